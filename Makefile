@@ -19,6 +19,9 @@ BOARDS := lm3s6965evb mps2-an385
 # Seconds that `make fuzz-smoke` spends on each target.
 FUZZ_SECONDS ?= 20
 
+# What a mote links.
+PROTOCOLS := core seal sum broadcast serial
+
 step = @printf '\n== %s\n' "$(1)" >&2
 
 .PHONY: help
@@ -33,7 +36,7 @@ demo: setup-build ## Seal, store, sample and verify real readings, then watch th
 
 .PHONY: bench
 bench: setup-build ## Measure speed against physical limits; fails where a bar is missed
-	@status=0; for suite in hashing verification sies cast service retrieval coordinator growth; do \
+	@status=0; for suite in hashing verification sies broadcast service retrieval coordinator growth; do \
 		cargo run --release --quiet $(CARGO_FLAGS) -p moteseal-bench -- $$suite || status=1; done; exit $$status
 
 .PHONY: bench-peers
@@ -70,8 +73,8 @@ lint: setup-test ## Formatting, clippy, dependencies, hygiene of the files
 
 .PHONY: mote
 mote: setup-build ## Build what a mote runs for a Cortex-M3, without an operating system
-	$(call step,core for thumbv7m-none-eabi)
-	cargo build $(CARGO_FLAGS) -p moteseal-core --target thumbv7m-none-eabi
+	$(call step,core and the protocols for thumbv7m-none-eabi)
+	cargo build $(CARGO_FLAGS) $(PROTOCOLS:%=-p moteseal-%) --target thumbv7m-none-eabi
 
 # Most tests wait more than they compute: they run in three streams, and what counts bytes while others compete for the machine runs by itself.
 TEST = cargo test $(CARGO_FLAGS) --workspace
@@ -86,7 +89,7 @@ tests: setup-test ## The tests alone, of everything, in Rust, C and Python
 	$(call step,tests: three streams that are shown when they end)
 	@$(MAKE) STREAMS=3 --jobs=3 --output-sync=recurse tests-a-to-l tests-m-to-z tests-beside
 	$(call step,tests by themselves)
-	$(TEST) --test cast_image $(ALONE)
+	$(TEST) --test broadcast_image $(ALONE)
 
 .PHONY: tests-a-to-l tests-m-to-z tests-beside
 tests-a-to-l:
@@ -125,18 +128,18 @@ test-long: setup-test ## What takes longer than `make test` may: 10,000 simulate
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal --test sampling_faults -- --nocapture
 	$(call step,a hundred thousand private sums and queries)
 	MOTESEAL_SEEDS=100000 cargo test --release $(CARGO_FLAGS) -p moteseal-client --test sums -- --nocapture
-	MOTESEAL_QUERY_CASES=100000 cargo test --release $(CARGO_FLAGS) -p moteseal-core --test query
+	MOTESEAL_QUERY_CASES=100000 cargo test --release $(CARGO_FLAGS) -p moteseal-sum --test it query
 	$(call step,ten thousand lies about private sums)
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal-client --test sum_refusals -- --nocapture
 	$(call step,ten thousand broadcasts)
-	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal-lab --test cast_runs -- --nocapture
+	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal-lab --test broadcast_runs -- --nocapture
 	$(call step,a hundred reboots of whole motes)
 	MOTESEAL_SEEDS=5 cargo test $(CARGO_FLAGS) -p moteseal --test mote_qemu -- --nocapture
 	$(call step,the measurements of peers)
 	cargo clippy $(CARGO_FLAGS) --manifest-path peers/Cargo.toml --all-targets -- -D warnings
 	$(call step,broadcasts over real UDP between network namespaces)
 	cargo build --release $(CARGO_TALK) $(CARGO_FLAGS) -p moteseal
-	@tools/cast_netns.py
+	@tools/broadcast_netns.py
 
 .PHONY: spec
 spec: setup-test ## Replay every test vector with the second verifier, spec/verify.py

@@ -1811,7 +1811,7 @@ def sum_open(total, factor, keys, vmax):
     return rest // SHARE
 
 
-# ---------------------------------------------------------------- cast.md, section 1: senders and base stations
+# ---------------------------------------------------------------- broadcast.md, section 1: senders and base stations
 
 CHAIN, SENDER_REQUEST = "moteseal-chain+cose", "moteseal-request+cose"
 SENDER_CERTIFICATE, REVOCATION = "moteseal-sender+cose", "moteseal-revocation+cose"
@@ -1897,7 +1897,7 @@ def revocation(data, network, bases):
     return of_base(object, of, base, network, bases), minimum
 
 
-# ---------------------------------------------------------------- cast.md, sections 2 and 3: chains
+# ---------------------------------------------------------------- broadcast.md, sections 2 and 3: chains
 
 SHA_256 = -16
 LEAF, BLOCK = 0, 1
@@ -2043,10 +2043,10 @@ class Hearing:
         return ["verified", message, block, block == chain.blocks]
 
 
-# ---------------------------------------------------------------- cast.md, sections 4 to 6: one message, frames, evidence
+# ---------------------------------------------------------------- broadcast.md, sections 4 to 6: one message, frames, evidence
 
 
-def cast_frame(data):
+def broadcast_frame(data):
     frame = array(decode(data))
     # Of an array of nothing the kind is missing.
     if not frame:
@@ -2077,7 +2077,7 @@ def cast_frame(data):
 
 def chain_of_one(data, network, sender, key):
     """The head, and the one message."""
-    frame = cast_frame(data)
+    frame = broadcast_frame(data)
     if frame["frame"] != "single":
         raise Refused("NotSingle")
     head = chain_head(frame["head"], network, sender, key, single=True)
@@ -2085,14 +2085,14 @@ def chain_of_one(data, network, sender, key):
     return head, frame["leaf"]
 
 
-def cast_evidence(data, network, bases):
+def broadcast_evidence(data, network, bases):
     """The sender, the messages that are proven, and how many the chain has."""
     certificate = hearing = None
     proven, pending, at = [], [], 0
     while at < len(data):
         form = Form(data, at)
         form.item()
-        frame, at = cast_frame(data[at : form.at]), form.at
+        frame, at = broadcast_frame(data[at : form.at]), form.at
         kind = frame["frame"]
         if certificate is None and kind == "certificate":
             certificate = sender_certificate(frame["bytes"], network, bases)
@@ -2283,18 +2283,18 @@ class TeslaReceiver:
         return [(of, message) for of, message, tag in waited if tesla.tag(of, keys[of], message) == tag]
 
 
-# ---------------------------------------------------------------- sums.md, section 3: the agenda
+# ---------------------------------------------------------------- sums.md, section 3: the query schedule
 
-AGENDA = 2
+QUERY_SCHEDULE = 2
 
 
 def query_id(roster, nonce, plan):
     return H(b"moteseal/1/query", roster, nonce, plan)[:16]
 
 
-def agenda_open(data, group, roster, querier):
+def schedule_open(data, group, roster, querier):
     head, message = chain_of_one(data, group, sender_named("querier"), querier)
-    if head.kind != AGENDA:
+    if head.kind != QUERY_SCHEDULE:
         raise Refused("WrongKind")
     version, of_roster, sources, size, queries = array(decode(message), 5)
     version_one(version)
@@ -3555,8 +3555,8 @@ def take_vector(_case, given):
     return {"taken": taken, "block": hearing.block, "missing": sum(1 << index for index in hearing.missing)}
 
 
-def cast_frame_vector(_case, given):
-    read = cast_frame(unhex(given["bytes"]))
+def broadcast_frame_vector(_case, given):
+    read = broadcast_frame(unhex(given["bytes"]))
     return {name: value.hex() if type(value) is bytes else value for name, value in read.items()}
 
 
@@ -3567,7 +3567,7 @@ def single_vector(_case, given):
 
 
 def evidence_vector(_case, given):
-    certificate, hearing, proven = cast_evidence(unhex(given["bytes"]), *shared_keys(given))
+    certificate, hearing, proven = broadcast_evidence(unhex(given["bytes"]), *shared_keys(given))
     return {
         "sender": certificate and certificate.sender.hex(),
         "proven": proven,
@@ -3640,7 +3640,7 @@ OPERATIONS = {
     "cast.chain": chain_vector,
     "cast.head": head_vector,
     "cast.take": take_vector,
-    "cast.frame": cast_frame_vector,
+    "cast.frame": broadcast_frame_vector,
     "cast.single": single_vector,
     "cast.evidence": evidence_vector,
     "query.parse": parse_vector,
@@ -3653,7 +3653,7 @@ OPERATIONS = {
     "sum.participation": participation_vector,
     "sum.up": lambda _, given: child_frame(*of_child(given)),
     "sum.explain": lambda _, given: explain_frame(*of_child(given)),
-    "sum.agenda": lambda _, given: agenda_open(
+    "sum.agenda": lambda _, given: schedule_open(
         unhex(given["bytes"]), unhex(given["group"]), unhex(given["roster"]), Key(given["alg"], unhex(given["key"]))
     ),
     "tesla.parameters": tesla_parameters_vector,

@@ -122,7 +122,7 @@ until grep -q ready "$scratch/listened"; do
     kill -0 $! 2> /dev/null || die "the receiver did not start: $(cat "$scratch/listened")"
     sleep 0.1
 done
-seq -f 'line %g' 20 | "$moteseal" cast send --key "$tour/ops.key.pem" --cert "$tour/ops.cert" --block 8 --lines - \
+seq -f 'line %g' 20 | "$moteseal" broadcast send --key "$tour/ops.key.pem" --cert "$tour/ops.cert" --block 8 --lines - \
     --to "udp://239.77.1.2:$port?interface=127.0.0.1" 2> "$scratch/talk" || { cat "$scratch/talk" >&2; die "nothing was sent"; }
 wait $! || { cat "$scratch/listened" >&2; die "the chain was not completed"; }
 seq -f 'line %g' 20 | cmp - "$scratch/heard" || die "what was lost did not come again"

@@ -1,9 +1,9 @@
 //! Signed objects: what decodes has exactly one encoding, and only what was signed verifies.
 
+use moteseal_core::cbor::Writer;
+use moteseal_core::cose::{Sign1, Typ};
 use moteseal_core::identity::Certificate;
-use moteseal_core::seal::{MAX_MESSAGE, Seal, UrgentEvent};
-use moteseal_core::wire::cbor::Writer;
-use moteseal_core::wire::cose::{Sign1, Typ};
+use moteseal_seal::{MAX_MESSAGE, Seal, UrgentEvent};
 
 use crate::fixture;
 

@@ -4,20 +4,21 @@ use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 use moteseal_core::Digest;
-use moteseal_core::engine::Scalar;
+use moteseal_core::cbor::Writer;
 use moteseal_core::identity::{CertificateDraft, MAX_CERTIFICATE};
-use moteseal_core::level::SaltKey;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{
     DeviceId, EpochNumber, Framing, GroupId, Level, MAX_LEVELS, SealIndex, Sequence,
 };
 use moteseal_core::roster::{DeviceDraft, Directory, Roster, RosterDraft};
 use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema};
-use moteseal_core::seal::follow::star_evidence;
-use moteseal_core::seal::tree::{self, Tree};
-use moteseal_core::seal::{Position, Scheme, Seal, Star, Statement, Unverified, star};
 use moteseal_core::signature::{Algorithm, SecretKey, Signer};
-use moteseal_core::wire::cbor::Writer;
-use moteseal_core::wire::stream::{self, Open, PART_OVERHEAD, Selection};
+use moteseal_seal::engine::Scalar;
+use moteseal_seal::follow::star_evidence;
+use moteseal_seal::level::SaltKey;
+use moteseal_seal::stream::{self, Open, PART_OVERHEAD, Selection};
+use moteseal_seal::tree::{self, Tree};
+use moteseal_seal::{Position, Seal, Star, Statement, Unverified, star};
 
 /// The group's levels.
 pub const LEVELS: u8 = 4;
@@ -146,10 +147,8 @@ fn seal(
     statement.counters = counters;
     let seal = Seal::new(statement, root, Algorithm::Ed25519);
     *position = seal.position();
-    let signature = key(name)
-        .signature(seal.message(&mut [0; moteseal_core::seal::MAX_MESSAGE]))
-        .unwrap()
-        .to_vec();
+    let signature =
+        key(name).signature(seal.message(&mut [0; moteseal_seal::MAX_MESSAGE])).unwrap().to_vec();
     Sealed { seal, signature, events, blocks: blocks.to_vec() }
 }
 

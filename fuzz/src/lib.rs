@@ -6,7 +6,7 @@
 
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 
-pub mod cast;
+pub mod broadcast;
 pub mod cose;
 pub mod fixture;
 pub mod keys;
@@ -23,7 +23,7 @@ pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
 
 /// Every target.
 pub const TARGETS: [Target; 10] = [
-    ("cast", cast::run, cast::seeds),
+    ("broadcast", broadcast::run, broadcast::seeds),
     ("cose", cose::run, cose::seeds),
     ("keys", keys::run, keys::seeds),
     ("link", link::run, link::seeds),

@@ -2,10 +2,11 @@
 //! own bounds, and only what was signed is a word.
 
 use moteseal_core::Digest;
+use moteseal_core::link::{LinkKey, MAX_FRAME, claimed_device};
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, Round, SealIndex, Sequence};
-use moteseal_core::sample::{Announcement, Forwarder, MAX_ANNOUNCEMENT, Manifest, ManifestDraft};
-use moteseal_core::seal::Scheme;
-use moteseal_core::wire::link::{Acknowledgement, LinkKey, MAX_FRAME, Uplink, claimed_device};
+use moteseal_seal::frame::{Acknowledgement, Uplink};
+use moteseal_seal::sample::{Announcement, Forwarder, MAX_ANNOUNCEMENT, Manifest, ManifestDraft};
 
 use crate::fixture;
 

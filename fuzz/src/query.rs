@@ -1,7 +1,7 @@
 //! Queries: a text has one plan, a plan one text and one encoding, and no plan makes a mote or a querier panic.
 
 use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema};
-use moteseal_core::sum::query::{MAX_PLAN, MAX_SLOTS, Plan};
+use moteseal_sum::query::{MAX_PLAN, MAX_SLOTS, Plan};
 
 /// Reads the bytes as a query's text and as an encoded plan.
 pub fn run(bytes: &[u8]) {

@@ -1,9 +1,9 @@
 //! Rosters: of any bytes, and of any payload that a careless operator signs, nothing inconsistent opens.
 
+use moteseal_core::cose::{Sign1, Typ};
 use moteseal_core::record::{DeviceId, GroupId, MAX_LEVELS, SealIndex};
 use moteseal_core::roster::{Directory, Roster, RosterDraft, SCRATCH_OVERHEAD};
 use moteseal_core::signature::{Algorithm, Signer};
-use moteseal_core::wire::cose::{Sign1, Typ};
 
 use crate::fixture;
 

@@ -2,7 +2,7 @@
 //! and in order; nobody says much more than it hears.
 
 use moteseal_core::DeviceId;
-use moteseal_core::wire::serial::{
+use moteseal_serial::{
     Binding, Channel, HELLO, Heard, Hello, Line, OVERHEAD, Side, Stuffer, Timing, Unstuffer, room,
 };
 

@@ -1,11 +1,11 @@
 //! Streams: whatever the bytes, no row comes out that was not sealed, and a reader ends.
 
-use moteseal_core::engine::Scalar;
 use moteseal_core::record::Framing;
 use moteseal_core::schema::Schema;
-use moteseal_core::seal::follow::{Limits, Rebuilt, Shape};
-use moteseal_core::seal::{Authentic, Follower, Seal};
-use moteseal_core::wire::stream::{Item, MAX_RUN_PARTS};
+use moteseal_seal::engine::Scalar;
+use moteseal_seal::follow::{Limits, Rebuilt, Shape};
+use moteseal_seal::stream::{Item, MAX_RUN_PARTS};
+use moteseal_seal::{Authentic, Follower, Seal};
 
 use crate::fixture::{self, Row};
 

@@ -1,14 +1,14 @@
-//! What travels and rests of private sums: participants, frames, agendas, key files. What opens has exactly one encoding, and only what
-//! was signed is an agenda.
+//! What travels and rests of private sums: participants, frames, query schedules, key files. What opens has exactly one encoding, and only what
+//! was signed is an schedule.
 
 use moteseal_core::Digest;
+use moteseal_core::link::{LinkKey, MAX_FRAME};
 use moteseal_core::record::{DeviceId, GroupId};
-use moteseal_core::sum::agenda::{self, Agenda, AgendaDraft, MAX_AGENDA, Posed};
-use moteseal_core::sum::key_file::{Circle, MAX_KEY_FILE, QuerierKeys, SourceKeys};
-use moteseal_core::sum::participation::{Participation, max_size};
-use moteseal_core::sum::sies::Psr;
-use moteseal_core::wire::link::{LinkKey, MAX_FRAME};
-use moteseal_core::wire::sum::{Children, Explain, SumUplink, close_share};
+use moteseal_sum::frame::{Children, Explain, SumUplink, close_share};
+use moteseal_sum::key_file::{Circle, MAX_KEY_FILE, QuerierKeys, SourceKeys};
+use moteseal_sum::participation::{Participation, max_size};
+use moteseal_sum::schedule::{self, MAX_QUERY_SCHEDULE, Posed, QuerySchedule, QueryScheduleDraft};
+use moteseal_sum::sies::Psr;
 
 use crate::fixture;
 use crate::link::{SECRET, framed};
@@ -56,11 +56,11 @@ pub fn run(bytes: &[u8]) {
         );
     }
     let querier = fixture::operator().public();
-    let is_ours = || agenda() == bytes;
+    let is_ours = || schedule() == bytes;
     let mut scratch = vec![0; bytes.len() + 64];
-    if let Ok(said) = agenda::hear(bytes, GroupId::of("home"), &querier, &mut scratch) {
+    if let Ok(said) = schedule::hear(bytes, GroupId::of("home"), &querier, &mut scratch) {
         assert!(
-            is_ours() && Agenda::open(&said, GroupId::of("home"), &ROSTER).is_ok(),
+            is_ours() && QuerySchedule::open(&said, GroupId::of("home"), &ROSTER).is_ok(),
             "never signed"
         );
     }
@@ -86,10 +86,10 @@ fn participants(bytes: &[u8]) {
     assert_eq!(&out[..length], bytes, "two encodings of one set");
 }
 
-fn agenda() -> Vec<u8> {
+fn schedule() -> Vec<u8> {
     let plan = crate::query::seeds().pop().unwrap_or_default();
     let queries = [Posed { nonce: [3; 16], first: 5, until: 9, plan: &plan }];
-    let draft = AgendaDraft {
+    let draft = QueryScheduleDraft {
         group: GroupId::of("home"),
         roster: ROSTER,
         number: 7,
@@ -97,7 +97,7 @@ fn agenda() -> Vec<u8> {
         key_group: 100,
         queries: &queries,
     };
-    let (mut scratch, mut out) = (vec![0; MAX_AGENDA], vec![0; MAX_AGENDA]);
+    let (mut scratch, mut out) = (vec![0; MAX_QUERY_SCHEDULE], vec![0; MAX_QUERY_SCHEDULE]);
     draft.issue(&fixture::operator(), &mut scratch, &mut out).unwrap().to_vec()
 }
 
@@ -131,7 +131,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         share,
         answer,
         question,
-        agenda(),
+        schedule(),
         querier,
         source,
     ]

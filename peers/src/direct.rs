@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use moteseal_core::Digest;
 use moteseal_core::record::{DeviceId, SealIndex};
-use moteseal_core::seal::follow::Limits;
+use moteseal_seal::follow::Limits;
 use moteseal_store::{Bundle, EpochStore as _, Options, PutError, Receipt, RedbStore};
 use moteseal_verify::{Event, Roster, StreamReader};
 

@@ -10,9 +10,9 @@ use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use moteseal_core::sample::Rate;
-use moteseal_core::seal::Scheme;
+use moteseal_core::record::Scheme;
 use moteseal_device::seal::Bundle;
+use moteseal_seal::sample::Rate;
 
 use crate::Outcome;
 use crate::application::Application;

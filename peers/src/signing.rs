@@ -4,9 +4,9 @@
 use std::hint::black_box;
 
 use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair as _, ParsedPublicKey};
-use moteseal_core::seal::Scheme;
-use moteseal_core::seal::follow::Limits;
+use moteseal_core::record::Scheme;
 use moteseal_lanes::Host;
+use moteseal_seal::follow::Limits;
 use moteseal_verify::{Event, ReadError, Roster, StreamReader};
 
 use crate::load::{Failed, Fleet, record};

@@ -9,12 +9,12 @@ use std::hint::black_box;
 
 use libpaillier::unknown_order::BigNumber;
 use libpaillier::{DecryptionKey, EncryptionKey};
-use moteseal_core::engine::Engine as _;
-use moteseal_core::sum::guard::EpochGuard;
-use moteseal_core::sum::query::QueryId;
-use moteseal_core::sum::sies::{KeyLanes, KeyTotals, LANES, Master, Psr, Slot, SourceKey};
 use moteseal_core::{DeviceId, GroupId};
 use moteseal_lanes::Host;
+use moteseal_seal::engine::Engine as _;
+use moteseal_sum::guard::EpochGuard;
+use moteseal_sum::query::QueryId;
+use moteseal_sum::sies::{KeyLanes, KeyTotals, LANES, Master, Psr, Slot, SourceKey};
 use prio::codec::Encode as _;
 use prio::vdaf::prio3::Prio3Sum;
 use prio::vdaf::{Aggregator as _, Client as _, Collector as _, PrepareTransition};

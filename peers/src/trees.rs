@@ -6,10 +6,10 @@ use std::hint::black_box;
 
 use ct_merkle::InclusionProof;
 use ct_merkle::mem_backed_tree::MemoryBackedTree;
-use moteseal_core::engine::Engine as _;
 use moteseal_core::record::{Framing, Sequence};
-use moteseal_core::seal::tree::{self, Tree, path_root};
 use moteseal_lanes::{Host, merkle};
+use moteseal_seal::engine::Engine as _;
+use moteseal_seal::tree::{self, Tree, path_root};
 use rs_merkle::{Hasher as _, MerkleProof, MerkleTree, algorithms};
 use sha2::Sha256;
 

@@ -457,7 +457,7 @@ typedef struct {
   const uint8_t *label;
   // Its length in bytes, at most 64.
   size_t label_length;
-  // 0 for a message, 1 for a file, 2 for a querier's agenda.
+  // 0 for a message, 1 for a file, 2 for a querier's schedule.
   uint8_t kind;
   // Zeros.
   uint8_t reserved[7];
@@ -487,10 +487,10 @@ typedef struct {
   size_t second_length;
 } moteseal_frame;
 
-// A receiver of one chain whose blocks have at most 8 messages. Declare it as `moteseal_cast8 cast = {0};`.
+// A receiver of one chain whose blocks have at most 8 messages. Declare it as `moteseal_broadcast8 broadcast = {0};`.
 typedef struct {
   uint64_t opaque[102];
-} moteseal_cast8;
+} moteseal_broadcast8;
 
 // What a head says. Its pointer leads into the head's bytes.
 typedef struct {
@@ -506,7 +506,7 @@ typedef struct {
   uint32_t messages;
   // Blocks of the chain.
   uint32_t blocks;
-  // 0 for messages that each stand for themselves, 1 for the pieces of one file, 2 for a querier's agenda.
+  // 0 for messages that each stand for themselves, 1 for the pieces of one file, 2 for a querier's schedule.
   uint8_t kind;
   // Zeros.
   uint8_t reserved[7];
@@ -528,15 +528,15 @@ typedef struct {
   uint8_t reserved[2];
 } moteseal_taken;
 
-// A receiver of one chain whose blocks have at most 32 messages. Declare it as `moteseal_cast32 cast = {0};`.
+// A receiver of one chain whose blocks have at most 32 messages. Declare it as `moteseal_broadcast32 broadcast = {0};`.
 typedef struct {
   uint64_t opaque[246];
-} moteseal_cast32;
+} moteseal_broadcast32;
 
-// A receiver of one chain of any kind: blocks have at most 64 messages. Declare it as `moteseal_cast64 cast = {0};`.
+// A receiver of one chain of any kind: blocks have at most 64 messages. Declare it as `moteseal_broadcast64 broadcast = {0};`.
 typedef struct {
   uint64_t opaque[438];
-} moteseal_cast64;
+} moteseal_broadcast64;
 
 #ifdef __cplusplus
 extern "C" {
@@ -1184,7 +1184,7 @@ moteseal_error moteseal_single_open(const moteseal_sender *sender,
 moteseal_error moteseal_frame_read(const uint8_t *datagram, size_t length, moteseal_frame *frame);
 
 // Checks the head of a chain, one signature, and begins its receiver. Make `info->number` durable as the sender's new floor, read it back and show
-// it to `moteseal_cast8_persisted`: no leaf is taken before.
+// it to `moteseal_broadcast8_persisted`: no leaf is taken before.
 //
 // @param sender  Who must have signed it.
 // @param head, length  The body of a head frame.
@@ -1192,7 +1192,7 @@ moteseal_error moteseal_frame_read(const uint8_t *datagram, size_t length, motes
 // @param info  What the head says; its pointer leads into `head`.
 // @return `ChainGoesBack` (no signature is looked at), `WrongNetwork`, `WrongSender`, `WrongKey`, `NotAuthentic`, `BlockTooLarge` (blocks of more
 //         than 8 messages), or the names of bytes; then nothing has changed.
-moteseal_error moteseal_cast8_begin(moteseal_cast8 *cast,
+moteseal_error moteseal_broadcast8_begin(moteseal_broadcast8 *broadcast,
                                     const moteseal_sender *sender,
                                     const uint8_t *head,
                                     size_t length,
@@ -1203,7 +1203,7 @@ moteseal_error moteseal_cast8_begin(moteseal_cast8 *cast,
 //
 // @param number  What was read back from where the floor is kept.
 // @return `Damaged` if it is another number.
-moteseal_error moteseal_cast8_persisted(moteseal_cast8 *cast, uint64_t number);
+moteseal_error moteseal_broadcast8_persisted(moteseal_broadcast8 *broadcast, uint64_t number);
 
 // Looks at a leaf: one hash. Those of a block may come in any order, blocks one after the other.
 //
@@ -1211,7 +1211,7 @@ moteseal_error moteseal_cast8_persisted(moteseal_cast8 *cast, uint64_t number);
 // @param taken  Says what the leaf is; its pointer leads into the frame's bytes.
 // @return `NotPersisted`, `UnknownItem` (no leaf frame), `WrongChain`, `NotThisBlock`, `IndexOutOfRange`, `LeafTooLong`, `LeafTooShort`,
 //         `ForgedLeaf`; then nothing has changed. `BlockMismatch`: forget everything that was stored of the block.
-moteseal_error moteseal_cast8_take(moteseal_cast8 *cast,
+moteseal_error moteseal_broadcast8_take(moteseal_broadcast8 *broadcast,
                                    const moteseal_frame *frame,
                                    moteseal_taken *taken);
 
@@ -1219,12 +1219,12 @@ moteseal_error moteseal_cast8_take(moteseal_cast8 *cast,
 //
 // @param block  The block under way, from 1; one more than the chain has when it is complete.
 // @param mask  Which of its leaves are not here: bit `j` for leaf `j`. 0 when the chain is complete.
-moteseal_error moteseal_cast8_missing(const moteseal_cast8 *cast, uint32_t *block, uint64_t *mask);
+moteseal_error moteseal_broadcast8_missing(const moteseal_broadcast8 *broadcast, uint32_t *block, uint64_t *mask);
 
 // Writes the frame that asks for what is missing. Ask seldom, after a random wait, and not when another was just heard to ask for the same.
 //
 // @param out, capacity  `MOTESEAL_MAX_WANTED` bytes suffice.
-moteseal_error moteseal_cast8_wanted(const moteseal_cast8 *cast,
+moteseal_error moteseal_broadcast8_wanted(const moteseal_broadcast8 *broadcast,
                                      uint8_t *out,
                                      size_t capacity,
                                      size_t *length);
@@ -1233,7 +1233,7 @@ moteseal_error moteseal_cast8_wanted(const moteseal_cast8 *cast,
 //
 // @param out, capacity  `MOTESEAL_MAX_SNAPSHOT` bytes suffice.
 // @return `NotBegun`, `NotPersisted`, `BufferTooSmall`.
-moteseal_error moteseal_cast8_save(const moteseal_cast8 *cast,
+moteseal_error moteseal_broadcast8_save(const moteseal_broadcast8 *broadcast,
                                    uint8_t *out,
                                    size_t capacity,
                                    size_t *length);
@@ -1241,10 +1241,10 @@ moteseal_error moteseal_cast8_save(const moteseal_cast8 *cast,
 // Begins a receiver where a snapshot left it.
 //
 // @return The names of bytes; `FieldOutOfRange` of a chain with larger blocks than 8 messages.
-moteseal_error moteseal_cast8_restore(moteseal_cast8 *cast, const uint8_t *snapshot, size_t length);
+moteseal_error moteseal_broadcast8_restore(moteseal_broadcast8 *broadcast, const uint8_t *snapshot, size_t length);
 
 // Checks the head of a chain, one signature, and begins its receiver. Make `info->number` durable as the sender's new floor, read it back and show
-// it to `moteseal_cast32_persisted`: no leaf is taken before.
+// it to `moteseal_broadcast32_persisted`: no leaf is taken before.
 //
 // @param sender  Who must have signed it.
 // @param head, length  The body of a head frame.
@@ -1252,7 +1252,7 @@ moteseal_error moteseal_cast8_restore(moteseal_cast8 *cast, const uint8_t *snaps
 // @param info  What the head says; its pointer leads into `head`.
 // @return `ChainGoesBack` (no signature is looked at), `WrongNetwork`, `WrongSender`, `WrongKey`, `NotAuthentic`, `BlockTooLarge` (blocks of more
 //         than 32 messages), or the names of bytes; then nothing has changed.
-moteseal_error moteseal_cast32_begin(moteseal_cast32 *cast,
+moteseal_error moteseal_broadcast32_begin(moteseal_broadcast32 *broadcast,
                                      const moteseal_sender *sender,
                                      const uint8_t *head,
                                      size_t length,
@@ -1263,7 +1263,7 @@ moteseal_error moteseal_cast32_begin(moteseal_cast32 *cast,
 //
 // @param number  What was read back from where the floor is kept.
 // @return `Damaged` if it is another number.
-moteseal_error moteseal_cast32_persisted(moteseal_cast32 *cast, uint64_t number);
+moteseal_error moteseal_broadcast32_persisted(moteseal_broadcast32 *broadcast, uint64_t number);
 
 // Looks at a leaf: one hash. Those of a block may come in any order, blocks one after the other.
 //
@@ -1271,7 +1271,7 @@ moteseal_error moteseal_cast32_persisted(moteseal_cast32 *cast, uint64_t number)
 // @param taken  Says what the leaf is; its pointer leads into the frame's bytes.
 // @return `NotPersisted`, `UnknownItem` (no leaf frame), `WrongChain`, `NotThisBlock`, `IndexOutOfRange`, `LeafTooLong`, `LeafTooShort`,
 //         `ForgedLeaf`; then nothing has changed. `BlockMismatch`: forget everything that was stored of the block.
-moteseal_error moteseal_cast32_take(moteseal_cast32 *cast,
+moteseal_error moteseal_broadcast32_take(moteseal_broadcast32 *broadcast,
                                     const moteseal_frame *frame,
                                     moteseal_taken *taken);
 
@@ -1279,12 +1279,12 @@ moteseal_error moteseal_cast32_take(moteseal_cast32 *cast,
 //
 // @param block  The block under way, from 1; one more than the chain has when it is complete.
 // @param mask  Which of its leaves are not here: bit `j` for leaf `j`. 0 when the chain is complete.
-moteseal_error moteseal_cast32_missing(const moteseal_cast32 *cast, uint32_t *block, uint64_t *mask);
+moteseal_error moteseal_broadcast32_missing(const moteseal_broadcast32 *broadcast, uint32_t *block, uint64_t *mask);
 
 // Writes the frame that asks for what is missing. Ask seldom, after a random wait, and not when another was just heard to ask for the same.
 //
 // @param out, capacity  `MOTESEAL_MAX_WANTED` bytes suffice.
-moteseal_error moteseal_cast32_wanted(const moteseal_cast32 *cast,
+moteseal_error moteseal_broadcast32_wanted(const moteseal_broadcast32 *broadcast,
                                       uint8_t *out,
                                       size_t capacity,
                                       size_t *length);
@@ -1293,7 +1293,7 @@ moteseal_error moteseal_cast32_wanted(const moteseal_cast32 *cast,
 //
 // @param out, capacity  `MOTESEAL_MAX_SNAPSHOT` bytes suffice.
 // @return `NotBegun`, `NotPersisted`, `BufferTooSmall`.
-moteseal_error moteseal_cast32_save(const moteseal_cast32 *cast,
+moteseal_error moteseal_broadcast32_save(const moteseal_broadcast32 *broadcast,
                                     uint8_t *out,
                                     size_t capacity,
                                     size_t *length);
@@ -1301,10 +1301,10 @@ moteseal_error moteseal_cast32_save(const moteseal_cast32 *cast,
 // Begins a receiver where a snapshot left it.
 //
 // @return The names of bytes; `FieldOutOfRange` of a chain with larger blocks than 32 messages.
-moteseal_error moteseal_cast32_restore(moteseal_cast32 *cast, const uint8_t *snapshot, size_t length);
+moteseal_error moteseal_broadcast32_restore(moteseal_broadcast32 *broadcast, const uint8_t *snapshot, size_t length);
 
 // Checks the head of a chain, one signature, and begins its receiver. Make `info->number` durable as the sender's new floor, read it back and show
-// it to `moteseal_cast64_persisted`: no leaf is taken before.
+// it to `moteseal_broadcast64_persisted`: no leaf is taken before.
 //
 // @param sender  Who must have signed it.
 // @param head, length  The body of a head frame.
@@ -1312,7 +1312,7 @@ moteseal_error moteseal_cast32_restore(moteseal_cast32 *cast, const uint8_t *sna
 // @param info  What the head says; its pointer leads into `head`.
 // @return `ChainGoesBack` (no signature is looked at), `WrongNetwork`, `WrongSender`, `WrongKey`, `NotAuthentic`, `BlockTooLarge` (blocks of more
 //         than 64 messages), or the names of bytes; then nothing has changed.
-moteseal_error moteseal_cast64_begin(moteseal_cast64 *cast,
+moteseal_error moteseal_broadcast64_begin(moteseal_broadcast64 *broadcast,
                                      const moteseal_sender *sender,
                                      const uint8_t *head,
                                      size_t length,
@@ -1323,7 +1323,7 @@ moteseal_error moteseal_cast64_begin(moteseal_cast64 *cast,
 //
 // @param number  What was read back from where the floor is kept.
 // @return `Damaged` if it is another number.
-moteseal_error moteseal_cast64_persisted(moteseal_cast64 *cast, uint64_t number);
+moteseal_error moteseal_broadcast64_persisted(moteseal_broadcast64 *broadcast, uint64_t number);
 
 // Looks at a leaf: one hash. Those of a block may come in any order, blocks one after the other.
 //
@@ -1331,7 +1331,7 @@ moteseal_error moteseal_cast64_persisted(moteseal_cast64 *cast, uint64_t number)
 // @param taken  Says what the leaf is; its pointer leads into the frame's bytes.
 // @return `NotPersisted`, `UnknownItem` (no leaf frame), `WrongChain`, `NotThisBlock`, `IndexOutOfRange`, `LeafTooLong`, `LeafTooShort`,
 //         `ForgedLeaf`; then nothing has changed. `BlockMismatch`: forget everything that was stored of the block.
-moteseal_error moteseal_cast64_take(moteseal_cast64 *cast,
+moteseal_error moteseal_broadcast64_take(moteseal_broadcast64 *broadcast,
                                     const moteseal_frame *frame,
                                     moteseal_taken *taken);
 
@@ -1339,12 +1339,12 @@ moteseal_error moteseal_cast64_take(moteseal_cast64 *cast,
 //
 // @param block  The block under way, from 1; one more than the chain has when it is complete.
 // @param mask  Which of its leaves are not here: bit `j` for leaf `j`. 0 when the chain is complete.
-moteseal_error moteseal_cast64_missing(const moteseal_cast64 *cast, uint32_t *block, uint64_t *mask);
+moteseal_error moteseal_broadcast64_missing(const moteseal_broadcast64 *broadcast, uint32_t *block, uint64_t *mask);
 
 // Writes the frame that asks for what is missing. Ask seldom, after a random wait, and not when another was just heard to ask for the same.
 //
 // @param out, capacity  `MOTESEAL_MAX_WANTED` bytes suffice.
-moteseal_error moteseal_cast64_wanted(const moteseal_cast64 *cast,
+moteseal_error moteseal_broadcast64_wanted(const moteseal_broadcast64 *broadcast,
                                       uint8_t *out,
                                       size_t capacity,
                                       size_t *length);
@@ -1353,7 +1353,7 @@ moteseal_error moteseal_cast64_wanted(const moteseal_cast64 *cast,
 //
 // @param out, capacity  `MOTESEAL_MAX_SNAPSHOT` bytes suffice.
 // @return `NotBegun`, `NotPersisted`, `BufferTooSmall`.
-moteseal_error moteseal_cast64_save(const moteseal_cast64 *cast,
+moteseal_error moteseal_broadcast64_save(const moteseal_broadcast64 *broadcast,
                                     uint8_t *out,
                                     size_t capacity,
                                     size_t *length);
@@ -1361,7 +1361,7 @@ moteseal_error moteseal_cast64_save(const moteseal_cast64 *cast,
 // Begins a receiver where a snapshot left it.
 //
 // @return The names of bytes; `FieldOutOfRange` of a chain with larger blocks than 64 messages.
-moteseal_error moteseal_cast64_restore(moteseal_cast64 *cast, const uint8_t *snapshot, size_t length);
+moteseal_error moteseal_broadcast64_restore(moteseal_broadcast64 *broadcast, const uint8_t *snapshot, size_t length);
 
 #ifdef __cplusplus
 }  // extern "C"
@@ -1410,12 +1410,12 @@ MOTESEAL_ASSERT(sizeof(moteseal_base) == (sizeof(void *) == 8 ? 224 : 224), "mot
 MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_base) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_base");
 MOTESEAL_ASSERT(sizeof(moteseal_sender) == (sizeof(void *) == 8 ? 240 : 240), "moteseal_sender");
 MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_sender) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_sender");
-MOTESEAL_ASSERT(sizeof(moteseal_cast8) == (sizeof(void *) == 8 ? 816 : 816), "moteseal_cast8");
-MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_cast8) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_cast8");
-MOTESEAL_ASSERT(sizeof(moteseal_cast32) == (sizeof(void *) == 8 ? 1968 : 1968), "moteseal_cast32");
-MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_cast32) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_cast32");
-MOTESEAL_ASSERT(sizeof(moteseal_cast64) == (sizeof(void *) == 8 ? 3504 : 3504), "moteseal_cast64");
-MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_cast64) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_cast64");
+MOTESEAL_ASSERT(sizeof(moteseal_broadcast8) == (sizeof(void *) == 8 ? 816 : 816), "moteseal_broadcast8");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_broadcast8) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_broadcast8");
+MOTESEAL_ASSERT(sizeof(moteseal_broadcast32) == (sizeof(void *) == 8 ? 1968 : 1968), "moteseal_broadcast32");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_broadcast32) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_broadcast32");
+MOTESEAL_ASSERT(sizeof(moteseal_broadcast64) == (sizeof(void *) == 8 ? 3504 : 3504), "moteseal_broadcast64");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_broadcast64) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_broadcast64");
 MOTESEAL_ASSERT(sizeof(moteseal_frame) == (sizeof(void *) == 8 ? 56 : 40), "moteseal_frame");
 MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_frame) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_frame");
 MOTESEAL_ASSERT(sizeof(moteseal_head_info) == (sizeof(void *) == 8 ? 48 : 40), "moteseal_head_info");

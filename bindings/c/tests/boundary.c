@@ -147,7 +147,7 @@ static void null_pointers_are_refused(void) {
     IS(NULL_POINTER, moteseal_psr_add(bytes, NULL));
     IS(NULL_POINTER, moteseal_frame_read(bytes, 1, NULL));
     IS(NULL_POINTER, moteseal_frame_read(NULL, 1, NULL));
-    IS(NULL_POINTER, moteseal_cast8_take(NULL, NULL, NULL));
+    IS(NULL_POINTER, moteseal_broadcast8_take(NULL, NULL, NULL));
     moteseal_star16_wipe(NULL);
     moteseal_tree10_wipe(NULL);
     moteseal_seal_wipe(NULL);
@@ -168,7 +168,7 @@ static void zeros_and_other_states_are_not_begun(void) {
     moteseal_sum_key sum_key = {0};
     moteseal_guard guard = {0};
     moteseal_permit permit = {0};
-    moteseal_cast8 cast = {0};
+    moteseal_broadcast8 broadcast = {0};
     moteseal_frame frame;
     moteseal_taken taken;
     uint8_t bytes[512] = {0};
@@ -185,10 +185,10 @@ static void zeros_and_other_states_are_not_begun(void) {
     IS(NOT_BEGUN, moteseal_sum_key_begin(&sum_key, &source, bytes));
     IS(NOT_BEGUN, moteseal_guard_advance(&guard, bytes, 1, 1, &permit, bytes));
     IS(NOT_BEGUN, moteseal_sum_encrypt(&sum_key, &permit, 0, 0, 0, bytes));
-    IS(NOT_BEGUN, moteseal_cast8_take(&cast, &frame, &taken));
+    IS(NOT_BEGUN, moteseal_broadcast8_take(&broadcast, &frame, &taken));
 
     /* Memory of another type, begun: its mark is another. */
-    moteseal_cast64 large = {0};
+    moteseal_broadcast64 large = {0};
     IS(OK, moteseal_signing_key_from_bytes((moteseal_signing_key *)&large, MOTESEAL_ED25519, secret, 32));
     IS(NOT_BEGUN, moteseal_star16_push((moteseal_star16 *)&large, bytes, 1, NULL));
     IS(NOT_BEGUN, moteseal_guard_advance((moteseal_guard *)&large, bytes, 1, 1, &permit, bytes));
@@ -540,8 +540,8 @@ static moteseal_frame read_frame(const uint8_t *bytes, size_t length) {
 static void a_broadcast_is_verified_and_nothing_altered_is(void) {
     moteseal_base base = {0};
     moteseal_sender sender = {0};
-    moteseal_cast8 cast = {0}, again = {0};
-    moteseal_cast32 large = {0};
+    moteseal_broadcast8 broadcast = {0}, again = {0};
+    moteseal_broadcast32 large = {0};
     moteseal_frame frame;
     moteseal_head_info info;
     moteseal_taken taken;
@@ -573,21 +573,21 @@ static void a_broadcast_is_verified_and_nothing_altered_is(void) {
     for (size_t bit = 0; bit < 8 * frame.body_length; bit += 3) {
         uint8_t *altered = (uint8_t *)frame.body + bit / 8;
         *altered ^= (uint8_t)(1 << bit % 8);
-        TRUE(moteseal_cast8_begin(&cast, &sender, frame.body, frame.body_length, NULL, &info) != MOTESEAL_ERROR_OK);
+        TRUE(moteseal_broadcast8_begin(&broadcast, &sender, frame.body, frame.body_length, NULL, &info) != MOTESEAL_ERROR_OK);
         *altered ^= (uint8_t)(1 << bit % 8);
     }
     floor = 5;
-    IS(CHAIN_GOES_BACK, moteseal_cast8_begin(&cast, &sender, frame.body, frame.body_length, &floor, &info));
+    IS(CHAIN_GOES_BACK, moteseal_broadcast8_begin(&broadcast, &sender, frame.body, frame.body_length, &floor, &info));
     floor = 4;
-    IS(OK, moteseal_cast8_begin(&cast, &sender, frame.body, frame.body_length, &floor, &info));
+    IS(OK, moteseal_broadcast8_begin(&broadcast, &sender, frame.body, frame.body_length, &floor, &info));
     TRUE(info.number == 5 && info.messages == 20 && info.blocks == 3 && info.label_length == 5);
-    IS(OK, moteseal_cast32_begin(&large, &sender, frame.body, frame.body_length, NULL, &info));
-    IS(UNKNOWN_ITEM, moteseal_cast8_take(&cast, &frame, &taken));
+    IS(OK, moteseal_broadcast32_begin(&large, &sender, frame.body, frame.body_length, NULL, &info));
+    IS(UNKNOWN_ITEM, moteseal_broadcast8_take(&broadcast, &frame, &taken));
     frame = read_frame(frames[3], lengths[3]);
-    IS(NOT_PERSISTED, moteseal_cast8_take(&cast, &frame, &taken));
-    IS(NOT_PERSISTED, moteseal_cast8_save(&cast, snapshot, sizeof snapshot, &length));
-    IS(DAMAGED, moteseal_cast8_persisted(&cast, 4));
-    IS(OK, moteseal_cast8_persisted(&cast, 5));
+    IS(NOT_PERSISTED, moteseal_broadcast8_take(&broadcast, &frame, &taken));
+    IS(NOT_PERSISTED, moteseal_broadcast8_save(&broadcast, snapshot, sizeof snapshot, &length));
+    IS(DAMAGED, moteseal_broadcast8_persisted(&broadcast, 4));
+    IS(OK, moteseal_broadcast8_persisted(&broadcast, 5));
 
     for (size_t i = 3; i < 23; i++) {
         frame = read_frame(frames[i], lengths[i]);
@@ -595,42 +595,42 @@ static void a_broadcast_is_verified_and_nothing_altered_is(void) {
         for (size_t bit = 0; bit < 8 * frame.body_length; bit++) {
             uint8_t *altered = (uint8_t *)frame.body + bit / 8;
             *altered ^= (uint8_t)(1 << bit % 8);
-            IS(FORGED_LEAF, moteseal_cast8_take(&cast, &frame, &taken));
+            IS(FORGED_LEAF, moteseal_broadcast8_take(&broadcast, &frame, &taken));
             *altered ^= (uint8_t)(1 << bit % 8);
         }
         moteseal_frame other = frame;
         other.chain[0] ^= 1;
-        IS(WRONG_CHAIN, moteseal_cast8_take(&cast, &other, &taken));
+        IS(WRONG_CHAIN, moteseal_broadcast8_take(&broadcast, &other, &taken));
         other = frame;
         other.block += 1;
-        IS(NOT_THIS_BLOCK, moteseal_cast8_take(&cast, &other, &taken));
+        IS(NOT_THIS_BLOCK, moteseal_broadcast8_take(&broadcast, &other, &taken));
         other = frame;
         other.index = 63;
-        IS(INDEX_OUT_OF_RANGE, moteseal_cast8_take(&cast, &other, &taken));
-        IS(OK, moteseal_cast8_take(&cast, &frame, &taken));
+        IS(INDEX_OUT_OF_RANGE, moteseal_broadcast8_take(&broadcast, &other, &taken));
+        IS(OK, moteseal_broadcast8_take(&broadcast, &frame, &taken));
         messages += taken.message != NULL && taken.message_length > 0;
         if (taken.what == MOTESEAL_TAKEN_VERIFIED) {
             complete = taken.is_last;
             /* A reboot between blocks. */
-            IS(OK, moteseal_cast8_save(&cast, snapshot, sizeof snapshot, &length));
+            IS(OK, moteseal_broadcast8_save(&broadcast, snapshot, sizeof snapshot, &length));
             uint8_t *kept = copy(snapshot, length);
-            IS(OK, moteseal_cast8_restore(&again, kept, length));
+            IS(OK, moteseal_broadcast8_restore(&again, kept, length));
             for (size_t shorter = 0; shorter < length; shorter++) {
-                TRUE(moteseal_cast32_restore(&large, kept, shorter) != MOTESEAL_ERROR_OK);
+                TRUE(moteseal_broadcast32_restore(&large, kept, shorter) != MOTESEAL_ERROR_OK);
             }
-            memcpy(&cast, &again, sizeof cast);
+            memcpy(&broadcast, &again, sizeof broadcast);
         } else {
-            IS(OK, moteseal_cast8_missing(&cast, &block, &mask));
+            IS(OK, moteseal_broadcast8_missing(&broadcast, &block, &mask));
             TRUE(block == frame.block && mask != 0 && (mask >> frame.index & 1) == 0);
-            IS(OK, moteseal_cast8_wanted(&cast, wanted, sizeof wanted, &length));
+            IS(OK, moteseal_broadcast8_wanted(&broadcast, wanted, sizeof wanted, &length));
             moteseal_frame request = read_frame(wanted, length);
             TRUE(request.kind == MOTESEAL_FRAME_WANTED && request.mask == mask && request.block == block);
         }
     }
     TRUE(messages == 20 && complete == 1);
-    IS(OK, moteseal_cast8_missing(&cast, &block, &mask));
+    IS(OK, moteseal_broadcast8_missing(&broadcast, &block, &mask));
     TRUE(block == 4 && mask == 0);
-    IS(NOT_THIS_BLOCK, moteseal_cast8_take(&cast, &frame, &taken));
+    IS(NOT_THIS_BLOCK, moteseal_broadcast8_take(&broadcast, &frame, &taken));
 
     uint8_t *single = frames[23];
     IS(NOT_SINGLE, moteseal_single_open(&sender, frames[2], lengths[2], NULL, &said));

@@ -14,8 +14,8 @@ use moteseal_client::output::Batches;
 use moteseal_client::{get, proof};
 use moteseal_core::identity::decode_public_pem;
 use moteseal_core::record::EpochNumber;
-use moteseal_core::sample::Choice;
 use moteseal_net::{Client, Options};
+use moteseal_seal::sample::Choice;
 use moteseal_verify::Roster;
 
 type Failure = Box<dyn std::error::Error>;

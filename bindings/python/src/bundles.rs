@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex};
-use moteseal_core::seal::follow::Limits;
-use moteseal_core::seal::{Authentic, History, Incomplete, Seal};
+use moteseal_seal::follow::Limits;
+use moteseal_seal::{Authentic, History, Incomplete, Seal};
 use moteseal_verify::{Event, ReadError, Roster, StreamReader};
 use pyo3::prelude::*;
 

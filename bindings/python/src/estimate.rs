@@ -8,7 +8,7 @@ use moteseal_client::estimate::{Condition, Estimator, REPLICATES, Statistic, Val
 use moteseal_client::output::OutputError;
 use moteseal_client::{Rows, Sink};
 use moteseal_core::record::DeviceId;
-use moteseal_core::sample::Choice;
+use moteseal_seal::sample::Choice;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use moteseal_api::Query;
 use moteseal_core::record::EpochNumber;
-use moteseal_core::sample::{Choice, Rate};
+use moteseal_seal::sample::{Choice, Rate};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDate, PyDateTime, PyFloat, PyInt, PyString, PyTzInfo};

@@ -7,12 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hmac::{Hmac, KeyInit, Mac};
+use moteseal_core::cbor::{BufferTooSmall, Writer};
+use moteseal_core::link::{LinkKey, MAX_FRAME};
 use moteseal_core::record::{DeviceId, GroupId};
-use moteseal_core::sum::participation::{self, Participation};
-use moteseal_core::sum::sies::Psr;
-use moteseal_core::wire::cbor::{BufferTooSmall, Writer};
-use moteseal_core::wire::link::{LinkKey, MAX_FRAME};
-use moteseal_core::wire::sum::{Share, SumUplink};
+use moteseal_sum::frame::{Share, SumUplink};
+use moteseal_sum::participation::{self, Participation};
+use moteseal_sum::sies::Psr;
 use moteseal_verify::aggregation::Hub;
 
 /// Epochs of which the liar remembers what it heard.
@@ -135,7 +135,7 @@ impl std::fmt::Debug for LyingAggregator {
 }
 
 impl LyingAggregator {
-    /// A liar at a place of the tree, with the secrets of that gateway; `key_group` is as in the agenda.
+    /// A liar at a place of the tree, with the secrets of that gateway; `key_group` is as in the schedule.
     #[must_use]
     pub fn new(
         malice: Malice,

@@ -1,9 +1,10 @@
 //! The items of an answer as owned values, every field open to change (spec/formats.md, section 4).
 
+use moteseal_core::cbor::{DecodeError, head};
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex};
-use moteseal_core::seal::{Answered, Scheme};
-use moteseal_core::wire::cbor::{DecodeError, head};
-use moteseal_core::wire::stream::{self, Open};
+use moteseal_seal::Answered;
+use moteseal_seal::stream::{self, Open};
 
 /// An answer: items in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

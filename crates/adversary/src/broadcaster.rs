@@ -1,4 +1,4 @@
-//! What an attacker in earshot of a broadcast network might do to it: overhear, forge, replay and flood (`spec/cast.md`).
+//! What an attacker in earshot of a broadcast network might do to it: overhear, forge, replay and flood (`spec/broadcast.md`).
 //!
 //! A [`Broadcaster`] knows the formats, the base stations' network and every byte that was ever on the air, and has signing keys of its own; it has
 //! no key of a sender or base station. It is sans-IO: it is given what is in earshot and the time, and gives frames to send. What it remembers is

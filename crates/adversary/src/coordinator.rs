@@ -9,14 +9,15 @@ use std::ops::Range;
 
 use moteseal_core::digest::Digest;
 use moteseal_core::identity::IssueError;
-use moteseal_core::level::{Counters, Salt};
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, Level, Round, SealIndex, Sequence};
 use moteseal_core::roster::Directory as _;
-use moteseal_core::sample::{Manifest, ManifestDraft};
-use moteseal_core::seal::follow::Limits;
-use moteseal_core::seal::tree::{self, geometry};
-use moteseal_core::seal::{Scheme, star};
 use moteseal_core::signature::Signer;
+use moteseal_seal::follow::Limits;
+use moteseal_seal::level::{Counters, Salt};
+use moteseal_seal::sample::{Manifest, ManifestDraft};
+use moteseal_seal::star;
+use moteseal_seal::tree::{self, geometry};
 use moteseal_verify::{Event, ReadError, Roster, StreamReader, write};
 
 use crate::answer::{Answer, Item, Part, Select};

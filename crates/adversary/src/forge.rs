@@ -1,11 +1,12 @@
 //! What lies are made of: honest parts put together in other ways, and dishonest ones that are right in every size.
 
 use moteseal_core::digest::Digest;
-use moteseal_core::level::{Counters, Salt};
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, Framing, Level, SealIndex, Sequence};
-use moteseal_core::seal::follow::{masked, star_digests};
-use moteseal_core::seal::tree::{self, Tree, geometry};
-use moteseal_core::seal::{Scheme, Seal, star};
+use moteseal_seal::follow::{masked, star_digests};
+use moteseal_seal::level::{Counters, Salt};
+use moteseal_seal::tree::{self, Tree, geometry};
+use moteseal_seal::{Seal, star};
 
 use crate::answer::{Answer, Item, Part, Place, Select};
 use crate::holdings::{Held, Holdings, frame};
@@ -236,6 +237,6 @@ pub(crate) fn reseal(
         }
     };
     let seal = Seal::new(statement, root, held.seal.algorithm());
-    let signature = sign(seal.message(&mut [0; moteseal_core::seal::MAX_MESSAGE]))?;
+    let signature = sign(seal.message(&mut [0; moteseal_seal::MAX_MESSAGE]))?;
     Some(Held { seal, signature, blocks, records, ..held.clone() })
 }

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use moteseal_core::digest::Digest;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, Framing, SealIndex, Sequence};
 use moteseal_core::roster::Directory;
-use moteseal_core::seal::follow::{Follower, Limits};
-use moteseal_core::seal::tree::{self, Tree, geometry};
-use moteseal_core::seal::{Scheme, Seal, Unverified};
-use moteseal_core::wire::stream::{self, Open};
 use moteseal_lanes::Host;
+use moteseal_seal::follow::{Follower, Limits};
+use moteseal_seal::stream::{self, Open};
+use moteseal_seal::tree::{self, Tree, geometry};
+use moteseal_seal::{Seal, Unverified};
 use moteseal_verify::{SchemaEntry, write};
 
 use crate::answer::{Item, Part, Select};
@@ -65,7 +66,7 @@ impl Holdings {
                     let (Some(schema), Some(open)) = (&schema, opened) else {
                         return Err("no schema or no open item".into());
                     };
-                    let shape = moteseal_core::seal::follow::Shape {
+                    let shape = moteseal_seal::follow::Shape {
                         digest: schema.digest,
                         framing: schema.framing,
                     };

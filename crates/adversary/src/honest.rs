@@ -1,10 +1,10 @@
 //! The honest answer from what a cloud holds: what lies are told about, and what they are compared with.
 
 use moteseal_core::record::{DeviceId, EpochNumber};
-use moteseal_core::sample::Choice;
-use moteseal_core::sample::choice::EpochCounts;
-use moteseal_core::sample::permutation::{Swap, choose, scratch_for};
-use moteseal_core::seal::Statement;
+use moteseal_seal::Statement;
+use moteseal_seal::sample::Choice;
+use moteseal_seal::sample::choice::EpochCounts;
+use moteseal_seal::sample::permutation::{Swap, choose, scratch_for};
 
 use crate::answer::{Answer, Select};
 use crate::forge::{Served, compose};

@@ -1,8 +1,8 @@
 //! The table of lies: what each does, by which names it is refused, and what the explaining form then shows.
 
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
-use moteseal_core::sample::Choice;
-use moteseal_core::seal::Scheme;
+use moteseal_seal::sample::Choice;
 
 use crate::answer::Answer;
 use crate::holdings::Holdings;

@@ -5,15 +5,16 @@
 use std::convert::Infallible;
 
 use moteseal_adversary::broadcaster::{Assault, Broadcaster, MAX_FORGED, REMEMBERED};
-use moteseal_core::Digest;
-use moteseal_core::cast::{
+use moteseal_broadcast::frame::BroadcastFrame;
+use moteseal_broadcast::{
     ChainDraft, ChainId, ChainNumber, Head, Incoming, KeyId, Kind, MAX_HEAD, MAX_LEAF,
-    MAX_SENDER_CERTIFICATE, NetworkId, OutgoingChain, Revocation, SenderCertificate,
-    SenderCertificateDraft, Taken, open_single, sender_named,
+    MAX_SENDER_CERTIFICATE, OutgoingChain, Revocation, SenderCertificate, SenderCertificateDraft,
+    Taken, open_single, sender_named,
 };
+use moteseal_core::Digest;
+use moteseal_core::cbor::Writer;
+use moteseal_core::record::NetworkId;
 use moteseal_core::signature::{Algorithm, SecretKey};
-use moteseal_core::wire::cast::CastFrame;
-use moteseal_core::wire::cbor::Writer;
 
 const MESSAGES: u32 = 12;
 const PER_BLOCK: u8 = 4;
@@ -29,7 +30,7 @@ struct Scene {
     leaves: Vec<(u32, u8, Vec<u8>)>,
 }
 
-fn frame(frame: &CastFrame<'_>) -> Vec<u8> {
+fn frame(frame: &BroadcastFrame<'_>) -> Vec<u8> {
     let mut buffer = vec![0; MAX_FORGED];
     let mut out = Writer::new(&mut buffer);
     frame.encode(&mut out).unwrap();
@@ -88,11 +89,11 @@ impl Scene {
 
     fn frames(&self) -> Vec<Vec<u8>> {
         let first = [
-            frame(&CastFrame::Certificate(&self.certificate)),
-            frame(&CastFrame::Head(&self.head)),
+            frame(&BroadcastFrame::Certificate(&self.certificate)),
+            frame(&BroadcastFrame::Head(&self.head)),
         ];
         let leaves = self.leaves.iter().map(|(block, index, leaf)| {
-            frame(&CastFrame::Fragment {
+            frame(&BroadcastFrame::Fragment {
                 chain: self.id.reference(KeyId::of(&self.key.public())),
                 block: *block,
                 index: *index,
@@ -119,15 +120,15 @@ impl Scene {
     fn believes(&self, bytes: &[u8]) -> bool {
         let mut scratch = [0; MAX_HEAD];
         let base = self.base.public();
-        match CastFrame::decode(bytes) {
-            Ok(CastFrame::Certificate(certificate)) => {
+        match BroadcastFrame::decode(bytes) {
+            Ok(BroadcastFrame::Certificate(certificate)) => {
                 SenderCertificate::open(certificate, self.network, &base).is_ok()
                     && certificate != self.certificate
             }
-            Ok(CastFrame::Revocation(revocation)) => {
+            Ok(BroadcastFrame::Revocation(revocation)) => {
                 Revocation::open(revocation, self.network, &[base]).is_ok()
             }
-            Ok(CastFrame::Head(head)) => {
+            Ok(BroadcastFrame::Head(head)) => {
                 let opened = Head::open(
                     head,
                     self.network,
@@ -137,11 +138,11 @@ impl Scene {
                 );
                 opened.is_ok_and(|head| head.id().number >= self.id.number) && head != self.head
             }
-            Ok(CastFrame::Single { .. }) => {
+            Ok(BroadcastFrame::Single { .. }) => {
                 open_single(bytes, self.network, self.id.sender, &self.key.public(), &mut scratch)
                     .is_ok()
             }
-            Ok(CastFrame::Fragment { chain, block, index, leaf }) => {
+            Ok(BroadcastFrame::Fragment { chain, block, index, leaf }) => {
                 let is_genuine =
                     self.leaves.iter().any(|(b, i, l)| (*b, *i, &l[..]) == (block, index, leaf));
                 let taken = (1..=MESSAGES / u32::from(PER_BLOCK)).any(|at| {
@@ -153,7 +154,11 @@ impl Scene {
                 chain == self.id.reference(KeyId::of(&self.key.public())) && taken && !is_genuine
             }
             // Hints: whoever follows them believes nothing.
-            Ok(CastFrame::Wanted { .. } | CastFrame::Holds { .. } | CastFrame::Repair { .. })
+            Ok(
+                BroadcastFrame::Wanted { .. }
+                | BroadcastFrame::Holds { .. }
+                | BroadcastFrame::Repair { .. },
+            )
             | Err(_) => false,
         }
     }
@@ -203,8 +208,8 @@ fn forged_heads_and_certificates_fail_by_their_signature_alone() {
     scene.frames().iter().for_each(|frame| attacker.hear(frame));
     let (mut heads, mut digests) = (0, std::collections::BTreeSet::new());
     for frame in sent(&mut attacker, 300) {
-        let name = match CastFrame::decode(&frame).unwrap() {
-            CastFrame::Head(head) => {
+        let name = match BroadcastFrame::decode(&frame).unwrap() {
+            BroadcastFrame::Head(head) => {
                 heads += 1;
                 assert!(Head::peek(head).unwrap().id().number >= scene.id.number);
                 digests.insert(head.to_vec());
@@ -212,7 +217,7 @@ fn forged_heads_and_certificates_fail_by_their_signature_alone() {
                     .unwrap_err()
                     .name()
             }
-            CastFrame::Certificate(certificate) => {
+            BroadcastFrame::Certificate(certificate) => {
                 match SenderCertificate::open(certificate, scene.network, &scene.base.public())
                     .map(|_| ())
                     .unwrap_err()
@@ -223,7 +228,7 @@ fn forged_heads_and_certificates_fail_by_their_signature_alone() {
                     _ => continue,
                 }
             }
-            CastFrame::Revocation(revocation) => {
+            BroadcastFrame::Revocation(revocation) => {
                 Revocation::open(revocation, scene.network, &[scene.base.public()])
                     .unwrap_err()
                     .name()
@@ -262,7 +267,9 @@ fn every_forged_head_is_well_formed() {
     let mut attacker = Broadcaster::new(&[Assault::ForgeHeads], 10, 0, [9; 32]);
     scene.frames().iter().for_each(|frame| attacker.hear(frame));
     for frame in sent(&mut attacker, 1000) {
-        let Ok(CastFrame::Head(head)) = CastFrame::decode(&frame) else { panic!("no head") };
+        let Ok(BroadcastFrame::Head(head)) = BroadcastFrame::decode(&frame) else {
+            panic!("no head")
+        };
         assert!(Head::peek(head).is_ok(), "{head:02x?}");
     }
 }

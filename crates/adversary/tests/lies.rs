@@ -6,16 +6,17 @@ use std::collections::BTreeMap;
 use moteseal_adversary::{
     Accomplice, Answer, Context, EXPLAIN_LIES, Explanation, Holdings, LIES, Question,
 };
-use moteseal_core::level::SaltKey;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, SealIndex, Sequence};
 use moteseal_core::roster::Directory;
-use moteseal_core::sample::Choice;
 use moteseal_core::schema::{Field, Schema};
-use moteseal_core::seal::follow::Limits;
-use moteseal_core::seal::tree::Tree;
-use moteseal_core::seal::{History, Position, Scheme, Seal, Star, Statement, star};
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
-use moteseal_core::wire::stream::{Open, Selection};
+use moteseal_seal::follow::Limits;
+use moteseal_seal::level::SaltKey;
+use moteseal_seal::sample::Choice;
+use moteseal_seal::stream::{Open, Selection};
+use moteseal_seal::tree::Tree;
+use moteseal_seal::{History, Position, Seal, Star, Statement, star};
 use moteseal_verify::issue::FirstRoster;
 use moteseal_verify::{Event, Explained, ReadError, Roster, StreamReader, explain_run, write};
 

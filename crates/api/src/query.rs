@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use moteseal_core::sample::{Choice, Rate};
 use moteseal_core::{DeviceId, EpochNumber};
+use moteseal_seal::sample::{Choice, Rate};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 
 /// A query. Its JSON:

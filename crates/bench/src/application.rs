@@ -7,8 +7,8 @@ use moteseal_api::Query;
 use moteseal_client::output::{AtomicFile, Format, OutputError, Writer};
 use moteseal_client::{Rows, get};
 use moteseal_core::record::{DeviceId, EpochNumber};
-use moteseal_core::sample::{Choice, Rate};
 use moteseal_net::{Client, Options};
+use moteseal_seal::sample::{Choice, Rate};
 use moteseal_verify::Roster;
 
 use crate::load::Failed;

@@ -2,15 +2,17 @@
 
 use std::hint::black_box;
 
-use moteseal_core::level::{Salt, SipKey};
+use moteseal_core::link::{LinkKey, MAX_FRAME};
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Framing, Level, Round, SealIndex, Sequence};
 use moteseal_core::roster::Directory;
-use moteseal_core::sample::{Coordinator, Forwarder, Offer};
-use moteseal_core::seal::Scheme;
 use moteseal_core::signature::{Algorithm, SecretKey};
-use moteseal_core::wire::link::{LinkKey, MAX_FRAME, Uplink};
 use moteseal_gateway::Hub;
 use moteseal_gateway::queues::{Queues, Slot};
+use moteseal_seal::frame::Uplink;
+use moteseal_seal::level::LevelKey;
+use moteseal_seal::level::Salt;
+use moteseal_seal::sample::{Coordinator, Forwarder, Offer};
 use moteseal_verify::Roster;
 use moteseal_verify::issue::{Budget, FirstRoster};
 
@@ -30,7 +32,7 @@ pub(crate) fn run() -> Result<Report, Failed> {
     let mut report = Report::new(format!(
         "the coordinator of {DEVICES} devices, one thread, records of 4 bytes, medians of 7 interleaved runs"
     ));
-    let key = SipKey::new(&Salt(*b"0123456789abcdef"));
+    let key = LevelKey::new(&Salt(*b"0123456789abcdef"));
     let offers: Vec<(Slot, Level, Sequence)> = (0..MILLION as u64)
         .map(|i| {
             (
@@ -163,7 +165,7 @@ impl Group {
         let framing = Framing::fixed(RECORD.len()).ok_or("records of no size")?;
         let mut devices: Vec<Vec<Vec<u8>>> = Vec::new();
         for (device, number) in roster.devices().zip(0u64..) {
-            let key = SipKey::new(&Salt((u128::from(number) + 1).to_be_bytes()));
+            let key = LevelKey::new(&Salt((u128::from(number) + 1).to_be_bytes()));
             let link = LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, roster.group(), device.id));
             let mut forwarder = Forwarder::<{ 1 << 14 }>::new(
                 SealIndex(0),

@@ -4,19 +4,21 @@
 use std::hint::black_box;
 
 use moteseal_core::digest::{INITIAL, compress256, state_bytes};
-use moteseal_core::engine::{Engine, Scalar};
-use moteseal_core::level::{Salt, SipKey};
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{Framing, Level, Round};
 use moteseal_core::roster::Directory;
-use moteseal_core::seal::follow::Shape;
-use moteseal_core::seal::tree::{MultiproofError, Tree};
-use moteseal_core::seal::{
-    Answers, Follower, Limits, MAX_MESSAGE, Scheme, Seal, Star, Statement, Unverified, star,
-};
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
-use moteseal_core::wire::stream::{Open, Part, Select};
 use moteseal_core::{DeviceId, Digest, EpochNumber, GroupId, SealIndex, Sequence};
 use moteseal_lanes::{Host, merkle};
+use moteseal_seal::engine::{Engine, Scalar};
+use moteseal_seal::follow::Shape;
+use moteseal_seal::level::LevelKey;
+use moteseal_seal::level::Salt;
+use moteseal_seal::stream::{Open, Part, Select};
+use moteseal_seal::tree::{MultiproofError, Tree};
+use moteseal_seal::{
+    Answers, Follower, Limits, MAX_MESSAGE, Seal, Star, Statement, Unverified, star,
+};
 
 use crate::measure::{Bar, Contender, Report, interleaved};
 
@@ -119,7 +121,7 @@ fn star_sealing(report: &mut Report, events: &[[u8; 4]]) {
 
 /// The paper's star (section IV.C): `D = H(H(event) || D)` for the event's level, by as few instructions as ours.
 fn papers_star(events: &[[u8; 4]]) -> [Digest; LEVELS] {
-    let key = SipKey::new(&SALT);
+    let key = LevelKey::new(&SALT);
     let mut digests = [Digest::NULL; LEVELS];
     for (seq, event) in (0..).zip(events) {
         let level = key.level(seq, 16);

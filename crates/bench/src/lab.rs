@@ -16,7 +16,7 @@ use moteseal_lab::seals::footprint::Footprint;
 
 use crate::seals::{self, Inputs};
 use crate::sums::Readings;
-use crate::{cast, sums};
+use crate::{broadcast, sums};
 
 const USAGE: &str = "usage: moteseal-bench lab --out DIRECTORY [--data DIRECTORY] [--footprint FILE] [--seed HEX] [--quick]";
 /// Where recorded data is looked for when nobody says.
@@ -112,10 +112,10 @@ fn seed_of(text: &str) -> Option<Seed> {
 pub(crate) struct Effort {
     sampling: report::Effort,
     sums: sums::Effort,
-    cast: report::cast::Effort,
+    broadcast: report::broadcast::Effort,
     seals: seals::Effort,
     /// Whether times of broadcasts are measured in full.
-    cast_times: bool,
+    broadcast_times: bool,
 }
 
 impl Effort {
@@ -123,17 +123,17 @@ impl Effort {
     const FULL: Self = Self {
         sampling: report::Effort::FULL,
         sums: sums::Effort::FULL,
-        cast: report::cast::Effort::FULL,
+        broadcast: report::broadcast::Effort::FULL,
         seals: seals::Effort::FULL,
-        cast_times: true,
+        broadcast_times: true,
     };
     /// To see that all is there.
     const QUICK: Self = Self {
         sampling: report::Effort { seeds: 1, runs: 4, one_by_one: 4000 },
         sums: sums::Effort::QUICK,
-        cast: report::cast::Effort { runs: 1 },
+        broadcast: report::broadcast::Effort { runs: 1 },
         seals: seals::Effort::QUICK,
-        cast_times: false,
+        broadcast_times: false,
     };
 }
 
@@ -225,10 +225,15 @@ fn run(
     };
 
     tell("broadcasts: times");
-    let times = cast::times(effort.cast_times);
-    let broadcast =
-        report::cast::write(Some(&times), &out.join("broadcast"), seed, effort.cast, tell)
-            .map_err(said)?;
+    let times = broadcast::times(effort.broadcast_times);
+    let broadcast = report::broadcast::write(
+        Some(&times),
+        &out.join("broadcast"),
+        seed,
+        effort.broadcast,
+        tell,
+    )
+    .map_err(said)?;
 
     let mut machine = machine::describe(command, recorded.absent.clone());
     let runs = format!(

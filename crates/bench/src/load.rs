@@ -7,12 +7,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use moteseal_core::level::SaltKey;
 use moteseal_core::record::EpochNumber;
+use moteseal_core::record::Scheme;
 use moteseal_core::schema::{Field, Schema};
-use moteseal_core::seal::Scheme;
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
 use moteseal_device::seal::{Bundle, Chain, Profile, Sealer};
+use moteseal_seal::level::SaltKey;
 use moteseal_verify::Roster;
 use moteseal_verify::issue::FirstRoster;
 

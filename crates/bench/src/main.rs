@@ -3,8 +3,8 @@
 //! Exits with 1 if a bar is missed.
 
 mod application;
+mod broadcast;
 mod broker;
-mod cast;
 mod coordinator;
 mod growth;
 mod hashing;
@@ -24,7 +24,7 @@ use std::process::ExitCode;
 
 const USAGE: &str =
     "usage: moteseal-bench hashing|service|retrieval|coordinator|growth|mqtt|sies|verification [--plot FILE.png] [--json]
-       moteseal-bench cast [--json] [--out DIRECTORY]
+       moteseal-bench broadcast [--json] [--out DIRECTORY]
        moteseal-bench sums --out DIRECTORY [--data DIRECTORY]
        moteseal-bench lab --out DIRECTORY [--data DIRECTORY] [--footprint FILE] [--seed HEX] [--quick]";
 
@@ -46,9 +46,9 @@ fn main() -> ExitCode {
         return sums::main(rest);
     }
     if let [mode, rest @ ..] = std::env::args().skip(1).collect::<Vec<_>>().as_slice()
-        && mode == "cast"
+        && mode == "broadcast"
     {
-        return cast::main(rest);
+        return broadcast::main(rest);
     }
     if let [mode, rest @ ..] = std::env::args().skip(1).collect::<Vec<_>>().as_slice()
         && mode == "lab"

@@ -11,17 +11,19 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use moteseal_core::level::{Salt, SipKey};
+use moteseal_core::link::{LinkKey, MAX_FRAME};
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, Round, SealIndex};
 use moteseal_core::roster::Directory as _;
-use moteseal_core::sample::Forwarder;
-use moteseal_core::seal::Scheme;
 use moteseal_core::signature::{Algorithm, SecretKey};
-use moteseal_core::wire::link::{Acknowledgement, Forward, LinkKey, MAX_FRAME, Uplink};
 use moteseal_gateway::{Gateway, Settings, Station, Time};
 use moteseal_net::link::until_up;
 use moteseal_net::mqtt::{MqttDevice, MqttHub, Options, Version};
 use moteseal_net::{Client, DeviceLink, Down, HubLink};
+use moteseal_seal::frame::{Acknowledgement, Forward, Uplink};
+use moteseal_seal::level::LevelKey;
+use moteseal_seal::level::Salt;
+use moteseal_seal::sample::Forwarder;
 use moteseal_verify::Roster;
 use moteseal_verify::issue::{Budget, FirstRoster};
 use tokio::sync::oneshot;
@@ -190,7 +192,7 @@ async fn send(
     let framing = Framing::Fixed(u16::try_from(RECORD)?.try_into()?);
     let mut forwarder: Box<Forwarder<BUFFER>> =
         Box::new(Forwarder::new(SealIndex(0), EPOCH, (Scheme::Star, framing), LEVELS, Round(0)));
-    let (salt, all) = (SipKey::new(&Salt([7; 16])), (events * messages) as u64);
+    let (salt, all) = (LevelKey::new(&Salt([7; 16])), (events * messages) as u64);
     // So many messages may be under way.
     let window = (events * if events == 1 { 512 } else { 128 }) as u64;
     let (mut noted, mut acknowledged) = (0, 0);

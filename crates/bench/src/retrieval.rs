@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use moteseal_client::output::Format;
-use moteseal_core::sample::Rate;
-use moteseal_core::seal::Scheme;
+use moteseal_core::record::Scheme;
+use moteseal_seal::sample::Rate;
 
 use crate::application::{Application, Got};
 use crate::load::{Failed, Fleet, Service, byte_sum, requests, upload};

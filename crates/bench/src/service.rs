@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use moteseal_core::seal::Scheme;
+use moteseal_core::record::Scheme;
 use moteseal_device::seal::Bundle;
 
 use crate::load::{Failed, Fleet, Service, requests, upload};

@@ -5,18 +5,16 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use moteseal_client::sum::{Querier, Question};
-use moteseal_core::engine::{Engine, Scalar};
+use moteseal_core::link::LinkKey;
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
-use moteseal_core::sum::guard::EpochGuard;
-use moteseal_core::sum::participation::{self, Participation};
-use moteseal_core::sum::query::{MAX_PLAN, Plan, QueryId};
-use moteseal_core::sum::sies::{
-    KeyGroupKey, KeyLanes, KeyTotals, LANES, Master, Psr, Slot, SourceKey,
-};
-use moteseal_core::wire::link::LinkKey;
-use moteseal_core::wire::sum::{SumUplink, close_share};
 use moteseal_core::{DeviceId, Digest, GroupId};
 use moteseal_lanes::Host;
+use moteseal_sum::engine::{KeyEngine, Scalar};
+use moteseal_sum::frame::{SumUplink, close_share};
+use moteseal_sum::guard::EpochGuard;
+use moteseal_sum::participation::{self, Participation};
+use moteseal_sum::query::{MAX_PLAN, Plan, QueryId};
+use moteseal_sum::sies::{KeyGroupKey, KeyLanes, KeyTotals, LANES, Master, Psr, Slot, SourceKey};
 
 use crate::hashing::dependent_compressions;
 use crate::measure::{Bar, Contender, Report, interleaved, median};
@@ -183,7 +181,7 @@ fn querier(report: &mut Report, host: Host, n: usize) {
     report.add("  without vectors", times.ratio(2, 0), "D", None);
 }
 
-fn open<'a, E: Engine + 'a>(
+fn open<'a, E: KeyEngine + 'a>(
     engine: E,
     lanes: &'a [KeyLanes],
     present: &'a [u16],

@@ -8,8 +8,8 @@ use moteseal_api::Query;
 use moteseal_client::Memory;
 use moteseal_client::proof::ProofWriter;
 use moteseal_core::record::{DeviceId, EpochNumber};
-use moteseal_core::sample::Choice;
 use moteseal_net::Client;
+use moteseal_seal::sample::Choice;
 use moteseal_verify::Roster;
 
 use crate::failure::Failure;

@@ -57,7 +57,7 @@ pub(crate) struct Querier {
     pub(crate) tree: PathBuf,
     /// The secret of the querier's link to the gateways below it.
     pub(crate) link_secret: PathBuf,
-    /// The file of the agendas' numbers.
+    /// The file of the query schedules' numbers.
     pub(crate) state: PathBuf,
     /// The columns that the devices seal: `temperature:Cel:i16/100`.
     pub(crate) columns: Vec<String>,
@@ -85,7 +85,7 @@ pub(crate) struct Aggregator {
     pub(crate) link_secret: PathBuf,
     /// The gateway's own link secret at its parent.
     pub(crate) up_secret: PathBuf,
-    /// The folder where the number of the newest agenda is kept.
+    /// The folder where the number of the newest query schedule is kept.
     pub(crate) state: PathBuf,
     /// How long after an epoch's end children are waited for, for each height of the tree.
     #[serde(default = "default_sum_grace", deserialize_with = "duration")]
@@ -106,7 +106,7 @@ pub(crate) struct Serial {
     /// The broker of the group's coordinator.
     pub(crate) link: Option<Link>,
     pub(crate) sums: Option<SerialSums>,
-    /// The broadcast medium: an address as `moteseal cast` takes it, and how to get into a broker.
+    /// The broadcast medium: an address as `moteseal broadcast` takes it, and how to get into a broker.
     pub(crate) broadcast: Option<Link>,
     #[serde(default)]
     pub(crate) port: Vec<SerialPort>,

@@ -11,7 +11,7 @@ use moteseal_client::estimate::{
 use moteseal_client::output::OutputError;
 use moteseal_client::{Report, Rows, Sink, get};
 use moteseal_core::record::DeviceId;
-use moteseal_core::sample::{Choice, Rate};
+use moteseal_seal::sample::{Choice, Rate};
 use moteseal_verify::Roster;
 use serde_json::{Value, json};
 

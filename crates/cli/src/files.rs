@@ -6,9 +6,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use moteseal_core::identity::{decode_public_pem, decode_secret_pem};
-use moteseal_core::level::SaltKey;
 use moteseal_core::record::DeviceId;
 use moteseal_core::signature::{PublicKey, SecretKey};
+use moteseal_seal::level::SaltKey;
 use moteseal_verify::Roster;
 use zeroize::Zeroizing;
 

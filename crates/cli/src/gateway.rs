@@ -84,7 +84,7 @@ pub(crate) enum Command {
                             device   = \"dev1\"\n  \
                             [[port]]\n  \
                             address  = \"tcp://127.0.0.1:4001\"\n\n\
-                            link is the broker of `gateway run`, sums the hub of the motes' private sums, broadcast what `cast send`\n\
+                            link is the broker of `gateway run`, sums the hub of the motes' private sums, broadcast what `broadcast send`\n\
                             speaks on; each may be left out. A port without a device takes any mote of the roster. Paths are\n\
                             relative to the file. SIGTERM or Ctrl-C stops it in order. The address of /metrics, /healthz and\n\
                             /readyz is printed on stdout.")]

@@ -4,7 +4,7 @@ use clap::{ArgGroup, Args};
 use moteseal_api::Query;
 use moteseal_client::estimate::Estimator;
 use moteseal_client::{Failure as GetFailure, Memory, get};
-use moteseal_core::sample::{Choice, Rate};
+use moteseal_seal::sample::{Choice, Rate};
 use moteseal_verify::Roster;
 use serde_json::json;
 
@@ -67,7 +67,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn rate(text: &str) -> Result<Rate, String> {
-    text.parse().map_err(|error: moteseal_core::sample::choice::RateError| error.to_string())
+    text.parse().map_err(|error: moteseal_seal::sample::choice::RateError| error.to_string())
 }
 
 pub(crate) fn seed(text: &str) -> Result<[u8; 32], String> {

@@ -4,10 +4,10 @@ use std::io::{self, Read as _};
 use std::path::PathBuf;
 
 use clap::Args;
+use moteseal_core::cbor::{DecodeError, Scanner};
 use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_core::schema::Schema;
-use moteseal_core::wire::cbor::{DecodeError, Scanner};
-use moteseal_core::wire::stream::{Item, MAX_ITEM, Open, Part, Select};
+use moteseal_seal::stream::{Item, MAX_ITEM, Open, Part, Select};
 use moteseal_verify::ReadErrorKind;
 use serde_json::{Value, json};
 

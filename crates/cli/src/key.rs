@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use moteseal_core::identity::{MAX_PEM, encode_public_pem, encode_secret_pem};
+use moteseal_core::link::LinkKey;
 use moteseal_core::roster::Directory as _;
 use moteseal_core::signature::{Algorithm, SecretKey};
-use moteseal_core::wire::link::LinkKey;
 use moteseal_verify::aggregation::{check_gateway_name, gateway_id};
 use zeroize::Zeroizing;
 

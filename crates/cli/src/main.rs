@@ -8,7 +8,7 @@
 mod aggregation;
 mod asked;
 mod audit;
-mod cast;
+mod broadcast;
 mod cloud;
 mod config;
 mod demo;
@@ -84,7 +84,7 @@ enum Command {
     Sum(sum::Command),
     /// Broadcast to many with one signature, and check what was said.
     #[command(subcommand)]
-    Cast(cast::Command),
+    Broadcast(broadcast::Command),
     /// Take care of a cloud's store.
     #[command(subcommand)]
     Store(store::Command),
@@ -111,7 +111,7 @@ fn main() -> ExitCode {
             | Command::Gateway(_)
             | Command::Device(_)
             | Command::Sum(sum::Command::Run(_))
-            | Command::Cast(cast::Command::Watch(_))
+            | Command::Broadcast(broadcast::Command::Watch(_))
     );
     if let Err(failure) = interrupt::watch(!stops_itself) {
         return failure.report();
@@ -131,7 +131,7 @@ fn main() -> ExitCode {
         Command::Estimate(arguments) => estimate::run(&arguments),
         Command::Audit(arguments) => audit::run(&arguments),
         Command::Sum(command) => sum::run(&command),
-        Command::Cast(command) => cast::run(&command),
+        Command::Broadcast(command) => broadcast::run(&command),
         Command::Store(command) => store::run(command),
         Command::Sim(command) => sim::run(command),
         Command::Demo(arguments) => demo::run(&arguments),

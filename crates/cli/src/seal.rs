@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::SealIndex;
-use moteseal_core::seal::Scheme;
 use moteseal_device::outbox::EXTENSION;
 use moteseal_device::recorder::left_in;
 use moteseal_device::{Batch, Bundle, Recording, Sealed};

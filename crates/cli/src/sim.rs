@@ -22,7 +22,7 @@ const MOTES: &str = "data/telosb";
 pub(crate) enum Command {
     Sampling(Sampling),
     Report(Report),
-    Cast(Cast),
+    Broadcast(Broadcast),
 }
 
 /// Replays 92 days of recorded events through a coordinator with a budget: events a day, sent, kept, rounds, budget used.
@@ -67,14 +67,14 @@ pub(crate) struct Report {
 ///
 /// Figures 5 to 7 and tables I and II of Liu et al. (2012), each as PNG and CSV, and an index. Takes no recorded data.
 #[derive(Args, Debug)]
-#[command(after_help = "Example: moteseal sim cast --out lab/cast\n\n\
-                        Times (figures 3 and 4) are measured by moteseal-bench cast --out DIRECTORY, which writes the rest as well.")]
-pub(crate) struct Cast {
+#[command(after_help = "Example: moteseal sim broadcast --out lab/broadcast\n\n\
+                        Times (figures 3 and 4) are measured by moteseal-bench broadcast --out DIRECTORY, which writes the rest as well.")]
+pub(crate) struct Broadcast {
     /// What chance follows from, up to 64 hexadecimal digits; zeros at the end may be left out
     #[arg(long, value_name = "HEX", default_value = "00", value_parser = seed)]
     seed: Seed,
     /// Runs a point
-    #[arg(long, value_name = "RUNS", default_value_t = moteseal_lab::cast::RUNS, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    #[arg(long, value_name = "RUNS", default_value_t = moteseal_lab::broadcast::RUNS, value_parser = clap::value_parser!(u64).range(1..=1000))]
     runs: u64,
     /// The directory for it
     #[arg(long, value_name = "DIRECTORY")]
@@ -134,7 +134,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Sampling(arguments) => sampling(&arguments),
         Command::Report(arguments) => report(&arguments),
-        Command::Cast(arguments) => cast(&arguments),
+        Command::Broadcast(arguments) => broadcast(&arguments),
     }
 }
 
@@ -192,9 +192,9 @@ fn report(arguments: &Report) -> Result<(), Failure> {
     Stdout::lock().line(arguments.out.join(report::INDEX).display())
 }
 
-fn cast(arguments: &Cast) -> Result<(), Failure> {
-    let effort = report::cast::Effort { runs: arguments.runs };
-    report::cast::write(None, &arguments.out, arguments.seed, effort, &mut teller())
+fn broadcast(arguments: &Broadcast) -> Result<(), Failure> {
+    let effort = report::broadcast::Effort { runs: arguments.runs };
+    report::broadcast::write(None, &arguments.out, arguments.seed, effort, &mut teller())
         .map_err(report_failure)?;
     Stdout::lock().line(arguments.out.join(report::INDEX).display())
 }

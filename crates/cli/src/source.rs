@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{ArgGroup, Args, ValueEnum};
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, SealIndex};
 use moteseal_core::schema::Schema;
-use moteseal_core::seal::Scheme;
 use moteseal_core::signature::SecretKey;
 use moteseal_device::import::{Clock, Delimiter, ImportErrorKind};
 use moteseal_device::outbox::state_beside;

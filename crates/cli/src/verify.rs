@@ -10,11 +10,11 @@ use moteseal_client::output::OutputError;
 use moteseal_client::proof::verify;
 use moteseal_client::{Rows, Sink};
 use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex};
-use moteseal_core::sample::{Choice, Rate};
-use moteseal_core::seal::follow::Limits;
-use moteseal_core::seal::{Authentic, History, Incomplete, Seal};
 use moteseal_device::import::display_ms;
 use moteseal_device::outbox::EXTENSION;
+use moteseal_seal::follow::Limits;
+use moteseal_seal::sample::{Choice, Rate};
+use moteseal_seal::{Authentic, History, Incomplete, Seal};
 use moteseal_verify::{Event, ReadError, Roster, StreamReader};
 use serde_json::{Value, json};
 

@@ -10,15 +10,16 @@ use std::path::Path;
 use group::FIRST;
 use moteseal_adversary::Answer;
 use moteseal_core::Digest;
+use moteseal_core::link::LinkKey;
 use moteseal_core::record::{EpochNumber, SealIndex};
-use moteseal_core::seal::{Answered, Statement};
 use moteseal_core::signature::SecretKey;
-use moteseal_core::sum::guard::GuardError;
-use moteseal_core::sum::query::QueryId;
-use moteseal_core::wire::link::{LinkKey, Uplink};
 use moteseal_device::DurableMote;
-use moteseal_device::durable::{AgendaRefused, AnswerRefused, DurableError, MOST_UNSTATED};
+use moteseal_device::durable::{AnswerRefused, DurableError, MOST_UNSTATED, QueryScheduleRefused};
 use moteseal_gateway::Station;
+use moteseal_seal::frame::Uplink;
+use moteseal_seal::{Answered, Statement};
+use moteseal_sum::guard::GuardError;
+use moteseal_sum::query::QueryId;
 use moteseal_verify::Roster;
 
 const BOUND: u64 = 1 << 30;
@@ -404,22 +405,25 @@ fn a_device_that_lost_its_journal_answers_nothing_that_started_before() {
 }
 
 #[test]
-fn an_older_agenda_is_refused_whenever_the_device_is_killed() {
+fn an_older_schedule_is_refused_whenever_the_device_is_killed() {
     let mut scene = Scene::new(3);
     let digest = |n: u8| Digest([n; 32]);
-    assert_eq!(scene.mote().agenda(), None);
-    assert_eq!(scene.mote().accept_agenda(5, digest(1)).unwrap(), Ok(true));
+    assert_eq!(scene.mote().schedule(), None);
+    assert_eq!(scene.mote().accept_schedule(5, digest(1)).unwrap(), Ok(true));
     scene.restart();
-    assert_eq!(scene.mote().agenda(), Some((5, digest(1))));
-    assert_eq!(scene.mote().accept_agenda(5, digest(1)).unwrap(), Ok(false));
-    assert_eq!(scene.mote().accept_agenda(5, digest(2)).unwrap(), Err(AgendaRefused::TwoAgendas));
+    assert_eq!(scene.mote().schedule(), Some((5, digest(1))));
+    assert_eq!(scene.mote().accept_schedule(5, digest(1)).unwrap(), Ok(false));
     assert_eq!(
-        scene.mote().accept_agenda(4, digest(2)).unwrap(),
-        Err(AgendaRefused::OlderAgenda { newest: 5 })
+        scene.mote().accept_schedule(5, digest(2)).unwrap(),
+        Err(QueryScheduleRefused::TwoAgendas)
     );
-    assert_eq!(scene.mote().accept_agenda(6, digest(2)).unwrap(), Ok(true));
+    assert_eq!(
+        scene.mote().accept_schedule(4, digest(2)).unwrap(),
+        Err(QueryScheduleRefused::OlderAgenda { newest: 5 })
+    );
+    assert_eq!(scene.mote().accept_schedule(6, digest(2)).unwrap(), Ok(true));
     scene.restart();
-    assert_eq!(scene.mote().agenda(), Some((6, digest(2))));
+    assert_eq!(scene.mote().schedule(), Some((6, digest(2))));
 }
 
 #[test]
@@ -438,7 +442,7 @@ fn a_device_whose_columns_change_keeps_what_it_answered() {
     let other = moteseal_device::Profile::new(
         &scene.roster,
         "mote-0",
-        moteseal_core::seal::Scheme::Star,
+        moteseal_core::record::Scheme::Star,
         &schema,
     )
     .unwrap();

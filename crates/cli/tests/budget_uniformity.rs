@@ -9,12 +9,12 @@ use moteseal_api::{CBOR_SEQ, Query, paths};
 use moteseal_client::estimate::{Estimator, Interval, Values};
 use moteseal_client::output::OutputError;
 use moteseal_client::{Rows, Sink as _, get};
-use moteseal_core::level::SaltKey;
 use moteseal_core::record::EpochNumber;
-use moteseal_core::sample::{Choice, Rate};
+use moteseal_core::record::Scheme;
 use moteseal_core::schema::{Field, Schema};
-use moteseal_core::seal::Scheme;
 use moteseal_device::seal::{Chain, Profile, Sealer};
+use moteseal_seal::level::SaltKey;
+use moteseal_seal::sample::{Choice, Rate};
 use moteseal_verify::Roster;
 use moteseal_verify::issue::FirstRoster;
 

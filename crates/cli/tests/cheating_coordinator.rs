@@ -13,11 +13,12 @@ use moteseal_adversary::coordinator::{Bundle, CHEATS, Cheat, FoundBy, Upload};
 use moteseal_adversary::{Answer, Item, Select};
 use moteseal_client::audit::{Doubt, EpochReport, Finding, Report, audit};
 use moteseal_core::identity::encode_public_pem;
-use moteseal_core::level::Salt;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Round};
-use moteseal_core::sample::{self, Announcement, MAX_ANNOUNCEMENT};
-use moteseal_core::seal::{Scheme, star};
 use moteseal_core::{DeviceId, Digest, Level, Sequence};
+use moteseal_seal::level::Salt;
+use moteseal_seal::sample::{self, Announcement, MAX_ANNOUNCEMENT};
+use moteseal_seal::star;
 use moteseal_verify::Roster;
 
 const BUDGET: u64 = 100;

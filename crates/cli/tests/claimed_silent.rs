@@ -6,8 +6,8 @@ mod budgeted;
 
 use budgeted::{Cloud, FIRST, Group, secret};
 use moteseal_core::identity::encode_public_pem;
-use moteseal_core::seal::Scheme;
-use moteseal_core::sum::query::QueryId;
+use moteseal_core::record::Scheme;
+use moteseal_sum::query::QueryId;
 use serde_json::{Value, json};
 
 const QUERY: QueryId = QueryId([0xa7; 16]);

@@ -7,16 +7,16 @@ mod group;
 use std::path::Path;
 
 use group::{Cloud, FIRST};
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Round, SealIndex};
 use moteseal_core::roster::Directory as _;
-use moteseal_core::sample::{Announcement, MAX_ANNOUNCEMENT};
 use moteseal_core::schema::Schema;
-use moteseal_core::seal::Scheme;
 use moteseal_core::signature::SecretKey;
-use moteseal_core::wire::link::{MAX_RECORD, Uplink};
 use moteseal_device::durable::DurableError;
 use moteseal_device::{DurableMote, Outbox, Profile, SealRefused};
 use moteseal_gateway::Station;
+use moteseal_seal::frame::{MAX_RECORD, Uplink};
+use moteseal_seal::sample::{Announcement, MAX_ANNOUNCEMENT};
 use moteseal_verify::Roster;
 
 const BOUND: u64 = 1 << 30;
@@ -326,7 +326,7 @@ fn an_index_that_the_journal_opened_is_not_signed_again_by_another_sealer() {
     let fields = [moteseal_core::schema::Field::parse("reading::u32").unwrap()];
     let schema = Schema::encode(&fields, &mut buffer).unwrap();
     let profile = Profile::new(&roster, "mote-0", Scheme::Star, &schema).unwrap();
-    let salt_key = moteseal_core::level::SaltKey::new([0x33; 32]);
+    let salt_key = moteseal_seal::level::SaltKey::new([0x33; 32]);
     let mut sealer = moteseal_device::Sealer::new(profile, group::secret(0), salt_key, state);
     sealer.push(EPOCH, &[1; 4]).unwrap();
     let bundle = sealer.close(true).unwrap().unwrap();

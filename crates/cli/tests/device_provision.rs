@@ -6,12 +6,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use moteseal_core::cast::NetworkId;
 use moteseal_core::identity::{decode_public_pem, decode_secret_pem};
 use moteseal_core::provision::Provisioning;
+use moteseal_core::record::NetworkId;
+use moteseal_core::record::Scheme;
 use moteseal_core::roster::Directory as _;
-use moteseal_core::seal::Scheme;
-use moteseal_core::sum::key_file::SourceKeys;
+use moteseal_sum::key_file::SourceKeys;
 use moteseal_verify::Roster;
 
 const CONFIG: &str = "device = \"mote1\"\nkey = \"mote1.key.pem\"\nroster = \"roster.cbor\"\noperator = \"op.pub.pem\"\n\
@@ -105,7 +105,7 @@ fn a_blob_says_what_roster_and_keys_say_and_nobody_else_is_told() {
     let keys = SourceKeys::decode(&at("sums/mote1.sum.key")).unwrap();
     let sums = told.sums.as_ref().unwrap();
     assert_eq!(
-        (sums.position, sums.sources, &*sums.secret.to_bytes()),
+        (sums.position, sums.sources, &*sums.secret),
         (keys.position, 2, &*keys.secret.to_bytes())
     );
     let base = decode_public_pem(&at("base.pub.pem")).unwrap();

@@ -11,7 +11,7 @@ use budgeted::{Cloud, FIRST, Group, coordinator, secret};
 use moteseal_adversary::coordinator::{Bundle, Upload};
 use moteseal_adversary::{Answer, Item};
 use moteseal_core::identity::encode_public_pem;
-use moteseal_core::seal::Scheme;
+use moteseal_core::record::Scheme;
 use moteseal_verify::write;
 use scene::{Scene, repository};
 use serde_json::Value;

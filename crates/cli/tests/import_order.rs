@@ -21,6 +21,8 @@ const FLOORS: &[&[&str]] = &[
     &["moteseal-research", "moteseal-adversary"],
     &["moteseal-verify"],
     &["moteseal-lanes"],
+    &["moteseal-sum"],
+    &["moteseal-broadcast", "moteseal-seal", "moteseal-serial"],
     &["moteseal-core"],
 ];
 const ROLES: &[&str] =

@@ -17,10 +17,10 @@ use moteseal_adversary::{
 };
 use moteseal_api::{CBOR_SEQ, JSON, PROBLEM_JSON, Query, paths};
 use moteseal_client::{DeviceReport, Failure, Report, Standing, get};
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
-use moteseal_core::sample::Choice;
-use moteseal_core::seal::Scheme;
 use moteseal_net::{Client, NetError};
+use moteseal_seal::sample::Choice;
 
 /// What the server in between tells.
 #[derive(Clone, Copy, Default)]

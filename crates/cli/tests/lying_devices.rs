@@ -8,18 +8,21 @@ use std::collections::BTreeMap;
 
 use group::{FIRST, LEVELS, secret};
 use moteseal_client::audit::{Audit, EpochReport, Finding};
-use moteseal_core::level::{Counters, SaltKey, SipKey};
+use moteseal_core::link::MAX_FRAME;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Framing, Level, Round, SealIndex, Sequence};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, Schema};
-use moteseal_core::seal::follow::Limits;
-use moteseal_core::seal::{Position, Scheme, Seal, Statement, star};
 use moteseal_core::signature::Signer as _;
-use moteseal_core::wire::link::{Forward, MAX_FRAME, Uplink};
-use moteseal_core::wire::stream::{Open, Selection};
 use moteseal_core::{DeviceId, Digest};
 use moteseal_device::seal::{Chain, Profile};
 use moteseal_gateway::Hub;
+use moteseal_seal::follow::Limits;
+use moteseal_seal::frame::{Forward, Uplink};
+use moteseal_seal::level::LevelKey;
+use moteseal_seal::level::{Counters, SaltKey};
+use moteseal_seal::stream::{Open, Selection};
+use moteseal_seal::{Position, Seal, Statement, star};
 use moteseal_verify::{Event, ReadError, Roster, StreamReader, write};
 
 const BUDGET: u64 = 50;
@@ -67,7 +70,8 @@ impl Device {
     }
 
     fn level(&self, index: u32, seq: u64) -> Level {
-        SipKey::new(&self.salt_key().salt(self.profile.device, SealIndex(index))).level(seq, LEVELS)
+        LevelKey::new(&self.salt_key().salt(self.profile.device, SealIndex(index)))
+            .level(seq, LEVELS)
     }
 
     /// A closing frame.
@@ -166,9 +170,9 @@ impl World {
         for seq in range.clone() {
             let Some(level) = level(device, seq) else { continue };
             let mut out = [0; 16];
-            let mut writer = moteseal_core::wire::cbor::Writer::new(&mut out);
+            let mut writer = moteseal_core::cbor::Writer::new(&mut out);
             let record = u32::try_from(seq).unwrap().to_be_bytes();
-            moteseal_core::wire::link::encode_event(
+            moteseal_seal::frame::encode_event(
                 &mut writer,
                 Sequence(next),
                 Sequence(seq),

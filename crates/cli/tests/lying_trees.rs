@@ -5,15 +5,16 @@
 mod group;
 
 use group::{FIRST, secret};
+use moteseal_core::cbor::Writer;
+use moteseal_core::link::MAX_FRAME;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Round, Sequence};
 use moteseal_core::roster::Directory as _;
-use moteseal_core::sample::{Announcement, MAX_ANNOUNCEMENT, Manifest};
-use moteseal_core::seal::Scheme;
-use moteseal_core::seal::tree::leaf;
-use moteseal_core::wire::cbor::Writer;
-use moteseal_core::wire::link::{Forward, MAX_FRAME, Uplink, encode_event};
 use moteseal_core::{DeviceId, Digest, Level};
 use moteseal_gateway::Hub;
+use moteseal_seal::frame::{Forward, Uplink, encode_event};
+use moteseal_seal::sample::{Announcement, MAX_ANNOUNCEMENT, Manifest};
+use moteseal_seal::tree::leaf;
 use moteseal_verify::Roster;
 
 const EPOCH: EpochNumber = EpochNumber(FIRST);

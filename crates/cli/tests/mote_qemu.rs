@@ -276,7 +276,7 @@ impl Site {
     fn say(&self, command: &str) -> Running {
         let to = format!("{}/field", self.broker.url());
         let arguments = [
-            "cast",
+            "broadcast",
             "send",
             "--key",
             "keys/ops.key.pem",

@@ -6,7 +6,7 @@
 #[path = "../../../fuzz/src/lib.rs"]
 mod targets;
 
-use moteseal_core::wire::cbor::{Reader, head, item_length};
+use moteseal_core::cbor::{Reader, head, item_length};
 use targets::{TARGETS, fixture};
 
 // What the targets name as their own crate's.

@@ -17,9 +17,9 @@ use moteseal_client::output::{AtomicFile, Format, Writer};
 use moteseal_client::proof::{self, ProofWriter};
 use moteseal_client::{Failure, Memory, Report, get};
 use moteseal_core::record::EpochNumber;
-use moteseal_core::sample::Choice;
+use moteseal_core::record::Scheme;
 use moteseal_core::schema::Schema;
-use moteseal_core::seal::Scheme;
+use moteseal_seal::sample::Choice;
 use moteseal_verify::Roster;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 

@@ -17,12 +17,12 @@ use group::{COORDINATOR, Cloud, FIRST, GROUP_SECRET, OPERATOR};
 use moteseal_core::DeviceId;
 use moteseal_core::identity::{encode_public_pem, encode_secret_pem};
 use moteseal_core::roster::Directory as _;
-use moteseal_core::wire::serial::{Channel, MAX_BODY, Side, Timing};
 use moteseal_device::run::{Settings, Source};
 use moteseal_net::link::{State, until_up};
 use moteseal_net::mqtt::{Backoff, MqttHub, Options as Mqtt};
 use moteseal_net::serial::{Event, Options, SerialLine};
 use moteseal_net::{Broadcast, BroadcastLink as _, DeviceLink, Down, HubLink as _, LinkError};
+use moteseal_serial::{Channel, MAX_BODY, Side, Timing};
 use moteseal_verify::Roster;
 use tokio::io::copy_bidirectional;
 use tokio::net::TcpListener;
@@ -320,7 +320,7 @@ fn a_mote_that_starts_anew_hears_the_newest_announcements_again() {
         until_up(hub.state()).await.unwrap();
         until_up(sums.state()).await.unwrap();
         hub.announce(Bytes::from_static(b"round 1")).await.unwrap();
-        sums.announce(Bytes::from_static(b"agenda 1")).await.unwrap();
+        sums.announce(Bytes::from_static(b"query schedule 1")).await.unwrap();
         for start in 1..4 {
             let mote = mote_at(at, id, start);
             let mut heard = [body(&mote, &site).await, body(&mote, &site).await];
@@ -328,7 +328,7 @@ fn a_mote_that_starts_anew_hears_the_newest_announcements_again() {
             let newest = format!("round {start}");
             let expected = [
                 (Channel::HubAnnouncement, newest.into()),
-                (Channel::SumsAnnouncement, Bytes::from_static(b"agenda 1")),
+                (Channel::SumsAnnouncement, Bytes::from_static(b"query schedule 1")),
             ];
             assert_eq!(heard, expected, "start {start}");
             // Frames find their way in both directions, and to the right hub.

@@ -87,7 +87,7 @@ fn what_is_wrong_is_said_in_a_line_with_the_way_out() {
 #[test]
 fn a_report_on_broadcasts_needs_no_recorded_data() {
     let out = tempfile::tempdir().unwrap();
-    let said = stdout(&sim(&["cast", "--runs", "1", "--out", out.path().to_str().unwrap()]));
+    let said = stdout(&sim(&["broadcast", "--runs", "1", "--out", out.path().to_str().unwrap()]));
     assert_eq!(Path::new(said.trim()), out.path().join("README.md"));
     let index = std::fs::read_to_string(out.path().join("README.md")).unwrap();
     for part in ["S-1 S-2 1-2 1-3 2-3 2-4 3-4 3-5 4-5 4-6 5-6", "| SA10 |", "741"] {

@@ -12,19 +12,19 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use broker::Broker;
 use bytes::Bytes;
 use moteseal_core::identity::{decode_public_pem, decode_secret_pem};
+use moteseal_core::link::LinkKey;
 use moteseal_core::record::DeviceId;
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, Schema};
-use moteseal_core::sum::agenda::{AgendaDraft, MAX_AGENDA, Posed};
-use moteseal_core::sum::guard::EpochGuard;
-use moteseal_core::sum::participation::Participation;
-use moteseal_core::sum::query::{Plan, QueryId};
-use moteseal_core::sum::sies::{KeyTotals, Master, Slot};
-use moteseal_core::wire::link::LinkKey;
-use moteseal_core::wire::sum::{SumUplink, close_share};
 use moteseal_net::link::until_up;
 use moteseal_net::mqtt::{MqttDevice, MqttHub, Options};
 use moteseal_net::{DeviceLink as _, HubLink as _};
+use moteseal_sum::frame::{SumUplink, close_share};
+use moteseal_sum::guard::EpochGuard;
+use moteseal_sum::participation::Participation;
+use moteseal_sum::query::{Plan, QueryId};
+use moteseal_sum::schedule::{MAX_QUERY_SCHEDULE, Posed, QueryScheduleDraft};
+use moteseal_sum::sies::{KeyTotals, Master, Slot};
 use moteseal_verify::Roster;
 use moteseal_verify::aggregation::gateway_id;
 use scene::Scene;
@@ -128,7 +128,7 @@ fn gateways_over_a_broker_add_up_every_epoch_also_when_one_is_killed_and_comes_b
         .to_vec();
     let posed = Posed { nonce: [3; 16], first: 0, until: u64::MAX, plan: &plan };
     let (query, digest) = (posed.id(&roster.digest()), roster.digest());
-    let draft = AgendaDraft {
+    let draft = QueryScheduleDraft {
         group: roster.group(),
         roster: digest,
         number: 9,
@@ -136,14 +136,16 @@ fn gateways_over_a_broker_add_up_every_epoch_also_when_one_is_killed_and_comes_b
         key_group: 2,
         queries: &[posed],
     };
-    let agenda =
-        draft.issue(&querier, &mut vec![0; MAX_AGENDA], &mut vec![0; MAX_AGENDA]).unwrap().to_vec();
+    let schedule = draft
+        .issue(&querier, &mut vec![0; MAX_QUERY_SCHEDULE], &mut vec![0; MAX_QUERY_SCHEDULE])
+        .unwrap()
+        .to_vec();
 
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async {
         let hub = MqttHub::new(&options("querier"), [gateway_id("root").0]).unwrap();
-        hub.announce(Bytes::from(agenda)).await.unwrap();
+        hub.announce(Bytes::from(schedule)).await.unwrap();
         let motes = [
             MqttDevice::new(&options("leaf"), dev1.0).unwrap(),
             MqttDevice::new(&options("root"), dev2.0).unwrap(),
@@ -184,7 +186,7 @@ fn gateways_over_a_broker_add_up_every_epoch_also_when_one_is_killed_and_comes_b
                     }
                 }
             });
-            // Before they have heard the agenda they say nothing.
+            // Before they have heard the query schedule they say nothing.
             let Ok(frame) = said.await else { continue };
             let Ok(SumUplink::Share(share)) = SumUplink::open(&frame, &keys[2]) else {
                 unreachable!()

@@ -7,19 +7,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use group::FIRST;
-use moteseal_core::cast::{ChainId, ChainNumber, Head, Kind, NetworkId, SingleDraft};
+use moteseal_broadcast::frame::BroadcastFrame;
+use moteseal_broadcast::{ChainId, ChainNumber, Head, Kind, SingleDraft};
+use moteseal_core::link::LinkKey;
+use moteseal_core::record::NetworkId;
 use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_core::signature::{Algorithm, SecretKey};
-use moteseal_core::sum::agenda::{AgendaDraft, MAX_AGENDA, Posed};
-use moteseal_core::sum::query::{MAX_PLAN, Plan, QueryId};
-use moteseal_core::sum::sies::{KeyTotals, Master, Psr, Slot};
-use moteseal_core::wire::cast::CastFrame;
-use moteseal_core::wire::link::LinkKey;
-use moteseal_core::wire::sum::SumUplink;
 use moteseal_device::DurableMote;
 use moteseal_device::answerer::{Answerer, Membership, Unheard};
+use moteseal_sum::frame::SumUplink;
+use moteseal_sum::query::{MAX_PLAN, Plan, QueryId};
+use moteseal_sum::schedule::{MAX_QUERY_SCHEDULE, Posed, QueryScheduleDraft};
+use moteseal_sum::sies::{KeyTotals, Master, Psr, Slot};
 use moteseal_verify::Roster;
 
 const EPOCH_MS: u64 = 1000;
@@ -91,8 +92,8 @@ impl Scene {
     }
 
     fn hear(&mut self, number: u64, queries: &[&str]) {
-        let agenda = self.agenda(number, queries);
-        self.answerer.hear(&agenda, &mut self.mote).unwrap();
+        let schedule = self.schedule(number, queries);
+        self.answerer.hear(&schedule, &mut self.mote).unwrap();
     }
 
     /// Hears an announcement; the name of why it is not acted on.
@@ -101,7 +102,7 @@ impl Scene {
     }
 
     /// An announcement of the querier.
-    fn agenda(&mut self, number: u64, queries: &[&str]) -> Vec<u8> {
+    fn schedule(&mut self, number: u64, queries: &[&str]) -> Vec<u8> {
         let (first, until) = (START / 5000, START / 5000 + 100);
         let encoded: Vec<Vec<u8>> = queries.iter().map(|text| plan(text)).collect();
         let posed = |plan| Posed { nonce: [1; 16], first, until, plan };
@@ -109,7 +110,7 @@ impl Scene {
         if let Some(query) = queries.first() {
             self.query = query.id(&self.roster.digest());
         }
-        let draft = AgendaDraft {
+        let draft = QueryScheduleDraft {
             group: self.roster.group(),
             roster: self.roster.digest(),
             number,
@@ -117,7 +118,7 @@ impl Scene {
             key_group: 1,
             queries: &queries,
         };
-        let (mut scratch, mut out) = (vec![0; MAX_AGENDA], vec![0; MAX_AGENDA]);
+        let (mut scratch, mut out) = (vec![0; MAX_QUERY_SCHEDULE], vec![0; MAX_QUERY_SCHEDULE]);
         draft.issue(&self.querier, &mut scratch, &mut out).unwrap().to_vec()
     }
 
@@ -195,7 +196,7 @@ fn what_cannot_be_sent_in_time_is_not_answered() {
 }
 
 #[test]
-fn a_query_ends_with_an_agenda_without_it_and_no_older_one_brings_it_back() {
+fn a_query_ends_with_an_schedule_without_it_and_no_older_one_brings_it_back() {
     let mut scene = Scene::new();
     scene.hear(5, &[AVERAGE]);
     scene.sense(100, 50);
@@ -221,7 +222,7 @@ fn a_query_ends_with_an_agenda_without_it_and_no_older_one_brings_it_back() {
 fn an_announcement_that_is_played_back_after_a_restart_is_refused_by_name() {
     let mut scene = Scene::new();
     let (old, newest, twin) =
-        (scene.agenda(6, &[AVERAGE]), scene.agenda(7, &[]), scene.agenda(7, &[AVERAGE]));
+        (scene.schedule(6, &[AVERAGE]), scene.schedule(7, &[]), scene.schedule(7, &[AVERAGE]));
     assert_eq!(scene.try_hear(&old), Ok(()));
     assert_eq!(scene.try_hear(&newest), Ok(()));
     for _ in 0..2 {
@@ -241,35 +242,46 @@ fn an_announcement_that_is_played_back_after_a_restart_is_refused_by_name() {
 #[test]
 fn what_the_querier_said_elsewhere_or_as_something_else_is_refused_by_name_and_uses_up_no_number() {
     let mut scene = Scene::new();
-    let good = scene.agenda(9, &[AVERAGE]);
-    let CastFrame::Single { head, leaf } = CastFrame::decode(&good).unwrap() else {
+    let good = scene.schedule(9, &[AVERAGE]);
+    let BroadcastFrame::Single { head, leaf } = BroadcastFrame::decode(&good).unwrap() else {
         panic!("not a chain of one")
     };
     let id = Head::peek(head).unwrap().id();
     let says = |querier: &SecretKey, id: ChainId, kind: Kind| {
         let draft = SingleDraft { id, kind, label: "", message: leaf };
-        draft.seal(querier, &mut vec![0; MAX_AGENDA], &mut vec![0; MAX_AGENDA]).unwrap().to_vec()
+        draft
+            .seal(querier, &mut vec![0; MAX_QUERY_SCHEDULE], &mut vec![0; MAX_QUERY_SCHEDULE])
+            .unwrap()
+            .to_vec()
     };
     let highest = ChainId { number: ChainNumber(u64::MAX), ..id };
     let stranger = SecretKey::from_seed(Algorithm::Ed25519, &[6; 32]).unwrap();
     for (announcement, name) in [
         (
-            says(&scene.querier, ChainId { network: NetworkId([1; 8]), ..highest }, Kind::Agenda),
+            says(
+                &scene.querier,
+                ChainId { network: NetworkId([1; 8]), ..highest },
+                Kind::QuerySchedule,
+            ),
             "WrongNetwork",
         ),
         (
-            says(&scene.querier, ChainId { sender: DeviceId([1; 8]), ..highest }, Kind::Agenda),
+            says(
+                &scene.querier,
+                ChainId { sender: DeviceId([1; 8]), ..highest },
+                Kind::QuerySchedule,
+            ),
             "WrongSender",
         ),
         (says(&scene.querier, highest, Kind::Messages), "WrongKind"),
         (says(&scene.querier, highest, Kind::Image), "WrongKind"),
-        (says(&stranger, highest, Kind::Agenda), "WrongKey"),
+        (says(&stranger, highest, Kind::QuerySchedule), "WrongKey"),
         (good[..good.len() - 1].to_vec(), "Truncated"),
     ] {
         assert_eq!(scene.try_hear(&announcement), Err(name));
-        assert_eq!(scene.mote.agenda(), None, "{name}");
+        assert_eq!(scene.mote.schedule(), None, "{name}");
     }
-    assert_eq!(says(&scene.querier, id, Kind::Agenda), good);
+    assert_eq!(says(&scene.querier, id, Kind::QuerySchedule), good);
     assert_eq!(scene.try_hear(&good), Ok(()));
     scene.sense(100, 50);
     assert_eq!(scene.answers(5010, true), [(0, vec![1, 50])]);
@@ -322,7 +334,7 @@ fn a_clock_that_was_far_ahead_for_a_while_silences_nobody_for_good() {
     scene.hear(1, &[AVERAGE]);
     scene.sense(YEARS + 100, 50);
     assert_eq!(scene.answers(YEARS + 5010, true), []);
-    // The clock is right again, and the agenda is heard again, as it is every minute.
+    // The clock is right again, and the query schedule is heard again, as it is every minute.
     scene.clock.store(START, Ordering::Relaxed);
     scene.hear(1, &[AVERAGE]);
     scene.sense(100, 51);

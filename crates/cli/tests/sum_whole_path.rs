@@ -8,23 +8,23 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use moteseal_client::sum::{Asking, Numbers, Outcome, Querier, Question, Row, Run, follow};
+use moteseal_core::link::LinkKey;
 use moteseal_core::record::DeviceId;
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_core::signature::{Algorithm, SecretKey};
-use moteseal_core::sum::agenda::{self, Agenda, MAX_AGENDA};
-use moteseal_core::sum::guard::EpochGuard;
-use moteseal_core::sum::participation::Participation;
-use moteseal_core::sum::query::{MAX_PLAN, MAX_SLOTS, Plan, QueryId};
-use moteseal_core::sum::sies::{Master, Psr, Slot};
-use moteseal_core::wire::link::LinkKey;
-use moteseal_core::wire::sum::close_share;
 use moteseal_gateway::sum::number::NumberFile;
 use moteseal_gateway::sum::service::SumGateway;
 use moteseal_gateway::sum::{Aggregator, Member};
 use moteseal_lanes::Host;
 use moteseal_net::memory::{Faults, MemoryDevice, Network};
 use moteseal_net::{DeviceLink as _, Down};
+use moteseal_sum::frame::close_share;
+use moteseal_sum::guard::EpochGuard;
+use moteseal_sum::participation::Participation;
+use moteseal_sum::query::{MAX_PLAN, MAX_SLOTS, Plan, QueryId};
+use moteseal_sum::schedule::{self, MAX_QUERY_SCHEDULE, QuerySchedule};
+use moteseal_sum::sies::{Master, Psr, Slot};
 use moteseal_verify::issue::FirstRoster;
 use moteseal_verify::{AggregationTree, Roster};
 
@@ -89,10 +89,10 @@ async fn source(mut link: MemoryDevice, roster: Roster, position: u32, hub: &str
         tokio::select! {
             down = link.receive() => {
                 let Down::Announcement(bytes) = down.unwrap() else { continue };
-                let mut scratch = vec![0; MAX_AGENDA];
-                let said = agenda::hear(&bytes, roster.group(), &key(2).public(), &mut scratch).unwrap();
-                let agenda = Agenda::open(&said, roster.group(), &roster.digest()).unwrap();
-                asked = agenda.queries().next().map(|(id, posed)| (id, posed.first, posed.until, posed.plan.to_vec()));
+                let mut scratch = vec![0; MAX_QUERY_SCHEDULE];
+                let said = schedule::hear(&bytes, roster.group(), &key(2).public(), &mut scratch).unwrap();
+                let schedule = QuerySchedule::open(&said, roster.group(), &roster.digest()).unwrap();
+                asked = schedule.queries().next().map(|(id, posed)| (id, posed.first, posed.until, posed.plan.to_vec()));
                 next = next.max(asked.as_ref().map_or(0, |(_, first, ..)| *first));
             }
             () = tokio::time::sleep(Duration::from_millis(due.saturating_sub(unix_ms()).min(60_000))) => {

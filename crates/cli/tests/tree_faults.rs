@@ -7,14 +7,14 @@ mod group;
 use std::path::Path;
 
 use group::FIRST;
-use moteseal_core::level::SaltKey;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, SealIndex, Sequence};
 use moteseal_core::schema::{Field, Schema};
-use moteseal_core::seal::Scheme;
 use moteseal_core::signature::SecretKey;
-use moteseal_core::wire::link::{MAX_RECORD, Uplink};
 use moteseal_device::{DurableMote, Profile};
 use moteseal_gateway::Station;
+use moteseal_seal::frame::{MAX_RECORD, Uplink};
+use moteseal_seal::level::SaltKey;
 use moteseal_verify::Roster;
 
 const BOUND: u64 = 1 << 30;

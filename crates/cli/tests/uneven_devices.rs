@@ -8,18 +8,18 @@ use std::path::Path;
 use std::time::Duration;
 
 use group::{FIRST, secret};
-use moteseal_core::level::SaltKey;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Round};
 use moteseal_core::roster::Directory as _;
-use moteseal_core::sample::Announcement;
 use moteseal_core::schema::{Field, Schema};
-use moteseal_core::seal::Scheme;
 use moteseal_core::signature::SecretKey;
 use moteseal_device::mote::Mote;
 use moteseal_device::seal::{Chain, Profile};
 use moteseal_gateway::{Gateway, Settings, Station, Time};
 use moteseal_net::memory::{Faults, Network};
 use moteseal_net::{Client, DeviceLink as _, Options};
+use moteseal_seal::level::SaltKey;
+use moteseal_seal::sample::Announcement;
 use moteseal_verify::Roster;
 use tokio::sync::oneshot;
 

@@ -7,14 +7,14 @@ use moteseal_api::Query;
 use moteseal_client::estimate::{Estimator, Interval, Statistic, Values, bootstrap};
 use moteseal_client::output::OutputError;
 use moteseal_client::{Rows, Session, Sink};
-use moteseal_core::level::SaltKey;
 use moteseal_core::record::EpochNumber;
-use moteseal_core::sample::{Choice, Rate};
+use moteseal_core::record::Scheme;
 use moteseal_core::schema::{Field, Schema};
-use moteseal_core::seal::Scheme;
 use moteseal_core::signature::{Algorithm, SecretKey};
-use moteseal_core::wire::stream::{Item, Selection};
 use moteseal_device::seal::{Chain, Profile, Sealer};
+use moteseal_seal::level::SaltKey;
+use moteseal_seal::sample::{Choice, Rate};
+use moteseal_seal::stream::{Item, Selection};
 use moteseal_verify::issue::FirstRoster;
 use moteseal_verify::{Roster, write};
 
@@ -79,7 +79,7 @@ impl Group {
         let mask = rate.levels(16).unwrap() & statement.surviving();
         // A rate 2^-k serves the finest levels, and these lie first.
         let count =
-            moteseal_core::sample::choice::selected_count(&statement.counters, mask) as usize;
+            moteseal_seal::sample::choice::selected_count(&statement.counters, mask) as usize;
         let digests = write::star_evidence(&bundle.seal, &bundle.blocks, mask);
         let mut answer = bundle.bytes[..bundle.part_start].to_vec();
         write::part(

@@ -16,9 +16,9 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, Level, MAX_LEVELS, Round, SealIndex};
-use moteseal_core::sample::{self, Manifest, Tally, Verdict};
-use moteseal_core::seal::follow::Limits;
-use moteseal_core::seal::{Authentic, Incomplete, Seal, Statement};
+use moteseal_seal::follow::Limits;
+use moteseal_seal::sample::{self, Manifest, Tally, Verdict};
+use moteseal_seal::{Authentic, Incomplete, Seal, Statement};
 use moteseal_verify::{Event, Roster, StreamReader};
 
 use course::{Course, Said};

@@ -4,7 +4,7 @@
 //! sample without replacement of the `N` events that the seals count: a mean's interval is Student's t with finite-population
 //! correction (Cochran, Sampling Techniques, 3rd ed., sections 2.5 to 2.8). A number an epoch (*at most*, *sample*) makes each
 //! device's epoch a stratum with a rate of its own; their means are weighted by the counts, and the degrees of freedom are
-//! Satterthwaite's (sections 5.3 and 5.4). Nothing but a [`UniformSample`](moteseal_core::sample::UniformSample) is taken, for
+//! Satterthwaite's (sections 5.3 and 5.4). Nothing but a [`UniformSample`](moteseal_seal::sample::UniformSample) is taken, for
 //! anything else would be an estimate of what the cloud chose.
 //!
 //! An [`Estimator`] needs a few numbers, however many events there are: means, sums, and the shares of what meets a [`Condition`].
@@ -22,8 +22,8 @@ pub use values::{Bin, MAX_VALUES, Values};
 
 use exact::{Draw, share_bounds};
 use moteseal_core::record::{DeviceId, EpochNumber};
-use moteseal_core::sample::Choice;
 use moteseal_core::schema::Schema;
+use moteseal_seal::sample::Choice;
 
 use crate::output::OutputError;
 use crate::rows::{Rows, Sink};

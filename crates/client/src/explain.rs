@@ -5,10 +5,10 @@
 use std::fmt;
 
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, SealIndex};
-use moteseal_core::seal::follow::Limits;
-use moteseal_core::seal::{Seal, tree};
-use moteseal_core::wire::stream::Item;
 use moteseal_lanes::Host;
+use moteseal_seal::follow::Limits;
+use moteseal_seal::stream::Item;
+use moteseal_seal::{Seal, tree};
 use moteseal_verify::explain::explain;
 use moteseal_verify::{Event, Explained, ReadError, Roster, StreamReader, Suspect};
 

@@ -10,10 +10,10 @@ mod manifests;
 
 use moteseal_api::Query;
 use moteseal_core::record::DeviceId;
-use moteseal_core::sample::{Choice, UniformSample};
-use moteseal_core::seal::Statement;
-use moteseal_core::wire::stream::Select;
 use moteseal_lanes::Recall;
+use moteseal_seal::Statement;
+use moteseal_seal::sample::{Choice, UniformSample};
+use moteseal_seal::stream::Select;
 use moteseal_verify::{Event, Proven, Roster, SchemaEntry};
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
-use moteseal_core::sample::{ChoiceError, EpochError};
+use moteseal_seal::sample::{ChoiceError, EpochError};
 use moteseal_verify::{ReadError, ReadErrorKind};
 
 use crate::explain::Finding;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use moteseal_core::record::{DeviceId, Level, Sequence};
-use moteseal_core::sample::{Choice, Chunk, UniformSample};
-use moteseal_core::seal::Statement;
 use moteseal_lanes::Recall;
+use moteseal_seal::Statement;
+use moteseal_seal::sample::{Choice, Chunk, UniformSample};
 use moteseal_verify::SchemaEntry;
 
 use crate::output::OutputError;

@@ -4,8 +4,8 @@ use std::num::NonZero;
 
 use moteseal_api::Query;
 use moteseal_core::record::DeviceId;
-use moteseal_core::seal::follow::Limits;
 use moteseal_lanes::Recall;
+use moteseal_seal::follow::Limits;
 use moteseal_verify::{ReadError, Roster, StreamReader, Suspect};
 
 use crate::judge::Judge;

@@ -5,9 +5,9 @@ mod support;
 
 use moteseal_client::{Report, Standing};
 use moteseal_core::record::{EpochNumber, Round};
-use moteseal_core::sample::Choice;
-use moteseal_core::sample::choice::{EpochCounts, selected_count};
 use moteseal_core::signature::{Algorithm, SecretKey};
+use moteseal_seal::sample::Choice;
+use moteseal_seal::sample::choice::{EpochCounts, selected_count};
 use support::{EPOCH, Group, LEVELS, Sealed, nowhere};
 
 const ALL: u32 = u32::MAX;

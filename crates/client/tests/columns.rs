@@ -14,8 +14,8 @@ use arrow_array::{Array, RecordBatch};
 use moteseal_api::Query;
 use moteseal_client::output::Batches;
 use moteseal_core::record::{DeviceId, EpochNumber, Sequence};
-use moteseal_core::sample::permutation::{Swap, choose, scratch_for};
-use moteseal_core::sample::{Choice, Rate};
+use moteseal_seal::sample::permutation::{Swap, choose, scratch_for};
+use moteseal_seal::sample::{Choice, Rate};
 use proptest::prelude::*;
 use support::{EPOCH, Group, LEVELS, Picked, coordinator, everything};
 

@@ -5,7 +5,7 @@ mod support;
 
 use moteseal_client::{Memory, Standing};
 use moteseal_core::record::EpochNumber;
-use moteseal_core::sample::Choice;
+use moteseal_seal::sample::Choice;
 use support::{EPOCH, Group, Sealed, everything, nowhere};
 
 const ALL: u32 = u32::MAX;
@@ -135,11 +135,11 @@ fn seals_left_out_repeated_or_unasked_are_named() {
     );
     // What the choice leaves is judged an epoch at a time.
     let counters = sealed[0].seal.statement().counters;
-    let fits = moteseal_core::sample::choice::EpochCounts::new(support::LEVELS);
+    let fits = moteseal_seal::sample::choice::EpochCounts::new(support::LEVELS);
     let mut fits = fits;
     fits.add(sealed[0].seal.statement());
     let mask = fits.at_most(6);
-    let rows: u32 = moteseal_core::sample::choice::selected_count(&counters, mask);
+    let rows: u32 = moteseal_seal::sample::choice::selected_count(&counters, mask);
     let one = group.query(&["mote-1"], Some(EPOCH + 1), Choice::AtMost(6));
     let report =
         group.judge(one.clone(), None, &group.answer(&[(a, mask)]), &mut nowhere()).unwrap();
@@ -152,7 +152,7 @@ fn seals_left_out_repeated_or_unasked_are_named() {
 
 /// What *at most* forces of an epoch that these parts are taken for.
 fn at_most(parts: &[Sealed], most: u64) -> u32 {
-    let mut counts = moteseal_core::sample::choice::EpochCounts::new(support::LEVELS);
+    let mut counts = moteseal_seal::sample::choice::EpochCounts::new(support::LEVELS);
     parts.iter().for_each(|part| counts.add(part.seal.statement()));
     counts.at_most(most)
 }
@@ -174,7 +174,7 @@ fn an_epoch_whose_last_part_is_not_shown_gives_no_sample() {
         "there is something to choose from: {masks:?}"
     );
     let alone = at_most(std::slice::from_ref(&first), MOST);
-    let epoch_before = u64::from(moteseal_core::sample::choice::selected_count(
+    let epoch_before = u64::from(moteseal_seal::sample::choice::selected_count(
         &first.seal.statement().counters,
         alone,
     ));

@@ -6,8 +6,8 @@ mod support;
 
 use moteseal_client::{Report, Standing};
 use moteseal_core::record::{EpochNumber, Sequence};
-use moteseal_core::sample::Choice;
-use moteseal_core::sample::permutation::{Swap, choose, scratch_for};
+use moteseal_seal::sample::Choice;
+use moteseal_seal::sample::permutation::{Swap, choose, scratch_for};
 use support::{EPOCH, Group, LEVELS, Picked, Tree, coordinator, nowhere};
 
 const ROUND: u8 = 2;

@@ -11,15 +11,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use moteseal_client::sum::{Asking, Numbers, Outcome, Row, Run, follow};
+use moteseal_core::link::LinkKey;
 use moteseal_core::signature::{Algorithm, SecretKey};
-use moteseal_core::sum::agenda::{self, Agenda, MAX_AGENDA};
-use moteseal_core::sum::query::QueryId;
-use moteseal_core::sum::sies::Psr;
-use moteseal_core::wire::link::LinkKey;
-use moteseal_core::wire::sum::{Children, Explain, close_share};
 use moteseal_net::link::Down;
 use moteseal_net::memory::{Faults, Network};
 use moteseal_net::{DeviceLink as _, HubLink as _};
+use moteseal_sum::frame::{Children, Explain, close_share};
+use moteseal_sum::query::QueryId;
+use moteseal_sum::schedule::{self, MAX_QUERY_SCHEDULE, QuerySchedule};
+use moteseal_sum::sies::Psr;
 use moteseal_verify::Roster;
 use moteseal_verify::aggregation::{AggregationTree, QUERIER};
 use summed::{Chance, Reading, Said, Scene, Traffic, epoch, reading, roster, tree};
@@ -53,7 +53,7 @@ enum Mishap {
     AllLie,
 }
 
-/// An agenda as a gateway has heard it.
+/// An query schedule as a gateway has heard it.
 #[derive(Clone, Copy, Debug)]
 struct Heard {
     at_ms: u64,
@@ -184,14 +184,14 @@ async fn gateway(world: Arc<World>, network: Network, id: [u8; 8]) {
         tokio::select! {
             down = link.receive() => match down.unwrap() {
                 Down::Announcement(bytes) => {
-                    let mut scratch = vec![0; MAX_AGENDA];
+                    let mut scratch = vec![0; MAX_QUERY_SCHEDULE];
                     let public = World::signer().public();
-                    let said = agenda::hear(&bytes, group, &public, &mut scratch).unwrap();
-                    let agenda = Agenda::open(&said, group, &world.scene.question.roster).unwrap();
-                    asked = agenda.queries().next().map(|(id, posed)| (id, posed.first, posed.until));
+                    let said = schedule::hear(&bytes, group, &public, &mut scratch).unwrap();
+                    let schedule = QuerySchedule::open(&said, group, &world.scene.question.roster).unwrap();
+                    asked = schedule.queries().next().map(|(id, posed)| (id, posed.first, posed.until));
                     next = next.max(asked.map_or(0, |(_, first, _)| first));
-                    assert_eq!(agenda.sources(), SOURCES);
-                    world.heard.lock().unwrap().push(Heard { at_ms: world.now_ms(), number: agenda.number(), query: asked });
+                    assert_eq!(schedule.sources(), SOURCES);
+                    world.heard.lock().unwrap().push(Heard { at_ms: world.now_ms(), number: schedule.number(), query: asked });
                 }
                 Down::Frame(frame) => {
                     let explain = Explain::open(&frame, &key).unwrap();
@@ -411,8 +411,8 @@ async fn announced(text: &str, hours: u64) -> Vec<Bytes> {
         let heard = heard.clone();
         async move {
             while let Ok(down) = child.receive().await {
-                let Down::Announcement(agenda) = down else { panic!("{down:?}") };
-                heard.lock().unwrap().push(agenda);
+                let Down::Announcement(schedule) = down else { panic!("{down:?}") };
+                heard.lock().unwrap().push(schedule);
             }
         }
     });
@@ -436,18 +436,18 @@ async fn announced(text: &str, hours: u64) -> Vec<Bytes> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_of_a_long_epoch_is_renewed_once_an_epoch_and_the_same_agenda_is_said_again_every_minute()
+async fn a_lease_of_a_long_epoch_is_renewed_once_an_epoch_and_the_same_schedule_is_said_again_every_minute()
  {
     for (length, renewals) in [("1h", 5), ("45m", 8), ("1d", 1), ("31s", 12)] {
         let query = format!("SELECT COUNT(*) FROM sensors EPOCH DURATION {length}");
         let heard = announced(&query, 6).await;
-        let mut agendas = heard.clone();
-        agendas.dedup();
+        let mut schedules = heard.clone();
+        schedules.dedup();
         // The last one takes the query back.
         assert!(
-            (renewals..=renewals + 1).contains(&(agendas.len() - 1)),
-            "{length}: {} agendas",
-            agendas.len()
+            (renewals..=renewals + 1).contains(&(schedules.len() - 1)),
+            "{length}: {} query schedules",
+            schedules.len()
         );
         assert!((355..=362).contains(&heard.len()), "{length}: {} announcements", heard.len());
     }

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use moteseal_client::sum::{Querier, Question};
 use moteseal_core::digest::Digest;
-use moteseal_core::engine::Scalar;
 use moteseal_core::record::{DeviceId, GroupId};
-use moteseal_core::sum::guard::EpochGuard;
-use moteseal_core::sum::query::QueryId;
-use moteseal_core::sum::sies::{KeyTotals, Master, Psr, Slot};
 use moteseal_lanes::Host;
+use moteseal_sum::engine::Scalar;
+use moteseal_sum::guard::EpochGuard;
+use moteseal_sum::query::QueryId;
+use moteseal_sum::sies::{KeyTotals, Master, Psr, Slot};
 use summed::{Said, frame, opened, plan};
 
 struct Counting;

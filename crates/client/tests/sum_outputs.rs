@@ -9,7 +9,7 @@ use arrow_array::{Array as _, Decimal128Array, StringArray};
 use arrow_ipc::reader::StreamReader;
 use moteseal_client::sum::{Epochs, Finding, Row, RowFormat, RowNames, RowWriter};
 use moteseal_core::schema::{MAX_SCHEMA, Schema};
-use moteseal_core::sum::query::Plan;
+use moteseal_sum::query::Plan;
 use summed::{Chance, Said, Scene, epoch, opened, roster, schema, tree};
 
 const FIRST: u64 = 60_000_000;

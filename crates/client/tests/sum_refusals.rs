@@ -7,8 +7,8 @@ mod summed;
 use std::collections::HashMap;
 
 use moteseal_client::sum::{Finding, Refusal};
-use moteseal_core::sum::query::QueryId;
-use moteseal_core::sum::sies::Psr;
+use moteseal_sum::query::QueryId;
+use moteseal_sum::sies::Psr;
 use moteseal_verify::Roster;
 use summed::{Chance, Said, Scene, Traffic, epoch, frame, opened, reading, roster, seeds, tree};
 
@@ -411,8 +411,8 @@ fn a_refused_sum_says_which_aggregate_and_key_group_it_is_of() {
 #[test]
 fn a_question_that_would_show_a_reading_is_not_asked() {
     use moteseal_client::sum::Querier;
-    use moteseal_core::engine::Scalar;
-    use moteseal_core::sum::sies::Master;
+    use moteseal_sum::engine::Scalar;
+    use moteseal_sum::sies::Master;
     let (scene, _) = eight();
     for floor in [0, 1, 9] {
         let mut question = scene.question.clone();

@@ -9,14 +9,14 @@ use std::collections::{BTreeMap, VecDeque};
 use moteseal_api::problem::{name, without_name};
 use moteseal_api::{Query, RUN_BYTES, RUN_PARTS};
 use moteseal_core::digest::Digest;
-use moteseal_core::engine::Engine;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Level, Round, SealIndex, Sequence};
-use moteseal_core::sample::choice::{Choice, EpochCounts, Rate, rate_levels};
-use moteseal_core::sample::existing;
-use moteseal_core::sample::permutation::{self, Swap};
-use moteseal_core::seal::Scheme;
-use moteseal_core::wire::stream::{MAX_ITEM, MAX_RUN_BYTES, MAX_RUN_EVENTS, Open, Selection};
 use moteseal_lanes::Host;
+use moteseal_seal::engine::Engine;
+use moteseal_seal::sample::choice::{Choice, EpochCounts, Rate, rate_levels};
+use moteseal_seal::sample::existing;
+use moteseal_seal::sample::permutation::{self, Swap};
+use moteseal_seal::stream::{MAX_ITEM, MAX_RUN_BYTES, MAX_RUN_EVENTS, Open, Selection};
 use moteseal_store::{EpochStore, ReadError, StoredManifest, StoredSeal};
 use moteseal_verify::{Roster, manifest, write};
 
@@ -742,7 +742,7 @@ fn conflict_from(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use moteseal_core::wire::stream::MAX_RUN_PARTS;
+    use moteseal_seal::stream::MAX_RUN_PARTS;
 
     const MIB: usize = 1 << 20;
 

@@ -17,7 +17,7 @@ use futures_util::stream;
 use moteseal_api::problem::name;
 use moteseal_api::{CBOR_SEQ, JSON, Problem, Query, parse_device};
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
-use moteseal_core::sample::Choice;
+use moteseal_seal::sample::Choice;
 use moteseal_store::{ReadError, StoredSeal};
 use moteseal_verify::write;
 use serde::Deserialize;

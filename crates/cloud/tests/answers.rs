@@ -5,11 +5,11 @@ mod support;
 
 use moteseal_api::{DeviceList, Receipt, SealList, paths};
 use moteseal_cloud::Config;
-use moteseal_core::level::SaltKey;
+use moteseal_core::record::Scheme::{self, Star, Tree};
 use moteseal_core::record::{DeviceId, EpochNumber, Level, SealIndex, Sequence};
-use moteseal_core::sample::permutation::{self, Swap};
-use moteseal_core::sample::{Choice, Rate};
-use moteseal_core::seal::Scheme::{self, Star, Tree};
+use moteseal_seal::level::SaltKey;
+use moteseal_seal::sample::permutation::{self, Swap};
+use moteseal_seal::sample::{Choice, Rate};
 use support::{LEVELS, Mote, Read, Running, group, problem, query, verified};
 
 /// A seal as its device remembers it.
@@ -301,11 +301,11 @@ async fn bundles_listings_and_explanations_are_what_was_uploaded() {
     assert_eq!((receipt.stored, receipt.known), (0, 1));
 
     let explained = cloud.get(&paths::explain(device, SealIndex(2))).await.bytes().await.unwrap();
-    let (item, length) = moteseal_core::wire::stream::Item::decode(&explained).unwrap();
-    let moteseal_core::wire::stream::Item::Explain { seal, digests } = item else {
+    let (item, length) = moteseal_seal::stream::Item::decode(&explained).unwrap();
+    let moteseal_seal::stream::Item::Explain { seal, digests } = item else {
         panic!("an explain item")
     };
-    let (seal, _) = moteseal_core::Seal::decode(seal).unwrap();
+    let (seal, _) = moteseal_seal::Seal::decode(seal).unwrap();
     assert_eq!(seal.digest().to_string(), seals[2].digest);
     assert_eq!(digests.len(), 32 * usize::from(LEVELS));
     assert_eq!(&explained[length..], [0x81, 0x03]);

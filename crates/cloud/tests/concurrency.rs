@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use moteseal_api::{Receipt, paths};
 use moteseal_cloud::Config;
-use moteseal_core::sample::{Choice, Rate};
-use moteseal_core::seal::Scheme::{Star, Tree};
+use moteseal_core::record::Scheme::{Star, Tree};
+use moteseal_seal::sample::{Choice, Rate};
 use support::{Running, group, query, verified};
 use tokio::task::JoinSet;
 

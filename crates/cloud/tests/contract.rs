@@ -104,7 +104,7 @@ async fn the_operators_page_has_every_metric_and_no_other() {
     let (roster, mut motes) = group(&["a"]);
     let directory = tempfile::tempdir().unwrap();
     let cloud = Running::start(directory.path(), Config::new(roster)).await;
-    let bundle = motes[0].seal(moteseal_core::seal::Scheme::Star, 1, true, &[1]);
+    let bundle = motes[0].seal(moteseal_core::record::Scheme::Star, 1, true, &[1]);
     assert_eq!(cloud.put(bundle[1..].to_vec()).await.status(), 422);
     assert_eq!(cloud.put(bundle).await.status(), 200);
     let text = cloud.get(paths::METRICS).await.text().await.unwrap();

@@ -15,8 +15,8 @@ use std::time::Duration;
 use moteseal_api::{Receipt, paths};
 use moteseal_cloud::{Cloud, Config};
 use moteseal_core::record::DeviceId;
-use moteseal_core::sample::{Choice, Rate};
-use moteseal_core::seal::Scheme;
+use moteseal_core::record::Scheme;
+use moteseal_seal::sample::{Choice, Rate};
 use moteseal_store::EpochStore;
 use support::{Mote, group, open_store, query, verified};
 

@@ -7,8 +7,8 @@ use moteseal_api::{CBOR_SEQ, ManifestReceipt, paths};
 use moteseal_cloud::{Config, Limits};
 use moteseal_core::Digest;
 use moteseal_core::record::EpochNumber;
-use moteseal_core::seal::follow::Limits as SealLimits;
 use moteseal_core::signature::{Algorithm, SecretKey};
+use moteseal_seal::follow::Limits as SealLimits;
 use moteseal_verify::{Event, ReadError, Roster, StreamReader};
 use support::{LEVELS, Running, budgeted, coordinator, group, manifest, problem};
 

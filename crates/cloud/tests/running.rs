@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use moteseal_api::paths;
 use moteseal_cloud::{Cloud, Config, TlsFiles};
-use moteseal_core::sample::{Choice, Rate};
-use moteseal_core::seal::Scheme::Star;
+use moteseal_core::record::Scheme::Star;
+use moteseal_seal::sample::{Choice, Rate};
 use moteseal_store::EpochStore;
 use support::{Running, group, problem, query};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

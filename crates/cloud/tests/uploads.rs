@@ -5,9 +5,9 @@ mod support;
 
 use moteseal_api::{Receipt, SealList, paths};
 use moteseal_cloud::Config;
+use moteseal_core::record::Scheme::{Star, Tree};
 use moteseal_core::record::SealIndex;
-use moteseal_core::sample::{Choice, Rate};
-use moteseal_core::seal::Scheme::{Star, Tree};
+use moteseal_seal::sample::{Choice, Rate};
 use support::{Mote, Running, group, problem, query, verified};
 
 async fn stored(cloud: &Running, mote: &Mote) -> usize {
@@ -80,8 +80,8 @@ async fn each_bad_upload_is_refused_by_name() {
     let good = motes[0].clone().seal(Star, 1, true, &[1; 40]);
     let [schema, open] = [good[..].len(), 0].map(|_| &good[..]);
     let lengths = {
-        let (_, first) = moteseal_core::wire::stream::Item::decode(schema).unwrap();
-        let (_, second) = moteseal_core::wire::stream::Item::decode(&open[first..]).unwrap();
+        let (_, first) = moteseal_seal::stream::Item::decode(schema).unwrap();
+        let (_, second) = moteseal_seal::stream::Item::decode(&open[first..]).unwrap();
         (first, first + second)
     };
     let cases: Vec<(&str, u16, Vec<u8>)> = vec![
@@ -189,10 +189,10 @@ async fn two_seals_under_one_index_are_kept_and_reported_everywhere() {
         assert_eq!((read.rows.len(), read.ended), (9, true));
     }
     let explained = cloud.get(&paths::explain(mote.id, SealIndex(1))).await.bytes().await.unwrap();
-    let (_, first) = moteseal_core::wire::stream::Item::decode(&explained).unwrap();
+    let (_, first) = moteseal_seal::stream::Item::decode(&explained).unwrap();
     assert!(matches!(
-        moteseal_core::wire::stream::Item::decode(&explained[first..]).unwrap().0,
-        moteseal_core::wire::stream::Item::Explain { .. }
+        moteseal_seal::stream::Item::decode(&explained[first..]).unwrap().0,
+        moteseal_seal::stream::Item::Explain { .. }
     ));
 
     // Which of the two a next seal follows must now be said.

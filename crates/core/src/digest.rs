@@ -38,7 +38,8 @@ impl fmt::Display for Digest {
 }
 
 /// The first eight bytes of SHA-256 of the parts, joined.
-pub(crate) fn short(parts: &[&[u8]]) -> [u8; 8] {
+#[must_use]
+pub fn short(parts: &[&[u8]]) -> [u8; 8] {
     let mut out = [0; 8];
     out.copy_from_slice(&Digest::of(parts).0[..8]);
     out
@@ -66,8 +67,12 @@ pub fn state_bytes(state: &[u32; 8]) -> [u8; 32] {
     out
 }
 
-/// A tag, padded with zeros.
-pub(crate) const fn tag<const N: usize>(text: &[u8]) -> [u8; N] {
+/// A tag, padded with zeros to `N` bytes.
+///
+/// # Panics
+/// If `text` is longer than `N` bytes; in a constant that is an error of compilation.
+#[must_use]
+pub const fn tag<const N: usize>(text: &[u8]) -> [u8; N] {
     let mut out = [0; N];
     let mut i = 0;
     while i < text.len() {

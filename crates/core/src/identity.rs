@@ -6,14 +6,14 @@
 
 use core::fmt;
 
-use crate::digest::Digest;
-use crate::record::{DeviceId, GroupId, SealIndex};
+use crate::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
+use crate::cose::{Protected, Sign1, Typ, sig_structure};
+use crate::digest::{self, Digest};
+use crate::record::{DeviceId, GroupId, NetworkId, SealIndex};
 use crate::signature::{
     Algorithm, KeyError, MAX_PUBLIC_KEY, MAX_SIGNATURE, PublicKey, SignError, SignatureError,
     Signer,
 };
-use crate::wire::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
-use crate::wire::cose::{Protected, Sign1, Typ, sig_structure};
 
 mod der;
 mod pem;
@@ -169,7 +169,7 @@ impl<'a> Certificate<'a> {
     }
 
     /// Reads a certificate without checking it: for bytes that have been checked before.
-    pub(crate) fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let sign1 = Sign1::decode(bytes, Typ::Certificate)?;
         let mut reader = Reader::new(sign1.payload)?;
         reader.array(7)?;
@@ -289,7 +289,7 @@ impl CertificateDraft<'_> {
 }
 
 /// A protected header without a statement.
-pub(crate) fn protected(
+pub fn protected(
     algorithm: Algorithm,
     typ: Typ,
     buffer: &mut [u8; MAX_HEADER],
@@ -297,4 +297,12 @@ pub(crate) fn protected(
     let mut out = Writer::new(buffer);
     Protected::new(algorithm, typ).encode(&mut out)?;
     Ok(out.finish())
+}
+
+impl NetworkId {
+    /// The network of a base station that has not joined another one's.
+    #[must_use]
+    pub fn of(base: &PublicKey) -> Self {
+        Self(digest::short(&[b"moteseal/1/network\0", &base.to_bytes()]))
+    }
 }

@@ -1,12 +1,8 @@
-//! All that a mote runs and all that a verifier needs, without an operating system, a heap or `unsafe`.
+//! What all of Moteseal's protocols share, without an operating system, a heap or `unsafe`: identifiers, digests, signatures,
+//! identities, rosters, schemas, deterministic CBOR and COSE, and the keys of links.
 //!
-//! A device assigns every event a level ([`level`]), folds it into a running [`seal::Star`] or [`Tree`](seal::tree::Tree), and signs
-//! once at the end of the epoch. Whoever receives any part of the epoch rebuilds the seal from what it got and checks the
-//! one signature. What a check has proven is a type: [`Seal<Unverified>`](seal::Seal) becomes `Seal<Authentic>` only by a
-//! signature or by the hash chain of a signed successor, and events come out of an authentic sample only.
-//!
-//! The byte formats are those of `spec/formats.md`; the algorithms are of Li et al., "Toward Secure and Efficient
-//! Communication for the Internet of Things" (ToN 2019), sections IV and VI.
+//! The protocols are crates of their own: `moteseal-seal`, `moteseal-sum`, `moteseal-broadcast` and `moteseal-serial`.
+//! The byte formats are those of `spec/formats.md`.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -15,6 +11,7 @@
 extern crate std;
 
 /// An error enum whose variants' names are part of the formats (spec/errors.md), each with the sentence that people read.
+#[macro_export]
 macro_rules! named_errors {
     ($(#[$doc:meta])* $error:ident { $($(#[$variant_doc:meta])* $variant:ident => $text:literal,)+ }) => {
         $(#[$doc])*
@@ -47,21 +44,17 @@ macro_rules! named_errors {
     };
 }
 
-pub mod cast;
+pub mod cbor;
+pub mod cose;
 pub mod digest;
-pub mod engine;
 pub mod identity;
-pub mod level;
+pub mod link;
 pub mod provision;
 pub mod record;
 pub mod roster;
-pub mod sample;
 pub mod schema;
-pub mod seal;
 pub mod signature;
-pub mod sum;
-pub mod wire;
+pub mod siphash;
 
 pub use digest::Digest;
 pub use record::{DeviceId, EpochNumber, GroupId, Level, Round, SealIndex, Sequence};
-pub use seal::{Authentic, Seal, Unverified};

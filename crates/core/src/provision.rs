@@ -8,13 +8,12 @@ use core::fmt;
 
 use zeroize::Zeroizing;
 
-use crate::cast::NetworkId;
+use crate::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 use crate::digest::{Digest, short};
+use crate::record::NetworkId;
+use crate::record::Scheme;
 use crate::record::{DeviceId, EpochNumber, GroupId, MAX_LEVELS};
-use crate::seal::Scheme;
 use crate::signature::{Algorithm, KeyError, PublicKey, SecretKey, Signer as _};
-use crate::sum::sies::SourceSecret;
-use crate::wire::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 
 /// A blob is at most this long: a page of flash.
 pub const MAX_PROVISIONING: usize = 4096;
@@ -100,8 +99,8 @@ pub struct Membership {
     pub key_group: u32,
     /// This mote's place among them.
     pub position: u32,
-    /// Its secrets.
-    pub secret: SourceSecret,
+    /// Its secrets: the bytes of a `moteseal_sum::sies::SourceSecret`.
+    pub secret: Zeroizing<[u8; 64]>,
     /// Who asks.
     pub querier: PublicKey,
     /// The secret of its link to the hub of sums.
@@ -242,7 +241,7 @@ impl<'a> Provisioning<'a> {
         };
         let sums = if is_there(&mut reader, 7)? {
             let (sources, key_group, position) = (reader.uint()?, reader.uint()?, reader.uint()?);
-            let keys = SourceSecret::from_bytes(&*secret::<64>(&mut reader)?);
+            let keys = secret::<64>(&mut reader)?;
             let querier = read_key(&mut reader)?;
             Some(Membership {
                 sources,
@@ -322,7 +321,7 @@ impl<'a> Provisioning<'a> {
                     .uint(sums.sources)?
                     .uint(sums.key_group)?
                     .uint(sums.position)?
-                    .bytes(&*sums.secret.to_bytes())?;
+                    .bytes(&*sums.secret)?;
                 write_key(out, &sums.querier)?;
                 out.bytes(&*sums.link_secret)?;
             }

@@ -44,6 +44,12 @@ id!(
     "group"
 );
 
+id!(
+    /// A broadcast network: everything that trusts one base station.
+    NetworkId,
+    "network"
+);
+
 impl GroupId {
     /// The id of the group called `name`.
     #[must_use]
@@ -113,7 +119,7 @@ impl Framing {
 
     /// What stands before an event: nothing, or its length. `None` if the event cannot be of this framing.
     #[inline]
-    pub(crate) fn prefix(self, event: &[u8]) -> Option<Option<[u8; 2]>> {
+    pub fn prefix(self, event: &[u8]) -> Option<Option<[u8; 2]>> {
         match self {
             Self::Fixed(size) => (event.len() == usize::from(size.get())).then_some(None),
             Self::Prefixed => {
@@ -160,6 +166,35 @@ impl Framing {
                 }
                 Some(bytes.len() - rest.len())
             }
+        }
+    }
+}
+
+/// How the events are folded into the root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// Geometric Star Chaining: a digest a level.
+    Star,
+    /// Dynamic Tree Chaining: an RFC 9162 tree.
+    Tree,
+}
+
+impl Scheme {
+    /// Its number on the wire.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Star => 0,
+            Self::Tree => 1,
+        }
+    }
+
+    /// The name in output and configuration.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Star => "star",
+            Self::Tree => "tree",
         }
     }
 }

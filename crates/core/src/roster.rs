@@ -49,12 +49,12 @@
 
 use core::fmt;
 
+use crate::cbor::{BufferTooSmall, DecodeError, Reader};
+use crate::cose::{Sign1, Typ};
 use crate::digest::Digest;
 use crate::identity::{Certificate, CertificateError};
 use crate::record::{DeviceId, EpochNumber, GroupId, MAX_LEVELS, SealIndex};
 use crate::signature::{PublicKey, SignError, SignatureError};
-use crate::wire::cbor::{BufferTooSmall, DecodeError, Reader};
-use crate::wire::cose::{Sign1, Typ};
 
 mod draft;
 

@@ -25,8 +25,8 @@
 
 use core::fmt;
 
+use crate::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 use crate::digest::Digest;
-use crate::wire::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 
 mod unit;
 mod value;
@@ -319,7 +319,11 @@ impl<'a> Field<'a> {
     }
 }
 
-pub(crate) fn check_words(name: &str, unit: &str) -> Result<(), SchemaError> {
+/// Checks the name and the unit of a field: what a schema may hold.
+///
+/// # Errors
+/// [`SchemaError`].
+pub fn check_words(name: &str, unit: &str) -> Result<(), SchemaError> {
     // A name stands in headers of tables and on terminals: it must not act there.
     if name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) {
         return Err(SchemaError::InvalidFieldName);

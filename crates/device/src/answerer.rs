@@ -7,18 +7,18 @@
 use std::fmt;
 
 use moteseal_core::digest::Digest;
+use moteseal_core::link::LinkKey;
 use moteseal_core::record::GroupId;
 use moteseal_core::schema::Schema;
 use moteseal_core::signature::{PublicKey, Signer};
-use moteseal_core::sum::agenda::{self, Agenda, AgendaError, MAX_AGENDA, Posed};
-use moteseal_core::sum::participation::Participation;
-use moteseal_core::sum::query::{MAX_SLOTS, Plan, QueryId};
-use moteseal_core::sum::sies::{PSR, Psr, Slot, SourceKey, SourceSecret};
-use moteseal_core::wire::link::LinkKey;
-use moteseal_core::wire::sum::close_share;
+use moteseal_sum::frame::close_share;
+use moteseal_sum::participation::Participation;
+use moteseal_sum::query::{MAX_SLOTS, Plan, QueryId};
+use moteseal_sum::schedule::{self, MAX_QUERY_SCHEDULE, Posed, QuerySchedule, QueryScheduleError};
+use moteseal_sum::sies::{PSR, Psr, Slot, SourceKey, SourceSecret};
 use tracing::{debug, info, warn};
 
-use crate::durable::{AgendaRefused, DurableError, DurableMote};
+use crate::durable::{DurableError, DurableMote, QueryScheduleRefused};
 
 /// An answer leaves within this part of the epoch after it, or not at all.
 const WITHIN: u64 = 10;
@@ -48,16 +48,16 @@ pub struct Membership {
     pub link: LinkKey,
 }
 
-/// Why an agenda is not acted on.
+/// Why an query schedule is not acted on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unheard {
-    /// No agenda, or not the querier's for this group and roster.
-    Agenda(AgendaError),
+    /// No query schedule, or not the querier's for this group and roster.
+    QuerySchedule(QueryScheduleError),
     /// It counts other sources or key groups than set-up told this device of.
     OtherSources,
     /// One with this number or a higher one was accepted before.
-    Refused(AgendaRefused),
+    Refused(QueryScheduleRefused),
 }
 
 impl Unheard {
@@ -65,7 +65,7 @@ impl Unheard {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Agenda(error) => error.name(),
+            Self::QuerySchedule(error) => error.name(),
             Self::OtherSources => "OtherSources",
             Self::Refused(error) => error.name(),
         }
@@ -75,9 +75,9 @@ impl Unheard {
 impl fmt::Display for Unheard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Agenda(error) => error.fmt(f),
+            Self::QuerySchedule(error) => error.fmt(f),
             Self::OtherSources => {
-                f.write_str("OtherSources: the agenda is for other key groups than this device's key file; set up the sums again")
+                f.write_str("OtherSources: the query schedule is for other key groups than this device's key file; set up the sums again")
             }
             Self::Refused(error) => error.fmt(f),
         }
@@ -86,9 +86,9 @@ impl fmt::Display for Unheard {
 
 impl std::error::Error for Unheard {}
 
-impl From<AgendaError> for Unheard {
-    fn from(error: AgendaError) -> Self {
-        Self::Agenda(error)
+impl From<QueryScheduleError> for Unheard {
+    fn from(error: QueryScheduleError) -> Self {
+        Self::QuerySchedule(error)
     }
 }
 
@@ -108,7 +108,7 @@ struct Running {
     readings: [Option<(u64, Vec<u8>)>; 2],
 }
 
-/// Answers the queries of an agenda.
+/// Answers the queries of an schedule.
 pub struct Answerer {
     membership: Membership,
     schema: Vec<u8>,
@@ -146,7 +146,7 @@ impl Answerer {
         mote: &mut DurableMote<K>,
     ) -> Result<(), DurableError> {
         if let Err(error) = self.try_hear(announcement, mote)? {
-            warn!(%error, "an agenda of queries is not acted on");
+            warn!(%error, "an query schedule of queries is not acted on");
         }
         Ok(())
     }
@@ -160,17 +160,20 @@ impl Answerer {
         announcement: &[u8],
         mote: &mut DurableMote<K>,
     ) -> Result<Result<(), Unheard>, DurableError> {
-        let mut scratch = vec![0; MAX_AGENDA];
-        let agenda =
-            match self.open(announcement, mote.agenda().map(|(newest, _)| newest), &mut scratch) {
-                Ok(agenda) => agenda,
-                Err(error) => return Ok(Err(error)),
-            };
-        if let Err(error) = mote.accept_agenda(agenda.number(), agenda.digest())? {
+        let mut scratch = vec![0; MAX_QUERY_SCHEDULE];
+        let schedule = match self.open(
+            announcement,
+            mote.schedule().map(|(newest, _)| newest),
+            &mut scratch,
+        ) {
+            Ok(schedule) => schedule,
+            Err(error) => return Ok(Err(error)),
+        };
+        if let Err(error) = mote.accept_schedule(schedule.number(), schedule.digest())? {
             return Ok(Err(Unheard::Refused(error)));
         }
         let before = std::mem::take(&mut self.running);
-        for (id, posed) in agenda.queries() {
+        for (id, posed) in schedule.queries() {
             match before.iter().position(|running| running.id == id) {
                 Some(_) => {}
                 None => match self.check(&posed) {
@@ -193,26 +196,26 @@ impl Answerer {
         Ok(Ok(()))
     }
 
-    /// The agenda that was announced, if it is this device's and no older than the newest one.
+    /// The query schedule that was announced, if it is this device's and no older than the newest one.
     fn open<'a>(
         &self,
         announcement: &'a [u8],
         newest: Option<u64>,
         scratch: &mut [u8],
-    ) -> Result<Agenda<'a>, Unheard> {
+    ) -> Result<QuerySchedule<'a>, Unheard> {
         let of = &self.membership;
         // What is old by its own word is not worth the check of a signature.
         if let Some(newest) = newest.filter(|newest| {
-            agenda::claimed_number(announcement).is_ok_and(|number| number < *newest)
+            schedule::claimed_number(announcement).is_ok_and(|number| number < *newest)
         }) {
-            return Err(Unheard::Refused(AgendaRefused::OlderAgenda { newest }));
+            return Err(Unheard::Refused(QueryScheduleRefused::OlderAgenda { newest }));
         }
-        let said = agenda::hear(announcement, of.group, &of.querier, scratch)?;
-        let agenda = Agenda::open(&said, of.group, &of.roster)?;
-        if (agenda.sources(), agenda.key_group()) != (of.sources, of.key_group) {
+        let said = schedule::hear(announcement, of.group, &of.querier, scratch)?;
+        let schedule = QuerySchedule::open(&said, of.group, &of.roster)?;
+        if (schedule.sources(), schedule.key_group()) != (of.sources, of.key_group) {
             return Err(Unheard::OtherSources);
         }
-        Ok(agenda)
+        Ok(schedule)
     }
 
     /// Whether a query can be answered from this device's records; its text.

@@ -14,24 +14,25 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use moteseal_core::cbor::BufferTooSmall;
 use moteseal_core::digest::Digest;
-use moteseal_core::level::SaltKey;
+use moteseal_core::link::{FrameError, LinkKey};
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, GroupId, SealIndex};
-use moteseal_core::sample::{Announcement, WordError};
-use moteseal_core::seal::Scheme;
 use moteseal_core::signature::{PublicKey, Signer};
-use moteseal_core::sum::guard::EpochGuard;
-use moteseal_core::wire::cbor::BufferTooSmall;
-use moteseal_core::wire::link::{FrameError, LinkKey, Refusal};
+use moteseal_seal::frame::Refusal;
+use moteseal_seal::level::SaltKey;
+use moteseal_seal::sample::{Announcement, WordError};
 use moteseal_store::Journal;
 use moteseal_store::journal::JournalError;
+use moteseal_sum::guard::EpochGuard;
 use tracing::warn;
 
 use crate::mote::{Mote, Unstated};
 use crate::outbox::{Outbox, OutboxError};
 use crate::seal::{Chain, Profile, SealRefused};
 
-pub use answering::{AgendaRefused, AnswerRefused, MOST_UNSTATED};
+pub use answering::{AnswerRefused, MOST_UNSTATED, QueryScheduleRefused};
 use record::{Input, Start, is_of_no_seal, pass_over};
 
 /// The journal is written anew when this many of its records are no longer needed, and they are more than the others.
@@ -173,8 +174,8 @@ pub struct DurableMote<K> {
     refused: u64,
     /// Which epochs of queries may still be answered; none before answers were allowed.
     guard: Option<Box<EpochGuard>>,
-    /// Number and digest of the newest agenda of queries.
-    agenda: Option<(u64, Digest)>,
+    /// Number and digest of the newest query schedule of queries.
+    schedule: Option<(u64, Digest)>,
 }
 
 /// Who a mote is.
@@ -247,7 +248,7 @@ impl<K: Signer> DurableMote<K> {
             announcement: None,
             refused: 0,
             guard: None,
-            agenda: None,
+            schedule: None,
         };
         for (record, number) in records.iter().zip(0..).skip(1) {
             durable.apply(&Input::decode(record).ok_or_else(foreign)?, number)?;
@@ -490,7 +491,9 @@ impl<K: Signer> DurableMote<K> {
                 }
                 self.mote.answered(query, epoch);
             }
-            Input::Agenda(number, digest) => self.agenda = Some((number, digest)).max(self.agenda),
+            Input::QuerySchedule(number, digest) => {
+                self.schedule = Some((number, digest)).max(self.schedule)
+            }
             Input::Guard(ref guard) => self.guard = Some(guard.clone()),
             Input::Unstated(ref unstated) => self.mote.set_unstated(unstated.clone()),
             Input::Part(epoch) => self.mote.part(epoch)?,
@@ -556,7 +559,9 @@ impl<K: Signer> DurableMote<K> {
         records.extend(announcement.as_deref().map(|bytes| Input::Announcement(bytes).encode()));
         // The guard as it is now: it refuses what the records behind it tell again.
         records.extend(self.guard.as_ref().map(|guard| Input::Guard(guard.clone()).encode()));
-        records.extend(self.agenda.map(|(number, digest)| Input::Agenda(number, digest).encode()));
+        records.extend(
+            self.schedule.map(|(number, digest)| Input::QuerySchedule(number, digest).encode()),
+        );
         records.extend(answers);
         let (mut kept, mut gave_up) = (VecDeque::new(), false);
         for (opened, end) in spans.into_iter().skip(first) {

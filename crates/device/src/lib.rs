@@ -6,7 +6,7 @@
 
 pub mod answerer;
 pub mod batch;
-pub mod cast;
+pub mod broadcast;
 mod clock;
 pub mod durable;
 pub mod import;

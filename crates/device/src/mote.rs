@@ -14,19 +14,20 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use moteseal_core::cbor::BufferTooSmall;
 use moteseal_core::digest::Digest;
-use moteseal_core::level::{Counters, SaltKey, SipKey};
+use moteseal_core::link::{FrameError, LinkKey, MAX_FRAME};
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, Level, MAX_LEVELS, Round, SealIndex};
-use moteseal_core::sample::{Announcement, Forwarder, Noted};
-use moteseal_core::seal::follow::Limits;
-use moteseal_core::seal::tree::Tree;
-use moteseal_core::seal::{Answers, Scheme, Seal, Statement, star};
 use moteseal_core::signature::Signer;
-use moteseal_core::wire::cbor::BufferTooSmall;
-use moteseal_core::wire::link::{
-    Acknowledgement, FrameError, LinkKey, MAX_EVENTS, MAX_FRAME, MAX_RECORD, Uplink,
-};
-use moteseal_core::wire::stream::{Open as OpenItem, Selection};
+use moteseal_seal::follow::Limits;
+use moteseal_seal::frame::{Acknowledgement, MAX_EVENTS, MAX_RECORD, Uplink};
+use moteseal_seal::level::LevelKey;
+use moteseal_seal::level::{Counters, SaltKey};
+use moteseal_seal::sample::{Announcement, Forwarder, Noted};
+use moteseal_seal::stream::{Open as OpenItem, Selection};
+use moteseal_seal::tree::Tree;
+use moteseal_seal::{Answers, Seal, Statement, star};
 use moteseal_verify::write;
 
 use crate::seal::{Chain, Profile, SealRefused};
@@ -70,7 +71,7 @@ pub struct Mote<K> {
 struct Open {
     index: SealIndex,
     epoch: EpochNumber,
-    key: SipKey,
+    key: LevelKey,
     folded: Folded,
     counters: Counters,
     answers: Answers,
@@ -391,7 +392,7 @@ impl<K: Signer> Mote<K> {
         self.open = Some(Open {
             index,
             epoch,
-            key: SipKey::new(&salt),
+            key: LevelKey::new(&salt),
             folded: match self.profile.scheme {
                 Scheme::Star => Folded::Star(BTreeMap::new()),
                 Scheme::Tree => Folded::Tree(Box::default()),

@@ -19,10 +19,10 @@ use std::sync::mpsc;
 use std::thread;
 
 use moteseal_core::Digest;
+use moteseal_core::cbor::{DecodeError, Reader, Writer};
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
-use moteseal_core::seal::Position;
-use moteseal_core::seal::follow::Limits;
-use moteseal_core::wire::cbor::{DecodeError, Reader, Writer};
+use moteseal_seal::Position;
+use moteseal_seal::follow::Limits;
 use moteseal_verify::{Event, ReadError, Roster, StreamReader};
 
 use crate::seal::{Bundle, Chain};
@@ -408,7 +408,7 @@ fn encode(device: DeviceId, chain: &Chain, directory: &Path) -> Vec<u8> {
     let mut buffer = vec![0; MAX_STATE + directory.len()];
     let mut out = Writer::new(&mut buffer);
     let position = &chain.position;
-    let mut write = || -> Result<(), moteseal_core::wire::cbor::BufferTooSmall> {
+    let mut write = || -> Result<(), moteseal_core::cbor::BufferTooSmall> {
         out.array(10)?.uint(1u8)?.bytes(&device.0)?.bytes(&position.prev.0)?;
         out.optional(position.last, |out, (index, _)| out.uint(index.0))?;
         out.optional(position.last, |out, (_, epoch)| out.uint(epoch.0))?;

@@ -15,8 +15,8 @@ use std::time::Duration;
 use moteseal_api::{CBOR_SEQ, JSON, Receipt, SealEntry, SealList, paths};
 use moteseal_core::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
-use moteseal_core::wire::stream::{Item, Part};
 use moteseal_net::{Client, NetError};
+use moteseal_seal::stream::{Item, Part};
 
 use crate::outbox::EXTENSION;
 

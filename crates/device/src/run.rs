@@ -495,10 +495,12 @@ impl<K: Signer + Send> Run<'_, K> {
         Ok(answerer.due_in_ms().map(|due| Duration::from_millis(due).max(PAUSE)))
     }
 
-    /// Hears the hub of sums: only its agendas are for a source.
+    /// Hears the hub of sums: only its query schedules are for a source.
     fn hear_query(&mut self, down: &Down) -> Result<(), RunError> {
         match (&mut self.answerer, down) {
-            (Some(answerer), Down::Announcement(agenda)) => Ok(answerer.hear(agenda, self.mote)?),
+            (Some(answerer), Down::Announcement(schedule)) => {
+                Ok(answerer.hear(schedule, self.mote)?)
+            }
             _ => Ok(()),
         }
     }

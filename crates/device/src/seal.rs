@@ -10,19 +10,20 @@
 use std::fmt;
 
 use moteseal_core::Digest;
-use moteseal_core::engine::Engine;
-use moteseal_core::level::{Counters, SaltKey};
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{
     DeviceId, EpochNumber, Framing, GroupId, MAX_LEVELS, MAX_PAYLOAD, SealIndex,
 };
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::Schema;
-use moteseal_core::seal::tree::{self, Tree};
-use moteseal_core::seal::{Position, Scheme, Seal, Statement, Unverified, star};
 use moteseal_core::signature::{SignError, Signer};
-use moteseal_core::wire::link::MAX_RECORD;
-use moteseal_core::wire::stream::{Open, PART_OVERHEAD, Selection};
 use moteseal_lanes::Host;
+use moteseal_seal::engine::Engine;
+use moteseal_seal::frame::MAX_RECORD;
+use moteseal_seal::level::{Counters, SaltKey};
+use moteseal_seal::stream::{Open, PART_OVERHEAD, Selection};
+use moteseal_seal::tree::{self, Tree};
+use moteseal_seal::{Position, Seal, Statement, Unverified, star};
 use moteseal_verify::{Roster, write};
 
 /// A seal closes early when it holds this many events, unless [`Profile::max_events`] says otherwise.
@@ -478,7 +479,7 @@ impl<K: Signer> Sealer<K> {
         }
 
         let seal = Seal::new(statement, root, self.signer.algorithm());
-        let mut buffer = [0; moteseal_core::seal::MAX_MESSAGE];
+        let mut buffer = [0; moteseal_seal::MAX_MESSAGE];
         let signature =
             self.signer.signature(seal.message(&mut buffer)).map_err(SealRefused::Sign)?;
         let mut bytes =

@@ -4,13 +4,13 @@
 use std::fs;
 use std::path::Path;
 
-use moteseal_core::level::SaltKey;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema};
-use moteseal_core::seal::Scheme;
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_device::outbox::{Outbox, OutboxError, state_beside};
 use moteseal_device::{Bundle, Chain, Profile, Sealer};
+use moteseal_seal::level::SaltKey;
 use moteseal_verify::Roster;
 use moteseal_verify::issue::FirstRoster;
 

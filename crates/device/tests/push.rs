@@ -7,15 +7,15 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use moteseal_api::{Receipt, SealEntry, SealList};
-use moteseal_core::level::SaltKey;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema};
-use moteseal_core::seal::Scheme;
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_device::push::Push;
 use moteseal_device::replay::uplink;
 use moteseal_device::{Bundle, Outbox, Profile, Sealer};
 use moteseal_net::{Client, Options};
+use moteseal_seal::level::SaltKey;
 use moteseal_verify::Roster;
 use moteseal_verify::issue::FirstRoster;
 

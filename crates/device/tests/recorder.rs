@@ -4,15 +4,15 @@
 use std::fs;
 use std::path::Path;
 
-use moteseal_core::engine::Scalar;
-use moteseal_core::level::SaltKey;
 use moteseal_core::record::EpochNumber;
+use moteseal_core::record::Scheme;
 use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema};
-use moteseal_core::seal::Scheme;
-use moteseal_core::seal::follow::Limits;
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_device::recorder::{RecordError, Recorder, Recovered, left_in};
 use moteseal_device::{Outbox, Profile, Sealer};
+use moteseal_seal::engine::Scalar;
+use moteseal_seal::follow::Limits;
+use moteseal_seal::level::SaltKey;
 use moteseal_verify::issue::FirstRoster;
 use moteseal_verify::{Event, ReadError, Roster, StreamReader};
 

@@ -3,16 +3,16 @@
 
 use std::path::Path;
 
-use moteseal_core::engine::Scalar;
-use moteseal_core::level::SaltKey;
 use moteseal_core::record::EpochNumber;
+use moteseal_core::record::Scheme;
 use moteseal_core::schema::Schema;
-use moteseal_core::seal::Scheme;
-use moteseal_core::seal::follow::Limits;
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_device::import::Clock;
 use moteseal_device::replay::Replay;
 use moteseal_device::{Import, Outbox, Profile, Recorder, Recording, Sealer};
+use moteseal_seal::engine::Scalar;
+use moteseal_seal::follow::Limits;
+use moteseal_seal::level::SaltKey;
 use moteseal_verify::issue::FirstRoster;
 use moteseal_verify::{Event, ReadError, Roster, StreamReader};
 

@@ -2,14 +2,15 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use moteseal_core::Digest;
-use moteseal_core::level::SaltKey;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, SealIndex, Sequence};
 use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema};
-use moteseal_core::seal::follow::Limits;
-use moteseal_core::seal::tree::Tree;
-use moteseal_core::seal::{Scheme, Star, star};
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_device::{Bundle, Chain, Profile, SealRefused, Sealer};
+use moteseal_seal::follow::Limits;
+use moteseal_seal::level::SaltKey;
+use moteseal_seal::tree::Tree;
+use moteseal_seal::{Star, star};
 use moteseal_verify::issue::FirstRoster;
 use moteseal_verify::{Event, ReadError, Roster, StreamReader};
 use proptest::prelude::*;
@@ -64,7 +65,7 @@ fn read(bytes: &[u8]) -> Result<Vec<(u32, u64, Vec<u8>)>, ReadError> {
     let mut visit = |event: Event<'_>| {
         let Event::Proven(proven) = event else { panic!("{event:?}") };
         let index = proven.seal.statement().index.0;
-        proven.sample.for_each(&moteseal_core::engine::Scalar, |seq, _, record| {
+        proven.sample.for_each(&moteseal_seal::engine::Scalar, |seq, _, record| {
             rows.push((index, seq.0, record.to_vec()))
         });
         Ok::<(), ReadError>(())

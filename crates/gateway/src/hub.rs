@@ -14,15 +14,14 @@ use std::fmt;
 use std::ops::Range;
 
 use moteseal_core::digest::Digest;
+use moteseal_core::link::{FrameError, LinkKey, MAX_FRAME, claimed_device};
 use moteseal_core::record::{
     DeviceId, EpochNumber, Framing, Level, MAX_LEVELS, Round, SealIndex, Sequence,
 };
 use moteseal_core::roster::Directory as _;
-use moteseal_core::sample::Coordinator;
-use moteseal_core::seal::{Authentic, Seal, tree};
-use moteseal_core::wire::link::{
-    Acknowledgement, FrameError, LinkKey, MAX_FRAME, Uplink, claimed_device,
-};
+use moteseal_seal::frame::{Acknowledgement, Uplink};
+use moteseal_seal::sample::Coordinator;
+use moteseal_seal::{Authentic, Seal, tree};
 use moteseal_verify::{Roster, SchemaEntry};
 use zeroize::Zeroizing;
 

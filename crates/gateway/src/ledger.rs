@@ -11,9 +11,9 @@
 //! | 2 | a frame with a stream schema |
 //! | 3 | the epoch (8) that was ended |
 
+use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex};
-use moteseal_core::wire::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 
 use crate::hub::{Newest, Standing};
 

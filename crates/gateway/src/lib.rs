@@ -1,11 +1,11 @@
 //! The edge of a group: takes events from devices, keeps a sample within the budget, and hands on what it kept with proof.
 //!
 //! DESIGN section 6; section V of the paper. Nobody has to trust it: what it kept follows from what the devices sign, and anyone
-//! can check that ([`moteseal_core::sample::audit`]). What decides is sans-IO: [`Hub`] takes frames and gives frames.
+//! can check that ([`moteseal_seal::sample::audit`]). What decides is sans-IO: [`Hub`] takes frames and gives frames.
 
 #![forbid(unsafe_code)]
 
-pub mod cast;
+pub mod broadcast;
 mod clock;
 mod error;
 mod group_time;

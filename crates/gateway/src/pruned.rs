@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Sequence;
-use moteseal_core::seal::tree::{geometry, node};
+use moteseal_seal::tree::{geometry, node};
 
 /// The roots that stand for the leaves that are not kept.
 #[derive(Clone, Debug, Default)]
@@ -100,7 +100,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::collections::BTreeSet;
 
-    use moteseal_core::seal::tree::{Tree, leaf, multiproof_root, sibling_count};
+    use moteseal_seal::tree::{Tree, leaf, multiproof_root, sibling_count};
     use proptest::prelude::*;
 
     use super::*;

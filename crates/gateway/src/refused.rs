@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use moteseal_core::wire::link::FrameError;
+use moteseal_core::link::FrameError;
 
 /// Why a frame was dropped. It is counted, changes nothing, and is answered only where its device would send it for ever
 /// ([`Hub::refusal`](crate::Hub::refusal)).

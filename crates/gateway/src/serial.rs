@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use moteseal_core::DeviceId;
-use moteseal_core::wire::serial::MAX_BODY;
 use moteseal_net::serial::{Options, SerialLine};
 use moteseal_net::{Broadcast, BroadcastLink as _, LinkError, mqtt};
+use moteseal_serial::MAX_BODY;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 

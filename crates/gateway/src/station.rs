@@ -16,11 +16,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use moteseal_core::identity::IssueError;
+use moteseal_core::link::claimed_device;
 use moteseal_core::record::{DeviceId, EpochNumber, Round};
 use moteseal_core::roster::Directory as _;
-use moteseal_core::sample::{Announcement, MAX_ANNOUNCEMENT};
 use moteseal_core::signature::Signer;
-use moteseal_core::wire::link::claimed_device;
+use moteseal_seal::sample::{Announcement, MAX_ANNOUNCEMENT};
 use moteseal_store::Journal;
 use moteseal_store::journal::JournalError;
 use moteseal_verify::Roster;

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use moteseal_api::{CBOR_SEQ, COSE, paths};
-use moteseal_core::wire::stream::{Item as StreamItem, MAX_RUN_EVENTS};
 use moteseal_net::{Client, NetError};
+use moteseal_seal::stream::{Item as StreamItem, MAX_RUN_EVENTS};
 use tracing::{error, info, warn};
 
 use crate::metrics::value;
@@ -226,10 +226,11 @@ async fn put(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use moteseal_core::level::Salt;
     use moteseal_core::record::Round;
-    use moteseal_core::seal::{Answers, Scheme};
-    use moteseal_core::wire::stream::{Part, Select};
+    use moteseal_core::record::Scheme;
+    use moteseal_seal::Answers;
+    use moteseal_seal::level::Salt;
+    use moteseal_seal::stream::{Part, Select};
     use moteseal_verify::write;
     use proptest::prelude::*;
 

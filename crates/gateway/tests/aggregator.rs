@@ -176,13 +176,13 @@ fn a_grace_that_is_longer_than_epochs_is_shortened_for_the_whole_tree() {
         grace,
         number: 0,
     };
-    let agenda = world.agenda(1, &[world.posed()]);
+    let schedule = world.schedule(1, &[world.posed()]);
     let due = |seconds| {
         let mut gateway = moteseal_gateway::sum::Aggregator::new(&member(
             std::time::Duration::from_secs(seconds),
         ))
         .unwrap();
-        gateway.hear_agenda(&agenda, END - 1, |_| Ok(())).unwrap();
+        gateway.hear_schedule(&schedule, END - 1, |_| Ok(())).unwrap();
         // Epochs that had ended before have their time, too.
         while gateway.due_ms().unwrap() <= END {
             gateway.tick(gateway.due_ms().unwrap());
@@ -197,17 +197,17 @@ fn a_grace_that_is_longer_than_epochs_is_shortened_for_the_whole_tree() {
 #[test]
 fn a_gateway_that_is_restarted_works_again_for_the_next_epochs() {
     let mut world = small();
-    let agenda = world.agenda(1, &[world.posed()]);
+    let schedule = world.schedule(1, &[world.posed()]);
     assert_eq!(world.tell(1, T, 10, END), Ok(Heard::Taken));
     let name = world.tree.gateway_of(1).unwrap().to_owned();
-    // Killed; the number was kept, and the newest agenda comes again from above.
+    // Killed; the number was kept, and the newest query schedule comes again from above.
     let mut again = world.gateway(&name, 1);
     assert_eq!(
         again.hear(world.device(1), &world.reading(1, T, 10), END),
         Err(Refused::WrongQuery)
     );
     let mut kept = None;
-    let heard = again.hear_agenda(&agenda, END + 100, |number| {
+    let heard = again.hear_schedule(&schedule, END + 100, |number| {
         kept = Some(number);
         Ok(())
     });
@@ -217,7 +217,7 @@ fn a_gateway_that_is_restarted_works_again_for_the_next_epochs() {
     let said = again.take_said();
     assert_eq!(
         (said.announcement, said.ended.iter().map(|ended| ended.epoch).collect::<Vec<_>>()),
-        (Some(agenda), vec![T + 1])
+        (Some(schedule), vec![T + 1])
     );
     world.gateways.insert(name, again);
     for gateway in world.gateways.values_mut() {
@@ -270,16 +270,14 @@ fn what_the_children_said_is_answered_page_by_page_through_the_tree_and_then_for
     }
     // An answer that nobody waits for is not passed on, nor is one of somebody else.
     let key = world.key_at("root", gateway_id("left"));
-    let ask = |node: &str| moteseal_core::wire::sum::Explain {
+    let ask = |node: &str| moteseal_sum::frame::Explain {
         query: world.query.reference(),
         epoch: T,
         node: gateway_id(node),
         first: 0,
     };
     let answer = |node: &str| {
-        moteseal_core::wire::sum::Children::close(&ask(node), &[], &key, &mut [0; 256])
-            .unwrap()
-            .to_vec()
+        moteseal_sum::frame::Children::close(&ask(node), &[], &key, &mut [0; 256]).unwrap().to_vec()
     };
     let frames = [
         (answer("left"), Refused::NotAsked),
@@ -396,11 +394,11 @@ fn a_clock_that_is_set_back_a_little_opens_nothing_again() {
 #[test]
 fn a_gateway_does_not_answer_for_what_it_may_have_heard_before_it_was_restarted() {
     let mut world = small();
-    let agenda = world.agenda(1, &[world.posed()]);
+    let schedule = world.schedule(1, &[world.posed()]);
     let of_left: Vec<u32> =
         (0..8).filter(|position| world.tree.gateway_of(*position) == Some("left")).collect();
     let mut again = world.gateway("left", 1);
-    again.hear_agenda(&agenda, END + 100, |_| Ok(())).unwrap();
+    again.hear_schedule(&schedule, END + 100, |_| Ok(())).unwrap();
     again.take_said();
     world.gateways.insert("left".to_owned(), again);
     // One child had spoken before, and the others do now: what it knows is not all that it had, so it says that it has nothing.
@@ -421,9 +419,9 @@ fn a_gateway_does_not_answer_for_what_it_may_have_heard_before_it_was_restarted(
 }
 
 #[test]
-fn the_agenda_is_announced_again_every_minute_as_it_is() {
+fn the_schedule_is_announced_again_every_minute_as_it_is() {
     let mut world = small();
-    let agenda = world.agenda(1, &[world.posed()]);
+    let schedule = world.schedule(1, &[world.posed()]);
     let left = world.gateways.get_mut("left").unwrap();
     let start = T * EPOCH_MS;
     let mut announced = |now| {
@@ -439,15 +437,15 @@ fn the_agenda_is_announced_again_every_minute_as_it_is() {
         (125_000, true),
         (184_999, false),
     ] {
-        assert_eq!(announced(start + now), is_announced.then(|| agenda.clone()), "{now}");
+        assert_eq!(announced(start + now), is_announced.then(|| schedule.clone()), "{now}");
     }
     // A clock that is set back by an hour is no hour of silence.
-    assert_eq!(announced(start - 3_600_000), Some(agenda.clone()));
-    assert_eq!(announced(start - 3_540_000), Some(agenda.clone()));
+    assert_eq!(announced(start - 3_600_000), Some(schedule.clone()));
+    assert_eq!(announced(start - 3_540_000), Some(schedule.clone()));
     // A newer one takes its place, and begins its own minute; who has heard none announces none.
-    let newer = world.agenda(2, &[]);
+    let newer = world.schedule(2, &[]);
     let left = world.gateways.get_mut("left").unwrap();
-    left.hear_agenda(&newer, start, |_| Ok(())).unwrap();
+    left.hear_schedule(&newer, start, |_| Ok(())).unwrap();
     assert_eq!(left.take_said().announcement.as_ref(), Some(&newer));
     left.tick(start + 60_000);
     assert_eq!(left.take_said().announcement.as_ref(), Some(&newer));

@@ -5,12 +5,13 @@
 use std::path::Path;
 
 use moteseal_core::DeviceId;
+use moteseal_core::link::{LinkKey, MAX_FRAME};
 use moteseal_core::record::{EpochNumber, Framing, Round, SealIndex, Sequence};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::signature::{Algorithm, SecretKey};
-use moteseal_core::wire::link::{Forward, LinkKey, MAX_FRAME, Uplink};
 use moteseal_gateway::outbox::{Item, Name};
 use moteseal_gateway::{Outbox, Station, StationError};
+use moteseal_seal::frame::{Forward, Uplink};
 use moteseal_store::journal::JournalError;
 use moteseal_verify::Roster;
 use moteseal_verify::issue::{Budget, FirstRoster};

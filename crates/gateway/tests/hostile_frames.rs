@@ -6,17 +6,19 @@
 use std::collections::BTreeSet;
 
 use hmac::{Hmac, KeyInit, Mac};
-use moteseal_core::level::{Counters, Salt};
+use moteseal_core::link::{LinkKey, MAX_FRAME};
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Framing, Round, SealIndex, Sequence};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, Schema};
-use moteseal_core::seal::{Scheme, Seal, Statement, star};
 use moteseal_core::signature::{Algorithm, SecretKey, Signer as _};
-use moteseal_core::wire::link::{Forward, LinkKey, MAX_FRAME, Uplink};
-use moteseal_core::wire::stream::{Open, Selection};
 use moteseal_core::{DeviceId, Digest};
 use moteseal_gateway::hub::{Counts, Standing};
 use moteseal_gateway::{Hub, Refused};
+use moteseal_seal::frame::{Forward, Uplink};
+use moteseal_seal::level::{Counters, Salt};
+use moteseal_seal::stream::{Open, Selection};
+use moteseal_seal::{Seal, Statement, star};
 use moteseal_verify::issue::{Budget, FirstRoster};
 use moteseal_verify::{Roster, SchemaEntry, write};
 

@@ -1,4 +1,4 @@
-//! What an aggregator does with frames and agendas that no honest child and no honest querier says: refused by name, they change nothing
+//! What an aggregator does with frames and query schedules that no honest child and no honest querier says: refused by name, they change nothing
 //! for anybody else, and however many there are, what is kept stays within its bound.
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -7,17 +7,17 @@ mod summing;
 use std::time::Duration;
 
 use hmac::{Hmac, KeyInit, Mac};
-use moteseal_core::cast::{ChainId, Head, Kind, SingleDraft};
+use moteseal_broadcast::frame::BroadcastFrame;
+use moteseal_broadcast::{ChainId, Head, Kind, SingleDraft};
+use moteseal_core::link::{LinkKey, MAX_FRAME};
 use moteseal_core::record::DeviceId;
 use moteseal_core::roster::Directory as _;
-use moteseal_core::sum::agenda::{AgendaDraft, MAX_AGENDA, Posed};
-use moteseal_core::sum::participation::Participation;
-use moteseal_core::sum::query::QueryId;
-use moteseal_core::sum::sies::Psr;
-use moteseal_core::wire::cast::CastFrame;
-use moteseal_core::wire::link::{LinkKey, MAX_FRAME};
-use moteseal_core::wire::sum::{Explain, close_share};
 use moteseal_gateway::sum::{Aggregator, Heard, Member, OPEN_EPOCHS, Refused, kept_epochs};
+use moteseal_sum::frame::{Explain, close_share};
+use moteseal_sum::participation::Participation;
+use moteseal_sum::query::QueryId;
+use moteseal_sum::schedule::{MAX_QUERY_SCHEDULE, Posed, QueryScheduleDraft};
+use moteseal_sum::sies::Psr;
 use moteseal_verify::aggregation::{QUERIER, gateway_id};
 use summing::{EPOCH_MS, T, World, plan, secret};
 
@@ -148,7 +148,7 @@ fn what_a_child_cannot_honestly_say_is_refused_by_name_and_changes_nothing() {
     ];
     // The same bytes with an honest record are taken, so the others are refused for what is wrong with them.
     let mut root = world.gateway("root", 0);
-    root.hear_agenda(&world.agenda(1, &[world.posed()]), T * EPOCH_MS, |_| Ok(())).unwrap();
+    root.hear_schedule(&world.schedule(1, &[world.posed()]), T * EPOCH_MS, |_| Ok(())).unwrap();
     assert_eq!(root.hear(child, &raw(&[0; 32]), END), Ok(Heard::Taken));
 
     let root = world.gateways.get_mut("root").unwrap();
@@ -223,7 +223,7 @@ fn every_altered_item_under_a_right_tag_is_refused_by_a_listed_name_or_taken_fro
             let frame = tagged(&world, "right", device, &altered);
             let mut gateway = world.gateway("right", 0);
             gateway
-                .hear_agenda(&world.agenda(1, &[world.posed()]), T * EPOCH_MS, |_| Ok(()))
+                .hear_schedule(&world.schedule(1, &[world.posed()]), T * EPOCH_MS, |_| Ok(()))
                 .unwrap();
             if let Err(refused) = gateway.hear(device, &frame, END) {
                 assert!(is_listed(refused.name()), "{}", refused.name());
@@ -282,7 +282,7 @@ fn of_questions_without_end_the_last_are_remembered() {
         gateway_id("left"),
     ));
     let answer = |first| {
-        moteseal_core::wire::sum::Children::close(&ask(first), &[], &of_left, &mut [0; 256])
+        moteseal_sum::frame::Children::close(&ask(first), &[], &of_left, &mut [0; 256])
             .unwrap()
             .to_vec()
     };
@@ -293,45 +293,49 @@ fn of_questions_without_end_the_last_are_remembered() {
 }
 
 #[test]
-fn only_the_queriers_newest_agenda_is_acted_on_and_only_once_its_number_is_durable() {
+fn only_the_queriers_newest_schedule_is_acted_on_and_only_once_its_number_is_durable() {
     let world = World::new(&GATEWAYS, &DEVICES, 3);
     let now = T * EPOCH_MS;
     let fresh = |number| world.gateway("root", number);
     let draft = |group, roster, sources| {
-        let draft = AgendaDraft { group, roster, number: 9, sources, key_group: 3, queries: &[] };
+        let draft =
+            QueryScheduleDraft { group, roster, number: 9, sources, key_group: 3, queries: &[] };
         draft
-            .issue(&secret(3), &mut vec![0; MAX_AGENDA], &mut vec![0; MAX_AGENDA])
+            .issue(&secret(3), &mut vec![0; MAX_QUERY_SCHEDULE], &mut vec![0; MAX_QUERY_SCHEDULE])
             .unwrap()
             .to_vec()
     };
     let (group, digest) = (world.roster.group(), world.roster.digest());
     let posed = world.posed();
-    let good = world.agenda(9, &[posed]);
-    let CastFrame::Single { head, leaf } = CastFrame::decode(&good).unwrap() else {
+    let good = world.schedule(9, &[posed]);
+    let BroadcastFrame::Single { head, leaf } = BroadcastFrame::decode(&good).unwrap() else {
         panic!("not a chain of one")
     };
     let id = Head::peek(head).unwrap().id();
     let said = |id, kind| {
         let draft = SingleDraft { id, kind, label: "", message: leaf };
-        draft.seal(&secret(3), &mut vec![0; MAX_AGENDA], &mut vec![0; MAX_AGENDA]).unwrap().to_vec()
+        draft
+            .seal(&secret(3), &mut vec![0; MAX_QUERY_SCHEDULE], &mut vec![0; MAX_QUERY_SCHEDULE])
+            .unwrap()
+            .to_vec()
     };
-    assert_eq!(said(id, Kind::Agenda), good);
+    assert_eq!(said(id, Kind::QuerySchedule), good);
     let cases = [
         (vec![], "Truncated"),
-        (vec![0xd2; MAX_AGENDA * 2], "NonCanonical"),
+        (vec![0xd2; MAX_QUERY_SCHEDULE * 2], "NonCanonical"),
         (world.draft(9, &[posed], &secret(4)), "WrongKey"),
         (draft(moteseal_core::GroupId([1; 8]), digest, 8), "WrongNetwork"),
-        (said(ChainId { sender: DeviceId([1; 8]), ..id }, Kind::Agenda), "WrongSender"),
+        (said(ChainId { sender: DeviceId([1; 8]), ..id }, Kind::QuerySchedule), "WrongSender"),
         (said(id, Kind::Messages), "WrongKind"),
         (said(id, Kind::Image), "WrongKind"),
         (draft(group, moteseal_core::Digest([1; 32]), 8), "WrongRoster"),
         (draft(group, digest, 9), "SourcesMismatch"),
-        (world.agenda(9, &[posed, posed]), "AmbiguousQuery"),
-        (world.agenda(9, &[Posed { until: 0, ..posed }]), "FieldOutOfRange"),
+        (world.schedule(9, &[posed, posed]), "AmbiguousQuery"),
+        (world.schedule(9, &[Posed { until: 0, ..posed }]), "FieldOutOfRange"),
     ];
     for (bytes, name) in cases {
         let mut gateway = fresh(0);
-        let refused = gateway.hear_agenda(&bytes, now, |_| panic!("{name} is kept")).unwrap_err();
+        let refused = gateway.hear_schedule(&bytes, now, |_| panic!("{name} is kept")).unwrap_err();
         assert_eq!(refused.name(), name);
         assert!(is_listed(name), "{name}");
         assert!(gateway.take_said().announcement.is_none() && gateway.queries().len() == 0);
@@ -339,14 +343,14 @@ fn only_the_queriers_newest_agenda_is_acted_on_and_only_once_its_number_is_durab
     let mut gateway = fresh(5);
     let mut kept = Vec::new();
     let mut hear = |gateway: &mut Aggregator, bytes: &[u8]| {
-        let heard = gateway.hear_agenda(bytes, now, |number| {
+        let heard = gateway.hear_schedule(bytes, now, |number| {
             kept.push(number);
             Ok(())
         });
         (heard, gateway.take_said().announcement.is_some(), gateway.queries().len())
     };
     assert_eq!(
-        hear(&mut gateway, &world.agenda(4, &[posed])),
+        hear(&mut gateway, &world.schedule(4, &[posed])),
         (Err(Refused::OlderAgenda), false, 0)
     );
     // What is old by its own word is not checked: nobody could make a gateway check signatures with what was said long ago.
@@ -354,19 +358,19 @@ fn only_the_queriers_newest_agenda_is_acted_on_and_only_once_its_number_is_durab
         hear(&mut gateway, &world.draft(4, &[posed], &secret(4))),
         (Err(Refused::OlderAgenda), false, 0)
     );
-    assert_eq!(hear(&mut gateway, &world.agenda(5, &[posed])), (Ok(Heard::Taken), true, 1));
-    assert_eq!(hear(&mut gateway, &world.agenda(5, &[posed])), (Ok(Heard::Repeated), false, 1));
+    assert_eq!(hear(&mut gateway, &world.schedule(5, &[posed])), (Ok(Heard::Taken), true, 1));
+    assert_eq!(hear(&mut gateway, &world.schedule(5, &[posed])), (Ok(Heard::Repeated), false, 1));
     // Another of the same number, then one that ends the query, then the first again.
-    assert_eq!(hear(&mut gateway, &world.agenda(5, &[])), (Err(Refused::TwoAgendas), false, 1));
-    assert_eq!(hear(&mut gateway, &world.agenda(6, &[])), (Ok(Heard::Taken), true, 0));
+    assert_eq!(hear(&mut gateway, &world.schedule(5, &[])), (Err(Refused::TwoAgendas), false, 1));
+    assert_eq!(hear(&mut gateway, &world.schedule(6, &[])), (Ok(Heard::Taken), true, 0));
     assert_eq!(
-        hear(&mut gateway, &world.agenda(5, &[posed])),
+        hear(&mut gateway, &world.schedule(5, &[posed])),
         (Err(Refused::OlderAgenda), false, 0)
     );
     assert_eq!(kept, [6]);
     let full = || Err(std::io::Error::from(std::io::ErrorKind::StorageFull));
     assert_eq!(
-        gateway.hear_agenda(&world.agenda(7, &[posed]), now, |_| full()),
+        gateway.hear_schedule(&world.schedule(7, &[posed]), now, |_| full()),
         Err(Refused::NotDurable)
     );
     assert_eq!((gateway.queries().len(), gateway.number()), (0, 6));
@@ -379,7 +383,7 @@ fn a_query_that_cannot_be_answered_is_named_and_the_others_run() {
     let mut gateway = world.gateway("root", 0);
     let good = world.posed();
     let queries = [Posed { nonce: [1; 16], plan: &[0x80], ..good }, good];
-    gateway.hear_agenda(&world.agenda(1, &queries), T * EPOCH_MS, |_| Ok(())).unwrap();
+    gateway.hear_schedule(&world.schedule(1, &queries), T * EPOCH_MS, |_| Ok(())).unwrap();
     let said = gateway.take_said();
     let bad = QueryId::of(&world.roster.digest(), &[1; 16], &[0x80]);
     assert_eq!(
@@ -393,16 +397,16 @@ fn a_query_that_cannot_be_answered_is_named_and_the_others_run() {
     let mut many = World::new(&[("root", QUERIER)], &names, 1);
     many.plan = plan("SELECT VARIANCE(t) FROM sensors EPOCH DURATION 5s");
     let mut gateway = many.gateway("root", 0);
-    gateway.hear_agenda(&many.agenda(1, &[many.posed()]), T * EPOCH_MS, |_| Ok(())).unwrap();
+    gateway.hear_schedule(&many.schedule(1, &[many.posed()]), T * EPOCH_MS, |_| Ok(())).unwrap();
     assert_eq!(gateway.take_said().unusable[0].name, "QueryTooLarge");
     assert!(is_listed("QueryTooLarge"));
     many.key_group = 2;
-    gateway.hear_agenda(&many.agenda(2, &[many.posed()]), T * EPOCH_MS, |_| Ok(())).unwrap();
+    gateway.hear_schedule(&many.schedule(2, &[many.posed()]), T * EPOCH_MS, |_| Ok(())).unwrap();
     assert_eq!((gateway.take_said().unusable.len(), gateway.queries().len()), (0, 1));
 }
 
 #[test]
-fn a_query_that_goes_on_in_a_newer_agenda_keeps_what_was_heard() {
+fn a_query_that_goes_on_in_a_newer_schedule_keeps_what_was_heard() {
     let mut world = world();
     for position in 0..8 {
         if position != 3 {
@@ -410,9 +414,9 @@ fn a_query_that_goes_on_in_a_newer_agenda_keeps_what_was_heard() {
         }
     }
     let other = Posed { nonce: [6; 16], ..world.posed() };
-    let newer = world.agenda(2, &[other, world.posed()]);
+    let newer = world.schedule(2, &[other, world.posed()]);
     for gateway in world.gateways.values_mut() {
-        gateway.hear_agenda(&newer, END, |_| Ok(())).unwrap();
+        gateway.hear_schedule(&newer, END, |_| Ok(())).unwrap();
         assert_eq!(gateway.queries().len(), 2);
     }
     world.tell(3, T, 7, END + 10).unwrap();
@@ -421,9 +425,9 @@ fn a_query_that_goes_on_in_a_newer_agenda_keeps_what_was_heard() {
     assert_eq!(world.sums(T, &[said]), Ok(vec![8, 56]));
     // Until it is over, or has ended.
     let short = Posed { until: T + 2, ..world.posed() };
-    let ended = world.agenda(3, &[short]);
+    let ended = world.schedule(3, &[short]);
     let root = world.gateways.get_mut("root").unwrap();
-    root.hear_agenda(&ended, END + 20, |_| Ok(())).unwrap();
+    root.hear_schedule(&ended, END + 20, |_| Ok(())).unwrap();
     assert_eq!(root.due_ms(), Some((T + 2) * EPOCH_MS + 400));
     root.tick((T + 2) * EPOCH_MS + 400);
     assert_eq!(root.due_ms(), None);

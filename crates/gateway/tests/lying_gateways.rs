@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 
 use moteseal_adversary::{LyingAggregator, Malice};
 use moteseal_core::roster::Directory as _;
-use moteseal_core::sum::agenda::Posed;
 use moteseal_gateway::sum::Refused;
+use moteseal_sum::schedule::Posed;
 use moteseal_verify::aggregation::{QUERIER, gateway_id};
 use proptest::prelude::*;
 use summing::{EPOCH_MS, Said, T, World, hub_secret};
@@ -98,9 +98,9 @@ fn prepared(
 ) -> (World, LyingAggregator) {
     let mut world = World::asked(&GATEWAYS, &DEVICES, key_group);
     let (one, other) = (world.posed(), Posed { nonce: [6; 16], ..world.posed() });
-    let both = world.agenda(2, &[one, other]);
+    let both = world.schedule(2, &[one, other]);
     for gateway in world.gateways.values_mut() {
-        gateway.hear_agenda(&both, T * EPOCH_MS, |_| Ok(())).unwrap();
+        gateway.hear_schedule(&both, T * EPOCH_MS, |_| Ok(())).unwrap();
     }
     let mut lying = liar(&world, name, Malice::ReplayQuery);
     if malice == Malice::ReplayQuery {

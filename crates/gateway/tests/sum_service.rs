@@ -9,12 +9,12 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use moteseal_core::sum::agenda::Posed;
-use moteseal_core::wire::sum::SumUplink;
 use moteseal_gateway::sum::number::NumberFile;
 use moteseal_gateway::sum::service::SumGateway;
 use moteseal_net::memory::{Faults, MemoryDevice, Network};
 use moteseal_net::{Client, DeviceLink as _, Down, HubLink as _, Options};
+use moteseal_sum::frame::SumUplink;
+use moteseal_sum::schedule::Posed;
 use moteseal_verify::aggregation::{QUERIER, gateway_id};
 use summing::{Said, World};
 use tokio::sync::oneshot;
@@ -109,10 +109,10 @@ async fn a_tree_answers_every_epoch_over_whom_it_names_also_while_a_gateway_is_g
     let states = tempfile::tempdir().unwrap();
     let state = |name: &str| states.path().join(name);
     let mut field = Field::new(&GATEWAYS, &DEVICES);
-    // The querier asks before anybody is there: the agenda waits at each hub.
+    // The querier asks before anybody is there: the query schedule waits at each hub.
     let first = unix_ms() / EPOCH_MS + 2;
-    let agenda = field.world.agenda(7, &[Posed { first, ..field.world.posed() }]);
-    field.networks[QUERIER].hub().announce(Bytes::from(agenda)).await.unwrap();
+    let schedule = field.world.schedule(7, &[Posed { first, ..field.world.posed() }]);
+    field.networks[QUERIER].hub().announce(Bytes::from(schedule)).await.unwrap();
     let mut running = BTreeMap::new();
     for (name, _) in GATEWAYS {
         running.insert(name, field.start(name, &state(name)).await);
@@ -145,7 +145,7 @@ async fn a_tree_answers_every_epoch_over_whom_it_names_also_while_a_gateway_is_g
     for line in [
         "moteseal_sum_children_silent_total{child=\"left\"} 2\n",
         "moteseal_sum_epochs_partial_total 2\n",
-        "moteseal_sum_agenda_number 7\n",
+        "moteseal_sum_schedule_number 7\n",
         "moteseal_sum_queries 1\n",
         "moteseal_sum_participants 8\n",
         "moteseal_sum_up_link_up 1\n",
@@ -165,8 +165,8 @@ async fn what_came_while_a_gateway_stood_still_is_heard_before_its_time_is_up() 
     let states = tempfile::tempdir().unwrap();
     let mut field = Field::new(&[("root", QUERIER)], &["root"; 8]);
     let first = unix_ms() / EPOCH_MS + 2;
-    let agenda = field.world.agenda(7, &[Posed { first, ..field.world.posed() }]);
-    field.networks[QUERIER].hub().announce(Bytes::from(agenda)).await.unwrap();
+    let schedule = field.world.schedule(7, &[Posed { first, ..field.world.posed() }]);
+    field.networks[QUERIER].hub().announce(Bytes::from(schedule)).await.unwrap();
     let root = field.start("root", &states.path().join("root")).await;
     tokio::time::sleep(Duration::from_millis((first * EPOCH_MS + 500).saturating_sub(unix_ms())))
         .await;
@@ -203,18 +203,19 @@ async fn shows(gateway: &Running, line: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agenda_that_is_played_back_to_a_restarted_gateway_is_refused_by_name_and_goes_no_further()
+async fn an_schedule_that_is_played_back_to_a_restarted_gateway_is_refused_by_name_and_goes_no_further()
  {
     let states = tempfile::tempdir().unwrap();
     let field = Field::new(&[("root", QUERIER)], &["root"; 8]);
-    let agenda = |number, queries: &[Posed<'_>]| Bytes::from(field.world.agenda(number, queries));
-    let old = agenda(7, &[field.world.posed()]);
+    let schedule =
+        |number, queries: &[Posed<'_>]| Bytes::from(field.world.schedule(number, queries));
+    let old = schedule(7, &[field.world.posed()]);
     let querier = field.networks[QUERIER].hub();
     querier.announce(old.clone()).await.unwrap();
     let root = field.start("root", states.path()).await;
     shows(&root, "moteseal_sum_queries 1\n").await;
-    querier.announce(agenda(8, &[])).await.unwrap();
-    shows(&root, "moteseal_sum_agenda_number 8\n").await;
+    querier.announce(schedule(8, &[])).await.unwrap();
+    shows(&root, "moteseal_sum_schedule_number 8\n").await;
     root.task.abort();
     assert!(root.task.await.unwrap_err().is_cancelled());
     // The broker has the older one again, and hands it to whoever comes.
@@ -223,11 +224,11 @@ async fn an_agenda_that_is_played_back_to_a_restarted_gateway_is_refused_by_name
     let root = field.start("root", states.path()).await;
     shows(&root, "moteseal_sum_frames_refused_total{name=\"OlderAgenda\"} 1\n").await;
     assert!(page(&root.watch, "metrics").await.contains("moteseal_sum_queries 0\n"));
-    querier.announce(agenda(9, &[])).await.unwrap();
-    shows(&root, "moteseal_sum_agenda_number 9\n").await;
+    querier.announce(schedule(9, &[])).await.unwrap();
+    shows(&root, "moteseal_sum_schedule_number 9\n").await;
     // What is retained for children is the last that was acted on, never the one between.
     let mut heard = Vec::new();
-    while heard.last() != Some(&agenda(9, &[])) {
+    while heard.last() != Some(&schedule(9, &[])) {
         let down =
             tokio::time::timeout(Duration::from_secs(10), child.receive()).await.unwrap().unwrap();
         let Down::Announcement(announced) = down else { panic!("{down:?}") };

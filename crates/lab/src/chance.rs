@@ -69,7 +69,7 @@ impl Draws {
         if probability >= 1.0 {
             return 1;
         }
-        // A cast from a float saturates.
+        // A broadcast from a float saturates.
         ((self.unit().ln() / (-probability).ln_1p()) as u64).saturating_add(1)
     }
 }

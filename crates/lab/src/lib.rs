@@ -4,13 +4,13 @@
 //! communication and of the budget's use. [`data`] reads the recorded events, [`sampling`] replays days of them through the
 //! coordinator of `core`, [`traffic`] does the same for made-up loads of any size, [`rivals`] are the protocols that the paper
 //! mentions beside its own, [`figure`] draws, and [`report`] writes everything down. And exact private sums: [`sums`] has the cost
-//! models and the numbers of Papadopoulos et al. 2011. And authenticated broadcast: [`cast`] has the testbed of Liu et al. 2012.
+//! models and the numbers of Papadopoulos et al. 2011. And authenticated broadcast: [`broadcast`] has the testbed of Liu et al. 2012.
 //!
 //! Not here: speed (that is `bench`), links and stores (their rooms test them). Nothing here is tuned to match a paper.
 
 #![forbid(unsafe_code)]
 
-pub mod cast;
+pub mod broadcast;
 pub mod chance;
 pub mod data;
 pub mod experiment;

@@ -9,11 +9,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::rc::Rc;
 
-use moteseal_core::cast::recovery::{
-    Event, Item, Node, Now, Purpose, RefusedCast, Settings, Store as _,
+use moteseal_broadcast::frame::{BroadcastFrame, MAX_BROADCAST_FRAME};
+use moteseal_broadcast::recovery::{
+    Event, Item, Node, Now, Purpose, RefusedBroadcast, Settings, Store as _,
 };
-use moteseal_core::cast::{ChainId, ChainRef, Head, MAX_HEAD, MAX_LEAF};
-use moteseal_core::wire::cast::{CastFrame, MAX_CAST_FRAME};
+use moteseal_broadcast::{ChainId, ChainRef, Head, MAX_HEAD, MAX_LEAF};
 
 use crate::chance::{Draws, Seed};
 
@@ -364,7 +364,7 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SE
         let now = self.now();
         let station = &mut self.stations[to];
         let Some(node) = &mut station.node else { return };
-        if let Ok(CastFrame::Fragment { chain, block, .. }) = CastFrame::decode(frame) {
+        if let Ok(BroadcastFrame::Fragment { chain, block, .. }) = BroadcastFrame::decode(frame) {
             station.first_heard.entry((chain, block)).or_insert(now.ms);
         }
         let Ok(event) = node.receive(now, link, frame, &mut station.store);
@@ -388,14 +388,14 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SE
                 station.delivered.extend(delivered);
             }
             Event::Refused(error) => {
-                *station.refused.entry(RefusedCast::name(*error)).or_default() += 1
+                *station.refused.entry(RefusedBroadcast::name(*error)).or_default() += 1
             }
             _ => {}
         }
     }
 
     fn poll(&mut self, who: usize, observer: &mut dyn Observer) {
-        let mut out = vec![0; MAX_CAST_FRAME];
+        let mut out = vec![0; MAX_BROADCAST_FRAME];
         let now = self.now();
         loop {
             let station = &mut self.stations[who];
@@ -442,7 +442,7 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SE
     }
 
     fn hear_stranger(&mut self, who: usize) {
-        let mut out = vec![0; MAX_CAST_FRAME];
+        let mut out = vec![0; MAX_BROADCAST_FRAME];
         while self.strangers[who].outsider.next_due().is_some_and(|due| due <= self.now_ms) {
             let Some(length) = self.strangers[who].outsider.send(self.now_ms, &mut out) else {
                 return;
@@ -467,18 +467,18 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SE
     }
 }
 
-/// The kind of a frame: the name that spec/cast.md gives it.
+/// The kind of a frame: the name that spec/broadcast.md gives it.
 #[must_use]
 pub fn frame_name(frame: &[u8]) -> &'static str {
-    match CastFrame::decode(frame) {
-        Ok(CastFrame::Certificate(_)) => "certificate",
-        Ok(CastFrame::Revocation(_)) => "revocation",
-        Ok(CastFrame::Head(_)) => "head",
-        Ok(CastFrame::Fragment { .. }) => "fragment",
-        Ok(CastFrame::Wanted { .. }) => "wanted",
-        Ok(CastFrame::Holds { .. }) => "holds",
-        Ok(CastFrame::Single { .. }) => "single",
-        Ok(CastFrame::Repair { .. }) => "repair",
+    match BroadcastFrame::decode(frame) {
+        Ok(BroadcastFrame::Certificate(_)) => "certificate",
+        Ok(BroadcastFrame::Revocation(_)) => "revocation",
+        Ok(BroadcastFrame::Head(_)) => "head",
+        Ok(BroadcastFrame::Fragment { .. }) => "fragment",
+        Ok(BroadcastFrame::Wanted { .. }) => "wanted",
+        Ok(BroadcastFrame::Holds { .. }) => "holds",
+        Ok(BroadcastFrame::Single { .. }) => "single",
+        Ok(BroadcastFrame::Repair { .. }) => "repair",
         Err(_) => "malformed",
     }
 }

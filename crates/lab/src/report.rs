@@ -1,7 +1,7 @@
 //! The lab's report: figures 5, 6, 7a and 7b of Li et al. and the growth of messages, each as PNG and CSV, and an index that puts
 //! our numbers beside the paper's and says why they differ. `moteseal sim report` writes it; in [`page`] it stands beside everything else.
 
-pub mod cast;
+pub mod broadcast;
 mod days;
 mod loads;
 pub mod page;
@@ -17,7 +17,7 @@ use serde::Serialize;
 pub use days::kept_each_day;
 use page::Entry;
 
-use crate::cast::chains::NoChain;
+use crate::broadcast::chains::NoChain;
 use crate::chance::Seed;
 use crate::data::{DataError, Folder, Recording, Source};
 use crate::figure::{DrawError, Figure};

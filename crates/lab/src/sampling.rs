@@ -4,10 +4,10 @@
 //! the coordinator's store here holds the events themselves, so that what is kept can be used ([`temperature`](crate::temperature)).
 //! One seal a device and day. Links that lose and delay are tested where they are built, not here.
 
-use moteseal_core::level::{Counters, Salt, SaltKey};
 use moteseal_core::record::{MAX_LEVELS, Round};
-use moteseal_core::sample::{Coordinator, Offer};
 use moteseal_core::{DeviceId, Level, SealIndex, Sequence};
+use moteseal_seal::level::{Counters, Salt, SaltKey};
+use moteseal_seal::sample::{Coordinator, Offer};
 
 use crate::chance::Seed;
 use crate::data::Recording;

@@ -13,9 +13,10 @@
 
 use std::collections::VecDeque;
 
-use moteseal_core::level::{SaltKey, SipKey};
-use moteseal_core::sample::{Coordinator, Offer};
 use moteseal_core::{DeviceId, SealIndex};
+use moteseal_seal::level::LevelKey;
+use moteseal_seal::level::SaltKey;
+use moteseal_seal::sample::{Coordinator, Offer};
 
 use crate::chance::{Draws, Seed};
 use crate::sampling::enough_levels;
@@ -105,7 +106,7 @@ pub fn one_by_one(load: &Load, seed: Seed) -> Traffic {
     let key = |device: u64| {
         let salt = SaltKey::new(seed.derive("salt key", device).0)
             .salt(DeviceId(device.to_be_bytes()), SealIndex(0));
-        (SipKey::new(&salt), 0_u64)
+        (LevelKey::new(&salt), 0_u64)
     };
     // A salt is made when its device has an event.
     let mut devices: Vec<_> = (0..load.devices).map(|_| None).collect();

@@ -1,16 +1,17 @@
 //! Days through the protocol: what an obvious implementation keeps, never over budget, and justified in anybody's audit.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, MAX_LEVELS, Round, SealIndex};
 use moteseal_core::roster::Directory;
-use moteseal_core::sample::{Doubt, Tally, Verdict};
-use moteseal_core::seal::{Authentic, Scheme, Seal, Statement};
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
 use moteseal_core::{DeviceId, Digest, GroupId, Sequence};
 use moteseal_lab::chance::Seed;
 use moteseal_lab::data::{DAYS, Event, Folder, Recording, Source};
 use moteseal_lab::sampling::{Epoch, Held, Plan, enough_levels, epoch, epochs};
 use moteseal_lab::{report, temperature};
+use moteseal_seal::sample::{Doubt, Tally, Verdict};
+use moteseal_seal::{Authentic, Seal, Statement};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

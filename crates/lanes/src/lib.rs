@@ -14,13 +14,14 @@ mod x86;
 
 pub use recall::Recall;
 
-use moteseal_core::engine::{Engine, Scalar};
-use moteseal_core::level::{Counters, Salt};
 use moteseal_core::record::{Framing, MAX_LEVELS};
-use moteseal_core::seal::star::Served;
-use moteseal_core::seal::tree::MultiproofError;
-use moteseal_core::sum::sies::{KeyLanes, KeyTotals, Slot};
 use moteseal_core::{DeviceId, Digest, SealIndex, Sequence};
+use moteseal_seal::engine::{Engine, Scalar};
+use moteseal_seal::level::{Counters, Salt};
+use moteseal_seal::star::Served;
+use moteseal_seal::tree::MultiproofError;
+use moteseal_sum::engine::KeyEngine;
+use moteseal_sum::sies::{KeyLanes, KeyTotals, Slot};
 
 /// The fastest hashing loops of this machine.
 #[derive(Clone, Copy, Debug)]
@@ -141,6 +142,14 @@ impl Engine for Host {
         merkle::multiproof_root(self, n, framing, records, selected, siblings)
     }
 
+    fn nodes(&self, children: &[Digest], out: &mut [Digest]) {
+        let done = self.x86.nodes(children, out);
+        Scalar.nodes(&children[2 * done..], &mut out[done..]);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl KeyEngine for Host {
     fn sum_keys(
         &self,
         lanes: &[KeyLanes],
@@ -150,18 +159,16 @@ impl Engine for Host {
         totals: &mut KeyTotals,
     ) {
         if !self.x86.sum_keys(lanes, present, slot, epoch, totals) {
-            Scalar.sum_keys(lanes, present, slot, epoch, totals);
+            moteseal_sum::engine::Scalar.sum_keys(lanes, present, slot, epoch, totals);
         }
-    }
-
-    fn nodes(&self, children: &[Digest], out: &mut [Digest]) {
-        let done = self.x86.nodes(children, out);
-        Scalar.nodes(&children[2 * done..], &mut out[done..]);
     }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
 impl Engine for Host {}
+
+#[cfg(not(target_arch = "x86_64"))]
+impl KeyEngine for Host {}
 
 #[cfg(test)]
 mod tests {

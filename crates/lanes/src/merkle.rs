@@ -4,10 +4,10 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use moteseal_core::engine::Engine;
 use moteseal_core::record::Framing;
-use moteseal_core::seal::tree::{self, MultiproofError, geometry};
 use moteseal_core::{Digest, Sequence};
+use moteseal_seal::engine::Engine;
+use moteseal_seal::tree::{self, MultiproofError, geometry};
 
 /// The leaf hashes of the records of `size` bytes each (at least 1) in `records`; a rest that is no whole record is left out.
 ///

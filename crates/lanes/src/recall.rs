@@ -7,12 +7,12 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use moteseal_core::engine::Engine;
-use moteseal_core::level::{Counters, Salt};
 use moteseal_core::record::Framing;
-use moteseal_core::seal::star::Served;
-use moteseal_core::seal::tree::MultiproofError;
 use moteseal_core::{DeviceId, Digest, SealIndex, Sequence};
+use moteseal_seal::engine::Engine;
+use moteseal_seal::level::{Counters, Salt};
+use moteseal_seal::star::Served;
+use moteseal_seal::tree::MultiproofError;
 
 use crate::Host;
 

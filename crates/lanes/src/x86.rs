@@ -13,11 +13,12 @@ mod sha2x;
 mod sip4;
 mod sip8;
 
-use moteseal_core::level::{Counters, Salt, SipKey};
 use moteseal_core::record::MAX_LEVELS;
-use moteseal_core::seal::star::{self, Served};
-use moteseal_core::sum::sies::{KeyLanes, KeyTotals, Slot};
 use moteseal_core::{DeviceId, Digest, Level, SealIndex};
+use moteseal_seal::level::LevelKey;
+use moteseal_seal::level::{Counters, Salt};
+use moteseal_seal::star::{self, Served};
+use moteseal_sum::sies::{KeyLanes, KeyTotals, Slot};
 use sha2x::Message;
 
 /// From so many messages of about one length on, sixteen lanes are quicker than two at a time: each is so much slower than one alone.
@@ -78,7 +79,7 @@ impl Features {
 
     /// Fills the front of `out` and says how much of it.
     pub(crate) fn levels(self, salt: &Salt, levels: u8, first: u64, out: &mut [u8]) -> usize {
-        let key = SipKey::new(salt);
+        let key = LevelKey::new(salt);
         if self.avx512 {
             // SAFETY: the machine has the features.
             unsafe { sip8::levels(key.state(), levels, first, out) };
@@ -103,7 +104,7 @@ impl Features {
 
     /// The counters, if the machine has a loop for them.
     pub(crate) fn counters(self, salt: &Salt, levels: u8, n: u32) -> Option<Counters> {
-        let key = SipKey::new(salt);
+        let key = LevelKey::new(salt);
         let mut counters = Counters::new(levels);
         if self.avx512 {
             // SAFETY: the machine has the features.

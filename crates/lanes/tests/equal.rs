@@ -1,15 +1,16 @@
 //! Every loop of this machine gives the bytes of core's scalar ones.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use moteseal_core::engine::{Engine, Scalar};
-use moteseal_core::level::{Counters, Salt};
 use moteseal_core::record::{Framing, MAX_LEVELS};
-use moteseal_core::seal::star::Served;
-use moteseal_core::seal::tree::{self, Tree};
-use moteseal_core::sum::query::QueryId;
-use moteseal_core::sum::sies::{KeyLanes, KeyTotals, LANES, Master, Slot};
 use moteseal_core::{DeviceId, Digest, GroupId, SealIndex, Sequence};
 use moteseal_lanes::{Host, merkle};
+use moteseal_seal::engine::{Engine, Scalar};
+use moteseal_seal::level::{Counters, Salt};
+use moteseal_seal::star::Served;
+use moteseal_seal::tree::{self, Tree};
+use moteseal_sum::engine::KeyEngine;
+use moteseal_sum::query::QueryId;
+use moteseal_sum::sies::{KeyLanes, KeyTotals, LANES, Master, Slot};
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 
@@ -78,14 +79,14 @@ proptest! {
                 lanes.set(lane, &master.source(GroupId([1; 8]), device, 0).for_query(QueryId(query)));
             }
         }
-        let total = |engine: &dyn Engine| {
+        let total = |engine: &dyn KeyEngine| {
             let mut totals = KeyTotals::default();
             // Twice, so that what was there stays.
             engine.sum_keys(&keys, &present, Slot(slot), epoch, &mut totals);
             engine.sum_keys(&keys, &present, Slot(slot), epoch, &mut totals);
             (*totals.words(), totals.sources())
         };
-        let expected = total(&Scalar);
+        let expected = total(&moteseal_sum::engine::Scalar);
         for host in hosts() {
             prop_assert_eq!(total(&host), expected, "{}", host.name());
         }

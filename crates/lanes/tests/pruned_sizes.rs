@@ -7,14 +7,15 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use moteseal_core::Sequence;
-use moteseal_core::engine::Engine as _;
-use moteseal_core::level::SaltKey;
+use moteseal_core::link::{LinkKey, MAX_FRAME};
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, Round, SealIndex};
-use moteseal_core::sample::{Forwarder, Noted};
-use moteseal_core::seal::Scheme;
-use moteseal_core::seal::tree::sibling_count;
-use moteseal_core::wire::link::{Acknowledgement, LinkKey, MAX_FRAME, Uplink};
 use moteseal_lanes::Host;
+use moteseal_seal::engine::Engine as _;
+use moteseal_seal::frame::{Acknowledgement, Uplink};
+use moteseal_seal::level::SaltKey;
+use moteseal_seal::sample::{Forwarder, Noted};
+use moteseal_seal::tree::sibling_count;
 
 /// Salts that a number is the mean over.
 const SALTS: u32 = 16;

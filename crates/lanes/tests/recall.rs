@@ -1,8 +1,8 @@
 //! An engine that recalls levels answers as core's scalar loops do, whatever it was asked before.
 
-use moteseal_core::engine::{Engine, Scalar};
-use moteseal_core::level::Salt;
 use moteseal_lanes::{Host, Recall};
+use moteseal_seal::engine::{Engine, Scalar};
+use moteseal_seal::level::Salt;
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! Broadcast media: whoever sends is heard by all others, by whom depends on the medium alone (DESIGN.md, section 8).
 //!
-//! A broadcast link carries frames of spec/cast.md. It may lose, repeat and reorder, and anyone may speak on it: what a frame means and
-//! who said it is for `moteseal_core::cast` to find out. [`Broadcast::open`] gives the link that an address names: UDP multicast or
+//! A broadcast link carries frames of spec/broadcast.md. It may lose, repeat and reorder, and anyone may speak on it: what a frame means and
+//! who said it is for `moteseal_broadcast` to find out. [`Broadcast::open`] gives the link that an address names: UDP multicast or
 //! broadcast ([`udp`]), or a topic of an MQTT broker ([`MqttBroadcast`]). Nobody hears their own frames.
 
 pub mod lossy;
@@ -16,7 +16,7 @@ pub use crate::mqtt::broadcast::MqttBroadcast;
 use lossy::Losses;
 use udp::UdpBroadcast;
 
-/// The longest frame on a broadcast link, in bytes: the longest of spec/cast.md has room. What is longer than the network's packets is cut
+/// The longest frame on a broadcast link, in bytes: the longest of spec/broadcast.md has room. What is longer than the network's packets is cut
 /// by IP into several, all of which must arrive: whoever has a choice stays below 1,400.
 pub const MAX_DATAGRAM: usize = 12 << 10;
 

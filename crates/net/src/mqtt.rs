@@ -177,7 +177,7 @@ impl Topics {
         format!("{}down/{}", self.base, name(device))
     }
 
-    fn cast(&self, from: impl fmt::Display) -> String {
+    fn broadcast(&self, from: impl fmt::Display) -> String {
         format!("{}cast/{from}", self.base)
     }
 

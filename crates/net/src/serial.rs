@@ -9,15 +9,13 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use moteseal_core::wire::serial::{
-    Channel, Counters, Heard, Line, MAX_BODY, PacketError, Side, Timing, room,
-};
+use moteseal_serial::{Channel, Counters, Heard, Line, MAX_BODY, PacketError, Side, Timing, room};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, split};
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
-pub use moteseal_core::wire::serial::Peer;
+pub use moteseal_serial::Peer;
 
 use crate::client::{random, spread};
 use crate::link::{LinkError, State};

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use moteseal_core::DeviceId;
-use moteseal_core::wire::serial::{
-    Binding, Channel, Heard, Line, MAX_BODY, PacketError, Side, Stuffer, Timing, room,
-};
 use moteseal_net::link::{State, until_up};
 use moteseal_net::mqtt::Backoff;
 use moteseal_net::serial::{Event, Options, SerialLine};
+use moteseal_serial::{
+    Binding, Channel, Heard, Line, MAX_BODY, PacketError, Side, Stuffer, Timing, room,
+};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};

@@ -1,22 +1,21 @@
 //! The schemes of `core` behind the common interface: what is served is a real stream, opened by `core`'s own follower.
 
+use moteseal_core::cbor::{BufferTooSmall, Writer};
 use moteseal_core::digest::Digest;
-use moteseal_core::engine::Scalar;
-use moteseal_core::level::Salt;
+use moteseal_core::record::Scheme as Kind;
 use moteseal_core::record::{
     DeviceId, EpochNumber, GroupId, Level, MAX_LEVELS, SealIndex, Sequence,
 };
 use moteseal_core::roster::Directory;
-use moteseal_core::sample::{Rate, UniformSample, choice};
 use moteseal_core::schema::Schema;
-use moteseal_core::seal::follow::{Limits, Shape, star_evidence};
-use moteseal_core::seal::tree::{self, Tree};
-use moteseal_core::seal::{
-    Follower, MAX_MESSAGE, Scheme as Kind, Seal, Star, Statement, Unverified, star,
-};
 use moteseal_core::signature::{Algorithm, PublicKey, SignError, Signer};
-use moteseal_core::wire::cbor::{BufferTooSmall, Writer};
-use moteseal_core::wire::stream::{self, Item, Open, PART_OVERHEAD, Select, Selection};
+use moteseal_seal::engine::Scalar;
+use moteseal_seal::follow::{Limits, Shape, star_evidence};
+use moteseal_seal::level::Salt;
+use moteseal_seal::sample::{Rate, UniformSample, choice};
+use moteseal_seal::stream::{self, Item, Open, PART_OVERHEAD, Select, Selection};
+use moteseal_seal::tree::{self, Tree};
+use moteseal_seal::{Follower, MAX_MESSAGE, Seal, Star, Statement, Unverified, star};
 
 use crate::content::LEVELS;
 use crate::scheme::{Ask, Context, OpenError, Row, Scheme, Sealed, Unsupported};

@@ -27,7 +27,7 @@
 //! |---|---|---|
 //! | [`sigs`] | Liu et al. 2012, section V | tell an old message from a new one; be paid for by a mote, message by message |
 //! | [`hmac_broadcast`] | section V | survive one opened node |
-//! | [`paper_cast`] | section III | tell an old chain from a new one; sort out forged fragments; say where a message ends; bound what strangers make it do |
+//! | [`paper_broadcast`] | section III | tell an old chain from a new one; sort out forged fragments; say where a message ends; bound what strangers make it do |
 //! | [`secp160r1`] | SEC 2 version 1 | more than 80 bits of security; **variable time, for comparison only** |
 //!
 //! None of this is hardened for use: there are no seals, chains of seals, rosters or schemas here, only what is needed to
@@ -42,7 +42,7 @@ pub mod content;
 mod each;
 mod epoch_seal;
 pub mod hmac_broadcast;
-pub mod paper_cast;
+pub mod paper_broadcast;
 pub mod paper_seal;
 mod paper_star;
 mod paper_tree;

@@ -3,10 +3,10 @@
 use std::fmt;
 
 use moteseal_core::digest::Digest;
-use moteseal_core::level::Salt;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing};
-use moteseal_core::sample::Rate;
 use moteseal_core::signature::{Algorithm, PublicKey, SignError, Signer};
+use moteseal_seal::level::Salt;
+use moteseal_seal::sample::Rate;
 
 /// Whose events these are, when, and how they lie next to each other.
 #[derive(Clone, Copy, Debug)]

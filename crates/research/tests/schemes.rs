@@ -2,14 +2,14 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use moteseal_core::level::Salt;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing};
-use moteseal_core::sample::Rate;
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_research::{
     Ask, Concatenate, Context, EpochSeal, OfflineChain, OnlineChain, OpenError, PaperStar,
     PaperTree, Row, Scheme, SignEach, Unsupported,
 };
+use moteseal_seal::level::Salt;
+use moteseal_seal::sample::Rate;
 use proptest::prelude::*;
 
 fn schemes() -> [Box<dyn Scheme>; 8] {

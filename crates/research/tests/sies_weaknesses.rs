@@ -5,16 +5,17 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use moteseal_core::digest::Digest;
-use moteseal_core::seal::{MAX_MESSAGE, Scheme, Seal, Statement};
+use moteseal_core::record::Scheme;
 use moteseal_core::signature::{Algorithm, SecretKey, Signer};
-use moteseal_core::sum::guard::{EpochGuard, GuardError};
-use moteseal_core::sum::query::QueryId;
-use moteseal_core::sum::sies::{
-    EncryptError, KeyTotals, Master, OpenError, Psr, SHARE_BITS, Slot, SourceKey,
-};
 use moteseal_core::{DeviceId, GroupId};
 use moteseal_research::prf::hm1;
 use moteseal_research::sies_paper::{self, VALUE_SHIFT, attack};
+use moteseal_seal::{MAX_MESSAGE, Seal, Statement};
+use moteseal_sum::guard::{EpochGuard, GuardError};
+use moteseal_sum::query::QueryId;
+use moteseal_sum::sies::{
+    EncryptError, KeyTotals, Master, OpenError, Psr, SHARE_BITS, Slot, SourceKey,
+};
 
 const GROUP: GroupId = GroupId([1; 8]);
 const QUERY: QueryId = QueryId([2; 16]);
@@ -42,7 +43,7 @@ fn ours(master: &Master, key_group: u32, sources: u8, query: QueryId) -> Vec<Sou
     (0..sources).map(|source| device(master, key_group, source).for_query(query)).collect()
 }
 
-fn device(master: &Master, key_group: u32, source: u8) -> moteseal_core::sum::sies::SourceSecret {
+fn device(master: &Master, key_group: u32, source: u8) -> moteseal_sum::sies::SourceSecret {
     master.source(
         GROUP,
         DeviceId([source, 0, 0, 0, 0, 0, 0, u8::try_from(key_group).unwrap()]),

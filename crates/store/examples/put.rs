@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use moteseal_core::seal::Scheme;
+use moteseal_core::record::Scheme;
 use moteseal_store::conformance::Mote;
 use moteseal_store::{Bundle, EpochStore, Options, RedbStore};
 

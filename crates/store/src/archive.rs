@@ -15,8 +15,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use moteseal_core::cast::recovery::{Item, Store};
-use moteseal_core::cast::{ChainNumber, ChainRef, KeyId, NetworkId};
+use moteseal_broadcast::recovery::{Item, Store};
+use moteseal_broadcast::{ChainNumber, ChainRef, KeyId};
+use moteseal_core::record::NetworkId;
 
 use crate::journal::{Journal, JournalError, is_full, sync_directory};
 use facts::{Fact, Facts};

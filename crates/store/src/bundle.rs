@@ -16,11 +16,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use moteseal_core::digest::Digest;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, Level, Round, SealIndex};
-use moteseal_core::seal::follow::{lowest, masked};
-use moteseal_core::seal::{Authentic, Scheme, Seal, star};
-use moteseal_core::wire::stream::Select;
 use moteseal_lanes::Host;
+use moteseal_seal::follow::{lowest, masked};
+use moteseal_seal::stream::Select;
+use moteseal_seal::{Authentic, Seal, star};
 use moteseal_verify::{Proven, SchemaEntry, kept_from, write};
 
 use crate::tiles::{self, Geometry, Pruned};

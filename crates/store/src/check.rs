@@ -13,11 +13,12 @@ use std::path::Path;
 use std::sync::PoisonError;
 
 use moteseal_core::digest::Digest;
-use moteseal_core::engine::Engine;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Level, SealIndex};
 use moteseal_core::roster::Directory;
-use moteseal_core::seal::{Scheme, SealError, star};
 use moteseal_lanes::Host;
+use moteseal_seal::engine::Engine;
+use moteseal_seal::{SealError, star};
 use moteseal_verify::{SchemaEntry, manifest};
 use redb::{Database, ReadableDatabase, ReadableTable};
 

@@ -11,8 +11,9 @@ use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 
 use moteseal_core::digest::Digest;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, SealIndex, Sequence};
-use moteseal_core::seal::{Position, Scheme};
+use moteseal_seal::Position;
 
 pub use coordinator::manifest;
 pub use mote::{LEVELS, Made, Mote, Motes};

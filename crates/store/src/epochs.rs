@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::sync::mpsc;
 
 use moteseal_core::digest::Digest;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
-use moteseal_core::seal::Scheme;
 use moteseal_lanes::Host;
 
 use crate::bundle::{Bundle, SealKey};

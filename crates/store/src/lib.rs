@@ -6,7 +6,7 @@
 //! [`archive`] what a node of authenticated broadcast keeps, [`conformance`] the suite that every implementation has to pass, [`check`] what finds and names damage.
 //!
 //! What is written has been verified first, and [`Bundle`] is the type that says so. What is read back is
-//! [`Unverified`](moteseal_core::Unverified) again: disks lie too, and whoever receives it verifies anyway.
+//! [`Unverified`](moteseal_seal::Unverified) again: disks lie too, and whoever receives it verifies anyway.
 
 #![forbid(unsafe_code)]
 

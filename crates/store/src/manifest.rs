@@ -7,7 +7,7 @@ use std::fmt;
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::EpochNumber;
-use moteseal_core::sample::Manifest;
+use moteseal_seal::sample::Manifest;
 
 /// What addresses a manifest: its epoch, and the digest of the signed object, because a coordinator can sign two for one epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

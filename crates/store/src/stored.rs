@@ -6,11 +6,12 @@
 
 use std::ops::Range;
 
-use moteseal_core::Unverified;
 use moteseal_core::digest::Digest;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Framing, Level, MAX_LEVELS, Round};
-use moteseal_core::seal::follow::{lowest, masked};
-use moteseal_core::seal::{Scheme, Seal, star};
+use moteseal_seal::Unverified;
+use moteseal_seal::follow::{lowest, masked};
+use moteseal_seal::{Seal, star};
 use moteseal_verify::{kept_from, write};
 
 use crate::bundle::{PRUNED, SealKey, VERSION};

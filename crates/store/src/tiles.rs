@@ -16,13 +16,13 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use moteseal_core::digest::Digest;
-use moteseal_core::engine::Engine;
-use moteseal_core::level::Salt;
 use moteseal_core::record::{Framing, Sequence};
-use moteseal_core::seal::Statement;
-use moteseal_core::seal::follow::lowest;
-use moteseal_core::seal::tree::{self, geometry};
 use moteseal_lanes::merkle;
+use moteseal_seal::Statement;
+use moteseal_seal::engine::Engine;
+use moteseal_seal::follow::lowest;
+use moteseal_seal::level::Salt;
+use moteseal_seal::tree::{self, geometry};
 
 /// Records of a chunk and hashes of a tile.
 pub(crate) const WIDTH: u64 = 1 << WIDTH_BITS;

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use moteseal_core::cast::recovery::{Item, Store};
-use moteseal_core::cast::{ChainNumber, ChainRef, KeyId, NetworkId};
+use moteseal_broadcast::recovery::{Item, Store};
+use moteseal_broadcast::{ChainNumber, ChainRef, KeyId};
+use moteseal_core::record::NetworkId;
 use moteseal_store::Archive;
 use moteseal_store::archive::{MOST_COMPLETE, QUOTA};
 use proptest::prelude::*;

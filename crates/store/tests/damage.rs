@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::Path;
 
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, SealIndex, Sequence};
-use moteseal_core::seal::Scheme;
 use moteseal_store::check::{Report, check};
 use moteseal_store::conformance::{Made, Mote, Motes, manifest};
 use moteseal_store::{EpochStore, OpenError, Options, ReadError, RedbStore, StoredManifest};
@@ -101,9 +101,9 @@ fn reads_back(store: &RedbStore, made: &Made) -> Result<bool, ReadError> {
         assert!(part.records == framed(&selected), "other records than were put");
         let leaves = selected
             .iter()
-            .map(|&seq| (seq, moteseal_core::seal::tree::leaf(&made.records[seq.0 as usize])));
+            .map(|&seq| (seq, moteseal_seal::tree::leaf(&made.records[seq.0 as usize])));
         let n = made.records.len() as u64;
-        let root = moteseal_core::seal::tree::multiproof_root(n, leaves, &part.siblings).unwrap();
+        let root = moteseal_seal::tree::multiproof_root(n, leaves, &part.siblings).unwrap();
         assert_eq!(root, *seal.seal().root());
     }
     Ok(true)

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use moteseal_core::digest::Digest;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
-use moteseal_core::seal::{Scheme, tree};
+use moteseal_seal::tree;
 use moteseal_store::conformance::{self, Made, Mote, assert_reads_back};
 use moteseal_store::{
     Bundle, EpochStore, Equivocation, Head, ManifestKey, Options, PutError, ReadError, Receipt,

@@ -11,8 +11,8 @@ use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use moteseal_core::record::Scheme;
 use moteseal_core::record::SealIndex;
-use moteseal_core::seal::Scheme;
 use moteseal_store::check::check;
 use moteseal_store::conformance::{Made, Mote, Motes, assert_reads_back};
 use moteseal_store::{EpochStore, Options, Receipt, RedbStore};

@@ -14,10 +14,10 @@ use std::thread;
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, SealIndex};
 use moteseal_core::roster::Directory;
-use moteseal_core::seal::follow::{Mark, Place, Prepared};
-use moteseal_core::seal::{Authentic, Follower, Seal, Unverified};
-use moteseal_core::wire::stream::{Item, Open, Part};
 use moteseal_lanes::Recall;
+use moteseal_seal::follow::{Mark, Place, Prepared};
+use moteseal_seal::stream::{Item, Open, Part};
+use moteseal_seal::{Authentic, Follower, Seal, Unverified};
 
 use crate::reader::{Event, Pending, Proven, Ready, SchemaEntry};
 

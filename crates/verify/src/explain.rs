@@ -6,18 +6,17 @@
 
 use std::fmt;
 
+use moteseal_core::cbor::DecodeError;
 use moteseal_core::digest::Digest;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, Framing, Level, MAX_LEVELS, SealIndex, Sequence};
 use moteseal_core::roster::Directory;
 use moteseal_core::schema::SchemaError;
-use moteseal_core::seal::follow::{Limits, OpenError, PartError, lowest, pruned_evidence};
-use moteseal_core::seal::tree::{Tree, geometry, leaf};
-use moteseal_core::seal::{
-    Authentic, Follower, Scheme, Seal, SealError, Statement, Unverified, star,
-};
-use moteseal_core::wire::cbor::DecodeError;
-use moteseal_core::wire::stream::{Item, Part, Select};
 use moteseal_lanes::Host;
+use moteseal_seal::follow::{Limits, OpenError, PartError, lowest, pruned_evidence};
+use moteseal_seal::stream::{Item, Part, Select};
+use moteseal_seal::tree::{Tree, geometry, leaf};
+use moteseal_seal::{Authentic, Follower, Seal, SealError, Statement, Unverified, star};
 
 use crate::reader::SchemaEntry;
 

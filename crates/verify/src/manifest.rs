@@ -4,8 +4,8 @@
 use std::fmt;
 
 use moteseal_core::roster::Directory;
-use moteseal_core::sample::{Manifest, WordError};
 use moteseal_core::signature::PublicKey;
+use moteseal_seal::sample::{Manifest, WordError};
 
 /// Why a manifest is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

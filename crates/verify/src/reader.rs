@@ -9,18 +9,18 @@ use std::num::NonZero;
 use std::ops::Range;
 use std::sync::Arc;
 
+use moteseal_core::cbor::{DecodeError, Scanner};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, Framing, MAX_LEVELS, Round, SealIndex};
 use moteseal_core::roster::Directory;
-use moteseal_core::sample::{Manifest, Sample};
 use moteseal_core::schema::{Schema, SchemaError};
-use moteseal_core::seal::follow::{Limits, Rebuilt, Shape, Stride};
-use moteseal_core::seal::{Authentic, Follower, Seal, Statement, Unverified};
-use moteseal_core::wire::cbor::{DecodeError, Scanner};
-use moteseal_core::wire::stream::{
+use moteseal_lanes::{Host, Recall};
+use moteseal_seal::follow::{Limits, Rebuilt, Shape, Stride};
+use moteseal_seal::sample::{Manifest, Sample};
+use moteseal_seal::stream::{
     Item, MAX_ITEM, MAX_RUN_BYTES, MAX_RUN_EVENTS, MAX_RUN_ITEMS, MAX_RUN_PARTS, Open, Part, Select,
 };
-use moteseal_lanes::{Host, Recall};
+use moteseal_seal::{Authentic, Follower, Seal, Statement, Unverified};
 
 use crate::ahead::Ahead;
 use crate::manifest;

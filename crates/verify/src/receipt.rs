@@ -1,10 +1,10 @@
 //! COSE Receipts of inclusion (RFC 9942) from what an answer holds (spec/formats.md, section 7).
 
+use moteseal_core::cbor::Writer;
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Sequence;
-use moteseal_core::seal::tree::geometry;
-use moteseal_core::seal::{Authentic, MAX_MESSAGE, ReceiptError, Seal};
-use moteseal_core::wire::cbor::Writer;
+use moteseal_seal::tree::geometry;
+use moteseal_seal::{Authentic, MAX_MESSAGE, ReceiptError, Seal};
 
 /// The inclusion path of `seq` in a tree of `n` events, from the leaf up, out of the multiproof for that one event: the same
 /// subtrees, there from left to right. `None` if it is not the multiproof of that event.

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
+use moteseal_core::cbor::DecodeError;
 use moteseal_core::record::{DeviceId, SealIndex};
 use moteseal_core::schema::SchemaError;
-use moteseal_core::seal::SealError;
-use moteseal_core::seal::follow::{OpenError, PartError};
-use moteseal_core::wire::cbor::DecodeError;
+use moteseal_seal::SealError;
+use moteseal_seal::follow::{OpenError, PartError};
 
 use crate::manifest::ManifestError;
 

@@ -1,9 +1,9 @@
-//! Writing stream items into a `Vec`: the allocating side of [`moteseal_core::wire::stream`].
+//! Writing stream items into a `Vec`: the allocating side of [`moteseal_seal::stream`].
 
+use moteseal_core::cbor::{BufferTooSmall, Writer};
 use moteseal_core::digest::Digest;
-use moteseal_core::seal::Seal;
-use moteseal_core::wire::cbor::{BufferTooSmall, Writer};
-use moteseal_core::wire::stream::{self, Open, PART_OVERHEAD, Selection};
+use moteseal_seal::Seal;
+use moteseal_seal::stream::{self, Open, PART_OVERHEAD, Selection};
 
 /// Appends what `write` writes, which takes at most `bound` bytes.
 fn append(
@@ -120,7 +120,7 @@ pub fn manifest(out: &mut Vec<u8>, manifest: &[u8]) {
 /// The whole signed object of a seal, a tagged `COSE_Sign1`.
 pub fn sign1<S>(seal: &Seal<S>, signature: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    append(&mut out, moteseal_core::seal::MAX_MESSAGE + signature.len() + 64, |writer| {
+    append(&mut out, moteseal_seal::MAX_MESSAGE + signature.len() + 64, |writer| {
         seal.encode(writer, signature)
     });
     out
@@ -130,8 +130,7 @@ pub fn sign1<S>(seal: &Seal<S>, signature: &[u8]) -> Vec<u8> {
 #[must_use]
 pub fn star_evidence<S>(seal: &Seal<S>, blocks: &[Digest], mask: u32) -> Vec<u8> {
     let mut digests = [Digest::NULL; moteseal_core::record::MAX_LEVELS];
-    let count =
-        moteseal_core::seal::follow::star_evidence(seal.statement(), blocks, mask, &mut digests);
+    let count = moteseal_seal::follow::star_evidence(seal.statement(), blocks, mask, &mut digests);
     digests[..count].iter().flat_map(|digest| digest.0).collect()
 }
 
@@ -144,12 +143,7 @@ pub fn pruned_evidence<S>(
     mask: u32,
 ) -> Vec<u8> {
     let mut digests = [Digest::NULL; moteseal_core::record::MAX_LEVELS];
-    let count = moteseal_core::seal::follow::pruned_evidence(
-        seal.statement(),
-        from,
-        blocks,
-        mask,
-        &mut digests,
-    );
+    let count =
+        moteseal_seal::follow::pruned_evidence(seal.statement(), from, blocks, mask, &mut digests);
     digests[..count].iter().flat_map(|digest| digest.0).collect()
 }

@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 
 use common::value::{Value, encode_sequence, sequence};
 use common::world::{Device, Epoch, FIXED, Pick, Sealed, operator, roster, schema, stream};
-use moteseal_core::engine::Scalar;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, SealIndex};
-use moteseal_core::seal::Scheme;
-use moteseal_core::seal::follow::Limits;
 use moteseal_core::signature::Algorithm;
+use moteseal_seal::engine::Scalar;
+use moteseal_seal::follow::Limits;
 use moteseal_verify::{Event, ReadError, Roster, StreamReader};
 
 /// What an application would use: which device said what, where, as which record of which schema.
@@ -233,7 +233,7 @@ fn edits(value: &Value, out: &mut Vec<Value>) {
 
 /// The structure that bytes encode, if they do.
 fn nested(bytes: &[u8]) -> Option<Value> {
-    moteseal_core::wire::cbor::check_item(bytes).ok()?;
+    moteseal_core::cbor::check_item(bytes).ok()?;
     let value = Value::decode(bytes);
     matches!(value, Value::Array(_) | Value::Map(_) | Value::Tag(..)).then_some(value)
 }

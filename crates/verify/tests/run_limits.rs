@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use common::value::{NULL, Value, encode_sequence, head, sequence};
 use common::world::{Device, Epoch, FIXED, Pick, operator, roster, schema, stream};
-use moteseal_core::seal::Scheme;
-use moteseal_core::seal::follow::Limits;
+use moteseal_core::record::Scheme;
 use moteseal_core::signature::Algorithm;
-use moteseal_core::wire::stream::{MAX_ITEM, MAX_RUN_ITEMS};
+use moteseal_seal::follow::Limits;
+use moteseal_seal::stream::{MAX_ITEM, MAX_RUN_ITEMS};
 use moteseal_verify::{Bundles, Event, ReadError, Roster, StreamReader, write};
 
 const PIECE: usize = 1 << 20;

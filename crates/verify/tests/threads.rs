@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use common::value::{Value, encode_sequence, sequence};
 use common::world::{Device, Epoch, FIXED, Pick, operator, roster, schema, stream};
-use moteseal_core::engine::Scalar;
-use moteseal_core::seal::Scheme;
-use moteseal_core::seal::follow::Limits;
+use moteseal_core::record::Scheme;
 use moteseal_core::signature::Algorithm;
-use moteseal_core::wire::stream::MAX_RUN_PARTS;
+use moteseal_seal::engine::Scalar;
+use moteseal_seal::follow::Limits;
+use moteseal_seal::stream::MAX_RUN_PARTS;
 use moteseal_verify::{Event, ReadError, Roster, StreamReader};
 
 const DEVICES: [&str; 4] = ["ed", "north", "south", "east"];

@@ -7,7 +7,7 @@
 #[cfg(feature = "mps2-an385")]
 pub mod big;
 #[cfg(feature = "mps2-an385")]
-pub mod cast;
+pub mod broadcast;
 #[cfg(feature = "mps2-an385")]
 pub mod each;
 #[cfg(feature = "mps2-an385")]

@@ -1,8 +1,9 @@
 //! Two other stars, to compare with: the paper's own, and one without shared compressions. Their digests are no part of any format.
 
 use moteseal_core::digest::{Digest, INITIAL, compress256};
-use moteseal_core::level::{Salt, SipKey};
 use moteseal_core::record::Level;
+use moteseal_seal::level::LevelKey;
+use moteseal_seal::level::Salt;
 use sha2::{Digest as _, Sha256};
 
 /// The paper's star (section IV.C): `D_i = H(H(e) || D_i)`, the level by the content's hash.
@@ -42,7 +43,7 @@ impl<const L: usize> PaperStar<L> {
 
 /// A star whose every event takes a compression of its own: `D_i = compress(D_i, event)`, the level by the salt as in ours.
 pub struct OneEach<const L: usize> {
-    key: SipKey,
+    key: LevelKey,
     states: [[u32; 8]; L],
     counts: [u32; L],
     total: u64,
@@ -52,7 +53,7 @@ impl<const L: usize> OneEach<L> {
     /// An empty one.
     #[must_use]
     pub fn new(salt: &Salt) -> Self {
-        Self { key: SipKey::new(salt), states: [INITIAL; L], counts: [0; L], total: 0 }
+        Self { key: LevelKey::new(salt), states: [INITIAL; L], counts: [0; L], total: 0 }
     }
 
     /// Folds in an event of at most 55 bytes.

@@ -1,12 +1,13 @@
 //! The end of an epoch as a mote lives it: the statement, what is signed of it, the signature, and the part item that goes up.
 
+use moteseal_core::cbor::Writer;
 use moteseal_core::digest::Digest;
-use moteseal_core::level::{Counters, Salt};
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId, SealIndex};
-use moteseal_core::seal::{MAX_MESSAGE, Scheme, Seal, Statement, star};
 use moteseal_core::signature::Algorithm;
-use moteseal_core::wire::cbor::Writer;
-use moteseal_core::wire::stream::{Selection, encode_part_head, encode_part_tail};
+use moteseal_seal::level::{Counters, Salt};
+use moteseal_seal::stream::{Selection, encode_part_head, encode_part_tail};
+use moteseal_seal::{MAX_MESSAGE, Seal, Statement, star};
 
 use crate::{Input, failed};
 

@@ -1,10 +1,10 @@
 //! The star: what an event costs, and the end of an epoch, for each number of levels.
 
 use moteseal_core::digest::Digest;
-use moteseal_core::level::SaltKey;
 use moteseal_core::record::Framing;
-use moteseal_core::seal::{Star, star};
 use moteseal_core::{DeviceId, SealIndex};
+use moteseal_seal::level::SaltKey;
+use moteseal_seal::{Star, star};
 
 use crate::{Input, Meter, Of, failed};
 

@@ -3,7 +3,7 @@
 use core::hint::black_box;
 
 use moteseal_core::digest::Digest;
-use moteseal_core::seal::tree::Tree;
+use moteseal_seal::tree::Tree;
 
 use crate::star::EVENT;
 use crate::{Meter, Of, failed};

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use moteseal_core::seal::Scheme;
+use moteseal_core::record::Scheme;
 
 use crate::memory::Settings;
 

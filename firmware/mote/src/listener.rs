@@ -1,14 +1,14 @@
-//! Broadcasts: a node of core's recovery with one base station, whose messages are commands (spec/cast.md; spec/mote.md, section 4).
+//! Broadcasts: a node of core's recovery with one base station, whose messages are commands (spec/broadcast.md; spec/mote.md, section 4).
 //!
 //! What it keeps of chains is in RAM, a few hundred bytes: a reboot forgets certificates, and the node asks for them. What must not be forgotten is
 //! in the journal: the newest chain of each key and the lowest serial, written before the node tells that a chain was accepted. So a command
 //! is acted on at most once; one that a reboot comes upon between the two is not acted on, and nobody reports that it was. Certificates
 //! are not held to their dates: a mote has no clock that can be believed.
 
-use moteseal_core::cast::recovery::{
+use moteseal_broadcast::recovery::{
     Event, Item, LinkSet, Meter, Node, Now, Relay, Settings, Store, Timing,
 };
-use moteseal_core::cast::{
+use moteseal_broadcast::{
     ChainNumber, ChainRef, Head, KeyId, Kind, MAX_HEAD, MAX_REVOCATION, MAX_SENDER_CERTIFICATE,
 };
 use moteseal_core::provision::Audience;
@@ -271,7 +271,7 @@ impl<'p, 'm> Listener<'p, 'm> {
             self.node.receive(now(now_ms), LINE, frame, &mut Kept { shelf: self.shelf, durable });
         match only_journal(event)? {
             Some(Event::Verified { chain, number, first, last, is_last, .. }) => {
-                // The head was found to be genuine; images and agendas are not for a mote.
+                // The head was found to be genuine; images and query schedules are not for a mote.
                 let head = self.shelf.get(Item::Head(chain)).and_then(|head| Head::peek(head).ok());
                 if head.is_none_or(|head| head.kind() != Kind::Messages) {
                     return Ok(());

@@ -15,13 +15,13 @@ use moteseal_board::uart::Uart;
 use moteseal_board::{Board, entry, idle};
 use moteseal_core::digest::Digest;
 use moteseal_core::provision::Provisioning;
-use moteseal_core::wire::serial::{Heard, Line, MAX_BODY, Side, Timing, room};
 use moteseal_mote::flash::{Flash, FlashFailed};
 use moteseal_mote::listener::{Listener, Shelf, ears};
 use moteseal_mote::memory::{Durable, Settings};
 use moteseal_mote::readings::Recording;
 use moteseal_mote::report::Report;
 use moteseal_mote::{Fault, Mote};
+use moteseal_serial::{Heard, Line, MAX_BODY, Side, Timing, room};
 
 /// The levels of the groups that this firmware is for.
 const LEVELS: usize = 16;

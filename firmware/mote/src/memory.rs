@@ -3,12 +3,13 @@
 //! Everything here is in RAM too; [`Durable`] writes a change to the journal before anybody acts on it. Each method's document says what must not
 //! happen before it has returned. After an error nothing more may be sealed, encrypted or acted on until the next start.
 
-use moteseal_core::cast::{ChainNumber, KeyId};
+use moteseal_broadcast::{ChainNumber, KeyId};
 use moteseal_core::digest::Digest;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
-use moteseal_core::seal::{Answered, Answers, Position, Scheme};
-use moteseal_core::sum::guard::{EpochGuard, GUARD_LENGTH, GuardError, Permit};
-use moteseal_core::sum::query::QueryId;
+use moteseal_seal::{Answered, Answers, Position};
+use moteseal_sum::guard::{EpochGuard, GUARD_LENGTH, GuardError, Permit};
+use moteseal_sum::query::QueryId;
 
 use crate::flash::Flash;
 use crate::journal::{Journal, JournalError, Page};
@@ -28,7 +29,7 @@ const DONE: u8 = 4;
 const GIVEN_UP: u8 = 5;
 const GUARD: u8 = 6;
 const ANSWERED: u8 = 7;
-const AGENDA: u8 = 8;
+const QUERY_SCHEDULE: u8 = 8;
 const FLOOR: u8 = 9;
 const MINIMUM: u8 = 10;
 const SETTINGS: u8 = 11;
@@ -86,7 +87,7 @@ pub struct Memory {
     sealed: Option<Sealed>,
     guard: Option<EpochGuard>,
     unstated: Runs,
-    agenda: Option<(u64, Digest)>,
+    schedule: Option<(u64, Digest)>,
     floors: [Option<(KeyId, ChainNumber)>; MAX_FLOORS],
     minimum: u64,
     settings: Settings,
@@ -218,7 +219,7 @@ impl Memory {
             sealed: None,
             guard: None,
             unstated: [None; MAX_UNSTATED],
-            agenda: None,
+            schedule: None,
             floors: [None; MAX_FLOORS],
             minimum: 0,
             settings,
@@ -261,10 +262,10 @@ impl Memory {
         self.sealed.as_ref()
     }
 
-    /// The number and the digest of the newest agenda that was accepted.
+    /// The number and the digest of the newest query schedule that was accepted.
     #[must_use]
-    pub const fn agenda(&self) -> Option<(u64, Digest)> {
-        self.agenda
+    pub const fn schedule(&self) -> Option<(u64, Digest)> {
+        self.schedule
     }
 
     /// The last answered epoch of a query, if the query is remembered.
@@ -383,7 +384,7 @@ impl Memory {
                     return Err(JournalError::Damaged);
                 }
             }
-            AGENDA => self.agenda = Some((fields.u64()?, Digest(fields.take()?))),
+            QUERY_SCHEDULE => self.schedule = Some((fields.u64()?, Digest(fields.take()?))),
             FLOOR => {
                 let (key, number) = (KeyId(fields.take()?), ChainNumber(fields.u64()?));
                 *self.floor_place(key).ok_or(JournalError::Damaged)? = Some((key, number));
@@ -432,8 +433,8 @@ impl Memory {
             UNSTATED,
             &[Content::new().runs(self.unstated.iter().flatten().copied())?.written()],
         )?;
-        if let Some((number, digest)) = &self.agenda {
-            page.record(AGENDA, &[&number.to_be_bytes(), &digest.0])?;
+        if let Some((number, digest)) = &self.schedule {
+            page.record(QUERY_SCHEDULE, &[&number.to_be_bytes(), &digest.0])?;
         }
         for (key, number) in self.floors.iter().flatten() {
             page.record(FLOOR, &[&key.0, &number.0.to_be_bytes()])?;
@@ -643,12 +644,12 @@ impl<F: Flash> Durable<F> {
         Ok(Ok(permit))
     }
 
-    /// Accepts an agenda whose signature was checked: no older one is acted on again.
+    /// Accepts an query schedule whose signature was checked: no older one is acted on again.
     ///
     /// # Errors
     /// [`JournalError`].
-    pub fn accept_agenda(&mut self, number: u64, digest: Digest) -> Result<(), JournalError> {
-        self.tell(AGENDA, Content::new().put(&number.to_be_bytes())?.put(&digest.0)?)
+    pub fn accept_schedule(&mut self, number: u64, digest: Digest) -> Result<(), JournalError> {
+        self.tell(QUERY_SCHEDULE, Content::new().put(&number.to_be_bytes())?.put(&digest.0)?)
     }
 
     /// No chain of this key up to this number is accepted any more: before anything of the chain is acted on.

@@ -5,14 +5,15 @@
 //! reboot is in the journal before anything is sent or done on its account. After an error nothing more may be done: the board restarts.
 
 use moteseal_core::digest::Digest;
+use moteseal_core::link::LinkKey;
 use moteseal_core::provision::Provisioning;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Framing, Round, SealIndex};
-use moteseal_core::sample::Announcement;
 use moteseal_core::schema::Schema;
-use moteseal_core::seal::Scheme;
-use moteseal_core::seal::star::PushError;
-use moteseal_core::wire::link::{Acknowledgement, LinkKey, Refusal, Uplink};
-use moteseal_core::wire::serial::Channel;
+use moteseal_seal::frame::{Acknowledgement, Refusal, Uplink};
+use moteseal_seal::sample::Announcement;
+use moteseal_seal::star::PushError;
+use moteseal_serial::Channel;
 
 use crate::flash::Flash;
 use crate::journal::JournalError;

@@ -3,22 +3,22 @@
 //! It is signed only then: what is signed never waits for events that a reboot would forget. So a reboot costs an index that was never
 //! signed, which the next seal says (`restart`), and nothing that was.
 
+use moteseal_core::cbor::{BufferTooSmall, Writer};
 use moteseal_core::digest::Digest;
-use moteseal_core::level::{Counters, SaltKey, SipKey};
 use moteseal_core::provision::Provisioning;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Framing, Round, SealIndex};
-use moteseal_core::sample::Forwarder;
-use moteseal_core::seal::follow::Limits;
-use moteseal_core::seal::star::PushError;
-use moteseal_core::seal::tree::Tree;
-use moteseal_core::seal::{
-    Answers, MAX_MESSAGE, Position, Scheme, Seal, Star, Statement, Unverified, star,
-};
 use moteseal_core::signature::{SignError, Signer as _};
-use moteseal_core::wire::cbor::{BufferTooSmall, Writer};
-use moteseal_core::wire::stream::{
+use moteseal_seal::follow::Limits;
+use moteseal_seal::level::LevelKey;
+use moteseal_seal::level::{Counters, SaltKey};
+use moteseal_seal::sample::Forwarder;
+use moteseal_seal::star::PushError;
+use moteseal_seal::stream::{
     self, Open as OpenItem, Selection, encode_part_head, encode_part_tail,
 };
+use moteseal_seal::tree::Tree;
+use moteseal_seal::{Answers, MAX_MESSAGE, Position, Seal, Star, Statement, Unverified, star};
 
 use crate::memory::MAX_ITEMS;
 
@@ -30,7 +30,7 @@ const HEIGHT: usize = 20;
 #[allow(clippy::large_enum_variant)]
 enum Fold<const L: usize> {
     Star(Star<L>),
-    Tree { tree: Tree<HEIGHT>, counters: Counters, key: SipKey },
+    Tree { tree: Tree<HEIGHT>, counters: Counters, key: LevelKey },
 }
 
 /// An open seal whose group has `L` levels, with `N` bytes for events on their way.
@@ -77,7 +77,7 @@ impl<const L: usize, const N: usize> Open<L, N> {
             Scheme::Tree => Fold::Tree {
                 tree: Tree::new(),
                 counters: Counters::new(told.levels),
-                key: SipKey::new(&salt),
+                key: LevelKey::new(&salt),
             },
         };
         let forwarder = Forwarder::new(index, epoch, (scheme, framing), told.levels, announced);

@@ -2,10 +2,10 @@
 
 use core::fmt;
 
-use moteseal_core::cast::ChainNumber;
-use moteseal_core::cast::recovery::RefusedCast;
+use moteseal_broadcast::ChainNumber;
+use moteseal_broadcast::recovery::RefusedBroadcast;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, SealIndex};
-use moteseal_core::seal::Scheme;
 
 use crate::command::Command;
 
@@ -28,9 +28,9 @@ pub enum Report {
     TooEarly(u32),
     /// Every reading from this place on is of an epoch that the roster does not allow: it seals no more.
     OutOfRange(u32),
-    /// It acts on an agenda of this number.
-    Agenda(u64),
-    /// An agenda, or a query of it, is not acted on.
+    /// It acts on an query schedule of this number.
+    QuerySchedule(u64),
+    /// An query schedule, or a query of it, is not acted on.
     NotAnswering(&'static str),
     /// It answered an epoch of a query.
     Answered(u64),
@@ -39,7 +39,7 @@ pub enum Report {
     /// A message of a chain is no command, or was too long to keep.
     NoCommand(ChainNumber),
     /// A broadcast was refused.
-    Refused(RefusedCast),
+    Refused(RefusedBroadcast),
 }
 
 impl fmt::Display for Report {
@@ -57,7 +57,7 @@ impl fmt::Display for Report {
             Self::Done => f.write_str("done"),
             Self::TooEarly(at) => write!(f, "too-early {at}"),
             Self::OutOfRange(at) => write!(f, "out-of-range {at}"),
-            Self::Agenda(number) => write!(f, "agenda {number}"),
+            Self::QuerySchedule(number) => write!(f, "query schedule {number}"),
             Self::NotAnswering(why) => write!(f, "not-answering {why}"),
             Self::Answered(epoch) => write!(f, "answered {epoch}"),
             Self::Acted(chain, command) => write!(f, "acted {chain} {command}"),

@@ -1,25 +1,25 @@
 //! A mote as a source of private sums: what it sensed in an epoch of a query, encrypted right after its end (spec/sums.md).
 //!
 //! The host's counterpart is `moteseal_device::answerer`; this one has no heap and no clock. Query epochs are wall time, which the mote is told by
-//! hints: the gateway's, and the number of an agenda, which the querier makes its time of signing. A wrong hint costs answers and never a key:
-//! nothing is encrypted that the journal has not permitted, and nothing that the agenda does not ask for.
+//! hints: the gateway's, and the number of an query schedule, which the querier makes its time of signing. A wrong hint costs answers and never a key:
+//! nothing is encrypted that the journal has not permitted, and nothing that the query schedule does not ask for.
 
 use moteseal_core::digest::Digest;
+use moteseal_core::link::LinkKey;
 use moteseal_core::provision::{Membership, Provisioning};
 use moteseal_core::schema::Schema;
-use moteseal_core::sum::agenda::{self, Agenda, Posed};
-use moteseal_core::sum::participation::Participation;
-use moteseal_core::sum::query::{MAX_SLOTS, Plan, QueryId};
-use moteseal_core::sum::sies::{Psr, Slot, SourceKey};
-use moteseal_core::wire::link::LinkKey;
-use moteseal_core::wire::sum::close_share;
+use moteseal_sum::frame::close_share;
+use moteseal_sum::participation::Participation;
+use moteseal_sum::query::{MAX_SLOTS, Plan, QueryId};
+use moteseal_sum::schedule::{self, Posed, QuerySchedule};
+use moteseal_sum::sies::{Psr, Slot, SourceKey, SourceSecret};
 
 use crate::flash::Flash;
 use crate::journal::JournalError;
 use crate::memory::{AnswerRefused, Durable};
 use crate::report::{Report, Tell};
 
-/// Queries that are answered at once; of an agenda with more, the first ones that can be.
+/// Queries that are answered at once; of an query schedule with more, the first ones that can be.
 const QUERIES: usize = 2;
 /// The longest plan that a mote keeps, in bytes.
 const PLAN: usize = 320;
@@ -57,7 +57,7 @@ struct Running {
     newest: [Option<Newest>; 2],
 }
 
-/// Answers the queries of an agenda.
+/// Answers the queries of an schedule.
 pub struct Source<'p> {
     of: &'p Membership,
     told: &'p Provisioning<'p>,
@@ -108,7 +108,7 @@ impl<'p> Source<'p> {
     /// Hears an announcement. One that is not the querier's, or older than another, changes nothing.
     ///
     /// # Errors
-    /// [`JournalError`]: the agenda must not be acted on.
+    /// [`JournalError`]: the query schedule must not be acted on.
     #[inline(never)]
     pub fn hear<F: Flash>(
         &mut self,
@@ -117,28 +117,28 @@ impl<'p> Source<'p> {
         durable: &mut Durable<F>,
         tell: &mut Tell<'_>,
     ) -> Result<(), JournalError> {
-        let newest = durable.memory().agenda();
+        let newest = durable.memory().schedule();
         // What is old by its own word is not worth the check of a signature.
         if let Some((newest, _)) = newest
-            && agenda::claimed_number(announcement).is_ok_and(|number| number < newest)
+            && schedule::claimed_number(announcement).is_ok_and(|number| number < newest)
         {
             return Ok(());
         }
         let mut scratch = [0; ANNOUNCEMENT];
-        let opened = agenda::hear(announcement, self.told.group, &self.of.querier, &mut scratch)
-            .and_then(|said| Agenda::open(&said, self.told.group, &self.told.roster.0));
-        let agenda = match opened {
-            Ok(agenda) => agenda,
+        let opened = schedule::hear(announcement, self.told.group, &self.of.querier, &mut scratch)
+            .and_then(|said| QuerySchedule::open(&said, self.told.group, &self.told.roster.0));
+        let schedule = match opened {
+            Ok(schedule) => schedule,
             Err(error) => {
                 tell(Report::NotAnswering(error.name()));
                 return Ok(());
             }
         };
-        if (agenda.sources(), agenda.key_group()) != (self.of.sources, self.of.key_group) {
+        if (schedule.sources(), schedule.key_group()) != (self.of.sources, self.of.key_group) {
             tell(Report::NotAnswering("OtherSources"));
             return Ok(());
         }
-        let said: (u64, Digest) = (agenda.number(), agenda.digest());
+        let said: (u64, Digest) = (schedule.number(), schedule.digest());
         match newest {
             Some((newest, _)) if said.0 < newest => return Ok(()),
             Some((newest, digest)) if said.0 == newest && digest != said.1 => {
@@ -146,19 +146,19 @@ impl<'p> Source<'p> {
                 return Ok(());
             }
             Some((newest, _)) if said.0 == newest => {}
-            _ => durable.accept_agenda(said.0, said.1)?,
+            _ => durable.accept_schedule(said.0, said.1)?,
         }
         // It was signed before it was heard.
         if self.unix_ms(now_ms).is_none_or(|unix_ms| unix_ms < said.0) {
             self.hint(now_ms, said.0);
         }
-        tell(Report::Agenda(said.0));
+        tell(Report::QuerySchedule(said.0));
         // What was sensed for a query that goes on stays.
         for place in &mut self.running {
-            place.take_if(|running| agenda.queries().all(|(id, _)| id != running.id));
+            place.take_if(|running| schedule.queries().all(|(id, _)| id != running.id));
         }
         let unix_ms = self.unix_ms(now_ms).unwrap_or_default();
-        for (id, posed) in agenda.queries() {
+        for (id, posed) in schedule.queries() {
             if self.running.iter().flatten().any(|running| running.id == id) {
                 continue;
             }
@@ -256,7 +256,7 @@ fn start(
         epoch_ms: epoch_ms.max(1),
         plan: kept,
         plan_length: posed.plan.len(),
-        key: of.secret.for_query(id),
+        key: SourceSecret::from_bytes(&of.secret).for_query(id),
         next: posed.first.max(epoch),
         whole_from: epoch + 1,
         newest: [None; 2],

@@ -4,14 +4,15 @@
 
 mod support;
 
-use moteseal_core::cast::{ChainNumber, KeyId};
+use moteseal_broadcast::{ChainNumber, KeyId};
 use moteseal_core::digest::Digest;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
-use moteseal_core::seal::{Answers, Position, Scheme};
-use moteseal_core::sum::query::QueryId;
 use moteseal_mote::flash::{Flash, FlashFailed};
 use moteseal_mote::journal::JournalError;
 use moteseal_mote::memory::{Durable, Memory, Settings};
+use moteseal_seal::{Answers, Position};
+use moteseal_sum::query::QueryId;
 use support::{Chance, Simulated};
 
 const DEVICE: DeviceId = DeviceId([7; 8]);
@@ -34,7 +35,7 @@ struct View {
     sealed: Option<(SealIndex, Vec<u8>, Vec<u8>)>,
     unstated: Answers,
     answers: Vec<Option<u64>>,
-    agenda: Option<(u64, Digest)>,
+    schedule: Option<(u64, Digest)>,
     floors: Vec<Option<ChainNumber>>,
     minimum: u64,
     settings: Settings,
@@ -51,7 +52,7 @@ fn view(memory: &Memory) -> View {
             .map(|sealed| (sealed.index, sealed.open().to_vec(), sealed.part().to_vec())),
         unstated: memory.unstated(),
         answers: (0..QUERIES).map(|query| memory.last_answer(QueryId([query; 16]))).collect(),
-        agenda: memory.agenda(),
+        schedule: memory.schedule(),
         floors: (0..KEYS).map(|key| memory.floor(KeyId([key; 8]))).collect(),
         minimum: memory.minimum(),
         settings: memory.settings(),
@@ -67,7 +68,7 @@ enum Step {
     Done,
     GiveUp,
     Answer(u8, u64),
-    Agenda(u64),
+    QuerySchedule(u64),
     Raise(u8, u64),
     Minimum(u64),
     Set(u32),
@@ -85,7 +86,7 @@ fn step(chance: &mut Chance, time: u64) -> Step {
         8 | 9 => Step::Done,
         10 => Step::GiveUp,
         11 | 12 => Step::Answer(chance.below(QUERIES.into()) as u8, time + chance.below(3)),
-        13 => Step::Agenda(time),
+        13 => Step::QuerySchedule(time),
         14 => match chance.below(4) {
             0 => Step::Raise(chance.below(KEYS.into()) as u8, time),
             1 => Step::Minimum(time),
@@ -125,7 +126,9 @@ fn take<F: Flash>(durable: &mut Durable<F>, step: &Step) -> Result<(), JournalEr
         Step::Answer(query, epoch) => {
             durable.answer(QueryId([*query; 16]), 1000, *epoch).map(|_| ())
         }
-        Step::Agenda(number) => durable.accept_agenda(*number, Digest([*number as u8; 32])),
+        Step::QuerySchedule(number) => {
+            durable.accept_schedule(*number, Digest([*number as u8; 32]))
+        }
         Step::Sense(first) => durable.sense_from(*first, 7),
         Step::Raise(key, number) => durable
             .raise(KeyId([*key; 8]), ChainNumber(*number))

@@ -3,17 +3,18 @@
 
 mod support;
 
-use moteseal_core::cast::{
-    ChainId, ChainNumber, KeyId, Kind, MAX_SENDER_CERTIFICATE, MAX_SINGLE, NetworkId,
-    SenderCertificateDraft, SingleDraft,
+use moteseal_broadcast::frame::BroadcastFrame;
+use moteseal_broadcast::{
+    ChainId, ChainNumber, KeyId, Kind, MAX_SENDER_CERTIFICATE, MAX_SINGLE, SenderCertificateDraft,
+    SingleDraft,
 };
+use moteseal_core::cbor::Writer;
 use moteseal_core::digest::Digest;
 use moteseal_core::provision::Audience;
 use moteseal_core::record::DeviceId;
-use moteseal_core::seal::Scheme;
+use moteseal_core::record::NetworkId;
+use moteseal_core::record::Scheme;
 use moteseal_core::signature::{Algorithm, SecretKey};
-use moteseal_core::wire::cast::CastFrame;
-use moteseal_core::wire::cbor::Writer;
 use moteseal_mote::command::Command;
 use moteseal_mote::listener::{Listener, Shelf, ears};
 use moteseal_mote::memory::{Durable, Settings};
@@ -43,7 +44,7 @@ fn certificate(signer: &SecretKey) -> Vec<u8> {
     let bytes = draft.issue(&base, &mut bytes).unwrap();
     let mut out = [0; 1400];
     let mut writer = Writer::new(&mut out);
-    CastFrame::Certificate(bytes).encode(&mut writer).unwrap();
+    BroadcastFrame::Certificate(bytes).encode(&mut writer).unwrap();
     writer.finish().to_vec()
 }
 

@@ -3,10 +3,10 @@
 
 mod support;
 
-use moteseal_core::cast::{ChainNumber, KeyId};
+use moteseal_broadcast::{ChainNumber, KeyId};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::DeviceId;
-use moteseal_core::seal::Scheme;
+use moteseal_core::record::Scheme;
 use moteseal_mote::memory::{Durable, NoRoom, Settings};
 use support::Simulated;
 

@@ -5,16 +5,16 @@ mod support;
 
 use moteseal_core::digest::Digest;
 use moteseal_core::provision::{Membership, Provisioning, Window};
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId};
 use moteseal_core::schema::{Field, Schema};
-use moteseal_core::seal::Scheme;
 use moteseal_core::signature::{Algorithm, SecretKey};
-use moteseal_core::sum::agenda::{AgendaDraft, MAX_AGENDA, Posed};
-use moteseal_core::sum::query::{MAX_PLAN, Plan};
-use moteseal_core::sum::sies::Master;
 use moteseal_mote::memory::{Durable, Settings};
 use moteseal_mote::report::Report;
 use moteseal_mote::source::Source;
+use moteseal_sum::query::{MAX_PLAN, Plan};
+use moteseal_sum::schedule::{MAX_QUERY_SCHEDULE, Posed, QueryScheduleDraft};
+use moteseal_sum::sies::Master;
 use support::Simulated;
 use zeroize::Zeroizing;
 
@@ -22,7 +22,7 @@ const DEVICE: DeviceId = DeviceId([7; 8]);
 const GROUP: GroupId = GroupId([2; 8]);
 const ROSTER: Digest = Digest([6; 32]);
 const EPOCH_MS: u64 = 1000;
-/// The epoch in which the agenda was signed.
+/// The epoch in which the query schedule was signed.
 const SIGNED: u64 = 5_000;
 const UNTIL: u64 = 9_000;
 
@@ -35,7 +35,7 @@ fn told(schema: &[u8]) -> Provisioning<'_> {
         sources: 9,
         key_group: 4,
         position: 8,
-        secret: Master::new([3; 32]).source(GROUP, DEVICE, 2),
+        secret: Master::new([3; 32]).source(GROUP, DEVICE, 2).to_bytes(),
         querier: key(4).public(),
         link_secret: Zeroizing::new([5; 32]),
     };
@@ -59,15 +59,15 @@ fn told(schema: &[u8]) -> Provisioning<'_> {
     }
 }
 
-/// An agenda of one query, signed at the beginning of an epoch.
-fn agenda(schema: &Schema<'_>, signed: u64) -> Vec<u8> {
+/// An query schedule of one query, signed at the beginning of an epoch.
+fn schedule(schema: &Schema<'_>, signed: u64) -> Vec<u8> {
     let mut plan = [0; MAX_PLAN];
     let plan = Plan::parse("SELECT SUM(reading) FROM sensors EPOCH DURATION 1s", schema)
         .unwrap()
         .encode(&mut plan)
         .unwrap();
     let posed = [Posed { nonce: [3; 16], first: SIGNED, until: UNTIL, plan }];
-    let draft = AgendaDraft {
+    let draft = QueryScheduleDraft {
         group: GROUP,
         roster: ROSTER,
         number: signed * EPOCH_MS,
@@ -75,7 +75,10 @@ fn agenda(schema: &Schema<'_>, signed: u64) -> Vec<u8> {
         key_group: 4,
         queries: &posed,
     };
-    draft.issue(&key(4), &mut [0; MAX_AGENDA], &mut [0; MAX_AGENDA]).unwrap().to_vec()
+    draft
+        .issue(&key(4), &mut [0; MAX_QUERY_SCHEDULE], &mut [0; MAX_QUERY_SCHEDULE])
+        .unwrap()
+        .to_vec()
 }
 
 /// What happens at a source.
@@ -88,7 +91,7 @@ enum Happens {
 }
 use Happens::{Hint, Sensed};
 
-/// The epochs that are answered when this happens, each so many milliseconds after the agenda was heard, until `end_ms`.
+/// The epochs that are answered when this happens, each so many milliseconds after the query schedule was heard, until `end_ms`.
 fn answered(happenings: &[(u64, Happens)], end_ms: u64) -> Vec<u64> {
     let mut buffer = [0; 64];
     let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
@@ -99,8 +102,8 @@ fn answered(happenings: &[(u64, Happens)], end_ms: u64) -> Vec<u64> {
     let mut source = Source::new(&told, told.sums.as_ref().unwrap());
     let mut answered = Vec::new();
     source
-        .hear(0, &agenda(&schema, SIGNED), &mut durable, &mut |report| {
-            assert_eq!(report, Report::Agenda(SIGNED * EPOCH_MS))
+        .hear(0, &schedule(&schema, SIGNED), &mut durable, &mut |report| {
+            assert_eq!(report, Report::QuerySchedule(SIGNED * EPOCH_MS))
         })
         .unwrap();
     for now_ms in 0..end_ms {
@@ -121,7 +124,7 @@ fn answered(happenings: &[(u64, Happens)], end_ms: u64) -> Vec<u64> {
 }
 
 #[test]
-fn an_epoch_that_was_lived_through_is_answered_and_the_one_in_which_the_agenda_came_is_not() {
+fn an_epoch_that_was_lived_through_is_answered_and_the_one_in_which_the_schedule_came_is_not() {
     assert_eq!(answered(&[(1500, Sensed)], 3500), [SIGNED + 1, SIGNED + 2]);
     // Of an epoch in which something was sensed, that is an answer.
     assert_eq!(answered(&[(500, Sensed)], 1500), [SIGNED]);
@@ -129,7 +132,7 @@ fn an_epoch_that_was_lived_through_is_answered_and_the_one_in_which_the_agenda_c
 
 #[test]
 fn no_clock_that_is_set_makes_a_mote_answer_for_an_epoch_that_it_did_not_live_through() {
-    // Forwards: of an agenda that was signed long ago.
+    // Forwards: of an query schedule that was signed long ago.
     assert_eq!(answered(&[(1500, Hint(SIGNED + 100, 20))], 1900), [] as [u64; 0]);
     // What was sensed before was sensed at another time.
     assert_eq!(answered(&[(1200, Sensed), (1500, Hint(SIGNED + 100, 20))], 1900), [] as [u64; 0]);

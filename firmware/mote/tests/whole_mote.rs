@@ -9,21 +9,23 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use moteseal_core::digest::Digest;
-use moteseal_core::level::Counters;
+use moteseal_core::link::LinkKey;
 use moteseal_core::provision::{Provisioning, Window};
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId, Level, SealIndex, Sequence};
-use moteseal_core::sample::{Followed, Heard};
 use moteseal_core::schema::{Field, Schema};
-use moteseal_core::seal::tree::Tree;
-use moteseal_core::seal::{Position, Scheme, Seal, Statement, star};
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
-use moteseal_core::wire::link::{Acknowledgement, LinkKey, Uplink};
-use moteseal_core::wire::serial::Channel;
-use moteseal_core::wire::stream::Item;
 use moteseal_mote::memory::{Durable, Settings};
 use moteseal_mote::readings::{Next, Readings, Recording};
 use moteseal_mote::report::Report;
 use moteseal_mote::{Fault, Mote};
+use moteseal_seal::frame::{Acknowledgement, Uplink};
+use moteseal_seal::level::Counters;
+use moteseal_seal::sample::{Followed, Heard};
+use moteseal_seal::stream::Item;
+use moteseal_seal::tree::Tree;
+use moteseal_seal::{Position, Seal, Statement, star};
+use moteseal_serial::Channel;
 use support::{Chance, Simulated};
 use zeroize::Zeroizing;
 
@@ -255,7 +257,7 @@ fn hub(schema: &Schema<'_>) -> Hub {
 /// What a frame is to who begins with it.
 fn followed_again<'f>(
     followed: &mut Followed,
-    forward: &moteseal_core::wire::link::Forward<'f>,
+    forward: &moteseal_seal::frame::Forward<'f>,
 ) -> Heard {
     followed.hear(forward)
 }

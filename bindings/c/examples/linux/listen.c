@@ -1,4 +1,4 @@
-/* The receiver of authenticated broadcasts on Linux: hears what `moteseal cast send` says and checks every message.
+/* The receiver of authenticated broadcasts on Linux: hears what `moteseal broadcast send` says and checks every message.
  *
  *   listen BASE_KEY FLOOR GROUP PORT
  *
@@ -121,13 +121,13 @@ int main(int argc, char **argv) {
     fprintf(stderr, "listen: ready\n");
 
     moteseal_sender sender = {0};
-    moteseal_cast64 cast = {0};
+    moteseal_broadcast64 broadcast = {0};
     int has_sender = 0, has_chain = 0, silences = 0;
     for (;;) {
         ssize_t got = recv(heard, datagram, sizeof datagram, 0);
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) && ++silences < 40) {
             if (has_chain) {
-                check("request", moteseal_cast64_wanted(&cast, datagram, sizeof datagram, &length));
+                check("request", moteseal_broadcast64_wanted(&broadcast, datagram, sizeof datagram, &length));
                 sendto(heard, datagram, length, 0, (struct sockaddr *)&address, sizeof address);
                 fprintf(stderr, "listen: asked for what is missing\n");
             }
@@ -144,9 +144,9 @@ int main(int argc, char **argv) {
             has_sender = error == MOTESEAL_ERROR_OK;
         } else if (error == MOTESEAL_ERROR_OK && frame.kind == MOTESEAL_FRAME_HEAD && has_sender && !has_chain) {
             moteseal_head_info info;
-            error = moteseal_cast64_begin(&cast, &sender, frame.body, frame.body_length, known, &info);
+            error = moteseal_broadcast64_begin(&broadcast, &sender, frame.body, frame.body_length, known, &info);
             if (error == MOTESEAL_ERROR_OK) {
-                check("floor", moteseal_cast64_persisted(&cast, keep(argv[2], info.number)));
+                check("floor", moteseal_broadcast64_persisted(&broadcast, keep(argv[2], info.number)));
                 has_chain = 1;
                 fprintf(stderr, "listen: a chain of %lu messages\n", (unsigned long)info.messages);
             }
@@ -159,7 +159,7 @@ int main(int argc, char **argv) {
             }
         } else if (error == MOTESEAL_ERROR_OK && frame.kind == MOTESEAL_FRAME_LEAF && has_chain && !is_lost(silences)) {
             moteseal_taken taken;
-            error = moteseal_cast64_take(&cast, &frame, &taken);
+            error = moteseal_broadcast64_take(&broadcast, &frame, &taken);
             if (error == MOTESEAL_ERROR_OK && taken.what != MOTESEAL_TAKEN_REPEATED && taken.message_length <= sizeof block[0]) {
                 memcpy(block[frame.index], taken.message, taken.message_length);
                 lengths[frame.index] = taken.message_length + 1;

@@ -14,8 +14,18 @@ use cbindgen::{
 
 /// The sources, in the order in which a reader of the header meets them.
 const SOURCES: &[&str] = &[
-    "error", "device", "chain", "key", "star", "tree", "seal", "urgent", "sum", "sender", "frame",
-    "cast",
+    "error",
+    "device",
+    "chain",
+    "key",
+    "star",
+    "tree",
+    "seal",
+    "urgent",
+    "sum",
+    "sender",
+    "frame",
+    "broadcast",
 ];
 
 const INTRODUCTION: &str = "\

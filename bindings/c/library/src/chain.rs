@@ -1,8 +1,8 @@
 //! Where a device's chain of seals stands, and what of it must be durable when (DESIGN section 5, "Restart").
 
+use ::moteseal_seal::Position;
 use moteseal_core::Digest;
 use moteseal_core::record::{EpochNumber, SealIndex};
-use moteseal_core::seal::Position;
 
 use crate::device::moteseal_device;
 use crate::error::moteseal_error;

@@ -1,10 +1,10 @@
 //! What can go wrong, as numbers: one enum for all calls, whose names are those of spec/errors.md.
 
+use moteseal_core::cbor::{BufferTooSmall, DecodeError};
 use moteseal_core::identity::CertificateError;
 use moteseal_core::roster::RosterError;
 use moteseal_core::schema::SchemaError;
 use moteseal_core::signature::{KeyError, SignError, SignatureError};
-use moteseal_core::wire::cbor::{BufferTooSmall, DecodeError};
 
 /// What a call says. `MOTESEAL_ERROR_OK` is 0, everything else a refusal that changed nothing unless the function says so.
 ///

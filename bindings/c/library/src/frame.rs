@@ -1,6 +1,6 @@
 //! The frames of broadcasts as they travel, one a datagram: read, not checked.
 
-use moteseal_core::wire::cast::CastFrame;
+use ::moteseal_broadcast::frame::BroadcastFrame;
 
 use crate::error::moteseal_error;
 use crate::memory::{bytes, call, checked, put};
@@ -76,24 +76,24 @@ pub unsafe extern "C" fn moteseal_frame_read(
             second: none,
             second_length: 0,
         };
-        let (kind, body, second): (u8, &[u8], &[u8]) = match CastFrame::decode(datagram)? {
-            CastFrame::Certificate(body) => (MOTESEAL_FRAME_CERTIFICATE, body, &[]),
-            CastFrame::Revocation(body) => (MOTESEAL_FRAME_REVOCATION, body, &[]),
-            CastFrame::Head(body) => (MOTESEAL_FRAME_HEAD, body, &[]),
-            CastFrame::Fragment { chain, block, index, leaf } => {
+        let (kind, body, second): (u8, &[u8], &[u8]) = match BroadcastFrame::decode(datagram)? {
+            BroadcastFrame::Certificate(body) => (MOTESEAL_FRAME_CERTIFICATE, body, &[]),
+            BroadcastFrame::Revocation(body) => (MOTESEAL_FRAME_REVOCATION, body, &[]),
+            BroadcastFrame::Head(body) => (MOTESEAL_FRAME_HEAD, body, &[]),
+            BroadcastFrame::Fragment { chain, block, index, leaf } => {
                 (read.chain, read.block, read.index) = (chain.0, block, index);
                 (MOTESEAL_FRAME_LEAF, leaf, &[])
             }
-            CastFrame::Wanted { chain, block, wanted } => {
+            BroadcastFrame::Wanted { chain, block, wanted } => {
                 (read.chain, read.block, read.mask) = (chain.0, block, wanted);
                 (MOTESEAL_FRAME_WANTED, &[], &[])
             }
-            CastFrame::Holds { chain, block, index } => {
+            BroadcastFrame::Holds { chain, block, index } => {
                 (read.chain, read.block, read.index) = (chain.0, block, index);
                 (MOTESEAL_FRAME_HOLDS, &[], &[])
             }
-            CastFrame::Single { head, leaf } => (MOTESEAL_FRAME_SINGLE, head, leaf),
-            CastFrame::Repair { chain, block, mask, bytes, .. } => {
+            BroadcastFrame::Single { head, leaf } => (MOTESEAL_FRAME_SINGLE, head, leaf),
+            BroadcastFrame::Repair { chain, block, mask, bytes, .. } => {
                 (read.chain, read.block, read.mask) = (chain.0, block, mask);
                 (MOTESEAL_FRAME_REPAIR, bytes, &[])
             }

@@ -27,9 +27,9 @@ layout! {
     moteseal_permit: 48 or 48, align 8 or 8;
     moteseal_base: 224 or 224, align 8 or 8;
     moteseal_sender: 240 or 240, align 8 or 8;
-    moteseal_cast8: 816 or 816, align 8 or 8;
-    moteseal_cast32: 1968 or 1968, align 8 or 8;
-    moteseal_cast64: 3504 or 3504, align 8 or 8;
+    moteseal_broadcast8: 816 or 816, align 8 or 8;
+    moteseal_broadcast32: 1968 or 1968, align 8 or 8;
+    moteseal_broadcast64: 3504 or 3504, align 8 or 8;
     moteseal_frame: 56 or 40, align 8 or 8;
     moteseal_head_info: 48 or 40, align 8 or 8;
     moteseal_taken: 24 or 16, align 8 or 4;

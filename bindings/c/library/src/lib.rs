@@ -7,7 +7,7 @@
 
 #![no_std]
 
-mod cast;
+mod broadcast;
 mod chain;
 mod device;
 mod error;
@@ -22,8 +22,9 @@ mod sum;
 mod tree;
 mod urgent;
 
-pub use cast::{
-    moteseal_cast8, moteseal_cast32, moteseal_cast64, moteseal_head_info, moteseal_taken,
+pub use broadcast::{
+    moteseal_broadcast8, moteseal_broadcast32, moteseal_broadcast64, moteseal_head_info,
+    moteseal_taken,
 };
 pub use chain::moteseal_chain;
 pub use device::moteseal_device;

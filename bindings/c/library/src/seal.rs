@@ -1,15 +1,15 @@
 //! Seals: what a star or tree becomes, how it is signed, by the mote's own key or a secure element, and the bytes that travel.
 
+use ::moteseal_seal::level::LevelKey;
+use ::moteseal_seal::level::{Counters, Salt, SaltKey};
+use ::moteseal_seal::stream::{self, Open, PART_OVERHEAD, Selection};
+use ::moteseal_seal::{Answers, MAX_MESSAGE, Position, Seal, SealError, Statement, Unverified};
 use moteseal_core::Digest;
-use moteseal_core::level::{Counters, Salt, SaltKey, SipKey};
+use moteseal_core::cbor::{BufferTooSmall, Writer};
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, SealIndex, Sequence};
 use moteseal_core::schema::Schema;
-use moteseal_core::seal::{
-    Answers, MAX_MESSAGE, Position, Scheme, Seal, SealError, Statement, Unverified,
-};
 use moteseal_core::signature::{Algorithm, PublicKey};
-use moteseal_core::wire::cbor::{BufferTooSmall, Writer};
-use moteseal_core::wire::stream::{self, Open, PART_OVERHEAD, Selection};
 
 use crate::chain::{Chain, MOTESEAL_CHAIN_RECORD, moteseal_chain};
 use crate::device::{MOTESEAL_SIGNATURE, algorithm, moteseal_device, number_of};
@@ -241,7 +241,7 @@ impl Closed {
         mut take: impl FnMut(usize, &'r [u8]),
     ) -> Result<(), Error> {
         let statement = self.statement();
-        let (key, levels) = (SipKey::new(&statement.salt), statement.counters.levels());
+        let (key, levels) = (LevelKey::new(&statement.salt), statement.counters.levels());
         let mut rest = records;
         for seq in 0..statement.counters.total() {
             let (_, tail) = self.framing.split_first(rest).ok_or(Error::EventsLength)?;

@@ -1,10 +1,11 @@
 //! Whom a mote listens to: base stations, the senders that they certify, revocations, and live commands, which are one signed frame each.
 
-use moteseal_core::cast::{
-    ChainNumber, MAX_HEAD, NetworkId, NotInForce, Revocation, SenderCertificate,
-    SenderCertificateError, SingleError, open_single,
+use ::moteseal_broadcast::{
+    ChainNumber, MAX_HEAD, NotInForce, Revocation, SenderCertificate, SenderCertificateError,
+    SingleError, open_single,
 };
 use moteseal_core::record::DeviceId;
+use moteseal_core::record::NetworkId;
 use moteseal_core::signature::PublicKey;
 
 use crate::device::algorithm;
@@ -65,7 +66,7 @@ pub struct moteseal_said {
     pub label: *const u8,
     /// Its length in bytes, at most 64.
     pub label_length: usize,
-    /// 0 for a message, 1 for a file, 2 for a querier's agenda.
+    /// 0 for a message, 1 for a file, 2 for a querier's schedule.
     pub kind: u8,
     /// Zeros.
     pub reserved: [u8; 7],

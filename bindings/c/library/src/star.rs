@@ -2,9 +2,10 @@
 //!
 //! cbindgen does not expand macros, so each size has its functions written out; they do nothing but name the size.
 
-use moteseal_core::level::SaltKey;
-use moteseal_core::seal::star::PushError;
-use moteseal_core::seal::{Scheme, Star, star};
+use ::moteseal_seal::level::SaltKey;
+use ::moteseal_seal::star::PushError;
+use ::moteseal_seal::{Star, star};
+use moteseal_core::record::Scheme;
 
 use crate::chain::moteseal_chain;
 use crate::device::moteseal_device;

@@ -3,11 +3,11 @@
 //! `moteseal-core`'s permits are kept across the boundary and sharpened: an epoch that the guard has permitted is encrypted for only after the
 //! guard's record has been shown to be durable. Queries, links and the querier's part are not here.
 
+use ::moteseal_sum::guard::{EpochGuard, GUARD_LENGTH, GuardDecodeError, GuardError, Permit};
+use ::moteseal_sum::key_file::{KeyFileError, SourceKeys};
+use ::moteseal_sum::query::QueryId;
+use ::moteseal_sum::sies::{EncryptError, PSR, Psr, PsrError, Slot, SourceKey, SourceSecret};
 use moteseal_core::Digest;
-use moteseal_core::sum::guard::{EpochGuard, GUARD_LENGTH, GuardDecodeError, GuardError, Permit};
-use moteseal_core::sum::key_file::{KeyFileError, SourceKeys};
-use moteseal_core::sum::query::QueryId;
-use moteseal_core::sum::sies::{EncryptError, PSR, Psr, PsrError, Slot, SourceKey, SourceSecret};
 
 use crate::device::moteseal_device;
 use crate::error::moteseal_error;

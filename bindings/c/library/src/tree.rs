@@ -1,9 +1,10 @@
 //! Trees: a seal's events as an online RFC 9162 tree (DESIGN section 5), of which single events can be proven later. Two sizes, for
 //! seals of at most 2^10 - 1 and 2^20 - 1 events.
 
-use moteseal_core::level::{Counters, SaltKey, SipKey};
-use moteseal_core::seal::Scheme;
-use moteseal_core::seal::tree::{Tree, TreeFull};
+use ::moteseal_seal::level::LevelKey;
+use ::moteseal_seal::level::{Counters, SaltKey};
+use ::moteseal_seal::tree::{Tree, TreeFull};
+use moteseal_core::record::Scheme;
 
 use crate::chain::moteseal_chain;
 use crate::device::moteseal_device;
@@ -31,7 +32,7 @@ pub struct moteseal_tree20 {
 /// See `moteseal_tree10` and its fellow.
 pub struct Open<const H: usize> {
     ground: Ground,
-    key: SipKey,
+    key: LevelKey,
     counters: Counters,
     record_size: u16,
     tree: Tree<H>,
@@ -65,7 +66,7 @@ unsafe fn begin_tree<T: Opaque<Value = Open<H>>, const H: usize>(
     // SAFETY: the caller keeps what the header asks.
     let (device, chain, key) = unsafe { (given(device)?, state(chain)?, fixed(salt_key)?) };
     let ground = Ground::new(device, chain, &SaltKey::new(*key))?;
-    let key = SipKey::new(&ground.salt);
+    let key = LevelKey::new(&ground.salt);
     let counters = Counters::new(device.levels);
     // SAFETY: as above.
     unsafe {

@@ -1,9 +1,9 @@
 //! Urgent events: signed each by itself and sent at once; they also take their place in the seal.
 
+use ::moteseal_seal::UrgentEvent;
 use moteseal_core::Digest;
+use moteseal_core::cbor::Writer;
 use moteseal_core::record::{DeviceId, GroupId, Sequence};
-use moteseal_core::seal::UrgentEvent;
-use moteseal_core::wire::cbor::Writer;
 
 use crate::chain::{Chain, moteseal_chain};
 use crate::device::moteseal_device;

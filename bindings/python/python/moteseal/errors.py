@@ -215,7 +215,7 @@ class QuerierBusy(UsageError):
 
 
 class NotAState(UsageError):
-    """It holds something else than the number of an agenda."""
+    """It holds something else than the number of an query schedule."""
 
 
 # Incomplete: by name.

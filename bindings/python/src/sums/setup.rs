@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use moteseal_core::identity::{decode_public_pem, decode_secret_pem};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::signature::PublicKey;
-use moteseal_core::sum::key_file::{Circle, MAX_KEY_FILE, QuerierKeys};
+use moteseal_sum::key_file::{Circle, MAX_KEY_FILE, QuerierKeys};
 use moteseal_verify::Roster;
 use pyo3::prelude::*;
 use zeroize::Zeroizing;

@@ -1,11 +1,11 @@
 //! The frames of each assault, made from what was overheard.
 
+use moteseal_broadcast::frame::BroadcastFrame;
+use moteseal_broadcast::{ChainNumber, ChainRef, Claim, Head, KeyId, MAX_HEAD, SenderCertificate};
 use moteseal_core::Digest;
-use moteseal_core::cast::{ChainNumber, ChainRef, Claim, Head, KeyId, MAX_HEAD, SenderCertificate};
+use moteseal_core::cbor::Writer;
+use moteseal_core::cose::{Protected, Sign1, Typ, sig_structure};
 use moteseal_core::signature::{Algorithm, SecretKey, Signer};
-use moteseal_core::wire::cast::CastFrame;
-use moteseal_core::wire::cbor::Writer;
-use moteseal_core::wire::cose::{Protected, Sign1, Typ, sig_structure};
 
 use super::{Assault, Broadcaster, MAX_FORGED, RECENT};
 
@@ -41,14 +41,14 @@ impl Broadcaster {
     }
 
     /// The newest frame, of those heard, that this finds something in.
-    fn newest<T>(&self, find: impl Fn(&CastFrame<'_>) -> Option<T>) -> Option<T> {
-        self.heard.iter().rev().find_map(|frame| find(&CastFrame::decode(frame).ok()?))
+    fn newest<T>(&self, find: impl Fn(&BroadcastFrame<'_>) -> Option<T>) -> Option<T> {
+        self.heard.iter().rev().find_map(|frame| find(&BroadcastFrame::decode(frame).ok()?))
     }
 
     /// The chain that is under way: what its head claims, and the head.
     fn under_way(&self) -> Option<(Claim, Vec<u8>)> {
         self.newest(|frame| match frame {
-            CastFrame::Head(head) | CastFrame::Single { head, .. } => {
+            BroadcastFrame::Head(head) | BroadcastFrame::Single { head, .. } => {
                 Some((Head::peek(head).ok()?, head.to_vec()))
             }
             _ => None,
@@ -61,8 +61,8 @@ impl Broadcaster {
             .heard
             .iter()
             .rev()
-            .filter_map(|frame| match CastFrame::decode(frame).ok()? {
-                CastFrame::Fragment { chain, block, index, leaf } => {
+            .filter_map(|frame| match BroadcastFrame::decode(frame).ok()? {
+                BroadcastFrame::Fragment { chain, block, index, leaf } => {
                     Some((chain, block, index, leaf.to_vec()))
                 }
                 _ => None,
@@ -93,7 +93,7 @@ impl Broadcaster {
     fn forged_head(&mut self) -> Option<Vec<u8>> {
         let (claim, _) = self.under_way()?;
         let head = self.head_of(&claim)?;
-        encoded(&CastFrame::Head(&head))
+        encoded(&BroadcastFrame::Head(&head))
     }
 
     /// A head in the name of who speaks, under a key of the attacker, with a digest that nobody has seen before.
@@ -114,7 +114,7 @@ impl Broadcaster {
         let at = half + self.chance.index(head.len() - half);
         let bit = self.chance.below(8);
         *head.get_mut(at)? ^= 1 << bit;
-        encoded(&CastFrame::Head(&head))
+        encoded(&BroadcastFrame::Head(&head))
     }
 
     fn forged_leaf(&mut self) -> Option<Vec<u8>> {
@@ -127,7 +127,7 @@ impl Broadcaster {
         } else {
             index
         };
-        encoded(&CastFrame::Fragment { chain, block, index, leaf: &leaf })
+        encoded(&BroadcastFrame::Fragment { chain, block, index, leaf: &leaf })
     }
 
     fn altered_leaf(&mut self) -> Option<Vec<u8>> {
@@ -135,7 +135,7 @@ impl Broadcaster {
         let at = self.chance.index(leaf.len());
         let bit = self.chance.below(8);
         *leaf.get_mut(at)? ^= 1 << bit;
-        encoded(&CastFrame::Fragment { chain, block, index, leaf: &leaf })
+        encoded(&BroadcastFrame::Fragment { chain, block, index, leaf: &leaf })
     }
 
     fn moved_leaf(&mut self) -> Option<Vec<u8>> {
@@ -145,21 +145,25 @@ impl Broadcaster {
         } else {
             (block, index.wrapping_add(1) % 64)
         };
-        encoded(&CastFrame::Fragment { chain, block, index, leaf: &leaf })
+        encoded(&BroadcastFrame::Fragment { chain, block, index, leaf: &leaf })
     }
 
     fn request(&mut self) -> Option<Vec<u8>> {
         let (chain, block) = self.place()?;
         let earlier = u32::try_from(self.chance.below(u64::from(block) + 1)).unwrap_or(0);
         let block = if self.chance.below(2) == 0 { block } else { earlier };
-        encoded(&CastFrame::Wanted { chain, block, wanted: if block == 0 { 3 } else { u64::MAX } })
+        encoded(&BroadcastFrame::Wanted {
+            chain,
+            block,
+            wanted: if block == 0 { 3 } else { u64::MAX },
+        })
     }
 
     fn advertisement(&mut self) -> Option<Vec<u8>> {
         let (chain, block) = self.place()?;
         let index = u8::try_from(self.chance.below(64)).unwrap_or(0);
         let block = if self.chance.below(4) == 0 { u32::MAX } else { block };
-        encoded(&CastFrame::Holds { chain, block, index })
+        encoded(&BroadcastFrame::Holds { chain, block, index })
     }
 
     fn forged_repair(&mut self) -> Option<Vec<u8>> {
@@ -168,13 +172,13 @@ impl Broadcaster {
         let mask = self.chance.word() | 1 << (index % 64);
         let bytes = self.chance.filled(genuine.len());
         let lengths = u16::try_from(self.chance.below(64)).unwrap_or(0);
-        encoded(&CastFrame::Repair { chain, block, mask, lengths, bytes: &bytes })
+        encoded(&BroadcastFrame::Repair { chain, block, mask, lengths, bytes: &bytes })
     }
 
     /// The base station that the network listens to, if a certificate has named it; else one of the attacker's own.
     fn base(&self) -> KeyId {
         let named = self.newest(|frame| match frame {
-            CastFrame::Certificate(certificate) => {
+            BroadcastFrame::Certificate(certificate) => {
                 Some(SenderCertificate::peek(certificate).ok()?.base)
             }
             _ => None,
@@ -184,13 +188,13 @@ impl Broadcaster {
 
     fn forged_certificate(&mut self) -> Option<Vec<u8>> {
         let genuine = self.newest(|frame| match frame {
-            CastFrame::Certificate(certificate) => Some(certificate.to_vec()),
+            BroadcastFrame::Certificate(certificate) => Some(certificate.to_vec()),
             _ => None,
         });
         if let (Some(mut certificate), 0) = (genuine, self.chance.below(2)) {
             let at = self.chance.index(certificate.len());
             *certificate.get_mut(at)? ^= 1;
-            return encoded(&CastFrame::Certificate(&certificate));
+            return encoded(&BroadcastFrame::Certificate(&certificate));
         }
         let (id, base, serial) = (self.under_way()?.0.id(), self.base(), self.chance.word());
         let mut buffer = [0; MAX_HEAD];
@@ -218,7 +222,7 @@ impl Broadcaster {
             .uint(u64::MAX)
             .ok()?;
         let certificate = signed(Typ::SenderCertificate, payload.finish(), &self.key)?;
-        encoded(&CastFrame::Certificate(&certificate))
+        encoded(&BroadcastFrame::Certificate(&certificate))
     }
 
     fn forged_revocation(&mut self) -> Option<Vec<u8>> {
@@ -238,7 +242,7 @@ impl Broadcaster {
             .uint(least)
             .ok()?;
         let revocation = signed(Typ::Revocation, payload.finish(), &self.key)?;
-        encoded(&CastFrame::Revocation(&revocation))
+        encoded(&BroadcastFrame::Revocation(&revocation))
     }
 
     fn forged_single(&mut self) -> Option<Vec<u8>> {
@@ -252,7 +256,7 @@ impl Broadcaster {
             let first = Digest::of(&[&block_prefix(&claim, number), &leaf]).0;
             head(&claim, number, (1, 1), &first, &[], &self.key)?
         };
-        encoded(&CastFrame::Single { head: &head, leaf: &leaf })
+        encoded(&BroadcastFrame::Single { head: &head, leaf: &leaf })
     }
 
     fn malformed(&mut self) -> Option<Vec<u8>> {
@@ -278,7 +282,7 @@ impl Broadcaster {
     }
 }
 
-/// What the digest of a block is taken behind (spec/cast.md, section 2).
+/// What the digest of a block is taken behind (spec/broadcast.md, section 2).
 fn block_prefix(claim: &Claim, number: ChainNumber) -> [u8; 64] {
     let id = claim.id();
     let parts: [&[u8]; 6] = [
@@ -321,7 +325,7 @@ fn head(
     signed(Typ::Chain, payload.finish(), key)
 }
 
-fn encoded(frame: &CastFrame<'_>) -> Option<Vec<u8>> {
+fn encoded(frame: &BroadcastFrame<'_>) -> Option<Vec<u8>> {
     let mut buffer = vec![0; MAX_FORGED];
     let mut out = Writer::new(&mut buffer);
     frame.encode(&mut out).ok()?;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, Round};
-use moteseal_core::sample::{Choice, ManifestDraft};
 use moteseal_core::signature::{Algorithm, SecretKey, SignError, Signer};
+use moteseal_seal::sample::{Choice, ManifestDraft};
 
 use crate::answer::{Answer, Item, Select};
 use crate::forge::{Served, serve_otherwise};

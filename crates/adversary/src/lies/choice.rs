@@ -1,8 +1,8 @@
 //! Lies about the choice: authentic events, but not the ones that the question forces.
 
 use moteseal_core::record::SealIndex;
-use moteseal_core::sample::Choice;
-use moteseal_core::sample::permutation::{Swap, choose, scratch_for};
+use moteseal_seal::sample::Choice;
+use moteseal_seal::sample::permutation::{Swap, choose, scratch_for};
 
 use crate::answer::{Answer, Select};
 use crate::forge::{Served, serve_otherwise};

@@ -1,7 +1,7 @@
 //! Lies about which epochs there are: withheld, replayed, told under another name.
 
 use moteseal_core::record::{DeviceId, SealIndex};
-use moteseal_core::sample::Choice;
+use moteseal_seal::sample::Choice;
 
 use crate::answer::{Answer, Item, Place, Select};
 use crate::forge::{Served, change_part, inner_places, reseal, serve_otherwise, served};

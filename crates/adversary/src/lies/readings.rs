@@ -1,6 +1,6 @@
 //! Lies about readings: altered, moved, left out, invented.
 
-use moteseal_core::seal::Scheme;
+use moteseal_core::record::Scheme;
 use moteseal_core::signature::{SecretKey, Signer};
 
 use crate::answer::{Answer, Part, Select};

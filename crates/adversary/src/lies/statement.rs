@@ -1,9 +1,10 @@
 //! Lies about what the device stated: numbers, flags, salts, schemas.
 
 use moteseal_core::digest::Digest;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, Level, Round};
 use moteseal_core::schema::{Field, FieldType, Schema};
-use moteseal_core::seal::{Answered, Scheme};
+use moteseal_seal::Answered;
 
 use crate::answer::{Answer, Item, Select};
 use crate::forge::{change_part, fits, refit_digests};
@@ -15,7 +16,7 @@ fn levels(held: &Held) -> u8 {
 }
 
 /// The open item in the middle.
-fn middle_open(answer: &mut Answer) -> Option<&mut moteseal_core::wire::stream::Open> {
+fn middle_open(answer: &mut Answer) -> Option<&mut moteseal_seal::stream::Open> {
     let opens = answer.items.iter().filter(|item| matches!(item, Item::Open(_))).count();
     let mut opens_mut = answer.items.iter_mut().filter_map(|item| match item {
         Item::Open(open) => Some(open),

@@ -105,7 +105,7 @@ fn claim(answer: &Answer, item: usize, length: u64) -> Option<Vec<u8>> {
     empty.encode(&mut bytes);
     // The empty events and the null behind them take a byte each.
     bytes.truncate(bytes.len() - 2);
-    let (head, size) = moteseal_core::wire::cbor::head(2, length);
+    let (head, size) = moteseal_core::cbor::head(2, length);
     bytes.extend_from_slice(&head[..size]);
     Some(bytes)
 }

@@ -2,15 +2,15 @@
 
 use std::hint::black_box;
 
-use moteseal_core::level::SaltKey;
 use moteseal_core::record::EpochNumber;
+use moteseal_core::record::Scheme;
 use moteseal_core::schema::{Field, Schema};
-use moteseal_core::seal::Scheme;
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_device::seal::{Chain, Profile, Sealer};
 use moteseal_lab::seals::paper::EPOCH;
 use moteseal_lab::seals::{ByEpoch, Origin, Uplink};
 use moteseal_research::chain::SIGNATURE_BYTES;
+use moteseal_seal::level::SaltKey;
 use moteseal_verify::Roster;
 use moteseal_verify::issue::FirstRoster;
 

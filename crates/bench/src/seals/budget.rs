@@ -8,18 +8,19 @@
 use std::hint::black_box;
 
 use moteseal_core::Digest;
-use moteseal_core::engine::Engine;
-use moteseal_core::level::SipKey;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{Round, Sequence};
 use moteseal_core::roster::Directory;
-use moteseal_core::seal::tree::Tree;
-use moteseal_core::seal::{MAX_MESSAGE, Scheme, Seal, Statement};
 use moteseal_core::signature::{Algorithm, SecretKey, Signer};
 use moteseal_lab::chance::Seed;
 use moteseal_lab::seals::{Measured, WithBudget};
 use moteseal_lanes::{Host, merkle};
 use moteseal_research::content;
 use moteseal_research::paper_seal::{Hash, Md5, Nodes, Receiver, Sha1, Sha256, Star, TreeSigner};
+use moteseal_seal::engine::Engine;
+use moteseal_seal::level::LevelKey;
+use moteseal_seal::tree::Tree;
+use moteseal_seal::{MAX_MESSAGE, Seal, Statement};
 
 use super::feed::{self, Record, Sampled};
 use super::legacy::{Dsa, Rsa};
@@ -290,7 +291,7 @@ fn ours(
         }),
         Contender::new(saved_count, || stars.iter().for_each(|epoch| epoch.verify(&group, host))),
         Contender::new(signed_count, || {
-            let level = SipKey::new(&SALT);
+            let level = LevelKey::new(&SALT);
             for events in &sent {
                 let mut tree = Tree::<20>::new();
                 for (seq, event) in (0..).zip(events) {

@@ -1,11 +1,11 @@
 //! What is fed to the experiments: recorded events as four bytes each, by device and day; and what the sampling protocol sends and saves of them.
 
-use moteseal_core::level::Salt;
 use moteseal_core::record::Sequence;
 use moteseal_lab::chance::Seed;
 use moteseal_lab::data::Recording;
 use moteseal_lab::sampling::{self, Plan};
 use moteseal_lab::seals::Counted;
+use moteseal_seal::level::Salt;
 
 /// The paper's record: two bytes of time, two of reading.
 pub(super) type Record = [u8; 4];
@@ -14,7 +14,7 @@ pub(super) type Record = [u8; 4];
 #[allow(clippy::cast_possible_truncation)]
 fn record(second: u32, reading: f64) -> Record {
     let [_, _, high, low] = (second / 2).to_be_bytes();
-    // A cast from a float saturates.
+    // A broadcast from a float saturates.
     let [first, last] = ((reading * 10.0) as i16).to_be_bytes();
     [high, low, first, last]
 }

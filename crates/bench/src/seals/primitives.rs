@@ -3,10 +3,10 @@
 use std::hint::black_box;
 
 use moteseal_core::Digest;
-use moteseal_core::level::SipKey;
 use moteseal_core::signature::Algorithm;
 use moteseal_lab::seals::Primitive;
 use moteseal_research::paper_seal::{Hash, Md5, Sha1, Sha256};
+use moteseal_seal::level::LevelKey;
 
 use super::legacy::{Dsa, Rsa};
 use super::suites::{Key, Named};
@@ -58,7 +58,7 @@ pub(super) fn measure(effort: &Effort) -> Result<(f64, Vec<Primitive>), String> 
         Key::ours(Algorithm::MlDsa44)?,
     );
     let count = effort.digests;
-    let level = SipKey::new(&SALT);
+    let level = LevelKey::new(&SALT);
     let events: Vec<[u8; 4]> = (0..10_000_u32).map(u32::to_be_bytes).collect();
     let named: Vec<(&str, bool, Contender<'_>)> = vec![
         ("D", false, dependent_compressions()),

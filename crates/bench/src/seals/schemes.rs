@@ -5,9 +5,6 @@
 use std::hint::black_box;
 
 use moteseal_core::record::{DeviceId, EpochNumber, Sequence};
-use moteseal_core::sample::Rate;
-use moteseal_core::seal::Star;
-use moteseal_core::seal::tree::{Tree, geometry};
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_lab::chance::Seed;
 use moteseal_lab::seals::paper::{DEVICES, EPOCH};
@@ -17,6 +14,9 @@ use moteseal_research::{
     Ask, Concatenate, Context, EpochSeal, OfflineChain, OnlineChain, PaperStar, PaperTree,
     RunningStar, Scheme, Sealed, SignEach,
 };
+use moteseal_seal::Star;
+use moteseal_seal::sample::Rate;
+use moteseal_seal::tree::{Tree, geometry};
 
 use super::feed::Record;
 use super::legacy::Rsa;

@@ -5,15 +5,16 @@
 use std::hint::black_box;
 
 use moteseal_core::Digest;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::SealIndex;
 use moteseal_core::roster::Directory;
-use moteseal_core::seal::tree::Tree;
-use moteseal_core::seal::{MAX_MESSAGE, Scheme, Seal, Star, Statement, star};
 use moteseal_core::signature::{Algorithm, SecretKey, Signer};
 use moteseal_lab::chance::Seed;
 use moteseal_lab::seals::{ByCache, ByRate, BySpace, Spread};
 use moteseal_lanes::Host;
 use moteseal_research::paper_seal::{Md5, Sha256};
+use moteseal_seal::tree::Tree;
+use moteseal_seal::{MAX_MESSAGE, Seal, Star, Statement, star};
 
 use super::feed::Record;
 use super::legacy::Dsa;

@@ -4,16 +4,14 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use moteseal_core::engine::Engine;
-use moteseal_core::sum::guard::EpochGuard;
-use moteseal_core::sum::query::QueryId;
-use moteseal_core::sum::sies::{
-    self, KeyGroupKey, KeyLanes, KeyTotals, LANES, Master, Slot, SourceKey,
-};
 use moteseal_core::{DeviceId, GroupId};
 use moteseal_lanes::Host;
 use moteseal_research::prf::hm1;
 use moteseal_research::{cmt, sies_paper};
+use moteseal_sum::engine::KeyEngine;
+use moteseal_sum::guard::EpochGuard;
+use moteseal_sum::query::QueryId;
+use moteseal_sum::sies::{self, KeyGroupKey, KeyLanes, KeyTotals, LANES, Master, Slot, SourceKey};
 
 use crate::measure::thread_time;
 

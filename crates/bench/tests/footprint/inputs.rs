@@ -1,21 +1,23 @@
 //! What each program works on, and what it must make of it: the same core on this machine, RSA and DSA by textbook arithmetic.
 
-use moteseal_core::cast::tesla::sender::Sender;
-use moteseal_core::cast::tesla::{MAX_PARAMETERS, Schedule};
-use moteseal_core::cast::{
-    ChainDraft, ChainId, ChainNumber, KeyId, Kind, MAX_HEAD, MAX_LEAF, NetworkId, OutgoingChain,
+use moteseal_broadcast::tesla::sender::Sender;
+use moteseal_broadcast::tesla::{MAX_PARAMETERS, Schedule};
+use moteseal_broadcast::{
+    ChainDraft, ChainId, ChainNumber, KeyId, Kind, MAX_HEAD, MAX_LEAF, OutgoingChain,
 };
+use moteseal_core::cbor::Writer;
 use moteseal_core::digest::Digest;
-use moteseal_core::level::{Counters, SaltKey};
+use moteseal_core::record::NetworkId;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, SealIndex};
-use moteseal_core::seal::tree::Tree;
-use moteseal_core::seal::{Scheme, Seal, Star, Statement, star};
 use moteseal_core::signature::{Algorithm, SecretKey, Signer};
-use moteseal_core::sum::guard::EpochGuard;
-use moteseal_core::sum::query::QueryId;
-use moteseal_core::sum::sies::{Slot, SourceSecret};
-use moteseal_core::wire::cbor::Writer;
-use moteseal_core::wire::stream::{Selection, encode_part_head, encode_part_tail};
+use moteseal_seal::level::{Counters, SaltKey};
+use moteseal_seal::stream::{Selection, encode_part_head, encode_part_tail};
+use moteseal_seal::tree::Tree;
+use moteseal_seal::{Seal, Star, Statement, star};
+use moteseal_sum::guard::EpochGuard;
+use moteseal_sum::query::QueryId;
+use moteseal_sum::sies::{Slot, SourceSecret};
 use num_bigint::BigUint;
 use sha2::{Digest as _, Sha256};
 

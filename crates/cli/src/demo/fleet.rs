@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use moteseal_core::identity::{MAX_PEM, encode_public_pem, encode_secret_pem};
-use moteseal_core::level::SaltKey;
 use moteseal_core::record::DeviceId;
+use moteseal_core::record::Scheme;
 use moteseal_core::schema::Schema;
-use moteseal_core::seal::Scheme;
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
 use moteseal_device::outbox::state_beside;
 use moteseal_device::{Batch, Bundle, Outbox, Profile, Sealer};
+use moteseal_seal::level::SaltKey;
 use moteseal_verify::Roster;
 use moteseal_verify::issue::FirstRoster;
 use zeroize::Zeroizing;

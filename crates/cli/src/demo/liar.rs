@@ -120,7 +120,7 @@ impl Liar {
         let question = Question {
             since: moteseal_core::EpochNumber(0),
             until: None,
-            choice: moteseal_core::sample::Choice::Rate(moteseal_core::sample::Rate::ALL),
+            choice: moteseal_seal::sample::Choice::Rate(moteseal_seal::sample::Rate::ALL),
         };
         let context = Context { holdings: &self.holdings, question, accomplice: Some(&none) };
         let told = (lie.alter)(&Explanation { seal, digests }, device, index, &context)?;

@@ -3,8 +3,8 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
-use moteseal_core::sample::Choice;
-use moteseal_core::seal::Scheme;
+use moteseal_core::record::Scheme;
+use moteseal_seal::sample::Choice;
 use serde_json::{Value, json};
 
 use super::edge::Edge;

@@ -15,15 +15,12 @@ use moteseal_client::sum::{
     Asking, Finding, Numbers, Outcome, Querier, Question, Row, RowFormat, RowNames, RowWriter, Run,
     default_floor, follow,
 };
-use moteseal_core::level::SaltKey;
+use moteseal_core::link::LinkKey;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::Schema;
-use moteseal_core::seal::Scheme;
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
-use moteseal_core::sum::key_file::{Circle, MAX_KEY_FILE, QuerierKeys};
-use moteseal_core::sum::query::{MAX_PLAN, Plan};
-use moteseal_core::wire::link::LinkKey;
 use moteseal_device::answerer::{Answerer, Membership};
 use moteseal_device::durable::Identity;
 use moteseal_device::run::system_clock;
@@ -35,6 +32,9 @@ use moteseal_lanes::Host;
 use moteseal_net::link::State;
 use moteseal_net::memory::{Faults, MemoryDevice, MemoryHub, Network};
 use moteseal_net::{DeviceLink, Down, HubLink, LinkError, Up};
+use moteseal_seal::level::SaltKey;
+use moteseal_sum::key_file::{Circle, MAX_KEY_FILE, QuerierKeys};
+use moteseal_sum::query::{MAX_PLAN, Plan};
 use moteseal_verify::Roster;
 use moteseal_verify::aggregation::{AggregationTree, QUERIER, gateway_id};
 use tokio::sync::watch;
@@ -365,7 +365,7 @@ async fn sense(
         let due = answerer.due_in_ms().unwrap_or(u64::MAX).max(1);
         tokio::select! {
             down = link.receive() => match down {
-                Ok(Down::Announcement(agenda)) => answerer.hear(&agenda, &mut mote)?,
+                Ok(Down::Announcement(schedule)) => answerer.hear(&schedule, &mut mote)?,
                 Ok(Down::Frame(_)) => {}
                 Err(_) => return Ok(()),
             },

@@ -3,8 +3,8 @@
 use moteseal_adversary::{EXPLAIN_LIES, ExplainLie, Explains, LIES, Lie};
 use moteseal_api::Query;
 use moteseal_client::{Disagreement, Failure as GetFailure, Memory, Refusal, Refused, Rows, get};
+use moteseal_core::record::Scheme;
 use moteseal_core::record::SealIndex;
-use moteseal_core::seal::Scheme;
 use moteseal_net::Client;
 use moteseal_verify::{Finding, Roster};
 

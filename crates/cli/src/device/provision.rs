@@ -5,12 +5,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use moteseal_core::cast::NetworkId;
 use moteseal_core::provision::{Audience, MAX_PROVISIONING, Membership, Provisioning, Window};
+use moteseal_core::record::NetworkId;
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_core::signature::{Algorithm, PublicKey, Signer as _};
-use moteseal_core::sum::key_file::SourceKeys;
+use moteseal_sum::key_file::SourceKeys;
 use moteseal_verify::Roster;
 use serde::Deserialize;
 use zeroize::Zeroizing;
@@ -230,7 +230,7 @@ fn membership(
         sources: circle.sources,
         key_group: circle.key_group,
         position,
-        secret,
+        secret: secret.to_bytes(),
         querier,
         link_secret,
     })

@@ -175,7 +175,10 @@ fn check(file: &Path, config: &Serial, read: &Read) -> Result<(), Failure> {
         }
         None => "sums     none".to_owned(),
     })?;
-    out.line(format_args!("cast     {}", read.broadcast.as_ref().map_or("none", |(url, _)| url)))?;
+    out.line(format_args!(
+        "broadcast     {}",
+        read.broadcast.as_ref().map_or("none", |(url, _)| url)
+    ))?;
     for (port, configured) in read.ports.iter().zip(&config.port) {
         let whose = configured.device.as_ref().map_or("any device".to_owned(), Clone::clone);
         let is_missing =

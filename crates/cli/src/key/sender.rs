@@ -1,14 +1,15 @@
-//! `moteseal key request|certify|revoke`: which senders of broadcasts a network listens to (spec/cast.md, section 1).
+//! `moteseal key request|certify|revoke`: which senders of broadcasts a network listens to (spec/broadcast.md, section 1).
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use moteseal_core::cast::{
-    KeyId, MAX_REQUEST, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, NetworkId, RevocationDraft,
+use moteseal_broadcast::{
+    KeyId, MAX_REQUEST, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, RevocationDraft,
     SenderCertificateDraft, SenderRequest, SenderRequestDraft, sender_named,
 };
 use moteseal_core::record::DeviceId;
+use moteseal_core::record::NetworkId;
 use moteseal_device::import::display_ms;
 
 use crate::failure::{Exit, Failure};

@@ -15,12 +15,12 @@ use moteseal_client::sum::{
 use moteseal_cloud::stop_signal;
 use moteseal_core::record::DeviceId;
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
-use moteseal_core::sum::key_file::QuerierKeys;
-use moteseal_core::sum::query::{MAX_PLAN, Plan, QueryError};
 use moteseal_lanes::Host;
 use moteseal_net::HubLink as _;
 use moteseal_net::link::until_up_within;
 use moteseal_net::mqtt::MqttHub;
+use moteseal_sum::key_file::QuerierKeys;
+use moteseal_sum::query::{MAX_PLAN, Plan, QueryError};
 use moteseal_verify::Roster;
 use moteseal_verify::aggregation::QUERIER;
 use tokio::sync::Notify;

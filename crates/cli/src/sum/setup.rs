@@ -6,7 +6,7 @@ use clap::Args;
 use moteseal_core::identity::decode_secret_pem;
 use moteseal_core::roster::Directory as _;
 use moteseal_core::signature::PublicKey;
-use moteseal_core::sum::key_file::{Circle, MAX_KEY_FILE, QuerierKeys};
+use moteseal_sum::key_file::{Circle, MAX_KEY_FILE, QuerierKeys};
 use zeroize::Zeroizing;
 
 use crate::failure::{Exit, Failure};

@@ -12,8 +12,8 @@ use moteseal_client::output::OutputError;
 use moteseal_client::{Rows, Session};
 use moteseal_core::DeviceId;
 use moteseal_core::record::EpochNumber;
-use moteseal_core::sample::{Choice, Rate};
 use moteseal_core::signature::SecretKey;
+use moteseal_seal::sample::{Choice, Rate};
 use moteseal_verify::{Roster, write};
 
 /// What anyone says who sees everything that was uploaded; what is refused of it by its name.

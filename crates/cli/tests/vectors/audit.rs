@@ -3,7 +3,7 @@
 
 use moteseal_client::audit::{Audit, Doubt, EpochReport, Finding};
 use moteseal_core::record::EpochNumber;
-use moteseal_core::sample;
+use moteseal_seal::sample;
 use moteseal_verify::Roster;
 use serde_json::{Value, json};
 

@@ -3,13 +3,12 @@
 use std::ops::Range;
 
 use moteseal_core::Digest;
+use moteseal_core::link::{FrameError, LinkKey, MAX_FRAME, claimed_device};
 use moteseal_core::record::{
     DeviceId, EpochNumber, Framing, GroupId, Level, Round, SealIndex, Sequence,
 };
-use moteseal_core::sample::{Followed, Heard};
-use moteseal_core::wire::link::{
-    Acknowledgement, Forward, FrameError, LinkKey, MAX_FRAME, Refusal, Uplink, claimed_device,
-};
+use moteseal_seal::frame::{Acknowledgement, Forward, Refusal, Uplink};
+use moteseal_seal::sample::{Followed, Heard};
 use serde_json::{Value, json};
 
 use crate::ops::{Verdict, bytes, fixed, list};

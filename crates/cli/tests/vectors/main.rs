@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
 mod audit;
-mod cast;
+mod broadcast;
 #[path = "../../../verify/tests/common/mod.rs"]
 mod common;
 mod link;

@@ -2,32 +2,31 @@
 
 use std::collections::HashMap;
 
+use moteseal_core::cbor;
+use moteseal_core::cose::{Sign1, Typ};
 use moteseal_core::digest::Digest;
 use moteseal_core::identity::Certificate;
-use moteseal_core::level::{Counters, Salt, SaltKey};
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{
     DeviceId, EpochNumber, Framing, GroupId, Level, Round, SealIndex, Sequence,
 };
 use moteseal_core::roster::Roster as CoreRoster;
-use moteseal_core::sample::choice::{EpochCounts, Rate, UniformSample, rate_levels};
-use moteseal_core::sample::epoch::{EpochError, WholeEpoch};
-use moteseal_core::sample::permutation::{self, Swap};
 use moteseal_core::schema::{Schema, Value as FieldValue};
-use moteseal_core::seal::follow::Limits;
-use moteseal_core::seal::tree::{self, path_root};
-use moteseal_core::seal::{
-    Authentic, History, Incomplete, Scheme, Seal, Star, Statement, UrgentEvent, star,
-};
 use moteseal_core::signature::{Algorithm, PublicKey};
-use moteseal_core::wire::cbor;
-use moteseal_core::wire::cose::{Sign1, Typ};
-use moteseal_core::wire::stream::{Item, Select};
 use moteseal_lanes::Host;
+use moteseal_seal::follow::Limits;
+use moteseal_seal::level::{Counters, Salt, SaltKey};
+use moteseal_seal::sample::choice::{EpochCounts, Rate, UniformSample, rate_levels};
+use moteseal_seal::sample::epoch::{EpochError, WholeEpoch};
+use moteseal_seal::sample::permutation::{self, Swap};
+use moteseal_seal::stream::{Item, Select};
+use moteseal_seal::tree::{self, path_root};
+use moteseal_seal::{Authentic, History, Incomplete, Seal, Star, Statement, UrgentEvent, star};
 use moteseal_verify::{Event, Explained, ReadError, Roster, StreamReader, explain_run};
 use serde_json::{Value, json};
 
 use crate::common::world::{multiproof, path, root_of};
-use crate::{audit, cast, link, query, receipt, sampling, sum, tesla};
+use crate::{audit, broadcast, link, query, receipt, sampling, sum, tesla};
 
 /// What an operation gives: its output, or its error's name.
 pub type Verdict = Result<Value, String>;
@@ -180,17 +179,17 @@ impl Shared {
             "sum.participation" => sum::participation(input),
             "sum.up" => sum::up(input),
             "sum.explain" => sum::explain(input),
-            "sum.agenda" => sum::agenda(input),
-            "cast.ids" => Ok(cast::ids(input)),
-            "cast.request" => cast::request(input),
-            "cast.certificate" => cast::certificate(input),
-            "cast.revocation" => cast::revocation(input),
-            "cast.chain" => cast::chain(input),
-            "cast.head" => cast::head(input),
-            "cast.take" => cast::take(input),
-            "cast.frame" => cast::frame(input),
-            "cast.single" => cast::single(input),
-            "cast.evidence" => cast::evidence(input),
+            "sum.agenda" => sum::schedule(input),
+            "cast.ids" => Ok(broadcast::ids(input)),
+            "cast.request" => broadcast::request(input),
+            "cast.certificate" => broadcast::certificate(input),
+            "cast.revocation" => broadcast::revocation(input),
+            "cast.chain" => broadcast::chain(input),
+            "cast.head" => broadcast::head(input),
+            "cast.take" => broadcast::take(input),
+            "cast.frame" => broadcast::frame(input),
+            "cast.single" => broadcast::single(input),
+            "cast.evidence" => broadcast::evidence(input),
             "query.parse" => query::parse(input),
             "query.plan" => query::plan(input),
             "query.contribution" => query::contribution(input),
@@ -293,7 +292,7 @@ impl Shared {
         self.read(input, &mut |event| match event {
             Event::Proven(proven) => {
                 let mut rows = Vec::new();
-                proven.sample.for_each(&moteseal_core::engine::Scalar, |seq, level, record| {
+                proven.sample.for_each(&moteseal_seal::engine::Scalar, |seq, level, record| {
                     rows.push(json!([seq.0, level.0, hex_of(record)]));
                 });
                 let statement = proven.seal.statement();
@@ -438,7 +437,7 @@ impl Answer<'_> {
         match judged {
             Ok(uniform) => {
                 self.judged += 1;
-                uniform.sample().for_each(&moteseal_core::engine::Scalar, |seq, _, record| {
+                uniform.sample().for_each(&moteseal_seal::engine::Scalar, |seq, _, record| {
                     self.rows.push(json!([statement.index.0, seq.0, hex_of(record)]));
                 });
             }

@@ -1,7 +1,7 @@
 //! The operations of queries (spec/queries.md), by the product's own code.
 
 use moteseal_core::schema::Schema;
-use moteseal_core::sum::query::{MAX_PLAN, MAX_SLOTS, Plan, SlotKind};
+use moteseal_sum::query::{MAX_PLAN, MAX_SLOTS, Plan, SlotKind};
 use serde_json::{Value, json};
 
 use crate::ops::{Verdict, bytes, hex_of, list, name, number, text};

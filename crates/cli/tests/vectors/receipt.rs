@@ -81,6 +81,6 @@ fn root(record: &[u8], leaf_index: u64, tree_size: u64, path: &[[u8; 32]]) -> Op
 
 /// The one well-formed item that bytes are, if the product's scanner lets it pass; parsed by the tests' own reader.
 fn whole(bytes: &[u8]) -> Option<Value> {
-    moteseal_core::wire::cbor::check_item(bytes).ok()?;
+    moteseal_core::cbor::check_item(bytes).ok()?;
     Some(Value::decode(bytes))
 }

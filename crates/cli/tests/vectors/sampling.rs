@@ -8,8 +8,8 @@ use moteseal_client::{Rows, Session, Standing, Stop};
 use moteseal_core::DeviceId;
 use moteseal_core::record::{EpochNumber, Level, Round};
 use moteseal_core::roster::Directory as _;
-use moteseal_core::sample::{Announcement, Coordinator, Offer};
-use moteseal_core::seal::follow::Limits;
+use moteseal_seal::follow::Limits;
+use moteseal_seal::sample::{Announcement, Coordinator, Offer};
 use moteseal_verify::{Event, ReadError, Roster, StreamReader, manifest as manifests};
 use serde_json::{Value, json};
 
@@ -100,7 +100,7 @@ pub fn answer(roster: &Roster, input: &Value) -> Verdict {
     let mut rows: BTreeMap<DeviceId, Vec<Value>> = BTreeMap::new();
     let mut sink = |part: &Rows<'_>| -> Result<(), OutputError> {
         let of_device = rows.entry(part.device()).or_default();
-        part.sample().sample().for_each(&moteseal_core::engine::Scalar, |seq, _, record| {
+        part.sample().sample().for_each(&moteseal_seal::engine::Scalar, |seq, _, record| {
             of_device.push(json!([part.statement().index.0, seq.0, hex::encode(record)]));
         });
         Ok(())

@@ -1,15 +1,15 @@
 //! The operations of private sums (spec/sums.md), by the product's own code. Plans and answers are those of query.rs.
 
 use moteseal_core::Digest;
+use moteseal_core::link::LinkKey;
 use moteseal_core::record::{DeviceId, GroupId};
 use moteseal_core::signature::{Algorithm, PublicKey};
-use moteseal_core::sum::agenda::{self, Agenda, MAX_AGENDA, Posed};
-use moteseal_core::sum::guard::EpochGuard;
-use moteseal_core::sum::participation::{self, Participation};
-use moteseal_core::sum::query::QueryId;
-use moteseal_core::sum::sies::{KeyTotals, Master, Psr, Slot, SourceSecret};
-use moteseal_core::wire::link::LinkKey;
-use moteseal_core::wire::sum::{Explain, Psrs, SumUplink};
+use moteseal_sum::frame::{Explain, Psrs, SumUplink};
+use moteseal_sum::guard::EpochGuard;
+use moteseal_sum::participation::{self, Participation};
+use moteseal_sum::query::QueryId;
+use moteseal_sum::schedule::{self, MAX_QUERY_SCHEDULE, Posed, QuerySchedule};
+use moteseal_sum::sies::{KeyTotals, Master, Psr, Slot, SourceSecret};
 use serde_json::{Value, json};
 
 use crate::ops::{Verdict, bytes, fixed, hex_list, hex_of, list, name, number, text};
@@ -149,8 +149,8 @@ pub fn explain(input: &Value) -> Verdict {
     }))
 }
 
-/// An agenda, as everybody opens it who knows the querier's key.
-pub fn agenda(input: &Value) -> Verdict {
+/// An query schedule, as everybody opens it who knows the querier's key.
+pub fn schedule(input: &Value) -> Verdict {
     let key = PublicKey::from_bytes(
         Algorithm::from_name(text(input, "alg")).unwrap(),
         &bytes(input, "key"),
@@ -158,16 +158,17 @@ pub fn agenda(input: &Value) -> Verdict {
     .unwrap();
     let (bytes, group, roster) =
         (bytes(input, "bytes"), GroupId(fixed(input, "group")), Digest(fixed(input, "roster")));
-    let mut scratch = vec![0; MAX_AGENDA];
-    let said =
-        agenda::hear(&bytes, group, &key, &mut scratch).map_err(|error| error.name().to_owned())?;
-    let agenda = Agenda::open(&said, group, &roster).map_err(|error| error.name().to_owned())?;
+    let mut scratch = vec![0; MAX_QUERY_SCHEDULE];
+    let said = schedule::hear(&bytes, group, &key, &mut scratch)
+        .map_err(|error| error.name().to_owned())?;
+    let schedule =
+        QuerySchedule::open(&said, group, &roster).map_err(|error| error.name().to_owned())?;
     let query = |(id, posed): (QueryId, Posed<'_>)| json!({ "id": id.to_string(), "first": posed.first, "until": posed.until, "plan": hex_of(posed.plan) });
     Ok(json!({
-        "digest": agenda.digest().to_string(),
-        "number": agenda.number(),
-        "sources": agenda.sources(),
-        "key_group": agenda.key_group(),
-        "queries": agenda.queries().map(query).collect::<Vec<_>>(),
+        "digest": schedule.digest().to_string(),
+        "number": schedule.number(),
+        "sources": schedule.sources(),
+        "key_group": schedule.key_group(),
+        "queries": schedule.queries().map(query).collect::<Vec<_>>(),
     }))
 }

@@ -1,11 +1,12 @@
 //! The operations of uTESLA (spec/tesla.md), by the product's own code.
 
+use moteseal_broadcast::tesla::frame::TeslaFrame;
+use moteseal_broadcast::tesla::receiver::{Receiver, Settings};
+use moteseal_broadcast::tesla::sender::Sender;
+use moteseal_broadcast::tesla::{MAX_PARAMETERS, Parameters, Schedule};
+use moteseal_broadcast::{ChainId, ChainNumber};
 use moteseal_core::DeviceId;
-use moteseal_core::cast::tesla::receiver::{Receiver, Settings};
-use moteseal_core::cast::tesla::sender::Sender;
-use moteseal_core::cast::tesla::{MAX_PARAMETERS, Parameters, Schedule};
-use moteseal_core::cast::{ChainId, ChainNumber, NetworkId};
-use moteseal_core::wire::tesla::TeslaFrame;
+use moteseal_core::record::NetworkId;
 use serde_json::{Value, json};
 
 use crate::ops::{Verdict, bytes, fixed, hex_of, list, name, number};

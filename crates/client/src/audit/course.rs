@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
-use moteseal_core::seal::{Authentic, History, Incomplete, Seal};
+use moteseal_seal::{Authentic, History, Incomplete, Seal};
 
 use super::report::{Doubt, Finding};
 

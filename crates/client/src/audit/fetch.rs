@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use moteseal_api::{CBOR_SEQ, JSON, Query, paths};
 use moteseal_core::record::{DeviceId, EpochNumber};
-use moteseal_core::sample::{Choice, Rate};
 use moteseal_net::{Answer, Client};
+use moteseal_seal::sample::{Choice, Rate};
 use moteseal_verify::Roster;
 
 use super::{Audit, Claims, NoBudget, Report};

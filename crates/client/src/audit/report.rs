@@ -4,8 +4,8 @@ use std::fmt;
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, Level, Round, SealIndex};
-use moteseal_core::sample;
-use moteseal_core::sum::query::QueryId;
+use moteseal_seal::sample;
+use moteseal_sum::query::QueryId;
 use moteseal_verify::Roster;
 use serde_json::{Value, json};
 

@@ -9,8 +9,8 @@ use std::fmt;
 use std::io::{self, BufRead};
 
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
-use moteseal_core::seal::{Answers, Statement};
-use moteseal_core::sum::query::QueryId;
+use moteseal_seal::{Answers, Statement};
+use moteseal_sum::query::QueryId;
 use moteseal_verify::Roster;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -206,8 +206,9 @@ pub(super) fn describe(who: &str, query: QueryId, epoch: u64, index: SealIndex) 
 mod tests {
     #![allow(clippy::unwrap_used)]
     use moteseal_core::record::GroupId;
-    use moteseal_core::seal::{Answered, Scheme};
+    use moteseal_core::record::Scheme;
     use moteseal_core::signature::{Algorithm, SecretKey};
+    use moteseal_seal::Answered;
     use moteseal_verify::issue::FirstRoster;
 
     use super::*;

@@ -1,7 +1,7 @@
 //! One device's course through an answer: its history, what we remember of it, and what is counted on the way.
 
 use moteseal_core::record::{DeviceId, EpochNumber};
-use moteseal_core::seal::{Authentic, History, Incomplete, Seal, Statement};
+use moteseal_seal::{Authentic, History, Incomplete, Seal, Statement};
 
 use crate::memory::Remembered;
 use crate::refusal::Refusal;

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use moteseal_core::record::EpochNumber;
-use moteseal_core::sample::permutation::{Swap, scratch_for};
-use moteseal_core::sample::{Choice, EpochError, Kept, UniformSample, WholeEpoch};
-use moteseal_core::seal::{Authentic, Seal};
+use moteseal_seal::sample::permutation::{Swap, scratch_for};
+use moteseal_seal::sample::{Choice, EpochError, Kept, UniformSample, WholeEpoch};
+use moteseal_seal::{Authentic, Seal};
 use moteseal_verify::{Proven, SchemaEntry};
 
 use super::Judged;

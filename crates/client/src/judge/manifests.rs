@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use moteseal_api::Query;
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, Round};
-use moteseal_core::sample::Manifest;
+use moteseal_seal::sample::Manifest;
 use moteseal_verify::Roster;
 
 use crate::refusal::Refusal;

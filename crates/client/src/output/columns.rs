@@ -190,7 +190,7 @@ impl Names {
     fn push_n(&mut self, name: &str, count: usize) -> Result<(), OutputError> {
         let start = self.bytes.len();
         let length = count * name.len();
-        // The casts below are of numbers up to this one.
+        // The broadcasts below are of numbers up to this one.
         i32::try_from(start + length).map_err(OutputError::of)?;
         self.ends.extend((1..=count).map(|names| (start + names * name.len()) as i32));
         // What is there is doubled: few long copies are quicker than many short ones.

@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use moteseal_core::engine::Engine;
 use moteseal_core::record::DeviceId;
-use moteseal_core::sum::query::QueryId;
-use moteseal_core::wire::sum::Share;
+use moteseal_sum::engine::KeyEngine;
+use moteseal_sum::frame::Share;
+use moteseal_sum::query::QueryId;
 use moteseal_verify::aggregation::{AggregationTree, Hub};
 
 use super::open::{Accepted, Querier, Refusal};
@@ -103,7 +103,7 @@ pub struct Failed {
     said: Said,
 }
 
-impl<'t, E: Engine + Sync> Epochs<'t, E> {
+impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
     /// The epochs from `first` on. A child may take `grace_ms` milliseconds for every edge beneath it.
     #[must_use]
     pub fn new(tree: &'t AggregationTree, querier: Querier<E>, grace_ms: u64, first: u64) -> Self {

@@ -1,22 +1,22 @@
 //! A query that runs: it is announced, its epochs are heard, opened and handed out one by one, and at its end it is taken back.
 //!
 //! The announcement is a lease: it names the epoch until which the query runs, some way ahead, and is renewed while the querier lives.
-//! So a querier that dies costs the motes no energy for long. The only I/O is the link and the file of the agendas' numbers.
+//! So a querier that dies costs the motes no energy for long. The only I/O is the link and the file of the query schedules' numbers.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use moteseal_core::cast::SealError;
-use moteseal_core::engine::Engine;
+use moteseal_broadcast::SealError;
+use moteseal_core::link::LinkKey;
 use moteseal_core::record::DeviceId;
 use moteseal_core::signature::KeyPair;
-use moteseal_core::sum::agenda::{AgendaDraft, MAX_AGENDA, Posed};
-use moteseal_core::wire::link::LinkKey;
-use moteseal_core::wire::sum::{Explain, SumUplink};
 use moteseal_net::link::Up;
 use moteseal_net::{HubLink, LinkError};
+use moteseal_sum::engine::KeyEngine;
+use moteseal_sum::frame::{Explain, SumUplink};
+use moteseal_sum::schedule::{MAX_QUERY_SCHEDULE, Posed, QueryScheduleDraft};
 use moteseal_verify::aggregation::AggregationTree;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{debug, warn};
@@ -39,7 +39,7 @@ const READ_AGAIN: Duration = Duration::from_secs(1);
 const QUIET: Duration = Duration::from_millis(1);
 /// and no longer than this.
 const CATCH_UP: Duration = Duration::from_secs(1);
-/// The newest agenda is announced again this often, as it is.
+/// The newest query schedule is announced again this often, as it is.
 const SAY_AGAIN: Duration = Duration::from_secs(60);
 /// The link is given this long to tell that a query has ended.
 const FAREWELL: Duration = Duration::from_millis(500);
@@ -61,9 +61,9 @@ pub struct Run {
 pub enum FollowError {
     /// The link does not carry.
     Link(LinkError),
-    /// The agenda has no number.
+    /// The query schedule has no number.
     Number(NumberError),
-    /// The agenda was not signed.
+    /// The query schedule was not signed.
     Issue(SealError),
     /// Nobody takes the rows.
     Output(OutputError),
@@ -114,7 +114,7 @@ pub struct Asking<'a, L> {
     pub link_secret: &'a [u8; 32],
     /// The querier's key.
     pub signer: &'a dyn KeyPair,
-    /// The numbers of its agendas.
+    /// The numbers of its schedules.
     pub numbers: &'a mut Numbers,
     /// The time, in Unix milliseconds.
     pub unix_ms: &'a (dyn Fn() -> u64 + Sync),
@@ -132,7 +132,7 @@ impl<L> fmt::Debug for Asking<'_, L> {
 ///
 /// # Errors
 /// [`FollowError`]. A query that could be announced is taken back then, too, if the link carries.
-pub async fn follow<L: HubLink + Sync, E: Engine + Sync>(
+pub async fn follow<L: HubLink + Sync, E: KeyEngine + Sync>(
     asking: Asking<'_, L>,
     tree: &AggregationTree,
     querier: Querier<E>,
@@ -154,15 +154,15 @@ struct Asked<'a, 't, L, E> {
     run: Run,
     keys: HashMap<[u8; 8], LinkKey>,
     first: u64,
-    /// The first epoch that the newest agenda does not ask for.
+    /// The first epoch that the newest query schedule does not ask for.
     until: u64,
     /// How many epochs were passed over.
     missed: u64,
-    /// The newest agenda, and when it is said again.
+    /// The newest query schedule, and when it is said again.
     said: Option<(Bytes, Instant)>,
 }
 
-impl<'a, 't, L: HubLink + Sync, E: Engine + Sync> Asked<'a, 't, L, E> {
+impl<'a, 't, L: HubLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
     fn new(
         asking: Asking<'a, L>,
         tree: &'t AggregationTree,
@@ -209,7 +209,7 @@ impl<'a, 't, L: HubLink + Sync, E: Engine + Sync> Asked<'a, 't, L, E> {
             until: self.until,
             plan: &question.plan,
         };
-        let draft = AgendaDraft {
+        let draft = QueryScheduleDraft {
             group: question.group,
             roster: question.roster,
             number: self.asking.numbers.next((self.asking.unix_ms)())?,
@@ -217,19 +217,24 @@ impl<'a, 't, L: HubLink + Sync, E: Engine + Sync> Asked<'a, 't, L, E> {
             key_group: shape.key_group,
             queries: if is_asked { std::slice::from_ref(&posed) } else { &[] },
         };
-        let (mut scratch, mut out) = (vec![0; MAX_AGENDA], vec![0; MAX_AGENDA]);
-        let agenda =
+        let (mut scratch, mut out) = (vec![0; MAX_QUERY_SCHEDULE], vec![0; MAX_QUERY_SCHEDULE]);
+        let schedule =
             Bytes::copy_from_slice(draft.issue(self.asking.signer, &mut scratch, &mut out)?);
-        debug!(number = draft.number, until = self.until, is_asked, "the agenda is announced");
-        self.say(agenda).await
+        debug!(
+            number = draft.number,
+            until = self.until,
+            is_asked,
+            "the query schedule is announced"
+        );
+        self.say(schedule).await
     }
 
-    async fn say(&mut self, agenda: Bytes) -> Result<(), FollowError> {
-        self.said = Some((agenda.clone(), Instant::now() + SAY_AGAIN));
-        Ok(self.asking.link.announce(agenda).await?)
+    async fn say(&mut self, schedule: Bytes) -> Result<(), FollowError> {
+        self.said = Some((schedule.clone(), Instant::now() + SAY_AGAIN));
+        Ok(self.asking.link.announce(schedule).await?)
     }
 
-    /// Renews the lease once half of it is over. Meanwhile the same agenda is said again and again: a hub or a mote that was restarted
+    /// Renews the lease once half of it is over. Meanwhile the same query schedule is said again and again: a hub or a mote that was restarted
     /// may have an older one from its broker.
     async fn renew(&mut self) -> Result<(), FollowError> {
         let (from, lease) = ((self.now_ms() / self.epoch_ms()).max(self.first), self.lease());
@@ -243,7 +248,7 @@ impl<'a, 't, L: HubLink + Sync, E: Engine + Sync> Asked<'a, 't, L, E> {
             return self.announce(true).await;
         }
         match &self.said {
-            Some((agenda, again)) if *again <= Instant::now() => self.say(agenda.clone()).await,
+            Some((schedule, again)) if *again <= Instant::now() => self.say(schedule.clone()).await,
             _ => Ok(()),
         }
     }

@@ -2,15 +2,15 @@
 //!
 //! 32 bytes a source, sixteen sources side by side, in the order of their positions; a key group is a run of positions, and may begin
 //! within a block of sixteen. Built once a query and opened once an epoch, by several threads where that is worth their start. How the
-//! blocks of sixteen sources are computed is the [`Engine`]'s business.
+//! blocks of sixteen sources are computed is the [`KeyEngine`]'s business.
 
 use std::fmt;
 use std::ops::Range;
 
-use moteseal_core::engine::Engine;
 use moteseal_core::record::{DeviceId, GroupId};
-use moteseal_core::sum::query::QueryId;
-use moteseal_core::sum::sies::{KeyGroupKey, KeyLanes, KeyTotals, LANES, Master, OpenError, Slot};
+use moteseal_sum::engine::KeyEngine;
+use moteseal_sum::query::QueryId;
+use moteseal_sum::sies::{KeyGroupKey, KeyLanes, KeyTotals, LANES, Master, OpenError, Slot};
 
 use super::share::{Shape, Sum};
 
@@ -95,7 +95,7 @@ impl KeyTable {
     }
 
     /// Opens a sum: the total of each slot over all key groups. `most` says of each slot the largest value of one source.
-    pub(super) fn open<E: Engine + Sync>(
+    pub(super) fn open<E: KeyEngine + Sync>(
         &self,
         engine: &E,
         sum: &Sum,
@@ -131,7 +131,7 @@ impl KeyTable {
     }
 
     /// Opens some key groups, one after the other, each by so many threads.
-    fn open_groups<E: Engine + Sync>(
+    fn open_groups<E: KeyEngine + Sync>(
         &self,
         engine: &E,
         sum: &Sum,
@@ -163,7 +163,7 @@ impl KeyTable {
 }
 
 /// The keys and shares of the participants, summed by so many threads.
-fn key_totals<E: Engine + Sync>(
+fn key_totals<E: KeyEngine + Sync>(
     engine: &E,
     lanes: &[KeyLanes],
     present: &[u16],

@@ -1,6 +1,6 @@
-//! The numbers of agendas, which only go up, whatever the clock does: the last one is in a file, and written there before it is used.
+//! The numbers of query schedules, which only go up, whatever the clock does: the last one is in a file, and written there before it is used.
 //!
-//! The file is locked while a querier runs: a group has one agenda at a time, and of two queriers each would end what the other asks.
+//! The file is locked while a querier runs: a group has one query schedule at a time, and of two queriers each would end what the other asks.
 
 use std::fmt;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -43,7 +43,7 @@ impl fmt::Display for NumberError {
             Self::NotAState(path) => {
                 write!(
                     f,
-                    "{} does not hold the number of an agenda; is it the right file?",
+                    "{} does not hold the number of an query schedule; is it the right file?",
                     path.display()
                 )
             }
@@ -54,7 +54,7 @@ impl fmt::Display for NumberError {
 
 impl std::error::Error for NumberError {}
 
-/// The number of the newest agenda.
+/// The number of the newest schedule.
 #[derive(Debug)]
 pub struct Numbers {
     path: PathBuf,

@@ -5,14 +5,14 @@
 
 use std::fmt;
 
+use moteseal_core::cbor::DecodeError;
 use moteseal_core::digest::Digest;
-use moteseal_core::engine::Engine;
 use moteseal_core::record::{DeviceId, GroupId};
-use moteseal_core::sum::participation::{Participation, ParticipationError};
-use moteseal_core::sum::query::{AnswerError, FixedPoint, Plan, QueryId};
-use moteseal_core::sum::sies::{Master, OpenError, PsrError};
-use moteseal_core::wire::cbor::DecodeError;
-use moteseal_core::wire::sum::Share;
+use moteseal_sum::engine::KeyEngine;
+use moteseal_sum::frame::Share;
+use moteseal_sum::participation::{Participation, ParticipationError};
+use moteseal_sum::query::{AnswerError, FixedPoint, Plan, QueryId};
+use moteseal_sum::sies::{Master, OpenError, PsrError};
 
 use super::keys::{KeyTable, NotOpened};
 use super::participants::Participants;
@@ -241,7 +241,7 @@ impl Accepted {
     }
 }
 
-impl<E: Engine + Sync> Querier<E> {
+impl<E: KeyEngine + Sync> Querier<E> {
     /// Derives the keys for a question to the devices at the positions `0, 1, ...` of its roster. `progress` is told of every few
     /// thousand sources whose keys were derived, by any thread.
     ///

@@ -18,7 +18,7 @@ use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{DataType, Field as ArrowField, Schema as ArrowSchema, SchemaRef, TimeUnit};
 use jiff::Timestamp;
 use moteseal_core::schema::Schema;
-use moteseal_core::sum::query::{Aggregate, FixedPoint, Plan, Selected};
+use moteseal_sum::query::{Aggregate, FixedPoint, Plan, Selected};
 use serde_json::{Value, json};
 
 use super::epochs::{Outcome, Row};

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use moteseal_core::sum::participation::Participation;
+use moteseal_sum::participation::Participation;
 
 /// Positions a word.
 const WORD: u32 = u16::BITS;

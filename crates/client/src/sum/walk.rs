@@ -8,9 +8,9 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use moteseal_core::engine::Engine;
 use moteseal_core::record::DeviceId;
-use moteseal_core::wire::sum::{Children, Explain, Share};
+use moteseal_sum::engine::KeyEngine;
+use moteseal_sum::frame::{Children, Explain, Share};
 use moteseal_verify::aggregation::{AggregationTree, Child, Hub, QUERIER};
 
 use super::open::{Querier, Refusal};
@@ -120,7 +120,7 @@ struct Answer {
 impl<'t> Walk<'t> {
     /// A walk for an epoch, from what the querier's children have said: of each the place among the children of the querier's hub, and its
     /// share, or why it could not be read. Children that were silent are left out.
-    pub fn new<E: Engine + Sync>(
+    pub fn new<E: KeyEngine + Sync>(
         tree: &'t AggregationTree,
         querier: &Querier<E>,
         epoch: u64,
@@ -178,7 +178,7 @@ impl<'t> Walk<'t> {
 
     /// Takes an answer that a child of the querier brings; says whether it was one to a question that waits. From another child than the one
     /// that was asked it is none: who could answer for others could have them named.
-    pub fn answer<E: Engine + Sync>(
+    pub fn answer<E: KeyEngine + Sync>(
         &mut self,
         querier: &Querier<E>,
         from: DeviceId,
@@ -300,7 +300,7 @@ impl Answer {
     }
 
     /// Takes what the aggregator has of a child; says whether it can have that.
-    fn hear<E: Engine + Sync>(
+    fn hear<E: KeyEngine + Sync>(
         &mut self,
         querier: &Querier<E>,
         hub: &Hub,
@@ -328,7 +328,7 @@ impl Answer {
 ///
 /// # Errors
 /// As [`Querier::read`], and `NotBeneath`.
-pub(super) fn read_child<E: Engine + Sync>(
+pub(super) fn read_child<E: KeyEngine + Sync>(
     querier: &Querier<E>,
     hub: &Hub,
     place: usize,

@@ -6,16 +6,17 @@ use std::collections::BTreeMap;
 use moteseal_api::Query;
 use moteseal_client::{Memory, Report, Session, Sink};
 use moteseal_core::digest::Digest;
-use moteseal_core::engine::Scalar;
-use moteseal_core::level::{Counters, SaltKey};
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex, Sequence};
 use moteseal_core::roster::Directory;
-use moteseal_core::sample::{Choice, ManifestDraft, Rate};
 use moteseal_core::schema::{Field, Schema};
-use moteseal_core::seal::{Position, Scheme, Seal, Star, Statement, Unverified, star, tree};
 use moteseal_core::signature::{Algorithm, SecretKey, Signer};
-use moteseal_core::wire::stream::{Open, Selection};
 use moteseal_lanes::merkle;
+use moteseal_seal::engine::Scalar;
+use moteseal_seal::level::{Counters, SaltKey};
+use moteseal_seal::sample::{Choice, ManifestDraft, Rate};
+use moteseal_seal::stream::{Open, Selection};
+use moteseal_seal::{Position, Seal, Star, Statement, Unverified, star, tree};
 use moteseal_verify::issue::{Budget, FirstRoster};
 use moteseal_verify::{Roster, SchemaEntry, write};
 
@@ -205,7 +206,7 @@ impl Group {
             let events: Vec<u8> =
                 selected.iter().map(|seq| tree.records[usize::try_from(seq.0).unwrap()]).collect();
             let mut signature = [0; 64];
-            let mut message = [0; moteseal_core::seal::MAX_MESSAGE];
+            let mut message = [0; moteseal_seal::MAX_MESSAGE];
             self.secret.sign(tree.seal.message(&mut message), &mut signature).unwrap();
             write::part(&mut out, &tree.seal, selection, &digests, &events, Some(&signature));
         }
@@ -283,7 +284,7 @@ impl Group {
             let events: Vec<u8> = levels.flat_map(|level| sealed.events[level].clone()).collect();
             let digests = write::star_evidence(&sealed.seal, &sealed.blocks, mask);
             let mut signature = [0; 64];
-            let mut message = [0; moteseal_core::seal::MAX_MESSAGE];
+            let mut message = [0; moteseal_seal::MAX_MESSAGE];
             self.secret.sign(sealed.seal.message(&mut message), &mut signature).unwrap();
             write::part(
                 &mut out,

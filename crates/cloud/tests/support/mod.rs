@@ -6,21 +6,22 @@ use std::sync::Arc;
 
 use moteseal_api::{Query, paths};
 use moteseal_cloud::{Cloud, Config};
-use moteseal_core::engine::Scalar;
-use moteseal_core::level::SaltKey;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{
     DeviceId, EpochNumber, Framing, MAX_LEVELS, Round, SealIndex, Sequence,
 };
 use moteseal_core::roster::Directory as _;
-use moteseal_core::sample::{Choice, ManifestDraft};
 use moteseal_core::schema::Schema;
-use moteseal_core::seal::follow::Limits as SealLimits;
-use moteseal_core::seal::tree::{self, Tree};
-use moteseal_core::seal::{Position, Scheme, Seal, Star, Statement, Unverified, star};
 use moteseal_core::signature::{Algorithm, SecretKey, Signer};
-use moteseal_core::wire::stream::{Open, Selection};
 use moteseal_core::{Digest, Level};
 use moteseal_lanes::merkle;
+use moteseal_seal::engine::Scalar;
+use moteseal_seal::follow::Limits as SealLimits;
+use moteseal_seal::level::SaltKey;
+use moteseal_seal::sample::{Choice, ManifestDraft};
+use moteseal_seal::stream::{Open, Selection};
+use moteseal_seal::tree::{self, Tree};
+use moteseal_seal::{Position, Seal, Star, Statement, Unverified, star};
 use moteseal_store::{EpochStore, Options, RedbStore};
 use moteseal_verify::issue::{Budget, FirstRoster};
 use moteseal_verify::{Event, ReadError, Roster, StreamReader, write};
@@ -280,8 +281,7 @@ impl Mote {
         let (digests, kept) = match statement.scheme {
             // Finest first: what is kept of the records is their beginning.
             Scheme::Star => {
-                let kept =
-                    4 * moteseal_core::seal::follow::masked(&statement.counters, mask) as usize;
+                let kept = 4 * moteseal_seal::follow::masked(&statement.counters, mask) as usize;
                 (write::star_evidence(seal, blocks, mask), records[..kept].to_vec())
             }
             Scheme::Tree => {
@@ -328,7 +328,7 @@ impl Mote {
 
     /// The same bundle with `prev` left out.
     pub fn without_prev(bundle: &[u8]) -> Vec<u8> {
-        use moteseal_core::wire::stream::Item;
+        use moteseal_seal::stream::Item;
         let (mut at, mut out) = (0, Vec::new());
         while at < bundle.len() {
             let (item, length) = Item::decode(&bundle[at..]).unwrap();

@@ -1,12 +1,12 @@
 //! Issuing a roster.
 
 use super::{Roster, RosterError};
+use crate::cbor::{BufferTooSmall, Writer};
+use crate::cose::{Sign1, Typ, sig_structure};
 use crate::digest::Digest;
 use crate::identity::protected;
 use crate::record::{DeviceId, EpochNumber, GroupId};
 use crate::signature::{Algorithm, Signer};
-use crate::wire::cbor::{BufferTooSmall, Writer};
-use crate::wire::cose::{Sign1, Typ, sig_structure};
 
 /// What a roster is to say.
 ///

@@ -65,7 +65,7 @@ impl Decimal {
     }
 
     /// Digits after the point that show the quotient exactly, whatever the numerator; `None` if no number of them does.
-    pub(crate) fn places(self) -> Option<u32> {
+    pub fn places(self) -> Option<u32> {
         let twos = self.divisor.trailing_zeros();
         let (mut rest, mut fives) = (self.divisor >> twos, 0);
         while rest % 5 == 0 {
@@ -252,7 +252,7 @@ impl Field<'_> {
             FieldType::F64 => self.put(&value.to_be_bytes(), record),
             _ => {
                 let scaled = value * f64::from(self.divisor);
-                // 2^66 is above every raw value plus offset; casts saturate.
+                // 2^66 is above every raw value plus offset; broadcasts saturate.
                 if scaled.abs() >= 7.378_697_629_483_821e19 {
                     return Err(ValueError::OutOfRange);
                 }

@@ -7,8 +7,8 @@ use std::fmt;
 
 use moteseal_core::digest::Digest;
 use moteseal_core::signature::Signer;
-use moteseal_core::sum::guard::{EpochGuard, GuardError, Permit};
-use moteseal_core::sum::query::QueryId;
+use moteseal_sum::guard::{EpochGuard, GuardError, Permit};
+use moteseal_sum::query::QueryId;
 
 use super::record::Input;
 use super::{DurableError, DurableMote};
@@ -16,7 +16,7 @@ use super::{DurableError, DurableMote};
 /// No further answer is permitted while so many runs of answers are in no seal.
 pub const MOST_UNSTATED: usize = 64;
 /// So many seals are closed at most to make room for one answer: enough for all that is unstated, eight runs a seal.
-const MOST_PARTS: usize = MOST_UNSTATED / moteseal_core::seal::MAX_ANSWERED + 1;
+const MOST_PARTS: usize = MOST_UNSTATED / moteseal_seal::MAX_ANSWERED + 1;
 
 /// Why an epoch of a query is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,10 +59,10 @@ impl fmt::Display for AnswerRefused {
 
 impl std::error::Error for AnswerRefused {}
 
-/// Why an agenda of queries is not acted on.
+/// Why an query schedule of queries is not acted on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum AgendaRefused {
+pub enum QueryScheduleRefused {
     /// One with a higher number was accepted.
     OlderAgenda {
         /// That number.
@@ -72,7 +72,7 @@ pub enum AgendaRefused {
     TwoAgendas,
 }
 
-impl AgendaRefused {
+impl QueryScheduleRefused {
     /// The error's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -83,20 +83,20 @@ impl AgendaRefused {
     }
 }
 
-impl fmt::Display for AgendaRefused {
+impl fmt::Display for QueryScheduleRefused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OlderAgenda { newest } => {
-                write!(f, "OlderAgenda: agenda {newest} was accepted before")
+                write!(f, "OlderAgenda: query schedule {newest} was accepted before")
             }
             Self::TwoAgendas => {
-                f.write_str("TwoAgendas: the querier signed two agendas under one number")
+                f.write_str("TwoAgendas: the querier signed two query schedules under one number")
             }
         }
     }
 }
 
-impl std::error::Error for AgendaRefused {}
+impl std::error::Error for QueryScheduleRefused {}
 
 impl<K: Signer> DurableMote<K> {
     /// Allows answers from now on, `unix_ms` by a clock that can be believed. A journal that is new, or took the place of one that was moved
@@ -153,34 +153,34 @@ impl<K: Signer> DurableMote<K> {
         Ok(self.mote.would_state(query, epoch) || self.mote.unstated().runs().len() < MOST_UNSTATED)
     }
 
-    /// The number and the digest of the newest agenda of queries that was accepted.
+    /// The number and the digest of the newest query schedule of queries that was accepted.
     #[must_use]
-    pub const fn agenda(&self) -> Option<(u64, Digest)> {
-        self.agenda
+    pub const fn schedule(&self) -> Option<(u64, Digest)> {
+        self.schedule
     }
 
-    /// Accepts an agenda of queries, whose signature the caller has checked: durable when this returns, so that no older one is ever
+    /// Accepts an query schedule of queries, whose signature the caller has checked: durable when this returns, so that no older one is ever
     /// acted on again. Says whether it is news.
     ///
     /// # Errors
-    /// [`AgendaRefused`] within: it must not be acted on. Otherwise [`DurableError`], with the same consequence.
-    pub fn accept_agenda(
+    /// [`QueryScheduleRefused`] within: it must not be acted on. Otherwise [`DurableError`], with the same consequence.
+    pub fn accept_schedule(
         &mut self,
         number: u64,
         digest: Digest,
-    ) -> Result<Result<bool, AgendaRefused>, DurableError> {
-        match self.agenda {
+    ) -> Result<Result<bool, QueryScheduleRefused>, DurableError> {
+        match self.schedule {
             Some((newest, _)) if number < newest => {
-                return Ok(Err(AgendaRefused::OlderAgenda { newest }));
+                return Ok(Err(QueryScheduleRefused::OlderAgenda { newest }));
             }
             Some((newest, known)) if number == newest && known != digest => {
-                return Ok(Err(AgendaRefused::TwoAgendas));
+                return Ok(Err(QueryScheduleRefused::TwoAgendas));
             }
             // Told before, but perhaps not synced.
             Some((newest, _)) if number == newest => return self.sync().map(|()| Ok(false)),
             _ => {}
         }
-        self.tell(&Input::Agenda(number, digest))?;
+        self.tell(&Input::QuerySchedule(number, digest))?;
         self.sync()?;
         Ok(Ok(true))
     }

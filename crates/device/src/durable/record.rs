@@ -14,16 +14,17 @@
 //! | 7 | a seal (4) was given up: the gateway refuses it, or has lost what it acknowledged of it; the answers that it stated, as in 12 |
 //! | 8 | indices were opened and never used: the next one (4) |
 //! | 9 | an epoch of a query was answered: the query (16), the length of its epochs in milliseconds (8), the epoch (8) |
-//! | 10 | an agenda of queries was accepted: its number (8), its digest (32) |
+//! | 10 | an query schedule of queries was accepted: its number (8), its digest (32) |
 //! | 11 | the epoch guard as it was |
 //! | 12 | the answers that no seal stated: runs of a query (16), the first epoch (8) and how many (4) |
 //! | 13 | the open seal had no room for an answer: it was closed, and its epoch (8) goes on |
 
 use moteseal_core::digest::Digest;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
-use moteseal_core::seal::{Answered, Position, Scheme};
-use moteseal_core::sum::guard::{EpochGuard, GUARD_LENGTH};
-use moteseal_core::sum::query::QueryId;
+use moteseal_seal::{Answered, Position};
+use moteseal_sum::guard::{EpochGuard, GUARD_LENGTH};
+use moteseal_sum::query::QueryId;
 
 use super::Before;
 use crate::mote::Unstated;
@@ -41,7 +42,7 @@ pub(super) enum Input<'a> {
     GiveUp(SealIndex, Unstated),
     SkipTo(SealIndex),
     Answered { query: QueryId, duration_ms: u64, epoch: u64 },
-    Agenda(u64, Digest),
+    QuerySchedule(u64, Digest),
     Guard(Box<EpochGuard>),
     Unstated(Unstated),
     Part(EpochNumber),
@@ -70,7 +71,9 @@ impl<'a> Input<'a> {
             Self::Answered { query, duration_ms, epoch } => {
                 [&[9][..], &query.0, &duration_ms.to_be_bytes(), &epoch.to_be_bytes()].concat()
             }
-            Self::Agenda(number, digest) => [&[10][..], &number.to_be_bytes(), &digest.0].concat(),
+            Self::QuerySchedule(number, digest) => {
+                [&[10][..], &number.to_be_bytes(), &digest.0].concat()
+            }
             Self::Guard(guard) => [&[11][..], &guard.encode()].concat(),
             Self::Unstated(answers) => [&[12][..], &runs(answers)].concat(),
             Self::Part(epoch) => [&[13][..], &epoch.0.to_be_bytes()].concat(),
@@ -123,7 +126,7 @@ impl<'a> Input<'a> {
             }
             10 => {
                 let (number, digest) = rest.split_first_chunk()?;
-                Self::Agenda(u64::from_be_bytes(*number), Digest(digest.try_into().ok()?))
+                Self::QuerySchedule(u64::from_be_bytes(*number), Digest(digest.try_into().ok()?))
             }
             11 => {
                 let bytes: &[u8; GUARD_LENGTH] = rest.try_into().ok()?;

@@ -3,9 +3,9 @@
 //! Whether an epoch may be answered is not asked here: that is the epoch guard's. Nor does anything here survive a restart by itself.
 
 use moteseal_core::record::{EpochNumber, SealIndex};
-use moteseal_core::seal::{Answered, Answers};
 use moteseal_core::signature::Signer;
-use moteseal_core::sum::query::QueryId;
+use moteseal_seal::{Answered, Answers};
+use moteseal_sum::query::QueryId;
 
 use super::Mote;
 use crate::seal::SealRefused;

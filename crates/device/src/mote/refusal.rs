@@ -1,8 +1,9 @@
 //! What a mote makes of its gateway's word that a seal is refused: whether to give the seal up.
 
+use moteseal_core::link::FrameError;
 use moteseal_core::record::SealIndex;
 use moteseal_core::signature::Signer;
-use moteseal_core::wire::link::{FrameError, Refusal};
+use moteseal_seal::frame::Refusal;
 
 use super::Mote;
 

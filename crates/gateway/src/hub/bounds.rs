@@ -1,9 +1,10 @@
 //! What a hub does where an epoch's queues have no room: a test of its own, for it takes four gibibytes to get there.
 #![allow(clippy::unwrap_used)]
 
+use moteseal_core::link::MAX_FRAME;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, Level, Round, SealIndex, Sequence};
 use moteseal_core::signature::{Algorithm, SecretKey};
-use moteseal_core::wire::link::{Forward, MAX_FRAME, Uplink};
+use moteseal_seal::frame::{Forward, Uplink};
 use moteseal_verify::Roster;
 use moteseal_verify::issue::{Budget, FirstRoster};
 

@@ -5,10 +5,11 @@
 //! an honest coordinator accused. Such a device is refused, and absent.
 
 use moteseal_core::digest::Digest;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Level, SealIndex};
-use moteseal_core::seal::follow::Limits;
-use moteseal_core::seal::{Scheme, Statement};
-use moteseal_core::wire::stream::{Item, Open as OpenItem, Part};
+use moteseal_seal::Statement;
+use moteseal_seal::follow::Limits;
+use moteseal_seal::stream::{Item, Open as OpenItem, Part};
 
 use super::follow::Open;
 use super::{Hub, Newest, Outcome, Sealed};

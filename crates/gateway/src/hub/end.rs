@@ -4,8 +4,8 @@ use moteseal_core::digest::Digest;
 use moteseal_core::identity::IssueError;
 use moteseal_core::record::{DeviceId, EpochNumber, Round};
 use moteseal_core::roster::Directory as _;
-use moteseal_core::sample::{ManifestDraft, Tally};
 use moteseal_core::signature::Signer;
+use moteseal_seal::sample::{ManifestDraft, Tally};
 
 use super::{Ended, Epoch, Hub, Member, Newest, ROUNDS, Sealed};
 

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use moteseal_core::record::{
     DeviceId, EpochNumber, Framing, Level, MAX_LEVELS, SealIndex, Sequence,
 };
-use moteseal_core::sample::{Followed, Heard, Offer};
-use moteseal_core::seal::{star, tree};
-use moteseal_core::wire::link::Forward;
+use moteseal_seal::frame::Forward;
+use moteseal_seal::sample::{Followed, Heard, Offer};
+use moteseal_seal::{star, tree};
 use sha2::Digest as _;
 
 use super::{Hub, Member, Outcome, link_key};

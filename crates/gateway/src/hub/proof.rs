@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use moteseal_core::digest::Digest;
-use moteseal_core::level::{Counters, SipKey};
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Framing, Level, MAX_LEVELS, Round, SealIndex, Sequence};
-use moteseal_core::seal::follow::Limits;
-use moteseal_core::seal::{Scheme, star, tree};
-use moteseal_core::wire::stream::{Open as OpenItem, Part, Selection};
+use moteseal_seal::follow::Limits;
+use moteseal_seal::level::Counters;
+use moteseal_seal::level::LevelKey;
+use moteseal_seal::stream::{Open as OpenItem, Part, Selection};
+use moteseal_seal::{star, tree};
 use moteseal_verify::{Event, ReadError, SchemaEntry, StreamReader, write};
 use sha2::Digest as _;
 
@@ -86,7 +88,7 @@ impl Hub {
                 for (seq, record) in (0..part.own_round.0).flat_map(|level| kept(Level(level))) {
                     roots.drop_leaf(seq, tree::leaf(record));
                 }
-                let key = SipKey::new(&part.salt);
+                let key = LevelKey::new(&part.salt);
                 let mut seqs = BTreeMap::new();
                 for level in events.keys().copied().map(Level) {
                     let of_level: Vec<Sequence> = kept(level).iter().map(|(seq, _)| *seq).collect();

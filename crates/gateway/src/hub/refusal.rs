@@ -1,7 +1,8 @@
 //! What a hub tells a device whose seal it refuses, where trying again does not help by itself.
 
+use moteseal_core::link::claimed_device;
 use moteseal_core::record::DeviceId;
-use moteseal_core::wire::link::{MAX_REFUSAL, Refusal, Uplink, claimed_device};
+use moteseal_seal::frame::{MAX_REFUSAL, Refusal, Uplink};
 
 use super::{Hub, close, link_key};
 use crate::refused::Refused;

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use metrics::{Counter, Gauge, counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
-use moteseal_core::wire::serial::Channel;
 use moteseal_net::serial::Counted;
+use moteseal_serial::Channel;
 
 const REFUSED: &str = "moteseal_serial_refused_total";
 const UP: &str = "moteseal_serial_frames_up_total";

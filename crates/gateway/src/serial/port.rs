@@ -7,11 +7,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use moteseal_core::DeviceId;
-use moteseal_core::wire::serial::Channel;
 use moteseal_net::link::State;
 use moteseal_net::mqtt::MqttDevice;
 use moteseal_net::serial::{Counted, Event, Peer, SerialLine};
 use moteseal_net::{DeviceLink as _, Down, LinkError};
+use moteseal_serial::Channel;
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
@@ -127,7 +127,9 @@ impl PortTask {
                 Happened::Hub(Down::Announcement(announcement)) => {
                     self.downward.hub.announce(announcement)
                 }
-                Happened::Sums(Down::Announcement(agenda)) => self.downward.sums.announce(agenda),
+                Happened::Sums(Down::Announcement(schedule)) => {
+                    self.downward.sums.announce(schedule)
+                }
                 Happened::Hub(Down::Frame(frame)) => self.put_down(Channel::Hub, frame),
                 Happened::Sums(Down::Frame(frame)) => self.put_down(Channel::Sums, frame),
                 Happened::Broadcast => {}

@@ -1,4 +1,4 @@
-//! An aggregator, sans-IO: frames, agendas and times go in; frames, announcements and what there is to tell come out.
+//! An aggregator, sans-IO: frames, query schedules and times go in; frames, announcements and what there is to tell come out.
 //!
 //! spec/sums.md, sections 3, 4 and 6. Everything in it is bounded: four queries, a few epochs of each, of each child one share an epoch
 //! that is no longer than the child's part of the tree needs, a few questions that are on their way. A stranger's frame costs at most
@@ -10,15 +10,15 @@ use std::io;
 use std::time::Duration;
 
 use moteseal_core::digest::Digest;
+use moteseal_core::link::{LinkKey, MAX_FRAME};
 use moteseal_core::record::{DeviceId, GroupId};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::signature::PublicKey;
-use moteseal_core::sum::agenda::{self, Agenda, MAX_AGENDA, Posed};
-use moteseal_core::sum::participation::{self, Participation};
-use moteseal_core::sum::query::{MAX_SLOTS, Plan, QueryId};
-use moteseal_core::sum::sies::Psr;
-use moteseal_core::wire::link::{LinkKey, MAX_FRAME};
-use moteseal_core::wire::sum::{Children, Explain, Share, SumUplink, close_share};
+use moteseal_sum::frame::{Children, Explain, Share, SumUplink, close_share};
+use moteseal_sum::participation::{self, Participation};
+use moteseal_sum::query::{MAX_SLOTS, Plan, QueryId};
+use moteseal_sum::schedule::{self, MAX_QUERY_SCHEDULE, Posed, QuerySchedule};
+use moteseal_sum::sies::Psr;
 use moteseal_verify::Roster;
 use moteseal_verify::aggregation::{AggregationTree, Child, Hub};
 
@@ -27,7 +27,7 @@ use super::refused::Refused;
 
 /// Questions on their way whose answers are waited for.
 const MAX_ASKED: usize = 64;
-/// The present agenda is announced again after this time: whoever was told another one, or could not act on it, hears it again.
+/// The present query schedule is announced again after this time: whoever was told another one, or could not act on it, hears it again.
 const ANNOUNCE_MS: u64 = 60_000;
 /// What stands around participants and records in any frame, the tag with it, takes at most this.
 const FRAME_FIELDS: usize = 128;
@@ -55,7 +55,7 @@ pub struct Member<'a> {
     pub up_secret: &'a [u8; 32],
     /// How long it waits for children after an epoch's end, for each height of the tree.
     pub grace: Duration,
-    /// The highest number of an agenda that it has acted on; 0 if none.
+    /// The highest number of an query schedule that it has acted on; 0 if none.
     pub number: u64,
 }
 
@@ -78,8 +78,8 @@ pub struct Aggregator {
     /// By the child's place.
     down: Vec<LinkKey>,
     number: u64,
-    /// The newest agenda, once it was heard since the start.
-    agenda: Option<Vec<u8>>,
+    /// The newest query schedule, once it was heard since the start.
+    schedule: Option<Vec<u8>>,
     /// When it was announced last.
     announced_ms: u64,
     key_group: u32,
@@ -101,7 +101,7 @@ pub struct Said {
     pub down: Vec<(DeviceId, Vec<u8>)>,
     /// Epochs that are over.
     pub ended: Vec<Ended>,
-    /// Queries of an agenda that cannot be answered here.
+    /// Queries of an query schedule that cannot be answered here.
     pub unusable: Vec<Unusable>,
 }
 
@@ -146,7 +146,7 @@ impl fmt::Debug for Aggregator {
 }
 
 impl Aggregator {
-    /// A gateway that has not heard an agenda yet. None where the tree has no such gateway.
+    /// A gateway that has not heard an query schedule yet. None where the tree has no such gateway.
     #[must_use]
     pub fn new(member: &Member<'_>) -> Option<Self> {
         let Member { roster, tree, name, .. } = *member;
@@ -165,7 +165,7 @@ impl Aggregator {
             down: hub.children().iter().map(key).collect(),
             hub,
             number: member.number,
-            agenda: None,
+            schedule: None,
             announced_ms: 0,
             key_group: 1,
             queries: Vec::new(),
@@ -181,7 +181,7 @@ impl Aggregator {
         &self.hub
     }
 
-    /// The number of the agenda that it acted on last; 0 if none.
+    /// The number of the query schedule that it acted on last; 0 if none.
     #[must_use]
     pub const fn number(&self) -> u64 {
         self.number
@@ -214,41 +214,41 @@ impl Aggregator {
     ///
     /// # Errors
     /// [`Refused`].
-    pub fn hear_agenda(
+    pub fn hear_schedule(
         &mut self,
         bytes: &[u8],
         now_ms: u64,
         keep: impl FnOnce(u64) -> io::Result<()>,
     ) -> Result<Heard, Refused> {
-        if self.agenda.as_deref() == Some(bytes) {
+        if self.schedule.as_deref() == Some(bytes) {
             return Ok(Heard::Repeated);
         }
         // What is old by its own word is not worth the check of a signature.
-        if agenda::claimed_number(bytes)? < self.number {
+        if schedule::claimed_number(bytes)? < self.number {
             return Err(Refused::OlderAgenda);
         }
-        let mut scratch = vec![0; bytes.len().saturating_add(64).min(MAX_AGENDA)];
-        let said = agenda::hear(bytes, self.group, &self.querier, &mut scratch)?;
-        let agenda = Agenda::open(&said, self.group, &self.roster)?;
-        if agenda.sources() != self.hub.group_sources() {
+        let mut scratch = vec![0; bytes.len().saturating_add(64).min(MAX_QUERY_SCHEDULE)];
+        let said = schedule::hear(bytes, self.group, &self.querier, &mut scratch)?;
+        let schedule = QuerySchedule::open(&said, self.group, &self.roster)?;
+        if schedule.sources() != self.hub.group_sources() {
             return Err(Refused::SourcesMismatch);
         }
-        // After a restart the newest agenda is heard again.
-        if agenda.number() == self.number && self.agenda.is_some() {
+        // After a restart the newest query schedule is heard again.
+        if schedule.number() == self.number && self.schedule.is_some() {
             return Err(Refused::TwoAgendas);
         }
-        if agenda.number() > self.number {
-            keep(agenda.number()).map_err(|_| Refused::NotDurable)?;
+        if schedule.number() > self.number {
+            keep(schedule.number()).map_err(|_| Refused::NotDurable)?;
         }
-        (self.number, self.agenda, self.announced_ms) =
-            (agenda.number(), Some(bytes.to_vec()), now_ms);
+        (self.number, self.schedule, self.announced_ms) =
+            (schedule.number(), Some(bytes.to_vec()), now_ms);
         self.tick(now_ms);
-        if agenda.key_group() != self.key_group {
+        if schedule.key_group() != self.key_group {
             self.queries.clear();
         }
-        self.key_group = agenda.key_group();
+        self.key_group = schedule.key_group();
         let mut before = std::mem::take(&mut self.queries);
-        for (id, posed) in agenda.queries() {
+        for (id, posed) in schedule.queries() {
             let running =
                 before.iter().position(|query| query.id == id).map(|at| before.swap_remove(at));
             let usable = match running {
@@ -274,8 +274,7 @@ impl Aggregator {
         posed: &Posed<'_>,
         now_ms: u64,
     ) -> Result<Gathering, &'static str> {
-        let plan =
-            Plan::decode(posed.plan).map_err(moteseal_core::wire::cbor::DecodeError::name)?;
+        let plan = Plan::decode(posed.plan).map_err(moteseal_core::cbor::DecodeError::name)?;
         if !self.fits(plan.slots().count()) {
             return Err("QueryTooLarge");
         }
@@ -341,7 +340,7 @@ impl Aggregator {
             .ok_or(Refused::WrongQuery)
     }
 
-    /// Ends the epochs whose time is up. Every minute the agenda is announced again, as it is.
+    /// Ends the epochs whose time is up. Every minute the query schedule is announced again, as it is.
     pub fn tick(&mut self, now_ms: u64) {
         for at in 0..self.queries.len() {
             let (over, _) = self.queries[at].over(now_ms);
@@ -351,9 +350,9 @@ impl Aggregator {
             self.queries[at].pass(now_ms);
         }
         // Also after the clock was set back.
-        if self.agenda.is_some() && now_ms.abs_diff(self.announced_ms) >= ANNOUNCE_MS {
+        if self.schedule.is_some() && now_ms.abs_diff(self.announced_ms) >= ANNOUNCE_MS {
             self.announced_ms = now_ms;
-            self.said.announcement.clone_from(&self.agenda);
+            self.said.announcement.clone_from(&self.schedule);
         }
     }
 

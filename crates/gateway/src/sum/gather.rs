@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use moteseal_core::sum::participation::Participation;
-use moteseal_core::sum::query::{Plan, QueryId};
-use moteseal_core::sum::sies::Psr;
-use moteseal_core::wire::sum::Psrs;
+use moteseal_sum::frame::Psrs;
+use moteseal_sum::participation::Participation;
+use moteseal_sum::query::{Plan, QueryId};
+use moteseal_sum::sies::Psr;
 use moteseal_verify::aggregation::Hub;
 
 use super::refused::Refused;

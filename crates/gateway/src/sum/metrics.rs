@@ -18,7 +18,7 @@ pub(super) struct SumMetrics {
     pub(super) epochs_partial: Counter,
     pub(super) participants: Gauge,
     pub(super) queries: Gauge,
-    pub(super) agenda: Gauge,
+    pub(super) schedule: Gauge,
     pub(super) held_bytes: Gauge,
     pub(super) link_up: Gauge,
     pub(super) up_link_up: Gauge,
@@ -41,7 +41,7 @@ impl SumMetrics {
         let made = metrics::with_local_recorder(&recorder, || {
             describe_counter!(
                 REFUSED,
-                "Frames and agendas that were refused, by the name of the reason."
+                "Frames and query schedules that were refused, by the name of the reason."
             );
             describe_counter!(
                 SILENT,
@@ -67,9 +67,9 @@ impl SumMetrics {
                     "Sources in the epoch that was sent on last.",
                 ),
                 queries: measured("moteseal_sum_queries", "Queries that run."),
-                agenda: measured(
-                    "moteseal_sum_agenda_number",
-                    "The number of the agenda that is followed; 0 before any.",
+                schedule: measured(
+                    "moteseal_sum_schedule_number",
+                    "The number of the query schedule that is followed; 0 before any.",
                 ),
                 held_bytes: measured(
                     "moteseal_sum_held_bytes",

@@ -1,4 +1,4 @@
-//! The highest agenda that a gateway has acted on, on disk: so that a restart cannot be used to play back an older one.
+//! The highest query schedule that a gateway has acted on, on disk: so that a restart cannot be used to play back an older one.
 
 use std::fmt;
 use std::fs::{self, File, TryLockError};
@@ -43,7 +43,7 @@ impl fmt::Display for NumberError {
             Self::StateDamaged(path) => {
                 write!(
                     f,
-                    "{} does not hold an agenda's number; restore it, or remove it to trust the next agenda",
+                    "{} does not hold an query schedule's number; restore it, or remove it to trust the next query schedule",
                     path.display()
                 )
             }

@@ -2,19 +2,19 @@
 
 use std::fmt;
 
-use moteseal_core::sum::agenda::AgendaError;
-use moteseal_core::sum::participation::ParticipationError;
-use moteseal_core::sum::sies::PsrError;
-use moteseal_core::wire::link::FrameError;
+use moteseal_core::link::FrameError;
+use moteseal_sum::participation::ParticipationError;
+use moteseal_sum::schedule::QueryScheduleError;
+use moteseal_sum::sies::PsrError;
 
-/// Why a frame or an agenda was dropped. It is counted and changes nothing.
+/// Why a frame or an query schedule was dropped. It is counted and changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Refused {
     /// No frame, or not the sender's.
     Frame(FrameError),
-    /// No agenda, or not the querier's for this group and roster.
-    Agenda(AgendaError),
+    /// No query schedule, or not the querier's for this group and roster.
+    QuerySchedule(QueryScheduleError),
     /// The participants are no set of positions of the roster.
     Participation(ParticipationError),
     /// A partial state record is none.
@@ -39,13 +39,13 @@ pub enum Refused {
     NotAsked,
     /// A question to somebody who is not beneath this gateway.
     UnknownNode,
-    /// An agenda that is older than one that was acted on.
+    /// An query schedule that is older than one that was acted on.
     OlderAgenda,
-    /// Another agenda with this number was acted on.
+    /// Another query schedule with this number was acted on.
     TwoAgendas,
-    /// The agenda counts other sources than the roster has.
+    /// The query schedule counts other sources than the roster has.
     SourcesMismatch,
-    /// The agenda's number could not be made durable, so it is not acted on.
+    /// The query schedule's number could not be made durable, so it is not acted on.
     NotDurable,
 }
 
@@ -55,7 +55,7 @@ impl Refused {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Frame(error) => error.name(),
-            Self::Agenda(error) => error.name(),
+            Self::QuerySchedule(error) => error.name(),
             Self::Participation(error) => error.name(),
             Self::Psr(error) => error.name(),
             Self::UnknownChild => "UnknownChild",
@@ -80,7 +80,7 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
             Self::Frame(error) => return error.fmt(f),
-            Self::Agenda(error) => return error.fmt(f),
+            Self::QuerySchedule(error) => return error.fmt(f),
             Self::Participation(error) => return error.fmt(f),
             Self::Psr(error) => return error.fmt(f),
             Self::UnknownChild => {
@@ -107,11 +107,11 @@ impl fmt::Display for Refused {
             }
             Self::OlderAgenda => "older than what was acted on already",
             Self::TwoAgendas => {
-                "another agenda with this number was acted on; the querier must not reuse a number"
+                "another query schedule with this number was acted on; the querier must not reuse a number"
             }
-            Self::SourcesMismatch => "the agenda counts other sources than the roster has",
+            Self::SourcesMismatch => "the query schedule counts other sources than the roster has",
             Self::NotDurable => {
-                "the number could not be written to the state folder, so the agenda is not acted on"
+                "the number could not be written to the state folder, so the query schedule is not acted on"
             }
         };
         write!(f, "{}: {text}", self.name())
@@ -129,4 +129,9 @@ macro_rules! from {
         })+
     };
 }
-from!(Frame(FrameError), Agenda(AgendaError), Participation(ParticipationError), Psr(PsrError));
+from!(
+    Frame(FrameError),
+    QuerySchedule(QueryScheduleError),
+    Participation(ParticipationError),
+    Psr(PsrError)
+);

@@ -88,7 +88,7 @@ impl fmt::Debug for SumGateway {
 }
 
 impl SumGateway {
-    /// A gateway that keeps the number of its agenda in `number`, and shows metrics and health where it shall listen.
+    /// A gateway that keeps the number of its query schedule in `number`, and shows metrics and health where it shall listen.
     ///
     /// # Errors
     /// `Listen`.
@@ -232,14 +232,14 @@ impl SumGateway {
     fn hear_down(&mut self, down: &Down) {
         let now_ms = self.unix_ms();
         let heard = match down {
-            Down::Announcement(agenda) => {
+            Down::Announcement(schedule) => {
                 let number = &self.number;
                 let mut failed = None;
-                let heard = self.aggregator.hear_agenda(agenda, now_ms, |highest| {
+                let heard = self.aggregator.hear_schedule(schedule, now_ms, |highest| {
                     number.store(highest).inspect_err(|error| failed = Some(error.to_string()))
                 });
                 if let Some(cause) = failed {
-                    warn!(cause, "the agenda's number could not be written");
+                    warn!(cause, "the query schedule's number could not be written");
                 }
                 heard
             }
@@ -249,11 +249,11 @@ impl SumGateway {
             Ok(Heard::Taken) if matches!(down, Down::Announcement(_)) => {
                 let metrics = &self.shown.metrics;
                 metrics.queries.set(value(self.aggregator.queries().len() as u64));
-                metrics.agenda.set(value(self.aggregator.number()));
+                metrics.schedule.set(value(self.aggregator.number()));
                 info!(
                     number = self.aggregator.number(),
                     queries = self.aggregator.queries().len(),
-                    "a new agenda"
+                    "a new query schedule"
                 );
             }
             Ok(_) => {}
@@ -303,11 +303,11 @@ impl SumGateway {
         up: &impl DeviceLink,
     ) -> Result<(), LinkError> {
         for unusable in said.unusable {
-            warn!(query = %unusable.query, name = unusable.name, "this gateway cannot answer a query of the agenda");
+            warn!(query = %unusable.query, name = unusable.name, "this gateway cannot answer a query of the query schedule");
         }
         said.ended.iter().for_each(|ended| self.tell(ended));
-        if let Some(agenda) = said.announcement {
-            self.sent(timeout(SEND_TIME, hub.announce(Bytes::from(agenda))).await)?;
+        if let Some(schedule) = said.announcement {
+            self.sent(timeout(SEND_TIME, hub.announce(Bytes::from(schedule))).await)?;
         }
         for frame in said.up {
             self.sent(timeout(SEND_TIME, up.send(Bytes::from(frame))).await)?;

@@ -6,18 +6,18 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use moteseal_core::digest::Digest;
+use moteseal_core::link::{LinkKey, MAX_FRAME};
 use moteseal_core::record::DeviceId;
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, Schema};
 use moteseal_core::signature::{Algorithm, SecretKey};
-use moteseal_core::sum::agenda::{AgendaDraft, MAX_AGENDA, Posed};
-use moteseal_core::sum::guard::{EpochGuard, Permit};
-use moteseal_core::sum::participation::Participation;
-use moteseal_core::sum::query::{Plan, QueryId};
-use moteseal_core::sum::sies::{KeyTotals, Master, OpenError, Psr, Slot, SourceKey};
-use moteseal_core::wire::link::{LinkKey, MAX_FRAME};
-use moteseal_core::wire::sum::{Children, Explain, SumUplink, close_share};
 use moteseal_gateway::sum::{Aggregator, Ended, Heard, Member, Refused};
+use moteseal_sum::frame::{Children, Explain, SumUplink, close_share};
+use moteseal_sum::guard::{EpochGuard, Permit};
+use moteseal_sum::participation::Participation;
+use moteseal_sum::query::{Plan, QueryId};
+use moteseal_sum::schedule::{MAX_QUERY_SCHEDULE, Posed, QueryScheduleDraft};
+use moteseal_sum::sies::{KeyTotals, Master, OpenError, Psr, Slot, SourceKey};
 use moteseal_verify::Roster;
 use moteseal_verify::aggregation::{AggregationTree, QUERIER, gateway_id};
 use moteseal_verify::issue::FirstRoster;
@@ -123,15 +123,18 @@ impl World {
     /// The same with the query asked of its gateways, at the start of `T`.
     pub(crate) fn asked(gateways: &[(&str, &str)], devices: &[&str], key_group: u32) -> Self {
         let mut world = Self::new(gateways, devices, key_group);
-        let agenda = world.agenda(1, &[world.posed()]);
+        let schedule = world.schedule(1, &[world.posed()]);
         for gateway in world.gateways.values_mut() {
-            assert_eq!(gateway.hear_agenda(&agenda, T * EPOCH_MS, |_| Ok(())), Ok(Heard::Taken));
+            assert_eq!(
+                gateway.hear_schedule(&schedule, T * EPOCH_MS, |_| Ok(())),
+                Ok(Heard::Taken)
+            );
             gateway.take_said();
         }
         world
     }
 
-    /// A gateway as it starts, if it acted on the agenda `number` before.
+    /// A gateway as it starts, if it acted on the query schedule `number` before.
     pub(crate) fn gateway(&self, name: &str, number: u64) -> Aggregator {
         let member = Member {
             roster: self.roster,
@@ -155,12 +158,12 @@ impl World {
         }
     }
 
-    pub(crate) fn agenda(&self, number: u64, queries: &[Posed<'_>]) -> Vec<u8> {
+    pub(crate) fn schedule(&self, number: u64, queries: &[Posed<'_>]) -> Vec<u8> {
         self.draft(number, queries, &secret(3))
     }
 
     pub(crate) fn draft(&self, number: u64, queries: &[Posed<'_>], querier: &SecretKey) -> Vec<u8> {
-        let draft = AgendaDraft {
+        let draft = QueryScheduleDraft {
             group: self.roster.group(),
             roster: self.roster.digest(),
             number,
@@ -168,7 +171,10 @@ impl World {
             key_group: self.key_group,
             queries,
         };
-        draft.issue(querier, &mut vec![0; MAX_AGENDA], &mut vec![0; MAX_AGENDA]).unwrap().to_vec()
+        draft
+            .issue(querier, &mut vec![0; MAX_QUERY_SCHEDULE], &mut vec![0; MAX_QUERY_SCHEDULE])
+            .unwrap()
+            .to_vec()
     }
 
     /// What a child and a hub know each other by.
@@ -396,15 +402,13 @@ impl World {
     }
 
     fn page(&self, answer: &Children<'_>) -> Vec<(DeviceId, Said)> {
-        let said = |(child, participation, psrs): (
-            DeviceId,
-            &[u8],
-            moteseal_core::wire::sum::Psrs<'_>,
-        )| {
-            let participation = Participation::decode(participation, self.tree.sources()).unwrap();
-            let psrs = psrs.iter().map(Result::unwrap).collect();
-            (child, Said { participants: participation.runs().flatten().collect(), psrs })
-        };
+        let said =
+            |(child, participation, psrs): (DeviceId, &[u8], moteseal_sum::frame::Psrs<'_>)| {
+                let participation =
+                    Participation::decode(participation, self.tree.sources()).unwrap();
+                let psrs = psrs.iter().map(Result::unwrap).collect();
+                (child, Said { participants: participation.runs().flatten().collect(), psrs })
+            };
         answer.shares().map(said).collect()
     }
 }

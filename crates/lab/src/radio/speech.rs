@@ -1,10 +1,11 @@
 //! Base stations, senders and their chains, for simulations: keys follow from seeds.
 
-use moteseal_core::cast::{
+use moteseal_broadcast::{
     BuildError, ChainDraft, ChainId, ChainNumber, ChainRef, DraftError, KeyId, Kind, MAX_HEAD,
-    MAX_LEAF, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, NetworkId, OutgoingChain, Outline,
-    RevocationDraft, SenderCertificateDraft, sender_named,
+    MAX_LEAF, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, OutgoingChain, Outline, RevocationDraft,
+    SenderCertificateDraft, sender_named,
 };
+use moteseal_core::record::NetworkId;
 use moteseal_core::signature::{Algorithm, KeyError, PublicKey, SecretKey};
 use moteseal_core::{DeviceId, Digest};
 

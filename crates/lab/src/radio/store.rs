@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 
-use moteseal_core::cast::recovery::{Item, Store};
-use moteseal_core::cast::{ChainNumber, ChainRef, KeyId};
+use moteseal_broadcast::recovery::{Item, Store};
+use moteseal_broadcast::{ChainNumber, ChainRef, KeyId};
 
 /// Keeps everything, and what was retired too, as an archive does.
 #[derive(Clone, Debug, Default)]

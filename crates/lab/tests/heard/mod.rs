@@ -1,12 +1,12 @@
 //! One node that hears frames from a test, and what it says.
 #![allow(dead_code, clippy::unwrap_used)]
 
-use moteseal_core::cast::recovery::{
+use moteseal_broadcast::frame::{BroadcastFrame, MAX_BROADCAST_FRAME};
+use moteseal_broadcast::recovery::{
     Event, LinkSet, Meter, Node, Now, Purpose, Relay, Settings, Timing,
 };
+use moteseal_core::cbor::Writer;
 use moteseal_core::signature::Algorithm;
-use moteseal_core::wire::cast::{CastFrame, MAX_CAST_FRAME};
-use moteseal_core::wire::cbor::Writer;
 use moteseal_lab::radio::{Authority, MapStore, Speaker, Speech};
 
 pub(crate) type Receiver<'a> = Node<'a, 3, 3, 16>;
@@ -40,8 +40,8 @@ pub(crate) const fn at(ms: u64) -> Now {
     Now { ms, unix: Some(1_700_000_000) }
 }
 
-pub(crate) fn encode(frame: &CastFrame<'_>) -> Vec<u8> {
-    let mut out = vec![0; MAX_CAST_FRAME];
+pub(crate) fn encode(frame: &BroadcastFrame<'_>) -> Vec<u8> {
+    let mut out = vec![0; MAX_BROADCAST_FRAME];
     let mut writer = Writer::new(&mut out);
     frame.encode(&mut writer).unwrap();
     writer.finish().to_vec()
@@ -49,7 +49,12 @@ pub(crate) fn encode(frame: &CastFrame<'_>) -> Vec<u8> {
 
 pub(crate) fn leaf_frame(speech: &Speech, place: usize) -> Vec<u8> {
     let (block, index, leaf) = &speech.leaves[place];
-    encode(&CastFrame::Fragment { chain: speech.reference(), block: *block, index: *index, leaf })
+    encode(&BroadcastFrame::Fragment {
+        chain: speech.reference(),
+        block: *block,
+        index: *index,
+        leaf,
+    })
 }
 
 pub(crate) fn node(authority: &Authority) -> (Receiver<'_>, MapStore) {
@@ -62,11 +67,17 @@ pub(crate) fn node(authority: &Authority) -> (Receiver<'_>, MapStore) {
 pub(crate) fn follower<'a>(authority: &'a Authority, speech: &Speech) -> (Receiver<'a>, MapStore) {
     let (mut node, mut store) = node(authority);
     let certified = node
-        .receive(at(0), RADIO, &encode(&CastFrame::Certificate(&speech.certificate)), &mut store)
+        .receive(
+            at(0),
+            RADIO,
+            &encode(&BroadcastFrame::Certificate(&speech.certificate)),
+            &mut store,
+        )
         .unwrap();
     assert!(matches!(certified, Event::Certified { .. }), "{certified:?}");
-    let accepted =
-        node.receive(at(0), RADIO, &encode(&CastFrame::Head(&speech.head)), &mut store).unwrap();
+    let accepted = node
+        .receive(at(0), RADIO, &encode(&BroadcastFrame::Head(&speech.head)), &mut store)
+        .unwrap();
     assert!(matches!(accepted, Event::Accepted { .. }), "{accepted:?}");
     (node, store)
 }
@@ -77,7 +88,7 @@ pub(crate) fn says(
     store: &mut MapStore,
     until: u64,
 ) -> Vec<(u64, Purpose, Vec<u8>)> {
-    let (mut out, mut said) = (vec![0; MAX_CAST_FRAME], Vec::new());
+    let (mut out, mut said) = (vec![0; MAX_BROADCAST_FRAME], Vec::new());
     while let Some(due) = node.next_due().filter(|due| *due <= until) {
         while let Some(transmit) = node.poll(at(due), store, &mut out).unwrap() {
             said.push((due, transmit.purpose, out[..transmit.length].to_vec()));

@@ -8,7 +8,7 @@ use core::arch::x86_64::{
     _mm512_set1_epi64, _mm512_setzero_si512, _mm512_srli_epi64, _mm512_xor_si512,
 };
 
-use moteseal_core::sum::sies::{KeyLanes, WORDS};
+use moteseal_sum::sies::{KeyLanes, WORDS};
 
 use super::CHACHA;
 

@@ -6,7 +6,7 @@ use core::arch::x86_64::{
     _mm256_slli_epi32, _mm256_srli_epi32, _mm256_srli_epi64, _mm256_storeu_si256, _mm256_xor_si256,
 };
 
-use moteseal_core::sum::sies::{KeyLanes, LANES, WORDS};
+use moteseal_sum::sies::{KeyLanes, LANES, WORDS};
 
 use super::CHACHA;
 

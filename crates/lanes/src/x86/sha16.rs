@@ -10,9 +10,9 @@ use core::arch::x86_64::{
 
 use moteseal_core::Digest;
 use moteseal_core::digest::INITIAL;
-use moteseal_core::level::Counters;
 use moteseal_core::record::MAX_LEVELS;
-use moteseal_core::seal::star::Served;
+use moteseal_seal::level::Counters;
+use moteseal_seal::star::Served;
 
 use super::{K, leaf_block, leaf_blocks};
 

@@ -6,7 +6,7 @@ use core::arch::x86_64::{
     _mm256_srli_epi64, _mm256_storeu_si256, _mm256_xor_si256,
 };
 
-use moteseal_core::level::SipKey;
+use moteseal_seal::level::LevelKey;
 
 /// Sequence numbers a step.
 const STEP: usize = 8;
@@ -156,7 +156,7 @@ pub(super) fn levels(state: [u64; 4], levels: u8, first: u64, out: &mut [u8]) ->
 /// Adds the counts of `level(0) .. level(n - 1)` to `counts`. Alternating tables let neighbours of one level be counted without
 /// waiting for each other.
 #[target_feature(enable = "avx2,lzcnt")]
-pub(super) fn count(key: SipKey, levels: u8, n: u32, counts: &mut [u32]) {
+pub(super) fn count(key: LevelKey, levels: u8, n: u32, counts: &mut [u32]) {
     let lanes = Lanes::new(key.state(), levels);
     let mut messages = first_messages(0);
     let mut tables = [[0_u32; 64]; 4];

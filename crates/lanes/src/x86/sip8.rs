@@ -7,7 +7,7 @@ use core::arch::x86_64::{
     _mm512_slli_epi64, _mm512_sllv_epi64, _mm512_storeu_si512, _mm512_xor_si512,
 };
 
-use moteseal_core::level::SipKey;
+use moteseal_seal::level::LevelKey;
 
 /// Sequence numbers a step.
 const STEP: usize = 16;
@@ -142,7 +142,7 @@ pub(super) fn levels(state: [u64; 4], levels: u8, first: u64, out: &mut [u8]) {
 /// Nothing is stored on the way: in every lane stand eight counters of one byte, for the levels below 8; adding `1 << 8 * level`
 /// counts there and shifts anything above out. One event in 256 has such a level and is counted apart.
 #[target_feature(enable = "avx512f,avx512cd")]
-pub(super) fn count(key: SipKey, levels: u8, n: u32, counts: &mut [u32]) {
+pub(super) fn count(key: LevelKey, levels: u8, n: u32, counts: &mut [u32]) {
     /// Before a byte overflows: each step adds two at most.
     const STEPS: u32 = 127;
     let lanes = Lanes::new(key.state(), levels);

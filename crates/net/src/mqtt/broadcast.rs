@@ -1,7 +1,7 @@
-//! A broadcast medium at an MQTT broker: everybody of a group `G` publishes to `moteseal/1/G/cast/NAME` and subscribes to
-//! `moteseal/1/G/cast/+`. The name, 16 hexadecimal digits, is drawn anew for each link: by it a link knows its own frames, and
+//! A broadcast medium at an MQTT broker: everybody of a group `G` publishes to `moteseal/1/G/broadcast/NAME` and subscribes to
+//! `moteseal/1/G/broadcast/+`. The name, 16 hexadecimal digits, is drawn anew for each link: by it a link knows its own frames, and
 //! clients take turns. It binds nobody: whoever may publish in the group may use any name, one that was heard among them, and have its frames
-//! taken for another's or dropped with them. A broker's access list says who may publish in a group at all (`moteseal/1/G/cast/+`); within it, what
+//! taken for another's or dropped with them. A broker's access list says who may publish in a group at all (`moteseal/1/G/broadcast/+`); within it, what
 //! holds against an attacker is the protocol above, as on a radio.
 //!
 //! Everything is QoS 0. What gets lost is asked for by the protocol above, of whoever has it; a broker's acknowledgements say nothing about
@@ -44,19 +44,19 @@ impl MqttBroadcast {
     pub fn new(options: &Options) -> Result<Self, LinkError> {
         let (url, topics) = (parse(options)?, Topics::new(&options.group)?);
         let own = random().to_be_bytes();
-        let client = format!("moteseal-{}-cast-{}", options.group, name(own));
+        let client = format!("moteseal-{}-broadcast-{}", options.group, name(own));
         let (connection, sender) = Connection::new(options, &url, client, false)?;
         let waiting = Arc::new(fair::Inbox::new(WAITING_BYTES));
-        let inbox = Inbox { prefix: topics.cast("").into(), own, waiting };
+        let inbox = Inbox { prefix: topics.broadcast("").into(), own, waiting };
         let driver = Driver::start(
             connection,
             sender.clone(),
             options,
-            vec![topics.cast("+")],
+            vec![topics.broadcast("+")],
             inbox.clone(),
             None,
         );
-        Ok(Self { sender, topic: topics.cast(name(own)), inbox, driver })
+        Ok(Self { sender, topic: topics.broadcast(name(own)), inbox, driver })
     }
 
     /// How the link stands, and a way to be told when that changes.

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use moteseal_core::cast::{ChainNumber, ChainRef, KeyId, NetworkId};
+use moteseal_broadcast::{ChainNumber, ChainRef, KeyId};
+use moteseal_core::record::NetworkId;
 
 use crate::journal::{Journal, JournalError};
 

@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use moteseal_core::cast::ChainRef;
+use moteseal_broadcast::ChainRef;
 use xxhash_rust::xxh64::xxh64;
 
 /// The bytes before a leaf.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId, Round};
-use moteseal_core::sample::{Manifest, ManifestDraft};
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
+use moteseal_seal::sample::{Manifest, ManifestDraft};
 
 use super::mote::Made;
 use crate::manifest::StoredManifest;

@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use moteseal_core::digest::Digest;
-use moteseal_core::level::SaltKey;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{
     DeviceId, EpochNumber, Framing, GroupId, Level, Round, SealIndex, Sequence,
 };
 use moteseal_core::roster::Directory;
 use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema};
-use moteseal_core::seal::follow::lowest;
-use moteseal_core::seal::tree::{Tree, leaf};
-use moteseal_core::seal::{Authentic, MAX_MESSAGE, Position, Scheme, Seal, Star, Statement, star};
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
 use moteseal_lanes::{Host, merkle};
+use moteseal_seal::follow::lowest;
+use moteseal_seal::level::SaltKey;
+use moteseal_seal::tree::{Tree, leaf};
+use moteseal_seal::{Authentic, MAX_MESSAGE, Position, Seal, Star, Statement, star};
 use moteseal_verify::{SchemaEntry, write};
 
 use crate::bundle::Bundle;

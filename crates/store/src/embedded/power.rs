@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use moteseal_core::seal::Scheme;
+use moteseal_core::record::Scheme;
 use redb::{Database, ReadableDatabase, StorageBackend};
 
 use super::commit::{Known, commit};

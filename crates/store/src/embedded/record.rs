@@ -132,7 +132,7 @@ impl<'r> Rest<'r> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use moteseal_core::seal::Scheme;
+    use moteseal_core::record::Scheme;
 
     use super::{Batch, StoredManifest, decode, encode};
     use crate::conformance::{Mote, manifest};

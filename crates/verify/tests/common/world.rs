@@ -2,16 +2,17 @@
 
 use moteseal_core::digest::Digest;
 use moteseal_core::identity::{CertificateDraft, MAX_CERTIFICATE};
-use moteseal_core::level::{Counters, Salt, SaltKey};
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{
     DeviceId, EpochNumber, Framing, GroupId, Level, Round, SealIndex, Sequence,
 };
 use moteseal_core::roster::{DeviceDraft, RosterDraft};
 use moteseal_core::schema::Schema;
-use moteseal_core::seal::tree::{self, Tree, geometry};
-use moteseal_core::seal::{Answered, Position, Scheme, Seal, Star, Statement, Unverified, star};
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
-use moteseal_core::wire::stream::{Open, Selection};
+use moteseal_seal::level::{Counters, Salt, SaltKey};
+use moteseal_seal::stream::{Open, Selection};
+use moteseal_seal::tree::{self, Tree, geometry};
+use moteseal_seal::{Answered, Position, Seal, Star, Statement, Unverified, star};
 use moteseal_verify::{Roster, write};
 
 use super::value::{Value, bytes as bstr, int, text};
@@ -315,7 +316,7 @@ impl Device {
         };
         let secret = self.secret(index);
         let seal = Seal::new(statement, root, secret.algorithm());
-        let mut buffer = [0; moteseal_core::seal::MAX_MESSAGE];
+        let mut buffer = [0; moteseal_seal::MAX_MESSAGE];
         let signature = secret.signature(seal.message(&mut buffer)).unwrap().to_vec();
         self.position = seal.position();
         Sealed { seal, blocks, records: epoch.records.clone(), framing, signature }

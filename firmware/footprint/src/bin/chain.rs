@@ -3,8 +3,8 @@
 #![no_std]
 #![no_main]
 
-use moteseal_core::cast::MAX_HEAD;
-use moteseal_footprint::cast::{Sender, measure};
+use moteseal_broadcast::MAX_HEAD;
+use moteseal_footprint::broadcast::{Sender, measure};
 use moteseal_footprint::{Meter, Of, failed};
 
 #[moteseal_board::entry]

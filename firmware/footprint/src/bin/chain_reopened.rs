@@ -3,9 +3,9 @@
 #![no_std]
 #![no_main]
 
-use moteseal_core::cast::Head;
+use moteseal_broadcast::Head;
 use moteseal_footprint::Meter;
-use moteseal_footprint::cast::measure;
+use moteseal_footprint::broadcast::measure;
 
 #[moteseal_board::entry]
 fn main() -> ! {

@@ -4,19 +4,19 @@
 #![no_main]
 
 use moteseal_board::entry;
-use moteseal_core::cast::{Incoming, MAX_HEAD};
-use moteseal_core::level::SaltKey;
+use moteseal_broadcast::{Incoming, MAX_HEAD};
 use moteseal_core::record::Framing;
-use moteseal_core::seal::Star;
 use moteseal_core::signature::{Algorithm, SecretKey, Signer};
-use moteseal_core::sum::guard::EpochGuard;
-use moteseal_core::sum::query::QueryId;
-use moteseal_core::sum::sies::{Slot, SourceSecret};
 use moteseal_core::{DeviceId, SealIndex};
-use moteseal_footprint::cast::{BLOCK, Sender, take_all};
+use moteseal_footprint::broadcast::{BLOCK, Sender, take_all};
 use moteseal_footprint::seal::Chain;
 use moteseal_footprint::star::{EVENT, push_all};
 use moteseal_footprint::{Meter, Of, failed};
+use moteseal_seal::Star;
+use moteseal_seal::level::SaltKey;
+use moteseal_sum::guard::EpochGuard;
+use moteseal_sum::query::QueryId;
+use moteseal_sum::sies::{Slot, SourceSecret};
 
 #[entry]
 fn main() -> ! {

@@ -4,8 +4,8 @@
 #![no_main]
 
 use moteseal_board::entry;
-use moteseal_core::seal::Star;
 use moteseal_footprint::Meter;
+use moteseal_seal::Star;
 
 #[entry]
 fn main() -> ! {

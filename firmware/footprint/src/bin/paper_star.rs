@@ -4,10 +4,10 @@
 #![no_main]
 
 use moteseal_board::entry;
-use moteseal_core::level::Salt;
 use moteseal_footprint::paper::{OneEach, PaperStar};
 use moteseal_footprint::star::EVENT;
 use moteseal_footprint::{Meter, opaque};
+use moteseal_seal::level::Salt;
 
 #[entry]
 fn main() -> ! {

@@ -4,13 +4,13 @@
 #![no_main]
 
 use moteseal_board::entry;
-use moteseal_core::level::SaltKey;
 use moteseal_core::record::Framing;
-use moteseal_core::seal::Star;
 use moteseal_core::{DeviceId, SealIndex};
 use moteseal_footprint::seal::Chain;
 use moteseal_footprint::star::{EVENT, push_all};
 use moteseal_footprint::{Meter, Of, failed};
+use moteseal_seal::Star;
+use moteseal_seal::level::SaltKey;
 
 #[entry]
 fn main() -> ! {

@@ -6,10 +6,10 @@
 use core::hint::black_box;
 
 use moteseal_board::entry;
-use moteseal_core::sum::guard::EpochGuard;
-use moteseal_core::sum::query::QueryId;
-use moteseal_core::sum::sies::{PSR, Psr, Slot, SourceKey, SourceSecret};
 use moteseal_footprint::{Meter, failed};
+use moteseal_sum::guard::EpochGuard;
+use moteseal_sum::query::QueryId;
+use moteseal_sum::sies::{PSR, Psr, Slot, SourceKey, SourceSecret};
 
 const EPOCH_MS: u64 = 30_000;
 

@@ -4,11 +4,12 @@
 #![no_main]
 
 use moteseal_board::entry;
+use moteseal_broadcast::tesla::Parameters;
+use moteseal_broadcast::tesla::frame::TeslaFrame;
+use moteseal_broadcast::tesla::receiver::{Receiver, Settings};
+use moteseal_broadcast::{ChainId, ChainNumber};
 use moteseal_core::DeviceId;
-use moteseal_core::cast::tesla::Parameters;
-use moteseal_core::cast::tesla::receiver::{Receiver, Settings};
-use moteseal_core::cast::{ChainId, ChainNumber, NetworkId};
-use moteseal_core::wire::tesla::TeslaFrame;
+use moteseal_core::record::NetworkId;
 use moteseal_footprint::{Input, Meter, Of, failed};
 
 type Mote = Receiver<4, 4, 32>;

@@ -2,15 +2,16 @@
 
 use std::error::Error;
 
-use moteseal_core::cast::{
+use moteseal_broadcast::frame::BroadcastFrame;
+use moteseal_broadcast::{
     ChainDraft, ChainId, ChainNumber, KeyId, Kind, MAX_HEAD, MAX_LEAF, MAX_REVOCATION,
-    MAX_SENDER_CERTIFICATE, MAX_SINGLE, NetworkId, OutgoingChain, RevocationDraft,
-    SenderCertificateDraft, SingleDraft, sender_named,
+    MAX_SENDER_CERTIFICATE, MAX_SINGLE, OutgoingChain, RevocationDraft, SenderCertificateDraft,
+    SingleDraft, sender_named,
 };
+use moteseal_core::cbor::Writer;
 use moteseal_core::digest::Digest;
+use moteseal_core::record::NetworkId;
 use moteseal_core::signature::{Algorithm, SecretKey};
-use moteseal_core::wire::cast::CastFrame;
-use moteseal_core::wire::cbor::Writer;
 
 const MESSAGES: u32 = 20;
 const PER_BLOCK: u8 = 8;
@@ -35,7 +36,7 @@ pub(crate) fn frames() -> Result<Vec<u8>, Box<dyn Error>> {
         not_after: 1_900_000_000,
     };
     let mut buffer = [0; MAX_SENDER_CERTIFICATE];
-    frame(&mut out, &CastFrame::Certificate(draft.issue(&base, &mut buffer)?))?;
+    frame(&mut out, &BroadcastFrame::Certificate(draft.issue(&base, &mut buffer)?))?;
 
     let draft = ChainDraft {
         id: id(5),
@@ -54,13 +55,16 @@ pub(crate) fn frames() -> Result<Vec<u8>, Box<dyn Error>> {
     };
     let chain = OutgoingChain::build(draft, &mut digests, &mut tags, &mut scratch, read)?;
     let mut head = [0; MAX_HEAD];
-    frame(&mut out, &CastFrame::Head(chain.head(&key, &mut scratch, &mut head)?))?;
+    frame(&mut out, &BroadcastFrame::Head(chain.head(&key, &mut scratch, &mut head)?))?;
     for block in 1..=chain.blocks() {
         for index in 0..chain.in_block(block) {
             let number = chain.outline().message(block, index);
             let mut leaf = [0; MAX_LEAF];
             let leaf = chain.leaf(block, index, message(number).as_bytes(), &mut leaf)?;
-            frame(&mut out, &CastFrame::Fragment { chain: chain.reference(), block, index, leaf })?;
+            frame(
+                &mut out,
+                &BroadcastFrame::Fragment { chain: chain.reference(), block, index, leaf },
+            )?;
         }
     }
 
@@ -70,7 +74,7 @@ pub(crate) fn frames() -> Result<Vec<u8>, Box<dyn Error>> {
 
     let draft = RevocationDraft { network, base: &base.public(), minimum: 8 };
     let mut buffer = [0; MAX_REVOCATION];
-    frame(&mut out, &CastFrame::Revocation(draft.issue(&base, &mut buffer)?))?;
+    frame(&mut out, &BroadcastFrame::Revocation(draft.issue(&base, &mut buffer)?))?;
     Ok(out)
 }
 
@@ -78,7 +82,7 @@ fn message(number: u32) -> String {
     format!("message {number}")
 }
 
-fn frame(out: &mut Vec<u8>, frame: &CastFrame<'_>) -> Result<(), Box<dyn Error>> {
+fn frame(out: &mut Vec<u8>, frame: &BroadcastFrame<'_>) -> Result<(), Box<dyn Error>> {
     let mut buffer = vec![0; MAX_SINGLE];
     let mut writer = Writer::new(&mut buffer);
     frame.encode(&mut writer)?;

@@ -19,10 +19,10 @@ use std::process::ExitCode;
 use moteseal_core::DeviceId;
 use moteseal_core::identity::decode_public_pem;
 use moteseal_core::roster::Roster;
-use moteseal_core::seal::UrgentEvent;
-use moteseal_core::sum::key_file::QuerierKeys;
-use moteseal_core::sum::query::QueryId;
-use moteseal_core::sum::sies::{KeyTotals, Psr, Slot};
+use moteseal_seal::UrgentEvent;
+use moteseal_sum::key_file::QuerierKeys;
+use moteseal_sum::query::QueryId;
+use moteseal_sum::sies::{KeyTotals, Psr, Slot};
 
 const GROUP: &str = "home";
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use moteseal_adversary::coordinator::{CHEATS, FoundBy, Upload, stream as uploaded};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::DeviceId;
-use moteseal_core::seal::Scheme;
+use moteseal_core::record::Scheme;
 use moteseal_core::signature::Algorithm;
 use moteseal_verify::write;
 use serde_json::{Value as Json, json};

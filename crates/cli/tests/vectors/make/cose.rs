@@ -1,7 +1,8 @@
 //! COSE headers, signature suites, seals.
 
-use moteseal_core::seal::{Answered, Scheme};
+use moteseal_core::record::Scheme;
 use moteseal_core::signature::{Algorithm, SecretKey, Signer};
+use moteseal_seal::Answered;
 use moteseal_verify::{Roster, write};
 use serde_json::{Value as Json, json};
 

@@ -1,8 +1,8 @@
 //! The explaining form, and receipts.
 
-use moteseal_core::seal::Scheme;
+use moteseal_core::cbor::Writer;
+use moteseal_core::record::Scheme;
 use moteseal_core::signature::Algorithm;
-use moteseal_core::wire::cbor::Writer;
 use moteseal_verify::{receipt, write};
 use serde_json::{Value as Json, json};
 

@@ -1,12 +1,13 @@
 //! Frames between devices and their coordinator, right and damaged in every way: section 8.2.
 
+use moteseal_core::cbor::Writer;
 use moteseal_core::digest::Digest;
+use moteseal_core::link::LinkKey;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{
     DeviceId, EpochNumber, Framing, GroupId, Level, Round, SealIndex, Sequence,
 };
-use moteseal_core::seal::Scheme;
-use moteseal_core::wire::cbor::Writer;
-use moteseal_core::wire::link::{Acknowledgement, Forward, LinkKey, Refusal, Uplink, encode_event};
+use moteseal_seal::frame::{Acknowledgement, Forward, Refusal, Uplink, encode_event};
 use serde_json::{Value as Json, json};
 
 use super::pruned::device;

@@ -1,8 +1,7 @@
 //! Making the vectors: what goes in and, for what is invalid, which error must come out.
 
-mod agendas;
 mod audits;
-mod casts;
+mod broadcasts;
 mod cose;
 mod explained;
 mod identity;
@@ -13,6 +12,7 @@ mod parts;
 mod plans;
 mod private;
 mod pruned;
+mod schedules;
 mod served;
 mod sums;
 mod tesla;
@@ -44,8 +44,8 @@ pub fn files() -> BTreeMap<String, Value> {
     audits::make(&mut files);
     links::make(&mut files);
     private::make(&mut files);
-    casts::make(&mut files);
-    agendas::make(&mut files);
+    broadcasts::make(&mut files);
+    schedules::make(&mut files);
     plans::make(&mut files);
     tesla::make(&mut files);
     assert!(files.wrong.is_empty(), "{}", files.wrong.join("\n"));

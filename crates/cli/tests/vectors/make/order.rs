@@ -1,6 +1,6 @@
 //! What is no item, what cannot be a part of any seal, and which failure counts.
 
-use moteseal_core::seal::Scheme;
+use moteseal_core::record::Scheme;
 
 use super::{File, Files, of};
 use crate::common::value::{

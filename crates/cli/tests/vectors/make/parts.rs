@@ -1,8 +1,9 @@
 //! Streams: runs of stars and trees, and parts whose events are not those that were sealed.
 
+use moteseal_core::record::Scheme;
 use moteseal_core::record::SealIndex;
-use moteseal_core::seal::{Answered, Scheme};
 use moteseal_core::signature::Algorithm;
+use moteseal_seal::Answered;
 use moteseal_verify::{Roster, write};
 use serde_json::{Value as Json, json};
 

@@ -1,7 +1,7 @@
 //! Queries and their plans (spec/queries.md): texts, encodings, contributions and results.
 
 use moteseal_core::schema::Schema;
-use moteseal_core::sum::query::{MAX_PLAN, Plan};
+use moteseal_sum::query::{MAX_PLAN, Plan};
 use serde_json::{Value as Json, json};
 
 use super::{File, Files};

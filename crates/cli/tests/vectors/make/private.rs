@@ -2,9 +2,9 @@
 //! is bent here by arithmetic on records alone: there is no other way in.
 
 use moteseal_core::record::{DeviceId, GroupId};
-use moteseal_core::sum::guard::EpochGuard;
-use moteseal_core::sum::query::QueryId;
-use moteseal_core::sum::sies::{Master, Psr, SUM_LIMIT, Slot};
+use moteseal_sum::guard::EpochGuard;
+use moteseal_sum::query::QueryId;
+use moteseal_sum::sies::{Master, Psr, SUM_LIMIT, Slot};
 use serde_json::{Value as Json, json};
 
 use super::links::{secret_of, tagged};
@@ -329,12 +329,12 @@ fn participation() -> File {
         let single = runs.len() == 1 && runs[0][1] - runs[0][0] == 1;
         let mut out = vec![0; words.len() * 8 + 16];
         let length = if single {
-            moteseal_core::sum::participation::Participation::encode_one(runs[0][0], &mut out)
+            moteseal_sum::participation::Participation::encode_one(runs[0][0], &mut out)
         } else {
             runs.iter()
                 .flat_map(|run| run[0]..run[1])
                 .for_each(|at| words[at as usize / 64] |= 1 << (at % 64));
-            moteseal_core::sum::participation::Participation::encode(&words, &mut out)
+            moteseal_sum::participation::Participation::encode(&words, &mut out)
         };
         let encoded = hex::encode(&out[..length.unwrap()]);
         file.valid(

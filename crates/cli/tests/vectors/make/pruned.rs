@@ -1,6 +1,6 @@
 //! Manifests in streams, and bundles that lack the levels below a round: sections 4 and 4.1.
 
-use moteseal_core::seal::Scheme;
+use moteseal_core::record::Scheme;
 use moteseal_core::signature::Algorithm;
 use moteseal_verify::write;
 use serde_json::json;

@@ -1,9 +1,9 @@
 //! Answers: what was asked, all of it, and nothing else (section 5).
 
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Round};
-use moteseal_core::sample::choice::EpochCounts;
-use moteseal_core::sample::permutation::{self, Swap};
-use moteseal_core::seal::Scheme;
+use moteseal_seal::sample::choice::EpochCounts;
+use moteseal_seal::sample::permutation::{self, Swap};
 use moteseal_verify::write;
 use serde_json::{Value as Json, json};
 

@@ -2,7 +2,7 @@
 
 use moteseal_core::Digest;
 use moteseal_core::record::DeviceId;
-use moteseal_core::seal::tree;
+use moteseal_seal::tree;
 use serde_json::json;
 
 use super::{File, Files};

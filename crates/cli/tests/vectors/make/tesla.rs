@@ -1,9 +1,10 @@
 //! uTESLA (spec/tesla.md): parameters, what a sender says, and what a receiver makes of frames at the edges of their times.
 
+use moteseal_broadcast::tesla::sender::Sender;
+use moteseal_broadcast::tesla::{MAX_PARAMETERS, Parameters, Schedule};
+use moteseal_broadcast::{ChainId, ChainNumber};
 use moteseal_core::DeviceId;
-use moteseal_core::cast::tesla::sender::Sender;
-use moteseal_core::cast::tesla::{MAX_PARAMETERS, Parameters, Schedule};
-use moteseal_core::cast::{ChainId, ChainNumber, NetworkId};
+use moteseal_core::record::NetworkId;
 use serde_json::{Value as Json, json};
 
 use super::{File, Files};

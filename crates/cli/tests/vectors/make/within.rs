@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use moteseal_core::digest::Digest;
+use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Round};
-use moteseal_core::sample::choice::EpochCounts;
-use moteseal_core::sample::permutation::{self, Swap};
-use moteseal_core::seal::Scheme;
 use moteseal_core::signature::Algorithm;
+use moteseal_seal::sample::choice::EpochCounts;
+use moteseal_seal::sample::permutation::{self, Swap};
 use moteseal_verify::write;
 use serde_json::{Value as Json, json};
 

@@ -2,8 +2,8 @@
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId, Round};
-use moteseal_core::sample::{Announcement, MAX_ANNOUNCEMENT, ManifestDraft};
 use moteseal_core::signature::{Algorithm, SecretKey};
+use moteseal_seal::sample::{Announcement, MAX_ANNOUNCEMENT, ManifestDraft};
 use moteseal_verify::Roster;
 use serde_json::json;
 

@@ -131,7 +131,7 @@ struct Resolution {
 }
 
 fn resolution(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
-    use moteseal_core::seal::Star;
+    use moteseal_seal::Star;
     let sizes = [
         (2, size_of::<Star<2>>()),
         (4, size_of::<Star<4>>()),

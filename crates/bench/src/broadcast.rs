@@ -1,0 +1,328 @@
+//! `moteseal-bench broadcast [--json] [--out DIRECTORY]`: what authenticated broadcast costs the two sides, against HMAC with a key that all share,
+//! a signature a message, uTESLA, and the paper's own scheme; at 100 messages of 20 bytes, in one run. With a directory, also the
+//! lab's report with figures 3 and 4 (Liu, Li and Guizani 2012, section V) from the same machine.
+//!
+//! Here and not in the lab, because the lab does not measure speed, and because the product links the lab but may not link the paper's schemes.
+
+mod chains;
+mod rivals;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use moteseal_core::signature::Algorithm;
+use moteseal_lab::broadcast::times::{Times, Timing};
+use moteseal_lab::broadcast::{BLOCKS, MESSAGES, PAYLOAD, bytes};
+use moteseal_lab::chance::Seed;
+use moteseal_lab::report;
+use moteseal_lanes::Host;
+
+use crate::hashing::dependent_compressions;
+use crate::measure::{Bar, Contender, Report, interleaved};
+use chains::Sent;
+use rivals::{Hmac, Paper, Sigs, Tesla};
+
+const USAGE: &str = "usage: moteseal-bench broadcast [--json] [--out DIRECTORY]";
+/// Lengths of sequences that the paper averages over.
+const LENGTHS: [u32; 5] = [20, 40, 60, 80, 100];
+/// Suites, and how much cheaper a whole chain must be than a signature a message.
+const SUITES: [(Algorithm, Option<Bar>); 3] = [
+    (Algorithm::Ed25519, Some(Bar::AtLeast(50.0))),
+    (Algorithm::Esp256, None),
+    (Algorithm::MlDsa44, None),
+];
+/// So many chains are verified between two looks at the clock, which takes as long as a few messages.
+const BETWEEN_LOOKS: usize = 20;
+
+/// A message of the testbed.
+type Message = [u8; PAYLOAD];
+
+/// Messages of the length of the paper's, each another.
+fn messages(count: u32) -> Vec<Message> {
+    (0..count)
+        .map(|number| {
+            let mut message = *b"set valve ___ to 50%";
+            message[10..13].copy_from_slice(format!("{number:03}").as_bytes());
+            message
+        })
+        .collect()
+}
+
+/// Reads the arguments behind `broadcast`, measures, and writes what is asked for.
+pub(crate) fn main(arguments: &[String]) -> ExitCode {
+    let (mut out, mut json) = (None, false);
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        match argument.as_str() {
+            "--json" => json = true,
+            "--out" => match rest.next() {
+                Some(folder) => out = Some(PathBuf::from(folder)),
+                None => return misuse("--out needs a directory"),
+            },
+            other => return misuse(&format!("unknown argument {other:?}")),
+        }
+    }
+    let report = run();
+    if json {
+        println!("{}", report.to_json());
+    } else {
+        print!("{report}");
+    }
+    if let Some(out) = out {
+        eprintln!("times of sequences of 20 to 100 messages");
+        let mut tell = |step: &str| eprintln!("{step}");
+        let written = report::broadcast::write(
+            Some(&times(true)),
+            &out,
+            Seed::default(),
+            report::broadcast::Effort::FULL,
+            &mut tell,
+        );
+        if let Err(error) = written {
+            eprintln!("moteseal-bench: {error}");
+            return ExitCode::FAILURE;
+        }
+        println!("{}", out.join(report::INDEX).display());
+    }
+    if report.passes() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn misuse(what: &str) -> ExitCode {
+    eprintln!("moteseal-bench: {what}; {USAGE}");
+    ExitCode::from(2)
+}
+
+/// The measurements that have bars, and those beside them.
+fn run() -> Report {
+    let mut report = Report::new(format!(
+        "authenticated broadcast, {MESSAGES} messages of {PAYLOAD} bytes, one thread; host loops: {}; D = one dependent SHA-256 compression",
+        Host::detect().name()
+    ));
+    verification(&mut report);
+    whole_chains(&mut report);
+    senders(&mut report);
+    authenticators(&mut report);
+    report
+}
+
+/// A message at a receiver that has paid for the signature, against HMAC with a cached key.
+fn verification(report: &mut Report) {
+    let (messages, key) = (messages(MESSAGES), chains::key(Algorithm::Ed25519));
+    let hmac = Hmac::new(&messages);
+    let sent = BLOCKS.map(|per_block| Sent::new(&messages, per_block, &key));
+    let backwards: Vec<Sent> = sent.iter().map(Sent::backwards).collect();
+    let mut contenders = vec![dependent_compressions(), hmac.verifying(BETWEEN_LOOKS)];
+    contenders.extend(sent.iter().map(|sent| sent.following(BETWEEN_LOOKS)));
+    contenders.extend(backwards.iter().map(|sent| sent.following(BETWEEN_LOOKS)));
+    let times = interleaved(201, &mut contenders);
+    report.add("D", times.nanoseconds(0), "ns", None);
+    report.add("HMAC-SHA256, cached key: a message verified", times.nanoseconds(1), "ns", None);
+    for (at, per_block) in BLOCKS.into_iter().enumerate() {
+        report.add(
+            format!("SA{per_block}: a message verified, signature paid for"),
+            times.nanoseconds(2 + at),
+            "ns",
+            None,
+        );
+        report.add("  against HMAC", times.ratio(2 + at, 1), "x", Bar::AtMost(1.0));
+        if per_block > 1 {
+            let ratio = times.ratio(2 + BLOCKS.len() + at, 1);
+            report.add(
+                "  against HMAC, each block's messages in the worst order",
+                ratio,
+                "x",
+                None,
+            );
+        }
+    }
+}
+
+/// A whole chain with its signature at a receiver, against a signature a message.
+fn whole_chains(report: &mut Report) {
+    let messages = messages(MESSAGES);
+    for (algorithm, bar) in SUITES {
+        let key = chains::key(algorithm);
+        let sigs = Sigs::new(&messages[..10], &key);
+        let sent = BLOCKS.map(|per_block| Sent::new(&messages, per_block, &key));
+        let two = Sent::new(&messages[..2], 1, &key);
+        let mut contenders = vec![sigs.verifying(), two.verifying(BETWEEN_LOOKS)];
+        contenders.extend(sent.iter().map(|sent| sent.verifying(1)));
+        let times = interleaved(101, &mut contenders);
+        report.add(
+            format!("SIGS, {algorithm}: a message verified"),
+            times.nanoseconds(0) / 1000.0,
+            "us",
+            None,
+        );
+        for (at, per_block) in BLOCKS.into_iter().enumerate() {
+            let name = format!("  SA{per_block}, {algorithm}: the whole chain cheaper by");
+            report.add(name, 1.0 / times.ratio(2 + at, 0), "x", bar);
+        }
+        // A chain of one takes a signature and two hashes, so that two messages are where a chain begins to gain.
+        report.add(
+            format!("  SA1, {algorithm}: a chain of two messages cheaper by"),
+            1.0 / times.ratio(1, 0),
+            "x",
+            None,
+        );
+        for per_block in BLOCKS {
+            if let Some(messages) = bytes::break_even(per_block, algorithm) {
+                report.add(
+                    format!("  SA{per_block} takes fewer bytes from so many messages on"),
+                    messages.into(),
+                    "",
+                    None,
+                );
+            }
+        }
+    }
+    let paper = Paper::new(&messages, 1);
+    let times = interleaved(5, &mut [paper.verifying_each(), paper.verifying()]);
+    report.add(
+        "SIGS, secp160r1, the paper's: a message verified",
+        times.nanoseconds(0) / 1000.0,
+        "us",
+        None,
+    );
+    report.add(
+        "  SA1, the paper's: the whole chain cheaper by",
+        1.0 / times.ratio(1, 0),
+        "x",
+        None,
+    );
+}
+
+/// The same at the sender, who hashes, signs, and looks at each message again before it goes out.
+fn senders(report: &mut Report) {
+    let messages = messages(MESSAGES);
+    let hmac = Hmac::new(&messages);
+    let tesla = Tesla::new(&messages);
+    for (algorithm, _) in SUITES {
+        let key = chains::key(algorithm);
+        let sigs = Sigs::new(&messages[..30], &key);
+        let mut contenders = vec![sigs.signing(), hmac.sealing(BETWEEN_LOOKS), tesla.sealing()];
+        contenders.extend(BLOCKS.map(|per_block| chains::sealing(&messages, per_block, &key)));
+        let times = interleaved(31, &mut contenders);
+        report.add(
+            format!("SIGS, {algorithm}: a message signed"),
+            times.nanoseconds(0) / 1000.0,
+            "us",
+            None,
+        );
+        for (at, per_block) in BLOCKS.into_iter().enumerate() {
+            let name = format!("  SA{per_block}, {algorithm}: the whole chain cheaper by");
+            report.add(name, 1.0 / times.ratio(3 + at, 0), "x", None);
+        }
+        if algorithm == Algorithm::Ed25519 {
+            report.add(
+                "HMAC-SHA256, cached key: a message sealed",
+                times.nanoseconds(1),
+                "ns",
+                None,
+            );
+            report.add(
+                "uTESLA: a message sealed, with its share of the keys",
+                times.nanoseconds(2),
+                "ns",
+                None,
+            );
+        }
+    }
+    let paper = Paper::new(&messages, 1);
+    let times = interleaved(5, &mut [paper.signing_each(), paper.sealing()]);
+    report.add(
+        "SIGS, secp160r1, the paper's: a message signed",
+        times.nanoseconds(0) / 1000.0,
+        "us",
+        None,
+    );
+    report.add(
+        "  SA1, the paper's: the whole chain cheaper by",
+        1.0 / times.ratio(1, 0),
+        "x",
+        None,
+    );
+}
+
+/// Bytes a message of signature, digests and tags, of the real encodings; and with digests of the paper's eight bytes. Of other lengths:
+/// figure 5 in the lab's report.
+fn authenticators(report: &mut Report) {
+    for (algorithm, _) in
+        SUITES.into_iter().filter(|(algorithm, _)| *algorithm != Algorithm::Esp256)
+    {
+        for bytes in
+            BLOCKS.into_iter().filter_map(|per_block| bytes::of(MESSAGES, per_block, algorithm))
+        {
+            report.add(
+                format!("SA{}, {algorithm}: authenticators a message", bytes.per_block),
+                bytes.authenticators(),
+                "B",
+                None,
+            );
+            report.add("  with digests of 8 bytes", bytes.short_authenticators(), "B", None);
+        }
+    }
+}
+
+/// Figures 3 and 4: microseconds a message at both sides, by scheme and length.
+pub(crate) fn times(is_full: bool) -> Times {
+    let (ours, theirs) = if is_full { (31, 9) } else { (1, 1) };
+    let mut rows = Vec::new();
+    for length in LENGTHS {
+        let messages = messages(length);
+        let key = chains::key(Algorithm::Ed25519);
+        let (sigs, hmac, tesla) =
+            (Sigs::new(&messages[..10], &key), Hmac::new(&messages), Tesla::new(&messages));
+        let sent = BLOCKS.map(|per_block| Sent::new(&messages, per_block, &key));
+        let mut both = vec![
+            ("SIGS".to_owned(), sigs.signing(), sigs.verifying()),
+            ("HMAC".to_owned(), hmac.sealing(BETWEEN_LOOKS), hmac.verifying(BETWEEN_LOOKS)),
+        ];
+        both.extend(sent.iter().map(|sent| {
+            let per_block = sent.per_block();
+            (
+                format!("SA{per_block}"),
+                chains::sealing(&messages, per_block, &key),
+                sent.verifying(1),
+            )
+        }));
+        both.push(("uTESLA".to_owned(), tesla.sealing(), tesla.verifying()));
+        rows.extend(timed(length, ours, both));
+        let paper = BLOCKS.map(|per_block| Paper::new(&messages, usize::from(per_block)));
+        let mut both = vec![
+            ("SIGS, the paper's".to_owned(), paper[0].signing_each(), paper[0].verifying_each()),
+            (
+                "HMAC, the paper's".to_owned(),
+                hmac.paper_sealing(BETWEEN_LOOKS),
+                hmac.paper_verifying(BETWEEN_LOOKS),
+            ),
+        ];
+        both.extend(paper.iter().map(|paper| {
+            (format!("SA{}, the paper's", paper.per_block()), paper.sealing(), paper.verifying())
+        }));
+        rows.extend(timed(length, theirs, both));
+    }
+    Times { host: Host::detect().name().to_owned(), rows }
+}
+
+/// Runs both sides of all schemes in turn.
+fn timed(
+    messages: u32,
+    repetitions: usize,
+    both: Vec<(String, Contender<'_>, Contender<'_>)>,
+) -> Vec<Timing> {
+    let (mut schemes, mut contenders) = (Vec::new(), Vec::new());
+    for (scheme, sender, receiver) in both {
+        schemes.push(scheme);
+        contenders.extend([sender, receiver]);
+    }
+    let times = interleaved(repetitions, &mut contenders);
+    let micros = |at| times.nanoseconds(at) / 1000.0;
+    let row = |(at, scheme)| Timing {
+        scheme,
+        messages,
+        sender_us: micros(2 * at),
+        receiver_us: micros(2 * at + 1),
+    };
+    schemes.into_iter().enumerate().map(row).collect()
+}

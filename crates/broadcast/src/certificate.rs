@@ -1,0 +1,510 @@
+//! Whom a network listens to: senders' certificates, which base stations sign, and their revocation (spec/broadcast.md, section 1).
+//!
+//! A base station says of its own serials from which on they count; that number only goes up, and whoever listens keeps it. A clock is not
+//! needed: who has none cannot see that a certificate has expired, but sees that it was revoked.
+
+use core::fmt;
+use moteseal_core::named_errors;
+
+use crate::KeyId;
+use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
+use moteseal_core::cose::{Sign1, Typ, sig_structure};
+use moteseal_core::identity::{IssueError, protected};
+use moteseal_core::record::DeviceId;
+use moteseal_core::record::NetworkId;
+use moteseal_core::signature::{
+    Algorithm, KeyError, MAX_PUBLIC_KEY, MAX_SIGNATURE, PublicKey, SignatureError, Signer,
+};
+
+/// Room for the payload of any of these: fields of fixed size around a key.
+const MAX_PAYLOAD: usize = MAX_PUBLIC_KEY + 80;
+/// Room for what is signed of any of these.
+const MAX_MESSAGE: usize = MAX_PAYLOAD + 80;
+/// Room for any sender's request.
+pub const MAX_REQUEST: usize = MAX_MESSAGE + MAX_SIGNATURE;
+/// Room for any sender's certificate.
+pub const MAX_SENDER_CERTIFICATE: usize = MAX_MESSAGE + MAX_SIGNATURE;
+/// Room for any revocation.
+pub const MAX_REVOCATION: usize = 160 + MAX_SIGNATURE;
+
+/// Why a request, certificate or revocation was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SenderCertificateError {
+    /// Not the bytes of one.
+    Decode(DecodeError),
+    /// Of another network.
+    WrongNetwork,
+    /// Of a base station that is not this one.
+    UnknownBaseStation,
+    /// Signed with another suite than the signer's key.
+    AlgorithmMismatch,
+    /// The signature was refused.
+    Signature(SignatureError),
+    /// The sender's key was refused.
+    Key(KeyError),
+}
+
+impl SenderCertificateError {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Decode(error) => error.name(),
+            Self::WrongNetwork => "WrongNetwork",
+            Self::UnknownBaseStation => "UnknownBaseStation",
+            Self::AlgorithmMismatch => "AlgorithmMismatch",
+            Self::Signature(error) => error.name(),
+            Self::Key(error) => error.name(),
+        }
+    }
+}
+
+impl From<DecodeError> for SenderCertificateError {
+    fn from(error: DecodeError) -> Self {
+        Self::Decode(error)
+    }
+}
+
+impl From<BufferTooSmall> for SenderCertificateError {
+    fn from(_: BufferTooSmall) -> Self {
+        Self::Decode(DecodeError::FieldOutOfRange)
+    }
+}
+
+impl fmt::Display for SenderCertificateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Decode(error) => return error.fmt(f),
+            Self::WrongNetwork => "WrongNetwork: made for another network",
+            Self::UnknownBaseStation => {
+                "UnknownBaseStation: of a base station that is not known here"
+            }
+            Self::AlgorithmMismatch => {
+                "AlgorithmMismatch: signed with another suite than the signer's key"
+            }
+            Self::Signature(error) => return error.fmt(f),
+            Self::Key(error) => return error.fmt(f),
+        })
+    }
+}
+
+impl core::error::Error for SenderCertificateError {}
+
+named_errors! {
+    /// Why an authentic certificate does not count.
+    NotInForce {
+        /// Its time has not come.
+        NotYetValid => "the certificate's time has not come; check the clock",
+        /// Its time is over.
+        Expired => "the certificate's time is over; have the sender certified again",
+        /// Its serial is below the base station's minimum.
+        Revoked => "the base station has revoked the certificate",
+    }
+}
+
+/// Checks a signed object of one of these kinds.
+fn check(object: &Sign1<'_>, key: &PublicKey) -> Result<(), SenderCertificateError> {
+    if object.header.algorithm != key.algorithm() {
+        return Err(SenderCertificateError::AlgorithmMismatch);
+    }
+    let mut scratch = [0; MAX_MESSAGE];
+    key.verify(object.message(&mut scratch)?, object.signature)
+        .map_err(SenderCertificateError::Signature)
+}
+
+/// Reads the suite and the raw key of a sender.
+fn read_key<'a>(reader: &mut Reader<'a>) -> Result<(i64, &'a [u8]), DecodeError> {
+    Ok((reader.i64()?, reader.bytes()?))
+}
+
+/// The key of those bytes. What is longer than any suite's key would not fit the message either.
+fn key_of(algorithm: Algorithm, bytes: &[u8]) -> Result<PublicKey, SenderCertificateError> {
+    PublicKey::from_bytes(algorithm, bytes).map_err(SenderCertificateError::Key)
+}
+
+/// Defines how a draft with a `payload` is signed: both ends apart, or in one go.
+macro_rules! signed {
+    ($draft:ident, $typ:expr, $signer:literal) => {
+        impl $draft<'_> {
+            #[doc = concat!("The bytes for ", $signer, "'s key of suite `algorithm` to sign, written to `scratch`.")]
+            ///
+            /// # Errors
+            /// [`IssueError`]; `FieldOutOfRange` of what no reader takes.
+            pub fn message<'o>(&self, algorithm: Algorithm, scratch: &'o mut [u8]) -> Result<&'o [u8], IssueError> {
+                let (mut header, mut payload) = ([0; _], [0; MAX_PAYLOAD]);
+                Ok(sig_structure(scratch, protected(algorithm, $typ, &mut header)?, self.payload(&mut payload)?)?)
+            }
+
+            /// The object with its signature, written to `out`.
+            ///
+            /// # Errors
+            /// As [`message`](Self::message).
+            pub fn attach<'o>(&self, algorithm: Algorithm, signature: &[u8], out: &'o mut [u8]) -> Result<&'o [u8], IssueError> {
+                let (mut header, mut payload) = ([0; _], [0; MAX_PAYLOAD]);
+                let header = protected(algorithm, $typ, &mut header)?;
+                let mut out = Writer::new(out);
+                Sign1::encode(&mut out, header, self.payload(&mut payload)?, signature)?;
+                Ok(out.finish())
+            }
+
+            #[doc = concat!("Signs with ", $signer, "'s key and writes the object to `out`.")]
+            ///
+            /// # Errors
+            /// [`IssueError`].
+            pub fn issue<'o>(&self, signer: &dyn Signer, out: &'o mut [u8]) -> Result<&'o [u8], IssueError> {
+                let mut scratch = [0; MAX_MESSAGE];
+                let signature = signer.signature(self.message(signer.algorithm(), &mut scratch)?)?;
+                self.attach(signer.algorithm(), &signature, out)
+            }
+        }
+    };
+}
+
+/// What a sender asks a base station to certify, to be signed with the key itself. [`MAX_REQUEST`] bytes suffice.
+#[derive(Clone, Copy, Debug)]
+pub struct SenderRequestDraft<'k> {
+    /// Who asks.
+    pub sender: DeviceId,
+    /// The key.
+    pub key: &'k PublicKey,
+}
+
+impl SenderRequestDraft<'_> {
+    fn payload<'o>(&self, out: &'o mut [u8]) -> Result<&'o [u8], IssueError> {
+        let mut out = Writer::new(out);
+        out.array(4)?
+            .uint(1u8)?
+            .bytes(&self.sender.0)?
+            .int(self.key.algorithm().cose())?
+            .bytes(&self.key.to_bytes())?;
+        Ok(out.finish())
+    }
+}
+
+signed!(SenderRequestDraft, Typ::SenderRequest, "the sender");
+
+/// A request whose signer has the key that it asks for. Whether it is who it says is for the base station's operator to know.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SenderRequest {
+    /// Who asks.
+    pub sender: DeviceId,
+    /// The key.
+    pub key: PublicKey,
+}
+
+impl SenderRequest {
+    /// Reads a request and checks that it is signed with the key that it names.
+    ///
+    /// # Errors
+    /// [`SenderCertificateError`].
+    pub fn open(bytes: &[u8]) -> Result<Self, SenderCertificateError> {
+        let object = Sign1::decode(bytes, Typ::SenderRequest)?;
+        let mut reader = Reader::new(object.payload)?;
+        reader.array(4)?;
+        reader.version()?;
+        let sender = DeviceId(reader.fixed()?);
+        let (algorithm, key) = read_key(&mut reader)?;
+        let key =
+            key_of(Algorithm::from_cose(algorithm).ok_or(DecodeError::UnknownAlgorithm)?, key)?;
+        check(&object, &key)?;
+        Ok(Self { sender, key })
+    }
+}
+
+/// What a base station is to certify. [`MAX_SENDER_CERTIFICATE`] bytes suffice.
+#[derive(Clone, Copy, Debug)]
+pub struct SenderCertificateDraft<'k> {
+    /// The network.
+    pub network: NetworkId,
+    /// The base station: [`KeyId::of`] the key that signs.
+    pub base: KeyId,
+    /// The base station's number for the certificate; below `u64::MAX`, so that it can be revoked.
+    pub serial: u64,
+    /// The sender.
+    pub sender: DeviceId,
+    /// The sender's key.
+    pub key: &'k PublicKey,
+    /// The first second, of Unix time, at which it counts.
+    pub not_before: u64,
+    /// The first second at which it no longer counts; `u64::MAX` for no end.
+    pub not_after: u64,
+}
+
+impl SenderCertificateDraft<'_> {
+    fn payload<'o>(&self, out: &'o mut [u8]) -> Result<&'o [u8], IssueError> {
+        if self.serial == u64::MAX || self.not_before >= self.not_after {
+            return Err(IssueError::FieldOutOfRange);
+        }
+        let mut out = Writer::new(out);
+        out.array(9)?
+            .uint(1u8)?
+            .bytes(&self.network.0)?
+            .bytes(&self.base.0)?
+            .uint(self.serial)?
+            .bytes(&self.sender.0)?;
+        out.int(self.key.algorithm().cose())?
+            .bytes(&self.key.to_bytes())?
+            .uint(self.not_before)?
+            .uint(self.not_after)?;
+        Ok(out.finish())
+    }
+}
+
+signed!(SenderCertificateDraft, Typ::SenderCertificate, "the base station");
+
+/// A sender's certificate whose signature by a base station has been checked, by [`open`](Self::open) or before
+/// [`reopen`](Self::reopen).
+#[derive(Clone, Copy)]
+pub struct SenderCertificate<'a> {
+    object: Sign1<'a>,
+    /// The network.
+    pub network: NetworkId,
+    /// The base station.
+    pub base: KeyId,
+    /// The base station's number for it.
+    pub serial: u64,
+    /// The sender.
+    pub sender: DeviceId,
+    /// The suite of the sender's key.
+    pub algorithm: Algorithm,
+    /// The sender's key, raw.
+    pub key_bytes: &'a [u8],
+    /// The first second, of Unix time, at which it counts.
+    pub not_before: u64,
+    /// The first second at which it no longer counts; `u64::MAX` for no end.
+    pub not_after: u64,
+}
+
+impl<'a> SenderCertificate<'a> {
+    /// Reads a certificate and checks that it is for this network, that the base station with the key `base` signed it, and that the sender's
+    /// key is one. Whether it is in force says [`check`](Self::check).
+    ///
+    /// # Errors
+    /// [`SenderCertificateError`]. `WrongNetwork` and `UnknownBaseStation` cost no signature check.
+    pub fn open(
+        bytes: &'a [u8],
+        network: NetworkId,
+        base: &PublicKey,
+    ) -> Result<Self, SenderCertificateError> {
+        Self::open_any(bytes, network, core::slice::from_ref(base))
+            .map(|(certificate, _)| certificate)
+    }
+
+    /// [`open`](Self::open) where several base stations are listened to; says which one signed, by its place in `bases`. At most one
+    /// signature is checked.
+    ///
+    /// # Errors
+    /// [`SenderCertificateError`].
+    pub fn open_any(
+        bytes: &'a [u8],
+        network: NetworkId,
+        bases: &[PublicKey],
+    ) -> Result<(Self, usize), SenderCertificateError> {
+        let certificate = Self::decode(bytes)?;
+        if certificate.network != network {
+            return Err(SenderCertificateError::WrongNetwork);
+        }
+        let (place, base) = bases
+            .iter()
+            .enumerate()
+            .find(|(_, base)| KeyId::of(base) == certificate.base)
+            .ok_or(SenderCertificateError::UnknownBaseStation)?;
+        check(&certificate.object, base)?;
+        key_of(certificate.algorithm, certificate.key_bytes)?;
+        Ok((certificate, place))
+    }
+
+    /// What a certificate says, unchecked: to see whether it is wanted. No signature is looked at.
+    ///
+    /// # Errors
+    /// Those of a certificate's form.
+    pub fn peek(bytes: &[u8]) -> Result<SenderClaim, DecodeError> {
+        let SenderCertificate { network, base, serial, sender, key_bytes, .. } =
+            SenderCertificate::decode(bytes)?;
+        Ok(SenderClaim { network, base, serial, sender, key: KeyId::of_bytes(key_bytes) })
+    }
+
+    /// Reads a certificate that was opened before and kept where nobody else writes, or a sender's own. No signature is looked at.
+    ///
+    /// # Errors
+    /// Those of a certificate's form.
+    pub fn reopen(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        Self::decode(bytes)
+    }
+
+    fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        let object = Sign1::decode(bytes, Typ::SenderCertificate)?;
+        let mut reader = Reader::new(object.payload)?;
+        reader.array(9)?;
+        reader.version()?;
+        let (network, base) = (NetworkId(reader.fixed()?), KeyId(reader.fixed()?));
+        let (serial, sender) = (reader.u64()?, DeviceId(reader.fixed()?));
+        let (algorithm, key_bytes) = read_key(&mut reader)?;
+        let (not_before, not_after) = (reader.u64()?, reader.u64()?);
+        let algorithm = Algorithm::from_cose(algorithm).ok_or(DecodeError::UnknownAlgorithm)?;
+        // The highest serial could never be revoked.
+        if not_before >= not_after || serial == u64::MAX {
+            return Err(DecodeError::FieldOutOfRange);
+        }
+        Ok(Self {
+            object,
+            network,
+            base,
+            serial,
+            sender,
+            algorithm,
+            key_bytes,
+            not_before,
+            not_after,
+        })
+    }
+
+    /// The sender's key.
+    ///
+    /// # Errors
+    /// None from a certificate that was opened.
+    pub fn key(&self) -> Result<PublicKey, KeyError> {
+        PublicKey::from_bytes(self.algorithm, self.key_bytes)
+    }
+
+    /// Whether it counts `now`, in seconds of Unix time, where the base station's least serial is `minimum`. Without a clock only the serial
+    /// is looked at.
+    ///
+    /// # Errors
+    /// [`NotInForce`].
+    pub fn check(&self, now: Option<u64>, minimum: u64) -> Result<(), NotInForce> {
+        if self.serial < minimum {
+            return Err(NotInForce::Revoked);
+        }
+        match now {
+            Some(now) if now < self.not_before => Err(NotInForce::NotYetValid),
+            // No end is no end, even at the end of time.
+            Some(now) if now >= self.not_after && self.not_after != u64::MAX => {
+                Err(NotInForce::Expired)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for SenderCertificate<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SenderCertificate")
+            .field("network", &self.network)
+            .field("base", &self.base)
+            .field("serial", &self.serial)
+            .field("sender", &self.sender)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a certificate says before anything about it has been checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SenderClaim {
+    /// The network that it would be for.
+    pub network: NetworkId,
+    /// The base station that would have signed it.
+    pub base: KeyId,
+    /// Its serial.
+    pub serial: u64,
+    /// The sender that it would be of.
+    pub sender: DeviceId,
+    /// The key that it would certify.
+    pub key: KeyId,
+}
+
+/// What a base station is to revoke: all of its own serials below a minimum. [`MAX_REVOCATION`] bytes suffice.
+#[derive(Clone, Copy, Debug)]
+pub struct RevocationDraft<'k> {
+    /// The network.
+    pub network: NetworkId,
+    /// The base station's key.
+    pub base: &'k PublicKey,
+    /// The least serial that still counts; higher than every one before.
+    pub minimum: u64,
+}
+
+impl RevocationDraft<'_> {
+    fn payload<'o>(&self, out: &'o mut [u8]) -> Result<&'o [u8], IssueError> {
+        let mut out = Writer::new(out);
+        out.array(4)?
+            .uint(1u8)?
+            .bytes(&self.network.0)?
+            .bytes(&KeyId::of(self.base).0)?
+            .uint(self.minimum)?;
+        Ok(out.finish())
+    }
+}
+
+signed!(RevocationDraft, Typ::Revocation, "the base station");
+
+/// A revocation whose signature by a base station has been checked. There is no other kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Revocation {
+    network: NetworkId,
+    base: KeyId,
+    minimum: u64,
+}
+
+impl Revocation {
+    /// Reads a revocation and checks that one of the base stations signed it, for this network; says which one, by its place in `bases`.
+    ///
+    /// # Errors
+    /// [`SenderCertificateError`]. At most one signature is checked.
+    pub fn open(
+        bytes: &[u8],
+        network: NetworkId,
+        bases: &[PublicKey],
+    ) -> Result<(Self, usize), SenderCertificateError> {
+        let (object, revocation) = Self::decode(bytes)?;
+        if revocation.network != network {
+            return Err(SenderCertificateError::WrongNetwork);
+        }
+        let found = bases.iter().enumerate().find(|(_, base)| KeyId::of(base) == revocation.base);
+        let (place, base) = found.ok_or(SenderCertificateError::UnknownBaseStation)?;
+        check(&object, base)?;
+        Ok((revocation, place))
+    }
+
+    /// Which base station would revoke up to which serial, unchecked: to see whether it is news.
+    ///
+    /// # Errors
+    /// Those of a revocation's form.
+    pub fn peek(bytes: &[u8]) -> Result<(KeyId, u64), DecodeError> {
+        let (_, revocation) = Self::decode(bytes)?;
+        Ok((revocation.base, revocation.minimum))
+    }
+
+    fn decode(bytes: &[u8]) -> Result<(Sign1<'_>, Self), DecodeError> {
+        let object = Sign1::decode(bytes, Typ::Revocation)?;
+        let mut reader = Reader::new(object.payload)?;
+        reader.array(4)?;
+        reader.version()?;
+        let revocation = Self {
+            network: NetworkId(reader.fixed()?),
+            base: KeyId(reader.fixed()?),
+            minimum: reader.u64()?,
+        };
+        Ok((object, revocation))
+    }
+
+    /// The network.
+    #[must_use]
+    pub const fn network(&self) -> NetworkId {
+        self.network
+    }
+
+    /// The base station, about whose own serials it is.
+    #[must_use]
+    pub const fn base(&self) -> KeyId {
+        self.base
+    }
+
+    /// The least serial that still counts.
+    #[must_use]
+    pub const fn minimum(&self) -> u64 {
+        self.minimum
+    }
+}

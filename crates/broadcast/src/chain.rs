@@ -1,0 +1,713 @@
+//! What a sender says: a chain of blocks behind one signed head (spec/broadcast.md, sections 2 and 3).
+//!
+//! The sender hashes from the last block to the first and keeps a digest a block and a tag a message; the messages stay where they are
+//! and are read again when they are sent, and one that has changed meanwhile is not sent.
+
+use core::fmt;
+use moteseal_core::named_errors;
+
+use crate::hash::Prefixes;
+use crate::{
+    ChainId, ChainNumber, ChainRef, KeyId, Kind, MAX_LABEL, MAX_MESSAGE, MAX_MESSAGES,
+    MAX_PER_BLOCK, Tag,
+};
+use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
+use moteseal_core::cose::{Sign1, Typ, sig_structure};
+use moteseal_core::digest::Digest;
+use moteseal_core::identity::{IssueError, protected};
+use moteseal_core::record::DeviceId;
+use moteseal_core::record::NetworkId;
+use moteseal_core::signature::{Algorithm, KeyPair, MAX_SIGNATURE, PublicKey, SignatureError};
+
+/// SHA-256 in the COSE registry.
+const SHA_256: i64 = -16;
+/// No head's payload is longer: thirteen fields, the array's head, the label and the tags.
+const MAX_PAYLOAD: usize = 112 + MAX_LABEL + 8 * MAX_PER_BLOCK as usize;
+/// Room for any head, and for what is signed of it.
+pub const MAX_HEAD: usize = MAX_PAYLOAD + 80 + MAX_SIGNATURE;
+
+/// What a head says of its chain but for the label and the digests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outline {
+    /// Which chain.
+    pub id: ChainId,
+    /// The sender's key that signs it.
+    pub key: KeyId,
+    /// Messages of the chain, at least 1 and at most [`MAX_MESSAGES`].
+    pub messages: u32,
+    /// Messages of a block, 1 to [`MAX_PER_BLOCK`]; the last block may have fewer.
+    pub per_block: u8,
+    /// Bytes of the longest message, at most [`MAX_MESSAGE`].
+    pub longest: u16,
+    /// What the messages are.
+    pub kind: Kind,
+}
+
+impl Outline {
+    /// Blocks of the chain; they are numbered from 1.
+    #[must_use]
+    pub const fn blocks(&self) -> u32 {
+        self.messages.div_ceil(self.per_block as u32)
+    }
+
+    /// Leaves of a block; 0 if the chain has no such block.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation)]
+    pub const fn in_block(&self, block: u32) -> u8 {
+        let blocks = self.blocks();
+        if block == 0 || block > blocks {
+            0
+        } else if block < blocks {
+            self.per_block
+        } else {
+            (self.messages - (blocks - 1) * self.per_block as u32) as u8
+        }
+    }
+
+    /// Bytes of the trailer before the message of a block's last leaf: nothing in the chain's last block.
+    #[must_use]
+    pub const fn trailer(&self, block: u32) -> usize {
+        match self.in_block(block.saturating_add(1)) {
+            0 => 0,
+            leaves => 32 + 8 * tags_of(leaves),
+        }
+    }
+
+    /// The number, from 0, of the message of a leaf that the chain has.
+    #[must_use]
+    pub const fn message(&self, block: u32, index: u8) -> u32 {
+        block.saturating_sub(1).saturating_mul(self.per_block as u32).saturating_add(index as u32)
+    }
+
+    /// Leaves of the largest block: what a receiver needs room for.
+    #[must_use]
+    pub const fn largest_block(&self) -> u8 {
+        self.in_block(1)
+    }
+
+    /// What frames name the chain by.
+    #[must_use]
+    pub fn reference(&self) -> ChainRef {
+        self.id.reference(self.key)
+    }
+
+    pub(super) fn write(&self, out: &mut Writer<'_>) -> Result<(), BufferTooSmall> {
+        let id = &self.id;
+        out.bytes(&id.network.0)?
+            .bytes(&id.sender.0)?
+            .bytes(&self.key.0)?
+            .uint(id.number.0)?
+            .uint(self.messages)?
+            .uint(self.per_block)?;
+        out.uint(self.longest)?.uint(self.kind.number())?;
+        Ok(())
+    }
+
+    pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let network = NetworkId(reader.fixed()?);
+        let (sender, key, number) =
+            (DeviceId(reader.fixed()?), KeyId(reader.fixed()?), ChainNumber(reader.u64()?));
+        let (messages, per_block, longest): (u32, u8, u16) =
+            (reader.uint()?, reader.uint()?, reader.uint()?);
+        let kind = Kind::from_number(reader.uint()?).ok_or(DecodeError::FieldOutOfRange)?;
+        let fits = (1..=MAX_MESSAGES).contains(&messages)
+            && (1..=MAX_PER_BLOCK).contains(&per_block)
+            && usize::from(longest) <= MAX_MESSAGE;
+        let outline = Self {
+            id: ChainId { network, sender, number },
+            key,
+            messages,
+            per_block,
+            longest,
+            kind,
+        };
+        if fits { Ok(outline) } else { Err(DecodeError::FieldOutOfRange) }
+    }
+}
+
+/// Tags that announce a block of so many leaves: a block of one needs none, for its digest tells at once.
+pub(super) const fn tags_of(leaves: u8) -> usize {
+    if leaves > 1 { leaves as usize } else { 0 }
+}
+
+named_errors! {
+    /// A chain that cannot be said.
+    DraftError {
+        /// There is nothing to say.
+        NoMessages => "a chain has at least one message",
+        /// More than [`MAX_MESSAGES`] messages.
+        TooManyMessages => "a chain has at most 16,777,216 messages; send what is left as another chain",
+        /// No message a block, or more than [`MAX_PER_BLOCK`].
+        BlockTooLarge => "a block has 1 to 64 messages",
+        /// The label is longer than [`MAX_LABEL`] bytes.
+        LabelTooLong => "a label has at most 64 bytes",
+        /// The label has control characters, which would reach people's terminals.
+        LabelNotPlain => "a label has no control characters",
+        /// A message of more than [`MAX_MESSAGE`] bytes.
+        MessageTooLong => "a message has at most 8,192 bytes; cut it into several",
+        /// A buffer is too small.
+        BufferTooSmall => "a buffer of the sender's is too small for the chain",
+    }
+}
+
+impl From<BufferTooSmall> for DraftError {
+    fn from(_: BufferTooSmall) -> Self {
+        Self::BufferTooSmall
+    }
+}
+
+/// Why a chain was not built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BuildError<E> {
+    /// It cannot be said.
+    Draft(DraftError),
+    /// A message was not read.
+    Read(E),
+}
+
+impl<E> From<DraftError> for BuildError<E> {
+    fn from(error: DraftError) -> Self {
+        Self::Draft(error)
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for BuildError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Draft(error) => error.fmt(f),
+            Self::Read(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: core::error::Error> core::error::Error for BuildError<E> {}
+
+named_errors! {
+    /// A message that is not the one that was signed: it is not sent.
+    ContentChanged {
+        /// The message differs from what it was when the chain was built.
+        ContentChanged => "the message is not the one that was signed; build a new chain",
+        /// The chain has no such leaf.
+        NoSuchLeaf => "the chain has no such message",
+        /// The buffer is too small for the leaf.
+        BufferTooSmall => "the leaf does not fit the buffer",
+    }
+}
+
+/// What a chain is to say, but for its messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChainDraft<'a> {
+    /// Which chain. The number is higher than that of every chain before under this key.
+    pub id: ChainId,
+    /// The key that will sign it.
+    pub key: KeyId,
+    /// How many messages there are.
+    pub messages: u32,
+    /// Messages of a block.
+    pub per_block: u8,
+    /// What the messages are.
+    pub kind: Kind,
+    /// What the chain is called; may be empty.
+    pub label: &'a str,
+}
+
+impl ChainDraft<'_> {
+    pub(super) fn check(&self) -> Result<(), DraftError> {
+        match self {
+            Self { messages: 0, .. } => Err(DraftError::NoMessages),
+            Self { messages, .. } if *messages > MAX_MESSAGES => Err(DraftError::TooManyMessages),
+            Self { per_block, .. } if !(1..=MAX_PER_BLOCK).contains(per_block) => {
+                Err(DraftError::BlockTooLarge)
+            }
+            Self { label, .. } if label.len() > MAX_LABEL => Err(DraftError::LabelTooLong),
+            Self { label, .. } if label.chars().any(char::is_control) => {
+                Err(DraftError::LabelNotPlain)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    const fn outline(&self, longest: u16) -> Outline {
+        Outline {
+            id: self.id,
+            key: self.key,
+            messages: self.messages,
+            per_block: self.per_block,
+            longest,
+            kind: self.kind,
+        }
+    }
+}
+
+/// A chain that a sender has hashed: what it needs to sign the head and to hand out leaves. It borrows a digest a block and a tag a message.
+#[derive(Debug)]
+pub struct OutgoingChain<'s> {
+    outline: Outline,
+    label: &'s str,
+    prefixes: Prefixes,
+    /// Of block `i` at `i - 1`.
+    digests: &'s [Digest],
+    /// Of message `i` at `i`, in blocks of more than one message.
+    tags: &'s [Tag],
+}
+
+impl<'s> OutgoingChain<'s> {
+    /// Hashes a chain, from its last block to its first: `read` puts a message, by its number from 0, at the start of the buffer it is given
+    /// and says how long it is. Each message is read once.
+    ///
+    /// `digests` has room for the chain's blocks, `tags` for its messages (none where a block is one message), and `scratch` for a trailer
+    /// and the longest message: [`MAX_LEAF`](crate::MAX_LEAF) bytes suffice.
+    ///
+    /// # Errors
+    /// [`BuildError`]. A message that is longer than its buffer is `MessageTooLong`.
+    pub fn build<E>(
+        draft: ChainDraft<'s>,
+        digests: &'s mut [Digest],
+        tags: &'s mut [Tag],
+        scratch: &mut [u8],
+        mut read: impl FnMut(u32, &mut [u8]) -> Result<usize, E>,
+    ) -> Result<Self, BuildError<E>> {
+        draft.check()?;
+        let mut outline = draft.outline(0);
+        let blocks = outline.blocks();
+        let tagged = if outline.per_block > 1 { draft.messages } else { 0 };
+        let digests = index(blocks)
+            .and_then(|blocks| digests.get_mut(..blocks))
+            .ok_or(DraftError::BufferTooSmall)?;
+        let tags = index(tagged)
+            .and_then(|tagged| tags.get_mut(..tagged))
+            .ok_or(DraftError::BufferTooSmall)?;
+        let prefixes = Prefixes::new(&draft.id, draft.key);
+        let mut longest = 0;
+        let mut message = |number, buffer: &mut [u8]| {
+            let room = buffer.len().min(MAX_MESSAGE);
+            let length = read(number, &mut buffer[..room]).map_err(BuildError::Read)?;
+            let fits = u16::try_from(length)
+                .ok()
+                .filter(|_| length <= room)
+                .ok_or(DraftError::MessageTooLong)?;
+            longest = longest.max(fits);
+            Ok::<_, BuildError<E>>(length)
+        };
+        for (block, place) in (1..=blocks).rev().zip((0..digests.len()).rev()) {
+            let last = outline.in_block(block) - 1;
+            let before =
+                write_trailer(&outline, block, digests, tags, scratch).map_err(DraftError::from)?;
+            let length = message(outline.message(block, last), &mut scratch[before..])?;
+            let mut hash = prefixes.block();
+            hash.update(&scratch[..before + length]);
+            if last > 0 {
+                set_tag(
+                    tags,
+                    outline.message(block, last),
+                    &prefixes.leaf(&scratch[..before + length]),
+                );
+                for index in 0..last {
+                    let number = outline.message(block, index);
+                    let length = message(number, scratch)?;
+                    let digest = prefixes.leaf(&scratch[..length]);
+                    set_tag(tags, number, &digest);
+                    hash.update(&digest);
+                }
+            }
+            digests[place] = Digest(hash.finish());
+        }
+        outline.longest = longest;
+        Ok(Self { outline, label: draft.label, prefixes, digests, tags })
+    }
+
+    /// What the head says of the chain.
+    #[must_use]
+    pub const fn outline(&self) -> &Outline {
+        &self.outline
+    }
+
+    /// Blocks of the chain.
+    #[must_use]
+    pub const fn blocks(&self) -> u32 {
+        self.outline.blocks()
+    }
+
+    /// Leaves of a block; 0 if there is no such block.
+    #[must_use]
+    pub const fn in_block(&self, block: u32) -> u8 {
+        self.outline.in_block(block)
+    }
+
+    /// What frames name the chain by.
+    #[must_use]
+    pub fn reference(&self) -> ChainRef {
+        self.outline.reference()
+    }
+
+    fn payload<'o>(&self, out: &'o mut [u8]) -> Result<&'o [u8], BufferTooSmall> {
+        let mut out = Writer::new(out);
+        out.array(13)?.uint(1u8)?;
+        self.outline.write(&mut out)?;
+        out.text(self.label)?
+            .int(SHA_256)?
+            .bytes(&self.digests.first().unwrap_or(&Digest::NULL).0)?;
+        let tags = self.tags.get(..tags_of(self.in_block(1))).unwrap_or_default();
+        out.bytes(tags.as_flattened())?;
+        Ok(out.finish())
+    }
+
+    /// The bytes for the sender's key of suite `algorithm` to sign, written to `scratch` ([`MAX_HEAD`] bytes suffice).
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`].
+    pub fn message<'o>(
+        &self,
+        algorithm: Algorithm,
+        scratch: &'o mut [u8],
+    ) -> Result<&'o [u8], BufferTooSmall> {
+        let (mut header, mut payload) = ([0; _], [0; MAX_PAYLOAD]);
+        sig_structure(
+            scratch,
+            protected(algorithm, Typ::Chain, &mut header)?,
+            self.payload(&mut payload)?,
+        )
+    }
+
+    /// The head with its signature, written to `out` ([`MAX_HEAD`] bytes suffice).
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`].
+    pub fn attach<'o>(
+        &self,
+        algorithm: Algorithm,
+        signature: &[u8],
+        out: &'o mut [u8],
+    ) -> Result<&'o [u8], BufferTooSmall> {
+        let (mut header, mut payload) = ([0; _], [0; MAX_PAYLOAD]);
+        let header = protected(algorithm, Typ::Chain, &mut header)?;
+        let mut out = Writer::new(out);
+        Sign1::encode(&mut out, header, self.payload(&mut payload)?, signature)?;
+        Ok(out.finish())
+    }
+
+    /// Signs with the sender's key and writes the head to `out`; `scratch` and `out` need [`MAX_HEAD`] bytes.
+    ///
+    /// # Errors
+    /// [`IssueError`]; `WrongKey` if it is not the one that the chain was built for.
+    pub fn head<'o>(
+        &self,
+        signer: &dyn KeyPair,
+        scratch: &mut [u8],
+        out: &'o mut [u8],
+    ) -> Result<&'o [u8], IssueError> {
+        if KeyId::of(&signer.public_key()) != self.outline.key {
+            return Err(IssueError::WrongKey);
+        }
+        let signature = signer.signature(self.message(signer.algorithm(), scratch)?)?;
+        Ok(self.attach(signer.algorithm(), &signature, out)?)
+    }
+
+    /// Writes a leaf to `out`, if its message is still the one that was signed.
+    ///
+    /// A block of one message is compared by its digest, a message of a larger block by its tag: enough against what changes by itself or
+    /// by mistake.
+    ///
+    /// # Errors
+    /// [`ContentChanged`].
+    pub fn leaf<'o>(
+        &self,
+        block: u32,
+        index: u8,
+        message: &[u8],
+        out: &'o mut [u8],
+    ) -> Result<&'o [u8], ContentChanged> {
+        let leaves = self.in_block(block);
+        if index >= leaves {
+            return Err(ContentChanged::NoSuchLeaf);
+        }
+        if message.len() > usize::from(self.outline.longest) {
+            return Err(ContentChanged::ContentChanged);
+        }
+        let before = if index + 1 == leaves {
+            write_trailer(&self.outline, block, self.digests, self.tags, out)
+        } else {
+            Ok(0)
+        };
+        let before = before.map_err(|_| ContentChanged::BufferTooSmall)?;
+        let leaf = out.get_mut(..before + message.len()).ok_or(ContentChanged::BufferTooSmall)?;
+        leaf[before..].copy_from_slice(message);
+        let same = if leaves == 1 {
+            self::index(block - 1)
+                .and_then(|place| self.digests.get(place))
+                .is_some_and(|digest| digest.0 == self.prefixes.alone(leaf))
+        } else {
+            let tag = self::index(self.outline.message(block, index))
+                .and_then(|place| self.tags.get(place));
+            tag.is_some_and(|tag| self.prefixes.leaf(leaf).starts_with(tag))
+        };
+        if same { Ok(leaf) } else { Err(ContentChanged::ContentChanged) }
+    }
+}
+
+fn index(number: u32) -> Option<usize> {
+    usize::try_from(number).ok()
+}
+
+fn set_tag(tags: &mut [Tag], message: u32, digest: &[u8; 32]) {
+    let tag = index(message).and_then(|place| tags.get_mut(place));
+    if let (Some(tag), Some(first)) = (tag, digest.first_chunk()) {
+        *tag = *first;
+    }
+}
+
+/// Writes the trailer of a block, and says how long it is: digest and tags of the block behind it, which is hashed.
+fn write_trailer(
+    outline: &Outline,
+    block: u32,
+    digests: &[Digest],
+    tags: &[Tag],
+    out: &mut [u8],
+) -> Result<usize, BufferTooSmall> {
+    let leaves = outline.in_block(block + 1);
+    if leaves == 0 {
+        return Ok(0);
+    }
+    // Block `i` lies at `i - 1`, the one behind it at `i`.
+    let digest = index(block).and_then(|place| digests.get(place)).ok_or(BufferTooSmall)?;
+    let first = index(outline.message(block + 1, 0)).ok_or(BufferTooSmall)?;
+    let tags = match tags_of(leaves) {
+        0 => &[],
+        count => tags.get(first..first + count).ok_or(BufferTooSmall)?,
+    };
+    let mut out = Writer::new(out);
+    out.raw(&digest.0)?.raw(tags.as_flattened())?;
+    Ok(out.position())
+}
+
+/// Why a head was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HeadError {
+    /// Not the bytes of one.
+    Decode(DecodeError),
+    /// Of another network.
+    WrongNetwork,
+    /// Of another sender.
+    WrongSender,
+    /// Signed with another key of the sender.
+    WrongKey,
+    /// Signed with another suite than the sender's key.
+    AlgorithmMismatch,
+    /// The signature was refused.
+    Signature(SignatureError),
+}
+
+impl HeadError {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Decode(error) => error.name(),
+            Self::WrongNetwork => "WrongNetwork",
+            Self::WrongSender => "WrongSender",
+            Self::WrongKey => "WrongKey",
+            Self::AlgorithmMismatch => "AlgorithmMismatch",
+            Self::Signature(error) => error.name(),
+        }
+    }
+}
+
+impl From<DecodeError> for HeadError {
+    fn from(error: DecodeError) -> Self {
+        Self::Decode(error)
+    }
+}
+
+impl From<BufferTooSmall> for HeadError {
+    fn from(_: BufferTooSmall) -> Self {
+        Self::Decode(DecodeError::FieldOutOfRange)
+    }
+}
+
+impl fmt::Display for HeadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Decode(error) => return error.fmt(f),
+            Self::WrongNetwork => "WrongNetwork: the chain is of another network",
+            Self::WrongSender => "WrongSender: the chain is another sender's",
+            Self::WrongKey => "WrongKey: the chain is under another key of the sender",
+            Self::AlgorithmMismatch => {
+                "AlgorithmMismatch: signed with another suite than the sender's key"
+            }
+            Self::Signature(error) => return error.fmt(f),
+        })
+    }
+}
+
+impl core::error::Error for HeadError {}
+
+/// What a head says before anything about it has been checked: to find the sender's key, and to refuse cheaply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim(Outline);
+
+impl Claim {
+    /// Which chain it would be.
+    #[must_use]
+    pub const fn id(&self) -> ChainId {
+        self.0.id
+    }
+
+    /// The sender's key that would have signed it.
+    #[must_use]
+    pub const fn key(&self) -> KeyId {
+        self.0.key
+    }
+
+    /// What frames would name it by.
+    #[must_use]
+    pub fn reference(&self) -> ChainRef {
+        self.0.reference()
+    }
+
+    /// Leaves of its largest block.
+    #[must_use]
+    pub const fn largest_block(&self) -> u8 {
+        self.0.largest_block()
+    }
+
+    /// Messages that it would have.
+    #[must_use]
+    pub const fn messages(&self) -> u32 {
+        self.0.messages
+    }
+
+    /// What they would be.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        self.0.kind
+    }
+}
+
+/// A head whose signature has been checked, by [`open`](Self::open) or before [`reopen`](Self::reopen).
+#[derive(Clone, Copy, Debug)]
+pub struct Head<'a> {
+    outline: Outline,
+    label: &'a str,
+    first: Digest,
+    tags: &'a [u8],
+}
+
+impl<'a> Head<'a> {
+    /// Reads a head and checks that `sender` signed it with `key`, for this network. `scratch` needs [`MAX_HEAD`] bytes.
+    ///
+    /// # Errors
+    /// [`HeadError`].
+    pub fn open(
+        bytes: &'a [u8],
+        network: NetworkId,
+        sender: DeviceId,
+        key: &PublicKey,
+        scratch: &mut [u8],
+    ) -> Result<Self, HeadError> {
+        let (object, head) = Self::decode(bytes)?;
+        if head.outline.id.network != network {
+            return Err(HeadError::WrongNetwork);
+        }
+        if head.outline.id.sender != sender {
+            return Err(HeadError::WrongSender);
+        }
+        if head.outline.key != KeyId::of(key) {
+            return Err(HeadError::WrongKey);
+        }
+        if object.header.algorithm != key.algorithm() {
+            return Err(HeadError::AlgorithmMismatch);
+        }
+        key.verify(object.message(scratch)?, object.signature).map_err(HeadError::Signature)?;
+        Ok(head)
+    }
+
+    /// What a head says, unchecked. No signature is looked at.
+    ///
+    /// # Errors
+    /// Those of a head's form.
+    pub fn peek(bytes: &[u8]) -> Result<Claim, DecodeError> {
+        let (_, head) = Head::decode(bytes)?;
+        Ok(Claim(head.outline))
+    }
+
+    /// Reads a head again that was opened before and kept where nobody else writes. No signature is looked at.
+    ///
+    /// # Errors
+    /// Those of a head's form: what was kept is not a head.
+    pub fn reopen(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        Ok(Self::decode(bytes)?.1)
+    }
+
+    fn decode(bytes: &'a [u8]) -> Result<(Sign1<'a>, Self), DecodeError> {
+        let object = Sign1::decode(bytes, Typ::Chain)?;
+        let mut reader = Reader::new(object.payload)?;
+        reader.array(13)?;
+        reader.version()?;
+        let outline = Outline::read(&mut reader)?;
+        let label = reader.text()?;
+        let hash = reader.i64()?;
+        let (first, tags) = (Digest(reader.fixed()?), reader.bytes()?);
+        if hash != SHA_256 {
+            return Err(DecodeError::UnknownAlgorithm);
+        }
+        let plain = label.len() <= MAX_LABEL && !label.chars().any(char::is_control);
+        if !plain || tags.len() != 8 * tags_of(outline.in_block(1)) {
+            return Err(DecodeError::FieldOutOfRange);
+        }
+        Ok((object, Self { outline, label, first, tags }))
+    }
+
+    /// What it says of the chain.
+    #[must_use]
+    pub const fn outline(&self) -> &Outline {
+        &self.outline
+    }
+
+    /// Which chain.
+    #[must_use]
+    pub const fn id(&self) -> ChainId {
+        self.outline.id
+    }
+
+    /// The sender's key that signed it.
+    #[must_use]
+    pub const fn key(&self) -> KeyId {
+        self.outline.key
+    }
+
+    /// What the chain is called; may be empty. No control characters.
+    #[must_use]
+    pub const fn label(&self) -> &'a str {
+        self.label
+    }
+
+    /// The digest of the first block. All that the chain says follows from it.
+    #[must_use]
+    pub const fn first(&self) -> Digest {
+        self.first
+    }
+
+    /// The tags of the first block, eight bytes each.
+    pub(super) const fn tags(&self) -> &'a [u8] {
+        self.tags
+    }
+
+    /// Blocks of the chain.
+    #[must_use]
+    pub const fn blocks(&self) -> u32 {
+        self.outline.blocks()
+    }
+
+    /// Leaves of a block; 0 if there is no such block.
+    #[must_use]
+    pub const fn in_block(&self, block: u32) -> u8 {
+        self.outline.in_block(block)
+    }
+
+    /// What frames name the chain by.
+    #[must_use]
+    pub fn reference(&self) -> ChainRef {
+        self.outline.reference()
+    }
+}

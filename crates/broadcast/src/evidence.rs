@@ -1,0 +1,248 @@
+//! What proves to third parties what a sender said: its certificate, the head of a chain, and the chain's leaves in order
+//! (spec/broadcast.md, section 6). Whoever checks it needs the base stations' keys and nothing else.
+//!
+//! Each message counts once the block that it is in is whole, so that the first blocks of a chain are evidence of what they say. When a
+//! sender said it no chain tells; whether its certificate is in force at some time is asked of the certificate.
+
+use core::fmt;
+
+use crate::certificate::{SenderCertificate, SenderCertificateError};
+use crate::chain::{Head, HeadError, MAX_HEAD, Outline};
+use crate::frame::BroadcastFrame;
+use crate::incoming::{Incoming, LeafError, Taken};
+use crate::{ChainRef, MAX_PER_BLOCK};
+use moteseal_core::cbor::{BufferTooSmall, DecodeError, Writer};
+use moteseal_core::record::DeviceId;
+use moteseal_core::record::NetworkId;
+use moteseal_core::signature::PublicKey;
+
+/// Why evidence was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum EvidenceError {
+    /// Not the bytes of a frame.
+    Decode(DecodeError),
+    /// A frame that does not stand here: evidence is a certificate, a head, and the chain's leaves in order.
+    OutOfOrder,
+    /// The certificate was refused.
+    Certificate(SenderCertificateError),
+    /// The head was refused.
+    Head(HeadError),
+    /// A leaf was refused.
+    Leaf(LeafError),
+}
+
+impl EvidenceError {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Decode(error) => error.name(),
+            Self::OutOfOrder => "OutOfOrder",
+            Self::Certificate(error) => error.name(),
+            Self::Head(error) => error.name(),
+            Self::Leaf(error) => error.name(),
+        }
+    }
+}
+
+impl From<DecodeError> for EvidenceError {
+    fn from(error: DecodeError) -> Self {
+        Self::Decode(error)
+    }
+}
+
+impl From<SenderCertificateError> for EvidenceError {
+    fn from(error: SenderCertificateError) -> Self {
+        Self::Certificate(error)
+    }
+}
+
+impl From<HeadError> for EvidenceError {
+    fn from(error: HeadError) -> Self {
+        Self::Head(error)
+    }
+}
+
+impl From<LeafError> for EvidenceError {
+    fn from(error: LeafError) -> Self {
+        Self::Leaf(error)
+    }
+}
+
+impl fmt::Display for EvidenceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Decode(error) => error.fmt(f),
+            Self::OutOfOrder => f.write_str(
+                "OutOfOrder: evidence is a certificate, a head, and the chain's leaves in order",
+            ),
+            Self::Certificate(error) => error.fmt(f),
+            Self::Head(error) => error.fmt(f),
+            Self::Leaf(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for EvidenceError {}
+
+/// What a frame of evidence has shown.
+#[derive(Clone, Copy, Debug)]
+pub enum Shown<'f> {
+    /// Whose chain it is.
+    Certificate {
+        /// The certificate, which is authentic.
+        certificate: SenderCertificate<'f>,
+        /// The base station that signed it, by its place among those listened to.
+        base: usize,
+    },
+    /// What the chain is.
+    Head(Head<'f>),
+    /// The next message.
+    Message {
+        /// Its number in the chain, from 0.
+        number: u32,
+        /// The message.
+        message: &'f [u8],
+        /// Whether its block is whole with it: then this message and those before it are what the sender said. Until then they are not.
+        is_proven: bool,
+    },
+}
+
+/// Checks evidence frame by frame, in a fixed memory of about 5 KiB.
+#[derive(Debug)]
+pub struct EvidenceCheck<'k> {
+    network: NetworkId,
+    bases: &'k [PublicKey],
+    stage: Stage,
+}
+
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)]
+enum Stage {
+    Start,
+    Certified { sender: DeviceId, key: PublicKey },
+    Chain { chain: Incoming<{ MAX_PER_BLOCK as usize }>, reference: ChainRef },
+}
+
+impl<'k> EvidenceCheck<'k> {
+    /// A check for a network whose base stations have these keys.
+    #[must_use]
+    pub const fn new(network: NetworkId, bases: &'k [PublicKey]) -> Self {
+        Self { network, bases, stage: Stage::Start }
+    }
+
+    /// Checks the next frame. After an error the check is over: give it nothing more.
+    ///
+    /// # Errors
+    /// [`EvidenceError`].
+    pub fn take<'f>(&mut self, frame: &'f [u8]) -> Result<Shown<'f>, EvidenceError> {
+        match (&mut self.stage, BroadcastFrame::decode(frame)?) {
+            (Stage::Start, BroadcastFrame::Certificate(bytes)) => {
+                let (certificate, base) =
+                    SenderCertificate::open_any(bytes, self.network, self.bases)?;
+                let key = certificate.key().map_err(SenderCertificateError::Key)?;
+                self.stage = Stage::Certified { sender: certificate.sender, key };
+                Ok(Shown::Certificate { certificate, base })
+            }
+            (Stage::Certified { sender, key }, BroadcastFrame::Head(bytes)) => {
+                let head = Head::open(bytes, self.network, *sender, key, &mut [0; MAX_HEAD])?;
+                let chain = Incoming::new(&head).map_err(|_| DecodeError::FieldOutOfRange)?;
+                self.stage = Stage::Chain { chain, reference: head.reference() };
+                Ok(Shown::Head(head))
+            }
+            (
+                Stage::Chain { chain, reference },
+                BroadcastFrame::Fragment { chain: named, block, index, leaf },
+            ) => {
+                let is_next = block == chain.current()
+                    && u32::from(index) == chain.missing().trailing_zeros();
+                if named != *reference || !is_next {
+                    return Err(EvidenceError::OutOfOrder);
+                }
+                let number = chain.outline().message(block, index);
+                Ok(match chain.take(block, index, leaf)? {
+                    Taken::Verified { message, .. } => {
+                        Shown::Message { number, message, is_proven: true }
+                    }
+                    Taken::Pending { message } => {
+                        Shown::Message { number, message, is_proven: false }
+                    }
+                    Taken::Repeated => return Err(EvidenceError::OutOfOrder),
+                })
+            }
+            _ => Err(EvidenceError::OutOfOrder),
+        }
+    }
+
+    /// How many of the chain's messages are proven, and how many it has; `None` before its head.
+    #[must_use]
+    pub const fn proven(&self) -> Option<(u32, u32)> {
+        match &self.stage {
+            Stage::Start | Stage::Certified { .. } => None,
+            Stage::Chain { chain, .. } if chain.is_complete() => {
+                Some((chain.outline().messages, chain.outline().messages))
+            }
+            Stage::Chain { chain, .. } => {
+                let outline = chain.outline();
+                Some((outline.message(chain.current(), 0), outline.messages))
+            }
+        }
+    }
+}
+
+/// Why evidence was not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExportError<E> {
+    /// The buffer is too small for a frame: [`MAX_BROADCAST_FRAME`](crate::frame::MAX_BROADCAST_FRAME) bytes suffice.
+    BufferTooSmall,
+    /// What was kept could not be read, or the evidence not be written.
+    Other(E),
+}
+
+impl<E> From<BufferTooSmall> for ExportError<E> {
+    fn from(_: BufferTooSmall) -> Self {
+        Self::BufferTooSmall
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for ExportError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BufferTooSmall => BufferTooSmall.fmt(f),
+            Self::Other(error) => error.fmt(f),
+        }
+    }
+}
+
+/// Writes the evidence of the first `blocks` blocks of a chain, a frame at a time: `fetch` puts the leaf of a block and place at the start of
+/// the buffer it is given and says how long it is, `write` takes the frames. `leaf` has room for a leaf, `frame` for a frame.
+///
+/// What it is given is not checked: whoever took the leaves has done that, and whoever reads the evidence does it again.
+///
+/// # Errors
+/// [`ExportError`].
+pub fn export<E>(
+    (certificate, head, outline): (&[u8], &[u8], &Outline),
+    blocks: u32,
+    (leaf, frame): (&mut [u8], &mut [u8]),
+    mut fetch: impl FnMut(u32, u8, &mut [u8]) -> Result<usize, E>,
+    mut write: impl FnMut(&[u8]) -> Result<(), E>,
+) -> Result<(), ExportError<E>> {
+    let mut put = |content: BroadcastFrame<'_>| {
+        let mut out = Writer::new(frame);
+        content.encode(&mut out)?;
+        write(out.finish()).map_err(ExportError::Other)
+    };
+    put(BroadcastFrame::Certificate(certificate))?;
+    put(BroadcastFrame::Head(head))?;
+    let chain = outline.reference();
+    for block in 1..=blocks.min(outline.blocks()) {
+        for index in 0..outline.in_block(block) {
+            let length = fetch(block, index, leaf).map_err(ExportError::Other)?;
+            let leaf = leaf.get(..length).ok_or(ExportError::BufferTooSmall)?;
+            put(BroadcastFrame::Fragment { chain, block, index, leaf })?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,367 @@
+//! What a receiver checks: the leaves of one chain, block after block, in whatever order those of a block come (spec/broadcast.md, section 3).
+//!
+//! Memory is fixed: 32 bytes of digest and 16 of tags for each message of a block, no messages. What it says of a leaf it says at once;
+//! whoever relays and stores leaves does so by that word.
+
+use core::fmt;
+use moteseal_core::named_errors;
+
+use crate::chain::{Head, Outline, tags_of};
+use crate::hash::{Prefixes, Running};
+use crate::{ChainRef, MAX_PER_BLOCK};
+use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
+
+/// Room for any snapshot of an [`Incoming`].
+pub const MAX_SNAPSHOT: usize = 112 + 8 * MAX_PER_BLOCK as usize;
+
+/// The chain's blocks have more messages than this receiver has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockTooLarge;
+
+impl BlockTooLarge {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        "BlockTooLarge"
+    }
+}
+
+impl fmt::Display for BlockTooLarge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BlockTooLarge: the chain's blocks have more messages than there is room for; send it with smaller blocks")
+    }
+}
+
+impl core::error::Error for BlockTooLarge {}
+
+named_errors! {
+    /// Why a leaf was not taken. But for `BlockMismatch`, nothing has changed.
+    LeafError {
+        /// Neither its tag nor its block's digest says so.
+        ForgedLeaf => "the bytes are not what the sender signed",
+        /// Of a block that is verified already, or of one whose turn has not come.
+        NotThisBlock => "the leaf is of an earlier or a later block",
+        /// The block has no such leaf.
+        IndexOutOfRange => "the block has no such leaf",
+        /// Longer than the longest message of the chain allows.
+        LeafTooLong => "the leaf is longer than any of the chain's",
+        /// Too short for the trailer that it must have.
+        LeafTooShort => "the leaf is too short for its trailer",
+        /// All tags of the block fit and its digest does not: somebody has found another leaf with a tag of 64 bits, or the sender itself is
+        /// not honest. Everything that was taken of the block is to be forgotten; it starts again.
+        BlockMismatch => "the leaves fit their tags and the block does not fit its digest; it starts again",
+    }
+}
+
+/// What a leaf that was taken is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken<'l> {
+    /// A leaf of the block under way that was there already; its tag fits.
+    Repeated,
+    /// The tag fits, which is 64 bits of evidence: enough to relay and store the leaf, too little to act on its message.
+    Pending {
+        /// The leaf's message.
+        message: &'l [u8],
+    },
+    /// The whole block is authentic, with this leaf and all that were pending: act on its messages.
+    Verified {
+        /// The message of this leaf, which need not be the block's last.
+        message: &'l [u8],
+        /// The block.
+        block: u32,
+        /// Whether the chain is whole now.
+        is_last: bool,
+    },
+}
+
+/// The verifier of one chain whose blocks have at most `B` messages: `48 * B` bytes and at most 408.
+#[derive(Clone, Copy, Debug)]
+pub struct Incoming<const B: usize> {
+    outline: Outline,
+    prefixes: Prefixes,
+    /// Blocks of the chain.
+    blocks: u32,
+    /// The block under way; the one behind the last when all is there.
+    current: u32,
+    /// Leaves of the block under way, 0 when there is none.
+    leaves: u8,
+    /// Bytes of trailer in its last leaf.
+    trailer: usize,
+    /// Which leaves of it are here, a bit each.
+    held: u64,
+    /// Its digest and tags.
+    digest: [u8; 32],
+    tags: [u64; B],
+    /// The digests of its leaves but the last, where they are here.
+    others: [[u8; 32]; B],
+    /// The last leaf, where it came before others: the block's hash so far, and what it announces, which counts once the block is verified.
+    last: Running,
+    next_digest: [u8; 32],
+    next_tags: [u64; B],
+}
+
+impl<const B: usize> Incoming<B> {
+    /// A verifier at the start of a chain.
+    ///
+    /// # Errors
+    /// [`BlockTooLarge`].
+    pub fn new(head: &Head<'_>) -> Result<Self, BlockTooLarge> {
+        Self::at(*head.outline(), 1, head.first().0, head.tags())
+    }
+
+    fn at(
+        outline: Outline,
+        current: u32,
+        digest: [u8; 32],
+        tags: &[u8],
+    ) -> Result<Self, BlockTooLarge> {
+        if usize::from(outline.largest_block()) > B {
+            return Err(BlockTooLarge);
+        }
+        let prefixes = Prefixes::new(&outline.id, outline.key);
+        let mut incoming = Self {
+            outline,
+            prefixes,
+            blocks: outline.blocks(),
+            current,
+            leaves: outline.in_block(current),
+            trailer: outline.trailer(current),
+            held: 0,
+            digest,
+            tags: [0; B],
+            others: [[0; 32]; B],
+            last: prefixes.block(),
+            next_digest: [0; 32],
+            next_tags: [0; B],
+        };
+        read_tags(tags, &mut incoming.tags);
+        Ok(incoming)
+    }
+
+    /// What the head says of the chain.
+    #[must_use]
+    pub const fn outline(&self) -> &Outline {
+        &self.outline
+    }
+
+    /// What frames name the chain by.
+    #[must_use]
+    pub fn reference(&self) -> ChainRef {
+        self.outline.reference()
+    }
+
+    /// The block under way, from 1; one more than the chain has when it is complete.
+    #[must_use]
+    pub const fn current(&self) -> u32 {
+        self.current
+    }
+
+    /// Whether every block is verified.
+    #[must_use]
+    pub const fn is_complete(&self) -> bool {
+        self.current > self.blocks
+    }
+
+    /// Which leaves of the block under way are not here: bit `j` is leaf `j`.
+    #[must_use]
+    pub const fn missing(&self) -> u64 {
+        !self.held & every(self.leaves)
+    }
+
+    /// Looks at a leaf: one hash of it, and of the last that comes of a block one of 32 bytes for each of the others.
+    ///
+    /// # Errors
+    /// [`LeafError`].
+    #[inline]
+    pub fn take<'l>(
+        &mut self,
+        block: u32,
+        index: u8,
+        leaf: &'l [u8],
+    ) -> Result<Taken<'l>, LeafError> {
+        if block != self.current || self.is_complete() {
+            return Err(LeafError::NotThisBlock);
+        }
+        if index >= self.leaves {
+            return Err(LeafError::IndexOutOfRange);
+        }
+        let is_last = index + 1 == self.leaves;
+        let trailer = if is_last { self.trailer } else { 0 };
+        let (trailer, message) = leaf.split_at_checked(trailer).ok_or(LeafError::LeafTooShort)?;
+        if message.len() > usize::from(self.outline.longest) {
+            return Err(LeafError::LeafTooLong);
+        }
+        if is_last {
+            self.take_last(trailer, leaf, message)
+        } else {
+            self.take_other(index, leaf, message)
+        }
+    }
+
+    /// A leaf that is not its block's last.
+    #[inline]
+    fn take_other<'l>(
+        &mut self,
+        index: u8,
+        leaf: &[u8],
+        message: &'l [u8],
+    ) -> Result<Taken<'l>, LeafError> {
+        let (bit, place) = (1 << index, usize::from(index));
+        let digest = self.prefixes.leaf(leaf);
+        if self.tags.get(place) != Some(&tag_of(&digest)) {
+            return Err(LeafError::ForgedLeaf);
+        }
+        if self.held & bit != 0 {
+            return Ok(Taken::Repeated);
+        }
+        if let Some(other) = self.others.get_mut(place) {
+            *other = digest;
+        }
+        self.held |= bit;
+        if self.missing() != 0 {
+            return Ok(Taken::Pending { message });
+        }
+        let hash = self.last;
+        self.close(hash, message)
+    }
+
+    /// The last leaf of a block, with the trailer that announces the next. The block's digest tells all by itself when the others are here.
+    #[inline]
+    fn take_last<'l>(
+        &mut self,
+        trailer: &[u8],
+        leaf: &[u8],
+        message: &'l [u8],
+    ) -> Result<Taken<'l>, LeafError> {
+        let (place, bit) = (usize::from(self.leaves - 1), 1 << (self.leaves - 1));
+        let is_tagged = |incoming: &Self| {
+            incoming.tags.get(place) == Some(&tag_of(&incoming.prefixes.leaf(leaf)))
+        };
+        if self.missing() == bit {
+            let digest = if place == 0 {
+                self.prefixes.alone(leaf)
+            } else {
+                self.with_others(self.prefixes.block(), leaf)
+            };
+            if digest == self.digest {
+                self.note_trailer(trailer);
+                return Ok(self.advance(message));
+            }
+            if place == 0 || !is_tagged(self) {
+                return Err(LeafError::ForgedLeaf);
+            }
+            self.held = 0;
+            return Err(LeafError::BlockMismatch);
+        }
+        if !is_tagged(self) {
+            return Err(LeafError::ForgedLeaf);
+        }
+        if self.held & bit != 0 {
+            return Ok(Taken::Repeated);
+        }
+        let mut hash = self.prefixes.block();
+        hash.update(leaf);
+        self.last = hash;
+        self.note_trailer(trailer);
+        self.held |= bit;
+        Ok(Taken::Pending { message })
+    }
+
+    /// The block's digest: of its last leaf, or what is left of it, behind `hash`, and of the others' digests.
+    #[inline]
+    fn with_others(&self, mut hash: Running, last: &[u8]) -> [u8; 32] {
+        hash.update(last);
+        let others = self.others.get(..usize::from(self.leaves - 1)).unwrap_or_default();
+        hash.update(others.as_flattened());
+        hash.finish()
+    }
+
+    fn close<'l>(&mut self, hash: Running, message: &'l [u8]) -> Result<Taken<'l>, LeafError> {
+        if self.with_others(hash, &[]) == self.digest {
+            return Ok(self.advance(message));
+        }
+        self.held = 0;
+        Err(LeafError::BlockMismatch)
+    }
+
+    #[inline]
+    fn note_trailer(&mut self, trailer: &[u8]) {
+        if let Some((digest, tags)) = trailer.split_first_chunk() {
+            self.next_digest = *digest;
+            read_tags(tags, &mut self.next_tags);
+        }
+    }
+
+    #[inline]
+    fn advance<'l>(&mut self, message: &'l [u8]) -> Taken<'l> {
+        let block = self.current;
+        self.current += 1;
+        self.held = 0;
+        self.digest = self.next_digest;
+        self.tags = self.next_tags;
+        let is_last = block == self.blocks;
+        // All blocks but the last two look like the one before.
+        if self.current + 1 >= self.blocks {
+            self.leaves = self.outline.in_block(self.current);
+            self.trailer = self.outline.trailer(self.current);
+        }
+        Taken::Verified { message, block, is_last }
+    }
+
+    /// Writes where the chain stands: all verified blocks, none of the leaves of the block under way, which are taken again. [`MAX_SNAPSHOT`]
+    /// bytes suffice. A snapshot is not authenticated: it belongs into the receiver's own memory, where nobody else writes.
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`].
+    pub fn save<'o>(&self, out: &'o mut [u8]) -> Result<&'o [u8], BufferTooSmall> {
+        let mut out = Writer::new(out);
+        out.array(12)?.uint(1u8)?;
+        self.outline.write(&mut out)?;
+        out.uint(self.current)?.bytes(&self.digest)?;
+        let mut tags = [0; 8 * MAX_PER_BLOCK as usize];
+        let count = tags_of(self.leaves);
+        for (bytes, tag) in tags.as_chunks_mut::<8>().0.iter_mut().zip(&self.tags) {
+            *bytes = tag.to_be_bytes();
+        }
+        out.bytes(tags.get(..8 * count).unwrap_or_default())?;
+        Ok(out.finish())
+    }
+
+    /// A verifier that goes on where [`save`](Self::save) stood.
+    ///
+    /// # Errors
+    /// [`DecodeError`]: not a snapshot, or one of a chain with larger blocks than `B` (`FieldOutOfRange`).
+    pub fn restore(snapshot: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(snapshot)?;
+        reader.array(12)?;
+        reader.version()?;
+        let outline = Outline::read(&mut reader)?;
+        let current: u32 = reader.uint()?;
+        let (digest, tags) = (reader.fixed()?, reader.bytes()?);
+        let is_there = (1..=outline.blocks() + 1).contains(&current);
+        if !is_there || tags.len() != 8 * tags_of(outline.in_block(current)) {
+            return Err(DecodeError::FieldOutOfRange);
+        }
+        Self::at(outline, current, digest, tags).map_err(|_| DecodeError::FieldOutOfRange)
+    }
+}
+
+/// A bit for each of so many leaves.
+const fn every(leaves: u8) -> u64 {
+    match leaves {
+        0 => 0,
+        leaves => u64::MAX >> (MAX_PER_BLOCK - leaves),
+    }
+}
+
+#[inline]
+fn tag_of(digest: &[u8; 32]) -> u64 {
+    digest.first_chunk().map_or(0, |first| u64::from_be_bytes(*first))
+}
+
+#[inline]
+fn read_tags(bytes: &[u8], tags: &mut [u64]) {
+    for (tag, bytes) in tags.iter_mut().zip(bytes.as_chunks().0) {
+        *tag = u64::from_be_bytes(*bytes);
+    }
+}

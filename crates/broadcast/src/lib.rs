@@ -1,0 +1,190 @@
+//! Authenticated broadcast: one signature for everything a sender has to say, then about one compression of SHA-256 a message
+//! (spec/broadcast.md).
+//!
+//! After Liu, Li and Guizani, "PKC Based Broadcast Authentication using Signature Amortization for WSNs" (IEEE TWC 2012), section III, with what
+//! the paper leaves open closed: chain numbers that only go up, tags that sort out forged fragments before a block is whole, certificates
+//! that expire and are revoked. What a chain says must be known when its head is signed; a live command is a chain of one
+//! ([`SingleDraft`]). Nothing here sends, stores or looks at a clock. For motes that cannot check a signature there is [`tesla`].
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+use core::fmt;
+
+use moteseal_core::digest;
+use moteseal_core::record::{DeviceId, NetworkId};
+
+mod certificate;
+mod chain;
+mod evidence;
+pub mod frame;
+mod hash;
+mod incoming;
+mod single;
+pub mod tesla;
+
+pub mod recovery;
+
+pub use certificate::{
+    MAX_REQUEST, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, NotInForce, Revocation, RevocationDraft,
+    SenderCertificate, SenderCertificateDraft, SenderCertificateError, SenderClaim, SenderRequest,
+    SenderRequestDraft,
+};
+pub use chain::{
+    BuildError, ChainDraft, Claim, ContentChanged, DraftError, Head, HeadError, MAX_HEAD,
+    OutgoingChain, Outline,
+};
+pub use evidence::{EvidenceCheck, EvidenceError, ExportError, Shown, export};
+pub use incoming::{BlockTooLarge, Incoming, LeafError, MAX_SNAPSHOT, Taken};
+pub use single::{MAX_SINGLE, Said, SealError, SingleDraft, SingleError, open_single};
+
+use moteseal_core::signature::PublicKey;
+
+/// Messages of a block, at most: a request for missing ones has a bit each.
+pub const MAX_PER_BLOCK: u8 = 64;
+/// Messages of a chain, at most.
+pub const MAX_MESSAGES: u32 = 1 << 24;
+/// Bytes of a message, at most.
+pub const MAX_MESSAGE: usize = 8192;
+/// Bytes of a chain's label, at most.
+pub const MAX_LABEL: usize = 64;
+/// Bytes of a trailer, at most: a digest and a tag for each message of the next block.
+pub const MAX_TRAILER: usize = 32 + 8 * MAX_PER_BLOCK as usize;
+/// Bytes of a leaf, at most.
+pub const MAX_LEAF: usize = MAX_TRAILER + MAX_MESSAGE;
+
+/// The first eight bytes of a leaf's digest: they sort out forged fragments before a block is whole.
+pub type Tag = [u8; 8];
+
+macro_rules! bytes_id {
+    ($(#[$doc:meta])* $name:ident($length:literal)) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub [u8; $length]);
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl fmt::Display for $name {
+            /// Hexadecimal digits.
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+    };
+}
+
+bytes_id!(
+    /// What frames name a chain by: the first bytes of the digest of its leaf prefix (spec/broadcast.md, section 2). To find another chain with a
+    /// given one takes its sender 2^64 hashes.
+    ChainRef(8)
+);
+bytes_id!(
+    /// What a key is named by, a base station's or a sender's: a digest of it.
+    KeyId(8)
+);
+
+impl KeyId {
+    /// The id of a key.
+    #[must_use]
+    pub fn of(key: &PublicKey) -> Self {
+        Self::of_bytes(&key.to_bytes())
+    }
+
+    /// The same of a raw key, which need not be one.
+    fn of_bytes(key: &[u8]) -> Self {
+        Self(digest::short(&[b"moteseal/1/key\0", key]))
+    }
+}
+
+/// The id of the sender called `name`.
+#[must_use]
+pub fn sender_named(name: &str) -> DeviceId {
+    DeviceId(digest::short(&[b"moteseal/1/sender\0", name.as_bytes()]))
+}
+
+/// The number of a chain: a sender's next one is higher.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChainNumber(pub u64);
+
+impl fmt::Display for ChainNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Which chain of a key: a sender has one with this id under each of its keys, at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChainId {
+    /// The network.
+    pub network: NetworkId,
+    /// Who speaks.
+    pub sender: DeviceId,
+    /// The chain's number.
+    pub number: ChainNumber,
+}
+
+impl ChainId {
+    /// What frames name the chain by that is signed with `key`. Costs two compressions.
+    #[must_use]
+    pub fn reference(&self, key: KeyId) -> ChainRef {
+        hash::reference(self, key)
+    }
+}
+
+/// What the messages of a chain are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// Messages that each stand for themselves.
+    Messages,
+    /// The pieces of one file, in order.
+    Image,
+    /// What a querier asks at present (spec/sums.md, section 3).
+    QuerySchedule,
+}
+
+impl Kind {
+    /// The number in a head.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Messages => 0,
+            Self::Image => 1,
+            Self::QuerySchedule => 2,
+        }
+    }
+
+    /// The kind of a number.
+    #[must_use]
+    pub const fn from_number(number: u8) -> Option<Self> {
+        match number {
+            0 => Some(Self::Messages),
+            1 => Some(Self::Image),
+            2 => Some(Self::QuerySchedule),
+            _ => None,
+        }
+    }
+
+    /// The name in output: `messages`, `image` or `schedule`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Messages => "messages",
+            Self::Image => "image",
+            Self::QuerySchedule => "agenda",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

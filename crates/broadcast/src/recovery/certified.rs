@@ -1,0 +1,245 @@
+//! Who may speak: certificates and revocations, as they are heard. Whoever has the certificate of a base station is a sender, until its date,
+//! or until the base station says otherwise.
+
+use crate::recovery::hear::refused;
+use crate::recovery::*;
+use crate::{NotInForce, Revocation, SenderCertificate, SenderCertificateError};
+
+/// How those that wait for the check of a base station's signature are told apart.
+const CERTIFICATES: usize = 0;
+const REVOCATIONS: usize = 1;
+
+impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS, CHAINS, B> {
+    /// A certificate; `is_drawn` if its check is paid for.
+    pub(super) fn hear_certificate<S: Store>(
+        &mut self,
+        now: Now,
+        link: u8,
+        bytes: &[u8],
+        is_drawn: bool,
+        store: &mut S,
+    ) -> Result<Event, S::Error> {
+        let Ok(claim) = SenderCertificate::peek(bytes) else {
+            return Ok(refused(RefusedBroadcast::Malformed));
+        };
+        if claim.network != self.settings.network {
+            return Ok(refused(RefusedBroadcast::WrongNetwork));
+        }
+        let Some((base, minimum)) = self.base(claim.base) else {
+            return Ok(refused(RefusedBroadcast::UnknownBaseStation));
+        };
+        if claim.serial < minimum {
+            // Whoever says it may not have heard.
+            self.plan_answer(Piece::Revocation(base), link);
+            return Ok(refused(RefusedBroadcast::Revoked));
+        }
+        let fingerprint = self.draws.fingerprint(bytes);
+        if let Some(known) =
+            self.sender(claim.sender, claim.key).and_then(|place| self.senders.get(place)?.as_ref())
+        {
+            if known.certificate == fingerprint {
+                self.heard(Item::Certificate(claim.key), link);
+                return Ok(Event::Nothing);
+            }
+            if known.base == base && claim.serial <= known.serial {
+                return Ok(refused(RefusedBroadcast::Superseded));
+            }
+        }
+        if self.refusals.has(fingerprint) {
+            return Ok(refused(RefusedBroadcast::RefusedBefore));
+        }
+        if !(is_drawn || self.certificates.is_empty() && self.certificate_meter.take(self.clock)) {
+            self.certificates.offer(bytes, link, CERTIFICATES, &mut self.draws);
+            self.note_contention();
+            return Ok(refused(RefusedBroadcast::Metered));
+        }
+        let event = self.certify(now, bytes, fingerprint, store)?;
+        if let Event::Certified { key, .. } = event {
+            self.pass_on(Piece::Certificate(key), link);
+        }
+        Ok(event)
+    }
+
+    /// Checks a certificate's signature and dates, and takes it.
+    pub(super) fn certify<S: Store>(
+        &mut self,
+        now: Now,
+        bytes: &[u8],
+        fingerprint: u64,
+        store: &mut S,
+    ) -> Result<Event, S::Error> {
+        self.checks.certificates = self.checks.certificates.saturating_add(1);
+        let opened = SenderCertificate::open_any(bytes, self.settings.network, self.base_keys());
+        let (certificate, base) = match opened {
+            Ok(opened) => opened,
+            Err(error) => return Ok(refused(self.refuse_certificate(error, fingerprint))),
+        };
+        self.enroll(
+            now,
+            &certificate,
+            u8::try_from(base).unwrap_or(u8::MAX),
+            (bytes, fingerprint),
+            store,
+        )
+    }
+
+    /// Takes a certificate whose signature has been checked, if it is in force.
+    pub(super) fn enroll<S: Store>(
+        &mut self,
+        now: Now,
+        certificate: &SenderCertificate<'_>,
+        base: u8,
+        (bytes, fingerprint): (&[u8], u64),
+        store: &mut S,
+    ) -> Result<Event, S::Error> {
+        let Ok(key) = certificate.key() else { return Ok(refused(RefusedBroadcast::Malformed)) };
+        let minimum = self.minimums.get(usize::from(base)).copied().unwrap_or(0);
+        if let Err(error) = certificate.check(now.unix, minimum) {
+            return Ok(refused(not_in_force(error)));
+        }
+        let (id, key_id) = (certificate.sender, KeyId::of(&key));
+        let Some(place) = self.sender_place(id, key_id) else {
+            return Ok(refused(RefusedBroadcast::NoRoom));
+        };
+        store.keep(Item::Certificate(key_id), bytes)?;
+        let floor = store.floor(key_id)?;
+        let (order, next) = (self.next_order(), self.next_chain(id, key_id, floor));
+        let sender = Sender {
+            id,
+            key_id,
+            key,
+            base,
+            serial: certificate.serial,
+            not_before: certificate.not_before,
+            not_after: certificate.not_after,
+            certificate: fingerprint,
+            floor,
+            next,
+            order,
+        };
+        if let Some(place) = self.senders.get_mut(place) {
+            *place = Some(sender);
+        }
+        Ok(Event::Certified { sender: id, key: key_id })
+    }
+
+    fn refuse_certificate(
+        &mut self,
+        error: SenderCertificateError,
+        fingerprint: u64,
+    ) -> RefusedBroadcast {
+        match error {
+            SenderCertificateError::Decode(_) => RefusedBroadcast::Malformed,
+            SenderCertificateError::WrongNetwork => RefusedBroadcast::WrongNetwork,
+            SenderCertificateError::UnknownBaseStation => RefusedBroadcast::UnknownBaseStation,
+            _ => {
+                self.refusals.add(fingerprint);
+                RefusedBroadcast::NotAuthentic
+            }
+        }
+    }
+
+    /// Where a sender's certificate goes: its own place, a free one, or that of the sender without chains here that has been known longest.
+    /// What it said before is not said again for that: its floor is in the store.
+    fn sender_place(&self, id: DeviceId, key: KeyId) -> Option<usize> {
+        let free = || self.senders.iter().position(Option::is_none);
+        let has_chains =
+            |key: KeyId| self.chains.iter().flatten().any(|followed| followed.outline.key == key);
+        let idle = || {
+            let known = self
+                .senders
+                .iter()
+                .enumerate()
+                .filter_map(|(place, sender)| Some((place, sender.as_ref()?)));
+            known
+                .filter(|(_, sender)| !has_chains(sender.key_id))
+                .min_by_key(|(_, sender)| sender.order)
+                .map(|(place, _)| place)
+        };
+        self.sender(id, key).or_else(free).or_else(idle)
+    }
+
+    pub(super) fn next_chain(
+        &self,
+        sender: DeviceId,
+        key: KeyId,
+        floor: Option<ChainNumber>,
+    ) -> ChainRef {
+        let number = ChainNumber(floor.map_or(1, |floor| floor.0.saturating_add(1)));
+        ChainId { network: self.settings.network, sender, number }.reference(key)
+    }
+
+    /// A revocation; `is_drawn` if its check is paid for.
+    pub(super) fn hear_revocation<S: Store>(
+        &mut self,
+        link: u8,
+        bytes: &[u8],
+        is_drawn: bool,
+        store: &mut S,
+    ) -> Result<Event, S::Error> {
+        let Ok((base, claimed)) = Revocation::peek(bytes) else {
+            return Ok(refused(RefusedBroadcast::Malformed));
+        };
+        let Some((base, minimum)) = self.base(base) else {
+            return Ok(refused(RefusedBroadcast::UnknownBaseStation));
+        };
+        if claimed <= minimum {
+            if claimed == minimum && store.is_kept(Item::Revocation(base), bytes)? {
+                self.heard(Item::Revocation(base), link);
+                return Ok(Event::Nothing);
+            }
+            return Ok(refused(RefusedBroadcast::Superseded));
+        }
+        let fingerprint = self.draws.fingerprint(bytes);
+        if self.refusals.has(fingerprint) {
+            return Ok(refused(RefusedBroadcast::RefusedBefore));
+        }
+        if !(is_drawn || self.certificates.is_empty() && self.certificate_meter.take(self.clock)) {
+            self.certificates.offer(bytes, link, REVOCATIONS, &mut self.draws);
+            self.note_contention();
+            return Ok(refused(RefusedBroadcast::Metered));
+        }
+        self.checks.certificates = self.checks.certificates.saturating_add(1);
+        if let Err(error) = Revocation::open(bytes, self.settings.network, self.base_keys()) {
+            return Ok(refused(self.refuse_certificate(error, fingerprint)));
+        }
+        store.keep(Item::Revocation(base), bytes)?;
+        store.raise_minimum(base, claimed)?;
+        if let Some(minimum) = self.minimums.get_mut(usize::from(base)) {
+            *minimum = claimed;
+        }
+        let is_void = |of: u8, serial: u64| of == base && serial < claimed;
+        for place in &mut self.senders {
+            if let Some(sender) = place.take_if(|sender| is_void(sender.base, sender.serial)) {
+                self.relays.drop_if(|planned| planned.piece == Piece::Certificate(sender.key_id));
+            }
+        }
+        for slot in 0..CHAINS {
+            if self.chains.get(slot).is_some_and(|followed| {
+                followed.as_ref().is_some_and(|of| is_void(of.base, of.serial))
+            }) {
+                self.vacate(slot, store)?;
+            }
+        }
+        self.pass_on(Piece::Revocation(base), link);
+        Ok(Event::Revoked { base, minimum: claimed })
+    }
+
+    /// A base station's place and the least serial that counts.
+    fn base(&self, id: KeyId) -> Option<(u8, u64)> {
+        let place = self.bases.iter().position(|base| *base == Some(id))?;
+        Some((u8::try_from(place).ok()?, *self.minimums.get(place)?))
+    }
+
+    pub(super) fn base_keys(&self) -> &[PublicKey] {
+        self.settings.bases.get(..MAX_BASES).unwrap_or(self.settings.bases)
+    }
+}
+
+const fn not_in_force(error: NotInForce) -> RefusedBroadcast {
+    match error {
+        NotInForce::NotYetValid => RefusedBroadcast::NotYetValid,
+        NotInForce::Expired => RefusedBroadcast::Expired,
+        NotInForce::Revoked => RefusedBroadcast::Revoked,
+    }
+}

@@ -1,0 +1,662 @@
+//! What a node hears. Whatever can be refused without a signature check is refused before one; what waits for one is drawn by lot
+//! ([`Waiting`]); and nothing is kept or passed on before it is found to be genuine.
+
+use crate::recovery::follow::every;
+use crate::recovery::say::place_of;
+use crate::recovery::*;
+use crate::{Claim, Head, HeadError, LeafError, SenderCertificate, Taken};
+
+/// Who vouches for a head: a sender, by a key that a base station has certified.
+pub(super) struct Voucher {
+    pub(super) sender: DeviceId,
+    pub(super) key: PublicKey,
+    pub(super) base: u8,
+    pub(super) serial: u64,
+}
+
+pub(super) const fn refused(error: RefusedBroadcast) -> Event {
+    Event::Refused(error)
+}
+
+impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS, CHAINS, B> {
+    /// Checks one of those that wait for the check of a signature, if one can be checked.
+    pub(super) fn check_waiting<S: Store>(
+        &mut self,
+        now: Now,
+        store: &mut S,
+    ) -> Result<(), S::Error> {
+        if !self.heads.is_empty()
+            && self.head_meter.take(self.clock)
+            && let Some(head) = self.heads.take()
+        {
+            self.hear_head(now, head.link, head.bytes(), None, true, store)?;
+        }
+        if !self.certificates.is_empty()
+            && self.certificate_meter.take(self.clock)
+            && let Some(waited) = self.certificates.take()
+        {
+            if SenderCertificate::peek(waited.bytes()).is_ok() {
+                self.hear_certificate(now, waited.link, waited.bytes(), true, store)?;
+            } else {
+                self.hear_revocation(waited.link, waited.bytes(), true, store)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A head, and the leaf that came with it, if one did; `is_drawn` if its check is paid for.
+    pub(super) fn hear_head<S: Store>(
+        &mut self,
+        now: Now,
+        link: u8,
+        bytes: &[u8],
+        leaf: Option<&[u8]>,
+        is_drawn: bool,
+        store: &mut S,
+    ) -> Result<Event, S::Error> {
+        let Ok(claim) = Head::peek(bytes) else { return Ok(refused(RefusedBroadcast::Malformed)) };
+        if claim.id().network != self.settings.network {
+            return Ok(refused(RefusedBroadcast::WrongNetwork));
+        }
+        let (chain, fingerprint) = (claim.reference(), self.draws.fingerprint(bytes));
+        if let Some(known) = self.followed(chain) {
+            if known.outline.id != claim.id() {
+                return Ok(refused(RefusedBroadcast::ReferenceTaken));
+            }
+            if known.head != fingerprint {
+                return Ok(refused(RefusedBroadcast::ChainGoesBack));
+            }
+            // With another leaf it is no copy of what others wait for.
+            let is_copy = match leaf {
+                Some(leaf) => store.is_kept(Item::Leaf { chain, block: 1, index: 0 }, leaf)?,
+                None => true,
+            };
+            if is_copy {
+                self.heard(Item::Head(chain), link);
+            }
+            return Ok(Event::Nothing);
+        }
+        let place = match self.may_accept(now, &claim, fingerprint, false) {
+            Ok(place) => place,
+            Err(error) => {
+                if error == RefusedBroadcast::UnknownSender {
+                    self.note_unknown(chain, WANTS_HEAD | WANTS_CERTIFICATE, link);
+                }
+                return Ok(refused(error));
+            }
+        };
+        // While others wait, the next check is theirs: whoever comes just when there is one again gains nothing.
+        if !(is_drawn || self.heads.is_empty() && self.head_meter.take(self.clock)) {
+            self.heads.offer(bytes, link, place, &mut self.draws);
+            self.note_contention();
+            return Ok(refused(RefusedBroadcast::Metered));
+        }
+        let Some(voucher) = self.voucher(place) else {
+            return Ok(refused(RefusedBroadcast::UnknownSender));
+        };
+        let event = self.accept(bytes, &voucher, LinkSet::one(link), false, store)?;
+        if let Event::Accepted { chain, .. } = event {
+            self.pass_on(Piece::Head(chain), link);
+        }
+        Ok(event)
+    }
+
+    /// The sender at a place, who vouches for heads.
+    pub(super) fn voucher(&self, place: usize) -> Option<Voucher> {
+        let sender = self.senders.get(place)?.as_ref()?;
+        Some(Voucher {
+            sender: sender.id,
+            key: sender.key.clone(),
+            base: sender.base,
+            serial: sender.serial,
+        })
+    }
+
+    /// Whether a head may be accepted if its signature is its sender's, before that is looked at; and the sender's place. One that was accepted
+    /// before and `is_kept` may be the sender's latest.
+    pub(super) fn may_accept(
+        &self,
+        now: Now,
+        claim: &Claim,
+        fingerprint: u64,
+        is_kept: bool,
+    ) -> Result<usize, RefusedBroadcast> {
+        let id = claim.id();
+        let place = self.sender(id.sender, claim.key()).ok_or(RefusedBroadcast::UnknownSender)?;
+        let sender = self
+            .senders
+            .get(place)
+            .and_then(Option::as_ref)
+            .ok_or(RefusedBroadcast::UnknownSender)?;
+        match now.unix {
+            Some(unix) if unix < sender.not_before => return Err(RefusedBroadcast::NotYetValid),
+            Some(unix) if unix >= sender.not_after && sender.not_after != u64::MAX => {
+                return Err(RefusedBroadcast::Expired);
+            }
+            _ => {}
+        }
+        if sender.floor.is_some_and(|floor| id.number < floor || (id.number == floor && !is_kept)) {
+            return Err(RefusedBroadcast::ChainGoesBack);
+        }
+        if usize::from(claim.largest_block()) > B {
+            return Err(RefusedBroadcast::BlockTooLarge);
+        }
+        if self.refusals.has(fingerprint) {
+            return Err(RefusedBroadcast::RefusedBefore);
+        }
+        self.chain_place(id.sender).map(|_| place).ok_or(RefusedBroadcast::NoRoom)
+    }
+
+    /// Checks a head's signature by the key of who vouches for it, and follows the chain; with `is_own`, all of it is in the store.
+    pub(super) fn accept<S: Store>(
+        &mut self,
+        bytes: &[u8],
+        voucher: &Voucher,
+        links: LinkSet,
+        is_own: bool,
+        store: &mut S,
+    ) -> Result<Event, S::Error> {
+        let id = voucher.sender;
+        self.checks.heads = self.checks.heads.saturating_add(1);
+        let head =
+            match Head::open(bytes, self.settings.network, id, &voucher.key, &mut [0; MAX_HEAD]) {
+                Ok(head) => head,
+                Err(HeadError::Decode(_)) => return Ok(refused(RefusedBroadcast::Malformed)),
+                Err(_) => {
+                    self.refusals.add(self.draws.fingerprint(bytes));
+                    return Ok(refused(RefusedBroadcast::NotAuthentic));
+                }
+            };
+        let Some(slot) = self.chain_place(id) else { return Ok(refused(RefusedBroadcast::NoRoom)) };
+        let progress = match Incoming::new(&head) {
+            _ if is_own => Progress::Own { released: 0 },
+            Ok(incoming) => Progress::Under(incoming),
+            Err(_) => return Ok(refused(RefusedBroadcast::BlockTooLarge)),
+        };
+        let (chain, number) = (head.reference(), head.id().number);
+        let key = head.key();
+        let place = self.sender(id, key);
+        let floor = place.and_then(|place| self.senders.get(place)?.as_ref()?.floor);
+        if floor.is_none_or(|floor| number > floor) {
+            keep_certificate(key, chain, store)?;
+            store.keep(Item::Head(chain), bytes)?;
+            // Durable before anything follows from it, and with it what was kept.
+            store.raise(key, number)?;
+        }
+        let abandoned = self
+            .chains
+            .get(slot)
+            .and_then(|old| old.as_ref().filter(|old| !old.is_whole()).map(|old| old.reference));
+        self.vacate(slot, store)?;
+        let floor = floor.max(Some(number));
+        let next = self.next_chain(id, head.key(), floor);
+        if let Some(sender) = place.and_then(|place| self.senders.get_mut(place)?.as_mut()) {
+            (sender.floor, sender.next) = (floor, next);
+        }
+        let pace = self.pace();
+        let ask = if is_own {
+            Ask::NEVER
+        } else {
+            Ask::at(self.clock, pace.timing.quiet_ms, pace.timing.quiet_ms / 4, &mut self.draws)
+        };
+        let followed = Followed {
+            outline: *head.outline(),
+            reference: chain,
+            head: self.draws.fingerprint(bytes),
+            base: voucher.base,
+            serial: voucher.serial,
+            progress,
+            order: self.next_order(),
+            links,
+            out: 0,
+            is_doubted: false,
+            has_asked_at: None,
+            ask,
+            trickle: Trickle::OVER,
+            ahead: Ahead::new(),
+            since: self.clock,
+            asked: 0,
+        };
+        if let Some(slot) = self.chains.get_mut(slot) {
+            *slot = Some(followed);
+        }
+        for unknown in &mut self.unknown {
+            if unknown.is_some_and(|unknown| unknown.chain == chain || unknown.chain == ANY_CHAIN) {
+                *unknown = None;
+            }
+        }
+        Ok(Event::Accepted { chain, sender: id, number, abandoned })
+    }
+
+    /// Where the next chain of a sender goes: a free place, or that of a chain that is whole (its own before others', those that are no longer
+    /// advertised before others, the oldest first), or of its own oldest. That of another sender's chain that is under
+    /// way only if nothing has come of it for very long: who signs heads and sends no leaves must not hold all places for ever.
+    fn chain_place(&self, sender: DeviceId) -> Option<usize> {
+        if let Some(free) = self.chains.iter().position(Option::is_none) {
+            return Some(free);
+        }
+        let taken = self
+            .chains
+            .iter()
+            .enumerate()
+            .filter_map(|(place, followed)| Some((place, followed.as_ref()?)));
+        let rank = |followed: &Followed<B>| {
+            let is_own = followed.outline.id.sender == sender;
+            match (followed.is_whole(), followed.trickle.due == u64::MAX) {
+                (true, _) if is_own => Some(0),
+                (true, true) => Some(1),
+                (true, false) => Some(2),
+                (false, _) if is_own => Some(3),
+                (false, _) => followed.is_given_up(self.clock, &self.settings.timing).then_some(4),
+            }
+        };
+        let ranked =
+            taken.filter_map(|(place, followed)| Some(((rank(followed)?, followed.order), place)));
+        ranked.min().map(|(_, place)| place)
+    }
+
+    /// Empties a chain's place.
+    pub(super) fn vacate<S: Store>(&mut self, slot: usize, store: &mut S) -> Result<(), S::Error> {
+        let Some(followed) = self.chains.get(slot).and_then(Option::as_ref) else { return Ok(()) };
+        let chain = followed.reference;
+        if followed.is_whole() {
+            store.retire(chain)?;
+        } else {
+            store.forget(chain)?;
+        }
+        self.relays.drop_if(|planned| planned.piece.chain() == Some(chain));
+        self.answers.drop_if(|planned| planned.piece.chain() == Some(chain));
+        if let Some(slot) = self.chains.get_mut(slot) {
+            *slot = None;
+        }
+        Ok(())
+    }
+
+    /// A chain of one message, whole.
+    pub(super) fn hear_single<S: Store>(
+        &mut self,
+        now: Now,
+        link: u8,
+        head: &[u8],
+        leaf: &[u8],
+        store: &mut S,
+    ) -> Result<Event, S::Error> {
+        let event = self.hear_head(now, link, head, Some(leaf), false, store)?;
+        let chain = match (event, Head::peek(head)) {
+            (Event::Refused(_), _) | (_, Err(_)) => return Ok(event),
+            (_, Ok(claim)) => claim.reference(),
+        };
+        match self.hear_leaf(link, chain, 1, 0, leaf, store)? {
+            // The head is news whatever became of the leaf, which is asked for.
+            Event::Refused(_) | Event::Nothing if event != Event::Nothing => Ok(event),
+            of_leaf => Ok(of_leaf),
+        }
+    }
+
+    /// A leaf.
+    pub(super) fn hear_leaf<S: Store>(
+        &mut self,
+        link: u8,
+        chain: ChainRef,
+        block: u32,
+        index: u8,
+        leaf: &[u8],
+        store: &mut S,
+    ) -> Result<Event, S::Error> {
+        let item = Item::Leaf { chain, block, index };
+        let Some(slot) = self.slot(chain) else {
+            self.note_unknown(chain, WANTS_HEAD, link);
+            return Ok(refused(RefusedBroadcast::UnknownChain));
+        };
+        let Some(followed) = self.chains.get(slot).and_then(Option::as_ref) else {
+            return Ok(Event::Nothing);
+        };
+        if index < 64 && followed.held(block) >> index & 1 == 1 {
+            // Only a true copy spares others the saying of it.
+            let is_planned = self.relays.has(item) || self.answers.has(item);
+            if is_planned && store.is_kept(item, leaf)? {
+                self.heard(item, link);
+            }
+            return Ok(Event::Nothing);
+        }
+        let event = self.take_leaf(slot, link, block, index, leaf, store)?;
+        let Event::Verified { chain, sender, number, first, mut last, mut is_last } = event else {
+            return Ok(event);
+        };
+        // It may have been the turn of leaves that came too early. What becomes of them is not what became of this one.
+        while let Some(followed) = self.chains.get_mut(slot).and_then(Option::as_mut)
+            && let Some((current, _)) = followed.missing()
+            && let Some(early) = followed.ahead.take(current)
+        {
+            if let Ok(Event::Verified { last: block, is_last: ends, .. }) =
+                self.take_leaf(slot, link, current, early.index, early.leaf(), store)
+            {
+                (last, is_last) = (block, ends);
+            }
+        }
+        Ok(Event::Verified { chain, sender, number, first, last, is_last })
+    }
+
+    /// Shows a leaf to the verifier, keeps it if it is genuine, and passes it on.
+    fn take_leaf<S: Store>(
+        &mut self,
+        slot: usize,
+        link: u8,
+        block: u32,
+        index: u8,
+        leaf: &[u8],
+        store: &mut S,
+    ) -> Result<Event, S::Error> {
+        let (pace, clock) = (self.pace(), self.clock);
+        let Some(followed) = self.chains.get_mut(slot).and_then(Option::as_mut) else {
+            return Ok(Event::Nothing);
+        };
+        let Progress::Under(incoming) = &mut followed.progress else { return Ok(Event::Nothing) };
+        let (chain, before) = (followed.reference, *incoming);
+        let item = Item::Leaf { chain, block, index };
+        let taken = match incoming.take(block, index, leaf) {
+            Ok(taken) => taken,
+            Err(LeafError::NotThisBlock) => {
+                if block > incoming.current() && index < followed.outline.in_block(block) {
+                    followed.ahead.add(block, index, leaf);
+                    followed.hint(block - 1, clock, &pace, &mut self.draws);
+                }
+                return Ok(refused(RefusedBroadcast::NotThisBlock));
+            }
+            Err(LeafError::BlockMismatch) => {
+                if let Err(error) = store.forget_block(chain, block) {
+                    *incoming = before;
+                    return Err(error);
+                }
+                followed.out = followed.out.max(block);
+                followed.came(false, clock, &pace, &mut self.draws);
+                return Ok(refused(RefusedBroadcast::BlockMismatch));
+            }
+            Err(_) => return Ok(refused(RefusedBroadcast::ForgedLeaf)),
+        };
+        if taken == Taken::Repeated {
+            return Ok(Event::Nothing);
+        }
+        if let Err(error) = store.keep(item, leaf) {
+            *incoming = before;
+            return Err(error);
+        }
+        followed.links = followed.links.with(LinkSet::one(link));
+        let ChainId { sender, number, .. } = followed.outline.id;
+        let is_verified = matches!(taken, Taken::Verified { .. });
+        followed.came(is_verified, clock, &pace, &mut self.draws);
+        if followed.is_whole() {
+            followed.trickle.start(clock, &pace.timing, &mut self.draws);
+        }
+        // A chain of one goes whole, with its head, where that has not gone yet.
+        if followed.outline.messages > 1 || !self.relays.has(Item::Head(chain)) {
+            self.pass_on(Piece::Leaves { chain, block, bits: 1 << index }, link);
+        }
+        Ok(match taken {
+            Taken::Verified { block, is_last, .. } => {
+                Event::Verified { chain, sender, number, first: block, last: block, is_last }
+            }
+            _ => Event::Pending { chain, block, index },
+        })
+    }
+
+    /// Somebody asks.
+    pub(super) fn hear_wanted(&mut self, link: u8, chain: ChainRef, block: u32, wanted: u64) {
+        let (pace, clock) = (self.pace(), self.clock);
+        if chain == ANY_CHAIN {
+            for followed in self.chains.iter_mut().flatten().filter(|followed| followed.is_whole())
+            {
+                followed.trickle.start(clock, &pace.timing, &mut self.draws);
+            }
+            return;
+        }
+        let Some(slot) = self.slot(chain) else {
+            let same = |unknown: &&mut Unknown| unknown.chain == chain;
+            match self.unknown.iter_mut().flatten().find(same) {
+                Some(unknown) if block == 0 && unknown.wanted & !wanted == 0 => {
+                    unknown.ask.yield_once(clock, &pace, &mut self.draws);
+                }
+                // Who asks for a block has the head; who asks for the head has not, and two of those would ask each other for ever.
+                None if block > 0 => self.note_unknown(chain, WANTS_HEAD, link),
+                _ => {}
+            }
+            return;
+        };
+        let Some(followed) = self.chains.get_mut(slot).and_then(Option::as_mut) else { return };
+        if block == 0 {
+            if wanted & WANTS_CERTIFICATE != 0 {
+                self.plan_answer(Piece::ChainCertificate(chain), link);
+            }
+            if wanted & WANTS_HEAD != 0 {
+                self.plan_answer(Piece::Head(chain), link);
+            }
+            return;
+        }
+        // Whoever asks for a block has those before it.
+        followed.hint(block - 1, clock, &pace, &mut self.draws);
+        if let Some((current, missing)) = followed.missing()
+            && current == block
+            && missing & !wanted == 0
+        {
+            followed.ask.yield_once(clock, &pace, &mut self.draws);
+        }
+        let bits = wanted & followed.held(block);
+        if bits != 0
+            && self.plan_answer(Piece::Leaves { chain, block, bits }, link)
+            && let Some(followed) = self.chains.get_mut(slot).and_then(Option::as_mut)
+        {
+            followed.asked = clock;
+        }
+    }
+
+    /// Somebody says that it holds a chain up to a leaf.
+    pub(super) fn hear_holds(&mut self, link: u8, chain: ChainRef, block: u32, index: u8) {
+        let (pace, clock) = (self.pace(), self.clock);
+        for place in &mut self.unknown {
+            // That is an answer to whoever has asked which chains there are.
+            place.take_if(|unknown| unknown.chain == ANY_CHAIN && unknown.attempts > 0);
+        }
+        let Some(slot) = self.slot(chain) else {
+            self.note_unknown(chain, WANTS_HEAD, link);
+            return;
+        };
+        let Some(followed) = self.chains.get_mut(slot).and_then(Option::as_mut) else { return };
+        if followed.is_whole() {
+            if (block, index) == followed.end() {
+                followed.trickle.hear(clock);
+            }
+            return;
+        }
+        let is_all = every(index.saturating_add(1)) & every(followed.outline.in_block(block))
+            == every(followed.outline.in_block(block));
+        let out = if is_all { block } else { block.saturating_sub(1) };
+        followed.links = followed.links.with(LinkSet::one(link));
+        followed.hint(out, clock, &pace, &mut self.draws);
+    }
+
+    /// A chain was heard of whose head is not known: it is asked for. Those that a known sender is about to say do not give way to others.
+    pub(super) fn note_unknown(&mut self, chain: ChainRef, wanted: u64, link: u8) {
+        if let Some(known) =
+            self.unknown.iter_mut().flatten().find(|unknown| unknown.chain == chain)
+        {
+            known.wanted |= wanted;
+            return;
+        }
+        // Without any certificate, the head alone is of no use.
+        let wanted = if self.senders.iter().all(Option::is_none) {
+            wanted | WANTS_CERTIFICATE
+        } else {
+            wanted
+        };
+        let is_expected =
+            chain == ANY_CHAIN || self.senders.iter().flatten().any(|sender| sender.next == chain);
+        let pace = self.pace();
+        let ask = Ask::at(self.clock, pace.settle_ms, pace.timing.request_ms, &mut self.draws);
+        let new = Unknown { chain, wanted, link, is_expected, ask, attempts: 0 };
+        if let Some(free) = self.unknown.iter_mut().find(|place| place.is_none()) {
+            *free = Some(new);
+            return;
+        }
+        let gives_way =
+            |place: &&mut Option<Unknown>| place.is_some_and(|unknown| !unknown.is_expected);
+        let count = u32::try_from(self.unknown.iter_mut().filter(gives_way).count()).unwrap_or(0);
+        // As likely one of those that are there as the new one.
+        let drawn = self.draws.below(if is_expected { count } else { count.saturating_add(1) });
+        if let Some(place) = self.unknown.iter_mut().filter(gives_way).nth(drawn as usize) {
+            *place = Some(new);
+        }
+    }
+
+    /// What is new and genuine is passed on, in the order in which it came.
+    pub(super) fn pass_on(&mut self, piece: Piece, link: u8) {
+        let (links, others) =
+            (self.settings.links, self.settings.links.without(LinkSet::one(link)));
+        let due = self.within(self.settings.timing.relay_ms).max(self.relays.latest(piece.chain()));
+        let is_firm =
+            matches!(self.settings.relay, Relay::Flood { .. }) && self.draws.below(2) == 0;
+        let planned =
+            |links| Planned { due, piece, links, purpose: Purpose::Relay, heard: 0, is_firm };
+        match self.settings.relay {
+            Relay::Never => {}
+            Relay::OtherLinks if others.is_empty() => {}
+            Relay::OtherLinks => self.relays.add(planned(others), false),
+            Relay::Flood { .. } => {
+                for link in (0..MAX_LINKS).filter(|link| links.has(*link)) {
+                    self.relays.add(planned(LinkSet::one(link)), false);
+                }
+            }
+        }
+    }
+
+    /// Plans to answer what was not answered lately, and is not about to be said anyway; whether there is something of that.
+    pub(super) fn plan_answer(&mut self, piece: Piece, link: u8) -> bool {
+        let link = LinkSet::one(link);
+        let is_about_to_be_said = |item: Item| {
+            self.relays
+                .iter()
+                .any(|planned| planned.links.and(link) == link && planned.piece.has(item))
+        };
+        let piece = match piece {
+            Piece::Leaves { chain, block, bits } => {
+                let bits = bits & !self.recent_bits(chain, block);
+                let said = (0..64).filter(|index| {
+                    bits >> index & 1 == 1
+                        && is_about_to_be_said(Item::Leaf { chain, block, index: *index })
+                });
+                Piece::Leaves {
+                    chain,
+                    block,
+                    bits: said.fold(bits, |bits, index| bits & !(1 << index)),
+                }
+            }
+            piece => {
+                let was_lately = place_of(piece.next())
+                    .is_some_and(|(chain, block, bit)| self.recent_bits(chain, block) & bit != 0);
+                if was_lately || is_about_to_be_said(piece.next()) {
+                    return false;
+                }
+                piece
+            }
+        };
+        let is_something = !matches!(piece, Piece::Leaves { bits: 0, .. });
+        if is_something {
+            let due = self.within(self.settings.timing.reply_ms);
+            // Who asks again for what others were heard to say has not heard them.
+            let is_firm = self.was_spared(piece);
+            self.answers.add(
+                Planned { due, piece, links: link, purpose: Purpose::Answer, heard: 0, is_firm },
+                true,
+            );
+        }
+        is_something
+    }
+
+    /// Remembers what was not answered because others were heard to say it.
+    fn spare(&mut self, chain: ChainRef, block: u32, bits: u64) {
+        let same = |spared: &&mut Spared| (spared.chain, spared.block) == (chain, block);
+        if let Some(spared) = self.spared.iter_mut().flatten().find(same) {
+            spared.bits |= bits;
+            return;
+        }
+        let place = self.spared_next % self.spared.len();
+        self.spared_next = place + 1;
+        if let Some(place) = self.spared.get_mut(place) {
+            *place = Some(Spared { chain, block, bits });
+        }
+    }
+
+    /// Whether some of a piece was not answered when it was asked for before; that is forgotten.
+    fn was_spared(&mut self, piece: Piece) -> bool {
+        let (chain, block, bits) = match piece {
+            Piece::Leaves { chain, block, bits } => (chain, block, bits),
+            piece => match place_of(piece.next()) {
+                Some(place) => place,
+                None => return false,
+            },
+        };
+        let found = self.spared.iter_mut().find(|place| {
+            place.is_some_and(|spared| {
+                (spared.chain, spared.block) == (chain, block) && spared.bits & bits != 0
+            })
+        });
+        found.is_some_and(|place| {
+            if let Some(spared) = place {
+                spared.bits &= !bits;
+            }
+            place.take_if(|spared| spared.bits == 0);
+            true
+        })
+    }
+
+    /// More signatures come than are checked. What is genuine among them may need many attempts, so that a node goes on asking; and somebody
+    /// should say what there is.
+    pub(super) fn note_contention(&mut self) {
+        self.contended = self.clock.saturating_add(u64::from(self.settings.timing.quiet_ms));
+        if self.unknown.iter().all(Option::is_none) {
+            self.note_unknown(ANY_CHAIN, WANTS_HEAD, 0);
+        }
+    }
+
+    /// Others have said an item, which is genuine: it need not be answered there, nor passed on if it was said often enough.
+    pub(super) fn heard(&mut self, item: Item, link: u8) {
+        let link = LinkSet::one(link);
+        let enough = match self.settings.relay {
+            Relay::Flood { copies } => copies,
+            Relay::Never | Relay::OtherLinks => 1,
+        };
+        self.relays.heard(item, |planned| {
+            if planned.is_firm || enough == u8::MAX || planned.links.and(link).is_empty() {
+                return false;
+            }
+            planned.heard = planned.heard.saturating_add(1);
+            planned.heard >= enough && planned.links == link
+        });
+        let mut is_spared = false;
+        self.answers.heard(item, |planned| {
+            let ends = planned.links == link && !planned.is_firm;
+            is_spared |= ends;
+            ends
+        });
+        if let (true, Some((chain, block, bits))) = (is_spared, place_of(item)) {
+            self.spare(chain, block, bits);
+        }
+        // What answers for a chain answers for its sender too.
+        if let Item::Certificate(_) = item {
+            self.answers.drop_if(|planned| {
+                planned.links == link && matches!(planned.piece, Piece::ChainCertificate(_))
+            });
+        }
+    }
+}
+
+/// Keeps the sender's certificate with the chain, whose evidence it is part of.
+#[inline(never)]
+fn keep_certificate<S: Store>(key: KeyId, chain: ChainRef, store: &mut S) -> Result<(), S::Error> {
+    let mut buffer = [0; MAX_SENDER_CERTIFICATE];
+    match store.fetch(Item::Certificate(key), &mut buffer)?.map(<[u8]>::len) {
+        Some(length) => {
+            store.keep(Item::ChainCertificate(chain), buffer.get(..length).unwrap_or_default())
+        }
+        None => Ok(()),
+    }
+}

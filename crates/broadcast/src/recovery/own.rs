@@ -1,0 +1,265 @@
+//! A node's own chains, which it says as a sender, and those of before a reboot.
+
+use crate::recovery::hear::Voucher;
+use crate::recovery::*;
+use crate::{Head, Revocation, SenderCertificate, Taken};
+
+/// A chain that goes on after a reboot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resumed {
+    /// Which chain.
+    pub id: ChainId,
+    /// How many of its blocks are verified. A host that does not know whether it has acted on them may act on them again: the node says
+    /// [`Event::Verified`] of none of them.
+    pub verified: u32,
+    /// Whether the chain is complete.
+    pub is_complete: bool,
+}
+
+impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS, CHAINS, B> {
+    /// Says a chain of the node's own, all of whose leaves are in the store. Certificate and head go out with the next polls, each message when
+    /// it is [released](Self::release). The certificate is taken at the host's word, if it is in force. After a reboot the same head may be originated again, and goes on where it is released.
+    ///
+    /// The outcome is [`Event::Accepted`], or why others would refuse the chain.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn originate<S: Store>(
+        &mut self,
+        now: Now,
+        certificate: &[u8],
+        head: &[u8],
+        store: &mut S,
+    ) -> Result<Event, S::Error> {
+        self.advance(now);
+        let (Ok(of), Ok(claim)) = (SenderCertificate::peek(certificate), Head::peek(head)) else {
+            return Ok(Event::Refused(RefusedBroadcast::Malformed));
+        };
+        let (id, fingerprint) = (claim.id(), self.draws.fingerprint(certificate));
+        if id.network != self.settings.network {
+            return Ok(Event::Refused(RefusedBroadcast::WrongNetwork));
+        }
+        if of.sender != id.sender {
+            return Ok(Event::Refused(RefusedBroadcast::UnknownSender));
+        }
+        let is_known =
+            self.senders.iter().flatten().any(|sender| sender.certificate == fingerprint);
+        if !is_known {
+            let Ok(own) = SenderCertificate::reopen(certificate) else {
+                return Ok(Event::Refused(RefusedBroadcast::Malformed));
+            };
+            if own.network != self.settings.network {
+                return Ok(Event::Refused(RefusedBroadcast::WrongNetwork));
+            }
+            // No base station of a sender's needs to be known: whom others believe is for them to say.
+            match self.enroll(now, &own, u8::MAX, (certificate, fingerprint), store)? {
+                Event::Certified { key, .. } => self.say_first(Piece::Certificate(key)),
+                refused => return Ok(refused),
+            }
+        }
+        let chain = claim.reference();
+        let is_kept = store.is_kept(Item::Head(chain), head)?;
+        if let (true, Some(slot)) = (is_kept, self.slot(chain)) {
+            // It went on by `resume`, as one that is complete.
+            let Some(followed) = self.chains.get_mut(slot).and_then(Option::as_mut) else {
+                return Ok(Event::Nothing);
+            };
+            followed.progress = Progress::Own { released: 0 };
+            (followed.ask, followed.trickle) = (Ask::NEVER, Trickle::OVER);
+            return Ok(Event::Accepted {
+                chain,
+                sender: id.sender,
+                number: id.number,
+                abandoned: None,
+            });
+        }
+        let place = match self.may_accept(now, &claim, self.draws.fingerprint(head), is_kept) {
+            Ok(place) => place,
+            Err(error) => return Ok(Event::Refused(error)),
+        };
+        let Some(voucher) = self.voucher(place) else {
+            return Ok(Event::Refused(RefusedBroadcast::UnknownSender));
+        };
+        let event = self.accept(head, &voucher, LinkSet::NONE, true, store)?;
+        if let Event::Accepted { chain, .. } = event {
+            self.say_first(Piece::Head(chain));
+        }
+        Ok(event)
+    }
+
+    /// Lets a message of an own chain go out, and answers for it from now on; those before it count as having gone out. Messages are released
+    /// in order, and polled for before the next one is released.
+    ///
+    /// # Errors
+    /// `NoSuchLeaf` if the node has no such chain of its own with messages to be released, or the chain no such leaf.
+    pub fn release(
+        &mut self,
+        now: Now,
+        chain: ChainRef,
+        block: u32,
+        index: u8,
+    ) -> Result<(), RefusedBroadcast> {
+        self.advance(now);
+        let slot = self.slot(chain).ok_or(RefusedBroadcast::NoSuchLeaf)?;
+        let followed = self
+            .chains
+            .get_mut(slot)
+            .and_then(Option::as_mut)
+            .ok_or(RefusedBroadcast::NoSuchLeaf)?;
+        let Progress::Own { released } = &mut followed.progress else {
+            return Err(RefusedBroadcast::NoSuchLeaf);
+        };
+        if index >= followed.outline.in_block(block) {
+            return Err(RefusedBroadcast::NoSuchLeaf);
+        }
+        *released = (*released).max(followed.outline.message(block, index).saturating_add(1));
+        if *released >= followed.outline.messages {
+            followed.progress = Progress::Whole;
+            followed.trickle.start(self.clock, &self.settings.timing, &mut self.draws);
+        }
+        if followed.outline.messages > 1 || !self.relays.has(Item::Head(chain)) {
+            self.say_first(Piece::Leaves { chain, block, bits: 1 << (index & 63) });
+        }
+        Ok(())
+    }
+
+    /// Goes on with a chain of before a reboot, as far as its leaves are in the store; `scratch` has room for the longest of them. `None` if
+    /// the store has no such chain, if its certificate is no longer in force, or if there is no room.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn resume<S: Store>(
+        &mut self,
+        now: Now,
+        chain: ChainRef,
+        store: &mut S,
+        scratch: &mut [u8],
+    ) -> Result<Option<Resumed>, S::Error> {
+        self.advance(now);
+        if self.slot(chain).is_some() || self.chains.iter().all(Option::is_some) {
+            return Ok(None);
+        }
+        let Some(voucher) = self.recertify(now, chain, store)? else { return Ok(None) };
+        let mut bytes = [0; MAX_HEAD];
+        let Some(bytes) = store.fetch(Item::Head(chain), &mut bytes)? else { return Ok(None) };
+        let id = match Head::peek(bytes) {
+            Ok(claim) if claim.reference() == chain => claim.id(),
+            _ => return Ok(None),
+        };
+        let Event::Accepted { .. } = self.accept(bytes, &voucher, LinkSet::NONE, false, store)?
+        else {
+            return Ok(None);
+        };
+        self.take_kept(chain, store, scratch)?;
+        let Some(followed) = self.followed(chain) else { return Ok(None) };
+        let verified = followed
+            .missing()
+            .map_or(followed.outline.blocks(), |(block, _)| block.saturating_sub(1));
+        Ok(Some(Resumed { id, verified, is_complete: followed.is_whole() }))
+    }
+
+    /// Who vouches for a chain that goes on: by the certificate that is kept with it, if that is in force. It is taken as the sender's, unless
+    /// that has a later one.
+    #[inline(never)]
+    fn recertify<S: Store>(
+        &mut self,
+        now: Now,
+        chain: ChainRef,
+        store: &mut S,
+    ) -> Result<Option<Voucher>, S::Error> {
+        let mut buffer = [0; MAX_SENDER_CERTIFICATE];
+        let Some(bytes) = store.fetch(Item::ChainCertificate(chain), &mut buffer)? else {
+            return Ok(None);
+        };
+        let Ok((certificate, base)) =
+            SenderCertificate::open_any(bytes, self.settings.network, self.base_keys())
+        else {
+            return Ok(None);
+        };
+        let minimum = self.minimums.get(base).copied().unwrap_or(0);
+        let (Ok(()), Ok(key), Ok(base)) =
+            (certificate.check(now.unix, minimum), certificate.key(), u8::try_from(base))
+        else {
+            return Ok(None);
+        };
+        let known = self.sender(certificate.sender, KeyId::of(&key));
+        let known = known.and_then(|place| self.senders.get(place)?.as_ref());
+        if known.is_none_or(|known| known.base == base && known.serial < certificate.serial) {
+            let fingerprint = self.draws.fingerprint(bytes);
+            let Event::Certified { .. } = self.certify(now, bytes, fingerprint, store)? else {
+                return Ok(None);
+            };
+        }
+        Ok(Some(Voucher { sender: certificate.sender, key, base, serial: certificate.serial }))
+    }
+
+    /// Takes the leaves of a chain that are in the store, in order, until a block is not whole.
+    fn take_kept<S: Store>(
+        &mut self,
+        chain: ChainRef,
+        store: &mut S,
+        scratch: &mut [u8],
+    ) -> Result<(), S::Error> {
+        let (pace, clock) = (self.pace(), self.clock);
+        let Some(slot) = self.slot(chain) else { return Ok(()) };
+        let Some(followed) = self.chains.get_mut(slot).and_then(Option::as_mut) else {
+            return Ok(());
+        };
+        let outline = followed.outline;
+        let Progress::Under(incoming) = &mut followed.progress else { return Ok(()) };
+        'blocks: for block in 1..=outline.blocks() {
+            for index in 0..outline.in_block(block) {
+                let Some(leaf) = store.fetch(Item::Leaf { chain, block, index }, scratch)? else {
+                    continue;
+                };
+                if let Ok(Taken::Verified { .. }) = incoming.take(block, index, leaf) {
+                    continue 'blocks;
+                }
+            }
+            break;
+        }
+        followed.came(true, clock, &pace, &mut self.draws);
+        if followed.is_whole() {
+            followed.trickle.start(clock, &pace.timing, &mut self.draws);
+        }
+        Ok(())
+    }
+
+    /// Says something at once, behind what is to be said of the same chain.
+    fn say_first(&mut self, piece: Piece) {
+        let (due, links) = (self.clock, self.settings.links);
+        self.relays.add(
+            Planned { due, piece, links, purpose: Purpose::Original, heard: 0, is_firm: true },
+            false,
+        );
+    }
+
+    /// Gives a chain up that the host has no room for: it is forgotten, and is not accepted again.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn abandon<S: Store>(&mut self, chain: ChainRef, store: &mut S) -> Result<(), S::Error> {
+        self.slot(chain).map_or(Ok(()), |slot| self.vacate(slot, store))
+    }
+
+    /// Says a revocation, as a base station does.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn revoke<S: Store>(
+        &mut self,
+        now: Now,
+        revocation: &[u8],
+        store: &mut S,
+    ) -> Result<Event, S::Error> {
+        self.advance(now);
+        if Revocation::peek(revocation).is_err() {
+            return Ok(Event::Refused(RefusedBroadcast::Malformed));
+        }
+        let event = self.hear_revocation(MAX_LINKS, revocation, true, store)?;
+        if let Event::Revoked { base, .. } = event {
+            self.say_first(Piece::Revocation(base));
+        }
+        Ok(event)
+    }
+}

@@ -1,0 +1,292 @@
+//! What a node says, and when: originals and relays, answers, requests, advertisements, in the order in which they are due.
+
+use crate::recovery::*;
+use moteseal_core::cbor::Writer;
+
+/// A frame to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// On these links.
+    pub links: LinkSet,
+    /// Its length: it stands at the start of the buffer.
+    pub length: usize,
+    /// Why.
+    pub purpose: Purpose,
+}
+
+/// Where the next thing to say is.
+#[derive(Clone, Copy)]
+enum Turn {
+    Relay,
+    Answer,
+    Ask(usize),
+    Unknown(usize),
+    Advertise(usize),
+}
+
+impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS, CHAINS, B> {
+    /// Does what is due: writes the next frame to be sent to `out`, which has room for the longest frame of the network (a chain's longest
+    /// leaf and 32 bytes; [`MAX_BROADCAST_FRAME`](crate::frame::MAX_BROADCAST_FRAME) suffices), or says that there is none.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn poll<S: Store>(
+        &mut self,
+        now: Now,
+        store: &mut S,
+        out: &mut [u8],
+    ) -> Result<Option<Transmit>, S::Error> {
+        self.advance(now);
+        self.check_waiting(now, store)?;
+        // Every turn ends something or puts it off, so that there are no more turns than there is memory for.
+        while let Some((_, turn)) = self.turn().filter(|(due, _)| *due <= self.clock) {
+            let transmit = match turn {
+                Turn::Relay => self.say_planned(false, store, out)?,
+                Turn::Answer => self.say_planned(true, store, out)?,
+                Turn::Ask(slot) => self.say_wanted(slot, out),
+                Turn::Unknown(place) => self.say_unknown(place, out),
+                Turn::Advertise(slot) => self.say_holds(slot, out),
+            };
+            if transmit.is_some() {
+                return Ok(transmit);
+            }
+        }
+        Ok(None)
+    }
+
+    /// When there is something to do next, in the host's milliseconds; `None`: not before a frame is heard.
+    #[must_use]
+    pub fn next_due(&self) -> Option<u64> {
+        let turn = self.turn().map_or(u64::MAX, |(due, _)| due);
+        let head = if self.heads.is_empty() { u64::MAX } else { self.head_meter.ready() };
+        let certificate =
+            if self.certificates.is_empty() { u64::MAX } else { self.certificate_meter.ready() };
+        let due = turn.min(head).min(certificate);
+        (due != u64::MAX).then(|| self.host_ms.saturating_add(due.saturating_sub(self.clock)))
+    }
+
+    /// What is due first, and when.
+    fn turn(&self) -> Option<(u64, Turn)> {
+        let request = self.request_meter.ready();
+        let answer = self.answers.due().max(self.answer_meter.ready());
+        let mut first = (self.relays.due(), Turn::Relay);
+        let mut consider = |due: u64, turn| {
+            if due < first.0 {
+                first = (due, turn);
+            }
+        };
+        consider(answer, Turn::Answer);
+        for (slot, followed) in self.chains.iter().enumerate() {
+            let Some(followed) = followed else { continue };
+            if followed.ask.due != u64::MAX {
+                consider(followed.ask.due.max(request), Turn::Ask(slot));
+            }
+            consider(followed.trickle.due, Turn::Advertise(slot));
+        }
+        for (place, unknown) in self.unknown.iter().enumerate() {
+            if let Some(unknown) = unknown {
+                consider(unknown.ask.due.max(request), Turn::Unknown(place));
+            }
+        }
+        (first.0 != u64::MAX).then_some(first)
+    }
+
+    /// The next relay or answer.
+    fn say_planned<S: Store>(
+        &mut self,
+        answers: bool,
+        store: &mut S,
+        out: &mut [u8],
+    ) -> Result<Option<Transmit>, S::Error> {
+        let planned = if answers { self.answers.first() } else { self.relays.first() };
+        let Some(planned) = planned else { return Ok(None) };
+        let item = planned.piece.next();
+        if answers && !self.note_recent(item) {
+            // What was answered lately fills the memory of it: this waits until there is a place.
+            let later =
+                self.clock.saturating_add(u64::from(self.settings.timing.hold_off_ms.max(1)));
+            self.answers.put_off(&planned, later);
+            return Ok(None);
+        }
+        if answers && !self.answer_meter.take(self.clock) {
+            return Ok(None);
+        }
+        let (length, is_single) = self.write_item(item, store, out)?;
+        let again = if answers { self.within(self.settings.timing.reply_ms) } else { self.clock };
+        if answers {
+            self.answers.said(&planned, item, again);
+        } else {
+            self.relays.said(&planned, item, again);
+        }
+        if let (true, Item::Head(chain)) = (is_single, item) {
+            let leaf = Item::Leaf { chain, block: 1, index: 0 };
+            let ends = |other: &mut Planned| other.links == planned.links;
+            if answers { self.answers.heard(leaf, ends) } else { self.relays.heard(leaf, ends) }
+        }
+        Ok(length.map(|length| Transmit { links: planned.links, length, purpose: planned.purpose }))
+    }
+
+    /// Writes the frame of an item; `None` if the store no longer has it, or it does not fit. And whether it is a chain whole.
+    fn write_item<S: Store>(
+        &self,
+        item: Item,
+        store: &mut S,
+        out: &mut [u8],
+    ) -> Result<(Option<usize>, bool), S::Error> {
+        let mut start = [0; 24];
+        let mut writer = Writer::new(&mut start);
+        if let Item::Head(chain) = item
+            && let Some(followed) = self.followed(chain)
+            && followed.outline.messages == 1
+            && followed.held(1) == 1
+            && BroadcastFrame::begin_single(&mut writer).is_ok()
+            && let Some(at) = copy(out, 0, writer.written())
+            && let Some(at) = append(store, item, out, at)?
+            && let Some(length) = append(store, Item::Leaf { chain, block: 1, index: 0 }, out, at)?
+        {
+            return Ok((Some(length), true));
+        }
+        writer.truncate(0);
+        let begun = BroadcastFrame::begin(item, &mut writer);
+        let at = begun.ok().and_then(|()| copy(out, 0, writer.written()));
+        Ok((at.map_or(Ok(None), |at| append(store, item, out, at))?, false))
+    }
+
+    /// Asks for what is missing of the block under way.
+    fn say_wanted(&mut self, slot: usize, out: &mut [u8]) -> Option<Transmit> {
+        let (pace, clock, links) = (self.pace(), self.clock, self.settings.links);
+        let followed = self.chains.get_mut(slot)?.as_mut()?;
+        let Some((block, wanted)) = followed.missing() else {
+            followed.ask = Ask::NEVER;
+            return None;
+        };
+        if !self.request_meter.take(clock) {
+            return None;
+        }
+        followed.has_asked(clock, &pace, &mut self.draws);
+        let links =
+            if followed.links.and(links).is_empty() { links } else { followed.links.and(links) };
+        let frame = BroadcastFrame::Wanted { chain: followed.reference, block, wanted };
+        transmit(&frame, links, Purpose::Request, out)
+    }
+
+    /// Asks for the head of a chain that was heard of.
+    fn say_unknown(&mut self, place: usize, out: &mut [u8]) -> Option<Transmit> {
+        let (pace, clock) = (self.pace(), self.clock);
+        if !self.request_meter.take(clock) {
+            return None;
+        }
+        let unknown = self.unknown.get_mut(place)?;
+        let asked = unknown.as_mut()?;
+        if clock < self.contended {
+            let after = pace.timing.request_ms.saturating_add(pace.timing.reply_ms);
+            asked.ask = Ask::at(clock, after.max(1), pace.timing.request_ms, &mut self.draws);
+        } else {
+            asked.ask.again(pace.retry_ms(), clock, &pace, &mut self.draws);
+            asked.attempts = asked.attempts.saturating_add(1);
+        }
+        let frame = BroadcastFrame::Wanted { chain: asked.chain, block: 0, wanted: asked.wanted };
+        let links =
+            if asked.chain == ANY_CHAIN { self.settings.links } else { LinkSet::one(asked.link) };
+        if asked.attempts >= UNKNOWN_ATTEMPTS || asked.ask.due == u64::MAX {
+            *unknown = None;
+        }
+        transmit(&frame, links, Purpose::Request, out)
+    }
+
+    /// Says that all of a chain is here, unless others have said so.
+    fn say_holds(&mut self, slot: usize, out: &mut [u8]) -> Option<Transmit> {
+        let followed = self.chains.get_mut(slot)?.as_mut()?;
+        let speaks = followed.trickle.fire(&self.settings.timing, &mut self.draws);
+        if !speaks || !self.request_meter.take(self.clock) {
+            return None;
+        }
+        let (block, index) = followed.end();
+        transmit(
+            &BroadcastFrame::Holds { chain: followed.reference, block, index },
+            self.settings.links,
+            Purpose::Advertisement,
+            out,
+        )
+    }
+
+    /// Whether an item may be answered now: it was not within the hold-off, and that it was can be remembered.
+    fn note_recent(&mut self, item: Item) -> bool {
+        let Some((chain, block, bit)) = place_of(item) else { return true };
+        let (clock, hold_off) = (self.clock, u64::from(self.settings.timing.hold_off_ms));
+        let mut free = None;
+        for (at, place) in self.recent.iter_mut().enumerate() {
+            place.take_if(|recent| !recent.pass(clock, hold_off));
+            if let Some(recent) = place
+                && (recent.chain, recent.block) == (chain, block)
+            {
+                recent.bits |= bit;
+                return true;
+            }
+            free = free.or(place.is_none().then_some(at));
+        }
+        let free = free.and_then(|at| self.recent.get_mut(at));
+        free.is_some_and(|free| {
+            *free = Some(Recent { chain, block, bits: bit, before: 0, since: clock });
+            true
+        })
+    }
+
+    /// Which items of a block were answered within the hold-off.
+    pub(super) fn recent_bits(&self, chain: ChainRef, block: u32) -> u64 {
+        let same = |recent: &&Recent| (recent.chain, recent.block) == (chain, block);
+        self.recent.iter().flatten().find(same).copied().map_or(0, |mut recent| {
+            recent.pass(self.clock, u64::from(self.settings.timing.hold_off_ms));
+            recent.bits | recent.before
+        })
+    }
+}
+
+/// Where the memory of answers has an item: chain, block and bit.
+pub(super) const fn place_of(item: Item) -> Option<(ChainRef, u32, u64)> {
+    match item {
+        Item::Leaf { chain, block, index } => Some((chain, block, 1 << (index & 63))),
+        Item::Head(chain) => Some((chain, 0, WANTS_HEAD)),
+        Item::ChainCertificate(chain) => Some((chain, 0, WANTS_CERTIFICATE)),
+        Item::Revocation(base) => Some((ANY_CHAIN, 0, 1 << (base & 63))),
+        Item::Certificate(_) => None,
+    }
+}
+
+fn transmit(
+    frame: &BroadcastFrame<'_>,
+    links: LinkSet,
+    purpose: Purpose,
+    out: &mut [u8],
+) -> Option<Transmit> {
+    let mut writer = Writer::new(out);
+    frame.encode(&mut writer).ok()?;
+    Some(Transmit { links, length: writer.position(), purpose })
+}
+
+fn copy(out: &mut [u8], at: usize, bytes: &[u8]) -> Option<usize> {
+    let end = at.checked_add(bytes.len())?;
+    out.get_mut(at..end)?.copy_from_slice(bytes);
+    Some(end)
+}
+
+/// Appends what is kept, as a byte string; where that ends.
+fn append<S: Store>(
+    store: &mut S,
+    item: Item,
+    out: &mut [u8],
+    at: usize,
+) -> Result<Option<usize>, S::Error> {
+    // The head of a byte string has up to five bytes, and how many is known when the string is there.
+    const HEAD: usize = 5;
+    let Some(room) = out.get_mut(at.saturating_add(HEAD)..) else { return Ok(None) };
+    let Some(length) = store.fetch(item, room)?.map(<[u8]>::len) else { return Ok(None) };
+    let mut head = [0; HEAD];
+    let mut writer = Writer::new(&mut head);
+    if writer.byte_string(length as u64).is_err() {
+        return Ok(None);
+    }
+    let Some(start) = copy(out, at, writer.written()) else { return Ok(None) };
+    out.copy_within(at + HEAD..at + HEAD + length, start);
+    Ok(Some(start + length))
+}

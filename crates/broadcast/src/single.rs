@@ -1,0 +1,217 @@
+//! A live command: a chain of one message, whole in one frame (spec/broadcast.md, section 4).
+
+use core::fmt;
+
+use crate::chain::{BuildError, ChainDraft, DraftError, Head, HeadError, MAX_HEAD, OutgoingChain};
+use crate::frame::BroadcastFrame;
+use crate::incoming::{Incoming, LeafError, Taken};
+use crate::{ChainId, KeyId, Kind, MAX_MESSAGE};
+use moteseal_core::cbor::{DecodeError, Writer};
+use moteseal_core::digest::Digest;
+use moteseal_core::identity::IssueError;
+use moteseal_core::record::DeviceId;
+use moteseal_core::record::NetworkId;
+use moteseal_core::signature::{KeyPair, PublicKey};
+
+/// Room for any frame of a chain of one.
+pub const MAX_SINGLE: usize = MAX_HEAD + MAX_MESSAGE + 16;
+
+/// Why a chain of one was not sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SealError {
+    /// It cannot be said.
+    Draft(DraftError),
+    /// It was not signed, or does not fit the buffers.
+    Issue(IssueError),
+}
+
+impl fmt::Display for SealError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Draft(error) => error.fmt(f),
+            Self::Issue(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for SealError {}
+
+impl From<IssueError> for SealError {
+    fn from(error: IssueError) -> Self {
+        Self::Issue(error)
+    }
+}
+
+/// A chain of one to be signed.
+#[derive(Clone, Copy, Debug)]
+pub struct SingleDraft<'a> {
+    /// Which chain. The number is higher than that of every chain before under the key that signs it.
+    pub id: ChainId,
+    /// What the message is.
+    pub kind: Kind,
+    /// What the chain is called; may be empty.
+    pub label: &'a str,
+    /// The message, at most [`MAX_MESSAGE`] bytes.
+    pub message: &'a [u8],
+}
+
+impl SingleDraft<'_> {
+    /// Signs the chain and writes its frame to `out`. `scratch` needs [`MAX_HEAD`] bytes, or as many as the message if it is longer, and
+    /// `out` [`MAX_HEAD`] and 16 more than the message: [`MAX_SINGLE`] suffices for both.
+    ///
+    /// # Errors
+    /// [`SealError`].
+    pub fn seal<'o>(
+        &self,
+        signer: &dyn KeyPair,
+        scratch: &mut [u8],
+        out: &'o mut [u8],
+    ) -> Result<&'o [u8], SealError> {
+        let draft = ChainDraft {
+            id: self.id,
+            key: KeyId::of(&signer.public_key()),
+            messages: 1,
+            per_block: 1,
+            kind: self.kind,
+            label: self.label,
+        };
+        let mut digests = [Digest::NULL];
+        let copy = |_, buffer: &mut [u8]| -> Result<usize, core::convert::Infallible> {
+            if let Some(place) = buffer.get_mut(..self.message.len()) {
+                place.copy_from_slice(self.message);
+            }
+            Ok(self.message.len())
+        };
+        let chain =
+            OutgoingChain::build(draft, &mut digests, &mut [], scratch, copy).map_err(|error| {
+                match error {
+                    BuildError::Draft(error) => SealError::Draft(error),
+                    BuildError::Read(never) => match never {},
+                }
+            })?;
+        let mut head = [0; MAX_HEAD];
+        let head = chain.head(signer, scratch, &mut head)?;
+        let mut out = Writer::new(out);
+        let frame = BroadcastFrame::Single { head, leaf: self.message };
+        frame.encode(&mut out).map_err(IssueError::from)?;
+        Ok(out.finish())
+    }
+}
+
+/// Why a chain of one was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SingleError {
+    /// Not the bytes of a frame.
+    Decode(DecodeError),
+    /// Another frame, or the head of a chain of more messages.
+    NotSingle,
+    /// The head was refused.
+    Head(HeadError),
+    /// The message was refused.
+    Leaf(LeafError),
+}
+
+impl SingleError {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Decode(error) => error.name(),
+            Self::NotSingle => "NotSingle",
+            Self::Head(error) => error.name(),
+            Self::Leaf(error) => error.name(),
+        }
+    }
+}
+
+impl fmt::Display for SingleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Decode(error) => error.fmt(f),
+            Self::NotSingle => f.write_str("NotSingle: not the frame of a chain of one message"),
+            Self::Head(error) => error.fmt(f),
+            Self::Leaf(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for SingleError {}
+
+impl From<DecodeError> for SingleError {
+    fn from(error: DecodeError) -> Self {
+        Self::Decode(error)
+    }
+}
+
+/// What a sender said in a chain of one. It exists only once it has been checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Said<'a> {
+    head: Head<'a>,
+    message: &'a [u8],
+}
+
+impl<'a> Said<'a> {
+    /// Which chain.
+    #[must_use]
+    pub const fn id(&self) -> ChainId {
+        self.head.id()
+    }
+
+    /// The sender's key that signed it.
+    #[must_use]
+    pub const fn key(&self) -> KeyId {
+        self.head.key()
+    }
+
+    /// What the message is.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        self.head.outline().kind
+    }
+
+    /// What the chain is called; may be empty. No control characters.
+    #[must_use]
+    pub const fn label(&self) -> &'a str {
+        self.head.label()
+    }
+
+    /// The message.
+    #[must_use]
+    pub const fn message(&self) -> &'a [u8] {
+        self.message
+    }
+
+    /// The digest of what was said under this chain's number.
+    #[must_use]
+    pub const fn digest(&self) -> Digest {
+        self.head.first()
+    }
+}
+
+/// Reads the frame of a chain of one and checks that `sender` said it under `key`, in this network. `scratch` needs [`MAX_HEAD`] bytes. That
+/// the chain's number is higher than those before is for the caller to see to.
+///
+/// # Errors
+/// [`SingleError`].
+pub fn open_single<'a>(
+    frame: &'a [u8],
+    network: NetworkId,
+    sender: DeviceId,
+    key: &PublicKey,
+    scratch: &mut [u8],
+) -> Result<Said<'a>, SingleError> {
+    let BroadcastFrame::Single { head, leaf } = BroadcastFrame::decode(frame)? else {
+        return Err(SingleError::NotSingle);
+    };
+    if Head::peek(head).map_err(HeadError::from).map_err(SingleError::Head)?.messages() != 1 {
+        return Err(SingleError::NotSingle);
+    }
+    let head = Head::open(head, network, sender, key, scratch).map_err(SingleError::Head)?;
+    let mut chain = Incoming::<1>::new(&head).map_err(|_| SingleError::NotSingle)?;
+    match chain.take(1, 0, leaf).map_err(SingleError::Leaf)? {
+        Taken::Verified { message, .. } => Ok(Said { head, message }),
+        Taken::Pending { .. } | Taken::Repeated => Err(SingleError::NotSingle),
+    }
+}

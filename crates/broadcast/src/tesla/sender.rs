@@ -1,0 +1,350 @@
+//! The sender: a chain of keys walked forwards in little memory, packets, and keys that are told when their time has come.
+//!
+//! The keys follow from the last one, and are needed from the first one on. [`KeyChain`] keeps `log2 n` of them and finds the next in about
+//! `log2 n` steps, whatever the interval (Jakobsson, "Fractal hash sequence representation and traversal", ISIT 2002).
+
+use core::fmt;
+use moteseal_core::named_errors;
+
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+use crate::tesla::frame::TeslaFrame;
+use crate::tesla::{
+    ChainKey, Functions, KEY, MAX_INTERVALS, MAX_MESSAGE, Parameters, Schedule, ScheduleError,
+};
+use moteseal_core::cbor::{BufferTooSmall, Writer};
+
+/// Pebbles of the longest chain.
+const PEBBLES: usize = MAX_INTERVALS.ilog2() as usize;
+/// A sender goes over at most so many intervals at once, unless it is told to: keys that a clock gives away by a leap ahead are lost for good, and
+/// what receivers cannot walk they do not even notice.
+pub const MAX_LEAP: u32 = 1024;
+/// Where a pebble is that is of no use any more.
+const DONE: u32 = u32::MAX;
+
+named_errors! {
+    /// Why a sender says nothing.
+    SenderError {
+        /// Interval 0 is not over: its key is known to everybody.
+        NotStarted => "the first interval with messages has not begun",
+        /// The last interval is over; go on with a new chain.
+        Ended => "the last interval is over; start a new chain",
+        /// The clock shows an interval before one that was served; keys that are public by now would be used again.
+        ClockWentBack => "the clock was set back to an interval before one that was served",
+        /// The clock shows more than [`MAX_LEAP`] intervals after the one that was served last, and [`Sender::leap_to`] was not called.
+        LeapTooLong => "the clock is more than 1,024 intervals ahead of what was served last: check it, and leap there if it is right",
+        /// Longer than [`MAX_MESSAGE`].
+        MessageTooLong => "a message has at most 4,096 bytes",
+        /// The caller's buffer is too small for the frame.
+        BufferTooSmall => "the frame does not fit the buffer",
+    }
+}
+
+impl From<BufferTooSmall> for SenderError {
+    fn from(_: BufferTooSmall) -> Self {
+        Self::BufferTooSmall
+    }
+}
+
+/// A key that is kept, on its way to where it will be needed.
+#[derive(Clone, Copy, Default, Zeroize)]
+struct Pebble {
+    key: ChainKey,
+    at: u32,
+    destination: u32,
+    /// It is needed every `2^(level + 1)` intervals.
+    level: u32,
+}
+
+/// The keys of a chain from the first on. Secret; never printed.
+#[derive(Zeroize, ZeroizeOnDrop)]
+struct KeyChain {
+    #[zeroize(skip)]
+    functions: Functions,
+    /// The first `levels` are in use, the nearest first.
+    pebbles: [Pebble; PEBBLES],
+    levels: usize,
+    /// The interval of the key that was handed out last.
+    current: u32,
+    key: ChainKey,
+    /// Calls of `F` so far.
+    #[cfg(test)]
+    #[zeroize(skip)]
+    steps: u64,
+}
+
+impl KeyChain {
+    /// Walks the whole chain once. `secret` is the key of interval `n`, the least power of two that is neither 1 nor below `last`.
+    fn new(functions: Functions, last: u32, secret: ChainKey) -> Self {
+        let mut chain = Self {
+            functions,
+            pebbles: [Pebble::default(); PEBBLES],
+            levels: last.next_power_of_two().ilog2().max(1) as usize,
+            current: 0,
+            key: secret,
+            #[cfg(test)]
+            steps: 0,
+        };
+        for at in (1..=1 << chain.levels).rev() {
+            if at > 1 && u32::is_power_of_two(at) {
+                let level = at.ilog2();
+                chain.pebbles[level as usize - 1] =
+                    Pebble { key: chain.key, at, destination: at, level };
+            }
+            chain.key = chain.functions.before(at, &chain.key);
+        }
+        chain
+    }
+
+    fn before(&mut self, at: u32, key: &ChainKey) -> ChainKey {
+        #[cfg(test)]
+        {
+            self.steps += 1;
+        }
+        self.functions.before(at, key)
+    }
+
+    /// The key of the next interval. The caller does not ask beyond the last one.
+    fn advance(&mut self) {
+        self.current += 1;
+        for i in 0..self.levels {
+            let Pebble { key, at, destination, .. } = self.pebbles[i];
+            if at != destination && at != DONE {
+                let between = self.before(at, &key);
+                self.pebbles[i].key = self.before(at - 1, &between);
+                self.pebbles[i].at = at - 2;
+            }
+        }
+        let nearest = self.pebbles[0];
+        if self.current % 2 == 1 {
+            self.key = self.before(nearest.at, &nearest.key);
+            return;
+        }
+        self.key = nearest.key;
+        // It starts again from a pebble further away, to where it will be needed next.
+        let (destination, at) =
+            (nearest.at + (2 << nearest.level), nearest.at + (3 << nearest.level));
+        let from = self.pebbles[..self.levels]
+            .iter()
+            .find(|pebble| pebble.at == at)
+            .map(|pebble| pebble.key);
+        self.pebbles[0] = match from {
+            Some(key) if destination < 1 << self.levels => {
+                Pebble { key, at, destination, level: nearest.level }
+            }
+            _ => Pebble { key: [0; KEY], at: DONE, destination: DONE, level: nearest.level },
+        };
+        // The one that is needed next first again: no two have the same destination.
+        self.pebbles[..self.levels].sort_unstable_by_key(|pebble| pebble.destination);
+    }
+}
+
+/// A sender of one chain.
+#[derive(Zeroize, ZeroizeOnDrop)]
+pub struct Sender {
+    #[zeroize(skip)]
+    schedule: Schedule,
+    commitment: ChainKey,
+    /// The highest interval that was served; unlike the keys, it goes on after the last one.
+    served: u64,
+    keys: KeyChain,
+}
+
+impl fmt::Debug for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender")
+            .field("schedule", &self.schedule)
+            .field("interval", &self.keys.current)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Sender {
+    /// A sender of a new chain. `secret` is 16 bytes of fresh randomness, for this chain alone. Takes as many steps as the power of two at or
+    /// above `last`.
+    ///
+    /// A sender that loses its memory starts a new chain: it would have to walk as far again, and could not know what it had told.
+    ///
+    /// # Errors
+    /// [`ScheduleError`].
+    pub fn new(schedule: Schedule, secret: ChainKey) -> Result<Self, ScheduleError> {
+        schedule.check()?;
+        let keys = KeyChain::new(Functions::new(&schedule), schedule.last, secret);
+        Ok(Self { schedule, commitment: keys.key, served: 0, keys })
+    }
+
+    /// The parameters for receivers that know nothing yet, with the key of interval 0.
+    #[must_use]
+    pub const fn parameters(&self) -> Parameters {
+        Parameters { schedule: self.schedule, committed: 0, key: self.commitment }
+    }
+
+    /// The parameters for receivers that join late: with the newest key `K_i` for which `i < j - d` in the present interval `j` (RFC 4082,
+    /// section 3.4), so that they need not walk from the beginning.
+    ///
+    /// # Errors
+    /// `ClockWentBack`, `LeapTooLong`.
+    pub fn parameters_at(&mut self, now_ms: u64) -> Result<Parameters, SenderError> {
+        let now = self.advance_to(now_ms)?;
+        let newest = now
+            .saturating_sub(u64::from(self.schedule.delay) + 1)
+            .min(u64::from(self.schedule.last) - 1);
+        let committed = u32::try_from(newest).unwrap_or(0);
+        Ok(Parameters { schedule: self.schedule, committed, key: self.key_of(committed) })
+    }
+
+    /// Writes the frame of a message, to be sent before the interval is over.
+    ///
+    /// The same message twice in an interval is one message to receivers.
+    ///
+    /// # Errors
+    /// [`SenderError`].
+    pub fn packet<'o>(
+        &mut self,
+        now_ms: u64,
+        message: &[u8],
+        out: &'o mut [u8],
+    ) -> Result<&'o [u8], SenderError> {
+        if message.len() > MAX_MESSAGE {
+            return Err(SenderError::MessageTooLong);
+        }
+        let now = self.advance_to(now_ms)?;
+        if now == 0 {
+            return Err(SenderError::NotStarted);
+        }
+        if now > self.schedule.last.into() {
+            return Err(SenderError::Ended);
+        }
+        let interval = self.keys.current;
+        let tag = self.keys.functions.tag(interval, &self.keys.key, message);
+        let mut out = Writer::new(out);
+        TeslaFrame::Packet { chain: self.schedule.reference(), interval, message, tag }
+            .encode(&mut out)?;
+        Ok(out.finish())
+    }
+
+    /// Writes the frame of the newest key that may be told: in interval `j` that of `j - d`. `None` as long as there is none. Said once an
+    /// interval, or oftener where much is lost: any later key makes up for the ones before.
+    ///
+    /// # Errors
+    /// `ClockWentBack`, `LeapTooLong`, `BufferTooSmall`.
+    pub fn disclosure<'o>(
+        &mut self,
+        now_ms: u64,
+        out: &'o mut [u8],
+    ) -> Result<Option<&'o [u8]>, SenderError> {
+        let now = self.advance_to(now_ms)?;
+        let newest = now.saturating_sub(self.schedule.delay.into()).min(self.schedule.last.into());
+        let Some(interval) = u32::try_from(newest).ok().filter(|interval| *interval > 0) else {
+            return Ok(None);
+        };
+        let mut out = Writer::new(out);
+        TeslaFrame::Key { chain: self.schedule.reference(), interval, key: self.key_of(interval) }
+            .encode(&mut out)?;
+        Ok(Some(out.finish()))
+    }
+
+    /// Goes over any number of intervals, after a long silence or at a late start: for a caller who has made sure that the clock is right. Every
+    /// key up to `d` intervals before is then told.
+    ///
+    /// # Errors
+    /// `ClockWentBack`.
+    pub fn leap_to(&mut self, now_ms: u64) -> Result<(), SenderError> {
+        self.walk_to(self.schedule.interval_at(now_ms).unwrap_or(0)).map(|_| ())
+    }
+
+    /// Walks to the key of the present interval, or of the last one, if that is no leap; gives the present interval, 0 also before it.
+    fn advance_to(&mut self, now_ms: u64) -> Result<u64, SenderError> {
+        let now = self.schedule.interval_at(now_ms).unwrap_or(0);
+        if now.min(self.schedule.last.into()) > u64::from(self.keys.current) + u64::from(MAX_LEAP) {
+            return Err(SenderError::LeapTooLong);
+        }
+        self.walk_to(now)
+    }
+
+    fn walk_to(&mut self, now: u64) -> Result<u64, SenderError> {
+        if now < self.served {
+            return Err(SenderError::ClockWentBack);
+        }
+        self.served = now;
+        while u64::from(self.keys.current) < now.min(self.schedule.last.into()) {
+            self.keys.advance();
+        }
+        Ok(now)
+    }
+
+    /// An earlier key, at most `d + 1` steps away; of interval 0 the one that was kept.
+    fn key_of(&self, interval: u32) -> ChainKey {
+        if interval == 0 {
+            return self.commitment;
+        }
+        (interval + 1..=self.keys.current)
+            .rev()
+            .fold(self.keys.key, |key, at| self.keys.functions.before(at, &key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::{ChainId, ChainNumber};
+    use moteseal_core::record::DeviceId;
+    use moteseal_core::record::NetworkId;
+
+    fn functions() -> Functions {
+        Functions::new(&Schedule {
+            id: ChainId {
+                network: NetworkId([1; 8]),
+                sender: DeviceId([2; 8]),
+                number: ChainNumber(3),
+            },
+            start_ms: 0,
+            interval_ms: 1,
+            delay: 1,
+            last: 1,
+        })
+    }
+
+    #[test]
+    fn pebbles_find_every_key_of_every_short_chain_in_few_steps() {
+        for levels in 1..=13_u32 {
+            let last = 1_u32 << levels;
+            let mut keys: Vec<ChainKey> = std::vec![[9; KEY]];
+            for at in (1..=last).rev() {
+                keys.push(functions().before(at, &keys[keys.len() - 1]));
+            }
+            keys.reverse();
+            let mut chain = KeyChain::new(functions(), last, [9; KEY]);
+            assert_eq!(
+                (chain.levels, chain.key),
+                (levels as usize, keys[0]),
+                "the commitment of {last}"
+            );
+            let mut most = 0;
+            for i in 1..=last {
+                let before = chain.steps;
+                chain.advance();
+                assert_eq!(chain.key, keys[i as usize], "key {i} of {last}");
+                most = most.max(chain.steps - before);
+            }
+            assert!(most <= u64::from(levels) + 1, "{most} steps for one key of {last}");
+            assert!(
+                chain.steps <= u64::from(last) * u64::from(levels) / 2 + 1,
+                "{} steps for all of {last}",
+                chain.steps
+            );
+        }
+    }
+
+    #[test]
+    fn a_chain_of_any_length_has_the_power_of_two_above_it_as_its_end() {
+        for (last, levels) in
+            [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (1000, 10), (1024, 10), (1025, 11)]
+        {
+            assert_eq!(KeyChain::new(functions(), last, [9; KEY]).levels, levels, "{last}");
+        }
+        assert_eq!(PEBBLES, 20);
+    }
+}

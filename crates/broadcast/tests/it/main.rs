@@ -1,0 +1,9 @@
+//! The tests of authenticated broadcast.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod certificates;
+mod chain;
+mod evidence;
+mod memory;
+mod tesla;

@@ -1,0 +1,771 @@
+//! uTESLA against a slow reference that keeps everything and reads the rules off the clock; every pattern of loss of short chains; clocks at the
+//! edge of what is safe; floods.
+
+use moteseal_broadcast::tesla::frame::{KEY_FRAME, OVERHEAD, TeslaFrame};
+use moteseal_broadcast::tesla::receiver::{
+    FrameError, KeyError, Losses, PacketError, Receiver, ReceiverError, Settings,
+};
+use moteseal_broadcast::tesla::sender::{Sender, SenderError};
+use moteseal_broadcast::tesla::{
+    KEY, MAX_INTERVALS, MAX_MESSAGE, MAX_PARAMETERS, Parameters, ParametersError, Schedule,
+    ScheduleError, TAG,
+};
+use moteseal_broadcast::{
+    ChainId, ChainNumber, ChainRef, Kind, MAX_HEAD, MAX_SINGLE, SingleDraft, open_single,
+};
+use moteseal_core::DeviceId;
+use moteseal_core::cbor::{DecodeError, Writer};
+use moteseal_core::record::NetworkId;
+use moteseal_core::signature::{Algorithm, SecretKey};
+use proptest::prelude::*;
+
+mod hostile;
+mod table;
+
+use table::{OFFSET, SECRET, START, Table, amid, hear, receiver, schedule, settings, taken};
+
+/// The reference receiver: it keeps everything for ever and asks the clock only. It has no bounds.
+struct Slow {
+    table: Table,
+    newest: u32,
+    kept: Vec<(u32, Vec<u8>, [u8; TAG])>,
+}
+
+impl Slow {
+    fn receive(&mut self, now_ms: u64, frame: &TeslaFrame<'_>) -> Vec<(u32, Vec<u8>)> {
+        let schedule = self.table.schedule;
+        // By the sender's clock, as far ahead as it may be.
+        let latest = now_ms + OFFSET;
+        let begins = |interval: u64| schedule.start_ms + interval * u64::from(schedule.interval_ms);
+        match *frame {
+            TeslaFrame::Packet { interval, message, tag, .. } => {
+                let told = begins(u64::from(interval) + u64::from(schedule.delay));
+                let possible =
+                    (1..=schedule.last).contains(&interval) && latest >= begins(interval.into());
+                let entry = (interval, message.to_vec(), tag);
+                if possible
+                    && latest < told
+                    && interval > self.newest
+                    && !self.kept.contains(&entry)
+                {
+                    self.kept.push(entry);
+                }
+                Vec::new()
+            }
+            TeslaFrame::Key { interval, key, .. } => {
+                if !(self.newest + 1..=schedule.last).contains(&interval)
+                    || key != self.table.keys[interval as usize]
+                {
+                    return Vec::new();
+                }
+                self.newest = interval;
+                let in_time = latest >= begins(u64::from(interval) + u64::from(schedule.delay));
+                let mut out: Vec<_> = self.kept.extract_if(.., |(i, ..)| *i <= interval).collect();
+                out.retain(|(i, message, tag)| in_time && *tag == self.table.tag(*i, message));
+                out.sort_by_key(|(i, ..)| *i);
+                out.into_iter().map(|(i, message, _)| (i, message)).collect()
+            }
+        }
+    }
+}
+
+#[test]
+fn the_sender_says_what_the_text_says() {
+    let schedule = schedule(100, 2, 7);
+    let (table, mut sender) =
+        (Table::new(schedule, SECRET), Sender::new(schedule, SECRET).unwrap());
+    // By Python's hashlib and hmac.
+    assert_eq!(schedule.reference(), ChainRef([0xe4, 0x0d, 0xfb, 0x85, 0x42, 0x2c, 0xbf, 0x64]));
+    assert_eq!(hex::encode(table.keys[0]), "5c1285dcaf3b4119508db5ff498838d3");
+    assert_eq!(hex::encode(table.keys[5]), "1ad29ddddc2a4483ab64e1745dffebe3");
+    assert_eq!(hex::encode(table.tag(5, b"turn left")), "932f89543ee33c66");
+    assert_eq!(sender.parameters(), table.parameters());
+    let mut buffer = [0; 64];
+    for interval in 1..=7 {
+        let now = amid(&schedule, interval);
+        let packet = sender.packet(now, b"turn left", &mut buffer).unwrap();
+        assert_eq!(TeslaFrame::decode(packet).unwrap(), table.packet(interval, b"turn left"));
+        assert!(packet.len() <= 9 + OVERHEAD);
+        let told = sender
+            .disclosure(now, &mut buffer)
+            .unwrap()
+            .map(|frame| TeslaFrame::decode(frame).unwrap());
+        assert_eq!(told, (interval > 2).then(|| table.key(interval - 2)), "interval {interval}");
+    }
+    // The last keys are told after the last interval, and the very last one again for ever.
+    for (interval, told) in [(8, 6), (9, 7), (10, 7), (1000, 7)] {
+        let frame = sender.disclosure(amid(&schedule, interval), &mut buffer).unwrap().unwrap();
+        assert_eq!(TeslaFrame::decode(frame).unwrap(), table.key(told));
+        assert!(frame.len() <= KEY_FRAME);
+        assert_eq!(
+            sender.packet(amid(&schedule, interval), b"late", &mut buffer),
+            Err(SenderError::Ended)
+        );
+    }
+    // Also then its clock is not to go back: the keys told in interval 9 are not those told in 8.
+    assert_eq!(
+        sender.disclosure(amid(&schedule, 999), &mut buffer),
+        Err(SenderError::ClockWentBack)
+    );
+    assert_eq!(
+        sender.packet(amid(&schedule, 7), b"with a key that is out", &mut buffer),
+        Err(SenderError::ClockWentBack)
+    );
+}
+
+#[test]
+fn no_key_is_told_or_used_at_another_time_than_its_own() {
+    let schedule = schedule(100, 3, 64);
+    let (table, mut sender) =
+        (Table::new(schedule, SECRET), Sender::new(schedule, SECRET).unwrap());
+    let mut buffer = [0; 64];
+    assert_eq!(sender.packet(0, b"", &mut buffer), Err(SenderError::NotStarted));
+    assert_eq!(sender.packet(START + 99, b"", &mut buffer), Err(SenderError::NotStarted));
+    assert_eq!(sender.disclosure(START + 399, &mut buffer), Ok(None));
+    // To the millisecond.
+    let told = sender.disclosure(START + 400, &mut buffer).unwrap().unwrap();
+    assert_eq!(TeslaFrame::decode(told).unwrap(), table.key(1));
+    let packet = sender.packet(START + 999, b"", &mut buffer).unwrap();
+    assert_eq!(TeslaFrame::decode(packet).unwrap(), table.packet(9, b""));
+    // Its clock is set back: by less than an interval nothing is wrong, by more the keys may be out.
+    assert!(sender.packet(START + 900, b"", &mut buffer).is_ok());
+    assert_eq!(sender.packet(START + 899, b"", &mut buffer), Err(SenderError::ClockWentBack));
+    assert_eq!(sender.disclosure(START + 899, &mut buffer), Err(SenderError::ClockWentBack));
+    // After a long silence it goes on where the time is.
+    let packet = sender.packet(START + 6_000, b"", &mut buffer).unwrap();
+    assert_eq!(TeslaFrame::decode(packet).unwrap(), table.packet(60, b""));
+    assert_eq!(
+        sender.packet(START + 6_000, &[0; MAX_MESSAGE + 1], &mut buffer),
+        Err(SenderError::MessageTooLong)
+    );
+    assert_eq!(
+        sender.packet(START + 6_000, &[0; 60], &mut buffer),
+        Err(SenderError::BufferTooSmall)
+    );
+}
+
+#[test]
+fn a_schedule_that_cannot_be_kept_is_refused() {
+    let good = schedule(100, 1, 1);
+    assert_eq!(good.check(), Ok(()));
+    assert_eq!(Schedule { last: MAX_INTERVALS, ..good }.check(), Ok(()));
+    for (bad, error) in [
+        (Schedule { interval_ms: 0, ..good }, ScheduleError::IntervalOutOfRange),
+        (Schedule { delay: 0, ..good }, ScheduleError::DelayOutOfRange),
+        (Schedule { last: 0, ..good }, ScheduleError::TooManyIntervals),
+        (Schedule { last: MAX_INTERVALS + 1, ..good }, ScheduleError::TooManyIntervals),
+        (Schedule { start_ms: u64::MAX - 299, ..good }, ScheduleError::EndsTooLate),
+    ] {
+        assert_eq!(bad.check(), Err(error));
+        assert_eq!(Sender::new(bad, SECRET).unwrap_err(), error);
+    }
+    assert_eq!(Schedule { start_ms: u64::MAX - 300, ..good }.check(), Ok(()));
+}
+
+#[test]
+fn parameters_are_those_of_one_chain_and_of_no_other() {
+    let parameters = Table::new(schedule(100, 2, 8), SECRET).parameters();
+    let mut buffer = [0; MAX_PARAMETERS];
+    let bytes = parameters.encode(&mut buffer).unwrap().to_vec();
+    let id = parameters.schedule.id;
+    assert_eq!(Parameters::decode(&bytes, id), Ok(parameters));
+    for (id, error) in [
+        (ChainId { network: NetworkId([0; 8]), ..id }, ParametersError::WrongNetwork),
+        (ChainId { sender: DeviceId([0; 8]), ..id }, ParametersError::WrongSender),
+        (ChainId { number: ChainNumber(2), ..id }, ParametersError::WrongChain),
+    ] {
+        assert_eq!(Parameters::decode(&bytes, id), Err(error));
+    }
+    // A later signed chain may say them again.
+    for number in [4, u64::MAX] {
+        assert_eq!(
+            Parameters::decode(&bytes, ChainId { number: ChainNumber(number), ..id }),
+            Ok(parameters)
+        );
+    }
+    for length in 0..bytes.len() {
+        assert_eq!(Parameters::decode(&bytes[..length], id), Err(ParametersError::Malformed));
+    }
+    // A schedule that cannot be kept, and a known key beyond the last.
+    for bad in [
+        Parameters { schedule: Schedule { delay: 0, ..parameters.schedule }, ..parameters },
+        Parameters { committed: 9, ..parameters },
+    ] {
+        let bytes = bad.encode(&mut buffer).unwrap();
+        assert_eq!(Parameters::decode(bytes, id), Err(ParametersError::Malformed));
+    }
+    // The longest there can be.
+    let mut long = Parameters { committed: MAX_INTERVALS, ..parameters };
+    long.schedule = Schedule {
+        id: ChainId { number: ChainNumber(u64::MAX), ..id },
+        start_ms: 1 << 60,
+        interval_ms: u32::MAX,
+        delay: 255,
+        last: MAX_INTERVALS,
+    };
+    assert_eq!(long.encode(&mut buffer).unwrap().len(), MAX_PARAMETERS);
+}
+
+#[test]
+fn parameters_come_as_the_one_message_of_a_signed_chain_with_their_number_or_a_later_one() {
+    let schedule = schedule(100, 2, 8);
+    let mut sender = Sender::new(schedule, SECRET).unwrap();
+    let key = SecretKey::from_seed(Algorithm::Ed25519, &[6; 32]).unwrap();
+    let mut buffer = [0; MAX_PARAMETERS];
+    let message = sender.parameters().encode(&mut buffer).unwrap();
+    let (mut scratch, mut out) = ([0; MAX_SINGLE], [0; MAX_SINGLE]);
+    let frame = |number: u64, scratch: &mut [u8], out: &mut [u8]| {
+        let id = ChainId { number: ChainNumber(number), ..schedule.id };
+        SingleDraft { id, kind: Kind::Messages, label: "tesla", message }
+            .seal(&key, scratch, out)
+            .unwrap()
+            .to_vec()
+    };
+    let [right, later, wrong] = [3, 4, 2].map(|number| frame(number, &mut scratch, &mut out));
+    let mut scratch = [0; MAX_HEAD];
+    let mut heard = |frame: &[u8]| {
+        let said = open_single(
+            frame,
+            schedule.id.network,
+            schedule.id.sender,
+            &key.public(),
+            &mut scratch,
+        )
+        .unwrap();
+        assert_eq!(said.label(), "tesla");
+        Parameters::decode(said.message(), said.id())
+    };
+    assert_eq!(heard(&right), Ok(sender.parameters()));
+    assert_eq!(heard(&later), Ok(sender.parameters()), "said again for those who join late");
+    assert_eq!(heard(&wrong), Err(ParametersError::WrongChain));
+    let mut receiver = receiver::<4, 1>(heard(&right).unwrap());
+    let mut buffer = [0; 64];
+    hear(
+        &mut receiver,
+        amid(&schedule, 1),
+        sender.packet(amid(&schedule, 1), b"left", &mut buffer).unwrap(),
+    )
+    .unwrap();
+    let told = sender.disclosure(amid(&schedule, 3), &mut buffer).unwrap().unwrap();
+    hear(&mut receiver, amid(&schedule, 3), told).unwrap();
+    assert_eq!(taken(&mut receiver), [(1, b"left".to_vec())]);
+}
+
+#[test]
+fn frames_are_read_as_they_were_written_and_nothing_else_is() {
+    let table = Table::new(schedule(100, 2, 8), SECRET);
+    let (chain, interval) = (table.schedule.reference(), u32::MAX);
+    let longest = [
+        TeslaFrame::Packet { chain, interval, message: &[0; MAX_MESSAGE], tag: [0; TAG] },
+        TeslaFrame::Key { chain, interval, key: [0; KEY] },
+    ];
+    for (frame, room) in longest.iter().zip([MAX_MESSAGE + OVERHEAD, KEY_FRAME]) {
+        let mut buffer = [0; MAX_MESSAGE + 64];
+        let mut out = Writer::new(&mut buffer);
+        frame.encode(&mut out).unwrap();
+        assert_eq!(out.position(), room, "the longest frame has the stated length");
+    }
+    for frame in [table.packet(3, b"message"), table.packet(3, b""), table.key(4)] {
+        let mut buffer = [0; 64];
+        let mut out = Writer::new(&mut buffer);
+        frame.encode(&mut out).unwrap();
+        let bytes = out.finish();
+        assert_eq!(TeslaFrame::decode(bytes), Ok(frame));
+        for length in 0..bytes.len() {
+            assert!(TeslaFrame::decode(&bytes[..length]).is_err());
+        }
+        bytes[2] ^= 2; // The kind: 42 or 43.
+        assert_eq!(TeslaFrame::decode(bytes), Err(DecodeError::UnknownItem));
+    }
+}
+
+#[test]
+fn a_packet_is_safe_as_long_as_its_key_cannot_be_out_to_the_millisecond() {
+    let table = Table::new(schedule(100, 2, 8), SECRET);
+    // The key of interval 3 is out from START + 500 on. With the sender's clock ahead by OFFSET, the last safe millisecond is the one before.
+    let edge = START + 500 - OFFSET;
+    for (now, verdict) in [
+        (edge - 1, Ok(())),
+        (edge, Err(PacketError::NotSafe)),
+        (edge + 1, Err(PacketError::NotSafe)),
+    ] {
+        let heard = receiver::<4, 4>(table.parameters()).receive(now, &table.packet(3, b"go"));
+        assert_eq!(
+            heard,
+            verdict.map_err(FrameError::Packet),
+            "{} ms from the edge",
+            now.cast_signed() - edge.cast_signed()
+        );
+    }
+    // And it can come from START + 300 on by the sender's clock.
+    let edge = START + 300 - OFFSET;
+    for (now, verdict) in
+        [(edge - 1, Err(PacketError::FutureInterval)), (edge, Ok(())), (edge + 1, Ok(()))]
+    {
+        let heard = receiver::<4, 4>(table.parameters()).receive(now, &table.packet(3, b"go"));
+        assert_eq!(
+            heard,
+            verdict.map_err(FrameError::Packet),
+            "{} ms from the edge",
+            now.cast_signed() - edge.cast_signed()
+        );
+    }
+    // A clock before the beginning of time, and one at its end.
+    let mut receiver = receiver::<4, 4>(table.parameters());
+    assert_eq!(
+        receiver.receive(0, &table.packet(1, b"")),
+        Err(FrameError::Packet(PacketError::FutureInterval))
+    );
+    assert_eq!(
+        receiver.receive(u64::MAX, &table.packet(1, b"")),
+        Err(FrameError::Packet(PacketError::NotSafe))
+    );
+}
+
+#[test]
+fn a_key_that_was_heard_makes_its_packets_unsafe_whatever_the_clock_says() {
+    let table = Table::new(schedule(100, 2, 8), SECRET);
+    let mut receiver = receiver::<4, 4>(table.parameters());
+    receiver.receive(START + 520, &table.key(3)).unwrap();
+    // The clock is set back by 300 ms. By the clock alone the packet would be safe; its key is known to everybody.
+    for interval in 1..=3 {
+        let forged = table.packet(interval, b"forged with the key that is out");
+        assert_eq!(
+            receiver.receive(START + 320, &forged),
+            Err(FrameError::Packet(PacketError::NotSafe))
+        );
+    }
+    assert_eq!(taken(&mut receiver), []);
+}
+
+#[test]
+fn a_genuine_key_before_its_time_gives_the_clock_away_and_proves_nothing() {
+    let table = Table::new(schedule(100, 2, 8), SECRET);
+    let mut receiver = receiver::<4, 4>(table.parameters());
+    let now = START + 410;
+    receiver.receive(now, &table.packet(3, b"three")).unwrap();
+    receiver.receive(now, &table.packet(4, b"four")).unwrap();
+    // Sent in interval 5 at the earliest: the sender's clock is at START + 500 or later, ours 90 ms behind, and 30 ms were promised.
+    assert_eq!(
+        receiver.receive(now, &table.key(3)),
+        Err(FrameError::Key(KeyError::ClockTooFarOff))
+    );
+    assert_eq!(receiver.losses(), Losses { given_up: 1, ..Losses::default() });
+    assert_eq!(
+        receiver.receive(now, &table.packet(3, b"forged with it")),
+        Err(FrameError::Packet(PacketError::NotSafe))
+    );
+    assert_eq!(taken(&mut receiver), []);
+    // What its key does not tell stays.
+    receiver.receive(START + 620, &table.key(4)).unwrap();
+    assert_eq!(taken(&mut receiver), [(4, b"four".to_vec())]);
+    // A genuine key of an interval that has not begun is out as well.
+    assert_eq!(
+        receiver.receive(START + 669, &table.key(7)),
+        Err(FrameError::Key(KeyError::ClockTooFarOff))
+    );
+    assert_eq!(receiver.parameters().committed, 7);
+}
+
+#[test]
+fn every_pattern_of_loss_of_a_short_chain_delivers_what_a_later_key_proves() {
+    let schedule = schedule(100, 2, 5);
+    let table = Table::new(schedule, SECRET);
+    // A packet in each of five intervals, and their keys two intervals later: 2^10 patterns. The rows suffice for keys that get lost.
+    for pattern in 0..1 << 10_u32 {
+        let (has_packet, has_key) =
+            (|i: u32| pattern >> (i - 1) & 1 == 1, |i: u32| pattern >> (i + 4) & 1 == 1);
+        let mut receiver = receiver::<5, 1>(table.parameters());
+        let mut heard = Vec::new();
+        for now in 1..=7 {
+            if now <= 5 && has_packet(now) {
+                receiver.receive(amid(&schedule, now), &table.packet(now, &[now as u8])).unwrap();
+            }
+            if now > 2 && has_key(now - 2) {
+                receiver.receive(amid(&schedule, now), &table.key(now - 2)).unwrap();
+                heard.extend(taken(&mut receiver));
+            }
+        }
+        let proven =
+            (1..=5).filter(|i| has_packet(*i) && (*i..=5).any(has_key)).map(|i| (i, vec![i as u8]));
+        assert_eq!(heard, proven.collect::<Vec<_>>(), "pattern {pattern:010b}");
+        assert_eq!(receiver.losses(), Losses::default());
+    }
+}
+
+#[test]
+fn too_many_lost_keys_give_up_the_oldest_intervals_only() {
+    let schedule = schedule(100, 2, 16);
+    let table = Table::new(schedule, SECRET);
+    for lost in 1..=10_u32 {
+        // Five rows: one disclosure may be missed.
+        let mut receiver = receiver::<5, 1>(table.parameters());
+        for interval in 1..=lost + 2 {
+            receiver.receive(amid(&schedule, interval), &table.packet(interval, b"m")).unwrap();
+        }
+        receiver.receive(amid(&schedule, lost + 3), &table.key(lost + 1)).unwrap();
+        // Of the five rows four hold intervals up to the key's.
+        let kept: Vec<_> =
+            (lost.saturating_sub(2).max(1)..=lost + 1).map(|i| (i, b"m".to_vec())).collect();
+        assert_eq!(taken(&mut receiver), kept);
+        assert_eq!(
+            receiver.losses(),
+            Losses { given_up: u64::from(lost.saturating_sub(3)), ..Losses::default() }
+        );
+    }
+    assert_eq!(
+        Receiver::<3, 1, 32>::new(table.parameters(), settings()).unwrap_err(),
+        ReceiverError::TooFewRows
+    );
+}
+
+#[test]
+fn a_lost_key_is_found_again_within_the_steps_that_were_allowed() {
+    let schedule = schedule(100, 2, 1000);
+    let table = Table::new(schedule, SECRET);
+    let limited = Settings { steps: 40, ..settings() };
+    let mut receiver = Receiver::<4, 4, 32>::new(table.parameters(), limited).unwrap();
+    for (interval, verdict) in [
+        (41, Err(FrameError::Key(KeyError::TooManySteps))),
+        (40, Ok(())),
+        (81, Err(FrameError::Key(KeyError::TooManySteps))),
+        (80, Ok(())),
+    ] {
+        assert_eq!(
+            receiver.receive(amid(&schedule, 900), &table.key(interval)),
+            verdict,
+            "{interval}"
+        );
+    }
+    // Who slept longer needs newer parameters, which the sender has at any time.
+    let mut sender = Sender::new(schedule, SECRET).unwrap();
+    let newer = sender.parameters_at(amid(&schedule, 900)).unwrap();
+    assert_eq!((newer.committed, newer.key), (897, table.keys[897]));
+    let mut receiver = Receiver::<4, 4, 32>::new(newer, limited).unwrap();
+    receiver.receive(amid(&schedule, 900), &table.packet(900, b"here")).unwrap();
+    receiver.receive(amid(&schedule, 902), &table.key(900)).unwrap();
+    assert_eq!(taken(&mut receiver), [(900, b"here".to_vec())]);
+    // To the end of the chain, and that as well is read back.
+    let mut ended = receiver.clone();
+    for interval in [940, 980, 1000] {
+        ended.receive(amid(&schedule, 1100), &table.key(interval)).unwrap();
+    }
+    let mut buffer = [0; MAX_PARAMETERS];
+    let bytes = ended.parameters().encode(&mut buffer).unwrap();
+    let read = Parameters::decode(bytes, schedule.id).unwrap();
+    assert_eq!(read, ended.parameters());
+    let mut again = Receiver::<4, 4, 32>::new(read, limited).unwrap();
+    assert_eq!(
+        again.receive(amid(&schedule, 1000), &table.packet(1000, b"")),
+        Err(FrameError::Packet(PacketError::NotSafe))
+    );
+    // What it keeps for its next start is what it knows now.
+    assert_eq!(receiver.parameters(), Parameters { committed: 900, key: table.keys[900], ..newer });
+    for (now, committed) in [(0, 0), (1, 0), (3, 0), (4, 1), (1003, 999), (5000, 999)] {
+        let parameters =
+            Sender::new(schedule, SECRET).unwrap().parameters_at(amid(&schedule, now)).unwrap();
+        assert_eq!(
+            (parameters.committed, parameters.key),
+            (committed, table.keys[committed as usize]),
+            "at {now}"
+        );
+    }
+}
+
+#[test]
+fn each_frame_that_does_not_belong_is_refused_by_name() {
+    let schedule = schedule(100, 2, 8);
+    let table = Table::new(schedule, SECRET);
+    let other = Table::new(
+        Schedule { id: ChainId { number: ChainNumber(4), ..schedule.id }, ..schedule },
+        SECRET,
+    );
+    let mut receiver = receiver::<4, 2>(table.parameters());
+    let now = amid(&schedule, 3);
+    receiver.receive(now, &table.packet(3, b"three")).unwrap();
+    receiver.receive(now, &table.key(1)).unwrap();
+    let before = receiver.clone();
+    let reference = schedule.reference();
+    let packet = |interval, message| TeslaFrame::Packet {
+        chain: reference,
+        interval,
+        message,
+        tag: [0; TAG],
+    };
+    let key = |interval, key| TeslaFrame::Key { chain: reference, interval, key };
+    let (other_packet, again) = (other.packet(3, b"three"), table.packet(3, b"three"));
+    for (frame, error) in [
+        (other_packet, FrameError::Packet(PacketError::WrongChain)),
+        (packet(0, b""), FrameError::Packet(PacketError::NoSuchInterval)),
+        (packet(9, b""), FrameError::Packet(PacketError::BeyondEnd)),
+        (packet(u32::MAX, b""), FrameError::Packet(PacketError::BeyondEnd)),
+        (packet(4, b""), FrameError::Packet(PacketError::FutureInterval)),
+        (packet(1, b""), FrameError::Packet(PacketError::NotSafe)),
+        (packet(3, &[0; 33]), FrameError::Packet(PacketError::MessageTooLong)),
+        (again, FrameError::Packet(PacketError::Repeated)),
+        (other.key(2), FrameError::Key(KeyError::WrongChain)),
+        (key(9, [0; KEY]), FrameError::Key(KeyError::BeyondEnd)),
+        (key(u32::MAX, [0; KEY]), FrameError::Key(KeyError::BeyondEnd)),
+        (table.key(1), FrameError::Key(KeyError::Repeated)),
+        (key(1, [0; KEY]), FrameError::Key(KeyError::OldKey)),
+        (table.key(0), FrameError::Key(KeyError::OldKey)),
+        (key(2, [0; KEY]), FrameError::Key(KeyError::ForgedKey)),
+        // A genuine key under another number, and another chain's of the same secret.
+        (key(2, table.keys[3]), FrameError::Key(KeyError::ForgedKey)),
+        (key(2, other.keys[2]), FrameError::Key(KeyError::ForgedKey)),
+    ] {
+        assert_eq!(receiver.receive(now, &frame), Err(error), "{frame:?}");
+    }
+    assert_eq!(
+        (receiver.parameters(), receiver.losses()),
+        (before.parameters(), before.losses()),
+        "nothing has changed"
+    );
+    receiver.receive(amid(&schedule, 5), &table.key(3)).unwrap();
+    assert_eq!(taken(&mut receiver), [(3, b"three".to_vec())]);
+    // And once it was handed out it does not come again.
+    assert_eq!(
+        receiver.receive(now, &table.packet(3, b"three")),
+        Err(FrameError::Packet(PacketError::NotSafe))
+    );
+    assert_eq!(taken(&mut receiver), []);
+}
+
+#[test]
+fn a_flood_of_forged_packets_takes_its_share_of_the_places_and_no_more() {
+    let schedule = schedule(100, 1, 4000);
+    let table = Table::new(schedule, SECRET);
+    // Ninety-nine forged packets for a genuine one, which comes first, last or amid them; four places.
+    for genuine_at in [0, 50, 99] {
+        let mut receiver = Receiver::<3, 4, 32>::new(table.parameters(), settings()).unwrap();
+        let mut delivered = 0;
+        for interval in 1..=schedule.last {
+            let now = amid(&schedule, interval);
+            for i in 0..100_u8 {
+                let forged = TeslaFrame::Packet {
+                    chain: schedule.reference(),
+                    interval,
+                    message: &[i],
+                    tag: [i; TAG],
+                };
+                let genuine = table.packet(interval, b"genuine");
+                let heard = receiver.receive(now, if i == genuine_at { &genuine } else { &forged });
+                assert!(matches!(heard, Ok(()) | Err(FrameError::Packet(PacketError::NoRoom))));
+            }
+            receiver.receive(amid(&schedule, interval + 1), &table.key(interval)).unwrap();
+            for (of, message) in taken(&mut receiver) {
+                assert_eq!(
+                    (of, &message[..]),
+                    (interval, &b"genuine"[..]),
+                    "nothing forged is handed out"
+                );
+                delivered += 1;
+            }
+        }
+        // 160 are expected, with a standard deviation of 12.4: five of them.
+        assert!((98..=222).contains(&delivered), "{delivered} of 4000 at {genuine_at}");
+        let losses = receiver.losses();
+        assert_eq!(
+            (losses.no_room, losses.given_up),
+            (4000 * 96, 0),
+            "every packet that had no place is counted"
+        );
+        assert_eq!(losses.forged + delivered, 4000 * 4, "every place was looked at once");
+    }
+}
+
+#[test]
+fn the_memory_of_a_receiver_is_what_is_stated() {
+    let stated =
+        |rows: usize, places: usize, bytes: usize| rows * places * (bytes + 22) + rows * 28 + 400;
+    assert!(
+        size_of::<Receiver<4, 4, 64>>() <= stated(4, 4, 64),
+        "{}",
+        size_of::<Receiver<4, 4, 64>>()
+    );
+    assert!(
+        size_of::<Receiver<2, 1, 32>>() <= stated(2, 1, 32),
+        "{}",
+        size_of::<Receiver<2, 1, 32>>()
+    );
+    assert!(
+        size_of::<Receiver<8, 16, 128>>() <= stated(8, 16, 128),
+        "{}",
+        size_of::<Receiver<8, 16, 128>>()
+    );
+    assert!(size_of::<Sender>() <= 1024, "{}", size_of::<Sender>());
+}
+
+/// What an adversary, the network or the sender does next.
+#[derive(Clone, Debug)]
+enum Act {
+    /// A genuine packet of an interval, perhaps long ago, perhaps not begun.
+    Packet(u32, u8),
+    /// The same with a wrong tag.
+    Forged(u32, u8),
+    /// A packet tagged with a key that is out, or not yet.
+    Key(u32),
+    /// A key with a wrong byte.
+    ForgedKey(u32),
+    /// Time goes on by so many milliseconds.
+    Wait(u64),
+}
+
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    let act = prop_oneof![
+        4 => (0..14_u32, 0..3_u8).prop_map(|(i, m)| Act::Packet(i, m)),
+        2 => (0..14_u32, 0..3_u8).prop_map(|(i, m)| Act::Forged(i, m)),
+        3 => (0..14_u32).prop_map(Act::Key),
+        1 => (1..14_u32).prop_map(Act::ForgedKey),
+        3 => (0..25_u64).prop_map(Act::Wait),
+    ];
+    prop::collection::vec(act, 1..200)
+}
+
+fn edge_u32() -> impl Strategy<Value = u32> {
+    prop_oneof![
+        0..6_u32,
+        Just(MAX_INTERVALS - 1),
+        Just(MAX_INTERVALS),
+        Just(u32::MAX - 1),
+        Just(u32::MAX),
+        any::<u32>()
+    ]
+}
+
+fn edge_u64() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        0..1000_u64,
+        Just(u64::MAX - 1),
+        Just(u64::MAX),
+        any::<u64>(),
+        any::<u32>().prop_map(u64::from)
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3000))]
+
+    /// Whatever comes, in whatever order, at whatever time: against the reference, which never forgets.
+    #[test]
+    fn what_is_handed_out_is_what_the_reference_hands_out(acts in acts(), delay in 1..4_u8) {
+        let schedule = Schedule { start_ms: START, ..schedule(20, delay, 12) };
+        let mut slow = Slow { table: Table::new(schedule, SECRET), newest: 0, kept: Vec::new() };
+        let table = Table::new(schedule, SECRET);
+        // Room for all that can be said.
+        let mut receiver = Receiver::<12, 8, 32>::new(table.parameters(), settings()).unwrap();
+        let mut now = START;
+        for act in acts {
+            let message;
+            let frame = match act {
+                Act::Wait(ms) => { now += ms; continue; }
+                Act::Packet(interval, of) => {
+                    message = [of];
+                    if interval <= 12 { table.packet(interval, &message) } else {
+                        TeslaFrame::Packet { chain: schedule.reference(), interval, message: &message, tag: [0; TAG] }
+                    }
+                }
+                Act::Forged(interval, of) => {
+                    message = [of];
+                    TeslaFrame::Packet { chain: schedule.reference(), interval, message: &message, tag: [of; TAG] }
+                }
+                Act::Key(interval) => table.key(interval),
+                Act::ForgedKey(interval) => {
+                    let mut key = table.keys[interval as usize];
+                    key[0] ^= 1;
+                    TeslaFrame::Key { chain: schedule.reference(), interval, key }
+                }
+            };
+            let _ = receiver.receive(now, &frame);
+            prop_assert_eq!(taken(&mut receiver), slow.receive(now, &frame), "{:?} at {}", frame, now - START);
+            prop_assert_eq!(receiver.parameters().committed, slow.newest);
+        }
+        prop_assert_eq!(receiver.losses().no_room, 0);
+    }
+
+    /// Whatever bytes come: they are no frame, or the one encoding of one.
+    #[test]
+    fn any_bytes_are_one_frame_or_none(mut bytes in prop::collection::vec(any::<u8>(), 0..60), start in 0..3_u8) {
+        // Mostly bytes that begin as frames do.
+        let begins: &[u8] = match start { 0 => &[], 1 => &[0x85, 0x18, 40, 0x44], _ => &[0x84, 0x18, 41, 0x44] };
+        bytes.splice(0..begins.len().min(bytes.len()), begins.iter().copied());
+        if let Ok(frame) = TeslaFrame::decode(&bytes) {
+            let mut buffer = [0; 64];
+            let mut out = Writer::new(&mut buffer);
+            frame.encode(&mut out).unwrap();
+            prop_assert_eq!(out.finish(), &bytes[..]);
+        }
+    }
+
+    /// Numbers at the edges of their types, at any time, with parameters at theirs: every frame is judged, and none is worth anything.
+    #[test]
+    fn forged_frames_with_extreme_numbers_are_judged_and_worthless(
+        frames in prop::collection::vec((edge_u32(), any::<bool>(), edge_u64()), 1..50),
+        start_ms in edge_u64(), interval_ms in edge_u32(), delay in 1..=4_u8, last in 1..=MAX_INTERVALS, offset_ms in edge_u64(),
+    ) {
+        let interval_ms = interval_ms.max(1);
+        // As late as it may begin, or earlier.
+        let latest = u64::MAX - (u64::from(last) + u64::from(delay) + 1) * u64::from(interval_ms);
+        let schedule = Schedule { start_ms: start_ms.min(latest), interval_ms, delay, last, ..schedule(1, 1, 1) };
+        prop_assert_eq!(schedule.check(), Ok(()));
+        let parameters = Parameters { schedule, committed: 0, key: [3; KEY] };
+        let settings = Settings { offset_ms, steps: 100, budget: 1000, seed: 1 };
+        // An offset that there are too few rows for is refused; as long as it may be, it is taken.
+        let longest = (8 - u64::from(delay) - 1) * u64::from(interval_ms);
+        prop_assert_eq!(Receiver::<8, 2, 8>::new(parameters, settings).is_ok(), offset_ms <= longest);
+        let settings = Settings { offset_ms: offset_ms.min(longest), ..settings };
+        let mut receiver = Receiver::<8, 2, 8>::new(parameters, settings).unwrap();
+        let chain = schedule.reference();
+        for (interval, is_key, now) in frames {
+            let frame = if is_key { TeslaFrame::Key { chain, interval, key: [7; KEY] } } else {
+                TeslaFrame::Packet { chain, interval, message: b"forged", tag: [7; TAG] }
+            };
+            let heard = receiver.receive(now, &frame);
+            prop_assert!(!is_key || heard.is_err());
+            prop_assert_eq!(taken(&mut receiver), []);
+        }
+        prop_assert_eq!(receiver.parameters(), parameters);
+    }
+
+    /// A sender and a receiver whose clock is off, either way, by anything up to what was stated, over a link that loses and delays within the
+    /// bound: what arrives is delivered, and nothing else.
+    #[test]
+    fn with_clocks_within_the_offset_all_that_arrives_in_time_is_delivered(
+        off in -OFFSET.cast_signed()..=OFFSET.cast_signed(), way in prop::collection::vec((0..60_u64, any::<bool>(), any::<bool>()), 40),
+    ) {
+        let schedule = schedule(100, 2, 40);
+        let mut sender = Sender::new(schedule, SECRET).unwrap();
+        let mut receiver = receiver::<8, 2>(sender.parameters());
+        let mut arrivals = Vec::new();
+        let mut expected = Vec::new();
+        // Whether the key of an interval was lost, from 1 on; those of the last two are told at the end only.
+        let keys_lost: Vec<_> = way.iter().skip(2).map(|(_, _, lost)| *lost).chain([true; 8]).collect();
+        let mut may_give_up = 0;
+        let mut buffer = [0; 64];
+        for (interval, (delay, packet_lost, key_lost)) in (1..).zip(way) {
+            let now = amid(&schedule, interval);
+            if !packet_lost {
+                let frame = sender.packet(now, &interval.to_be_bytes(), &mut buffer).unwrap().to_vec();
+                arrivals.push((now + delay, frame));
+                expected.push((interval, interval.to_be_bytes().to_vec()));
+                // The eight rows are full only after six disclosures in a row that were lost: its own and five more.
+                may_give_up += usize::from(keys_lost[interval as usize - 1..][..6].iter().all(|lost| *lost));
+            }
+            if let Some(frame) = sender.disclosure(now, &mut buffer).unwrap() && !key_lost {
+                arrivals.push((now + delay, frame.to_vec()));
+            }
+        }
+        let end = amid(&schedule, 60);
+        arrivals.push((end, sender.disclosure(end, &mut buffer).unwrap().unwrap().to_vec()));
+        arrivals.sort_by_key(|(at, _)| *at);
+        let mut got = Vec::new();
+        for (at, frame) in arrivals {
+            prop_assert_eq!(hear(&mut receiver, at.checked_add_signed(off).unwrap(), &frame), Ok(()));
+            got.extend(taken(&mut receiver));
+        }
+        let given_up = usize::try_from(receiver.losses().given_up).unwrap();
+        prop_assert!(given_up <= may_give_up, "{} given up, of at most {}", given_up, may_give_up);
+        prop_assert_eq!(got.len() + given_up, expected.len());
+        got.iter().for_each(|said| assert!(expected.contains(said)));
+    }
+}

@@ -1,0 +1,232 @@
+//! uTESLA under attack: forged packets that crowd out rows, keys that a leapt clock gave away, and floods of forged keys.
+
+use moteseal_broadcast::tesla::frame::TeslaFrame;
+use moteseal_broadcast::tesla::receiver::{
+    FrameError, KeyError, Losses, PacketError, Receiver, ReceiverError, Settings,
+};
+use moteseal_broadcast::tesla::sender::{MAX_LEAP, Sender, SenderError};
+use moteseal_broadcast::tesla::{KEY, TAG};
+
+use crate::tesla::table::{
+    OFFSET, SECRET, START, Table, amid, receiver, schedule, settings, taken,
+};
+
+/// All that is delivered of a packet an interval, with a forged packet of the newest possible interval as soon as it can be.
+fn delivered_under_forgery<const ROWS: usize>(
+    delay: u8,
+    ahead: u64,
+) -> Result<(Vec<u32>, Losses), ReceiverError> {
+    let schedule = schedule(100, delay, 50);
+    let table = Table::new(schedule, SECRET);
+    let mut receiver = Receiver::<ROWS, 2, 32>::new(table.parameters(), settings())?;
+    let mut delivered = Vec::new();
+    // A millisecond a step, by the sender's clock.
+    for now in START..START + 100 * (u64::from(schedule.last) + u64::from(delay) + 1) {
+        let at = now + ahead;
+        if (at + OFFSET - START).is_multiple_of(100)
+            && let newest @ 1..=50 = (at + OFFSET - START) / 100
+        {
+            let interval = u32::try_from(newest).unwrap();
+            let forged = TeslaFrame::Packet {
+                chain: schedule.reference(),
+                interval,
+                message: b"forged",
+                tag: [0; TAG],
+            };
+            assert_eq!(receiver.receive(at, &forged), Ok(()));
+        }
+        // It speaks early in the interval, and late in it tells the key.
+        let (interval, within) = (u32::try_from((now - START) / 100).unwrap(), (now - START) % 100);
+        if within == 10 && (1..=schedule.last).contains(&interval) {
+            assert_eq!(receiver.receive(at, &table.packet(interval, b"genuine")), Ok(()));
+        }
+        if within == 90 && interval > u32::from(delay) {
+            assert_eq!(receiver.receive(at, &table.key(interval - u32::from(delay))), Ok(()));
+            for (of, message) in taken(&mut receiver) {
+                assert_eq!(message, b"genuine");
+                delivered.push(of);
+            }
+        }
+    }
+    Ok((delivered, receiver.losses()))
+}
+
+#[test]
+fn no_forged_packet_of_a_newer_interval_takes_the_row_of_one_whose_key_is_coming() {
+    let all = (1..=50).collect::<Vec<_>>();
+    let losses = Losses { forged: 50, ..Losses::default() };
+    // The receiver's clock is right, or ahead by the offset.
+    for ahead in [0, OFFSET] {
+        assert_eq!(delivered_under_forgery::<3>(1, ahead), Ok((all.clone(), losses)));
+        assert_eq!(delivered_under_forgery::<4>(2, ahead), Ok((all.clone(), losses)));
+        assert_eq!(delivered_under_forgery::<6>(4, ahead), Ok((all.clone(), losses)));
+    }
+    assert_eq!(delivered_under_forgery::<2>(1, 0), Err(ReceiverError::TooFewRows));
+    assert_eq!(delivered_under_forgery::<3>(2, 0), Err(ReceiverError::TooFewRows));
+    assert_eq!(delivered_under_forgery::<2>(2, 0), Err(ReceiverError::TooFewRows));
+}
+
+#[test]
+fn a_receiver_has_a_row_for_each_interval_that_can_wait_at_one_time() {
+    // (delay, offset, whether four rows suffice for intervals of 100 ms)
+    for (delay, offset_ms, enough) in [
+        (3, 0, true),
+        (3, 1, false),
+        (2, 100, true),
+        (2, 101, false),
+        (1, 200, true),
+        (1, 201, false),
+        (4, 0, false),
+        (255, 0, false),
+        (1, u64::MAX, false),
+    ] {
+        let parameters = Table::new(schedule(100, delay, 8), SECRET).parameters();
+        let made = Receiver::<4, 1, 32>::new(parameters, Settings { offset_ms, ..settings() });
+        let expected = if enough { Ok(()) } else { Err(ReceiverError::TooFewRows) };
+        assert_eq!(made.map(|_| ()), expected, "delay {delay}, offset {offset_ms} ms");
+    }
+}
+
+#[test]
+fn keys_that_a_leapt_clock_gave_away_forge_nothing_later() {
+    let schedule = schedule(100, 2, 64);
+    let table = Table::new(schedule, SECRET);
+    let mut receiver = receiver::<4, 4>(table.parameters());
+    receiver.receive(START + 350, &table.packet(3, b"three")).unwrap();
+    // The sender's clock leaps to interval 42 and it tells the key of 40, which everybody hears, and then it is set right.
+    assert_eq!(
+        receiver.receive(START + 360, &table.key(40)),
+        Err(FrameError::Key(KeyError::ClockTooFarOff))
+    );
+    assert_eq!(receiver.parameters().committed, 40);
+    assert_eq!(receiver.losses(), Losses { given_up: 1, ..Losses::default() });
+    // By the clock each of these is safe; anybody can have made them.
+    for interval in 3..=40 {
+        let forged = table.packet(interval, b"forged with a key that follows from it");
+        let heard = receiver.receive(amid(&schedule, interval), &forged);
+        assert_eq!(heard, Err(FrameError::Packet(PacketError::NotSafe)), "interval {interval}");
+    }
+    assert_eq!(taken(&mut receiver), []);
+    // From the first key on that was not told, all is well again.
+    receiver.receive(amid(&schedule, 41), &table.packet(41, b"safe again")).unwrap();
+    receiver.receive(amid(&schedule, 43), &table.key(41)).unwrap();
+    assert_eq!(taken(&mut receiver), [(41, b"safe again".to_vec())]);
+}
+
+#[test]
+fn a_forged_key_of_an_interval_that_has_not_begun_changes_nothing() {
+    let schedule = schedule(100, 2, 64);
+    let table = Table::new(schedule, SECRET);
+    let limited = Settings { steps: 20, ..settings() };
+    let mut receiver = Receiver::<4, 4, 32>::new(table.parameters(), limited).unwrap();
+    receiver.receive(START + 350, &table.packet(3, b"three")).unwrap();
+    let before = receiver.clone();
+    let forged = |interval| TeslaFrame::Key {
+        chain: schedule.reference(),
+        interval,
+        key: table.keys[interval as usize + 1],
+    };
+    for (now, interval, error) in [
+        (START + 360, 20, KeyError::ForgedKey),
+        (START + 360, 21, KeyError::TooManySteps),
+        // A genuine one that is too far: it cannot be told from a forged one.
+        (START + 360, 63, KeyError::TooManySteps),
+        // Before the chain begins.
+        (0, 5, KeyError::ForgedKey),
+    ] {
+        assert_eq!(
+            receiver.receive(now, &forged(interval)),
+            Err(FrameError::Key(error)),
+            "interval {interval} at {now}"
+        );
+    }
+    assert_eq!(
+        receiver.receive(START + 360, &table.key(21)),
+        Err(FrameError::Key(KeyError::TooManySteps))
+    );
+    assert_eq!((receiver.parameters(), receiver.losses()), (before.parameters(), before.losses()));
+    receiver.receive(amid(&schedule, 5), &table.key(3)).unwrap();
+    assert_eq!(taken(&mut receiver), [(3, b"three".to_vec())]);
+    // A genuine one before the chain begins is a leak like any other.
+    assert_eq!(
+        before.clone().receive(0, &table.key(5)),
+        Err(FrameError::Key(KeyError::ClockTooFarOff))
+    );
+}
+
+#[test]
+fn a_flood_of_forged_keys_costs_a_budget_an_interval_and_keeps_out_no_key_that_is_due() {
+    let schedule = schedule(100, 2, 64);
+    let table = Table::new(schedule, SECRET);
+    let metered = Settings { steps: 20, budget: 50, ..settings() };
+    let mut receiver = Receiver::<6, 4, 32>::new(table.parameters(), metered).unwrap();
+    let forged =
+        |interval| TeslaFrame::Key { chain: schedule.reference(), interval, key: [0; KEY] };
+    for interval in 1..=12 {
+        let now = amid(&schedule, interval);
+        receiver.receive(now, &table.packet(interval, b"genuine")).unwrap();
+        // Two of the furthest are looked at, one of ten steps, and none more for the rest of the interval.
+        let known = receiver.parameters().committed;
+        for (steps, error) in [
+            (20, KeyError::ForgedKey),
+            (20, KeyError::ForgedKey),
+            (11, KeyError::BudgetSpent),
+            (10, KeyError::ForgedKey),
+            (4, KeyError::BudgetSpent),
+            (20, KeyError::BudgetSpent),
+            (3, KeyError::ForgedKey),
+        ] {
+            assert_eq!(
+                receiver.receive(now, &forged(known + steps)),
+                Err(FrameError::Key(error)),
+                "{steps} steps in {interval}"
+            );
+        }
+        assert_eq!(
+            receiver.receive(now, &table.key(known + 4)),
+            Err(FrameError::Key(KeyError::BudgetSpent))
+        );
+        // Two disclosures of three are lost, and the third comes behind the flood.
+        if interval > 2 && (interval - 2) % 3 == 0 {
+            receiver.receive(now, &table.key(interval - 2)).unwrap();
+            let proven: Vec<_> =
+                (interval - 4..=interval - 2).map(|of| (of, b"genuine".to_vec())).collect();
+            assert_eq!(taken(&mut receiver), proven);
+        }
+    }
+}
+
+#[test]
+fn a_sender_leaps_over_many_intervals_only_if_it_is_told_to() {
+    let schedule = schedule(100, 2, 5000);
+    let (table, mut sender) =
+        (Table::new(schedule, SECRET), Sender::new(schedule, SECRET).unwrap());
+    let mut buffer = [0; 64];
+    let far = amid(&schedule, MAX_LEAP + 8);
+    sender.packet(amid(&schedule, 7), b"", &mut buffer).unwrap();
+    assert_eq!(sender.packet(far, b"", &mut buffer), Err(SenderError::LeapTooLong));
+    assert_eq!(sender.disclosure(far, &mut buffer), Err(SenderError::LeapTooLong));
+    assert_eq!(sender.parameters_at(far), Err(SenderError::LeapTooLong));
+    // Nothing has changed: the clock may be set right.
+    let packet = sender.packet(amid(&schedule, 8), b"on", &mut buffer).unwrap();
+    assert_eq!(TeslaFrame::decode(packet).unwrap(), table.packet(8, b"on"));
+    // As far as it may go, it goes.
+    let packet = sender.packet(far, b"on", &mut buffer).unwrap();
+    assert_eq!(TeslaFrame::decode(packet).unwrap(), table.packet(MAX_LEAP + 8, b"on"));
+    let further = amid(&schedule, 4000);
+    assert_eq!(sender.packet(further, b"", &mut buffer), Err(SenderError::LeapTooLong));
+    assert_eq!(sender.leap_to(amid(&schedule, 8)), Err(SenderError::ClockWentBack));
+    sender.leap_to(further).unwrap();
+    let packet = sender.packet(further, b"on", &mut buffer).unwrap();
+    assert_eq!(TeslaFrame::decode(packet).unwrap(), table.packet(4000, b"on"));
+    // The end is near enough from here, however long ago it was.
+    let told = sender.disclosure(u64::MAX, &mut buffer).unwrap().unwrap();
+    assert_eq!(TeslaFrame::decode(told).unwrap(), table.key(5000));
+}
+
+#[test]
+fn settings_are_printed_without_their_secret() {
+    let printed = format!("{:?}", Settings { seed: 987_654_321, ..settings() });
+    assert!(printed.contains("offset_ms") && printed.contains("steps"), "{printed}");
+    assert!(!printed.contains("987654321") && !printed.contains("987_654_321"), "{printed}");
+}

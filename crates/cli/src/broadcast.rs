@@ -1,0 +1,28 @@
+//! `moteseal broadcast`: authenticated broadcast (spec/broadcast.md).
+
+mod demo;
+mod link;
+mod send;
+mod verify;
+mod watch;
+
+use clap::Subcommand;
+
+use crate::failure::Failure;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Send(Box<send::Arguments>),
+    Watch(Box<watch::Arguments>),
+    Verify(verify::Arguments),
+    Demo(demo::Arguments),
+}
+
+pub(crate) fn run(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Send(arguments) => send::run(arguments),
+        Command::Watch(arguments) => watch::run(arguments),
+        Command::Verify(arguments) => verify::run(arguments),
+        Command::Demo(arguments) => demo::run(arguments),
+    }
+}

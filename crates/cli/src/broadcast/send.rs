@@ -1,0 +1,438 @@
+//! `moteseal broadcast send`: lines or files become authenticated broadcasts.
+
+use std::cell::OnceCell;
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use moteseal_broadcast::frame::{BroadcastFrame, MAX_BROADCAST_FRAME};
+use moteseal_broadcast::{
+    ChainId, KeyId, Kind, MAX_LABEL, MAX_MESSAGE, OutgoingChain, Revocation, SenderCertificate,
+};
+use moteseal_core::cbor::Writer;
+use moteseal_core::record::DeviceId;
+use moteseal_core::record::NetworkId;
+use moteseal_core::signature::SecretKey;
+use moteseal_gateway::broadcast::{
+    Amount, ChainNumbers, Content, ContentError, Hashes, Manner, SendError, Sender, build, sign,
+};
+use moteseal_net::{Broadcast, BroadcastLink as _};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::link::{Access, until_up};
+use crate::cloud::runtime;
+use crate::failure::{Exit, Failure};
+use crate::files;
+use crate::gateway::link_failure;
+use crate::progress::{bar, bytes, count};
+use crate::terminal::{Stdout, talk};
+
+/// Lines that were read and not said.
+const LINES: usize = 64;
+/// Times that a revocation is said: nobody asks for one that was lost before something is refused for it.
+const REVOCATIONS: u32 = 5;
+/// How long between two of them.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Broadcast files, lines or a command, so that every receiver knows that they are genuine.
+///
+/// One signature covers a whole chain of messages, which must be known when it is signed. A file is cut into messages, and receivers hand it over
+/// when it is complete. Receivers that lack something ask for it; it is answered while the command runs, and by other receivers afterwards.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+                        moteseal broadcast send --key ops.key.pem --cert ops.cert --to udp://239.1.2.3:5000 --block 32 firmware.bin\n  \
+                        echo reboot | moteseal broadcast send --key ops.key.pem --cert ops.cert --to udp://239.1.2.3:5000 --lines -\n  \
+                        tail -f orders | moteseal broadcast send --key ops.key.pem --cert ops.cert --to mqtts://broker/field --lines - --live\n  \
+                        moteseal broadcast send --revoke base.revocation --to udp://239.1.2.3:5000\n\n\
+                        Addresses: udp://GROUP:PORT (multicast, ?interface= and &ttl=; or a broadcast address), mqtt[s]://BROKER/GROUP.\n\
+                        The numbers of chains only go up: they are kept beside the key, or in --state.")]
+pub(crate) struct Arguments {
+    /// Files, each a chain of its own
+    #[arg(value_name = "FILE", required_unless_present_any = ["lines", "revoke"])]
+    files: Vec<PathBuf>,
+    /// The sender's secret key
+    #[arg(long, value_name = "FILE", required_unless_present = "revoke")]
+    key: Option<PathBuf>,
+    /// The sender's certificate
+    #[arg(long, value_name = "FILE", required_unless_present = "revoke")]
+    cert: Option<PathBuf>,
+    /// Where to: udp://239.1.2.3:5000, say
+    #[arg(long, value_name = "ADDRESS")]
+    to: String,
+    /// Messages of a block: they are acted upon when all of them are there [default: 32 of files, 1 of lines]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
+    block: Option<u8>,
+    /// Bytes of a message of a file
+    #[arg(long, value_name = "BYTES", default_value_t = 1024)]
+    message: usize,
+    /// A file whose lines are the messages of one chain; - for stdin
+    #[arg(long, value_name = "FILE", conflicts_with = "files")]
+    lines: Option<PathBuf>,
+    /// Send each line as it comes, as a chain of its own: a signature each
+    #[arg(long, requires = "lines", conflicts_with = "block")]
+    live: bool,
+    /// What the chain is called; of a file its name
+    #[arg(long, value_name = "TEXT")]
+    label: Option<String>,
+    /// Where the number of the last chain is kept; beside the key unless given
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
+    /// Answer receivers for so many seconds after the last block
+    #[arg(long, value_name = "SECONDS", default_value_t = 3.0, value_parser = seconds)]
+    linger: f64,
+    /// Bytes a second at most
+    #[arg(long, value_name = "BYTES", default_value_t = 4_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
+    rate: u64,
+    /// Broadcast a base station's revocation before anything else; repeat for others
+    #[arg(long, value_name = "FILE")]
+    revoke: Vec<PathBuf>,
+    /// A JSON object on stdout for each chain
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    access: Access,
+}
+
+/// A number of seconds, up to a year.
+pub(super) fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "a number of seconds".to_owned())?;
+    if (0.0..=31_536_000.0).contains(&seconds) {
+        Ok(seconds)
+    } else {
+        Err("a number of seconds from 0 to a year".to_owned())
+    }
+}
+
+/// Who speaks.
+struct Speaker {
+    key: SecretKey,
+    id: KeyId,
+    certificate: Vec<u8>,
+    network: NetworkId,
+    sender: DeviceId,
+    numbers: ChainNumbers,
+}
+
+impl Speaker {
+    fn read(arguments: &Arguments) -> Result<Option<Self>, Failure> {
+        let (Some(key_path), Some(path)) = (&arguments.key, &arguments.cert) else {
+            return Ok(None);
+        };
+        let key = files::secret_key(key_path)?;
+        let certificate = files::read(path)?.to_vec();
+        let claim = SenderCertificate::peek(&certificate).map_err(|error| {
+            Failure::usage(format_args!(
+                "{}: {error}; `moteseal key certify` makes a sender's certificate",
+                path.display()
+            ))
+        })?;
+        let numbers = ChainNumbers::new(
+            arguments.state.as_ref().unwrap_or(&numbers_path(key_path)),
+            claim.sender,
+        );
+        let id = KeyId::of(&key.public());
+        Ok(Some(Self {
+            key,
+            id,
+            certificate,
+            network: claim.network,
+            sender: claim.sender,
+            numbers,
+        }))
+    }
+
+    fn next(&self) -> Result<ChainId, Failure> {
+        let number = self.numbers.next().map_err(|error| Failure::new(Exit::Internal, error))?;
+        Ok(ChainId { network: self.network, sender: self.sender, number })
+    }
+}
+
+/// Where a sender's numbers lie: `ops.chains` beside `ops.key.pem`.
+fn numbers_path(key: &Path) -> PathBuf {
+    let name = key.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    key.with_file_name(format!("{}.chains", name.strip_suffix(".key.pem").unwrap_or(name)))
+}
+
+fn send_failure(error: &SendError) -> Failure {
+    match error {
+        SendError::Link(error) => link_failure(error),
+        SendError::Draft(_) => Failure::usage(error),
+        SendError::Refused(_) | SendError::ContentChanged { .. } => Failure::refused(error),
+        _ => Failure::new(Exit::Internal, error),
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let speaker = Speaker::read(arguments)?;
+    let revocations =
+        arguments.revoke.iter().map(|path| revocation(path)).collect::<Result<Vec<_>, _>>()?;
+    let contents = contents(arguments)?;
+    runtime()?.block_on(async {
+        let link = arguments.access.open(&arguments.to)?;
+        until_up(&link, &arguments.to).await?;
+        revoke(&link, &revocations).await?;
+        let Some(speaker) = &speaker else { return Ok(()) };
+        if arguments.live {
+            return say_live(arguments, speaker, &link).await;
+        }
+        say_all(arguments, speaker, &link, &contents).await
+    })
+}
+
+/// Reads a revocation. Whether a receiver's base station signed it is for the receivers to see.
+fn revocation(path: &Path) -> Result<Vec<u8>, Failure> {
+    let bytes = files::read(path)?.to_vec();
+    Revocation::peek(&bytes).map_err(|error| {
+        Failure::usage(format_args!(
+            "{}: {error}; `moteseal key revoke` makes a revocation",
+            path.display()
+        ))
+    })?;
+    Ok(bytes)
+}
+
+async fn revoke(link: &Broadcast, revocations: &[Vec<u8>]) -> Result<(), Failure> {
+    for revocation in revocations {
+        let mut frame = vec![0; MAX_BROADCAST_FRAME];
+        let mut writer = Writer::new(&mut frame);
+        BroadcastFrame::Revocation(revocation)
+            .encode(&mut writer)
+            .map_err(|error| Failure::new(Exit::Internal, error))?;
+        let length = writer.position();
+        frame.truncate(length);
+        let frame = bytes::Bytes::from(frame);
+        for time in 0..REVOCATIONS {
+            if time > 0 {
+                tokio::time::sleep(PAUSE).await;
+            }
+            link.send(frame.clone()).await.map_err(|error| link_failure(&error))?;
+        }
+    }
+    if !revocations.is_empty() {
+        talk(format_args!("said {}", count(revocations.len() as u64, "revocation")));
+    }
+    Ok(())
+}
+
+/// What is to be said, and what each is called.
+fn contents(arguments: &Arguments) -> Result<Vec<(String, Content)>, Failure> {
+    let failure = |error: ContentError| match error {
+        ContentError::Unreadable(path, error) => Failure::file("read", &path, &error),
+        error => Failure::usage(error),
+    };
+    if arguments.live {
+        return Ok(Vec::new());
+    }
+    if let Some(path) = &arguments.lines {
+        let mut lines = Vec::new();
+        for line in reader(path)?.split(b'\n') {
+            let line = line.map_err(|error| Failure::file("read", path, &error))?;
+            if line.len() > MAX_MESSAGE {
+                return Err(failure(ContentError::LineTooLong {
+                    line: lines.len() + 1,
+                    length: line.len(),
+                }));
+            }
+            lines.push(trimmed(line));
+        }
+        let label = arguments.label.clone().unwrap_or_default();
+        return Ok(vec![(label, Content::lines(lines).map_err(failure)?)]);
+    }
+    let name_of = |path: &Path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let mut name: String = name
+            .chars()
+            .map(|character| if character.is_control() { '_' } else { character })
+            .collect();
+        while name.len() > MAX_LABEL {
+            name.pop();
+        }
+        name
+    };
+    let content = |path: &PathBuf| {
+        let label = arguments.label.clone().unwrap_or_else(|| name_of(path));
+        let content = Content::file(path, arguments.message).map_err(|error| match error {
+            ContentError::Empty => failure(error).about(path),
+            error => failure(error),
+        })?;
+        Ok((label, content))
+    };
+    arguments.files.iter().map(content).collect()
+}
+
+fn reader(path: &Path) -> Result<Box<dyn io::BufRead + Send>, Failure> {
+    if path == Path::new("-") {
+        return Ok(Box::new(BufReader::new(io::stdin())));
+    }
+    let file = File::open(path).map_err(|error| Failure::file("read", path, &error))?;
+    Ok(Box::new(BufReader::new(file)))
+}
+
+/// A line without its end, also where that is of two characters.
+fn trimmed(mut line: Vec<u8>) -> Vec<u8> {
+    if line.last() == Some(&b'\r') {
+        line.pop();
+    }
+    line
+}
+
+fn seed() -> Result<u64, Failure> {
+    getrandom::u64()
+        .map_err(|error| Failure::new(Exit::Internal, format_args!("no randomness: {error}")))
+}
+
+async fn say_all(
+    arguments: &Arguments,
+    speaker: &Speaker,
+    link: &Broadcast,
+    contents: &[(String, Content)],
+) -> Result<(), Failure> {
+    let mut hashes: Vec<Hashes> = contents.iter().map(|_| Hashes::default()).collect();
+    let chains: Vec<OnceCell<OutgoingChain<'_>>> =
+        contents.iter().map(|_| OnceCell::new()).collect();
+    let manner = Manner { rate: arguments.rate, ..Manner::LAN };
+    let sender = Sender::new(link, speaker.network, &speaker.certificate, manner, seed()?);
+    let mut sender = sender.map_err(|error| send_failure(&error))?;
+    for ((place, hashes), (label, content)) in chains.iter().zip(&mut hashes).zip(contents) {
+        let before = sender.amount();
+        let about = |error: SendError| match (&error, label.is_empty()) {
+            (SendError::ContentChanged { .. }, false) => {
+                send_failure(&error).about(Path::new(label))
+            }
+            _ => send_failure(&error),
+        };
+        let per_block =
+            arguments.block.unwrap_or(if content.kind() == Kind::Image { 32 } else { 1 });
+        // Numbers are taken one by one: another process of this sender may say a chain meanwhile, and no number may go back.
+        let chain = build((speaker.next()?, speaker.id, per_block, label), content, hashes)
+            .map_err(about)?;
+        let chain = place.get_or_init(|| chain);
+        let head = sign(chain, &speaker.key).map_err(|error| send_failure(&error))?;
+        let bar = bar(u64::from(chain.blocks()), "blocks");
+        let said =
+            sender.say(chain, content, head, |block| bar.set_position(u64::from(block))).await;
+        bar.finish_and_clear();
+        said.map_err(about)?;
+        report(arguments, chain, content, label, less(sender.amount(), before))?;
+    }
+    sender
+        .linger(Duration::from_secs_f64(arguments.linger))
+        .await
+        .map_err(|error| send_failure(&error))
+}
+
+const fn less(amount: Amount, before: Amount) -> Amount {
+    Amount {
+        frames: amount.frames - before.frames,
+        bytes: amount.bytes - before.bytes,
+        repaired: amount.repaired - before.repaired,
+    }
+}
+
+fn report(
+    arguments: &Arguments,
+    chain: &OutgoingChain<'_>,
+    content: &Content,
+    label: &str,
+    amount: Amount,
+) -> Result<(), Failure> {
+    let outline = chain.outline();
+    talk(format_args!(
+        "said chain {}{} of {}: {}, {}; {} sent, {} of it for those who had lost some",
+        outline.id.number,
+        if label.is_empty() { String::new() } else { format!(" {label:?}") },
+        outline.id.sender,
+        count(u64::from(outline.messages), "message"),
+        bytes(content.bytes()),
+        bytes(amount.bytes),
+        bytes(amount.repaired)
+    ));
+    if !arguments.json {
+        return Ok(());
+    }
+    Stdout::lock().line(json!({
+        "sender": outline.id.sender.to_string(),
+        "chain": outline.id.number.0,
+        "kind": outline.kind.name(),
+        "label": label,
+        "messages": outline.messages,
+        "blocks": outline.blocks(),
+        "content_bytes": content.bytes(),
+        "frames": amount.frames,
+        "sent_bytes": amount.bytes,
+        "repaired_bytes": amount.repaired,
+    }))
+}
+
+/// Says each line as it comes.
+async fn say_live(
+    arguments: &Arguments,
+    speaker: &Speaker,
+    link: &Broadcast,
+) -> Result<(), Failure> {
+    let path = arguments.lines.clone().unwrap_or_else(|| PathBuf::from("-"));
+    let (put, mut lines) = mpsc::channel(LINES);
+    let reader = reader(&path)?;
+    // A thread of its own: nobody waits for a terminal that says nothing when the command ends.
+    std::thread::spawn(move || read_lines(reader, &put));
+    let manner = Manner { rate: arguments.rate, ..Manner::LAN };
+    let sender = Sender::new(link, speaker.network, &speaker.certificate, manner, seed()?);
+    let mut sender = sender.map_err(|error| send_failure(&error))?;
+    let label = arguments.label.as_deref().unwrap_or_default();
+    let mut number = 0;
+    loop {
+        let line = tokio::select! {
+            line = lines.recv() => line,
+            answered = sender.linger(Duration::from_secs(3600)) => {
+                answered.map_err(|error| send_failure(&error))?;
+                continue;
+            }
+        };
+        let Some(line) = line else { break };
+        number += 1;
+        let line = line.map_err(|error| Failure::file("read", &path, &error))?;
+        if line.len() > MAX_MESSAGE {
+            return Err(Failure::usage(ContentError::LineTooLong {
+                line: number,
+                length: line.len(),
+            }));
+        }
+        let before = sender.amount();
+        let content = Content::lines(vec![line.clone()]).map_err(Failure::usage)?;
+        let mut hashes = Hashes::default();
+        let chain = build((speaker.next()?, speaker.id, 1, label), &content, &mut hashes)
+            .map_err(|error| send_failure(&error))?;
+        let head = sign(&chain, &speaker.key).map_err(|error| send_failure(&error))?;
+        sender.say_at_once(head, line).await.map_err(|error| send_failure(&error))?;
+        report(arguments, &chain, &content, label, less(sender.amount(), before))?;
+    }
+    sender
+        .linger(Duration::from_secs_f64(arguments.linger))
+        .await
+        .map_err(|error| send_failure(&error))
+}
+
+/// Reads line after line. One that is too long is given as far as shows that.
+fn read_lines(mut reader: Box<dyn io::BufRead + Send>, put: &mpsc::Sender<io::Result<Vec<u8>>>) {
+    loop {
+        let mut line = Vec::new();
+        let read = reader.by_ref().take(MAX_MESSAGE as u64 + 2).read_until(b'\n', &mut line);
+        let next = match read {
+            Ok(0) => return,
+            Ok(_) => {
+                if line.last() == Some(&b'\n') {
+                    line.pop();
+                }
+                Ok(trimmed(line))
+            }
+            Err(error) => Err(error),
+        };
+        let is_error = next.is_err();
+        if put.blocking_send(next).is_err() || is_error {
+            return;
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! `moteseal broadcast verify`: evidence of what a sender said, checked offline (spec/broadcast.md, section 6).
+
+use std::fs;
+use std::io::{self, BufWriter, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use moteseal_broadcast::frame::MAX_BROADCAST_FRAME;
+use moteseal_broadcast::{EvidenceCheck, Head, Kind, Revocation, SenderCertificate, Shown};
+use moteseal_core::cbor::{DecodeError, item_length};
+use moteseal_core::record::NetworkId;
+use moteseal_core::signature::PublicKey;
+use serde_json::{Map, Value, json};
+
+use crate::failure::{Exit, Failure};
+use crate::files;
+use crate::key::sender::{display_seconds, network, not_signed, unix_seconds};
+use crate::progress::thousands;
+use crate::terminal::{Stdout, talk};
+use crate::time::instant;
+
+/// Verify evidence of what a sender said: its certificate, and a chain of messages under one signature. This needs no network.
+///
+/// Whoever has the base stations' keys can check it, whoever gave it to them. The first blocks of a chain are evidence of what they
+/// say. When the sender said it no chain tells: its certificate is judged at the time that you give, or now.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  moteseal broadcast verify orders.evidence --ca base.pub.pem\n  \
+                        moteseal broadcast verify image.evidence --ca base.pub.pem --out image.bin\n\n\
+                        Messages go to stdout, one a line with its number; those of an image only to --out.\n\
+                        Exit codes: 0 the whole chain verified, 3 refused, 4 what is there is verified, but not the whole chain."
+)]
+pub(crate) struct Arguments {
+    /// The evidence
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// The public key of a base station; repeat for others
+    #[arg(long, value_name = "PUBLIC_KEY", required = true)]
+    ca: Vec<PathBuf>,
+    /// The network, as 16 hexadecimal digits; the first base station's own unless given
+    #[arg(long, value_name = "HEX", value_parser = network)]
+    network: Option<NetworkId>,
+    /// A revocation of one of the base stations; repeat for others
+    #[arg(long, value_name = "FILE")]
+    revocation: Vec<PathBuf>,
+    /// The time at which the certificate is judged; now unless given
+    #[arg(long, value_name = "TIME", value_parser = instant)]
+    at: Option<u64>,
+    /// Write all messages, joined, to this file; nothing is written unless the chain is whole
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// A JSON object a line on stdout: of each message, and of the chain at the end
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let bases =
+        arguments.ca.iter().map(|path| files::public_key(path)).collect::<Result<Vec<_>, _>>()?;
+    let own = bases
+        .first()
+        .map(NetworkId::of)
+        .ok_or_else(|| Failure::usage("--ca names a base station's key"))?;
+    let network = arguments.network.unwrap_or(own);
+    let minimums = minimums(&arguments.revocation, network, &bases)?;
+    let now = arguments.at.map_or_else(unix_seconds, |ms| ms / 1000);
+    let path = &arguments.file;
+    let refused = |error: &dyn std::fmt::Display| {
+        Failure::refused(format_args!("{}: {error}", path.display()))
+    };
+
+    let mut frames = Frames::open(path)?;
+    let mut check = EvidenceCheck::new(network, &bases);
+    let mut report = Report::new(arguments)?;
+    while let Some(frame) = frames.next()? {
+        match check.take(frame).map_err(|error| refused(&error))? {
+            Shown::Certificate { certificate, base } => {
+                let minimum = minimums.get(base).copied().unwrap_or_default();
+                certificate.check(Some(now), minimum).map_err(|error| refused(&error))?;
+                report.certificate(&certificate);
+            }
+            Shown::Head(head) => report.head(&head),
+            Shown::Message { number, message, is_proven } => {
+                report.message(number, message, is_proven)?
+            }
+        }
+    }
+    let (proven, messages) = check.proven().ok_or_else(|| {
+        Failure::new(
+            Exit::Incomplete,
+            format_args!("{}: the evidence ends before its head", path.display()),
+        )
+    })?;
+    report.finish(path, proven, messages)
+}
+
+/// The least serial of each base station that still counts.
+fn minimums(
+    revocations: &[PathBuf],
+    network: NetworkId,
+    bases: &[PublicKey],
+) -> Result<Vec<u64>, Failure> {
+    let mut minimums = vec![0; bases.len()];
+    for path in revocations {
+        let bytes = files::read(path)?;
+        let (revocation, base) = Revocation::open(&bytes, network, bases)
+            .map_err(|error| not_signed(path, &bytes, "revocation", error))?;
+        if let Some(minimum) = minimums.get_mut(base) {
+            *minimum = revocation.minimum().max(*minimum);
+        }
+    }
+    Ok(minimums)
+}
+
+/// The frames of a file, of which one at a time is in memory.
+struct Frames<'p> {
+    path: &'p Path,
+    file: fs::File,
+    buffer: Vec<u8>,
+    /// What of the buffer has been read and not been handed out.
+    from: usize,
+    to: usize,
+}
+
+impl<'p> Frames<'p> {
+    fn open(path: &'p Path) -> Result<Self, Failure> {
+        let fail = |error| Failure::file("read", path, &error);
+        let mut frames = Self {
+            path,
+            file: fs::File::open(path).map_err(fail)?,
+            buffer: vec![0; 4 * MAX_BROADCAST_FRAME],
+            from: 0,
+            to: 0,
+        };
+        frames.fill()?;
+        let head = &frames.buffer[..frames.to.min(64)];
+        if head.is_empty() {
+            return Err(Failure::usage(format_args!("{} is empty", path.display())));
+        }
+        // An array of two, the first of which is 32: a certificate's frame.
+        match files::looks_like(head) {
+            Some(like) if !head.starts_with(&[0x82, 0x18, 32]) => Err(Failure::usage(
+                format_args!("{} is no evidence, it looks like {like}", path.display()),
+            )),
+            _ => Ok(frames),
+        }
+    }
+
+    /// Reads on until the buffer is full or the file ends.
+    fn fill(&mut self) -> Result<(), Failure> {
+        self.buffer.copy_within(self.from..self.to, 0);
+        (self.from, self.to) = (0, self.to - self.from);
+        while self.to < self.buffer.len() {
+            match self.file.read(&mut self.buffer[self.to..]) {
+                Ok(0) => break,
+                Ok(length) => self.to += length,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Failure::file("read", self.path, &error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<Option<&[u8]>, Failure> {
+        if self.to - self.from < MAX_BROADCAST_FRAME {
+            self.fill()?;
+        }
+        if self.from == self.to {
+            return Ok(None);
+        }
+        let rest = &self.buffer[self.from..self.to];
+        // No frame is longer than what is there.
+        let length = item_length(rest).map_err(|error| match error {
+            DecodeError::Truncated if rest.len() < MAX_BROADCAST_FRAME => Failure::new(
+                Exit::Incomplete,
+                format_args!(
+                    "{}: {error}; what stands before it is verified, the file has been cut",
+                    self.path.display()
+                ),
+            ),
+            error => Failure::refused(format_args!("{}: {error}", self.path.display())),
+        })?;
+        self.from += length;
+        Ok(Some(&rest[..length]))
+    }
+}
+
+/// What is said of the evidence, message by message as their blocks are proven.
+struct Report<'a> {
+    arguments: &'a Arguments,
+    out: Stdout,
+    file: Option<Unfinished>,
+    facts: Map<String, Value>,
+    line: String,
+    kind: Kind,
+    /// The messages of a block that is not whole yet: at most 64 of 8 KiB.
+    pending: Vec<(u32, Vec<u8>)>,
+    bytes: u64,
+}
+
+impl<'a> Report<'a> {
+    fn new(arguments: &'a Arguments) -> Result<Self, Failure> {
+        let file = arguments.out.as_deref().map(Unfinished::new).transpose()?;
+        Ok(Self {
+            arguments,
+            out: Stdout::lock(),
+            file,
+            facts: Map::new(),
+            line: String::new(),
+            kind: Kind::Messages,
+            pending: Vec::new(),
+            bytes: 0,
+        })
+    }
+
+    fn certificate(&mut self, certificate: &SenderCertificate<'_>) {
+        let SenderCertificate { network, base, serial, sender, not_before, not_after, .. } =
+            certificate;
+        let until = (*not_after != u64::MAX).then(|| display_seconds(*not_after));
+        for (name, value) in [
+            ("sender", json!(sender.to_string())),
+            ("network", json!(network.to_string())),
+            ("base_station", json!(base.to_string())),
+            ("serial", json!(serial)),
+            ("not_before", json!(display_seconds(*not_before))),
+            ("not_after", json!(until)),
+        ] {
+            self.facts.insert(name.to_owned(), value);
+        }
+        self.line = format!("sender {sender}, certificate {serial} of base station {base}");
+    }
+
+    fn head(&mut self, head: &Head<'_>) {
+        let (id, outline) = (head.id(), head.outline());
+        self.kind = outline.kind;
+        for (name, value) in [
+            ("chain", json!(id.number.0)),
+            ("kind", json!(outline.kind.name())),
+            ("label", json!(head.label())),
+            ("messages", json!(outline.messages)),
+            ("per_block", json!(outline.per_block)),
+        ] {
+            self.facts.insert(name.to_owned(), value);
+        }
+        let label =
+            if head.label().is_empty() { String::new() } else { format!(" {:?}", head.label()) };
+        self.line += &format!(", chain {}{label} ({})", id.number, outline.kind);
+    }
+
+    fn message(&mut self, number: u32, message: &[u8], is_proven: bool) -> Result<(), Failure> {
+        self.pending.push((number, message.to_vec()));
+        if is_proven {
+            for (number, message) in std::mem::take(&mut self.pending) {
+                self.say(number, &message)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn say(&mut self, number: u32, message: &[u8]) -> Result<(), Failure> {
+        self.bytes += message.len() as u64;
+        if let Some(file) = &mut self.file {
+            file.write(message)?;
+        }
+        if self.kind == Kind::Image {
+            return Ok(());
+        }
+        // Bytes that are no text are shown as what they are.
+        let text = std::str::from_utf8(message).ok();
+        match (self.arguments.json, text) {
+            (true, Some(text)) => self.out.line(json!({ "message": number, "text": text })),
+            (true, None) => {
+                self.out.line(json!({ "message": number, "hex": hex::encode(message) }))
+            }
+            (false, Some(text)) => self.out.line(format_args!("{number}  {text}")),
+            (false, None) => self.out.line(format_args!("{number}  0x{}", hex::encode(message))),
+        }
+    }
+
+    fn finish(mut self, path: &Path, proven: u32, messages: u32) -> Result<(), Failure> {
+        let (is_whole, shown) = (proven == messages, thousands(u64::from(proven)));
+        if self.arguments.json {
+            self.facts.insert("proven".to_owned(), json!(proven));
+            self.facts.insert("bytes".to_owned(), json!(self.bytes));
+            self.facts.insert("whole".to_owned(), json!(is_whole));
+            self.out.line(Value::Object(self.facts))?;
+        }
+        talk(&self.line);
+        if !is_whole {
+            let loose = if self.pending.is_empty() {
+                ""
+            } else {
+                "; the messages behind them prove nothing before their block is whole"
+            };
+            let message = format!(
+                "{}: the first {shown} of {} messages are verified{loose}",
+                path.display(),
+                thousands(u64::from(messages))
+            );
+            return Err(Failure::new(Exit::Incomplete, message));
+        }
+        if let Some(file) = self.file {
+            file.finish()?;
+        }
+        talk(format_args!("verified: all {shown} messages, {} bytes", thousands(self.bytes)));
+        Ok(())
+    }
+}
+
+/// A file that comes into being when it is finished, and not otherwise.
+struct Unfinished {
+    path: PathBuf,
+    temporary: PathBuf,
+    out: BufWriter<fs::File>,
+}
+
+impl Unfinished {
+    fn new(path: &Path) -> Result<Self, Failure> {
+        if path.exists() {
+            return Err(Failure::usage(format_args!(
+                "{} exists already; remove it or name another file",
+                path.display()
+            )));
+        }
+        let temporary = files::beside(path);
+        let file = fs::OpenOptions::new().write(true).create_new(true).open(&temporary);
+        let file = file.map_err(|error| Failure::file("write", path, &error))?;
+        Ok(Self { path: path.to_owned(), temporary, out: BufWriter::new(file) })
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.out.write_all(bytes).map_err(|error| Failure::file("write", &self.path, &error))
+    }
+
+    fn finish(mut self) -> Result<(), Failure> {
+        let written = self.out.flush().and_then(|()| self.out.get_ref().sync_all());
+        // A link fails where a rename would replace what another process has made meanwhile.
+        written
+            .and_then(|()| fs::hard_link(&self.temporary, &self.path))
+            .map_err(|error| Failure::file("write", &self.path, &error))
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.temporary);
+    }
+}

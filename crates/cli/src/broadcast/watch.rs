@@ -1,0 +1,393 @@
+//! `moteseal broadcast watch`: listens to authenticated broadcasts, hands out what is verified, and helps others to it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use moteseal_broadcast::recovery::{RefusedBroadcast, Timing};
+use moteseal_broadcast::{KeyId, Kind, Outline, Revocation};
+use moteseal_core::record::NetworkId;
+use moteseal_core::signature::PublicKey;
+use moteseal_device::broadcast::{News, Options, WatchError, Watcher, now};
+use moteseal_net::Broadcast;
+use moteseal_store::Archive;
+use moteseal_store::archive::QUOTA;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use super::link::{Access, until_up};
+use super::send::seconds;
+use crate::cloud::runtime;
+use crate::failure::{Exit, Failure};
+use crate::files;
+use crate::key::sender::network;
+use crate::progress::{bytes, count};
+use crate::terminal::{Plain, Stdout, talk};
+
+/// How long a refusal is counted before it is told of again.
+const REFUSALS: Duration = Duration::from_secs(10);
+/// Links at most.
+const MAX_LINKS: usize = 8;
+
+/// Listen to authenticated broadcasts: print messages, and save files, once they are verified; answer others who lack some of them.
+///
+/// With several --on, what is heard on one is passed on to the others. Killed at any moment it goes on where it was, and never takes a chain twice.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+                        moteseal broadcast watch --ca base.pub.pem --on udp://239.1.2.3:5000 --state broadcast.state --save images\n  \
+                        moteseal broadcast watch --ca base.pub.pem --on udp://239.1.2.3:5000 --on mqtts://broker/field --state broadcast.state\n\n\
+                        Messages go to stdout, one a line, in order; of a file its path, when it is complete. --json says more. A message that was\n\
+                        printed when the process was killed may come again: sender, chain and number tell.\n\
+                        Exit codes: 0 stopped, or as many chains as asked; 3 nothing but refusals until --wait was over; 4 not as many.")]
+pub(crate) struct Arguments {
+    /// The public key of a base station; repeat for others
+    #[arg(long, value_name = "PUBLIC_KEY", required = true)]
+    ca: Vec<PathBuf>,
+    /// Where to listen: udp://239.1.2.3:5000, say; repeat to pass on between several
+    #[arg(long, value_name = "ADDRESS", required = true)]
+    on: Vec<String>,
+    /// The folder in which everything is kept
+    #[arg(long, value_name = "DIR")]
+    state: PathBuf,
+    /// The folder for files, which are never written over
+    #[arg(long, value_name = "DIR")]
+    save: Option<PathBuf>,
+    /// The folder for evidence of each complete chain: `moteseal broadcast verify` checks it
+    #[arg(long, value_name = "DIR")]
+    evidence: Option<PathBuf>,
+    /// The network, as 16 hexadecimal digits; the first base station's own unless given
+    #[arg(long, value_name = "HEX", value_parser = network)]
+    network: Option<NetworkId>,
+    /// A revocation of one of the base stations; repeat for others
+    #[arg(long, value_name = "FILE")]
+    revocations: Vec<PathBuf>,
+    /// MiB that may be kept of chains; the oldest complete ones go first
+    #[arg(long, value_name = "MIB", default_value_t = QUOTA >> 20, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    quota: u64,
+    /// Stop after so many complete chains
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    chains: Option<u64>,
+    /// Stop after so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    wait: Option<f64>,
+    /// A JSON object a line on stdout, of everything that happens
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    access: Access,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let bases =
+        arguments.ca.iter().map(|path| files::public_key(path)).collect::<Result<Vec<_>, _>>()?;
+    let own = bases
+        .first()
+        .map(NetworkId::of)
+        .ok_or_else(|| Failure::usage("--ca names a base station's key"))?;
+    let network = arguments.network.unwrap_or(own);
+    if arguments.on.len() > MAX_LINKS || bases.len() > usize::from(u8::MAX) {
+        return Err(Failure::usage(format_args!("at most {MAX_LINKS} links")));
+    }
+    let revocations = arguments
+        .revocations
+        .iter()
+        .map(|path| revocation(path, network, &bases))
+        .collect::<Result<Vec<_>, _>>()?;
+    let ids: Vec<KeyId> = bases.iter().map(KeyId::of).collect();
+    let archive = Archive::open(&arguments.state, network, &ids, arguments.quota << 20);
+    let archive = archive.map_err(|error| watch_failure(&error.into()))?;
+    runtime()?.block_on(watch(arguments, network, &bases, &revocations, archive))
+}
+
+fn watch_failure(error: &WatchError) -> Failure {
+    use moteseal_store::ArchiveError::{NotAnArchive, OtherNetwork};
+    match error {
+        WatchError::Archive(NotAnArchive(_) | OtherNetwork { .. }) => Failure::usage(error),
+        _ => Failure::new(Exit::Internal, error),
+    }
+}
+
+/// Reads a revocation, which must be of one of the base stations.
+fn revocation(path: &Path, network: NetworkId, bases: &[PublicKey]) -> Result<Vec<u8>, Failure> {
+    let bytes = files::read(path)?.to_vec();
+    Revocation::open(&bytes, network, bases)
+        .map_err(|error| Failure::refused(error).about(path))?;
+    Ok(bytes)
+}
+
+async fn watch(
+    arguments: &Arguments,
+    network: NetworkId,
+    bases: &[PublicKey],
+    revocations: &[Vec<u8>],
+    archive: Archive,
+) -> Result<(), Failure> {
+    let links: Vec<Broadcast> =
+        arguments.on.iter().map(|url| arguments.access.open(url)).collect::<Result<_, _>>()?;
+    for (link, url) in links.iter().zip(&arguments.on) {
+        until_up(link, url).await?;
+    }
+    let (start, enough) = (Instant::now(), Notify::new());
+    let mut teller = Teller {
+        arguments,
+        out: Stdout::lock(),
+        complete: 0,
+        refused: BTreeMap::new(),
+        enough: &enough,
+    };
+    let options = Options {
+        network,
+        bases,
+        links: u8::try_from(links.len()).unwrap_or(u8::MAX),
+        timing: Timing::LAN,
+        save: arguments.save.clone(),
+        evidence: arguments.evidence.clone(),
+        revocations,
+    };
+    let seed = getrandom::u64()
+        .map_err(|error| Failure::new(Exit::Internal, format_args!("no randomness: {error}")))?;
+    let mut tell = |news: News<'_>| teller.tell(news);
+    let opened = Watcher::open(options, archive, seed, now(start), &mut tell);
+    let mut watcher = opened.map_err(|error| watch_failure(&error))?;
+    tell(News::Listening).map_err(|error| watch_failure(&WatchError::Tell(error)))?;
+    let limit = async {
+        match arguments.wait {
+            Some(seconds) => tokio::time::sleep(Duration::from_secs_f64(seconds)).await,
+            None => std::future::pending().await,
+        }
+    };
+    let stop = async {
+        tokio::select! {
+            _ = moteseal_cloud::stop_signal() => {}
+            () = enough.notified() => {}
+            () = limit => {}
+        }
+    };
+    let ended = moteseal_device::broadcast::run(&mut watcher, &links, start, &mut tell, stop).await;
+    ended.map_err(|error| watch_failure(&error))?;
+    let lost: u64 = links.iter().map(moteseal_net::BroadcastLink::dropped).sum();
+    if lost > 0 {
+        talk(format_args!(
+            "{} came faster than they could be taken, and were asked for again",
+            count(lost, "frame")
+        ));
+    }
+    teller.verdict()
+}
+
+/// Says what happens.
+struct Teller<'a> {
+    arguments: &'a Arguments,
+    out: Stdout,
+    complete: u64,
+    /// By name: when it was told last, and how often it came since.
+    refused: BTreeMap<&'static str, (Instant, u64)>,
+    enough: &'a Notify,
+}
+
+impl Teller<'_> {
+    fn tell(&mut self, news: News<'_>) -> io::Result<()> {
+        match news {
+            News::Listening => self.event(json!({ "event": "listening" }), "listening"),
+            News::Certified(sender) => {
+                let said = format!("sender {sender} is certified");
+                self.event(json!({ "event": "certified", "sender": sender.to_string() }), &said)
+            }
+            News::Begun { outline, label } => {
+                let said = format!(
+                    "{} begins: {}",
+                    named(outline, label),
+                    count(u64::from(outline.messages), "message")
+                );
+                self.event(of_chain("begun", outline, label), &said)
+            }
+            News::Resumed { outline, label, verified } => {
+                let mut event = of_chain("resumed", outline, label);
+                event["verified_blocks"] = json!(verified);
+                event["blocks"] = json!(outline.blocks());
+                let said = format!(
+                    "{} goes on: {verified} of {}",
+                    named(outline, label),
+                    count(outline.blocks().into(), "block")
+                );
+                self.event(event, &said)
+            }
+            News::Progress { outline, verified } => {
+                let event = json!({
+                    "event": "progress",
+                    "sender": outline.id.sender.to_string(),
+                    "chain": outline.id.number.0,
+                    "verified_blocks": verified,
+                    "blocks": outline.blocks(),
+                });
+                if self.arguments.json { self.line(event) } else { Ok(()) }
+            }
+            News::Message { outline, label, number, message } => {
+                self.message(outline, label, number, message)
+            }
+            News::Complete { outline, label, saved, evidence } => {
+                self.complete(outline, label, saved, evidence)
+            }
+            News::Abandoned(chain) => {
+                let said = format!(
+                    "chain {chain} was given up: its sender went on before it was complete"
+                );
+                self.event(json!({ "event": "abandoned", "reference": chain.to_string() }), &said)
+            }
+            News::TooLarge(chain) => {
+                let said = format!(
+                    "QuotaReached: chain {chain} is larger than what may be kept; --quota allows more, for the next one"
+                );
+                self.event(json!({ "event": "abandoned", "name": "QuotaReached", "reference": chain.to_string() }), &said)
+            }
+            News::Revoked { base, minimum } => {
+                let path = self
+                    .arguments
+                    .ca
+                    .get(usize::from(base))
+                    .map(|path| path.display().to_string())
+                    .unwrap_or_default();
+                let said = format!(
+                    "base station {path} has revoked its certificates below serial {minimum}"
+                );
+                self.event(
+                    json!({ "event": "revoked", "base_station": path, "min_serial": minimum }),
+                    &said,
+                )
+            }
+            News::Refused(refused) => self.refuse(refused),
+            News::LinkDown { link, cause } => {
+                let url = self.arguments.on.get(usize::from(link)).map_or("", String::as_str);
+                self.event(json!({ "event": "link_down", "link": url, "cause": cause }), cause)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// An event: on stdout as JSON, or on stderr for people.
+    fn event(&mut self, event: Value, said: &str) -> io::Result<()> {
+        if self.arguments.json {
+            return self.line(event);
+        }
+        talk(said);
+        Ok(())
+    }
+
+    fn line(&mut self, line: impl std::fmt::Display) -> io::Result<()> {
+        self.out.line(line).map_err(|failure| io::Error::other(failure.to_string()))?;
+        // What nobody has read must not count as handed out.
+        if self.out.is_heard() { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
+    }
+
+    fn message(
+        &mut self,
+        outline: &Outline,
+        label: &str,
+        number: u32,
+        message: &[u8],
+    ) -> io::Result<()> {
+        let text = std::str::from_utf8(message);
+        if self.arguments.json {
+            let mut event = of_chain("message", outline, label);
+            event["message"] = json!(number);
+            match text {
+                Ok(text) => event["text"] = json!(text),
+                Err(_) => event["hex"] = json!(hex::encode(message)),
+            }
+            return self.line(event);
+        }
+        match text {
+            Ok(text) => self.line(text),
+            Err(_) => self.line(format_args!("0x{}", hex::encode(message))),
+        }
+    }
+
+    fn complete(
+        &mut self,
+        outline: &Outline,
+        label: &str,
+        saved: Option<&Path>,
+        evidence: Option<&Path>,
+    ) -> io::Result<()> {
+        self.complete += 1;
+        if self.arguments.chains.is_some_and(|chains| self.complete >= chains) {
+            self.enough.notify_one();
+        }
+        if self.arguments.json {
+            let mut event = of_chain("complete", outline, label);
+            event["saved"] = json!(saved.map(|path| path.display().to_string()));
+            event["evidence"] = json!(evidence.map(|path| path.display().to_string()));
+            return self.line(event);
+        }
+        if let Some(path) = saved {
+            self.line(path.display())?;
+        }
+        let size = saved
+            .and_then(|path| path.metadata().ok())
+            .map(|facts| format!(", {}", bytes(facts.len())))
+            .unwrap_or_default();
+        let unsaved = if outline.kind == Kind::Image && saved.is_none() {
+            "; --save would have kept it as a file"
+        } else {
+            ""
+        };
+        talk(format_args!("{} is complete{size}{unsaved}", named(outline, label)));
+        Ok(())
+    }
+
+    /// What belongs to every broadcast in which something is lost is not told; other refusals are, each now and then.
+    fn refuse(&mut self, refused: RefusedBroadcast) -> io::Result<()> {
+        use RefusedBroadcast::{NotThisBlock, RefusedBefore, UnknownChain};
+        if matches!(refused, NotThisBlock | UnknownChain | RefusedBefore) {
+            return Ok(());
+        }
+        let (told, times) =
+            self.refused.entry(refused.name()).or_insert_with(|| (Instant::now(), 0));
+        *times += 1;
+        let is_first = *times == 1 && told.elapsed() < REFUSALS;
+        if !is_first && told.elapsed() < REFUSALS {
+            return Ok(());
+        }
+        let times = std::mem::take(times);
+        *told = Instant::now();
+        let said =
+            if times > 1 { format!("{refused} ({times} times)") } else { refused.to_string() };
+        self.event(json!({ "event": "refused", "name": refused.name(), "times": times, "detail": refused.to_string() }), &said)
+    }
+
+    fn verdict(self) -> Result<(), Failure> {
+        let asked = self.arguments.chains.unwrap_or(0);
+        if self.complete >= asked {
+            return Ok(());
+        }
+        let found = format!("{} of {} were complete in time", self.complete, count(asked, "chain"));
+        let names: Vec<&str> = self.refused.keys().copied().collect();
+        Err(match (self.complete, names.is_empty()) {
+            (0, false) => Failure::refused(format_args!("{found}; refused: {}", names.join(", "))),
+            (_, false) => Failure::new(
+                Exit::Incomplete,
+                format_args!("{found}; refused: {}", names.join(", ")),
+            ),
+            _ => Failure::new(Exit::Incomplete, found),
+        })
+    }
+}
+
+fn named(outline: &Outline, label: &str) -> String {
+    let label =
+        if label.is_empty() { String::new() } else { format!(" {:?}", Plain(label).to_string()) };
+    format!("{} chain {}{label} of {}", outline.kind, outline.id.number, outline.id.sender)
+}
+
+fn of_chain(event: &str, outline: &Outline, label: &str) -> Value {
+    json!({
+        "event": event,
+        "sender": outline.id.sender.to_string(),
+        "chain": outline.id.number.0,
+        "kind": outline.kind.name(),
+        "label": label,
+        "of": outline.messages,
+    })
+}

@@ -1,0 +1,478 @@
+//! Deterministic CBOR (RFC 8949, section 4.2.1): one strict scan before anything is read, and small readers and writers.
+//!
+//! [`item_length`] is the only gate: what has passed it is well-formed, definite, shortest and sorted, so that the readers
+//! behind it need to care for types and ranges only. Nothing here allocates or recurses deeper than [`MAX_DEPTH`].
+
+use core::fmt;
+
+use minicbor::{Decoder, data::Type};
+
+/// Nesting beyond this is refused; the deepest structure of the formats has 6.
+pub const MAX_DEPTH: usize = 12;
+
+named_errors! {
+    /// Why bytes are not one of our structures. Names: spec/errors.md.
+    DecodeError {
+        /// The input ends within an item.
+        Truncated => "the input ends within an item",
+        /// Bytes are left after the item.
+        TrailingBytes => "bytes are left after the item",
+        /// Not deterministic CBOR: a longer form than needed, an indefinite length, unsorted or repeated keys, or no CBOR at all.
+        NonCanonical => "not deterministic CBOR",
+        /// Another type, number of elements or byte length than this place has.
+        UnexpectedType => "another type or length than this place has",
+        /// A version this code does not know.
+        UnsupportedVersion => "made by a newer version of the formats",
+        /// A stream item of a kind this code does not know.
+        UnknownItem => "a stream item of an unknown kind",
+        /// A value outside its range.
+        FieldOutOfRange => "a value outside its range",
+        /// A `typ` header that belongs to another kind of object.
+        WrongType => "the typ header belongs to another kind of object",
+        /// A critical header this code does not know.
+        UnknownCritical => "a critical header that is not understood",
+        /// A header that does not belong here.
+        UnexpectedHeader => "a header that does not belong here",
+        /// An algorithm number this code does not know, or one that is not built in.
+        UnknownAlgorithm => "a signature algorithm that is not supported",
+    }
+}
+
+impl From<minicbor::decode::Error> for DecodeError {
+    fn from(error: minicbor::decode::Error) -> Self {
+        if error.is_end_of_input() { Self::Truncated } else { Self::UnexpectedType }
+    }
+}
+
+/// The length of the one deterministic item that `bytes` starts with.
+///
+/// # Errors
+/// `Truncated` if the item goes on past the input, `NonCanonical` if it is not deterministic CBOR of the types the formats use
+/// (integers, strings, arrays, maps, tags, booleans, null).
+pub fn item_length(bytes: &[u8]) -> Result<usize, DecodeError> {
+    Scanner::default().scan(bytes)
+}
+
+/// Checks that `bytes` are one deterministic item and no more.
+///
+/// # Errors
+/// As [`item_length`], and `TrailingBytes`.
+pub fn check_item(bytes: &[u8]) -> Result<(), DecodeError> {
+    if item_length(bytes)? == bytes.len() { Ok(()) } else { Err(DecodeError::TrailingBytes) }
+}
+
+/// [`item_length`] for an item that comes in pieces: what has been looked at is not looked at again.
+#[derive(Clone, Debug, Default)]
+pub struct Scanner {
+    at: usize,
+    depth: usize,
+    open: [Nest; MAX_DEPTH],
+}
+
+/// An array, map or tag that the scan is within.
+#[derive(Clone, Copy, Debug, Default)]
+struct Nest {
+    /// Items still to come; of a map, keys and values.
+    left: u64,
+    is_map: bool,
+    /// Of a map, where the latest key starts, and where it ends once it has.
+    key: Option<(usize, usize)>,
+    /// Where the item that is being scanned starts.
+    start: usize,
+}
+
+impl Scanner {
+    /// Goes on with the item: `bytes` starts with what the calls before were given.
+    ///
+    /// # Errors
+    /// As [`item_length`]. After `Truncated` the scan can go on with more bytes; after `NonCanonical` it is over.
+    pub fn scan(&mut self, bytes: &[u8]) -> Result<usize, DecodeError> {
+        loop {
+            let (start, (major, argument, end)) = (self.at, head_at(bytes, self.at)?);
+            let opened = match major {
+                0 | 1 => None,
+                2 | 3 => {
+                    let string_end =
+                        usize::try_from(argument).ok().and_then(|length| end.checked_add(length));
+                    let string = string_end
+                        .and_then(|string_end| bytes.get(end..string_end))
+                        .ok_or(DecodeError::Truncated)?;
+                    if major == 3 && core::str::from_utf8(string).is_err() {
+                        return Err(DecodeError::NonCanonical);
+                    }
+                    self.at = end + string.len();
+                    None
+                }
+                4 => Some((argument, false)),
+                // What cannot be counted cannot come: each item takes at least a byte. The number stays even.
+                5 => Some((argument.checked_mul(2).unwrap_or(u64::MAX - 1), true)),
+                6 => Some((1, false)),
+                // false, true, null
+                _ if (20..=22).contains(&argument) => None,
+                _ => return Err(DecodeError::NonCanonical),
+            };
+            self.at = self.at.max(end);
+            if let Some(nest) = self.depth.checked_sub(1).and_then(|last| self.open.get_mut(last)) {
+                nest.start = start;
+            }
+            match opened {
+                Some((left, is_map)) if left > 0 => {
+                    *self.open.get_mut(self.depth).ok_or(DecodeError::NonCanonical)? =
+                        Nest { left, is_map, ..Nest::default() };
+                    self.depth += 1;
+                }
+                _ => {
+                    if self.close(bytes)? {
+                        return Ok(self.at);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Counts the item that ends here, and all that end with it; whether that was the outermost.
+    fn close(&mut self, bytes: &[u8]) -> Result<bool, DecodeError> {
+        while let Some(last) = self.depth.checked_sub(1) {
+            let nest = &mut self.open[last];
+            // Of a map, an even number left means that a key has ended.
+            if nest.is_map && nest.left.is_multiple_of(2) {
+                let key = (nest.start, self.at);
+                if nest.key.is_some_and(|(from, to)| bytes[from..to] >= bytes[key.0..key.1]) {
+                    return Err(DecodeError::NonCanonical);
+                }
+                nest.key = Some(key);
+            }
+            nest.left -= 1;
+            if nest.left > 0 {
+                return Ok(false);
+            }
+            self.depth = last;
+        }
+        Ok(true)
+    }
+}
+
+/// Major type, argument and end of the head at `at`.
+fn head_at(bytes: &[u8], at: usize) -> Result<(u8, u64, usize), DecodeError> {
+    let &first = bytes.get(at).ok_or(DecodeError::Truncated)?;
+    let (major, info) = (first >> 5, first & 31);
+    let (width, least) = match info {
+        0..=23 => return Ok((major, u64::from(info), at + 1)),
+        24 => (1, 24),
+        25 => (2, 1 << 8),
+        26 => (4, 1 << 16),
+        27 => (8, 1 << 32),
+        _ => return Err(DecodeError::NonCanonical),
+    };
+    let end = at + 1 + width;
+    let argument = bytes.get(at + 1..end).ok_or(DecodeError::Truncated)?;
+    let argument = argument.iter().fold(0, |value, &byte| value << 8 | u64::from(byte));
+    if argument < least || major == 7 {
+        Err(DecodeError::NonCanonical)
+    } else {
+        Ok((major, argument, end))
+    }
+}
+
+/// Reads what [`item_length`] has let pass.
+pub struct Reader<'b>(Decoder<'b>);
+
+impl<'b> Reader<'b> {
+    /// A reader of one whole item.
+    ///
+    /// # Errors
+    /// As [`check_item`].
+    pub fn new(bytes: &'b [u8]) -> Result<Self, DecodeError> {
+        check_item(bytes)?;
+        Ok(Self(Decoder::new(bytes)))
+    }
+
+    /// A reader of an item, or part of one, that [`check_item`] has let pass before.
+    #[must_use]
+    pub fn resume(bytes: &'b [u8]) -> Self {
+        Self(Decoder::new(bytes))
+    }
+
+    /// Enters an array of exactly `length` elements.
+    ///
+    /// # Errors
+    /// `UnexpectedType`.
+    pub fn array(&mut self, length: u64) -> Result<(), DecodeError> {
+        if self.array_any()? == length { Ok(()) } else { Err(DecodeError::UnexpectedType) }
+    }
+
+    /// Enters an array and says how many elements follow.
+    ///
+    /// # Errors
+    /// `UnexpectedType`.
+    pub fn array_any(&mut self) -> Result<u64, DecodeError> {
+        self.0.array()?.ok_or(DecodeError::NonCanonical)
+    }
+
+    /// Enters a map and says how many pairs follow.
+    ///
+    /// # Errors
+    /// `UnexpectedType`.
+    pub fn map(&mut self) -> Result<u64, DecodeError> {
+        self.0.map()?.ok_or(DecodeError::NonCanonical)
+    }
+
+    /// An unsigned integer.
+    ///
+    /// # Errors
+    /// `UnexpectedType`.
+    pub fn u64(&mut self) -> Result<u64, DecodeError> {
+        match self.0.datatype()? {
+            Type::U8 | Type::U16 | Type::U32 | Type::U64 => Ok(self.0.u64()?),
+            _ => Err(DecodeError::UnexpectedType),
+        }
+    }
+
+    /// An unsigned integer that fits `T`.
+    ///
+    /// # Errors
+    /// `UnexpectedType`, or `FieldOutOfRange` if it does not fit.
+    pub fn uint<T: TryFrom<u64>>(&mut self) -> Result<T, DecodeError> {
+        T::try_from(self.u64()?).map_err(|_| DecodeError::FieldOutOfRange)
+    }
+
+    /// An integer of 64 bits with sign.
+    ///
+    /// # Errors
+    /// `UnexpectedType`, or `FieldOutOfRange` if it does not fit.
+    pub fn i64(&mut self) -> Result<i64, DecodeError> {
+        let value = self.0.int()?;
+        i64::try_from(i128::from(value)).map_err(|_| DecodeError::FieldOutOfRange)
+    }
+
+    /// A boolean.
+    ///
+    /// # Errors
+    /// `UnexpectedType`.
+    pub fn bool(&mut self) -> Result<bool, DecodeError> {
+        Ok(self.0.bool()?)
+    }
+
+    /// A byte string.
+    ///
+    /// # Errors
+    /// `UnexpectedType`.
+    pub fn bytes(&mut self) -> Result<&'b [u8], DecodeError> {
+        Ok(self.0.bytes()?)
+    }
+
+    /// A byte string of exactly `N` bytes.
+    ///
+    /// # Errors
+    /// `UnexpectedType`.
+    pub fn fixed<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        self.bytes()?.try_into().map_err(|_| DecodeError::UnexpectedType)
+    }
+
+    /// A text string.
+    ///
+    /// # Errors
+    /// `UnexpectedType`.
+    pub fn text(&mut self) -> Result<&'b str, DecodeError> {
+        Ok(self.0.str()?)
+    }
+
+    /// A tag.
+    ///
+    /// # Errors
+    /// `UnexpectedType`.
+    pub fn tag(&mut self) -> Result<u64, DecodeError> {
+        Ok(self.0.tag()?.as_u64())
+    }
+
+    /// `None` for null, else what `read` makes of the next item.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub fn optional<T>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<T, DecodeError>,
+    ) -> Result<Option<T>, DecodeError> {
+        if self.0.datatype()? == Type::Null {
+            self.0.null()?;
+            Ok(None)
+        } else {
+            read(self).map(Some)
+        }
+    }
+
+    /// Whether the next item is an array.
+    #[must_use]
+    pub fn at_array(&self) -> bool {
+        matches!(self.0.datatype(), Ok(Type::Array))
+    }
+
+    /// The bytes of the next item, passed over.
+    ///
+    /// # Errors
+    /// `Truncated` at the end of the input.
+    pub fn raw(&mut self) -> Result<&'b [u8], DecodeError> {
+        let start = self.0.position();
+        self.0.skip()?;
+        Ok(&self.0.input()[start..self.0.position()])
+    }
+
+    /// The bytes that have not been read yet.
+    #[must_use]
+    pub fn rest(&self) -> &'b [u8] {
+        &self.0.input()[self.0.position()..]
+    }
+
+    /// A version number, which must be 1.
+    ///
+    /// # Errors
+    /// `UnexpectedType` or `UnsupportedVersion`.
+    pub fn version(&mut self) -> Result<(), DecodeError> {
+        if self.u64()? == 1 { Ok(()) } else { Err(DecodeError::UnsupportedVersion) }
+    }
+}
+
+/// The buffer given to a writer is too small for the item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BufferTooSmall;
+
+impl fmt::Display for BufferTooSmall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BufferTooSmall: the item does not fit the buffer")
+    }
+}
+
+impl core::error::Error for BufferTooSmall {}
+
+/// Writes deterministic CBOR into a buffer of the caller's. Every method fails with [`BufferTooSmall`], and with nothing else.
+#[derive(Debug)]
+pub struct Writer<'b> {
+    buffer: &'b mut [u8],
+    at: usize,
+}
+
+#[allow(clippy::missing_errors_doc)]
+impl<'b> Writer<'b> {
+    /// Writes from the buffer's start.
+    #[must_use]
+    pub fn new(buffer: &'b mut [u8]) -> Self {
+        Self { buffer, at: 0 }
+    }
+
+    /// Bytes written so far.
+    #[must_use]
+    pub const fn position(&self) -> usize {
+        self.at
+    }
+
+    /// Takes back what was written behind a position.
+    pub fn truncate(&mut self, position: usize) {
+        self.at = self.at.min(position);
+    }
+
+    /// What has been written so far.
+    #[must_use]
+    pub fn written(&self) -> &[u8] {
+        &self.buffer[..self.at]
+    }
+
+    /// What has been written.
+    #[must_use]
+    pub fn finish(self) -> &'b mut [u8] {
+        &mut self.buffer[..self.at]
+    }
+
+    /// Bytes as they are: an encoded item, or part of one.
+    pub fn raw(&mut self, bytes: &[u8]) -> Result<&mut Self, BufferTooSmall> {
+        let end = self.at + bytes.len();
+        self.buffer.get_mut(self.at..end).ok_or(BufferTooSmall)?.copy_from_slice(bytes);
+        self.at = end;
+        Ok(self)
+    }
+
+    fn head(&mut self, major: u8, argument: u64) -> Result<&mut Self, BufferTooSmall> {
+        let (bytes, length) = head(major, argument);
+        self.raw(&bytes[..length])
+    }
+
+    /// An unsigned integer.
+    pub fn uint(&mut self, value: impl Into<u64>) -> Result<&mut Self, BufferTooSmall> {
+        self.head(0, value.into())
+    }
+
+    /// An integer.
+    pub fn int(&mut self, value: i64) -> Result<&mut Self, BufferTooSmall> {
+        // For negative values the argument is -1 - value, which is the complement.
+        #[allow(clippy::cast_sign_loss)]
+        if value >= 0 { self.head(0, value as u64) } else { self.head(1, !value as u64) }
+    }
+
+    /// A boolean.
+    pub fn bool(&mut self, value: bool) -> Result<&mut Self, BufferTooSmall> {
+        self.raw(&[0xf4 | u8::from(value)])
+    }
+
+    /// Null.
+    pub fn null(&mut self) -> Result<&mut Self, BufferTooSmall> {
+        self.raw(&[0xf6])
+    }
+
+    /// A byte string.
+    pub fn bytes(&mut self, bytes: &[u8]) -> Result<&mut Self, BufferTooSmall> {
+        self.head(2, bytes.len() as u64)?.raw(bytes)
+    }
+
+    /// The head of a byte string of `length` bytes, which follow as they are.
+    pub fn byte_string(&mut self, length: u64) -> Result<&mut Self, BufferTooSmall> {
+        self.head(2, length)
+    }
+
+    /// A text string.
+    pub fn text(&mut self, text: &str) -> Result<&mut Self, BufferTooSmall> {
+        self.head(3, text.len() as u64)?.raw(text.as_bytes())
+    }
+
+    /// The head of an array of `length` elements.
+    pub fn array(&mut self, length: u64) -> Result<&mut Self, BufferTooSmall> {
+        self.head(4, length)
+    }
+
+    /// The head of a map of `length` pairs.
+    pub fn map(&mut self, length: u64) -> Result<&mut Self, BufferTooSmall> {
+        self.head(5, length)
+    }
+
+    /// A tag.
+    pub fn tag(&mut self, tag: u64) -> Result<&mut Self, BufferTooSmall> {
+        self.head(6, tag)
+    }
+
+    /// Null, or what `write` writes.
+    pub fn optional<T>(
+        &mut self,
+        value: Option<T>,
+        write: impl FnOnce(&mut Self, T) -> Result<&mut Self, BufferTooSmall>,
+    ) -> Result<&mut Self, BufferTooSmall> {
+        match value {
+            None => self.null(),
+            Some(value) => write(self, value),
+        }
+    }
+}
+
+/// The shortest head of a major type and argument, and its length.
+#[must_use]
+#[allow(clippy::cast_possible_truncation)]
+pub fn head(major: u8, argument: u64) -> ([u8; 9], usize) {
+    let mut out = [0; 9];
+    let (info, width) = match argument {
+        0..=23 => (argument as u8, 0),
+        24..=0xff => (24, 1),
+        0x100..=0xffff => (25, 2),
+        0x1_0000..=0xffff_ffff => (26, 4),
+        _ => (27, 8),
+    };
+    out[0] = major << 5 | info;
+    out[1..=width].copy_from_slice(&argument.to_be_bytes()[8 - width..]);
+    (out, width + 1)
+}

@@ -1,0 +1,213 @@
+//! `COSE_Sign1` (RFC 9052) with fully specified algorithms (RFC 9864), a mandatory `typ` (RFC 9596) and nothing else in its
+//! headers but a tree's `vds` (RFC 9942) and the statement: spec/formats.md, section 2.
+
+use crate::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
+use crate::digest::Digest;
+use crate::signature::Algorithm;
+
+const SIGN1_TAG: u64 = 18;
+const LABEL_ALG: i64 = 1;
+const LABEL_CRIT: i64 = 2;
+const LABEL_TYP: i64 = 16;
+const LABEL_VDS: i64 = 395;
+const LABEL_STATEMENT: i64 = -70_001;
+/// RFC9162_SHA256 in the registry of verifiable data structures.
+const VDS_RFC9162_SHA256: u64 = 1;
+
+/// What kind of object a signature is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Typ {
+    /// A seal.
+    Seal,
+    /// An urgent event.
+    Event,
+    /// A device's certificate.
+    Certificate,
+    /// A group's roster.
+    Roster,
+    /// A coordinator's round.
+    Round,
+    /// A coordinator's manifest of an epoch.
+    Manifest,
+    /// The head of a chain of broadcast messages.
+    Chain,
+    /// A sender's request for a certificate.
+    SenderRequest,
+    /// A sender's certificate.
+    SenderCertificate,
+    /// The least serial that a base station still stands by.
+    Revocation,
+}
+
+impl Typ {
+    /// The header's value.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Seal => "moteseal-seal+cose",
+            Self::Event => "moteseal-event+cose",
+            Self::Certificate => "moteseal-cert+cose",
+            Self::Roster => "moteseal-roster+cose",
+            Self::Round => "moteseal-round+cose",
+            Self::Manifest => "moteseal-manifest+cose",
+            Self::Chain => "moteseal-chain+cose",
+            Self::SenderRequest => "moteseal-request+cose",
+            Self::SenderCertificate => "moteseal-sender+cose",
+            Self::Revocation => "moteseal-revocation+cose",
+        }
+    }
+}
+
+/// The protected header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Protected<'a> {
+    /// The signature's algorithm.
+    pub algorithm: Algorithm,
+    /// The kind of object.
+    pub typ: Typ,
+    /// Whether the payload is the root of an RFC 9162 tree.
+    pub tree: bool,
+    /// The statement, an encoded CBOR item.
+    pub statement: Option<&'a [u8]>,
+}
+
+impl<'a> Protected<'a> {
+    /// A header without a statement.
+    #[must_use]
+    pub const fn new(algorithm: Algorithm, typ: Typ) -> Self {
+        Self { algorithm, typ, tree: false, statement: None }
+    }
+
+    /// Writes the header map.
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`].
+    pub fn encode(&self, out: &mut Writer<'_>) -> Result<(), BufferTooSmall> {
+        out.map(2 + u64::from(self.tree) + u64::from(self.statement.is_some()))?;
+        out.int(LABEL_ALG)?.int(self.algorithm.cose())?;
+        out.int(LABEL_TYP)?.text(self.typ.as_str())?;
+        if self.tree {
+            out.int(LABEL_VDS)?.uint(VDS_RFC9162_SHA256)?;
+        }
+        if let Some(statement) = self.statement {
+            out.int(LABEL_STATEMENT)?.raw(statement)?;
+        }
+        Ok(())
+    }
+
+    /// Reads a header map that must be of kind `typ`.
+    ///
+    /// # Errors
+    /// `UnknownCritical`, `UnexpectedHeader`, `WrongType`, `UnknownAlgorithm`, or as [`Reader::new`].
+    pub fn decode(bytes: &'a [u8], typ: Typ) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes)?;
+        let (mut algorithm, mut found_typ, mut tree, mut statement) = (None, None, false, None);
+        for _ in 0..reader.map()? {
+            // Labels may be text or of any size (RFC 9052, section 1.5); none of those is ours.
+            match reader.i64().map_err(|_| DecodeError::UnexpectedHeader)? {
+                LABEL_ALG => algorithm = Some(reader.i64()?),
+                LABEL_TYP => found_typ = Some(reader.text()?),
+                LABEL_VDS if reader.u64()? == VDS_RFC9162_SHA256 => tree = true,
+                LABEL_STATEMENT => statement = Some(reader.raw()?),
+                LABEL_CRIT => return Err(DecodeError::UnknownCritical),
+                _ => return Err(DecodeError::UnexpectedHeader),
+            }
+        }
+        if found_typ != Some(typ.as_str()) {
+            return Err(DecodeError::WrongType);
+        }
+        let algorithm =
+            algorithm.and_then(Algorithm::from_cose).ok_or(DecodeError::UnknownAlgorithm)?;
+        let needs_statement = matches!(typ, Typ::Seal | Typ::Event);
+        if needs_statement != statement.is_some() || (tree && typ != Typ::Seal) {
+            return Err(DecodeError::UnexpectedHeader);
+        }
+        Ok(Self { algorithm, typ, tree, statement })
+    }
+}
+
+/// A decoded, unverified `COSE_Sign1`.
+#[derive(Clone, Copy, Debug)]
+pub struct Sign1<'a> {
+    /// The protected header.
+    pub header: Protected<'a>,
+    /// The protected header's bytes, as signed.
+    pub protected: &'a [u8],
+    /// What is signed.
+    pub payload: &'a [u8],
+    /// The signature's bytes.
+    pub signature: &'a [u8],
+}
+
+impl<'a> Sign1<'a> {
+    /// Reads a tagged `COSE_Sign1` of kind `typ`.
+    ///
+    /// # Errors
+    /// As [`Protected::decode`]; `UnexpectedHeader` if the unprotected header is not empty.
+    pub fn decode(bytes: &'a [u8], typ: Typ) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes)?;
+        if reader.tag()? != SIGN1_TAG {
+            return Err(DecodeError::UnexpectedType);
+        }
+        reader.array(4)?;
+        let protected = reader.bytes()?;
+        if reader.map()? != 0 {
+            return Err(DecodeError::UnexpectedHeader);
+        }
+        let payload = reader.bytes()?;
+        let signature = reader.bytes()?;
+        Ok(Self { header: Protected::decode(protected, typ)?, protected, payload, signature })
+    }
+
+    /// Writes a tagged `COSE_Sign1`.
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`].
+    pub fn encode(
+        out: &mut Writer<'_>,
+        protected: &[u8],
+        payload: &[u8],
+        signature: &[u8],
+    ) -> Result<(), BufferTooSmall> {
+        out.tag(SIGN1_TAG)?.array(4)?.bytes(protected)?.map(0)?.bytes(payload)?.bytes(signature)?;
+        Ok(())
+    }
+
+    /// Writes the `Sig_structure`, the bytes that are signed, into `scratch`, which needs 32 bytes more than header and payload.
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`].
+    pub fn message<'s>(&self, scratch: &'s mut [u8]) -> Result<&'s [u8], BufferTooSmall> {
+        sig_structure(scratch, self.protected, self.payload)
+    }
+
+    /// The digest of this object: SHA-256 of its `Sig_structure`.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        use crate::cbor::head;
+        let (protected_head, a) = head(2, self.protected.len() as u64);
+        let (payload_head, b) = head(2, self.payload.len() as u64);
+        Digest::of(&[
+            b"\x84\x6aSignature1",
+            &protected_head[..a],
+            self.protected,
+            b"\x40",
+            &payload_head[..b],
+            self.payload,
+        ])
+    }
+}
+
+/// Writes `["Signature1", protected, h'', payload]` (RFC 9052, section 4.4).
+///
+/// # Errors
+/// [`BufferTooSmall`].
+pub fn sig_structure<'s>(
+    scratch: &'s mut [u8],
+    protected: &[u8],
+    payload: &[u8],
+) -> Result<&'s [u8], BufferTooSmall> {
+    let mut out = Writer::new(scratch);
+    out.array(4)?.text("Signature1")?.bytes(protected)?.bytes(&[])?.bytes(payload)?;
+    Ok(out.finish())
+}

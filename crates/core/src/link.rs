@@ -1,0 +1,138 @@
+//! The keys of a link between a node and the gateway above it, and the tag that authenticates each of its frames
+//! (spec/formats.md, section 8.2).
+//!
+//! A frame is one CBOR item and a 16-byte HMAC-SHA256 tag under a key that only the two ends have. What the items mean is
+//! for the protocols to say: sealing and private sums have frames of their own.
+
+use core::fmt;
+
+use hmac::{Hmac, KeyInit, Mac};
+use subtle::ConstantTimeEq;
+use zeroize::{Zeroize, Zeroizing};
+
+use crate::cbor::{BufferTooSmall, DecodeError, Writer};
+use crate::record::{DeviceId, GroupId};
+
+/// Bytes of a frame's tag.
+pub const TAG: usize = 16;
+/// A frame is at most this long: what one datagram of any link carries.
+pub const MAX_FRAME: usize = 1 << 16;
+type Mac256 = Hmac<sha2::Sha256>;
+
+/// The keys that one device and its coordinator share, ready for use. Never printed.
+#[derive(Clone)]
+pub struct LinkKey {
+    up: Mac256,
+    down: Mac256,
+}
+
+impl LinkKey {
+    /// The keys that follow from 32 secret bytes: a direction each, so that no frame can be sent back.
+    #[must_use]
+    pub fn new(secret: &[u8; 32]) -> Self {
+        let direction = |label: &[u8]| mac(&*derive(secret, &[label]));
+        Self { up: direction(b"moteseal/1/link/up"), down: direction(b"moteseal/1/link/down") }
+    }
+
+    /// A device's secret, from the one that the coordinator keeps for its whole group.
+    #[must_use]
+    pub fn secret_of(
+        group_secret: &[u8; 32],
+        group: GroupId,
+        device: DeviceId,
+    ) -> Zeroizing<[u8; 32]> {
+        derive(group_secret, &[b"moteseal/1/link", &group.0, &device.0])
+    }
+
+    fn tag(&self, direction: Direction, item: &[u8]) -> [u8; TAG] {
+        let key = if direction == Direction::Up { &self.up } else { &self.down };
+        let mut whole: [u8; 32] = key.clone().chain_update(item).finalize().into_bytes().into();
+        let mut tag = [0; TAG];
+        tag.copy_from_slice(&whole[..TAG]);
+        whole.zeroize();
+        tag
+    }
+}
+
+impl fmt::Debug for LinkKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LinkKey(secret)")
+    }
+}
+
+#[allow(clippy::expect_used)]
+fn mac(key: &[u8]) -> Mac256 {
+    Mac256::new_from_slice(key).expect("HMAC takes keys of any length")
+}
+
+fn derive(secret: &[u8; 32], parts: &[&[u8]]) -> Zeroizing<[u8; 32]> {
+    let mac = parts.iter().fold(mac(secret), |mac, part| mac.chain_update(part));
+    Zeroizing::new(mac.finalize().into_bytes().into())
+}
+
+/// Which way a frame goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// To the gateway.
+    Up,
+    /// From the gateway.
+    Down,
+}
+
+named_errors! {
+    /// Why a frame is dropped. It is counted and otherwise forgotten: on such a link anybody can write anything.
+    FrameError {
+        /// Not a frame's bytes.
+        Malformed => "not a frame of this version",
+        /// The tag is another one: a stranger's frame, a damaged one, or one of another group.
+        NotAuthentic => "the tag is not the sender's",
+    }
+}
+
+impl From<DecodeError> for FrameError {
+    fn from(_: DecodeError) -> Self {
+        Self::Malformed
+    }
+}
+
+/// The device that a frame claims to come from or go to; nothing is proven.
+#[must_use]
+pub fn claimed_device(frame: &[u8]) -> Option<DeviceId> {
+    // An array of up to 23 elements, a kind below 24, eight bytes.
+    let (start, rest) = frame.split_first_chunk::<3>()?;
+    let device = rest.first_chunk()?;
+    (start[0] >> 5 == 4 && start[0] & 31 < 24 && start[1] < 24 && start[2] == 0x48)
+        .then_some(DeviceId(*device))
+}
+
+/// The item of a frame whose tag is right.
+///
+/// # Errors
+/// [`FrameError`].
+pub fn opened<'a>(
+    frame: &'a [u8],
+    key: &LinkKey,
+    direction: Direction,
+) -> Result<&'a [u8], FrameError> {
+    let (item, tag) = frame.split_last_chunk::<TAG>().ok_or(FrameError::Malformed)?;
+    if bool::from(key.tag(direction, item).ct_eq(tag)) {
+        Ok(item)
+    } else {
+        Err(FrameError::NotAuthentic)
+    }
+}
+
+/// Appends the tag to an item that has been written: the frame.
+///
+/// # Errors
+/// [`BufferTooSmall`].
+pub fn closed<'o>(
+    out: Writer<'o>,
+    key: &LinkKey,
+    direction: Direction,
+) -> Result<&'o [u8], BufferTooSmall> {
+    let mut out = out;
+    let tag = key.tag(direction, out.written());
+    out.raw(&tag)?;
+    Ok(out.finish())
+}

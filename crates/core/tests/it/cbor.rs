@@ -1,0 +1,125 @@
+//! The scan that every byte from outside must pass first, against a slow reference: whole, and in pieces of any size.
+
+use moteseal_core::cbor::{DecodeError, MAX_DEPTH, Scanner, item_length};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+use proptest::strategy::Union;
+
+fn head(major: u8, argument: u64) -> Vec<u8> {
+    let wide = argument.to_be_bytes();
+    match argument {
+        0..24 => vec![major << 5 | wide[7]],
+        24..0x100 => vec![major << 5 | 24, wide[7]],
+        0x100..0x1_0000 => [&[major << 5 | 25], &wide[6..]].concat(),
+        0x1_0000..0x1_0000_0000 => [&[major << 5 | 26], &wide[4..]].concat(),
+        _ => [&[major << 5 | 27], &wide[..]].concat(),
+    }
+}
+
+/// Items that are right, but for maps whose keys may be in the wrong order.
+fn item() -> impl Strategy<Value = Vec<u8>> {
+    let argument = Union::new([0..30u64, 200..300, 65_000..66_000, 0xffff_fff0..0x1_0000_0010]);
+    let leaf = prop_oneof![
+        (0..2u8, argument).prop_map(|(major, argument)| head(major, argument)),
+        vec(any::<u8>(), 0..40).prop_map(|bytes| [head(2, bytes.len() as u64), bytes].concat()),
+        "\\PC{0,9}".prop_map(|text| [head(3, text.len() as u64), text.into_bytes()].concat()),
+        (20..23u64).prop_map(|simple| head(7, simple)),
+    ];
+    leaf.prop_recursive(6, 60, 6, |inner| {
+        prop_oneof![
+            vec(inner.clone(), 0..6).prop_map(|items| [
+                head(4, items.len() as u64),
+                items.concat()
+            ]
+            .concat()),
+            (vec((inner.clone(), inner.clone()), 0..5), any::<bool>()).prop_map(
+                |(mut pairs, sorted)| {
+                    if sorted {
+                        pairs.sort();
+                        pairs.dedup_by(|one, other| one.0 == other.0);
+                    }
+                    let entries =
+                        pairs.iter().flat_map(|(key, value)| [key.clone(), value.clone()]);
+                    [head(5, pairs.len() as u64), entries.flatten().collect()].concat()
+                }
+            ),
+            (30..99u64, inner).prop_map(|(tag, item)| [head(6, tag), item].concat()),
+        ]
+    })
+}
+
+/// What a scanner says that gets `bytes` piece by piece, and whether it ever asked for more than was needed.
+fn scanned(bytes: &[u8], ends: &[Index]) -> Result<usize, DecodeError> {
+    let mut ends: Vec<usize> = ends.iter().map(|end| end.index(bytes.len() + 1)).collect();
+    ends.sort_unstable();
+    ends.push(bytes.len());
+    let mut scanner = Scanner::default();
+    let mut result = Err(DecodeError::Truncated);
+    for end in ends {
+        result = scanner.scan(&bytes[..end]);
+        if result != Err(DecodeError::Truncated) {
+            break;
+        }
+    }
+    result
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+
+    #[test]
+    fn a_scan_in_pieces_says_what_the_reference_says(bytes in item(), tail in vec(any::<u8>(), 0..9), ends in vec(any::<Index>(), 0..9)) {
+        let expected = crate::reference::item_length(&bytes);
+        prop_assert_eq!(item_length(&bytes), expected);
+        let longer = [bytes, tail].concat();
+        prop_assert_eq!(scanned(&longer, &ends), expected);
+    }
+
+    #[test]
+    fn damaged_items_are_refused_as_the_reference_refuses_them(
+        bytes in item(),
+        at in any::<Index>(),
+        byte in any::<u8>(),
+        cut in any::<Index>(),
+        ends in vec(any::<Index>(), 0..9),
+    ) {
+        let mut bytes = bytes;
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        bytes.truncate(cut.index(bytes.len() + 1));
+        prop_assert_eq!(scanned(&bytes, &ends), crate::reference::item_length(&bytes));
+    }
+
+    #[test]
+    fn noise_is_refused_as_the_reference_refuses_it(bytes in vec(any::<u8>(), 0..60), ends in vec(any::<Index>(), 0..9)) {
+        prop_assert_eq!(scanned(&bytes, &ends), crate::reference::item_length(&bytes));
+    }
+}
+
+#[test]
+fn nesting_ends_where_the_formats_end() {
+    for depth in 0..=MAX_DEPTH + 3 {
+        let bytes = [vec![0x81; depth], vec![0]].concat();
+        let expected =
+            if depth <= MAX_DEPTH { Ok(depth + 1) } else { Err(DecodeError::NonCanonical) };
+        assert_eq!(item_length(&bytes), expected, "{depth}");
+        assert_eq!(crate::reference::item_length(&bytes), expected, "{depth}");
+    }
+}
+
+#[test]
+fn what_claims_more_than_can_exist_is_unfinished() {
+    for head in [
+        "9bffffffffffffffff",
+        "bbffffffffffffffff",
+        "bb8000000000000000",
+        "5bffffffffffffffff",
+        "7bffffffffffffffff",
+    ] {
+        let bytes = [hex::decode(head).unwrap(), vec![0, 1, 2, 3]].concat();
+        let expected = crate::reference::item_length(&bytes);
+        assert_eq!(item_length(&bytes), expected, "{head}");
+        assert_eq!(expected, Err(DecodeError::Truncated), "{head}");
+    }
+}

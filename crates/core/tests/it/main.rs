@@ -1,0 +1,11 @@
+//! The tests of what all protocols share.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod cbor;
+mod key_files;
+mod provision;
+mod reference;
+mod roster;
+mod schema;
+mod signatures;

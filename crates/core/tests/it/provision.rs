@@ -1,0 +1,116 @@
+//! What a mote is told comes back as it was written, and nothing else is taken for it.
+
+use moteseal_core::digest::Digest;
+use moteseal_core::provision::{
+    Audience, MAX_PROVISIONING, Membership, ProvisionError, Provisioning, Window,
+};
+use moteseal_core::record::NetworkId;
+use moteseal_core::record::Scheme;
+use moteseal_core::record::{DeviceId, EpochNumber, GroupId};
+use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
+use proptest::prelude::*;
+use zeroize::Zeroizing;
+
+fn key(algorithm: Algorithm, byte: u8) -> SecretKey {
+    SecretKey::from_seed(algorithm, &[byte; 32]).unwrap()
+}
+
+fn public(byte: u8) -> PublicKey {
+    key(Algorithm::Ed25519, byte).public()
+}
+
+fn told<'a>(
+    schema: &'a [u8],
+    algorithm: Algorithm,
+    has_sums: bool,
+    has_audience: bool,
+) -> Provisioning<'a> {
+    let (device, group) = (DeviceId([1; 8]), GroupId([2; 8]));
+    let membership = Membership {
+        sources: 9,
+        key_group: 4,
+        position: 8,
+        secret: Zeroizing::new([3; 64]),
+        querier: public(4),
+        link_secret: Zeroizing::new([5; 32]),
+    };
+    Provisioning {
+        device,
+        group,
+        roster: (Digest([6; 32]), 7),
+        certificate: Digest([8; 32]),
+        levels: 16,
+        epoch_ms: 3_600_000,
+        epochs: (EpochNumber(0), has_sums.then_some(EpochNumber(u64::MAX))),
+        scheme: if has_audience { Scheme::Tree } else { Scheme::Star },
+        schema,
+        signer: key(algorithm, 9),
+        salt_key: Zeroizing::new([10; 32]),
+        link_secret: Zeroizing::new([11; 32]),
+        coordinator: public(12),
+        window: Window { first: 1, count: 2, start_ms: u64::MAX, every_ms: 5000, interval_ms: 0 },
+        sums: has_sums.then_some(membership),
+        audience: has_audience.then(|| Audience { network: NetworkId([13; 8]), base: public(14) }),
+    }
+}
+
+fn blob(told: &Provisioning<'_>) -> Vec<u8> {
+    told.encode(&mut [0; MAX_PROVISIONING]).unwrap().to_vec()
+}
+
+proptest! {
+    /// Every field is in the bytes, so that the same bytes again are the same mote.
+    #[test]
+    fn a_blob_is_read_as_it_was_written(
+        schema in prop::collection::vec(any::<u8>(), 0..200),
+        p256: bool,
+        has_sums: bool,
+        has_audience: bool,
+        behind in prop::collection::vec(any::<u8>(), 0..50),
+    ) {
+        let algorithm = if p256 { Algorithm::Esp256 } else { Algorithm::Ed25519 };
+        let told = told(&schema, algorithm, has_sums, has_audience);
+        let written = blob(&told);
+        let flash = [&written[..], &behind].concat();
+        let read = Provisioning::decode(&flash).unwrap();
+        prop_assert_eq!(blob(&read), written);
+        prop_assert_eq!((read.device, read.group, read.roster, read.certificate), (told.device, told.group, told.roster, told.certificate));
+        prop_assert_eq!((read.levels, read.epoch_ms, read.epochs, read.scheme), (told.levels, told.epoch_ms, told.epochs, told.scheme));
+        prop_assert_eq!((read.schema, read.window, read.signer.public()), (told.schema, told.window, told.signer.public()));
+        prop_assert_eq!((&*read.salt_key, &*read.link_secret), (&*told.salt_key, &*told.link_secret));
+        prop_assert_eq!(read.sums.is_some(), has_sums);
+        prop_assert_eq!(read.audience.is_some(), has_audience);
+    }
+}
+
+#[test]
+fn a_blob_with_any_bit_changed_or_cut_anywhere_is_refused() {
+    let whole = blob(&told(b"schema", Algorithm::Ed25519, true, true));
+    for bit in 0..whole.len() * 8 {
+        let mut changed = whole.clone();
+        changed[bit / 8] ^= 1 << (bit % 8);
+        assert!(Provisioning::decode(&changed).is_err(), "bit {bit}");
+    }
+    for length in 0..whole.len() {
+        assert!(Provisioning::decode(&whole[..length]).is_err(), "{length} bytes");
+    }
+}
+
+#[test]
+fn flash_that_was_never_written_is_told_apart_from_damage() {
+    for blank in [&[][..], &[0; 4096], &[0xff; 4096]] {
+        assert!(matches!(Provisioning::decode(blank), Err(ProvisionError::NotProvisioned)));
+    }
+    let mut whole = blob(&told(b"schema", Algorithm::Ed25519, false, false));
+    *whole.last_mut().unwrap() ^= 1;
+    assert!(matches!(Provisioning::decode(&whole), Err(ProvisionError::Damaged)));
+}
+
+#[test]
+fn what_a_mote_was_told_is_never_printed() {
+    let told = told(b"schema", Algorithm::Ed25519, true, true);
+    let text = format!("{told:?} {:?} {:?}", told.sums, told.signer);
+    for secret in ["9, 9, 9", "10, 10", "11, 11", "5, 5, 5", "0909", "0a0a", "0b0b", "0505"] {
+        assert!(!text.contains(secret), "{secret} in {text}");
+    }
+}

@@ -1,0 +1,109 @@
+//! A watcher on links.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use moteseal_broadcast::frame::MAX_BROADCAST_FRAME;
+use moteseal_broadcast::recovery::Now;
+use moteseal_net::broadcast::MAX_DATAGRAM;
+use moteseal_net::{BroadcastLink, LinkError};
+
+use super::watcher::{News, Tell, WatchError, Watcher};
+
+// Every frame fits every link.
+const _: () = assert!(MAX_BROADCAST_FRAME <= MAX_DATAGRAM);
+
+/// How long a link may take a frame.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Frames that are taken before it is looked whether there is something to say.
+const AT_ONCE: usize = 32;
+
+/// The time since `start`, and that of the machine's clock.
+#[must_use]
+pub fn now(start: Instant) -> Now {
+    let ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+    Now { ms, unix: SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs()) }
+}
+
+/// Connects a watcher to its links until `stop` is done or every link is closed. `start` is the moment at which its clock stood at 0.
+///
+/// # Errors
+/// [`WatchError`].
+pub async fn run<L: BroadcastLink>(
+    watcher: &mut Watcher<'_>,
+    links: &[L],
+    start: Instant,
+    tell: &mut Tell<'_>,
+    stop: impl Future<Output = ()>,
+) -> Result<(), WatchError> {
+    let mut stop = std::pin::pin!(stop);
+    let mut out = vec![0; MAX_BROADCAST_FRAME];
+    let mut turn = 0;
+    let mut is_down = vec![false; links.len()];
+    loop {
+        watcher.tend(now(start), tell)?;
+        while let Some(transmit) = watcher.poll(now(start), &mut out)? {
+            let frame = Bytes::copy_from_slice(&out[..transmit.length]);
+            for ((number, link), was_down) in (0..).zip(links).zip(&mut is_down) {
+                if !transmit.links.has(number) {
+                    continue;
+                }
+                // A link that takes nothing must not hold up the others.
+                let sent = match tokio::time::timeout(PATIENCE, link.send(frame.clone())).await {
+                    Ok(sent) => sent.map_err(|error| error.to_string()),
+                    Err(_) => Err("it takes nothing for a second".to_owned()),
+                };
+                // Once each time: what is not sent now is asked for again.
+                if let (Err(cause), false) = (&sent, *was_down) {
+                    tell(News::LinkDown { link: number, cause }).map_err(WatchError::Tell)?;
+                }
+                *was_down = sent.is_err();
+            }
+        }
+        let wait =
+            watcher.next_due().map(|due| Duration::from_millis(due.saturating_sub(now(start).ms)));
+        for taken in 0..AT_ONCE {
+            turn += 1;
+            let heard = tokio::select! {
+                biased;
+                () = &mut stop => return Ok(()),
+                heard = first_of(links, turn) => heard,
+                () = sleep(if taken == 0 { wait } else { Some(Duration::ZERO) }) => break,
+            };
+            match heard {
+                Ok((link, frame)) => watcher.receive(now(start), link, &frame, tell)?,
+                Err(_) => return Ok(()),
+            }
+        }
+    }
+}
+
+async fn sleep(wait: Option<Duration>) {
+    match wait {
+        Some(Duration::ZERO) => {}
+        Some(wait) => tokio::time::sleep(wait).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The next frame of any link; they take turns to be looked at first.
+async fn first_of<L: BroadcastLink>(links: &[L], turn: usize) -> Result<(u8, Bytes), LinkError> {
+    let mut receiving: Vec<Pin<Box<_>>> =
+        links.iter().map(|link| Box::pin(link.receive())).collect();
+    poll_fn(|context| {
+        for place in 0..receiving.len() {
+            let place = (place + turn) % links.len().max(1);
+            let Some(link) = receiving.get_mut(place) else { continue };
+            if let Poll::Ready(heard) = link.as_mut().poll(context) {
+                return Poll::Ready(
+                    heard.map(|frame| (u8::try_from(place).unwrap_or(u8::MAX), frame)),
+                );
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}

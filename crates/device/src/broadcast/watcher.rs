@@ -1,0 +1,566 @@
+//! A node with an archive: what it has verified is handed out once each, also over kills and reboots, as far as whoever takes it lets it.
+//!
+//! A block's messages are handed out, then noted; killed between, it hands them out again: at least once, with sender, chain and number, by
+//! which a repetition is told. A file is saved before it is noted, and saving it again finds it there.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use moteseal_broadcast::frame::{BroadcastFrame, MAX_BROADCAST_FRAME};
+use moteseal_broadcast::recovery::{
+    Event, Item, LinkSet, Meter, Node, Now, RefusedBroadcast, Relay, Settings, Store, Timing,
+    Transmit,
+};
+use moteseal_broadcast::{
+    ChainRef, ExportError, Head, Incoming, Kind, MAX_HEAD, MAX_LEAF, MAX_PER_BLOCK,
+    MAX_SENDER_CERTIFICATE, Outline, Taken, export,
+};
+use moteseal_core::record::DeviceId;
+use moteseal_core::record::NetworkId;
+use moteseal_core::signature::PublicKey;
+use moteseal_store::{Archive, ArchiveError};
+
+use super::image;
+
+/// After something new of a chain has come on a link, requests there are left for so long to whoever says it: it can answer, and what a
+/// neighbour would say again, because it missed the answer, is saved. Nobody but the sender can make something new.
+const LEAVE_MS: u64 = 1000;
+/// How often chains are tried again that could not be taken up.
+const RESUME_MS: u64 = 10_000;
+/// Senders that are followed at once.
+const SENDERS: usize = 64;
+/// Chains that are followed or answered for at once.
+const CHAINS: usize = 64;
+
+/// Whom to listen to, and what to do with it.
+#[derive(Clone, Debug)]
+pub struct Options<'a> {
+    /// The network.
+    pub network: NetworkId,
+    /// The base stations whose certificates count.
+    pub bases: &'a [PublicKey],
+    /// How many links there are: what is heard on one is passed on to the others.
+    pub links: u8,
+    /// When to speak.
+    pub timing: Timing,
+    /// Where files go; none are kept but in the archive otherwise.
+    pub save: Option<PathBuf>,
+    /// Where evidence of complete chains goes.
+    pub evidence: Option<PathBuf>,
+    /// Revocations that count from the start on, and are said to others.
+    pub revocations: &'a [Vec<u8>],
+}
+
+/// What a watcher has to say.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum News<'n> {
+    /// The links are open, and what was kept is taken up.
+    Listening,
+    /// A sender's certificate was accepted.
+    Certified(DeviceId),
+    /// A chain has begun.
+    Begun {
+        /// What the chain is.
+        outline: &'n Outline,
+        /// What it is called.
+        label: &'n str,
+    },
+    /// A chain goes on where the last process stopped.
+    Resumed {
+        /// What the chain is.
+        outline: &'n Outline,
+        /// What it is called.
+        label: &'n str,
+        /// Blocks that are verified already.
+        verified: u32,
+    },
+    /// More of a file is verified.
+    Progress {
+        /// What the chain is.
+        outline: &'n Outline,
+        /// Blocks that are verified.
+        verified: u32,
+    },
+    /// A message is verified.
+    Message {
+        /// What the chain is.
+        outline: &'n Outline,
+        /// What it is called.
+        label: &'n str,
+        /// The message's number in the chain, from 0.
+        number: u32,
+        /// The message.
+        message: &'n [u8],
+    },
+    /// A chain is complete.
+    Complete {
+        /// What the chain is.
+        outline: &'n Outline,
+        /// What it is called.
+        label: &'n str,
+        /// Where its file was saved.
+        saved: Option<&'n Path>,
+        /// Where the evidence of it is.
+        evidence: Option<&'n Path>,
+    },
+    /// The sender's newer chains have pushed out one that was not complete.
+    Abandoned(ChainRef),
+    /// A chain does not fit what may be kept; it is forgotten.
+    TooLarge(ChainRef),
+    /// A base station has revoked its certificates below a serial.
+    Revoked {
+        /// The base station, by its place in the options.
+        base: u8,
+        /// The lowest serial that counts.
+        minimum: u64,
+    },
+    /// Something was refused.
+    Refused(RefusedBroadcast),
+    /// A link does not carry just now.
+    LinkDown {
+        /// Which.
+        link: u8,
+        /// Why.
+        cause: &'n str,
+    },
+}
+
+/// Takes the news.
+pub type Tell<'t> = dyn FnMut(News<'_>) -> io::Result<()> + 't;
+
+/// Why a watcher cannot go on.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum WatchError {
+    /// The archive failed.
+    Archive(ArchiveError),
+    /// A file or evidence could not be saved. The chain stays in the archive: the next process tries again.
+    Save(PathBuf, io::Error),
+    /// The news could not be told.
+    Tell(io::Error),
+    /// What was verified is no longer as it was in the archive: started again, the watcher verifies it again, and asks for what is missing.
+    Damaged(ChainRef),
+}
+
+impl WatchError {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Archive(error) => error.name(),
+            Self::Save(..) => "SaveFailed",
+            Self::Tell(_) => "OutputFailed",
+            Self::Damaged(_) => "ArchiveDamaged",
+        }
+    }
+}
+
+impl fmt::Display for WatchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Archive(error) => error.fmt(f),
+            Self::Save(path, error) => write!(f, "{}: {}: {error}", self.name(), path.display()),
+            Self::Tell(error) => write!(f, "{}: {error}", self.name()),
+            Self::Damaged(chain) => {
+                write!(
+                    f,
+                    "{}: chain {chain} was verified and is not what it was; start again to have it repaired",
+                    self.name()
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for WatchError {}
+
+impl From<ArchiveError> for WatchError {
+    fn from(error: ArchiveError) -> Self {
+        Self::Archive(error)
+    }
+}
+
+/// A node with its archive. Without sockets and clock: [`run`](super::run()) has them.
+pub struct Watcher<'a> {
+    node: Box<Node<'a, SENDERS, CHAINS, { MAX_PER_BLOCK as usize }>>,
+    archive: Archive,
+    save: Option<PathBuf>,
+    evidence: Option<PathBuf>,
+    leaf: Vec<u8>,
+    /// When something new of a chain came on a link.
+    fresh: HashMap<(u8, ChainRef), u64>,
+    /// Chains of the archive that could not be taken up: the machine's clock may not be right yet, or there was no room.
+    unresumed: Vec<ChainRef>,
+    resumed_at: u64,
+}
+
+impl fmt::Debug for Watcher<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watcher").field("archive", &self.archive).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Watcher<'a> {
+    /// Goes on where the archive stands: what is in it is verified again, and what was not handed out is. `seed` is anything that strangers do
+    /// not know.
+    ///
+    /// # Errors
+    /// [`WatchError`].
+    pub fn open(
+        options: Options<'a>,
+        mut archive: Archive,
+        seed: u64,
+        now: Now,
+        tell: &mut Tell<'_>,
+    ) -> Result<Self, WatchError> {
+        let relay = if options.links > 1 { Relay::OtherLinks } else { Relay::Never };
+        let settings = Settings {
+            network: options.network,
+            bases: options.bases,
+            links: LinkSet::first(options.links),
+            relay,
+            timing: options.timing,
+            meter: Meter::HOST,
+        };
+        let node = Box::new(Node::new(settings, seed, now, &mut archive)?);
+        let (save, evidence) = (options.save, options.evidence);
+        let (fresh, unresumed) = (HashMap::new(), Vec::new());
+        let mut watcher = Self {
+            node,
+            archive,
+            save,
+            evidence,
+            leaf: vec![0; MAX_LEAF],
+            fresh,
+            unresumed,
+            resumed_at: now.ms,
+        };
+        for revocation in options.revocations {
+            watcher.revoke(now, revocation, tell)?;
+        }
+        watcher.unresumed = watcher.archive.chains();
+        watcher.resume(now, tell)?;
+        watcher.node.solicit(now);
+        Ok(watcher)
+    }
+
+    /// Takes up chains of the archive: all that are under way, and of the complete ones the newest, to answer for them.
+    fn resume(&mut self, now: Now, tell: &mut Tell<'_>) -> Result<(), WatchError> {
+        self.resumed_at = now.ms;
+        let all = std::mem::take(&mut self.unresumed);
+        let (complete, mut chains): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|chain| self.archive.is_complete(*chain));
+        let room = (CHAINS / 2).saturating_sub(chains.len());
+        chains.extend(complete.iter().rev().take(room).rev());
+        for chain in chains {
+            let Some(resumed) = self.node.resume(now, chain, &mut self.archive, &mut self.leaf)?
+            else {
+                // Its certificate may count later, when the clock is right or another one has come: it is tried again.
+                if !self.archive.is_complete(chain) {
+                    self.unresumed.push(chain);
+                }
+                continue;
+            };
+            let (outline, label) = self.head(chain)?;
+            if !resumed.is_complete {
+                tell(News::Resumed {
+                    outline: &outline,
+                    label: &label,
+                    verified: resumed.verified,
+                })
+                .map_err(WatchError::Tell)?;
+            }
+            self.hand_out(chain, resumed.verified, resumed.is_complete, tell)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a base station's revocation from a file, and says it to the others.
+    ///
+    /// # Errors
+    /// [`WatchError`].
+    pub fn revoke(
+        &mut self,
+        now: Now,
+        revocation: &[u8],
+        tell: &mut Tell<'_>,
+    ) -> Result<(), WatchError> {
+        match self.node.revoke(now, revocation, &mut self.archive)? {
+            Event::Revoked { base, minimum } => {
+                tell(News::Revoked { base, minimum }).map_err(WatchError::Tell)
+            }
+            // It is known, or a later one is.
+            _ => Ok(()),
+        }
+    }
+
+    /// Hears a frame.
+    ///
+    /// # Errors
+    /// [`WatchError`]. Nothing is lost: started again, the watcher goes on.
+    pub fn receive(
+        &mut self,
+        now: Now,
+        link: u8,
+        frame: &[u8],
+        tell: &mut Tell<'_>,
+    ) -> Result<(), WatchError> {
+        if let Ok(BroadcastFrame::Wanted { chain, .. }) = BroadcastFrame::decode(frame)
+            && self
+                .fresh
+                .get(&(link, chain))
+                .is_some_and(|since| now.ms < since.saturating_add(LEAVE_MS))
+        {
+            return Ok(());
+        }
+        let event = match self.node.receive(now, link, frame, &mut self.archive) {
+            Err(ArchiveError::ReferenceTaken(_)) => {
+                Event::Refused(RefusedBroadcast::ReferenceTaken)
+            }
+            Err(ArchiveError::QuotaReached { .. }) => return self.give_up(frame, tell),
+            event => event?,
+        };
+        if let Event::Pending { chain, .. } | Event::Verified { chain, .. } = event {
+            self.fresh.retain(|_, since| now.ms < since.saturating_add(LEAVE_MS));
+            self.fresh.insert((link, chain), now.ms);
+        }
+        match event {
+            Event::Nothing | Event::Pending { .. } => Ok(()),
+            Event::Certified { sender, .. } => {
+                tell(News::Certified(sender)).map_err(WatchError::Tell)?;
+                self.resume(now, tell)
+            }
+            Event::Accepted { chain, abandoned, .. } => {
+                let (outline, label) = self.head(chain)?;
+                if !self.archive.has_room_for(outline.messages) {
+                    self.node.abandon(chain, &mut self.archive)?;
+                    return tell(News::TooLarge(chain)).map_err(WatchError::Tell);
+                }
+                tell(News::Begun { outline: &outline, label: &label }).map_err(WatchError::Tell)?;
+                abandoned
+                    .map_or(Ok(()), |chain| tell(News::Abandoned(chain)).map_err(WatchError::Tell))
+            }
+            Event::Verified { chain, last, is_last, .. } => {
+                self.hand_out(chain, last, is_last, tell)
+            }
+            Event::Revoked { base, minimum } => {
+                tell(News::Revoked { base, minimum }).map_err(WatchError::Tell)
+            }
+            Event::Refused(refused) => tell(News::Refused(refused)).map_err(WatchError::Tell),
+        }
+    }
+
+    /// Writes the next frame that is due to the start of `out`, which has room for [`MAX_BROADCAST_FRAME`] bytes.
+    ///
+    /// # Errors
+    /// [`WatchError`].
+    pub fn poll(&mut self, now: Now, out: &mut [u8]) -> Result<Option<Transmit>, WatchError> {
+        match self.node.poll(now, &mut self.archive, out) {
+            // One of the heads that waited; it is gone now.
+            Err(ArchiveError::ReferenceTaken(_) | ArchiveError::QuotaReached { .. }) => Ok(None),
+            transmit => Ok(transmit?),
+        }
+    }
+
+    /// When there is something to do next, in milliseconds of `Now`.
+    #[must_use]
+    pub fn next_due(&self) -> Option<u64> {
+        self.node.next_due()
+    }
+
+    /// What is kept.
+    #[must_use]
+    pub const fn archive(&self) -> &Archive {
+        &self.archive
+    }
+
+    /// Takes up what could not be taken up before, now and then.
+    ///
+    /// # Errors
+    /// [`WatchError`].
+    pub fn tend(&mut self, now: Now, tell: &mut Tell<'_>) -> Result<(), WatchError> {
+        if self.unresumed.is_empty() || now.ms < self.resumed_at.saturating_add(RESUME_MS) {
+            Ok(())
+        } else {
+            self.resume(now, tell)
+        }
+    }
+
+    /// Forgets the chain of a frame for which there is no room: the others go on.
+    fn give_up(&mut self, frame: &[u8], tell: &mut Tell<'_>) -> Result<(), WatchError> {
+        let chain = match BroadcastFrame::decode(frame) {
+            Ok(BroadcastFrame::Fragment { chain, .. } | BroadcastFrame::Repair { chain, .. }) => {
+                chain
+            }
+            Ok(BroadcastFrame::Head(head) | BroadcastFrame::Single { head, .. }) => {
+                match Head::peek(head) {
+                    Ok(claim) => claim.reference(),
+                    Err(_) => return Ok(()),
+                }
+            }
+            _ => return Ok(()),
+        };
+        self.node.abandon(chain, &mut self.archive)?;
+        self.archive.forget(chain)?;
+        tell(News::TooLarge(chain)).map_err(WatchError::Tell)
+    }
+
+    fn head(&mut self, chain: ChainRef) -> Result<(Outline, String), WatchError> {
+        let mut buffer = [0; MAX_HEAD];
+        let bytes = self
+            .archive
+            .fetch(Item::Head(chain), &mut buffer)?
+            .ok_or(WatchError::Damaged(chain))?;
+        let head = Head::reopen(bytes).map_err(|_| WatchError::Damaged(chain))?;
+        Ok((*head.outline(), head.label().to_owned()))
+    }
+
+    /// Hands out what is verified up to a block and was not handed out before.
+    fn hand_out(
+        &mut self,
+        chain: ChainRef,
+        verified: u32,
+        is_complete: bool,
+        tell: &mut Tell<'_>,
+    ) -> Result<(), WatchError> {
+        let (outline, label) = self.head(chain)?;
+        let noted = self.archive.noted(chain);
+        let (outline, label) = (&outline, &*label);
+        if outline.kind == Kind::Image {
+            tell(News::Progress { outline, verified }).map_err(WatchError::Tell)?;
+        } else {
+            let first = u32::try_from(noted).unwrap_or(u32::MAX).saturating_add(1);
+            for block in first..=verified {
+                for index in 0..outline.in_block(block) {
+                    let item = Item::Leaf { chain, block, index };
+                    let leaf = self
+                        .archive
+                        .fetch(item, &mut self.leaf)?
+                        .ok_or(WatchError::Damaged(chain))?;
+                    let before = if index + 1 == outline.in_block(block) {
+                        outline.trailer(block)
+                    } else {
+                        0
+                    };
+                    let message = leaf.get(before..).ok_or(WatchError::Damaged(chain))?;
+                    let number = outline.message(block, index);
+                    tell(News::Message { outline, label, number, message })
+                        .map_err(WatchError::Tell)?;
+                }
+                self.archive.note(chain, u64::from(block))?;
+            }
+        }
+        let all = u64::from(outline.blocks()) + 1;
+        if is_complete && noted < all {
+            let saved = match (outline.kind, self.save.clone()) {
+                (Kind::Image, Some(folder)) => Some(self.save_image(chain, label, &folder)?),
+                _ => None,
+            };
+            let evidence = self
+                .evidence
+                .clone()
+                .map(|folder| self.write_evidence(chain, outline, &folder))
+                .transpose()?;
+            let (saved, evidence) = (saved.as_deref(), evidence.as_deref());
+            tell(News::Complete { outline, label, saved, evidence }).map_err(WatchError::Tell)?;
+            self.archive.note(chain, all)?;
+        }
+        if is_complete {
+            self.archive.complete(chain)?;
+        }
+        Ok(())
+    }
+
+    /// Puts a file together. What comes from the disk is verified once more, so that what is saved is what was signed.
+    fn save_image(
+        &mut self,
+        chain: ChainRef,
+        label: &str,
+        folder: &Path,
+    ) -> Result<PathBuf, WatchError> {
+        let mut buffer = [0; MAX_HEAD];
+        let head = self
+            .archive
+            .fetch(Item::Head(chain), &mut buffer)?
+            .ok_or(WatchError::Damaged(chain))?;
+        let head = Head::reopen(head).map_err(|_| WatchError::Damaged(chain))?;
+        let mut verifier = Incoming::<{ MAX_PER_BLOCK as usize }>::new(&head)
+            .map_err(|_| WatchError::Damaged(chain))?;
+        let (archive, leaf, outline) = (&mut self.archive, &mut self.leaf, *head.outline());
+        let saved = image::save(folder, &image::file_name(label), &chain.to_string(), |out| {
+            for block in 1..=outline.blocks() {
+                for index in 0..outline.in_block(block) {
+                    let bytes = kept(archive, chain, (block, index), leaf)?;
+                    match verifier.take(block, index, bytes) {
+                        Ok(Taken::Pending { message } | Taken::Verified { message, .. }) => {
+                            out.write_all(message)?
+                        }
+                        Ok(Taken::Repeated) | Err(_) => {
+                            return Err(io::Error::other(WatchError::Damaged(chain)));
+                        }
+                    }
+                }
+            }
+            Ok(())
+        });
+        saved.map_err(|error| unwrapped(error, folder))
+    }
+
+    /// Writes the evidence of a complete chain.
+    fn write_evidence(
+        &mut self,
+        chain: ChainRef,
+        outline: &Outline,
+        folder: &Path,
+    ) -> Result<PathBuf, WatchError> {
+        let (mut certificate, mut head) = ([0; MAX_SENDER_CERTIFICATE], [0; MAX_HEAD]);
+        let damaged = || WatchError::Damaged(chain);
+        let certificate = self
+            .archive
+            .fetch(Item::ChainCertificate(chain), &mut certificate)?
+            .ok_or_else(damaged)?;
+        let head = self.archive.fetch(Item::Head(chain), &mut head)?.ok_or_else(damaged)?;
+        let (archive, leaf) = (&mut self.archive, &mut self.leaf);
+        let mut frame = vec![0; MAX_BROADCAST_FRAME];
+        let name = format!("{}-{}.broadcast", outline.id.sender, outline.id.number);
+        let saved = image::save(folder, &name, &chain.to_string(), |out| {
+            let fetch = |block, index, room: &mut [u8]| {
+                kept(archive, chain, (block, index), room).map(<[u8]>::len)
+            };
+            let write = |frame: &[u8]| out.write_all(frame);
+            let exported = export(
+                (certificate, head, outline),
+                outline.blocks(),
+                (leaf, &mut frame),
+                fetch,
+                write,
+            );
+            exported.map_err(|error| match error {
+                ExportError::BufferTooSmall => io::ErrorKind::InvalidData.into(),
+                ExportError::Other(error) => error,
+            })
+        });
+        saved.map_err(|error| unwrapped(error, folder))
+    }
+}
+
+/// A leaf of the archive; an error wraps a [`WatchError`].
+fn kept<'b>(
+    archive: &mut Archive,
+    chain: ChainRef,
+    (block, index): (u32, u8),
+    room: &'b mut [u8],
+) -> io::Result<&'b [u8]> {
+    let leaf = archive
+        .fetch(Item::Leaf { chain, block, index }, room)
+        .map_err(|error| io::Error::other(WatchError::Archive(error)))?;
+    leaf.ok_or_else(|| io::Error::other(WatchError::Damaged(chain)))
+}
+
+/// What went wrong while a file was written to `folder`.
+fn unwrapped(error: io::Error, folder: &Path) -> WatchError {
+    error.downcast().unwrap_or_else(|error| WatchError::Save(folder.to_owned(), error))
+}

@@ -1,0 +1,269 @@
+//! What a chain says: lines that are in memory, or a file that is read again for each message that is sent.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use moteseal_broadcast::{Kind, MAX_MESSAGE, MAX_MESSAGES};
+
+/// Why something cannot be a chain's content.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ContentError {
+    /// There is nothing to say.
+    Empty,
+    /// A line is longer than a message may be.
+    LineTooLong {
+        /// Its number, from 1.
+        line: usize,
+        /// Its bytes.
+        length: usize,
+    },
+    /// More messages than a chain may have.
+    TooMany {
+        /// How many.
+        messages: u64,
+    },
+    /// Pieces of no length, or longer than a message may be.
+    BadMessageSize(usize),
+    /// The file cannot be read.
+    Unreadable(PathBuf, io::Error),
+}
+
+impl ContentError {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Empty => "NothingToSay",
+            Self::LineTooLong { .. } => "MessageTooLong",
+            Self::TooMany { .. } => "TooManyMessages",
+            Self::BadMessageSize(_) => "BadMessageSize",
+            Self::Unreadable(..) => "Unreadable",
+        }
+    }
+}
+
+impl fmt::Display for ContentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.name())?;
+        match self {
+            Self::Empty => f.write_str("a chain has at least one message; there is none"),
+            Self::LineTooLong { line, length } => {
+                write!(
+                    f,
+                    "line {line} has {length} bytes, and a message at most {MAX_MESSAGE}; send it as a file"
+                )
+            }
+            Self::TooMany { messages } => {
+                write!(
+                    f,
+                    "{messages} messages, and a chain has at most {MAX_MESSAGES}; use larger messages, or several chains"
+                )
+            }
+            Self::BadMessageSize(size) => {
+                write!(f, "messages of {size} bytes; they have 1 to {MAX_MESSAGE}")
+            }
+            Self::Unreadable(path, error) => write!(f, "{}: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for ContentError {}
+
+/// The messages of a chain.
+#[derive(Debug)]
+pub struct Content(Source);
+
+#[derive(Debug)]
+enum Source {
+    Lines(Vec<Vec<u8>>),
+    File { file: File, length: u64, size: usize, written: Option<SystemTime> },
+}
+
+impl Content {
+    /// A message a line.
+    ///
+    /// # Errors
+    /// `NothingToSay`, `MessageTooLong`, `TooManyMessages`.
+    pub fn lines(lines: Vec<Vec<u8>>) -> Result<Self, ContentError> {
+        if lines.is_empty() {
+            return Err(ContentError::Empty);
+        }
+        if let Some((place, line)) =
+            lines.iter().enumerate().find(|(_, line)| line.len() > MAX_MESSAGE)
+        {
+            return Err(ContentError::LineTooLong { line: place + 1, length: line.len() });
+        }
+        check_count(lines.len() as u64)?;
+        Ok(Self(Source::Lines(lines)))
+    }
+
+    /// The pieces of a file, of `size` bytes but for the last one. It is read when it is needed, and must not change meanwhile.
+    ///
+    /// # Errors
+    /// `NothingToSay`, `TooManyMessages`, `BadMessageSize`, `Unreadable`.
+    pub fn file(path: &Path, size: usize) -> Result<Self, ContentError> {
+        if size == 0 || size > MAX_MESSAGE {
+            return Err(ContentError::BadMessageSize(size));
+        }
+        let unreadable = |error| ContentError::Unreadable(path.to_owned(), error);
+        let file = File::open(path).map_err(unreadable)?;
+        let facts = file.metadata().map_err(unreadable)?;
+        if !facts.is_file() {
+            return Err(unreadable(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "not a plain file",
+            )));
+        }
+        let length = facts.len();
+        if length == 0 {
+            return Err(ContentError::Empty);
+        }
+        check_count(length.div_ceil(size as u64))?;
+        Ok(Self(Source::File { file, length, size, written: facts.modified().ok() }))
+    }
+
+    /// How many messages there are.
+    #[must_use]
+    pub fn messages(&self) -> u32 {
+        let messages = match &self.0 {
+            Source::Lines(lines) => lines.len() as u64,
+            Source::File { length, size, .. } => length.div_ceil(*size as u64),
+        };
+        // It was checked.
+        u32::try_from(messages).unwrap_or(u32::MAX)
+    }
+
+    /// How many bytes all of them have.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        match &self.0 {
+            Source::Lines(lines) => lines.iter().map(|line| line.len() as u64).sum(),
+            Source::File { length, .. } => *length,
+        }
+    }
+
+    /// Whether a file has neither grown nor shrunk nor been written to since it was opened. Lines do not change.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn is_unchanged(&self) -> io::Result<bool> {
+        match &self.0 {
+            Source::Lines(_) => Ok(true),
+            Source::File { file, length, written, .. } => {
+                let facts = file.metadata()?;
+                Ok(facts.len() == *length && facts.modified().ok() == *written)
+            }
+        }
+    }
+
+    /// What the messages are.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        match &self.0 {
+            Source::Lines(_) => Kind::Messages,
+            Source::File { .. } => Kind::Image,
+        }
+    }
+
+    /// Reads a message, by its number from 0, and says how long it is. `out` has room for [`MAX_MESSAGE`] bytes.
+    ///
+    /// # Errors
+    /// Those of the file system; `UnexpectedEof` where the file has become shorter.
+    pub fn read(&self, number: u32, out: &mut [u8]) -> io::Result<usize> {
+        match &self.0 {
+            Source::Lines(lines) => {
+                let line = usize::try_from(number)
+                    .ok()
+                    .and_then(|number| lines.get(number))
+                    .ok_or(io::ErrorKind::InvalidInput)?;
+                out.get_mut(..line.len()).ok_or(io::ErrorKind::InvalidInput)?.copy_from_slice(line);
+                Ok(line.len())
+            }
+            Source::File { file, length, size, .. } => {
+                let start = u64::from(number) * *size as u64;
+                let here =
+                    usize::try_from(length.saturating_sub(start)).unwrap_or(usize::MAX).min(*size);
+                file.read_exact_at(out.get_mut(..here).ok_or(io::ErrorKind::InvalidInput)?, start)?;
+                Ok(here)
+            }
+        }
+    }
+}
+
+fn check_count(messages: u64) -> Result<(), ContentError> {
+    if messages > u64::from(MAX_MESSAGES) {
+        Err(ContentError::TooMany { messages })
+    } else {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::io::Write as _;
+
+    use super::*;
+
+    fn all(content: &Content) -> Vec<Vec<u8>> {
+        let mut buffer = [0; MAX_MESSAGE];
+        let mut all = Vec::new();
+        for number in 0..content.messages() {
+            let length = content.read(number, &mut buffer).unwrap();
+            all.push(buffer[..length].to_vec());
+        }
+        all
+    }
+
+    #[test]
+    fn a_file_is_its_pieces_in_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        for length in [1, 99, 100, 101, 250] {
+            let bytes: Vec<u8> = (0..length).map(|byte| byte as u8).collect();
+            std::fs::write(&path, &bytes).unwrap();
+            let content = Content::file(&path, 100).unwrap();
+            assert_eq!(all(&content), bytes.chunks(100).map(<[u8]>::to_vec).collect::<Vec<_>>());
+            assert_eq!((content.bytes(), content.kind()), (length as u64, Kind::Image));
+        }
+        let content = Content::file(&path, 100).unwrap();
+        assert!(content.is_unchanged().unwrap());
+        std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"more").unwrap();
+        assert!(!content.is_unchanged().unwrap(), "a file that grows would be sent cut");
+        std::fs::write(&path, "short").unwrap();
+        assert_eq!(
+            content.read(0, &mut [0; MAX_MESSAGE]).unwrap_err().kind(),
+            io::ErrorKind::UnexpectedEof
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_said_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        let name = |size| Content::file(&path, size).unwrap_err().name();
+        assert_eq!(name(100), "Unreadable");
+        assert_eq!(Content::file(folder.path(), 100).unwrap_err().name(), "Unreadable");
+        std::fs::write(&path, "").unwrap();
+        assert_eq!(
+            (name(100), name(0), name(MAX_MESSAGE + 1)),
+            ("NothingToSay", "BadMessageSize", "BadMessageSize")
+        );
+        File::create(&path).unwrap().set_len(u64::from(MAX_MESSAGES) + 1).unwrap();
+        assert_eq!(name(1), "TooManyMessages");
+        assert_eq!(Content::lines(Vec::new()).unwrap_err().name(), "NothingToSay");
+        assert_eq!(
+            Content::lines(vec![vec![1], vec![0; MAX_MESSAGE + 1]]).unwrap_err().name(),
+            "MessageTooLong"
+        );
+        assert_eq!(
+            all(&Content::lines(vec![b"a".to_vec(), Vec::new()]).unwrap()),
+            [b"a".to_vec(), Vec::new()]
+        );
+    }
+}

@@ -1,0 +1,201 @@
+//! The numbers of a sender's chains: each is used once and is higher than all before, over kills, reboots and processes.
+//!
+//! A small journal holds the last one. It is open only while a number is taken, so that several processes may speak with one key. The first
+//! number is the time in milliseconds since 1970: a sender whose file is lost goes on above what it used, unless it made more than a
+//! thousand chains a second.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use moteseal_broadcast::ChainNumber;
+use moteseal_core::record::DeviceId;
+use moteseal_store::Journal;
+use moteseal_store::journal::JournalError;
+
+/// Records after which the journal is written anew.
+const MOST_RECORDS: u64 = 64;
+/// How long to wait for another process, in all.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long between two attempts.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Why there is no number.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum NumbersError {
+    /// The journal failed.
+    Journal(JournalError),
+    /// The file has the numbers of another sender.
+    OtherSender(PathBuf),
+    /// All numbers are used.
+    Exhausted(PathBuf),
+}
+
+impl NumbersError {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Journal(error) => error.name(),
+            Self::OtherSender(_) => "OtherSender",
+            Self::Exhausted(_) => "NumbersExhausted",
+        }
+    }
+}
+
+impl fmt::Display for NumbersError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Journal(error) => error.fmt(f),
+            Self::OtherSender(path) => {
+                write!(
+                    f,
+                    "{}: {} has the chain numbers of another sender; name another file",
+                    self.name(),
+                    path.display()
+                )
+            }
+            Self::Exhausted(path) => {
+                write!(
+                    f,
+                    "{}: {} says that all numbers are used; certify another sender",
+                    self.name(),
+                    path.display()
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for NumbersError {}
+
+impl From<JournalError> for NumbersError {
+    fn from(error: JournalError) -> Self {
+        Self::Journal(error)
+    }
+}
+
+/// Where a sender's numbers come from.
+#[derive(Clone, Debug)]
+pub struct ChainNumbers {
+    path: PathBuf,
+    sender: DeviceId,
+}
+
+impl ChainNumbers {
+    /// The numbers of `sender`, in the file `path`, which is made with the first one.
+    #[must_use]
+    pub fn new(path: &Path, sender: DeviceId) -> Self {
+        Self { path: path.to_owned(), sender }
+    }
+
+    /// Takes the next number. That it is taken is durable when this returns.
+    ///
+    /// # Errors
+    /// [`NumbersError`]; `JournalLocked` only if another process holds the file for seconds.
+    pub fn next(&self) -> Result<ChainNumber, NumbersError> {
+        let mut journal = self.open()?;
+        let mut last = None;
+        for record in journal.iter() {
+            let record = record?;
+            let (sender, number) = record
+                .split_first_chunk::<8>()
+                .ok_or_else(|| NumbersError::OtherSender(self.path.clone()))?;
+            let number = number
+                .try_into()
+                .map(u64::from_be_bytes)
+                .map_err(|_| NumbersError::OtherSender(self.path.clone()))?;
+            if DeviceId(*sender) != self.sender {
+                return Err(NumbersError::OtherSender(self.path.clone()));
+            }
+            last = last.max(Some(number));
+        }
+        let next = match last {
+            Some(last) => {
+                last.checked_add(1).ok_or_else(|| NumbersError::Exhausted(self.path.clone()))?
+            }
+            None => milliseconds(),
+        };
+        let record = [self.sender.0, next.to_be_bytes()].concat();
+        if journal.synced_records() >= MOST_RECORDS {
+            journal.compact([&*record])?;
+        } else {
+            journal.append(&record)?;
+            journal.sync()?;
+        }
+        Ok(ChainNumber(next))
+    }
+
+    fn open(&self) -> Result<Journal, JournalError> {
+        let mut left = PATIENCE;
+        loop {
+            match Journal::open_strict(&self.path) {
+                Err(JournalError::Locked(_)) if !left.is_zero() => {
+                    thread::sleep(PAUSE);
+                    left = left.saturating_sub(PAUSE);
+                }
+                opened => return opened,
+            }
+        }
+    }
+}
+
+fn milliseconds() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const SENDER: DeviceId = DeviceId(*b"sender 1");
+
+    #[test]
+    fn numbers_go_up_by_one_from_the_time_on_over_any_number_of_processes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ops.chains");
+        let first = ChainNumbers::new(&path, SENDER).next().unwrap().0;
+        assert!(first <= milliseconds() && first > milliseconds() - 60_000);
+        for step in 1..200 {
+            assert_eq!(ChainNumbers::new(&path, SENDER).next().unwrap().0, first + step);
+        }
+        assert!(std::fs::metadata(&path).unwrap().len() < 8192, "the file stays small");
+    }
+
+    #[test]
+    fn processes_that_take_numbers_at_once_get_different_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ops.chains");
+        let take = || {
+            (0..20).map(|_| ChainNumbers::new(&path, SENDER).next().unwrap()).collect::<Vec<_>>()
+        };
+        let mut all: Vec<ChainNumber> = thread::scope(|scope| {
+            let takers: Vec<_> = (0..3).map(|_| scope.spawn(take)).collect();
+            takers.into_iter().flat_map(|taker| taker.join().unwrap()).collect()
+        });
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 60);
+    }
+
+    #[test]
+    fn the_numbers_of_another_sender_are_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ops.chains");
+        ChainNumbers::new(&path, SENDER).next().unwrap();
+        assert_eq!(
+            ChainNumbers::new(&path, DeviceId(*b"sender 2")).next().unwrap_err().name(),
+            "OtherSender"
+        );
+        let last = [SENDER.0, u64::MAX.to_be_bytes()].concat();
+        let mut journal = Journal::open(&path).unwrap();
+        journal.append(&last).unwrap();
+        journal.sync().unwrap();
+        drop(journal);
+        assert_eq!(ChainNumbers::new(&path, SENDER).next().unwrap_err().name(), "NumbersExhausted");
+    }
+}

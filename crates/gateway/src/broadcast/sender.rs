@@ -1,0 +1,444 @@
+//! A sender on a link: says chains block by block, and goes on when nobody asks any more.
+
+use std::fmt;
+use std::io;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use moteseal_broadcast::frame::{BroadcastFrame, MAX_BROADCAST_FRAME};
+use moteseal_broadcast::recovery::{
+    Event, LinkSet, Meter, Node, Now, Purpose, RefusedBroadcast, Relay, Settings, Timing,
+};
+use moteseal_broadcast::{
+    BuildError, ChainDraft, ChainId, ChainRef, DraftError, Head, KeyId, MAX_HEAD, MAX_LEAF,
+    MAX_PER_BLOCK, OutgoingChain, Tag,
+};
+use moteseal_core::cbor::Writer;
+use moteseal_core::digest::Digest;
+use moteseal_core::identity::IssueError;
+use moteseal_core::record::NetworkId;
+use moteseal_core::signature::KeyPair;
+use moteseal_net::broadcast::MAX_DATAGRAM;
+use moteseal_net::{BroadcastLink, LinkError};
+
+use super::content::Content;
+use super::store::{Own, OwnChains};
+
+// Every frame fits every link.
+const _: () = assert!(MAX_BROADCAST_FRAME <= MAX_DATAGRAM);
+
+/// Chains that are answered for at once: the newest.
+const CHAINS: usize = 16;
+/// How long a block waits for those who still ask for some of it: whoever needs longer is served while later blocks go out.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Offers in a row that nobody answers with a request before the next block goes out. The offer, or the request, may have been lost, and whoever is left
+/// behind a block loses all of the next one.
+const QUIET: u32 = 3;
+/// How long the network may be down, and a link may take nothing.
+const DOWN: Duration = Duration::from_secs(30);
+/// What somebody asks for who has just started.
+const ANY_CHAIN: ChainRef = ChainRef([0; 8]);
+/// What is said before the next pause, in bytes: receivers have as much room as that, and more.
+const BURST: u64 = 16 << 10;
+
+/// Why something was not said, or not to its end.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum SendError {
+    /// It cannot be said.
+    Draft(DraftError),
+    /// The head was not signed.
+    Issue(IssueError),
+    /// Receivers would refuse it.
+    Refused(RefusedBroadcast),
+    /// A message is no longer what was signed. The chain ends here: what was said before is what it was.
+    ContentChanged {
+        /// Its number in the chain, from 0; `None` where the file as a whole is another one.
+        message: Option<u32>,
+    },
+    /// A message cannot be read.
+    Read(io::Error),
+    /// The link does not carry.
+    Link(LinkError),
+}
+
+impl SendError {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Draft(error) => error.name(),
+            Self::Issue(_) => "NotSigned",
+            Self::Refused(refused) => refused.name(),
+            Self::ContentChanged { .. } => "ContentChanged",
+            Self::Read(_) => "Unreadable",
+            Self::Link(error) => error.name(),
+        }
+    }
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Draft(error) => error.fmt(f),
+            Self::Issue(error) => write!(f, "{}: {error}", self.name()),
+            Self::Refused(refused) => refused.fmt(f),
+            Self::ContentChanged { message: Some(message) } => write!(
+                f,
+                "{}: message {message} is not what was signed; the chain ends here, nobody takes the rest of it: send it anew, and leave it \
+                 alone until it is sent",
+                self.name()
+            ),
+            Self::ContentChanged { message: None } => {
+                write!(
+                    f,
+                    "{}: the file was written to meanwhile; send it anew, and leave it alone until it is sent",
+                    self.name()
+                )
+            }
+            Self::Read(error) => write!(f, "{}: {error}", self.name()),
+            Self::Link(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for SendError {}
+
+impl From<LinkError> for SendError {
+    fn from(error: LinkError) -> Self {
+        Self::Link(error)
+    }
+}
+
+/// What a sender needs to hash a chain: a digest a block and a tag a message.
+#[derive(Debug, Default)]
+pub struct Hashes {
+    digests: Vec<Digest>,
+    tags: Vec<Tag>,
+}
+
+/// Hashes `content` as a chain that `key` will sign. Each message is read once.
+///
+/// # Errors
+/// `Draft`, `Read`.
+pub fn build<'s>(
+    (id, key, per_block, label): (ChainId, KeyId, u8, &'s str),
+    content: &Content,
+    hashes: &'s mut Hashes,
+) -> Result<OutgoingChain<'s>, SendError> {
+    let draft = ChainDraft {
+        id,
+        key,
+        messages: content.messages(),
+        per_block,
+        kind: content.kind(),
+        label,
+    };
+    hashes
+        .digests
+        .resize(draft.messages.div_ceil(u32::from(per_block.max(1))) as usize, Digest::NULL);
+    hashes.tags.resize(if per_block > 1 { draft.messages as usize } else { 0 }, Tag::default());
+    let built = OutgoingChain::build(
+        draft,
+        &mut hashes.digests,
+        &mut hashes.tags,
+        &mut vec![0; MAX_LEAF],
+        |number, out| content.read(number, out),
+    );
+    let built = built.map_err(|error| match error {
+        BuildError::Draft(error) => SendError::Draft(error),
+        BuildError::Read(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            SendError::ContentChanged { message: None }
+        }
+        BuildError::Read(error) => SendError::Read(error),
+    })?;
+    check_unchanged(content)?;
+    Ok(built)
+}
+
+/// Whether a file is still as it was opened.
+fn check_unchanged(content: &Content) -> Result<(), SendError> {
+    if content.is_unchanged().map_err(SendError::Read)? {
+        Ok(())
+    } else {
+        Err(SendError::ContentChanged { message: None })
+    }
+}
+
+/// Signs the head of a chain.
+///
+/// # Errors
+/// `Issue`.
+pub fn sign(chain: &OutgoingChain<'_>, signer: &dyn KeyPair) -> Result<Vec<u8>, SendError> {
+    let (mut scratch, mut out) = (vec![0; MAX_HEAD], vec![0; MAX_HEAD]);
+    chain.head(signer, &mut scratch, &mut out).map(<[u8]>::to_vec).map_err(SendError::Issue)
+}
+
+/// How much was said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// Frames.
+    pub frames: u64,
+    /// Bytes of frames.
+    pub bytes: u64,
+    /// Bytes of frames that somebody had asked for.
+    pub repaired: u64,
+}
+
+/// How a sender speaks.
+#[derive(Clone, Copy, Debug)]
+pub struct Manner {
+    /// When to speak, as its receivers do.
+    pub timing: Timing,
+    /// Bytes a second, at most.
+    pub rate: u64,
+}
+
+impl Manner {
+    /// On local networks. A sender answers at once, before its receivers do.
+    pub const LAN: Self = Self { timing: Timing { reply_ms: 2, ..Timing::LAN }, rate: 4_000_000 };
+}
+
+/// A sender on a link.
+pub struct Sender<'s, L> {
+    link: &'s L,
+    node: Box<Node<'static, 1, CHAINS, { MAX_PER_BLOCK as usize }>>,
+    store: OwnChains<'s>,
+    certificate: &'s [u8],
+    manner: Manner,
+    start: Instant,
+    out: Vec<u8>,
+    amount: Amount,
+    /// When a frame went out last.
+    went: Instant,
+    /// Bytes since the last pause.
+    unpaused: u64,
+}
+
+impl<L> fmt::Debug for Sender<'_, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender").field("amount", &self.amount).finish_non_exhaustive()
+    }
+}
+
+impl<'s, L: BroadcastLink> Sender<'s, L> {
+    /// A sender of `network` with this certificate. `seed` is anything that strangers do not know.
+    ///
+    /// # Errors
+    /// None at present.
+    pub fn new(
+        link: &'s L,
+        network: NetworkId,
+        certificate: &'s [u8],
+        manner: Manner,
+        seed: u64,
+    ) -> Result<Self, SendError> {
+        let settings = Settings {
+            network,
+            bases: &[],
+            links: LinkSet::first(1),
+            relay: Relay::Never,
+            timing: manner.timing,
+            meter: Meter::HOST,
+        };
+        let start = Instant::now();
+        let mut store = OwnChains::new(certificate, CHAINS);
+        let node = Box::new(Node::new(settings, seed, now(start), &mut store)?);
+        let (out, amount) = (vec![0; MAX_BROADCAST_FRAME], Amount::default());
+        Ok(Self {
+            link,
+            node,
+            store,
+            certificate,
+            manner,
+            start,
+            out,
+            amount,
+            went: start,
+            unpaused: 0,
+        })
+    }
+
+    /// What was said so far.
+    #[must_use]
+    pub const fn amount(&self) -> Amount {
+        self.amount
+    }
+
+    /// Says a chain, block by block; `told` hears how many blocks are out. Returns when nobody asks for the last one any more; who comes later is
+    /// served by [`linger`](Self::linger), and by the other receivers.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub async fn say(
+        &mut self,
+        chain: &'s OutgoingChain<'s>,
+        content: &'s Content,
+        head: Vec<u8>,
+        mut told: impl FnMut(u32),
+    ) -> Result<(), SendError> {
+        let reference = chain.reference();
+        self.store.add(reference, Own::Lazy { chain, content, head: head.clone() });
+        self.originate(&head)?;
+        self.flush().await?;
+        // Whoever has not got the head loses all of the first block.
+        self.settle(reference, 0, 0).await?;
+        for block in 1..=chain.blocks() {
+            let leaves = chain.in_block(block);
+            for index in 0..leaves {
+                self.node
+                    .release(now(self.start), reference, block, index)
+                    .map_err(SendError::Refused)?;
+                self.flush().await?;
+            }
+            self.settle(reference, block, leaves.saturating_sub(1)).await?;
+            told(block);
+        }
+        check_unchanged(content)
+    }
+
+    /// Says a chain of one message at once, in one frame, and returns when nobody asks for it any more: a receiver that lost it and heard the next
+    /// one first would take it for one that goes back.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub async fn say_at_once(&mut self, head: Vec<u8>, message: Vec<u8>) -> Result<(), SendError> {
+        let claim =
+            Head::peek(&head).map_err(|_| SendError::Refused(RefusedBroadcast::Malformed))?;
+        let reference = claim.reference();
+        self.store.add(reference, Own::Single { head: head.clone(), message });
+        self.originate(&head)?;
+        self.node.release(now(self.start), reference, 1, 0).map_err(SendError::Refused)?;
+        self.flush().await?;
+        self.settle(reference, 1, 0).await
+    }
+
+    /// Says a frame of others': a revocation, say.
+    ///
+    /// # Errors
+    /// `Link`.
+    pub async fn say_frame(&mut self, frame: &BroadcastFrame<'_>) -> Result<(), SendError> {
+        let mut writer = Writer::new(&mut self.out);
+        frame.encode(&mut writer).map_err(|_| SendError::Refused(RefusedBroadcast::Malformed))?;
+        let length = writer.position();
+        self.transmit(length, false).await
+    }
+
+    /// Answers whoever asks, for so long.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub async fn linger(&mut self, time: Duration) -> Result<(), SendError> {
+        self.drive(Instant::now() + time, None).await.map(drop)
+    }
+
+    fn originate(&mut self, head: &[u8]) -> Result<(), SendError> {
+        match self.node.originate(now(self.start), self.certificate, head, &mut self.store)? {
+            Event::Refused(refused) => Err(SendError::Refused(refused)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Says that a block is out, and answers until nobody asks for some of it.
+    async fn settle(&mut self, chain: ChainRef, block: u32, index: u8) -> Result<(), SendError> {
+        let window = Duration::from_millis(u64::from(self.manner.timing.request_ms) * 4 + 10);
+        let mut quiet = 0;
+        // Whoever asks for ever, or forges requests, delays a block by no more than this.
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            self.say_frame(&BroadcastFrame::Holds { chain, block, index }).await?;
+            if !self.drive(Instant::now() + window, Some((chain, block))).await? {
+                quiet += 1;
+                if quiet == QUIET {
+                    return Ok(());
+                }
+                continue;
+            }
+            quiet = 0;
+            while !self.node.is_settled(chain) && Instant::now() < end {
+                self.drive(Instant::now() + Duration::from_millis(5), Some((chain, block))).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says what is due.
+    async fn flush(&mut self) -> Result<(), SendError> {
+        while let Some(transmit) =
+            self.node.poll(now(self.start), &mut self.store, &mut self.out)?
+        {
+            self.transmit(transmit.length, transmit.purpose == Purpose::Answer).await?;
+        }
+        Ok(())
+    }
+
+    async fn transmit(&mut self, length: usize, is_answer: bool) -> Result<(), SendError> {
+        let frame = Bytes::copy_from_slice(&self.out[..length]);
+        let sent = tokio::time::timeout(DOWN, self.link.send(frame)).await;
+        match sent {
+            Ok(Ok(())) => self.went = Instant::now(),
+            // A lost frame, as others are, unless it lasts.
+            Ok(Err(LinkError::NetworkDown { .. })) if self.went.elapsed() < DOWN => {}
+            Ok(Err(error)) => return Err(error.into()),
+            Err(_) => return Err(LinkError::Closed.into()),
+        }
+        let bytes = length as u64;
+        self.amount.frames += 1;
+        self.amount.bytes += bytes;
+        self.amount.repaired += if is_answer { bytes } else { 0 };
+        self.unpaused += bytes;
+        if self.unpaused >= BURST {
+            let pause = self.unpaused.saturating_mul(1_000_000) / self.manner.rate.max(1);
+            self.unpaused = 0;
+            tokio::time::sleep(Duration::from_micros(pause)).await;
+        }
+        Ok(())
+    }
+
+    /// Hears and says until `end`; whether somebody asked for some of a block, or for what comes before it.
+    async fn drive(
+        &mut self,
+        end: Instant,
+        about: Option<(ChainRef, u32)>,
+    ) -> Result<bool, SendError> {
+        let mut was_asked = false;
+        loop {
+            self.flush().await?;
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(was_asked);
+            }
+            let due =
+                self.node.next_due().map_or(u64::MAX, |due| due.saturating_sub(now(self.start).ms));
+            let wait = left.min(Duration::from_millis(due));
+            let heard = tokio::select! {
+                heard = self.link.receive() => heard?,
+                () = tokio::time::sleep(wait) => continue,
+            };
+            // What others say of others' chains is not for a sender to ask about.
+            let (of, asks) = match BroadcastFrame::decode(&heard) {
+                Ok(BroadcastFrame::Wanted { chain, block, wanted }) => {
+                    let is_about = about.is_some_and(|about| {
+                        about == (chain, block) || (about.0, 0) == (chain, block)
+                    });
+                    (chain, is_about && wanted != 0)
+                }
+                Ok(
+                    BroadcastFrame::Holds { chain, .. }
+                    | BroadcastFrame::Fragment { chain, .. }
+                    | BroadcastFrame::Repair { chain, .. },
+                ) => (chain, false),
+                _ => continue,
+            };
+            if of == ANY_CHAIN || self.store.has(of) {
+                was_asked |= asks;
+                self.node.receive(now(self.start), 0, &heard, &mut self.store)?;
+            }
+        }
+    }
+}
+
+fn now(start: Instant) -> Now {
+    let ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+    Now { ms, unix: SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs()) }
+}

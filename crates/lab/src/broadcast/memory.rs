@@ -1,0 +1,58 @@
+//! The memory of a chain at its two sides, by the sizes of the real types on this machine: tables I and II. ROM is for whoever builds a firmware to
+//! measure.
+
+use std::mem::size_of;
+
+use moteseal_broadcast::recovery::Node;
+use moteseal_broadcast::{Incoming, OutgoingChain, Tag};
+use moteseal_core::Digest;
+
+use super::PAYLOAD;
+use super::chains::{CHAINS, SENDERS};
+
+/// Bytes that a sender of so many messages has in memory: the chain, a digest a block, a tag a message of blocks of more than one, and the messages
+/// themselves, which the paper's sender buffers. (They need not be in memory: they are read again when they are sent.)
+#[must_use]
+pub fn sender(messages: u32, per_block: u8) -> Option<u64> {
+    let blocks = u64::from(messages.div_ceil(u32::from(per_block).max(1)));
+    let tags = if per_block > 1 { u64::from(messages) } else { 0 };
+    let said = u64::from(messages) * PAYLOAD as u64;
+    Some(
+        size_of::<OutgoingChain<'_>>() as u64
+            + blocks * size_of::<Digest>() as u64
+            + tags * size_of::<Tag>() as u64
+            + said,
+    )
+}
+
+/// Bytes that a receiver needs to verify one chain of such blocks. No messages: whoever verifies need not keep them.
+#[must_use]
+pub const fn receiver(per_block: u8) -> Option<u64> {
+    Some(match per_block {
+        1 => size_of::<Incoming<1>>(),
+        2 => size_of::<Incoming<2>>(),
+        5 => size_of::<Incoming<5>>(),
+        10 => size_of::<Incoming<10>>(),
+        _ => return None,
+    } as u64)
+}
+
+/// Bytes of a whole node of the experiments, which verifies, relays, repairs and meters: with room for two senders and two chains of such blocks. What it
+/// keeps of messages is outside, in flash.
+#[must_use]
+pub const fn node(per_block: u8) -> Option<u64> {
+    Some(match per_block {
+        1 => size_of::<Node<'_, SENDERS, CHAINS, 1>>(),
+        2 => size_of::<Node<'_, SENDERS, CHAINS, 2>>(),
+        5 => size_of::<Node<'_, SENDERS, CHAINS, 5>>(),
+        10 => size_of::<Node<'_, SENDERS, CHAINS, 10>>(),
+        _ => return None,
+    } as u64)
+}
+
+/// Why the numbers differ from the paper's.
+pub const WHY: &str = "\nWhy they differ: the paper's numbers are of whole TinyOS programs on a 16-bit MSP430, stack, radio, TinyECC's tables and what collects the results included; ours are \
+    the sizes of the types that hold a chain's state, on a 64-bit machine, and no more. \"Chain alone\" verifies: at the sender with the messages, which the paper's sender buffers, too \
+    (ours may leave them in flash: they are read again when they are sent), at a receiver without any message, since what is verified is handed over and stored elsewhere. A receiver's \
+    grows with the block here and there: 20 bytes a message there (the messages), 48 here (a digest and two tags). A node adds two keys, two chains, the queues of what it is to repeat, ask and answer, \
+    and room for one head and one certificate that wait for the check of a signature; ML-DSA-44, which hosts have and motes not, makes keys and that room larger than a mote's would be. ROM is for the firmware to tell, and is not in this report.\n";

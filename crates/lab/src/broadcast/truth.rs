@@ -1,0 +1,154 @@
+//! Everything that is genuine in an experiment: to find out whether a node has said, kept or delivered anything else.
+
+use moteseal_broadcast::ChainRef;
+use moteseal_broadcast::frame::{BroadcastFrame, MAX_BROADCAST_FRAME};
+use moteseal_broadcast::recovery::Item;
+use moteseal_core::cbor::Writer;
+
+use crate::radio::Speech;
+
+/// What senders and base stations have said.
+#[derive(Clone, Debug, Default)]
+pub struct Truth {
+    /// Their chains.
+    pub chains: Vec<Speech>,
+}
+
+impl Truth {
+    fn chain(&self, chain: ChainRef) -> Option<&Speech> {
+        self.chains.iter().find(|said| said.reference() == chain)
+    }
+
+    fn leaf(&self, chain: ChainRef, block: u32, index: u8) -> Option<&[u8]> {
+        let leaf = self.chain(chain)?.leaves.iter().find(|(b, i, _)| (*b, *i) == (block, index));
+        leaf.map(|(.., bytes)| &bytes[..])
+    }
+
+    /// Whether a frame that a node says holds what was said, or is a hint that tells no lie about it. A chain's end is the most that anybody holds.
+    #[must_use]
+    pub fn is_genuine(&self, frame: &[u8]) -> bool {
+        match BroadcastFrame::decode(frame) {
+            Ok(BroadcastFrame::Certificate(bytes)) => {
+                self.chains.iter().any(|said| said.certificate == bytes)
+            }
+            Ok(BroadcastFrame::Head(bytes)) => self.chains.iter().any(|said| said.head == bytes),
+            Ok(BroadcastFrame::Fragment { chain, block, index, leaf }) => {
+                self.leaf(chain, block, index) == Some(leaf)
+            }
+            Ok(BroadcastFrame::Repair { chain, block, mask, lengths, bytes }) => {
+                self.is_sum(chain, block, mask, usize::from(lengths), bytes)
+            }
+            Ok(BroadcastFrame::Holds { chain, block, index }) => {
+                let end = self.chain(chain).and_then(|said| said.leaves.last());
+                end.is_some_and(|(last, at, _)| (block, index) <= (*last, *at))
+            }
+            Ok(BroadcastFrame::Wanted { .. }) => true,
+            Ok(BroadcastFrame::Single { head, leaf }) => {
+                let is_it = |said: &&Speech| said.head == head && said.leaves.len() == 1;
+                self.chains
+                    .iter()
+                    .filter(is_it)
+                    .any(|said| said.leaves.iter().all(|(.., bytes)| bytes == leaf))
+            }
+            Ok(BroadcastFrame::Revocation(_)) | Err(_) => false,
+        }
+    }
+
+    /// Whether these bytes are the exclusive or of the leaves of a mask, and the lengths that of theirs.
+    fn is_sum(&self, chain: ChainRef, block: u32, mask: u64, lengths: usize, bytes: &[u8]) -> bool {
+        let members = (0..64_u8).filter(|index| mask >> index & 1 == 1);
+        let Some(leaves) =
+            members.map(|index| self.leaf(chain, block, index)).collect::<Option<Vec<_>>>()
+        else {
+            return false;
+        };
+        let mut sum = vec![0; leaves.iter().map(|leaf| leaf.len()).max().unwrap_or(0)];
+        for leaf in &leaves {
+            sum.iter_mut().zip(*leaf).for_each(|(sum, byte)| *sum ^= byte);
+        }
+        sum == bytes && leaves.iter().fold(0, |all, leaf| all ^ leaf.len()) == lengths
+    }
+
+    /// Whether what a node keeps was said. No base station of an experiment has revoked anything.
+    #[must_use]
+    pub fn is_kept_rightly(&self, item: &Item, bytes: &[u8]) -> bool {
+        match item {
+            Item::Certificate(..) | Item::ChainCertificate(_) => {
+                self.chains.iter().any(|said| said.certificate == bytes)
+            }
+            Item::Head(chain) => self.chain(*chain).is_some_and(|said| said.head == bytes),
+            Item::Leaf { chain, block, index } => self.leaf(*chain, *block, *index) == Some(bytes),
+            Item::Revocation(_) => false,
+        }
+    }
+
+    /// The messages of a chain, by its place, in order.
+    #[must_use]
+    pub fn messages(&self, place: usize) -> Vec<Vec<u8>> {
+        let Some(said) = self.chains.get(place) else { return Vec::new() };
+        let message = |(block, index, leaf): &(u32, u8, Vec<u8>)| {
+            let trailer = if index + 1 == said.outline.in_block(*block) {
+                said.outline.trailer(*block)
+            } else {
+                0
+            };
+            leaf.get(trailer..).unwrap_or_default().to_vec()
+        };
+        said.leaves.iter().map(message).collect()
+    }
+
+    /// All frames of a chain, by its place, as they are first said: certificate, head, fragments.
+    #[must_use]
+    pub fn frames(&self, place: usize) -> Vec<Vec<u8>> {
+        let Some(said) = self.chains.get(place) else { return Vec::new() };
+        let chain = said.reference();
+        let statements =
+            [BroadcastFrame::Certificate(&said.certificate), BroadcastFrame::Head(&said.head)];
+        let leaves = said.leaves.iter();
+        let fragments = leaves.map(|(block, index, leaf)| BroadcastFrame::Fragment {
+            chain,
+            block: *block,
+            index: *index,
+            leaf,
+        });
+        statements.into_iter().chain(fragments).filter_map(|frame| encoded(&frame)).collect()
+    }
+}
+
+fn encoded(frame: &BroadcastFrame<'_>) -> Option<Vec<u8>> {
+    let mut buffer = vec![0; MAX_BROADCAST_FRAME];
+    let mut out = Writer::new(&mut buffer);
+    frame.encode(&mut out).ok()?;
+    Some(out.finish().to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use moteseal_core::signature::Algorithm;
+
+    use super::*;
+    use crate::broadcast::chains::speech;
+    use crate::chance::Seed;
+    use crate::radio::Authority;
+
+    #[test]
+    fn what_was_said_is_genuine_and_with_any_bit_changed_it_is_not() {
+        let authority = Authority::new(Algorithm::Ed25519, 1).expect("the suite is there");
+        let truth = Truth {
+            chains: vec![speech(&authority, 1, 7, 3, Seed::default()).expect("such a chain")],
+        };
+        assert_eq!(truth.messages(0).iter().map(Vec::len).collect::<Vec<_>>(), [20; 7]);
+        for frame in truth.frames(0) {
+            assert!(truth.is_genuine(&frame));
+            for at in 0..frame.len() {
+                let mut changed = frame.clone();
+                changed[at] ^= 1;
+                let is_hint = matches!(
+                    BroadcastFrame::decode(&changed),
+                    Ok(BroadcastFrame::Wanted { .. } | BroadcastFrame::Holds { .. })
+                );
+                assert!(is_hint || !truth.is_genuine(&changed), "byte {at}");
+            }
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! An attacker in the midst of a broadcast network, who forges, replays and floods at a hundred times the genuine rate: nothing forged is delivered,
+//! kept or passed on, no node checks more signatures than it has set aside, memory stays what it is, and what is genuine arrives within three times
+//! the undisturbed time. MOTESEAL_SEEDS runs more seeds.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use moteseal_adversary::broadcaster::{Assault, Broadcaster};
+use moteseal_broadcast::Incoming;
+use moteseal_broadcast::recovery::{Event, Meter, Purpose, Rate, Settings, Store as _, Timing};
+use moteseal_core::signature::Algorithm;
+use moteseal_lab::broadcast::chains::{Mote, Repeating, Testbed, settings, speech};
+use moteseal_lab::broadcast::truth::Truth;
+use moteseal_lab::broadcast::{LINKS, NODES};
+use moteseal_lab::chance::Seed;
+use moteseal_lab::radio::{Air, Authority, MapStore, Observer, Outsider, poisson};
+
+/// The attacker is next to these nodes: in the middle, where every way from the sender to 5 and 6 leads through.
+const NEAR: [usize; 4] = [1, 2, 3, 4];
+
+/// How many times the undisturbed time what is genuine may take under attack.
+const LATE: f64 = 3.0;
+/// After so many times it counts as starved.
+const NEVER: f64 = 30.0;
+/// No undisturbed run takes longer, in milliseconds.
+const LONGEST_MS: u64 = 2 * 3_600_000;
+
+fn seeds(usual: u64) -> u64 {
+    std::env::var("MOTESEAL_SEEDS").map_or(usual, |seeds| seeds.parse().unwrap())
+}
+
+struct Attacker(Broadcaster);
+
+impl Outsider for Attacker {
+    fn hear(&mut self, _: u64, frame: &[u8]) {
+        self.0.hear(frame);
+    }
+
+    fn next_due(&self) -> Option<u64> {
+        self.0.next_due()
+    }
+
+    fn send(&mut self, now_ms: u64, out: &mut [u8]) -> Option<usize> {
+        self.0.send(now_ms, out)
+    }
+}
+
+/// A sender with chains 1 and 2: one of before, and the one that is sent under attack.
+struct Scene {
+    authority: Authority,
+    truth: Truth,
+    timing: Timing,
+    meter: Meter,
+}
+
+impl Scene {
+    fn new(pace: &Pace, seed: Seed) -> Self {
+        let Pace { messages, per_block, timing, meter, .. } = *pace;
+        let authority = Authority::new(Algorithm::Ed25519, 1).unwrap();
+        let chains =
+            [1, 2].map(|number| speech(&authority, number, messages, per_block, seed).unwrap());
+        Self { authority, truth: Truth { chains: chains.to_vec() }, timing, meter }
+    }
+
+    fn settings(&self) -> Settings<'_> {
+        Settings {
+            timing: self.timing,
+            meter: self.meter,
+            ..settings(&self.authority, Repeating::Suppressed)
+        }
+    }
+
+    fn radio(&self, loss: f64, seed: Seed) -> Testbed<'_> {
+        Testbed::new(&[self.settings(); NODES], LINKS, Air::losing(loss), seed)
+    }
+
+    /// Nodes that have had chain 1 and freed it: what is left of it is the floor.
+    fn later_radio(&self, loss: f64, seed: Seed) -> Testbed<'_> {
+        let mut radio = self.radio(loss, seed);
+        let first = self.truth.chains[0].outline;
+        radio
+            .stations
+            .iter_mut()
+            .for_each(|station| station.store.raise(first.key, first.id.number).unwrap());
+        radio
+    }
+
+    /// Whether what a node keeps is what was said, all of it.
+    fn check_kept(&self, radio: &Testbed<'_>) {
+        for station in &radio.stations {
+            for (item, bytes) in station.store.items() {
+                let is_genuine = self.truth.is_kept_rightly(item, bytes);
+                assert!(is_genuine, "{item:?} is kept");
+            }
+        }
+    }
+
+    /// Whether nodes have delivered this many chains from the first, each message once and in order, and nothing else.
+    fn check_delivered(&self, radio: &Testbed<'_>, chains: std::ops::Range<usize>) {
+        let expected: Vec<Vec<u8>> = chains.flat_map(|chain| self.truth.messages(chain)).collect();
+        for (who, station) in radio.stations.iter().enumerate().skip(1) {
+            let delivered: Vec<Vec<u8>> =
+                station.delivered.iter().map(|delivered| delivered.message.clone()).collect();
+            assert!(
+                delivered == expected,
+                "node {who} delivered {} messages of {}",
+                delivered.len(),
+                expected.len()
+            );
+        }
+    }
+}
+
+/// Sees to it that honest nodes say nothing but the truth.
+struct Witness<'t> {
+    truth: &'t Truth,
+    said: u64,
+    refused: BTreeMap<&'static str, u64>,
+}
+
+impl<'t> Witness<'t> {
+    fn new(truth: &'t Truth) -> Self {
+        Self { truth, said: 0, refused: BTreeMap::new() }
+    }
+}
+
+impl Observer for Witness<'_> {
+    fn said(&mut self, now_ms: u64, who: usize, frame: &[u8], purpose: Purpose) {
+        self.said += 1;
+        assert!(
+            self.truth.is_genuine(frame),
+            "{now_ms} ms: node {who} says {frame:02x?} as {purpose:?}"
+        );
+    }
+
+    fn event(&mut self, _: u64, _: usize, event: &Event) {
+        if let Event::Refused(error) = event {
+            *self.refused.entry(error.name()).or_default() += 1;
+        }
+    }
+}
+
+/// Goes on until every receiver has delivered so many messages, or until a time; when that was.
+fn complete(
+    radio: &mut Testbed<'_>,
+    messages: usize,
+    until_ms: u64,
+    observer: &mut dyn Observer,
+) -> Option<u64> {
+    while radio.now_ms() < until_ms {
+        radio.run(radio.now_ms() + 250, observer);
+        if radio.stations[1..].iter().all(|station| station.delivered.len() >= messages) {
+            return Some(radio.now_ms());
+        }
+    }
+    None
+}
+
+/// No more than the meter allows in so many milliseconds.
+fn allowed(rate: Rate, ms: u64) -> u64 {
+    u64::from(rate.burst) + ms / u64::from(rate.each_ms) + 1
+}
+
+fn check_meters(radio: &Testbed<'_>, meter: &Meter) {
+    for (who, station) in radio.stations.iter().enumerate() {
+        let checks = station.node.as_ref().unwrap().checks();
+        let (heads, certificates) =
+            (allowed(meter.heads, radio.now_ms()), allowed(meter.certificates, radio.now_ms()));
+        assert!(
+            checks.heads <= heads && checks.certificates <= certificates,
+            "node {who}: {checks:?} in {} ms",
+            radio.now_ms()
+        );
+    }
+}
+
+/// How fast a sender speaks.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    messages: u32,
+    per_block: u8,
+    per_second: f64,
+    loss: f64,
+    timing: Timing,
+    meter: Meter,
+}
+
+/// The paper's traffic: a message every five seconds.
+const SLOW: Pace = Pace {
+    messages: 40,
+    per_block: 5,
+    per_second: 0.2,
+    loss: 0.1,
+    timing: Timing::RADIO,
+    meter: Meter::MOTE,
+};
+/// Ten times as fast, and so is the attacker; silences that mean something are a tenth. Nodes that check one signature a second cannot tell 200 heads a
+/// second apart in the minute that this takes, whichever they draw; those of a machine with an operating system can.
+const FAST: Pace = Pace {
+    messages: 60,
+    per_block: 10,
+    per_second: 2.0,
+    loss: 0.1,
+    timing: Timing {
+        quiet_ms: Timing::RADIO.quiet_ms / 10,
+        advertise_ms: (Timing::RADIO.advertise_ms.0 / 10, Timing::RADIO.advertise_ms.1 / 10),
+        ..Timing::RADIO
+    },
+    meter: Meter::HOST,
+};
+
+/// The time that the chain takes, without and with the attacker.
+fn disturbed(pace: Pace, assaults: &[Assault], late: u64, seed: Seed) -> (u64, u64) {
+    let scene = Scene::new(&pace, seed);
+    let mut longest = LONGEST_MS;
+    let times = [false, true].map(|is_attacked| {
+        let mut radio = scene.later_radio(pace.loss, seed);
+        let mut witness = Witness::new(&scene.truth);
+        if is_attacked {
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            let per_second = (100.0 * pace.per_second) as u32;
+            let mut attacker = Broadcaster::new(assaults, per_second, 0, seed.derive("attacker", 0).0);
+            scene.truth.frames(0).iter().for_each(|frame| attacker.remember(frame));
+            radio.add_outsider(Attacker(attacker), &NEAR);
+        }
+        radio.start_all();
+        radio.say_at(1000, 0, &scene.truth.chains[1], &poisson(1000, pace.messages as usize, pace.per_second, seed));
+        let messages = pace.messages as usize;
+        let end = complete(&mut radio, messages, longest, &mut witness);
+        let Some(end) = end else {
+            let delivered: Vec<_> = radio.stations.iter().map(|station| station.delivered.len()).collect();
+            println!("{} messages a second under {assaults:?}, seed {seed}: only {delivered:?} of {messages}", pace.per_second);
+            return u64::MAX;
+        };
+        scene.check_delivered(&radio, 1..2);
+        scene.check_kept(&radio);
+        check_meters(&radio, &pace.meter);
+        assert!(witness.said > 0);
+        // Whoever takes longer than that has failed.
+        longest = end * late + 1000;
+        end
+    });
+    (times[0], times[1])
+}
+
+/// Median and worst of the ratios of the disturbed to the undisturbed time; what takes longer than `late` times it counts as never.
+#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn ratios(pace: Pace, assaults: &[Assault], late: f64, seeds: u64) -> (f64, f64) {
+    let mut ratios: Vec<f64> = (0..seeds)
+        .map(|seed| disturbed(pace, assaults, late as u64, Seed::default().derive("floods", seed)))
+        .map(|(undisturbed, disturbed)| disturbed as f64 / undisturbed as f64)
+        .collect();
+    ratios.sort_by(f64::total_cmp);
+    (ratios[ratios.len() / 2], *ratios.last().unwrap())
+}
+
+#[test]
+fn each_assault_by_itself_delays_what_is_genuine_by_less_than_three_times() {
+    let mut slower = Vec::new();
+    for assault in Assault::ALL {
+        let (median, worst) = ratios(SLOW, &[assault], LATE, seeds(3));
+        let line = format!("{:<28} median {median:.2}, worst {worst:.2}", assault.about());
+        println!("{line}");
+        slower.extend((worst > LATE).then_some(line));
+    }
+    assert!(slower.is_empty(), "{slower:#?}");
+}
+
+#[test]
+fn all_assaults_together_delay_what_is_genuine_by_less_than_three_times() {
+    let (median, worst) = ratios(SLOW, &Assault::ALL, LATE, seeds(10));
+    println!("all assaults: median {median:.2}, worst {worst:.2}");
+    assert!(worst <= LATE, "median {median:.2}, worst {worst:.2}");
+}
+
+/// Half a minute's chain and 200 forgeries a second: a node that misses the head or a block's end asks again a few times, and each time is a good part
+/// of that half minute. Everything arrives nevertheless, and nothing forged does.
+#[test]
+fn ten_times_as_fast_everything_genuine_still_arrives_and_nothing_else() {
+    for assaults in Assault::ALL.iter().map(std::slice::from_ref).chain([&Assault::ALL[..]]) {
+        let (median, worst) = ratios(FAST, assaults, NEVER, seeds(2));
+        let names: Vec<_> = assaults.iter().take(2).map(|assault| assault.about()).collect();
+        println!("{:<28} median {median:.2}, worst {worst:.2}", names.join(" and "));
+        assert!(worst <= NEVER, "{names:?}: median {median:.2}, worst {worst:.2}");
+    }
+}
+
+/// The memory of a node is its type's: nothing in it grows, whatever is heard.
+#[test]
+fn memory_is_the_stated_bytes() {
+    assert!(size_of::<Incoming<10>>() <= 48 * 10 + 400);
+    assert!(!std::mem::needs_drop::<Incoming<10>>(), "no heap behind it");
+    assert!(size_of::<Mote<'_>>() <= 24 << 10, "{} bytes", size_of::<Mote<'_>>());
+}
+
+#[test]
+fn earlier_chains_are_refused_before_and_after_a_reboot() {
+    let seed = Seed::default().derive("replays", 0);
+    let scene = Scene::new(&Pace { messages: 20, ..SLOW }, seed);
+    let mut radio = scene.radio(0.1, seed);
+    let mut witness = Witness::new(&scene.truth);
+    radio.start_all();
+    radio.say_at(0, 0, &scene.truth.chains[0], &poisson(0, 20, 2.0, seed));
+    complete(&mut radio, 20, LONGEST_MS, &mut witness).unwrap();
+    let now = radio.now_ms();
+    radio.say_at(now, 0, &scene.truth.chains[1], &poisson(now, 20, 2.0, seed));
+    complete(&mut radio, 40, LONGEST_MS, &mut witness).unwrap();
+    scene.check_delivered(&radio, 0..2);
+
+    // Nobody who says the chains of before, at any rate, gets anybody to hear them again.
+    let mut attacker = Broadcaster::new(&[Assault::ReplayOld], 50, radio.now_ms(), seed.0);
+    (0..2).flat_map(|chain| scene.truth.frames(chain)).for_each(|frame| attacker.remember(&frame));
+    radio.add_outsider(Attacker(attacker), &[0, 1, 2, 3, 4, 5, 6]);
+    for _ in 0..2 {
+        let end = radio.now_ms() + 120_000;
+        radio.run(end, &mut witness);
+        scene.check_delivered(&radio, 0..2);
+        // All go down and come up again, with what they keep and nothing else.
+        for who in 0..NODES {
+            radio.stop_at(end, who);
+            radio.start_at(end + 500, who);
+        }
+    }
+    scene.check_kept(&radio);
+    let floors: BTreeSet<_> =
+        radio.stations.iter_mut().map(|station| store_floor(&mut station.store, &scene)).collect();
+    assert_eq!(floors, BTreeSet::from([2]), "the highest chain, in every store");
+}
+
+/// A node that has lost everything but the floor in its store refuses the chain of before.
+#[test]
+fn a_node_that_keeps_its_floor_alone_refuses_an_earlier_chain() {
+    use moteseal_broadcast::ChainNumber;
+    use moteseal_broadcast::recovery::{Node, Now, RefusedBroadcast};
+
+    let scene = Scene::new(&Pace { messages: 4, per_block: 2, ..SLOW }, Seed::default());
+    let mut store = MapStore::default();
+    store.raise(scene.truth.chains[0].outline.key, ChainNumber(2)).unwrap();
+    let now = Now { ms: 0, unix: None };
+    let mut node: Mote<'_> = Node::new(scene.settings(), 1, now, &mut store).unwrap();
+    let mut heard: Vec<Event> = Vec::new();
+    for chain in [0, 1] {
+        heard.extend(
+            scene
+                .truth
+                .frames(chain)
+                .iter()
+                .map(|frame| node.receive(now, 0, frame, &mut store).unwrap()),
+        );
+    }
+    let refused = Event::Refused(RefusedBroadcast::ChainGoesBack);
+    assert_eq!(heard.iter().filter(|event| **event == refused).count(), 2, "{heard:?}");
+    assert!(!heard.iter().any(|event| matches!(
+        event,
+        Event::Accepted { .. } | Event::Pending { .. } | Event::Verified { .. }
+    )));
+}
+
+fn store_floor(store: &mut MapStore, scene: &Scene) -> u64 {
+    store.floor(scene.truth.chains[0].outline.key).unwrap().map_or(0, |number| number.0)
+}
+
+/// Reboots in the middle of a flood: what was verified is not said again, and the rest arrives.
+#[test]
+fn nodes_that_reboot_under_a_flood_go_on_where_they_were() {
+    for seed in (0..seeds(3)).map(|seed| Seed::default().derive("reboots", seed)) {
+        let scene = Scene::new(&Pace { messages: 60, ..SLOW }, seed);
+        let mut radio = scene.later_radio(0.2, seed);
+        let mut witness = Witness::new(&scene.truth);
+        let mut attacker = Broadcaster::new(&Assault::ALL, 20, 0, seed.0);
+        scene.truth.frames(0).iter().for_each(|frame| attacker.remember(frame));
+        radio.add_outsider(Attacker(attacker), &NEAR);
+        radio.start_all();
+        radio.say_at(1000, 0, &scene.truth.chains[1], &poisson(1000, 60, 0.2, seed));
+        for (who, at) in [(2, 60_000), (3, 90_000), (6, 90_000), (2, 150_000), (4, 200_000)] {
+            radio.stop_at(at, who);
+            radio.start_at(at + 5000, who);
+        }
+        complete(&mut radio, 60, LONGEST_MS, &mut witness)
+            .unwrap_or_else(|| panic!("seed {seed} is not complete"));
+        scene.check_delivered(&radio, 1..2);
+        scene.check_kept(&radio);
+    }
+}

@@ -1,0 +1,73 @@
+//! The report on broadcasts: everything it promises is there, and the same seed writes the same bytes.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use moteseal_lab::broadcast::times::{Times, Timing};
+use moteseal_lab::chance::Seed;
+use moteseal_lab::report::broadcast::{Effort, write};
+
+fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    names
+        .map(|path| {
+            (path.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read(path).unwrap())
+        })
+        .collect()
+}
+
+fn report(times: Option<&Times>) -> BTreeMap<String, Vec<u8>> {
+    let folder = tempfile::tempdir().unwrap();
+    write(times, folder.path(), Seed::default(), Effort { runs: 1 }, &mut |_| {}).unwrap();
+    files(folder.path())
+}
+
+#[test]
+fn the_report_has_its_figures_and_is_the_same_again() {
+    let one = report(None);
+    let names: Vec<&str> = one.keys().map(String::as_str).collect();
+    let expected = [
+        "README.md",
+        "fig5.csv",
+        "fig5.png",
+        "fig6.csv",
+        "fig6.png",
+        "fig7.csv",
+        "fig7.png",
+        "memory.csv",
+        "repair.csv",
+    ];
+    assert_eq!(names, expected);
+    assert_eq!(one, report(None));
+    let index = String::from_utf8(one["README.md"].clone()).unwrap();
+    assert!(
+        index.contains("S-1 S-2 1-2 1-3 2-3 2-4 3-4 3-5 4-5 4-6 5-6"),
+        "the assumed topology is stated"
+    );
+    assert!(index.contains("does not measure speed"));
+}
+
+#[test]
+fn times_that_are_handed_in_become_figures_3_and_4() {
+    let timing = |scheme: &str, messages: u32, sender_us| Timing {
+        scheme: scheme.to_owned(),
+        messages,
+        sender_us,
+        receiver_us: 2.0 * sender_us,
+    };
+    let rows = vec![
+        timing("SIGS", 20, 20.0),
+        timing("SA1", 20, 1.5),
+        timing("SA1", 100, 0.5),
+        timing("SA1, the paper's", 100, 15.0),
+    ];
+    let report = report(Some(&Times { host: "avx2".to_owned(), rows }));
+    for name in ["fig3.png", "fig4.png", "times.csv"] {
+        assert!(report.contains_key(name), "{name}");
+    }
+    let index = String::from_utf8(report["README.md"].clone()).unwrap();
+    assert!(index.contains("| SA1 | 1.50 µs |  |  |  | 0.50 µs |"), "{index}");
+    assert!(!index.contains("does not measure speed"));
+}

@@ -1,0 +1,230 @@
+//! Runs with everything that can happen to a network: any topology, losses to 30 %, frames twice and out of order, reboots, the sender's too,
+//! and nodes that join late. Whatever happens, every node is handed every message once and in order, and then all are silent.
+//! `MOTESEAL_SEEDS=10000` makes as many runs.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::collections::BTreeSet;
+
+use moteseal_broadcast::frame::BroadcastFrame;
+use moteseal_broadcast::recovery::{Event, LinkSet, Meter, Purpose, Relay, Settings, Timing};
+use moteseal_core::signature::Algorithm;
+use moteseal_lab::chance::{Draws, Seed};
+use moteseal_lab::radio::{Air, Authority, Observer, Speaker, Speech, Testbed, poisson};
+
+/// Nothing is said any more after a day: advertisements and requests have ended long before.
+const DAY: u64 = 24 * 3600 * 1000;
+
+fn seeds() -> u64 {
+    std::env::var("MOTESEAL_SEEDS")
+        .ok()
+        .map_or(300, |seeds| seeds.parse().expect("MOTESEAL_SEEDS is a number"))
+}
+
+fn chance(draws: &mut Draws, percent: u64) -> bool {
+    draws.below(100) < percent
+}
+
+/// A connected topology: each node hears one before it, and some others.
+fn topology(nodes: usize, draws: &mut Draws) -> Vec<(usize, usize)> {
+    let mut edges = BTreeSet::new();
+    for node in 1..nodes {
+        edges.insert((draws.below(node as u64) as usize, node));
+        for other in 0..node {
+            if chance(draws, 25) {
+                edges.insert((other, node));
+            }
+        }
+    }
+    edges.into_iter().collect()
+}
+
+fn messages(count: usize, draws: &mut Draws) -> Vec<Vec<u8>> {
+    let longest = if chance(draws, 20) { 1_000 } else { 60 };
+    (0..count)
+        .map(|_| (0..draws.below(longest)).map(|_| draws.below(256) as u8).collect())
+        .collect()
+}
+
+/// Sees to it that no node says anything that the senders have not.
+struct Genuine<'s>(&'s [Speech]);
+
+impl Observer for Genuine<'_> {
+    fn said(&mut self, _: u64, who: usize, frame: &[u8], purpose: Purpose) {
+        let is_genuine = match BroadcastFrame::decode(frame).expect("a frame") {
+            BroadcastFrame::Fragment { chain, block, index, leaf } => {
+                let speech =
+                    self.0.iter().find(|speech| speech.reference() == chain).expect("a chain");
+                speech.leaves.iter().any(|of| (of.0, of.1, of.2.as_slice()) == (block, index, leaf))
+            }
+            BroadcastFrame::Head(head) => self.0.iter().any(|speech| speech.head == head),
+            BroadcastFrame::Certificate(certificate) => {
+                self.0.iter().any(|speech| speech.certificate == certificate)
+            }
+            BroadcastFrame::Single { head, leaf } => {
+                self.0.iter().any(|speech| speech.head == head && speech.leaves[0].2 == leaf)
+            }
+            _ => true,
+        };
+        assert!(is_genuine, "node {who} says {frame:02x?} as {purpose:?}");
+    }
+
+    fn event(&mut self, _: u64, who: usize, event: &Event) {
+        if let Event::Refused(error) = event {
+            assert!(
+                !matches!(
+                    error.name(),
+                    "NotAuthentic" | "ForgedLeaf" | "BlockMismatch" | "Malformed"
+                ),
+                "node {who}: {error}"
+            );
+        }
+    }
+}
+
+fn run(authority: &Authority, speakers: &[Speaker; 2], seed: u64) -> usize {
+    let seed = Seed::default().derive("runs", seed);
+    let mut draws = seed.draws();
+    let nodes = 3 + draws.below(7) as usize;
+    let edges = topology(nodes, &mut draws);
+    let relay = [
+        Relay::Flood { copies: 255 },
+        Relay::Flood { copies: 2 },
+        Relay::Flood { copies: 1 },
+        Relay::Never,
+    ];
+    let settings = Settings {
+        network: authority.network,
+        bases: std::slice::from_ref(&authority.public),
+        links: LinkSet::one(0),
+        relay: relay[draws.below(4) as usize],
+        timing: Timing::RADIO,
+        meter: Meter::MOTE,
+    };
+    let air = Air {
+        loss: draws.unit() * 0.3,
+        duplicates: if chance(&mut draws, 50) { draws.unit() * 0.2 } else { 0.0 },
+        delay_ms: 5,
+        jitter_ms: if chance(&mut draws, 50) { draws.below(3_000) as u32 } else { 0 },
+    };
+    // Two chains of one sender, one after the other, and now and then another sender's meanwhile.
+    let mut speeches = Vec::new();
+    for (speaker, number) in [(0, 1), (0, 2), (1, 1)] {
+        if number == 1 && speaker == 1 && chance(&mut draws, 50) {
+            continue;
+        }
+        let count = if chance(&mut draws, 15) {
+            1
+        } else {
+            1 + draws.below(if speaker == 0 { 60 } else { 20 }) as usize
+        };
+        let of = messages(count, &mut draws);
+        speeches.push((
+            speaker,
+            speakers[speaker].say(number, 1 + draws.below(16) as u8, &of).unwrap(),
+            of,
+        ));
+    }
+    let mut radio = Testbed::new(&vec![settings; nodes], edges, air, seed);
+    radio.unix = Some(1_700_000_000);
+    let mut start = 1_000;
+    for (speaker, speech, of) in &speeches {
+        let rate = [0.2, 2.0][draws.below(2) as usize];
+        let times = poisson(start, of.len(), rate, seed.derive("times", start));
+        radio.say_at(start, if *speaker == 0 { 0 } else { nodes - 1 }, speech, &times);
+        start = if *speaker == 0 { times.last().unwrap() + 1_000 } else { start };
+    }
+    for who in 0..nodes {
+        // Senders are there from the start, others now and then join while chains are said, or after.
+        let is_sender = who == 0 || who == nodes - 1;
+        radio.start_at(
+            if !is_sender && chance(&mut draws, 20) { draws.below(2 * start) } else { 0 },
+            who,
+        );
+        if chance(&mut draws, 20) {
+            let down = 2_000 + draws.below(start);
+            radio.stop_at(down, who);
+            radio.start_at(down + draws.below(20_000), who);
+        }
+    }
+    let said: Vec<Speech> = speeches.iter().map(|(_, speech, _)| speech.clone()).collect();
+    radio.run(DAY, &mut Genuine(&said));
+    // A chain that was originated while its sender was down was never said.
+    let kept = |who: usize, speech: &Speech, radio: &Testbed<'_>| {
+        radio.stations[who].store.chains().contains(&speech.reference())
+    };
+    let expected: Vec<_> = speeches
+        .iter()
+        .filter(|(speaker, speech, _)| {
+            kept(if *speaker == 0 { 0 } else { nodes - 1 }, speech, &radio)
+        })
+        .collect();
+    // Chains only go up: who has accepted a sender's later chain no longer takes one that it had not heard of until then.
+    let is_due = |who: usize, speech: &Speech, radio: &Testbed<'_>| {
+        let id = speech.outline.id;
+        let is_later =
+            |of: &Speech| of.outline.id.sender == id.sender && of.outline.id.number > id.number;
+        kept(who, speech, radio) || !said.iter().any(|of| is_later(of) && kept(who, of, radio))
+    };
+    // Who has heard nothing of a chain, or nothing any more, asks when it is started again.
+    let mut restarts = 0;
+    for round in 0..5_u64 {
+        let wants: Vec<usize> = (0..nodes)
+            .filter(|who| {
+                let station = &radio.stations[*who];
+                let own = |speaker: usize| {
+                    (speaker == 0 && *who == 0) || (speaker == 1 && *who == nodes - 1)
+                };
+                let due = expected
+                    .iter()
+                    .filter(|(speaker, speech, _)| !own(*speaker) && is_due(*who, speech, &radio));
+                let all: usize = due.map(|(.., of)| of.len()).sum();
+                station.delivered.len() < all
+            })
+            .collect();
+        restarts += wants.len();
+        for who in wants {
+            radio.stop_at(radio.now_ms() + 1, who);
+            radio.start_at(radio.now_ms() + 2, who);
+        }
+        radio.run((round + 2) * DAY, &mut Genuine(&said));
+    }
+    for (who, station) in radio.stations.iter().enumerate() {
+        for (speaker, speech, of) in &expected {
+            let got: Vec<&[u8]> = station
+                .delivered
+                .iter()
+                .filter(|delivered| delivered.chain == speech.outline.id)
+                .map(|delivered| delivered.message.as_slice())
+                .collect();
+            if who == if *speaker == 0 { 0 } else { nodes - 1 } {
+                assert!(got.is_empty(), "a sender is handed nothing of its own");
+            } else {
+                let all = if is_due(who, speech, &radio) { of.as_slice() } else { &[] };
+                assert!(
+                    got == all,
+                    "{seed}: node {who} of {nodes} has {} of {} messages of {:?} ({air:?}, {relay:?})",
+                    got.len(),
+                    all.len(),
+                    speech.outline.id,
+                    relay = settings.relay
+                );
+            }
+        }
+        assert!(
+            station.node.as_ref().is_none_or(|node| node.next_due().is_none()),
+            "{seed}: node {who} is not silent"
+        );
+    }
+    restarts
+}
+
+#[test]
+fn whatever_happens_everybody_is_handed_everything_once_and_in_order() {
+    let authority = Authority::new(Algorithm::Ed25519, 1).unwrap();
+    let speakers =
+        ["sink", "other"].map(|name| authority.certify(name, Algorithm::Ed25519, 1).unwrap());
+    let runs = seeds();
+    let restarts: usize = (0..runs).map(|seed| run(&authority, &speakers, seed)).sum();
+    println!("{runs} runs, {restarts} nodes were started again to hear of a chain");
+    assert!(restarts as u64 <= runs / 20 + 5, "{restarts} of {runs}");
+}

@@ -1,0 +1,189 @@
+//! An urgent event: signed by itself and sent at once (spec/formats.md, section 3). It has no salt and no counters, also takes
+//! its place in the epoch's seal, and never enters a sample.
+
+use crate::SealError;
+use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
+use moteseal_core::cose::{self, Protected, Sign1, Typ};
+use moteseal_core::digest::Digest;
+use moteseal_core::record::{DeviceId, EpochNumber, GroupId, MAX_PAYLOAD, SealIndex, Sequence};
+use moteseal_core::roster::Directory;
+use moteseal_core::signature::Algorithm;
+
+/// The longest protected header of an urgent event.
+const MAX_HEADER: usize = 256;
+
+/// One event that could not wait for the end of its epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UrgentEvent<'a> {
+    /// The group.
+    pub group: GroupId,
+    /// The digest of the roster that the device goes by.
+    pub roster: Digest,
+    /// The device.
+    pub device: DeviceId,
+    /// The seal that will cover the event.
+    pub index: SealIndex,
+    /// The epoch.
+    pub epoch: EpochNumber,
+    /// The event's place under that seal.
+    pub seq: Sequence,
+    /// The digest of the stream schema.
+    pub schema: Digest,
+    /// The record.
+    pub record: &'a [u8],
+}
+
+impl<'a> UrgentEvent<'a> {
+    fn protected<'b>(
+        &self,
+        algorithm: Algorithm,
+        buffer: &'b mut [u8; MAX_HEADER],
+    ) -> Result<&'b [u8], BufferTooSmall> {
+        let mut text = [0; MAX_HEADER];
+        let mut out = Writer::new(&mut text);
+        out.array(8)?
+            .uint(1u8)?
+            .bytes(&self.group.0)?
+            .bytes(&self.roster.0)?
+            .bytes(&self.device.0)?;
+        out.uint(self.index.0)?.uint(self.epoch.0)?.uint(self.seq.0)?.bytes(&self.schema.0)?;
+        let statement = Some(&*out.finish());
+        let mut out = Writer::new(buffer);
+        Protected { algorithm, typ: Typ::Event, tree: false, statement }.encode(&mut out)?;
+        Ok(out.finish())
+    }
+
+    /// Writes the bytes to sign into `buffer`, which needs 320 bytes more than the record.
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`].
+    pub fn message<'b>(
+        &self,
+        algorithm: Algorithm,
+        buffer: &'b mut [u8],
+    ) -> Result<&'b [u8], BufferTooSmall> {
+        let mut header = [0; MAX_HEADER];
+        cose::sig_structure(buffer, self.protected(algorithm, &mut header)?, self.record)
+    }
+
+    /// Writes the signed object.
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`].
+    pub fn encode(
+        &self,
+        out: &mut Writer<'_>,
+        algorithm: Algorithm,
+        signature: &[u8],
+    ) -> Result<(), BufferTooSmall> {
+        let mut header = [0; MAX_HEADER];
+        Sign1::encode(out, self.protected(algorithm, &mut header)?, self.record, signature)
+    }
+
+    /// Reads a signed object and proves it by the key that the directory names for its device and index. `scratch` needs 64 bytes
+    /// more than the object.
+    ///
+    /// # Errors
+    /// [`UrgentError`].
+    pub fn open(
+        bytes: &'a [u8],
+        directory: &(impl Directory + ?Sized),
+        scratch: &mut [u8],
+    ) -> Result<Self, UrgentError> {
+        let object = Sign1::decode(bytes, Typ::Event)?;
+        let event = Self::decode(&object)?;
+        if event.group != directory.group() {
+            return Err(UrgentError::WrongGroup);
+        }
+        let message = object.message(scratch)?;
+        let mut proven = Err(UrgentError::UnknownDevice);
+        directory.with_key(event.device, event.index, &mut |key| {
+            proven = if key.algorithm() == object.header.algorithm {
+                key.verify(message, object.signature)
+                    .map_err(|error| UrgentError::Seal(SealError::Signature(error)))
+            } else {
+                Err(UrgentError::Seal(SealError::Algorithm))
+            };
+        });
+        proven?;
+        Ok(event)
+    }
+
+    fn decode(object: &Sign1<'a>) -> Result<Self, DecodeError> {
+        let mut reader =
+            Reader::new(object.header.statement.ok_or(DecodeError::UnexpectedHeader)?)?;
+        reader.array(8)?;
+        reader.version()?;
+        if object.payload.len() > MAX_PAYLOAD {
+            return Err(DecodeError::FieldOutOfRange);
+        }
+        Ok(Self {
+            group: GroupId(reader.fixed()?),
+            roster: Digest(reader.fixed()?),
+            device: DeviceId(reader.fixed()?),
+            index: SealIndex(reader.uint()?),
+            epoch: EpochNumber(reader.u64()?),
+            seq: Sequence(reader.u64()?),
+            schema: Digest(reader.fixed()?),
+            record: object.payload,
+        })
+    }
+}
+
+/// Why an urgent event is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UrgentError {
+    /// The bytes are no urgent event.
+    Decode(DecodeError),
+    /// The event belongs to another group.
+    WrongGroup,
+    /// The roster has no such device, or no key of it for this index.
+    UnknownDevice,
+    /// The signature does not hold.
+    Seal(SealError),
+    /// The scratch buffer is too small.
+    Buffer(BufferTooSmall),
+}
+
+impl UrgentError {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Decode(error) => error.name(),
+            Self::WrongGroup => "WrongGroup",
+            Self::UnknownDevice => "UnknownDevice",
+            Self::Seal(error) => error.name(),
+            Self::Buffer(_) => "BufferTooSmall",
+        }
+    }
+}
+
+impl core::fmt::Display for UrgentError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Decode(error) => error.fmt(f),
+            Self::WrongGroup => f.write_str("WrongGroup: the event belongs to another group"),
+            Self::UnknownDevice => {
+                f.write_str("UnknownDevice: the roster has no key for this device and index")
+            }
+            Self::Seal(error) => error.fmt(f),
+            Self::Buffer(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for UrgentError {}
+
+impl From<DecodeError> for UrgentError {
+    fn from(error: DecodeError) -> Self {
+        Self::Decode(error)
+    }
+}
+
+impl From<BufferTooSmall> for UrgentError {
+    fn from(error: BufferTooSmall) -> Self {
+        Self::Buffer(error)
+    }
+}

@@ -1,0 +1,288 @@
+//! What device and coordinator say to each other: authenticated datagrams that may be lost, repeated and reordered
+//! (spec/formats.md, section 8.2).
+//!
+//! A frame is one CBOR item and a 16-byte HMAC-SHA256 tag under a key that only the two have. Frames carry no counter: each says
+//! from where to where it speaks under an index that is never reused, so that hearing it twice, or late, changes nothing. The tag
+//! is checked before anything but the device's id is read.
+
+use core::ops::Range;
+
+use crate::tree::geometry;
+use moteseal_core::cbor::{BufferTooSmall, Reader, Writer, head};
+use moteseal_core::digest::Digest;
+use moteseal_core::link::{Direction, FrameError, LinkKey, MAX_FRAME, TAG, closed, opened};
+use moteseal_core::record::{
+    DeviceId, EpochNumber, Framing, Level, MAX_LEVELS, Round, SealIndex, Sequence,
+};
+
+mod refusal;
+pub use refusal::{MAX_REFUSAL, Refusal};
+
+/// What stands around the events of a forward frame takes at most this: the head of the array, kind, device, index, epoch, round, `from`,
+/// `until`, `size` and the heads of the events and of a tree's digests.
+const FORWARD_FIELDS: usize = 1 + 1 + 9 + 5 + 9 + 2 + 5 + 5 + 3 + 3 + 3;
+/// A forward frame has room for this many bytes of events and digests.
+pub const MAX_EVENTS: usize = MAX_FRAME - FORWARD_FIELDS - TAG;
+/// No longer record can be forwarded: with the longest place and its length it fills a frame.
+pub const MAX_RECORD: usize = MAX_EVENTS - 9 - 2;
+
+/// What a device says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Uplink<'a> {
+    /// Events of an open seal.
+    Forward(Forward<'a>),
+    /// A seal that was closed: an open item and a part item (section 4) that leaves out the events and what follows from them.
+    Close {
+        /// The schema's digest.
+        schema: Digest,
+        /// The open item.
+        open: &'a [u8],
+        /// The part item.
+        part: &'a [u8],
+    },
+    /// A stream schema, at first use and when asked for.
+    Schema(&'a [u8]),
+}
+
+/// All events of the levels from a round on within a range of sequence numbers, and of a tree digests for the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forward<'a> {
+    /// The seal that they will be under.
+    pub index: SealIndex,
+    /// Its epoch.
+    pub epoch: EpochNumber,
+    /// The device's own round: events of lower levels may be missing, none of others.
+    pub own_round: Round,
+    /// The first sequence number that this frame speaks of.
+    pub from: Sequence,
+    /// The first that it no longer speaks of.
+    pub until: Sequence,
+    /// How records lie next to each other.
+    pub framing: Framing,
+    /// The events, encoded: see [`events`](Self::events).
+    pub events: &'a [u8],
+    /// Of a tree, and of a tree only, the digests that stand for the events that are not here: see [`subtrees`](Self::subtrees).
+    pub digests: Option<&'a [u8]>,
+}
+
+/// What a coordinator says to one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Acknowledgement {
+    /// The open seal.
+    pub index: SealIndex,
+    /// Every event of it before this one that was forwarded is durable.
+    pub next: Sequence,
+    /// Every seal up to this one is durable.
+    pub sealed: Option<SealIndex>,
+    /// The schema is wanted.
+    pub wants_schema: bool,
+}
+
+impl<'a> Uplink<'a> {
+    /// Opens a frame of a device.
+    ///
+    /// # Errors
+    /// [`FrameError`].
+    pub fn open(frame: &'a [u8], key: &LinkKey) -> Result<Self, FrameError> {
+        let mut reader = Reader::new(opened(frame, key, Direction::Up)?)?;
+        let fields = reader.array_any()?;
+        let kind = reader.u64()?;
+        let _: [u8; 8] = reader.fixed()?;
+        Ok(match (kind, fields) {
+            (1, 9 | 10) => {
+                let (index, epoch) = (SealIndex(reader.uint()?), EpochNumber(reader.u64()?));
+                let own_round = Round(reader.uint()?);
+                let (from, until) = (Sequence(reader.u64()?), Sequence(reader.u64()?));
+                let size: u16 = reader.uint()?;
+                let framing = if size == 0 {
+                    Framing::Prefixed
+                } else {
+                    Framing::fixed(usize::from(size)).ok_or(FrameError::Malformed)?
+                };
+                let events = reader.bytes()?;
+                let digests = if fields == 10 { Some(reader.bytes()?) } else { None };
+                let forward =
+                    Forward { index, epoch, own_round, from, until, framing, events, digests };
+                if from > until || until.0 > u64::from(u32::MAX) || !forward.is_whole() {
+                    return Err(FrameError::Malformed);
+                }
+                Self::Forward(forward)
+            }
+            (2, 5) => Self::Close {
+                schema: Digest(reader.fixed()?),
+                open: reader.bytes()?,
+                part: reader.bytes()?,
+            },
+            (3, 3) => Self::Schema(reader.bytes()?),
+            _ => return Err(FrameError::Malformed),
+        })
+    }
+
+    /// Writes a frame of `device`.
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`].
+    pub fn close<'o>(
+        &self,
+        device: DeviceId,
+        key: &LinkKey,
+        out: &'o mut [u8],
+    ) -> Result<&'o [u8], BufferTooSmall> {
+        let mut out = Writer::new(out);
+        match self {
+            Self::Forward(forward) => {
+                let size = match forward.framing {
+                    Framing::Fixed(size) => size.get(),
+                    Framing::Prefixed => 0,
+                };
+                let fields = 9 + u64::from(forward.digests.is_some());
+                out.array(fields)?
+                    .uint(1u8)?
+                    .bytes(&device.0)?
+                    .uint(forward.index.0)?
+                    .uint(forward.epoch.0)?;
+                out.uint(forward.own_round.0)?
+                    .uint(forward.from.0)?
+                    .uint(forward.until.0)?
+                    .uint(size)?
+                    .bytes(forward.events)?;
+                if let Some(digests) = forward.digests {
+                    out.bytes(digests)?;
+                }
+            }
+            Self::Close { schema, open, part } => {
+                out.array(5)?
+                    .uint(2u8)?
+                    .bytes(&device.0)?
+                    .bytes(&schema.0)?
+                    .bytes(open)?
+                    .bytes(part)?;
+            }
+            Self::Schema(schema) => {
+                out.array(3)?.uint(3u8)?.bytes(&device.0)?.bytes(schema)?;
+            }
+        }
+        closed(out, key, Direction::Up)
+    }
+}
+
+/// Writes one event behind those that are there: its distance from `next`, the sequence number after the event before it (of the
+/// first, the frame's `from`), its level, and the record.
+///
+/// # Errors
+/// [`BufferTooSmall`].
+pub fn encode_event(
+    out: &mut Writer<'_>,
+    next: Sequence,
+    seq: Sequence,
+    level: Level,
+    prefix: Option<[u8; 2]>,
+    record: &[u8],
+) -> Result<(), BufferTooSmall> {
+    let (place, length) = head(0, seq.0.wrapping_sub(next.0) << 5 | u64::from(level.0));
+    out.raw(&place[..length])?;
+    if let Some(prefix) = prefix {
+        out.raw(&prefix)?;
+    }
+    out.raw(record)?;
+    Ok(())
+}
+
+impl<'a> Forward<'a> {
+    /// The events: sequence number, level, and record. Ends early where the bytes are none; [`Uplink::open`] has refused those.
+    pub fn events(&self) -> impl Iterator<Item = (Sequence, Level, &'a [u8])> + use<'a> {
+        let (framing, until) = (self.framing, self.until.0);
+        let (mut rest, mut next) = (self.events, self.from.0);
+        core::iter::from_fn(move || {
+            let (place, tail) = split_uint(rest)?;
+            let seq = next.checked_add(place >> 5).filter(|&seq| seq < until)?;
+            let (record, tail) = framing.split_first(tail)?;
+            (rest, next) = (tail, seq + 1);
+            #[allow(clippy::cast_possible_truncation)]
+            Some((Sequence(seq), Level((place & 31) as u8), record))
+        })
+    }
+
+    /// Of a tree, the maximal perfect subtrees of the range without an event that is here, left to right, each with its root (spec/formats.md,
+    /// section 8.2); of a star none.
+    pub fn subtrees(&self) -> impl Iterator<Item = (Range<u64>, Digest)> + use<'a> {
+        let (digests, _) = self.digests.unwrap_or_default().as_chunks::<32>();
+        self.places().zip(digests).map(|(range, digest)| (range, Digest(*digest)))
+    }
+
+    fn places(&self) -> impl Iterator<Item = Range<u64>> + use<'a> {
+        geometry::perfect(self.from.0..self.until.0, self.events().map(|(seq, ..)| seq))
+    }
+
+    /// Whether the events are encoded as they must be, and lie within the range, and a tree's digests are as many as stand for the others.
+    fn is_whole(&self) -> bool {
+        let (mut rest, mut next) = (self.events, self.from.0);
+        while !rest.is_empty() {
+            let Some((place, tail)) = split_uint(rest) else { return false };
+            let Some((_, tail)) = self.framing.split_first(tail) else { return false };
+            let Some(seq) = next.checked_add(place >> 5).filter(|&seq| seq < self.until.0) else {
+                return false;
+            };
+            (rest, next) = (tail, seq + 1);
+        }
+        // As many as digests is enough to know: a range of few bytes may speak of four billion events.
+        let are_digests = |digests: &[u8]| {
+            digests.len().is_multiple_of(32)
+                && self.places().take(digests.len() / 32 + 1).count() == digests.len() / 32
+        };
+        usize::from(self.own_round.0) < MAX_LEVELS && self.digests.is_none_or(are_digests)
+    }
+}
+
+/// Splits off an unsigned integer in its shortest encoding.
+#[inline]
+fn split_uint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let (&first, rest) = bytes.split_first()?;
+    let (width, least) = match first {
+        0..=23 => return Some((u64::from(first), rest)),
+        24 => (1, 24),
+        25 => (2, 1 << 8),
+        26 => (4, 1 << 16),
+        27 => (8, 1 << 32),
+        _ => return None,
+    };
+    let (argument, rest) = rest.split_at_checked(width)?;
+    let value = argument.iter().fold(0, |value, &byte| value << 8 | u64::from(byte));
+    (value >= least).then_some((value, rest))
+}
+
+impl Acknowledgement {
+    /// Opens a frame of the coordinator to a device.
+    ///
+    /// # Errors
+    /// [`FrameError`].
+    pub fn open(frame: &[u8], device: DeviceId, key: &LinkKey) -> Result<Self, FrameError> {
+        let mut reader = Reader::new(opened(frame, key, Direction::Down)?)?;
+        reader.array(6)?;
+        let (kind, to) = (reader.u64()?, DeviceId(reader.fixed()?));
+        let (index, next) = (SealIndex(reader.uint()?), Sequence(reader.u64()?));
+        let sealed = reader.optional(Reader::uint)?.map(SealIndex);
+        let wants: u8 = reader.uint()?;
+        if kind != 16 || to != device || next.0 > u64::from(u32::MAX) || wants > 1 {
+            return Err(FrameError::Malformed);
+        }
+        Ok(Self { index, next, sealed, wants_schema: wants != 0 })
+    }
+
+    /// Writes the frame.
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`].
+    pub fn close<'o>(
+        &self,
+        device: DeviceId,
+        key: &LinkKey,
+        out: &'o mut [u8],
+    ) -> Result<&'o [u8], BufferTooSmall> {
+        let mut out = Writer::new(out);
+        out.array(6)?.uint(16u8)?.bytes(&device.0)?.uint(self.index.0)?.uint(self.next.0)?;
+        out.optional(self.sealed, |out, sealed| out.uint(sealed.0))?;
+        out.uint(u8::from(self.wants_schema))?;
+        closed(out, key, Direction::Down)
+    }
+}

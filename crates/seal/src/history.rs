@@ -1,0 +1,263 @@
+//! Whether a range of epochs is complete: the seals of one device, in order, with nothing between them missing.
+//!
+//! What makes a gap visible is that every seal signs its predecessor's index and epoch. A gap in time without `restart` is
+//! signed silence; with it, an outage that the device admits; a seal that is not there is `Missing`.
+
+use core::fmt;
+
+use crate::{Authentic, Seal, Statement};
+use moteseal_core::digest::Digest;
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+
+/// Proof that the seals of one device for a range of epochs are all there.
+///
+/// Nothing but [`History::finish`] makes one:
+///
+/// ```compile_fail
+/// use moteseal_core::record::{DeviceId, EpochNumber};
+/// use moteseal_seal::Complete;
+/// let (since, until) = (EpochNumber(0), EpochNumber(9));
+/// let forged = Complete { device: DeviceId([0; 8]), since, until, seals: 9, outages: 0 };
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Complete {
+    device: DeviceId,
+    since: EpochNumber,
+    until: EpochNumber,
+    seals: u32,
+    outages: u32,
+}
+
+impl Complete {
+    /// The device.
+    #[must_use]
+    pub const fn device(&self) -> DeviceId {
+        self.device
+    }
+
+    /// The first epoch.
+    #[must_use]
+    pub const fn since(&self) -> EpochNumber {
+        self.since
+    }
+
+    /// The epoch after the last.
+    #[must_use]
+    pub const fn until(&self) -> EpochNumber {
+        self.until
+    }
+
+    /// Seals that cover an epoch of the range.
+    #[must_use]
+    pub const fn seals(&self) -> u32 {
+        self.seals
+    }
+
+    /// Seals that admit an outage before them: the device restarted, and what it may have sensed is not there.
+    #[must_use]
+    pub const fn outages(&self) -> u32 {
+        self.outages
+    }
+}
+
+/// Why a range is not known to be complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Incomplete {
+    /// A seal that the chain names is not there.
+    Missing {
+        /// The device.
+        device: DeviceId,
+        /// The missing seal's index.
+        index: SealIndex,
+        /// Its epoch, where the chain names it.
+        epoch: Option<EpochNumber>,
+    },
+    /// Nothing shows whether the device sealed anything from this epoch on.
+    TailUnknown {
+        /// The device.
+        device: DeviceId,
+        /// The first epoch of which nothing is known.
+        from: EpochNumber,
+    },
+    /// The device signed two histories: two seals under one index, or a seal whose chain leads around one that it signed.
+    Equivocation {
+        /// The device.
+        device: DeviceId,
+        /// The index at which they part.
+        index: SealIndex,
+    },
+    /// A seal of another device, or outside the range, or out of order, or after the one that ended it.
+    NotAsked {
+        /// The seal's device.
+        device: DeviceId,
+        /// Its index.
+        index: SealIndex,
+    },
+}
+
+impl Incomplete {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Missing { .. } => "Missing",
+            Self::TailUnknown { .. } => "TailUnknown",
+            Self::Equivocation { .. } => "Equivocation",
+            Self::NotAsked { .. } => "NotAsAsked",
+        }
+    }
+}
+
+impl fmt::Display for Incomplete {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing { device, index, epoch: Some(epoch) } => {
+                write!(
+                    f,
+                    "Missing: the seal {index} of device {device}, of epoch {epoch}, is withheld"
+                )
+            }
+            Self::Missing { device, index, epoch: None } => {
+                write!(f, "Missing: the seal {index} of device {device} is withheld")
+            }
+            Self::TailUnknown { device, from } => {
+                write!(
+                    f,
+                    "TailUnknown: nothing shows what device {device} sealed from epoch {from} on"
+                )
+            }
+            Self::Equivocation { device, index } => {
+                write!(
+                    f,
+                    "Equivocation: device {device} signed two histories that part at index {index}"
+                )
+            }
+            Self::NotAsked { device, index } => {
+                write!(f, "NotAsAsked: the seal {index} of device {device} was not asked for")
+            }
+        }
+    }
+}
+
+impl core::error::Error for Incomplete {}
+
+/// Takes the authentic seals of one device in order and says whether they cover a range of epochs.
+#[derive(Clone, Debug)]
+pub struct History {
+    device: DeviceId,
+    since: EpochNumber,
+    until: EpochNumber,
+    last: Option<(SealIndex, Digest)>,
+    /// The first epoch that nothing is known of yet.
+    unknown: EpochNumber,
+    ended: bool,
+    seals: u32,
+    outages: u32,
+}
+
+impl History {
+    /// Nothing seen yet of `device` in the epochs `since .. until`.
+    #[must_use]
+    pub const fn new(device: DeviceId, since: EpochNumber, until: EpochNumber) -> Self {
+        Self {
+            device,
+            since,
+            until,
+            last: None,
+            unknown: since,
+            ended: since.0 >= until.0,
+            seals: 0,
+            outages: 0,
+        }
+    }
+
+    /// The history of a device from one of its seals on, whatever lies before it: every later seal is of the range.
+    #[must_use]
+    pub fn behind(seal: &Seal<Authentic>) -> Self {
+        let Statement { device, epoch, .. } = *seal.statement();
+        let whole = Self::new(device, epoch, EpochNumber(u64::MAX));
+        Self { last: Some((seal.statement().index, seal.digest())), ..whole }
+    }
+
+    /// Takes the next seal: one of the range, or the first after it. Says whether its events are in the range.
+    ///
+    /// # Errors
+    /// [`Incomplete`], but never `TailUnknown`.
+    pub fn next(&mut self, seal: &Seal<Authentic>) -> Result<bool, Incomplete> {
+        let statement = seal.statement();
+        let (device, index, epoch) = (statement.device, statement.index, statement.epoch);
+        if device != self.device || epoch < self.since || self.ended {
+            return Err(Incomplete::NotAsked { device, index });
+        }
+        match (self.last, statement.last) {
+            // The first seal of the answer: what it names as its predecessor must lie before the range.
+            (None, Some((before, at))) if at >= self.since => {
+                return Err(Incomplete::Missing { device, index: before, epoch: Some(at) });
+            }
+            (None, _) => {}
+            (Some((known, digest)), named) => follows(known, digest, named, seal)?,
+        }
+        self.last = Some((index, seal.digest()));
+        self.unknown = EpochNumber(epoch.0.saturating_add(u64::from(statement.last_in_epoch)));
+        if epoch >= self.until {
+            self.ended = true;
+            return Ok(false);
+        }
+        self.seals += 1;
+        self.outages += u32::from(statement.restart);
+        self.ended = statement.last_in_epoch && epoch.0 + 1 == self.until.0;
+        Ok(true)
+    }
+
+    /// The epoch from which on nothing is known, if the range has not ended.
+    #[must_use]
+    pub fn tail(&self) -> Option<EpochNumber> {
+        (!self.ended).then_some(self.unknown)
+    }
+
+    /// The newest seal taken: its index and digest.
+    #[must_use]
+    pub const fn newest(&self) -> Option<(SealIndex, Digest)> {
+        self.last
+    }
+
+    /// Ends the answer.
+    ///
+    /// # Errors
+    /// `TailUnknown` if no seal showed that the range ended.
+    pub fn finish(self) -> Result<Complete, Incomplete> {
+        match self.tail() {
+            Some(from) => Err(Incomplete::TailUnknown { device: self.device, from }),
+            None => Ok(Complete {
+                device: self.device,
+                since: self.since,
+                until: self.until,
+                seals: self.seals,
+                outages: self.outages,
+            }),
+        }
+    }
+}
+
+/// Whether a seal follows the one before it: index and digest of that, and the predecessor that the seal names.
+fn follows(
+    known: SealIndex,
+    digest: Digest,
+    named: Option<(SealIndex, EpochNumber)>,
+    seal: &Seal<Authentic>,
+) -> Result<(), Incomplete> {
+    let Statement { device, index, prev, .. } = *seal.statement();
+    match named {
+        _ if seal.digest() != digest && index == known => {
+            Err(Incomplete::Equivocation { device, index })
+        }
+        _ if index <= known => Err(Incomplete::NotAsked { device, index }),
+        Some((before, epoch)) if before > known => {
+            Err(Incomplete::Missing { device, index: before, epoch: Some(epoch) })
+        }
+        Some((before, _)) if before == known && prev == digest => Ok(()),
+        // It names another seal under that index, or one before it, or none: the chain leads around a seal that the device signed.
+        _ => Err(Incomplete::Equivocation { device, index: known }),
+    }
+}

@@ -1,0 +1,94 @@
+//! A tree's event with its path as a COSE Receipt of inclusion (RFC 9942, section 5.2; spec/formats.md, section 7): whoever knows
+//! that RFC and the device's public key verifies the event, without knowing anything of ours.
+
+use crate::seal::{MAX_MESSAGE, Seal, protected};
+use moteseal_core::cbor::{BufferTooSmall, Writer, head};
+use moteseal_core::digest::Digest;
+use moteseal_core::record::Scheme;
+use moteseal_core::record::Sequence;
+
+const SIGN1_TAG: u64 = 18;
+const LABEL_VDP: i64 = 396;
+const LABEL_INCLUSION: i64 = -1;
+
+/// Why there is no receipt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ReceiptError {
+    /// The seal is a star's.
+    SchemeMismatch,
+    /// The tree has one event, whose path is empty: RFC 9942 has no encoding for that.
+    PathEmpty,
+    /// The buffer is too small.
+    BufferTooSmall,
+}
+
+impl ReceiptError {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SchemeMismatch => "SchemeMismatch",
+            Self::PathEmpty => "PathEmpty",
+            Self::BufferTooSmall => "BufferTooSmall",
+        }
+    }
+}
+
+impl core::fmt::Display for ReceiptError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::SchemeMismatch => {
+                "SchemeMismatch: receipts are for events that were sealed as a tree"
+            }
+            Self::PathEmpty => {
+                "PathEmpty: a tree of one event has no path; the seal itself proves the event"
+            }
+            Self::BufferTooSmall => "BufferTooSmall: the receipt does not fit the buffer",
+        })
+    }
+}
+
+impl core::error::Error for ReceiptError {}
+
+impl From<BufferTooSmall> for ReceiptError {
+    fn from(_: BufferTooSmall) -> Self {
+        Self::BufferTooSmall
+    }
+}
+
+impl<S> Seal<S> {
+    /// Writes the receipt of event `seq`, whose path joins the siblings' digests from the leaf up. Header and signature are the
+    /// seal's; its payload, the root, is detached, so that whoever verifies has to compute it. That the path leads there is not
+    /// checked here.
+    ///
+    /// # Errors
+    /// [`ReceiptError`].
+    pub fn encode_receipt(
+        &self,
+        out: &mut Writer<'_>,
+        signature: &[u8],
+        seq: Sequence,
+        path: &[Digest],
+    ) -> Result<(), ReceiptError> {
+        if self.statement().scheme != Scheme::Tree {
+            return Err(ReceiptError::SchemeMismatch);
+        }
+        if path.is_empty() {
+            return Err(ReceiptError::PathEmpty);
+        }
+        let mut buffer = [0; MAX_MESSAGE];
+        let protected = protected(self.statement(), self.algorithm(), &mut buffer)?;
+        let (n, siblings) = (self.statement().counters.total(), path.len() as u64);
+        let length = 1 + head(0, n).1 + head(0, seq.0).1 + head(4, siblings).1 + path.len() * 34;
+        out.tag(SIGN1_TAG)?.array(4)?.bytes(protected)?;
+        out.map(1)?.int(LABEL_VDP)?.map(1)?.int(LABEL_INCLUSION)?.array(1)?;
+        let (proof, width) = head(2, length as u64);
+        out.raw(&proof[..width])?.array(3)?.uint(n)?.uint(seq.0)?.array(siblings)?;
+        for digest in path {
+            out.bytes(&digest.0)?;
+        }
+        out.null()?.bytes(signature)?;
+        Ok(())
+    }
+}

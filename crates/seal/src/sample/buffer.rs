@@ -1,0 +1,308 @@
+//! What a device holds of an open seal until its coordinator has it: records in order, and of a tree the roots of subtrees that stand
+//! for the records between them. DESIGN section 6, "trees under a budget".
+//!
+//! A tree's entries cover every sequence number from the first one on without a gap. A record that is not wanted gives way to a root as soon
+//! as that takes fewer bytes: alone if it is longer than a digest, else together with its neighbours, up to the largest perfect
+//! subtree without a wanted record. Fixed memory, no heap. When to send what is [`forward`](crate::sample::forward)'s.
+
+use crate::tree::{self, Frontier};
+use moteseal_core::digest::Digest;
+use moteseal_core::record::Level;
+
+/// What stands before a record or root: its first sequence number, its level or height, its length.
+pub(super) const HEAD: usize = 7;
+/// The bytes of a root and what stands before it.
+pub(super) const ROOT: usize = HEAD + 32;
+/// No seal has more than 2^32 - 1 records, so that perfect subtrees are lower than this.
+const MAX_HEIGHT: usize = 32;
+/// Marks the root of a subtree; the height lies in the bits below.
+const SUBTREE: u8 = 0x80;
+
+/// The entries of one open seal, in at most `N` bytes.
+#[derive(Clone)]
+pub(super) struct Buffer<const N: usize> {
+    bytes: [u8; N],
+    used: usize,
+    /// Where the first entry lies that was not sent: those before it were, those behind it were not.
+    unsent: usize,
+    /// Of a tree, the end of the last wanted record: what lies behind it may yet become one root.
+    settled: usize,
+}
+
+/// One entry.
+#[derive(Clone, Copy)]
+pub(super) struct Entry {
+    pub(super) start: u32,
+    pub(super) kind: Kind,
+    /// Where it begins, and where its record or root ends.
+    pub(super) at: usize,
+    pub(super) end: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A record of this level.
+    Record(Level),
+    /// The root of `2^height` leaves.
+    Subtree(u32),
+}
+
+impl Entry {
+    /// The sequence number behind it: a seal has at most 2^32 - 1 events.
+    pub(super) fn until(&self) -> u32 {
+        self.start.saturating_add(1 << self.height())
+    }
+
+    fn height(&self) -> u32 {
+        if let Kind::Subtree(height) = self.kind { height } else { 0 }
+    }
+
+    pub(super) fn is_at_least(&self, round: u8) -> bool {
+        matches!(self.kind, Kind::Record(level) if level.0 >= round)
+    }
+}
+
+/// A perfect subtree without a wanted record: its first leaf, its height, and where its entries begin.
+#[derive(Clone, Copy, Default)]
+struct Subtree {
+    start: u32,
+    height: u32,
+    at: usize,
+}
+
+impl Subtree {
+    /// Whether it is the left one of two halves.
+    const fn is_left(&self) -> bool {
+        self.start as u64 >> self.height & 1 == 0
+    }
+
+    /// Whether it is the left half of what the other one is the right half of.
+    fn is_left_of(&self, other: &Self) -> bool {
+        self.is_left()
+            && self.height == other.height
+            && u64::from(self.start) + (1 << self.height) == u64::from(other.start)
+    }
+}
+
+/// The subtrees without a wanted record that may yet become one: left children that wait for their siblings, of falling heights.
+#[derive(Default)]
+struct Growing {
+    waiting: [Subtree; MAX_HEIGHT],
+    count: usize,
+}
+
+impl Growing {
+    /// Adds the subtree that follows, whose entries end at `end`. `replace` puts one root in the place of the entries of a subtree, which end
+    /// where it is told, and says where that ends. Says where the entries end now.
+    fn add(
+        &mut self,
+        subtree: Subtree,
+        end: usize,
+        mut replace: impl FnMut(&Subtree, usize) -> usize,
+    ) -> usize {
+        let (mut subtree, mut end) = (subtree, end);
+        loop {
+            if end - subtree.at > ROOT {
+                end = replace(&subtree, end);
+            }
+            let Some(left) =
+                self.waiting[..self.count].last().filter(|left| left.is_left_of(&subtree))
+            else {
+                break;
+            };
+            subtree = Subtree { height: left.height + 1, ..*left };
+            self.count -= 1;
+        }
+        if subtree.is_left() {
+            self.waiting[self.count] = subtree;
+            self.count += 1;
+        }
+        end
+    }
+}
+
+impl<const N: usize> Buffer<N> {
+    pub(super) const fn new() -> Self {
+        Self { bytes: [0; N], used: 0, unsent: 0, settled: 0 }
+    }
+
+    /// Bytes that are taken.
+    pub(super) const fn used(&self) -> usize {
+        self.used
+    }
+
+    pub(super) const fn has_room(&self, length: usize) -> bool {
+        self.used + length <= N
+    }
+
+    /// The entry at a place, if one begins there.
+    pub(super) fn entry(&self, at: usize) -> Option<Entry> {
+        self.entry_before(self.used, at)
+    }
+
+    fn entry_before(&self, used: usize, at: usize) -> Option<Entry> {
+        let head = self.bytes[..used].get(at..)?.first_chunk::<HEAD>()?;
+        let start = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
+        let kind = if head[4] & SUBTREE == 0 {
+            Kind::Record(Level(head[4]))
+        } else {
+            Kind::Subtree(u32::from(head[4] & !SUBTREE))
+        };
+        let length = usize::from(u16::from_be_bytes([head[5], head[6]]));
+        Some(Entry { start, kind, at, end: at + HEAD + length })
+    }
+
+    /// An entry's record or root.
+    pub(super) fn content(&self, entry: &Entry) -> &[u8] {
+        &self.bytes[entry.at + HEAD..entry.end]
+    }
+
+    /// The first entry that was not sent.
+    pub(super) fn first_unsent(&self) -> Option<Entry> {
+        self.entry(self.unsent)
+    }
+
+    /// Where what may be sent ends, while more may come and `is_over` is false.
+    pub(super) const fn sendable(&self, is_over: bool) -> usize {
+        if is_over { self.used } else { self.settled }
+    }
+
+    /// The entries before this place were sent.
+    pub(super) const fn sent_up_to(&mut self, at: usize) {
+        self.unsent = at;
+    }
+
+    /// Writes an entry at a place; its room was checked.
+    fn write(&mut self, at: usize, start: u32, mark: u8, content: &[u8]) -> usize {
+        // MAX_RECORD fits two bytes.
+        #[allow(clippy::cast_possible_truncation)]
+        let length = (content.len() as u16).to_be_bytes();
+        let end = at + HEAD + content.len();
+        let entry = &mut self.bytes[at..end];
+        entry[..4].copy_from_slice(&start.to_be_bytes());
+        entry[4] = mark;
+        entry[5..HEAD].copy_from_slice(&length);
+        entry[HEAD..].copy_from_slice(content);
+        end
+    }
+
+    /// Appends a wanted record, for which there is room.
+    pub(super) fn push(&mut self, seq: u32, level: Level, record: &[u8]) {
+        self.used = self.write(self.used, seq, level.0, record);
+        self.settled = self.used;
+    }
+
+    /// Bytes that a record which is not wanted takes in the buffer of a tree.
+    pub(super) fn skipped_length(record: &[u8]) -> usize {
+        HEAD + record.len().min(32)
+    }
+
+    /// Appends a tree's record that is not wanted, for which there is room.
+    pub(super) fn skip(&mut self, seq: u32, level: Level, record: &[u8]) {
+        self.used = if record.len() > 32 {
+            self.write(self.used, seq, SUBTREE, &tree::leaf(record).0)
+        } else {
+            self.write(self.used, seq, level.0, record)
+        };
+        if seq & 1 == 1 {
+            self.collapse(self.settled, u8::MAX);
+        }
+    }
+
+    /// Keeps the entries that `keep` says, in order; how many went.
+    pub(super) fn retain(&mut self, keep: impl Fn(&Entry) -> bool) -> u32 {
+        let (mut from, mut to, mut dropped, mut unsent) = (0, 0, 0, None);
+        while let Some(entry) = self.entry(from) {
+            if from == self.unsent {
+                unsent = Some(to);
+            }
+            if keep(&entry) {
+                self.bytes.copy_within(from..entry.end, to);
+                to += entry.end - from;
+            } else {
+                dropped += 1;
+            }
+            from = entry.end;
+        }
+        (self.used, self.unsent) = (to, unsent.unwrap_or(to));
+        dropped
+    }
+
+    /// Lets go of the entries before `next`, which the coordinator has.
+    pub(super) fn acknowledged(&mut self, next: u32) {
+        let mut start = 0;
+        while let Some(entry) = self.entry(start).filter(|entry| entry.until() <= next) {
+            start = entry.end;
+        }
+        self.bytes.copy_within(start..self.used, 0);
+        self.used -= start;
+        self.unsent = self.unsent.saturating_sub(start);
+        self.settled = self.settled.saturating_sub(start);
+    }
+
+    /// Replaces a tree's records below a round by the roots of maximal subtrees without others, from the entry at `at` on, wherever that
+    /// takes fewer bytes. No entry ends behind where it did, so that this needs no room.
+    pub(super) fn collapse(&mut self, at: usize, round: u8) {
+        let (mut from, mut to, mut unsent) = (at, at, None);
+        let mut settled = self.settled.min(at);
+        let mut growing = Growing::default();
+        while let Some(entry) = self.entry(from) {
+            if from == self.unsent {
+                unsent = Some(to);
+            }
+            self.bytes.copy_within(from..entry.end, to);
+            let subtree = Subtree { start: entry.start, height: entry.height(), at: to };
+            (from, to) = (entry.end, to + (entry.end - entry.at));
+            if entry.is_at_least(round) {
+                growing = Growing::default();
+                settled = to;
+                continue;
+            }
+            to = growing.add(subtree, to, |subtree, end| {
+                // Of what becomes one root, none or all was sent.
+                unsent = unsent.map(|unsent: usize| unsent.min(subtree.at));
+                self.replace(subtree, end)
+            });
+        }
+        if self.unsent >= at {
+            self.unsent = unsent.unwrap_or(to);
+        }
+        (self.used, self.settled) = (to, settled);
+    }
+
+    /// Bytes that [`collapse`](Self::collapse) of everything would leave.
+    pub(super) fn collapsed(&self, round: u8) -> usize {
+        let (mut from, mut to, mut growing) = (0, 0, Growing::default());
+        while let Some(entry) = self.entry(from) {
+            let subtree = Subtree { start: entry.start, height: entry.height(), at: to };
+            (from, to) = (entry.end, to + (entry.end - entry.at));
+            if entry.is_at_least(round) {
+                growing = Growing::default();
+            } else {
+                to = growing.add(subtree, to, |subtree, _| subtree.at + ROOT);
+            }
+        }
+        to
+    }
+
+    /// Puts one root in the place of the entries of a subtree, which end at `end`; where that ends.
+    fn replace(&mut self, subtree: &Subtree, end: usize) -> usize {
+        let (mut frontier, mut at) = (Frontier::<{ MAX_HEIGHT + 1 }>::new(), subtree.at);
+        while let Some(entry) = self.entry_before(end, at) {
+            let content = self.content(&entry);
+            let root = match entry.kind {
+                Kind::Record(_) => tree::leaf(content),
+                Kind::Subtree(_) => {
+                    content.first_chunk().map_or(Digest::NULL, |root| Digest(*root))
+                }
+            };
+            frontier.append(entry.height(), root);
+            at = entry.end;
+        }
+        let root = frontier.root(None).unwrap_or(Digest::NULL);
+        // At most 32.
+        #[allow(clippy::cast_possible_truncation)]
+        let mark = SUBTREE | subtree.height as u8;
+        self.write(subtree.at, subtree.start, mark, &root.0)
+    }
+}

@@ -1,0 +1,221 @@
+//! Which events a coordinator keeps so that a group never exceeds its budget: Algorithm 2 of the paper (section V.A), as counts.
+//!
+//! A [`Coordinator`] holds numbers, not events: who stores the events asks it about each one, and throws away the levels that
+//! it drops. One epoch, one coordinator; it has no clock and does no I/O. What the final round must be follows from the
+//! counters that the devices sign ([`audit`](crate::sample::audit)), so that anyone can check what was kept.
+
+use core::ops::Range;
+
+use moteseal_core::record::{Level, MAX_LEVELS, Round};
+
+/// The rounds of one epoch: what is kept, and from which level on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Coordinator {
+    budget: u64,
+    levels: u8,
+    /// 0 to `levels`: at `levels` not even the coarsest fits, and nothing is kept.
+    round: u8,
+    kept: [u64; MAX_LEVELS],
+    total: u64,
+}
+
+/// What becomes of an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Offer {
+    /// It is below the round: forget it.
+    Declined,
+    /// Keep it.
+    Kept,
+    /// The budget was exceeded with it: forget everything of these levels, the event too if its level is among them, and tell the
+    /// devices the new round.
+    Raised(Range<u8>),
+}
+
+impl Coordinator {
+    /// An epoch's start: round 0, nothing kept. A group has 1 to 32 levels; a level outside is declined.
+    #[must_use]
+    pub fn new(levels: u8, budget: u64) -> Self {
+        debug_assert!(
+            (1..=MAX_LEVELS).contains(&usize::from(levels)),
+            "a group has 1 to 32 levels"
+        );
+        Self { budget, levels, round: 0, kept: [0; MAX_LEVELS], total: 0 }
+    }
+
+    /// The round: only levels from it on are kept, so that the sampling rate is `2^-round`.
+    #[must_use]
+    pub const fn round(&self) -> Round {
+        Round(self.round)
+    }
+
+    /// Events that are kept, of all levels; never more than the budget between two calls.
+    #[must_use]
+    pub const fn kept(&self) -> u64 {
+        self.total
+    }
+
+    /// Events that are kept of one level.
+    #[must_use]
+    pub fn kept_at(&self, level: Level) -> u64 {
+        self.kept.get(usize::from(level.0)).copied().unwrap_or(0)
+    }
+
+    /// The budget.
+    #[must_use]
+    pub const fn budget(&self) -> u64 {
+        self.budget
+    }
+
+    /// Asks about an event that a device forwarded.
+    #[inline]
+    pub fn offer(&mut self, level: Level) -> Offer {
+        if level.0 < self.round || level.0 >= self.levels {
+            return Offer::Declined;
+        }
+        self.kept[usize::from(level.0)] += 1;
+        self.total += 1;
+        if self.total <= self.budget { Offer::Kept } else { self.raise() }
+    }
+
+    /// Goes to the first round at which what is kept fits the budget.
+    #[cold]
+    fn raise(&mut self) -> Offer {
+        let before = self.round;
+        while self.total > self.budget && self.round < self.levels {
+            self.drop_finest();
+        }
+        Offer::Raised(before..self.round)
+    }
+
+    fn drop_finest(&mut self) {
+        let finest = &mut self.kept[usize::from(self.round)];
+        self.total -= *finest;
+        *finest = 0;
+        self.round += 1;
+    }
+
+    /// Takes back events of a level that will not be served after all: their device abandoned their seal, or raised its own
+    /// round above them. More than are kept is all that are.
+    pub fn withdraw(&mut self, level: Level, events: u64) {
+        if let Some(kept) = self.kept.get_mut(usize::from(level.0)) {
+            let events = events.min(*kept);
+            *kept -= events;
+            self.total -= events;
+        }
+    }
+
+    /// Goes up to a round that the signed counters ask for: events that never arrived count, too. Returns the levels to forget.
+    #[must_use]
+    pub fn settle(&mut self, round: Round) -> Range<u8> {
+        let before = self.round;
+        while self.round < round.0.min(self.levels) {
+            self.drop_finest();
+        }
+        before..self.round
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The paper's Algorithm 2 with the events themselves in queues.
+    struct Reference {
+        queues: Vec<Vec<u32>>,
+        round: usize,
+    }
+
+    impl Reference {
+        fn offer(&mut self, event: u32, level: usize, budget: usize) {
+            if level < self.round || level >= self.queues.len() {
+                return;
+            }
+            self.queues[level].push(event);
+            while self.queues.iter().map(Vec::len).sum::<usize>() > budget
+                && self.round < self.queues.len()
+            {
+                self.queues[self.round].clear();
+                self.round += 1;
+            }
+        }
+    }
+
+    /// A level as events have it: `i` with probability `2^-(i+1)`.
+    fn level(random: u32, levels: u8) -> u8 {
+        u8::try_from(random.leading_zeros()).unwrap().min(levels - 1)
+    }
+
+    proptest! {
+        #[test]
+        fn keeps_what_the_paper_keeps(randoms in prop::collection::vec(any::<u32>(), 0..2000), levels in 1..12u8, budget in 0..200u64) {
+            let mut coordinator = Coordinator::new(levels, budget);
+            let mut reference = Reference { queues: std::vec![Vec::new(); usize::from(levels)], round: 0 };
+            for (event, random) in (0..).zip(randoms) {
+                let level = level(random, levels);
+                let before = coordinator.round().0;
+                match coordinator.offer(Level(level)) {
+                    Offer::Raised(dropped) => prop_assert_eq!(dropped, before..coordinator.round().0),
+                    Offer::Kept => prop_assert!(level >= before),
+                    Offer::Declined => prop_assert!(level < before),
+                }
+                reference.offer(event, usize::from(level), usize::try_from(budget).unwrap());
+                prop_assert!(coordinator.kept() <= budget);
+                prop_assert_eq!(usize::from(coordinator.round().0), reference.round);
+                for (level, queue) in (0..).zip(&reference.queues) {
+                    prop_assert_eq!(coordinator.kept_at(Level(level)), queue.len() as u64);
+                }
+            }
+        }
+
+        #[test]
+        fn what_is_taken_back_makes_room(kept in prop::collection::vec(0..6u8, 0..50), level in 0..8u8, events: u64) {
+            let mut coordinator = Coordinator::new(6, 100);
+            for &level in &kept {
+                prop_assert_eq!(coordinator.offer(Level(level)), Offer::Kept);
+            }
+            let there = coordinator.kept_at(Level(level));
+            coordinator.withdraw(Level(level), events);
+            prop_assert_eq!(coordinator.kept_at(Level(level)), there.saturating_sub(events));
+            prop_assert_eq!(coordinator.kept(), kept.len() as u64 - there.min(events));
+        }
+    }
+
+    #[test]
+    fn a_budget_that_not_even_the_coarsest_level_fits_keeps_nothing() {
+        let mut coordinator = Coordinator::new(3, 2);
+        for _ in 0..2 {
+            assert_eq!(coordinator.offer(Level(2)), Offer::Kept);
+        }
+        assert_eq!(coordinator.offer(Level(2)), Offer::Raised(0..3));
+        assert_eq!((coordinator.kept(), coordinator.round()), (0, Round(3)));
+        assert_eq!(coordinator.offer(Level(2)), Offer::Declined);
+    }
+
+    #[test]
+    fn levels_that_a_group_does_not_have_are_declined() {
+        let mut coordinator = Coordinator::new(4, 10);
+        for level in 4..=255 {
+            assert_eq!(coordinator.offer(Level(level)), Offer::Declined);
+        }
+        assert_eq!(coordinator.kept(), 0);
+    }
+
+    #[test]
+    fn settling_never_goes_back() {
+        let mut coordinator = Coordinator::new(4, 10);
+        for level in [0, 0, 1, 2, 3] {
+            assert_eq!(coordinator.offer(Level(level)), Offer::Kept);
+        }
+        assert_eq!(coordinator.settle(Round(2)), 0..2);
+        assert_eq!((coordinator.kept(), coordinator.round()), (2, Round(2)));
+        assert_eq!(coordinator.settle(Round(1)), 2..2);
+        assert_eq!(coordinator.settle(Round(9)), 2..4);
+        assert_eq!(coordinator.kept(), 0);
+    }
+}

@@ -1,0 +1,232 @@
+//! An epoch of which every part is there, and what its parts must serve together (spec/formats.md, section 5).
+//!
+//! *At most* and *sample* follow from all parts of an epoch: whoever may leave the last ones out chooses among as many samples as
+//! there are parts. So the choice is computed from a [`WholeEpoch`] only, and [`UniformSample`]s come from nothing else.
+
+use crate::engine::Engine;
+use crate::sample::choice::{ChoiceError, EpochCounts, UniformSample};
+use crate::sample::permutation::Swap;
+use crate::sample::{Sample, Select, existing};
+use crate::{Authentic, Seal};
+use moteseal_core::named_errors;
+use moteseal_core::record::Scheme;
+use moteseal_core::record::{Round, Sequence};
+
+named_errors! {
+    /// Why parts are not known to be a whole epoch.
+    EpochError {
+        /// A part is missing before or between the ones given, or one of them is of another device or epoch.
+        Missing => "a part of the epoch is missing",
+        /// A part follows the one that closed the epoch.
+        EpochClosed => "a part of the epoch follows the one that the device called its last",
+        /// The last part does not close the epoch, and no seal of a later epoch follows it.
+        TailUnknown => "nothing shows that the epoch has no further part",
+    }
+}
+
+/// All parts of one epoch of one device, none missing before, between or behind them.
+///
+/// Nothing but [`new`](Self::new) makes one:
+///
+/// ```compile_fail
+/// use moteseal_seal::sample::epoch::WholeEpoch;
+/// let hand_picked = WholeEpoch { parts: &[] };
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct WholeEpoch<'e> {
+    parts: &'e [Seal<Authentic>],
+}
+
+impl<'e> WholeEpoch<'e> {
+    /// Checks that `parts`, by index, are all parts of their epoch: what the first names as its predecessor is of an earlier epoch,
+    /// each other one names the one before it, and the last one closes the epoch, or is the predecessor of `next`, of a later epoch.
+    ///
+    /// # Errors
+    /// [`EpochError`]; no parts at all are `Missing`.
+    pub fn new(
+        parts: &'e [Seal<Authentic>],
+        next: Option<&Seal<Authentic>>,
+    ) -> Result<Self, EpochError> {
+        let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
+            return Err(EpochError::Missing);
+        };
+        let epoch = first.statement().epoch;
+        if first.statement().last.is_some_and(|(_, before)| before >= epoch) {
+            return Err(EpochError::Missing);
+        }
+        let follows = |before: &Seal<Authentic>, after: &Seal<Authentic>| {
+            after.statement().device == before.statement().device
+                && after.statement().prev == before.digest()
+        };
+        for (before, after) in parts.iter().zip(parts.iter().skip(1)) {
+            if after.statement().epoch != epoch || !follows(before, after) {
+                return Err(EpochError::Missing);
+            }
+            if before.statement().last_in_epoch {
+                return Err(EpochError::EpochClosed);
+            }
+        }
+        let ended = |next: &Seal<Authentic>| next.statement().epoch > epoch && follows(last, next);
+        if last.statement().last_in_epoch || next.is_some_and(ended) {
+            Ok(Self { parts })
+        } else {
+            Err(EpochError::TailUnknown)
+        }
+    }
+
+    /// Its parts, by index.
+    #[must_use]
+    pub const fn parts(&self) -> &'e [Seal<Authentic>] {
+        self.parts
+    }
+
+    /// Its events per level.
+    #[must_use]
+    pub fn counts(&self) -> EpochCounts {
+        let mut counts = EpochCounts::new(
+            self.parts.first().map_or(1, |part| part.statement().counters.levels()),
+        );
+        self.parts.iter().for_each(|part| counts.add(part.statement()));
+        counts
+    }
+
+    /// What *at most* `m` forces.
+    #[must_use]
+    pub fn at_most(&self, m: u64) -> Forced<'e> {
+        Forced { parts: self.parts, select: Selected::Levels(self.counts().at_most(m)) }
+    }
+
+    /// Its events per level, if it was kept within a budget and ended at `round`: levels below it do not survive.
+    #[must_use]
+    pub fn counts_from(&self, round: Round) -> EpochCounts {
+        let mut counts = EpochCounts::at_round(
+            self.parts.first().map_or(1, |part| part.statement().counters.levels()),
+            round,
+        );
+        self.parts.iter().for_each(|part| counts.add(part.statement()));
+        counts
+    }
+
+    /// What *at most* `m` forces of an epoch that was kept within a budget and ended at `round`.
+    #[must_use]
+    pub fn at_most_from(&self, round: Round, m: u64) -> Forced<'e> {
+        Forced { parts: self.parts, select: Selected::Levels(self.counts_from(round).at_most(m)) }
+    }
+
+    /// What *sample* `count` with this seed forces of an epoch that ended at `round` (0 without a budget). `chosen` takes the
+    /// positions that are drawn: it needs room for `count` or for all [existing](EpochCounts::existing) events, whichever is less.
+    /// `scratch` is as for [`choose`](crate::sample::permutation::choose).
+    ///
+    /// # Errors
+    /// `SchemeMismatch` if a part is no tree; `ScratchTooSmall` if `chosen` or `scratch` is.
+    pub fn draw<'m>(
+        &self,
+        engine: &impl Engine,
+        round: Round,
+        (count, seed): (u32, &[u8; 32]),
+        chosen: &'m mut [u64],
+        scratch: &mut [Swap],
+    ) -> Result<Forced<'m>, ChoiceError>
+    where
+        'e: 'm,
+    {
+        if self.parts.iter().any(|part| part.statement().scheme != Scheme::Tree) {
+            return Err(ChoiceError::SchemeMismatch);
+        }
+        let counts = self.counts_from(round);
+        let drawn = usize::try_from(counts.existing().min(count.into()))
+            .map_err(|_| ChoiceError::ScratchTooSmall)?;
+        let chosen = chosen.get_mut(..drawn).ok_or(ChoiceError::ScratchTooSmall)?;
+        let parts = self.parts.iter().map(Seal::statement);
+        let chosen = existing::draw(engine, parts, counts.surviving(), seed, chosen, scratch)
+            .map_err(|_| ChoiceError::ScratchTooSmall)?;
+        Ok(Forced { parts: self.parts, select: Selected::Events(chosen) })
+    }
+}
+
+/// What the parts of an epoch must serve: computed from all of them, so that whoever serves them has no choice.
+///
+/// Nothing else says so of a part; no mask or list of events of the caller's own does:
+///
+/// ```compile_fail
+/// use moteseal_seal::sample::epoch::ForcedPart;
+/// # fn of(seal: &moteseal_seal::Seal<moteseal_seal::Authentic>) {
+/// let hand_picked = ForcedPart { seal, start: 0, select: moteseal_seal::stream::Select::Levels(1) };
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Forced<'e> {
+    parts: &'e [Seal<Authentic>],
+    select: Selected<'e>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Selected<'e> {
+    Levels(u32),
+    /// Positions, ascending: of the epoch in a [`Forced`], of it those that fall to the part in a [`ForcedPart`].
+    Events(&'e [u64]),
+}
+
+impl<'e> Forced<'e> {
+    /// What each part must serve, by index.
+    pub fn parts(&self) -> impl Iterator<Item = ForcedPart<'e>> + use<'e> {
+        let (mut rest, mut start) = (self.select, 0);
+        self.parts.iter().map(move |seal| {
+            let statement = seal.statement();
+            let first = start;
+            start += statement.counters.total();
+            let select = match rest {
+                Selected::Levels(mask) => Selected::Levels(mask & statement.surviving()),
+                Selected::Events(positions) => {
+                    let (mine, others) =
+                        positions.split_at(positions.partition_point(|&position| position < start));
+                    rest = Selected::Events(others);
+                    Selected::Events(mine)
+                }
+            };
+            ForcedPart { seal, start: first, select }
+        })
+    }
+}
+
+/// What one part of a whole epoch must serve.
+#[derive(Clone, Copy, Debug)]
+pub struct ForcedPart<'e> {
+    seal: &'e Seal<Authentic>,
+    /// The position of its first event in the epoch.
+    start: u64,
+    select: Selected<'e>,
+}
+
+impl<'e> ForcedPart<'e> {
+    /// The part's seal.
+    #[must_use]
+    pub const fn seal(&self) -> &'e Seal<Authentic> {
+        self.seal
+    }
+
+    /// Checks that a sample is of this part, and is what it must serve.
+    ///
+    /// # Errors
+    /// `NotAsAsked`.
+    pub fn check<'a>(
+        &self,
+        sample: Sample<'a, Authentic>,
+    ) -> Result<UniformSample<'a>, ChoiceError> {
+        let forced = match (self.select, &sample.select) {
+            (Selected::Levels(mask), Select::Levels(selected)) => mask == *selected,
+            (Selected::Events(positions), Select::Events(gaps)) => {
+                positions.iter().map(|position| Sequence(position - self.start)).eq(gaps.iter())
+            }
+            (Selected::Events(positions), Select::Levels(mask)) => {
+                *mask == 0 && positions.is_empty()
+            }
+            (Selected::Levels(_), Select::Events(_)) => false,
+        };
+        if forced && sample.seal == self.seal.digest() {
+            Ok(UniformSample::forced(sample))
+        } else {
+            Err(ChoiceError::NotAsAsked)
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Drawing among the events of an epoch's trees that exist (spec/formats.md, section 5).
+//!
+//! Within a budget only the events of some levels are kept, and which these are follows from the signed salts, counters and rounds:
+//! those that survive for *at most*, in all parts alike, or a part with a lower round would have more than its share. So a sample
+//! among them is uniform, as large as was asked as long as there are that many, and who serves it has no choice. Positions are
+//! drawn among the existing events and then found by their levels: drawing among all events and passing over the missing ones
+//! would take as many swaps as there are events whenever fewer exist than are asked for.
+
+use crate::Statement;
+use crate::engine::Engine;
+use crate::follow::masked;
+use crate::sample::members;
+use crate::sample::permutation::{ScratchTooSmall, Swap, choose};
+use moteseal_core::record::Sequence;
+
+/// Draws as many of the existing events of an epoch as `chosen` holds, or all if there are fewer, and returns their positions,
+/// ascending: events are counted through the parts, by index and then by sequence number, those that do not exist as well.
+///
+/// `parts` are all of the epoch's, by index, with counters that follow from their salts, as those of every verified seal do; `levels`
+/// is which of their levels exist, [`EpochCounts::surviving`](crate::sample::choice::EpochCounts::surviving). `scratch` is as for [`choose`].
+/// Computes the levels of the parts that lack events, up to the last one drawn of each.
+///
+/// # Errors
+/// [`ScratchTooSmall`].
+pub fn draw<'c, 's, E: Engine>(
+    engine: &E,
+    parts: impl Iterator<Item = &'s Statement> + Clone,
+    levels: u32,
+    seed: &[u8; 32],
+    chosen: &'c mut [u64],
+    scratch: &mut [Swap],
+) -> Result<&'c mut [u64], ScratchTooSmall> {
+    let Some(first) = parts.clone().next() else { return Ok(&mut []) };
+    let existing = |part: &Statement| u64::from(masked(&part.counters, levels));
+    let total = parts.clone().map(existing).sum();
+    let chosen = choose(seed, first.device, first.epoch, total, chosen, scratch)?;
+    chosen.sort_unstable();
+    // What was drawn are numbers of existing events. Those before a part, and all events before it:
+    let (mut before, mut start) = (0, 0);
+    let mut rest = &mut *chosen;
+    for part in parts {
+        let (n, count) = (part.counters.total(), existing(part));
+        let (mine, others) =
+            rest.split_at_mut(rest.partition_point(|&drawn| drawn < before + count));
+        rest = others;
+        if count == n {
+            mine.iter_mut().for_each(|drawn| *drawn = *drawn - before + start);
+        } else if !mine.is_empty() {
+            #[allow(clippy::cast_possible_truncation)]
+            let mut there = members(engine, &part.salt, part.counters.levels(), n as u32, levels);
+            let mut passed = before;
+            for drawn in mine {
+                #[allow(clippy::cast_possible_truncation)]
+                let Some(Sequence(seq)) = there.nth((*drawn - passed) as usize) else { break };
+                passed = *drawn + 1;
+                *drawn = start + seq;
+            }
+        }
+        (before, start) = (before + count, start + n);
+    }
+    Ok(chosen)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
+
+    use std::vec;
+    use std::vec::Vec;
+
+    use proptest::collection::vec as vector;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::engine::Scalar;
+    use crate::level::{Counters, Salt};
+    use crate::sample::choice::EpochCounts;
+    use crate::sample::permutation::scratch_for;
+    use moteseal_core::digest::Digest;
+    use moteseal_core::record::Scheme;
+    use moteseal_core::record::{DeviceId, EpochNumber, GroupId, Round};
+
+    const LEVELS: u8 = 8;
+
+    /// A part of `n` events of a tree.
+    fn part(salt: [u8; 16], n: u32, own_round: u8) -> Statement {
+        let mut statement =
+            Statement::new(Scheme::Tree, GroupId([1; 8]), Digest::NULL, DeviceId([2; 8]), LEVELS);
+        statement.epoch = EpochNumber(7);
+        statement.salt = Salt(salt);
+        statement.own_round = Round(own_round);
+        statement.counters = Counters::of(&statement.salt, LEVELS, n);
+        statement
+    }
+
+    fn surviving(parts: &[Statement], round: u8) -> EpochCounts {
+        let mut counts = EpochCounts::at_round(LEVELS, Round(round));
+        parts.iter().for_each(|part| counts.add(part));
+        counts
+    }
+
+    fn drawn(parts: &[Statement], round: u8, seed: u8, count: usize) -> Vec<u64> {
+        let (mut chosen, mut scratch) = (vec![0; count], vec![Swap::FREE; scratch_for(count)]);
+        let seed = Digest::of(&[&[seed]]).0;
+        draw(
+            &Scalar,
+            parts.iter(),
+            surviving(parts, round).surviving(),
+            &seed,
+            &mut chosen,
+            &mut scratch,
+        )
+        .unwrap()
+        .to_vec()
+    }
+
+    /// Every event that exists, one after the other, as the text has it; a permutation of them; the first of it, in order.
+    fn by_hand(parts: &[Statement], round: u8, seed: u8, count: usize) -> Vec<u64> {
+        let mut start = 0;
+        let mut existing = Vec::new();
+        let level = |part: &Statement, seq: u64| part.salt.level(Sequence(seq), LEVELS).0;
+        let dropped = |wanted: u8| {
+            let by = |part: &&Statement| wanted < part.own_round.0;
+            wanted < round
+                || parts
+                    .iter()
+                    .filter(by)
+                    .any(|part| (0..part.counters.total()).any(|seq| level(part, seq) == wanted))
+        };
+        for part in parts {
+            let n = part.counters.total();
+            existing
+                .extend((0..n).filter(|&seq| !dropped(level(part, seq))).map(|seq| start + seq));
+            start += n;
+        }
+        let (mut chosen, mut scratch) = (vec![0; count], vec![Swap::FREE; scratch_for(count)]);
+        let seed = Digest::of(&[&[seed]]).0;
+        let total = existing.len() as u64;
+        let chosen =
+            choose(&seed, DeviceId([2; 8]), EpochNumber(7), total, &mut chosen, &mut scratch)
+                .unwrap();
+        let mut chosen: Vec<u64> = chosen.iter().map(|&number| existing[number as usize]).collect();
+        chosen.sort_unstable();
+        chosen
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_drawn_is_the_front_of_a_permutation_of_what_exists(
+            shape in vector((any::<[u8; 16]>(), 0_u32..200, 0..LEVELS), 1..4), round in 0..=LEVELS, seed: u8, count in 0_usize..60,
+        ) {
+            let parts: Vec<Statement> = shape.into_iter().map(|(salt, n, own_round)| part(salt, n, own_round)).collect();
+            prop_assert_eq!(drawn(&parts, round, seed, count), by_hand(&parts, round, seed, count));
+            prop_assert_eq!(surviving(&parts, round).existing(), by_hand(&parts, round, seed, 600).len() as u64);
+        }
+    }
+
+    /// Where everything exists it is the permutation of all events.
+    #[test]
+    fn without_a_round_nothing_is_passed_over() {
+        let parts = [part([1; 16], 60, 0), part([2; 16], 40, 0)];
+        let (mut chosen, mut scratch) = ([0; 10], [Swap::FREE; 21]);
+        let seed = Digest::of(&[&[9]]).0;
+        let chosen =
+            choose(&seed, DeviceId([2; 8]), EpochNumber(7), 100, &mut chosen, &mut scratch)
+                .unwrap();
+        chosen.sort_unstable();
+        assert_eq!(drawn(&parts, 0, 9, 10), chosen);
+    }
+
+    #[test]
+    fn nothing_exists_at_the_round_of_all_levels_and_no_parts_have_no_events() {
+        assert_eq!(drawn(&[part([1; 16], 90, 0)], LEVELS, 1, 5), []);
+        assert_eq!(drawn(&[part([1; 16], 90, 0)], 32, 1, 5), []);
+        assert_eq!(drawn(&[], 0, 1, 5), []);
+    }
+
+    /// Chi-square over 2,000 seeds: each event that exists is in the sample equally often, below the 99.9 % quantile for as many
+    /// degrees of freedom; the counts of one sample hang together, which makes their variance smaller by `(N - m) / (N - 1)`.
+    #[test]
+    fn every_existing_event_is_drawn_equally_often() {
+        let parts = [part([3; 16], 150, 0), part([4; 16], 90, 2)];
+        let levels = surviving(&parts, 1).surviving();
+        let existing = by_hand(&parts, 1, 0, 240);
+        let (total, count) = (existing.len(), 8);
+        assert!((40..80).contains(&total), "{total} events");
+        let mut hits = vec![0_u32; 240];
+        for i in 0..2000_u32 {
+            let (mut chosen, mut scratch) = ([0; 8], [Swap::FREE; 17]);
+            let seed = Digest::of(&[b"existing", &i.to_be_bytes()]).0;
+            for &at in
+                &*draw(&Scalar, parts.iter(), levels, &seed, &mut chosen, &mut scratch).unwrap()
+            {
+                hits[at as usize] += 1;
+            }
+        }
+        assert_eq!(
+            hits.iter().sum::<u32>(),
+            existing.iter().map(|&at| hits[at as usize]).sum::<u32>(),
+            "none that is not there"
+        );
+        let expected = (2000 * count) as f64 / total as f64;
+        let square: f64 = existing
+            .iter()
+            .map(|&at| (f64::from(hits[at as usize]) - expected).powi(2) / expected)
+            .sum();
+        let statistic = square * (total - 1) as f64 / (total - count) as f64;
+        // Wilson and Hilferty's quantile.
+        let freedom = (total - 1) as f64;
+        let quantile =
+            freedom * (1.0 - 2.0 / (9.0 * freedom) + 3.09 * (2.0 / (9.0 * freedom)).sqrt()).powi(3);
+        assert!(statistic < quantile, "{statistic} of at most {quantile}");
+    }
+}

@@ -1,0 +1,424 @@
+//! A device's side of sampling within a budget: Algorithm 1 of the paper (section V.A) over a link that loses things, and what
+//! the other end needs to follow it. DESIGN section 6; spec/formats.md, section 8.
+//!
+//! A [`Forwarder`] buffers the events of one open seal that are at or above the device's round until they are acknowledged as
+//! durable, and of a tree the roots of the subtrees between them. It never drops a single event in silence: a buffer that fills raises
+//! the device's own round, which the seal states; at the last level what does not fit is counted as lost in a star, and ends the seal
+//! of a tree. Fixed memory, no heap, no clock: who drives it decides when to send and when to [`rewind`](Forwarder::rewind).
+
+use core::fmt;
+
+use crate::Lost;
+use crate::frame::{Acknowledgement, Forward, MAX_RECORD, encode_event};
+use crate::level::Counters;
+use crate::sample::buffer::{Buffer, HEAD, Kind};
+use moteseal_core::cbor::{BufferTooSmall, Writer};
+use moteseal_core::record::Scheme;
+use moteseal_core::record::{EpochNumber, Framing, Level, Round, SealIndex, Sequence};
+
+/// The forwarded events of one open seal, in at most `N` bytes: each takes its length and 7 bytes more, the root of a subtree 39.
+#[derive(Clone)]
+pub struct Forwarder<const N: usize> {
+    index: SealIndex,
+    epoch: EpochNumber,
+    scheme: Scheme,
+    framing: Framing,
+    announced: Round,
+    own: Round,
+    lost: Counters,
+    /// Events noted so far: the next one's sequence number.
+    noted: u32,
+    /// The first event that is not known to be durable, and, of a star, the first that was not sent since. Of a tree that follows from the
+    /// buffer, in which nothing is left out.
+    acknowledged: u32,
+    sent: u32,
+    /// No event follows.
+    is_over: bool,
+    buffer: Buffer<N>,
+}
+
+/// What became of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Noted {
+    /// It is below the device's round.
+    Below,
+    /// It will be forwarded.
+    Buffered,
+    /// It will be forwarded, or is below the round to which the device had to raise itself to find room.
+    Raised(Round),
+    /// It fits no more, at any round: its level's events are lost, and the seal will say so.
+    Lost,
+    /// There is no sequence number left for it, or no room in the buffer of a tree, which states no losses: it was not taken. Close the
+    /// seal, and go on under the next index.
+    Full,
+}
+
+impl<const N: usize> fmt::Debug for Forwarder<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Forwarder")
+            .field("index", &self.index)
+            .field("noted", &self.noted)
+            .field("acknowledged", &self.acknowledged)
+            .field("own_round", &self.own)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<const N: usize> Forwarder<N> {
+    /// For a seal that is being opened, in a group of `levels` levels, at the highest round that the device has been told for this
+    /// epoch (0 if none).
+    #[must_use]
+    pub fn new(
+        index: SealIndex,
+        epoch: EpochNumber,
+        (scheme, framing): (Scheme, Framing),
+        levels: u8,
+        announced: Round,
+    ) -> Self {
+        let announced = announced.min(Round(levels.saturating_sub(1)));
+        Self {
+            index,
+            epoch,
+            scheme,
+            framing,
+            announced,
+            own: announced,
+            lost: Counters::new(levels),
+            noted: 0,
+            acknowledged: 0,
+            sent: 0,
+            is_over: false,
+            buffer: Buffer::new(),
+        }
+    }
+
+    /// Takes note of the seal's next event, at the level that `Star::push` or the salt gave it.
+    pub fn note(&mut self, level: Level, record: &[u8]) -> Noted {
+        let (seq, before) = (self.noted, self.own);
+        if !self.make_room(level, record) {
+            return Noted::Full;
+        }
+        self.noted += 1;
+        if level.0 < self.own.0 {
+            if self.scheme == Scheme::Tree {
+                self.buffer.skip(seq, level, record);
+            }
+            return if self.own == before { Noted::Below } else { Noted::Raised(self.own) };
+        }
+        if self.scheme == Scheme::Star {
+            // Where the whole buffer is too small, a higher round makes no room: only what lies there would be given up.
+            if self.is_lost(level) || HEAD + record.len() > N || record.len() > MAX_RECORD {
+                return self.lose(level);
+            }
+            while !self.buffer.has_room(HEAD + record.len()) {
+                if !self.raise() {
+                    return self.lose(level);
+                }
+                if level.0 < self.own.0 {
+                    return Noted::Raised(self.own);
+                }
+            }
+        }
+        self.buffer.push(seq, level, record);
+        if self.own == before { Noted::Buffered } else { Noted::Raised(self.own) }
+    }
+
+    /// Whether [`note`](Self::note) would take the seal's next event. Of a tree whose buffer is full this raises the device's own round, as
+    /// `note` would, if a higher one makes room. An empty buffer has room for any record of at most [`MAX_RECORD`] and `N - 7` bytes.
+    pub fn make_room(&mut self, level: Level, record: &[u8]) -> bool {
+        if self.noted == u32::MAX {
+            return false;
+        }
+        if self.scheme == Scheme::Star {
+            return true;
+        }
+        let length = |round: u8| {
+            if level.0 >= round { HEAD + record.len() } else { Buffer::<N>::skipped_length(record) }
+        };
+        let fits = |round: u8, used: usize| {
+            used + length(round) <= N && (level.0 < round || record.len() <= MAX_RECORD)
+        };
+        if fits(self.own.0, self.buffer.used()) {
+            return true;
+        }
+        // At the last level a seal is closed with whatever it has rather than left without its finer levels.
+        let Some(round) = (self.own.0 + 1..self.lost.levels())
+            .find(|round| fits(*round, self.buffer.collapsed(*round)))
+        else {
+            return false;
+        };
+        self.own.0 = round;
+        self.drop_below(self.own);
+        true
+    }
+
+    fn is_lost(&self, level: Level) -> bool {
+        self.lost.at(level) > 0
+    }
+
+    /// Gives up an event, and with it its whole level under this seal: a block with a hole is never served.
+    fn lose(&mut self, level: Level) -> Noted {
+        let dropped = self.buffer.retain(|entry| entry.kind != Kind::Record(level));
+        if let Some(lost) = self.lost.as_mut_slice().get_mut(usize::from(level.0)) {
+            *lost += dropped + 1;
+        }
+        Noted::Lost
+    }
+
+    /// Goes to the next round by itself, if there is one.
+    fn raise(&mut self) -> bool {
+        let is_last = self.own.0 + 1 >= self.lost.levels();
+        if !is_last {
+            self.own.0 += 1;
+            self.drop_below(self.own);
+        }
+        !is_last
+    }
+
+    fn drop_below(&mut self, round: Round) {
+        match self.scheme {
+            Scheme::Star => _ = self.buffer.retain(|entry| entry.is_at_least(round.0)),
+            Scheme::Tree => self.buffer.collapse(0, round.0),
+        }
+    }
+
+    /// Goes up to a round that the coordinator announced for this epoch, and says whether that is a new one. Rounds never fall, and end at
+    /// the last level.
+    pub fn announced(&mut self, round: Round) -> bool {
+        let round = round.min(Round(self.lost.levels().saturating_sub(1)));
+        let is_news = round > self.announced;
+        if is_news {
+            self.announced = round;
+            if round > self.own {
+                self.own = round;
+                self.drop_below(round);
+            }
+        }
+        is_news
+    }
+
+    /// No event follows: what stands for the last ones of a tree may be sent now.
+    pub const fn end(&mut self) {
+        self.is_over = true;
+    }
+
+    /// Writes the next frame's events into `scratch`, whose length bounds them and a tree's digests; `None` if all that can be has been
+    /// sent.
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`] if not even one event fits `scratch`.
+    pub fn next_frame<'s>(
+        &mut self,
+        scratch: &'s mut [u8],
+    ) -> Result<Option<Forward<'s>>, BufferTooSmall> {
+        let is_tree = self.scheme == Scheme::Tree;
+        let sendable = self.buffer.sendable(!is_tree || self.is_over);
+        let first = self.buffer.first_unsent().filter(|entry| entry.at < sendable);
+        let from = match (self.scheme, first) {
+            (Scheme::Star, _) if self.sent < self.noted => self.sent,
+            (Scheme::Tree, Some(first)) => first.start,
+            _ => return Ok(None),
+        };
+        let start = first.map_or(sendable, |first| first.at);
+        let (room, mut out, mut digests) = (scratch.len(), Writer::new(scratch), 0);
+        let (mut at, mut next, mut behind, mut cut) = (start, from, from, None);
+        while let Some(entry) = self.buffer.entry(at).filter(|entry| entry.at < sendable) {
+            let (before, record) = (out.position(), self.buffer.content(&entry));
+            let is_in = match entry.kind {
+                Kind::Record(level) => {
+                    let prefix = self.framing.prefix(record).flatten();
+                    encode_event(
+                        &mut out,
+                        sequence(next),
+                        sequence(entry.start),
+                        level,
+                        prefix,
+                        record,
+                    )
+                    .is_ok()
+                        && out.position() + digests <= room
+                }
+                Kind::Subtree(_) => before + digests + 32 <= room,
+            };
+            if !is_in {
+                out.truncate(before);
+                cut = Some(entry.start);
+                break;
+            }
+            match entry.kind {
+                Kind::Record(_) => next = entry.start + 1,
+                Kind::Subtree(_) => digests += 32,
+            }
+            (at, behind) = (entry.end, entry.until());
+        }
+        let until = if is_tree { behind } else { cut.unwrap_or(self.noted) };
+        if until == from {
+            return Err(BufferTooSmall);
+        }
+        let events = out.position();
+        let mut place = start;
+        while let Some(entry) = self.buffer.entry(place).filter(|entry| entry.at < at) {
+            if let Kind::Subtree(_) = entry.kind {
+                out.raw(self.buffer.content(&entry))?;
+            }
+            place = entry.end;
+        }
+        self.sent = until;
+        self.buffer.sent_up_to(at);
+        let (events, digests) = out.finish().split_at(events);
+        Ok(Some(Forward {
+            index: self.index,
+            epoch: self.epoch,
+            own_round: self.own,
+            from: sequence(from),
+            until: sequence(until),
+            framing: self.framing,
+            events,
+            digests: is_tree.then_some(digests),
+        }))
+    }
+
+    /// Takes the coordinator's word on what is durable, and says whether that changed anything; what belongs to another seal says
+    /// nothing here.
+    pub fn acknowledge(&mut self, acknowledgement: &Acknowledgement) -> bool {
+        let Ok(next) = u32::try_from(acknowledgement.next.0) else { return false };
+        let is_news =
+            acknowledgement.index == self.index && next > self.acknowledged && next <= self.noted;
+        if is_news {
+            self.acknowledged = next;
+            // Where it is ahead of what was sent again, the rest need not be.
+            self.buffer.acknowledged(next);
+            self.sent = self.sent.max(next);
+        }
+        is_news
+    }
+
+    /// Sends what is not acknowledged again, from the next frame on.
+    pub fn rewind(&mut self) {
+        self.sent = self.acknowledged;
+        self.buffer.sent_up_to(0);
+    }
+
+    /// The first event that is not known to be durable at the coordinator.
+    #[must_use]
+    pub const fn acknowledged(&self) -> Sequence {
+        sequence(self.acknowledged)
+    }
+
+    /// Whether everything that was noted is durable at the coordinator.
+    #[must_use]
+    pub const fn is_drained(&self) -> bool {
+        self.acknowledged == self.noted
+    }
+
+    /// Bytes of the buffer that are taken.
+    #[must_use]
+    pub const fn buffered(&self) -> usize {
+        self.buffer.used()
+    }
+
+    /// Events noted so far.
+    #[must_use]
+    pub const fn noted(&self) -> u32 {
+        self.noted
+    }
+
+    /// The index of the seal.
+    #[must_use]
+    pub const fn index(&self) -> SealIndex {
+        self.index
+    }
+
+    /// What the seal must state: the highest round that was announced, the device's own, and what was lost.
+    #[must_use]
+    pub fn rounds(&self) -> (Round, Round, Lost) {
+        (self.announced, self.own, (self.lost.total() > 0).then_some(self.lost))
+    }
+}
+
+const fn sequence(seq: u32) -> Sequence {
+    // Widening.
+    Sequence(seq as u64)
+}
+
+/// The other end: how far a device's open seal has been followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Followed {
+    /// The seal.
+    pub index: SealIndex,
+    /// Its epoch.
+    pub epoch: EpochNumber,
+    /// Every forwarded event before this one is here.
+    pub next: Sequence,
+    /// The device has confirmed this round: it forwards nothing below it.
+    pub confirmed: Round,
+}
+
+/// What a frame is to one who follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Heard {
+    /// Its events from this sequence number on are new: take them. The follower stands behind the frame now.
+    News(Sequence),
+    /// It says nothing new: acknowledge again.
+    Old,
+    /// Frames before it are missing: acknowledge again, and the device goes back.
+    Gap,
+    /// The device has gone on to this seal: the one that was followed, if it was not closed, is abandoned.
+    Next(Followed),
+}
+
+impl Followed {
+    /// The start of a seal that a frame speaks of.
+    #[must_use]
+    pub const fn start(forward: &Forward<'_>) -> Self {
+        Self { index: forward.index, epoch: forward.epoch, next: Sequence(0), confirmed: Round(0) }
+    }
+
+    /// Hears a frame, which changes nothing unless it is news.
+    pub fn hear(&mut self, forward: &Forward<'_>) -> Heard {
+        if forward.index > self.index {
+            // Only what is taken may change anything: who follows keeps what was news, and forgets the rest.
+            let is_start = forward.from.0 == 0 && forward.until.0 > 0;
+            return if is_start { Heard::Next(Self::start(forward)) } else { Heard::Gap };
+        }
+        if forward.index < self.index || forward.epoch != self.epoch {
+            return Heard::Old;
+        }
+        if forward.from > self.next {
+            return Heard::Gap;
+        }
+        if forward.until <= self.next {
+            return Heard::Old;
+        }
+        if forward.own_round > self.confirmed {
+            self.confirmed = forward.own_round;
+        }
+        let first = self.next;
+        self.next = forward.until;
+        Heard::News(first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_without_a_sequence_number_is_not_taken() {
+        let framing = Framing::Prefixed;
+        let mut forwarder = Forwarder::<64>::new(
+            SealIndex(0),
+            EpochNumber(0),
+            (Scheme::Star, framing),
+            4,
+            Round(0),
+        );
+        forwarder.noted = u32::MAX - 1;
+        assert_eq!(forwarder.note(Level(3), b"last"), Noted::Buffered);
+        let before = (forwarder.noted(), forwarder.buffered(), forwarder.rounds());
+        assert_eq!(forwarder.note(Level(3), b"none"), Noted::Full);
+        assert_eq!((forwarder.noted(), forwarder.buffered(), forwarder.rounds()), before);
+    }
+}

@@ -1,0 +1,297 @@
+//! The seal: one signature over everything a device says under one index (spec/formats.md, section 3).
+//!
+//! A [`Seal`] is rebuilt by whoever received any part of its events, and is [`Unverified`] until either its signature or the
+//! hash chain of an authentic successor has proven it. Nothing makes a `Seal<Authentic>` but those two checks, and the key of the
+//! first is the one that a [`Directory`] has for the device: what is trusted is the roster.
+
+use core::fmt;
+use core::marker::PhantomData;
+
+use crate::statement::{self, Statement};
+use moteseal_core::cbor::{BufferTooSmall, DecodeError, Writer};
+use moteseal_core::cose::{self, Protected, Sign1, Typ};
+use moteseal_core::digest::Digest;
+use moteseal_core::record::Scheme;
+use moteseal_core::record::{EpochNumber, SealIndex};
+use moteseal_core::roster::Directory;
+use moteseal_core::signature::{Algorithm, PublicKey, SignatureError};
+
+/// Enough bytes for the message of any seal: statement, headers and root.
+pub const MAX_MESSAGE: usize = 1024;
+
+/// Nothing has been proven.
+#[derive(Clone, Copy, Debug)]
+pub enum Unverified {}
+
+/// Signed by that device, in the group and under the roster it names.
+#[derive(Clone, Copy, Debug)]
+pub enum Authentic {}
+
+/// A device's signed statement, with its root.
+///
+/// `S` says what has been proven: [`Unverified`] or [`Authentic`].
+pub struct Seal<S> {
+    statement: Statement,
+    root: Digest,
+    algorithm: Algorithm,
+    digest: Digest,
+    proven: PhantomData<S>,
+}
+
+impl<S> Clone for Seal<S> {
+    fn clone(&self) -> Self {
+        Self { statement: self.statement.clone(), proven: PhantomData, ..*self }
+    }
+}
+
+impl<S> fmt::Debug for Seal<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Seal")
+            .field("statement", &self.statement)
+            .field("root", &self.root)
+            .field("algorithm", &self.algorithm)
+            .field("digest", &self.digest)
+            .finish()
+    }
+}
+
+impl<S> Seal<S> {
+    /// What the device states.
+    #[must_use]
+    pub const fn statement(&self) -> &Statement {
+        &self.statement
+    }
+
+    /// The payload: the star's or tree's root.
+    #[must_use]
+    pub const fn root(&self) -> &Digest {
+        &self.root
+    }
+
+    /// The algorithm it is signed with.
+    #[must_use]
+    pub const fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// The digest of the signed object: SHA-256 of [`message`](Self::message), the `prev` of the next seal.
+    #[must_use]
+    pub const fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// Where the device's chain stands behind this seal.
+    #[must_use]
+    pub const fn position(&self) -> Position {
+        Position {
+            prev: self.digest,
+            last: Some((self.statement.index, self.statement.epoch)),
+            epoch_closed: self.statement.last_in_epoch,
+        }
+    }
+
+    /// The bytes that are signed: the `Sig_structure` of RFC 9052. Signing is split, so that secure elements and remote
+    /// signers fit: this goes out, the signature comes back and is attached where the seal is written.
+    #[must_use]
+    pub fn message<'b>(&self, buffer: &'b mut [u8; MAX_MESSAGE]) -> &'b [u8] {
+        message(&self.statement, &self.root, self.algorithm, buffer)
+    }
+
+    /// Writes the whole signed object, a tagged `COSE_Sign1`, with the signature made over [`message`](Self::message).
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`].
+    pub fn encode(&self, out: &mut Writer<'_>, signature: &[u8]) -> Result<(), BufferTooSmall> {
+        let mut buffer = [0; MAX_MESSAGE];
+        let protected = protected(&self.statement, self.algorithm, &mut buffer)?;
+        Sign1::encode(out, protected, &self.root.0, signature)
+    }
+}
+
+impl Seal<Unverified> {
+    /// A seal that its device has yet to sign, or that a receiver has rebuilt.
+    #[must_use]
+    pub fn new(statement: Statement, root: Digest, algorithm: Algorithm) -> Self {
+        let mut buffer = [0; MAX_MESSAGE];
+        let digest = Digest::of(&[message(&statement, &root, algorithm, &mut buffer)]);
+        Self { statement, root, algorithm, digest, proven: PhantomData }
+    }
+
+    /// Reads a whole signed object; the signature's bytes come back unchecked.
+    ///
+    /// # Errors
+    /// As [`Sign1::decode`] and [`Statement::decode`]; `UnexpectedType` unless the payload is 32 bytes; `UnexpectedHeader` if
+    /// `vds` and scheme disagree.
+    pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), DecodeError> {
+        let object = Sign1::decode(bytes, Typ::Seal)?;
+        let statement =
+            Statement::decode(object.header.statement.ok_or(DecodeError::UnexpectedHeader)?)?;
+        let root = Digest(object.payload.try_into().map_err(|_| DecodeError::UnexpectedType)?);
+        if object.header.tree != (statement.scheme == Scheme::Tree) {
+            return Err(DecodeError::UnexpectedHeader);
+        }
+        // The encoding is deterministic, so the digest of these bytes is the one of the statement written again.
+        let (algorithm, digest) = (object.header.algorithm, object.digest());
+        Ok((Self { statement, root, algorithm, digest, proven: PhantomData }, object.signature))
+    }
+
+    /// Proves the seal by its signature, under the key that the directory has for its device and index.
+    ///
+    /// A key of the caller's choice proves nothing of a device, so none is taken:
+    ///
+    /// ```compile_fail
+    /// # use moteseal_core::{Authentic, Seal, Unverified, signature::PublicKey};
+    /// fn forge(seal: Seal<Unverified>, my_own: &PublicKey, signature: &[u8]) -> Option<Seal<Authentic>> {
+    ///     seal.verify(my_own, signature).ok()
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`SealError::NoKey`] if the directory has none, [`SealError::Algorithm`] if it is of another suite, else what the suite says of
+    /// the signature.
+    pub fn verify<D: Directory + ?Sized>(
+        self,
+        directory: &D,
+        signature: &[u8],
+    ) -> Result<Seal<Authentic>, SealError> {
+        let mut verdict = Err(SealError::NoKey);
+        directory.with_key(self.statement.device, self.statement.index, &mut |key| {
+            verdict = self.signed_by(key, signature)
+        });
+        verdict.map(|()| self.proven())
+    }
+
+    /// Whether this key signed it. Whose key that is, nothing here says, so the seal stays unverified.
+    ///
+    /// # Errors
+    /// [`SealError::Algorithm`] if the key is of another suite, else what the suite says of the signature.
+    pub fn signed_by(&self, key: &PublicKey, signature: &[u8]) -> Result<(), SealError> {
+        if key.algorithm() != self.algorithm {
+            return Err(SealError::Algorithm);
+        }
+        let mut buffer = [0; MAX_MESSAGE];
+        key.verify(self.message(&mut buffer), signature).map_err(SealError::Signature)
+    }
+
+    /// Proves the seal by the chain: an authentic seal of the same device names it as its predecessor.
+    ///
+    /// # Errors
+    /// [`SealError::PrevMismatch`].
+    pub fn proven_by(self, successor: &Seal<Authentic>) -> Result<Seal<Authentic>, SealError> {
+        if successor.statement.prev == self.digest
+            && successor.statement.device == self.statement.device
+        {
+            Ok(self.proven())
+        } else {
+            Err(SealError::PrevMismatch)
+        }
+    }
+
+    fn proven(self) -> Seal<Authentic> {
+        Seal {
+            statement: self.statement,
+            root: self.root,
+            algorithm: self.algorithm,
+            digest: self.digest,
+            proven: PhantomData,
+        }
+    }
+}
+
+/// Where a device's chain stands: what the next seal names as its predecessor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// The digest of the last signed seal, or of the device's first certificate.
+    pub prev: Digest,
+    /// Index and epoch of that seal.
+    pub last: Option<(SealIndex, EpochNumber)>,
+    /// Whether that seal closed its epoch.
+    pub epoch_closed: bool,
+}
+
+impl Position {
+    /// The start of a device's chain: `certificate` is the digest of its first certificate.
+    #[must_use]
+    pub const fn start(certificate: Digest) -> Self {
+        Self { prev: certificate, last: None, epoch_closed: false }
+    }
+}
+
+/// Why a seal is not proven.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SealError {
+    /// The roster has no key for the device and index.
+    NoKey,
+    /// The key that the roster names is of another suite.
+    Algorithm,
+    /// The signature does not hold.
+    Signature(SignatureError),
+    /// The successor names another predecessor.
+    PrevMismatch,
+}
+
+impl SealError {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NoKey => "IndexOutOfRange",
+            Self::Algorithm => "AlgorithmMismatch",
+            Self::Signature(error) => error.name(),
+            Self::PrevMismatch => "PrevMismatch",
+        }
+    }
+}
+
+impl fmt::Display for SealError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoKey => f.write_str(
+                "IndexOutOfRange: the roster has no key for the seal's device and index",
+            ),
+            Self::Algorithm => f.write_str(
+                "AlgorithmMismatch: the seal is signed with another suite than the roster names",
+            ),
+            Self::Signature(error) => error.fmt(f),
+            Self::PrevMismatch => {
+                f.write_str("PrevMismatch: the next seal of the device names another predecessor")
+            }
+        }
+    }
+}
+
+impl core::error::Error for SealError {}
+
+pub(crate) fn protected<'b>(
+    statement: &Statement,
+    algorithm: Algorithm,
+    buffer: &'b mut [u8],
+) -> Result<&'b [u8], BufferTooSmall> {
+    let mut text = [0; statement::MAX_LENGTH];
+    let mut writer = Writer::new(&mut text);
+    statement.encode(&mut writer)?;
+    let text = writer.finish();
+    let mut out = Writer::new(buffer);
+    let header = Protected {
+        algorithm,
+        typ: Typ::Seal,
+        tree: statement.scheme == Scheme::Tree,
+        statement: Some(text),
+    };
+    header.encode(&mut out)?;
+    Ok(out.finish())
+}
+
+#[allow(clippy::expect_used)]
+fn message<'b>(
+    statement: &Statement,
+    root: &Digest,
+    algorithm: Algorithm,
+    buffer: &'b mut [u8; MAX_MESSAGE],
+) -> &'b [u8] {
+    let mut scratch = [0; MAX_MESSAGE];
+    protected(statement, algorithm, &mut scratch)
+        .and_then(|protected| cose::sig_structure(buffer, protected, &root.0))
+        .expect("the longest statement fits, see statement::MAX_LENGTH")
+}

@@ -1,0 +1,421 @@
+//! Geometric Star Chaining (section IV.C of the paper): one running digest a level, constant state, one signature.
+//!
+//! `D_i` is SHA-256 of a 64-byte header and the level's events as they are stored, so that sixteen 4-byte events share one
+//! compression; the paper's `H(H(e) || D_i)` costs three an event. Nothing is hashed twice and no sequence number is sent:
+//! the levels' counts and members follow from the salt (spec/formats.md, section 3).
+
+use core::fmt;
+use moteseal_core::named_errors;
+
+use crate::level::LevelKey;
+use crate::level::{Counters, Salt};
+use moteseal_core::digest::{Digest, INITIAL, compress256, state_bytes, tag};
+use moteseal_core::record::{DeviceId, Framing, Level, MAX_LEVELS, SealIndex};
+
+const BLOCK_TAG: [u8; 32] = tag(b"moteseal/1/star");
+const ROOT_TAG: Digest = Digest(tag(b"moteseal/1/star/root"));
+
+/// The 64 bytes, a whole compression, that the digest of every block starts with.
+#[must_use]
+pub fn header(device: DeviceId, index: SealIndex, level: Level) -> [u8; 64] {
+    let mut header = [0; 64];
+    header[..32].copy_from_slice(&BLOCK_TAG);
+    header[32..40].copy_from_slice(&device.0);
+    header[40..44].copy_from_slice(&index.0.to_be_bytes());
+    header[44..48].copy_from_slice(&u32::from(level.0).to_be_bytes());
+    header
+}
+
+/// The digest of a whole block as it lies in a bundle.
+#[must_use]
+pub fn block_digest(device: DeviceId, index: SealIndex, level: Level, block: &[u8]) -> Digest {
+    Digest::of(&[&header(device, index, level), block])
+}
+
+/// `A_i`, the next link of the chain over the levels.
+#[must_use]
+pub fn link(above: &Digest, count: u32, block: &Digest) -> Digest {
+    Digest::of(&[&above.0, &count.to_be_bytes(), &block.0])
+}
+
+/// `A_{-1}`, where the chain over the levels starts.
+#[must_use]
+pub const fn chain_start() -> Digest {
+    ROOT_TAG
+}
+
+/// The root over all levels, coarsest first.
+#[must_use]
+pub fn root(counters: &Counters, digests: &[Digest]) -> Digest {
+    counters
+        .as_slice()
+        .iter()
+        .zip(digests)
+        .fold(ROOT_TAG, |above, (&count, digest)| link(&above, count, digest))
+}
+
+/// The root over the levels from `from` on, whose digest before them, `A_{from-1}`, is `above`.
+#[must_use]
+pub fn root_from(counters: &Counters, from: u8, above: Digest, digests: &[Digest]) -> Digest {
+    let levels = counters.as_slice().iter().zip(digests).skip(usize::from(from));
+    levels.fold(above, |above, (&count, digest)| link(&above, count, digest))
+}
+
+/// What a part carries of a star, and what a verifier makes of it: [`Engine::star_roots`](crate::engine::Engine::star_roots).
+#[derive(Clone, Debug)]
+pub struct Served<'a> {
+    /// The device.
+    pub device: DeviceId,
+    /// The seal.
+    pub index: SealIndex,
+    /// Events per level.
+    pub counters: Counters,
+    /// The levels whose blocks exist, as a bit mask.
+    pub surviving: u32,
+    /// The levels whose blocks are here.
+    pub mask: u32,
+    /// The digests that stand for what is not here, 32 bytes each, in the order of section 4 of the formats.
+    pub evidence: &'a [u8],
+    /// The blocks as they lie in the part, by level; empty where none is here.
+    pub blocks: [&'a [u8]; MAX_LEVELS],
+    /// To be computed: `D_i` of each block; null where it is empty.
+    pub digests: [Digest; MAX_LEVELS],
+    /// To be computed: the root.
+    pub root: Digest,
+}
+
+/// One level's running digest: 112 bytes.
+#[derive(Clone, Copy)]
+struct Running {
+    state: [u32; 8],
+    /// Bytes of events so far; the header, a whole compression, is in the state from the first event on.
+    length: u64,
+    buffer: [u8; 64],
+    count: u32,
+}
+
+impl Running {
+    const EMPTY: Self = Self { state: INITIAL, length: 0, buffer: [0; 64], count: 0 };
+
+    #[inline]
+    fn update(&mut self, mut bytes: &[u8]) {
+        #[allow(clippy::cast_possible_truncation)]
+        let at = (self.length % 64) as usize;
+        self.length += bytes.len() as u64;
+        if at + bytes.len() < 64 {
+            self.buffer[at..at + bytes.len()].copy_from_slice(bytes);
+            return;
+        }
+        let (head, rest) = bytes.split_at(64 - at);
+        self.buffer[at..].copy_from_slice(head);
+        compress256(&mut self.state, &[self.buffer]);
+        bytes = rest;
+        let (blocks, rest) = bytes.as_chunks::<64>();
+        compress256(&mut self.state, blocks);
+        self.buffer[..rest.len()].copy_from_slice(rest);
+    }
+
+    /// Spends what it holds: on a small stack it is not copied for that.
+    fn finish(&mut self) -> Digest {
+        let bits = (self.length + 64) * 8;
+        #[allow(clippy::cast_possible_truncation)]
+        let at = (self.length % 64) as usize;
+        self.buffer[at] = 0x80;
+        self.buffer[at + 1..].fill(0);
+        if at >= 56 {
+            compress256(&mut self.state, &[self.buffer]);
+            self.buffer.fill(0);
+        }
+        self.buffer[56..].copy_from_slice(&bits.to_be_bytes());
+        compress256(&mut self.state, &[self.buffer]);
+        Digest(state_bytes(&self.state))
+    }
+}
+
+named_errors! {
+    /// An event that a star or tree does not take.
+    PushError {
+        /// The event is not of the schema's record size, or longer than 65,535 bytes.
+        WrongLength => "the event is not of the schema's record size",
+        /// The seal is full: close it and go on under the next index.
+        Full => "the seal holds as many events as it can; close it and open the next",
+    }
+}
+
+/// The running star of one seal on a device: `L` levels, 112 bytes each.
+#[derive(Clone)]
+pub struct Star<const L: usize> {
+    key: LevelKey,
+    device: DeviceId,
+    index: SealIndex,
+    framing: Framing,
+    levels: [Running; L],
+    total: u32,
+    /// How many of the levels the group uses.
+    used: u8,
+    /// The level of the event to come: it does not depend on the event, and where it is known early, a processor that runs ahead
+    /// need not guess which digest the event goes to.
+    next: Level,
+}
+
+impl<const L: usize> fmt::Debug for Star<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Star")
+            .field("device", &self.device)
+            .field("index", &self.index)
+            .field("events", &self.total)
+            .finish()
+    }
+}
+
+impl<const L: usize> Star<L> {
+    const LEVELS: u8 = {
+        assert!(L >= 1 && L <= MAX_LEVELS, "a group has 1 to 32 levels");
+        #[allow(clippy::cast_possible_truncation)]
+        let levels = L as u8;
+        levels
+    };
+
+    /// An empty star for the seal `index` of `device`, in a group of `L` levels.
+    #[must_use]
+    pub fn new(device: DeviceId, index: SealIndex, salt: &Salt, framing: Framing) -> Self {
+        Self::of_levels(device, index, salt, framing, Self::LEVELS)
+    }
+
+    /// The same in a group of `levels` levels, where their number is known at run time only; `None` if it is not 1 to `L`.
+    #[must_use]
+    pub fn with_levels(
+        device: DeviceId,
+        index: SealIndex,
+        salt: &Salt,
+        framing: Framing,
+        levels: u8,
+    ) -> Option<Self> {
+        (1..=Self::LEVELS)
+            .contains(&levels)
+            .then(|| Self::of_levels(device, index, salt, framing, levels))
+    }
+
+    fn of_levels(
+        device: DeviceId,
+        index: SealIndex,
+        salt: &Salt,
+        framing: Framing,
+        used: u8,
+    ) -> Self {
+        let key = LevelKey::new(salt);
+        Self {
+            key,
+            device,
+            index,
+            framing,
+            levels: [Running::EMPTY; L],
+            total: 0,
+            used,
+            next: key.level(0, used),
+        }
+    }
+
+    /// Events so far.
+    #[must_use]
+    pub const fn len(&self) -> u32 {
+        self.total
+    }
+
+    /// Whether there are none yet.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.total == 0
+    }
+
+    /// Folds in the next event and says its level. About a sixteenth of a SHA-256 compression for 4 bytes, and a SipHash.
+    ///
+    /// # Errors
+    /// [`PushError`].
+    #[inline]
+    pub fn push(&mut self, event: &[u8]) -> Result<Level, PushError> {
+        if self.total == u32::MAX {
+            return Err(PushError::Full);
+        }
+        let prefix = self.framing.prefix(event).ok_or(PushError::WrongLength)?;
+        let level = self.next;
+        self.next = self.key.level(u64::from(self.total) + 1, self.used);
+        let running = &mut self.levels[usize::from(level.0)];
+        if running.count == 0 {
+            compress256(&mut running.state, &[header(self.device, self.index, level)]);
+        }
+        running.count += 1;
+        if let Some(prefix) = prefix {
+            running.update(&prefix);
+        }
+        running.update(event);
+        self.total += 1;
+        Ok(level)
+    }
+
+    /// Ends the epoch: the events per level, and each level's digest as if none were below the round or lost. Digests from the group's
+    /// `levels` on are null.
+    #[must_use]
+    pub fn close(mut self) -> (Counters, [Digest; L]) {
+        self.close_in_place()
+    }
+
+    /// The same where the star lies, for who has no stack to move it to. What is left takes no events and has nothing more to say.
+    #[must_use]
+    pub fn close_in_place(&mut self) -> (Counters, [Digest; L]) {
+        let mut out = (Counters::new(self.used), [Digest::NULL; L]);
+        for ((running, count), digest) in
+            self.levels.iter_mut().zip(out.0.as_mut_slice()).zip(&mut out.1)
+        {
+            *count = running.count;
+            if running.count > 0 {
+                *digest = running.finish();
+            }
+            *running = Running::EMPTY;
+        }
+        self.total = u32::MAX;
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use moteseal_core::record::Sequence;
+
+    /// The definition, read aloud: sort the events into blocks, hash each, chain them.
+    fn reference(
+        device: DeviceId,
+        index: SealIndex,
+        salt: &Salt,
+        framing: Framing,
+        levels: u8,
+        events: &[Vec<u8>],
+    ) -> (Counters, Vec<Digest>) {
+        let mut blocks = std::vec![Vec::new(); usize::from(levels)];
+        let mut counters = Counters::new(levels);
+        for (seq, event) in (0..).zip(events) {
+            let level = usize::from(salt.level(Sequence(seq), levels).0);
+            counters.as_mut_slice()[level] += 1;
+            if framing == Framing::Prefixed {
+                blocks[level].extend(u16::try_from(event.len()).unwrap().to_be_bytes());
+            }
+            blocks[level].extend_from_slice(event);
+        }
+        let digests = (0..levels)
+            .zip(&blocks)
+            .map(|(level, block)| match counters.at(Level(level)) {
+                0 => Digest::NULL,
+                _ => block_digest(device, index, Level(level), block),
+            })
+            .collect();
+        (counters, digests)
+    }
+
+    proptest! {
+        #[test]
+        fn equals_the_reference(
+            device: [u8; 8],
+            index: u32,
+            salt: [u8; 16],
+            events in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 0..300),
+        ) {
+            let (device, index, salt) = (DeviceId(device), SealIndex(index), Salt(salt));
+            let mut star = Star::<8>::new(device, index, &salt, Framing::Prefixed);
+            for (seq, event) in (0..).zip(&events) {
+                prop_assert_eq!(star.push(event), Ok(salt.level(Sequence(seq), 8)));
+            }
+            let (counters, digests) = star.close();
+            let expected = reference(device, index, &salt, Framing::Prefixed, 8, &events);
+            prop_assert_eq!((counters, digests.to_vec()), expected);
+        }
+
+        #[test]
+        fn equals_the_reference_for_records(
+            salt: [u8; 16],
+            size in 1..130usize,
+            count in 0..700usize,
+        ) {
+            let salt = Salt(salt);
+            let events: Vec<Vec<u8>> = (0..count).map(|i| (0..size).map(|j| (i * 31 + j) as u8).collect()).collect();
+            let framing = Framing::fixed(size).unwrap();
+            let mut star = Star::<16>::new(DeviceId([7; 8]), SealIndex(3), &salt, framing);
+            for event in &events {
+                star.push(event).unwrap();
+            }
+            let (counters, digests) = star.close();
+            let expected = reference(DeviceId([7; 8]), SealIndex(3), &salt, framing, 16, &events);
+            prop_assert_eq!((counters, digests.to_vec()), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn equals_the_reference_with_fewer_levels_than_there_is_room_for(
+            salt: [u8; 16],
+            levels in 1..=16u8,
+            events in prop::collection::vec(any::<[u8; 3]>(), 0..200),
+        ) {
+            let (device, index, salt) = (DeviceId([7; 8]), SealIndex(3), Salt(salt));
+            let framing = Framing::fixed(3).unwrap();
+            let mut star = Star::<16>::with_levels(device, index, &salt, framing, levels).unwrap();
+            let events: Vec<Vec<u8>> = events.iter().map(|event| event.to_vec()).collect();
+            for event in &events {
+                star.push(event).unwrap();
+            }
+            let (counters, digests) = star.close();
+            let expected = reference(device, index, &salt, framing, levels, &events);
+            prop_assert_eq!((counters, digests[..usize::from(levels)].to_vec()), expected);
+            prop_assert!(digests[usize::from(levels)..].iter().all(|digest| *digest == Digest::NULL));
+        }
+    }
+
+    #[test]
+    fn a_star_has_room_for_its_levels_only() {
+        let star = |levels| {
+            Star::<8>::with_levels(
+                DeviceId([0; 8]),
+                SealIndex(0),
+                &Salt([0; 16]),
+                Framing::Prefixed,
+                levels,
+            )
+        };
+        assert!(star(0).is_none() && star(9).is_none());
+        assert!(star(1).is_some() && star(8).is_some());
+    }
+
+    #[test]
+    fn a_star_that_was_closed_in_place_is_spent() {
+        let mut star =
+            Star::<8>::new(DeviceId([7; 8]), SealIndex(3), &Salt([1; 16]), Framing::Prefixed);
+        star.push(b"event").unwrap();
+        assert_eq!(star.clone().close(), star.close_in_place());
+        assert_eq!(star.push(b"event"), Err(PushError::Full));
+        assert_eq!(star.close_in_place(), (Counters::new(8), [Digest::NULL; 8]));
+    }
+
+    #[test]
+    fn state_is_112_bytes_a_level_and_256() {
+        assert!(size_of::<Star<8>>() <= 8 * 112 + 256);
+        assert!(size_of::<Star<16>>() <= 16 * 112 + 256);
+        assert!(size_of::<Star<32>>() <= 32 * 112 + 256);
+    }
+
+    #[test]
+    fn refuses_a_record_of_another_size() {
+        let mut star = Star::<8>::new(
+            DeviceId([0; 8]),
+            SealIndex(0),
+            &Salt([0; 16]),
+            Framing::fixed(4).unwrap(),
+        );
+        assert_eq!(star.push(&[0; 5]), Err(PushError::WrongLength));
+        assert_eq!(star.len(), 0);
+    }
+}

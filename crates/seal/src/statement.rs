@@ -1,0 +1,274 @@
+//! What a device states under one seal, and its encoding.
+
+use crate::Answers;
+use crate::level::{Counters, Salt};
+use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
+use moteseal_core::digest::Digest;
+use moteseal_core::record::{
+    DeviceId, EpochNumber, GroupId, Level, MAX_LEVELS, Round, Scheme, SealIndex,
+};
+
+/// The longest encoding: 2 arrays of 32 counts of 5 bytes, 8 answers of 32, and the fixed fields.
+pub(super) const MAX_LENGTH: usize = 800;
+
+/// Events that were counted but abandoned, per level.
+pub type Lost = Option<Counters>;
+
+/// A device's statement under one index: spec/formats.md, section 3.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Statement {
+    /// Star or tree.
+    pub scheme: Scheme,
+    /// The group.
+    pub group: GroupId,
+    /// The digest of the roster that the device goes by.
+    pub roster: Digest,
+    /// The device.
+    pub device: DeviceId,
+    /// The seal's number.
+    pub index: SealIndex,
+    /// The digest of the last signed seal, or of the first certificate.
+    pub prev: Digest,
+    /// Index and epoch of the last signed seal.
+    pub last: Option<(SealIndex, EpochNumber)>,
+    /// The epoch whose events these are.
+    pub epoch: EpochNumber,
+    /// No further seal covers this epoch.
+    pub last_in_epoch: bool,
+    /// The device restarted since the last signed seal: a gap before this one is outage, not silence.
+    pub restart: bool,
+    /// The digest of the stream schema.
+    pub schema: Digest,
+    /// The salt of the levels.
+    pub salt: Salt,
+    /// The highest round announced.
+    pub round: Round,
+    /// The device's own round, at least `round`: levels below it are not kept.
+    pub own_round: Round,
+    /// Events per level.
+    pub counters: Counters,
+    /// Events per level that were abandoned, if any were.
+    pub lost: Lost,
+    /// The query epochs that the device answered.
+    pub answered: Answers,
+}
+
+impl Statement {
+    /// The first statement of a device's first seal, to be changed where it differs: no events, no rounds, nothing lost.
+    #[must_use]
+    pub fn new(
+        scheme: Scheme,
+        group: GroupId,
+        roster: Digest,
+        device: DeviceId,
+        levels: u8,
+    ) -> Self {
+        Self {
+            scheme,
+            group,
+            roster,
+            device,
+            index: SealIndex(0),
+            prev: Digest::NULL,
+            last: None,
+            epoch: EpochNumber(0),
+            last_in_epoch: false,
+            restart: false,
+            schema: Digest::NULL,
+            salt: Salt([0; 16]),
+            round: Round(0),
+            own_round: Round(0),
+            counters: Counters::new(levels),
+            lost: None,
+            answered: Answers::NONE,
+        }
+    }
+
+    /// Adds a query epoch that the device answered, as [`Answers::add`]: false if it cannot be stated under this seal any more.
+    #[must_use]
+    pub fn add_answered(&mut self, query: [u8; 16], epoch: u64) -> bool {
+        self.answered.add(query, epoch)
+    }
+
+    /// Whether the device states that it answered this epoch of this query.
+    #[must_use]
+    pub fn answered_in(&self, query: &[u8; 16], epoch: u64) -> bool {
+        self.answered.contains(query, epoch)
+    }
+
+    /// Whether the block of a level does not exist: it has no events, is below the device's round, or has lost some.
+    #[must_use]
+    pub fn is_null(&self, level: Level) -> bool {
+        self.counters.at(level) == 0
+            || level.0 < self.own_round.0
+            || self.lost.is_some_and(|lost| lost.at(level) > 0)
+    }
+
+    /// The levels whose blocks exist, as a bit mask.
+    #[must_use]
+    pub fn surviving(&self) -> u32 {
+        (0..self.counters.levels())
+            .filter(|&level| !self.is_null(Level(level)))
+            .fold(0, |mask, level| mask | 1 << level)
+    }
+
+    /// Writes the statement.
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`].
+    pub fn encode(&self, out: &mut Writer<'_>) -> Result<(), BufferTooSmall> {
+        out.array(19)?.uint(1u8)?.uint(self.scheme.number())?;
+        out.bytes(&self.group.0)?.bytes(&self.roster.0)?.bytes(&self.device.0)?;
+        out.uint(self.index.0)?.bytes(&self.prev.0)?;
+        out.optional(self.last, |out, (index, _)| out.uint(index.0))?;
+        out.uint(self.epoch.0)?;
+        out.optional(self.last, |out, (_, epoch)| out.uint(epoch.0))?;
+        out.bool(self.last_in_epoch)?.bool(self.restart)?;
+        out.bytes(&self.schema.0)?.bytes(&self.salt.0)?;
+        out.uint(self.round.0)?.uint(self.own_round.0)?;
+        encode_counts(out, Some(&self.counters))?;
+        encode_counts(out, self.lost.as_ref())?;
+        self.answered.encode(out)
+    }
+
+    /// Reads a statement.
+    ///
+    /// # Errors
+    /// As [`Reader::new`]; `FieldOutOfRange` for values that section 3 excludes.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes)?;
+        reader.array(19)?;
+        reader.version()?;
+        let scheme = match reader.u64()? {
+            0 => Scheme::Star,
+            1 => Scheme::Tree,
+            _ => return Err(DecodeError::FieldOutOfRange),
+        };
+        let group = GroupId(reader.fixed()?);
+        let roster = Digest(reader.fixed()?);
+        let device = DeviceId(reader.fixed()?);
+        let index = SealIndex(reader.uint()?);
+        let prev = Digest(reader.fixed()?);
+        let prev_index = reader.optional(Reader::uint)?;
+        let epoch = EpochNumber(reader.u64()?);
+        let prev_epoch = reader.optional(Reader::u64)?;
+        let last = match (prev_index, prev_epoch) {
+            (Some(index), Some(epoch)) => Some((SealIndex(index), EpochNumber(epoch))),
+            (None, None) => None,
+            _ => return Err(DecodeError::FieldOutOfRange),
+        };
+        let last_in_epoch = reader.bool()?;
+        let restart = reader.bool()?;
+        let schema = Digest(reader.fixed()?);
+        let salt = Salt(reader.fixed()?);
+        let round = Round(reader.uint()?);
+        let own_round = Round(reader.uint()?);
+        let counters = decode_counts(&mut reader)?.ok_or(DecodeError::FieldOutOfRange)?;
+        let lost = decode_counts(&mut reader)?;
+        let answered = Answers::decode(&mut reader)?;
+        let levels = counters.levels();
+        let lost_fits = lost.is_none_or(|lost| {
+            lost.levels() == levels
+                && lost.total() > 0
+                && lost.as_slice().iter().zip(counters.as_slice()).all(|(l, c)| l <= c)
+        });
+        let in_order =
+            last.is_none_or(|(last_index, last_epoch)| last_index < index && last_epoch <= epoch);
+        let rounds = round <= own_round && own_round.0 < levels;
+        let tree_loses_none = scheme == Scheme::Star || lost.is_none();
+        if !(lost_fits
+            && in_order
+            && rounds
+            && tree_loses_none
+            && counters.total() <= u64::from(u32::MAX))
+        {
+            return Err(DecodeError::FieldOutOfRange);
+        }
+        Ok(Self {
+            scheme,
+            group,
+            roster,
+            device,
+            index,
+            prev,
+            last,
+            epoch,
+            last_in_epoch,
+            restart,
+            schema,
+            salt,
+            round,
+            own_round,
+            counters,
+            lost,
+            answered,
+        })
+    }
+}
+
+/// Counts, one a level; the empty array for none.
+pub(crate) fn encode_counts(
+    out: &mut Writer<'_>,
+    counters: Option<&Counters>,
+) -> Result<(), BufferTooSmall> {
+    let counts = counters.map_or(&[][..], Counters::as_slice);
+    out.array(counts.len() as u64)?;
+    counts.iter().try_for_each(|&count| out.uint(count).map(|_| ()))
+}
+
+/// Reads counts of at most [`MAX_LEVELS`] levels; `None` for the empty array.
+pub(crate) fn decode_counts(reader: &mut Reader<'_>) -> Result<Option<Counters>, DecodeError> {
+    let length = u8::try_from(reader.array_any()?).map_err(|_| DecodeError::FieldOutOfRange)?;
+    if usize::from(length) > MAX_LEVELS {
+        return Err(DecodeError::FieldOutOfRange);
+    }
+    let mut counters = Counters::new(length);
+    for count in counters.as_mut_slice() {
+        *count = reader.uint()?;
+    }
+    Ok((length > 0).then_some(counters))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::stream::{PART_OVERHEAD, Selection, encode_part_head, encode_part_tail};
+    use crate::{Answered, MAX_ANSWERED, MAX_MESSAGE, Seal};
+    use moteseal_core::signature::{Algorithm, MAX_SIGNATURE};
+
+    #[test]
+    fn the_longest_statement_fits_a_message_and_a_part() {
+        let levels = u8::try_from(MAX_LEVELS).unwrap();
+        let mut statement = Statement::new(
+            Scheme::Star,
+            GroupId([7; 8]),
+            Digest([7; 32]),
+            DeviceId([7; 8]),
+            levels,
+        );
+        statement.index = SealIndex(u32::MAX);
+        statement.last = Some((SealIndex(u32::MAX - 1), EpochNumber(u64::MAX)));
+        statement.epoch = EpochNumber(u64::MAX);
+        (statement.round, statement.own_round) = (Round(31), Round(31));
+        statement.counters.as_mut_slice().fill(u32::MAX);
+        statement.lost = Some(statement.counters);
+        for query in 0..u8::try_from(MAX_ANSWERED).unwrap() {
+            let first = u64::MAX - u64::from(u32::MAX);
+            assert!(statement.answered.push(Answered {
+                query: [query; 16],
+                first,
+                count: u32::MAX
+            }));
+        }
+        let mut buffer = [0; MAX_LENGTH];
+        assert!(statement.encode(&mut Writer::new(&mut buffer)).is_ok());
+        let seal = Seal::new(statement, Digest([7; 32]), Algorithm::Esp256);
+        assert!(seal.message(&mut [0; MAX_MESSAGE]).len() > 700);
+
+        let mut part = [0; PART_OVERHEAD + 32];
+        let mut out = Writer::new(&mut part);
+        assert!(encode_part_head(&mut out, &seal, Selection::Levels(0), &[7; 32], 0).is_ok());
+        assert!(encode_part_tail(&mut out, Some(&[0; MAX_SIGNATURE])).is_ok());
+    }
+}

@@ -1,0 +1,231 @@
+//! Dynamic Tree Chaining (section IV.B): an online Merkle tree as in RFC 9162, section 2.1. The leaf's position is its `seq`.
+//!
+//! A device keeps only the frontier, one digest for each bit of the number of records. The shape of the tree stands in
+//! [`geometry`], apart from all hashing; what a verifier rebuilds from a part of the leaves in [`multiproof`] and [`path`].
+
+pub mod geometry;
+pub mod multiproof;
+pub mod path;
+
+use core::fmt;
+
+use crate::engine::Engine;
+use moteseal_core::digest::{Digest, INITIAL, compress256, state_bytes};
+use moteseal_core::record::Sequence;
+
+pub use multiproof::{MultiproofError, multiproof_root, sibling_count};
+pub use path::{PathError, path_root};
+
+/// The longest record whose leaf hash is one compression: 64 bytes less the prefix, the padding bit and the length.
+const ONE_BLOCK: usize = 64 - 1 - 1 - 8;
+
+/// The leaf hash of a record: `H(0x00 || record)`.
+#[must_use]
+#[inline]
+pub fn leaf(record: &[u8]) -> Digest {
+    if record.len() > ONE_BLOCK {
+        return Digest::of(&[&[0], record]);
+    }
+    let mut block = [0; 64];
+    block[1..=record.len()].copy_from_slice(record);
+    block[1 + record.len()] = 0x80;
+    block[56..].copy_from_slice(&(8 * (1 + record.len() as u64)).to_be_bytes());
+    let mut state = INITIAL;
+    compress256(&mut state, &[block]);
+    Digest(state_bytes(&state))
+}
+
+/// The hash of an inner node: `H(0x01 || left || right)`.
+#[must_use]
+#[inline]
+pub fn node(left: &Digest, right: &Digest) -> Digest {
+    let mut blocks = [[0; 64]; 2];
+    blocks[0][0] = 1;
+    blocks[0][1..33].copy_from_slice(&left.0);
+    blocks[0][33..].copy_from_slice(&right.0[..31]);
+    blocks[1][0] = right.0[31];
+    blocks[1][1] = 0x80;
+    blocks[1][62..].copy_from_slice(&(8 * 65_u16).to_be_bytes());
+    let mut state = INITIAL;
+    compress256(&mut state, &blocks);
+    Digest(state_bytes(&state))
+}
+
+/// The root of the tree without leaves: `H("")`.
+#[must_use]
+pub fn empty_root() -> Digest {
+    Digest::of(&[])
+}
+
+/// A tree has no room for another record: close the part and open the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TreeFull;
+
+impl fmt::Display for TreeFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TreeFull: the tree has no room for another record; close this seal and open the next index")
+    }
+}
+
+impl core::error::Error for TreeFull {}
+
+/// The perfect subtrees left of a position, one for each bit set in it: slot `h` holds the root of `2^h` leaves.
+#[derive(Clone)]
+pub(crate) struct Frontier<const H: usize> {
+    slots: [Digest; H],
+    position: u64,
+}
+
+impl<const H: usize> Frontier<H> {
+    pub(crate) const fn new() -> Self {
+        Self { slots: [Digest::NULL; H], position: 0 }
+    }
+
+    /// Adds the root of the next `2^height` leaves. The position must be a multiple of that, and the new one at most `2^H - 1`.
+    #[inline]
+    pub(crate) fn append(&mut self, height: u32, root: Digest) {
+        debug_assert!(self.position.trailing_zeros() >= height);
+        let (mut root, mut slot) = (root, height as usize);
+        while self.position >> slot & 1 == 1 {
+            root = node(&self.slots[slot], &root);
+            slot += 1;
+        }
+        self.slots[slot] = root;
+        self.position += 1 << height;
+    }
+
+    /// The root of everything left of the position, then of `right`, if there is one.
+    pub(crate) fn root(&self, right: Option<Digest>) -> Option<Digest> {
+        let mut rest = self.position;
+        let mut root = right;
+        while rest != 0 {
+            let left = self.slots[rest.trailing_zeros() as usize];
+            root = Some(root.map_or(left, |right| node(&left, &right)));
+            rest &= rest - 1;
+        }
+        root
+    }
+}
+
+/// An online tree of at most `2^H - 1` records, `H` at most 32.
+///
+/// Its size is `32 * H + 8` bytes; a group that expects up to a million records a seal takes `H = 20`.
+#[derive(Clone)]
+pub struct Tree<const H: usize>(Frontier<H>);
+
+/// How many leaves [`Tree::extend`] hashes at a time: enough to fill a host's lanes, 6 KiB of stack.
+const BATCH: usize = 128;
+
+impl<const H: usize> Tree<H> {
+    /// How many records fit.
+    pub const CAPACITY: u64 = {
+        assert!(H <= 32, "a seal covers fewer than 2^32 records");
+        (1 << H) - 1
+    };
+
+    /// A tree without records.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(Frontier::new())
+    }
+
+    /// How many records it has.
+    #[must_use]
+    pub const fn len(&self) -> u64 {
+        self.0.position
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds a record and says where it stands. Costs two hashes a record on average.
+    ///
+    /// # Errors
+    /// [`TreeFull`]; the tree is as it was.
+    #[inline]
+    pub fn push(&mut self, record: &[u8]) -> Result<Sequence, TreeFull> {
+        self.push_leaf(leaf(record))
+    }
+
+    /// Adds a record whose leaf hash is known.
+    ///
+    /// # Errors
+    /// [`TreeFull`]; the tree is as it was.
+    #[inline]
+    pub fn push_leaf(&mut self, leaf: Digest) -> Result<Sequence, TreeFull> {
+        let seq = self.len();
+        if seq >= Self::CAPACITY {
+            return Err(TreeFull);
+        }
+        self.0.append(0, leaf);
+        Ok(Sequence(seq))
+    }
+
+    /// Adds all the records of `size` bytes each (at least 1) in `records`, as if pushed one by one; a rest of fewer than `size`
+    /// bytes is not a record and is left out.
+    ///
+    /// # Errors
+    /// [`TreeFull`] if not all fit; the tree is as it was.
+    ///
+    /// # Panics
+    /// If `size` is 0.
+    pub fn extend(
+        &mut self,
+        engine: &impl Engine,
+        size: usize,
+        records: &[u8],
+    ) -> Result<(), TreeFull> {
+        let mut left = records.len() / size;
+        if left as u64 > Self::CAPACITY - self.len() {
+            return Err(TreeFull);
+        }
+        let mut records = records;
+        let (mut lower, mut upper) = ([Digest::NULL; BATCH], [Digest::NULL; BATCH / 2]);
+        while left > 0 {
+            // The largest perfect subtree that may stand here and can be filled.
+            let height = self.0.position.trailing_zeros().min(left.ilog2()).min(BATCH.ilog2());
+            let count = 1 << height;
+            let (batch, rest) = records.split_at(count * size);
+            engine.leaves(size, batch, &mut lower[..count]);
+            self.0.append(height, perfect_root(engine, &mut lower, &mut upper, count));
+            (records, left) = (rest, left - count);
+        }
+        Ok(())
+    }
+
+    /// The root of the records so far; the tree can grow on.
+    #[must_use]
+    pub fn root(&self) -> Digest {
+        self.0.root(None).unwrap_or_else(empty_root)
+    }
+}
+
+impl<const H: usize> Default for Tree<H> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<const H: usize> fmt::Debug for Tree<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tree").field("len", &self.len()).field("root", &self.root()).finish()
+    }
+}
+
+/// The root over the first `count` digests of `lower`, a power of two; both buffers are spent.
+fn perfect_root(
+    engine: &impl Engine,
+    lower: &mut [Digest],
+    upper: &mut [Digest],
+    count: usize,
+) -> Digest {
+    let (mut from, mut to, mut count) = (lower, upper, count);
+    while count > 1 {
+        engine.nodes(&from[..count], &mut to[..count / 2]);
+        (from, to, count) = (to, from, count / 2);
+    }
+    from[0]
+}

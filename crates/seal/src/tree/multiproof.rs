@@ -1,0 +1,87 @@
+//! Compact multiproofs: the root of each maximal subtree without a selected leaf, left to right, each exactly once
+//! (spec/formats.md, section 4, "Tree").
+
+use crate::tree::{Frontier, empty_root, geometry};
+use moteseal_core::digest::Digest;
+use moteseal_core::named_errors;
+use moteseal_core::record::Sequence;
+
+named_errors! {
+    /// Why digests and selected leaves cannot make a tree, whatever their values.
+    MultiproofError {
+        /// The selected positions do not ascend strictly.
+        Unsorted => "selected positions do not ascend",
+        /// A selected position is not below the number of leaves, or there are `2^32` leaves or more.
+        OutOfRange => "a selected position is not below the number of leaves",
+        /// Fewer digests than subtrees without a selected leaf, or a digest cut short.
+        TooFewDigests => "fewer digests than subtrees without a selected leaf",
+        /// More digests than subtrees without a selected leaf.
+        TooManyDigests => "more digests than subtrees without a selected leaf",
+    }
+}
+
+/// How many digests the multiproof for `selected` (ascending, below `n`) has, without hashing anything.
+pub fn sibling_count(n: u64, selected: impl IntoIterator<Item = Sequence>) -> u64 {
+    geometry::siblings(n, selected).map(|_| 1).sum()
+}
+
+/// The root of a tree of `n` leaves, at most `2^32 - 1`, from the leaf hashes of the selected ones, ascending, and the multiproof's
+/// 32-byte digests, joined. That the root is the right one is for the caller to check.
+///
+/// Hashes at most once for each selected leaf and digest, and keeps one digest for each bit of `n`.
+///
+/// # Errors
+/// See [`MultiproofError`].
+pub fn multiproof_root(
+    n: u64,
+    selected: impl IntoIterator<Item = (Sequence, Digest)>,
+    siblings: &[u8],
+) -> Result<Digest, MultiproofError> {
+    if n > u64::from(u32::MAX) {
+        return Err(MultiproofError::OutOfRange);
+    }
+    let (digests, rest) = siblings.as_chunks::<32>();
+    let mut run = Run { n, digests: digests.iter(), frontier: Frontier::new() };
+    let mut edge = None;
+    let mut last = None;
+    for (Sequence(seq), leaf) in selected {
+        if seq >= n {
+            return Err(MultiproofError::OutOfRange);
+        }
+        if last.is_some_and(|last| last >= seq) {
+            return Err(MultiproofError::Unsorted);
+        }
+        last = Some(seq);
+        run.fill(seq)?;
+        run.frontier.append(0, leaf);
+    }
+    if run.frontier.position < n {
+        edge = run.fill(n)?;
+    }
+    if run.digests.next().is_some() || !rest.is_empty() {
+        return Err(MultiproofError::TooManyDigests);
+    }
+    Ok(run.frontier.root(edge).unwrap_or_else(empty_root))
+}
+
+struct Run<'a> {
+    n: u64,
+    digests: core::slice::Iter<'a, [u8; 32]>,
+    frontier: Frontier<32>,
+}
+
+impl Run<'_> {
+    /// Takes the digests of the subtrees up to the leaf `end`. The last one is returned if it is the tree's ragged right edge.
+    fn fill(&mut self, end: u64) -> Result<Option<Digest>, MultiproofError> {
+        while self.frontier.position < end {
+            let subtree = geometry::widest(self.n, self.frontier.position, end);
+            let digest = Digest(*self.digests.next().ok_or(MultiproofError::TooFewDigests)?);
+            let leaves = subtree.end - subtree.start;
+            if !leaves.is_power_of_two() {
+                return Ok(Some(digest));
+            }
+            self.frontier.append(leaves.ilog2(), digest);
+        }
+        Ok(None)
+    }
+}

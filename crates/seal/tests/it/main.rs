@@ -1,0 +1,11 @@
+//! The tests of sealing: one behaviour a test.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod authentic_nonsense;
+mod budget_audit;
+mod reference;
+mod salts;
+mod sampling_link;
+mod seal_and_follow;
+mod tree;

@@ -1,0 +1,441 @@
+//! Device and coordinator over a link that loses, repeats, reorders and forges: nothing that is sealed as kept is missing.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+
+use moteseal_core::cbor::Writer;
+use moteseal_core::link::{FrameError, LinkKey, MAX_FRAME, claimed_device};
+use moteseal_core::record::Scheme;
+use moteseal_core::record::{EpochNumber, Framing};
+use moteseal_core::{DeviceId, Digest, GroupId, Level, Round, SealIndex, Sequence};
+use moteseal_seal::frame::{Acknowledgement, MAX_EVENTS, MAX_RECORD, Uplink, encode_event};
+use moteseal_seal::level::Salt;
+use moteseal_seal::sample::{Followed, Forwarder, Heard, Noted};
+use moteseal_seal::tree::{leaf, node};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+const DEVICE: DeviceId = DeviceId(*b"device 1");
+const LEVELS: u8 = 6;
+
+fn key() -> LinkKey {
+    LinkKey::new(&LinkKey::secret_of(&[7; 32], GroupId(*b"group  1"), DEVICE))
+}
+
+/// One thing that happens.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// The device senses so many events.
+    Sense(u8),
+    /// It sends a frame, whose events may take so many bytes.
+    Send(u8),
+    /// The frame at this place under way, from the oldest, arrives at the coordinator; it may be repeated.
+    Arrive(u8, bool),
+    /// It is lost.
+    Lose(u8),
+    /// The acknowledgement at this place arrives at the device.
+    Acknowledge(u8),
+    /// The device hears nothing for a while.
+    Timeout,
+    /// It hears of a round.
+    Round(u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (1..20u8).prop_map(Step::Sense),
+        4 => (70..220u8).prop_map(Step::Send),
+        4 => (any::<u8>(), any::<bool>()).prop_map(|(place, again)| Step::Arrive(place, again)),
+        2 => any::<u8>().prop_map(Step::Lose),
+        3 => any::<u8>().prop_map(Step::Acknowledge),
+        1 => Just(Step::Timeout),
+        1 => (0..8u8).prop_map(Step::Round),
+    ]
+}
+
+struct World {
+    device: Forwarder<400>,
+    scheme: Scheme,
+    framing: Framing,
+    /// A tree took no more events: its device would go on under the next index.
+    is_full: bool,
+    salt: Salt,
+    sensed: Vec<Vec<u8>>,
+    up: VecDeque<Vec<u8>>,
+    down: VecDeque<Vec<u8>>,
+    followed: Followed,
+    taken: BTreeMap<u64, (Level, Vec<u8>)>,
+    /// Of a tree, the events for which a digest stands.
+    covered: BTreeSet<u64>,
+}
+
+impl World {
+    fn new(scheme: Scheme, framing: Framing) -> Self {
+        let (index, epoch) = (SealIndex(3), EpochNumber(70));
+        let followed = Followed { index, epoch, next: Sequence(0), confirmed: Round(0) };
+        Self {
+            device: Forwarder::new(index, epoch, (scheme, framing), LEVELS, Round(0)),
+            scheme,
+            framing,
+            is_full: false,
+            salt: Salt([9; 16]),
+            sensed: Vec::new(),
+            up: VecDeque::new(),
+            down: VecDeque::new(),
+            followed,
+            taken: BTreeMap::new(),
+            covered: BTreeSet::new(),
+        }
+    }
+
+    fn sense(&mut self) {
+        if self.is_full {
+            return;
+        }
+        let seq = self.sensed.len() as u64;
+        let length = if self.framing == Framing::Prefixed { seq as usize * 7 % 60 } else { 4 };
+        let record: Vec<u8> = (0..length).map(|byte| (seq as usize * 31 + byte) as u8).collect();
+        let level = self.salt.level(Sequence(seq), LEVELS);
+        let before = self.device.rounds();
+        match self.device.note(level, &record) {
+            Noted::Below => assert!(level.0 < self.device.rounds().1.0),
+            Noted::Raised(round) => assert_eq!(round, self.device.rounds().1),
+            Noted::Lost => assert_eq!((self.scheme, level), (Scheme::Star, Level(LEVELS - 1))),
+            Noted::Buffered => {}
+            Noted::Full => {
+                assert_eq!(self.scheme, Scheme::Tree, "a few hundred events");
+                assert_eq!(
+                    self.device.rounds(),
+                    before,
+                    "what is not taken costs the others nothing"
+                );
+                self.is_full = true;
+                return;
+            }
+        }
+        self.sensed.push(record);
+    }
+
+    fn send(&mut self, room: usize) {
+        let mut scratch = vec![0; room];
+        let Some(forward) = self.device.next_frame(&mut scratch).unwrap() else { return };
+        let mut out = vec![0; MAX_FRAME];
+        let frame = Uplink::Forward(forward).close(DEVICE, &key(), &mut out).unwrap();
+        assert_eq!(claimed_device(frame), Some(DEVICE));
+        self.up.push_back(frame.to_vec());
+    }
+
+    fn arrive(&mut self, frame: &[u8]) {
+        let Ok(Uplink::Forward(forward)) = Uplink::open(frame, &key()) else {
+            panic!("a frame of the device")
+        };
+        if let Heard::News(first) = self.followed.hear(&forward) {
+            for (seq, level, record) in forward.events().filter(|(seq, ..)| *seq >= first) {
+                assert!(self.taken.insert(seq.0, (level, record.to_vec())).is_none(), "taken once");
+            }
+            assert_eq!(forward.digests.is_some(), self.scheme == Scheme::Tree);
+            for (range, root) in forward.subtrees() {
+                assert_eq!(root, self.root(range.clone()), "{range:?}");
+                self.covered.extend(range);
+            }
+        }
+        let (index, next) = (self.followed.index, self.followed.next);
+        let acknowledgement = Acknowledgement { index, next, sealed: None, wants_schema: false };
+        let mut out = [0; 100];
+        self.down.push_back(acknowledgement.close(DEVICE, &key(), &mut out).unwrap().to_vec());
+    }
+
+    /// The root of a perfect subtree of what was sensed, by the definition.
+    fn root(&self, range: Range<u64>) -> Digest {
+        let middle = range.start.midpoint(range.end);
+        if range.end - range.start == 1 {
+            return leaf(&self.sensed[usize::try_from(range.start).unwrap()]);
+        }
+        assert!(
+            (range.end - range.start).is_power_of_two()
+                && range.start.is_multiple_of(range.end - range.start)
+        );
+        node(&self.root(range.start..middle), &self.root(middle..range.end))
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Sense(count) => (0..count).for_each(|_| self.sense()),
+            Step::Send(room) => self.send(usize::from(room)),
+            Step::Arrive(place, again) if !self.up.is_empty() => {
+                let frame = self.up.remove(usize::from(place) % self.up.len()).unwrap();
+                self.arrive(&frame);
+                if again {
+                    self.up.push_back(frame);
+                }
+            }
+            Step::Lose(place) if !self.up.is_empty() => {
+                self.up.remove(usize::from(place) % self.up.len());
+            }
+            Step::Acknowledge(place) if !self.down.is_empty() => {
+                let frame = self.down.remove(usize::from(place) % self.down.len()).unwrap();
+                let _ = self
+                    .device
+                    .acknowledge(&Acknowledgement::open(&frame, DEVICE, &key()).unwrap());
+            }
+            Step::Timeout => self.device.rewind(),
+            Step::Round(round) => _ = self.device.announced(Round(round)),
+            Step::Arrive(..) | Step::Lose(_) | Step::Acknowledge(_) => {}
+        }
+    }
+
+    /// The link comes to its senses, and everything gets through.
+    fn settle(&mut self) {
+        self.device.end();
+        for _ in 0..10_000 {
+            if self.device.is_drained() {
+                return;
+            }
+            self.device.rewind();
+            self.send(200);
+            while let Some(frame) = self.up.pop_front() {
+                self.arrive(&frame);
+            }
+            while let Some(frame) = self.down.pop_front() {
+                let _ = self
+                    .device
+                    .acknowledge(&Acknowledgement::open(&frame, DEVICE, &key()).unwrap());
+            }
+        }
+        panic!("the device is never done");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn whatever_the_link_does_each_level_that_the_seal_keeps_is_whole(steps in vec(step(), 0..120), fixed: bool, tree: bool) {
+        let framing = if fixed { Framing::fixed(4).unwrap() } else { Framing::Prefixed };
+        let mut world = World::new(if tree { Scheme::Tree } else { Scheme::Star }, framing);
+        for step in steps {
+            world.step(step);
+        }
+        world.settle();
+        let (announced, own, lost) = world.device.rounds();
+        prop_assert!(announced <= own && own.0 < LEVELS);
+        let mut lost_there = 0;
+        for (seq, record) in (0..).zip(&world.sensed) {
+            let level = world.salt.level(Sequence(seq), LEVELS);
+            if level.0 >= own.0 && lost.is_none_or(|lost| lost.at(level) == 0) {
+                prop_assert_eq!(world.taken.get(&seq), Some(&(level, record.clone())), "event {}", seq);
+            } else if level.0 >= own.0 {
+                lost_there += 1;
+            }
+            prop_assert!(!tree || world.taken.contains_key(&seq) || world.covered.contains(&seq), "nothing stands for {}", seq);
+        }
+        prop_assert!(!tree || lost.is_none());
+        prop_assert!(u64::from(lost.is_some()) <= lost.map_or(0, |lost| lost.total()));
+        prop_assert!(lost.map_or(0, |lost| lost.total()) <= lost_there);
+        for (seq, (level, record)) in &world.taken {
+            prop_assert_eq!(&world.sensed[usize::try_from(*seq).unwrap()], record);
+            prop_assert_eq!(*level, world.salt.level(Sequence(*seq), LEVELS));
+        }
+    }
+
+    #[test]
+    fn no_byte_of_a_frame_can_be_changed(at in any::<prop::sample::Index>(), flip in 1..=255u8, cut in any::<prop::sample::Index>()) {
+        let mut out = [0; 300];
+        let frame = Uplink::Close { schema: Digest([1; 32]), open: &[2; 20], part: &[3; 90] }.close(DEVICE, &key(), &mut out).unwrap();
+        prop_assert!(Uplink::open(frame, &key()).is_ok());
+        let mut changed = frame.to_vec();
+        let place = at.index(changed.len());
+        changed[place] ^= flip;
+        prop_assert_eq!(Uplink::open(&changed, &key()), Err(FrameError::NotAuthentic));
+        prop_assert!(Uplink::open(&frame[..cut.index(frame.len())], &key()).is_err());
+    }
+}
+
+#[test]
+fn a_frame_of_another_device_group_or_direction_is_not_authentic() {
+    let mut out = [0; 100];
+    let frame = Uplink::Schema(b"schema").close(DEVICE, &key(), &mut out).unwrap();
+    let other = |group: &[u8; 8], device: &[u8; 8]| {
+        LinkKey::new(&LinkKey::secret_of(&[7; 32], GroupId(*group), DeviceId(*device)))
+    };
+    assert_eq!(Uplink::open(frame, &key()), Ok(Uplink::Schema(b"schema")));
+    assert_eq!(
+        Uplink::open(frame, &other(b"group  1", b"device 2")),
+        Err(FrameError::NotAuthentic)
+    );
+    assert_eq!(
+        Uplink::open(frame, &other(b"group  2", b"device 1")),
+        Err(FrameError::NotAuthentic)
+    );
+    assert_eq!(Acknowledgement::open(frame, DEVICE, &key()), Err(FrameError::NotAuthentic));
+}
+
+#[test]
+fn a_seal_that_a_reboot_abandoned_is_followed_no_more() {
+    let framing = Framing::fixed(4).unwrap();
+    let frames = |index: u32| {
+        let mut device = Forwarder::<200>::new(
+            SealIndex(index),
+            EpochNumber(5),
+            (Scheme::Star, framing),
+            LEVELS,
+            Round(0),
+        );
+        for level in [0, 3, 1] {
+            let _ = device.note(Level(level), &[0; 4]);
+        }
+        let mut scratch = vec![0; 100];
+        let frame = device.next_frame(&mut scratch).unwrap().unwrap();
+        (frame.own_round, frame.until, frame.events.to_vec())
+    };
+    let forward = |index: u32, from: u64, events: &'static [u8]| moteseal_seal::frame::Forward {
+        index: SealIndex(index),
+        epoch: EpochNumber(5),
+        own_round: Round(0),
+        from: Sequence(from),
+        until: Sequence(3),
+        framing,
+        events,
+        digests: None,
+    };
+    assert_eq!(frames(4), frames(5));
+    let mut followed = Followed::start(&forward(4, 0, &[]));
+    assert_eq!(followed.hear(&forward(4, 0, &[])), Heard::News(Sequence(0)));
+    assert_eq!(followed.hear(&forward(4, 0, &[])), Heard::Old);
+    let Heard::Next(next) = followed.hear(&forward(6, 0, &[])) else {
+        panic!("the device went on")
+    };
+    assert_eq!((next.index, next.next), (SealIndex(6), Sequence(0)));
+    let mut followed = next;
+    assert_eq!(followed.hear(&forward(6, 1, &[])), Heard::Gap);
+    assert_eq!(followed.hear(&forward(4, 0, &[])), Heard::Old);
+    assert_eq!(followed.next, Sequence(0));
+}
+
+#[test]
+fn a_scratch_too_small_for_an_event_is_an_error_and_not_silence() {
+    let mut device = Forwarder::<200>::new(
+        SealIndex(0),
+        EpochNumber(5),
+        (Scheme::Star, Framing::Prefixed),
+        LEVELS,
+        Round(0),
+    );
+    assert_eq!(device.note(Level(2), &[1; 50]), Noted::Buffered);
+    assert!(device.next_frame(&mut [0; 20]).is_err());
+    assert!(device.next_frame(&mut [0; 60]).unwrap().is_some());
+    let mut nothing = Writer::new(&mut []);
+    assert!(nothing.uint(0u8).is_err());
+}
+
+#[test]
+fn a_record_that_no_buffer_takes_is_lost_and_costs_the_others_nothing() {
+    let mut device = Forwarder::<400>::new(
+        SealIndex(0),
+        EpochNumber(5),
+        (Scheme::Star, Framing::Prefixed),
+        LEVELS,
+        Round(0),
+    );
+    assert_eq!(device.note(Level(0), &[1; 50]), Noted::Buffered);
+    assert_eq!(device.note(Level(1), &[2; 394]), Noted::Lost);
+    let (announced, own, lost) = device.rounds();
+    assert_eq!((announced, own), (Round(0), Round(0)), "no round is raised for it");
+    let lost = lost.unwrap();
+    assert_eq!((lost.at(Level(1)), lost.total()), (1, 1));
+    assert_eq!(device.buffered(), 57, "what was there still is");
+    assert_eq!(device.note(Level(2), &[3; 100]), Noted::Buffered);
+    let mut scratch = [0; 200];
+    let forward = device.next_frame(&mut scratch).unwrap().unwrap();
+    let seqs: Vec<u64> = forward.events().map(|(seq, ..)| seq.0).collect();
+    assert_eq!((forward.from, forward.until, &seqs[..]), (Sequence(0), Sequence(3), &[0, 2][..]));
+}
+
+#[test]
+fn the_longest_record_at_the_longest_place_just_fills_a_frame() {
+    let frame_of = |length: usize| {
+        let mut events = vec![0; MAX_EVENTS + 16];
+        let mut out = Writer::new(&mut events);
+        let record = vec![7; length];
+        let prefix = Some(u16::try_from(length).unwrap().to_be_bytes());
+        encode_event(
+            &mut out,
+            Sequence(0),
+            Sequence(u64::from(u32::MAX) - 1),
+            Level(31),
+            prefix,
+            &record,
+        )
+        .unwrap();
+        let forward = moteseal_seal::frame::Forward {
+            index: SealIndex(u32::MAX),
+            epoch: EpochNumber(u64::MAX),
+            own_round: Round(31),
+            from: Sequence(0),
+            until: Sequence(u64::from(u32::MAX)),
+            framing: Framing::Prefixed,
+            events: out.finish(),
+            digests: None,
+        };
+        let mut frame = vec![0; MAX_FRAME];
+        Uplink::Forward(forward).close(DEVICE, &key(), &mut frame).map(<[u8]>::len)
+    };
+    // `from` and `size` are 0 here and there are no digests, which takes nine bytes less than the longest.
+    assert_eq!(frame_of(MAX_RECORD), Ok(MAX_FRAME - 9));
+    assert!(frame_of(MAX_RECORD + 10).is_err());
+}
+
+#[test]
+fn frames_go_on_where_the_last_one_ended_whatever_is_dropped_between() {
+    let framing = Framing::fixed(4).unwrap();
+    let mut device = Forwarder::<4096>::new(
+        SealIndex(0),
+        EpochNumber(5),
+        (Scheme::Star, framing),
+        LEVELS,
+        Round(0),
+    );
+    let mut noted = 0..;
+    let mut note = |device: &mut Forwarder<4096>, count: usize| {
+        for seq in noted.by_ref().take(count) {
+            assert_eq!(
+                device.note(Level((seq % 3) as u8), &(seq as u32).to_be_bytes()),
+                Noted::Buffered
+            );
+        }
+    };
+    let sent = |device: &mut Forwarder<4096>| {
+        let mut scratch = [0; 32];
+        let forward = device.next_frame(&mut scratch).unwrap().unwrap();
+        assert!(forward.events().all(|(seq, _, record)| record == (seq.0 as u32).to_be_bytes()));
+        (
+            forward.from.0,
+            forward.until.0,
+            forward.events().map(|(seq, ..)| seq.0).collect::<Vec<_>>(),
+        )
+    };
+    note(&mut device, 30);
+    assert_eq!(sent(&mut device), (0, 6, vec![0, 1, 2, 3, 4, 5]));
+    assert_eq!(sent(&mut device), (6, 12, vec![6, 7, 8, 9, 10, 11]));
+    let acknowledge = |device: &mut Forwarder<4096>, next| {
+        let acknowledgement = Acknowledgement {
+            index: SealIndex(0),
+            next: Sequence(next),
+            sealed: None,
+            wants_schema: false,
+        };
+        assert!(device.acknowledge(&acknowledgement) && !device.acknowledge(&acknowledgement));
+    };
+    // What lies before the place where it goes on is let go of, then a level on both sides of it.
+    acknowledge(&mut device, 4);
+    assert!(device.announced(Round(1)) && !device.announced(Round(1)));
+    assert_eq!(sent(&mut device), (12, 20, vec![13, 14, 16, 17, 19]));
+    // An acknowledgement from before a timeout is ahead of what is sent again.
+    device.rewind();
+    assert_eq!(sent(&mut device).0, 4);
+    device.rewind();
+    acknowledge(&mut device, 20);
+    assert_eq!(sent(&mut device), (20, 28, vec![20, 22, 23, 25, 26]));
+    assert_eq!(sent(&mut device), (28, 30, vec![28, 29]));
+    assert!(device.next_frame(&mut [0; 32]).unwrap().is_none());
+}

@@ -1,0 +1,157 @@
+//! Consistent overhead byte stuffing (Cheshire and Baker, IEEE/ACM ToN 1999): packets without a zero byte, and zero bytes around them
+//! (spec/serial.md, section 1). Byte by byte both ways, so that neither end holds a packet twice.
+
+use crate::packet::PacketError;
+
+/// The longest run that one code byte announces.
+const LONGEST_RUN: usize = 254;
+
+/// Gives the bytes of a packet as they travel: a zero, the stuffed packet, a zero.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stuffer {
+    next: Next,
+    /// The first byte that was not given yet.
+    at: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum Next {
+    #[default]
+    Opening,
+    Code,
+    /// So many bytes of a run are left, and whether a zero that does not travel stands behind it.
+    Run {
+        left: usize,
+        is_full: bool,
+    },
+    Closing,
+    Nothing,
+}
+
+impl Stuffer {
+    /// The next byte of `packet`, which must be the same each time, and not empty; at the end none.
+    pub fn next(&mut self, packet: &[u8]) -> Option<u8> {
+        let rest = packet.get(self.at..).unwrap_or_default();
+        match self.next {
+            Next::Opening => {
+                self.next = Next::Code;
+                Some(0)
+            }
+            Next::Code => {
+                let run = rest
+                    .iter()
+                    .take(LONGEST_RUN)
+                    .position(|byte| *byte == 0)
+                    .unwrap_or(rest.len().min(LONGEST_RUN));
+                self.next = self.after(packet, run, run == LONGEST_RUN);
+                u8::try_from(run + 1).ok()
+            }
+            Next::Run { left, is_full } => {
+                self.at += 1;
+                self.next = self.after(packet, left - 1, is_full);
+                rest.first().copied()
+            }
+            Next::Closing => {
+                self.next = Next::Nothing;
+                Some(0)
+            }
+            Next::Nothing => None,
+        }
+    }
+
+    /// What comes when so many bytes of a run are left.
+    fn after(&mut self, packet: &[u8], left: usize, is_full: bool) -> Next {
+        if left > 0 {
+            Next::Run { left, is_full }
+        } else if self.at >= packet.len() {
+            Next::Closing
+        } else {
+            // The zero behind a run is what the next code byte stands for; behind a full run there is none.
+            self.at += usize::from(!is_full);
+            Next::Code
+        }
+    }
+
+    /// Whether all bytes have been given.
+    #[must_use]
+    pub const fn is_done(&self) -> bool {
+        matches!(self.next, Next::Nothing)
+    }
+}
+
+/// Finds packets of up to `N` bytes in a stream of any bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Unstuffer<const N: usize> {
+    packet: [u8; N],
+    length: usize,
+    /// Bytes of the run that are still to come.
+    left: u8,
+    /// A zero stands behind this run, unless the packet ends here.
+    is_zero_due: bool,
+    is_too_long: bool,
+    is_begun: bool,
+}
+
+impl<const N: usize> Default for Unstuffer<N> {
+    fn default() -> Self {
+        Self {
+            packet: [0; N],
+            length: 0,
+            left: 0,
+            is_zero_due: false,
+            is_too_long: false,
+            is_begun: false,
+        }
+    }
+}
+
+impl<const N: usize> Unstuffer<N> {
+    /// Takes a byte. With the last one of a packet, says how long the packet is, or why there is none; [`packet`](Self::packet) has it
+    /// until the next byte comes.
+    ///
+    /// # Errors
+    /// `PacketTooLong`, `Malformed`.
+    pub fn take(&mut self, byte: u8) -> Option<Result<usize, PacketError>> {
+        if byte == 0 {
+            let ended = match (self.is_begun, self.is_too_long, self.left) {
+                (false, ..) => None,
+                (_, true, _) => Some(Err(PacketError::PacketTooLong)),
+                (_, _, 0) => Some(Ok(self.length)),
+                _ => Some(Err(PacketError::Malformed)),
+            };
+            (self.left, self.is_zero_due, self.is_too_long, self.is_begun) =
+                (0, false, false, false);
+            return ended;
+        }
+        if !self.is_begun {
+            (self.is_begun, self.length) = (true, 0);
+        }
+        if self.left > 0 {
+            self.left -= 1;
+            self.push(byte);
+        } else {
+            if self.is_zero_due {
+                self.push(0);
+            }
+            self.left = byte - 1;
+            self.is_zero_due = byte != u8::MAX;
+        }
+        None
+    }
+
+    fn push(&mut self, byte: u8) {
+        match self.packet.get_mut(self.length) {
+            Some(place) => {
+                *place = byte;
+                self.length += 1;
+            }
+            None => self.is_too_long = true,
+        }
+    }
+
+    /// The bytes of the packet that ended with the byte before.
+    #[must_use]
+    pub fn packet(&self) -> &[u8] {
+        self.packet.get(..self.length).unwrap_or_default()
+    }
+}

@@ -1,0 +1,433 @@
+//! One end of a serial line: the opening, stop and wait, repetition (spec/serial.md, sections 3 and 4).
+//!
+//! An end takes a new session number whenever it forgets what it has heard, so that no packet of before can count again: what it takes to
+//! send is delivered at most once, in order, whatever the line does and however often either end starts anew.
+
+use crate::Channel;
+use crate::cobs::{Stuffer, Unstuffer};
+use crate::packet::{ACK, Binding, HELLO, Hello, MAX_BODY, MIN_ROOM, OVERHEAD, PacketError};
+use moteseal_core::named_errors;
+use moteseal_core::record::DeviceId;
+
+named_errors! {
+    /// Why a body was not taken.
+    SendError {
+        /// The body before it is on its way: nothing has changed, try again once the line [is idle](Line::is_idle).
+        Busy => "the body before it is not acknowledged yet",
+        /// Longer than this end has room for, than the other takes, or than [`MAX_BODY`].
+        BodyTooLong => "the body is longer than the line carries",
+    }
+}
+
+/// Which end of the line this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The mote, and its id.
+    Mote(DeviceId),
+    /// The gateway.
+    Gateway,
+}
+
+impl Side {
+    /// What stands for it in a HELLO.
+    const fn id(self) -> DeviceId {
+        match self {
+            Self::Mote(device) => device,
+            Self::Gateway => DeviceId([0; 8]),
+        }
+    }
+}
+
+/// When a packet is repeated, and how often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// Milliseconds from the last byte of a packet until it is repeated; an acknowledgement must fit in between, behind the longest packet
+    /// that the other end may be sending: at 115,200 baud 130 ms, at 9,600 baud 1,500.
+    pub repeat_ms: u32,
+    /// How often a body is sent, the first time counted, before it is given up and the line is opened anew.
+    pub tries: u8,
+}
+
+impl Default for Timing {
+    /// For 115,200 baud and more: again after 400 ms, ten times.
+    fn default() -> Self {
+        Self { repeat_ms: 400, tries: 10 }
+    }
+}
+
+/// Who is at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its id, as it says: nothing is proven. A gateway's is eight zero bytes.
+    pub device: DeviceId,
+    /// Its session number: another one than before if it started anew or forgot what it had heard.
+    pub session: u64,
+    /// The longest body that it takes, in bytes.
+    pub longest_body: usize,
+}
+
+/// What was heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard<'l> {
+    /// The line is open, for the first time or anew. What had been sent and not acknowledged is lost; what was taken since goes out.
+    Opened(Peer),
+    /// A body, once.
+    Body {
+        /// What it is.
+        channel: Channel,
+        /// Its bytes.
+        body: &'l [u8],
+    },
+    /// Something that is no packet for this end.
+    Dropped(PacketError),
+}
+
+/// What an end has counted since it was made. Each stops at its highest value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// How often the line was opened.
+    pub opened: u32,
+    /// Bodies that the other end has acknowledged.
+    pub acknowledged: u32,
+    /// Packets with a body that were sent again.
+    pub repeated: u32,
+    /// Bodies that were taken to be sent and may never have arrived.
+    pub lost: u32,
+    /// Bodies that were heard.
+    pub heard: u32,
+    /// Packets with a body that was heard before.
+    pub heard_again: u32,
+    /// What was no packet for this end: noise, most of all.
+    pub dropped: u32,
+}
+
+const fn count(counter: &mut u32) {
+    *counter = counter.saturating_add(1);
+}
+
+/// A body that was taken and is not acknowledged yet.
+#[derive(Clone, Copy, Debug)]
+struct Outgoing {
+    channel: Channel,
+    length: usize,
+    /// How often it was sent in this session.
+    tries: u8,
+    /// When it is sent again.
+    due_ms: u64,
+}
+
+/// A packet that is going out.
+#[derive(Clone, Copy, Debug)]
+enum Packet {
+    Body { length: usize },
+    Acknowledgement,
+    Hello,
+}
+
+/// An end of a line that hears packets of up to `RX` bytes and sends packets of up to `TX`: [`room`](crate::room) says how many a body takes.
+/// It takes both, and at most 240 bytes.
+#[derive(Debug)]
+pub struct Line<const RX: usize, const TX: usize> {
+    side: Side,
+    timing: Timing,
+    session: u64,
+    peer: Option<Peer>,
+    is_open: bool,
+    /// A HELLO is to be said, whenever the next one would be due.
+    is_hello_wanted: bool,
+    hello_due_ms: u64,
+    /// The number of the body that is heard next.
+    expected: u32,
+    /// The number that is to be acknowledged.
+    acknowledge: Option<u32>,
+    /// The number of the body that is sent next, or is on its way.
+    number: u32,
+    outgoing: Option<Outgoing>,
+    going_out: Option<(Packet, Stuffer)>,
+    incoming: Unstuffer<RX>,
+    /// Kind, sequence, body, checksum of what is outgoing.
+    body: [u8; TX],
+    /// A HELLO or an acknowledgement.
+    control: [u8; MIN_ROOM],
+    counters: Counters,
+}
+
+impl<const RX: usize, const TX: usize> Line<RX, TX> {
+    const HAS_ROOM: () = assert!(RX >= MIN_ROOM && TX >= OVERHEAD, "a line needs room for a HELLO");
+    /// The longest body that this end takes from the other.
+    const LONGEST_HEARD: usize = if RX - OVERHEAD < MAX_BODY { RX - OVERHEAD } else { MAX_BODY };
+    /// The longest body that it has room to send.
+    const LONGEST_SENT: usize = if TX - OVERHEAD < MAX_BODY { TX - OVERHEAD } else { MAX_BODY };
+
+    /// An end that opens the line as soon as it is asked what to say. `start` must be another one than at any start of this end before: a
+    /// mote keeps a counter where it survives, a gateway takes a random number.
+    #[must_use]
+    pub fn new(side: Side, start: u32, timing: Timing) -> Self {
+        let () = Self::HAS_ROOM;
+        Self {
+            side,
+            timing,
+            session: u64::from(start) << 32 | 1,
+            peer: None,
+            is_open: false,
+            is_hello_wanted: true,
+            hello_due_ms: 0,
+            expected: 0,
+            acknowledge: None,
+            number: 0,
+            outgoing: None,
+            going_out: None,
+            incoming: Unstuffer::default(),
+            body: [0; TX],
+            control: [0; MIN_ROOM],
+            counters: Counters::default(),
+        }
+    }
+
+    /// Takes a body to send: it is copied, and goes out once the line is open.
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing has changed.
+    pub fn send(&mut self, channel: Channel, body: &[u8]) -> Result<(), SendError> {
+        if body.len() > self.longest_body() {
+            return Err(SendError::BodyTooLong);
+        }
+        if !self.is_idle() {
+            return Err(SendError::Busy);
+        }
+        let place = self.body.get_mut(2..2 + body.len()).ok_or(SendError::BodyTooLong)?;
+        place.copy_from_slice(body);
+        self.outgoing = Some(Outgoing { channel, length: body.len(), tries: 0, due_ms: 0 });
+        Ok(())
+    }
+
+    /// The longest body that can be sent: what this end has room for and, once that is known, the other takes.
+    #[must_use]
+    pub fn longest_body(&self) -> usize {
+        self.peer.map_or(Self::LONGEST_SENT, |peer| peer.longest_body.min(Self::LONGEST_SENT))
+    }
+
+    /// Whether a body can be taken: the one before was acknowledged, or is lost.
+    #[must_use]
+    pub const fn is_idle(&self) -> bool {
+        self.outgoing.is_none() && !matches!(self.going_out, Some((Packet::Body { .. }, _)))
+    }
+
+    /// Who is at the other end, while the line is open.
+    #[must_use]
+    pub const fn peer(&self) -> Option<Peer> {
+        if self.is_open { self.peer } else { None }
+    }
+
+    /// What has been counted.
+    #[must_use]
+    pub const fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Takes a byte that came, and says what it completes. Asking [`speak`](Self::speak) behind it, sooner or later, is the caller's part.
+    pub fn hear(&mut self, byte: u8) -> Option<Heard<'_>> {
+        let packet = match self.incoming.take(byte)? {
+            Ok(_) => self.incoming.packet(),
+            Err(error) => return Some(self.drop_packet(error)),
+        };
+        match packet.first() {
+            Some(&HELLO) => match Hello::decode(packet) {
+                Ok(hello) => self.hear_hello(&hello),
+                Err(error) => Some(self.drop_packet(error)),
+            },
+            Some(&ACK) => self.hear_acknowledgement().err().map(|error| self.drop_packet(error)),
+            _ => self.hear_body(),
+        }
+    }
+
+    fn drop_packet(&mut self, error: PacketError) -> Heard<'static> {
+        count(&mut self.counters.dropped);
+        Heard::Dropped(error)
+    }
+
+    fn hear_hello(&mut self, hello: &Hello) -> Option<Heard<'static>> {
+        if (hello.device == Side::Gateway.id()) == (self.side == Side::Gateway) {
+            return Some(self.drop_packet(PacketError::SameSide));
+        }
+        let peer = Peer {
+            device: hello.device,
+            session: hello.session,
+            longest_body: usize::from(hello.longest_body).min(MAX_BODY),
+        };
+        if self
+            .peer
+            .is_none_or(|known| (known.session, known.device) != (peer.session, peer.device))
+        {
+            // A number under which the line was open is never used with another one of the other end's.
+            if self.is_open {
+                self.forget();
+            }
+            self.peer = Some(peer);
+        }
+        let knows_us = hello.heard == self.session;
+        self.is_hello_wanted |= !hello.is_open || !knows_us;
+        if !knows_us || self.is_open {
+            return None;
+        }
+        self.is_open = true;
+        count(&mut self.counters.opened);
+        Some(Heard::Opened(peer))
+    }
+
+    /// Begins a session: nothing of what was heard counts any more, and what was sent and not acknowledged is lost.
+    fn forget(&mut self) {
+        // The lower half counts sessions of one start: at a thousand a second, for 49 days of nothing else.
+        self.session =
+            self.session & !0xffff_ffff | u64::from((self.session as u32).wrapping_add(1));
+        self.is_open = false;
+        self.peer = None;
+        (self.expected, self.number) = (0, 0);
+        self.acknowledge = None;
+        self.is_hello_wanted = true;
+        if self.outgoing.is_some_and(|outgoing| outgoing.tries > 0) {
+            self.outgoing = None;
+            count(&mut self.counters.lost);
+        }
+    }
+
+    fn hear_acknowledgement(&mut self) -> Result<(), PacketError> {
+        let is_awaited = self.is_open && self.outgoing.is_some_and(|outgoing| outgoing.tries > 0);
+        let Some(peer) = self.peer.filter(|_| is_awaited) else { return Ok(()) };
+        let binding = Binding { sender: peer.session, receiver: self.session, number: self.number };
+        let packet = self.incoming.packet();
+        if packet.get(1).is_some_and(|sequence| *sequence != binding.sequence()) {
+            // Of a body that was sent twice and acknowledged twice.
+            return Ok(());
+        }
+        binding.open(packet)?;
+        self.outgoing = None;
+        self.number = self.number.wrapping_add(1);
+        count(&mut self.counters.acknowledged);
+        Ok(())
+    }
+
+    fn hear_body(&mut self) -> Option<Heard<'_>> {
+        let Some(peer) = self.peer.filter(|_| self.is_open) else {
+            return Some(self.drop_packet(PacketError::ChecksumMismatch));
+        };
+        let at = |number| Binding { sender: peer.session, receiver: self.session, number };
+        let before = self.expected.wrapping_sub(1);
+        let packet = self.incoming.packet();
+        if self.expected > 0
+            && packet.get(1) == Some(&at(before).sequence())
+            && at(before).open(packet).is_ok()
+        {
+            count(&mut self.counters.heard_again);
+            self.acknowledge = Some(before);
+            return None;
+        }
+        match (packet.first().and_then(|kind| Channel::of(*kind)), at(self.expected).open(packet)) {
+            (Some(channel), Ok(body)) => {
+                self.acknowledge = Some(self.expected);
+                self.expected = self.expected.wrapping_add(1);
+                count(&mut self.counters.heard);
+                Some(Heard::Body { channel, body })
+            }
+            (_, Err(error)) => {
+                count(&mut self.counters.dropped);
+                Some(Heard::Dropped(error))
+            }
+            (None, Ok(_)) => None,
+        }
+    }
+
+    /// The next byte to send, if there is any. `now_ms` is any clock that does not go back.
+    pub fn speak(&mut self, now_ms: u64) -> Option<u8> {
+        if self.going_out.is_none() {
+            self.begin(now_ms);
+        }
+        let (packet, stuffer) = self.going_out.as_mut()?;
+        let packet = *packet;
+        let byte = match packet {
+            Packet::Body { length } => stuffer.next(self.body.get(..length).unwrap_or_default()),
+            Packet::Acknowledgement => {
+                stuffer.next(self.control.get(..OVERHEAD).unwrap_or_default())
+            }
+            Packet::Hello => stuffer.next(&self.control),
+        };
+        if stuffer.is_done() {
+            self.going_out = None;
+            let due_ms = now_ms.saturating_add(u64::from(self.timing.repeat_ms));
+            match (packet, &mut self.outgoing) {
+                (Packet::Hello, _) => self.hello_due_ms = due_ms,
+                (Packet::Body { .. }, Some(outgoing)) => outgoing.due_ms = due_ms,
+                _ => {}
+            }
+        }
+        byte
+    }
+
+    /// Chooses the packet that goes out next.
+    fn begin(&mut self, now_ms: u64) {
+        if let (Some(number), Some(peer)) = (self.acknowledge.take(), self.peer) {
+            let binding = Binding { sender: self.session, receiver: peer.session, number };
+            if binding.close(ACK, 0, &mut self.control).is_some() {
+                self.going_out = Some((Packet::Acknowledgement, Stuffer::default()));
+                return;
+            }
+        }
+        if let (Some(outgoing), true) = (self.outgoing, self.is_open)
+            && outgoing.tries >= self.timing.tries.max(1)
+            && outgoing.due_ms <= now_ms
+        {
+            self.forget();
+        }
+        if self.is_hello_wanted || (!self.is_open && self.hello_due_ms <= now_ms) {
+            self.is_hello_wanted = false;
+            let hello = Hello {
+                is_open: self.is_open,
+                longest_body: u16::try_from(Self::LONGEST_HEARD).unwrap_or(u16::MAX),
+                device: self.side.id(),
+                session: self.session,
+                heard: self.peer.map_or(0, |peer| peer.session),
+            };
+            self.control = hello.encode();
+            self.going_out = Some((Packet::Hello, Stuffer::default()));
+            return;
+        }
+        let (Some(outgoing), Some(peer), true) = (&mut self.outgoing, self.peer, self.is_open)
+        else {
+            return;
+        };
+        if outgoing.due_ms > now_ms {
+            return;
+        }
+        let binding = Binding { sender: self.session, receiver: peer.session, number: self.number };
+        let is_short_enough = outgoing.length <= peer.longest_body;
+        match binding
+            .close(outgoing.channel as u8, outgoing.length, &mut self.body)
+            .filter(|_| is_short_enough)
+        {
+            Some(length) => {
+                if outgoing.tries > 0 {
+                    count(&mut self.counters.repeated);
+                }
+                outgoing.tries += 1;
+                self.going_out = Some((Packet::Body { length }, Stuffer::default()));
+            }
+            // It was taken before the other end said how little room it has.
+            None => {
+                self.outgoing = None;
+                count(&mut self.counters.lost);
+            }
+        }
+    }
+
+    /// When [`speak`](Self::speak) has something to say again, if nothing is heard before: in milliseconds of its clock, 0 for at once.
+    #[must_use]
+    pub fn due_ms(&self) -> Option<u64> {
+        if self.going_out.is_some() || self.acknowledge.is_some() || self.is_hello_wanted {
+            Some(0)
+        } else if self.is_open {
+            self.outgoing.map(|outgoing| outgoing.due_ms)
+        } else {
+            Some(self.hello_due_ms)
+        }
+    }
+}

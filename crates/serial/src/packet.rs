@@ -1,0 +1,166 @@
+//! What stands in a packet: its kind or channel, a sequence byte, a body, a checksum (spec/serial.md, sections 2 and 3).
+//!
+//! The checksum of what belongs to a session covers more than what travels: both ends' session numbers and the whole sequence number. A packet of
+//! another session, an older one that comes late, and one's own that comes back as an echo have a wrong checksum.
+
+use crate::Channel;
+use crate::checksum::Crc32;
+use moteseal_core::named_errors;
+use moteseal_core::record::DeviceId;
+
+/// The version of these packets.
+pub const VERSION: u8 = 1;
+/// The longest body, in bytes.
+pub const MAX_BODY: usize = 1400;
+/// Bytes of a packet beside its body: kind, sequence, checksum.
+pub const OVERHEAD: usize = 6;
+/// The first byte of a HELLO.
+pub const HELLO: u8 = 0x80;
+/// The first byte of an acknowledgement.
+pub const ACK: u8 = 0x81;
+/// Bytes of a HELLO's body.
+const HELLO_BODY: usize = 28;
+/// Room for a HELLO: no line has less.
+pub const MIN_ROOM: usize = HELLO_BODY + OVERHEAD;
+
+/// Room for packets with bodies of so many bytes.
+#[must_use]
+pub const fn room(body: usize) -> usize {
+    if body + OVERHEAD > MIN_ROOM { body + OVERHEAD } else { MIN_ROOM }
+}
+
+named_errors! {
+    /// Why what came is no packet for this end. It is counted and otherwise forgotten: a line makes such things.
+    PacketError {
+        /// Not stuffed as it must be, too short, or of a kind that there is not.
+        Malformed => "not a packet of a serial line",
+        /// Longer than this end has room for.
+        PacketTooLong => "the packet is longer than this end has room for",
+        /// Noise, or a packet of another session, or one that comes late, or an echo.
+        ChecksumMismatch => "the checksum is another one: noise, or a packet of another session",
+        /// A HELLO of another version.
+        UnsupportedVersion => "the other end speaks another version",
+        /// A HELLO of an end of this kind: a mote that hears a mote or itself, or a gateway a gateway.
+        SameSide => "the other end is of the same kind as this one; join a mote to a gateway, and turn echo off",
+    }
+}
+
+/// Which packet of which session a checksum is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Binding {
+    /// The session number of who sends the packet.
+    pub sender: u64,
+    /// That of who receives it.
+    pub receiver: u64,
+    /// The sequence number of the body, or of the one that is acknowledged; its last byte travels.
+    pub number: u32,
+}
+
+impl Binding {
+    /// The checksum of a packet whose kind, sequence byte and body are given.
+    pub(super) fn checksum(&self, packet: &[u8]) -> [u8; 4] {
+        let crc = Crc32::new().with(&self.sender.to_be_bytes()).with(&self.receiver.to_be_bytes());
+        crc.with(&self.number.to_be_bytes()).with(packet).value().to_be_bytes()
+    }
+
+    /// The sequence byte.
+    #[must_use]
+    pub const fn sequence(&self) -> u8 {
+        self.number.to_be_bytes()[3]
+    }
+
+    /// Completes a packet: `packet` has a body of `length` bytes behind two free ones, and four free ones behind it. How long the whole
+    /// is; nothing if there is no room.
+    pub fn close(&self, kind: u8, length: usize, packet: &mut [u8]) -> Option<usize> {
+        let (front, behind) = packet.split_at_mut_checked(length.checked_add(2)?)?;
+        let checksum = behind.first_chunk_mut()?;
+        (front[0], front[1]) = (kind, self.sequence());
+        *checksum = self.checksum(front);
+        Some(length + OVERHEAD)
+    }
+
+    /// The body of a packet, if it is this one.
+    ///
+    /// # Errors
+    /// `Malformed`, `ChecksumMismatch`.
+    pub fn open<'p>(&self, packet: &'p [u8]) -> Result<&'p [u8], PacketError> {
+        let (front, checksum) = packet.split_last_chunk::<4>().ok_or(PacketError::Malformed)?;
+        let [kind, sequence, body @ ..] = front else { return Err(PacketError::Malformed) };
+        let is_body_right = if *kind == ACK {
+            body.is_empty()
+        } else {
+            Channel::of(*kind).is_some() && body.len() <= MAX_BODY
+        };
+        if !is_body_right {
+            return Err(PacketError::Malformed);
+        }
+        if *sequence != self.sequence() || self.checksum(front) != *checksum {
+            return Err(PacketError::ChecksumMismatch);
+        }
+        Ok(body)
+    }
+}
+
+/// What an end says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Whether it has heard who the other is, and that the other has heard who it is. If not, it wants an answer.
+    pub is_open: bool,
+    /// The longest body that it takes, in bytes.
+    pub longest_body: u16,
+    /// Who it is; a gateway is eight zero bytes.
+    pub device: DeviceId,
+    /// Its session number; never 0.
+    pub session: u64,
+    /// The other's, as far as it has heard; else 0.
+    pub heard: u64,
+}
+
+impl Hello {
+    /// The packet.
+    #[must_use]
+    pub fn encode(&self) -> [u8; MIN_ROOM] {
+        let mut packet = [0; MIN_ROOM];
+        let mut rest = &mut packet[..];
+        let mut put = |bytes: &[u8]| {
+            let (front, behind) = core::mem::take(&mut rest).split_at_mut(bytes.len());
+            front.copy_from_slice(bytes);
+            rest = behind;
+        };
+        put(&[HELLO, 0, VERSION, u8::from(self.is_open)]);
+        put(&self.longest_body.to_be_bytes());
+        put(&self.device.0);
+        put(&self.session.to_be_bytes());
+        put(&self.heard.to_be_bytes());
+        let (front, checksum) = packet.split_at_mut(MIN_ROOM - 4);
+        checksum.copy_from_slice(&Crc32::new().with(front).value().to_be_bytes());
+        packet
+    }
+
+    /// Reads a packet whose first byte is [`HELLO`].
+    ///
+    /// # Errors
+    /// `Malformed`, `ChecksumMismatch`, `UnsupportedVersion`: in this order but that the length is that of the version.
+    pub fn decode(packet: &[u8]) -> Result<Self, PacketError> {
+        let (front, checksum) = packet.split_last_chunk::<4>().ok_or(PacketError::Malformed)?;
+        let [HELLO, 0, version, rest @ ..] = front else { return Err(PacketError::Malformed) };
+        if Crc32::new().with(front).value().to_be_bytes() != *checksum {
+            return Err(PacketError::ChecksumMismatch);
+        }
+        if *version != VERSION {
+            return Err(PacketError::UnsupportedVersion);
+        }
+        let rest: &[u8; HELLO_BODY - 1] = rest.try_into().map_err(|_| PacketError::Malformed)?;
+        let number = |from: usize| {
+            rest[from..from + 8].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+        };
+        let hello = Self {
+            is_open: rest[0] == 1,
+            longest_body: u16::from_be_bytes([rest[1], rest[2]]),
+            device: DeviceId(number(3).to_be_bytes()),
+            session: number(11),
+            heard: number(19),
+        };
+        if rest[0] > 1 || hello.session == 0 { Err(PacketError::Malformed) } else { Ok(hello) }
+    }
+}

@@ -1,0 +1,422 @@
+//! Which query epochs a source may still answer: each of them once, whatever happens (DESIGN section 7).
+//!
+//! Two readings under the keys of one query and epoch reveal `K_t`, and with it what other sources sent. So nothing is encrypted
+//! without a [`Permit`], and the [`EpochGuard`] gives one for a query and epoch at most once, also where it has forgotten the query since.
+//! Of fixed size, without a heap or a clock. Whoever holds it must make each advance durable *before* what it permits is sent, and never go
+//! back to an older copy: after either mistake no guard can help.
+
+use core::fmt;
+use moteseal_core::named_errors;
+
+use crate::query::QueryId;
+
+/// So many queries are remembered one by one.
+pub const MAX_GUARDED: usize = 8;
+
+/// Bytes of a guard, encoded.
+pub const GUARD_LENGTH: usize = 9 + MAX_GUARDED * ENTRY;
+
+/// Bytes of an entry, encoded: query, last epoch, duration.
+const ENTRY: usize = 32;
+
+/// The first byte of an encoding.
+const VERSION: u8 = 1;
+
+named_errors! {
+    /// Why an epoch must not be answered.
+    GuardError {
+        /// This epoch of the query, or a later one, was permitted before.
+        EpochAnswered => "this epoch of the query, or a later one, was answered before",
+        /// The query is not known (any more), and the epoch starts before the end of one that a forgotten query may have answered.
+        TooOld => "the epoch starts before what is remembered of answered queries",
+        /// The query had epochs of another length before: its id stands for its plan, and that for one length.
+        DurationMismatch => "the query had epochs of another length before",
+        /// Epochs of 0 ms, or an epoch that ends after 2^64 - 1 ms.
+        EpochOutOfRange => "an epoch must have a length, and end within 64 bits of milliseconds",
+    }
+}
+
+named_errors! {
+    /// Why bytes are no guard.
+    GuardDecodeError {
+        /// Another version than 1.
+        UnsupportedVersion => "only version 1 of an epoch guard is known",
+        /// A query twice, an entry behind a free one, a free one that is not zeros, or an entry that no advance makes.
+        NotCanonical => "these are not the bytes that an epoch guard is written as",
+    }
+}
+
+/// The right to encrypt the values of one query and epoch, each slot once and in order. Only [`EpochGuard::advance`] makes one, and it cannot
+/// be copied:
+///
+/// ```compile_fail
+/// let query = moteseal_sum::query::QueryId([7; 16]);
+/// let permit = moteseal_sum::guard::Permit { query, epoch: 5, next_slot: 0 };
+/// ```
+///
+/// ```compile_fail
+/// # let mut guard = moteseal_sum::guard::EpochGuard::default();
+/// let permit = guard.advance(moteseal_sum::query::QueryId([7; 16]), 5_000, 5).unwrap();
+/// let again = permit.clone();
+/// ```
+#[derive(Debug, PartialEq, Eq)]
+pub struct Permit {
+    query: QueryId,
+    epoch: u64,
+    /// The first slot that is still free.
+    next_slot: u16,
+}
+
+impl Permit {
+    /// The query.
+    #[must_use]
+    pub const fn query(&self) -> QueryId {
+        self.query
+    }
+
+    /// The epoch of that query.
+    #[must_use]
+    pub const fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Uses a slot up, and those before it; false if it is used up already.
+    pub(super) fn take(&mut self, slot: u8) -> bool {
+        let is_free = u16::from(slot) >= self.next_slot;
+        if is_free {
+            self.next_slot = u16::from(slot) + 1;
+        }
+        is_free
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    query: QueryId,
+    /// The last epoch that was permitted.
+    last: u64,
+    duration_ms: u64,
+}
+
+impl Entry {
+    /// When the last epoch ended, in Unix milliseconds; `None` for what cannot be: no length, or an end beyond 64 bits.
+    fn end_ms(&self) -> Option<u64> {
+        if self.duration_ms == 0 {
+            None
+        } else {
+            self.last.checked_add(1)?.checked_mul(self.duration_ms)
+        }
+    }
+}
+
+/// The last permitted epoch of each of [`MAX_GUARDED`] queries, and a time before which no other query is answered.
+///
+/// Where all entries are taken, the query whose last epoch ended first is forgotten, and the time becomes that end. A forgotten
+/// query's answered epochs start before it, so none is permitted again.
+#[derive(Clone, PartialEq, Eq)]
+pub struct EpochGuard {
+    entries: [Option<Entry>; MAX_GUARDED],
+    floor_ms: u64,
+}
+
+impl Default for EpochGuard {
+    /// The guard of a source that has never answered anything: its keys are new.
+    fn default() -> Self {
+        Self::starting_at(0)
+    }
+}
+
+impl fmt::Debug for EpochGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known = self.entries.iter().flatten().count();
+        f.debug_struct("EpochGuard")
+            .field("known", &known)
+            .field("floor_ms", &self.floor_ms)
+            .finish()
+    }
+}
+
+impl EpochGuard {
+    /// The guard of a source that may have answered before and no longer knows what: nothing is permitted that starts before this time, in
+    /// Unix milliseconds.
+    #[must_use]
+    pub const fn starting_at(floor_ms: u64) -> Self {
+        Self { entries: [None; MAX_GUARDED], floor_ms }
+    }
+
+    /// Permits one epoch of a query, and no epoch up to it ever again. `duration_ms` is the length of the query's epochs in milliseconds,
+    /// which the query's id must stand for: epoch `e` is from `e * duration_ms` on, in Unix milliseconds.
+    ///
+    /// # Errors
+    /// [`GuardError`]; nothing has changed.
+    pub fn advance(
+        &mut self,
+        query: QueryId,
+        duration_ms: u64,
+        epoch: u64,
+    ) -> Result<Permit, GuardError> {
+        let entry = Entry { query, last: epoch, duration_ms };
+        entry.end_ms().ok_or(GuardError::EpochOutOfRange)?;
+        if let Some(known) = self.entries.iter_mut().flatten().find(|known| known.query == query) {
+            if known.duration_ms != duration_ms {
+                return Err(GuardError::DurationMismatch);
+            }
+            if epoch <= known.last {
+                return Err(GuardError::EpochAnswered);
+            }
+            known.last = epoch;
+            return Ok(Permit { query, epoch, next_slot: 0 });
+        }
+        // The end fits 64 bits, so the start does.
+        if epoch.saturating_mul(duration_ms) < self.floor_ms {
+            return Err(GuardError::TooOld);
+        }
+        let free = self.entries.iter_mut().find(|entry| entry.is_none());
+        // Free entries are all at the end; without one, every entry has an end.
+        let slot = match free {
+            Some(slot) => Some(slot),
+            None => {
+                self.entries.iter_mut().min_by_key(|entry| entry.and_then(|entry| entry.end_ms()))
+            }
+        };
+        if let Some(slot) = slot {
+            let forgotten = slot.replace(entry).and_then(|forgotten| forgotten.end_ms());
+            self.floor_ms = self.floor_ms.max(forgotten.unwrap_or(0));
+        }
+        Ok(Permit { query, epoch, next_slot: 0 })
+    }
+
+    /// The last epoch of a query that was permitted, if the query is remembered.
+    #[must_use]
+    pub fn last(&self, query: QueryId) -> Option<u64> {
+        self.entries.iter().flatten().find(|entry| entry.query == query).map(|entry| entry.last)
+    }
+
+    /// Its bytes: the version (1), the floor in milliseconds (8), and for each entry the query (16), its last epoch (8) and the length of its
+    /// epochs in milliseconds (8), a free entry zeros. Numbers are big-endian.
+    #[must_use]
+    pub fn encode(&self) -> [u8; GUARD_LENGTH] {
+        let mut out = [0; GUARD_LENGTH];
+        out[0] = VERSION;
+        out[1..9].copy_from_slice(&self.floor_ms.to_be_bytes());
+        for (bytes, entry) in
+            out[9..].as_chunks_mut::<ENTRY>().0.iter_mut().zip(self.entries.iter().flatten())
+        {
+            bytes[..16].copy_from_slice(&entry.query.0);
+            bytes[16..24].copy_from_slice(&entry.last.to_be_bytes());
+            bytes[24..].copy_from_slice(&entry.duration_ms.to_be_bytes());
+        }
+        out
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote.
+    ///
+    /// # Errors
+    /// [`GuardDecodeError`].
+    pub fn decode(bytes: &[u8; GUARD_LENGTH]) -> Result<Self, GuardDecodeError> {
+        if bytes[0] != VERSION {
+            return Err(GuardDecodeError::UnsupportedVersion);
+        }
+        let mut guard = Self { floor_ms: number(&bytes[1..9]), ..Self::default() };
+        let (encoded, _) = bytes[9..].as_chunks::<ENTRY>();
+        let used = encoded.iter().take_while(|bytes| bytes[24..] != [0; 8]).count();
+        let (entries, free) = encoded.split_at(used);
+        if free.iter().any(|bytes| *bytes != [0; ENTRY]) {
+            return Err(GuardDecodeError::NotCanonical);
+        }
+        for (at, bytes) in entries.iter().enumerate() {
+            let mut entry = Entry {
+                query: QueryId([0; 16]),
+                last: number(&bytes[16..24]),
+                duration_ms: number(&bytes[24..]),
+            };
+            entry.query.0.copy_from_slice(&bytes[..16]);
+            if entry.end_ms().is_none() || guard.last(entry.query).is_some() {
+                return Err(GuardDecodeError::NotCanonical);
+            }
+            guard.entries[at] = Some(entry);
+        }
+        Ok(guard)
+    }
+}
+
+/// Up to 8 bytes as a big-endian number.
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |value, &byte| value << 8 | u64::from(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::HashMap;
+    use std::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const DURATIONS: [u64; 5] = [1, 7, 1000, 5000, 60_000];
+
+    /// A query of the tests, with the length of its epochs.
+    fn query(number: u8) -> (QueryId, u64) {
+        (QueryId([number; 16]), DURATIONS[usize::from(number) % DURATIONS.len()])
+    }
+
+    #[test]
+    fn an_epoch_is_permitted_once_and_none_before_it() {
+        let mut guard = EpochGuard::default();
+        assert_eq!(
+            guard.advance(QueryId([1; 16]), 5000, 7),
+            Ok(Permit { query: QueryId([1; 16]), epoch: 7, next_slot: 0 })
+        );
+        assert_eq!(guard.advance(QueryId([1; 16]), 5000, 7), Err(GuardError::EpochAnswered));
+        assert_eq!(guard.advance(QueryId([1; 16]), 5000, 6), Err(GuardError::EpochAnswered));
+        assert_eq!(
+            guard.advance(QueryId([2; 16]), 5000, 7),
+            Ok(Permit { query: QueryId([2; 16]), epoch: 7, next_slot: 0 })
+        );
+        assert_eq!(
+            guard.advance(QueryId([1; 16]), 5000, 8),
+            Ok(Permit { query: QueryId([1; 16]), epoch: 8, next_slot: 0 })
+        );
+        assert_eq!((guard.last(QueryId([1; 16])), guard.last(QueryId([3; 16]))), (Some(8), None));
+    }
+
+    #[test]
+    fn a_source_that_lost_its_guard_answers_nothing_that_started_before() {
+        let mut guard = EpochGuard::starting_at(10_001);
+        assert_eq!(guard.advance(QueryId([1; 16]), 5000, 2), Err(GuardError::TooOld));
+        guard.advance(QueryId([1; 16]), 5000, 3).unwrap();
+    }
+
+    #[test]
+    fn a_query_keeps_the_length_of_its_epochs() {
+        let mut guard = EpochGuard::default();
+        guard.advance(QueryId([1; 16]), 5000, 7).unwrap();
+        assert_eq!(guard.advance(QueryId([1; 16]), 1000, 8), Err(GuardError::DurationMismatch));
+        assert_eq!(guard.last(QueryId([1; 16])), Some(7));
+    }
+
+    #[test]
+    fn an_epoch_without_length_or_beyond_64_bits_is_refused() {
+        let mut guard = EpochGuard::default();
+        for (duration, epoch) in [(0, 0), (1, u64::MAX), (2, u64::MAX / 2), (u64::MAX, 1)] {
+            assert_eq!(
+                guard.advance(QueryId([1; 16]), duration, epoch),
+                Err(GuardError::EpochOutOfRange),
+                "{duration} ms, epoch {epoch}"
+            );
+        }
+        assert_eq!(guard, EpochGuard::default());
+        guard.advance(QueryId([1; 16]), 1, u64::MAX - 1).unwrap();
+        guard.advance(QueryId([2; 16]), u64::MAX, 0).unwrap();
+    }
+
+    #[test]
+    fn a_forgotten_query_is_never_answered_twice_for_one_time() {
+        let mut guard = EpochGuard::default();
+        // Query 0 ended first, so the ninth query takes its entry.
+        for number in 0..=8 {
+            guard.advance(QueryId([number; 16]), 1000, 100 + u64::from(number)).unwrap();
+        }
+        assert_eq!(guard.last(QueryId([0; 16])), None);
+        for epoch in 0..=100 {
+            assert_eq!(guard.advance(QueryId([0; 16]), 1000, epoch), Err(GuardError::TooOld));
+        }
+        assert_eq!(
+            guard.advance(QueryId([9; 16]), 500, 201),
+            Err(GuardError::TooOld),
+            "nor any other that is not known"
+        );
+        // Its next epoch starts as the last one ended.
+        guard.advance(QueryId([0; 16]), 1000, 101).unwrap();
+    }
+
+    #[test]
+    fn other_bytes_than_a_guards_are_refused() {
+        let mut guard = EpochGuard::default();
+        for number in 1..=3 {
+            guard.advance(QueryId([number; 16]), 1000, u64::from(number)).unwrap();
+        }
+        let good = guard.encode();
+        assert_eq!(EpochGuard::decode(&good), Ok(guard));
+        let with = |at: usize, bytes: &[u8]| {
+            let mut changed = good;
+            changed[at..at + bytes.len()].copy_from_slice(bytes);
+            EpochGuard::decode(&changed)
+        };
+        assert_eq!(with(0, &[0]), Err(GuardDecodeError::UnsupportedVersion));
+        assert_eq!(with(0, &[2]), Err(GuardDecodeError::UnsupportedVersion));
+        for (what, at, bytes) in [
+            ("a query twice", 9, &[2u8; 16][..]),
+            ("an entry behind a free one", 9 + 24, &[0; 8]),
+            ("a free one that is not zeros", 9 + 3 * ENTRY, &[1]),
+            ("the last byte but the duration's", 9 + 7 * ENTRY + 23, &[1]),
+            ("an epoch beyond 64 bits", 9 + 16, &[0xff; 8]),
+        ] {
+            assert_eq!(with(at, bytes), Err(GuardDecodeError::NotCanonical), "{what}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        /// Any calls at all: against a map of everything that was ever permitted, which never forgets.
+        #[test]
+        fn no_query_and_epoch_is_permitted_twice(calls in prop::collection::vec((0u8..20, 0u64..200_000), 1..200)) {
+            let (mut guard, mut permitted) = (EpochGuard::default(), HashMap::<u8, Vec<u64>>::new());
+            for (number, time_ms) in calls {
+                let (id, duration) = query(number);
+                let epoch = time_ms / duration;
+                let known = guard.last(id);
+                let before = guard.clone();
+                match guard.advance(id, duration, epoch) {
+                    Ok(permit) => {
+                        prop_assert_eq!((permit.query(), permit.epoch()), (id, epoch));
+                        let epochs = permitted.entry(number).or_default();
+                        prop_assert!(epochs.iter().all(|&earlier| earlier < epoch), "{} again or before {:?}", epoch, epochs);
+                        epochs.push(epoch);
+                        prop_assert_eq!(guard.last(id), Some(epoch));
+                    }
+                    Err(error) => {
+                        // Refused only for what may have been permitted, or was forgotten.
+                        match known {
+                            Some(last) => prop_assert!(error == GuardError::EpochAnswered && epoch <= last),
+                            None => prop_assert!(error == GuardError::TooOld && epoch * duration < before.floor_ms),
+                        }
+                        prop_assert_eq!(&guard, &before);
+                    }
+                }
+                guard = EpochGuard::decode(&guard.encode()).unwrap();
+            }
+        }
+
+        /// A source whose clock goes on, and that has at most eight queries, is never refused an epoch that is new.
+        #[test]
+        fn a_source_in_time_is_never_refused(steps in prop::collection::vec((0u8..8, 0u64..5000), 1..200)) {
+            let (mut guard, mut now, mut last) = (EpochGuard::default(), 100_000, HashMap::new());
+            for (number, later) in steps {
+                now += later;
+                let (id, duration) = query(number);
+                let epoch = now / duration - 1;
+                let is_new = last.insert(number, epoch) != Some(epoch);
+                prop_assert_eq!(guard.advance(id, duration, epoch).is_ok(), is_new);
+            }
+        }
+
+        /// A guard that is read is written as the same bytes, whatever they are.
+        #[test]
+        fn bytes_have_one_reading(seed in prop::collection::vec((any::<[u8; 2]>(), any::<u8>(), 0u8..3), 8), floor: u64) {
+            let mut bytes = [0; GUARD_LENGTH];
+            bytes[0] = VERSION;
+            bytes[1..9].copy_from_slice(&floor.to_be_bytes());
+            for (entry, (query, last, duration)) in bytes[9..].as_chunks_mut::<ENTRY>().0.iter_mut().zip(seed) {
+                entry[..2].copy_from_slice(&query);
+                (entry[23], entry[31]) = (last, duration);
+            }
+            if let Ok(guard) = EpochGuard::decode(&bytes) {
+                prop_assert_eq!(guard.encode(), bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! What set-up hands out, one file a device and one for the querier, in PEM (RFC 7468) around deterministic CBOR (spec/sums.md, section 7).
+//!
+//! Each says for which version of the roster it was made: positions are places in that list.
+
+use core::fmt;
+
+use pem_rfc7468::LineEnding;
+use zeroize::{Zeroize, Zeroizing};
+
+use crate::sies::{Master, SourceSecret};
+use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
+use moteseal_core::digest::Digest;
+use moteseal_core::record::{DeviceId, GroupId};
+use moteseal_core::signature::{Algorithm, KeyError, MAX_PUBLIC_KEY, PublicKey};
+
+const SOURCE: &str = "MOTESEAL SUM SOURCE KEY";
+const QUERIER: &str = "MOTESEAL SUM QUERIER KEY";
+
+/// Room for what is in a file.
+const MAX_BODY: usize = 192 + MAX_PUBLIC_KEY;
+/// Room for a file.
+pub const MAX_KEY_FILE: usize = MAX_BODY * 3 / 2 + 128;
+
+/// Why a file was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum KeyFileError {
+    /// Not such a file.
+    MalformedPem,
+    /// The querier's file where a device's is wanted, or the other way round.
+    WrongPemLabel,
+    /// What is in it is damaged.
+    Decode(DecodeError),
+    /// The querier's public key was refused.
+    Key(KeyError),
+    /// Made for another group.
+    WrongGroup,
+    /// Made for another version of the roster.
+    WrongRoster,
+}
+
+impl KeyFileError {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::MalformedPem => "MalformedPem",
+            Self::WrongPemLabel => "WrongPemLabel",
+            Self::Decode(error) => error.name(),
+            Self::Key(error) => error.name(),
+            Self::WrongGroup => "WrongGroup",
+            Self::WrongRoster => "WrongRoster",
+        }
+    }
+}
+
+impl fmt::Display for KeyFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Decode(error) => return error.fmt(f),
+            Self::Key(error) => return error.fmt(f),
+            Self::MalformedPem => "MalformedPem: not a key file of private sums; `moteseal sum setup` makes one",
+            Self::WrongPemLabel => {
+                "WrongPemLabel: another kind of key file; a device has NAME.sum.key, the querier querier.sum.key"
+            }
+            Self::WrongGroup => "WrongGroup: the keys of private sums are for another group's roster",
+            Self::WrongRoster => {
+                "WrongRoster: the keys of private sums are for another version of this roster; run `moteseal sum setup` again"
+            }
+        })
+    }
+}
+
+impl core::error::Error for KeyFileError {}
+
+impl From<DecodeError> for KeyFileError {
+    fn from(error: DecodeError) -> Self {
+        Self::Decode(error)
+    }
+}
+
+/// For whom keys were made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Circle {
+    /// The group.
+    pub group: GroupId,
+    /// The digest of the roster.
+    pub roster: Digest,
+    /// How many devices it has.
+    pub sources: u32,
+    /// How many of them, by position, are in a key group.
+    pub key_group: u32,
+}
+
+impl Circle {
+    /// Checks that the keys are for this version of a roster.
+    ///
+    /// # Errors
+    /// `WrongGroup`, `WrongRoster`.
+    pub fn check(&self, group: GroupId, roster: &Digest) -> Result<(), KeyFileError> {
+        if self.group != group {
+            return Err(KeyFileError::WrongGroup);
+        }
+        if self.roster == *roster { Ok(()) } else { Err(KeyFileError::WrongRoster) }
+    }
+
+    fn write(&self, out: &mut Writer<'_>, fields: u64) -> Result<(), BufferTooSmall> {
+        out.array(fields)?
+            .uint(1u8)?
+            .bytes(&self.group.0)?
+            .bytes(&self.roster.0)?
+            .uint(self.sources)?
+            .uint(self.key_group)?;
+        Ok(())
+    }
+
+    fn read(reader: &mut Reader<'_>, fields: u64) -> Result<Self, DecodeError> {
+        reader.array(fields)?;
+        reader.version()?;
+        let (group, roster) = (GroupId(reader.fixed()?), Digest(reader.fixed()?));
+        let (sources, key_group) = (reader.uint()?, reader.uint()?);
+        if sources == 0 || key_group == 0 {
+            return Err(DecodeError::FieldOutOfRange);
+        }
+        Ok(Self { group, roster, sources, key_group })
+    }
+}
+
+/// A device's file.
+#[derive(Clone, Debug)]
+pub struct SourceKeys {
+    /// For whom it was made.
+    pub circle: Circle,
+    /// The device.
+    pub device: DeviceId,
+    /// Its place among the sources.
+    pub position: u32,
+    /// Who asks.
+    pub querier: PublicKey,
+    /// Its secrets.
+    pub secret: SourceSecret,
+}
+
+/// The querier's file.
+#[derive(Debug)]
+pub struct QuerierKeys {
+    /// For whom it was made.
+    pub circle: Circle,
+    /// The key that queries are signed with.
+    pub querier: PublicKey,
+    /// The secret that all keys follow from.
+    pub master: Master,
+}
+
+fn encode<'o>(label: &str, body: &[u8], out: &'o mut [u8]) -> Result<&'o str, BufferTooSmall> {
+    pem_rfc7468::encode(label, LineEnding::LF, body, out).map_err(|_| BufferTooSmall)
+}
+
+fn decode<'b>(pem: &[u8], label: &str, buffer: &'b mut [u8]) -> Result<&'b [u8], KeyFileError> {
+    let (found, body) =
+        pem_rfc7468::decode(pem, buffer).map_err(|_| match pem_rfc7468::decode_label(pem) {
+            Ok(found) if found != label => KeyFileError::WrongPemLabel,
+            _ => KeyFileError::MalformedPem,
+        })?;
+    if found == label { Ok(body) } else { Err(KeyFileError::WrongPemLabel) }
+}
+
+fn public_key(reader: &mut Reader<'_>) -> Result<PublicKey, KeyFileError> {
+    let algorithm = Algorithm::from_cose(reader.i64()?).ok_or(DecodeError::UnknownAlgorithm)?;
+    PublicKey::from_bytes(algorithm, reader.bytes()?).map_err(KeyFileError::Key)
+}
+
+impl SourceKeys {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`KeyFileError`].
+    pub fn decode(pem: &[u8]) -> Result<Self, KeyFileError> {
+        let mut buffer = Zeroizing::new([0; MAX_BODY]);
+        let mut reader = Reader::new(decode(pem, SOURCE, &mut *buffer)?)?;
+        let circle = Circle::read(&mut reader, 10)?;
+        let (device, position) = (DeviceId(reader.fixed()?), reader.uint()?);
+        let querier = public_key(&mut reader)?;
+        let mut secret: [u8; 64] = reader.fixed()?;
+        let keys = SourceSecret::from_bytes(&secret);
+        secret.zeroize();
+        if position >= circle.sources {
+            return Err(DecodeError::FieldOutOfRange.into());
+        }
+        Ok(Self { circle, device, position, querier, secret: keys })
+    }
+
+    /// Writes a file to `out` ([`MAX_KEY_FILE`] bytes suffice); zero it after use.
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`].
+    pub fn encode<'o>(&self, out: &'o mut [u8]) -> Result<&'o str, BufferTooSmall> {
+        let mut body = Zeroizing::new([0; MAX_BODY]);
+        let mut writer = Writer::new(&mut *body);
+        self.circle.write(&mut writer, 10)?;
+        writer.bytes(&self.device.0)?.uint(self.position)?;
+        writer
+            .int(self.querier.algorithm().cose())?
+            .bytes(&self.querier.to_bytes())?
+            .bytes(&*self.secret.to_bytes())?;
+        encode(SOURCE, writer.finish(), out)
+    }
+}
+
+impl QuerierKeys {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`KeyFileError`].
+    pub fn decode(pem: &[u8]) -> Result<Self, KeyFileError> {
+        let mut buffer = Zeroizing::new([0; MAX_BODY]);
+        let mut reader = Reader::new(decode(pem, QUERIER, &mut *buffer)?)?;
+        let circle = Circle::read(&mut reader, 8)?;
+        let querier = public_key(&mut reader)?;
+        let mut secret: [u8; 32] = reader.fixed()?;
+        let master = Master::new(secret);
+        secret.zeroize();
+        Ok(Self { circle, querier, master })
+    }
+
+    /// Writes the file of 32 random bytes to `out` ([`MAX_KEY_FILE`] bytes suffice); zero it after use.
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`].
+    pub fn encode<'o>(
+        circle: &Circle,
+        querier: &PublicKey,
+        secret: &[u8; 32],
+        out: &'o mut [u8],
+    ) -> Result<&'o str, BufferTooSmall> {
+        let mut body = Zeroizing::new([0; MAX_BODY]);
+        let mut writer = Writer::new(&mut *body);
+        circle.write(&mut writer, 8)?;
+        writer.int(querier.algorithm().cose())?.bytes(&querier.to_bytes())?.bytes(secret)?;
+        encode(QUERIER, writer.finish(), out)
+    }
+
+    /// The file of a device at a position.
+    #[must_use]
+    pub fn source(&self, device: DeviceId, position: u32) -> SourceKeys {
+        let Circle { group, key_group, .. } = self.circle;
+        let secret = self.master.source(group, device, position / key_group);
+        SourceKeys { circle: self.circle, device, position, querier: self.querier.clone(), secret }
+    }
+}

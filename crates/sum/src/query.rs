@@ -1,0 +1,341 @@
+//! Queries: what is to be added up over the readings of many devices, spec/queries.md.
+//!
+//! The querier reads the text into a [`Plan`] by the columns of the stream's schema, and sends the plan's one encoding. A mote
+//! [binds](Plan::bind) it to its own schema and makes of each epoch's reading a few small integers, one a [slot](Plan::slots); the
+//! querier makes the [answer](Plan::answer) of their sums. How the integers are encrypted, added and checked is not of this module.
+//!
+//! ```
+//! use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
+//! use moteseal_sum::query::Plan;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let fields = [Field::parse("temperature:Cel:i16/100")?, Field::parse("humidity:%RH:u16/100")?];
+//! let mut buffer = [0; MAX_SCHEMA];
+//! let schema = Schema::encode(&fields, &mut buffer)?;
+//! let text = "select avg(temperature), count(*) from sensors where humidity > 40 epoch duration 30s";
+//! let plan = Plan::parse(text, &schema).map_err(|mistake| mistake.to_string())?;
+//! assert_eq!(plan.to_string(), "SELECT AVG(temperature), COUNT(*) FROM sensors WHERE humidity >= 40.01 EPOCH DURATION 30s");
+//!
+//! let bound = plan.bind(&schema).map_err(|error| error.to_string())?;
+//! let mut totals = [0; 2];
+//! for reading in [[0x0a, 0xed, 0x10, 0x36], [0x0a, 0x00, 0x0f, 0xa0]] {
+//!     let mut slots = [0; 2];
+//!     bound.contribution(Some(&reading), &mut slots).map_err(|error| error.to_string())?;
+//!     totals.iter_mut().zip(slots).for_each(|(total, slot)| *total += slot);
+//! }
+//! // 27.97 °C at 41.5 %; 25.60 °C at 40 %, which is not above.
+//! let shown: Vec<String> = plan.answer(&totals, 2)?.flatten().map(|value| value.to_string()).collect();
+//! assert_eq!(shown, ["27.970000", "1"]);
+//! # Ok(())
+//! # }
+//! ```
+
+use core::fmt;
+use core::ops::RangeInclusive;
+
+use moteseal_core::digest::Digest;
+use moteseal_core::schema::{MAX_NAME, Schema};
+
+mod answer;
+mod encoding;
+mod lexer;
+mod list;
+mod literal;
+mod mistake;
+mod mote;
+mod parse;
+mod predicate;
+mod slot;
+
+pub use answer::{AnswerError, FixedPoint};
+pub use mistake::{Mistake, QueryError};
+pub use mote::{BindError, Bound, ContributionError};
+pub use slot::{Overflow, Slot, SlotKind};
+
+use list::List;
+use literal::Literal;
+use predicate::Steps;
+
+/// The longest text of a query, in bytes.
+pub const MAX_TEXT: usize = 16_384;
+/// The most aggregates of a query.
+pub const MAX_ITEMS: usize = 16;
+/// The most columns that a query names.
+pub const MAX_COLUMNS: usize = 8;
+/// The most steps of a predicate: each comparison is one, each NOT, and each run of operands of AND or of OR.
+pub const MAX_STEPS: usize = 32;
+/// The deepest nesting of a predicate.
+pub const MAX_DEPTH: usize = 16;
+/// The most slots of a query: a count, and of each column a sum and a sum of squares.
+pub const MAX_SLOTS: usize = 1 + 2 * MAX_COLUMNS;
+/// Room for any plan's encoding.
+pub const MAX_PLAN: usize = 16 + 4 * MAX_ITEMS + MAX_COLUMNS * (MAX_NAME + 32) + 24 * MAX_STEPS;
+/// How long an epoch can last, in milliseconds: a second to a week.
+pub const EPOCH_MS: RangeInclusive<u32> = 1000..=7 * 86_400_000;
+
+/// What is computed of the readings that a query is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Aggregate {
+    /// The sum; of no readings, 0.
+    Sum,
+    /// How many readings there are.
+    #[default]
+    Count,
+    /// The mean; of no readings, none.
+    Avg,
+    /// The population's variance; of no readings, none.
+    Variance,
+    /// The square root of the variance; of no readings, none.
+    Stddev,
+}
+
+impl Aggregate {
+    /// All of them, by their numbers in an encoded plan.
+    pub const ALL: [Self; 5] = [Self::Sum, Self::Count, Self::Avg, Self::Variance, Self::Stddev];
+
+    /// The name in a query.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sum => "SUM",
+            Self::Count => "COUNT",
+            Self::Avg => "AVG",
+            Self::Variance => "VARIANCE",
+            Self::Stddev => "STDDEV",
+        }
+    }
+
+    /// Whether it takes the sum of squares.
+    const fn takes_squares(self) -> bool {
+        matches!(self, Self::Variance | Self::Stddev)
+    }
+}
+
+/// An aggregate of a column, the column by its place in the plan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Item {
+    aggregate: Aggregate,
+    /// `None` only of `COUNT(*)`.
+    column: Option<u8>,
+}
+
+/// A column that a query names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Column<'a> {
+    name: &'a str,
+    divisor: u32,
+    /// The least and the greatest numerator that may be summed; `None` of a column that is not.
+    range: Option<(i64, i64)>,
+}
+
+impl Default for Column<'_> {
+    fn default() -> Self {
+        Self { name: "", divisor: 1, range: None }
+    }
+}
+
+/// A query in which everything has been checked: what [`parse`](Self::parse) reads and [`decode`](Self::decode) lets pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan<'a> {
+    items: List<Item, MAX_ITEMS>,
+    /// By first mention.
+    columns: List<Column<'a>, MAX_COLUMNS>,
+    predicate: Steps,
+    epoch_ms: u32,
+}
+
+/// Why a column's range was not narrowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RangeError {
+    /// A bound is no decimal number, or one of more than 38 digits.
+    NotANumber,
+    /// No value of the column lies between the bounds.
+    RangeEmpty,
+}
+
+impl RangeError {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NotANumber => "NotANumber",
+            Self::RangeEmpty => "RangeEmpty",
+        }
+    }
+}
+
+impl fmt::Display for RangeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotANumber => "NotANumber: a bound of a range is a decimal number such as -40 or 85.5",
+            Self::RangeEmpty => "RangeEmpty: no value that the column can hold lies in the range; the lower bound comes first",
+        })
+    }
+}
+
+impl core::error::Error for RangeError {}
+
+impl<'a> Plan<'a> {
+    fn empty() -> Self {
+        Self { items: List::new(), columns: List::new(), predicate: List::new(), epoch_ms: 0 }
+    }
+
+    /// Reads the text of a query against the columns of a schema. A column that is summed may hold any value of its type, until
+    /// [`narrow`](Self::narrow) says otherwise.
+    ///
+    /// # Errors
+    /// [`QueryError`]: the first mistake.
+    pub fn parse(text: &'a str, schema: &Schema<'a>) -> Result<Self, QueryError<'a>> {
+        parse::parse(text, schema)
+    }
+
+    /// Declares that the values of a column lie between two decimal numbers, such as `-40` and `85.5`, so that sums of more sources
+    /// fit. A mote that reads a value outside does not answer. Says whether the query sums this column; of others, nothing changes.
+    ///
+    /// # Errors
+    /// [`RangeError`].
+    pub fn narrow(
+        &mut self,
+        column: &str,
+        least: &str,
+        greatest: &str,
+    ) -> Result<bool, RangeError> {
+        let bounds = [least, greatest].map(|text| {
+            let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+            let (whole, fraction) = digits.split_once('.').unwrap_or((digits, "0"));
+            let decimal = [whole, fraction]
+                .iter()
+                .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
+            decimal
+                .then(|| Literal::read(text.starts_with('-'), digits, text, 0))
+                .flatten()
+                .ok_or(RangeError::NotANumber)
+        });
+        let (least, greatest) = (bounds[0]?, bounds[1]?);
+        let Some(column) = self.columns.iter_mut().find(|found| found.name == column) else {
+            return Ok(false);
+        };
+        let Some((low, high)) = &mut column.range else { return Ok(false) };
+        let divisor = column.divisor;
+        let least = least.ceil(divisor).ok_or(RangeError::NotANumber)?.max((*low).into());
+        let greatest = greatest.floor(divisor).ok_or(RangeError::NotANumber)?.min((*high).into());
+        if least > greatest {
+            return Err(RangeError::RangeEmpty);
+        }
+        // Both lie within the range that was there, or the range is empty.
+        *low = i64::try_from(least).map_err(|_| RangeError::RangeEmpty)?;
+        *high = i64::try_from(greatest).map_err(|_| RangeError::RangeEmpty)?;
+        Ok(true)
+    }
+
+    /// How long an epoch lasts, in milliseconds: one of [`EPOCH_MS`].
+    #[must_use]
+    pub const fn epoch_ms(&self) -> u32 {
+        self.epoch_ms
+    }
+
+    /// What is selected, in order: the aggregate and its column, which only `COUNT(*)` is without.
+    pub fn items(&self) -> impl ExactSizeIterator<Item = Selected<'a>> {
+        self.items.iter().map(|item| Selected {
+            aggregate: item.aggregate,
+            column: item.column.map(|at| self.column(at).name),
+        })
+    }
+
+    /// Of a plan that has been checked, every place that it names is there.
+    fn column(&self, at: u8) -> Column<'a> {
+        self.columns.get(usize::from(at)).copied().unwrap_or_default()
+    }
+}
+
+/// What is selected: `AVG(temperature)` or `COUNT(*)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Selected<'a> {
+    /// What is computed.
+    pub aggregate: Aggregate,
+    /// The column; `None` only of `COUNT(*)`.
+    pub column: Option<&'a str>,
+}
+
+impl fmt::Display for Selected<'_> {
+    /// As in a query.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.column {
+            Some(column) => write!(f, "{}({})", self.aggregate.name(), Name(column)),
+            None => write!(f, "{}(*)", self.aggregate.name()),
+        }
+    }
+}
+
+impl fmt::Display for Plan<'_> {
+    /// The one text of the query: keywords in capitals, numbers as the columns' scales hold them, no parentheses but those that are
+    /// needed. It parses to this plan, but for ranges that were narrowed.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, item) in self.items().enumerate() {
+            write!(f, "{}{item}", if at == 0 { "SELECT " } else { ", " })?;
+        }
+        f.write_str(" FROM sensors")?;
+        if !self.predicate.is_empty() {
+            write!(
+                f,
+                " WHERE {}",
+                predicate::Shown { steps: &self.predicate, columns: &self.columns }
+            )?;
+        }
+        let whole = parse::UNITS.into_iter().find(|(_, ms)| self.epoch_ms.is_multiple_of(*ms));
+        let (unit, ms) = whole.unwrap_or(("ms", 1));
+        write!(f, " EPOCH DURATION {}{unit}", self.epoch_ms / ms)
+    }
+}
+
+/// The name of a column as a query has it: in double quotes where it could be taken for something else.
+struct Name<'a>(&'a str);
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if lexer::is_plain(self.0) {
+            return f.write_str(self.0);
+        }
+        f.write_str("\"")?;
+        self.0.split_inclusive('"').try_for_each(|part| {
+            f.write_str(part)?;
+            f.write_str(if part.ends_with('"') { "\"" } else { "" })
+        })?;
+        f.write_str("\"")
+    }
+}
+
+/// What names a query everywhere: two queries of one text differ by their nonces.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueryId(pub [u8; 16]);
+
+impl QueryId {
+    /// `SHA-256("moteseal/1/query" || roster digest || nonce || encoded plan)[..16]`.
+    #[must_use]
+    pub fn of(roster: &Digest, nonce: &[u8; 16], plan: &[u8]) -> Self {
+        let mut id = [0; 16];
+        id.copy_from_slice(&Digest::of(&[b"moteseal/1/query", &roster.0, nonce, plan]).0[..16]);
+        Self(id)
+    }
+
+    /// The first four bytes, big-endian: what frames name the query by.
+    #[must_use]
+    pub const fn reference(&self) -> u32 {
+        let [a, b, c, d, ..] = self.0;
+        u32::from_be_bytes([a, b, c, d])
+    }
+}
+
+impl fmt::Debug for QueryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for QueryId {
+    /// Thirty-two hexadecimal digits.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}

@@ -1,0 +1,132 @@
+//! The words, numbers and signs of a query's text (spec/queries.md, section 1).
+
+use crate::query::mistake::{Mistake, QueryError};
+
+/// What a token is. Each borrows its characters of the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A keyword or the name of a column.
+    Word,
+    /// The name of a column in double quotes.
+    Quoted,
+    /// Digits, perhaps with a fraction, without a sign.
+    Number,
+    /// A text in single quotes, which no column can be compared with.
+    Text,
+    /// A sign of one or two characters.
+    Sign,
+    /// The end of the query.
+    End,
+}
+
+/// A token and where it stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Token<'a> {
+    pub(super) kind: Kind,
+    /// Its characters, quotes included; empty at the end.
+    pub(super) text: &'a str,
+    /// Where it starts, in bytes.
+    pub(super) start: usize,
+}
+
+impl Token<'_> {
+    /// Whether it is this keyword, in any case.
+    pub(super) fn is_word(&self, word: &str) -> bool {
+        self.kind == Kind::Word && self.text.eq_ignore_ascii_case(word)
+    }
+
+    /// Whether it is this sign.
+    pub(super) fn is_sign(&self, sign: &str) -> bool {
+        self.kind == Kind::Sign && self.text == sign
+    }
+}
+
+/// Words that name no column unless they are quoted: each could stand where a column may.
+const RESERVED: [&str; 9] =
+    ["SELECT", "FROM", "WHERE", "EPOCH", "DURATION", "AND", "OR", "NOT", "BETWEEN"];
+
+/// Whether a word is one of the language's own.
+pub(super) fn is_reserved(word: &str) -> bool {
+    RESERVED.iter().any(|reserved| word.eq_ignore_ascii_case(reserved))
+}
+
+fn starts_word(c: char) -> bool {
+    c.is_alphabetic() || c == '_'
+}
+
+fn continues_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// Whether a column's name can stand without quotes.
+pub(super) fn is_plain(name: &str) -> bool {
+    name.starts_with(starts_word) && name.chars().all(continues_word) && !is_reserved(name)
+}
+
+/// Splits a text into tokens, one at a time.
+pub(super) struct Lexer<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Lexer<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        Self { text, at: 0 }
+    }
+
+    /// The text as a whole.
+    pub(super) fn text(&self) -> &'a str {
+        self.text
+    }
+
+    pub(super) fn next(&mut self) -> Result<Token<'a>, QueryError<'a>> {
+        let rest = self.text[self.at..].trim_start();
+        let start = self.text.len() - rest.len();
+        let Some(first) = rest.chars().next() else {
+            self.at = start;
+            return Ok(Token { kind: Kind::End, text: "", start });
+        };
+        let run = |continues: fn(char) -> bool| rest.find(|c| !continues(c)).unwrap_or(rest.len());
+        let (kind, length) = match first {
+            '"' | '\'' => {
+                let length = quoted(rest, first).ok_or(QueryError::at(
+                    self.text,
+                    start,
+                    Mistake::Unterminated,
+                ))?;
+                (if first == '"' { Kind::Quoted } else { Kind::Text }, length)
+            }
+            '0'..='9' => (Kind::Number, number(rest)),
+            _ if starts_word(first) => (Kind::Word, run(continues_word)),
+            _ => {
+                let two = ["<=", ">=", "!=", "<>"].into_iter().any(|sign| rest.starts_with(sign));
+                if !two && !"(),*<>=+-".contains(first) {
+                    return Err(QueryError::at(self.text, start, Mistake::UnknownCharacter(first)));
+                }
+                (Kind::Sign, if two { 2 } else { 1 })
+            }
+        };
+        self.at = start + length;
+        Ok(Token { kind, text: &rest[..length], start })
+    }
+}
+
+/// The length of the quoted text that `rest` starts with, in which a doubled quote stands for one.
+fn quoted(rest: &str, quote: char) -> Option<usize> {
+    let mut at = 1;
+    loop {
+        at += rest[at..].find(quote)? + 1;
+        if !rest[at..].starts_with(quote) {
+            return Some(at);
+        }
+        at += 1;
+    }
+}
+
+/// The length of the number that `rest` starts with: digits, and a fraction if a digit follows the point.
+fn number(rest: &str) -> usize {
+    let digits = |from: usize| rest[from..].bytes().take_while(u8::is_ascii_digit).count();
+    let whole = digits(0);
+    let fraction = if rest[whole..].starts_with('.') { digits(whole + 1) } else { 0 };
+    if fraction > 0 { whole + 1 + fraction } else { whole }
+}

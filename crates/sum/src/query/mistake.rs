@@ -1,0 +1,168 @@
+//! What can be wrong with the text of a query, where, and what to write instead.
+
+use core::fmt;
+
+use crate::query::{MAX_COLUMNS, MAX_DEPTH, MAX_ITEMS, MAX_STEPS, MAX_TEXT, Name};
+use moteseal_core::schema::Schema;
+
+/// The first mistake in the text of a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueryError<'a> {
+    /// Where it is, in characters from 1.
+    pub column: usize,
+    /// What it is.
+    pub mistake: Mistake<'a>,
+}
+
+/// What is wrong with the text of a query. Names: spec/errors.md.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Mistake<'a> {
+    /// Another word, number or sign than can stand here.
+    UnexpectedToken {
+        /// What can stand here.
+        expected: &'static str,
+        /// What does; nothing at the end of the query.
+        found: &'a str,
+    },
+    /// A character that nothing of the language has.
+    UnknownCharacter(char),
+    /// A quote that is opened and not closed.
+    Unterminated,
+    /// No aggregate of this name.
+    UnknownAggregate(&'a str),
+    /// The schema has no column of this name.
+    UnknownColumn {
+        /// The name, as it is written.
+        name: &'a str,
+        /// The schema.
+        schema: Schema<'a>,
+    },
+    /// A column of floats: their sums are not exact.
+    FloatColumn(&'a str),
+    /// A column of times: not a measurement.
+    TimeColumn(&'a str),
+    /// The stream's records are opaque.
+    NoColumns,
+    /// A column is compared with a text.
+    TextLiteral,
+    /// A number that this column's scale takes beyond 64 bits, or of more than 38 digits.
+    NumberOutOfRange(&'a str),
+    /// No `EPOCH DURATION`.
+    DurationMissing,
+    /// A duration of less than a second or more than a week.
+    DurationOutOfRange,
+    /// The same is selected twice.
+    DuplicateItem,
+    /// A longer text than [`MAX_TEXT`].
+    TooLong,
+    /// More than [`MAX_ITEMS`] aggregates.
+    TooManyItems,
+    /// More than [`MAX_COLUMNS`] columns.
+    TooManyColumns,
+    /// A predicate of more than [`MAX_STEPS`] steps.
+    TooManySteps,
+    /// A predicate nested deeper than [`MAX_DEPTH`].
+    TooDeep,
+}
+
+impl<'a> QueryError<'a> {
+    /// A mistake at byte `at` of `text`.
+    pub(super) fn at(text: &'a str, at: usize, mistake: Mistake<'a>) -> Self {
+        let before = text.char_indices().take_while(|&(start, _)| start < at).count();
+        Self { column: before + 1, mistake }
+    }
+
+    /// The mistake's name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self.mistake {
+            Mistake::UnexpectedToken { .. } => "UnexpectedToken",
+            Mistake::UnknownCharacter(_) => "UnknownCharacter",
+            Mistake::Unterminated => "Unterminated",
+            Mistake::UnknownAggregate(_) => "UnknownAggregate",
+            Mistake::UnknownColumn { .. } => "UnknownColumn",
+            Mistake::FloatColumn(_) => "NotExact",
+            Mistake::TimeColumn(_) | Mistake::NoColumns | Mistake::TextLiteral => "NotNumeric",
+            Mistake::NumberOutOfRange(_) => "NumberOutOfRange",
+            Mistake::DurationMissing => "DurationMissing",
+            Mistake::DurationOutOfRange => "DurationOutOfRange",
+            Mistake::DuplicateItem => "DuplicateItem",
+            Mistake::TooLong => "QueryTooLong",
+            Mistake::TooManyItems => "TooManyItems",
+            Mistake::TooManyColumns => "TooManyColumns",
+            Mistake::TooManySteps => "TooManySteps",
+            Mistake::TooDeep => "TooDeep",
+        }
+    }
+}
+
+impl fmt::Display for QueryError<'_> {
+    /// The name, where, what is wrong, and what to write instead: one line, whatever the query had in it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: column {}: ", self.name(), self.column)?;
+        match self.mistake {
+            Mistake::UnexpectedToken { expected, found: "" } => write!(f, "the query ends where {expected} is missing"),
+            Mistake::UnexpectedToken { expected, found } => write!(f, "here should be {expected}, not {}", Shown(found)),
+            Mistake::UnknownCharacter(c) => {
+                write!(f, "{c:?} means nothing in a query; a column's name that has it stands in double quotes")
+            }
+            Mistake::Unterminated => f.write_str("the quote that opens here is not closed"),
+            Mistake::UnknownAggregate(found) => {
+                write!(f, "there is no aggregate {}; ask for SUM, COUNT, AVG, VARIANCE or STDDEV of a column", Shown(found))
+            }
+            Mistake::UnknownColumn { name, schema } => {
+                write!(f, "there is no column {}; there ", Shown(name))?;
+                let mut columns = schema.fields().filter(|field| field.kind.is_integer());
+                match columns.next() {
+                    Some(first) => write!(f, "are {}", Name(first.name))?,
+                    None => f.write_str("is none that can be summed")?,
+                }
+                columns.try_for_each(|field| write!(f, ", {}", Name(field.name)))
+            }
+            Mistake::FloatColumn(name) => {
+                write!(f, "{} holds floats, whose sums are not exact; seal it as a scaled integer, such as i16/100", Shown(name))
+            }
+            Mistake::TimeColumn(name) => write!(f, "{} is the time of a reading; ask for a column that is measured", Shown(name)),
+            Mistake::NoColumns => {
+                f.write_str("the stream has no columns: its records are opaque; seal it with a schema, or ask COUNT(*)")
+            }
+            Mistake::TextLiteral => f.write_str("a column holds numbers and is never a text; compare it with a number"),
+            Mistake::NumberOutOfRange(number) => {
+                write!(f, "{} is too large or too fine to compare this column with; leave digits out", Shown(number))
+            }
+            Mistake::DurationMissing => {
+                f.write_str("the query does not say how often; end it with EPOCH DURATION 30s, or another time")
+            }
+            Mistake::DurationOutOfRange => f.write_str("an epoch lasts from 1s to 7d; write for example EPOCH DURATION 30s"),
+            Mistake::DuplicateItem => f.write_str("this is selected already; leave it out"),
+            Mistake::TooLong => write!(f, "a query has at most {MAX_TEXT} bytes"),
+            Mistake::TooManyItems => write!(f, "at most {MAX_ITEMS} aggregates can be selected at once; ask in two queries"),
+            Mistake::TooManyColumns => write!(f, "a query names at most {MAX_COLUMNS} columns; ask in two queries"),
+            Mistake::TooManySteps => write!(f, "a predicate has at most {MAX_STEPS} comparisons, NOTs and runs of AND or OR"),
+            Mistake::TooDeep => write!(f, "parentheses and NOTs nest at most {MAX_DEPTH} deep"),
+        }
+    }
+}
+
+impl core::error::Error for QueryError<'_> {}
+
+/// Something of the query, shown so that it acts on no terminal: escaped, and not too long.
+struct Shown<'a>(&'a str);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const LONGEST: usize = 64;
+        let (whole, rest) =
+            self.0.char_indices().nth(LONGEST).map_or((self.0, ""), |(at, _)| self.0.split_at(at));
+        // Quotes stay as they are: they may be what is wrong.
+        for c in whole.chars() {
+            if matches!(c, '"' | '\'') {
+                write!(f, "{c}")?
+            } else {
+                write!(f, "{}", c.escape_debug())?
+            }
+        }
+        f.write_str(if rest.is_empty() { "" } else { "..." })
+    }
+}

@@ -1,0 +1,180 @@
+//! What a mote does with a plan: bind it to the schema of its own records, and make of each reading what it contributes.
+
+use core::fmt;
+
+use crate::query::predicate::holds;
+use crate::query::{MAX_COLUMNS, Name, Plan, SlotKind};
+use moteseal_core::schema::{Decimal, Field, FieldType, Schema};
+
+/// Why a plan cannot be answered from records of a schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BindError<'a> {
+    /// The schema has no column of this name.
+    UnknownColumn(&'a str),
+    /// The column is of floats or times.
+    NotExact(&'a str),
+    /// The column has another divisor than the plan was made for.
+    DivisorMismatch(&'a str),
+}
+
+impl BindError<'_> {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::UnknownColumn(_) => "UnknownColumn",
+            Self::NotExact(_) => "NotExact",
+            Self::DivisorMismatch(_) => "DivisorMismatch",
+        }
+    }
+}
+
+impl fmt::Display for BindError<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.name())?;
+        match self {
+            Self::UnknownColumn(name) => {
+                write!(f, "the query asks for {}, which these records do not have", Name(name))
+            }
+            Self::NotExact(name) => {
+                write!(f, "{} is no scaled integer in these records", Name(name))
+            }
+            Self::DivisorMismatch(name) => {
+                write!(f, "{} has another divisor in these records than in the query", Name(name))
+            }
+        }
+    }
+}
+
+impl core::error::Error for BindError<'_> {}
+
+/// Why a reading was not made into a contribution. The mote does not answer the epoch then.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum ContributionError<'a> {
+    /// A value outside the range that the query declares of its column.
+    ValueOutOfRange {
+        /// The column.
+        column: &'a str,
+        /// The value.
+        value: Decimal,
+    },
+    /// The record ends before a column.
+    RecordTooShort,
+    /// There is no room for all slots.
+    BufferTooSmall,
+}
+
+impl ContributionError<'_> {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::ValueOutOfRange { .. } => "ValueOutOfRange",
+            Self::RecordTooShort => "RecordTooShort",
+            Self::BufferTooSmall => "BufferTooSmall",
+        }
+    }
+}
+
+impl fmt::Display for ContributionError<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.name())?;
+        match self {
+            Self::ValueOutOfRange { column, value } => {
+                write!(
+                    f,
+                    "{} is {value}, which is outside the range that the query declares; this epoch is not answered",
+                    Name(column)
+                )
+            }
+            Self::RecordTooShort => f.write_str("the record ends before a column of the query"),
+            Self::BufferTooSmall => f.write_str("there is no room for all slots of the query"),
+        }
+    }
+}
+
+impl core::error::Error for ContributionError<'_> {}
+
+/// A plan together with where its columns stand in a mote's records.
+#[derive(Clone, Copy, Debug)]
+pub struct Bound<'p, 'a> {
+    plan: &'p Plan<'a>,
+    fields: [Field<'p>; MAX_COLUMNS],
+}
+
+impl<'a> Plan<'a> {
+    /// Finds the plan's columns in a mote's schema.
+    ///
+    /// # Errors
+    /// [`BindError`]: the first column that is not as the plan has it.
+    pub fn bind<'p>(&'p self, schema: &Schema<'p>) -> Result<Bound<'p, 'a>, BindError<'a>> {
+        let mut fields = [Field::new("", "", FieldType::U8); MAX_COLUMNS];
+        for (place, column) in fields.iter_mut().zip(self.columns.iter()) {
+            let field = schema.field(column.name).ok_or(BindError::UnknownColumn(column.name))?;
+            if !field.kind.is_integer() {
+                return Err(BindError::NotExact(column.name));
+            }
+            if field.divisor != column.divisor {
+                return Err(BindError::DivisorMismatch(column.name));
+            }
+            *place = field;
+        }
+        Ok(Bound { plan: self, fields })
+    }
+}
+
+impl<'a> Bound<'_, 'a> {
+    /// Writes what a source contributes to each slot, and says how many there are: of a reading that the query is about, its values; of
+    /// any other, or of none, those of an absent reading, which leave all sums as they are.
+    ///
+    /// # Errors
+    /// [`ContributionError`]; then nothing that was written may be sent.
+    pub fn contribution(
+        &self,
+        record: Option<&[u8]>,
+        slots: &mut [u128],
+    ) -> Result<usize, ContributionError<'a>> {
+        let matching = match record {
+            Some(record)
+                if holds(&self.plan.predicate, |column| self.numerator(column, record))? =>
+            {
+                Some(record)
+            }
+            _ => None,
+        };
+        let mut count = 0;
+        for slot in self.plan.slots() {
+            let place = slots.get_mut(count).ok_or(ContributionError::BufferTooSmall)?;
+            let numerator = match matching {
+                Some(record) if slot.kind != SlotKind::Count => self.summed(slot.at, record)?,
+                _ => 0,
+            };
+            *place = match slot.kind {
+                SlotKind::Count => matching.is_some().into(),
+                // Not negative: the shift is the least that the range has, or 0.
+                SlotKind::Sum => numerator.abs_diff(slot.shift).into(),
+                SlotKind::SumOfSquares => u128::from(numerator.unsigned_abs()).pow(2),
+            };
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// The numerator of a column, which must lie in the range that the plan declares.
+    fn summed(&self, at: u8, record: &[u8]) -> Result<i64, ContributionError<'a>> {
+        let (numerator, column) = (self.numerator(at, record)?, self.plan.column(at));
+        let value = Decimal { numerator, divisor: column.divisor };
+        let outside = ContributionError::ValueOutOfRange { column: column.name, value };
+        let numerator = i64::try_from(numerator).map_err(|_| outside)?;
+        let inside = column.range.is_some_and(|(low, high)| (low..=high).contains(&numerator));
+        if inside { Ok(numerator) } else { Err(outside) }
+    }
+
+    fn numerator(&self, at: u8, record: &[u8]) -> Result<i128, ContributionError<'a>> {
+        let field = self.fields.get(usize::from(at)).ok_or(ContributionError::RecordTooShort)?;
+        let raw = field.raw(record).map_err(|_| ContributionError::RecordTooShort)?;
+        Ok(raw + i128::from(field.offset))
+    }
+}

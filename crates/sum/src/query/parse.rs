@@ -1,0 +1,404 @@
+//! From the text of a query to its plan (spec/queries.md, section 1): one token of lookahead, and no recursion beyond
+//! [`MAX_DEPTH`].
+
+use crate::query::lexer::{Kind, Lexer, Token, is_reserved};
+use crate::query::list::Full;
+use crate::query::literal::Literal;
+use crate::query::mistake::{Mistake, QueryError};
+use crate::query::predicate::{Interval, Join, Step};
+use crate::query::{Aggregate, Column, EPOCH_MS, Item, MAX_DEPTH, MAX_TEXT, Plan};
+use moteseal_core::schema::{Field, FieldType, Schema};
+
+/// Milliseconds of the units of a duration, the longest first.
+pub(super) const UNITS: [(&str, u32); 5] =
+    [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
+
+/// Reads the text of a query.
+pub(super) fn parse<'a>(text: &'a str, schema: &Schema<'a>) -> Result<Plan<'a>, QueryError<'a>> {
+    if text.len() > MAX_TEXT {
+        return Err(QueryError::at(text, 0, Mistake::TooLong));
+    }
+    let mut lexer = Lexer::new(text);
+    let token = lexer.next()?;
+    let mut parser = Parser { lexer, token, schema: *schema, plan: Plan::empty() };
+    parser.query()?;
+    Ok(parser.plan)
+}
+
+struct Parser<'a> {
+    lexer: Lexer<'a>,
+    /// The token that comes next.
+    token: Token<'a>,
+    schema: Schema<'a>,
+    plan: Plan<'a>,
+}
+
+/// Operands that stand on the steps and are joined once no more of them come: one alone, or several that AND or OR will join.
+#[derive(Clone, Copy)]
+struct Run {
+    join: Option<Join>,
+    operands: u8,
+    /// The deepest nesting of an operand.
+    depth: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn query(&mut self) -> Result<(), QueryError<'a>> {
+        self.word("SELECT")?;
+        loop {
+            self.item()?;
+            if !self.accept_sign(",")? {
+                break;
+            }
+        }
+        if !self.token.is_word("FROM") {
+            return Err(self.unexpected("a comma or FROM sensors"));
+        }
+        self.advance()?;
+        self.word("sensors")?;
+        let mut next = "WHERE or EPOCH DURATION";
+        if self.accept_word("WHERE")? {
+            let run = self.disjunction(0)?;
+            self.close(run)?;
+            next = "AND, OR or EPOCH DURATION";
+        }
+        if self.token.kind == Kind::End {
+            return Err(self.mistake(Mistake::DurationMissing));
+        }
+        if !self.accept_word("EPOCH")? {
+            return Err(self.unexpected(next));
+        }
+        self.word("DURATION")?;
+        self.duration()?;
+        if self.token.kind == Kind::End {
+            Ok(())
+        } else {
+            Err(self.unexpected("the end of the query"))
+        }
+    }
+
+    /// `AGGREGATE(column)` or `COUNT(*)`.
+    fn item(&mut self) -> Result<(), QueryError<'a>> {
+        let start = self.token;
+        if start.kind != Kind::Word || is_reserved(start.text) {
+            return Err(self.unexpected("SUM, COUNT, AVG, VARIANCE or STDDEV"));
+        }
+        let aggregate = Aggregate::ALL
+            .into_iter()
+            .find(|aggregate| start.is_word(aggregate.name()))
+            .ok_or_else(|| self.mistake(Mistake::UnknownAggregate(start.text)))?;
+        self.advance()?;
+        self.sign("(", "( and the name of a column")?;
+        let column = if aggregate == Aggregate::Count && self.accept_sign("*")? {
+            None
+        } else {
+            let (index, field) = self.column("the name of a column")?;
+            if aggregate != Aggregate::Count {
+                self.plan.columns[index].range = Some(numerators(&field));
+            }
+            Some(u8::try_from(index).unwrap_or(u8::MAX))
+        };
+        self.sign(")", ")")?;
+        let item = Item { aggregate, column };
+        if self.plan.items.contains(&item) {
+            return Err(QueryError::at(self.lexer.text(), start.start, Mistake::DuplicateItem));
+        }
+        self.plan
+            .items
+            .push(item)
+            .map(|_| ())
+            .map_err(|Full| QueryError::at(self.lexer.text(), start.start, Mistake::TooManyItems))
+    }
+
+    fn disjunction(&mut self, nested: usize) -> Result<Run, QueryError<'a>> {
+        let mut run = self.conjunction(nested)?;
+        while self.accept_word("OR")? {
+            run = self.open(run, Join::Or)?;
+            let next = self.conjunction(nested)?;
+            run = self.joined(run, next, Join::Or)?;
+        }
+        Ok(run)
+    }
+
+    fn conjunction(&mut self, nested: usize) -> Result<Run, QueryError<'a>> {
+        let mut run = self.operand(nested)?;
+        while self.accept_word("AND")? {
+            run = self.open(run, Join::And)?;
+            let next = self.operand(nested)?;
+            run = self.joined(run, next, Join::And)?;
+        }
+        Ok(run)
+    }
+
+    fn operand(&mut self, nested: usize) -> Result<Run, QueryError<'a>> {
+        if nested > MAX_DEPTH {
+            return Err(self.mistake(Mistake::TooDeep));
+        }
+        if self.accept_word("NOT")? {
+            let run = self.operand(nested + 1)?;
+            let run = self.close(run)?;
+            return self.step(Step::Not, run.depth + 1);
+        }
+        if self.accept_sign("(")? {
+            let run = self.disjunction(nested + 1)?;
+            self.sign(")", "AND, OR or )")?;
+            return Ok(run);
+        }
+        self.comparison()
+    }
+
+    /// Ends a run: what was to be joined is.
+    fn close(&mut self, run: Run) -> Result<Run, QueryError<'a>> {
+        match run.join {
+            Some(join) => self.step(Step::Join(join, run.operands), run.depth + 1),
+            None => Ok(run),
+        }
+    }
+
+    /// A run to which operands can be joined by `join`: one that is already, or ended.
+    fn open(&mut self, run: Run, join: Join) -> Result<Run, QueryError<'a>> {
+        if run.join == Some(join) { Ok(run) } else { self.close(run) }
+    }
+
+    /// Both runs as one; the second is ended first unless it joins in the same way.
+    fn joined(&mut self, run: Run, next: Run, join: Join) -> Result<Run, QueryError<'a>> {
+        let next = self.open(next, join)?;
+        // No more than there are steps.
+        let operands = run.operands.saturating_add(next.operands);
+        Ok(Run { join: Some(join), operands, depth: run.depth.max(next.depth) })
+    }
+
+    fn step(&mut self, step: Step, depth: usize) -> Result<Run, QueryError<'a>> {
+        if depth > MAX_DEPTH {
+            return Err(self.mistake(Mistake::TooDeep));
+        }
+        self.plan.predicate.push(step).map_err(|Full| self.mistake(Mistake::TooManySteps))?;
+        Ok(Run { join: None, operands: 1, depth })
+    }
+
+    /// A column compared with a number, on either side, or BETWEEN two.
+    fn comparison(&mut self) -> Result<Run, QueryError<'a>> {
+        let (index, interval, not) = if self.at_literal() {
+            let literal = self.literal()?;
+            let sign = self.comparison_sign("<, <=, >, >=, = or !=")?;
+            let (index, field) = self.column("the name of a column")?;
+            let mirrored = match sign {
+                "<" => ">",
+                "<=" => ">=",
+                ">" => "<",
+                ">=" => "<=",
+                same => same,
+            };
+            let interval = self.interval(literal, mirrored, &field)?;
+            (index, interval, matches!(sign, "!=" | "<>"))
+        } else {
+            let (index, field) = self.column("a column, a number, NOT or (")?;
+            if self.accept_word("BETWEEN")? {
+                let low = self.literal()?;
+                self.word("AND")?;
+                let high = self.literal()?;
+                let (low, high) = (
+                    self.bound(low, low.ceil(field.divisor))?,
+                    self.bound(high, high.floor(field.divisor))?,
+                );
+                (index, Interval::between(low, high), false)
+            } else {
+                let sign = self.comparison_sign("<, <=, >, >=, =, != or BETWEEN")?;
+                let literal = self.literal()?;
+                (index, self.interval(literal, sign, &field)?, matches!(sign, "!=" | "<>"))
+            }
+        };
+        let run = self.step(Step::Compare(u8::try_from(index).unwrap_or(u8::MAX), interval), 0)?;
+        if not { self.step(Step::Not, 1) } else { Ok(run) }
+    }
+
+    /// The numerators for which `column sign literal` holds, or for `!=` those for which it does not.
+    fn interval(
+        &self,
+        literal: Literal<'a>,
+        sign: &str,
+        field: &Field<'a>,
+    ) -> Result<Interval, QueryError<'a>> {
+        let (floor, ceil) = (literal.floor(field.divisor), literal.ceil(field.divisor));
+        let low = |bound| Ok(Interval { low: Some(self.bound(literal, bound)?), high: None });
+        let high = |bound| Ok(Interval { low: None, high: Some(self.bound(literal, bound)?) });
+        match sign {
+            ">" => low(floor.map(|floor| floor + 1)),
+            ">=" => low(ceil),
+            "<" => high(ceil.map(|ceil| ceil - 1)),
+            "<=" => high(floor),
+            // Between two numerators lies none.
+            _ => Ok(Interval::between(self.bound(literal, ceil)?, self.bound(literal, floor)?)),
+        }
+    }
+
+    /// A bound that fits the numerators of a plan.
+    fn bound(&self, literal: Literal<'a>, bound: Option<i128>) -> Result<i64, QueryError<'a>> {
+        let mistake = Mistake::NumberOutOfRange(literal.text);
+        bound
+            .and_then(|bound| i64::try_from(bound).ok())
+            .ok_or_else(|| QueryError::at(self.lexer.text(), literal.start, mistake))
+    }
+
+    fn at_literal(&self) -> bool {
+        matches!(self.token.kind, Kind::Number | Kind::Text)
+            || self.token.is_sign("-")
+            || self.token.is_sign("+")
+    }
+
+    /// A decimal number, perhaps with a sign.
+    fn literal(&mut self) -> Result<Literal<'a>, QueryError<'a>> {
+        let start = self.token.start;
+        let negative = self.token.is_sign("-");
+        if negative || self.token.is_sign("+") {
+            self.advance()?;
+        }
+        let token = self.token;
+        match token.kind {
+            Kind::Number => self.advance()?,
+            Kind::Text => return Err(self.mistake(Mistake::TextLiteral)),
+            _ => return Err(self.unexpected("a number")),
+        }
+        let text = &self.lexer.text()[start..token.start + token.text.len()];
+        let mistake = || QueryError::at(self.lexer.text(), start, Mistake::NumberOutOfRange(text));
+        Literal::read(negative, token.text, text, start).ok_or_else(mistake)
+    }
+
+    fn comparison_sign(&mut self, expected: &'static str) -> Result<&'a str, QueryError<'a>> {
+        let sign = self.token.text;
+        if !matches!(sign, "<" | "<=" | ">" | ">=" | "=" | "!=" | "<>") {
+            return Err(self.unexpected(expected));
+        }
+        self.advance()?;
+        Ok(sign)
+    }
+
+    /// The name of a column that is there and holds scaled integers; its place in the plan.
+    fn column(&mut self, expected: &'static str) -> Result<(usize, Field<'a>), QueryError<'a>> {
+        let token = self.token;
+        let field = match token.kind {
+            Kind::Word if !is_reserved(token.text) => self.schema.field(token.text),
+            Kind::Quoted => self.schema.fields().find(|field| is_quoted(field.name, token.text)),
+            Kind::Word if self.schema.field(token.text).is_some() => {
+                return Err(self.unexpected(
+                    "the name of a column, in double quotes since it is a word of the language",
+                ));
+            }
+            _ => return Err(self.unexpected(expected)),
+        };
+        if self.schema.record_size().is_none() {
+            return Err(self.mistake(Mistake::NoColumns));
+        }
+        let field = field.ok_or_else(|| {
+            self.mistake(Mistake::UnknownColumn { name: token.text, schema: self.schema })
+        })?;
+        match field.kind {
+            FieldType::F32 | FieldType::F64 => {
+                return Err(self.mistake(Mistake::FloatColumn(token.text)));
+            }
+            FieldType::Time => return Err(self.mistake(Mistake::TimeColumn(token.text))),
+            _ => {}
+        }
+        let index = match self.plan.columns.iter().position(|column| column.name == field.name) {
+            Some(index) => index,
+            None => {
+                let column = Column { name: field.name, divisor: field.divisor, range: None };
+                self.plan
+                    .columns
+                    .push(column)
+                    .map_err(|Full| self.mistake(Mistake::TooManyColumns))?
+            }
+        };
+        self.advance()?;
+        Ok((index, field))
+    }
+
+    /// A whole number and its unit.
+    fn duration(&mut self) -> Result<(), QueryError<'a>> {
+        let start = self.token;
+        if start.kind == Kind::End {
+            return Err(self.mistake(Mistake::DurationMissing));
+        }
+        if start.kind != Kind::Number || start.text.contains('.') {
+            return Err(self.unexpected("a whole number and its unit, such as 30s"));
+        }
+        self.advance()?;
+        let out_of_range =
+            || QueryError::at(self.lexer.text(), start.start, Mistake::DurationOutOfRange);
+        // Of nothing, the unit does not matter.
+        let count: u32 =
+            start.text.parse().ok().filter(|&count| count > 0).ok_or_else(out_of_range)?;
+        let unit = UNITS.iter().find(|(name, _)| self.token.is_word(name));
+        let &(_, unit) = unit.ok_or_else(|| self.unexpected("a unit of time: ms, s, m, h or d"))?;
+        let ms =
+            count.checked_mul(unit).filter(|ms| EPOCH_MS.contains(ms)).ok_or_else(out_of_range)?;
+        self.plan.epoch_ms = ms;
+        self.advance()
+    }
+
+    fn advance(&mut self) -> Result<(), QueryError<'a>> {
+        self.token = self.lexer.next()?;
+        Ok(())
+    }
+
+    fn accept_word(&mut self, word: &str) -> Result<bool, QueryError<'a>> {
+        let there = self.token.is_word(word);
+        if there {
+            self.advance()?;
+        }
+        Ok(there)
+    }
+
+    fn accept_sign(&mut self, sign: &str) -> Result<bool, QueryError<'a>> {
+        let there = self.token.is_sign(sign);
+        if there {
+            self.advance()?;
+        }
+        Ok(there)
+    }
+
+    fn word(&mut self, word: &'static str) -> Result<(), QueryError<'a>> {
+        if self.accept_word(word)? { Ok(()) } else { Err(self.unexpected(word)) }
+    }
+
+    fn sign(&mut self, sign: &str, expected: &'static str) -> Result<(), QueryError<'a>> {
+        if self.accept_sign(sign)? { Ok(()) } else { Err(self.unexpected(expected)) }
+    }
+
+    /// A mistake that is the next token.
+    fn mistake(&self, mistake: Mistake<'a>) -> QueryError<'a> {
+        QueryError::at(self.lexer.text(), self.token.start, mistake)
+    }
+
+    fn unexpected(&self, expected: &'static str) -> QueryError<'a> {
+        self.mistake(Mistake::UnexpectedToken { expected, found: self.token.text })
+    }
+}
+
+/// Whether `quoted` is `name` in double quotes, with those within it doubled.
+fn is_quoted(name: &str, quoted: &str) -> bool {
+    let inner = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(quoted);
+    let mut quote = false;
+    // Of two quotes the second is left out.
+    let unquoted = inner.chars().filter(|&c| {
+        quote = c == '"' && !quote;
+        !quote
+    });
+    unquoted.eq(name.chars())
+}
+
+/// The numerators that a field can hold, of those that a plan can name.
+fn numerators(field: &Field<'_>) -> (i64, i64) {
+    let bits = 8 * u32::try_from(field.kind.size()).unwrap_or(8);
+    let signed =
+        matches!(field.kind, FieldType::I8 | FieldType::I16 | FieldType::I32 | FieldType::I64);
+    let (low, high) =
+        if signed { (-(1i128 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) };
+    // Beyond 64 bits with sign lie only those that a mote refuses to answer with.
+    let clamped =
+        |raw: i128| (raw + i128::from(field.offset)).clamp(i64::MIN.into(), i64::MAX.into());
+    (
+        i64::try_from(clamped(low)).unwrap_or(i64::MIN),
+        i64::try_from(clamped(high)).unwrap_or(i64::MAX),
+    )
+}

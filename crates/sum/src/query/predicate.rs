@@ -1,0 +1,220 @@
+//! Predicates: which readings a query is about. Kept in postfix order, so that a mote evaluates them with the bits of one word.
+//!
+//! A comparison is a closed interval of the column's *numerators* (raw value plus offset), exactly what the decimal literal means on
+//! the column's scale. AND and OR of any number of operands are one step, so that redundant parentheses leave no trace.
+
+use core::fmt;
+
+use crate::query::list::List;
+use crate::query::{Column, FixedPoint, MAX_DEPTH, MAX_STEPS, Name};
+use moteseal_core::schema::Decimal;
+
+/// A closed interval of numerators; `None` is no bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Interval {
+    pub(super) low: Option<i64>,
+    pub(super) high: Option<i64>,
+}
+
+impl Interval {
+    /// The one form of all intervals without an element.
+    pub(super) const EMPTY: Self = Self { low: Some(1), high: Some(0) };
+
+    /// The interval between two bounds, in its one form.
+    pub(super) fn between(low: i64, high: i64) -> Self {
+        if low <= high { Self { low: Some(low), high: Some(high) } } else { Self::EMPTY }
+    }
+
+    /// Whether it has the form that a query's text gives.
+    pub(super) fn is_canonical(self) -> bool {
+        match (self.low, self.high) {
+            (None, None) => false,
+            (Some(low), Some(high)) => low <= high || self == Self::EMPTY,
+            _ => true,
+        }
+    }
+
+    fn contains(self, numerator: i128) -> bool {
+        self.low.is_none_or(|low| numerator >= low.into())
+            && self.high.is_none_or(|high| numerator <= high.into())
+    }
+}
+
+/// What a step does to the truths that the steps before it left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Adds whether the numerator of a column is in an interval.
+    Compare(u8, Interval),
+    /// Turns the last one around.
+    #[default]
+    Not,
+    /// Joins the last ones, at least two.
+    Join(Join, u8),
+}
+
+/// How operands are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Join {
+    And,
+    Or,
+}
+
+/// The steps of a predicate; none let every reading through.
+pub(super) type Steps = List<Step, MAX_STEPS>;
+
+/// Whether steps leave one truth, in the form that a query's text gives.
+pub(super) fn is_canonical(steps: &[Step]) -> bool {
+    // Of each operand that waits: how it was joined, and how deep it is nested.
+    let mut waiting = [(None, 0); MAX_STEPS];
+    let mut count = 0;
+    for &step in steps {
+        let (taken, join) = match step {
+            Step::Compare(_, interval) if interval.is_canonical() => (0, None),
+            Step::Not => (1, None),
+            Step::Join(join, operands @ 2..) => (operands.into(), Some(join)),
+            _ => return false,
+        };
+        let Some(left) = usize::checked_sub(count, taken) else { return false };
+        let operands = &waiting[left..count];
+        let depth = operands.iter().map(|&(_, depth)| depth + 1).max().unwrap_or(0);
+        if depth > MAX_DEPTH || (join.is_some() && operands.iter().any(|&(inner, _)| inner == join))
+        {
+            return false;
+        }
+        waiting[left] = (join, depth);
+        count = left + 1;
+    }
+    count == usize::from(!steps.is_empty())
+}
+
+/// Whether a reading, given by the numerators of its columns, is let through.
+pub(super) fn holds<E>(
+    steps: &[Step],
+    mut numerator: impl FnMut(u8) -> Result<i128, E>,
+) -> Result<bool, E> {
+    // One truth a bit, the last one lowest: at most MAX_STEPS of them, which is half of the word.
+    let mut truths = 1u64;
+    for &step in steps {
+        match step {
+            Step::Compare(column, interval) => {
+                truths = truths << 1 | u64::from(interval.contains(numerator(column)?))
+            }
+            Step::Not => truths ^= 1,
+            Step::Join(join, operands) => {
+                let mask = (1 << operands) - 1;
+                let truth =
+                    if join == Join::And { truths & mask == mask } else { truths & mask != 0 };
+                truths = truths >> operands << 1 | u64::from(truth);
+            }
+        }
+    }
+    Ok(truths & 1 == 1)
+}
+
+/// A predicate, shown as text that parses to the same steps.
+pub(super) struct Shown<'p, 'a> {
+    pub(super) steps: &'p [Step],
+    pub(super) columns: &'p [Column<'a>],
+}
+
+impl fmt::Display for Shown<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.steps.split_last() {
+            None => Ok(()),
+            Some((Step::Compare(column, interval), _)) => {
+                match self.columns.get(usize::from(*column)) {
+                    Some(column) => show_comparison(f, column, *interval),
+                    None => Err(fmt::Error),
+                }
+            }
+            Some((Step::Not, operand)) => {
+                f.write_str("NOT ")?;
+                self.operand(f, operand, true)
+            }
+            Some((Step::Join(join, operands), mut rest)) => {
+                let mut starts = [0; MAX_STEPS];
+                let starts = starts.get_mut(..usize::from(*operands)).ok_or(fmt::Error)?;
+                let all = rest;
+                for start in starts.iter_mut().rev() {
+                    *start = start_of_last(rest);
+                    rest = &rest[..*start];
+                }
+                for (at, &start) in starts.iter().enumerate() {
+                    let end = starts.get(at + 1).copied().unwrap_or(all.len());
+                    if at > 0 {
+                        f.write_str(if *join == Join::And { " AND " } else { " OR " })?;
+                    }
+                    self.operand(f, &all[start..end], *join == Join::And)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Shown<'_, '_> {
+    /// An operand; in parentheses if it would come apart without: an OR of an AND, and any of the two of a NOT.
+    fn operand(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        steps: &[Step],
+        binds_tighter: bool,
+    ) -> fmt::Result {
+        let operand = Shown { steps, columns: self.columns };
+        match steps.last() {
+            Some(Step::Join(..)) if binds_tighter => write!(f, "({operand})"),
+            _ => fmt::Display::fmt(&operand, f),
+        }
+    }
+}
+
+/// Where the last operand of steps starts.
+fn start_of_last(steps: &[Step]) -> usize {
+    let mut wanted = 1;
+    for (at, step) in steps.iter().enumerate().rev() {
+        wanted += match step {
+            Step::Compare(..) => 0,
+            Step::Not => 1,
+            Step::Join(_, operands) => usize::from(*operands),
+        };
+        wanted -= 1;
+        if wanted == 0 {
+            return at;
+        }
+    }
+    0
+}
+
+/// Digits after the point that keep two numerators apart on every scale, since a divisor is below 2^32.
+const ENOUGH_PLACES: u32 = 10;
+
+fn show_comparison(
+    f: &mut fmt::Formatter<'_>,
+    column: &Column<'_>,
+    interval: Interval,
+) -> fmt::Result {
+    let name = Name(column.name);
+    let exact = Decimal { numerator: 0, divisor: column.divisor }
+        .places()
+        .filter(|&places| places <= ENOUGH_PLACES);
+    let places = exact.unwrap_or(ENOUGH_PLACES);
+    // Where the digits are not exact, the lowest value is shown too low and the highest too high, each by less than one numerator: they
+    // read back as the same.
+    let scaled = |numerator: i64| i128::from(numerator) * 10i128.pow(places);
+    let low = |numerator| {
+        FixedPoint::from_digits(scaled(numerator).div_euclid(column.divisor.into()), places)
+    };
+    let high = |numerator| {
+        FixedPoint::from_digits(-(-scaled(numerator)).div_euclid(column.divisor.into()), places)
+    };
+    match (interval.low, interval.high) {
+        (None, None) => Err(fmt::Error),
+        (Some(least), None) => write!(f, "{name} >= {}", low(least)),
+        (None, Some(most)) => write!(f, "{name} <= {}", high(most)),
+        (Some(_), Some(_)) if interval == Interval::EMPTY => write!(f, "{name} BETWEEN 1 AND 0"),
+        (Some(least), Some(most)) if least == most && exact.is_some() => {
+            write!(f, "{name} = {}", low(least))
+        }
+        (Some(least), Some(most)) => write!(f, "{name} BETWEEN {} AND {}", low(least), high(most)),
+    }
+}

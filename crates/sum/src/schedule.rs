@@ -1,0 +1,328 @@
+//! What the querier asks at present: how queries reach gateways and motes, and how they end (spec/sums.md, section 3).
+//!
+//! The querier is a sender of the group's network, and an query schedule is a chain of one message of it: the head is signed, the message is the
+//! query schedule, and the chain's number is its number. There is one query schedule at a time, with all queries that run. Its number only goes up: whoever
+//! keeps the highest that it has acted on can neither be made to answer a query that has ended, nor be kept from hearing that it has by an
+//! older schedule. Keeping it is the caller's.
+
+use core::fmt;
+
+use crate::query::{MAX_PLAN, QueryId};
+use moteseal_broadcast::frame::BroadcastFrame;
+use moteseal_broadcast::{
+    ChainId, ChainNumber, Head, Kind, MAX_MESSAGE, MAX_SINGLE, Said, SealError, SingleDraft,
+    SingleError, open_single, sender_named,
+};
+use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
+use moteseal_core::digest::Digest;
+use moteseal_core::identity::IssueError;
+use moteseal_core::record::NetworkId;
+use moteseal_core::record::{DeviceId, GroupId};
+use moteseal_core::signature::{KeyPair, PublicKey};
+
+/// At most so many queries run at a time.
+pub const MAX_QUERIES: usize = 4;
+/// No query schedule is longer: what is around the queries, and each with its fields.
+const MAX_LENGTH: usize = 64 + MAX_QUERIES * (MAX_PLAN + 48);
+const _: () = assert!(MAX_LENGTH <= MAX_MESSAGE, "any query schedule is one message");
+/// Room for any query schedule as it is announced, and for what it takes to sign or to check one.
+pub const MAX_QUERY_SCHEDULE: usize = MAX_SINGLE;
+
+/// The network in which a group's query schedules are said: it has the group's id.
+#[must_use]
+pub const fn network(group: GroupId) -> NetworkId {
+    NetworkId(group.0)
+}
+
+/// The querier's id as a sender: that of the name `querier`.
+#[must_use]
+pub fn querier_id() -> DeviceId {
+    sender_named("querier")
+}
+
+/// Why an query schedule was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum QueryScheduleError {
+    /// Not what the querier said in the group's network, as a chain of one message.
+    Said(SingleError),
+    /// Said in another network than the group's.
+    WrongNetwork,
+    /// Said by another sender than the querier.
+    WrongSender,
+    /// The querier said it, but as something else than an schedule.
+    WrongKind,
+    /// What was said are not the bytes of one.
+    Decode(DecodeError),
+    /// Made for another roster.
+    WrongRoster,
+    /// Two queries whose ids begin alike.
+    AmbiguousQuery,
+}
+
+impl QueryScheduleError {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Said(error) => error.name(),
+            Self::Decode(error) => error.name(),
+            Self::WrongNetwork => "WrongNetwork",
+            Self::WrongSender => "WrongSender",
+            Self::WrongKind => "WrongKind",
+            Self::WrongRoster => "WrongRoster",
+            Self::AmbiguousQuery => "AmbiguousQuery",
+        }
+    }
+}
+
+impl From<SingleError> for QueryScheduleError {
+    fn from(error: SingleError) -> Self {
+        Self::Said(error)
+    }
+}
+
+impl From<DecodeError> for QueryScheduleError {
+    fn from(error: DecodeError) -> Self {
+        Self::Decode(error)
+    }
+}
+
+impl fmt::Display for QueryScheduleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Said(error) => return error.fmt(f),
+            Self::Decode(error) => return error.fmt(f),
+            Self::WrongNetwork => "WrongNetwork: the queries are for another group",
+            Self::WrongSender => "WrongSender: said by somebody else than the querier",
+            Self::WrongKind => "WrongKind: the querier said this, but not as what it asks",
+            Self::WrongRoster => {
+                "WrongRoster: the queries are for another version of the roster; set up the sums again with this one"
+            }
+            Self::AmbiguousQuery => "AmbiguousQuery: the ids of two queries begin alike; draw another nonce",
+        })
+    }
+}
+
+impl core::error::Error for QueryScheduleError {}
+
+/// A query that runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Posed<'a> {
+    /// Random, so that the query has keys of its own.
+    pub nonce: [u8; 16],
+    /// The first epoch that is asked for.
+    pub first: u64,
+    /// The first that is no longer.
+    pub until: u64,
+    /// The plan, encoded ([`Plan::decode`](crate::query::Plan::decode) reads it).
+    pub plan: &'a [u8],
+}
+
+impl Posed<'_> {
+    /// Its id, among sources of a roster.
+    #[must_use]
+    pub fn id(&self, roster: &Digest) -> QueryId {
+        QueryId::of(roster, &self.nonce, self.plan)
+    }
+}
+
+/// The number that an announcement has by its own word, which nobody has checked: what is too old needs no check.
+///
+/// # Errors
+/// Not a chain of one message.
+pub fn claimed_number(announcement: &[u8]) -> Result<u64, QueryScheduleError> {
+    match BroadcastFrame::decode(announcement)? {
+        BroadcastFrame::Single { head, .. } => Ok(Head::peek(head)?.id().number.0),
+        _ => Err(SingleError::NotSingle.into()),
+    }
+}
+
+/// Verifies an announcement as what the querier of a group said. `scratch` needs [`MAX_QUERY_SCHEDULE`] bytes, or as many as the longest
+/// announcement that shall be read and 64 more.
+///
+/// # Errors
+/// [`QueryScheduleError::Said`].
+pub fn hear<'a>(
+    announcement: &'a [u8],
+    group: GroupId,
+    querier: &PublicKey,
+    scratch: &mut [u8],
+) -> Result<Said<'a>, QueryScheduleError> {
+    Ok(open_single(announcement, network(group), querier_id(), querier, scratch)?)
+}
+
+/// What is asked at present. Checked, and made of what the querier said; there is no other kind.
+#[derive(Clone, Copy, Debug)]
+pub struct QuerySchedule<'a> {
+    digest: Digest,
+    number: u64,
+    roster: Digest,
+    sources: u32,
+    key_group: u32,
+    queries: &'a [u8],
+}
+
+/// An query schedule to be signed.
+#[derive(Clone, Copy, Debug)]
+pub struct QueryScheduleDraft<'a> {
+    /// The group.
+    pub group: GroupId,
+    /// The digest of the roster that gives the sources their positions.
+    pub roster: Digest,
+    /// Higher than that of every query schedule before; usually the time in milliseconds.
+    pub number: u64,
+    /// How many sources the roster has.
+    pub sources: u32,
+    /// How many sources, by position, are in a key group.
+    pub key_group: u32,
+    /// The queries that run.
+    pub queries: &'a [Posed<'a>],
+}
+
+impl QueryScheduleDraft<'_> {
+    /// Signs the query schedule and writes it to `out` as it is announced; both buffers need [`MAX_QUERY_SCHEDULE`] bytes.
+    ///
+    /// # Errors
+    /// [`SealError`]. A draft that [`QuerySchedule::open`] would refuse makes an query schedule that nobody opens.
+    pub fn issue<'o>(
+        &self,
+        querier: &dyn KeyPair,
+        scratch: &mut [u8],
+        out: &'o mut [u8],
+    ) -> Result<&'o [u8], SealError> {
+        let mut message = [0; MAX_LENGTH];
+        let message = self.write(&mut message).map_err(IssueError::from)?;
+        let id = ChainId {
+            network: network(self.group),
+            sender: querier_id(),
+            number: ChainNumber(self.number),
+        };
+        SingleDraft { id, kind: Kind::QuerySchedule, label: "", message }
+            .seal(querier, scratch, out)
+    }
+
+    fn write<'o>(&self, out: &'o mut [u8]) -> Result<&'o [u8], BufferTooSmall> {
+        let mut out = Writer::new(out);
+        out.array(5)?.uint(1u8)?.bytes(&self.roster.0)?;
+        out.uint(self.sources)?.uint(self.key_group)?.array(self.queries.len() as u64)?;
+        for query in self.queries {
+            out.array(4)?
+                .bytes(&query.nonce)?
+                .uint(query.first)?
+                .uint(query.until)?
+                .bytes(query.plan)?;
+        }
+        Ok(out.finish())
+    }
+}
+
+fn posed<'a>(reader: &mut Reader<'a>) -> Result<Posed<'a>, DecodeError> {
+    reader.array(4)?;
+    Ok(Posed {
+        nonce: reader.fixed()?,
+        first: reader.u64()?,
+        until: reader.u64()?,
+        plan: reader.bytes()?,
+    })
+}
+
+impl<'a> QuerySchedule<'a> {
+    /// Reads what was said as an query schedule, and checks that it is the querier's, for this group and this version of its roster.
+    ///
+    /// # Errors
+    /// [`QueryScheduleError`].
+    pub fn open(
+        said: &Said<'a>,
+        group: GroupId,
+        roster: &Digest,
+    ) -> Result<Self, QueryScheduleError> {
+        let ChainId { network: of, sender, number } = said.id();
+        if of != network(group) {
+            return Err(QueryScheduleError::WrongNetwork);
+        }
+        if sender != querier_id() {
+            return Err(QueryScheduleError::WrongSender);
+        }
+        if said.kind() != Kind::QuerySchedule {
+            return Err(QueryScheduleError::WrongKind);
+        }
+        let mut reader = Reader::new(said.message())?;
+        reader.array(5)?;
+        reader.version()?;
+        let of = Digest(reader.fixed()?);
+        let (sources, key_group) = (reader.uint()?, reader.uint()?);
+        let queries = reader.raw()?;
+        if of != *roster {
+            return Err(QueryScheduleError::WrongRoster);
+        }
+        let schedule = Self {
+            digest: said.digest(),
+            number: number.0,
+            roster: of,
+            sources,
+            key_group,
+            queries,
+        };
+        schedule.check()?;
+        Ok(schedule)
+    }
+
+    fn check(&self) -> Result<(), QueryScheduleError> {
+        let mut reader = Reader::new(self.queries)?;
+        let queries = usize::try_from(reader.array_any()?).unwrap_or(usize::MAX);
+        if queries > MAX_QUERIES || self.sources == 0 || self.key_group == 0 {
+            return Err(DecodeError::FieldOutOfRange.into());
+        }
+        let mut references = [None; MAX_QUERIES];
+        for i in 0..queries {
+            let query = posed(&mut reader)?;
+            if query.first >= query.until || query.plan.len() > MAX_PLAN {
+                return Err(DecodeError::FieldOutOfRange.into());
+            }
+            let reference = Some(query.id(&self.roster).reference());
+            if references.contains(&reference) {
+                return Err(QueryScheduleError::AmbiguousQuery);
+            }
+            references[i] = reference;
+        }
+        Ok(())
+    }
+
+    /// The digest by which two query schedules of one number are told apart: that of the chain's one message, under its number.
+    #[must_use]
+    pub const fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// Its number, the chain's; higher than that of every query schedule before.
+    #[must_use]
+    pub const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// How many sources there are.
+    #[must_use]
+    pub const fn sources(&self) -> u32 {
+        self.sources
+    }
+
+    /// How many sources, by position, are in a key group.
+    #[must_use]
+    pub const fn key_group(&self) -> u32 {
+        self.key_group
+    }
+
+    /// The queries that run, with their ids. Their plans are as they came.
+    pub fn queries(&self) -> impl Iterator<Item = (QueryId, Posed<'a>)> + use<'a> {
+        let (roster, bytes) = (self.roster, self.queries);
+        let mut reader = Reader::new(bytes).ok();
+        let mut left =
+            reader.as_mut().and_then(|reader| reader.array_any().ok()).unwrap_or_default();
+        core::iter::from_fn(move || {
+            left = left.checked_sub(1)?;
+            let query = posed(reader.as_mut()?).ok()?;
+            Some((query.id(&roster), query))
+        })
+    }
+}

@@ -1,0 +1,418 @@
+//! The scheme: a source encrypts, an aggregator adds, the querier takes the keys away and checks the shares.
+//!
+//! SIES of Papadopoulos et al. (ICDE 2011), section IV: `c = K_t * m + k_{i,t} mod p`, `m = value * 2^160 + share`. Other than there,
+//! keys and shares are of one query, one slot (one aggregate of the query) and one epoch: a ChaCha20 block each (RFC 8439, section
+//! 2.3, used as section 2.6 does for one-time keys) under a key of the query. So one block gives `k_{i,t}` and the share, and nothing
+//! that is said in one query, slot or epoch can be said again in another. The querier's part knows sums of keys only: how a host adds
+//! them up sixteen sources at a time is [`Engine::sum_keys`](moteseal_seal::engine::Engine::sum_keys)' business.
+//!
+//! ```
+//! use moteseal_sum::sies::{KeyTotals, Master, Psr, Slot};
+//! use moteseal_sum::guard::EpochGuard;
+//! use moteseal_sum::query::QueryId;
+//! use moteseal_core::{DeviceId, GroupId};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (master, group, query, slot) = (Master::new([7; 32]), GroupId([1; 8]), QueryId([9; 16]), Slot(0));
+//! let mut sum = Psr::ZERO;
+//! let mut totals = KeyTotals::default();
+//! for (device, reading) in [(DeviceId(*b"dev00001"), 20), (DeviceId(*b"dev00002"), 22)] {
+//!     // On the device, once a query and then once an epoch. The guard is made durable before the PSR is sent.
+//!     let source = master.source(group, device, 0).for_query(query);
+//!     let mut permit = EpochGuard::default().advance(query, 30_000, 5)?;
+//!     sum = sum.merge(&source.encrypt(&mut permit, slot, reading)?);
+//!     // At the querier.
+//!     totals.add(&master.source(group, device, 0).for_query(query), slot, 5);
+//! }
+//! let key = master.key_group(group, 0).for_query(query);
+//! assert_eq!(totals.open(&sum, &key, slot, 5, 100)?, 42);
+//! # Ok(())
+//! # }
+//! ```
+
+use core::fmt;
+use moteseal_core::named_errors;
+
+use crypto_bigint::U256;
+use hmac::{Hmac, KeyInit, Mac};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+
+use crate::chacha::block;
+use crate::field::Element;
+use crate::guard::Permit;
+use crate::query::QueryId;
+use moteseal_core::record::{DeviceId, GroupId};
+
+/// Bytes of a PSR.
+pub const PSR: usize = 32;
+/// Bits of a share, and so of the room below a value.
+pub const SHARE_BITS: u32 = 160;
+/// Every sum of a slot, and every value, is below this: `p / 2^160`, rounded down. Set-up checks that all sources together stay below it.
+pub const SUM_LIMIT: u128 = (1 << (256 - SHARE_BITS)) - 1;
+/// 32-bit words of a block that are used: eight of a key, five of a share.
+pub const WORDS: usize = 13;
+
+/// One of the aggregates that a query is answered from, each with a PSR of its own: a count, a sum, a sum of squares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot(pub u8);
+
+named_errors! {
+    /// Why bytes are no partial state record.
+    PsrError {
+        /// Not 32 bytes.
+        TruncatedPsr => "a partial state record has 32 bytes",
+        /// `p` or more.
+        NotCanonical => "a partial state record is an integer below 2^256 - 189",
+    }
+}
+
+named_errors! {
+    /// Why a source does not encrypt.
+    EncryptError {
+        /// The permit is for another query than the key.
+        WrongQuery => "the epoch was opened for another query than the key is for",
+        /// A value of this slot, or of a later one, was encrypted under the permit before.
+        SlotUsed => "a permit encrypts one value a slot, in order: two under one key reveal what all sources share",
+        /// Above 2^96 - 2.
+        ValueTooLarge => "a value must be below 2^96 - 1",
+    }
+}
+
+named_errors! {
+    /// Why a sum was refused.
+    OpenError {
+        /// The shares in it are not those of the participants: something was dropped, added, altered, replayed or exchanged.
+        SharesMismatch => "the shares in it are not those of the named participants, in this query, slot and epoch",
+        /// A participant has said more than it may.
+        SumOutOfRange => "the sum is more than the named participants can have said",
+    }
+}
+
+/// A partial state record: an encrypted value, or the sum of several.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Psr(Element);
+
+impl Psr {
+    /// The sum of none.
+    pub const ZERO: Self = Self(Element::ZERO);
+
+    /// Reads 32 bytes, big-endian.
+    ///
+    /// # Errors
+    /// [`PsrError`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, PsrError> {
+        let bytes: &[u8; PSR] = bytes.try_into().map_err(|_| PsrError::TruncatedPsr)?;
+        Element::canonical(U256::from_be_slice(bytes)).map(Self).ok_or(PsrError::NotCanonical)
+    }
+
+    /// 32 bytes, big-endian.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; PSR] {
+        self.0.value().to_be_bytes().into()
+    }
+
+    /// The sum of two: all that an aggregator does.
+    #[inline]
+    #[must_use]
+    pub const fn merge(&self, other: &Self) -> Self {
+        Self(self.0.add(other.0))
+    }
+}
+
+impl fmt::Debug for Psr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Psr(")?;
+        self.to_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        f.write_str(")")
+    }
+}
+
+fn prf(key: &[u8; 32], parts: &[&[u8]]) -> [u8; 32] {
+    #[allow(clippy::expect_used)]
+    let mac = <Hmac<sha2::Sha256> as KeyInit>::new_from_slice(key)
+        .expect("HMAC takes keys of any length");
+    parts.iter().fold(mac, |mac, part| mac.chain_update(part)).finalize().into_bytes().into()
+}
+
+/// The querier's one secret, from which all keys follow. Never printed.
+#[derive(Zeroize, ZeroizeOnDrop)]
+pub struct Master([u8; 32]);
+
+/// What a source holds for good: a key that it shares with the querier, and one that it shares with its key group, too. Never printed.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct SourceSecret {
+    device: [u8; 32],
+    key_group: KeyGroupSecret,
+}
+
+/// What the sources of a key group share with the querier. Whoever has it can bend the sums of the group. Never printed.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct KeyGroupSecret([u8; 32]);
+
+/// A source's keys for one query. Never printed.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct SourceKey {
+    #[zeroize(skip)]
+    query: QueryId,
+    device: [u8; 32],
+    key_group: KeyGroupKey,
+}
+
+/// A key group's key for one query. Never printed.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct KeyGroupKey([u8; 32]);
+
+macro_rules! redacted {
+    ($($secret:ident),+) => {
+        $(impl fmt::Debug for $secret {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(concat!(stringify!($secret), "(secret)"))
+            }
+        })+
+    };
+}
+redacted!(Master, SourceSecret, KeyGroupSecret, SourceKey, KeyGroupKey, KeyTotals, KeyLanes);
+
+impl Master {
+    /// A master secret of 32 random bytes.
+    #[must_use]
+    pub const fn new(secret: [u8; 32]) -> Self {
+        Self(secret)
+    }
+
+    /// The secrets of a device of a key group.
+    #[must_use]
+    pub fn source(&self, group: GroupId, device: DeviceId, key_group: u32) -> SourceSecret {
+        let device = prf(&self.0, &[b"moteseal/1/sum/device", &group.0, &device.0]);
+        SourceSecret { device, key_group: self.key_group(group, key_group) }
+    }
+
+    /// The secret of a key group.
+    #[must_use]
+    pub fn key_group(&self, group: GroupId, number: u32) -> KeyGroupSecret {
+        KeyGroupSecret(prf(&self.0, &[b"moteseal/1/sum/keygroup", &group.0, &number.to_be_bytes()]))
+    }
+}
+
+/// The label of a key for a query.
+const OF_QUERY: &[u8] = b"moteseal/1/sum/query";
+
+impl KeyGroupSecret {
+    /// The key for a query.
+    #[must_use]
+    pub fn for_query(&self, query: QueryId) -> KeyGroupKey {
+        KeyGroupKey(prf(&self.0, &[OF_QUERY, &query.0]))
+    }
+}
+
+impl SourceSecret {
+    /// Of the bytes of [`to_bytes`](Self::to_bytes).
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; 64]) -> Self {
+        let (mut device, mut key_group) = ([0; 32], KeyGroupSecret([0; 32]));
+        device.copy_from_slice(&bytes[..32]);
+        key_group.0.copy_from_slice(&bytes[32..]);
+        Self { device, key_group }
+    }
+
+    /// 64 secret bytes: the device's, and the key group's.
+    #[must_use]
+    pub fn to_bytes(&self) -> Zeroizing<[u8; 64]> {
+        let mut bytes = Zeroizing::new([0; 64]);
+        bytes[..32].copy_from_slice(&self.device);
+        bytes[32..].copy_from_slice(&self.key_group.0);
+        bytes
+    }
+
+    /// The keys for a query: once a query.
+    #[must_use]
+    pub fn for_query(&self, query: QueryId) -> SourceKey {
+        SourceKey {
+            query,
+            device: prf(&self.device, &[OF_QUERY, &query.0]),
+            key_group: self.key_group.for_query(query),
+        }
+    }
+}
+
+/// An integer of 32-bit words, the least significant first.
+fn integer(words: &[u32]) -> U256 {
+    let mut bytes = Zeroizing::new([0; 32]);
+    for (bytes, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
+        *bytes = word.to_le_bytes();
+    }
+    U256::from_le_slice(&*bytes)
+}
+
+impl KeyGroupKey {
+    /// `K_t`: never 0.
+    fn multiplier(&self, slot: Slot, epoch: u64) -> Element {
+        Element::reduce(integer(&block(&self.0, slot.0.into(), epoch)[..8]), 0).or_one()
+    }
+}
+
+impl SourceKey {
+    /// Encrypts a value below [`SUM_LIMIT`]. The permit says that the guard has not opened this epoch for this query before, which must be durable
+    /// before the PSR is sent. It is good for one value a slot, the slots in order.
+    ///
+    /// # Errors
+    /// [`EncryptError`].
+    pub fn encrypt(
+        &self,
+        permit: &mut Permit,
+        slot: Slot,
+        value: u128,
+    ) -> Result<Psr, EncryptError> {
+        if permit.query() != self.query {
+            return Err(EncryptError::WrongQuery);
+        }
+        if value >= SUM_LIMIT {
+            return Err(EncryptError::ValueTooLarge);
+        }
+        if !permit.take(slot.0) {
+            return Err(EncryptError::SlotUsed);
+        }
+        let words = block(&self.device, slot.0.into(), permit.epoch());
+        let (key, share) = words.split_at(8);
+        let mut message =
+            integer(share).wrapping_add(&U256::from_u128(value).shl_vartime(SHARE_BITS));
+        let sealed =
+            self.key_group.multiplier(slot, permit.epoch()).mul(Element::reduce(message, 0));
+        message.zeroize();
+        Ok(Psr(sealed.add(Element::reduce(integer(key), 0))))
+    }
+
+    /// The query that the keys are for.
+    #[must_use]
+    pub const fn query(&self) -> QueryId {
+        self.query
+    }
+}
+
+/// Sources side by side in one [`KeyLanes`].
+pub const LANES: usize = 16;
+
+/// The devices' keys of sixteen sources for one query, as a host's vector units want them: word by word, source by source. 32 bytes a source. Never printed.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+#[repr(align(64))]
+pub struct KeyLanes([[u32; LANES]; 8]);
+
+impl Default for KeyLanes {
+    fn default() -> Self {
+        Self([[0; LANES]; 8])
+    }
+}
+
+impl KeyLanes {
+    /// Puts a source's key into a lane below [`LANES`].
+    ///
+    /// # Panics
+    /// If there is no such lane.
+    pub fn set(&mut self, lane: usize, key: &SourceKey) {
+        for (words, bytes) in self.0.iter_mut().zip(key.device.as_chunks().0) {
+            words[lane] = u32::from_le_bytes(*bytes);
+        }
+    }
+
+    /// The words: of word `j`, that of each lane.
+    #[must_use]
+    pub const fn words(&self) -> &[[u32; LANES]; 8] {
+        &self.0
+    }
+}
+
+/// The keys and shares of the participants, summed: each used word of their blocks on its own, so that nothing is carried until the end.
+/// Never printed.
+#[derive(Clone, Default, Zeroize, ZeroizeOnDrop)]
+pub struct KeyTotals {
+    words: [u64; WORDS],
+    sources: u32,
+}
+
+impl KeyTotals {
+    /// Adds a participant.
+    pub fn add(&mut self, source: &SourceKey, slot: Slot, epoch: u64) {
+        let words = block(&source.device, slot.0.into(), epoch);
+        self.add_words(&words.map(u64::from), 1);
+    }
+
+    /// Adds sums of the used words of `sources` participants' blocks. Of more than `2^32 - 1` sources sums would not fit.
+    pub fn add_words(&mut self, words: &[u64; WORDS], sources: u32) {
+        for (total, word) in self.words.iter_mut().zip(words) {
+            *total = total.wrapping_add(*word);
+        }
+        self.sources += sources;
+    }
+
+    /// Adds the participants among sixteen sources, a bit each: one lane after the other, the reference of
+    /// [`Engine::sum_keys`](moteseal_seal::engine::Engine::sum_keys).
+    pub fn add_lanes(&mut self, lanes: &KeyLanes, present: u16, slot: Slot, epoch: u64) {
+        for lane in (0..LANES).filter(|lane| present >> lane & 1 != 0) {
+            let mut key = Zeroizing::new([0; 32]);
+            for (bytes, words) in key.as_chunks_mut().0.iter_mut().zip(lanes.words()) {
+                *bytes = words[lane].to_le_bytes();
+            }
+            let words = block(&key, slot.0.into(), epoch);
+            self.add_words(&words.map(u64::from), 1);
+        }
+    }
+
+    /// The sums, word by word: secret.
+    #[must_use]
+    pub const fn words(&self) -> &[u64; WORDS] {
+        &self.words
+    }
+
+    /// How many participants were added.
+    #[must_use]
+    pub const fn sources(&self) -> u32 {
+        self.sources
+    }
+
+    /// Opens the sum of a slot of one key group: takes the keys of the participants away and checks their shares. `most` is the largest
+    /// value that one of them can have said.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(
+        &self,
+        psr: &Psr,
+        key: &KeyGroupKey,
+        slot: Slot,
+        epoch: u64,
+        most: u128,
+    ) -> Result<u128, OpenError> {
+        let (keys, high) = carried(&self.words[..8]);
+        let (shares, _) = carried(&self.words[8..]);
+        let multiplier = key.multiplier(slot, epoch);
+        let mut message = psr.0.sub(Element::reduce(keys, high)).mul(multiplier.invert()).value();
+        // What is left of the message is the sum above 160 zero bits, or it is not these participants'.
+        let (rest, borrow) = message.borrowing_sub(&shares, crypto_bigint::Limb::ZERO);
+        message.zeroize();
+        let sum = rest.shr_vartime(SHARE_BITS);
+        if borrow.0 != 0 || sum.shl_vartime(SHARE_BITS) != rest {
+            return Err(OpenError::SharesMismatch);
+        }
+        let mut low = [0; 16];
+        low.copy_from_slice(&sum.to_be_bytes()[16..]);
+        let sum = u128::from_be_bytes(low);
+        let most = most.saturating_mul(u128::from(self.sources));
+        if sum > most { Err(OpenError::SumOutOfRange) } else { Ok(sum) }
+    }
+}
+
+/// The integer of words that were added up each on its own: its low 256 bits, and what lies above them.
+fn carried(words: &[u64]) -> (U256, u64) {
+    let mut out = Zeroizing::new([0_u32; 8]);
+    let mut carry = 0_u64;
+    for (i, out) in out.iter_mut().enumerate() {
+        // A word's sum has up to 64 bits: what the carry adds is below 2^33.
+        let (sum, over) = words.get(i).copied().unwrap_or_default().overflowing_add(carry);
+        #[allow(clippy::cast_possible_truncation)]
+        {
+            *out = sum as u32;
+        }
+        carry = sum >> 32 | u64::from(over) << 32;
+    }
+    (integer(&*out), carry)
+}

@@ -1,0 +1,11 @@
+//! The tests of private sums.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod key_files;
+mod participation;
+mod query;
+mod query_language;
+mod reference;
+mod schedules;
+mod sums;

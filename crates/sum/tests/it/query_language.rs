@@ -1,0 +1,597 @@
+//! The language of queries: what is said of mistakes, the limits, the one text and the one encoding, and plans that no text gives.
+//! spec/queries.md, sections 1 to 3. What queries answer: query.rs.
+
+use moteseal_core::Digest;
+use moteseal_core::cbor::{DecodeError, Writer};
+use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema};
+use moteseal_sum::query::{MAX_PLAN, MAX_SLOTS, MAX_TEXT, Plan, QueryId};
+use proptest::prelude::*;
+
+fn encode(fields: &[Field<'_>]) -> Vec<u8> {
+    Schema::encode(fields, &mut [0; MAX_SCHEMA]).unwrap().as_bytes().to_vec()
+}
+
+/// A schema as the tables of mistakes use it.
+fn weather() -> Vec<u8> {
+    let columns = [
+        "temperature:Cel:i16/100",
+        "humidity:%RH:u16/100",
+        "light:lx:f32",
+        "at::time",
+        "room temp:Cel:i8",
+        "n::u64",
+        "from::u8",
+    ];
+    encode(&columns.map(|column| Field::parse(column).unwrap()))
+}
+
+fn encoded(plan: &Plan<'_>) -> Vec<u8> {
+    plan.encode(&mut [0; MAX_PLAN]).unwrap().to_vec()
+}
+
+// ------------------------------------------------------------------ what is said of mistakes
+
+fn mistake(text: &str) -> String {
+    let schema = weather();
+    let schema = Schema::decode(&schema).unwrap();
+    Plan::parse(text, &schema).map(|plan| plan.to_string()).unwrap_err().to_string()
+}
+
+#[test]
+fn a_mistake_is_said_by_name_with_where_it_is_and_what_to_write_instead() {
+    for (query, expected) in MISTAKES {
+        assert_eq!(mistake(query), *expected, "{query}");
+    }
+}
+
+const MISTAKES: &[(&str, &str)] = &[
+    ("", "UnexpectedToken: column 1: the query ends where SELECT is missing"),
+    (
+        "SELEC AVG(temperature) FROM sensors EPOCH DURATION 5s",
+        "UnexpectedToken: column 1: here should be SELECT, not SELEC",
+    ),
+    (
+        "SELECT FROM sensors EPOCH DURATION 5s",
+        "UnexpectedToken: column 8: here should be SUM, COUNT, AVG, VARIANCE or STDDEV, not FROM",
+    ),
+    (
+        "SELECT temperature FROM sensors EPOCH DURATION 5s",
+        "UnknownAggregate: column 8: there is no aggregate temperature; ask for SUM, COUNT, AVG, VARIANCE or STDDEV of a column",
+    ),
+    (
+        "SELECT MAX(temperature) FROM sensors EPOCH DURATION 5s",
+        "UnknownAggregate: column 8: there is no aggregate MAX; ask for SUM, COUNT, AVG, VARIANCE or STDDEV of a column",
+    ),
+    (
+        "SELECT 5 FROM sensors EPOCH DURATION 5s",
+        "UnexpectedToken: column 8: here should be SUM, COUNT, AVG, VARIANCE or STDDEV, not 5",
+    ),
+    (
+        "SELECT SUM(*) FROM sensors EPOCH DURATION 5s",
+        "UnexpectedToken: column 12: here should be the name of a column, not *",
+    ),
+    (
+        "SELECT AVG temperature FROM sensors EPOCH DURATION 5s",
+        "UnexpectedToken: column 12: here should be ( and the name of a column, not temperature",
+    ),
+    (
+        "SELECT AVG(temperature FROM sensors EPOCH DURATION 5s",
+        "UnexpectedToken: column 24: here should be ), not FROM",
+    ),
+    (
+        "SELECT AVG(temprature) FROM sensors EPOCH DURATION 5s",
+        "UnknownColumn: column 12: there is no column temprature; there are temperature, humidity, \"room temp\", n, \"from\"",
+    ),
+    (
+        "SELECT AVG(Temperature) FROM sensors EPOCH DURATION 5s",
+        "UnknownColumn: column 12: there is no column Temperature; there are temperature, humidity, \"room temp\", n, \"from\"",
+    ),
+    (
+        "SELECT COUNT(not) FROM sensors EPOCH DURATION 5s",
+        "UnexpectedToken: column 14: here should be the name of a column, not not",
+    ),
+    (
+        "SELECT AVG(from) FROM sensors EPOCH DURATION 5s",
+        "UnexpectedToken: column 12: here should be the name of a column, in double quotes since it is a word of the language, not from",
+    ),
+    (
+        "SELECT AVG(room temp) FROM sensors EPOCH DURATION 5s",
+        "UnknownColumn: column 12: there is no column room; there are temperature, humidity, \"room temp\", n, \"from\"",
+    ),
+    (
+        "SELECT AVG(\"room temp) FROM sensors EPOCH DURATION 5s",
+        "Unterminated: column 12: the quote that opens here is not closed",
+    ),
+    (
+        "SELECT AVG(light) FROM sensors EPOCH DURATION 5s",
+        "NotExact: column 12: light holds floats, whose sums are not exact; seal it as a scaled integer, such as i16/100",
+    ),
+    (
+        "SELECT AVG(at) FROM sensors EPOCH DURATION 5s",
+        "NotNumeric: column 12: at is the time of a reading; ask for a column that is measured",
+    ),
+    (
+        "SELECT AVG(temperature), COUNT(*), avg(temperature) FROM sensors EPOCH DURATION 5s",
+        "DuplicateItem: column 36: this is selected already; leave it out",
+    ),
+    (
+        "SELECT COUNT(*) sensors EPOCH DURATION 5s",
+        "UnexpectedToken: column 17: here should be a comma or FROM sensors, not sensors",
+    ),
+    (
+        "SELECT COUNT(*) FROM motes EPOCH DURATION 5s",
+        "UnexpectedToken: column 22: here should be sensors, not motes",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors",
+        "DurationMissing: column 29: the query does not say how often; end it with EPOCH DURATION 30s, or another time",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors WHERE humidity > 40",
+        "DurationMissing: column 49: the query does not say how often; end it with EPOCH DURATION 30s, or another time",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors EPOCH DURATION",
+        "DurationMissing: column 44: the query does not say how often; end it with EPOCH DURATION 30s, or another time",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors GROUP BY room EPOCH DURATION 5s",
+        "UnexpectedToken: column 30: here should be WHERE or EPOCH DURATION, not GROUP",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors EPOCH 5s",
+        "UnexpectedToken: column 36: here should be DURATION, not 5",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors EPOCH DURATION 0",
+        "DurationOutOfRange: column 45: an epoch lasts from 1s to 7d; write for example EPOCH DURATION 30s",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors EPOCH DURATION 0s",
+        "DurationOutOfRange: column 45: an epoch lasts from 1s to 7d; write for example EPOCH DURATION 30s",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors EPOCH DURATION 999ms",
+        "DurationOutOfRange: column 45: an epoch lasts from 1s to 7d; write for example EPOCH DURATION 30s",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors EPOCH DURATION 8d",
+        "DurationOutOfRange: column 45: an epoch lasts from 1s to 7d; write for example EPOCH DURATION 30s",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors EPOCH DURATION 99999999999999999999s",
+        "DurationOutOfRange: column 45: an epoch lasts from 1s to 7d; write for example EPOCH DURATION 30s",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors EPOCH DURATION 1.5s",
+        "UnexpectedToken: column 45: here should be a whole number and its unit, such as 30s, not 1.5",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors EPOCH DURATION 5 weeks",
+        "UnexpectedToken: column 47: here should be a unit of time: ms, s, m, h or d, not weeks",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors EPOCH DURATION 5s;",
+        "UnknownCharacter: column 47: ';' means nothing in a query; a column's name that has it stands in double quotes",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors EPOCH DURATION 5s LIMIT 1",
+        "UnexpectedToken: column 48: here should be the end of the query, not LIMIT",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors WHERE EPOCH DURATION 5s",
+        "UnexpectedToken: column 36: here should be a column, a number, NOT or (, not EPOCH",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors WHERE humidity EPOCH DURATION 5s",
+        "UnexpectedToken: column 45: here should be <, <=, >, >=, =, != or BETWEEN, not EPOCH",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors WHERE humidity > EPOCH DURATION 5s",
+        "UnexpectedToken: column 47: here should be a number, not EPOCH",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors WHERE humidity > temperature EPOCH DURATION 5s",
+        "UnexpectedToken: column 47: here should be a number, not temperature",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors WHERE humidity = 'wet' EPOCH DURATION 5s",
+        "NotNumeric: column 47: a column holds numbers and is never a text; compare it with a number",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors WHERE 'wet' = humidity EPOCH DURATION 5s",
+        "NotNumeric: column 36: a column holds numbers and is never a text; compare it with a number",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors WHERE room = 'kitchen' EPOCH DURATION 5s",
+        "UnknownColumn: column 36: there is no column room; there are temperature, humidity, \"room temp\", n, \"from\"",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors WHERE light > 5 EPOCH DURATION 5s",
+        "NotExact: column 36: light holds floats, whose sums are not exact; seal it as a scaled integer, such as i16/100",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors WHERE 40 < 50 EPOCH DURATION 5s",
+        "UnexpectedToken: column 41: here should be the name of a column, not 50",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors WHERE humidity = 1e3 EPOCH DURATION 5s",
+        "UnexpectedToken: column 48: here should be AND, OR or EPOCH DURATION, not e3",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors WHERE humidity BETWEEN 40 OR 50 EPOCH DURATION 5s",
+        "UnexpectedToken: column 56: here should be AND, not OR",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors WHERE humidity > --5 EPOCH DURATION 5s",
+        "UnexpectedToken: column 48: here should be a number, not -",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors WHERE humidity > 99999999999999999999 EPOCH DURATION 5s",
+        "NumberOutOfRange: column 47: 99999999999999999999 is too large or too fine to compare this column with; leave digits out",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors WHERE n > 9223372036854775807 EPOCH DURATION 5s",
+        "NumberOutOfRange: column 40: 9223372036854775807 is too large or too fine to compare this column with; leave digits out",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors WHERE humidity = 0.000000000000000000000000000000000000001 EPOCH DURATION 5s",
+        "NumberOutOfRange: column 47: 0.000000000000000000000000000000000000001 is too large or too fine to compare this column with; leave digits out",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors WHERE (humidity > 5 EPOCH DURATION 5s",
+        "UnexpectedToken: column 50: here should be AND, OR or ), not EPOCH",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors WHERE humidity > 5) EPOCH DURATION 5s",
+        "UnexpectedToken: column 48: here should be AND, OR or EPOCH DURATION, not )",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors WHERE humidity > 5 % EPOCH DURATION 5s",
+        "UnknownCharacter: column 49: '%' means nothing in a query; a column's name that has it stands in double quotes",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors WHERE humidity > 5 AND\u{1b}[2J EPOCH DURATION 5s",
+        "UnknownCharacter: column 52: '\\u{1b}' means nothing in a query; a column's name that has it stands in double quotes",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors WHERE \"état\u{7}\" > 5 EPOCH DURATION 5s",
+        "UnknownColumn: column 36: there is no column \"état\\u{7}\"; there are temperature, humidity, \"room temp\", n, \"from\"",
+    ),
+];
+
+#[test]
+fn an_opaque_stream_counts_and_has_no_columns() {
+    let parse = |text| {
+        Plan::parse(text, &Schema::OPAQUE)
+            .map(|plan| plan.to_string())
+            .map_err(|error| error.to_string())
+    };
+    assert_eq!(
+        parse("select count ( * ) from SENSORS epoch duration 60 s").unwrap(),
+        "SELECT COUNT(*) FROM sensors EPOCH DURATION 1m"
+    );
+    assert_eq!(
+        parse("SELECT AVG(t) FROM sensors EPOCH DURATION 1m").unwrap_err(),
+        "NotNumeric: column 12: the stream has no columns: its records are opaque; seal it with a schema, or ask COUNT(*)"
+    );
+    let floats = encode(&[Field::parse("x::f64").unwrap()]);
+    let floats = Schema::decode(&floats).unwrap();
+    assert_eq!(
+        Plan::parse("SELECT AVG(t) FROM sensors EPOCH DURATION 1m", &floats)
+            .unwrap_err()
+            .to_string(),
+        "UnknownColumn: column 12: there is no column t; there is none that can be summed"
+    );
+}
+
+#[test]
+fn a_query_beyond_a_limit_is_refused_where_it_passes_it() {
+    let fields: Vec<String> = (0..9).map(|at| format!("c{at}")).collect();
+    let bytes =
+        encode(&fields.iter().map(|name| Field::new(name, "", FieldType::U8)).collect::<Vec<_>>());
+    let schema = Schema::decode(&bytes).unwrap();
+    let found = |text: &str| {
+        let error = Plan::parse(text, &schema).map(|plan| plan.to_string()).unwrap_err();
+        (error.name(), error.column)
+    };
+    let end = " EPOCH DURATION 1s";
+    assert_eq!(
+        found(&format!("SELECT COUNT(*) FROM sensors{}{end}", " ".repeat(MAX_TEXT))),
+        ("QueryTooLong", 1)
+    );
+
+    let items: Vec<String> = ["SUM", "AVG", "STDDEV"]
+        .iter()
+        .flat_map(|of| fields[..6].iter().map(move |c| format!("{of}({c})")))
+        .collect();
+    let sixteen = format!("SELECT {}", items[..16].join(","));
+    assert!(Plan::parse(&format!("{sixteen} FROM sensors{end}"), &schema).is_ok());
+    assert_eq!(
+        found(&format!("{sixteen},COUNT(*) FROM sensors{end}")),
+        ("TooManyItems", sixteen.len() + 2)
+    );
+
+    let columns: Vec<String> = fields.iter().map(|column| format!("{column}>0")).collect();
+    let eight = format!("SELECT COUNT(*) FROM sensors WHERE {}", columns[..8].join(" OR "));
+    assert!(Plan::parse(&format!("{eight}{end}"), &schema).is_ok());
+    assert_eq!(found(&format!("{eight} OR c8>0{end}")), ("TooManyColumns", eight.len() + 5));
+
+    // 31 comparisons and the AND that joins them; the next comparison takes the place of the AND.
+    let steps = format!("SELECT COUNT(*) FROM sensors WHERE {}", ["c0>0"; 31].join(" AND "));
+    assert!(Plan::parse(&format!("{steps}{end}"), &schema).is_ok());
+    assert_eq!(found(&format!("{steps} AND c0>0{end}")).0, "TooManySteps");
+
+    let nested = |depth: usize| {
+        format!(
+            "SELECT COUNT(*) FROM sensors WHERE {}c0>0{}{end}",
+            "(".repeat(depth),
+            ")".repeat(depth)
+        )
+    };
+    assert!(Plan::parse(&nested(16), &schema).is_ok());
+    assert_eq!(found(&nested(17)), ("TooDeep", "SELECT COUNT(*) FROM sensors WHERE ".len() + 18));
+    assert_eq!(found(&nested(8000)).0, "TooDeep");
+    // An OR of an AND in each pair of parentheses is two deep.
+    let tree = |depth: usize| {
+        let inner = (0..depth)
+            .fold("c0>0".to_owned(), |inner, _| format!("(c0=1 AND c0=2 OR {inner} AND c0=3)"));
+        format!("SELECT COUNT(*) FROM sensors WHERE {inner}{end}")
+    };
+    assert!(Plan::parse(&tree(5), &schema).is_ok());
+    assert_eq!(
+        found(&format!("SELECT COUNT(*) FROM sensors WHERE {}c0>0{end}", "NOT ".repeat(17))).0,
+        "TooDeep"
+    );
+}
+
+#[test]
+fn the_largest_plan_fits_its_room_and_its_text_reads_back() {
+    // Names of nothing but quotes, on the finest scales.
+    let names: Vec<String> = (0..8).map(|at| format!("{}{at}", "\"".repeat(63))).collect();
+    let fields: Vec<Field<'_>> = names
+        .iter()
+        .map(|name| Field::new(name, "", FieldType::I64).scaled(u32::MAX - 1, 0))
+        .collect();
+    let bytes = encode(&fields);
+    let schema = Schema::decode(&bytes).unwrap();
+    let quoted = |at: usize| format!("\"{}{at}\"", "\"".repeat(126));
+    let items: Vec<String> = ["VARIANCE", "STDDEV"]
+        .iter()
+        .flat_map(|of| (0..8).map(move |at| format!("{of}({})", quoted(at))))
+        .collect();
+    let steps: Vec<String> = (0..31)
+        .map(|at| format!("{} BETWEEN -2147483650.9 AND 2147483650.9", quoted(at % 8)))
+        .collect();
+    let text = format!(
+        "SELECT {} FROM sensors WHERE {} EPOCH DURATION 604799999ms",
+        items.join(", "),
+        steps.join(" AND ")
+    );
+    assert_eq!(
+        Plan::parse(&text, &schema).map(|plan| plan.to_string()).unwrap_err().to_string(),
+        format!(
+            "NumberOutOfRange: column {}: -2147483650.9 is too large or too fine to compare this column with; leave digits out",
+            text.find("-2147").unwrap() + 1
+        )
+    );
+    let text = text.replace("50.9", "48.9");
+    let plan = Plan::parse(&text, &schema).unwrap();
+    assert!(encoded(&plan).len() <= MAX_PLAN && plan.to_string().len() <= MAX_TEXT);
+    assert_eq!(Plan::parse(&plan.to_string(), &schema), Ok(plan));
+    assert_eq!(Plan::decode(&encoded(&plan)), Ok(plan));
+    assert_eq!(plan.slots().count(), MAX_SLOTS);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+    #[test]
+    fn no_text_panics(text in "[ -~é\n]{0,80}", start in 0usize..5) {
+        let schema = weather();
+        let schema = Schema::decode(&schema).unwrap();
+        let starts = ["", "SELECT ", "SELECT COUNT(*) FROM sensors ", "SELECT COUNT(*) FROM sensors WHERE ", "SELECT COUNT(*) FROM sensors EPOCH DURATION "];
+        let text = format!("{}{text}", starts[start]);
+        if let Err(error) = Plan::parse(&text, &schema) {
+            prop_assert!(error.column <= text.chars().count() + 1);
+            prop_assert!(!error.to_string().contains('\n'));
+        }
+    }
+}
+
+// ------------------------------------------------------------------ the one text and the one encoding
+
+#[test]
+fn comparisons_become_what_the_scale_can_hold() {
+    let schema = weather();
+    let schema = Schema::decode(&schema).unwrap();
+    let shown = |predicate: &str| {
+        let text = format!("SELECT COUNT(*) FROM sensors WHERE {predicate} EPOCH DURATION 1s");
+        let plan =
+            Plan::parse(&text, &schema).map_err(|error| error.to_string()).unwrap().to_string();
+        plan.strip_prefix("SELECT COUNT(*) FROM sensors WHERE ")
+            .and_then(|rest| rest.strip_suffix(" EPOCH DURATION 1s"))
+            .unwrap()
+            .to_owned()
+    };
+    let cases = [
+        ("humidity > 40", "humidity >= 40.01"),
+        ("humidity > 40.005", "humidity >= 40.01"),
+        ("humidity >= 40.005", "humidity >= 40.01"),
+        ("humidity < 40", "humidity <= 39.99"),
+        ("humidity <= 40.009", "humidity <= 40.00"),
+        ("40 < humidity", "humidity >= 40.01"),
+        ("40 >= humidity", "humidity <= 40.00"),
+        ("temperature > -0.005", "temperature >= 0.00"),
+        ("temperature < -0.005", "temperature <= -0.01"),
+        ("temperature >= +7", "temperature >= 7.00"),
+        ("humidity = 40", "humidity = 40.00"),
+        ("humidity <> 40", "NOT humidity = 40.00"),
+        ("40.0 != humidity", "NOT humidity = 40.00"),
+        ("humidity = 40.001", "humidity BETWEEN 1 AND 0"),
+        ("humidity BETWEEN 50 AND 40", "humidity BETWEEN 1 AND 0"),
+        ("humidity BETWEEN 40 AND 40", "humidity = 40.00"),
+        (
+            "humidity BETWEEN 39.999 AND 50.001 AND n > 1",
+            "humidity BETWEEN 40.00 AND 50.00 AND n >= 2",
+        ),
+        (
+            "\"humidity\" = 1 and \"room temp\" = 2 or not n = 3",
+            "humidity = 1.00 AND \"room temp\" = 2 OR NOT n = 3",
+        ),
+        (
+            "(n=1 OR n=2) AND NOT (n=3 AND (n=4 AND n=5))",
+            "(n = 1 OR n = 2) AND NOT (n = 3 AND n = 4 AND n = 5)",
+        ),
+        ("NOT NOT ((n=1))", "NOT NOT n = 1"),
+    ];
+    for (written, expected) in cases {
+        assert_eq!(shown(written), expected, "{written}");
+    }
+}
+
+#[test]
+fn the_encoding_is_the_specifications() {
+    let bytes = encode(
+        &["temperature:Cel:i16/100", "humidity:%RH:u16/100"]
+            .map(|column| Field::parse(column).unwrap()),
+    );
+    let schema = Schema::decode(&bytes).unwrap();
+    let text = "SELECT AVG(temperature), COUNT(*) FROM sensors WHERE NOT humidity > 40 OR humidity = 1 EPOCH DURATION 30s";
+    let mut plan = Plan::parse(text, &schema).unwrap();
+    assert_eq!(plan.narrow("temperature", "-40", "85"), Ok(true));
+    // [1, [[2, 0], [1, null]], [["temperature", 100, -4000, 8500], ["humidity", 100]], [[1, 4001, null], 0, [1, 100, 100], -2], 30000]
+    let expected = "850182820200820 1f682846b74656d706572617475726518 64390f9f19213482 6868756d696469747918 6484830 1190fa1f600830118641864 21197530";
+    assert_eq!(hex::encode(encoded(&plan)), expected.replace(' ', ""));
+    let id = QueryId::of(&Digest([1; 32]), &[2; 16], &encoded(&plan));
+    let whole = Digest::of(&[b"moteseal/1/query", &[1; 32], &[2; 16], &encoded(&plan)]);
+    assert_eq!(
+        (&id.0[..], id.reference().to_be_bytes()),
+        (&whole.0[..16], [id.0[0], id.0[1], id.0[2], id.0[3]])
+    );
+}
+
+// ------------------------------------------------------------------ hostile plans
+
+/// Name, divisor and range.
+type Column<'a> = (&'a str, u32, Option<(i64, i64)>);
+
+/// Encodes a plan by hand: items, columns, steps and epoch.
+fn by_hand(
+    items: &[(u8, Option<u8>)],
+    columns: &[Column<'_>],
+    steps: &[Step],
+    epoch: u64,
+) -> Vec<u8> {
+    let mut buffer = [0; 4096];
+    let mut out = Writer::new(&mut buffer);
+    out.array(5).unwrap().uint(1u8).unwrap().array(items.len() as u64).unwrap();
+    for &(aggregate, column) in items {
+        out.array(2).unwrap().uint(aggregate).unwrap().optional(column, Writer::uint).unwrap();
+    }
+    out.array(columns.len() as u64).unwrap();
+    for &(name, divisor, range) in columns {
+        out.array(if range.is_some() { 4 } else { 2 })
+            .unwrap()
+            .text(name)
+            .unwrap()
+            .uint(divisor)
+            .unwrap();
+        if let Some((low, high)) = range {
+            out.int(low).unwrap().int(high).unwrap();
+        }
+    }
+    out.array(steps.len() as u64).unwrap();
+    for &step in steps {
+        match step {
+            Step::Op(number) => out.int(number).unwrap(),
+            Step::Compare(column, low, high) => out
+                .array(3)
+                .unwrap()
+                .uint(column)
+                .unwrap()
+                .optional(low, Writer::int)
+                .unwrap()
+                .optional(high, Writer::int)
+                .unwrap(),
+        };
+    }
+    out.uint(epoch).unwrap();
+    out.finish().to_vec()
+}
+
+#[derive(Clone, Copy)]
+enum Step {
+    Compare(u8, Option<i64>, Option<i64>),
+    Op(i64),
+}
+
+#[test]
+fn a_plan_that_no_text_gives_is_refused() {
+    use Step::{Compare, Op};
+    const SUM: (u8, Option<u8>) = (0, Some(0));
+    const COUNT: (u8, Option<u8>) = (1, None);
+    let (a, b) = (("a", 10, Some((-5, 5))), ("b", 1, None));
+    let is = |column| Compare(column, Some(1), Some(1));
+    let sound = by_hand(&[SUM, COUNT], &[a, b], &[is(0), is(1), is(1), Op(-2), Op(2)], 1000);
+    assert_eq!(
+        Plan::decode(&sound).map(|plan| plan.to_string()).as_deref(),
+        Ok(
+            "SELECT SUM(a), COUNT(*) FROM sensors WHERE a = 0.1 AND (b = 1 OR b = 1) EPOCH DURATION 1s"
+        )
+    );
+    let long = "n".repeat(65);
+    let nots: Vec<Step> = std::iter::once(is(0)).chain([Op(0); 17]).collect();
+    assert!(Plan::decode(&by_hand(&[SUM], &[a], &nots[..17], 1000)).is_ok());
+    let many: Vec<(u8, Option<u8>)> =
+        (0..17u8).map(|at| ([0, 2, 3][usize::from(at % 3)], Some(at / 3))).collect();
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
+    let summed: Vec<_> = names.iter().map(|&name| (name, 1, Some((0, 1)))).collect();
+    assert!(Plan::decode(&by_hand(&many[..16], &summed[..6], &[], 1000)).is_ok());
+    let each: Vec<(u8, Option<u8>)> = (0..9).map(|at| (0, Some(at))).collect();
+    assert!(Plan::decode(&by_hand(&each[..8], &summed[..8], &[], 1000)).is_ok());
+    for (what, bytes) in [
+        ("no item", by_hand(&[], &[], &[], 1000)),
+        ("an unknown aggregate", by_hand(&[(5, Some(0))], &[a], &[], 1000)),
+        ("a sum of no column", by_hand(&[(0, None)], &[], &[], 1000)),
+        ("a column that is not there", by_hand(&[SUM], &[], &[], 1000)),
+        ("an item twice", by_hand(&[SUM, SUM], &[a], &[], 1000)),
+        ("too many items", by_hand(&many, &summed[..6], &[], 1000)),
+        ("too many columns", by_hand(&each, &summed, &[], 1000)),
+        ("a column that nothing mentions", by_hand(&[SUM], &[a, b], &[], 1000)),
+        (
+            "columns in another order",
+            by_hand(&[COUNT], &[("a", 1, None), b], &[is(1), is(0), Op(2)], 1000),
+        ),
+        ("a column twice", by_hand(&[SUM], &[a, ("a", 10, None)], &[is(1)], 1000)),
+        ("a name of nothing", by_hand(&[SUM], &[("", 1, Some((0, 1)))], &[], 1000)),
+        ("a name too long", by_hand(&[SUM], &[(&long, 1, Some((0, 1)))], &[], 1000)),
+        ("a name that acts", by_hand(&[SUM], &[("a\u{1b}", 1, Some((0, 1)))], &[], 1000)),
+        ("a divisor of 0", by_hand(&[SUM], &[("a", 0, Some((0, 1)))], &[], 1000)),
+        ("a sum without a range", by_hand(&[SUM], &[("a", 1, None)], &[], 1000)),
+        ("a range without a sum", by_hand(&[COUNT], &[("b", 1, Some((0, 1)))], &[is(0)], 1000)),
+        ("an empty range", by_hand(&[SUM], &[("a", 1, Some((1, 0)))], &[], 1000)),
+        ("a comparison without bounds", by_hand(&[SUM], &[a], &[Compare(0, None, None)], 1000)),
+        ("another empty interval", by_hand(&[SUM], &[a], &[Compare(0, Some(2), Some(0))], 1000)),
+        ("two truths", by_hand(&[SUM], &[a], &[is(0), is(0)], 1000)),
+        ("a NOT of nothing", by_hand(&[SUM], &[a], &[Op(0)], 1000)),
+        ("an AND of fewer", by_hand(&[SUM], &[a], &[is(0), Op(2)], 1000)),
+        ("an AND of one", by_hand(&[SUM], &[a], &[is(0), Op(1)], 1000)),
+        ("an OR of one", by_hand(&[SUM], &[a], &[is(0), Op(-1)], 1000)),
+        ("an AND of an AND", by_hand(&[SUM], &[a], &[is(0), is(0), Op(2), is(0), Op(2)], 1000)),
+        ("an OR of an OR", by_hand(&[SUM], &[a], &[is(0), is(0), is(0), Op(-2), Op(-2)], 1000)),
+        ("an operator of another kind", by_hand(&[SUM], &[a], &[is(0), Op(i64::MIN)], 1000)),
+        ("too deep", by_hand(&[SUM], &[a], &nots, 1000)),
+        (
+            "too many steps",
+            by_hand(&[SUM], &[a], &[[is(0); 32].to_vec(), vec![Op(32)]].concat(), 1000),
+        ),
+        ("an epoch too short", by_hand(&[SUM], &[a], &[], 999)),
+        ("an epoch too long", by_hand(&[SUM], &[a], &[], 604_800_001)),
+        ("an epoch of 64 bits", by_hand(&[SUM], &[a], &[], u64::MAX)),
+    ] {
+        assert_eq!(Plan::decode(&bytes), Err(DecodeError::FieldOutOfRange), "{what}");
+    }
+    assert_eq!(Plan::decode(&[&sound[..], &[0]].concat()), Err(DecodeError::TrailingBytes));
+    assert_eq!(Plan::decode(&sound[..sound.len() - 1]), Err(DecodeError::Truncated));
+}

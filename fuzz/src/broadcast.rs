@@ -1,0 +1,227 @@
+//! What travels and rests of authenticated broadcast: frames, certificates, heads, leaves, snapshots, evidence. What opens has exactly one
+//! encoding, and only what was signed opens; a receiver takes nothing but what the sender said, in whatever order it comes.
+
+use std::sync::OnceLock;
+
+use moteseal_broadcast::frame::{BroadcastFrame, MAX_BROADCAST_FRAME};
+use moteseal_broadcast::{
+    ChainDraft, ChainId, ChainNumber, EvidenceCheck, Head, Incoming, KeyId, Kind, MAX_HEAD,
+    MAX_LEAF, MAX_REQUEST, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, MAX_SINGLE, MAX_SNAPSHOT,
+    OutgoingChain, Revocation, RevocationDraft, SenderCertificate, SenderCertificateDraft,
+    SenderRequest, SenderRequestDraft, Shown, SingleDraft, Taken, export, open_single,
+    sender_named,
+};
+use moteseal_core::Digest;
+use moteseal_core::cbor::{Writer, item_length};
+use moteseal_core::record::NetworkId;
+use moteseal_core::signature::{Algorithm, SecretKey};
+
+use crate::fixture;
+
+const MESSAGES: [&[u8]; 5] = [b"open valve 3", b"", b"set 20 degrees", b"wait", b"close valve 3"];
+const PER_BLOCK: u8 = 2;
+
+fn ops() -> SecretKey {
+    SecretKey::from_seed(Algorithm::Ed25519, &[2; 32]).unwrap()
+}
+
+fn network() -> NetworkId {
+    NetworkId::of(&fixture::operator().public())
+}
+
+fn id() -> ChainId {
+    ChainId { network: network(), sender: sender_named("ops"), number: ChainNumber(3) }
+}
+
+/// Reads the bytes as each of them.
+pub fn run(bytes: &[u8]) {
+    let (base, ops) = (fixture::operator().public(), ops().public());
+    let is_seed = || seeds().iter().any(|seed| seed == bytes);
+    if let Ok(frame) = BroadcastFrame::decode(bytes) {
+        let mut out = vec![0; bytes.len()];
+        let mut writer = Writer::new(&mut out);
+        frame.encode(&mut writer).expect("what was read can be written");
+        assert_eq!(&*writer.finish(), bytes, "two encodings of one frame");
+    }
+    if SenderRequest::open(bytes).is_ok() {
+        assert!(is_seed(), "a request that was never signed");
+    }
+    let _ = SenderCertificate::peek(bytes);
+    if SenderCertificate::open(bytes, network(), &base).is_ok()
+        || Revocation::open(bytes, network(), std::slice::from_ref(&base)).is_ok()
+    {
+        assert!(is_seed(), "what the base station never signed");
+    }
+    if Head::open(bytes, network(), sender_named("ops"), &ops, &mut [0; MAX_HEAD]).is_ok() {
+        assert!(is_seed(), "a head that was never signed");
+    }
+    if let Ok(head) = Head::reopen(bytes)
+        && let Ok(mut chain) = Incoming::<64>::new(&head)
+    {
+        let _ = chain.take(1, 0, bytes);
+    }
+    let mut scratch = vec![0; MAX_SINGLE];
+    if let Ok(said) = open_single(bytes, network(), sender_named("ops"), &ops, &mut scratch) {
+        assert_eq!(said.message(), MESSAGES[0], "never said");
+    }
+    if let Ok(chain) = Incoming::<64>::restore(bytes) {
+        assert_eq!(
+            chain.save(&mut [0; MAX_SNAPSHOT]).expect("it fits"),
+            bytes,
+            "two encodings of one snapshot"
+        );
+        assert!(
+            chain.current() <= chain.outline().blocks() + 1
+                && chain.outline().largest_block() <= 64
+        );
+    }
+    fragments(bytes);
+    evidence(bytes);
+}
+
+/// The bytes as leaves of the chain, cut at each zero: whatever is verified is what was said.
+fn fragments(bytes: &[u8]) {
+    let (_, head, leaves) = chain();
+    let head = Head::reopen(head).expect("it was signed");
+    let mut chain = Incoming::<2>::new(&head).expect("its blocks have two messages");
+    for piece in bytes.split(|byte| *byte == 0).take(8) {
+        for index in 0..3 {
+            let (block, before) = (chain.current(), chain.missing());
+            let number =
+                usize::try_from(block - 1).unwrap() * usize::from(PER_BLOCK) + usize::from(index);
+            match chain.take(block, index, piece) {
+                Ok(Taken::Verified { message, .. } | Taken::Pending { message }) => {
+                    assert_eq!(message, MESSAGES[number])
+                }
+                Ok(Taken::Repeated) => {
+                    assert_eq!(piece, leaves[number], "a repetition of something else")
+                }
+                Err(_) => {
+                    assert_eq!(chain.missing(), before, "what was refused has changed something")
+                }
+            }
+        }
+    }
+}
+
+fn evidence(bytes: &[u8]) {
+    let bases = [fixture::operator().public()];
+    let mut check = EvidenceCheck::new(network(), &bases);
+    let mut rest = bytes;
+    while let Ok(length) = item_length(rest) {
+        let (frame, behind) = rest.split_at(length);
+        rest = behind;
+        match check.take(frame) {
+            Ok(Shown::Message { number, message, .. }) => {
+                assert_eq!(message, MESSAGES[number as usize], "never said")
+            }
+            Ok(_) => {}
+            Err(_) => return,
+        }
+        if rest.is_empty() {
+            return;
+        }
+    }
+}
+
+/// Certificate, head and leaves of a chain.
+type Built = (Vec<u8>, Vec<u8>, Vec<Vec<u8>>);
+
+fn chain() -> &'static Built {
+    static CHAIN: OnceLock<Built> = OnceLock::new();
+    CHAIN.get_or_init(signed)
+}
+
+fn signed() -> Built {
+    let (base, ops) = (fixture::operator(), ops());
+    let key = ops.public();
+    let draft = SenderCertificateDraft {
+        network: network(),
+        base: KeyId::of(&base.public()),
+        serial: 7,
+        sender: sender_named("ops"),
+        key: &key,
+        not_before: 0,
+        not_after: u64::MAX,
+    };
+    let certificate = draft.issue(&base, &mut [0; MAX_SENDER_CERTIFICATE]).unwrap().to_vec();
+    let (mut digests, mut tags) = ([Digest::NULL; 3], [[0; 8]; 5]);
+    let draft = ChainDraft {
+        id: id(),
+        key: KeyId::of(&key),
+        messages: 5,
+        per_block: PER_BLOCK,
+        kind: Kind::Messages,
+        label: "orders",
+    };
+    let read = |number: u32, buffer: &mut [u8]| {
+        let message = MESSAGES[number as usize];
+        buffer[..message.len()].copy_from_slice(message);
+        Ok::<_, core::convert::Infallible>(message.len())
+    };
+    let chain =
+        OutgoingChain::build(draft, &mut digests, &mut tags, &mut [0; MAX_LEAF], read).unwrap();
+    let head = chain.head(&ops, &mut [0; MAX_HEAD], &mut [0; MAX_HEAD]).unwrap().to_vec();
+    let leaf = |number: usize| {
+        let (block, index) = (number as u32 / 2 + 1, (number % 2) as u8);
+        chain.leaf(block, index, MESSAGES[number], &mut [0; MAX_LEAF]).unwrap().to_vec()
+    };
+    (certificate, head, (0..5).map(leaf).collect())
+}
+
+/// One of each.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let (base, ops) = (fixture::operator(), ops());
+    let (certificate, head, leaves) = chain();
+    let key = ops.public();
+    let request = SenderRequestDraft { sender: sender_named("ops"), key: &key }
+        .issue(&ops, &mut [0; MAX_REQUEST])
+        .unwrap()
+        .to_vec();
+    let draft = RevocationDraft { network: network(), base: &base.public(), minimum: 7 };
+    let revocation = draft.issue(&base, &mut [0; MAX_REVOCATION]).unwrap().to_vec();
+    let draft = SingleDraft { id: id(), kind: Kind::Messages, label: "", message: MESSAGES[0] };
+    let single = draft.seal(&ops, &mut [0; MAX_SINGLE], &mut [0; MAX_SINGLE]).unwrap().to_vec();
+    let opened = Head::reopen(head).unwrap();
+    let snapshot =
+        Incoming::<64>::new(&opened).unwrap().save(&mut [0; MAX_SNAPSHOT]).unwrap().to_vec();
+    let mut evidence = Vec::new();
+    let fetch = |block: u32, index: u8, out: &mut [u8]| {
+        let leaf = &leaves[opened.outline().message(block, index) as usize];
+        out[..leaf.len()].copy_from_slice(leaf);
+        Ok::<_, core::convert::Infallible>(leaf.len())
+    };
+    let write = |frame: &[u8]| {
+        evidence.extend_from_slice(frame);
+        Ok(())
+    };
+    let buffers = (&mut [0; MAX_LEAF][..], &mut [0; MAX_BROADCAST_FRAME][..]);
+    export((certificate, head, opened.outline()), 3, buffers, fetch, write).unwrap();
+    let chain = opened.reference();
+    let frames = [
+        BroadcastFrame::Revocation(&revocation),
+        BroadcastFrame::Wanted { chain, block: 2, wanted: 3 },
+        BroadcastFrame::Holds { chain, block: 2, index: 1 },
+        BroadcastFrame::Repair { chain, block: 1, mask: 3, lengths: 9, bytes: &leaves[1] },
+    ];
+    let encoded = |frame: BroadcastFrame<'_>| {
+        let mut out = vec![0; MAX_BROADCAST_FRAME];
+        let mut writer = Writer::new(&mut out);
+        frame.encode(&mut writer).unwrap();
+        writer.finish().to_vec()
+    };
+    let pieces = leaves.join(&0);
+    [
+        request,
+        certificate.clone(),
+        revocation.clone(),
+        head.clone(),
+        single,
+        snapshot,
+        evidence,
+        pieces,
+    ]
+    .into_iter()
+    .chain(frames.map(encoded))
+    .collect()
+}

@@ -5,11 +5,13 @@
 
 #![forbid(unsafe_code)]
 
+mod error;
 pub mod listing;
 pub mod paths;
 pub mod problem;
 pub mod query;
 
+pub use error::ErrorKind;
 pub use listing::{
     Conflict, DeviceEntry, DeviceList, ManifestReceipt, Newest, Receipt, SealEntry, SealList,
 };

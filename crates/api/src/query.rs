@@ -6,6 +6,8 @@ use moteseal_core::{DeviceId, EpochNumber};
 use moteseal_seal::sample::{Choice, Rate};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 
+use crate::ErrorKind;
+
 /// A query. Its JSON:
 ///
 /// ```json
@@ -33,6 +35,20 @@ pub struct QueryError(String);
 impl fmt::Display for QueryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "BadQuery: {}", self.0)
+    }
+}
+
+impl QueryError {
+    /// The stable name (`spec/errors.md`): always `BadQuery`.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        crate::problem::name::BAD_QUERY
+    }
+
+    /// Always [`ErrorKind::Usage`].
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        ErrorKind::Usage
     }
 }
 

@@ -30,7 +30,7 @@ fn stuffed(packet: &[u8]) -> Vec<u8> {
 fn hear(end: &mut End, bytes: &[u8], heard: &mut Vec<u8>) {
     for byte in bytes {
         if let Some(Heard::Body { channel, body }) = end.hear(*byte) {
-            assert!(channel == Channel::Hub && body.len() <= 64);
+            assert!(channel == Channel::Coordinator && body.len() <= 64);
             heard.extend(body);
         }
     }
@@ -90,7 +90,9 @@ fn as_happenings(bytes: &[u8]) {
                 now_ms += how as u64 % 16;
                 under_way.extend(said(&mut ends[side], now_ms));
             }
-            2 if *next < u8::MAX && ends[side].send(Channel::Hub, &[*next]).is_ok() => *next += 1,
+            2 if *next < u8::MAX && ends[side].send(Channel::Coordinator, &[*next]).is_ok() => {
+                *next += 1
+            }
             3 | 4 => {
                 let bytes: Vec<u8> = under_way.drain(..under_way.len().min(how)).collect();
                 hear(&mut ends[1 - side], &bytes, heard);

@@ -23,8 +23,8 @@ use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_core::signature::SecretKey;
 use moteseal_lanes::Host;
 use moteseal_net::link::until_up_within;
-use moteseal_net::mqtt::{Identity, Login, MqttHub, Options, Password, Version};
-use moteseal_net::{HubLink as _, LinkError};
+use moteseal_net::mqtt::{Identity, Login, MqttParent, Options, Password, Version};
+use moteseal_net::{LinkError, ParentLink as _};
 use moteseal_sum::key_file::QuerierKeys;
 use moteseal_sum::query::{MAX_PLAN, Plan};
 use moteseal_verify::aggregation::{AggregationTree, QUERIER};
@@ -315,13 +315,13 @@ impl Posed {
         let runtime = runtime
             .map_err(|error| Problem::system(format_args!("cannot start threads: {error}")))?;
         runtime.block_on(async {
-            let hub = MqttHub::new(&link, members).map_err(|error| link_problem(&error))?;
+            let aggregator = MqttParent::new(&link, members).map_err(|error| link_problem(&error))?;
             tokio::select! {
-                reached = until_up_within(hub.state(), REACHED_WITHIN) => reached.map_err(|error| link_problem(&error))?,
+                reached = until_up_within(aggregator.state(), REACHED_WITHIN) => reached.map_err(|error| link_problem(&error))?,
                 () = stop.stopped() => return Ok(0),
             }
             let asking =
-                Asking { link: &hub, link_secret: &link_secret, signer: &signer, numbers: &mut numbers, unix_ms: &unix_ms };
+                Asking { link: &aggregator, link_secret: &link_secret, signer: &signer, numbers: &mut numbers, unix_ms: &unix_ms };
             let settings = Run { epochs, grace, lease: LEASE };
             let followed = follow(asking, &tree, querier, settings, &mut |row| writer.row(row), stop.stopped()).await;
             followed.map_err(|error| follow_problem(&error))

@@ -66,7 +66,7 @@ class Group:
         (folder / "tree.toml").write_text(
             '[gateways]\nroot = "querier"\ngw-a = "root"\n\n[devices]\n' + "".join(f'{name} = "gw-a"\n' for name in MOTES)
         )
-        for name in ("link.key", "querier.hub.key", "root.hub.key", "gw-a.hub.key"):
+        for name in ("link.key", "querier.children.key", "root.children.key", "gw-a.children.key"):
             run("key", "link", "--out", keys / name)
         self.made = moteseal.sums.setup(
             folder / "roster.cbor", keys / "op.pub.pem", querier=keys / "q.pub.pem", out=folder / "sumkeys"
@@ -74,25 +74,25 @@ class Group:
         link = f'[link]\nurl = "mqtt://127.0.0.1:{port}"\n'
         common = 'roster = "roster.cbor"\noperator = "keys/op.pub.pem"\n'
 
-        def secret(hub: str, kind: str, name: str, out: str) -> str:
-            run("key", "link", "--group-secret", keys / f"{hub}.key", f"--{kind}", name, *self.judge, "--out", keys / f"{out}.key")
+        def secret(aggregator: str, kind: str, name: str, out: str) -> str:
+            run("key", "link", "--group-secret", keys / f"{aggregator}.key", f"--{kind}", name, *self.judge, "--out", keys / f"{out}.key")
             return f'"keys/{out}.key"'
 
         for gateway, parent in (("root", "querier"), ("gw-a", "root")):
             (folder / f"{gateway}.toml").write_text(
                 f'name = "{gateway}"\n{common}querier = "keys/q.pub.pem"\ntree = "tree.toml"\nstate = "{gateway}"\ngrace = "1s"\n'
-                f'link_secret = "keys/{gateway}.hub.key"\nup_secret = {secret(f"{parent}.hub", "gateway", gateway, f"{gateway}.up")}\n{link}'
+                f'link_secret = "keys/{gateway}.children.key"\nup_secret = {secret(f"{parent}.children", "gateway", gateway, f"{gateway}.up")}\n{link}'
             )
         for name in MOTES:
             (folder / f"{name}.toml").write_text(
                 f'device = "{name}"\nkey = "keys/{name}.key.pem"\n{common}state = "{name}"\n'
                 f'link_secret = {secret("link", "device", name, f"{name}.link")}\n{link}[source]\ncolumns = ["reading::u32"]\n'
                 f'[sum]\nkey = "sumkeys/{name}.sum.key"\nparent = "gw-a"\n'
-                f'link_secret = {secret("gw-a.hub", "device", name, f"{name}.sum-link")}\n'
+                f'link_secret = {secret("gw-a.children", "device", name, f"{name}.sum-link")}\n'
             )
         (folder / "querier.toml").write_text(
             f'{common}key = "keys/q.key.pem"\nkeys = "sumkeys/querier.sum.key"\ntree = "tree.toml"\nstate = "querier.state"\n'
-            f'link_secret = "keys/querier.hub.key"\ncolumns = ["reading::u32"]\ngrace = "1s"\n{link}[ranges]\nreading = "0..1000"\n'
+            f'link_secret = "keys/querier.children.key"\ncolumns = ["reading::u32"]\ngrace = "1s"\n{link}[ranges]\nreading = "0..1000"\n'
         )
 
     def start(self) -> None:
@@ -262,7 +262,7 @@ def test_a_querier_of_something_else_is_named(group: Group, tmp_path: Path) -> N
         ("url =", "uri =", ValueError, "uri"),
         ('key = "keys/q.key.pem"', 'key = "keys/op.key.pem"', moteseal.UsageError, "WrongQuerier"),
         ("0..1000", "0-1000", moteseal.BadFile, "two numbers"),
-        ("querier.hub.key", "q.pub.pem", moteseal.BadFile, "64 hexadecimal digits"),
+        ("querier.children.key", "q.pub.pem", moteseal.BadFile, "64 hexadecimal digits"),
         ('reading = "0', 'pressure = "0', moteseal.UsageError, "pressure"),
     ):
         changed = group.folder / "changed.toml"

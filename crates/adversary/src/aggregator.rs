@@ -1,5 +1,5 @@
 //! What an untrusted gateway might do to the private sums that it adds up: each lie rewrites the frame that an honest one would send to
-//! the hub above (spec/sums.md, section 6).
+//! the aggregator above (spec/sums.md, section 6).
 //!
 //! A [`LyingAggregator`] stands beside an honest aggregator, hears what its children say to it, and holds all that such a gateway holds:
 //! its link secrets, what it has heard and sent before. It has no key of any source.
@@ -13,7 +13,7 @@ use moteseal_core::record::{DeviceId, GroupId};
 use moteseal_sum::frame::{Share, SumUplink};
 use moteseal_sum::participation::{self, Participation};
 use moteseal_sum::sies::Psr;
-use moteseal_verify::aggregation::Hub;
+use moteseal_verify::aggregation::Aggregator;
 
 /// Epochs of which the liar remembers what it heard.
 const REMEMBERED: usize = 16;
@@ -98,7 +98,7 @@ impl Malice {
         matches!(self, Self::ClaimSilent)
     }
 
-    /// Whether the hub above refuses the frame by its form.
+    /// Whether the aggregator above refuses the frame by its form.
     #[must_use]
     pub const fn is_malformed(self) -> bool {
         matches!(self, Self::NonCanonical | Self::Truncated)
@@ -114,10 +114,10 @@ struct Claim {
 
 type Epoch = (u32, u64);
 
-/// A gateway that lies to the hub above.
+/// A gateway that lies to the aggregator above.
 pub struct LyingAggregator {
     malice: Malice,
-    hub: Hub,
+    aggregator: Aggregator,
     key_group: u32,
     keys: Vec<LinkKey>,
     up: LinkKey,
@@ -139,19 +139,19 @@ impl LyingAggregator {
     #[must_use]
     pub fn new(
         malice: Malice,
-        hub: Hub,
+        aggregator: Aggregator,
         group: GroupId,
-        (hub_secret, up_secret): (&[u8; 32], &[u8; 32]),
+        (children_secret, up_secret): (&[u8; 32], &[u8; 32]),
         key_group: u32,
     ) -> Self {
-        let key = |child| LinkKey::new(&LinkKey::secret_of(hub_secret, group, child));
+        let key = |child| LinkKey::new(&LinkKey::secret_of(children_secret, group, child));
         Self {
             malice,
             key_group: key_group.max(1),
-            keys: hub.children().iter().map(|child| key(child.id)).collect(),
+            keys: aggregator.children().iter().map(|child| key(child.id)).collect(),
             up: LinkKey::new(up_secret),
             up_secret: *up_secret,
-            hub,
+            aggregator,
             heard: BTreeMap::new(),
             sent: BTreeMap::new(),
         }
@@ -164,7 +164,7 @@ impl LyingAggregator {
 
     /// Overhears what a child says.
     pub fn hear(&mut self, child: DeviceId, frame: &[u8]) {
-        let Some(at) = self.hub.child(child) else { return };
+        let Some(at) = self.aggregator.child(child) else { return };
         let Ok(SumUplink::Share(share)) = SumUplink::open(frame, &self.keys[at]) else { return };
         let Some(claim) = self.read(&share) else { return };
         self.heard.entry((share.query, share.epoch)).or_default().entry(child).or_insert(claim);
@@ -175,7 +175,7 @@ impl LyingAggregator {
 
     fn read(&self, share: &Share<'_>) -> Option<Claim> {
         let participants: BTreeSet<u32> =
-            Participation::decode(share.participation, self.hub.group_sources())
+            Participation::decode(share.participation, self.aggregator.group_sources())
                 .ok()?
                 .runs()
                 .flatten()
@@ -189,7 +189,7 @@ impl LyingAggregator {
         Some(Claim { participants, records })
     }
 
-    /// The lie for a frame that the honest gateway would send to the hub above; none where there is nothing to lie about, such as no
+    /// The lie for a frame that the honest gateway would send to the aggregator above; none where there is nothing to lie about, such as no
     /// epoch before, or it is no share.
     pub fn lie(&mut self, frame: &[u8]) -> Option<Vec<u8>> {
         let Ok(SumUplink::Share(share)) = SumUplink::open(frame, &self.up) else { return None };
@@ -241,8 +241,8 @@ impl LyingAggregator {
                 claim.participants = less.find(is_hidden)?.participants;
             }
             Malice::InventParticipant => {
-                let beneath = (0..self.hub.group_sources())
-                    .filter(|position| self.hub.owner(*position).is_some());
+                let beneath = (0..self.aggregator.group_sources())
+                    .filter(|position| self.aggregator.owner(*position).is_some());
                 let silent: BTreeSet<u32> =
                     beneath.filter(|position| !honest.participants.contains(position)).collect();
                 let slots = honest.records.values().next()?.len();
@@ -268,12 +268,12 @@ impl LyingAggregator {
 
     /// A frame that says this; with other bytes for the first record.
     fn frame(&self, (query, epoch): Epoch, claim: &Claim, first: Option<&[u8]>) -> Option<Vec<u8>> {
-        let mut words = vec![0_u64; self.hub.group_sources().div_ceil(64) as usize];
+        let mut words = vec![0_u64; self.aggregator.group_sources().div_ceil(64) as usize];
         claim
             .participants
             .iter()
             .for_each(|position| words[*position as usize / 64] |= 1 << (position % 64));
-        let mut set = vec![0; participation::max_size(self.hub.group_sources())];
+        let mut set = vec![0; participation::max_size(self.aggregator.group_sources())];
         let length = Participation::encode(&words, &mut set).ok()?;
         let mut out = vec![0; MAX_FRAME];
         let write = |out: &mut Writer<'_>| -> Result<(), BufferTooSmall> {

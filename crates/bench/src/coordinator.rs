@@ -7,7 +7,7 @@ use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Framing, Level, Round, SealIndex, Sequence};
 use moteseal_core::roster::Directory;
 use moteseal_core::signature::{Algorithm, SecretKey};
-use moteseal_gateway::Hub;
+use moteseal_gateway::GroupCoordinator;
 use moteseal_gateway::queues::{Queues, Slot};
 use moteseal_seal::frame::Uplink;
 use moteseal_seal::level::LevelKey;
@@ -192,17 +192,20 @@ impl Group {
     }
 }
 
-/// A new hub that hears all frames.
+/// A new coordinator that hears all frames.
 fn heard(roster: &Roster, frames: &[Vec<u8>]) {
-    let Some(mut hub) = Hub::new(roster.clone(), GROUP_SECRET) else { return };
+    let Some(mut coordinator) = GroupCoordinator::new(roster.clone(), GROUP_SECRET) else { return };
     for frame in frames {
-        assert!(hub.hear(frame, EPOCH).is_ok_and(|news| news.durable), "every frame is news");
+        assert!(
+            coordinator.hear(frame, EPOCH).is_ok_and(|news| news.durable),
+            "every frame is news"
+        );
     }
     let budget = roster.budget().unwrap_or_default();
     assert!(
-        hub.kept(EPOCH) > budget / 4 && hub.kept(EPOCH) <= budget,
+        coordinator.kept(EPOCH) > budget / 4 && coordinator.kept(EPOCH) <= budget,
         "{} of {budget}",
-        hub.kept(EPOCH)
+        coordinator.kept(EPOCH)
     );
-    black_box(&hub);
+    black_box(&coordinator);
 }

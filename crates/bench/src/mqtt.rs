@@ -18,8 +18,8 @@ use moteseal_core::roster::Directory as _;
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_gateway::{Gateway, Settings, Station, Time};
 use moteseal_net::link::until_up;
-use moteseal_net::mqtt::{MqttDevice, MqttHub, Options, Version};
-use moteseal_net::{Client, DeviceLink, Down, HubLink};
+use moteseal_net::mqtt::{MqttChild, MqttParent, Options, Version};
+use moteseal_net::{ChildLink, Client, Down, ParentLink};
 use moteseal_seal::frame::{Acknowledgement, Forward, Uplink};
 use moteseal_seal::level::LevelKey;
 use moteseal_seal::level::Salt;
@@ -124,9 +124,9 @@ async fn deliver(
     static RUN: AtomicUsize = AtomicUsize::new(0);
     let group = RUN.fetch_add(1, Ordering::Relaxed).to_string();
     let options = Options { version, ca: Some(broker.ca()), ..Options::new(broker.url(), group) };
-    let hub = MqttHub::new(&options, [device.0])?;
-    let link = MqttDevice::new(&options, device.0)?;
-    until_up(hub.state()).await?;
+    let parent = MqttParent::new(&options, [device.0])?;
+    let link = MqttChild::new(&options, device.0)?;
+    until_up(parent.state()).await?;
     until_up(link.state()).await?;
     let state = folder.join("gateway");
     // A bound that nothing of this meets.
@@ -139,7 +139,7 @@ async fn deliver(
     let gateway = Gateway::bind(station, settings, None).await?;
     let address = gateway.address().ok_or("a gateway that listens nowhere")?;
     let (stop, stopped) = oneshot::channel::<()>();
-    let gateway = tokio::spawn(gateway.run(hub, async move { drop(stopped.await) }));
+    let gateway = tokio::spawn(gateway.run(parent, async move { drop(stopped.await) }));
     let start = Instant::now();
     send(link, device, &key, events, messages).await?;
     let time = start.elapsed();
@@ -183,7 +183,7 @@ fn group() -> Result<(Roster, DeviceId, SecretKey), Failed> {
 }
 
 async fn send(
-    mut link: MqttDevice,
+    mut link: MqttChild,
     device: DeviceId,
     key: &LinkKey,
     events: usize,
@@ -228,7 +228,7 @@ async fn send(
 
 async fn flush(
     forwarder: &mut Forwarder<BUFFER>,
-    link: &MqttDevice,
+    link: &MqttChild,
     device: DeviceId,
     key: &LinkKey,
     scratch: &mut [u8],

@@ -81,7 +81,7 @@ pub(crate) struct Aggregator {
     /// The querier's public key.
     pub(crate) querier: PathBuf,
     pub(crate) tree: PathBuf,
-    /// This hub's link secret, from which its children's follow.
+    /// This aggregator's link secret, from which its children's follow.
     pub(crate) link_secret: PathBuf,
     /// The gateway's own link secret at its parent.
     pub(crate) up_secret: PathBuf,
@@ -116,9 +116,9 @@ pub(crate) struct Serial {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SerialSums {
-    /// The tree, which has a hub for each device, or one hub for all.
+    /// The tree, which has an aggregator for each device, or one aggregator for all.
     pub(crate) tree: Option<PathBuf>,
-    pub(crate) hub: Option<String>,
+    pub(crate) aggregator: Option<String>,
     /// The broker, where it is another one than that of `link`.
     pub(crate) link: Option<Link>,
 }
@@ -323,28 +323,28 @@ impl Link {
         self.options_in("link", file, folder, roster)
     }
 
-    /// What the broker is reached with for the sums of a group, at the hub of this name.
-    pub(crate) fn hub_options(
+    /// What the broker is reached with for the sums of a group, at the aggregator of this name.
+    pub(crate) fn aggregator_options(
         &self,
         file: &Path,
         folder: &Path,
         roster: &Roster,
-        hub: &str,
+        aggregator: &str,
     ) -> Result<mqtt::Options, Failure> {
-        self.hub_options_in("link", file, folder, roster, hub)
+        self.aggregator_options_in("link", file, folder, roster, aggregator)
     }
 
     /// The same, from a table of another name than `link`.
-    pub(crate) fn hub_options_in(
+    pub(crate) fn aggregator_options_in(
         &self,
         table: &str,
         file: &Path,
         folder: &Path,
         roster: &Roster,
-        hub: &str,
+        aggregator: &str,
     ) -> Result<mqtt::Options, Failure> {
         let mut options = self.options_in(table, file, folder, roster)?;
-        options.group = format!("{}.{hub}", options.group);
+        options.group = format!("{}.{aggregator}", options.group);
         Ok(options)
     }
 

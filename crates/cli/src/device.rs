@@ -17,8 +17,8 @@ use moteseal_device::outbox::state_beside;
 use moteseal_device::run::{self, RunError};
 use moteseal_device::{DurableMote, Import, Outbox, Profile, Recording};
 use moteseal_net::link::{State, until_up};
-use moteseal_net::mqtt::{self, MqttDevice};
-use moteseal_net::{DeviceLink as _, LinkError};
+use moteseal_net::mqtt::{self, MqttChild};
+use moteseal_net::{ChildLink as _, LinkError};
 use moteseal_seal::frame::MAX_RECORD;
 use moteseal_sum::key_file::SourceKeys;
 use moteseal_verify::Roster;
@@ -201,7 +201,7 @@ fn work(arguments: &Run) -> Result<(), Failure> {
     let progress = bar(source.len(), "forwarding");
     let broken = Arc::new(OnceLock::new());
     let ran = runtime()?.block_on(async {
-        let connect = |options: &mqtt::Options| MqttDevice::new(options, device.0).map_err(|error| link_failure(&error));
+        let connect = |options: &mqtt::Options| MqttChild::new(options, device.0).map_err(|error| link_failure(&error));
         let mut link = connect(&link)?;
         let (mut answerer, mut sum_link) = match sums {
             Some(Sums { membership, link }) => {
@@ -210,7 +210,7 @@ fn work(arguments: &Run) -> Result<(), Failure> {
             }
             None => (None, None),
         };
-        let states = [Some(link.state()), sum_link.as_ref().map(MqttDevice::state)];
+        let states = [Some(link.state()), sum_link.as_ref().map(MqttChild::state)];
         let refused = refusal(states);
         let stop = async { drop(stop_signal().await) };
         let mut taken = |count| progress.set_position(count);
@@ -305,7 +305,7 @@ impl Sums {
         let keys = source_keys(&folder.join(&member.key), file, roster, device)?;
         let secret = files::link_secret(&folder.join(&member.link_secret))
             .map_err(said("sum.link_secret"))?;
-        let link = member.link.as_ref().unwrap_or(link).hub_options(
+        let link = member.link.as_ref().unwrap_or(link).aggregator_options(
             file,
             folder,
             roster,

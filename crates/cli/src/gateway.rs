@@ -11,8 +11,8 @@ use moteseal_cloud::stop_signal;
 use moteseal_gateway::station;
 use moteseal_gateway::{Gateway, ServiceError, Settings, Station, StationError, Time};
 use moteseal_net::link::until_up;
-use moteseal_net::mqtt::MqttHub;
-use moteseal_net::{HubLink as _, LinkError};
+use moteseal_net::mqtt::MqttParent;
+use moteseal_net::{LinkError, ParentLink as _};
 use tracing::{info, warn};
 
 use crate::cloud::{Log, log, runtime};
@@ -84,7 +84,7 @@ pub(crate) enum Command {
                             device   = \"dev1\"\n  \
                             [[port]]\n  \
                             address  = \"tcp://127.0.0.1:4001\"\n\n\
-                            link is the broker of `gateway run`, sums the hub of the motes' private sums, broadcast what `broadcast send`\n\
+                            link is the broker of `gateway run`, sums the parent of the motes' private sums, broadcast what `broadcast send`\n\
                             speaks on; each may be left out. A port without a device takes any mote of the roster. Paths are\n\
                             relative to the file. SIGTERM or Ctrl-C stops it in order. The address of /metrics, /healthz and\n\
                             /readyz is printed on stdout.")]
@@ -148,7 +148,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Failure::new(Exit::Internal, error))?;
         runtime
-            .block_on(async { MqttHub::new(&link, members).map(drop) })
+            .block_on(async { MqttParent::new(&link, members).map(drop) })
             .map_err(|error| link_failure(&error).about_key(file, "link"))?;
         let mut out = Stdout::lock();
         let budget = roster.budget().unwrap_or_default();
@@ -194,7 +194,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         "the journal was read"
     );
     runtime()?.block_on(async move {
-        let hub = MqttHub::new(&link, members).map_err(|error| link_failure(&error))?;
+        let parent = MqttParent::new(&link, members).map_err(|error| link_failure(&error))?;
         let gateway = Gateway::bind(station, settings, cloud)
             .await
             .map_err(|error| service_failure(&error))?;
@@ -202,7 +202,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
             // A reader that has gone away does not stop the service.
             let _ = writeln!(std::io::stdout(), "http://{address}");
         }
-        let state = hub.state();
+        let state = parent.state();
         let refused = async {
             // A broker that refuses us will not change its mind; one that is away is waited for.
             match until_up(state).await {
@@ -218,7 +218,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
                 error = refused => refusal = Some(error),
             }
         };
-        let ended = gateway.run(hub, stop).await;
+        let ended = gateway.run(parent, stop).await;
         match refusal {
             Some(error) => Err(link_failure(&error)),
             None => ended.map_err(|error| service_failure(&error)),

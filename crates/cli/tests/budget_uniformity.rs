@@ -1,4 +1,4 @@
-//! What a coordinator keeps within a budget is a fair sample, from the devices through the hub and a cloud to the client: over 2,000
+//! What a coordinator keeps within a budget is a fair sample, from the devices through the coordinator and a cloud to the client: over 2,000
 //! salts a reading's place and its device say nothing about whether it is kept. And what a cloud serves without a budget.
 #![allow(clippy::unwrap_used, missing_docs)]
 

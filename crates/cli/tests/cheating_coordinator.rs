@@ -1,4 +1,4 @@
-//! A coordinator that cheats: real devices, a real hub whose epochs are bent and signed again with its own key, and everybody who
+//! A coordinator that cheats: real devices, a real coordinator whose epochs are bent and signed again with its own key, and everybody who
 //! verifies. Each way to cheat is found, by name, with the numbers; and honest epochs accuse nobody.
 #![allow(clippy::unwrap_used, missing_docs)]
 

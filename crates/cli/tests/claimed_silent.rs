@@ -1,5 +1,5 @@
 //! An aggregator claims that live devices were silent in a private sum: their own seals, fetched and verified by the audit, say otherwise.
-//! Real devices, a real hub and cloud, and the command.
+//! Real devices, a real aggregator and cloud, and the command.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod budgeted;

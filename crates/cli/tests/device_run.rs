@@ -12,8 +12,8 @@ use group::FIRST;
 use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_device::run::{Ran, Settings, Source, run};
 use moteseal_gateway::Station;
-use moteseal_net::HubLink as _;
-use moteseal_net::memory::{Faults, MemoryHub, Network};
+use moteseal_net::ParentLink as _;
+use moteseal_net::memory::{Faults, MemoryParent, Network};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
@@ -63,7 +63,7 @@ impl Time {
 }
 
 /// A gateway at work until it is dropped: what it refuses, it refuses by name, and nothing may be.
-async fn gateway(station: &mut Station, link: &mut MemoryHub, time: &Time) {
+async fn gateway(station: &mut Station, link: &mut MemoryParent, time: &Time) {
     loop {
         tokio::select! {
             up = link.receive() => {
@@ -93,7 +93,7 @@ async fn readings(time: &Time, send: &mpsc::Sender<Vec<u8>>, until: u64) -> u32 
 }
 
 fn end_all(station: &mut Station) {
-    while let Some(epoch) = { station.hub().epochs().next() } {
+    while let Some(epoch) = { station.coordinator().epochs().next() } {
         station.end(epoch).unwrap();
         let _ = station.commit().unwrap();
     }
@@ -106,7 +106,7 @@ fn a_clock_that_jumps_ahead_and_back_silences_no_device() {
     let mut station = group::station(&roster, folder.path(), BOUND);
     let mut mote = group::mote(&roster, 0, folder.path(), 32);
     let network = Network::new(3, Faults::default());
-    let (mut hub, mut link) = (network.hub(), network.device(group::device_id(&roster, 0).0));
+    let (mut parent, mut link) = (network.parent(), network.child(group::device_id(&roster, 0).0));
     let time = Time::start();
     let (send, records) = mpsc::channel(8);
     let clock = || time.device();
@@ -134,7 +134,7 @@ fn a_clock_that_jumps_ahead_and_back_silences_no_device() {
         let both = async { tokio::join!(device, senses) };
         let (ran, count) = tokio::select! {
             both = tokio::time::timeout(Duration::from_secs(30), both) => both.expect("the device is silent"),
-            () = gateway(&mut station, &mut hub, &time) => unreachable!("it never ends"),
+            () = gateway(&mut station, &mut parent, &time) => unreachable!("it never ends"),
         };
         assert_eq!(
             ran.unwrap(),
@@ -161,13 +161,13 @@ fn a_device_that_starts_with_a_far_clock_waits_for_its_gateways_word() {
     let roster = group::roster(1, 1000, EPOCH_MS);
     let mut station = group::station(&roster, folder.path(), BOUND);
     let network = Network::new(3, Faults::default());
-    let mut hub = network.hub();
+    let mut parent = network.parent();
     let time = Time::start();
     // It was on before; now its clock has lost the time.
     for (wrong_by, until) in [(0, 1), (YEARS, 4)] {
         time.wrong_by.store(wrong_by, Ordering::Relaxed);
         let mut mote = group::mote(&roster, 0, folder.path(), 32);
-        let mut link = network.device(group::device_id(&roster, 0).0);
+        let mut link = network.child(group::device_id(&roster, 0).0);
         let (send, records) = mpsc::channel(8);
         let clock = || time.device();
         block_on(async {
@@ -178,7 +178,7 @@ fn a_device_that_starts_with_a_far_clock_waits_for_its_gateways_word() {
             tokio::select! {
                 ran = device => assert!(ran.unwrap().readings > 0),
                 _ = readings(&time, &send, 100) => unreachable!("it is stopped before"),
-                () = gateway(&mut station, &mut hub, &time) => unreachable!("it never ends"),
+                () = gateway(&mut station, &mut parent, &time) => unreachable!("it never ends"),
             }
         });
         let newest = mote.mote().chain().epoch.unwrap().0 - FIRST;
@@ -192,7 +192,7 @@ fn a_device_that_is_stopped_takes_what_was_handed_over() {
     let roster = group::roster(1, 1000, EPOCH_MS);
     let mut mote = group::mote(&roster, 0, folder.path(), 32);
     let network = Network::new(3, Faults::default());
-    let mut link = network.device(group::device_id(&roster, 0).0);
+    let mut link = network.child(group::device_id(&roster, 0).0);
     let time = Time::start();
     let clock = || time.device();
     for taken in 1..=20 {
@@ -224,7 +224,7 @@ fn a_gateway_that_is_away_for_many_epochs_costs_what_the_next_seal_says() {
     let mut station = group::station(&roster, folder.path(), BOUND);
     let mut mote = group::mote(&roster, 0, folder.path(), WAITING);
     let network = Network::new(3, Faults::default());
-    let (mut hub, mut link) = (network.hub(), network.device(group::device_id(&roster, 0).0));
+    let (mut parent, mut link) = (network.parent(), network.child(group::device_id(&roster, 0).0));
     network.cut(true);
     let time = Time::start();
     let (send, records) = mpsc::channel(8);
@@ -253,7 +253,7 @@ fn a_gateway_that_is_away_for_many_epochs_costs_what_the_next_seal_says() {
         let both = async { tokio::join!(device, senses) };
         let (ran, longest) = tokio::select! {
             both = tokio::time::timeout(Duration::from_secs(60), both) => both.expect("the device is never done"),
-            () = gateway(&mut station, &mut hub, &time) => unreachable!("it never ends"),
+            () = gateway(&mut station, &mut parent, &time) => unreachable!("it never ends"),
         };
         (ran.unwrap(), longest)
     });
@@ -281,7 +281,7 @@ fn a_gateway_that_is_back_after_a_silence_need_not_wait_for_the_longest_pause() 
     let mut station = group::station(&roster, folder.path(), BOUND);
     let mut mote = group::mote(&roster, 0, folder.path(), 32);
     let network = Network::new(3, Faults::default());
-    let (hub, mut link) = (network.hub(), network.device(group::device_id(&roster, 0).0));
+    let (parent, mut link) = (network.parent(), network.child(group::device_id(&roster, 0).0));
     let time = Time::start();
     let (send, records) = mpsc::channel(8);
     let clock = || time.device();
@@ -293,7 +293,7 @@ fn a_gateway_that_is_back_after_a_silence_need_not_wait_for_the_longest_pause() 
     // The broker is up, and nobody behind it.
     let next = async || {
         let before = Instant::now();
-        let _: Bytes = hub.receive().await.unwrap().frame;
+        let _: Bytes = parent.receive().await.unwrap().frame;
         before.elapsed()
     };
     block_on(async {
@@ -310,7 +310,7 @@ fn a_gateway_that_is_back_after_a_silence_need_not_wait_for_the_longest_pause() 
             while tokio::time::timeout(Duration::from_millis(20), next()).await.is_ok() {}
             station.announce(time.epoch());
             let word = station.commit().unwrap().announcement.unwrap();
-            network.hub().announce(word.into()).await.unwrap();
+            network.parent().announce(word.into()).await.unwrap();
             assert!(
                 next().await < Duration::from_secs(1),
                 "what waits is sent when the gateway is heard"

@@ -53,7 +53,7 @@ async fn gateway(
     let client = Client::new(cloud, &Options::default()).unwrap();
     let gateway = Gateway::bind(station, settings, Some(client)).await.unwrap();
     let (stop, stopped) = oneshot::channel();
-    let link = network.hub();
+    let link = network.parent();
     let task =
         tokio::spawn(
             async move { gateway.run(link, async { drop(stopped.await) }).await.unwrap() },
@@ -77,7 +77,7 @@ fn device(
     speed: Option<f64>,
 ) -> JoinHandle<Ran> {
     let mut mote = group::mote(roster, device, folder, 8);
-    let mut link = network.device(group::device_id(roster, device).0);
+    let mut link = network.child(group::device_id(roster, device).0);
     let recording = group::recording(device, EPOCH_MS, epochs, per_epoch);
     let settings =
         DeviceSettings { first_wait: Duration::from_millis(50), ..DeviceSettings::new(EPOCH_MS) };

@@ -200,8 +200,12 @@ impl<'a> World<'a> {
                     if let Err(refused) = station.hear(&what, epoch) {
                         panic!("an honest device's frame was refused: {refused}");
                     }
-                    let hub = station.hub();
-                    assert!(hub.epochs().all(|epoch| hub.kept(epoch) <= hub.budget()));
+                    let coordinator = station.coordinator();
+                    assert!(
+                        coordinator
+                            .epochs()
+                            .all(|epoch| coordinator.kept(epoch) <= coordinator.budget())
+                    );
                 }
             }
         }
@@ -217,11 +221,12 @@ impl<'a> World<'a> {
         }
         self.commit(now);
         loop {
-            let next = self.station.as_ref().unwrap().hub().epochs().next();
+            let next = self.station.as_ref().unwrap().coordinator().epochs().next();
             let Some(epoch) = next else { break };
             let station = self.station.as_mut().unwrap();
             let end = (epoch.0 - FIRST + 1) * TICKS;
-            if !(now >= end + 2 * TICKS || (now >= end && station.hub().is_complete(epoch))) {
+            if !(now >= end + 2 * TICKS || (now >= end && station.coordinator().is_complete(epoch)))
+            {
                 break;
             }
             station.end(epoch).unwrap();

@@ -17,8 +17,8 @@ use moteseal_core::record::{EpochNumber, SealIndex, Sequence};
 use moteseal_device::run::{Settings as DeviceSettings, Source};
 use moteseal_gateway::outbox::{Item, Name};
 use moteseal_gateway::{Gateway, Settings, Station, Time};
-use moteseal_net::memory::{Faults, MemoryDevice, Network};
-use moteseal_net::{Client, DeviceLink as _, Down, Options};
+use moteseal_net::memory::{Faults, MemoryChild, Network};
+use moteseal_net::{ChildLink as _, Client, Down, Options};
 use moteseal_seal::frame::Acknowledgement;
 use moteseal_verify::Roster;
 use tokio::sync::oneshot;
@@ -82,7 +82,7 @@ impl Running {
             Client::new(&format!("http://{}", gateway.address().unwrap()), &Options::default())
                 .unwrap();
         let (stop, stopped) = oneshot::channel();
-        let link = network.hub();
+        let link = network.parent();
         let task =
             tokio::spawn(
                 async move { gateway.run(link, async { drop(stopped.await) }).await.unwrap() },
@@ -123,7 +123,7 @@ async fn replay(
     per_epoch: u64,
 ) -> bool {
     let mut mote = group::mote(roster, device, folder, 8);
-    let mut link = network.device(group::device_id(roster, device).0);
+    let mut link = network.child(group::device_id(roster, device).0);
     let recording = group::recording(device, EPOCH_MS, epochs, per_epoch);
     let settings = DeviceSettings {
         first_wait: Duration::from_millis(50),
@@ -166,15 +166,15 @@ fn what_is_no_frame_of_the_group_is_refused_by_name_and_touches_nobody() {
             (stranger, Bytes::from(vec![0xff; MAX_FRAME]), "Malformed"),
         ] {
             let before = gateway.metric(&refused(name)).await;
-            network.device(from.0).send(frame).await.unwrap();
+            network.child(from.0).send(frame).await.unwrap();
             gateway.until(&refused(name), |now| now > before).await;
         }
         // More than a link carries is refused where it would be sent.
         let long =
-            network.device(member.0).send(Bytes::from(vec![0; MAX_FRAME + 1])).await.unwrap_err();
+            network.child(member.0).send(Bytes::from(vec![0; MAX_FRAME + 1])).await.unwrap_err();
         assert_eq!(long.name(), "FrameTooLong");
         // A gap is no fault: the answer says where to go on, and nothing is kept of it.
-        let mut link = network.device(member.0);
+        let mut link = network.child(member.0);
         link.send(forward(member, &key, 0, FIRST, 5..9)).await.unwrap();
         let answer = answer(&mut link, member, &key).await;
         assert_eq!((answer.index, answer.next, answer.sealed), (SealIndex(0), Sequence(0), None));
@@ -188,7 +188,7 @@ fn what_is_no_frame_of_the_group_is_refused_by_name_and_touches_nobody() {
     });
 }
 
-async fn answer(link: &mut MemoryDevice, device: DeviceId, key: &LinkKey) -> Acknowledgement {
+async fn answer(link: &mut MemoryChild, device: DeviceId, key: &LinkKey) -> Acknowledgement {
     loop {
         if let Down::Frame(frame) = link.receive().await.unwrap() {
             return Acknowledgement::open(&frame, device, key).unwrap();
@@ -200,7 +200,7 @@ async fn answer(link: &mut MemoryDevice, device: DeviceId, key: &LinkKey) -> Ack
 async fn latency(roster: &Roster, network: &Network, from: u64) -> Duration {
     let device = group::device_id(roster, 0);
     let key = group::link_key(roster, device);
-    let mut link = network.device(device.0);
+    let mut link = network.child(device.0);
     let mut times = Vec::new();
     for seq in from..from + 101 {
         let start = Instant::now();
@@ -266,7 +266,7 @@ async fn flood_link(
     mut sent: u64,
 ) -> u64 {
     let device = group::device_id(&roster, 1);
-    let (link, key) = (network.device(device.0), group::link_key(&roster, device));
+    let (link, key) = (network.child(device.0), group::link_key(&roster, device));
     let mut frame = forward(device, &key, 0, FIRST, range(sent));
     while floods.load(Ordering::Relaxed) {
         link.send(frame.clone()).await.unwrap();

@@ -149,7 +149,7 @@ async fn upload(station: Station, outbox: &Path, cloud: &str, left: usize) {
     let settings = Settings { first_pause: Duration::from_millis(20), ..Settings::default() };
     let client = Client::new(cloud, &Options::default()).unwrap();
     let gateway = Gateway::bind(station, settings, Some(client)).await.unwrap();
-    let link = Network::new(1, Faults::default()).hub();
+    let link = Network::new(1, Faults::default()).parent();
     let is_done = async {
         while std::fs::read_dir(outbox).unwrap().count() > left {
             tokio::time::sleep(Duration::from_millis(10)).await;

@@ -16,7 +16,7 @@ use moteseal_core::schema::{Field, Schema};
 use moteseal_core::signature::Signer as _;
 use moteseal_core::{DeviceId, Digest};
 use moteseal_device::seal::{Chain, Profile};
-use moteseal_gateway::Hub;
+use moteseal_gateway::GroupCoordinator;
 use moteseal_seal::follow::Limits;
 use moteseal_seal::frame::{Forward, Uplink};
 use moteseal_seal::level::LevelKey;
@@ -56,7 +56,7 @@ impl Says {
 
 struct World {
     roster: Roster,
-    hub: Hub,
+    coordinator: GroupCoordinator,
     devices: [Device; 2],
     /// Frames as a journal has them, to be heard again.
     journal: Vec<Vec<u8>>,
@@ -131,10 +131,10 @@ impl World {
                 Profile::new(&roster, &format!("mote-{number}"), Scheme::Star, &schema).unwrap();
             Device { number, position: Chain::start(profile.certificate).position, profile }
         });
-        let hub = Hub::new(roster.clone(), group::GROUP_SECRET).unwrap();
+        let coordinator = GroupCoordinator::new(roster.clone(), group::GROUP_SECRET).unwrap();
         let mut world = Self {
             roster,
-            hub,
+            coordinator,
             devices,
             journal: Vec::new(),
             stream: Vec::new(),
@@ -149,8 +149,10 @@ impl World {
     }
 
     fn hear(&mut self, frame: Vec<u8>) -> Result<(), &'static str> {
-        let news =
-            self.hub.hear(&frame, EpochNumber(FIRST + 5)).map_err(|refused| refused.name())?;
+        let news = self
+            .coordinator
+            .hear(&frame, EpochNumber(FIRST + 5))
+            .map_err(|refused| refused.name())?;
         if news.durable {
             self.journal.push(frame);
         }
@@ -200,10 +202,13 @@ impl World {
 
     /// Two thousand events that raise an epoch's round to where hardly anything is left.
     fn raise(&mut self, index: u32, epoch: u64) -> Result<(), &'static str> {
-        let before = self.hub.round(EpochNumber(epoch));
+        let before = self.coordinator.round(EpochNumber(epoch));
         self.forward((index, epoch), 0, 0..2000, |_, _| Some(5))?;
-        let after = self.hub.round(EpochNumber(epoch));
-        assert!(after >= Round(6) || self.hub.kept(EpochNumber(epoch)) == 0, "{before} to {after}");
+        let after = self.coordinator.round(EpochNumber(epoch));
+        assert!(
+            after >= Round(6) || self.coordinator.kept(EpochNumber(epoch)) == 0,
+            "{before} to {after}"
+        );
         Ok(())
     }
 
@@ -235,24 +240,25 @@ impl World {
     fn end(&mut self, epoch: u64) {
         let index = self.devices[1].position.last.map_or(0, |(last, _)| last.0 + 1);
         self.close(HONEST, Says::nothing(index, epoch)).unwrap();
-        let ended = self.hub.end(EpochNumber(epoch), &secret(group::COORDINATOR)).unwrap();
+        let ended = self.coordinator.end(EpochNumber(epoch), &secret(group::COORDINATOR)).unwrap();
         write::manifest(&mut self.stream, &ended.manifest);
         self.bundles.extend(ended.bundles);
-        self.bundles.extend(self.hub.take_late().into_iter().map(|(_, bundle)| bundle));
-        let standing = self.hub.standing();
-        let mut hub = Hub::new(self.roster.clone(), group::GROUP_SECRET).unwrap();
-        hub.resume(standing.clone());
+        self.bundles.extend(self.coordinator.take_late().into_iter().map(|(_, bundle)| bundle));
+        let standing = self.coordinator.standing();
+        let mut coordinator =
+            GroupCoordinator::new(self.roster.clone(), group::GROUP_SECRET).unwrap();
+        coordinator.resume(standing.clone());
         for frame in &self.journal {
-            let _ = hub.hear(frame, EpochNumber(FIRST + 5));
+            let _ = coordinator.hear(frame, EpochNumber(FIRST + 5));
         }
-        assert_eq!(hub.standing(), standing);
-        self.bundles.extend(hub.take_late().into_iter().map(|(_, bundle)| bundle));
-        self.hub = hub;
+        assert_eq!(coordinator.standing(), standing);
+        self.bundles.extend(coordinator.take_late().into_iter().map(|(_, bundle)| bundle));
+        self.coordinator = coordinator;
     }
 
     /// What the audit says of an epoch.
     fn audit(mut self, epoch: u64) -> EpochReport {
-        self.bundles.extend(self.hub.take_late().into_iter().map(|(_, bundle)| bundle));
+        self.bundles.extend(self.coordinator.take_late().into_iter().map(|(_, bundle)| bundle));
         let mut seals = BTreeMap::new();
         for bundle in &self.bundles {
             let mut reader = StreamReader::new(&self.roster, Limits::default());
@@ -312,7 +318,7 @@ const fn behind_nothing(index: u32, epoch: u64) -> Position {
 fn an_honest_seal_of_what_was_forwarded_is_taken() {
     let mut world = World::new();
     world.forward((0, FIRST), 0, 0..400, |device, seq| Some(device.level(0, seq).0)).unwrap();
-    let round = world.hub.round(EpochNumber(FIRST)).0;
+    let round = world.coordinator.round(EpochNumber(FIRST)).0;
     assert!(round > 0);
     world.close(LIAR, Says { n: 400, round, own_round: round, ..Says::nothing(0, FIRST) }).unwrap();
     world.end(FIRST);
@@ -383,7 +389,7 @@ fn nothing_is_forwarded_of_an_epoch_that_the_device_has_closed() {
     world.close(LIAR, Says::nothing(0, FIRST + 1)).unwrap();
     for epoch in [FIRST, FIRST + 1] {
         assert_eq!(world.raise(1, epoch), Err("EpochGoesBack"));
-        assert_eq!(world.hub.round(EpochNumber(epoch)), Round(0));
+        assert_eq!(world.coordinator.round(EpochNumber(epoch)), Round(0));
     }
     world.end(FIRST);
     world.end(FIRST + 1);
@@ -498,7 +504,7 @@ fn a_device_that_slept_and_came_back_late_leaves_no_doubt() {
 fn a_restart_behind_an_epoch_that_the_device_has_closed_says_nothing_of_it() {
     let mut world = World::new();
     world.forward((0, FIRST), 0, 0..400, |device, seq| Some(device.level(0, seq).0)).unwrap();
-    let round = world.hub.round(EpochNumber(FIRST)).0;
+    let round = world.coordinator.round(EpochNumber(FIRST)).0;
     world.close(LIAR, Says { n: 400, round, own_round: round, ..Says::nothing(0, FIRST) }).unwrap();
     world.end(FIRST);
     world.close(LIAR, Says::nothing(2, FIRST + 1)).unwrap();

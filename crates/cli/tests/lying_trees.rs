@@ -11,7 +11,7 @@ use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Round, Sequence};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::{DeviceId, Digest, Level};
-use moteseal_gateway::Hub;
+use moteseal_gateway::GroupCoordinator;
 use moteseal_seal::frame::{Forward, Uplink, encode_event};
 use moteseal_seal::sample::{Announcement, MAX_ANNOUNCEMENT, Manifest};
 use moteseal_seal::tree::leaf;
@@ -126,17 +126,17 @@ fn heard(
     told: &[Vec<u8>],
     honest: &Said,
 ) -> (Option<&'static str>, Vec<DeviceId>) {
-    let mut hub = Hub::new(roster.clone(), group::GROUP_SECRET).unwrap();
+    let mut coordinator = GroupCoordinator::new(roster.clone(), group::GROUP_SECRET).unwrap();
     let mut refused = None;
     for frame in told {
-        if let Err(error) = hub.hear(frame, EPOCH) {
+        if let Err(error) = coordinator.hear(frame, EPOCH) {
             refused = refused.or(Some(error.name()));
         }
     }
     for frame in &honest.frames {
-        let _ = hub.hear(frame, EPOCH).unwrap();
+        let _ = coordinator.hear(frame, EPOCH).unwrap();
     }
-    let ended = hub.end(EPOCH, &secret(group::COORDINATOR)).unwrap();
+    let ended = coordinator.end(EPOCH, &secret(group::COORDINATOR)).unwrap();
     let mut scratch = vec![0; ended.manifest.len() + 64];
     let manifest = Manifest::open(
         &ended.manifest,

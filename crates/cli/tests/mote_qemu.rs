@@ -95,14 +95,14 @@ impl Site {
         let budget =
             ["--budget", "2000", "--coordinator", "keys/gateway.pub.pem", "--out", "roster.cbor"];
         site.done(&[&roster[..], &budget[..], &devices[..]].concat());
-        for hub in ["link", "querier.hub", "root.hub"] {
-            site.done(&["key", "link", "--out", &format!("keys/{hub}.key")]);
+        for aggregator in ["link", "querier.children", "root.children"] {
+            site.done(&["key", "link", "--out", &format!("keys/{aggregator}.key")]);
         }
         site.with_roster(&[
             "key",
             "link",
             "--group-secret",
-            "keys/querier.hub.key",
+            "keys/querier.children.key",
             "--gateway",
             "root",
             "--out",
@@ -144,7 +144,7 @@ impl Site {
             "[gateways]\nroot = \"querier\"\n[devices]\nmote1 = \"root\"\nmote2 = \"root\"\n",
         );
         for (name, _, first) in MOTES {
-            for (group, out) in [("link", "link"), ("root.hub", "sum-link")] {
+            for (group, out) in [("link", "link"), ("root.children", "sum-link")] {
                 let (secret, out) = (format!("keys/{group}.key"), format!("keys/{name}.{out}.key"));
                 site.with_roster(&[
                     "key",
@@ -181,7 +181,7 @@ impl Site {
         site.write(
             "root.toml",
             &format!(
-                "name = \"root\"\n{common}querier = \"keys/q.pub.pem\"\ntree = \"tree.toml\"\nlink_secret = \"keys/root.hub.key\"\n\
+                "name = \"root\"\n{common}querier = \"keys/q.pub.pem\"\ntree = \"tree.toml\"\nlink_secret = \"keys/root.children.key\"\n\
                  up_secret = \"keys/root.up.key\"\nstate = \"root\"\ngrace = \"3s\"\n{link}"
             ),
         );
@@ -189,7 +189,7 @@ impl Site {
             "querier.toml",
             &format!(
                 "{common}key = \"keys/q.key.pem\"\nkeys = \"sumkeys/querier.sum.key\"\ntree = \"tree.toml\"\n\
-                 link_secret = \"keys/querier.hub.key\"\nstate = \"querier.state\"\ncolumns = {COLUMNS}\ngrace = \"3s\"\n\
+                 link_secret = \"keys/querier.children.key\"\nstate = \"querier.state\"\ncolumns = {COLUMNS}\ngrace = \"3s\"\n\
                  [ranges]\nhumidity = \"0..100\"\n{link}"
             ),
         );
@@ -208,7 +208,7 @@ impl Site {
             ),
         );
         let mut serial = format!(
-            "{common}[link]\nurl = \"{broker}\"\n[sums]\nhub = \"root\"\n[broadcast]\nurl = \"{broker}/field\"\n"
+            "{common}[link]\nurl = \"{broker}\"\n[sums]\naggregator = \"root\"\n[broadcast]\nurl = \"{broker}/field\"\n"
         );
         for ((name, ..), mote) in MOTES.iter().zip(motes) {
             write!(

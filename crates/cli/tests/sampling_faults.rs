@@ -22,7 +22,7 @@ use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
 use moteseal_core::{DeviceId, Digest, Level, Round};
 use moteseal_device::mote::{Mote, Waiting};
 use moteseal_device::seal::{Chain, Profile};
-use moteseal_gateway::{Ended, Hub};
+use moteseal_gateway::{Ended, GroupCoordinator};
 use moteseal_seal::engine::Scalar;
 use moteseal_seal::follow::Limits;
 use moteseal_seal::level::SaltKey;
@@ -76,14 +76,14 @@ struct World {
     schema: Vec<u8>,
     budget: u64,
     devices: Vec<Device>,
-    hub: Hub,
+    coordinator: GroupCoordinator,
     /// What the gateway has synced.
     log: Vec<Log>,
-    /// Frames under way: when they arrive, to whom (none: the hub), what.
+    /// Frames under way: when they arrive, to whom (none: the coordinator), what.
     air: Vec<(u64, Option<usize>, Vec<u8>)>,
     words: Vec<(u64, usize, Announcement)>,
     ended: Vec<Ended>,
-    /// Bundles of seals that came after their manifest, with their epochs: a hub that was killed may say some of them again.
+    /// Bundles of seals that came after their manifest, with their epochs: an coordinator that was killed may say some of them again.
     late: BTreeSet<(EpochNumber, Vec<u8>)>,
     sensed: u64,
 }
@@ -133,14 +133,14 @@ impl World {
             }
         });
         let devices = devices.collect();
-        let hub = Hub::new(roster.clone(), GROUP_SECRET).unwrap();
+        let coordinator = GroupCoordinator::new(roster.clone(), GROUP_SECRET).unwrap();
         let mut world = Self {
             chance,
             weather,
             schema: schema.as_bytes().to_vec(),
             budget,
             devices,
-            hub,
+            coordinator,
             log: Vec::new(),
             air: Vec::new(),
             words: Vec::new(),
@@ -217,7 +217,7 @@ impl World {
                 }
                 continue;
             }
-            match self.hub.hear(&frame, epoch) {
+            match self.coordinator.hear(&frame, epoch) {
                 Ok(news) => {
                     touched.insert(news.device);
                     if news.durable {
@@ -230,8 +230,8 @@ impl World {
                     "an honest device's frame was refused: {refused}"
                 ),
             }
-            for epoch in self.hub.epochs().collect::<Vec<_>>() {
-                assert!(self.hub.kept(epoch) <= self.budget);
+            for epoch in self.coordinator.epochs().collect::<Vec<_>>() {
+                assert!(self.coordinator.kept(epoch) <= self.budget);
             }
         }
         // The gateway dies before the sync, or after it, or not at all.
@@ -241,11 +241,11 @@ impl World {
             self.log.extend(heard);
         }
         if killed {
-            self.restart_hub();
+            self.restart_coordinator();
         }
         if synced && !killed {
             for device in touched {
-                let frame = self.hub.acknowledgement(device).unwrap();
+                let frame = self.coordinator.acknowledgement(device).unwrap();
                 let at = self.devices.iter().position(|known| known.id == device);
                 self.send(now, at, frame);
             }
@@ -256,36 +256,36 @@ impl World {
         }
         // A round that was announced before is said again from time to time.
         if now.is_multiple_of(8) {
-            for epoch in self.hub.epochs().collect::<Vec<_>>() {
-                let round = self.hub.round(epoch);
+            for epoch in self.coordinator.epochs().collect::<Vec<_>>() {
+                let round = self.coordinator.round(epoch);
                 self.announce(now, epoch, round);
             }
         }
         loop {
-            let next = self.hub.epochs().next();
+            let next = self.coordinator.epochs().next();
             let Some(epoch) = next else { break };
             let deadline = (epoch.0 - FIRST + 1) * TICKS + TICKS * 2;
             if !(now >= deadline
-                || (now >= (epoch.0 - FIRST + 1) * TICKS && self.hub.is_complete(epoch)))
+                || (now >= (epoch.0 - FIRST + 1) * TICKS && self.coordinator.is_complete(epoch)))
             {
                 break;
             }
-            let ended = self.hub.end(epoch, &secret(99)).unwrap();
+            let ended = self.coordinator.end(epoch, &secret(99)).unwrap();
             self.log.push(Log::End(epoch));
             self.ended.push(ended);
         }
-        self.late.extend(self.hub.take_late());
+        self.late.extend(self.coordinator.take_late());
     }
 
-    fn restart_hub(&mut self) {
-        let mut hub = Hub::new(self.roster.clone(), GROUP_SECRET).unwrap();
+    fn restart_coordinator(&mut self) {
+        let mut coordinator = GroupCoordinator::new(self.roster.clone(), GROUP_SECRET).unwrap();
         for entry in &self.log {
             match entry {
                 Log::Frame(frame, now) => {
-                    let _ = hub.hear(frame, *now).unwrap();
+                    let _ = coordinator.hear(frame, *now).unwrap();
                 }
                 Log::End(epoch) => {
-                    let again = hub.end(*epoch, &secret(99)).unwrap();
+                    let again = coordinator.end(*epoch, &secret(99)).unwrap();
                     let before = self.ended.iter().find(|ended| ended.epoch == *epoch).unwrap();
                     assert_eq!(
                         (again.manifest, again.bundles),
@@ -294,7 +294,7 @@ impl World {
                 }
             }
         }
-        self.hub = hub;
+        self.coordinator = coordinator;
     }
 
     fn device(&mut self, at: usize, now: u64, epoch: EpochNumber, sensing: bool) {

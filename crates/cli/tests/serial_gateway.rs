@@ -19,9 +19,9 @@ use moteseal_core::identity::{encode_public_pem, encode_secret_pem};
 use moteseal_core::roster::Directory as _;
 use moteseal_device::run::{Settings, Source};
 use moteseal_net::link::{State, until_up};
-use moteseal_net::mqtt::{Backoff, MqttHub, Options as Mqtt};
+use moteseal_net::mqtt::{Backoff, MqttParent, Options as Mqtt};
 use moteseal_net::serial::{Event, Options, SerialLine};
-use moteseal_net::{Broadcast, BroadcastLink as _, DeviceLink, Down, HubLink as _, LinkError};
+use moteseal_net::{Broadcast, BroadcastLink as _, ChildLink, Down, LinkError, ParentLink as _};
 use moteseal_serial::{Channel, MAX_BODY, Side, Timing};
 use moteseal_verify::Roster;
 use tokio::io::copy_bidirectional;
@@ -84,17 +84,17 @@ fn mote_at(port: SocketAddr, device: DeviceId, start: u32) -> SerialLine {
 /// What a device has as its link, where that is a serial line.
 struct OverSerial(SerialLine);
 
-impl DeviceLink for OverSerial {
+impl ChildLink for OverSerial {
     async fn send(&self, frame: Bytes) -> Result<(), LinkError> {
         assert!(frame.len() <= MAX_BODY, "a mote that knows its line makes no such frame");
-        self.0.send(Channel::Hub, frame).await
+        self.0.send(Channel::Coordinator, frame).await
     }
 
     async fn receive(&mut self) -> Result<Down, LinkError> {
         loop {
             match self.0.receive().await? {
-                Event::Body(Channel::Hub, frame) => return Ok(Down::Frame(frame)),
-                Event::Body(Channel::HubAnnouncement, announcement) => {
+                Event::Body(Channel::Coordinator, frame) => return Ok(Down::Frame(frame)),
+                Event::Body(Channel::CoordinatorAnnouncement, announcement) => {
                     return Ok(Down::Announcement(announcement));
                 }
                 _ => {}
@@ -192,8 +192,8 @@ impl Site {
         group::device_id(&self.roster, device)
     }
 
-    fn mqtt(&self, hub: &str) -> Mqtt {
-        Mqtt::new(self.broker.url(), format!("{}{hub}", self.roster.group()))
+    fn mqtt(&self, parent: &str) -> Mqtt {
+        Mqtt::new(self.broker.url(), format!("{}{parent}", self.roster.group()))
     }
 }
 
@@ -254,8 +254,8 @@ fn devices_on_serial_lines_reach_the_cloud_through_a_gateway_that_is_killed_and_
             ),
         );
         let log = std::fs::File::create(site.folder.path().join("gateway.log")).unwrap();
-        let mut hub = command(site.folder.path(), &["gateway", "run", "--config", "gateway.toml"]);
-        let _hub = Running(hub.stdout(Stdio::null()).stderr(log).spawn().unwrap());
+        let mut coordinator = command(site.folder.path(), &["gateway", "run", "--config", "gateway.toml"]);
+        let _coordinator = Running(coordinator.stdout(Stdio::null()).stderr(log).spawn().unwrap());
         let ports = [port().await, port().await];
         site.serial_toml("", &[(ports[0], Some("mote-0")), (ports[1], None)]);
         let (mut serial, mut address) = site.serial();
@@ -274,7 +274,7 @@ fn devices_on_serial_lines_reach_the_cloud_through_a_gateway_that_is_killed_and_
         }
         until("frames go up at both ports", &site, || {
             ports.iter().all(|port| {
-                let of = format!("moteseal_serial_frames_up_total{{port=\"tcp://{port}\",channel=\"hub\"}}");
+                let of = format!("moteseal_serial_frames_up_total{{port=\"tcp://{port}\",channel=\"coordinator\"}}");
                 metric(address, &of) > 0.0
             })
         })
@@ -312,14 +312,14 @@ fn a_mote_that_starts_anew_hears_the_newest_announcements_again() {
     let site = Site::new(2, 70);
     runtime().block_on(async {
         let at = port().await;
-        site.serial_toml("[sums]\nhub = \"gw-a\"\n", &[(at, None)]);
+        site.serial_toml("[sums]\naggregator = \"gw-a\"\n", &[(at, None)]);
         let _serial = site.serial();
         let id = site.id(0);
-        let hub = MqttHub::new(&site.mqtt(""), [id.0]).unwrap();
-        let sums = MqttHub::new(&site.mqtt(".gw-a"), [id.0]).unwrap();
-        until_up(hub.state()).await.unwrap();
+        let coordinator = MqttParent::new(&site.mqtt(""), [id.0]).unwrap();
+        let sums = MqttParent::new(&site.mqtt(".gw-a"), [id.0]).unwrap();
+        until_up(coordinator.state()).await.unwrap();
         until_up(sums.state()).await.unwrap();
-        hub.announce(Bytes::from_static(b"round 1")).await.unwrap();
+        coordinator.announce(Bytes::from_static(b"round 1")).await.unwrap();
         sums.announce(Bytes::from_static(b"query schedule 1")).await.unwrap();
         for start in 1..4 {
             let mote = mote_at(at, id, start);
@@ -327,29 +327,33 @@ fn a_mote_that_starts_anew_hears_the_newest_announcements_again() {
             heard.sort_by_key(|(channel, _)| *channel as u8);
             let newest = format!("round {start}");
             let expected = [
-                (Channel::HubAnnouncement, newest.into()),
+                (Channel::CoordinatorAnnouncement, newest.into()),
                 (Channel::SumsAnnouncement, Bytes::from_static(b"query schedule 1")),
             ];
             assert_eq!(heard, expected, "start {start}");
-            // Frames find their way in both directions, and to the right hub.
-            mote.send(Channel::Hub, Bytes::from_static(b"to the hub")).await.unwrap();
+            // Frames find their way in both directions, and to the right parent.
+            mote.send(Channel::Coordinator, Bytes::from_static(b"to the coordinator"))
+                .await
+                .unwrap();
             mote.send(Channel::Sums, Bytes::from_static(b"to the sums")).await.unwrap();
-            for (hub, expected) in [(&hub, &b"to the hub"[..]), (&sums, b"to the sums")] {
-                let up = timeout(LONG, hub.receive()).await.unwrap().unwrap();
+            for (parent, expected) in
+                [(&coordinator, &b"to the coordinator"[..]), (&sums, b"to the sums")]
+            {
+                let up = timeout(LONG, parent.receive()).await.unwrap().unwrap();
                 assert_eq!((up.device, &up.frame[..]), (id.0, expected));
             }
-            hub.send(id.0, Bytes::from_static(b"acknowledged")).await.unwrap();
+            coordinator.send(id.0, Bytes::from_static(b"acknowledged")).await.unwrap();
             assert_eq!(
                 body(&mote, &site).await,
-                (Channel::Hub, Bytes::from_static(b"acknowledged"))
+                (Channel::Coordinator, Bytes::from_static(b"acknowledged"))
             );
             sums.send(id.0, Bytes::from_static(b"asked")).await.unwrap();
             assert_eq!(body(&mote, &site).await, (Channel::Sums, Bytes::from_static(b"asked")));
-            hub.announce(format!("round {}", start + 1).into()).await.unwrap();
+            coordinator.announce(format!("round {}", start + 1).into()).await.unwrap();
             let (channel, newer) = body(&mote, &site).await;
             assert_eq!(
                 (channel, newer),
-                (Channel::HubAnnouncement, format!("round {}", start + 1).into())
+                (Channel::CoordinatorAnnouncement, format!("round {}", start + 1).into())
             );
         }
     });
@@ -419,8 +423,8 @@ fn who_does_not_belong_at_a_port_gets_nothing_through_and_harms_no_other_port() 
         );
         let (_serial, address) = site.serial();
         let (good, other) = (site.id(0), site.id(1));
-        let hub = MqttHub::new(&site.mqtt(""), [good.0, other.0]).unwrap();
-        until_up(hub.state()).await.unwrap();
+        let coordinator = MqttParent::new(&site.mqtt(""), [good.0, other.0]).unwrap();
+        until_up(coordinator.state()).await.unwrap();
         let mote = mote_at(ports[0], good, 1);
         until("the good one is joined", &site, || {
             metric(address, &format!("moteseal_serial_joined{{port=\"tcp://{}\"}}", ports[0])) > 0.0
@@ -433,7 +437,7 @@ fn who_does_not_belong_at_a_port_gets_nothing_through_and_harms_no_other_port() 
         let flood = [wrong, twice].map(|line| {
             tokio::spawn(async move {
                 loop {
-                    line.send(Channel::Hub, Bytes::from(vec![0x42; MAX_BODY])).await.unwrap();
+                    line.send(Channel::Coordinator, Bytes::from(vec![0x42; MAX_BODY])).await.unwrap();
                 }
             })
         });
@@ -442,7 +446,7 @@ fn who_does_not_belong_at_a_port_gets_nothing_through_and_harms_no_other_port() 
             for start in 0.. {
                 let line = mote_at(at, stranger, start);
                 let _ = timeout(Duration::from_secs(5), until_up(line.state())).await;
-                let _ = line.send(Channel::Hub, Bytes::from_static(b"let me in")).await;
+                let _ = line.send(Channel::Coordinator, Bytes::from_static(b"let me in")).await;
             }
         });
         for (port, name) in [(1, "WrongDevice"), (2, "DeviceElsewhere"), (3, "UnknownDevice")] {
@@ -453,8 +457,8 @@ fn who_does_not_belong_at_a_port_gets_nothing_through_and_harms_no_other_port() 
             until(name, &site, || metric(address, &of) > 0.0).await;
         }
         for number in 0..50_u32 {
-            mote.send(Channel::Hub, Bytes::copy_from_slice(&number.to_be_bytes())).await.unwrap();
-            let up = timeout(LONG, hub.receive())
+            mote.send(Channel::Coordinator, Bytes::copy_from_slice(&number.to_be_bytes())).await.unwrap();
+            let up = timeout(LONG, coordinator.receive())
                 .await
                 .unwrap_or_else(|_| panic!("{number}\n{}", site.log()))
                 .unwrap();
@@ -471,7 +475,7 @@ fn who_does_not_belong_at_a_port_gets_nothing_through_and_harms_no_other_port() 
                 metric(
                     address,
                     &format!(
-                        "moteseal_serial_frames_up_total{{port=\"tcp://{port}\",channel=\"hub\"}}"
+                        "moteseal_serial_frames_up_total{{port=\"tcp://{port}\",channel=\"coordinator\"}}"
                     )
                 ),
                 0.0
@@ -483,7 +487,7 @@ fn who_does_not_belong_at_a_port_gets_nothing_through_and_harms_no_other_port() 
 #[test]
 fn what_is_wrong_with_serial_toml_is_said_in_one_line_and_what_is_right_is_listed() {
     let site = Site::new(2, 70);
-    let good = "roster = \"roster.cbor\"\noperator = \"op.pub.pem\"\n[link]\nurl = \"mqtt://127.0.0.1:1\"\n[sums]\nhub = \"gw-a\"\n\
+    let good = "roster = \"roster.cbor\"\noperator = \"op.pub.pem\"\n[link]\nurl = \"mqtt://127.0.0.1:1\"\n[sums]\naggregator = \"gw-a\"\n\
                 [broadcast]\nurl = \"udp://239.83.7.9:5000?interface=127.0.0.1\"\n[[port]]\naddress = \"/dev/ttyUSB77\"\ndevice = \"mote-0\"\n\
                 [[port]]\naddress = \"tcp://127.0.0.1:4001\"\nbaud = 9600\n";
     let check = |text: &str| {
@@ -517,8 +521,8 @@ fn what_is_wrong_with_serial_toml_is_said_in_one_line_and_what_is_right_is_liste
         ("baud = 9600", "device = \"mote-0\"", "its device is at another port already"),
         ("mqtt://127.0.0.1:1", "ftp://x", "link: BadAddress"),
         ("udp://", "xdp://", "broadcast: BadAddress"),
-        ("hub = \"gw-a\"", "", "give either `tree`"),
-        ("hub = \"gw-a\"", "tree = \"none.toml\"", "sums.tree: cannot read"),
+        ("aggregator = \"gw-a\"", "", "give either `tree`"),
+        ("aggregator = \"gw-a\"", "tree = \"none.toml\"", "sums.tree: cannot read"),
     ] {
         let bad = good.replacen(from, to, 1);
         assert_ne!(bad, good, "{from}");

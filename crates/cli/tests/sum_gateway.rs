@@ -22,17 +22,17 @@ fn config(name: &str) -> String {
 fn site() -> Scene {
     let scene = Scene::new();
     scene.write("tree.toml", TREE);
-    for hub in ["querier", "root", "leaf"] {
-        scene.run(&["key", "link", "--out", &format!("keys/{hub}.link.key")]).done();
+    for aggregator in ["querier", "root", "leaf"] {
+        scene.run(&["key", "link", "--out", &format!("keys/{aggregator}.link.key")]).done();
     }
     let who = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
-    for (hub, kind, child, out) in [
+    for (aggregator, kind, child, out) in [
         ("querier", "--gateway", "root", "keys/root.up.key"),
         ("root", "--gateway", "leaf", "keys/leaf.up.key"),
         ("root", "--device", "dev2", "keys/dev2.link.key"),
         ("leaf", "--device", "dev1", "keys/dev1.link.key"),
     ] {
-        let secret = format!("keys/{hub}.link.key");
+        let secret = format!("keys/{aggregator}.link.key");
         let arguments = ["key", "link", "--group-secret", &secret, kind, child, "--out", out];
         scene.run(&[&arguments[..], &who[..]].concat()).done();
     }
@@ -147,7 +147,7 @@ fn a_link_secret_of_a_gateway_needs_a_name_that_a_gateway_can_have() {
     derive("other").done();
     let other = fs::read(scene.path("keys/new.key")).unwrap();
     assert_ne!(other, fs::read(scene.path("keys/leaf.up.key")).unwrap());
-    // As a device's, it follows from the hub's secret and nothing else.
+    // As a device's, it follows from the aggregator's secret and nothing else.
     fs::remove_file(scene.path("keys/new.key")).unwrap();
     derive("leaf").done();
     assert_eq!(

@@ -17,8 +17,8 @@ use moteseal_core::record::DeviceId;
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, Schema};
 use moteseal_net::link::until_up;
-use moteseal_net::mqtt::{MqttDevice, MqttHub, Options};
-use moteseal_net::{DeviceLink as _, HubLink as _};
+use moteseal_net::mqtt::{MqttChild, MqttParent, Options};
+use moteseal_net::{ChildLink as _, ParentLink as _};
 use moteseal_sum::frame::{SumUplink, close_share};
 use moteseal_sum::guard::EpochGuard;
 use moteseal_sum::participation::Participation;
@@ -82,16 +82,16 @@ fn gateways_over_a_broker_add_up_every_epoch_also_when_one_is_killed_and_comes_b
     let broker = Broker::open(folder.path());
     let url = broker.url();
     scene.write("tree.toml", TREE);
-    for hub in ["querier", "root", "leaf"] {
-        scene.run(&["key", "link", "--out", &format!("keys/{hub}.link.key")]).done();
+    for aggregator in ["querier", "root", "leaf"] {
+        scene.run(&["key", "link", "--out", &format!("keys/{aggregator}.link.key")]).done();
     }
-    for (hub, kind, child, out) in [
+    for (aggregator, kind, child, out) in [
         ("querier", "--gateway", "root", "keys/root.up.key"),
         ("root", "--gateway", "leaf", "keys/leaf.up.key"),
         ("root", "--device", "dev2", "keys/dev2.sum.key"),
         ("leaf", "--device", "dev1", "keys/dev1.sum.key"),
     ] {
-        let group = format!("keys/{hub}.link.key");
+        let group = format!("keys/{aggregator}.link.key");
         scene
             .with_roster(&["key", "link", "--group-secret", &group, kind, child, "--out", out])
             .done();
@@ -116,7 +116,7 @@ fn gateways_over_a_broker_add_up_every_epoch_also_when_one_is_killed_and_comes_b
         decode_secret_pem(&fs::read(scene.path("keys/stranger.key.pem")).unwrap()).unwrap();
     let [dev1, dev2] = ["dev1", "dev2"].map(|name| roster.id(name).unwrap());
     let group = roster.group().to_string();
-    let options = |hub: &str| Options::new(url.clone(), format!("{group}.{hub}"));
+    let options = |aggregator: &str| Options::new(url.clone(), format!("{group}.{aggregator}"));
 
     let mut buffer = [0; 256];
     let schema = Schema::encode(&[Field::parse("t:Cel:i16").unwrap()], &mut buffer).unwrap();
@@ -144,13 +144,13 @@ fn gateways_over_a_broker_add_up_every_epoch_also_when_one_is_killed_and_comes_b
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async {
-        let hub = MqttHub::new(&options("querier"), [gateway_id("root").0]).unwrap();
-        hub.announce(Bytes::from(schedule)).await.unwrap();
+        let aggregator = MqttParent::new(&options("querier"), [gateway_id("root").0]).unwrap();
+        aggregator.announce(Bytes::from(schedule)).await.unwrap();
         let motes = [
-            MqttDevice::new(&options("leaf"), dev1.0).unwrap(),
-            MqttDevice::new(&options("root"), dev2.0).unwrap(),
+            MqttChild::new(&options("leaf"), dev1.0).unwrap(),
+            MqttChild::new(&options("root"), dev2.0).unwrap(),
         ];
-        for state in [hub.state(), motes[0].state(), motes[1].state()] {
+        for state in [aggregator.state(), motes[0].state(), motes[1].state()] {
             until_up(state).await.unwrap();
         }
         let keys =
@@ -178,7 +178,7 @@ fn gateways_over_a_broker_add_up_every_epoch_also_when_one_is_killed_and_comes_b
             let due = Duration::from_millis(((epoch + 2) * 1000).saturating_sub(unix_ms()));
             let said = tokio::time::timeout(due, async {
                 loop {
-                    let up = hub.receive().await.unwrap();
+                    let up = aggregator.receive().await.unwrap();
                     if let Ok(SumUplink::Share(share)) = SumUplink::open(&up.frame, &keys[2])
                         && share.epoch == epoch
                     {

@@ -110,8 +110,8 @@ impl Site {
         run(at, &roster.iter().map(String::as_str).collect::<Vec<_>>());
         fs::write(at.join("tree.toml"), tree).unwrap();
         run(at, &["key", "link", "--out", "keys/link.key"]);
-        for hub in ["querier", "root", "gw-a", "gw-b"] {
-            run(at, &["key", "link", "--out", &format!("keys/{hub}.hub.key")]);
+        for aggregator in ["querier", "root", "gw-a", "gw-b"] {
+            run(at, &["key", "link", "--out", &format!("keys/{aggregator}.children.key")]);
         }
         let trusted = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
         let with_roster = |arguments: &[&str]| run(at, &[arguments, &trusted[..]].concat());
@@ -132,7 +132,7 @@ impl Site {
         let link = format!("[link]\nurl = \"{}\"\n", broker.url());
         let common = "roster = \"roster.cbor\"\noperator = \"keys/op.pub.pem\"\n";
         for (gateway, parent) in [("root", "querier"), ("gw-a", "root"), ("gw-b", "root")] {
-            let secret = format!("keys/{parent}.hub.key");
+            let secret = format!("keys/{parent}.children.key");
             let up = format!("keys/{gateway}.up.key");
             with_roster(&[
                 "key",
@@ -146,7 +146,7 @@ impl Site {
             ]);
             let config = format!(
                 "name = \"{gateway}\"\n{common}querier = \"keys/q.pub.pem\"\ntree = \"tree.toml\"\n\
-                 link_secret = \"keys/{gateway}.hub.key\"\nup_secret = \"{up}\"\nstate = \"{gateway}\"\ngrace = \"500ms\"\n{link}"
+                 link_secret = \"keys/{gateway}.children.key\"\nup_secret = \"{up}\"\nstate = \"{gateway}\"\ngrace = \"500ms\"\n{link}"
             );
             fs::write(at.join(format!("{gateway}.toml")), config).unwrap();
         }
@@ -164,7 +164,7 @@ impl Site {
                 "--out",
                 &main,
             ]);
-            let secret = format!("keys/{gateway}.hub.key");
+            let secret = format!("keys/{gateway}.children.key");
             with_roster(&[
                 "key",
                 "link",
@@ -184,7 +184,7 @@ impl Site {
         }
         let config = format!(
             "{common}key = \"keys/q.key.pem\"\nkeys = \"sumkeys/querier.sum.key\"\ntree = \"tree.toml\"\n\
-             link_secret = \"keys/querier.hub.key\"\nstate = \"querier.state\"\ncolumns = [\"reading::u32\"]\ngrace = \"500ms\"\n{link}"
+             link_secret = \"keys/querier.children.key\"\nstate = \"querier.state\"\ncolumns = [\"reading::u32\"]\ngrace = \"500ms\"\n{link}"
         );
         fs::write(at.join("querier.toml"), config).unwrap();
         Self { folder, _broker: broker }

@@ -17,8 +17,8 @@ use moteseal_gateway::sum::number::NumberFile;
 use moteseal_gateway::sum::service::SumGateway;
 use moteseal_gateway::sum::{Aggregator, Member};
 use moteseal_lanes::Host;
-use moteseal_net::memory::{Faults, MemoryDevice, Network};
-use moteseal_net::{DeviceLink as _, Down};
+use moteseal_net::memory::{Faults, MemoryChild, Network};
+use moteseal_net::{ChildLink as _, Down};
 use moteseal_sum::frame::close_share;
 use moteseal_sum::guard::EpochGuard;
 use moteseal_sum::participation::Participation;
@@ -33,11 +33,11 @@ const EPOCHS: u64 = 5;
 const GRACE: Duration = Duration::from_millis(150);
 const SOURCES: u32 = 8;
 const KEY_GROUP: u32 = 3;
-/// Each hub's name, above whom it is, and its link secret.
-const HUBS: [(&str, &str); 3] = [("root", "querier"), ("gw-a", "root"), ("gw-b", "root")];
+/// Each aggregator's name, above whom it is, and its link secret.
+const AGGREGATORS: [(&str, &str); 3] = [("root", "querier"), ("gw-a", "root"), ("gw-b", "root")];
 
-fn secret(hub: &str) -> [u8; 32] {
-    moteseal_core::Digest::of(&[b"link of", hub.as_bytes()]).0
+fn secret(aggregator: &str) -> [u8; 32] {
+    moteseal_core::Digest::of(&[b"link of", aggregator.as_bytes()]).0
 }
 
 fn unix_ms() -> u64 {
@@ -76,9 +76,9 @@ const fn bends(position: u32, epoch: u64) -> bool {
 }
 
 /// A source: it answers each epoch that is asked for, a moment after its end.
-async fn source(mut link: MemoryDevice, roster: Roster, position: u32, hub: &str) {
+async fn source(mut link: MemoryChild, roster: Roster, position: u32, aggregator: &str) {
     let device = roster.devices().nth(position as usize).unwrap().id;
-    let link_key = LinkKey::new(&LinkKey::secret_of(&secret(hub), roster.group(), device));
+    let link_key = LinkKey::new(&LinkKey::secret_of(&secret(aggregator), roster.group(), device));
     let source = Master::new([5; 32]).source(roster.group(), device, position / KEY_GROUP);
     let (mut guard, mut asked, mut next) = (EpochGuard::default(), None, 0);
     loop {
@@ -129,8 +129,8 @@ async fn real_gateways_and_a_querier_answer_every_epoch_exactly_or_name_the_edge
     let home = |position: u32| if position < 4 { "gw-a" } else { "gw-b" };
     let homes: Vec<(&str, &str)> =
         (0..).zip(&names).map(|(position, name)| (name.as_str(), home(position))).collect();
-    let tree = AggregationTree::new(&roster, HUBS, homes).unwrap();
-    let networks: BTreeMap<&str, Network> = HUBS
+    let tree = AggregationTree::new(&roster, AGGREGATORS, homes).unwrap();
+    let networks: BTreeMap<&str, Network> = AGGREGATORS
         .iter()
         .map(|(name, _)| *name)
         .chain(["querier"])
@@ -138,27 +138,29 @@ async fn real_gateways_and_a_querier_answer_every_epoch_exactly_or_name_the_edge
         .collect();
     let folder = tempfile::tempdir().unwrap();
     let mut tasks = tokio::task::JoinSet::new();
-    for (name, above) in HUBS {
+    for (name, above) in AGGREGATORS {
         let (number, last) = NumberFile::open(&folder.path().join(name)).unwrap();
-        let id = tree.hub(name).unwrap().id().unwrap();
+        let id = tree.aggregator(name).unwrap().id().unwrap();
         let member = Member {
             roster: &roster,
             tree: &tree,
             name,
             querier: &key(2).public(),
-            hub_secret: &secret(name),
+            children_secret: &secret(name),
             up_secret: &LinkKey::secret_of(&secret(above), roster.group(), id),
             grace: GRACE,
             number: last,
         };
         let gateway =
             SumGateway::bind(Aggregator::new(&member).unwrap(), number, None).await.unwrap();
-        let (hub, up) = (networks[name].hub(), networks[above].device(id.0));
-        tasks.spawn(async move { gateway.run(hub, up, std::future::pending()).await.unwrap() });
+        let (aggregator, up) = (networks[name].parent(), networks[above].child(id.0));
+        tasks.spawn(
+            async move { gateway.run(aggregator, up, std::future::pending()).await.unwrap() },
+        );
     }
     for position in 0..SOURCES {
         let link =
-            networks[home(position)].device(roster.devices().nth(position as usize).unwrap().id.0);
+            networks[home(position)].child(roster.devices().nth(position as usize).unwrap().id.0);
         tasks.spawn(source(link, roster.clone(), position, home(position)));
     }
 
@@ -180,9 +182,10 @@ async fn real_gateways_and_a_querier_answer_every_epoch_exactly_or_name_the_edge
     let querier =
         Querier::new(question, &Master::new([5; 32]), &devices, Host::detect(), &|_| ()).unwrap();
     let mut numbers = Numbers::open(&folder.path().join("querier.state")).unwrap();
-    let (hub, signer, link_secret) = (networks["querier"].hub(), key(2), secret("querier"));
+    let (aggregator, signer, link_secret) =
+        (networks["querier"].parent(), key(2), secret("querier"));
     let asking = Asking {
-        link: &hub,
+        link: &aggregator,
         link_secret: &link_secret,
         signer: &signer,
         numbers: &mut numbers,

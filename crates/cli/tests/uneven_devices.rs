@@ -17,7 +17,7 @@ use moteseal_device::mote::Mote;
 use moteseal_device::seal::{Chain, Profile};
 use moteseal_gateway::{Gateway, Settings, Station, Time};
 use moteseal_net::memory::{Faults, Network};
-use moteseal_net::{Client, DeviceLink as _, Options};
+use moteseal_net::{ChildLink as _, Client, Options};
 use moteseal_seal::level::SaltKey;
 use moteseal_seal::sample::Announcement;
 use moteseal_verify::Roster;
@@ -71,7 +71,7 @@ fn forwarded(roster: &Roster, station: &mut Station, is_ahead: bool) -> usize {
             motes.iter_mut().for_each(|mote| _ = mote.announced(&word));
         }
     }
-    assert!(station.hub().round(now) >= Round(4));
+    assert!(station.coordinator().round(now) >= Round(4));
     bytes
 }
 
@@ -102,7 +102,7 @@ fn open_epochs_take_turns_in_being_announced() {
             (word.epoch().0, word.round())
         })
         .collect();
-    let round = station.hub().round(EpochNumber(FIRST));
+    let round = station.coordinator().round(EpochNumber(FIRST));
     for word in [(FIRST, round), (FIRST + 1, Round(0))] {
         assert_eq!(said.iter().filter(|said| **said == word).count(), 2, "{said:?}");
     }
@@ -140,12 +140,11 @@ fn in_recorded_time_a_device_that_jumps_ends_nobodys_epochs() {
             Client::new(&format!("http://{}", gateway.address().unwrap()), &Options::default())
                 .unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
-        let hub = network.hub();
-        let running =
-            tokio::spawn(
-                async move { gateway.run(hub, async { drop(stopped.await) }).await.unwrap() },
-            );
-        let links = [0, 1, 2].map(|device| network.device(group::device_id(&roster, device).0));
+        let parent = network.parent();
+        let running = tokio::spawn(async move {
+            gateway.run(parent, async { drop(stopped.await) }).await.unwrap()
+        });
+        let links = [0, 1, 2].map(|device| network.child(group::device_id(&roster, device).0));
         let send = async |device: u8, index, epoch| {
             let frame = first_frame(&roster, device, index, epoch);
             links[usize::from(device)].send(frame.into()).await.unwrap();

@@ -15,7 +15,7 @@ use moteseal_core::link::LinkKey;
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_net::link::Down;
 use moteseal_net::memory::{Faults, Network};
-use moteseal_net::{DeviceLink as _, HubLink as _};
+use moteseal_net::{ChildLink as _, ParentLink as _};
 use moteseal_sum::frame::{Children, Explain, close_share};
 use moteseal_sum::query::QueryId;
 use moteseal_sum::schedule::{self, MAX_QUERY_SCHEDULE, QuerySchedule};
@@ -25,7 +25,7 @@ use moteseal_verify::aggregation::{AggregationTree, QUERIER};
 use summed::{Chance, Reading, Said, Scene, Traffic, epoch, reading, roster, tree};
 use tokio::time::Instant;
 
-const HUB_SECRET: [u8; 32] = [0x77; 32];
+const CHILDREN_SECRET: [u8; 32] = [0x77; 32];
 const EPOCH_MS: u64 = 5000;
 const GRACE: Duration = Duration::from_millis(300);
 /// A little less than an answer is waited for: four graces.
@@ -166,10 +166,10 @@ impl World {
 
 /// A gateway below the querier, and all that is below it.
 async fn gateway(world: Arc<World>, network: Network, id: [u8; 8]) {
-    let mut link = network.device(id);
+    let mut link = network.child(id);
     let group = world.scene.question.group;
     let id = moteseal_core::record::DeviceId(id);
-    let key = LinkKey::new(&LinkKey::secret_of(&HUB_SECRET, group, id));
+    let key = LinkKey::new(&LinkKey::secret_of(&CHILDREN_SECRET, group, id));
     let name = world.scene.tree.name(id).unwrap().to_owned();
     let mut asked: Option<(QueryId, u64, u64)> = None;
     let mut next = 0;
@@ -234,8 +234,8 @@ async fn gateway(world: Arc<World>, network: Network, id: [u8; 8]) {
 fn answer(world: &World, explain: &Explain, key: &LinkKey) -> Bytes {
     let traffic = world.traffic(explain.epoch);
     let name = world.scene.tree.name(explain.node).unwrap();
-    let hub = world.scene.tree.hub(name).unwrap();
-    let held: Vec<_> = hub
+    let aggregator = world.scene.tree.aggregator(name).unwrap();
+    let held: Vec<_> = aggregator
         .children()
         .iter()
         .filter_map(|child| traffic.heard.get(&child.name).map(|said| (child.id, said)))
@@ -275,11 +275,11 @@ async fn run_by(
         .collect();
     let folder = tempfile::tempdir().unwrap();
     let mut numbers = Numbers::open(&folder.path().join("state")).unwrap();
-    let (hub, signer) = (network.hub(), World::signer());
+    let (aggregator, signer) = (network.parent(), World::signer());
     let clock = || clock(world.now_ms());
     let asking = Asking {
-        link: &hub,
-        link_secret: &HUB_SECRET,
+        link: &aggregator,
+        link_secret: &CHILDREN_SECRET,
         signer: &signer,
         numbers: &mut numbers,
         unix_ms: &clock,
@@ -307,7 +307,7 @@ async fn run_by(
         gateway.abort();
         assert!(gateway.await.is_err_and(|error| error.is_cancelled()), "a gateway has failed");
     }
-    assert_eq!(hub.dropped(), 0);
+    assert_eq!(aggregator.dropped(), 0);
     (rows, missed)
 }
 
@@ -405,7 +405,7 @@ async fn announced(text: &str, hours: u64) -> Vec<Bytes> {
     let tree = tree(&roster, 5, &mut chance);
     let scene = Scene::new(roster, tree, text, SOURCES, 7, &mut chance);
     let network = Network::new(5, Faults::default());
-    let mut child = network.device(scene.tree.querier().children()[0].id.0);
+    let mut child = network.child(scene.tree.querier().children()[0].id.0);
     let heard = Arc::new(Mutex::new(Vec::new()));
     let listener = tokio::spawn({
         let heard = heard.clone();
@@ -418,11 +418,11 @@ async fn announced(text: &str, hours: u64) -> Vec<Bytes> {
     });
     let folder = tempfile::tempdir().unwrap();
     let mut numbers = Numbers::open(&folder.path().join("state")).unwrap();
-    let (hub, signer, start) = (network.hub(), World::signer(), Instant::now());
+    let (aggregator, signer, start) = (network.parent(), World::signer(), Instant::now());
     let clock = || START_MS + u64::try_from(start.elapsed().as_millis()).unwrap();
     let asking = Asking {
-        link: &hub,
-        link_secret: &HUB_SECRET,
+        link: &aggregator,
+        link_secret: &CHILDREN_SECRET,
         signer: &signer,
         numbers: &mut numbers,
         unix_ms: &clock,
@@ -514,11 +514,11 @@ async fn what_arrived_during_a_pause_is_heard_before_its_epochs_are_closed() {
     let roots = world.scene.tree.querier();
     for child in roots.children() {
         let (mut link, world, skew_ms) =
-            (network.device(child.id.0), world.clone(), skew_ms.clone());
+            (network.child(child.id.0), world.clone(), skew_ms.clone());
         let (id, name, all) = (child.id, child.name.clone(), roots.children().len() as u64);
         tokio::spawn(async move {
             let key =
-                LinkKey::new(&LinkKey::secret_of(&HUB_SECRET, world.scene.question.group, id));
+                LinkKey::new(&LinkKey::secret_of(&CHILDREN_SECRET, world.scene.question.group, id));
             assert!(matches!(link.receive().await, Ok(Down::Announcement(_))));
             for number in World::first()..World::first() + 4 {
                 let said = world.traffic(number).heard[&name].clone();
@@ -537,11 +537,11 @@ async fn what_arrived_during_a_pause_is_heard_before_its_epochs_are_closed() {
     }
     let folder = tempfile::tempdir().unwrap();
     let mut numbers = Numbers::open(&folder.path().join("state")).unwrap();
-    let (hub, signer) = (network.hub(), World::signer());
+    let (aggregator, signer) = (network.parent(), World::signer());
     let clock = || world.now_ms() + skew_ms.load(Ordering::SeqCst);
     let asking = Asking {
-        link: &hub,
-        link_secret: &HUB_SECRET,
+        link: &aggregator,
+        link_secret: &CHILDREN_SECRET,
         signer: &signer,
         numbers: &mut numbers,
         unix_ms: &clock,

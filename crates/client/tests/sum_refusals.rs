@@ -133,8 +133,8 @@ const LIES: [(&str, Numbers); 9] = [
     }),
     ("a child says what its sibling says", |case, child, said| {
         let parent = case.parent(child);
-        let hub = case.scene.tree.hub(&parent).unwrap();
-        let names: Vec<String> = hub
+        let aggregator = case.scene.tree.aggregator(&parent).unwrap();
+        let names: Vec<String> = aggregator
             .children()
             .iter()
             .map(|child| child.name.clone())
@@ -251,7 +251,7 @@ fn an_aggregator_that_leaves_a_child_out_of_its_sum_is_named_itself() {
         );
         // Asked, and it has forgotten what its children have said.
         let mut traffic = traffic;
-        for child in case.scene.tree.hub(&liar).unwrap().children() {
+        for child in case.scene.tree.aggregator(&liar).unwrap().children() {
             traffic.heard.remove(&child.name);
         }
         let forgotten = [Finding::Forgotten { parent: case.parent(&liar), node: liar.clone() }];

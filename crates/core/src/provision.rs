@@ -103,7 +103,7 @@ pub struct Membership {
     pub secret: Zeroizing<[u8; 64]>,
     /// Who asks.
     pub querier: PublicKey,
-    /// The secret of its link to the hub of sums.
+    /// The secret of its link to the parent of sums.
     pub link_secret: Zeroizing<[u8; 32]>,
 }
 

@@ -27,7 +27,7 @@ const WITHIN_MS: (u64, u64) = (250, 1000);
 /// What stands around the records in a frame takes less.
 const AROUND: usize = 80;
 
-/// What set-up gave a device, and how it speaks to the hub above it.
+/// What set-up gave a device, and how it speaks to the coordinator above it.
 #[derive(Debug)]
 pub struct Membership {
     /// The group.
@@ -44,7 +44,7 @@ pub struct Membership {
     pub secret: SourceSecret,
     /// Who asks.
     pub querier: PublicKey,
-    /// The keys of the link to the hub above.
+    /// The keys of the link to the coordinator above.
     pub link: LinkKey,
 }
 
@@ -274,7 +274,7 @@ impl Answerer {
         self.running.iter().map(|running| end(running).saturating_sub(now)).min()
     }
 
-    /// The frames of what is due, to be sent at once; none if the hub cannot be reached now.
+    /// The frames of what is due, to be sent at once; none if the coordinator cannot be reached now.
     ///
     /// # Errors
     /// [`DurableError`].

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use moteseal_core::record::EpochNumber;
 use moteseal_core::signature::Signer;
 use moteseal_net::link::State;
-use moteseal_net::{DeviceLink, Down, LinkError};
+use moteseal_net::{ChildLink, Down, LinkError};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
@@ -316,7 +316,7 @@ impl Retry {
 ///
 /// # Errors
 /// [`RunError`].
-pub async fn run<K: Signer + Send, L: DeviceLink + Sync>(
+pub async fn run<K: Signer + Send, L: ChildLink + Sync>(
     mote: &mut DurableMote<K>,
     link: &mut L,
     source: Source<'_>,
@@ -331,7 +331,7 @@ pub async fn run<K: Signer + Send, L: DeviceLink + Sync>(
 ///
 /// # Errors
 /// [`RunError`].
-pub async fn run_answering<K: Signer + Send, L: DeviceLink + Sync>(
+pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
     mote: &mut DurableMote<K>,
     link: &mut L,
     source: Source<'_>,
@@ -403,7 +403,7 @@ pub async fn run_answering<K: Signer + Send, L: DeviceLink + Sync>(
 }
 
 /// What a link hears next; where there is none, nothing ever.
-async fn receive<L: DeviceLink>(link: Option<&mut L>) -> Result<Down, LinkError> {
+async fn receive<L: ChildLink>(link: Option<&mut L>) -> Result<Down, LinkError> {
     match link {
         Some(link) => link.receive().await,
         None => std::future::pending().await,
@@ -479,7 +479,7 @@ impl<K: Signer + Send> Run<'_, K> {
     }
 
     /// Sends the answers that are due, and says when to look again.
-    async fn answer<L: DeviceLink>(
+    async fn answer<L: ChildLink>(
         &mut self,
         link: Option<&L>,
     ) -> Result<Option<Duration>, RunError> {
@@ -495,7 +495,7 @@ impl<K: Signer + Send> Run<'_, K> {
         Ok(answerer.due_in_ms().map(|due| Duration::from_millis(due).max(PAUSE)))
     }
 
-    /// Hears the hub of sums: only its query schedules are for a source.
+    /// Hears the coordinator of sums: only its query schedules are for a source.
     fn hear_query(&mut self, down: &Down) -> Result<(), RunError> {
         match (&mut self.answerer, down) {
             (Some(answerer), Down::Announcement(schedule)) => {
@@ -587,7 +587,7 @@ impl<K: Signer + Send> Run<'_, K> {
     }
 
     /// Sends what is due, once it is durable. Says whether there may be more.
-    async fn send<L: DeviceLink>(&mut self, link: &L) -> Result<bool, RunError> {
+    async fn send<L: ChildLink>(&mut self, link: &L) -> Result<bool, RunError> {
         let frames = self.mote.frames(FRAMES)?;
         let has_more = frames.len() == FRAMES;
         for frame in frames {

@@ -1,6 +1,6 @@
 //! The records of a gateway's journal, from which a restarted gateway comes to the state that it had.
 //!
-//! A [`Hub`](crate::Hub) follows from the frames that it heard and the epochs that it ended, in their order. The journal has these,
+//! A [`GroupCoordinator`](crate::GroupCoordinator) follows from the frames that it heard and the epochs that it ended, in their order. The journal has these,
 //! and before them what is left of the epochs that are over. Each record starts with a byte that says what it is; numbers are
 //! big-endian:
 //!
@@ -15,12 +15,12 @@ use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex};
 
-use crate::hub::{Newest, Standing};
+use crate::coordinator::{Newest, Standing};
 
 /// One record.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Entry<'a> {
-    /// Where the hub stood.
+    /// Where the coordinator stood.
     Standing(Standing),
     /// A frame, and what it is about.
     Frame {

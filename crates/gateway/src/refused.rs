@@ -5,7 +5,7 @@ use std::fmt;
 use moteseal_core::link::FrameError;
 
 /// Why a frame was dropped. It is counted, changes nothing, and is answered only where its device would send it for ever
-/// ([`Hub::refusal`](crate::Hub::refusal)).
+/// ([`GroupCoordinator::refusal`](crate::GroupCoordinator::refusal)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refused {
@@ -31,9 +31,9 @@ pub enum Refused {
     FramingChanged,
     /// The schema does not decode, or the device's seals use as many as one may.
     Schema,
-    /// The seal's items do not decode, are of another device, or carry what the hub has.
+    /// The seal's items do not decode, are of another device, or carry what the coordinator has.
     MalformedClose,
-    /// The seal does not verify with what the hub has: the name of the error.
+    /// The seal does not verify with what the coordinator has: the name of the error.
     NotProven(&'static str),
 }
 

@@ -48,7 +48,7 @@ pub struct Port {
 pub struct Mote {
     /// Its name in the roster.
     pub name: String,
-    /// The broker and group of the hub that adds up its sums, if it has one.
+    /// The broker and group of the coordinator that adds up its sums, if it has one.
     pub sums: Option<mqtt::Options>,
 }
 
@@ -60,7 +60,7 @@ pub struct Settings {
     /// Who may be at a port.
     pub motes: HashMap<DeviceId, Mote>,
     /// The broker and group of the group's coordinator, if it has one.
-    pub hub: Option<mqtt::Options>,
+    pub coordinator: Option<mqtt::Options>,
     /// The broadcast medium, if there is one.
     pub broadcast: Option<Broadcast>,
     /// Where metrics and health are served.
@@ -72,7 +72,7 @@ struct Shared {
     motes: HashMap<DeviceId, Mote>,
     /// The only mote that may be at each port, if that is known.
     pinned: Vec<Option<DeviceId>>,
-    hub: Option<mqtt::Options>,
+    coordinator: Option<mqtt::Options>,
     broadcast: Option<Broadcast>,
     claims: Claims,
     /// What waits for each port of what was broadcast elsewhere.
@@ -89,7 +89,7 @@ impl Shared {
         Self {
             motes: settings.motes,
             pinned: settings.ports.iter().map(|port| port.device).collect(),
-            hub: settings.hub,
+            coordinator: settings.coordinator,
             broadcast: settings.broadcast,
             claims: Claims::default(),
             heard: settings.ports.iter().map(|_| Turns::default()).collect(),
@@ -122,7 +122,7 @@ impl Watched for Shown {
         } else if !self.0.ports.iter().any(PortMetrics::is_open) {
             Some("no serial line is open")
         } else if self.0.ports.iter().any(PortMetrics::is_cut_off) {
-            Some("a mote's link to a hub is down")
+            Some("a mote's link to a coordinator is down")
         } else {
             None
         }

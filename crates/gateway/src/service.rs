@@ -18,15 +18,15 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use moteseal_core::record::EpochNumber;
 use moteseal_net::link::State;
-use moteseal_net::{Client, HubLink, LinkError, Up};
+use moteseal_net::{Client, LinkError, ParentLink, Up};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tracing::{debug, error, info, warn};
 
 use crate::clock::Clock;
+use crate::coordinator::{Counts, Refused};
 use crate::error::ServiceError;
 use crate::group_time::GroupTime;
-use crate::hub::{Counts, Refused};
 use crate::metrics::{Metrics, value};
 use crate::station::{Said, Station, StationError};
 use crate::uplink;
@@ -159,7 +159,7 @@ impl Gateway {
     ///
     /// # Errors
     /// [`ServiceError`].
-    pub async fn run<L: HubLink + Sync + 'static>(
+    pub async fn run<L: ParentLink + Sync + 'static>(
         self,
         link: L,
         stop: impl Future<Output = ()> + Send,
@@ -172,7 +172,7 @@ impl Gateway {
             takes_frames: AtomicBool::new(true),
             is_stopping: AtomicBool::new(false),
         });
-        let roster = station.hub().roster();
+        let roster = station.coordinator().roster();
         info!(group = roster.group_name(), devices = roster.devices().len(), "serving");
         // The station goes on for no longer than this, also where it is dropped.
         let _stop = StopOnDrop(Arc::clone(&shared));
@@ -263,7 +263,7 @@ fn note_link(shared: &Shared, state: &State) {
     }
 }
 
-async fn say<L: HubLink>(link: &L, said: Said) {
+async fn say<L: ParentLink>(link: &L, said: Said) {
     if let Some(announcement) = said.announcement {
         let announced =
             tokio::time::timeout(WORD_TIME, link.announce(Bytes::from(announcement))).await;
@@ -319,10 +319,10 @@ impl Keeper {
     ) -> Self {
         let mut time = GroupTime::new(settings.time, settings.grace, Instant::now());
         station
-            .hub()
+            .coordinator()
             .reached()
             .for_each(|(device, epoch)| time.heard(device, epoch, Instant::now()));
-        let counted = station.hub().counts();
+        let counted = station.coordinator().counts();
         let clock = Clock::new(settings.grace);
         Self {
             station,
@@ -343,7 +343,7 @@ impl Keeper {
         }
     }
 
-    fn run<L: HubLink + Sync>(mut self, link: &L, handle: &Handle) -> Result<(), ServiceError> {
+    fn run<L: ParentLink + Sync>(mut self, link: &L, handle: &Handle) -> Result<(), ServiceError> {
         loop {
             if !self.shared.is_link_up.load(Ordering::Relaxed) {
                 self.time.nothing_came(Instant::now());
@@ -370,7 +370,7 @@ impl Keeper {
     }
 
     /// Hears frames that have come, or come within a tick.
-    fn take_frames<L: HubLink + Sync>(
+    fn take_frames<L: ParentLink + Sync>(
         &mut self,
         link: &L,
         handle: &Handle,
@@ -413,7 +413,7 @@ impl Keeper {
 
     /// Between two commits for a device that floods, as long as the commit before took belongs to the others: a frame of theirs that comes
     /// then waits for no other commit than its own.
-    fn wait_for_others<L: HubLink + Sync>(
+    fn wait_for_others<L: ParentLink + Sync>(
         &self,
         link: &L,
         flooder: [u8; 8],
@@ -491,7 +491,7 @@ impl Keeper {
 
     fn look_at_clock(&mut self) {
         let told = self.unix_ms();
-        let clock = self.station.hub().roster().epoch_of(told);
+        let clock = self.station.coordinator().roster().epoch_of(told);
         let is_later = self.time.look(clock, Instant::now());
         let Some(newest) = self.time.newest() else { return };
         // A newer epoch is said at once; those that are open take turns.
@@ -527,15 +527,15 @@ impl Keeper {
     fn end_epochs(&mut self) -> Result<(), ServiceError> {
         // What was heard is durable before an epoch ends with it, and each end before the next.
         let now_ms = self.unix_ms();
-        let mut next = self.station.hub().epochs().next();
+        let mut next = self.station.coordinator().epochs().next();
         while let Some(epoch) = next {
-            let hub = self.station.hub();
-            let end_ms = hub
+            let coordinator = self.station.coordinator();
+            let end_ms = coordinator
                 .roster()
                 .epoch_start_ms(EpochNumber(epoch.0.saturating_add(1)))
                 .unwrap_or(u64::MAX);
             let late = Duration::from_millis(now_ms.saturating_sub(end_ms));
-            if !hub.is_complete(epoch) && !self.time.is_over(epoch, late, Instant::now()) {
+            if !coordinator.is_complete(epoch) && !self.time.is_over(epoch, late, Instant::now()) {
                 return Ok(());
             }
             self.station.end(epoch).map_err(ServiceError::Station)?;
@@ -543,7 +543,7 @@ impl Keeper {
                 return Ok(());
             }
             self.time.ended(epoch);
-            next = self.station.hub().epochs().next();
+            next = self.station.coordinator().epochs().next();
         }
         Ok(())
     }
@@ -599,15 +599,17 @@ impl Keeper {
     }
 
     fn measure(&mut self) {
-        let (hub, metrics) = (self.station.hub(), &self.shared.metrics);
-        let Counts { seen, discarded } = hub.counts();
+        let (coordinator, metrics) = (self.station.coordinator(), &self.shared.metrics);
+        let Counts { seen, discarded } = coordinator.counts();
         metrics.events_seen.increment(seen - self.counted.seen);
         metrics.events_discarded.increment(discarded - self.counted.discarded);
-        self.counted = hub.counts();
-        metrics.buffered.set(value(hub.epochs().map(|epoch| hub.kept(epoch)).max().unwrap_or(0)));
-        metrics.budget.set(value(hub.budget()));
+        self.counted = coordinator.counts();
+        metrics.buffered.set(value(
+            coordinator.epochs().map(|epoch| coordinator.kept(epoch)).max().unwrap_or(0),
+        ));
+        metrics.budget.set(value(coordinator.budget()));
         let newest = self.time.newest().unwrap_or(EpochNumber(0));
-        metrics.round.set(f64::from(hub.round(newest).0));
+        metrics.round.set(f64::from(coordinator.round(newest).0));
         metrics.epoch.set(value(newest.0));
         metrics.state_bytes.set(value(self.station.bytes()));
         metrics.state_bound.set(value(self.station.bound()));

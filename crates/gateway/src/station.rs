@@ -1,4 +1,4 @@
-//! A hub with a memory that survives: its journal, its outbox, and the words that it says once what they speak of is durable.
+//! A coordinator with a memory that survives: its journal, its outbox, and the words that it says once what they speak of is durable.
 //!
 //! Time and frames come in as arguments; the disk is the only thing that a [`Station`] touches. What it heard counts from
 //! [`Station::commit`] on, which makes everything since the one before durable in one sync and hands out what may be said then: one
@@ -26,7 +26,7 @@ use moteseal_store::journal::JournalError;
 use moteseal_verify::Roster;
 use zeroize::Zeroizing;
 
-use crate::hub::{Hub, News, Refused};
+use crate::coordinator::{GroupCoordinator, News, Refused};
 use crate::ledger::Entry;
 use crate::outbox::{Item, Name, Outbox, OutboxError};
 use crate::quota::Quota;
@@ -158,7 +158,7 @@ pub struct Recovered {
 
 /// A group's coordinator at one place, with its disk.
 pub struct Station {
-    hub: Hub,
+    coordinator: GroupCoordinator,
     signer: Box<dyn Signer + Send>,
     journal: Journal,
     journal_path: PathBuf,
@@ -187,7 +187,7 @@ pub struct Station {
 impl fmt::Debug for Station {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Station")
-            .field("hub", &self.hub)
+            .field("coordinator", &self.coordinator)
             .field("journal", &self.journal_path)
             .finish_non_exhaustive()
     }
@@ -207,14 +207,14 @@ impl Station {
         bound: u64,
     ) -> Result<(Self, Recovered), StationError> {
         check(&roster, &*signer)?;
-        let hub = Hub::new(roster, secret).ok_or(StationError::NoBudget)?;
+        let coordinator = GroupCoordinator::new(roster, secret).ok_or(StationError::NoBudget)?;
         fs::create_dir_all(folder).map_err(|error| StationError::Io(folder.to_owned(), error))?;
         let journal_path = folder.join("journal");
         let journal = Journal::open_strict(&journal_path)?;
         let outbox = Arc::new(Outbox::open(&folder.join("outbox"))?);
-        let quota = Quota::new(journal_room(bound), hub.roster().devices().len());
+        let quota = Quota::new(journal_room(bound), coordinator.roster().devices().len());
         let mut station = Self {
-            hub,
+            coordinator,
             quota,
             signer,
             journal,
@@ -244,8 +244,8 @@ impl Station {
             let record = record?;
             let size = size_of_record(&record);
             match Entry::decode(&record).ok_or_else(foreign)? {
-                Entry::Standing(standing) => self.hub.resume(standing),
-                Entry::Frame { now, frame, .. } => match self.hub.hear(frame, now) {
+                Entry::Standing(standing) => self.coordinator.resume(standing),
+                Entry::Frame { now, frame, .. } => match self.coordinator.hear(frame, now) {
                     Ok(news) => {
                         recovered.frames += 1;
                         self.quota.add(news.device, size);
@@ -253,9 +253,8 @@ impl Station {
                     Err(_) => recovered.refused += 1,
                 },
                 // The same frames give the same manifest. Where the outbox has it, or the cloud, it is written once more at most.
-                Entry::End(epoch) => {
-                    ended.push(self.hub.end(epoch, &*self.signer).map_err(StationError::Sign)?)
-                }
+                Entry::End(epoch) => ended
+                    .push(self.coordinator.end(epoch, &*self.signer).map_err(StationError::Sign)?),
             }
         }
         for ended in ended {
@@ -269,10 +268,10 @@ impl Station {
         Ok(recovered)
     }
 
-    /// The hub.
+    /// The coordinator.
     #[must_use]
-    pub const fn hub(&self) -> &Hub {
-        &self.hub
+    pub const fn coordinator(&self) -> &GroupCoordinator {
+        &self.coordinator
     }
 
     /// What waits for the cloud.
@@ -301,7 +300,7 @@ impl Station {
     /// Whether more frames may be heard: what they make of the outbox will fit its bound.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        let digests = 32 * self.hub.digests();
+        let digests = 32 * self.coordinator.digests();
         self.outbox.bytes() + 2 * self.journal_bytes() + digests + RESERVE <= self.bound
     }
 
@@ -317,10 +316,12 @@ impl Station {
     /// [`Refused`]; nothing has changed then.
     pub fn hear(&mut self, frame: &[u8], now: EpochNumber) -> Result<News, Refused> {
         // What stands before a frame in the journal is a few bytes, which the device does not choose.
-        let Self { hub, quota, .. } = self;
-        let heard = hub.hear_if(frame, now, |device| quota.admits(device, size_of_record(frame)));
-        let news =
-            heard.inspect_err(|refused| self.refusals.extend(self.hub.refusal(frame, refused)))?;
+        let Self { coordinator, quota, .. } = self;
+        let heard =
+            coordinator.hear_if(frame, now, |device| quota.admits(device, size_of_record(frame)));
+        let news = heard.inspect_err(|refused| {
+            self.refusals.extend(self.coordinator.refusal(frame, refused))
+        })?;
         self.heard.insert(news.device);
         if news.durable {
             let entry = Entry::Frame { now, about: news.about, frame }.encode();
@@ -332,8 +333,9 @@ impl Station {
             }
         }
         // Whoever goes on with an epoch that is over goes by its final round, which is not announced any more.
-        self.to_announce
-            .extend(news.raised.map(|(epoch, _)| epoch).filter(|epoch| self.hub.is_live(*epoch)));
+        self.to_announce.extend(
+            news.raised.map(|(epoch, _)| epoch).filter(|epoch| self.coordinator.is_live(*epoch)),
+        );
         Ok(news)
     }
 
@@ -361,7 +363,7 @@ impl Station {
 
     /// The epochs that are open and above round 0, the oldest first: most devices are there, however far one is ahead.
     fn raised(&self) -> impl Iterator<Item = EpochNumber> {
-        self.hub.epochs().filter(|epoch| self.hub.round(*epoch) > Round(0))
+        self.coordinator.epochs().filter(|epoch| self.coordinator.round(*epoch) > Round(0))
     }
 
     /// Ends an epoch with the next commit.
@@ -404,7 +406,7 @@ impl Station {
         self.journal.sync()?;
         self.uncommitted = 0;
         if let Some(epoch) = self.ending {
-            let ended = self.hub.end(epoch, &*self.signer).map_err(StationError::Sign)?;
+            let ended = self.coordinator.end(epoch, &*self.signer).map_err(StationError::Sign)?;
             self.ending = None;
             self.stale = true;
             let (seals, kept) = (ended.bundles.len(), ended.kept);
@@ -423,7 +425,7 @@ impl Station {
     }
 
     fn take_late(&mut self) {
-        for (epoch, bundle) in self.hub.take_late() {
+        for (epoch, bundle) in self.coordinator.take_late() {
             self.unstored.push((
                 Name::of_late(epoch, &bundle),
                 Item { manifest: None, bundles: vec![bundle] },
@@ -431,16 +433,16 @@ impl Station {
         }
     }
 
-    /// Keeps in the journal what the hub would need again.
+    /// Keeps in the journal what the coordinator would need again.
     fn compact(&mut self) -> Result<(), StationError> {
-        let Self { hub, journal, journal_path, .. } = self;
+        let Self { coordinator, journal, journal_path, .. } = self;
         let foreign = || StationError::NotAGateway(journal_path.clone());
-        let standing = Entry::Standing(hub.standing()).encode();
-        let mut quota = Quota::new(journal_room(self.bound), hub.roster().devices().len());
+        let standing = Entry::Standing(coordinator.standing()).encode();
+        let mut quota = Quota::new(journal_room(self.bound), coordinator.roster().devices().len());
         journal.retain(&standing, |record| -> Result<bool, StationError> {
             let needed_of = match Entry::decode(record).ok_or_else(foreign)? {
                 Entry::Frame { about: Some((index, epoch)), frame, .. } => {
-                    claimed_device(frame).filter(|device| hub.needs(*device, index, epoch))
+                    claimed_device(frame).filter(|device| coordinator.needs(*device, index, epoch))
                 }
                 Entry::Frame { about: None, .. } | Entry::Standing(_) | Entry::End(_) => None,
             };
@@ -457,14 +459,14 @@ impl Station {
         let mut said = Said::default();
         for device in std::mem::take(&mut self.heard) {
             said.acknowledgements
-                .extend(self.hub.acknowledgement(device).map(|frame| (device, frame)));
+                .extend(self.coordinator.acknowledgement(device).map(|frame| (device, frame)));
         }
         said.acknowledgements.extend(std::mem::take(&mut self.refusals));
         // A link keeps the newest word only, so that one goes out at a time.
         if let Some(epoch) = self.to_announce.pop_first() {
             self.announced = Some(epoch);
-            let roster = self.hub.roster();
-            let round = self.hub.round(epoch).min(Round(roster.levels().saturating_sub(1)));
+            let roster = self.coordinator.roster();
+            let round = self.coordinator.round(epoch).min(Round(roster.levels().saturating_sub(1)));
             let mut out = [0; MAX_ANNOUNCEMENT];
             let word = Announcement::issue(roster.group(), epoch, round, &*self.signer, &mut out)
                 .map_err(StationError::Sign)?;

@@ -1,4 +1,4 @@
-//! A gateway in the tree that adds up private sums: takes what its children say of an epoch, adds, and says the sum to the hub above.
+//! A gateway in the tree that adds up private sums: takes what its children say of an epoch, adds, and says the sum to the parent.
 //!
 //! DESIGN section 7; spec/sums.md, section 6. It holds no key of any source and can read nothing. Nobody has to trust it: what it drops,
 //! adds or bends makes a sum that the querier refuses, and what its children said is kept for a while so that the querier can find the

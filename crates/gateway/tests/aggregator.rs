@@ -92,7 +92,7 @@ proptest! {
             let now = END + 200 * u64::from(height);
             for name in world.tree.gateways().map(str::to_owned).collect::<Vec<_>>() {
                 let Some(gateway) = world.gateways.get_mut(&name) else { continue };
-                if gateway.hub().height() == height {
+                if gateway.node().height() == height {
                     gateway.tick(now - 1);
                     gateway.tick(now);
                 }
@@ -112,13 +112,13 @@ proptest! {
         let roots = gateways.iter().filter(|(name, parent)| parent == QUERIER && world.gateways.contains_key(name)).count();
         prop_assert_eq!(reached.len(), roots);
         for (name, over) in ended {
-            let hub = world.tree.hub(&name).unwrap();
+            let aggregator = world.tree.aggregator(&name).unwrap();
             let was_silent = |child: &moteseal_verify::aggregation::Child| if child.is_gateway {
                 !world.gateways.contains_key(&child.name)
             } else {
                 !speaks.contains(&world.tree.position(child.id).unwrap())
             };
-            let silent: Vec<usize> = (0..).zip(hub.children()).filter(|(_, child)| was_silent(child)).map(|(at, _)| at).collect();
+            let silent: Vec<usize> = (0..).zip(aggregator.children()).filter(|(_, child)| was_silent(child)).map(|(at, _)| at).collect();
             prop_assert_eq!(over.silent, silent);
         }
     }
@@ -139,7 +139,7 @@ fn an_epoch_is_sent_when_all_have_spoken_or_its_time_is_up_and_once() {
     for gateway in world.gateways.values_mut() {
         assert_eq!(
             gateway.due_ms(),
-            Some(END + EPOCH_MS + 200 * u64::from(gateway.hub().height()))
+            Some(END + EPOCH_MS + 200 * u64::from(gateway.node().height()))
         );
         gateway.tick(END + EPOCH_MS);
         assert!(gateway.take_said().up.is_empty());
@@ -171,7 +171,7 @@ fn a_grace_that_is_longer_than_epochs_is_shortened_for_the_whole_tree() {
         tree: &world.tree,
         name: "root",
         querier: &querier,
-        hub_secret: &[0; 32],
+        children_secret: &[0; 32],
         up_secret: &[0; 32],
         grace,
         number: 0,

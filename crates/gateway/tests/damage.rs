@@ -94,7 +94,7 @@ fn a_damaged_journal_is_named_and_none_of_it_is_dropped() {
             );
         });
     }
-    assert_eq!(self::station(folder.path()).unwrap().hub().counts().seen, 120);
+    assert_eq!(self::station(folder.path()).unwrap().coordinator().counts().seen, 120);
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn a_crash_in_the_middle_of_a_commit_is_no_damage() {
     let (station, recovered) =
         Station::open(folder.path(), roster(), GROUP_SECRET, Box::new(secret(99)), 1 << 30)
             .unwrap();
-    assert_eq!((station.hub().counts().seen, recovered.torn), (40, 6));
+    assert_eq!((station.coordinator().counts().seen, recovered.torn), (40, 6));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What a hub does with frames of a device of its group that bear the right tag and say what no honest device says: every byte altered,
+//! What a coordinator does with frames of a device of its group that bear the right tag and say what no honest device says: every byte altered,
 //! every truncation, epochs without end. Refused by name they change nothing; taken they touch nobody else, and the journal leads to
 //! the same state.
 #![allow(clippy::unwrap_used, missing_docs)]
@@ -13,8 +13,8 @@ use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, Schema};
 use moteseal_core::signature::{Algorithm, SecretKey, Signer as _};
 use moteseal_core::{DeviceId, Digest};
-use moteseal_gateway::hub::{Counts, Standing};
-use moteseal_gateway::{Hub, Refused};
+use moteseal_gateway::coordinator::{Counts, Standing};
+use moteseal_gateway::{GroupCoordinator, Refused};
 use moteseal_seal::frame::{Forward, Uplink};
 use moteseal_seal::level::{Counters, Salt};
 use moteseal_seal::stream::{Open, Selection};
@@ -43,20 +43,20 @@ fn roster(budget: u64) -> Roster {
 
 struct World {
     roster: Roster,
-    hub: Hub,
+    coordinator: GroupCoordinator,
     liar: DeviceId,
     honest: DeviceId,
 }
 
-/// All that is to be seen of a hub, but for what it says to the liar.
+/// All that is to be seen of a coordinator, but for what it says to the liar.
 type Seen = (Standing, Vec<(EpochNumber, u64, Round)>, Counts, Option<Vec<u8>>);
 
 impl World {
     fn new(budget: u64) -> Self {
         let roster = roster(budget);
         let (liar, honest) = (roster.id("liar").unwrap(), roster.id("honest").unwrap());
-        let hub = Hub::new(roster.clone(), GROUP_SECRET).unwrap();
-        Self { roster, hub, liar, honest }
+        let coordinator = GroupCoordinator::new(roster.clone(), GROUP_SECRET).unwrap();
+        Self { roster, coordinator, liar, honest }
     }
 
     /// Both devices are in the middle of a seal.
@@ -67,7 +67,7 @@ impl World {
                 world.close(device, &Uplink::Schema(&schema())),
                 world.forward(device, 0, FIRST, 0..30),
             ] {
-                assert!(world.hub.hear(&frame, NOW).unwrap().durable);
+                assert!(world.coordinator.hear(&frame, NOW).unwrap().durable);
             }
         }
         world
@@ -133,12 +133,17 @@ impl World {
     }
 
     fn seen(&mut self) -> Seen {
-        let epochs: Vec<_> = self.hub.epochs().collect();
+        let epochs: Vec<_> = self.coordinator.epochs().collect();
         let epochs = epochs
             .into_iter()
-            .map(|epoch| (epoch, self.hub.kept(epoch), self.hub.round(epoch)))
+            .map(|epoch| (epoch, self.coordinator.kept(epoch), self.coordinator.round(epoch)))
             .collect();
-        (self.hub.standing(), epochs, self.hub.counts(), self.hub.acknowledgement(self.honest))
+        (
+            self.coordinator.standing(),
+            epochs,
+            self.coordinator.counts(),
+            self.coordinator.acknowledgement(self.honest),
+        )
     }
 }
 
@@ -174,7 +179,7 @@ fn is_listed(name: &str) -> bool {
 /// Hears an altered frame; by which name it was refused, if it was.
 fn hear(world: &mut World, frame: &[u8]) -> Option<&'static str> {
     let before = world.seen();
-    match world.hub.hear(frame, NOW) {
+    match world.coordinator.hear(frame, NOW) {
         Err(refused) => {
             assert_eq!(world.seen(), before, "{refused}");
             assert!(is_listed(refused.name()), "{refused}");
@@ -186,7 +191,7 @@ fn hear(world: &mut World, frame: &[u8]) -> Option<&'static str> {
             assert!(after.1.iter().all(|(_, kept, _)| *kept <= 100));
             // Whoever hears the journal again comes to the same.
             *world = World::under_way();
-            let again = world.hub.hear(frame, NOW).unwrap();
+            let again = world.coordinator.hear(frame, NOW).unwrap();
             assert_eq!((again, world.seen()), (news, after));
             *world = World::under_way();
             None
@@ -211,7 +216,7 @@ fn authentic_nonsense_is_refused_by_name_or_touches_nobody_else() {
     for frame in frames {
         let is_known =
             matches!(Uplink::open(&frame, &world.key(world.liar)), Ok(Uplink::Schema(_)));
-        assert_eq!(World::under_way().hub.hear(&frame, NOW).unwrap().durable, !is_known);
+        assert_eq!(World::under_way().coordinator.hear(&frame, NOW).unwrap().durable, !is_known);
         let item = &frame[..frame.len() - 16];
         for length in 0..item.len() {
             let cut = tagged(&world, &item[..length]);
@@ -246,7 +251,7 @@ fn authentic_nonsense_is_refused_by_name_or_touches_nobody_else() {
     assert!(expected.iter().all(|name| names.contains(name)), "{names:?}");
     // The honest device goes on.
     let next = world.forward(world.honest, 0, FIRST, 30..60);
-    assert!(world.hub.hear(&next, NOW).unwrap().durable);
+    assert!(world.coordinator.hear(&next, NOW).unwrap().durable);
 }
 
 #[test]
@@ -256,12 +261,12 @@ fn a_device_that_opens_epochs_without_end_keeps_nobody_from_opening_one() {
     // One event of each epoch, under an index of its own.
     for opened in 0..512 {
         let frame = world.forward(world.liar, opened, FIRST + u64::from(opened), 0..1);
-        assert!(world.hub.hear(&frame, now).unwrap().durable, "{opened}");
+        assert!(world.coordinator.hear(&frame, now).unwrap().durable, "{opened}");
     }
     let before = world.seen();
     for epoch in [FIRST + 512, FIRST + 513] {
         let frame = world.forward(world.liar, 512, epoch, 0..1);
-        assert_eq!(world.hub.hear(&frame, now).unwrap_err(), Refused::TooManyEpochs);
+        assert_eq!(world.coordinator.hear(&frame, now).unwrap_err(), Refused::TooManyEpochs);
     }
     assert_eq!(world.seen(), before);
     // Whoever else speaks of the epoch opens it, for the first one too.
@@ -270,20 +275,30 @@ fn a_device_that_opens_epochs_without_end_keeps_nobody_from_opening_one() {
         world.forward(world.liar, 512, FIRST + 512, 0..1),
     );
     assert!(
-        world.hub.hear(&honest, now).unwrap().durable
-            && world.hub.hear(&liar, now).unwrap().durable
+        world.coordinator.hear(&honest, now).unwrap().durable
+            && world.coordinator.hear(&liar, now).unwrap().durable
     );
     assert_eq!(
-        world.hub.hear(&world.forward(world.liar, 513, FIRST + 513, 0..1), now).unwrap_err(),
+        world
+            .coordinator
+            .hear(&world.forward(world.liar, 513, FIRST + 513, 0..1), now)
+            .unwrap_err(),
         Refused::TooManyEpochs
     );
     // When one of its epochs ends, it may open another.
-    world.hub.end(EpochNumber(FIRST), &secret(99)).unwrap();
+    world.coordinator.end(EpochNumber(FIRST), &secret(99)).unwrap();
     assert!(
-        world.hub.hear(&world.forward(world.liar, 513, FIRST + 513, 0..1), now).unwrap().durable
+        world
+            .coordinator
+            .hear(&world.forward(world.liar, 513, FIRST + 513, 0..1), now)
+            .unwrap()
+            .durable
     );
     assert_eq!(
-        world.hub.hear(&world.forward(world.liar, 514, FIRST + 514, 0..1), now).unwrap_err(),
+        world
+            .coordinator
+            .hear(&world.forward(world.liar, 514, FIRST + 514, 0..1), now)
+            .unwrap_err(),
         Refused::TooManyEpochs
     );
 }

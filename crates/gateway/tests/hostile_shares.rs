@@ -52,8 +52,8 @@ fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
 }
 
 /// These bytes, with the tag of one who has the child's key.
-fn tagged(world: &World, hub: &str, child: DeviceId, item: &[u8]) -> Vec<u8> {
-    let tag = hmac(&hmac(&world.secret_at(hub, child), b"moteseal/1/link/up"), item);
+fn tagged(world: &World, aggregator: &str, child: DeviceId, item: &[u8]) -> Vec<u8> {
+    let tag = hmac(&hmac(&world.secret_at(aggregator, child), b"moteseal/1/link/up"), item);
     [item, &tag[..16]].concat()
 }
 
@@ -195,8 +195,8 @@ fn who_says_two_things_of_an_epoch_is_refused_and_the_first_stands() {
 fn every_altered_byte_and_every_cut_of_a_frame_is_a_strangers() {
     let mut world = world();
     let (frame, device) = (world.reading(0, T, 5), world.device(0));
-    let hub = world.tree.gateway_of(0).unwrap().to_owned();
-    let gateway = world.gateways.get_mut(&hub).unwrap();
+    let aggregator = world.tree.gateway_of(0).unwrap().to_owned();
+    let gateway = world.gateways.get_mut(&aggregator).unwrap();
     for at in 0..frame.len() {
         for flip in [1, 0x80, 0xff] {
             let mut altered = frame.clone();
@@ -277,7 +277,7 @@ fn of_questions_without_end_the_last_are_remembered() {
         assert_eq!(root.take_said().down.len(), 1);
     }
     let of_left = LinkKey::new(&LinkKey::secret_of(
-        &summing::hub_secret("root"),
+        &summing::children_secret("root"),
         world.roster.group(),
         gateway_id("left"),
     ));
@@ -443,7 +443,7 @@ fn a_gateway_that_is_not_in_the_tree_is_none() {
             tree: &world.tree,
             name,
             querier: &querier,
-            hub_secret: &[0; 32],
+            children_secret: &[0; 32],
             up_secret: &[0; 32],
             grace: Duration::ZERO,
             number: 0,

@@ -1,4 +1,4 @@
-//! Gateways that lie about the sums they add up: each lie is refused by the hub above, or makes a sum that does not open; and walking
+//! Gateways that lie about the sums they add up: each lie is refused by the aggregator above, or makes a sum that does not open; and walking
 //! down from the querier, learning only whether each child's sum opens, leads to the edge at which it went wrong.
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -12,7 +12,7 @@ use moteseal_gateway::sum::Refused;
 use moteseal_sum::schedule::Posed;
 use moteseal_verify::aggregation::{QUERIER, gateway_id};
 use proptest::prelude::*;
-use summing::{EPOCH_MS, Said, T, World, hub_secret};
+use summing::{EPOCH_MS, Said, T, World, children_secret};
 
 const GATEWAYS: [(&str, &str); 4] =
     [("root", QUERIER), ("left", "root"), ("right", "root"), ("deep", "right")];
@@ -25,9 +25,9 @@ fn liar(world: &World, name: &str, malice: Malice) -> LyingAggregator {
     let up = world.secret_at(world.tree.parent(name).unwrap(), gateway_id(name));
     LyingAggregator::new(
         malice,
-        world.tree.hub(name).unwrap(),
+        world.tree.aggregator(name).unwrap(),
         world.roster.group(),
-        (&hub_secret(name), &up),
+        (&children_secret(name), &up),
         world.key_group,
     )
 }
@@ -36,7 +36,7 @@ fn liar(world: &World, name: &str, malice: Malice) -> LyingAggregator {
 struct Outcome {
     /// What reached the querier; nothing where it refuses a record.
     said: Option<Said>,
-    /// How the hub above refused the liar's frame, if it did.
+    /// How the aggregator above refused the liar's frame, if it did.
     refused: Option<Refused>,
     /// Whether there was something to lie about.
     lied: bool,

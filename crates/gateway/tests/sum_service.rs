@@ -11,8 +11,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use moteseal_gateway::sum::number::NumberFile;
 use moteseal_gateway::sum::service::SumGateway;
-use moteseal_net::memory::{Faults, MemoryDevice, Network};
-use moteseal_net::{Client, DeviceLink as _, Down, HubLink as _, Options};
+use moteseal_net::memory::{Faults, MemoryChild, Network};
+use moteseal_net::{ChildLink as _, Client, Down, Options, ParentLink as _};
 use moteseal_sum::frame::SumUplink;
 use moteseal_sum::schedule::Posed;
 use moteseal_verify::aggregation::{QUERIER, gateway_id};
@@ -36,9 +36,9 @@ struct Running {
 
 struct Field {
     world: World,
-    /// By the hub's name.
+    /// By the aggregator's name.
     networks: BTreeMap<String, Network>,
-    motes: Vec<MemoryDevice>,
+    motes: Vec<MemoryChild>,
 }
 
 impl Field {
@@ -46,13 +46,15 @@ impl Field {
         let mut world = World::new(gateways, devices, 3);
         world.plan = summing::plan("SELECT AVG(t) FROM sensors EPOCH DURATION 1s");
         world.turn_to([5; 16]);
-        let hubs = gateways.iter().map(|(name, _)| *name).chain([QUERIER]);
-        let networks: BTreeMap<_, _> = hubs
+        let aggregators = gateways.iter().map(|(name, _)| *name).chain([QUERIER]);
+        let networks: BTreeMap<_, _> = aggregators
             .zip(1..)
-            .map(|(hub, seed)| (hub.to_owned(), Network::new(seed, Faults::default())))
+            .map(|(aggregator, seed)| {
+                (aggregator.to_owned(), Network::new(seed, Faults::default()))
+            })
             .collect();
         let mote = |position| {
-            networks[world.tree.gateway_of(position).unwrap()].device(world.device(position).0)
+            networks[world.tree.gateway_of(position).unwrap()].child(world.device(position).0)
         };
         let motes = (0..8).map(mote).collect();
         Self { world, networks, motes }
@@ -66,11 +68,11 @@ impl Field {
         let watch =
             Client::new(&format!("http://{}", gateway.address().unwrap()), &Options::default())
                 .unwrap();
-        let hub = self.networks[name].hub();
-        let up = self.networks[self.world.tree.parent(name).unwrap()].device(gateway_id(name).0);
+        let aggregator = self.networks[name].parent();
+        let up = self.networks[self.world.tree.parent(name).unwrap()].child(gateway_id(name).0);
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
-            gateway.run(hub, up, async { drop(stopped.await) }).await.unwrap()
+            gateway.run(aggregator, up, async { drop(stopped.await) }).await.unwrap()
         });
         Running { task, stop, watch }
     }
@@ -83,9 +85,9 @@ impl Field {
             let frame = self.world.reading(position, epoch, u128::from(position) + 10);
             self.motes[position as usize].send(Bytes::from(frame)).await.unwrap();
         }
-        let hub = self.networks[QUERIER].hub();
+        let aggregator = self.networks[QUERIER].parent();
         loop {
-            let up = tokio::time::timeout(Duration::from_secs(10), hub.receive())
+            let up = tokio::time::timeout(Duration::from_secs(10), aggregator.receive())
                 .await
                 .unwrap()
                 .unwrap();
@@ -109,10 +111,10 @@ async fn a_tree_answers_every_epoch_over_whom_it_names_also_while_a_gateway_is_g
     let states = tempfile::tempdir().unwrap();
     let state = |name: &str| states.path().join(name);
     let mut field = Field::new(&GATEWAYS, &DEVICES);
-    // The querier asks before anybody is there: the query schedule waits at each hub.
+    // The querier asks before anybody is there: the query schedule waits at each aggregator.
     let first = unix_ms() / EPOCH_MS + 2;
     let schedule = field.world.schedule(7, &[Posed { first, ..field.world.posed() }]);
-    field.networks[QUERIER].hub().announce(Bytes::from(schedule)).await.unwrap();
+    field.networks[QUERIER].parent().announce(Bytes::from(schedule)).await.unwrap();
     let mut running = BTreeMap::new();
     for (name, _) in GATEWAYS {
         running.insert(name, field.start(name, &state(name)).await);
@@ -166,7 +168,7 @@ async fn what_came_while_a_gateway_stood_still_is_heard_before_its_time_is_up() 
     let mut field = Field::new(&[("root", QUERIER)], &["root"; 8]);
     let first = unix_ms() / EPOCH_MS + 2;
     let schedule = field.world.schedule(7, &[Posed { first, ..field.world.posed() }]);
-    field.networks[QUERIER].hub().announce(Bytes::from(schedule)).await.unwrap();
+    field.networks[QUERIER].parent().announce(Bytes::from(schedule)).await.unwrap();
     let root = field.start("root", &states.path().join("root")).await;
     tokio::time::sleep(Duration::from_millis((first * EPOCH_MS + 500).saturating_sub(unix_ms())))
         .await;
@@ -181,10 +183,12 @@ async fn what_came_while_a_gateway_stood_still_is_heard_before_its_time_is_up() 
         }
     }
     std::thread::sleep(Duration::from_millis(500));
-    let hub = field.networks[QUERIER].hub();
+    let aggregator = field.networks[QUERIER].parent();
     for epoch in [first, first + 1] {
-        let up =
-            tokio::time::timeout(Duration::from_secs(10), hub.receive()).await.unwrap().unwrap();
+        let up = tokio::time::timeout(Duration::from_secs(10), aggregator.receive())
+            .await
+            .unwrap()
+            .unwrap();
         let said = field.world.opened("root", epoch, &up.frame);
         assert_eq!(field.world.sums(epoch, &[said]), Ok(vec![8, 108]));
     }
@@ -210,7 +214,7 @@ async fn an_schedule_that_is_played_back_to_a_restarted_gateway_is_refused_by_na
     let schedule =
         |number, queries: &[Posed<'_>]| Bytes::from(field.world.schedule(number, queries));
     let old = schedule(7, &[field.world.posed()]);
-    let querier = field.networks[QUERIER].hub();
+    let querier = field.networks[QUERIER].parent();
     querier.announce(old.clone()).await.unwrap();
     let root = field.start("root", states.path()).await;
     shows(&root, "moteseal_sum_queries 1\n").await;
@@ -220,7 +224,7 @@ async fn an_schedule_that_is_played_back_to_a_restarted_gateway_is_refused_by_na
     assert!(root.task.await.unwrap_err().is_cancelled());
     // The broker has the older one again, and hands it to whoever comes.
     querier.announce(old.clone()).await.unwrap();
-    let mut child = field.networks["root"].device(*b"listener");
+    let mut child = field.networks["root"].child(*b"listener");
     let root = field.start("root", states.path()).await;
     shows(&root, "moteseal_sum_frames_refused_total{name=\"OlderAgenda\"} 1\n").await;
     assert!(page(&root.watch, "metrics").await.contains("moteseal_sum_queries 0\n"));

@@ -1,4 +1,4 @@
-//! Frames of many devices that wait at the hub: devices take turns, and when too many frames wait, the device that has most of them
+//! Frames of many devices that wait at the parent: devices take turns, and when too many frames wait, the device that has most of them
 //! waiting loses its newest. So one that floods harms itself only.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};

@@ -1,6 +1,6 @@
-//! Links between the rooms: the HTTP client of the [`moteseal_api`] contract, and the links between devices and their hub.
+//! Links between the rooms: the HTTP client of the [`moteseal_api`] contract, and the links between devices and their parent.
 //!
-//! [`link`] is what a link between devices and hub promises; [`memory`] carries within a process, [`mqtt`] over a broker.
+//! [`link`] is what a link between devices and parent promises; [`memory`] carries within a process, [`mqtt`] over a broker.
 //! [`broadcast`] is for media on which everybody hears everybody. [`serial`] carries all of that to one mote. None of them knows what the
 //! bytes mean.
 //!
@@ -22,5 +22,5 @@ mod tls;
 pub use broadcast::{Broadcast, BroadcastLink};
 pub use client::{Answer, Client, Options, Retry, Token};
 pub use error::NetError;
-pub use link::{DeviceLink, Down, HubLink, LinkError, Up};
+pub use link::{ChildLink, Down, LinkError, ParentLink, Up};
 pub use serial::SerialLine;

@@ -1,6 +1,6 @@
 //! Links between devices and their coordinator: one small interface, and what all its implementations share.
 //!
-//! A link carries datagrams, *frames*, between many devices and one hub, and the hub's newest *announcement* to all devices. It may
+//! A link carries datagrams, *frames*, between many devices and one parent, and the parent's newest *announcement* to all devices. It may
 //! lose, repeat and reorder: what a frame means, who really sent it and whether it is durable is said by the protocol above, in the
 //! frames themselves (spec/formats.md, section 8.2). A link reconnects by itself, and everything in it is bounded.
 
@@ -21,11 +21,11 @@ pub const MAX_FRAME: usize = 65_536;
 pub enum Down {
     /// A frame for this device.
     Frame(Bytes),
-    /// The hub's newest announcement, to all devices.
+    /// The parent's newest announcement, to all devices.
     Announcement(Bytes),
 }
 
-/// What the hub hears.
+/// What the parent hears.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Up {
     /// Whose frame it is, as the transport names it: unauthenticated.
@@ -51,9 +51,9 @@ pub enum State {
 }
 
 /// A device's end of a link.
-pub trait DeviceLink: Send {
-    /// Sends a frame to the hub. Waits while there is no room for it; returns once the link has taken it, which says nothing about
-    /// the hub.
+pub trait ChildLink: Send {
+    /// Sends a frame to the parent. Waits while there is no room for it; returns once the link has taken it, which says nothing about
+    /// the parent.
     ///
     /// # Errors
     /// `FrameTooLong`, `Closed`.
@@ -69,8 +69,8 @@ pub trait DeviceLink: Send {
     fn state(&self) -> watch::Receiver<State>;
 }
 
-/// The hub's end of a link.
-pub trait HubLink: Send {
+/// The parent's end of a link.
+pub trait ParentLink: Send {
     /// Waits for the next frame of any device; one at a time may wait. Devices take turns: one that floods delays and loses its own
     /// frames only. Nothing is lost if the future is dropped.
     ///
@@ -108,7 +108,7 @@ pub trait HubLink: Send {
     /// How the link stands, and a way to be told when that changes.
     fn state(&self) -> watch::Receiver<State>;
 
-    /// Frames that were dropped at this end: they came faster than they were received, were nobody's whom the hub knows, or were none.
+    /// Frames that were dropped at this end: they came faster than they were received, were nobody's whom the parent knows, or were none.
     fn dropped(&self) -> u64;
 }
 

@@ -12,12 +12,12 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::fair::Fair;
-use crate::link::{DeviceLink, Down, HubLink, LinkError, State, Up, check_length};
+use crate::link::{ChildLink, Down, LinkError, ParentLink, State, Up, check_length};
 
-/// Frames of one device that may be on their way in a direction: a device waits, a hub's further frames are lost.
+/// Frames of one device that may be on their way in a direction: a device waits, a parent's further frames are lost.
 const ROOM: usize = 1024;
-/// Bytes that may wait at the hub.
-const HUB_BYTES: usize = 64 << 20;
+/// Bytes that may wait at the parent.
+const PARENT_BYTES: usize = 64 << 20;
 
 /// What the link does to frames. Probabilities are from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -32,7 +32,7 @@ pub struct Faults {
     pub delay: (Duration, Duration),
 }
 
-/// Links that share a hub. Cheap to clone; clones are the same network.
+/// Links that share a parent. Cheap to clone; clones are the same network.
 #[derive(Clone)]
 pub struct Network {
     inner: Arc<Inner>,
@@ -41,8 +41,8 @@ pub struct Network {
 struct Inner {
     seed: u64,
     ways: Mutex<Ways>,
-    /// Something came for the hub; room was made for a device.
-    for_hub: Notify,
+    /// Something came for the parent; room was made for a device.
+    for_parent: Notify,
     room: Notify,
     state: watch::Sender<State>,
 }
@@ -51,7 +51,7 @@ struct Ways {
     faults: Faults,
     devices: HashMap<[u8; 8], Device>,
     up: Way<([u8; 8], Bytes)>,
-    at_hub: Fair,
+    at_parent: Fair,
     retained: Option<Bytes>,
     is_cut: bool,
 }
@@ -61,7 +61,7 @@ struct Device {
     arrived: Arc<Notify>,
     up_chance: Chance,
     down_chance: Chance,
-    /// Frames on their way up, at the hub not counted.
+    /// Frames on their way up, at the parent not counted.
     rising: usize,
 }
 
@@ -145,10 +145,12 @@ impl Network {
     /// A network whose faults follow from `seed`.
     #[must_use]
     pub fn new(seed: u64, faults: Faults) -> Self {
-        let (devices, up, at_hub) = (HashMap::new(), Way::new(), Fair::new(HUB_BYTES));
-        let ways = Mutex::new(Ways { faults, devices, up, at_hub, retained: None, is_cut: false });
-        let (for_hub, room, state) = (Notify::new(), Notify::new(), watch::Sender::new(State::Up));
-        Self { inner: Arc::new(Inner { seed, ways, for_hub, room, state }) }
+        let (devices, up, at_parent) = (HashMap::new(), Way::new(), Fair::new(PARENT_BYTES));
+        let ways =
+            Mutex::new(Ways { faults, devices, up, at_parent, retained: None, is_cut: false });
+        let (for_parent, room, state) =
+            (Notify::new(), Notify::new(), watch::Sender::new(State::Up));
+        Self { inner: Arc::new(Inner { seed, ways, for_parent, room, state }) }
     }
 
     /// Changes the faults, for what is sent from now on.
@@ -176,15 +178,15 @@ impl Network {
         });
     }
 
-    /// The hub's end. What has not been received waits for the next one who takes this end.
+    /// The parent's end. What has not been received waits for the next one who takes this end.
     #[must_use]
-    pub fn hub(&self) -> MemoryHub {
-        MemoryHub { inner: self.inner.clone() }
+    pub fn parent(&self) -> MemoryParent {
+        MemoryParent { inner: self.inner.clone() }
     }
 
     /// A device's end. What was on its way to an earlier end of the same device is lost: it rebooted.
     #[must_use]
-    pub fn device(&self, device: [u8; 8]) -> MemoryDevice {
+    pub fn child(&self, device: [u8; 8]) -> MemoryChild {
         let mut ways = self.inner.ways();
         let retained = ways.retained.clone();
         let seed = self.inner.seed;
@@ -198,7 +200,7 @@ impl Network {
         });
         end.down.frames.clear();
         end.hear_retained(retained.as_ref());
-        MemoryDevice { inner: self.inner.clone(), device, arrived: end.arrived.clone() }
+        MemoryChild { inner: self.inner.clone(), device, arrived: end.arrived.clone() }
     }
 }
 
@@ -234,7 +236,7 @@ impl Device {
 impl Ways {
     /// Whether there was room for a device's frame, which is on its way then.
     fn send_up(&mut self, device: [u8; 8], frame: &Bytes) -> bool {
-        let waiting = self.at_hub.waiting(device);
+        let waiting = self.at_parent.waiting(device);
         let Some(end) = self.devices.get_mut(&device) else { return true };
         if end.rising + waiting >= ROOM {
             return false;
@@ -245,16 +247,16 @@ impl Ways {
         true
     }
 
-    /// The next frame at the hub, or when there may be one.
+    /// The next frame at the parent, or when there may be one.
     fn take_up(&mut self, but: Option<[u8; 8]>) -> Result<Up, Option<Instant>> {
         let now = Instant::now();
         while let Some((device, frame)) = self.up.take_due(now) {
             if let Some(end) = self.devices.get_mut(&device) {
                 end.rising -= 1;
             }
-            self.at_hub.push(device, frame);
+            self.at_parent.push(device, frame);
         }
-        self.at_hub.pop(but).ok_or_else(|| self.up.next_due())
+        self.at_parent.pop(but).ok_or_else(|| self.up.next_due())
     }
 
     /// What a device hears next, or when there may be something.
@@ -275,26 +277,26 @@ async fn wait(notified: impl Future<Output = ()>, due: Option<Instant>) {
 }
 
 /// A device's end of a [`Network`].
-pub struct MemoryDevice {
+pub struct MemoryChild {
     inner: Arc<Inner>,
     device: [u8; 8],
     arrived: Arc<Notify>,
 }
 
-impl std::fmt::Debug for MemoryDevice {
+impl std::fmt::Debug for MemoryChild {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MemoryDevice").field("device", &self.device).finish_non_exhaustive()
+        f.debug_struct("MemoryChild").field("device", &self.device).finish_non_exhaustive()
     }
 }
 
-impl DeviceLink for MemoryDevice {
+impl ChildLink for MemoryChild {
     async fn send(&self, frame: Bytes) -> Result<(), LinkError> {
         check_length(&frame)?;
         loop {
             let mut room = std::pin::pin!(self.inner.room.notified());
             room.as_mut().enable();
             if self.inner.ways().send_up(self.device, &frame) {
-                self.inner.for_hub.notify_one();
+                self.inner.for_parent.notify_one();
                 return Ok(());
             }
             room.await;
@@ -316,18 +318,18 @@ impl DeviceLink for MemoryDevice {
     }
 }
 
-/// The hub's end of a [`Network`].
-pub struct MemoryHub {
+/// The parent's end of a [`Network`].
+pub struct MemoryParent {
     inner: Arc<Inner>,
 }
 
-impl std::fmt::Debug for MemoryHub {
+impl std::fmt::Debug for MemoryParent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MemoryHub").finish_non_exhaustive()
+        f.debug_struct("MemoryParent").finish_non_exhaustive()
     }
 }
 
-impl HubLink for MemoryHub {
+impl ParentLink for MemoryParent {
     async fn receive_but(&self, device: Option<[u8; 8]>) -> Result<Up, LinkError> {
         loop {
             let due = match self.inner.ways().take_up(device) {
@@ -337,7 +339,7 @@ impl HubLink for MemoryHub {
                 }
                 Err(due) => due,
             };
-            wait(self.inner.for_hub.notified(), due).await;
+            wait(self.inner.for_parent.notified(), due).await;
         }
     }
 
@@ -369,6 +371,6 @@ impl HubLink for MemoryHub {
     }
 
     fn dropped(&self) -> u64 {
-        self.inner.ways().at_hub.dropped()
+        self.inner.ways().at_parent.dropped()
     }
 }

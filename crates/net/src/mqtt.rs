@@ -1,12 +1,12 @@
 //! Links over an MQTT broker (3.1.1 or 5), over TCP or TLS.
 //!
 //! Of a group `G`, a device `D` (16 hexadecimal digits) publishes its frames to `moteseal/1/G/up/D` and subscribes to
-//! `moteseal/1/G/down/D` and `moteseal/1/G/round`; the hub subscribes to `moteseal/1/G/up/+`, and publishes its announcements
-//! retained. Everything is QoS 1. The hub's session is persistent: what comes while it is away waits at the broker, as far as that
-//! has room. A broker's acknowledgement says nothing about the hub; that is the frames' own business.
+//! `moteseal/1/G/down/D` and `moteseal/1/G/round`; the parent subscribes to `moteseal/1/G/up/+`, and publishes its announcements
+//! retained. Everything is QoS 1. The parent's session is persistent: what comes while it is away waits at the broker, as far as that
+//! has room. A broker's acknowledgement says nothing about the parent; that is the frames' own business.
 //!
 //! The broker needs no trust but for availability. Its access list should let a device publish and subscribe under its own name
-//! only, and its `max_queued_messages` and `message_size_limit` bound what it keeps for an absent hub. Mosquitto wants
+//! only, and its `max_queued_messages` and `message_size_limit` bound what it keeps for an absent parent. Mosquitto wants
 //! `set_tcp_nodelay true`: without it, Nagle's algorithm there and delayed acknowledgements here make every round trip 40 ms.
 
 pub(crate) mod broadcast;
@@ -23,10 +23,10 @@ use reqwest::Url;
 use tokio::sync::watch;
 
 use crate::client::is_this_machine;
-use crate::link::{DeviceLink, Down, HubLink, LinkError, State, Up, check_length};
+use crate::link::{ChildLink, Down, LinkError, ParentLink, State, Up, check_length};
 use crate::tls;
 use connection::{Connection, Sender};
-use driver::{DeviceInbox, Driver, HubInbox};
+use driver::{ChildInbox, Driver, ParentInbox};
 
 /// The longest password file, in bytes.
 const MAX_PASSWORD: u64 = 4096;
@@ -226,14 +226,14 @@ fn parse(options: &Options) -> Result<Url, LinkError> {
 
 /// A device's end.
 #[derive(Debug)]
-pub struct MqttDevice {
+pub struct MqttChild {
     sender: Sender,
     up: String,
-    inbox: DeviceInbox,
+    inbox: ChildInbox,
     driver: Driver,
 }
 
-impl MqttDevice {
+impl MqttChild {
     /// A device's link: it connects, and connects again, by itself. [`until_up`](crate::link::until_up) waits for that.
     ///
     /// # Errors
@@ -245,7 +245,7 @@ impl MqttDevice {
         let (url, topics) = (parse(options)?, Topics::new(&options.group)?);
         let client = format!("moteseal-{}-{}", options.group, name(device));
         let (connection, sender) = Connection::new(options, &url, client, false)?;
-        let inbox = DeviceInbox::new(topics.round(), topics.down(device));
+        let inbox = ChildInbox::new(topics.round(), topics.down(device));
         let subscriptions = vec![topics.down(device), topics.round()];
         let driver =
             Driver::start(connection, sender.clone(), options, subscriptions, inbox.clone(), None);
@@ -253,7 +253,7 @@ impl MqttDevice {
     }
 }
 
-impl DeviceLink for MqttDevice {
+impl ChildLink for MqttChild {
     async fn send(&self, frame: Bytes) -> Result<(), LinkError> {
         check_length(&frame)?;
         self.sender.publish(&self.up, false, frame).await
@@ -268,19 +268,19 @@ impl DeviceLink for MqttDevice {
     }
 }
 
-/// The hub's end.
+/// The parent's end.
 #[derive(Debug)]
-pub struct MqttHub {
+pub struct MqttParent {
     sender: Sender,
     topics: Topics,
-    inbox: HubInbox,
+    inbox: ParentInbox,
     announcement: watch::Sender<Option<Bytes>>,
     driver: Driver,
 }
 
-impl MqttHub {
-    /// A hub's link to its `members`: it connects, and connects again, by itself. [`until_up`](crate::link::until_up) waits for that. A
-    /// group has one hub: of two, the broker lets the newer one stay. What is published under other names than the members' is counted
+impl MqttParent {
+    /// A parent's link to its `members`: it connects, and connects again, by itself. [`until_up`](crate::link::until_up) waits for that. A
+    /// group has one parent: of two, the broker lets the newer one stay. What is published under other names than the members' is counted
     /// and dropped as it comes, so that however many there are, it takes no room from theirs.
     ///
     /// # Errors
@@ -295,7 +295,7 @@ impl MqttHub {
         let (url, topics) = (parse(options)?, Topics::new(&options.group)?);
         let client = format!("moteseal-{}-hub", options.group);
         let (connection, sender) = Connection::new(options, &url, client, true)?;
-        let inbox = HubInbox::new(topics.up(""), members.into_iter().collect());
+        let inbox = ParentInbox::new(topics.up(""), members.into_iter().collect());
         let announcement = watch::Sender::new(None);
         let announcements = Some((topics.round(), announcement.subscribe()));
         let driver = Driver::start(
@@ -310,7 +310,7 @@ impl MqttHub {
     }
 }
 
-impl HubLink for MqttHub {
+impl ParentLink for MqttParent {
     async fn receive_but(&self, device: Option<[u8; 8]>) -> Result<Up, LinkError> {
         Ok(self.inbox.next(device).await)
     }

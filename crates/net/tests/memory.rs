@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use moteseal_net::link::{MAX_FRAME, State, until_up};
 use moteseal_net::memory::{Faults, Network};
-use moteseal_net::{DeviceLink, Down, HubLink, Up};
+use moteseal_net::{ChildLink, Down, ParentLink, Up};
 use proptest::prelude::*;
 use tokio::time::{Instant, timeout};
 
@@ -33,25 +33,25 @@ fn run<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// Everything that still comes, and when.
-async fn rest(hub: &mut impl HubLink) -> Vec<(Duration, Up)> {
+async fn rest(parent: &mut impl ParentLink) -> Vec<(Duration, Up)> {
     let start = Instant::now();
     let mut heard = Vec::new();
-    while let Ok(up) = timeout(Duration::from_secs(60), hub.receive()).await {
+    while let Ok(up) = timeout(Duration::from_secs(60), parent.receive()).await {
         heard.push((start.elapsed(), up.unwrap()));
     }
     heard
 }
 
-/// What a hub hears of 500 frames of each of two devices.
+/// What a parent hears of 500 frames of each of two devices.
 fn transcript(seed: u64, faults: Faults) -> Vec<(Duration, [u8; 8], u32)> {
     run(async {
         let network = Network::new(seed, faults);
-        let (a, b, mut hub) = (network.device(A), network.device(B), network.hub());
+        let (a, b, mut parent) = (network.child(A), network.child(B), network.parent());
         for n in 0..500 {
             a.send(numbered(n)).await.unwrap();
             b.send(numbered(n)).await.unwrap();
         }
-        rest(&mut hub)
+        rest(&mut parent)
             .await
             .into_iter()
             .map(|(at, up)| (at, up.device, number(&up.frame)))
@@ -63,18 +63,18 @@ fn transcript(seed: u64, faults: Faults) -> Vec<(Duration, [u8; 8], u32)> {
 fn without_faults_everything_comes_once_and_in_order() {
     run(async {
         let network = Network::new(1, Faults::default());
-        let (mut device, mut hub) = (network.device(A), network.hub());
-        until_up(hub.state()).await.unwrap();
+        let (mut device, mut parent) = (network.child(A), network.parent());
+        until_up(parent.state()).await.unwrap();
         for n in 0..100 {
             device.send(numbered(n)).await.unwrap();
-            hub.send(A, numbered(n)).await.unwrap();
-            hub.send(B, numbered(n)).await.unwrap();
+            parent.send(A, numbered(n)).await.unwrap();
+            parent.send(B, numbered(n)).await.unwrap();
         }
         for n in 0..100 {
-            assert_eq!(hub.receive().await.unwrap(), Up { device: A, frame: numbered(n) });
+            assert_eq!(parent.receive().await.unwrap(), Up { device: A, frame: numbered(n) });
             assert_eq!(device.receive().await.unwrap(), Down::Frame(numbered(n)));
         }
-        assert!(rest(&mut hub).await.is_empty());
+        assert!(rest(&mut parent).await.is_empty());
     });
 }
 
@@ -89,14 +89,14 @@ proptest! {
         let of_a: Vec<(Duration, u32)> = first.iter().filter(|(_, device, _)| *device == A).map(|(at, _, n)| (*at, *n)).collect();
         let alone: Vec<(Duration, u32)> = run(async {
             let network = Network::new(seed, faults);
-            let (a, b, mut hub) = (network.device(A), network.device(B), network.hub());
+            let (a, b, mut parent) = (network.child(A), network.child(B), network.parent());
             for n in 0..500 {
                 a.send(numbered(n)).await.unwrap();
                 if n < other {
                     b.send(numbered(n)).await.unwrap();
                 }
             }
-            rest(&mut hub).await.into_iter().filter(|(_, up)| up.device == A).map(|(at, up)| (at, number(&up.frame))).collect()
+            rest(&mut parent).await.into_iter().filter(|(_, up)| up.device == A).map(|(at, up)| (at, number(&up.frame))).collect()
         });
         prop_assert_eq!(of_a, alone);
     }
@@ -142,16 +142,16 @@ fn frames_take_as_long_as_told_and_may_overtake() {
 fn a_late_device_hears_the_newest_announcement_even_on_a_bad_link() {
     run(async {
         let network = Network::new(3, Faults { loss: 1.0, ..Faults::default() });
-        let hub = network.hub();
-        let mut early = network.device(A);
+        let parent = network.parent();
+        let mut early = network.child(A);
         for n in 0..3 {
-            hub.announce(numbered(n)).await.unwrap();
+            parent.announce(numbered(n)).await.unwrap();
         }
         assert!(
             timeout(Duration::from_secs(60), early.receive()).await.is_err(),
             "announcements are lost like frames"
         );
-        let mut late = network.device(B);
+        let mut late = network.child(B);
         assert_eq!(late.receive().await.unwrap(), Down::Announcement(numbered(2)));
     });
 }
@@ -160,19 +160,19 @@ fn a_late_device_hears_the_newest_announcement_even_on_a_bad_link() {
 fn a_cut_network_says_so_and_afterwards_the_newest_announcement_is_heard() {
     run(async {
         let network = Network::new(3, Faults::default());
-        let (mut device, hub) = (network.device(A), network.hub());
+        let (mut device, parent) = (network.child(A), network.parent());
         network.cut(true);
         assert!(
             matches!(&*device.state().borrow(), State::Down { cause, .. } if cause.name() == "Unreachable")
         );
         device.send(numbered(1)).await.unwrap();
-        hub.announce(numbered(2)).await.unwrap();
-        hub.announce(numbered(3)).await.unwrap();
+        parent.announce(numbered(2)).await.unwrap();
+        parent.announce(numbered(3)).await.unwrap();
         network.cut(false);
         until_up(device.state()).await.unwrap();
         device.send(numbered(4)).await.unwrap();
         assert_eq!(device.receive().await.unwrap(), Down::Announcement(numbered(3)));
-        assert_eq!(hub.receive().await.unwrap().frame, numbered(4));
+        assert_eq!(parent.receive().await.unwrap().frame, numbered(4));
     });
 }
 
@@ -180,11 +180,11 @@ fn a_cut_network_says_so_and_afterwards_the_newest_announcement_is_heard() {
 fn what_a_rebooted_device_had_not_received_is_gone() {
     run(async {
         let network = Network::new(3, Faults::default());
-        let (device, hub) = (network.device(A), network.hub());
-        hub.send(A, numbered(1)).await.unwrap();
+        let (device, parent) = (network.child(A), network.parent());
+        parent.send(A, numbered(1)).await.unwrap();
         drop(device);
-        let mut device = network.device(A);
-        hub.send(A, numbered(2)).await.unwrap();
+        let mut device = network.child(A);
+        parent.send(A, numbered(2)).await.unwrap();
         assert_eq!(device.receive().await.unwrap(), Down::Frame(numbered(2)));
     });
 }
@@ -193,12 +193,12 @@ fn what_a_rebooted_device_had_not_received_is_gone() {
 fn a_frame_above_the_limit_is_refused() {
     run(async {
         let network = Network::new(3, Faults::default());
-        let (device, hub) = (network.device(A), network.hub());
+        let (device, parent) = (network.child(A), network.parent());
         let (most, more) = (Bytes::from(vec![0; MAX_FRAME]), Bytes::from(vec![0; MAX_FRAME + 1]));
         device.send(most).await.unwrap();
         assert_eq!(device.send(more.clone()).await.unwrap_err().name(), "FrameTooLong");
-        assert_eq!(hub.send(A, more.clone()).await.unwrap_err().name(), "FrameTooLong");
-        assert_eq!(hub.announce(more).await.unwrap_err().name(), "FrameTooLong");
+        assert_eq!(parent.send(A, more.clone()).await.unwrap_err().name(), "FrameTooLong");
+        assert_eq!(parent.announce(more).await.unwrap_err().name(), "FrameTooLong");
     });
 }
 
@@ -206,7 +206,7 @@ fn a_frame_above_the_limit_is_refused() {
 fn a_flooding_device_waits_for_room_and_another_ones_frame_comes_next() {
     run(async {
         let network = Network::new(3, Faults::default());
-        let (flooding, calm, hub) = (network.device(A), network.device(B), network.hub());
+        let (flooding, calm, parent) = (network.child(A), network.child(B), network.parent());
         let mut sent = 0;
         while timeout(Duration::from_secs(1), flooding.send(numbered(sent))).await.is_ok() {
             sent += 1;
@@ -215,13 +215,13 @@ fn a_flooding_device_waits_for_room_and_another_ones_frame_comes_next() {
         calm.send(numbered(1)).await.unwrap();
         let place = {
             let mut place = 0;
-            while hub.receive().await.unwrap().device != B {
+            while parent.receive().await.unwrap().device != B {
                 place += 1;
             }
             place
         };
         assert!(place <= 1, "{place} frames of the flood came first");
         timeout(Duration::from_secs(1), flooding.send(numbered(sent))).await.unwrap().unwrap();
-        assert_eq!(hub.dropped(), 0);
+        assert_eq!(parent.dropped(), 0);
     });
 }

@@ -132,7 +132,7 @@ async fn bodies_of_every_length_and_channel_go_both_ways_over_tcp() {
         event => panic!("{event:?}"),
     }
     both_ways(&mut mote, &mut gateway, 300, MAX_BODY).await;
-    let too_long = gateway.send(Channel::Hub, Bytes::from(vec![0; MAX_BODY + 1])).await;
+    let too_long = gateway.send(Channel::Coordinator, Bytes::from(vec![0; MAX_BODY + 1])).await;
     assert_eq!(too_long.unwrap_err().name(), "FrameTooLong");
     assert_eq!(
         (gateway.counted().line.heard, gateway.counted().line.lost, gateway.counted().connections),
@@ -165,7 +165,7 @@ async fn a_connection_that_breaks_is_made_again_and_loses_nothing() {
     let mut opened = 0;
     for number in 0..5_u32 {
         let mut connection = timeout(LONG, listener.accept()).await.unwrap().unwrap().0;
-        mote.send(Channel::Hub, &number.to_be_bytes()).unwrap();
+        mote.send(Channel::Coordinator, &number.to_be_bytes()).unwrap();
         // The mote goes on as if nothing were; the connection breaks as soon as it has its acknowledgement.
         while !mote.is_idle() {
             assert!(began.elapsed() < LONG);

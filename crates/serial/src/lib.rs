@@ -28,9 +28,9 @@ pub use packet::{
 #[repr(u8)]
 pub enum Channel {
     /// A frame between the mote and its group's coordinator (spec/formats.md, section 8.2), both ways.
-    Hub = 1,
+    Coordinator = 1,
     /// The coordinator's newest announcement, to the mote.
-    HubAnnouncement = 2,
+    CoordinatorAnnouncement = 2,
     /// A frame between the mote and the gateway that adds up its sums (spec/sums.md, section 5), both ways.
     Sums = 3,
     /// The newest query schedule of sums, to the mote.
@@ -44,8 +44,8 @@ pub enum Channel {
 impl Channel {
     /// Every channel.
     pub const ALL: [Self; 6] = [
-        Self::Hub,
-        Self::HubAnnouncement,
+        Self::Coordinator,
+        Self::CoordinatorAnnouncement,
         Self::Sums,
         Self::SumsAnnouncement,
         Self::Broadcast,
@@ -56,8 +56,8 @@ impl Channel {
     #[must_use]
     pub const fn of(kind: u8) -> Option<Self> {
         match kind {
-            1 => Some(Self::Hub),
-            2 => Some(Self::HubAnnouncement),
+            1 => Some(Self::Coordinator),
+            2 => Some(Self::CoordinatorAnnouncement),
             3 => Some(Self::Sums),
             4 => Some(Self::SumsAnnouncement),
             5 => Some(Self::Broadcast),

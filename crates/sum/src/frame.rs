@@ -1,4 +1,4 @@
-//! What a source or aggregator says to the hub above it about a sum, and what it is asked: frames of a link (spec/sums.md, section 4).
+//! What a source or aggregator says to the parent above it about a sum, and what it is asked: frames of a link (spec/sums.md, section 4).
 //!
 //! They are tagged as all frames of a link are, so that a stranger cannot speak as a child. That the sums in them are right is not the
 //! link's business: only the querier can tell. Whose frame it is says the link.
@@ -195,7 +195,7 @@ impl<'a> Children<'a> {
         closed(out, key, Direction::Up)
     }
 
-    /// Writes the same answer for the hub above.
+    /// Writes the same answer for the parent above.
     ///
     /// # Errors
     /// [`BufferTooSmall`].
@@ -212,7 +212,7 @@ impl<'a> Children<'a> {
 }
 
 impl Explain {
-    /// Opens a frame of the hub above.
+    /// Opens a frame of the parent above.
     ///
     /// # Errors
     /// [`FrameError`].

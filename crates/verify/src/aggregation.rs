@@ -211,9 +211,9 @@ struct Source {
     gateway: usize,
 }
 
-/// A gateway or the querier, as the hub of its children.
+/// A gateway or the querier, as the aggregator of its children.
 #[derive(Clone, Debug)]
-pub struct Hub {
+pub struct Aggregator {
     name: String,
     id: Option<DeviceId>,
     height: u32,
@@ -225,7 +225,7 @@ pub struct Hub {
     ways: BTreeMap<DeviceId, usize>,
 }
 
-/// Who speaks to a hub.
+/// Who speaks to an aggregator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Child {
     /// Its id on the link.
@@ -314,14 +314,14 @@ impl AggregationTree {
         self.gateways.iter().map(|gateway| gateway.name.as_str())
     }
 
-    /// The name of the hub that a gateway speaks to.
+    /// The name of the aggregator that a gateway speaks to.
     #[must_use]
     pub fn parent(&self, gateway: &str) -> Option<&str> {
         let parent = self.gateways[self.place(gateway)?].parent;
         Some(parent.map_or(QUERIER, |parent| self.gateways[parent].name.as_str()))
     }
 
-    /// The name of the hub that a source speaks to.
+    /// The name of the aggregator that a source speaks to.
     #[must_use]
     pub fn gateway_of(&self, position: u32) -> Option<&str> {
         self.sources
@@ -349,24 +349,24 @@ impl AggregationTree {
         self.gateways.binary_search_by(|found| found.name.as_str().cmp(gateway)).ok()
     }
 
-    /// A gateway, or the [`QUERIER`], as the hub of its children.
+    /// A gateway, or the [`QUERIER`], as the aggregator of its children.
     #[must_use]
-    pub fn hub(&self, name: &str) -> Option<Hub> {
+    pub fn aggregator(&self, name: &str) -> Option<Aggregator> {
         if name == QUERIER {
             Some(self.querier())
         } else {
-            self.place(name).map(|at| self.hub_at(Some(at)))
+            self.place(name).map(|at| self.aggregator_at(Some(at)))
         }
     }
 
-    /// The querier, as the hub of the gateways that speak to it.
+    /// The querier, as the aggregator of the gateways that speak to it.
     #[must_use]
-    pub fn querier(&self) -> Hub {
-        self.hub_at(None)
+    pub fn querier(&self) -> Aggregator {
+        self.aggregator_at(None)
     }
 
-    fn hub_at(&self, at: Option<usize>) -> Hub {
-        // A gateway's child of the hub, on the way up.
+    fn aggregator_at(&self, at: Option<usize>) -> Aggregator {
+        // A gateway's child of the aggregator, on the way up.
         let child_above =
             |from: usize| self.way_up(from).find(|place| self.gateways[*place].parent == at);
         let mut children = Vec::new();
@@ -406,11 +406,11 @@ impl AggregationTree {
             .zip(ways)
             .filter_map(|(gateway, way)| Some((gateway.id, way?)))
             .collect();
-        let hub = at.map(|at| &self.gateways[at]);
-        Hub {
-            name: hub.map_or(QUERIER, |hub| &hub.name).to_owned(),
-            id: hub.map(|hub| hub.id),
-            height: hub.map_or(self.height, |hub| hub.height),
+        let aggregator = at.map(|at| &self.gateways[at]);
+        Aggregator {
+            name: aggregator.map_or(QUERIER, |aggregator| &aggregator.name).to_owned(),
+            id: aggregator.map(|aggregator| aggregator.id),
+            height: aggregator.map_or(self.height, |aggregator| aggregator.height),
             children,
             owners,
             ways,
@@ -489,14 +489,14 @@ fn ids(gateways: &[Gateway], sources: &[Source]) -> Result<BTreeMap<DeviceId, us
     Ok(by_id)
 }
 
-impl Hub {
+impl Aggregator {
     /// Its name; [`QUERIER`] is the querier's.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its id as a child of the hub above; the querier has none.
+    /// Its id as a child of the aggregator above; the querier has none.
     #[must_use]
     pub const fn id(&self) -> Option<DeviceId> {
         self.id
@@ -543,7 +543,7 @@ impl Hub {
         owners.is_some_and(|owners| owners.iter().all(|owner| *owner as usize == child))
     }
 
-    /// The child that a gateway beneath this hub is, or is beneath: where a question to it goes next.
+    /// The child that a gateway beneath this aggregator is, or is beneath: where a question to it goes next.
     #[must_use]
     pub fn next_hop(&self, gateway: DeviceId) -> Option<usize> {
         self.ways.get(&gateway).copied()

@@ -111,7 +111,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn a_hub_knows_what_walking_up_from_every_node_says((parents, devices) in shapes()) {
+    fn a_aggregator_knows_what_walking_up_from_every_node_says((parents, devices) in shapes()) {
         let (names, motes): (Vec<String>, _) = ((0..parents.len()).map(|n| format!("gw{n}")).collect(), motes(devices.len()));
         let roster = roster(&motes);
         let parent = |at: usize| parents[at].map_or(QUERIER, |parent| names[parent].as_str());
@@ -122,15 +122,15 @@ proptest! {
         ).unwrap();
         prop_assert_eq!(tree.sources() as usize, devices.len());
         let mut tallest = 0;
-        for hub in (0..names.len()).map(Some).chain([None]) {
-            let name = hub.map_or(QUERIER, |at| &names[at]);
-            let found = tree.hub(name).unwrap();
+        for aggregator in (0..names.len()).map(Some).chain([None]) {
+            let name = aggregator.map_or(QUERIER, |at| &names[at]);
+            let found = tree.aggregator(name).unwrap();
             prop_assert_eq!(found.name(), name);
-            prop_assert_eq!(found.id(), hub.map(|at| gateway_id(&names[at])));
-            // From a gateway up: the ids until the hub is reached, if it is.
+            prop_assert_eq!(found.id(), aggregator.map(|at| gateway_id(&names[at])));
+            // From a gateway up: the ids until the aggregator is reached, if it is.
             let up = |from: usize| {
                 let mut way = vec![from];
-                while parents[way[way.len() - 1]] != hub {
+                while parents[way[way.len() - 1]] != aggregator {
                     way.push(parents[way[way.len() - 1]]?);
                 }
                 Some(way)
@@ -138,7 +138,7 @@ proptest! {
             let mut height = 0;
             for (position, device) in roster.devices().enumerate() {
                 let gateway = devices[motes.iter().position(|mote| *mote == device.name).unwrap()];
-                let way = if Some(gateway) == hub { Some(vec![]) } else { up(gateway) };
+                let way = if Some(gateway) == aggregator { Some(vec![]) } else { up(gateway) };
                 let child = way.as_ref().map(|way| way.last().map_or(device.id, |at| gateway_id(&names[*at])));
                 let owner = found.owner(u32::try_from(position).unwrap());
                 prop_assert_eq!(owner.map(|owner| found.children()[owner].id), child);
@@ -169,7 +169,7 @@ proptest! {
             prop_assert!(!found.are_beneath(0..tree.sources() + 1, 0) && found.owner(tree.sources()).is_none());
         }
         prop_assert_eq!(tree.height() as usize, tallest);
-        prop_assert_eq!(tree.hub("nobody").map(|hub| hub.name().to_owned()), None);
+        prop_assert_eq!(tree.aggregator("nobody").map(|aggregator| aggregator.name().to_owned()), None);
         prop_assert_eq!(tree.name(DeviceId([0; 8])), None);
     }
 }

@@ -197,9 +197,9 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         tell: &mut Tell<'_>,
     ) -> Result<(), Fault> {
         match channel {
-            Channel::Hub if Refusal::is_claimed(body) => self.hear_refusal(now_ms, body, tell),
-            Channel::Hub => self.hear_acknowledgement(now_ms, body, tell),
-            Channel::HubAnnouncement => {
+            Channel::Coordinator if Refusal::is_claimed(body) => self.hear_refusal(now_ms, body, tell),
+            Channel::Coordinator => self.hear_acknowledgement(now_ms, body, tell),
+            Channel::CoordinatorAnnouncement => {
                 self.hear_announcement(body);
                 Ok(())
             }
@@ -257,7 +257,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         }
         if let Some(length) = self.frame(out) {
             self.retry.sent(now_ms);
-            return Ok(Some((Channel::Hub, length)));
+            return Ok(Some((Channel::Coordinator, length)));
         }
         if let Some(listener) = &mut self.listener
             && let Some(length) = listener.say(now_ms, out, self.durable)?

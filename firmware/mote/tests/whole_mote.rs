@@ -1,4 +1,4 @@
-//! A whole mote on flash that loses power at any word, over a link that loses frames, before a hub that believes nothing: what it gets under a seal
+//! A whole mote on flash that loses power at any word, over a link that loses frames, before a coordinator that believes nothing: what it gets under a seal
 //! is exactly what was sensed, no index is signed twice, and what is missing is what the next seal confesses.
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -113,7 +113,7 @@ impl Readings for Sensor {
     }
 }
 
-/// What a hub has under one seal.
+/// What a coordinator has under one seal.
 #[derive(Debug)]
 struct Taken {
     epoch: u64,
@@ -126,7 +126,7 @@ struct Taken {
 }
 
 /// Follows one mote, and rebuilds each seal from what was forwarded: its signature says whether that is all.
-struct Hub {
+struct Coordinator {
     key: LinkKey,
     public: PublicKey,
     schema: Digest,
@@ -136,7 +136,7 @@ struct Hub {
     sealed: BTreeMap<u32, Taken>,
 }
 
-impl Hub {
+impl Coordinator {
     fn hear(&mut self, frame: &[u8]) -> Vec<u8> {
         match Uplink::open(frame, &self.key).unwrap() {
             Uplink::Schema(_) => {}
@@ -195,7 +195,7 @@ impl Hub {
         let root = self.root(&statement);
         let seal = Seal::new(statement, root, Algorithm::Ed25519);
         seal.signed_by(&self.public, part.signature.unwrap())
-            .expect("the hub has everything that was sealed");
+            .expect("the coordinator has everything that was sealed");
         self.position = seal.position();
         let taken = Taken {
             epoch: seal.statement().epoch.0,
@@ -239,11 +239,11 @@ impl Hub {
     }
 }
 
-/// A hub that has heard nothing.
-fn hub(schema: &Schema<'_>) -> Hub {
+/// A coordinator that has heard nothing.
+fn coordinator(schema: &Schema<'_>) -> Coordinator {
     let (key, public) = (LinkKey::new(&SECRET), secret().public());
     let position = Position::start(CERTIFICATE);
-    Hub {
+    Coordinator {
         key,
         public,
         schema: schema.digest(),
@@ -272,19 +272,19 @@ struct Weather {
     loss: u64,
 }
 
-/// Runs a mote to its end; the hub, and how often it started.
-fn live(seed: u64, weather: Weather) -> (Hub, u32) {
+/// Runs a mote to its end; the coordinator, and how often it started.
+fn live(seed: u64, weather: Weather) -> (Coordinator, u32) {
     live_from(EpochNumber(0), seed, weather)
 }
 
 /// The same in a group whose roster begins with an epoch.
-fn live_from(first: EpochNumber, seed: u64, weather: Weather) -> (Hub, u32) {
+fn live_from(first: EpochNumber, seed: u64, weather: Weather) -> (Coordinator, u32) {
     let mut chance = Chance(seed);
     let mut buffer = [0; 64];
     let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
     let told = Provisioning { epochs: (first, None), ..told(schema.as_bytes(), weather.scheme) };
     let table: Vec<u8> = (0..COUNT).flat_map(|reading| (reading * 3 + 1).to_be_bytes()).collect();
-    let mut hub = hub(&schema);
+    let mut coordinator = coordinator(&schema);
     let (mut flash, mut now_ms, mut boots) = (Simulated::new(), 0, 0);
     let settings =
         Settings { interval_ms: told.window.interval_ms, led: false, scheme: told.scheme };
@@ -301,14 +301,14 @@ fn live_from(first: EpochNumber, seed: u64, weather: Weather) -> (Hub, u32) {
         let _ = mote.start(now_ms, &mut |_| ());
         let ended = run(
             &mut mote,
-            &mut hub,
+            &mut coordinator,
             &mut chance,
             &|_| weather.loss,
             &mut now_ms,
             &mut |mote, _| mote.is_done(),
         );
         if ended {
-            return (hub, boots);
+            return (coordinator, boots);
         }
     }
 }
@@ -316,7 +316,7 @@ fn live_from(first: EpochNumber, seed: u64, weather: Weather) -> (Hub, u32) {
 /// Lets time pass until the power goes, or `step` says that it is enough: then true.
 fn run<'f, R: Readings>(
     mote: &mut Mote<'_, '_, &'f mut Simulated, R, 8, BUFFER>,
-    hub: &mut Hub,
+    coordinator: &mut Coordinator,
     chance: &mut Chance,
     loss: &dyn Fn(u64) -> u64,
     now_ms: &mut u64,
@@ -336,16 +336,16 @@ fn run<'f, R: Readings>(
             Err(_) => return false,
             Ok(None) => continue,
             Ok(Some((channel, length))) => {
-                assert_eq!(channel, Channel::Hub);
+                assert_eq!(channel, Channel::Coordinator);
                 &out[..length]
             }
         };
         if chance.below(100) < loss(*now_ms) {
             continue;
         }
-        let answer = hub.hear(said);
+        let answer = coordinator.hear(said);
         if chance.below(100) >= loss(*now_ms)
-            && mote.hear(*now_ms, Channel::Hub, &answer, quiet).is_err()
+            && mote.hear(*now_ms, Channel::Coordinator, &answer, quiet).is_err()
         {
             return false;
         }
@@ -358,23 +358,23 @@ fn a_recording_comes_whole_and_in_order_whatever_power_and_link_do() {
     for scheme in [Scheme::Star, Scheme::Tree] {
         for seed in 0..12 {
             let weather = Weather { scheme, cuts: 1000, loss: 3 * (seed % 5) };
-            let (hub, boots) = live(seed, weather);
+            let (coordinator, boots) = live(seed, weather);
             let records: Vec<[u8; 4]> =
-                hub.sealed.values().flat_map(|taken| taken.records.values().copied()).collect();
+                coordinator.sealed.values().flat_map(|taken| taken.records.values().copied()).collect();
             let sensed: Vec<[u8; 4]> =
                 (0..COUNT).map(|reading| (reading * 3 + 1).to_be_bytes()).collect();
             assert_eq!(records, sensed, "{weather:?}");
             assert!(
-                boots > 6 && hub.sealed.values().any(|taken| taken.restart),
+                boots > 6 && coordinator.sealed.values().any(|taken| taken.restart),
                 "{boots} boots: {weather:?}"
             );
             assert!(
-                hub.sealed
+                coordinator.sealed
                     .values()
-                    .zip(hub.sealed.values().skip(1))
+                    .zip(coordinator.sealed.values().skip(1))
                     .all(|(before, after)| before.epoch <= after.epoch)
             );
-            assert!(hub.sealed.values().all(|taken| taken.own_round == 0));
+            assert!(coordinator.sealed.values().all(|taken| taken.own_round == 0));
         }
     }
 }
@@ -383,14 +383,14 @@ fn a_recording_comes_whole_and_in_order_whatever_power_and_link_do() {
 fn readings_from_before_the_rosters_first_epoch_are_passed_over_and_confessed() {
     for (seed, cuts) in [(1, 0), (2, 1000), (3, 1000)] {
         // The recording begins in epoch 5, in each epoch 60 readings.
-        let (hub, _) =
+        let (coordinator, _) =
             live_from(EpochNumber(7), seed, Weather { scheme: Scheme::Star, cuts, loss: 0 });
         let records: Vec<[u8; 4]> =
-            hub.sealed.values().flat_map(|taken| taken.records.values().copied()).collect();
+            coordinator.sealed.values().flat_map(|taken| taken.records.values().copied()).collect();
         let sensed: Vec<[u8; 4]> =
             (120..COUNT).map(|reading| (reading * 3 + 1).to_be_bytes()).collect();
         assert_eq!(records, sensed, "{seed}");
-        let (index, first) = hub.sealed.first_key_value().unwrap();
+        let (index, first) = coordinator.sealed.first_key_value().unwrap();
         assert!(*index > 0 && first.restart && first.epoch == 7, "{seed}: {index} {first:?}");
     }
 }
@@ -402,7 +402,7 @@ fn another_recording_is_sensed_from_its_first_reading() {
     let told = told(schema.as_bytes(), Scheme::Star);
     let table: Vec<u8> =
         (0..2 * COUNT).flat_map(|reading| (reading * 3 + 1).to_be_bytes()).collect();
-    let (mut hub, mut flash, mut now_ms) = (hub(&schema), Simulated::new(), 0);
+    let (mut coordinator, mut flash, mut now_ms) = (coordinator(&schema), Simulated::new(), 0);
     let settings = Settings { interval_ms: 1, led: false, scheme: Scheme::Star };
     let later = told.window.start_ms + 60 * EPOCH_MS;
     let windows = [
@@ -417,11 +417,11 @@ fn another_recording_is_sensed_from_its_first_reading() {
         let recording = Recording::new(&table, 4, window).unwrap();
         let mut mote = Mote::<_, _, 8, BUFFER>::new(&told, &mut durable, None, recording);
         mote.start(now_ms, &mut |_| ()).unwrap();
-        assert!(run(&mut mote, &mut hub, &mut Chance(1), &|_| 0, &mut now_ms, &mut |mote, _| mote
+        assert!(run(&mut mote, &mut coordinator, &mut Chance(1), &|_| 0, &mut now_ms, &mut |mote, _| mote
             .is_done()));
     }
     let records: Vec<[u8; 4]> =
-        hub.sealed.values().flat_map(|taken| taken.records.values().copied()).collect();
+        coordinator.sealed.values().flat_map(|taken| taken.records.values().copied()).collect();
     let sensed = (0..COUNT).chain(COUNT..2 * COUNT).chain(COUNT..2 * COUNT);
     assert_eq!(records, sensed.map(|reading| (reading * 3 + 1).to_be_bytes()).collect::<Vec<_>>());
 }
@@ -484,10 +484,10 @@ fn records_that_are_not_of_the_schemas_size_are_a_fault_and_no_seal() {
 #[test]
 fn without_trouble_nothing_is_confessed() {
     for scheme in [Scheme::Star, Scheme::Tree] {
-        let (hub, boots) = live(1, Weather { scheme, cuts: 0, loss: 0 });
-        assert_eq!((boots, hub.sealed.len()), (1, 15));
+        let (coordinator, boots) = live(1, Weather { scheme, cuts: 0, loss: 0 });
+        assert_eq!((boots, coordinator.sealed.len()), (1, 15));
         assert!(
-            hub.sealed.values().all(|taken| !taken.restart) && hub.sealed.keys().copied().eq(0..15)
+            coordinator.sealed.values().all(|taken| !taken.restart) && coordinator.sealed.keys().copied().eq(0..15)
         );
     }
 }
@@ -500,7 +500,7 @@ fn a_sensor_that_cannot_wait_loses_nothing_that_is_not_confessed() {
         let mut buffer = [0; 64];
         let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
         let told = told(schema.as_bytes(), Scheme::Star);
-        let mut hub = hub(&schema);
+        let mut coordinator = coordinator(&schema);
         let settings = Settings { interval_ms: 0, led: false, scheme: Scheme::Star };
         let (feed, mut flash, mut now_ms, mut given) =
             (Rc::new(RefCell::new(Feed::default())), Simulated::new(), 0, Vec::new());
@@ -536,7 +536,7 @@ fn a_sensor_that_cannot_wait_loses_nothing_that_is_not_confessed() {
             let away = |now_ms: u64| now_ms / 5_000 % 2 == 1;
             if run(
                 &mut mote,
-                &mut hub,
+                &mut coordinator,
                 &mut chance,
                 &|now_ms| if away(now_ms) { 100 } else { 5 },
                 &mut now_ms,
@@ -547,7 +547,7 @@ fn a_sensor_that_cannot_wait_loses_nothing_that_is_not_confessed() {
         }
         // Where each seal's readings begin among all that were given, by any event of it; what lies between two seals is confessed by the later.
         let mut behind: Option<u64> = Some(0);
-        for (index, taken) in &hub.sealed {
+        for (index, taken) in &coordinator.sealed {
             let place = |record: &[u8; 4]| u64::from((u32::from_be_bytes(*record) - 1) / 3);
             let starts: BTreeSet<u64> =
                 taken.records.iter().map(|(seq, record)| place(record) - seq).collect();
@@ -569,7 +569,7 @@ fn a_sensor_that_cannot_wait_loses_nothing_that_is_not_confessed() {
             confessed += u32::from(taken.restart);
             lost += u32::from(taken.has_lost);
         }
-        seals += hub.sealed.len();
+        seals += coordinator.sealed.len();
     }
     println!(
         "{seals} seals, {raised} with a round of their own, {lost} with losses, {confessed} behind an outage"

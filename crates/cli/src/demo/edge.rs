@@ -15,7 +15,7 @@ use moteseal_core::schema::Schema;
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
 use moteseal_device::mote::Mote as Sampler;
 use moteseal_device::{Chain, Profile};
-use moteseal_gateway::{Ended, Hub};
+use moteseal_gateway::{Ended, GroupCoordinator};
 use moteseal_net::Client;
 use moteseal_seal::frame::Uplink;
 use moteseal_seal::level::SaltKey;
@@ -192,7 +192,7 @@ struct Group<'k> {
     readings_of: Vec<Readings<'k>>,
     first: EpochNumber,
     last: EpochNumber,
-    hub: Hub,
+    coordinator: GroupCoordinator,
     readings: u64,
     forwarded: u64,
     held: u64,
@@ -234,7 +234,7 @@ impl<'k> Group<'k> {
                 Box::new(mote.recording.iter().map(of));
             readings_of.push(readings.peekable());
         }
-        let hub = Hub::new(roster.clone(), *keys.link)
+        let coordinator = GroupCoordinator::new(roster.clone(), *keys.link)
             .ok_or_else(|| internal("a group without a budget"))?;
         Ok(Self {
             keys,
@@ -243,7 +243,7 @@ impl<'k> Group<'k> {
             readings_of,
             first,
             last,
-            hub,
+            coordinator,
             readings: 0,
             forwarded: 0,
             held: 0,
@@ -278,7 +278,7 @@ impl<'k> Group<'k> {
         while self.samplers.iter().any(|sampler| !sampler.is_done()) {
             self.exchange(epoch)?;
         }
-        self.hub.end(epoch, &self.keys.coordinator).map_err(internal)
+        self.coordinator.end(epoch, &self.keys.coordinator).map_err(internal)
     }
 
     /// Frames up, acknowledgements down, and a new round to everybody.
@@ -293,11 +293,11 @@ impl<'k> Group<'k> {
                         .filter(|(_, level, _)| level.0 >= forward.own_round.0)
                         .count() as u64;
                 }
-                let news = self.hub.hear(&frame, epoch).map_err(internal)?;
+                let news = self.coordinator.hear(&frame, epoch).map_err(internal)?;
                 raised = news.raised.or(raised);
-                self.held = self.held.max(self.hub.kept(epoch));
+                self.held = self.held.max(self.coordinator.kept(epoch));
             }
-            if let Some(frame) = self.hub.acknowledgement(*device) {
+            if let Some(frame) = self.coordinator.acknowledgement(*device) {
                 sampler.acknowledged(&frame).map_err(internal)?;
             }
         }

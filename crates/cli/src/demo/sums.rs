@@ -30,8 +30,8 @@ use moteseal_gateway::sum::service::SumGateway;
 use moteseal_gateway::sum::{Aggregator, Member};
 use moteseal_lanes::Host;
 use moteseal_net::link::State;
-use moteseal_net::memory::{Faults, MemoryDevice, MemoryHub, Network};
-use moteseal_net::{DeviceLink, Down, HubLink, LinkError, Up};
+use moteseal_net::memory::{Faults, MemoryChild, MemoryParent, Network};
+use moteseal_net::{ChildLink, Down, LinkError, ParentLink, Up};
 use moteseal_seal::level::SaltKey;
 use moteseal_sum::key_file::{Circle, MAX_KEY_FILE, QuerierKeys};
 use moteseal_sum::query::{MAX_PLAN, Plan};
@@ -107,12 +107,12 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
     let secrets = secrets()?;
     let master = querier_keys(&circle, &signer.public())?;
 
-    // One network a hub; a child is a device in that of its parent.
+    // One network an aggregator; a child is a device in that of its parent.
     let networks: BTreeMap<&str, Network> = GATEWAYS
         .iter()
         .map(|(name, _)| *name)
         .chain([QUERIER])
-        .map(|hub| (hub, Network::new(0, Faults::default())))
+        .map(|aggregator| (aggregator, Network::new(0, Faults::default())))
         .collect();
     let mut tasks = tokio::task::JoinSet::new();
     let turned = Arc::new(AtomicBool::new(false));
@@ -126,7 +126,7 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
             tree: &tree,
             name,
             querier: &querier,
-            hub_secret: &secrets[name],
+            children_secret: &secrets[name],
             up_secret: &up_secret,
             grace: GRACE,
             number: highest,
@@ -135,10 +135,10 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
             .ok_or_else(|| internal("a gateway that the tree does not have"))?;
         let gateway = SumGateway::bind(aggregator, number, None).await.map_err(internal)?;
         let lies = (name == LIAR).then(|| (Arc::clone(&liar), Arc::clone(&turned)));
-        let hub = Overheard { inner: networks[name].hub(), lies: lies.clone() };
-        let up = Bent { inner: networks[parent].device(gateway_id(name).0), lies };
+        let aggregator = Overheard { inner: networks[name].parent(), lies: lies.clone() };
+        let up = Bent { inner: networks[parent].child(gateway_id(name).0), lies };
         tasks.spawn(async move {
-            let ended = gateway.run(hub, up, std::future::pending()).await;
+            let ended = gateway.run(aggregator, up, std::future::pending()).await;
             ended.map_err(|error| error.to_string())
         });
     }
@@ -163,7 +163,7 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
             Answerer::new(membership, mote.recording.schema.clone(), Box::new(system_clock));
         let durable = durable(&keys, mote, place, folder)?;
         let records = mote.recording.iter().map(|(_, record)| record.to_vec()).collect();
-        let link = networks[of].device(device.0);
+        let link = networks[of].child(device.0);
         let sensed = Arc::clone(&sensed);
         tasks.spawn(async move {
             sense(position, durable, answerer, link, records, sensed)
@@ -193,9 +193,9 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
     let querier = Querier::new(question, &master.master, &devices, Host::detect(), &|_| {})
         .map_err(|error| internal(error.to_string()))?;
     let mut numbers = Numbers::open(&folder.join("querier")).map_err(internal)?;
-    let hub = networks[QUERIER].hub();
+    let aggregator = networks[QUERIER].parent();
     let asking = Asking {
-        link: &hub,
+        link: &aggregator,
         link_secret: &secrets[QUERIER],
         signer: &signer,
         numbers: &mut numbers,
@@ -349,7 +349,7 @@ async fn sense(
     position: u32,
     mut mote: DurableMote<SecretKey>,
     mut answerer: Answerer,
-    mut link: MemoryDevice,
+    mut link: MemoryChild,
     records: Vec<Vec<u8>>,
     sensed: Sensed,
 ) -> Result<(), moteseal_device::durable::DurableError> {
@@ -407,16 +407,16 @@ fn durable(
     DurableMote::open(identity, state, &folder.join("journal"), WAITING).map_err(internal)
 }
 
-/// A link secret for each hub.
+/// A link secret for each aggregator.
 fn secrets() -> Result<BTreeMap<&'static str, Zeroizing<[u8; 32]>>, Failure> {
     GATEWAYS
         .iter()
         .map(|(name, _)| *name)
         .chain([QUERIER])
-        .map(|hub| {
+        .map(|aggregator| {
             let mut secret = Zeroizing::new([0; 32]);
             key::random(&mut *secret)?;
-            Ok((hub, secret))
+            Ok((aggregator, secret))
         })
         .collect()
 }
@@ -437,21 +437,27 @@ fn liar(
     secrets: &BTreeMap<&str, Zeroizing<[u8; 32]>>,
     key_group: u32,
 ) -> Result<Arc<Mutex<LyingAggregator>>, Failure> {
-    let hub = tree.hub(LIAR).ok_or_else(|| internal("the tree does not have the liar"))?;
+    let aggregator =
+        tree.aggregator(LIAR).ok_or_else(|| internal("the tree does not have the liar"))?;
     let parent = tree.parent(LIAR).ok_or_else(|| internal("the liar has no parent"))?;
     let up = LinkKey::secret_of(&secrets[parent], roster.group(), gateway_id(LIAR));
-    let liar =
-        LyingAggregator::new(Malice::Drop, hub, roster.group(), (&secrets[LIAR], &up), key_group);
+    let liar = LyingAggregator::new(
+        Malice::Drop,
+        aggregator,
+        roster.group(),
+        (&secrets[LIAR], &up),
+        key_group,
+    );
     Ok(Arc::new(Mutex::new(liar)))
 }
 
 /// A link to children that a liar listens to.
 struct Overheard {
-    inner: MemoryHub,
+    inner: MemoryParent,
     lies: Lies,
 }
 
-impl HubLink for Overheard {
+impl ParentLink for Overheard {
     async fn receive_but(&self, device: Option<[u8; 8]>) -> Result<Up, LinkError> {
         let up = self.inner.receive_but(device).await?;
         if let Some((liar, _)) = &self.lies {
@@ -479,13 +485,13 @@ impl HubLink for Overheard {
     }
 }
 
-/// A link to the hub above over which a liar lies, once it has turned.
+/// A link to the aggregator above over which a liar lies, once it has turned.
 struct Bent {
-    inner: MemoryDevice,
+    inner: MemoryChild,
     lies: Lies,
 }
 
-impl DeviceLink for Bent {
+impl ChildLink for Bent {
     async fn send(&self, frame: Bytes) -> Result<(), LinkError> {
         let lie = self.lies.as_ref().and_then(|(liar, turned)| {
             let lie = liar.lock().unwrap_or_else(PoisonError::into_inner).lie(&frame);

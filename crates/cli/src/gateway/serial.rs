@@ -7,7 +7,7 @@ use std::path::Path;
 use moteseal_cloud::stop_signal;
 use moteseal_core::DeviceId;
 use moteseal_gateway::serial::{MAX_PORTS, Mote, Port, SerialGateway, Settings};
-use moteseal_net::mqtt::{self, MqttDevice};
+use moteseal_net::mqtt::{self, MqttChild};
 use moteseal_net::serial::Options;
 use moteseal_net::{Broadcast, LinkError};
 use moteseal_verify::Roster;
@@ -26,7 +26,7 @@ struct Read {
     roster: Roster,
     ports: Vec<Port>,
     motes: HashMap<DeviceId, Mote>,
-    hub: Option<mqtt::Options>,
+    coordinator: Option<mqtt::Options>,
     /// The medium's address, and how to get into a broker.
     broadcast: Option<(String, mqtt::Options)>,
 }
@@ -44,8 +44,8 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
             |(url, options): &(String, _)| Broadcast::open(url, mqtt::Options::clone(options));
         let broadcast =
             read.broadcast.as_ref().map(open).transpose().map_err(|error| link_failure(&error))?;
-        let Read { ports, motes, hub, .. } = read;
-        let settings = Settings { ports, motes, hub, broadcast, listen: config.listen };
+        let Read { ports, motes, coordinator, .. } = read;
+        let settings = Settings { ports, motes, coordinator, broadcast, listen: config.listen };
         let gateway =
             SerialGateway::bind(settings).await.map_err(|error| service_failure(&error))?;
         if let Some(address) = gateway.address() {
@@ -63,7 +63,8 @@ fn read(file: &Path, folder: &Path, config: &Serial) -> Result<Read, Failure> {
     let wrong = |key: &str, what: &str| Failure::usage(what).about_key(file, key);
     let roster = files::roster(&folder.join(&config.roster), &folder.join(&config.operator))
         .map_err(|failure| failure.about_key(file, "roster"))?;
-    let hub = config.link.as_ref().map(|link| link.options(file, folder, &roster)).transpose()?;
+    let coordinator =
+        config.link.as_ref().map(|link| link.options(file, folder, &roster)).transpose()?;
     let mut motes: HashMap<DeviceId, Mote> = roster
         .devices()
         .map(|device| (device.id, Mote { name: device.name.to_owned(), sums: None }))
@@ -79,17 +80,18 @@ fn read(file: &Path, folder: &Path, config: &Serial) -> Result<Read, Failure> {
             .transpose();
         let tree = tree.map_err(|failure| failure.about_key(file, "sums.tree"))?;
         for (position, device) in (0..).zip(roster.devices()) {
-            let hub = match (&tree, &sums.hub) {
+            let aggregator = match (&tree, &sums.aggregator) {
                 (Some(tree), None) => tree.gateway_of(position).unwrap_or_default(),
-                (None, Some(hub)) => hub.as_str(),
+                (None, Some(aggregator)) => aggregator.as_str(),
                 _ => {
                     return Err(wrong(
                         "sums",
-                        "give either `tree`, which has a hub for each device, or `hub`, one for all",
+                        "give either `tree`, which has an aggregator for each device, or `aggregator`, one for all",
                     ));
                 }
             };
-            let options = link.hub_options_in("sums.link", file, folder, &roster, hub)?;
+            let options =
+                link.aggregator_options_in("sums.link", file, folder, &roster, aggregator)?;
             if let Some(mote) = motes.get_mut(&device.id) {
                 mote.sums = Some(options);
             }
@@ -105,7 +107,7 @@ fn read(file: &Path, folder: &Path, config: &Serial) -> Result<Read, Failure> {
         );
         return Err(Failure::usage(what));
     }
-    Ok(Read { ports: ports(file, config, &roster)?, roster, motes, hub, broadcast })
+    Ok(Read { ports: ports(file, config, &roster)?, roster, motes, coordinator, broadcast })
 }
 
 fn ports(file: &Path, config: &Serial, roster: &Roster) -> Result<Vec<Port>, Failure> {
@@ -143,13 +145,13 @@ fn check(file: &Path, config: &Serial, read: &Read) -> Result<(), Failure> {
     let said =
         |key: &'static str| move |error: LinkError| link_failure(&error).about_key(file, key);
     runtime.block_on(async {
-        read.hub
+        read.coordinator
             .as_ref()
-            .map(|hub| MqttDevice::new(hub, [0; 8]))
+            .map(|coordinator| MqttChild::new(coordinator, [0; 8]))
             .transpose()
             .map_err(said("link"))?;
         let sums = read.motes.values().find_map(|mote| mote.sums.as_ref());
-        sums.map(|sums| MqttDevice::new(sums, [0; 8])).transpose().map_err(said("sums"))?;
+        sums.map(|sums| MqttChild::new(sums, [0; 8])).transpose().map_err(said("sums"))?;
         let open =
             |(url, options): &(String, _)| Broadcast::open(url, mqtt::Options::clone(options));
         read.broadcast.as_ref().map(open).transpose().map_err(said("broadcast"))
@@ -170,7 +172,9 @@ fn check(file: &Path, config: &Serial, read: &Read) -> Result<(), Failure> {
             let url = sums.link.as_ref().or(config.link.as_ref()).map_or("", |link| &link.url);
             format!(
                 "sums     {url}, {}",
-                sums.hub.as_ref().map_or("by the tree".to_owned(), |hub| format!("at {hub}"))
+                sums.aggregator
+                    .as_ref()
+                    .map_or("by the tree".to_owned(), |name| format!("at {name}"))
             )
         }
         None => "sums     none".to_owned(),

@@ -7,8 +7,8 @@ use moteseal_gateway::sum::number::{NumberError, NumberFile};
 use moteseal_gateway::sum::service::SumGateway;
 use moteseal_gateway::sum::{Aggregator, Member};
 use moteseal_net::link::until_up;
-use moteseal_net::mqtt::{MqttDevice, MqttHub};
-use moteseal_net::{DeviceLink as _, HubLink as _};
+use moteseal_net::mqtt::{MqttChild, MqttParent};
+use moteseal_net::{ChildLink as _, ParentLink as _};
 
 use super::{Run, link_failure, service_failure};
 use crate::aggregation;
@@ -27,7 +27,7 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
         .map_err(said("roster"))?;
     let querier = files::public_key(&folder.join(&config.querier)).map_err(said("querier"))?;
     let tree = aggregation::tree(&folder.join(&config.tree), &roster).map_err(said("tree"))?;
-    let hub_secret =
+    let children_secret =
         files::link_secret(&folder.join(&config.link_secret)).map_err(said("link_secret"))?;
     let up_secret =
         files::link_secret(&folder.join(&config.up_secret)).map_err(said("up_secret"))?;
@@ -38,14 +38,15 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
             config.name
         )))
     };
-    let (parent, hub) =
-        tree.parent(&config.name).zip(tree.hub(&config.name)).ok_or_else(unknown)?;
-    let id = hub.id().ok_or_else(unknown)?;
-    let link = config.link.hub_options(file, &folder, &roster, &config.name)?;
+    let (parent, aggregator) =
+        tree.parent(&config.name).zip(tree.aggregator(&config.name)).ok_or_else(unknown)?;
+    let id = aggregator.id().ok_or_else(unknown)?;
+    let link = config.link.aggregator_options(file, &folder, &roster, &config.name)?;
     let (up_table, up_link) =
         config.up_link.as_ref().map_or(("link", &config.link), |up| ("up_link", up));
-    let up_link_options = up_link.hub_options_in(up_table, file, &folder, &roster, parent)?;
-    let members: Vec<[u8; 8]> = hub.children().iter().map(|child| child.id.0).collect();
+    let up_link_options =
+        up_link.aggregator_options_in(up_table, file, &folder, &roster, parent)?;
+    let members: Vec<[u8; 8]> = aggregator.children().iter().map(|child| child.id.0).collect();
     let state = folder.join(&config.state);
     if state.exists() && !state.is_dir() {
         return Err(said("state")(Failure::usage(format_args!(
@@ -58,16 +59,16 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Failure::new(Exit::Internal, error))?;
         runtime.block_on(async {
-            MqttHub::new(&link, members)
+            MqttParent::new(&link, members)
                 .map(drop)
                 .map_err(|error| link_failure(&error).about_key(file, "link"))?;
-            let up = MqttDevice::new(&up_link_options, id.0).map(drop);
+            let up = MqttChild::new(&up_link_options, id.0).map(drop);
             up.map_err(|error| link_failure(&error).about_key(file, up_table))
         })?;
         let mut out = Stdout::lock();
-        let gateways = hub.children().iter().filter(|child| child.is_gateway).count() as u64;
-        let devices = hub.children().len() as u64 - gateways;
-        let beneath: u64 = hub.children().iter().map(|child| u64::from(child.sources)).sum();
+        let gateways = aggregator.children().iter().filter(|child| child.is_gateway).count() as u64;
+        let devices = aggregator.children().len() as u64 - gateways;
+        let beneath: u64 = aggregator.children().iter().map(|child| u64::from(child.sources)).sum();
         out.line(format_args!(
             "group    {}, {}",
             roster.group_name(),
@@ -86,7 +87,7 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
         out.line(format_args!("link     {} as {}", config.link.url, link.group))?;
         out.line(format_args!("above    {parent}, {} as {}", up_link.url, up_link_options.group))?;
         out.line(format_args!("state    {}", state.display()))?;
-        let waits = config.grace.as_millis() * u128::from(hub.height());
+        let waits = config.grace.as_millis() * u128::from(aggregator.height());
         out.line(format_args!(
             "epochs   are sent on when all have spoken, at the latest {waits} ms after their end"
         ))?;
@@ -103,15 +104,15 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
         tree: &tree,
         name: &config.name,
         querier: &querier,
-        hub_secret: &hub_secret,
+        children_secret: &children_secret,
         up_secret: &up_secret,
         grace: config.grace,
         number,
     };
     let aggregator = Aggregator::new(&member).ok_or_else(unknown)?;
     runtime()?.block_on(async move {
-        let hub = MqttHub::new(&link, members).map_err(|error| link_failure(&error))?;
-        let up = MqttDevice::new(&up_link_options, id.0).map_err(|error| link_failure(&error))?;
+        let children = MqttParent::new(&link, members).map_err(|error| link_failure(&error))?;
+        let up = MqttChild::new(&up_link_options, id.0).map_err(|error| link_failure(&error))?;
         let bound = SumGateway::bind(aggregator, number_file, config.listen).await;
         let gateway = bound.map_err(|error| service_failure(&error))?;
         if let Some(address) = gateway.address() {
@@ -125,17 +126,17 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
                 _ => std::future::pending().await,
             }
         };
-        let (hub_refused, up_refused) = (refused(hub.state()), refused(up.state()));
+        let (children_refused, up_refused) = (refused(children.state()), refused(up.state()));
         // Refused or asked, the gateway ends in good order.
         let mut refusal = None;
         let stop = async {
             tokio::select! {
                 _ = stop_signal() => {}
-                error = hub_refused => refusal = Some(error),
+                error = children_refused => refusal = Some(error),
                 error = up_refused => refusal = Some(error),
             }
         };
-        let ended = gateway.run(hub, up, stop).await;
+        let ended = gateway.run(children, up, stop).await;
         match refusal {
             Some(error) => Err(link_failure(&error)),
             None => ended.map_err(|error| service_failure(&error)),

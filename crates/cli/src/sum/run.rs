@@ -16,9 +16,9 @@ use moteseal_cloud::stop_signal;
 use moteseal_core::record::DeviceId;
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_lanes::Host;
-use moteseal_net::HubLink as _;
+use moteseal_net::ParentLink as _;
 use moteseal_net::link::until_up_within;
-use moteseal_net::mqtt::MqttHub;
+use moteseal_net::mqtt::MqttParent;
 use moteseal_sum::key_file::QuerierKeys;
 use moteseal_sum::query::{MAX_PLAN, Plan, QueryError};
 use moteseal_verify::Roster;
@@ -131,7 +131,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let tree = tree(&folder.join(&config.tree), &roster)?;
     let link_secret =
         files::link_secret(&folder.join(&config.link_secret)).map_err(said("link_secret"))?;
-    let link = config.link.hub_options(file, &folder, &roster, QUERIER)?;
+    let link = config.link.aggregator_options(file, &folder, &roster, QUERIER)?;
 
     let sources = keys.circle.sources;
     let mut bytes = [0; MAX_PLAN];
@@ -168,9 +168,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let id = querier.id();
     let settings = Run { epochs: arguments.epochs, grace: config.grace, lease: LEASE };
     let followed = runtime()?.block_on(async {
-        let hub = MqttHub::new(&link, members)
+        let aggregator = MqttParent::new(&link, members)
             .map_err(|error| link_failure(&error).about_key(file, "link"))?;
-        until_up_within(hub.state(), REACHED_WITHIN).await.map_err(|error| link_failure(&error))?;
+        until_up_within(aggregator.state(), REACHED_WITHIN)
+            .await
+            .map_err(|error| link_failure(&error))?;
         talk(format_args!("query {id}: {plan}"));
         talk(format_args!(
             "{} are asked, {floor} must answer",
@@ -178,7 +180,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         ));
         let gone = Notify::new();
         let asking = Asking {
-            link: &hub,
+            link: &aggregator,
             link_secret: &link_secret,
             signer: &signer,
             numbers: &mut numbers,

@@ -1,4 +1,4 @@
-//! A group with a budget as it is run, in one process and without faults: motes, a hub that hears them, and the truth.
+//! A group with a budget as it is run, in one process and without faults: motes, a coordinator that hears them, and the truth.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
 use moteseal_core::{DeviceId, GroupId};
 use moteseal_device::mote::Mote;
 use moteseal_device::seal::{Chain, Profile};
-use moteseal_gateway::Hub;
+use moteseal_gateway::GroupCoordinator;
 use moteseal_net::{Client, NetError, Options};
 use moteseal_seal::frame::{Acknowledgement, Uplink};
 use moteseal_seal::level::SaltKey;
@@ -46,9 +46,9 @@ pub struct Group {
     pub devices: Vec<DeviceId>,
     pub levels: u8,
     motes: Vec<Mote<SecretKey>>,
-    hub: Hub,
+    coordinator: GroupCoordinator,
     next: EpochNumber,
-    /// The rounds that the coordinator tells, of those that its hub has.
+    /// The rounds that the coordinator tells, of those that its coordinator has.
     pub tells: fn(EpochNumber, Round) -> Option<Round>,
     /// A device, by its place, whose link is down until the epoch is over.
     pub cut_off: Option<usize>,
@@ -89,7 +89,7 @@ impl Group {
         Self {
             devices: NAMES.iter().map(|name| roster.id(name).unwrap()).collect(),
             motes,
-            hub: Hub::new(roster.clone(), GROUP_SECRET).unwrap(),
+            coordinator: GroupCoordinator::new(roster.clone(), GROUP_SECRET).unwrap(),
             next: EpochNumber(FIRST),
             levels,
             tells: |_, round| Some(round),
@@ -126,13 +126,13 @@ impl Group {
         while self.motes.iter().any(|mote| !mote.is_done()) {
             self.exchange(epoch);
         }
-        let ended = self.hub.end(epoch, &coordinator()).unwrap();
+        let ended = self.coordinator.end(epoch, &coordinator()).unwrap();
         assert!(ended.absent.is_empty());
         Upload::read(&self.roster, &ended.manifest, &ended.bundles).unwrap()
     }
 
     /// The next epoch of a coordinator that tells its devices a round of its own before they sense anything, and takes what they then seal
-    /// as it comes: its hub would refuse a round that it has not reached. What it uploads, with the round that is due.
+    /// as it comes: its coordinator would refuse a round that it has not reached. What it uploads, with the round that is due.
     pub fn epoch_told(&mut self, readings: [u32; 4], round: Round) -> Upload {
         let epoch = self.next;
         self.next.0 += 1;
@@ -179,15 +179,15 @@ impl Group {
             mote.acknowledged(done.close(self.devices[at], &link, &mut [0; 96]).unwrap()).unwrap();
             assert!(mote.is_done());
         }
-        // The hub that goes on has not heard of these seals, and would list none behind them.
-        self.hub = Hub::new(self.roster.clone(), GROUP_SECRET).unwrap();
+        // The coordinator that goes on has not heard of these seals, and would list none behind them.
+        self.coordinator = GroupCoordinator::new(self.roster.clone(), GROUP_SECRET).unwrap();
         for (mote, device) in self.motes.iter().zip(&self.devices) {
             let link =
                 LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, self.roster.group(), *device));
             let mut out = [0; 512];
             let shown =
                 Uplink::Schema(&mote.profile().schema).close(*device, &link, &mut out).unwrap();
-            assert!(self.hub.hear(shown, epoch).unwrap().durable);
+            assert!(self.coordinator.hear(shown, epoch).unwrap().durable);
         }
         let bundles: Vec<Vec<u8>> = bundles.into_iter().map(|(_, bundle)| bundle).collect();
         let nobody = Upload {
@@ -223,10 +223,10 @@ impl Group {
                 continue;
             }
             for frame in mote.frames(64).unwrap() {
-                let news = self.hub.hear(&frame, epoch).unwrap();
+                let news = self.coordinator.hear(&frame, epoch).unwrap();
                 told = news.raised.or(told);
             }
-            mote.acknowledged(&self.hub.acknowledgement(*device).unwrap()).unwrap();
+            mote.acknowledged(&self.coordinator.acknowledgement(*device).unwrap()).unwrap();
         }
         let Some((epoch, round)) = told else { return };
         if let Some(round) = (self.tells)(epoch, round) {

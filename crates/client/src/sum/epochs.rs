@@ -9,7 +9,7 @@ use moteseal_core::record::DeviceId;
 use moteseal_sum::engine::KeyEngine;
 use moteseal_sum::frame::Share;
 use moteseal_sum::query::QueryId;
-use moteseal_verify::aggregation::{AggregationTree, Hub};
+use moteseal_verify::aggregation::{AggregationTree, Aggregator};
 
 use super::open::{Accepted, Querier, Refusal};
 use super::participants::Participants;
@@ -79,14 +79,14 @@ pub enum Heard {
     NotOurs,
 }
 
-/// What each child has said of an epoch, by its place in the hub.
+/// What each child has said of an epoch, by its place in the aggregator.
 type Said = BTreeMap<usize, Result<Sum, Refusal>>;
 
 /// The epochs of a query.
 #[derive(Debug)]
 pub struct Epochs<'t, E> {
     tree: &'t AggregationTree,
-    hub: Hub,
+    aggregator: Aggregator,
     querier: Querier<E>,
     /// How long an edge may take, in milliseconds.
     grace_ms: u64,
@@ -109,7 +109,7 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
     pub fn new(tree: &'t AggregationTree, querier: Querier<E>, grace_ms: u64, first: u64) -> Self {
         Self {
             tree,
-            hub: tree.querier(),
+            aggregator: tree.querier(),
             querier,
             grace_ms,
             next: first,
@@ -126,8 +126,8 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
 
     /// The querier's place in the tree.
     #[must_use]
-    pub const fn hub(&self) -> &Hub {
-        &self.hub
+    pub const fn aggregator(&self) -> &Aggregator {
+        &self.aggregator
     }
 
     /// The epoch that is closed next.
@@ -144,12 +144,13 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
 
     fn deadline_of(&self, epoch: u64) -> u64 {
         let end = epoch.saturating_add(1).saturating_mul(self.querier.epoch_ms().into());
-        end.saturating_add(self.grace_ms().saturating_mul(self.hub.height().into()))
+        end.saturating_add(self.grace_ms().saturating_mul(self.aggregator.height().into()))
     }
 
     /// How long an edge may take, in milliseconds. Gateways wait no longer either: they keep few epochs open (spec/sums.md, section 6).
     pub(super) fn grace_ms(&self) -> u64 {
-        let (epoch_ms, height) = (u64::from(self.querier.epoch_ms()), u64::from(self.hub.height()));
+        let (epoch_ms, height) =
+            (u64::from(self.querier.epoch_ms()), u64::from(self.aggregator.height()));
         self.grace_ms.min(OPEN_EPOCHS * epoch_ms / height.max(1))
     }
 
@@ -163,7 +164,7 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
     /// Hears a child. Its first word on an epoch counts.
     pub fn hear(&mut self, child: DeviceId, share: &Share<'_>) -> Heard {
         let Some(place) =
-            self.hub.child(child).filter(|_| share.query == self.querier.id().reference())
+            self.aggregator.child(child).filter(|_| share.query == self.querier.id().reference())
         else {
             return Heard::NotOurs;
         };
@@ -174,7 +175,7 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
         if said.contains_key(&place) {
             return Heard::Untimely;
         }
-        let read = read_child(&self.querier, &self.hub, place, share.epoch, share);
+        let read = read_child(&self.querier, &self.aggregator, place, share.epoch, share);
         let heard =
             read.as_ref().err().map_or(Heard::Kept, |refusal| Heard::Wrong(refusal.clone()));
         said.insert(place, read);
@@ -202,7 +203,7 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
     /// Whether all children have spoken of the next epoch.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.open.get(&self.next).map_or(0, BTreeMap::len) == self.hub.children().len()
+        self.open.get(&self.next).map_or(0, BTreeMap::len) == self.aggregator.children().len()
     }
 
     /// Whether the next epoch can be closed at this time, in Unix milliseconds.
@@ -223,7 +224,7 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
         let (mut sum, mut wrong) = (Sum::none(self.querier.shape()), None);
         for share in said.values() {
             match share {
-                // Children of a hub have no sources in common, so nothing that was read overlaps.
+                // Children of an aggregator have no sources in common, so nothing that was read overlaps.
                 Ok(share) => wrong = wrong.or(sum.merge(share).err().map(Refusal::from)),
                 Err(refusal) => wrong = wrong.or(Some(refusal.clone())),
             }
@@ -237,7 +238,8 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
         let sources = self.querier.shape().sources;
         let mut claimed_silent = Participants::none(sources);
         let are_claimed = |position: &u32| {
-            let is_heard = self.hub.owner(*position).is_some_and(|place| said.contains_key(&place));
+            let is_heard =
+                self.aggregator.owner(*position).is_some_and(|place| said.contains_key(&place));
             is_heard && !sum.participants().contains(*position)
         };
         (0..sources)

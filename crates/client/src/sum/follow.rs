@@ -13,7 +13,7 @@ use moteseal_core::link::LinkKey;
 use moteseal_core::record::DeviceId;
 use moteseal_core::signature::KeyPair;
 use moteseal_net::link::Up;
-use moteseal_net::{HubLink, LinkError};
+use moteseal_net::{LinkError, ParentLink};
 use moteseal_sum::engine::KeyEngine;
 use moteseal_sum::frame::{Explain, SumUplink};
 use moteseal_sum::schedule::{MAX_QUERY_SCHEDULE, Posed, QueryScheduleDraft};
@@ -132,7 +132,7 @@ impl<L> fmt::Debug for Asking<'_, L> {
 ///
 /// # Errors
 /// [`FollowError`]. A query that could be announced is taken back then, too, if the link carries.
-pub async fn follow<L: HubLink + Sync, E: KeyEngine + Sync>(
+pub async fn follow<L: ParentLink + Sync, E: KeyEngine + Sync>(
     asking: Asking<'_, L>,
     tree: &AggregationTree,
     querier: Querier<E>,
@@ -162,7 +162,7 @@ struct Asked<'a, 't, L, E> {
     said: Option<(Bytes, Instant)>,
 }
 
-impl<'a, 't, L: HubLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
+impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
     fn new(
         asking: Asking<'a, L>,
         tree: &'t AggregationTree,
@@ -174,7 +174,7 @@ impl<'a, 't, L: HubLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
         let grace_ms = u64::try_from(run.grace.as_millis()).unwrap_or(u64::MAX);
         let group = querier.question().group;
         let epochs = Epochs::new(tree, querier, grace_ms, first);
-        let children = epochs.hub().children().iter();
+        let children = epochs.aggregator().children().iter();
         let key = |id: DeviceId| LinkKey::new(&LinkKey::secret_of(asking.link_secret, group, id));
         let keys = children.map(|child| (child.id.0, key(child.id))).collect();
         Self { asking, epochs, run, keys, first, until: first, missed: 0, said: None }
@@ -234,7 +234,7 @@ impl<'a, 't, L: HubLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
         Ok(self.asking.link.announce(schedule).await?)
     }
 
-    /// Renews the lease once half of it is over. Meanwhile the same query schedule is said again and again: a hub or a mote that was restarted
+    /// Renews the lease once half of it is over. Meanwhile the same query schedule is said again and again: an aggregator or a mote that was restarted
     /// may have an older one from its broker.
     async fn renew(&mut self) -> Result<(), FollowError> {
         let (from, lease) = ((self.now_ms() / self.epoch_ms()).max(self.first), self.lease());
@@ -350,7 +350,7 @@ impl<'a, 't, L: HubLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
         mut walk: Walk<'t>,
         within: Duration,
     ) -> Result<Vec<Finding>, FollowError> {
-        let edges = u64::from(self.epochs.hub().height()).saturating_mul(2);
+        let edges = u64::from(self.epochs.aggregator().height()).saturating_mul(2);
         let wait = Duration::from_millis(self.epochs.grace_ms().saturating_mul(edges))
             .min(within / ATTEMPTS)
             .max(LEAST_WAIT);

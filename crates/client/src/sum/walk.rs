@@ -11,7 +11,7 @@ use std::fmt;
 use moteseal_core::record::DeviceId;
 use moteseal_sum::engine::KeyEngine;
 use moteseal_sum::frame::{Children, Explain, Share};
-use moteseal_verify::aggregation::{AggregationTree, Child, Hub, QUERIER};
+use moteseal_verify::aggregation::{AggregationTree, Aggregator, Child, QUERIER};
 
 use super::open::{Querier, Refusal};
 use super::share::{ShareError, Sum};
@@ -73,7 +73,7 @@ impl fmt::Display for Finding {
 #[derive(Debug)]
 pub struct Walk<'t> {
     tree: &'t AggregationTree,
-    querier: Hub,
+    querier: Aggregator,
     query: u32,
     epoch: u64,
     /// Aggregators whose shares are wrong, to be asked in this order.
@@ -108,7 +108,7 @@ struct Asked {
 struct Answer {
     /// How many children were heard of.
     next: u32,
-    /// Which, by their places in the hub.
+    /// Which, by their places in the aggregator.
     heard: Vec<bool>,
     /// What the children have said adds up to this, as far as it could be read.
     merged: Sum,
@@ -118,7 +118,7 @@ struct Answer {
 }
 
 impl<'t> Walk<'t> {
-    /// A walk for an epoch, from what the querier's children have said: of each the place among the children of the querier's hub, and its
+    /// A walk for an epoch, from what the querier's children have said: of each the place among the children of the querier's aggregator, and its
     /// share, or why it could not be read. Children that were silent are left out.
     pub fn new<E: KeyEngine + Sync>(
         tree: &'t AggregationTree,
@@ -126,11 +126,19 @@ impl<'t> Walk<'t> {
         epoch: u64,
         children: impl IntoIterator<Item = (usize, Option<Sum>)>,
     ) -> Self {
-        let hub = tree.querier();
+        let aggregator = tree.querier();
         let query = querier.id().reference();
         let (pending, asked, findings) = (VecDeque::new(), Vec::new(), Vec::new());
-        let mut walk =
-            Self { tree, querier: hub, query, epoch, pending, asked, questions: 0, findings };
+        let mut walk = Self {
+            tree,
+            querier: aggregator,
+            query,
+            epoch,
+            pending,
+            asked,
+            questions: 0,
+            findings,
+        };
         for (place, said) in children {
             let Some(child) = walk.querier.children().get(place) else { continue };
             if said.as_ref().is_some_and(|sum| querier.is_true(epoch, sum)) {
@@ -196,16 +204,18 @@ impl<'t> Walk<'t> {
             self.findings.push(asked.failed.forgotten());
             return true;
         }
-        let Some(hub) = self.tree.hub(&asked.failed.name) else {
+        let Some(aggregator) = self.tree.aggregator(&asked.failed.name) else {
             self.findings.push(asked.failed.edge());
             return true;
         };
-        let mut answer = asked.answer.take().unwrap_or_else(|| Answer::new(&hub, &asked.failed));
-        let (mut heard, mut is_sound) = (0_u32, children.total as usize <= hub.children().len());
+        let mut answer =
+            asked.answer.take().unwrap_or_else(|| Answer::new(&aggregator, &asked.failed));
+        let (mut heard, mut is_sound) =
+            (0_u32, children.total as usize <= aggregator.children().len());
         for (id, participation, psrs) in children.shares() {
             heard += 1;
             let share = Share { query: self.query, epoch: self.epoch, participation, psrs };
-            is_sound &= answer.hear(querier, &hub, id, &share);
+            is_sound &= answer.hear(querier, &aggregator, id, &share);
         }
         answer.next = answer.next.saturating_add(heard);
         let is_last = answer.next >= children.total;
@@ -294,8 +304,9 @@ impl Asked {
 }
 
 impl Answer {
-    fn new(hub: &Hub, failed: &Failed) -> Self {
-        let (heard, merged) = (vec![false; hub.children().len()], Sum::none(failed.said.shape()));
+    fn new(aggregator: &Aggregator, failed: &Failed) -> Self {
+        let (heard, merged) =
+            (vec![false; aggregator.children().len()], Sum::none(failed.said.shape()));
         Self { next: 0, heard, merged, wrong: Vec::new(), edges: Vec::new() }
     }
 
@@ -303,19 +314,21 @@ impl Answer {
     fn hear<E: KeyEngine + Sync>(
         &mut self,
         querier: &Querier<E>,
-        hub: &Hub,
+        aggregator: &Aggregator,
         id: DeviceId,
         share: &Share<'_>,
     ) -> bool {
-        let Some(place) = hub.child(id).filter(|place| !self.heard[*place]) else { return false };
+        let Some(place) = aggregator.child(id).filter(|place| !self.heard[*place]) else {
+            return false;
+        };
         self.heard[place] = true;
-        let child = &hub.children()[place];
-        let said = read_child(querier, hub, place, share.epoch, share).ok();
+        let child = &aggregator.children()[place];
+        let said = read_child(querier, aggregator, place, share.epoch, share).ok();
         if said.as_ref().is_some_and(|said| self.merged.merge(said).is_err()) {
             return false;
         }
         if !said.as_ref().is_some_and(|said| querier.is_true(share.epoch, said)) {
-            match wrong(child, hub.name(), said) {
+            match wrong(child, aggregator.name(), said) {
                 Ok(failed) => self.wrong.push(failed),
                 Err(edge) => self.edges.push(edge),
             }
@@ -324,18 +337,18 @@ impl Answer {
     }
 }
 
-/// Reads what a child of a hub says: of nobody but those beneath it.
+/// Reads what a child of an aggregator says: of nobody but those beneath it.
 ///
 /// # Errors
 /// As [`Querier::read`], and `NotBeneath`.
 pub(super) fn read_child<E: KeyEngine + Sync>(
     querier: &Querier<E>,
-    hub: &Hub,
+    aggregator: &Aggregator,
     place: usize,
     epoch: u64,
     share: &Share<'_>,
 ) -> Result<Sum, Refusal> {
     let sum = querier.read(epoch, share)?;
-    let are_beneath = sum.participants().runs().all(|run| hub.are_beneath(run, place));
+    let are_beneath = sum.participants().runs().all(|run| aggregator.are_beneath(run, place));
     if are_beneath { Ok(sum) } else { Err(ShareError::NotBeneath.into()) }
 }

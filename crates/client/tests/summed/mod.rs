@@ -314,13 +314,13 @@ pub(crate) fn epoch(
 
 fn speak(
     tree: &AggregationTree,
-    hub: &str,
+    aggregator: &str,
     answers: &[Option<Said>],
     lie: &mut Lie<'_>,
     traffic: &mut Traffic,
 ) -> Said {
     let mut sum = Said::default();
-    for child in tree.hub(hub).unwrap().children() {
+    for child in tree.aggregator(aggregator).unwrap().children() {
         let said = if child.is_gateway {
             Some(speak(tree, &child.name, answers, lie, traffic))
                 .filter(|said| !said.who.is_empty())
@@ -352,7 +352,7 @@ impl Traffic {
     pub(crate) fn explain(&self, scene: &Scene, asked: &Explain, room: usize) -> Vec<u8> {
         let name = scene.tree.name(asked.node).unwrap();
         let mut held = Vec::new();
-        for child in scene.tree.hub(name).unwrap().children() {
+        for child in scene.tree.aggregator(name).unwrap().children() {
             if let Some(said) = self.heard.get(&child.name) {
                 held.push((
                     child.id,
@@ -375,8 +375,8 @@ impl Traffic {
         epoch: u64,
         silent: &[&str],
     ) -> Vec<Finding> {
-        let hub = scene.tree.querier();
-        let roots = hub.children().iter().enumerate().filter_map(|(place, child)| {
+        let aggregator = scene.tree.querier();
+        let roots = aggregator.children().iter().enumerate().filter_map(|(place, child)| {
             let frame =
                 self.heard.get(&child.name)?.frame(scene.id, epoch, scene.devices.len() as u32);
             Some((place, querier.read(epoch, &opened(&frame)).ok()))
@@ -393,7 +393,7 @@ impl Traffic {
             let Ok(SumUplink::Children(children)) = SumUplink::open(&frame, &key) else {
                 panic!("an answer was expected")
             };
-            for other in hub.children().iter().filter(|child| child.id != way) {
+            for other in aggregator.children().iter().filter(|child| child.id != way) {
                 assert!(!walk.answer(querier, other.id, &children), "nobody answers for others");
             }
             assert!(walk.answer(querier, way, &children), "the answer is one to the question");

@@ -43,8 +43,8 @@ pub(super) struct PortMetrics {
 /// What a channel is called.
 const fn name(channel: Channel) -> &'static str {
     match channel {
-        Channel::Hub => "hub",
-        Channel::HubAnnouncement => "hub_announcement",
+        Channel::Coordinator => "coordinator",
+        Channel::CoordinatorAnnouncement => "coordinator_announcement",
         Channel::Sums => "sums",
         Channel::SumsAnnouncement => "sums_announcement",
         Channel::Broadcast => "broadcast",

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use moteseal_core::DeviceId;
 use moteseal_net::link::State;
-use moteseal_net::mqtt::MqttDevice;
+use moteseal_net::mqtt::MqttChild;
 use moteseal_net::serial::{Counted, Event, Peer, SerialLine};
-use moteseal_net::{DeviceLink as _, Down, LinkError};
+use moteseal_net::{ChildLink as _, Down, LinkError};
 use moteseal_serial::Channel;
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
@@ -28,7 +28,7 @@ const SAY_AGAIN: Duration = Duration::from_secs(60);
 const SAY: Duration = Duration::from_secs(1);
 /// How often a mote is told the time.
 const TIME: Duration = Duration::from_secs(60);
-/// Frames of a hub that wait for a mote; the oldest goes first.
+/// Frames of a coordinator that wait for a mote; the oldest goes first.
 const WAITING: usize = 16;
 
 /// The task of one port.
@@ -54,8 +54,8 @@ pub(super) struct PortTask {
 /// A mote and its links.
 struct Joined {
     device: DeviceId,
-    hub: Option<MqttDevice>,
-    sums: Option<MqttDevice>,
+    coordinator: Option<MqttChild>,
+    sums: Option<MqttChild>,
 }
 
 /// What happens at a port.
@@ -63,7 +63,7 @@ enum Happened {
     Line(Event),
     /// The line has room for a body.
     Room,
-    Hub(Down),
+    Coordinator(Down),
     Sums(Down),
     /// Something was broadcast elsewhere.
     Broadcast,
@@ -71,7 +71,7 @@ enum Happened {
     Other,
 }
 
-async fn next_of(link: Option<&mut MqttDevice>) -> Result<Down, LinkError> {
+async fn next_of(link: Option<&mut MqttChild>) -> Result<Down, LinkError> {
     match link {
         Some(link) => link.receive().await,
         None => pending().await,
@@ -107,13 +107,15 @@ impl PortTask {
             let has_work = self.peer.is_some()
                 && self.joined.is_some()
                 && !(self.downward.is_empty() && heard.is_empty());
-            let links =
-                self.joined.as_mut().map(|joined| (joined.hub.as_mut(), joined.sums.as_mut()));
-            let (hub, sums) = links.unwrap_or_default();
+            let links = self
+                .joined
+                .as_mut()
+                .map(|joined| (joined.coordinator.as_mut(), joined.sums.as_mut()));
+            let (coordinator, sums) = links.unwrap_or_default();
             let happened = tokio::select! {
                 event = self.line.receive() => Happened::Line(event?),
                 room = self.line.ready(), if has_work => room.map(|()| Happened::Room)?,
-                down = next_of(hub) => Happened::Hub(down?),
+                down = next_of(coordinator) => Happened::Coordinator(down?),
                 down = next_of(sums) => Happened::Sums(down?),
                 () = heard.arrival(), if !has_work => Happened::Broadcast,
                 changed = state.changed() => changed.map(|()| Happened::Other).map_err(|_| LinkError::Closed)?,
@@ -124,13 +126,15 @@ impl PortTask {
                 Happened::Line(Event::Opened(peer)) => self.opened(peer),
                 Happened::Line(Event::Body(channel, body)) => self.pass_up(channel, body).await?,
                 Happened::Room => self.pass_down().await?,
-                Happened::Hub(Down::Announcement(announcement)) => {
-                    self.downward.hub.announce(announcement)
+                Happened::Coordinator(Down::Announcement(announcement)) => {
+                    self.downward.coordinator.announce(announcement)
                 }
                 Happened::Sums(Down::Announcement(schedule)) => {
                     self.downward.sums.announce(schedule)
                 }
-                Happened::Hub(Down::Frame(frame)) => self.put_down(Channel::Hub, frame),
+                Happened::Coordinator(Down::Frame(frame)) => {
+                    self.put_down(Channel::Coordinator, frame)
+                }
                 Happened::Sums(Down::Frame(frame)) => self.put_down(Channel::Sums, frame),
                 Happened::Broadcast => {}
                 Happened::Other => self.look(&state.borrow_and_update().clone()),
@@ -192,13 +196,15 @@ impl PortTask {
             ));
         }
         self.joined_at = Some(Instant::now());
-        let link = |options| MqttDevice::new(options, device.0);
-        let links =
-            (shared.hub.as_ref().map(link).transpose(), mote.sums.as_ref().map(link).transpose());
+        let link = |options| MqttChild::new(options, device.0);
+        let links = (
+            shared.coordinator.as_ref().map(link).transpose(),
+            mote.sums.as_ref().map(link).transpose(),
+        );
         match links {
-            (Ok(hub), Ok(sums)) => {
+            (Ok(coordinator), Ok(sums)) => {
                 info!(port = self.address, device = mote.name, "joined");
-                self.joined = Some(Joined { device, hub, sums });
+                self.joined = Some(Joined { device, coordinator, sums });
                 self.metrics().set_joined(true);
                 shared.heard[self.number].open(true);
             }
@@ -256,7 +262,7 @@ impl PortTask {
         let links = self
             .joined
             .as_ref()
-            .map(|joined| [joined.hub.as_ref(), joined.sums.as_ref()])
+            .map(|joined| [joined.coordinator.as_ref(), joined.sums.as_ref()])
             .unwrap_or_default();
         let states = links.map(|link| link.map(|link| link.state().borrow().clone()));
         self.metrics().set_cut_off(states.iter().flatten().any(|state| *state != State::Up));
@@ -300,7 +306,7 @@ impl PortTask {
             return Ok(());
         };
         let link = match channel {
-            Channel::Hub => joined.hub.as_ref(),
+            Channel::Coordinator => joined.coordinator.as_ref(),
             Channel::Sums => joined.sums.as_ref(),
             Channel::Broadcast => {
                 if !self.allowance.spend(body.len()) {
@@ -310,13 +316,16 @@ impl PortTask {
                 let sent = timeout(SEND_TIME, self.shared.broadcast(body, Some(self.number))).await;
                 return self.sent(channel, sent);
             }
-            Channel::HubAnnouncement | Channel::SumsAnnouncement | Channel::Time => {
+            Channel::CoordinatorAnnouncement | Channel::SumsAnnouncement | Channel::Time => {
                 self.refuse("WrongDirection", "a mote says what only a gateway says");
                 return Ok(());
             }
         };
         let Some(link) = link else {
-            self.refuse("NoLink", "the mote speaks to a hub that the configuration does not have");
+            self.refuse(
+                "NoLink",
+                "the mote speaks to a coordinator that the configuration does not have",
+            );
             return Ok(());
         };
         if let State::Down { .. } = *link.state().borrow() {
@@ -345,8 +354,11 @@ impl PortTask {
     }
 
     fn put_down(&mut self, channel: Channel, frame: Bytes) {
-        let lane =
-            if channel == Channel::Hub { &mut self.downward.hub } else { &mut self.downward.sums };
+        let lane = if channel == Channel::Coordinator {
+            &mut self.downward.coordinator
+        } else {
+            &mut self.downward.sums
+        };
         if lane.put(frame) {
             self.metrics().lost.increment(1);
         }
@@ -373,7 +385,7 @@ impl PortTask {
 /// What waits to go down to a mote; what was broadcast waits elsewhere.
 #[derive(Debug, Default)]
 struct Downward {
-    hub: Lane,
+    coordinator: Lane,
     sums: Lane,
     /// Whose turn it is.
     turn: usize,
@@ -382,7 +394,7 @@ struct Downward {
     time_told: Option<Instant>,
 }
 
-/// What waits of one hub.
+/// What waits of one coordinator.
 #[derive(Debug, Default)]
 struct Lane {
     /// The newest announcement, and whether the mote has still to hear it.
@@ -393,7 +405,7 @@ struct Lane {
 
 impl Lane {
     fn announce(&mut self, announcement: Bytes) {
-        // A hub says the same again and again; a mote that has it need not hear it.
+        // A coordinator says the same again and again; a mote that has it need not hear it.
         self.is_due |= self.announcement.as_ref() != Some(&announcement);
         self.announcement = Some(announcement);
     }
@@ -415,13 +427,13 @@ impl Lane {
 
 impl Downward {
     fn is_empty(&self) -> bool {
-        self.hub.is_empty() && self.sums.is_empty() && !self.is_time_due
+        self.coordinator.is_empty() && self.sums.is_empty() && !self.is_time_due
     }
 
     /// The mote hears the newest announcements again, and the time.
     fn repeat(&mut self) {
         self.is_time_due = true;
-        for lane in [&mut self.hub, &mut self.sums] {
+        for lane in [&mut self.coordinator, &mut self.sums] {
             lane.is_due = lane.announcement.is_some();
         }
     }
@@ -441,8 +453,8 @@ impl Downward {
             let channel = Channel::ALL[self.turn % Channel::ALL.len()];
             self.turn = (self.turn + 1) % Channel::ALL.len();
             let body = match channel {
-                Channel::Hub => self.hub.frames.pop_front(),
-                Channel::HubAnnouncement => self.hub.take_announcement(),
+                Channel::Coordinator => self.coordinator.frames.pop_front(),
+                Channel::CoordinatorAnnouncement => self.coordinator.take_announcement(),
                 Channel::Sums => self.sums.frames.pop_front(),
                 Channel::SumsAnnouncement => self.sums.take_announcement(),
                 Channel::Broadcast => broadcast(),
@@ -496,21 +508,24 @@ mod tests {
         let mut downward = Downward::default();
         let body = Bytes::from_static;
         for number in 0..3_u8 {
-            assert!(!downward.hub.put(Bytes::copy_from_slice(&[number])));
+            assert!(!downward.coordinator.put(Bytes::copy_from_slice(&[number])));
         }
-        downward.hub.announce(body(b"round"));
+        downward.coordinator.announce(body(b"round"));
         downward.sums.announce(body(b"agenda"));
         let mut taken = || {
             std::iter::from_fn(|| downward.take(|| None))
                 .map(|(channel, _)| channel)
                 .collect::<Vec<_>>()
         };
-        use Channel::{Hub, HubAnnouncement, SumsAnnouncement};
-        assert_eq!(taken(), [Hub, HubAnnouncement, SumsAnnouncement, Hub, Hub]);
-        downward.hub.announce(body(b"round"));
+        use Channel::{Coordinator, CoordinatorAnnouncement, SumsAnnouncement};
+        assert_eq!(
+            taken(),
+            [Coordinator, CoordinatorAnnouncement, SumsAnnouncement, Coordinator, Coordinator]
+        );
+        downward.coordinator.announce(body(b"round"));
         assert!(downward.is_empty());
-        downward.hub.announce(body(b"next round"));
-        assert_eq!(downward.take(|| None), Some((HubAnnouncement, body(b"next round"))));
+        downward.coordinator.announce(body(b"next round"));
+        assert_eq!(downward.take(|| None), Some((CoordinatorAnnouncement, body(b"next round"))));
         downward.repeat();
         let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
         assert_eq!(downward.take(|| None), Some((SumsAnnouncement, body(b"agenda"))));
@@ -522,7 +537,7 @@ mod tests {
                 && (unix_ms..unix_ms + 60_000).contains(&told),
             "{told}"
         );
-        assert_eq!(downward.take(|| None), Some((HubAnnouncement, body(b"next round"))));
+        assert_eq!(downward.take(|| None), Some((CoordinatorAnnouncement, body(b"next round"))));
         assert_eq!(
             downward.take(|| Some(body(b"said elsewhere"))),
             Some((Channel::Broadcast, body(b"said elsewhere")))
@@ -537,8 +552,13 @@ mod tests {
         let ports: Vec<Port> =
             pinned.iter().map(|device| Port { line: options(), device: *device }).collect();
         let motes = [(MOTE, crate::serial::Mote { name: "mote".to_owned(), sums: None })].into();
-        let settings =
-            crate::serial::Settings { ports, motes, hub: None, broadcast: None, listen: None };
+        let settings = crate::serial::Settings {
+            ports,
+            motes,
+            coordinator: None,
+            broadcast: None,
+            listen: None,
+        };
         let ports = settings.ports.clone();
         let shared = Arc::new(Shared::new(settings));
         let task = |(number, port): (usize, &Port)| {
@@ -576,7 +596,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_hubs_frames_the_newest_wait() {
+    fn keeps_the_newest_frames_of_a_coordinator() {
         let mut lane = Lane::default();
         let dropped =
             (0..100_u8).filter(|number| lane.put(Bytes::copy_from_slice(&[*number]))).count();

@@ -20,7 +20,7 @@ use moteseal_sum::query::{MAX_SLOTS, Plan, QueryId};
 use moteseal_sum::schedule::{self, MAX_QUERY_SCHEDULE, Posed, QuerySchedule};
 use moteseal_sum::sies::Psr;
 use moteseal_verify::Roster;
-use moteseal_verify::aggregation::{AggregationTree, Child, Hub};
+use moteseal_verify::aggregation::{self, AggregationTree, Child};
 
 use super::gather::{Gathering, Held};
 use super::refused::Refused;
@@ -49,8 +49,8 @@ pub struct Member<'a> {
     pub name: &'a str,
     /// The querier's public key.
     pub querier: &'a PublicKey,
-    /// The link secret that this hub keeps for all its children.
-    pub hub_secret: &'a [u8; 32],
+    /// The link secret that this aggregator keeps for all its children.
+    pub children_secret: &'a [u8; 32],
     /// The gateway's own link secret at its parent.
     pub up_secret: &'a [u8; 32],
     /// How long it waits for children after an epoch's end, for each height of the tree.
@@ -70,7 +70,7 @@ pub struct Aggregator {
     group: GroupId,
     roster: Digest,
     querier: PublicKey,
-    hub: Hub,
+    node: aggregation::Aggregator,
     id: DeviceId,
     tree_height: u32,
     grace_ms: u64,
@@ -95,7 +95,7 @@ pub struct Aggregator {
 pub struct Said {
     /// For all children.
     pub announcement: Option<Vec<u8>>,
-    /// For the hub above.
+    /// For the parent.
     pub up: Vec<Vec<u8>>,
     /// For a child.
     pub down: Vec<(DeviceId, Vec<u8>)>,
@@ -139,7 +139,7 @@ pub enum Heard {
 impl fmt::Debug for Aggregator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Aggregator")
-            .field("name", &self.hub.name())
+            .field("name", &self.node.name())
             .field("number", &self.number)
             .finish_non_exhaustive()
     }
@@ -150,20 +150,21 @@ impl Aggregator {
     #[must_use]
     pub fn new(member: &Member<'_>) -> Option<Self> {
         let Member { roster, tree, name, .. } = *member;
-        let hub = tree.hub(name)?;
+        let node = tree.aggregator(name)?;
         let group = roster.group();
-        let key =
-            |child: &Child| LinkKey::new(&LinkKey::secret_of(member.hub_secret, group, child.id));
+        let key = |child: &Child| {
+            LinkKey::new(&LinkKey::secret_of(member.children_secret, group, child.id))
+        };
         Some(Self {
             group,
             roster: roster.digest(),
             querier: member.querier.clone(),
-            id: hub.id()?,
+            id: node.id()?,
             tree_height: tree.height(),
             grace_ms: u64::try_from(member.grace.as_millis()).unwrap_or(u64::MAX),
             up: LinkKey::new(member.up_secret),
-            down: hub.children().iter().map(key).collect(),
-            hub,
+            down: node.children().iter().map(key).collect(),
+            node,
             number: member.number,
             schedule: None,
             announced_ms: 0,
@@ -177,8 +178,8 @@ impl Aggregator {
 
     /// Its place in the tree.
     #[must_use]
-    pub const fn hub(&self) -> &Hub {
-        &self.hub
+    pub const fn node(&self) -> &aggregation::Aggregator {
+        &self.node
     }
 
     /// The number of the query schedule that it acted on last; 0 if none.
@@ -209,7 +210,7 @@ impl Aggregator {
         self.queries.iter().map(Gathering::bytes).sum()
     }
 
-    /// Hears an announcement of the hub above: acts on it if it is the querier's and no older than what was acted on, and passes it on
+    /// Hears an announcement of the parent: acts on it if it is the querier's and no older than what was acted on, and passes it on
     /// as it is. `keep` makes its number durable before.
     ///
     /// # Errors
@@ -230,7 +231,7 @@ impl Aggregator {
         let mut scratch = vec![0; bytes.len().saturating_add(64).min(MAX_QUERY_SCHEDULE)];
         let said = schedule::hear(bytes, self.group, &self.querier, &mut scratch)?;
         let schedule = QuerySchedule::open(&said, self.group, &self.roster)?;
-        if schedule.sources() != self.hub.group_sources() {
+        if schedule.sources() != self.node.group_sources() {
             return Err(Refused::SourcesMismatch);
         }
         // After a restart the newest query schedule is heard again.
@@ -278,7 +279,8 @@ impl Aggregator {
         if !self.fits(plan.slots().count()) {
             return Err("QueryTooLarge");
         }
-        let (epochs, heights) = ((posed.first, posed.until), (self.hub.height(), self.tree_height));
+        let (epochs, heights) =
+            ((posed.first, posed.until), (self.node.height(), self.tree_height));
         Ok(Gathering::new(id, &plan, epochs, self.grace_ms, heights, now_ms))
     }
 
@@ -286,14 +288,14 @@ impl Aggregator {
     fn fits(&self, slots: usize) -> bool {
         let (mut sources, mut groups, mut last) = (0, 0, None);
         for position in
-            (0..self.hub.group_sources()).filter(|position| self.hub.owner(*position).is_some())
+            (0..self.node.group_sources()).filter(|position| self.node.owner(*position).is_some())
         {
             let group = position / self.key_group;
             sources += 1;
             groups += usize::from(last != Some(group));
             last = Some(group);
         }
-        fit_a_frame(self.hub.group_sources(), sources, groups.saturating_mul(slots))
+        fit_a_frame(self.node.group_sources(), sources, groups.saturating_mul(slots))
     }
 
     /// Hears a frame of a child. An epoch is over once [`tick`](Self::tick) or all children have ended it, so that whoever comes round late
@@ -302,9 +304,9 @@ impl Aggregator {
     /// # Errors
     /// [`Refused`]: nothing has changed.
     pub fn hear(&mut self, child: DeviceId, frame: &[u8], now_ms: u64) -> Result<Heard, Refused> {
-        let child = self.hub.child(child).ok_or(Refused::UnknownChild)?;
+        let child = self.node.child(child).ok_or(Refused::UnknownChild)?;
         let longest =
-            if self.hub.children()[child].is_gateway { MAX_FRAME } else { MAX_SOURCE_FRAME };
+            if self.node.children()[child].is_gateway { MAX_FRAME } else { MAX_SOURCE_FRAME };
         if frame.len() > longest {
             return Err(Refused::FrameTooLong);
         }
@@ -324,9 +326,10 @@ impl Aggregator {
         let query = &mut self.queries[at];
         query.check_epoch(share.epoch, now_ms)?;
         let (participation, psrs) =
-            query.check(share.participation, share.psrs, (&self.hub, child, self.key_group))?;
+            query.check(share.participation, share.psrs, (&self.node, child, self.key_group))?;
         let held = Held { participation: participation.as_bytes().into(), psrs };
-        let (is_news, is_last) = query.take(share.epoch, child, held, self.hub.children().len())?;
+        let (is_news, is_last) =
+            query.take(share.epoch, child, held, self.node.children().len())?;
         if is_last {
             self.end(at, share.epoch);
         }
@@ -369,9 +372,9 @@ impl Aggregator {
     /// Ends an epoch and sends on what the children said of it.
     fn end(&mut self, at: usize, epoch: u64) {
         let query = &mut self.queries[at];
-        let sum = query.end(epoch, &self.hub, self.key_group);
+        let sum = query.end(epoch, &self.node, self.key_group);
         let (id, mut bytes) =
-            (query.id, vec![0; participation::max_size(self.hub.group_sources())]);
+            (query.id, vec![0; participation::max_size(self.node.group_sources())]);
         let length = Participation::encode(&sum.participants, &mut bytes);
         let written = length.and_then(|length| {
             close_share(
@@ -387,13 +390,13 @@ impl Aggregator {
         // It fits: that was seen when the query began.
         self.said.up.extend(written);
         let participants = sum.participants.iter().map(|word| word.count_ones()).sum();
-        let silent = (0..self.hub.children().len())
+        let silent = (0..self.node.children().len())
             .filter(|child| sum.spoken.binary_search(child).is_err())
             .collect();
         self.said.ended.push(Ended { query: id, epoch, participants, silent });
     }
 
-    /// Hears a question of the hub above: answers it, or passes it on towards whom it is for.
+    /// Hears a question of the parent: answers it, or passes it on towards whom it is for.
     ///
     /// # Errors
     /// [`Refused`].
@@ -404,9 +407,9 @@ impl Aggregator {
         if question.node == self.id {
             return self.answer(at, &question);
         }
-        let child = self.hub.next_hop(question.node).ok_or(Refused::UnknownNode)?;
+        let child = self.node.next_hop(question.node).ok_or(Refused::UnknownNode)?;
         if let Ok(frame) = question.close(&self.down[child], &mut *self.frame) {
-            self.said.down.push((self.hub.children()[child].id, frame.to_vec()));
+            self.said.down.push((self.node.children()[child].id, frame.to_vec()));
         }
         if self.asked.contains(&question) {
             return Ok(Heard::Repeated);
@@ -423,7 +426,7 @@ impl Aggregator {
         let children: Vec<(DeviceId, &[u8], &[Psr])> = kept
             .iter()
             .map(|(child, held)| {
-                (self.hub.children()[*child].id, &*held.participation, &*held.psrs)
+                (self.node.children()[*child].id, &*held.participation, &*held.psrs)
             })
             .collect();
         let frame = Children::close(question, &children, &self.up, &mut *self.frame);
@@ -433,7 +436,7 @@ impl Aggregator {
 
     /// Passes an answer on that was asked for.
     fn pass_on(&mut self, child: usize, answer: &Children<'_>) -> Result<Heard, Refused> {
-        if self.hub.next_hop(answer.node) != Some(child) {
+        if self.node.next_hop(answer.node) != Some(child) {
             return Err(Refused::NotBeneath);
         }
         let question = Explain {

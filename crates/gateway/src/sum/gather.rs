@@ -10,7 +10,7 @@ use moteseal_sum::frame::Psrs;
 use moteseal_sum::participation::Participation;
 use moteseal_sum::query::{Plan, QueryId};
 use moteseal_sum::sies::Psr;
-use moteseal_verify::aggregation::Hub;
+use moteseal_verify::aggregation;
 
 use super::refused::Refused;
 
@@ -212,10 +212,10 @@ impl Gathering {
         &self,
         participation: &'a [u8],
         psrs: Psrs<'_>,
-        (hub, child, key_group): (&Hub, usize, u32),
+        (node, child, key_group): (&aggregation::Aggregator, usize, u32),
     ) -> Result<(Participation<'a>, Box<[Psr]>), Refused> {
-        let participation = Participation::decode(participation, hub.group_sources())?;
-        if !participation.runs().all(|run| hub.are_beneath(run, child)) {
+        let participation = Participation::decode(participation, node.group_sources())?;
+        if !participation.runs().all(|run| node.are_beneath(run, child)) {
             return Err(Refused::NotBeneath);
         }
         let expected = key_groups(participation, key_group).count() * self.slots;
@@ -226,10 +226,15 @@ impl Gathering {
     }
 
     /// Ends an epoch: adds up what the children said.
-    pub(super) fn end(&mut self, epoch: u64, hub: &Hub, key_group: u32) -> Sum {
+    pub(super) fn end(
+        &mut self,
+        epoch: u64,
+        node: &aggregation::Aggregator,
+        key_group: u32,
+    ) -> Sum {
         let held = self.epochs.entry(epoch).or_default();
         held.is_over = true;
-        let words = hub.group_sources().div_ceil(64) as usize;
+        let words = node.group_sources().div_ceil(64) as usize;
         let mut sum = Sum {
             participants: vec![0; words],
             psrs: Vec::new(),
@@ -239,7 +244,7 @@ impl Gathering {
         for share in held.shares.values() {
             // It was decoded when it was taken.
             let Ok(participation) =
-                Participation::decode(&share.participation, hub.group_sources())
+                Participation::decode(&share.participation, node.group_sources())
             else {
                 continue;
             };

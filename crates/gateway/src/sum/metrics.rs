@@ -81,7 +81,7 @@ impl SumMetrics {
                 ),
                 up_link_up: measured(
                     "moteseal_sum_up_link_up",
-                    "1 while the link to the hub above is up.",
+                    "1 while the link to the parent is up.",
                 ),
                 recorder: PrometheusBuilder::new().build_recorder(),
                 handle: handle.clone(),

@@ -1,4 +1,4 @@
-//! A running gateway of the tree: a link to its children, one to the hub above, the clock, and what an operator watches.
+//! A running gateway of the tree: a link to its children, one to the parent, the clock, and what an operator watches.
 //!
 //! All that decides is [`Aggregator`]'s. What has come is heard before epochs whose time is up are ended, so that a machine that stood still
 //! for a moment loses nothing that came in time. Links connect again by themselves; while the one upward does not take a frame, the frame is lost
@@ -16,7 +16,7 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use moteseal_core::DeviceId;
 use moteseal_net::link::State;
-use moteseal_net::{DeviceLink, Down, HubLink, LinkError};
+use moteseal_net::{ChildLink, Down, LinkError, ParentLink};
 use tokio::sync::watch;
 use tokio::task::unconstrained;
 use tokio::time::{sleep, timeout};
@@ -63,7 +63,7 @@ impl Watched for Shown {
         } else if !is(&self.is_link_up) {
             Some("the link to the children is down")
         } else if !is(&self.is_up_link_up) {
-            Some("the link to the hub above is down")
+            Some("the link to the parent is down")
         } else {
             None
         }
@@ -120,18 +120,18 @@ impl SumGateway {
         self.listener.as_ref().map(Listener::address)
     }
 
-    /// Runs until `stop` is done; then says what it has of epochs that have ended, and returns. `hub` is the link to the children, `up` the
-    /// one to the hub above.
+    /// Runs until `stop` is done; then says what it has of epochs that have ended, and returns. `children` is the link to the children, `up` the
+    /// one to the parent.
     ///
     /// # Errors
     /// [`ServiceError`].
     pub async fn run(
         mut self,
-        hub: impl HubLink + Sync,
-        mut up: impl DeviceLink + Sync,
+        children: impl ParentLink + Sync,
+        mut up: impl ChildLink + Sync,
         stop: impl Future<Output = ()> + Send,
     ) -> Result<(), ServiceError> {
-        let place = self.aggregator.hub();
+        let place = self.aggregator.node();
         info!(
             gateway = place.name(),
             children = place.children().len(),
@@ -142,26 +142,26 @@ impl SumGateway {
         if let Some(listener) = self.listener.take() {
             tasks.spawn(listener.serve(Arc::clone(&self.shown)));
         }
-        let (mut state, mut up_state) = (hub.state(), up.state());
+        let (mut state, mut up_state) = (children.state(), up.state());
         self.note(&mut state, &mut up_state);
         let mut stop = pin!(stop);
         let mut upkeep = tokio::time::interval(UPKEEP);
         loop {
-            self.hear_waiting(&hub)?;
+            self.hear_waiting(&children)?;
             let now_ms = self.unix_ms();
             self.aggregator.tick(now_ms);
             let said = self.aggregator.take_said();
-            self.say(said, &hub, &up).await.map_err(ServiceError::Link)?;
+            self.say(said, &children, &up).await.map_err(ServiceError::Link)?;
             let due_ms =
                 self.aggregator.due_ms().map_or(u64::MAX, |due| due.saturating_sub(now_ms));
             tokio::select! {
                 () = &mut stop => break,
                 down = up.receive() => {
                     let down = down.map_err(ServiceError::Link)?;
-                    self.hear_waiting(&hub)?;
+                    self.hear_waiting(&children)?;
                     self.hear_down(&down);
                 }
-                heard = hub.receive() => {
+                heard = children.receive() => {
                     let heard = heard.map_err(ServiceError::Link)?;
                     self.hear(DeviceId(heard.device), &heard.frame);
                 }
@@ -177,18 +177,18 @@ impl SumGateway {
                 _ = upkeep.tick() => {
                     let metrics = &self.shown.metrics;
                     metrics.upkeep();
-                    metrics.frames_dropped.absolute(hub.dropped());
+                    metrics.frames_dropped.absolute(children.dropped());
                     metrics.held_bytes.set(value(self.aggregator.held_bytes() as u64));
                 }
             }
         }
         info!("stopping");
         self.shown.is_stopping.store(true, Ordering::Relaxed);
-        let heard = self.hear_waiting(&hub);
+        let heard = self.hear_waiting(&children);
         let now_ms = self.unix_ms();
         self.aggregator.finish(now_ms);
         let said = self.aggregator.take_said();
-        let result = self.say(said, &hub, &up).await.map_err(ServiceError::Link);
+        let result = self.say(said, &children, &up).await.map_err(ServiceError::Link);
         tasks.shutdown().await;
         info!("stopped");
         result.and(heard)
@@ -212,7 +212,7 @@ impl SumGateway {
     fn note(&self, link: &mut watch::Receiver<State>, up: &mut watch::Receiver<State>) {
         let links = [
             (link, &self.shown.is_link_up, &self.shown.metrics.link_up, "children"),
-            (up, &self.shown.is_up_link_up, &self.shown.metrics.up_link_up, "hub above"),
+            (up, &self.shown.is_up_link_up, &self.shown.metrics.up_link_up, "parent"),
         ];
         for (state, flag, gauge, whom) in links {
             let state = state.borrow_and_update();
@@ -257,17 +257,17 @@ impl SumGateway {
                 );
             }
             Ok(_) => {}
-            Err(refused) => self.refuse("the hub above", refused),
+            Err(refused) => self.refuse("the parent", refused),
         }
     }
 
     /// Hears what has come of the children: at most what all of them have to say of all epochs that are open, for a flood must not keep
     /// epochs from ending.
-    fn hear_waiting(&mut self, hub: &impl HubLink) -> Result<(), ServiceError> {
-        let most = self.aggregator.hub().children().len() as u64 * (OPEN_EPOCHS + 2);
+    fn hear_waiting(&mut self, children: &impl ParentLink) -> Result<(), ServiceError> {
+        let most = self.aggregator.node().children().len() as u64 * (OPEN_EPOCHS + 2);
         for _ in 0..most {
             // Not slowed by tokio's budget of a task, which would say that nothing has come.
-            let Some(heard) = unconstrained(hub.receive()).now_or_never() else { break };
+            let Some(heard) = unconstrained(children.receive()).now_or_never() else { break };
             let heard = heard.map_err(ServiceError::Link)?;
             self.hear(DeviceId(heard.device), &heard.frame);
         }
@@ -278,10 +278,10 @@ impl SumGateway {
         self.shown.metrics.frames.increment(1);
         let now_ms = self.unix_ms();
         if let Err(refused) = self.aggregator.hear(child, frame, now_ms) {
-            let known = self.aggregator.hub().child(child);
+            let known = self.aggregator.node().child(child);
             let name = known.map_or_else(
                 || child.to_string(),
-                |at| self.aggregator.hub().children()[at].name.clone(),
+                |at| self.aggregator.node().children()[at].name.clone(),
             );
             self.refuse(&name, refused);
         }
@@ -299,21 +299,21 @@ impl SumGateway {
     async fn say(
         &self,
         said: Said,
-        hub: &impl HubLink,
-        up: &impl DeviceLink,
+        children: &impl ParentLink,
+        up: &impl ChildLink,
     ) -> Result<(), LinkError> {
         for unusable in said.unusable {
             warn!(query = %unusable.query, name = unusable.name, "this gateway cannot answer a query of the query schedule");
         }
         said.ended.iter().for_each(|ended| self.tell(ended));
         if let Some(schedule) = said.announcement {
-            self.sent(timeout(SEND_TIME, hub.announce(Bytes::from(schedule))).await)?;
+            self.sent(timeout(SEND_TIME, children.announce(Bytes::from(schedule))).await)?;
         }
         for frame in said.up {
             self.sent(timeout(SEND_TIME, up.send(Bytes::from(frame))).await)?;
         }
         for (child, frame) in said.down {
-            self.sent(timeout(SEND_TIME, hub.send(child.0, Bytes::from(frame))).await)?;
+            self.sent(timeout(SEND_TIME, children.send(child.0, Bytes::from(frame))).await)?;
         }
         Ok(())
     }
@@ -343,7 +343,7 @@ impl SumGateway {
             return;
         }
         metrics.epochs_partial.increment(1);
-        let children = self.aggregator.hub().children();
+        let children = self.aggregator.node().children();
         let names =
             silent.iter().filter_map(|child| children.get(*child)).map(|child| child.name.as_str());
         names.clone().for_each(|name| metrics.silent(name));

@@ -53,8 +53,8 @@ pub(crate) fn roster(devices: usize) -> &'static Roster {
     })
 }
 
-pub(crate) fn hub_secret(hub: &str) -> [u8; 32] {
-    Digest::of(&[b"hub ", hub.as_bytes()]).0
+pub(crate) fn children_secret(aggregator: &str) -> [u8; 32] {
+    Digest::of(&[b"aggregator ", aggregator.as_bytes()]).0
 }
 
 pub(crate) fn plan(text: &str) -> Vec<u8> {
@@ -141,7 +141,7 @@ impl World {
             tree: &self.tree,
             name,
             querier: &secret(3).public(),
-            hub_secret: &hub_secret(name),
+            children_secret: &children_secret(name),
             up_secret: &self.secret_at(self.tree.parent(name).unwrap(), gateway_id(name)),
             grace: GRACE,
             number,
@@ -177,13 +177,13 @@ impl World {
             .to_vec()
     }
 
-    /// What a child and a hub know each other by.
-    pub(crate) fn secret_at(&self, hub: &str, child: DeviceId) -> [u8; 32] {
-        *LinkKey::secret_of(&hub_secret(hub), self.roster.group(), child)
+    /// What a child and an aggregator know each other by.
+    pub(crate) fn secret_at(&self, aggregator: &str, child: DeviceId) -> [u8; 32] {
+        *LinkKey::secret_of(&children_secret(aggregator), self.roster.group(), child)
     }
 
-    pub(crate) fn key_at(&self, hub: &str, child: DeviceId) -> LinkKey {
-        LinkKey::new(&self.secret_at(hub, child))
+    pub(crate) fn key_at(&self, aggregator: &str, child: DeviceId) -> LinkKey {
+        LinkKey::new(&self.secret_at(aggregator, child))
     }
 
     pub(crate) fn device(&self, position: u32) -> DeviceId {
@@ -209,10 +209,10 @@ impl World {
             .collect()
     }
 
-    /// What a child says to a hub.
+    /// What a child says to an aggregator.
     pub(crate) fn frame(
         &self,
-        hub: &str,
+        aggregator: &str,
         child: DeviceId,
         epoch: u64,
         participation: &[u8],
@@ -224,7 +224,7 @@ impl World {
             epoch,
             participation,
             psrs,
-            &self.key_at(hub, child),
+            &self.key_at(aggregator, child),
             &mut out,
         )
         .unwrap()
@@ -236,8 +236,8 @@ impl World {
         let psrs = self.encrypted(position, epoch, value);
         let mut one = [0; 8];
         let length = Participation::encode_one(position, &mut one).unwrap();
-        let hub = self.tree.gateway_of(position).unwrap().to_owned();
-        self.frame(&hub, self.device(position), epoch, &one[..length], &psrs)
+        let aggregator = self.tree.gateway_of(position).unwrap().to_owned();
+        self.frame(&aggregator, self.device(position), epoch, &one[..length], &psrs)
     }
 
     /// Gives a source's reading to its gateway.
@@ -249,16 +249,16 @@ impl World {
         now_ms: u64,
     ) -> Result<Heard, Refused> {
         let frame = self.reading(position, epoch, value);
-        let (hub, device) =
+        let (aggregator, device) =
             (self.tree.gateway_of(position).unwrap().to_owned(), self.device(position));
-        let gateway = self.gateways.get_mut(&hub).unwrap();
+        let gateway = self.gateways.get_mut(&aggregator).unwrap();
         gateway.tick(now_ms);
         gateway.hear(device, &frame, now_ms)
     }
 
     /// How long after an epoch's end a gateway waits.
     pub(crate) fn wait_ms(&self, gateway: &str) -> u64 {
-        200 * u64::from(self.tree.hub(gateway).unwrap().height())
+        200 * u64::from(self.tree.aggregator(gateway).unwrap().height())
     }
 
     /// Carries what gateways have said up to their parents until nothing is left; what reaches the querier, and what ended.
@@ -340,14 +340,14 @@ impl World {
     /// A question of the querier, or what a gateway asks on, as the child hears it.
     pub(crate) fn question(
         &self,
-        hub: &str,
+        aggregator: &str,
         child: DeviceId,
         node: DeviceId,
         epoch: u64,
         first: u32,
     ) -> Vec<u8> {
         let question = Explain { query: self.query.reference(), epoch, node, first };
-        question.close(&self.key_at(hub, child), &mut [0; 128]).unwrap().to_vec()
+        question.close(&self.key_at(aggregator, child), &mut [0; 128]).unwrap().to_vec()
     }
 
     /// Asks a node beneath the child `root` of the querier, page by page, as the tree of gateways carries it.

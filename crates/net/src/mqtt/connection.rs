@@ -22,7 +22,7 @@ const QUEUE: usize = 256;
 const IN_FLIGHT: u16 = 100;
 /// The longest packet: a frame, its topic and headers.
 const MAX_PACKET: u32 = (MAX_FRAME + 1024) as u32;
-/// How long the broker keeps the hub's session while it is away (MQTT 5; of 3.1.1 the broker's own setting decides).
+/// How long the broker keeps the parent's session while it is away (MQTT 5; of 3.1.1 the broker's own setting decides).
 const SESSION: Duration = Duration::from_secs(24 * 3600);
 
 /// What happened on a connection.

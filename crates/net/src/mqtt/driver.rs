@@ -14,8 +14,8 @@ use crate::client::spread;
 use crate::fair;
 use crate::link::{Down, MAX_FRAME, State, Up};
 
-/// Bytes that may wait at the hub.
-const HUB_BYTES: usize = 64 << 20;
+/// Bytes that may wait at the parent.
+const PARENT_BYTES: usize = 64 << 20;
 /// Frames that may wait at a device.
 const DEVICE_FRAMES: usize = 256;
 
@@ -24,7 +24,7 @@ pub(super) trait Inbox: Clone + Send + 'static {
     fn put(&self, topic: &[u8], payload: &Bytes);
 }
 
-/// The topic and the newest of a hub's announcements.
+/// The topic and the newest of a parent's announcements.
 type Announcements = (String, watch::Receiver<Option<Bytes>>);
 
 /// The tasks of a link; they end with it.
@@ -136,11 +136,11 @@ async fn greet(
     }
 }
 
-/// What waits at the hub.
+/// What waits at the parent.
 #[derive(Clone)]
-pub(super) struct HubInbox(Arc<AtHub>);
+pub(super) struct ParentInbox(Arc<AtParent>);
 
-struct AtHub {
+struct AtParent {
     /// What the topics of devices begin with.
     prefix: String,
     /// Whose frames are taken, ascending: whoever may publish could make up any number of others.
@@ -148,16 +148,16 @@ struct AtHub {
     waiting: fair::Inbox,
 }
 
-impl std::fmt::Debug for HubInbox {
+impl std::fmt::Debug for ParentInbox {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HubInbox").field("prefix", &self.0.prefix).finish_non_exhaustive()
+        f.debug_struct("ParentInbox").field("prefix", &self.0.prefix).finish_non_exhaustive()
     }
 }
 
-impl HubInbox {
+impl ParentInbox {
     pub(super) fn new(prefix: String, mut members: Vec<[u8; 8]>) -> Self {
         members.sort_unstable();
-        Self(Arc::new(AtHub { prefix, members, waiting: fair::Inbox::new(HUB_BYTES) }))
+        Self(Arc::new(AtParent { prefix, members, waiting: fair::Inbox::new(PARENT_BYTES) }))
     }
 
     pub(super) async fn next(&self, but: Option<[u8; 8]>) -> Up {
@@ -169,7 +169,7 @@ impl HubInbox {
     }
 }
 
-impl Inbox for HubInbox {
+impl Inbox for ParentInbox {
     fn put(&self, topic: &[u8], payload: &Bytes) {
         let device = topic.strip_prefix(self.0.prefix.as_bytes()).and_then(named);
         let device = device.filter(|device| self.0.members.binary_search(device).is_ok());
@@ -185,7 +185,7 @@ impl Inbox for HubInbox {
 
 /// What waits at a device: of announcements the newest, of frames the newest few.
 #[derive(Clone)]
-pub(super) struct DeviceInbox(Arc<AtDevice>);
+pub(super) struct ChildInbox(Arc<AtDevice>);
 
 struct AtDevice {
     round: String,
@@ -200,13 +200,13 @@ struct Waiting {
     frames: VecDeque<Bytes>,
 }
 
-impl std::fmt::Debug for DeviceInbox {
+impl std::fmt::Debug for ChildInbox {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DeviceInbox").field("down", &self.0.down).finish_non_exhaustive()
+        f.debug_struct("ChildInbox").field("down", &self.0.down).finish_non_exhaustive()
     }
 }
 
-impl DeviceInbox {
+impl ChildInbox {
     pub(super) fn new(round: String, down: String) -> Self {
         Self(Arc::new(AtDevice { round, down, waiting: Mutex::default(), arrived: Notify::new() }))
     }
@@ -231,7 +231,7 @@ impl DeviceInbox {
     }
 }
 
-impl Inbox for DeviceInbox {
+impl Inbox for ChildInbox {
     fn put(&self, topic: &[u8], payload: &Bytes) {
         if payload.len() > MAX_FRAME {
             return;
@@ -259,7 +259,7 @@ mod tests {
     #[tokio::test]
     async fn strangers_take_no_room_from_members() {
         let members = [[0xff; 8], [1; 8], [7; 8]];
-        let inbox = HubInbox::new("up/".to_owned(), members.to_vec());
+        let inbox = ParentInbox::new("up/".to_owned(), members.to_vec());
         let topic = |device: [u8; 8]| format!("up/{:016x}", u64::from_be_bytes(device));
         let put = |device: [u8; 8], length: usize| {
             inbox.put(topic(device).as_bytes(), &Bytes::from(vec![3; length]))

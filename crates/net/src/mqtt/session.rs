@@ -1,4 +1,4 @@
-//! How a hub that was restarted takes up the session that the broker kept (MQTT 5).
+//! How a parent that was restarted takes up the session that the broker kept (MQTT 5).
 //!
 //! The client refuses to publish in a session that it has no memory of, since a packet of QoS 2 may be half delivered. Ours are of
 //! QoS 1, of which a broker remembers nothing (MQTT 5, section 4.1), and what was on its way is said again by the protocol above. So

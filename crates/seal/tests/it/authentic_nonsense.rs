@@ -1,7 +1,7 @@
 //! Frames with the right key and tag over bodies that no honest sender writes (spec/formats.md, section 8.2): cut off, altered in every byte,
 //! with lengths and counts at their extremes. What is opened has one form only; all else is `Malformed`.
 //!
-//! The tags are made here from the text of the specification, not by the code that checks them. What a hub and a mote then do with such
+//! The tags are made here from the text of the specification, not by the code that checks them. What a coordinator and a mote then do with such
 //! frames is tested where they are: crates/gateway/tests/hostile_frames.rs and crates/cli/tests/gateway_words.rs.
 
 use hmac::{Hmac, KeyInit, Mac};

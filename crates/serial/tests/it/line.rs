@@ -110,7 +110,7 @@ fn bodies_go_both_ways_one_after_the_other() {
 fn a_body_is_said_again_until_it_is_acknowledged_and_heard_once() {
     let (mut mote, mut gateway) = ends();
     settle(&mut mote, &mut gateway, 0);
-    mote.send(Channel::Hub, b"reading").unwrap();
+    mote.send(Channel::Coordinator, b"reading").unwrap();
     let first = said(&mut mote, 0);
     assert!(said(&mut mote, 399).is_empty());
     assert_eq!(mote.due_ms(), Some(400));
@@ -132,7 +132,7 @@ fn a_body_is_said_again_until_it_is_acknowledged_and_heard_once() {
 fn a_body_that_nobody_acknowledges_is_given_up_and_the_line_opens_anew() {
     let (mut mote, mut gateway) = ends();
     settle(&mut mote, &mut gateway, 0);
-    mote.send(Channel::Hub, b"lost").unwrap();
+    mote.send(Channel::Coordinator, b"lost").unwrap();
     let mut now_ms = 0;
     let mut spoken = Vec::new();
     while mote.counters().lost == 0 {
@@ -142,9 +142,12 @@ fn a_body_that_nobody_acknowledges_is_given_up_and_the_line_opens_anew() {
     assert_eq!(spoken.len(), 11);
     assert!(spoken[..10].iter().all(|packet| *packet == spoken[0]));
     assert!(mote.is_idle() && mote.peer().is_none());
-    mote.send(Channel::Hub, b"later").unwrap();
+    mote.send(Channel::Coordinator, b"later").unwrap();
     hear(&mut gateway, &spoken[10]);
-    assert_eq!(settle(&mut mote, &mut gateway, now_ms)[0], [(Channel::Hub, b"later".to_vec())]);
+    assert_eq!(
+        settle(&mut mote, &mut gateway, now_ms)[0],
+        [(Channel::Coordinator, b"later".to_vec())]
+    );
     // What was said before comes late: it is of another session.
     assert!(hear(&mut gateway, &spoken[0]).is_empty());
 }
@@ -153,7 +156,7 @@ fn a_body_that_nobody_acknowledges_is_given_up_and_the_line_opens_anew() {
 fn an_end_that_starts_anew_opens_the_line_anew_and_nothing_of_before_counts() {
     let (mut mote, mut gateway) = ends();
     settle(&mut mote, &mut gateway, 0);
-    gateway.send(Channel::HubAnnouncement, b"round").unwrap();
+    gateway.send(Channel::CoordinatorAnnouncement, b"round").unwrap();
     let old = said(&mut gateway, 0);
     let mut mote = End::new(Side::Mote(MOTE), 2, Timing::default());
     assert!(hear(&mut mote, &old).is_empty());
@@ -169,7 +172,7 @@ fn an_end_that_starts_anew_opens_the_line_anew_and_nothing_of_before_counts() {
     }
     assert_eq!((opened, gateway.counters().opened, gateway.counters().lost), (1, 2, 1));
     assert!(hear(&mut mote, &old).is_empty());
-    gateway.send(Channel::HubAnnouncement, b"round").unwrap();
+    gateway.send(Channel::CoordinatorAnnouncement, b"round").unwrap();
     assert_eq!(settle(&mut mote, &mut gateway, 3)[1].len(), 1);
 }
 
@@ -177,13 +180,13 @@ fn an_end_that_starts_anew_opens_the_line_anew_and_nothing_of_before_counts() {
 fn another_mote_under_the_same_session_number_is_another_mote() {
     let (mut mote, mut gateway) = ends();
     settle(&mut mote, &mut gateway, 0);
-    mote.send(Channel::Hub, b"old").unwrap();
+    mote.send(Channel::Coordinator, b"old").unwrap();
     let old = said(&mut mote, 0);
     // It has started as often as the one whose place it takes.
     let other = DeviceId([8; 8]);
     let mut mote = End::new(Side::Mote(other), 1, Timing::default());
-    mote.send(Channel::Hub, b"new").unwrap();
-    assert_eq!(settle(&mut mote, &mut gateway, 1)[0], [(Channel::Hub, b"new".to_vec())]);
+    mote.send(Channel::Coordinator, b"new").unwrap();
+    assert_eq!(settle(&mut mote, &mut gateway, 1)[0], [(Channel::Coordinator, b"new".to_vec())]);
     assert_eq!(
         (gateway.peer().map(|peer| peer.device), gateway.counters().opened),
         (Some(other), 2)
@@ -197,9 +200,9 @@ fn a_body_longer_than_the_other_end_takes_is_refused_or_counted_as_lost() {
     let mut mote = Line::<{ room(64) }, { room(300) }>::new(Side::Mote(MOTE), 1, Timing::default());
     let mut gateway =
         Line::<{ room(MAX_BODY) }, { room(MAX_BODY) }>::new(Side::Gateway, 1, Timing::default());
-    assert_eq!(gateway.send(Channel::Hub, &[1; MAX_BODY + 1]), Err(SendError::BodyTooLong));
+    assert_eq!(gateway.send(Channel::Coordinator, &[1; MAX_BODY + 1]), Err(SendError::BodyTooLong));
     // Before the line is open nobody knows.
-    gateway.send(Channel::Hub, &[1; 65]).unwrap();
+    gateway.send(Channel::Coordinator, &[1; 65]).unwrap();
     for _ in 0..4 {
         hear(&mut gateway, &said(&mut mote, 0));
         hear(&mut mote, &said(&mut gateway, 0));
@@ -208,8 +211,8 @@ fn a_body_longer_than_the_other_end_takes_is_refused_or_counted_as_lost() {
         (gateway.counters().lost, gateway.longest_body(), mote.longest_body()),
         (1, 64, 300)
     );
-    assert_eq!(gateway.send(Channel::Hub, &[1; 65]), Err(SendError::BodyTooLong));
-    gateway.send(Channel::Hub, &[1; 64]).unwrap();
+    assert_eq!(gateway.send(Channel::Coordinator, &[1; 65]), Err(SendError::BodyTooLong));
+    gateway.send(Channel::Coordinator, &[1; 64]).unwrap();
     assert_eq!(hear(&mut mote, &said(&mut gateway, 0)).len(), 1);
 }
 
@@ -225,7 +228,7 @@ fn an_echo_and_an_end_of_the_same_kind_are_named() {
         assert!(heard.iter().all(|heard| heard == "Dropped(SameSide)"), "{heard:?}");
     }
     settle(&mut mote, &mut gateway, 1000);
-    mote.send(Channel::Hub, b"echo").unwrap();
+    mote.send(Channel::Coordinator, b"echo").unwrap();
     let echo = said(&mut mote, 1000);
     let heard: Vec<_> =
         echo.iter().filter_map(|byte| mote.hear(*byte).map(|heard| format!("{heard:?}"))).collect();
@@ -262,7 +265,7 @@ fn each_packet_that_is_none_is_refused_by_its_name() {
     let binding = Binding { sender: 1, receiver: 2, number: 300 };
     let mut packet = [0; 32];
     packet[2..5].copy_from_slice(b"abc");
-    let length = binding.close(Channel::Hub as u8, 3, &mut packet).unwrap();
+    let length = binding.close(Channel::Coordinator as u8, 3, &mut packet).unwrap();
     let packet = &packet[..length];
     assert_eq!(binding.open(packet), Ok(&b"abc"[..]));
     for other in [
@@ -409,7 +412,10 @@ impl World {
             Happening::Talk(ms) => self.talk(ms),
             Happening::Send(side) => {
                 let way = &mut self.ways[usize::from(side)];
-                if self.ends[usize::from(side)].send(Channel::Hub, &numbered(way.next)).is_ok() {
+                if self.ends[usize::from(side)]
+                    .send(Channel::Coordinator, &numbered(way.next))
+                    .is_ok()
+                {
                     way.next += 1;
                 }
             }
@@ -543,11 +549,11 @@ fn rows() -> Vec<(String, Vec<u8>)> {
     row("mote", "HELLO, open", &open);
     hear(&mut gateway, &open);
     for (channel, what, body) in [
-        (Channel::Hub, "channel 1, \"reading\"", b"reading".to_vec()),
+        (Channel::Coordinator, "channel 1, \"reading\"", b"reading".to_vec()),
         (Channel::Sums, "channel 3, an empty body", vec![]),
         (Channel::Broadcast, "channel 5, two zeros", vec![0; 2]),
         (
-            Channel::Hub,
+            Channel::Coordinator,
             "channel 1, 252 times 0x55, so that the first piece is full",
             vec![0x55; 252],
         ),
@@ -561,7 +567,7 @@ fn rows() -> Vec<(String, Vec<u8>)> {
         hear(&mut mote, &bytes);
         assert!(mote.is_idle());
     }
-    gateway.send(Channel::HubAnnouncement, b"round").unwrap();
+    gateway.send(Channel::CoordinatorAnnouncement, b"round").unwrap();
     row("gateway", "channel 2, \"round\"", &said(&mut gateway, 0));
     rows
 }
@@ -618,7 +624,7 @@ fn refused_rows() -> Vec<(String, Vec<u8>)> {
         named.push((format!("{what} | `{error}`"), bytes));
     }
     // None of it has done anything.
-    mote.send(Channel::Hub, b"reading").unwrap();
+    mote.send(Channel::Coordinator, b"reading").unwrap();
     assert_eq!(settle(&mut mote, &mut gateway, 0)[0].len(), 1);
     named
 }

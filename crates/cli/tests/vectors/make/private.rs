@@ -378,18 +378,18 @@ fn participation() -> File {
     file
 }
 
-const HUB_SECRET: [u8; 32] = [0x48; 32];
+const CHILDREN_SECRET: [u8; 32] = [0x48; 32];
 
 fn of_frame(frame: &[u8], child: &str) -> Json {
     json!({
-        "hub_secret": hex::encode(HUB_SECRET), "group": GroupId::of(GROUP).to_string(), "child": device(child).to_string(),
+        "hub_secret": hex::encode(CHILDREN_SECRET), "group": GroupId::of(GROUP).to_string(), "child": device(child).to_string(),
         "frame": hex::encode(frame),
     })
 }
 
 /// The frame of an item, with the tag of what `child` shares with its hub.
 fn from_child(item: &Value) -> Vec<u8> {
-    tagged(&secret_of(&HUB_SECRET, GROUP, device("north")), "up", &item.encode())
+    tagged(&secret_of(&CHILDREN_SECRET, GROUP, device("north")), "up", &item.encode())
 }
 
 fn share(participation: &[u8], psrs: &[Psr]) -> Value {
@@ -448,7 +448,7 @@ fn up() -> File {
     }
     let frame = from_child(&share(&[0, 0], &[Psr::ZERO]));
     file.mutate("changed everywhere", op, of_frame(&frame, "north"), "frame", &[0x01, 0x80]);
-    let key = secret_of(&HUB_SECRET, GROUP, device("north"));
+    let key = secret_of(&CHILDREN_SECRET, GROUP, device("north"));
     let item = &frame[..frame.len() - 16];
     for (what, frame, child, error) in [
         ("nothing", Vec::new(), "north", "Malformed"),
@@ -464,7 +464,7 @@ fn up() -> File {
         ),
         (
             "of another group",
-            tagged(&secret_of(&HUB_SECRET, "others", device("north")), "up", item),
+            tagged(&secret_of(&CHILDREN_SECRET, "others", device("north")), "up", item),
             "north",
             "NotAuthentic",
         ),
@@ -553,7 +553,7 @@ fn explained() -> File {
     let mut file =
         File::new("sum/explain.json", "A hub's question to a node beneath it: sums.md, section 4.");
     let op = "sum.explain";
-    let key = secret_of(&HUB_SECRET, GROUP, device("north"));
+    let key = secret_of(&CHILDREN_SECRET, GROUP, device("north"));
     let closed = |item: &Value| tagged(&key, "down", &item.encode());
     let good = array([
         int(18),

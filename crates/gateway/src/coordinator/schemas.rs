@@ -1,4 +1,4 @@
-//! The stream schemas that a hub remembers: a few for each device, shared by those that use the same, so that no device can fill the
+//! The stream schemas that a coordinator remembers: a few for each device, shared by those that use the same, so that no device can fill the
 //! others' place.
 
 use std::collections::HashMap;

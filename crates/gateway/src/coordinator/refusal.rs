@@ -1,13 +1,13 @@
-//! What a hub tells a device whose seal it refuses, where trying again does not help by itself.
+//! What a coordinator tells a device whose seal it refuses, where trying again does not help by itself.
 
 use moteseal_core::link::claimed_device;
 use moteseal_core::record::DeviceId;
 use moteseal_seal::frame::{MAX_REFUSAL, Refusal, Uplink};
 
-use super::{Hub, close, link_key};
+use super::{GroupCoordinator, close, link_key};
 use crate::refused::Refused;
 
-impl Hub {
+impl GroupCoordinator {
     /// The frame that tells a device that one of its seals is refused: none if the frame was not the device's, speaks of no seal, or may be
     /// taken when it comes again. `frame` is what [`hear`](Self::hear) refused. Send it only once what was heard before is durable.
     #[must_use]

@@ -1,4 +1,4 @@
-//! What a hub does where an epoch's queues have no room: a test of its own, for it takes four gibibytes to get there.
+//! What a coordinator does where an epoch's queues have no room: a test of its own, for it takes four gibibytes to get there.
 #![allow(clippy::unwrap_used)]
 
 use moteseal_core::link::MAX_FRAME;
@@ -8,7 +8,7 @@ use moteseal_seal::frame::{Forward, Uplink};
 use moteseal_verify::Roster;
 use moteseal_verify::issue::{Budget, FirstRoster};
 
-use super::{Hub, link_key};
+use super::{GroupCoordinator, link_key};
 use crate::refused::Refused;
 
 const SECRET: [u8; 32] = [7; 32];
@@ -51,32 +51,38 @@ fn an_epoch_without_room_takes_nothing_more_and_is_in_no_other_ones_way() {
         FirstRoster { group: "field", epoch_ms: 1000, levels: 8, budget, devices: &devices };
     let roster = Roster::open(&first.issue(&secret(8)).unwrap(), &secret(8).public()).unwrap();
     let (north, south) = (roster.id("north").unwrap(), roster.id("south").unwrap());
-    let mut hub = Hub::new(roster.clone(), SECRET).unwrap();
-    assert!(hub.hear(&forward(&roster, north, 0, FIRST, 0), NEXT).unwrap().durable);
-    hub.epoch(FIRST).queues.exhaust(Level(5));
+    let mut coordinator = GroupCoordinator::new(roster.clone(), SECRET).unwrap();
+    assert!(coordinator.hear(&forward(&roster, north, 0, FIRST, 0), NEXT).unwrap().durable);
+    coordinator.epoch(FIRST).queues.exhaust(Level(5));
 
-    let (standing, counts, kept) = (hub.standing(), hub.counts(), hub.kept(FIRST));
-    let told = hub.acknowledgement(north);
+    let (standing, counts, kept) =
+        (coordinator.standing(), coordinator.counts(), coordinator.kept(FIRST));
+    let told = coordinator.acknowledgement(north);
     for device in [north, south] {
         let (index, from) = if device == north { (0, 1) } else { (0, 0) };
         assert_eq!(
-            hub.hear(&forward(&roster, device, index, FIRST, from), NEXT).unwrap_err(),
+            coordinator.hear(&forward(&roster, device, index, FIRST, from), NEXT).unwrap_err(),
             Refused::EpochFull
         );
     }
     assert_eq!(
-        (hub.standing(), hub.counts(), hub.kept(FIRST), hub.acknowledgement(north)),
+        (
+            coordinator.standing(),
+            coordinator.counts(),
+            coordinator.kept(FIRST),
+            coordinator.acknowledgement(north)
+        ),
         (standing, counts, kept, told)
     );
 
     // Another epoch has its own room.
-    assert!(hub.hear(&forward(&roster, south, 0, NEXT, 0), NEXT).unwrap().durable);
-    assert_eq!(hub.kept(NEXT), 1);
+    assert!(coordinator.hear(&forward(&roster, south, 0, NEXT, 0), NEXT).unwrap().durable);
+    assert_eq!(coordinator.kept(NEXT), 1);
     // It ends as any other, and what was refused comes late.
-    let ended = hub.end(FIRST, &secret(9)).unwrap();
+    let ended = coordinator.end(FIRST, &secret(9)).unwrap();
     assert_eq!(
         (ended.round, ended.bundles.len(), ended.absent),
         (Round(0), 0, vec![north.min(south), north.max(south)])
     );
-    assert!(hub.hear(&forward(&roster, south, 0, NEXT, 1), NEXT).unwrap().durable);
+    assert!(coordinator.hear(&forward(&roster, south, 0, NEXT, 1), NEXT).unwrap().durable);
 }

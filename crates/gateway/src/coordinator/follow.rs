@@ -10,7 +10,7 @@ use moteseal_seal::sample::{Followed, Heard, Offer};
 use moteseal_seal::{star, tree};
 use sha2::Digest as _;
 
-use super::{Hub, Member, Outcome, link_key};
+use super::{GroupCoordinator, Member, Outcome, link_key};
 use crate::pruned::Pruned;
 use crate::queues::Slot;
 use crate::refused::Refused;
@@ -72,7 +72,7 @@ fn block_start(device: DeviceId, index: SealIndex, level: Level) -> sha2::Sha256
     sha2::Sha256::new_with_prefix(star::header(device, index, level))
 }
 
-impl Hub {
+impl GroupCoordinator {
     pub(super) fn forward(
         &mut self,
         slot: u32,

@@ -1,4 +1,4 @@
-//! A device's seal, put together from what it says and what the hub has: verified as anyone would, and written as a bundle.
+//! A device's seal, put together from what it says and what the coordinator has: verified as anyone would, and written as a bundle.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ use moteseal_verify::{Event, ReadError, SchemaEntry, StreamReader, write};
 use sha2::Digest as _;
 
 use super::follow::Behind;
-use super::{Beside, Hub, Sealed, records};
+use super::{Beside, GroupCoordinator, Sealed, records};
 use crate::pruned::Pruned;
 use crate::queues::Slot;
 use crate::refused::Refused;
 
-impl Hub {
-    /// Puts a seal together from what the device says and what the hub has, and verifies it as anyone would.
+impl GroupCoordinator {
+    /// Puts a seal together from what the device says and what the coordinator has, and verifies it as anyone would.
     pub(super) fn prove(
         &self,
         slot: u32,

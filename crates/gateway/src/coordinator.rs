@@ -1,11 +1,11 @@
 //! The coordinator of a group, without sockets, clock or disk (DESIGN section 6; spec/formats.md, section 8).
 //!
-//! [`Hub::hear`] takes a device's frame and says what it changed. Whoever drives the hub makes the frames that changed something
-//! durable, in the order in which they were heard, and only then sends [`Hub::acknowledgement`]s; after a restart it lets the hub
-//! hear them again, which leads to the same state. [`Hub::end`] closes an epoch: the manifest, and a bundle for each seal, pruned to the round
+//! [`GroupCoordinator::hear`] takes a device's frame and says what it changed. Whoever drives the coordinator makes the frames that changed something
+//! durable, in the order in which they were heard, and only then sends [`GroupCoordinator::acknowledgement`]s; after a restart it lets the coordinator
+//! hear them again, which leads to the same state. [`GroupCoordinator::end`] closes an epoch: the manifest, and a bundle for each seal, pruned to the round
 //! that the signed counters ask for.
 //!
-//! A seal is taken only if it verifies: the hub has the events of the levels that it kept, a running digest of those that it
+//! A seal is taken only if it verifies: the coordinator has the events of the levels that it kept, a running digest of those that it
 //! has forgotten since, and nothing of those that the device says it never forwarded; of a tree, the roots of all subtrees between.
 //! What is refused is counted by its name, and touches no other device.
 
@@ -42,7 +42,7 @@ mod schemas;
 
 /// Open epochs of which one device may be the first to speak: epochs that others never reach cost memory and, when they end, time.
 const OPENED: usize = 512;
-/// Epochs whose final rounds the hub remembers, for seals that come late.
+/// Epochs whose final rounds the coordinator remembers, for seals that come late.
 const ROUNDS: usize = 1 << 12;
 
 /// What a frame changed.
@@ -59,7 +59,7 @@ pub struct News {
     pub about: Option<(SealIndex, EpochNumber)>,
 }
 
-/// Events, since the hub was made.
+/// Events, since the coordinator was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Forwarded, each once; of a tree also those that came in the place of their digests.
@@ -68,7 +68,7 @@ pub struct Counts {
     pub discarded: u64,
 }
 
-/// What is left of epochs that are over: with the frames that speak of others, a hub can go on from it ([`Hub::resume`]).
+/// What is left of epochs that are over: with the frames that speak of others, a coordinator can go on from it ([`GroupCoordinator::resume`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
     /// The newest epoch that is over.
@@ -116,7 +116,7 @@ pub struct Ended {
 }
 
 /// The coordinator of a group.
-pub struct Hub {
+pub struct GroupCoordinator {
     roster: Roster,
     budget: u64,
     secret: Zeroizing<[u8; 32]>,
@@ -186,16 +186,16 @@ enum Beside {
     Roots { roots: Pruned, seqs: BTreeMap<u8, Vec<Sequence>> },
 }
 
-impl fmt::Debug for Hub {
+impl fmt::Debug for GroupCoordinator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hub")
+        f.debug_struct("GroupCoordinator")
             .field("devices", &self.devices.len())
             .field("epochs", &self.epochs.len())
             .finish_non_exhaustive()
     }
 }
 
-impl Hub {
+impl GroupCoordinator {
     /// The coordinator of a roster's group. `secret` is the group's link secret; without a budget in the roster there is nothing to
     /// coordinate.
     #[must_use]
@@ -235,7 +235,7 @@ impl Hub {
         u32::try_from(place).ok()
     }
 
-    /// Hears a frame. `now` is the group's epoch by the hub's own clock.
+    /// Hears a frame. `now` is the group's epoch by the coordinator's own clock.
     ///
     /// # Errors
     /// [`Refused`]; nothing has changed then.
@@ -507,7 +507,7 @@ impl Hub {
         Standing { over: self.over, rounds: self.rounds.clone(), sealed, abandoned, schemas, shown }
     }
 
-    /// Whether a frame about this seal of a device must be heard again by a hub that resumes from [`standing`](Self::standing): its epoch
+    /// Whether a frame about this seal of a device must be heard again by a coordinator that resumes from [`standing`](Self::standing): its epoch
     /// is not over, or the device has it open.
     #[must_use]
     pub fn needs(&self, device: DeviceId, index: SealIndex, epoch: EpochNumber) -> bool {
@@ -515,7 +515,7 @@ impl Hub {
         !self.is_over(epoch) || open().is_some_and(|open| open.followed.index == index)
     }
 
-    /// Lets a new hub go on where another one stood. The frames that the other one [`needs`](Self::needs) are to be heard after that. What
+    /// Lets a new coordinator go on where another one stood. The frames that the other one [`needs`](Self::needs) are to be heard after that. What
     /// belongs to devices that the roster no longer has is left out.
     pub fn resume(&mut self, standing: Standing) {
         self.over = standing.over;
@@ -550,7 +550,7 @@ impl Hub {
         })
     }
 
-    /// Events since the hub was made.
+    /// Events since the coordinator was made.
     #[must_use]
     pub const fn counts(&self) -> Counts {
         self.counts

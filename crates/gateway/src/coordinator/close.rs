@@ -1,4 +1,4 @@
-//! A device's closing frame: what the hub takes for a seal (spec/formats.md, section 8.2).
+//! A device's closing frame: what the coordinator takes for a seal (spec/formats.md, section 8.2).
 //!
 //! Beside verifying as anyone would, a seal must agree with what its device forwarded, and with the rounds that the coordinator said:
 //! from the seals alone an audit computes the round that was due, so that a device whose seal contradicts its frames could have
@@ -12,7 +12,7 @@ use moteseal_seal::follow::Limits;
 use moteseal_seal::stream::{Item, Open as OpenItem, Part};
 
 use super::follow::Open;
-use super::{Hub, Newest, Outcome, Sealed};
+use super::{GroupCoordinator, Newest, Outcome, Sealed};
 use crate::refused::Refused;
 
 /// A closing frame, read.
@@ -52,7 +52,7 @@ pub(super) fn index_of(device: DeviceId, open: &[u8], part: &[u8]) -> Option<Sea
     Closing::read(device, open, part).ok().map(|closing| closing.index)
 }
 
-impl Hub {
+impl GroupCoordinator {
     pub(super) fn close(
         &mut self,
         slot: u32,
@@ -120,7 +120,7 @@ impl Hub {
         }
     }
 
-    /// The newest seal that the hub has seen anything of, before the one with this index, and its epoch.
+    /// The newest seal that the coordinator has seen anything of, before the one with this index, and its epoch.
     fn seen_before(&self, slot: u32, index: SealIndex) -> Option<(SealIndex, EpochNumber)> {
         let member = &self.devices[slot as usize];
         let open = member.open.as_ref().map(|open| (open.followed.index, open.followed.epoch));
@@ -154,7 +154,7 @@ impl Hub {
     }
 
     /// Whether the seal accounts for all that its device forwarded of its epoch. Not if the chain says that a seal which the device abandoned was
-    /// sealed: without `restart` nobody could tell what its events did to the round. Nor if it follows a seal that the hub never had, though
+    /// sealed: without `restart` nobody could tell what its events did to the round. Nor if it follows a seal that the coordinator never had, though
     /// the device was heard before: what that one says of earlier epochs nobody has compared with what was forwarded. Such a seal is stored as
     /// if it came late.
     fn accounts_for_all(&self, slot: u32, closing: &Closing<'_>) -> bool {

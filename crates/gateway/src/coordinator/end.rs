@@ -7,9 +7,9 @@ use moteseal_core::roster::Directory as _;
 use moteseal_core::signature::Signer;
 use moteseal_seal::sample::{ManifestDraft, Tally};
 
-use super::{Ended, Epoch, Hub, Member, Newest, ROUNDS, Sealed};
+use super::{Ended, Epoch, GroupCoordinator, Member, Newest, ROUNDS, Sealed};
 
-impl Hub {
+impl GroupCoordinator {
     /// Ends an epoch: no further seal of it is listed. End them in ascending order: what comes for an epoch before one that is over
     /// is late. Signs the manifest with the coordinator's key.
     ///

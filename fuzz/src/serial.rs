@@ -3,7 +3,7 @@
 
 use moteseal_core::DeviceId;
 use moteseal_serial::{
-    Binding, Channel, HELLO, Heard, Hello, Line, OVERHEAD, Side, Stuffer, Timing, Unstuffer, room,
+    Binding, Channel, HELLO, Received, Hello, Line, OVERHEAD, Side, Stuffer, Timing, Unstuffer, room,
 };
 
 type End = Line<{ room(64) }, { room(64) }>;
@@ -29,7 +29,7 @@ fn stuffed(packet: &[u8]) -> Vec<u8> {
 
 fn hear(end: &mut End, bytes: &[u8], heard: &mut Vec<u8>) {
     for byte in bytes {
-        if let Some(Heard::Body { channel, body }) = end.hear(*byte) {
+        if let Some(Received::Body { channel, body }) = end.receive(*byte) {
             assert!(channel == Channel::Coordinator && body.len() <= 64);
             heard.extend(body);
         }
@@ -41,7 +41,7 @@ fn as_bytes(bytes: &[u8]) {
     let mut gateway = end(true, 2);
     let mut spoken = said(&mut gateway, 0).len();
     for byte in bytes {
-        if let Some(Heard::Body { body, .. }) = gateway.hear(*byte) {
+        if let Some(Received::Body { body, .. }) = gateway.receive(*byte) {
             assert!(body.len() <= 64, "a body without room");
         }
         spoken += said(&mut gateway, 0).len();

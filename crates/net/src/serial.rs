@@ -9,7 +9,9 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use moteseal_serial::{Channel, Counters, Heard, Line, MAX_BODY, PacketError, Side, Timing, room};
+use moteseal_serial::{
+    Channel, Counters, Line, MAX_BODY, PacketError, Received, Side, Timing, room,
+};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, split};
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::AbortHandle;
@@ -288,20 +290,20 @@ impl Driver {
     }
 
     fn hear(&mut self, byte: u8) {
-        match self.line.hear(byte) {
-            Some(Heard::Opened(peer)) => {
+        match self.line.receive(byte) {
+            Some(Received::Opened(peer)) => {
                 self.event = Some(Event::Opened(peer));
                 self.counted.send_modify(|counted| counted.misfit = None);
             }
-            Some(Heard::Body { channel, body }) => {
+            Some(Received::Body { channel, body }) => {
                 self.event = Some(Event::Body(channel, Bytes::copy_from_slice(body)))
             }
-            Some(Heard::Dropped(
+            Some(Received::Dropped(
                 error @ (PacketError::SameSide | PacketError::UnsupportedVersion),
             )) => {
                 self.counted.send_modify(|counted| counted.misfit = Some(error));
             }
-            Some(Heard::Dropped(_)) | None => {}
+            Some(Received::Dropped(_)) | None => {}
         }
     }
 

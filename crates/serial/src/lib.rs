@@ -18,7 +18,7 @@ mod line;
 mod packet;
 
 pub use cobs::{Stuffer, Unstuffer};
-pub use line::{Counters, Heard, Line, Peer, SendError, Side, Timing};
+pub use line::{Counters, Line, Peer, Received, SendError, Side, Timing};
 pub use packet::{
     ACK, Binding, HELLO, Hello, MAX_BODY, MIN_ROOM, OVERHEAD, PacketError, VERSION, room,
 };

@@ -68,7 +68,7 @@ pub struct Peer {
 
 /// What was heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard<'l> {
+pub enum Received<'l> {
     /// The line is open, for the first time or anew. What had been sent and not acknowledged is lost; what was taken since goes out.
     Opened(Peer),
     /// A body, once.
@@ -226,27 +226,27 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
     }
 
     /// Takes a byte that came, and says what it completes. Asking [`speak`](Self::speak) behind it, sooner or later, is the caller's part.
-    pub fn hear(&mut self, byte: u8) -> Option<Heard<'_>> {
+    pub fn receive(&mut self, byte: u8) -> Option<Received<'_>> {
         let packet = match self.incoming.take(byte)? {
             Ok(_) => self.incoming.packet(),
             Err(error) => return Some(self.drop_packet(error)),
         };
         match packet.first() {
             Some(&HELLO) => match Hello::decode(packet) {
-                Ok(hello) => self.hear_hello(&hello),
+                Ok(hello) => self.receive_hello(&hello),
                 Err(error) => Some(self.drop_packet(error)),
             },
             Some(&ACK) => self.hear_acknowledgement().err().map(|error| self.drop_packet(error)),
-            _ => self.hear_body(),
+            _ => self.receive_body(),
         }
     }
 
-    fn drop_packet(&mut self, error: PacketError) -> Heard<'static> {
+    fn drop_packet(&mut self, error: PacketError) -> Received<'static> {
         count(&mut self.counters.dropped);
-        Heard::Dropped(error)
+        Received::Dropped(error)
     }
 
-    fn hear_hello(&mut self, hello: &Hello) -> Option<Heard<'static>> {
+    fn receive_hello(&mut self, hello: &Hello) -> Option<Received<'static>> {
         if (hello.device == Side::Gateway.id()) == (self.side == Side::Gateway) {
             return Some(self.drop_packet(PacketError::SameSide));
         }
@@ -272,7 +272,7 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
         }
         self.is_open = true;
         count(&mut self.counters.opened);
-        Some(Heard::Opened(peer))
+        Some(Received::Opened(peer))
     }
 
     /// Begins a session: nothing of what was heard counts any more, and what was sent and not acknowledged is lost.
@@ -307,7 +307,7 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
         Ok(())
     }
 
-    fn hear_body(&mut self) -> Option<Heard<'_>> {
+    fn receive_body(&mut self) -> Option<Received<'_>> {
         let Some(peer) = self.peer.filter(|_| self.is_open) else {
             return Some(self.drop_packet(PacketError::ChecksumMismatch));
         };
@@ -327,11 +327,11 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
                 self.acknowledge = Some(self.expected);
                 self.expected = self.expected.wrapping_add(1);
                 count(&mut self.counters.heard);
-                Some(Heard::Body { channel, body })
+                Some(Received::Body { channel, body })
             }
             (_, Err(error)) => {
                 count(&mut self.counters.dropped);
-                Some(Heard::Dropped(error))
+                Some(Received::Dropped(error))
             }
             (None, Ok(_)) => None,
         }

@@ -21,7 +21,7 @@ use moteseal_mote::memory::{Durable, Settings};
 use moteseal_mote::readings::Recording;
 use moteseal_mote::report::Report;
 use moteseal_mote::{Fault, Mote};
-use moteseal_serial::{Heard, Line, MAX_BODY, Side, Timing, room};
+use moteseal_serial::{Received, Line, MAX_BODY, Side, Timing, room};
 
 /// The levels of the groups that this firmware is for.
 const LEVELS: usize = 16;
@@ -161,12 +161,12 @@ fn work<'p>(
         let now_ms = clock.now_ms();
         while let Some(byte) = uart.read() {
             still = 0;
-            match line.hear(byte) {
-                Some(Heard::Body { channel, body }) => {
+            match line.receive(byte) {
+                Some(Received::Body { channel, body }) => {
                     mote.hear(now_ms, channel, body, &mut tell)?
                 }
-                Some(Heard::Opened(_)) => mote.opened(),
-                Some(Heard::Dropped(_)) | None => {}
+                Some(Received::Opened(_)) => mote.opened(),
+                Some(Received::Dropped(_)) | None => {}
             }
         }
         mote.work(now_ms, &mut tell)?;

@@ -8,7 +8,7 @@ use moteseal_core::digest::Digest;
 use moteseal_core::link::LinkKey;
 use moteseal_core::provision::{Membership, Provisioning};
 use moteseal_core::schema::Schema;
-use moteseal_sum::frame::close_share;
+use moteseal_sum::wire::close_share;
 use moteseal_sum::participation::Participation;
 use moteseal_sum::query::{MAX_SLOTS, Plan, QueryId};
 use moteseal_sum::schedule::{self, Posed, QuerySchedule};

@@ -3,7 +3,7 @@
 
 mod support;
 
-use moteseal_broadcast::frame::BroadcastFrame;
+use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{
     ChainId, ChainNumber, KeyId, Kind, MAX_SENDER_CERTIFICATE, MAX_SINGLE, SenderCertificateDraft,
     SingleDraft,

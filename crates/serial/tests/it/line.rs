@@ -3,7 +3,7 @@
 
 use moteseal_core::DeviceId;
 use moteseal_serial::{
-    ACK, Binding, Channel, HELLO, Heard, Hello, Line, MAX_BODY, PacketError, SendError, Side,
+    ACK, Binding, Channel, HELLO, Hello, Line, MAX_BODY, PacketError, Received, SendError, Side,
     Stuffer, Timing, Unstuffer, room,
 };
 use proptest::prelude::*;
@@ -30,7 +30,7 @@ fn hear<const RX: usize, const TX: usize>(
 ) -> Vec<(Channel, Vec<u8>)> {
     let mut bodies = Vec::new();
     for byte in bytes {
-        if let Some(Heard::Body { channel, body }) = end.hear(*byte) {
+        if let Some(Received::Body { channel, body }) = end.receive(*byte) {
             bodies.push((channel, body.to_vec()));
         }
     }
@@ -163,7 +163,7 @@ fn an_end_that_starts_anew_opens_the_line_anew_and_nothing_of_before_counts() {
     let mut opened = 0;
     for now_ms in 0..3 {
         for byte in said(&mut mote, now_ms) {
-            if let Some(Heard::Opened(peer)) = gateway.hear(byte) {
+            if let Some(Received::Opened(peer)) = gateway.receive(byte) {
                 assert_eq!(peer.device, MOTE);
                 opened += 1;
             }
@@ -223,15 +223,17 @@ fn an_echo_and_an_end_of_the_same_kind_are_named() {
         let echo = said(&mut mote, 400);
         let heard: Vec<_> = echo
             .iter()
-            .filter_map(|byte| mote.hear(*byte).map(|heard| format!("{heard:?}")))
+            .filter_map(|byte| mote.receive(*byte).map(|heard| format!("{heard:?}")))
             .collect();
         assert!(heard.iter().all(|heard| heard == "Dropped(SameSide)"), "{heard:?}");
     }
     settle(&mut mote, &mut gateway, 1000);
     mote.send(Channel::Coordinator, b"echo").unwrap();
     let echo = said(&mut mote, 1000);
-    let heard: Vec<_> =
-        echo.iter().filter_map(|byte| mote.hear(*byte).map(|heard| format!("{heard:?}"))).collect();
+    let heard: Vec<_> = echo
+        .iter()
+        .filter_map(|byte| mote.receive(*byte).map(|heard| format!("{heard:?}")))
+        .collect();
     assert_eq!(heard, ["Dropped(ChecksumMismatch)"]);
 }
 
@@ -614,7 +616,7 @@ fn refused_rows() -> Vec<(String, Vec<u8>)> {
     for (what, bytes) in rows {
         let errors: Vec<_> = bytes
             .iter()
-            .filter_map(|byte| gateway.hear(*byte).map(|heard| format!("{heard:?}")))
+            .filter_map(|byte| gateway.receive(*byte).map(|heard| format!("{heard:?}")))
             .collect();
         let [error] = &errors[..] else { panic!("{what}: {errors:?}") };
         let error = error

@@ -5,7 +5,7 @@
 
 use moteseal_board::entry;
 use moteseal_broadcast::tesla::Parameters;
-use moteseal_broadcast::tesla::frame::TeslaFrame;
+use moteseal_broadcast::tesla::wire::TeslaFrame;
 use moteseal_broadcast::tesla::receiver::{Receiver, Settings};
 use moteseal_broadcast::{ChainId, ChainNumber};
 use moteseal_core::DeviceId;

@@ -10,9 +10,9 @@ use hmac::{Hmac, KeyInit, Mac};
 use moteseal_core::cbor::{BufferTooSmall, Writer};
 use moteseal_core::link::{LinkKey, MAX_FRAME};
 use moteseal_core::record::{DeviceId, GroupId};
-use moteseal_sum::frame::{Share, SumUplink};
 use moteseal_sum::participation::{self, Participation};
 use moteseal_sum::sies::Psr;
+use moteseal_sum::wire::{Share, SumUplink};
 use moteseal_verify::aggregation::Aggregator;
 
 /// Epochs of which the liar remembers what it heard.

@@ -9,7 +9,7 @@ use moteseal_seal::sample::permutation::{Swap, choose, scratch_for};
 use crate::answer::{Answer, Select};
 use crate::forge::{Served, compose};
 use crate::holdings::{Held, Holdings};
-use crate::lie::Question;
+use crate::question::Question;
 
 impl Holdings {
     /// The answer that an honest cloud gives, for these devices in this order. Levels that cannot be had are left out, where an honest

@@ -17,12 +17,12 @@ mod forge;
 pub mod holdings;
 mod honest;
 pub mod lie;
-mod lies;
+pub mod lies;
+pub mod question;
 
 pub use aggregator::{LyingAggregator, Malice};
 pub use answer::{Answer, Item, Part, Select};
 pub use holdings::{Held, Holdings};
-pub use lie::{
-    Accomplice, BUDGET_LIES, COORDINATOR, Context, EXPLAIN_LIES, ExplainLie, Explains, Explanation,
-    LIES, Lie, Question, Schemes, find,
-};
+pub use lie::{Accomplice, COORDINATOR, Context, ExplainLie, Explains, Explanation, Lie, Schemes};
+pub use lies::{BUDGET_LIES, EXPLAIN_LIES, LIES, find};
+pub use question::Question;

@@ -1,10 +1,373 @@
-//! The lies, by what they are about.
+//! The tables of lies: what each lie does, by which names a verifier rejects it, and what the
+//! explaining form then shows. One child module for each subject holds the code.
 
-pub(crate) mod budget;
-pub(crate) mod choice;
-pub(crate) mod explaining;
-pub(crate) mod proof;
-pub(crate) mod range;
-pub(crate) mod readings;
-pub(crate) mod statement;
-pub(crate) mod stream;
+use crate::lie::{ExplainLie, Lie, Schemes, lie};
+
+mod budget;
+mod choice;
+mod explaining;
+mod proof;
+mod range;
+mod readings;
+mod statement;
+mod stream;
+
+/// The lie of this name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Lie> {
+    LIES.iter().chain(BUDGET_LIES).find(|lie| lie.name == name)
+}
+
+const UNPROVEN: &[&str] = &["NotAuthentic"];
+const OTHER: &[&str] = &["NotAsAsked"];
+const BLOCK: &str = "BlockDigestMismatch";
+const PATH: &str = "PathMismatch";
+const STATED: &str = "StatementMismatch";
+
+/// Every lie about an answer.
+pub const LIES: &[Lie] = &[
+    // The readings themselves.
+    lie("altered-reading", "one bit of a reading flipped", UNPROVEN, readings::altered)
+        .explained(BLOCK, PATH),
+    lie(
+        "duplicated-reading",
+        "a reading told twice, in place of another",
+        UNPROVEN,
+        readings::duplicated,
+    )
+    .explained(BLOCK, PATH),
+    lie("reordered-readings", "two readings change places", UNPROVEN, readings::reordered)
+        .explained(BLOCK, PATH),
+    lie(
+        "reading-of-other-epoch",
+        "readings of another epoch in this one",
+        UNPROVEN,
+        readings::of_other_epoch,
+    )
+    .explained(BLOCK, PATH),
+    lie(
+        "reading-of-other-device",
+        "readings of another device in this one's",
+        UNPROVEN,
+        readings::of_other_device,
+    )
+    .explained(BLOCK, PATH),
+    lie(
+        "sealed-anew",
+        "altered readings under a seal of the cloud's own making",
+        UNPROVEN,
+        readings::sealed_anew,
+    )
+    .explained(BLOCK, PATH),
+    lie(
+        "dropped-reading",
+        "a reading left out, the count made to fit",
+        &["NotAuthentic", "NotAsAsked"],
+        readings::dropped,
+    )
+    .explained(STATED, STATED),
+    lie("added-reading", "a reading invented, the count made to fit", UNPROVEN, readings::added)
+        .explained(STATED, STATED),
+    lie("short-events", "the last reading cut off", &["EventsLength"], readings::cut_off),
+    lie("surplus-events", "a reading too many", &["EventsLength"], readings::surplus),
+    // The choice of what is served.
+    lie("other-rate", "all of it at half the rate", OTHER, choice::other_rate),
+    lie("fewer-levels", "one level of one epoch kept back", OTHER, choice::fewer_levels),
+    lie("more-levels", "one level more than asked, in one epoch", OTHER, choice::more_levels),
+    lie(
+        "other-event",
+        "one event of the drawn sample replaced by its neighbour",
+        OTHER,
+        choice::other_event,
+    )
+    .only(Schemes::Tree),
+    lie("drawn-again", "a sample that another seed draws", OTHER, choice::drawn_again)
+        .only(Schemes::Tree),
+    // What is withheld, and what was not asked for.
+    lie("withheld-epoch", "an epoch in the middle withheld", &["Missing"], range::withheld_epoch),
+    lie("withheld-first", "the first epoch withheld", &["Missing"], range::withheld_first),
+    lie(
+        "withheld-tail",
+        "the newest epochs withheld",
+        &["TailUnknown", "Missing"],
+        range::withheld_tail,
+    ),
+    lie(
+        "shortened-epoch",
+        "the last part of the newest epoch withheld, the sample drawn anew",
+        &["TailUnknown"],
+        range::shortened_epoch,
+    ),
+    lie(
+        "withheld-boundary",
+        "the seal behind the range withheld",
+        &["TailUnknown", "Missing"],
+        range::withheld_boundary,
+    ),
+    lie(
+        "withheld-device",
+        "a device withheld",
+        &["TailUnknown", "Missing"],
+        range::withheld_device,
+    ),
+    lie("denied-epoch", "an epoch removed as if it never was", UNPROVEN, range::denied_epoch)
+        .explained(STATED, STATED),
+    lie(
+        "invented-outage",
+        "an epoch removed and passed off as an outage",
+        UNPROVEN,
+        range::invented_outage,
+    )
+    .explained(STATED, STATED),
+    lie("epoch-before-range", "an epoch before the ones asked for", OTHER, range::before),
+    lie("epoch-behind-range", "an epoch behind the ones asked for", OTHER, range::behind),
+    lie(
+        "replayed-epoch",
+        "an old epoch under a newer one's number",
+        UNPROVEN,
+        range::replayed_epoch,
+    )
+    .explained(STATED, STATED),
+    lie("replayed-run", "a device's epochs told twice", OTHER, range::replayed_run),
+    lie(
+        "other-devices-run",
+        "another device's readings under this device's name",
+        UNPROVEN,
+        range::other_device,
+    )
+    .explained(STATED, STATED),
+    lie("devices-out-of-order", "two devices change places", OTHER, range::devices_swapped),
+    lie(
+        "equivocation",
+        "two seals under one index, by a device that is in on it",
+        &["Equivocation", "NotAsAsked"],
+        range::equivocation,
+    ),
+    // What the device stated.
+    lie("junk-signature", "random bytes for a signature", UNPROVEN, proof::junk_signature)
+        .explained("NotAuthentic", "NotAuthentic"),
+    lie(
+        "stripped-signature",
+        "a run without its signature",
+        &["Unsigned"],
+        proof::stripped_signature,
+    ),
+    lie(
+        "short-signature",
+        "a signature of another length",
+        &["MalformedSignature"],
+        proof::short_signature,
+    ),
+    lie(
+        "unknown-roster",
+        "a roster version that never was",
+        &["UnknownRoster"],
+        statement::roster_version,
+    ),
+    lie(
+        "unknown-device",
+        "a device that the roster does not have",
+        &["UnknownDevice"],
+        statement::unknown_device,
+    ),
+    lie(
+        "forged-prev",
+        "another seal named as the one before",
+        &["NotAuthentic", "PrevMismatch"],
+        statement::prev,
+    )
+    .explained(STATED, STATED),
+    lie("forged-count", "more events counted than there were", UNPROVEN, statement::count)
+        .explained(STATED, STATED),
+    lie(
+        "forged-salt",
+        "another salt, so that other readings are the sample",
+        UNPROVEN,
+        statement::salt,
+    )
+    .explained(STATED, STATED),
+    lie(
+        "not-last-in-epoch",
+        "an epoch that was closed left open",
+        &["NotAuthentic", "EpochClosed"],
+        statement::last_in_epoch,
+    )
+    .explained(STATED, STATED),
+    lie("invented-restart", "a restart that never was", UNPROVEN, statement::restart)
+        .explained(STATED, STATED),
+    lie("skipped-index", "an index passed over", &["GapWithoutRestart"], statement::skipped),
+    lie(
+        "raised-round",
+        "levels declared not kept",
+        &["NotAuthentic", "RoundOutOfRange"],
+        statement::round,
+    )
+    .explained(STATED, STATED),
+    lie(
+        "claimed-lost",
+        "readings declared lost",
+        &["NotAuthentic", "LostOutOfRange"],
+        statement::lost,
+    )
+    .explained(STATED, STATED),
+    lie("withheld-prev", "the seal before not named", &["PrevUnknown"], statement::withheld_prev),
+    lie("other-scheme", "a star passed off as a tree, or the reverse", UNPROVEN, statement::scheme)
+        .explained(STATED, STATED),
+    lie(
+        "shifted-epoch",
+        "an epoch dated one later",
+        &["NotAuthentic", "EpochClosed"],
+        statement::epoch,
+    )
+    .explained(STATED, STATED),
+    lie("emptied-epoch", "an epoch in which nothing was sensed", UNPROVEN, statement::emptied)
+        .explained(STATED, STATED),
+    lie(
+        "invented-answers",
+        "an answer to a query that the device never gave",
+        UNPROVEN,
+        statement::answered,
+    )
+    .explained(STATED, STATED),
+    lie("far-index", "an index past the last possible", &["IndexOutOfRange"], statement::far_index),
+    lie("far-epoch", "an epoch past the last possible", &["EpochOutOfRange"], statement::far_epoch),
+    lie(
+        "vast-count",
+        "four thousand million events counted",
+        &["TooManyEvents"],
+        statement::vast_count,
+    ),
+    lie(
+        "impossible-level",
+        "a level that the group does not have",
+        &["SelectOutOfRange"],
+        statement::impossible_level,
+    ),
+    lie("other-unit", "another unit in the schema", UNPROVEN, statement::unit)
+        .explained(STATED, STATED),
+    lie("other-scale", "another divisor in the schema", UNPROVEN, statement::scale)
+        .explained(STATED, STATED),
+    lie("swapped-columns", "two columns of the schema change names", UNPROVEN, statement::columns)
+        .explained(STATED, STATED),
+    // The digests beside the events.
+    lie("altered-digest", "a digest beside the events flipped", UNPROVEN, proof::altered_digest)
+        .explained("EvidenceMismatch", "EvidenceMismatch"),
+    lie("surplus-digest", "a digest too many", &["DigestCount"], proof::surplus_digest),
+    lie("missing-digest", "a digest too few", &["DigestCount"], proof::missing_digest),
+    // The stream.
+    lie("truncated", "the answer breaks off", &["Truncated", "Unsigned"], stream::truncated),
+    lie("no-end", "the end item missing", &["Truncated"], stream::no_end),
+    lie(
+        "end-within-run",
+        "the end declared before the signature",
+        &["Unsigned"],
+        stream::end_within_run,
+    ),
+    lie("after-the-end", "more behind the end", &["TrailingBytes"], stream::after_the_end),
+    lie("unknown-item", "an item of no known kind", &["UnknownItem"], stream::unknown_item),
+    lie(
+        "other-encoding",
+        "an item in a longer encoding",
+        &["NonCanonical"],
+        stream::other_encoding,
+    ),
+    lie("no-schema", "no word of what the bytes mean", &["SchemaUnknown"], stream::no_schema),
+    lie("no-device", "no word of whose epochs these are", &["NoOpen"], stream::no_device),
+    lie("proof-in-answer", "a proof's query in the middle", OTHER, stream::proof_in_answer),
+    lie("feigned-problem", "a problem feigned halfway", &["StoreDamaged"], stream::feigned_problem),
+    lie(
+        "feigned-closed-pipe",
+        "a problem worded like a reader that went away",
+        &["StoreDamaged"],
+        stream::feigned_closed_pipe,
+    ),
+    lie("endless-run", "257 parts before any signature", &["RunTooLong"], stream::endless_run),
+    lie("endless-claim", "an item that claims a terabyte", &["Truncated"], stream::endless_claim),
+    Lie {
+        heavy: true,
+        ..lie("endless-item", "an item of 69 MiB", &["RunTooLong"], stream::endless_item)
+    },
+];
+
+/// Every lie about an answer that only the cloud of a group with a budget can tell. Of [`LIES`] it can tell every other one.
+pub const BUDGET_LIES: &[Lie] = &[
+    lie("withheld-manifest", "the manifest of an epoch withheld", OTHER, budget::withheld_manifest),
+    lie(
+        "feigned-absence",
+        "an epoch passed off as one without manifest",
+        &["ManifestMissing"],
+        budget::feigned_absence,
+    ),
+    lie(
+        "manifest-of-other-epoch",
+        "another epoch's manifest in place of this one's",
+        OTHER,
+        budget::of_other_epoch,
+    ),
+    lie("manifests-out-of-order", "two manifests change places", OTHER, budget::out_of_order),
+    lie("altered-manifest", "one bit of a manifest flipped", UNPROVEN, budget::altered),
+    lie("forged-manifest", "a manifest of the cloud's own making", UNPROVEN, budget::forged),
+    lie(
+        "second-manifest",
+        "two manifests of one epoch, by a coordinator that is in on it",
+        &["TwoManifests"],
+        budget::second_manifest,
+    ),
+    lie(
+        "withheld-listed-seal",
+        "the newest seal of a device withheld, which a manifest lists",
+        &["Missing"],
+        budget::withheld_listed,
+    ),
+    lie(
+        "fewer-levels-than-the-round",
+        "a level kept back that survived the round",
+        OTHER,
+        budget::fewer_levels,
+    ),
+    lie(
+        "more-levels-than-the-round",
+        "a level served that the round took away",
+        OTHER,
+        budget::more_levels,
+    ),
+];
+
+/// Every lie about an explaining form. They follow [`altered-reading`](LIES).
+pub const EXPLAIN_LIES: &[ExplainLie] = &[
+    ExplainLie {
+        name: "withheld-explanation",
+        what: "the explaining form withheld",
+        expected: &["ExplanationWithheld"],
+        schemes: Schemes::Both,
+        alter: explaining::withheld,
+    },
+    ExplainLie {
+        name: "explained-by-another-seal",
+        what: "another seal shown as the explanation",
+        expected: &["StatementMismatch"],
+        schemes: Schemes::Both,
+        alter: explaining::another_seal,
+    },
+    ExplainLie {
+        name: "made-up-explanation",
+        what: "an explanation that the device never signed",
+        expected: &["NotAuthentic"],
+        schemes: Schemes::Both,
+        alter: explaining::made_up,
+    },
+    ExplainLie {
+        name: "explained-by-other-digests",
+        what: "digests that do not lead to the root",
+        expected: &["RootMismatch"],
+        schemes: Schemes::Both,
+        alter: explaining::other_digests,
+    },
+    ExplainLie {
+        name: "explained-by-fewer-digests",
+        what: "one digest of the explanation missing",
+        expected: &["DigestCount"],
+        schemes: Schemes::Both,
+        alter: explaining::fewer_digests,
+    },
+];

@@ -1,6 +1,6 @@
 //! The frames of each assault, made from what was overheard.
 
-use moteseal_broadcast::frame::BroadcastFrame;
+use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{ChainNumber, ChainRef, Claim, Head, KeyId, MAX_HEAD, SenderCertificate};
 use moteseal_core::Digest;
 use moteseal_core::cbor::Writer;

@@ -1,11 +1,9 @@
 //! An attacker on the air: each of its assaults finds an occasion, comes as far as it can, and is refused by the checks of `core`.
 
-#![allow(clippy::unwrap_used)]
-
 use std::convert::Infallible;
 
 use moteseal_adversary::broadcaster::{Assault, Broadcaster, MAX_FORGED, REMEMBERED};
-use moteseal_broadcast::frame::BroadcastFrame;
+use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{
     ChainDraft, ChainId, ChainNumber, Head, Incoming, KeyId, Kind, MAX_HEAD, MAX_LEAF,
     MAX_SENDER_CERTIFICATE, OutgoingChain, Revocation, SenderCertificate, SenderCertificateDraft,

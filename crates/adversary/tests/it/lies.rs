@@ -1,5 +1,4 @@
 //! Every lie is told, and refused by one of the names that the table gives; every honest answer is accepted.
-#![allow(clippy::unwrap_used, missing_docs)]
 
 use std::collections::BTreeMap;
 

@@ -1,0 +1,6 @@
+//! The tests of the adversary: every lie and every attack is tried and rejected.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod broadcaster;
+mod lies;

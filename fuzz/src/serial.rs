@@ -3,7 +3,8 @@
 
 use moteseal_core::DeviceId;
 use moteseal_serial::{
-    Binding, Channel, HELLO, Received, Hello, Line, OVERHEAD, Side, Stuffer, Timing, Unstuffer, room,
+    Binding, Channel, HELLO, Hello, Line, OVERHEAD, Received, Side, Stuffer, Timing, Unstuffer,
+    room,
 };
 
 type End = Line<{ room(64) }, { room(64) }>;
@@ -27,7 +28,7 @@ fn stuffed(packet: &[u8]) -> Vec<u8> {
     std::iter::from_fn(|| stuffer.next(packet)).collect()
 }
 
-fn hear(end: &mut End, bytes: &[u8], heard: &mut Vec<u8>) {
+fn receive(end: &mut End, bytes: &[u8], heard: &mut Vec<u8>) {
     for byte in bytes {
         if let Some(Received::Body { channel, body }) = end.receive(*byte) {
             assert!(channel == Channel::Coordinator && body.len() <= 64);

@@ -10,11 +10,11 @@ use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_core::{DeviceId, Digest, GroupId};
 use moteseal_lanes::Host;
 use moteseal_sum::engine::{KeyEngine, Scalar};
-use moteseal_sum::frame::{SumUplink, close_share};
 use moteseal_sum::guard::EpochGuard;
 use moteseal_sum::participation::{self, Participation};
 use moteseal_sum::query::{MAX_PLAN, Plan, QueryId};
 use moteseal_sum::sies::{KeyGroupKey, KeyLanes, KeyTotals, LANES, Master, Psr, Slot, SourceKey};
+use moteseal_sum::wire::{SumUplink, close_share};
 
 use crate::hashing::dependent_compressions;
 use crate::measure::{Bar, Contender, Report, interleaved, median};

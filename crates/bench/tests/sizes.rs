@@ -19,9 +19,9 @@ use moteseal_seal::level::SaltKey;
 use moteseal_seal::sample::Rate;
 use moteseal_seal::stream::{Open, Selection};
 use moteseal_seal::tree::Tree;
-use moteseal_sum::frame::close_share;
 use moteseal_sum::participation::Participation;
 use moteseal_sum::sies::Psr;
+use moteseal_sum::wire::close_share;
 use moteseal_verify::issue::FirstRoster;
 use moteseal_verify::{Event, ReadError, Roster, StreamReader, write};
 

@@ -8,8 +8,8 @@ use core::fmt;
 
 use crate::certificate::{SenderCertificate, SenderCertificateError};
 use crate::chain::{Head, HeadError, MAX_HEAD, Outline};
-use crate::frame::BroadcastFrame;
 use crate::incoming::{Incoming, LeafError, Taken};
+use crate::wire::BroadcastFrame;
 use crate::{ChainRef, MAX_PER_BLOCK};
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Writer};
 use moteseal_core::record::DeviceId;
@@ -194,7 +194,7 @@ impl<'k> EvidenceCheck<'k> {
 /// Why evidence was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportError<E> {
-    /// The buffer is too small for a frame: [`MAX_BROADCAST_FRAME`](crate::frame::MAX_BROADCAST_FRAME) bytes suffice.
+    /// The buffer is too small for a frame: [`MAX_BROADCAST_FRAME`](crate::wire::MAX_BROADCAST_FRAME) bytes suffice.
     BufferTooSmall,
     /// What was kept could not be read, or the evidence not be written.
     Other(E),

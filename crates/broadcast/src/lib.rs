@@ -20,11 +20,11 @@ use moteseal_core::record::{DeviceId, NetworkId};
 mod certificate;
 mod chain;
 mod evidence;
-pub mod frame;
 mod hash;
 mod incoming;
 mod single;
 pub mod tesla;
+pub mod wire;
 
 pub mod recovery;
 
@@ -39,7 +39,7 @@ pub use chain::{
 };
 pub use evidence::{EvidenceCheck, EvidenceError, ExportError, Shown, export};
 pub use incoming::{BlockTooLarge, Incoming, LeafError, MAX_SNAPSHOT, Taken};
-pub use single::{MAX_SINGLE, Said, SealError, SingleDraft, SingleError, open_single};
+pub use single::{MAX_SINGLE, OpenedSingle, SealError, SingleDraft, SingleError, open_single};
 
 use moteseal_core::signature::PublicKey;
 
@@ -178,7 +178,7 @@ impl Kind {
         match self {
             Self::Messages => "messages",
             Self::Image => "image",
-            Self::QuerySchedule => "agenda",
+            Self::QuerySchedule => "schedule",
         }
     }
 }

@@ -9,33 +9,33 @@
 //! A host gives the node every frame it hears ([`Node::receive`]), sends what [`Node::poll`] writes, and polls again at [`Node::next_due`].
 //! Messages are read from the store when an [`Event::Verified`] says so.
 
-use crate::frame::BroadcastFrame;
+use crate::wire::BroadcastFrame;
 use crate::{ChainId, ChainNumber, ChainRef, Incoming, KeyId};
 use moteseal_core::named_errors;
 use moteseal_core::record::DeviceId;
 use moteseal_core::signature::PublicKey;
 
-mod ahead;
-mod certified;
-mod follow;
-mod hear;
+mod certificates;
+mod early;
 mod meter;
-mod own;
+mod originate;
+mod progress;
 mod queue;
-mod say;
+mod receive;
+mod send;
 mod settings;
 mod store;
 
-pub use own::Resumed;
+pub use originate::Resumed;
 pub use queue::Purpose;
-pub use say::Transmit;
+pub use send::Transmit;
 pub use settings::{LinkSet, MAX_BASES, MAX_LINKS, Meter, Now, Rate, Relay, Settings, Timing};
 pub use store::{Item, Store};
 
 use crate::{MAX_HEAD, MAX_SENDER_CERTIFICATE};
-use ahead::Ahead;
-use follow::{Ask, Followed, Pace, Progress, Trickle};
+use early::EarlyLeaves;
 use meter::{Bucket, Draws, Refusals, Waiting};
+use progress::{Ask, Pace, Progress, Tracked, Trickle};
 use queue::{Piece, Planned, Queue};
 
 /// Chains that were heard of and are not known, at once.
@@ -89,7 +89,7 @@ named_errors! {
         NotAuthentic => "the signature is not of whom it says",
         /// Every place for senders or chains is taken by what is under way.
         NoRoom => "all places for senders or chains are taken",
-        /// Another chain that is followed has the same reference.
+        /// Another chain that is tracked has the same reference.
         ReferenceTaken => "another chain has the same reference; send it under another number",
         /// A leaf of a chain whose head is not known; it is asked for.
         UnknownChain => "the chain's head is not known yet",
@@ -116,7 +116,7 @@ pub enum Event {
         /// Its key.
         key: KeyId,
     },
-    /// A chain's head was accepted: the chain is followed.
+    /// A chain's head was accepted: the chain is tracked.
     Accepted {
         /// The chain.
         chain: ChainRef,
@@ -151,7 +151,7 @@ pub enum Event {
         /// Whether the chain is complete.
         is_last: bool,
     },
-    /// A base station has revoked the certificates below a serial. The chains under them are no longer followed.
+    /// A base station has revoked the certificates below a serial. The chains under them are no longer tracked.
     Revoked {
         /// The base station, by its place in the settings.
         base: u8,
@@ -247,7 +247,7 @@ pub struct Node<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> {
     clock: u64,
     host_ms: u64,
     senders: [Option<Sender>; SENDERS],
-    chains: [Option<Followed<B>>; CHAINS],
+    chains: [Option<Tracked<B>>; CHAINS],
     /// Counts what takes a place, so that the oldest is known.
     order: u32,
     unknown: [Option<Unknown>; UNKNOWN],
@@ -331,20 +331,22 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
         };
         match frame {
             BroadcastFrame::Certificate(bytes) => {
-                self.hear_certificate(now, link, bytes, false, store)
+                self.receive_certificate(now, link, bytes, false, store)
             }
-            BroadcastFrame::Revocation(bytes) => self.hear_revocation(link, bytes, false, store),
-            BroadcastFrame::Head(bytes) => self.hear_head(now, link, bytes, None, false, store),
-            BroadcastFrame::Single { head, leaf } => self.hear_single(now, link, head, leaf, store),
+            BroadcastFrame::Revocation(bytes) => self.receive_revocation(link, bytes, false, store),
+            BroadcastFrame::Head(bytes) => self.receive_head(now, link, bytes, None, false, store),
+            BroadcastFrame::Single { head, leaf } => {
+                self.receive_single(now, link, head, leaf, store)
+            }
             BroadcastFrame::Fragment { chain, block, index, leaf } => {
-                self.hear_leaf(link, chain, block, index, leaf, store)
+                self.receive_leaf(link, chain, block, index, leaf, store)
             }
             BroadcastFrame::Wanted { chain, block, wanted } => {
-                self.hear_wanted(link, chain, block, wanted);
+                self.receive_wanted(link, chain, block, wanted);
                 Ok(Event::Nothing)
             }
             BroadcastFrame::Holds { chain, block, index } => {
-                self.hear_holds(link, chain, block, index);
+                self.receive_holds(link, chain, block, index);
                 Ok(Event::Nothing)
             }
             _ => Ok(Event::Nothing),
@@ -383,8 +385,8 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
             u64::from(self.settings.timing.request_ms) + u64::from(self.settings.timing.reply_ms);
         !self.relays.iter().chain(self.answers.iter()).any(is_planned)
             && self
-                .followed(chain)
-                .is_none_or(|followed| self.clock >= followed.asked.saturating_add(pause))
+                .tracked(chain)
+                .is_none_or(|tracked| self.clock >= tracked.asked.saturating_add(pause))
     }
 
     /// Takes it that time has passed. A clock that goes back has stood still.
@@ -409,11 +411,11 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
     fn slot(&self, chain: ChainRef) -> Option<usize> {
         self.chains
             .iter()
-            .position(|slot| slot.as_ref().is_some_and(|followed| followed.reference == chain))
+            .position(|slot| slot.as_ref().is_some_and(|tracked| tracked.reference == chain))
     }
 
-    fn followed(&self, chain: ChainRef) -> Option<&Followed<B>> {
-        self.chains.iter().flatten().find(|followed| followed.reference == chain)
+    fn tracked(&self, chain: ChainRef) -> Option<&Tracked<B>> {
+        self.chains.iter().flatten().find(|tracked| tracked.reference == chain)
     }
 
     fn sender(&self, id: DeviceId, key: KeyId) -> Option<usize> {

@@ -3,8 +3,8 @@
 use core::fmt;
 
 use crate::chain::{BuildError, ChainDraft, DraftError, Head, HeadError, MAX_HEAD, OutgoingChain};
-use crate::frame::BroadcastFrame;
 use crate::incoming::{Incoming, LeafError, Taken};
+use crate::wire::BroadcastFrame;
 use crate::{ChainId, KeyId, Kind, MAX_MESSAGE};
 use moteseal_core::cbor::{DecodeError, Writer};
 use moteseal_core::digest::Digest;
@@ -147,12 +147,12 @@ impl From<DecodeError> for SingleError {
 
 /// What a sender said in a chain of one. It exists only once it has been checked.
 #[derive(Clone, Copy, Debug)]
-pub struct Said<'a> {
+pub struct OpenedSingle<'a> {
     head: Head<'a>,
     message: &'a [u8],
 }
 
-impl<'a> Said<'a> {
+impl<'a> OpenedSingle<'a> {
     /// Which chain.
     #[must_use]
     pub const fn id(&self) -> ChainId {
@@ -201,7 +201,7 @@ pub fn open_single<'a>(
     sender: DeviceId,
     key: &PublicKey,
     scratch: &mut [u8],
-) -> Result<Said<'a>, SingleError> {
+) -> Result<OpenedSingle<'a>, SingleError> {
     let BroadcastFrame::Single { head, leaf } = BroadcastFrame::decode(frame)? else {
         return Err(SingleError::NotSingle);
     };
@@ -211,7 +211,7 @@ pub fn open_single<'a>(
     let head = Head::open(head, network, sender, key, scratch).map_err(SingleError::Head)?;
     let mut chain = Incoming::<1>::new(&head).map_err(|_| SingleError::NotSingle)?;
     match chain.take(1, 0, leaf).map_err(SingleError::Leaf)? {
-        Taken::Verified { message, .. } => Ok(Said { head, message }),
+        Taken::Verified { message, .. } => Ok(OpenedSingle { head, message }),
         Taken::Pending { .. } | Taken::Repeated => Err(SingleError::NotSingle),
     }
 }

@@ -20,9 +20,9 @@ use moteseal_core::digest;
 use moteseal_core::record::DeviceId;
 use moteseal_core::record::NetworkId;
 
-pub mod frame;
 pub mod receiver;
 pub mod sender;
+pub mod wire;
 
 /// Bytes of a key of the chain: 128 bits, each step with a number of its own in the hash, so that no two steps of any two chains can be
 /// attacked at once.

@@ -3,7 +3,6 @@
 //! Anybody can write any frame. Certificates, revocations, heads and leaves prove themselves; the others are hints, which cost whoever
 //! follows them no more than it has set aside for that.
 
-use crate::recovery::Item;
 use crate::{ChainRef, MAX_HEAD, MAX_LEAF, MAX_PER_BLOCK};
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 
@@ -128,20 +127,37 @@ impl<'a> BroadcastFrame<'a> {
         })
     }
 
-    /// Writes what goes before the byte string, or the byte strings, of the frame of what a store keeps: it need not be copied into a frame.
-    pub(crate) fn begin(item: Item, out: &mut Writer<'_>) -> Result<(), BufferTooSmall> {
-        match item {
-            Item::Certificate(_) | Item::ChainCertificate(_) => out.array(2)?.uint(CERTIFICATE)?,
-            Item::Revocation(_) => out.array(2)?.uint(REVOCATION)?,
-            Item::Head(_) => out.array(2)?.uint(HEAD)?,
-            Item::Leaf { chain, block, index } => {
-                out.array(5)?.uint(FRAGMENT)?.bytes(&chain.0)?.uint(block)?.uint(index)?
-            }
-        };
+    /// Writes what precedes the byte string of a certificate frame, so that the certificate need
+    /// not be copied into a frame first.
+    pub(crate) fn begin_certificate(out: &mut Writer<'_>) -> Result<(), BufferTooSmall> {
+        out.array(2)?.uint(CERTIFICATE)?;
         Ok(())
     }
 
-    /// The same of a chain of one message, whole: head and leaf follow.
+    /// Writes what precedes the byte string of a revocation frame.
+    pub(crate) fn begin_revocation(out: &mut Writer<'_>) -> Result<(), BufferTooSmall> {
+        out.array(2)?.uint(REVOCATION)?;
+        Ok(())
+    }
+
+    /// Writes what precedes the byte string of a head frame.
+    pub(crate) fn begin_head(out: &mut Writer<'_>) -> Result<(), BufferTooSmall> {
+        out.array(2)?.uint(HEAD)?;
+        Ok(())
+    }
+
+    /// Writes what precedes the leaf of a fragment frame.
+    pub(crate) fn begin_fragment(
+        chain: ChainRef,
+        block: u32,
+        index: u8,
+        out: &mut Writer<'_>,
+    ) -> Result<(), BufferTooSmall> {
+        out.array(5)?.uint(FRAGMENT)?.bytes(&chain.0)?.uint(block)?.uint(index)?;
+        Ok(())
+    }
+
+    /// Writes what precedes the head and the leaf of a single frame.
     pub(crate) fn begin_single(out: &mut Writer<'_>) -> Result<(), BufferTooSmall> {
         out.array(3)?.uint(SINGLE)?;
         Ok(())

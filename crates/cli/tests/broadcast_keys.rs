@@ -6,7 +6,7 @@ mod scene;
 use std::convert::Infallible;
 use std::fs;
 
-use moteseal_broadcast::frame::MAX_BROADCAST_FRAME;
+use moteseal_broadcast::wire::MAX_BROADCAST_FRAME;
 use moteseal_broadcast::{
     ChainDraft, ChainId, ChainNumber, KeyId, Kind, MAX_HEAD, MAX_LEAF, OutgoingChain,
     SenderCertificate, export, sender_named,

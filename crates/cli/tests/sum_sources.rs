@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use group::FIRST;
-use moteseal_broadcast::frame::BroadcastFrame;
+use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{ChainId, ChainNumber, Head, Kind, SingleDraft};
 use moteseal_core::link::LinkKey;
 use moteseal_core::record::NetworkId;
@@ -17,10 +17,10 @@ use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_device::DurableMote;
 use moteseal_device::answerer::{Answerer, Membership, Unheard};
-use moteseal_sum::frame::SumUplink;
 use moteseal_sum::query::{MAX_PLAN, Plan, QueryId};
 use moteseal_sum::schedule::{MAX_QUERY_SCHEDULE, Posed, QueryScheduleDraft};
 use moteseal_sum::sies::{KeyTotals, Master, Psr, Slot};
+use moteseal_sum::wire::SumUplink;
 use moteseal_verify::Roster;
 
 const EPOCH_MS: u64 = 1000;

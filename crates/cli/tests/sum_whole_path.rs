@@ -19,12 +19,12 @@ use moteseal_gateway::sum::{Aggregator, Member};
 use moteseal_lanes::Host;
 use moteseal_net::memory::{Faults, MemoryChild, Network};
 use moteseal_net::{ChildLink as _, Down};
-use moteseal_sum::frame::close_share;
 use moteseal_sum::guard::EpochGuard;
 use moteseal_sum::participation::Participation;
 use moteseal_sum::query::{MAX_PLAN, MAX_SLOTS, Plan, QueryId};
 use moteseal_sum::schedule::{self, MAX_QUERY_SCHEDULE, QuerySchedule};
 use moteseal_sum::sies::{Master, Psr, Slot};
+use moteseal_sum::wire::close_share;
 use moteseal_verify::issue::FirstRoster;
 use moteseal_verify::{AggregationTree, Roster};
 

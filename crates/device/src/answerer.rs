@@ -11,11 +11,11 @@ use moteseal_core::link::LinkKey;
 use moteseal_core::record::GroupId;
 use moteseal_core::schema::Schema;
 use moteseal_core::signature::{PublicKey, Signer};
-use moteseal_sum::frame::close_share;
 use moteseal_sum::participation::Participation;
 use moteseal_sum::query::{MAX_SLOTS, Plan, QueryId};
 use moteseal_sum::schedule::{self, MAX_QUERY_SCHEDULE, Posed, QuerySchedule, QueryScheduleError};
 use moteseal_sum::sies::{PSR, Psr, Slot, SourceKey, SourceSecret};
+use moteseal_sum::wire::close_share;
 use tracing::{debug, info, warn};
 
 use crate::durable::{DurableError, DurableMote, QueryScheduleRefused};

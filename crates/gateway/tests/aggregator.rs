@@ -270,14 +270,14 @@ fn what_the_children_said_is_answered_page_by_page_through_the_tree_and_then_for
     }
     // An answer that nobody waits for is not passed on, nor is one of somebody else.
     let key = world.key_at("root", gateway_id("left"));
-    let ask = |node: &str| moteseal_sum::frame::Explain {
+    let ask = |node: &str| moteseal_sum::wire::Explain {
         query: world.query.reference(),
         epoch: T,
         node: gateway_id(node),
         first: 0,
     };
     let answer = |node: &str| {
-        moteseal_sum::frame::Children::close(&ask(node), &[], &key, &mut [0; 256]).unwrap().to_vec()
+        moteseal_sum::wire::Children::close(&ask(node), &[], &key, &mut [0; 256]).unwrap().to_vec()
     };
     let frames = [
         (answer("left"), Refused::NotAsked),

@@ -7,17 +7,17 @@ mod summing;
 use std::time::Duration;
 
 use hmac::{Hmac, KeyInit, Mac};
-use moteseal_broadcast::frame::BroadcastFrame;
+use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{ChainId, Head, Kind, SingleDraft};
 use moteseal_core::link::{LinkKey, MAX_FRAME};
 use moteseal_core::record::DeviceId;
 use moteseal_core::roster::Directory as _;
 use moteseal_gateway::sum::{Aggregator, Heard, Member, OPEN_EPOCHS, Refused, kept_epochs};
-use moteseal_sum::frame::{Explain, close_share};
 use moteseal_sum::participation::Participation;
 use moteseal_sum::query::QueryId;
 use moteseal_sum::schedule::{MAX_QUERY_SCHEDULE, Posed, QueryScheduleDraft};
 use moteseal_sum::sies::Psr;
+use moteseal_sum::wire::{Explain, close_share};
 use moteseal_verify::aggregation::{QUERIER, gateway_id};
 use summing::{EPOCH_MS, T, World, plan, secret};
 
@@ -282,7 +282,7 @@ fn of_questions_without_end_the_last_are_remembered() {
         gateway_id("left"),
     ));
     let answer = |first| {
-        moteseal_sum::frame::Children::close(&ask(first), &[], &of_left, &mut [0; 256])
+        moteseal_sum::wire::Children::close(&ask(first), &[], &of_left, &mut [0; 256])
             .unwrap()
             .to_vec()
     };

@@ -9,10 +9,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::rc::Rc;
 
-use moteseal_broadcast::frame::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_broadcast::recovery::{
     Event, Item, Node, Now, Purpose, RefusedBroadcast, Settings, Store as _,
 };
+use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_broadcast::{ChainId, ChainRef, Head, MAX_HEAD, MAX_LEAF};
 
 use crate::chance::{Draws, Seed};

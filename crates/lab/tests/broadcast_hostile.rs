@@ -10,8 +10,8 @@ use heard::{
     settings, speaker,
 };
 use moteseal_broadcast::ChainRef;
-use moteseal_broadcast::frame::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_broadcast::recovery::{Checks, Event, Meter, Node, Now, Purpose, Rate, Timing};
+use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_core::signature::Algorithm;
 use moteseal_lab::radio::{Authority, MapStore, Speech};
 

@@ -9,10 +9,10 @@ use heard::{
     RADIO, Receiver, at, authority, encode, follower, leaf_frame, node, refusal, said, says,
     settings, speaker,
 };
-use moteseal_broadcast::frame::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_broadcast::recovery::{
     Event, Item, Node, Now, Purpose, RefusedBroadcast, Store, Timing,
 };
+use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_broadcast::{ChainNumber, ChainRef, KeyId, MAX_LEAF};
 use moteseal_core::signature::Algorithm;
 use moteseal_lab::radio::{MapStore, Speech, messages};

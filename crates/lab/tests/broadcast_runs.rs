@@ -5,8 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use moteseal_broadcast::frame::BroadcastFrame;
 use moteseal_broadcast::recovery::{Event, LinkSet, Meter, Purpose, Relay, Settings, Timing};
+use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_core::signature::Algorithm;
 use moteseal_lab::chance::{Draws, Seed};
 use moteseal_lab::radio::{Air, Authority, Observer, Speaker, Speech, Testbed, poisson};

@@ -12,7 +12,7 @@ use moteseal_net::link::{State, until_up};
 use moteseal_net::mqtt::Backoff;
 use moteseal_net::serial::{Event, Options, SerialLine};
 use moteseal_serial::{
-    Binding, Channel, Heard, Line, MAX_BODY, PacketError, Side, Stuffer, Timing, room,
+    Binding, Channel, Received, Line, MAX_BODY, PacketError, Side, Stuffer, Timing, room,
 };
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -176,7 +176,7 @@ async fn a_connection_that_breaks_is_made_again_and_loses_nothing() {
             if let Ok(bytes) = timeout(Duration::from_millis(5), connection.read(&mut chunk)).await
             {
                 for byte in &chunk[..bytes.unwrap()] {
-                    opened += u32::from(matches!(mote.hear(*byte), Some(Heard::Opened(_))));
+                    opened += u32::from(matches!(mote.receive(*byte), Some(Received::Opened(_))));
                 }
             }
         }
@@ -257,7 +257,7 @@ async fn a_terminal_carries_every_byte_as_it_is_and_belongs_to_one() {
             let Ok(bytes) = timeout(Duration::from_millis(5), tells.recv()).await else { continue };
             let Some(bytes) = bytes else { return };
             for byte in bytes {
-                if let Some(Heard::Body { channel, body }) = mote.hear(byte) {
+                if let Some(Received::Body { channel, body }) = mote.receive(byte) {
                     echo = Some((channel, body.to_vec()));
                 }
             }
@@ -313,7 +313,7 @@ async fn while_nobody_receives_nothing_more_is_read() {
         connection.write_all(&said).await.unwrap();
         let bytes = timeout(LONG, connection.read(&mut chunk)).await.unwrap().unwrap();
         for byte in &chunk[..bytes] {
-            let _ = mote.hear(*byte);
+            let _ = mote.receive(*byte);
         }
         said = std::iter::from_fn(|| mote.speak(0)).collect();
     }

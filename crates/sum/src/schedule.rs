@@ -8,10 +8,10 @@
 use core::fmt;
 
 use crate::query::{MAX_PLAN, QueryId};
-use moteseal_broadcast::frame::BroadcastFrame;
+use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{
-    ChainId, ChainNumber, Head, Kind, MAX_MESSAGE, MAX_SINGLE, Said, SealError, SingleDraft,
-    SingleError, open_single, sender_named,
+    ChainId, ChainNumber, Head, Kind, MAX_MESSAGE, MAX_SINGLE, OpenedSingle, SealError,
+    SingleDraft, SingleError, open_single, sender_named,
 };
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 use moteseal_core::digest::Digest;
@@ -45,7 +45,7 @@ pub fn querier_id() -> DeviceId {
 #[non_exhaustive]
 pub enum QueryScheduleError {
     /// Not what the querier said in the group's network, as a chain of one message.
-    Said(SingleError),
+    Single(SingleError),
     /// Said in another network than the group's.
     WrongNetwork,
     /// Said by another sender than the querier.
@@ -65,7 +65,7 @@ impl QueryScheduleError {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Said(error) => error.name(),
+            Self::Single(error) => error.name(),
             Self::Decode(error) => error.name(),
             Self::WrongNetwork => "WrongNetwork",
             Self::WrongSender => "WrongSender",
@@ -78,7 +78,7 @@ impl QueryScheduleError {
 
 impl From<SingleError> for QueryScheduleError {
     fn from(error: SingleError) -> Self {
-        Self::Said(error)
+        Self::Single(error)
     }
 }
 
@@ -91,7 +91,7 @@ impl From<DecodeError> for QueryScheduleError {
 impl fmt::Display for QueryScheduleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Said(error) => return error.fmt(f),
+            Self::Single(error) => return error.fmt(f),
             Self::Decode(error) => return error.fmt(f),
             Self::WrongNetwork => "WrongNetwork: the queries are for another group",
             Self::WrongSender => "WrongSender: said by somebody else than the querier",
@@ -142,13 +142,13 @@ pub fn claimed_number(announcement: &[u8]) -> Result<u64, QueryScheduleError> {
 /// announcement that shall be read and 64 more.
 ///
 /// # Errors
-/// [`QueryScheduleError::Said`].
+/// [`QueryScheduleError::Single`].
 pub fn hear<'a>(
     announcement: &'a [u8],
     group: GroupId,
     querier: &PublicKey,
     scratch: &mut [u8],
-) -> Result<Said<'a>, QueryScheduleError> {
+) -> Result<OpenedSingle<'a>, QueryScheduleError> {
     Ok(open_single(announcement, network(group), querier_id(), querier, scratch)?)
 }
 
@@ -233,7 +233,7 @@ impl<'a> QuerySchedule<'a> {
     /// # Errors
     /// [`QueryScheduleError`].
     pub fn open(
-        said: &Said<'a>,
+        said: &OpenedSingle<'a>,
         group: GroupId,
         roster: &Digest,
     ) -> Result<Self, QueryScheduleError> {

@@ -4,7 +4,7 @@
 //! It checks and says what is missing. When to ask, what to store and whom to pass it on to is the application's; core's
 //! `broadcast::recovery` is a whole node for that, which is not bound here.
 
-use ::moteseal_broadcast::frame::BroadcastFrame;
+use ::moteseal_broadcast::wire::BroadcastFrame;
 use ::moteseal_broadcast::{
     BlockTooLarge, Head, HeadError, Incoming, LeafError, MAX_HEAD, MAX_SNAPSHOT, Taken,
 };

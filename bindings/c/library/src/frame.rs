@@ -1,6 +1,6 @@
 //! The frames of broadcasts as they travel, one a datagram: read, not checked.
 
-use ::moteseal_broadcast::frame::BroadcastFrame;
+use ::moteseal_broadcast::wire::BroadcastFrame;
 
 use crate::error::moteseal_error;
 use crate::memory::{bytes, call, checked, put};

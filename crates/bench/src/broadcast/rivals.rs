@@ -4,9 +4,9 @@
 use std::hint::black_box;
 
 use hmac::{KeyInit, Mac};
-use moteseal_broadcast::tesla::frame::{KEY_FRAME, OVERHEAD, TeslaFrame};
 use moteseal_broadcast::tesla::receiver::{Receiver, Settings};
 use moteseal_broadcast::tesla::sender::Sender;
+use moteseal_broadcast::tesla::wire::{KEY_FRAME, OVERHEAD, TeslaFrame};
 use moteseal_broadcast::tesla::{MAX_PARAMETERS, Parameters, Schedule};
 use moteseal_broadcast::{ChainId, ChainNumber};
 use moteseal_core::DeviceId;

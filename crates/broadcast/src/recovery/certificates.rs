@@ -1,7 +1,7 @@
 //! Who may speak: certificates and revocations, as they are heard. Whoever has the certificate of a base station is a sender, until its date,
 //! or until the base station says otherwise.
 
-use crate::recovery::hear::refused;
+use crate::recovery::receive::refused;
 use crate::recovery::*;
 use crate::{NotInForce, Revocation, SenderCertificate, SenderCertificateError};
 
@@ -11,7 +11,7 @@ const REVOCATIONS: usize = 1;
 
 impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS, CHAINS, B> {
     /// A certificate; `is_drawn` if its check is paid for.
-    pub(super) fn hear_certificate<S: Store>(
+    pub(super) fn receive_certificate<S: Store>(
         &mut self,
         now: Now,
         link: u8,
@@ -38,7 +38,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             self.sender(claim.sender, claim.key).and_then(|place| self.senders.get(place)?.as_ref())
         {
             if known.certificate == fingerprint {
-                self.heard(Item::Certificate(claim.key), link);
+                self.note_duplicate(Item::Certificate(claim.key), link);
                 return Ok(Event::Nothing);
             }
             if known.base == base && claim.serial <= known.serial {
@@ -144,7 +144,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     fn sender_place(&self, id: DeviceId, key: KeyId) -> Option<usize> {
         let free = || self.senders.iter().position(Option::is_none);
         let has_chains =
-            |key: KeyId| self.chains.iter().flatten().any(|followed| followed.outline.key == key);
+            |key: KeyId| self.chains.iter().flatten().any(|tracked| tracked.outline.key == key);
         let idle = || {
             let known = self
                 .senders
@@ -170,7 +170,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     }
 
     /// A revocation; `is_drawn` if its check is paid for.
-    pub(super) fn hear_revocation<S: Store>(
+    pub(super) fn receive_revocation<S: Store>(
         &mut self,
         link: u8,
         bytes: &[u8],
@@ -185,7 +185,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         };
         if claimed <= minimum {
             if claimed == minimum && store.is_kept(Item::Revocation(base), bytes)? {
-                self.heard(Item::Revocation(base), link);
+                self.note_duplicate(Item::Revocation(base), link);
                 return Ok(Event::Nothing);
             }
             return Ok(refused(RefusedBroadcast::Superseded));
@@ -215,8 +215,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             }
         }
         for slot in 0..CHAINS {
-            if self.chains.get(slot).is_some_and(|followed| {
-                followed.as_ref().is_some_and(|of| is_void(of.base, of.serial))
+            if self.chains.get(slot).is_some_and(|tracked| {
+                tracked.as_ref().is_some_and(|of| is_void(of.base, of.serial))
             }) {
                 self.vacate(slot, store)?;
             }

@@ -9,25 +9,25 @@ pub(super) const LONGEST: usize = 255;
 const START: usize = 6;
 
 #[derive(Clone)]
-pub(super) struct Ahead {
+pub(super) struct EarlyLeaves {
     bytes: [u8; ROOM],
     length: usize,
 }
 
 /// A leaf whose turn may have come.
-pub(super) struct Early {
+pub(super) struct EarlyLeaf {
     pub(super) index: u8,
     length: usize,
     bytes: [u8; LONGEST],
 }
 
-impl Early {
+impl EarlyLeaf {
     pub(super) fn leaf(&self) -> &[u8] {
         self.bytes.get(..self.length).unwrap_or_default()
     }
 }
 
-impl Ahead {
+impl EarlyLeaves {
     pub(super) const fn new() -> Self {
         Self { bytes: [0; ROOM], length: 0 }
     }
@@ -65,11 +65,11 @@ impl Ahead {
     }
 
     /// Takes out a leaf of a block; all of those before it are dropped.
-    pub(super) fn take(&mut self, current: u32) -> Option<Early> {
+    pub(super) fn take(&mut self, current: u32) -> Option<EarlyLeaf> {
         loop {
             let found = self.iter().find(|(_, block, ..)| *block <= current)?;
             let (at, block, index, length) = found;
-            let mut early = Early { index, length, bytes: [0; LONGEST] };
+            let mut early = EarlyLeaf { index, length, bytes: [0; LONGEST] };
             let end = at + START + length;
             early.bytes.get_mut(..length)?.copy_from_slice(self.bytes.get(at + START..end)?);
             self.bytes.copy_within(end..self.length, at);
@@ -87,14 +87,14 @@ mod tests {
 
     #[test]
     fn leaves_come_out_when_their_block_has_its_turn_and_older_ones_are_dropped() {
-        let mut ahead = Ahead::new();
-        ahead.add(3, 1, b"three");
-        ahead.add(2, 0, b"");
-        ahead.add(3, 1, b"three");
-        ahead.add(4, 9, b"four");
-        ahead.add(3, 0, b"forged");
-        assert!(ahead.take(1).is_none());
-        let mut of_three = [ahead.take(3), ahead.take(3), ahead.take(3)].into_iter().flatten();
+        let mut early = EarlyLeaves::new();
+        early.add(3, 1, b"three");
+        early.add(2, 0, b"");
+        early.add(3, 1, b"three");
+        early.add(4, 9, b"four");
+        early.add(3, 0, b"forged");
+        assert!(early.take(1).is_none());
+        let mut of_three = [early.take(3), early.take(3), early.take(3)].into_iter().flatten();
         assert_eq!(
             of_three.next().map(|early| (early.index, early.leaf() == b"three")),
             Some((1, true))
@@ -103,22 +103,22 @@ mod tests {
             of_three.next().map(|early| (early.index, early.leaf() == b"forged")),
             Some((0, true))
         );
-        assert!(of_three.next().is_none() && ahead.take(2).is_none());
-        assert_eq!(ahead.take(4).map(|early| early.index), Some(9));
-        assert_eq!(ahead.length, 0);
+        assert!(of_three.next().is_none() && early.take(2).is_none());
+        assert_eq!(early.take(4).map(|early| early.index), Some(9));
+        assert_eq!(early.length, 0);
     }
 
     #[test]
     fn what_does_not_fit_does_not_wait() {
-        let mut ahead = Ahead::new();
-        ahead.add(2, 0, &[0; LONGEST + 1]);
-        assert_eq!(ahead.length, 0);
+        let mut early = EarlyLeaves::new();
+        early.add(2, 0, &[0; LONGEST + 1]);
+        assert_eq!(early.length, 0);
         for index in 0..64 {
-            ahead.add(2, index, &[index; 40]);
+            early.add(2, index, &[index; 40]);
         }
-        assert_eq!(ahead.length, 11 * 46);
+        assert_eq!(early.length, 11 * 46);
         assert_eq!(
-            std::iter::from_fn(|| ahead.take(2))
+            std::iter::from_fn(|| early.take(2))
                 .map(|early| early.index)
                 .collect::<std::vec::Vec<_>>(),
             (0..11).collect::<std::vec::Vec<_>>()

@@ -75,18 +75,18 @@ impl Bucket {
     }
 }
 
-/// One of those that came while no signature could be checked, drawn so that each of `G` speakers is as likely as another, and of one
-/// speaker each that came: whoever comes first or most gains nothing by it. Its bytes are not checked.
+/// One of those that came while no signature could be checked, drawn so that each of `G` sources is as likely as another, and of one
+/// source each that came: whoever comes first or most gains nothing by it. Its bytes are not checked.
 #[derive(Clone)]
 pub(super) struct Waiting<const N: usize, const G: usize> {
     bytes: [u8; N],
     length: usize,
     link: u8,
-    speaker: usize,
-    /// How many came of each speaker.
+    source: usize,
+    /// How many came of each source.
     came: [u16; G],
-    /// How many speakers there were.
-    speakers: u16,
+    /// How many sources there were.
+    sources: u16,
 }
 
 /// What waited: bytes, length, and the link it came on.
@@ -104,16 +104,16 @@ impl<const N: usize> Waited<N> {
 
 impl<const N: usize, const G: usize> Waiting<N, G> {
     pub(super) const fn new() -> Self {
-        Self { bytes: [0; N], length: 0, link: 0, speaker: 0, came: [0; G], speakers: 0 }
+        Self { bytes: [0; N], length: 0, link: 0, source: 0, came: [0; G], sources: 0 }
     }
 
     pub(super) const fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    pub(super) fn offer(&mut self, bytes: &[u8], link: u8, speaker: usize, draws: &mut Draws) {
+    pub(super) fn offer(&mut self, bytes: &[u8], link: u8, source: usize, draws: &mut Draws) {
         let (Some(room), Some(came)) =
-            (self.bytes.get_mut(..bytes.len()), self.came.get_mut(speaker))
+            (self.bytes.get_mut(..bytes.len()), self.came.get_mut(source))
         else {
             return;
         };
@@ -123,14 +123,14 @@ impl<const N: usize, const G: usize> Waiting<N, G> {
         let before = *came;
         *came = came.saturating_add(1);
         let drawn = if before == 0 {
-            self.speakers = self.speakers.saturating_add(1);
-            draws.below(u32::from(self.speakers)) == 0
+            self.sources = self.sources.saturating_add(1);
+            draws.below(u32::from(self.sources)) == 0
         } else {
-            self.speaker == speaker && draws.below(u32::from(before) + 1) == 0
+            self.source == source && draws.below(u32::from(before) + 1) == 0
         };
         if drawn {
             room.copy_from_slice(bytes);
-            (self.length, self.link, self.speaker) = (bytes.len(), link, speaker);
+            (self.length, self.link, self.source) = (bytes.len(), link, source);
         }
     }
 
@@ -140,7 +140,7 @@ impl<const N: usize, const G: usize> Waiting<N, G> {
             return None;
         }
         let waited = Waited { bytes: self.bytes, length: self.length, link: self.link };
-        (self.length, self.came, self.speakers) = (0, [0; G], 0);
+        (self.length, self.came, self.sources) = (0, [0; G], 0);
         Some(waited)
     }
 }

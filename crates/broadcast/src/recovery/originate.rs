@@ -1,6 +1,6 @@
 //! A node's own chains, which it says as a sender, and those of before a reboot.
 
-use crate::recovery::hear::Voucher;
+use crate::recovery::receive::HeadSigner;
 use crate::recovery::*;
 use crate::{Head, Revocation, SenderCertificate, Taken};
 
@@ -53,7 +53,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             }
             // No base station of a sender's needs to be known: whom others believe is for them to say.
             match self.enroll(now, &own, u8::MAX, (certificate, fingerprint), store)? {
-                Event::Certified { key, .. } => self.say_first(Piece::Certificate(key)),
+                Event::Certified { key, .. } => self.send_now(Piece::Certificate(key)),
                 refused => return Ok(refused),
             }
         }
@@ -61,11 +61,11 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         let is_kept = store.is_kept(Item::Head(chain), head)?;
         if let (true, Some(slot)) = (is_kept, self.slot(chain)) {
             // It went on by `resume`, as one that is complete.
-            let Some(followed) = self.chains.get_mut(slot).and_then(Option::as_mut) else {
+            let Some(tracked) = self.chains.get_mut(slot).and_then(Option::as_mut) else {
                 return Ok(Event::Nothing);
             };
-            followed.progress = Progress::Own { released: 0 };
-            (followed.ask, followed.trickle) = (Ask::NEVER, Trickle::OVER);
+            tracked.progress = Progress::Own { released: 0 };
+            (tracked.ask, tracked.trickle) = (Ask::NEVER, Trickle::OVER);
             return Ok(Event::Accepted {
                 chain,
                 sender: id.sender,
@@ -77,12 +77,12 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             Ok(place) => place,
             Err(error) => return Ok(Event::Refused(error)),
         };
-        let Some(voucher) = self.voucher(place) else {
+        let Some(signer) = self.head_signer(place) else {
             return Ok(Event::Refused(RefusedBroadcast::UnknownSender));
         };
-        let event = self.accept(head, &voucher, LinkSet::NONE, true, store)?;
+        let event = self.accept(head, &signer, LinkSet::NONE, true, store)?;
         if let Event::Accepted { chain, .. } = event {
-            self.say_first(Piece::Head(chain));
+            self.send_now(Piece::Head(chain));
         }
         Ok(event)
     }
@@ -101,24 +101,24 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     ) -> Result<(), RefusedBroadcast> {
         self.advance(now);
         let slot = self.slot(chain).ok_or(RefusedBroadcast::NoSuchLeaf)?;
-        let followed = self
+        let tracked = self
             .chains
             .get_mut(slot)
             .and_then(Option::as_mut)
             .ok_or(RefusedBroadcast::NoSuchLeaf)?;
-        let Progress::Own { released } = &mut followed.progress else {
+        let Progress::Own { released } = &mut tracked.progress else {
             return Err(RefusedBroadcast::NoSuchLeaf);
         };
-        if index >= followed.outline.in_block(block) {
+        if index >= tracked.outline.in_block(block) {
             return Err(RefusedBroadcast::NoSuchLeaf);
         }
-        *released = (*released).max(followed.outline.message(block, index).saturating_add(1));
-        if *released >= followed.outline.messages {
-            followed.progress = Progress::Whole;
-            followed.trickle.start(self.clock, &self.settings.timing, &mut self.draws);
+        *released = (*released).max(tracked.outline.message(block, index).saturating_add(1));
+        if *released >= tracked.outline.messages {
+            tracked.progress = Progress::Whole;
+            tracked.trickle.start(self.clock, &self.settings.timing, &mut self.draws);
         }
-        if followed.outline.messages > 1 || !self.relays.has(Item::Head(chain)) {
-            self.say_first(Piece::Leaves { chain, block, bits: 1 << (index & 63) });
+        if tracked.outline.messages > 1 || !self.relays.has(Item::Head(chain)) {
+            self.send_now(Piece::Leaves { chain, block, bits: 1 << (index & 63) });
         }
         Ok(())
     }
@@ -139,23 +139,23 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         if self.slot(chain).is_some() || self.chains.iter().all(Option::is_some) {
             return Ok(None);
         }
-        let Some(voucher) = self.recertify(now, chain, store)? else { return Ok(None) };
+        let Some(signer) = self.recertify(now, chain, store)? else { return Ok(None) };
         let mut bytes = [0; MAX_HEAD];
         let Some(bytes) = store.fetch(Item::Head(chain), &mut bytes)? else { return Ok(None) };
         let id = match Head::peek(bytes) {
             Ok(claim) if claim.reference() == chain => claim.id(),
             _ => return Ok(None),
         };
-        let Event::Accepted { .. } = self.accept(bytes, &voucher, LinkSet::NONE, false, store)?
+        let Event::Accepted { .. } = self.accept(bytes, &signer, LinkSet::NONE, false, store)?
         else {
             return Ok(None);
         };
         self.take_kept(chain, store, scratch)?;
-        let Some(followed) = self.followed(chain) else { return Ok(None) };
-        let verified = followed
+        let Some(tracked) = self.tracked(chain) else { return Ok(None) };
+        let verified = tracked
             .missing()
-            .map_or(followed.outline.blocks(), |(block, _)| block.saturating_sub(1));
-        Ok(Some(Resumed { id, verified, is_complete: followed.is_whole() }))
+            .map_or(tracked.outline.blocks(), |(block, _)| block.saturating_sub(1));
+        Ok(Some(Resumed { id, verified, is_complete: tracked.is_whole() }))
     }
 
     /// Who vouches for a chain that goes on: by the certificate that is kept with it, if that is in force. It is taken as the sender's, unless
@@ -166,7 +166,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         now: Now,
         chain: ChainRef,
         store: &mut S,
-    ) -> Result<Option<Voucher>, S::Error> {
+    ) -> Result<Option<HeadSigner>, S::Error> {
         let mut buffer = [0; MAX_SENDER_CERTIFICATE];
         let Some(bytes) = store.fetch(Item::ChainCertificate(chain), &mut buffer)? else {
             return Ok(None);
@@ -190,7 +190,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
                 return Ok(None);
             };
         }
-        Ok(Some(Voucher { sender: certificate.sender, key, base, serial: certificate.serial }))
+        Ok(Some(HeadSigner { sender: certificate.sender, key, base, serial: certificate.serial }))
     }
 
     /// Takes the leaves of a chain that are in the store, in order, until a block is not whole.
@@ -202,11 +202,11 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     ) -> Result<(), S::Error> {
         let (pace, clock) = (self.pace(), self.clock);
         let Some(slot) = self.slot(chain) else { return Ok(()) };
-        let Some(followed) = self.chains.get_mut(slot).and_then(Option::as_mut) else {
+        let Some(tracked) = self.chains.get_mut(slot).and_then(Option::as_mut) else {
             return Ok(());
         };
-        let outline = followed.outline;
-        let Progress::Under(incoming) = &mut followed.progress else { return Ok(()) };
+        let outline = tracked.outline;
+        let Progress::Under(incoming) = &mut tracked.progress else { return Ok(()) };
         'blocks: for block in 1..=outline.blocks() {
             for index in 0..outline.in_block(block) {
                 let Some(leaf) = store.fetch(Item::Leaf { chain, block, index }, scratch)? else {
@@ -218,18 +218,18 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             }
             break;
         }
-        followed.came(true, clock, &pace, &mut self.draws);
-        if followed.is_whole() {
-            followed.trickle.start(clock, &pace.timing, &mut self.draws);
+        tracked.came(true, clock, &pace, &mut self.draws);
+        if tracked.is_whole() {
+            tracked.trickle.start(clock, &pace.timing, &mut self.draws);
         }
         Ok(())
     }
 
     /// Says something at once, behind what is to be said of the same chain.
-    fn say_first(&mut self, piece: Piece) {
+    fn send_now(&mut self, piece: Piece) {
         let (due, links) = (self.clock, self.settings.links);
         self.relays.add(
-            Planned { due, piece, links, purpose: Purpose::Original, heard: 0, is_firm: true },
+            Planned { due, piece, links, purpose: Purpose::Original, duplicates: 0, is_firm: true },
             false,
         );
     }
@@ -256,9 +256,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         if Revocation::peek(revocation).is_err() {
             return Ok(Event::Refused(RefusedBroadcast::Malformed));
         }
-        let event = self.hear_revocation(MAX_LINKS, revocation, true, store)?;
+        let event = self.receive_revocation(MAX_LINKS, revocation, true, store)?;
         if let Event::Revoked { base, .. } = event {
-            self.say_first(Piece::Revocation(base));
+            self.send_now(Piece::Revocation(base));
         }
         Ok(event)
     }

@@ -1,6 +1,6 @@
 //! One chain at a node: how much of it is here, when to ask for the rest, and when to say that all of it is.
 
-use crate::recovery::ahead::Ahead;
+use crate::recovery::early::EarlyLeaves;
 use crate::recovery::meter::Draws;
 use crate::recovery::settings::{LinkSet, Timing};
 use crate::{ChainRef, Incoming, Outline};
@@ -18,7 +18,7 @@ pub(super) enum Progress<const B: usize> {
 }
 
 #[derive(Clone)]
-pub(super) struct Followed<const B: usize> {
+pub(super) struct Tracked<const B: usize> {
     pub(super) outline: Outline,
     pub(super) reference: ChainRef,
     /// What the node knows the head by.
@@ -39,7 +39,7 @@ pub(super) struct Followed<const B: usize> {
     pub(super) has_asked_at: Option<u64>,
     pub(super) ask: Ask,
     pub(super) trickle: Trickle,
-    pub(super) ahead: Ahead,
+    pub(super) early: EarlyLeaves,
     /// When something new of it came last.
     pub(super) since: u64,
     /// When somebody asked for some of it last.
@@ -55,7 +55,7 @@ pub(super) const fn every(leaves: u8) -> u64 {
     }
 }
 
-impl<const B: usize> Followed<B> {
+impl<const B: usize> Tracked<B> {
     /// The leaves of a block that are here and may be said.
     pub(super) fn held(&self, block: u32) -> u64 {
         let all = every(self.outline.in_block(block));
@@ -91,18 +91,18 @@ impl<const B: usize> Followed<B> {
     }
 
     /// Whether others are said to have all of the block under way.
-    fn is_said_to_be_behind(&self) -> bool {
+    fn is_reported_behind(&self) -> bool {
         self.missing().is_some_and(|(block, _)| self.out >= block)
     }
 
     /// Whether they are, and requests have not shown otherwise.
     pub(super) fn is_behind(&self) -> bool {
-        self.is_said_to_be_behind() && !self.is_doubted
+        self.is_reported_behind() && !self.is_doubted
     }
 
     /// Somebody says, or it follows from what somebody says, that all up to a block has been said.
     pub(super) fn hint(&mut self, block: u32, clock: u64, pace: &Pace, draws: &mut Draws) {
-        let was_behind = self.is_said_to_be_behind();
+        let was_behind = self.is_reported_behind();
         self.out = self.out.max(block.min(self.outline.blocks()));
         if self.missing().is_some_and(|(missing, _)| block >= missing) {
             if !was_behind {
@@ -144,7 +144,7 @@ impl<const B: usize> Followed<B> {
 
     /// The request is on its way. Three before it that brought nothing show that others have no more than this node, whatever somebody said.
     pub(super) fn has_asked(&mut self, clock: u64, pace: &Pace, draws: &mut Draws) {
-        self.is_doubted |= self.is_said_to_be_behind() && self.ask.attempts >= 3;
+        self.is_doubted |= self.is_reported_behind() && self.ask.attempts >= 3;
         self.has_asked_at = Some(clock);
         let first =
             if self.is_behind() { pace.retry_ms() } else { pace.retry_ms().saturating_mul(2) };
@@ -238,14 +238,14 @@ pub(super) struct Trickle {
     /// When it began.
     start: u64,
     interval: u32,
-    has_heard: bool,
+    has_duplicate: bool,
     /// Intervals in a row in which others spoke: a forger must not silence a node for good.
     silent: u8,
 }
 
 impl Trickle {
     pub(super) const OVER: Self =
-        Self { due: u64::MAX, start: 0, interval: 0, has_heard: false, silent: 0 };
+        Self { due: u64::MAX, start: 0, interval: 0, has_duplicate: false, silent: 0 };
 
     /// From the shortest interval on, if it is not the one that runs.
     pub(super) fn start(&mut self, clock: u64, timing: &Timing, draws: &mut Draws) {
@@ -261,20 +261,20 @@ impl Trickle {
         self.due = start
             .saturating_add(u64::from(half))
             .saturating_add(u64::from(draws.below(self.interval - half)));
-        self.has_heard = false;
+        self.has_duplicate = false;
     }
 
     /// Somebody else has said it.
-    pub(super) const fn hear(&mut self, clock: u64) {
+    pub(super) const fn note_duplicate(&mut self, clock: u64) {
         if clock >= self.start {
-            self.has_heard = true;
+            self.has_duplicate = true;
         }
     }
 
     /// The advertisement is due: whether it is said. The next interval begins.
     pub(super) fn fire(&mut self, timing: &Timing, draws: &mut Draws) -> bool {
-        let speaks = !self.has_heard || self.silent >= 2;
-        self.silent = if speaks { 0 } else { self.silent + 1 };
+        let sends = !self.has_duplicate || self.silent >= 2;
+        self.silent = if sends { 0 } else { self.silent + 1 };
         let end = self.start.saturating_add(u64::from(self.interval));
         self.interval = self.interval.saturating_mul(2);
         if self.interval > timing.advertise_ms.1 || self.interval == 0 {
@@ -282,6 +282,6 @@ impl Trickle {
         } else {
             self.begin(end, draws);
         }
-        speaks
+        sends
     }
 }

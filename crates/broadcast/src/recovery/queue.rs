@@ -89,7 +89,7 @@ pub(super) struct Planned {
     pub(super) links: LinkSet,
     pub(super) purpose: Purpose,
     /// How many others were heard to say it meanwhile.
-    pub(super) heard: u8,
+    pub(super) duplicates: u8,
     /// It is said whatever others are heard to say: whoever repeats what is genuine must not silence those that he is near to.
     pub(super) is_firm: bool,
 }
@@ -186,7 +186,7 @@ impl<const N: usize> Queue<N> {
     }
 
     /// Takes out an item that is said, or cannot be; what is left of its piece is due at `again`.
-    pub(super) fn said(&mut self, planned: &Planned, item: Item, again: u64) {
+    pub(super) fn mark_sent(&mut self, planned: &Planned, item: Item, again: u64) {
         let same = |other: &Planned| {
             other.piece == planned.piece
                 && other.links == planned.links
@@ -209,7 +209,7 @@ impl<const N: usize> Queue<N> {
     }
 
     /// Others were heard to say an item: those that `ends` chooses no longer say it.
-    pub(super) fn heard(&mut self, item: Item, mut ends: impl FnMut(&mut Planned) -> bool) {
+    pub(super) fn suppress(&mut self, item: Item, mut ends: impl FnMut(&mut Planned) -> bool) {
         for place in &mut self.places {
             if let Some((planned, _)) = place
                 && planned.piece.has(item)

@@ -1,13 +1,13 @@
 //! What a node hears. Whatever can be refused without a signature check is refused before one; what waits for one is drawn by lot
 //! ([`Waiting`]); and nothing is kept or passed on before it is found to be genuine.
 
-use crate::recovery::follow::every;
-use crate::recovery::say::place_of;
+use crate::recovery::progress::every;
+use crate::recovery::send::place_of;
 use crate::recovery::*;
 use crate::{Claim, Head, HeadError, LeafError, SenderCertificate, Taken};
 
 /// Who vouches for a head: a sender, by a key that a base station has certified.
-pub(super) struct Voucher {
+pub(super) struct HeadSigner {
     pub(super) sender: DeviceId,
     pub(super) key: PublicKey,
     pub(super) base: u8,
@@ -29,23 +29,23 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             && self.head_meter.take(self.clock)
             && let Some(head) = self.heads.take()
         {
-            self.hear_head(now, head.link, head.bytes(), None, true, store)?;
+            self.receive_head(now, head.link, head.bytes(), None, true, store)?;
         }
         if !self.certificates.is_empty()
             && self.certificate_meter.take(self.clock)
             && let Some(waited) = self.certificates.take()
         {
             if SenderCertificate::peek(waited.bytes()).is_ok() {
-                self.hear_certificate(now, waited.link, waited.bytes(), true, store)?;
+                self.receive_certificate(now, waited.link, waited.bytes(), true, store)?;
             } else {
-                self.hear_revocation(waited.link, waited.bytes(), true, store)?;
+                self.receive_revocation(waited.link, waited.bytes(), true, store)?;
             }
         }
         Ok(())
     }
 
     /// A head, and the leaf that came with it, if one did; `is_drawn` if its check is paid for.
-    pub(super) fn hear_head<S: Store>(
+    pub(super) fn receive_head<S: Store>(
         &mut self,
         now: Now,
         link: u8,
@@ -59,7 +59,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             return Ok(refused(RefusedBroadcast::WrongNetwork));
         }
         let (chain, fingerprint) = (claim.reference(), self.draws.fingerprint(bytes));
-        if let Some(known) = self.followed(chain) {
+        if let Some(known) = self.tracked(chain) {
             if known.outline.id != claim.id() {
                 return Ok(refused(RefusedBroadcast::ReferenceTaken));
             }
@@ -72,7 +72,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
                 None => true,
             };
             if is_copy {
-                self.heard(Item::Head(chain), link);
+                self.note_duplicate(Item::Head(chain), link);
             }
             return Ok(Event::Nothing);
         }
@@ -91,10 +91,10 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             self.note_contention();
             return Ok(refused(RefusedBroadcast::Metered));
         }
-        let Some(voucher) = self.voucher(place) else {
+        let Some(signer) = self.head_signer(place) else {
             return Ok(refused(RefusedBroadcast::UnknownSender));
         };
-        let event = self.accept(bytes, &voucher, LinkSet::one(link), false, store)?;
+        let event = self.accept(bytes, &signer, LinkSet::one(link), false, store)?;
         if let Event::Accepted { chain, .. } = event {
             self.pass_on(Piece::Head(chain), link);
         }
@@ -102,9 +102,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     }
 
     /// The sender at a place, who vouches for heads.
-    pub(super) fn voucher(&self, place: usize) -> Option<Voucher> {
+    pub(super) fn head_signer(&self, place: usize) -> Option<HeadSigner> {
         let sender = self.senders.get(place)?.as_ref()?;
-        Some(Voucher {
+        Some(HeadSigner {
             sender: sender.id,
             key: sender.key.clone(),
             base: sender.base,
@@ -151,15 +151,15 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     pub(super) fn accept<S: Store>(
         &mut self,
         bytes: &[u8],
-        voucher: &Voucher,
+        signer: &HeadSigner,
         links: LinkSet,
         is_own: bool,
         store: &mut S,
     ) -> Result<Event, S::Error> {
-        let id = voucher.sender;
+        let id = signer.sender;
         self.checks.heads = self.checks.heads.saturating_add(1);
         let head =
-            match Head::open(bytes, self.settings.network, id, &voucher.key, &mut [0; MAX_HEAD]) {
+            match Head::open(bytes, self.settings.network, id, &signer.key, &mut [0; MAX_HEAD]) {
                 Ok(head) => head,
                 Err(HeadError::Decode(_)) => return Ok(refused(RefusedBroadcast::Malformed)),
                 Err(_) => {
@@ -199,12 +199,12 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         } else {
             Ask::at(self.clock, pace.timing.quiet_ms, pace.timing.quiet_ms / 4, &mut self.draws)
         };
-        let followed = Followed {
+        let tracked = Tracked {
             outline: *head.outline(),
             reference: chain,
             head: self.draws.fingerprint(bytes),
-            base: voucher.base,
-            serial: voucher.serial,
+            base: signer.base,
+            serial: signer.serial,
             progress,
             order: self.next_order(),
             links,
@@ -213,12 +213,12 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             has_asked_at: None,
             ask,
             trickle: Trickle::OVER,
-            ahead: Ahead::new(),
+            early: EarlyLeaves::new(),
             since: self.clock,
             asked: 0,
         };
         if let Some(slot) = self.chains.get_mut(slot) {
-            *slot = Some(followed);
+            *slot = Some(tracked);
         }
         for unknown in &mut self.unknown {
             if unknown.is_some_and(|unknown| unknown.chain == chain || unknown.chain == ANY_CHAIN) {
@@ -239,27 +239,27 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             .chains
             .iter()
             .enumerate()
-            .filter_map(|(place, followed)| Some((place, followed.as_ref()?)));
-        let rank = |followed: &Followed<B>| {
-            let is_own = followed.outline.id.sender == sender;
-            match (followed.is_whole(), followed.trickle.due == u64::MAX) {
+            .filter_map(|(place, tracked)| Some((place, tracked.as_ref()?)));
+        let rank = |tracked: &Tracked<B>| {
+            let is_own = tracked.outline.id.sender == sender;
+            match (tracked.is_whole(), tracked.trickle.due == u64::MAX) {
                 (true, _) if is_own => Some(0),
                 (true, true) => Some(1),
                 (true, false) => Some(2),
                 (false, _) if is_own => Some(3),
-                (false, _) => followed.is_given_up(self.clock, &self.settings.timing).then_some(4),
+                (false, _) => tracked.is_given_up(self.clock, &self.settings.timing).then_some(4),
             }
         };
         let ranked =
-            taken.filter_map(|(place, followed)| Some(((rank(followed)?, followed.order), place)));
+            taken.filter_map(|(place, tracked)| Some(((rank(tracked)?, tracked.order), place)));
         ranked.min().map(|(_, place)| place)
     }
 
     /// Empties a chain's place.
     pub(super) fn vacate<S: Store>(&mut self, slot: usize, store: &mut S) -> Result<(), S::Error> {
-        let Some(followed) = self.chains.get(slot).and_then(Option::as_ref) else { return Ok(()) };
-        let chain = followed.reference;
-        if followed.is_whole() {
+        let Some(tracked) = self.chains.get(slot).and_then(Option::as_ref) else { return Ok(()) };
+        let chain = tracked.reference;
+        if tracked.is_whole() {
             store.retire(chain)?;
         } else {
             store.forget(chain)?;
@@ -273,7 +273,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     }
 
     /// A chain of one message, whole.
-    pub(super) fn hear_single<S: Store>(
+    pub(super) fn receive_single<S: Store>(
         &mut self,
         now: Now,
         link: u8,
@@ -281,12 +281,12 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         leaf: &[u8],
         store: &mut S,
     ) -> Result<Event, S::Error> {
-        let event = self.hear_head(now, link, head, Some(leaf), false, store)?;
+        let event = self.receive_head(now, link, head, Some(leaf), false, store)?;
         let chain = match (event, Head::peek(head)) {
             (Event::Refused(_), _) | (_, Err(_)) => return Ok(event),
             (_, Ok(claim)) => claim.reference(),
         };
-        match self.hear_leaf(link, chain, 1, 0, leaf, store)? {
+        match self.receive_leaf(link, chain, 1, 0, leaf, store)? {
             // The head is news whatever became of the leaf, which is asked for.
             Event::Refused(_) | Event::Nothing if event != Event::Nothing => Ok(event),
             of_leaf => Ok(of_leaf),
@@ -294,7 +294,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     }
 
     /// A leaf.
-    pub(super) fn hear_leaf<S: Store>(
+    pub(super) fn receive_leaf<S: Store>(
         &mut self,
         link: u8,
         chain: ChainRef,
@@ -308,14 +308,14 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             self.note_unknown(chain, WANTS_HEAD, link);
             return Ok(refused(RefusedBroadcast::UnknownChain));
         };
-        let Some(followed) = self.chains.get(slot).and_then(Option::as_ref) else {
+        let Some(tracked) = self.chains.get(slot).and_then(Option::as_ref) else {
             return Ok(Event::Nothing);
         };
-        if index < 64 && followed.held(block) >> index & 1 == 1 {
+        if index < 64 && tracked.held(block) >> index & 1 == 1 {
             // Only a true copy spares others the saying of it.
             let is_planned = self.relays.has(item) || self.answers.has(item);
             if is_planned && store.is_kept(item, leaf)? {
-                self.heard(item, link);
+                self.note_duplicate(item, link);
             }
             return Ok(Event::Nothing);
         }
@@ -324,9 +324,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             return Ok(event);
         };
         // It may have been the turn of leaves that came too early. What becomes of them is not what became of this one.
-        while let Some(followed) = self.chains.get_mut(slot).and_then(Option::as_mut)
-            && let Some((current, _)) = followed.missing()
-            && let Some(early) = followed.ahead.take(current)
+        while let Some(tracked) = self.chains.get_mut(slot).and_then(Option::as_mut)
+            && let Some((current, _)) = tracked.missing()
+            && let Some(early) = tracked.early.take(current)
         {
             if let Ok(Event::Verified { last: block, is_last: ends, .. }) =
                 self.take_leaf(slot, link, current, early.index, early.leaf(), store)
@@ -348,18 +348,18 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         store: &mut S,
     ) -> Result<Event, S::Error> {
         let (pace, clock) = (self.pace(), self.clock);
-        let Some(followed) = self.chains.get_mut(slot).and_then(Option::as_mut) else {
+        let Some(tracked) = self.chains.get_mut(slot).and_then(Option::as_mut) else {
             return Ok(Event::Nothing);
         };
-        let Progress::Under(incoming) = &mut followed.progress else { return Ok(Event::Nothing) };
-        let (chain, before) = (followed.reference, *incoming);
+        let Progress::Under(incoming) = &mut tracked.progress else { return Ok(Event::Nothing) };
+        let (chain, before) = (tracked.reference, *incoming);
         let item = Item::Leaf { chain, block, index };
         let taken = match incoming.take(block, index, leaf) {
             Ok(taken) => taken,
             Err(LeafError::NotThisBlock) => {
-                if block > incoming.current() && index < followed.outline.in_block(block) {
-                    followed.ahead.add(block, index, leaf);
-                    followed.hint(block - 1, clock, &pace, &mut self.draws);
+                if block > incoming.current() && index < tracked.outline.in_block(block) {
+                    tracked.early.add(block, index, leaf);
+                    tracked.hint(block - 1, clock, &pace, &mut self.draws);
                 }
                 return Ok(refused(RefusedBroadcast::NotThisBlock));
             }
@@ -368,8 +368,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
                     *incoming = before;
                     return Err(error);
                 }
-                followed.out = followed.out.max(block);
-                followed.came(false, clock, &pace, &mut self.draws);
+                tracked.out = tracked.out.max(block);
+                tracked.came(false, clock, &pace, &mut self.draws);
                 return Ok(refused(RefusedBroadcast::BlockMismatch));
             }
             Err(_) => return Ok(refused(RefusedBroadcast::ForgedLeaf)),
@@ -381,15 +381,15 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             *incoming = before;
             return Err(error);
         }
-        followed.links = followed.links.with(LinkSet::one(link));
-        let ChainId { sender, number, .. } = followed.outline.id;
+        tracked.links = tracked.links.with(LinkSet::one(link));
+        let ChainId { sender, number, .. } = tracked.outline.id;
         let is_verified = matches!(taken, Taken::Verified { .. });
-        followed.came(is_verified, clock, &pace, &mut self.draws);
-        if followed.is_whole() {
-            followed.trickle.start(clock, &pace.timing, &mut self.draws);
+        tracked.came(is_verified, clock, &pace, &mut self.draws);
+        if tracked.is_whole() {
+            tracked.trickle.start(clock, &pace.timing, &mut self.draws);
         }
         // A chain of one goes whole, with its head, where that has not gone yet.
-        if followed.outline.messages > 1 || !self.relays.has(Item::Head(chain)) {
+        if tracked.outline.messages > 1 || !self.relays.has(Item::Head(chain)) {
             self.pass_on(Piece::Leaves { chain, block, bits: 1 << index }, link);
         }
         Ok(match taken {
@@ -401,12 +401,11 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     }
 
     /// Somebody asks.
-    pub(super) fn hear_wanted(&mut self, link: u8, chain: ChainRef, block: u32, wanted: u64) {
+    pub(super) fn receive_wanted(&mut self, link: u8, chain: ChainRef, block: u32, wanted: u64) {
         let (pace, clock) = (self.pace(), self.clock);
         if chain == ANY_CHAIN {
-            for followed in self.chains.iter_mut().flatten().filter(|followed| followed.is_whole())
-            {
-                followed.trickle.start(clock, &pace.timing, &mut self.draws);
+            for tracked in self.chains.iter_mut().flatten().filter(|tracked| tracked.is_whole()) {
+                tracked.trickle.start(clock, &pace.timing, &mut self.draws);
             }
             return;
         }
@@ -422,7 +421,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             }
             return;
         };
-        let Some(followed) = self.chains.get_mut(slot).and_then(Option::as_mut) else { return };
+        let Some(tracked) = self.chains.get_mut(slot).and_then(Option::as_mut) else { return };
         if block == 0 {
             if wanted & WANTS_CERTIFICATE != 0 {
                 self.plan_answer(Piece::ChainCertificate(chain), link);
@@ -433,24 +432,24 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             return;
         }
         // Whoever asks for a block has those before it.
-        followed.hint(block - 1, clock, &pace, &mut self.draws);
-        if let Some((current, missing)) = followed.missing()
+        tracked.hint(block - 1, clock, &pace, &mut self.draws);
+        if let Some((current, missing)) = tracked.missing()
             && current == block
             && missing & !wanted == 0
         {
-            followed.ask.yield_once(clock, &pace, &mut self.draws);
+            tracked.ask.yield_once(clock, &pace, &mut self.draws);
         }
-        let bits = wanted & followed.held(block);
+        let bits = wanted & tracked.held(block);
         if bits != 0
             && self.plan_answer(Piece::Leaves { chain, block, bits }, link)
-            && let Some(followed) = self.chains.get_mut(slot).and_then(Option::as_mut)
+            && let Some(tracked) = self.chains.get_mut(slot).and_then(Option::as_mut)
         {
-            followed.asked = clock;
+            tracked.asked = clock;
         }
     }
 
     /// Somebody says that it holds a chain up to a leaf.
-    pub(super) fn hear_holds(&mut self, link: u8, chain: ChainRef, block: u32, index: u8) {
+    pub(super) fn receive_holds(&mut self, link: u8, chain: ChainRef, block: u32, index: u8) {
         let (pace, clock) = (self.pace(), self.clock);
         for place in &mut self.unknown {
             // That is an answer to whoever has asked which chains there are.
@@ -460,18 +459,18 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             self.note_unknown(chain, WANTS_HEAD, link);
             return;
         };
-        let Some(followed) = self.chains.get_mut(slot).and_then(Option::as_mut) else { return };
-        if followed.is_whole() {
-            if (block, index) == followed.end() {
-                followed.trickle.hear(clock);
+        let Some(tracked) = self.chains.get_mut(slot).and_then(Option::as_mut) else { return };
+        if tracked.is_whole() {
+            if (block, index) == tracked.end() {
+                tracked.trickle.note_duplicate(clock);
             }
             return;
         }
-        let is_all = every(index.saturating_add(1)) & every(followed.outline.in_block(block))
-            == every(followed.outline.in_block(block));
+        let is_all = every(index.saturating_add(1)) & every(tracked.outline.in_block(block))
+            == every(tracked.outline.in_block(block));
         let out = if is_all { block } else { block.saturating_sub(1) };
-        followed.links = followed.links.with(LinkSet::one(link));
-        followed.hint(out, clock, &pace, &mut self.draws);
+        tracked.links = tracked.links.with(LinkSet::one(link));
+        tracked.hint(out, clock, &pace, &mut self.draws);
     }
 
     /// A chain was heard of whose head is not known: it is asked for. Those that a known sender is about to say do not give way to others.
@@ -515,7 +514,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         let is_firm =
             matches!(self.settings.relay, Relay::Flood { .. }) && self.draws.below(2) == 0;
         let planned =
-            |links| Planned { due, piece, links, purpose: Purpose::Relay, heard: 0, is_firm };
+            |links| Planned { due, piece, links, purpose: Purpose::Relay, duplicates: 0, is_firm };
         match self.settings.relay {
             Relay::Never => {}
             Relay::OtherLinks if others.is_empty() => {}
@@ -531,7 +530,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     /// Plans to answer what was not answered lately, and is not about to be said anyway; whether there is something of that.
     pub(super) fn plan_answer(&mut self, piece: Piece, link: u8) -> bool {
         let link = LinkSet::one(link);
-        let is_about_to_be_said = |item: Item| {
+        let is_about_to_be_sent = |item: Item| {
             self.relays
                 .iter()
                 .any(|planned| planned.links.and(link) == link && planned.piece.has(item))
@@ -541,7 +540,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
                 let bits = bits & !self.recent_bits(chain, block);
                 let said = (0..64).filter(|index| {
                     bits >> index & 1 == 1
-                        && is_about_to_be_said(Item::Leaf { chain, block, index: *index })
+                        && is_about_to_be_sent(Item::Leaf { chain, block, index: *index })
                 });
                 Piece::Leaves {
                     chain,
@@ -552,7 +551,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             piece => {
                 let was_lately = place_of(piece.next())
                     .is_some_and(|(chain, block, bit)| self.recent_bits(chain, block) & bit != 0);
-                if was_lately || is_about_to_be_said(piece.next()) {
+                if was_lately || is_about_to_be_sent(piece.next()) {
                     return false;
                 }
                 piece
@@ -564,7 +563,14 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             // Who asks again for what others were heard to say has not heard them.
             let is_firm = self.was_spared(piece);
             self.answers.add(
-                Planned { due, piece, links: link, purpose: Purpose::Answer, heard: 0, is_firm },
+                Planned {
+                    due,
+                    piece,
+                    links: link,
+                    purpose: Purpose::Answer,
+                    duplicates: 0,
+                    is_firm,
+                },
                 true,
             );
         }
@@ -618,21 +624,21 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     }
 
     /// Others have said an item, which is genuine: it need not be answered there, nor passed on if it was said often enough.
-    pub(super) fn heard(&mut self, item: Item, link: u8) {
+    pub(super) fn note_duplicate(&mut self, item: Item, link: u8) {
         let link = LinkSet::one(link);
         let enough = match self.settings.relay {
             Relay::Flood { copies } => copies,
             Relay::Never | Relay::OtherLinks => 1,
         };
-        self.relays.heard(item, |planned| {
+        self.relays.suppress(item, |planned| {
             if planned.is_firm || enough == u8::MAX || planned.links.and(link).is_empty() {
                 return false;
             }
-            planned.heard = planned.heard.saturating_add(1);
-            planned.heard >= enough && planned.links == link
+            planned.duplicates = planned.duplicates.saturating_add(1);
+            planned.duplicates >= enough && planned.links == link
         });
         let mut is_spared = false;
-        self.answers.heard(item, |planned| {
+        self.answers.suppress(item, |planned| {
             let ends = planned.links == link && !planned.is_firm;
             is_spared |= ends;
             ends

@@ -26,7 +26,7 @@ enum Turn {
 
 impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS, CHAINS, B> {
     /// Does what is due: writes the next frame to be sent to `out`, which has room for the longest frame of the network (a chain's longest
-    /// leaf and 32 bytes; [`MAX_BROADCAST_FRAME`](crate::frame::MAX_BROADCAST_FRAME) suffices), or says that there is none.
+    /// leaf and 32 bytes; [`MAX_BROADCAST_FRAME`](crate::wire::MAX_BROADCAST_FRAME) suffices), or says that there is none.
     ///
     /// # Errors
     /// Those of the store.
@@ -41,11 +41,11 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         // Every turn ends something or puts it off, so that there are no more turns than there is memory for.
         while let Some((_, turn)) = self.turn().filter(|(due, _)| *due <= self.clock) {
             let transmit = match turn {
-                Turn::Relay => self.say_planned(false, store, out)?,
-                Turn::Answer => self.say_planned(true, store, out)?,
-                Turn::Ask(slot) => self.say_wanted(slot, out),
-                Turn::Unknown(place) => self.say_unknown(place, out),
-                Turn::Advertise(slot) => self.say_holds(slot, out),
+                Turn::Relay => self.send_planned(false, store, out)?,
+                Turn::Answer => self.send_planned(true, store, out)?,
+                Turn::Ask(slot) => self.send_wanted(slot, out),
+                Turn::Unknown(place) => self.send_unknown(place, out),
+                Turn::Advertise(slot) => self.send_holds(slot, out),
             };
             if transmit.is_some() {
                 return Ok(transmit);
@@ -76,12 +76,12 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             }
         };
         consider(answer, Turn::Answer);
-        for (slot, followed) in self.chains.iter().enumerate() {
-            let Some(followed) = followed else { continue };
-            if followed.ask.due != u64::MAX {
-                consider(followed.ask.due.max(request), Turn::Ask(slot));
+        for (slot, tracked) in self.chains.iter().enumerate() {
+            let Some(tracked) = tracked else { continue };
+            if tracked.ask.due != u64::MAX {
+                consider(tracked.ask.due.max(request), Turn::Ask(slot));
             }
-            consider(followed.trickle.due, Turn::Advertise(slot));
+            consider(tracked.trickle.due, Turn::Advertise(slot));
         }
         for (place, unknown) in self.unknown.iter().enumerate() {
             if let Some(unknown) = unknown {
@@ -92,7 +92,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     }
 
     /// The next relay or answer.
-    fn say_planned<S: Store>(
+    fn send_planned<S: Store>(
         &mut self,
         answers: bool,
         store: &mut S,
@@ -114,14 +114,18 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         let (length, is_single) = self.write_item(item, store, out)?;
         let again = if answers { self.within(self.settings.timing.reply_ms) } else { self.clock };
         if answers {
-            self.answers.said(&planned, item, again);
+            self.answers.mark_sent(&planned, item, again);
         } else {
-            self.relays.said(&planned, item, again);
+            self.relays.mark_sent(&planned, item, again);
         }
         if let (true, Item::Head(chain)) = (is_single, item) {
             let leaf = Item::Leaf { chain, block: 1, index: 0 };
             let ends = |other: &mut Planned| other.links == planned.links;
-            if answers { self.answers.heard(leaf, ends) } else { self.relays.heard(leaf, ends) }
+            if answers {
+                self.answers.suppress(leaf, ends)
+            } else {
+                self.relays.suppress(leaf, ends)
+            }
         }
         Ok(length.map(|length| Transmit { links: planned.links, length, purpose: planned.purpose }))
     }
@@ -136,9 +140,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         let mut start = [0; 24];
         let mut writer = Writer::new(&mut start);
         if let Item::Head(chain) = item
-            && let Some(followed) = self.followed(chain)
-            && followed.outline.messages == 1
-            && followed.held(1) == 1
+            && let Some(tracked) = self.tracked(chain)
+            && tracked.outline.messages == 1
+            && tracked.held(1) == 1
             && BroadcastFrame::begin_single(&mut writer).is_ok()
             && let Some(at) = copy(out, 0, writer.written())
             && let Some(at) = append(store, item, out, at)?
@@ -147,31 +151,31 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             return Ok((Some(length), true));
         }
         writer.truncate(0);
-        let begun = BroadcastFrame::begin(item, &mut writer);
+        let begun = item.begin_frame(&mut writer);
         let at = begun.ok().and_then(|()| copy(out, 0, writer.written()));
         Ok((at.map_or(Ok(None), |at| append(store, item, out, at))?, false))
     }
 
     /// Asks for what is missing of the block under way.
-    fn say_wanted(&mut self, slot: usize, out: &mut [u8]) -> Option<Transmit> {
+    fn send_wanted(&mut self, slot: usize, out: &mut [u8]) -> Option<Transmit> {
         let (pace, clock, links) = (self.pace(), self.clock, self.settings.links);
-        let followed = self.chains.get_mut(slot)?.as_mut()?;
-        let Some((block, wanted)) = followed.missing() else {
-            followed.ask = Ask::NEVER;
+        let tracked = self.chains.get_mut(slot)?.as_mut()?;
+        let Some((block, wanted)) = tracked.missing() else {
+            tracked.ask = Ask::NEVER;
             return None;
         };
         if !self.request_meter.take(clock) {
             return None;
         }
-        followed.has_asked(clock, &pace, &mut self.draws);
+        tracked.has_asked(clock, &pace, &mut self.draws);
         let links =
-            if followed.links.and(links).is_empty() { links } else { followed.links.and(links) };
-        let frame = BroadcastFrame::Wanted { chain: followed.reference, block, wanted };
+            if tracked.links.and(links).is_empty() { links } else { tracked.links.and(links) };
+        let frame = BroadcastFrame::Wanted { chain: tracked.reference, block, wanted };
         transmit(&frame, links, Purpose::Request, out)
     }
 
     /// Asks for the head of a chain that was heard of.
-    fn say_unknown(&mut self, place: usize, out: &mut [u8]) -> Option<Transmit> {
+    fn send_unknown(&mut self, place: usize, out: &mut [u8]) -> Option<Transmit> {
         let (pace, clock) = (self.pace(), self.clock);
         if !self.request_meter.take(clock) {
             return None;
@@ -195,15 +199,15 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     }
 
     /// Says that all of a chain is here, unless others have said so.
-    fn say_holds(&mut self, slot: usize, out: &mut [u8]) -> Option<Transmit> {
-        let followed = self.chains.get_mut(slot)?.as_mut()?;
-        let speaks = followed.trickle.fire(&self.settings.timing, &mut self.draws);
-        if !speaks || !self.request_meter.take(self.clock) {
+    fn send_holds(&mut self, slot: usize, out: &mut [u8]) -> Option<Transmit> {
+        let tracked = self.chains.get_mut(slot)?.as_mut()?;
+        let sends = tracked.trickle.fire(&self.settings.timing, &mut self.draws);
+        if !sends || !self.request_meter.take(self.clock) {
             return None;
         }
-        let (block, index) = followed.end();
+        let (block, index) = tracked.end();
         transmit(
-            &BroadcastFrame::Holds { chain: followed.reference, block, index },
+            &BroadcastFrame::Holds { chain: tracked.reference, block, index },
             self.settings.links,
             Purpose::Advertisement,
             out,

@@ -1,6 +1,8 @@
 //! What a node keeps outside its own memory: flash, a file, a map.
 
+use crate::wire::BroadcastFrame;
 use crate::{ChainNumber, ChainRef, KeyId};
+use moteseal_core::cbor::{BufferTooSmall, Writer};
 
 /// Something a node keeps. All of it has been found to be genuine, or to carry the tag of what is (a leaf of the block under way).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,6 +24,22 @@ pub enum Item {
         /// The leaf's place in it, from 0.
         index: u8,
     },
+}
+
+impl Item {
+    /// Writes what precedes the item's bytes in the frame that carries it.
+    pub(super) fn begin_frame(self, out: &mut Writer<'_>) -> Result<(), BufferTooSmall> {
+        match self {
+            Self::Certificate(_) | Self::ChainCertificate(_) => {
+                BroadcastFrame::begin_certificate(out)
+            }
+            Self::Revocation(_) => BroadcastFrame::begin_revocation(out),
+            Self::Head(_) => BroadcastFrame::begin_head(out),
+            Self::Leaf { chain, block, index } => {
+                BroadcastFrame::begin_fragment(chain, block, index, out)
+            }
+        }
+    }
 }
 
 /// Where a node keeps things. `raise` and `raise_minimum` MUST make durable what they are given and everything that was kept before;

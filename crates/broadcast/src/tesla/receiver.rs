@@ -7,7 +7,7 @@ use core::fmt;
 use moteseal_core::named_errors;
 
 use crate::ChainRef;
-use crate::tesla::frame::TeslaFrame;
+use crate::tesla::wire::TeslaFrame;
 use crate::tesla::{ChainKey, Functions, Parameters, Schedule, TAG};
 
 named_errors! {
@@ -106,7 +106,7 @@ pub struct Losses {
 /// What the sender said: its key has proven it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Said<'a> {
+pub struct Delivered<'a> {
     /// The interval in which it was said.
     pub interval: u32,
     /// The message.
@@ -365,7 +365,7 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
 
     /// The next message that a known key proves, by interval and then in the order in which they came; each once. Take all of them after each
     /// key: where room is short, what was not taken is given up.
-    pub fn take(&mut self) -> Option<Said<'_>> {
+    pub fn take(&mut self) -> Option<Delivered<'_>> {
         let (row, place) = loop {
             let proven = self
                 .rows
@@ -387,7 +387,7 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
             self.losses.forged += 1;
         };
         let row = &self.rows[row];
-        Some(Said { interval: row.interval, message: row.places[place].message() })
+        Some(Delivered { interval: row.interval, message: row.places[place].message() })
     }
 
     /// The highest interval in which the sender can be: `None` if it cannot have begun.

@@ -8,7 +8,7 @@ use moteseal_core::named_errors;
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use crate::tesla::frame::TeslaFrame;
+use crate::tesla::wire::TeslaFrame;
 use crate::tesla::{
     ChainKey, Functions, KEY, MAX_INTERVALS, MAX_MESSAGE, Parameters, Schedule, ScheduleError,
 };

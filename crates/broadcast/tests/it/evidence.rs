@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use moteseal_broadcast::frame::MAX_BROADCAST_FRAME;
+use moteseal_broadcast::wire::MAX_BROADCAST_FRAME;
 use moteseal_broadcast::{
     ChainDraft, ChainId, ChainNumber, EvidenceCheck, EvidenceError, HeadError, KeyId, Kind,
     LeafError, MAX_HEAD, MAX_LEAF, MAX_SENDER_CERTIFICATE, OutgoingChain, SenderCertificateDraft,

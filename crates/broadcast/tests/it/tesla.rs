@@ -1,11 +1,11 @@
 //! uTESLA against a slow reference that keeps everything and reads the rules off the clock; every pattern of loss of short chains; clocks at the
 //! edge of what is safe; floods.
 
-use moteseal_broadcast::tesla::frame::{KEY_FRAME, OVERHEAD, TeslaFrame};
 use moteseal_broadcast::tesla::receiver::{
     FrameError, KeyError, Losses, PacketError, Receiver, ReceiverError, Settings,
 };
 use moteseal_broadcast::tesla::sender::{Sender, SenderError};
+use moteseal_broadcast::tesla::wire::{KEY_FRAME, OVERHEAD, TeslaFrame};
 use moteseal_broadcast::tesla::{
     KEY, MAX_INTERVALS, MAX_MESSAGE, MAX_PARAMETERS, Parameters, ParametersError, Schedule,
     ScheduleError, TAG,

@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use moteseal_broadcast::frame::MAX_BROADCAST_FRAME;
+use moteseal_broadcast::wire::MAX_BROADCAST_FRAME;
 use moteseal_broadcast::{EvidenceCheck, Head, Kind, Revocation, SenderCertificate, Shown};
 use moteseal_core::cbor::{DecodeError, item_length};
 use moteseal_core::record::NetworkId;

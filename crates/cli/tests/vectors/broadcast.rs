@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use moteseal_broadcast::frame::BroadcastFrame;
+use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{
     BuildError, ChainDraft, ChainId, ChainNumber, EvidenceCheck, Head, Incoming, KeyId, Kind,
     LeafError, MAX_HEAD, MAX_LEAF, MAX_SINGLE, OutgoingChain, Revocation, SenderCertificate,

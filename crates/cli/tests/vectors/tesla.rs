@@ -1,8 +1,8 @@
 //! The operations of uTESLA (spec/tesla.md), by the product's own code.
 
-use moteseal_broadcast::tesla::frame::TeslaFrame;
 use moteseal_broadcast::tesla::receiver::{Receiver, Settings};
 use moteseal_broadcast::tesla::sender::Sender;
+use moteseal_broadcast::tesla::wire::TeslaFrame;
 use moteseal_broadcast::tesla::{MAX_PARAMETERS, Parameters, Schedule};
 use moteseal_broadcast::{ChainId, ChainNumber};
 use moteseal_core::DeviceId;

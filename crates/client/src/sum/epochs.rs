@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use moteseal_core::record::DeviceId;
 use moteseal_sum::engine::KeyEngine;
-use moteseal_sum::frame::Share;
 use moteseal_sum::query::QueryId;
+use moteseal_sum::wire::Share;
 use moteseal_verify::aggregation::{AggregationTree, Aggregator};
 
 use super::open::{Accepted, Querier, Refusal};

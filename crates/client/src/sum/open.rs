@@ -9,10 +9,10 @@ use moteseal_core::cbor::DecodeError;
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, GroupId};
 use moteseal_sum::engine::KeyEngine;
-use moteseal_sum::frame::Share;
 use moteseal_sum::participation::{Participation, ParticipationError};
 use moteseal_sum::query::{AnswerError, FixedPoint, Plan, QueryId};
 use moteseal_sum::sies::{Master, OpenError, PsrError};
+use moteseal_sum::wire::Share;
 
 use super::keys::{KeyTable, NotOpened};
 use super::participants::Participants;

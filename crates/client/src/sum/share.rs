@@ -4,9 +4,9 @@
 use std::fmt;
 use std::ops::Range;
 
-use moteseal_sum::frame::Psrs;
 use moteseal_sum::participation::{Participation, ParticipationError};
 use moteseal_sum::sies::{Psr, PsrError, Slot};
+use moteseal_sum::wire::Psrs;
 
 use super::participants::Participants;
 

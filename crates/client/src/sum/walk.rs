@@ -10,7 +10,7 @@ use std::fmt;
 
 use moteseal_core::record::DeviceId;
 use moteseal_sum::engine::KeyEngine;
-use moteseal_sum::frame::{Children, Explain, Share};
+use moteseal_sum::wire::{Children, Explain, Share};
 use moteseal_verify::aggregation::{AggregationTree, Aggregator, Child, QUERIER};
 
 use super::open::{Querier, Refusal};

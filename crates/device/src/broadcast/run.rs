@@ -6,8 +6,8 @@ use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use moteseal_broadcast::frame::MAX_BROADCAST_FRAME;
 use moteseal_broadcast::recovery::Now;
+use moteseal_broadcast::wire::MAX_BROADCAST_FRAME;
 use moteseal_net::broadcast::MAX_DATAGRAM;
 use moteseal_net::{BroadcastLink, LinkError};
 

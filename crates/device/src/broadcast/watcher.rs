@@ -8,11 +8,11 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use moteseal_broadcast::frame::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_broadcast::recovery::{
     Event, Item, LinkSet, Meter, Node, Now, RefusedBroadcast, Relay, Settings, Store, Timing,
     Transmit,
 };
+use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_broadcast::{
     ChainRef, ExportError, Head, Incoming, Kind, MAX_HEAD, MAX_LEAF, MAX_PER_BLOCK,
     MAX_SENDER_CERTIFICATE, Outline, Taken, export,

@@ -5,10 +5,10 @@ use std::io;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use moteseal_broadcast::frame::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_broadcast::recovery::{
     Event, LinkSet, Meter, Node, Now, Purpose, RefusedBroadcast, Relay, Settings, Timing,
 };
+use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_broadcast::{
     BuildError, ChainDraft, ChainId, ChainRef, DraftError, Head, KeyId, MAX_HEAD, MAX_LEAF,
     MAX_PER_BLOCK, OutgoingChain, Tag,

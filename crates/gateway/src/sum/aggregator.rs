@@ -14,11 +14,11 @@ use moteseal_core::link::{LinkKey, MAX_FRAME};
 use moteseal_core::record::{DeviceId, GroupId};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::signature::PublicKey;
-use moteseal_sum::frame::{Children, Explain, Share, SumUplink, close_share};
 use moteseal_sum::participation::{self, Participation};
 use moteseal_sum::query::{MAX_SLOTS, Plan, QueryId};
 use moteseal_sum::schedule::{self, MAX_QUERY_SCHEDULE, Posed, QuerySchedule};
 use moteseal_sum::sies::Psr;
+use moteseal_sum::wire::{Children, Explain, Share, SumUplink, close_share};
 use moteseal_verify::Roster;
 use moteseal_verify::aggregation::{self, AggregationTree, Child};
 

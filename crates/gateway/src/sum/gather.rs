@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use moteseal_sum::frame::Psrs;
 use moteseal_sum::participation::Participation;
 use moteseal_sum::query::{Plan, QueryId};
 use moteseal_sum::sies::Psr;
+use moteseal_sum::wire::Psrs;
 use moteseal_verify::aggregation;
 
 use super::refused::Refused;

@@ -12,12 +12,12 @@ use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, Schema};
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_gateway::sum::{Aggregator, Ended, Heard, Member, Refused};
-use moteseal_sum::frame::{Children, Explain, SumUplink, close_share};
 use moteseal_sum::guard::{EpochGuard, Permit};
 use moteseal_sum::participation::Participation;
 use moteseal_sum::query::{Plan, QueryId};
 use moteseal_sum::schedule::{MAX_QUERY_SCHEDULE, Posed, QueryScheduleDraft};
 use moteseal_sum::sies::{KeyTotals, Master, OpenError, Psr, Slot, SourceKey};
+use moteseal_sum::wire::{Children, Explain, SumUplink, close_share};
 use moteseal_verify::Roster;
 use moteseal_verify::aggregation::{AggregationTree, QUERIER, gateway_id};
 use moteseal_verify::issue::FirstRoster;
@@ -403,7 +403,7 @@ impl World {
 
     fn page(&self, answer: &Children<'_>) -> Vec<(DeviceId, Said)> {
         let said =
-            |(child, participation, psrs): (DeviceId, &[u8], moteseal_sum::frame::Psrs<'_>)| {
+            |(child, participation, psrs): (DeviceId, &[u8], moteseal_sum::wire::Psrs<'_>)| {
                 let participation =
                     Participation::decode(participation, self.tree.sources()).unwrap();
                 let psrs = psrs.iter().map(Result::unwrap).collect();

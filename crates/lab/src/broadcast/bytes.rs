@@ -1,7 +1,7 @@
 //! What authenticates a message costs on the air: measured on real encodings (spec/broadcast.md), counted as the paper counts, and by its
 //! equation 7.
 
-use moteseal_broadcast::frame::BroadcastFrame;
+use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{
     ChainDraft, ChainId, ChainNumber, KeyId, Kind, MAX_HEAD, MAX_LEAF, OutgoingChain,
 };

@@ -1,8 +1,8 @@
 //! Everything that is genuine in an experiment: to find out whether a node has said, kept or delivered anything else.
 
 use moteseal_broadcast::ChainRef;
-use moteseal_broadcast::frame::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_broadcast::recovery::Item;
+use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_core::cbor::Writer;
 
 use crate::radio::Speech;

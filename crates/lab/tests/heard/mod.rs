@@ -1,10 +1,10 @@
 //! One node that hears frames from a test, and what it says.
 #![allow(dead_code, clippy::unwrap_used)]
 
-use moteseal_broadcast::frame::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_broadcast::recovery::{
     Event, LinkSet, Meter, Node, Now, Purpose, Relay, Settings, Timing,
 };
+use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_core::cbor::Writer;
 use moteseal_core::signature::Algorithm;
 use moteseal_lab::radio::{Authority, MapStore, Speaker, Speech};

@@ -3,15 +3,13 @@
 //!
 //! Where a part of it still works here, the test says so, and where its limit is.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
 use std::collections::HashMap;
 use std::convert::Infallible;
 
-use moteseal_broadcast::frame::BroadcastFrame;
 use moteseal_broadcast::recovery::{
     Event, Item, LinkSet, Meter, Node, Now, RefusedBroadcast, Relay, Settings, Store, Timing,
 };
+use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{
     ChainDraft, ChainId, ChainNumber, ChainRef, Head, HeadError, Incoming, KeyId, Kind, LeafError,
     MAX_HEAD, MAX_LEAF, MAX_SENDER_CERTIFICATE, OutgoingChain, SenderCertificateDraft, Taken,

@@ -1,7 +1,5 @@
 //! CMT and the paper's own SIES: right against slow references, and weak where their descriptions say so.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
 use moteseal_research::cmt;
 use moteseal_research::prf::{hm1, hm256};
 use moteseal_research::sies_paper::{self, OpenError, Psr, VALUE_SHIFT, attack};

@@ -1,7 +1,5 @@
 //! Every scheme does what it promises, and cannot do what its description says it cannot.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
 use moteseal_core::record::{DeviceId, EpochNumber, Framing};
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_research::{

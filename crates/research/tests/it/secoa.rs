@@ -1,7 +1,5 @@
 //! SECOA: right against slow references, closed to inflation and deflation, and as exact as it is.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
 use moteseal_research::prf::hm1;
 use moteseal_research::secoa::max::{self, Claim};
 use moteseal_research::secoa::sum::{self, Final, Partial};

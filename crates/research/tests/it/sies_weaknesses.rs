@@ -2,8 +2,6 @@
 //!
 //! Where a part of it still works here, the test says so, and where its limit is.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
 use moteseal_core::signature::{Algorithm, SecretKey, Signer};

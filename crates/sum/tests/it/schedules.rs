@@ -1,7 +1,7 @@
 //! Query schedules of private sums as chains of one message: what the querier of a group said as an query schedule is one, and nothing else that was ever
 //! signed, by it or by anybody else.
 
-use moteseal_broadcast::frame::BroadcastFrame;
+use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{ChainId, ChainNumber, Kind, MAX_MESSAGE, SealError, SingleDraft};
 use moteseal_core::cbor::Writer;
 use moteseal_core::identity::IssueError;

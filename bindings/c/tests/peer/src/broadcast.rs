@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use moteseal_broadcast::frame::BroadcastFrame;
+use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{
     ChainDraft, ChainId, ChainNumber, KeyId, Kind, MAX_HEAD, MAX_LEAF, MAX_REVOCATION,
     MAX_SENDER_CERTIFICATE, MAX_SINGLE, OutgoingChain, RevocationDraft, SenderCertificateDraft,

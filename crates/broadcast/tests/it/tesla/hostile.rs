@@ -1,10 +1,10 @@
 //! uTESLA under attack: forged packets that crowd out rows, keys that a leapt clock gave away, and floods of forged keys.
 
-use moteseal_broadcast::tesla::frame::TeslaFrame;
 use moteseal_broadcast::tesla::receiver::{
     FrameError, KeyError, Losses, PacketError, Receiver, ReceiverError, Settings,
 };
 use moteseal_broadcast::tesla::sender::{MAX_LEAP, Sender, SenderError};
+use moteseal_broadcast::tesla::wire::TeslaFrame;
 use moteseal_broadcast::tesla::{KEY, TAG};
 
 use crate::tesla::table::{

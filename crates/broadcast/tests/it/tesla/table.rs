@@ -1,8 +1,8 @@
 //! What the tests of uTESLA share: a schedule, a receiver, and the whole chain in a table, computed from the text of spec/tesla.md.
 
 use hmac::{Hmac, KeyInit, Mac};
-use moteseal_broadcast::tesla::frame::TeslaFrame;
 use moteseal_broadcast::tesla::receiver::{FrameError, Receiver, Settings};
+use moteseal_broadcast::tesla::wire::TeslaFrame;
 use moteseal_broadcast::tesla::{ChainKey, KEY, Parameters, Schedule, TAG};
 use moteseal_broadcast::{ChainId, ChainNumber};
 use moteseal_core::DeviceId;

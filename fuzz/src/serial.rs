@@ -96,7 +96,7 @@ fn as_happenings(bytes: &[u8]) {
             }
             3 | 4 => {
                 let bytes: Vec<u8> = under_way.drain(..under_way.len().min(how)).collect();
-                hear(&mut ends[1 - side], &bytes, heard);
+                receive(&mut ends[1 - side], &bytes, heard);
                 carried.extend(bytes);
             }
             5 if !under_way.is_empty() => drop(under_way.remove(at)),
@@ -152,7 +152,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     .concat();
     let mut gateway = end(true, 2);
     let mut heard = Vec::new();
-    hear(&mut gateway, &talk, &mut heard);
+    receive(&mut gateway, &talk, &mut heard);
     assert_eq!(
         (gateway.counters().heard, gateway.counters().heard_again),
         (3, 1),

@@ -187,7 +187,7 @@ struct Unread(Problem);
 
 impl From<ReadError> for Unread {
     fn from(error: ReadError) -> Self {
-        Self(Problem::named(Kind::Refused, error.name(), error))
+        Self(Problem::named(Kind::Refused, error.name(), error.named()))
     }
 }
 
@@ -212,7 +212,7 @@ fn unbroken(device: DeviceId, chain: &Chain, roster: &Roster) -> Result<(), Prob
                     );
                     equivocation(text, device, index, roster)
                 }
-                error => Problem::named(Kind::Refused, "Refused", error).about(Some(device), roster),
+                error => Problem::named(Kind::Refused, "Refused", error.named()).about(Some(device), roster),
             };
             problem.in_file(file)
         })?;

@@ -104,8 +104,9 @@ impl Roster {
                 Kind::Usage,
                 "BadFile",
                 format_args!(
-                    "{}: {error}; a public key file is a PEM like op.pub.pem",
-                    operator.display()
+                    "{}: {}; a public key file is a PEM like op.pub.pem",
+                    operator.display(),
+                    error.named()
                 ),
             )
         })?;
@@ -113,9 +114,9 @@ impl Roster {
         let roster = moteseal_verify::Roster::open(&bytes, &key).map_err(|error| {
             // A COSE_Sign1, tagged (spec/formats.md, section 2.2): anything else is some other file.
             if bytes.starts_with(&[0xd2, 0x84]) {
-                Problem::named(
+                Problem::new(
                     Kind::Refused,
-                    "NotAuthentic",
+                    error.name(),
                     format_args!("{error} (operator {})", operator.display()),
                 )
                 .in_file(&path)

@@ -247,8 +247,8 @@ impl Posed {
         let in_file = |path: &Path, error: &dyn std::fmt::Display| {
             Problem::named(Kind::Usage, "BadFile", error).in_file(path)
         };
-        let signer =
-            decode_secret_pem(&secret(&parts.key)?).map_err(|error| in_file(&parts.key, &error))?;
+        let signer = decode_secret_pem(&secret(&parts.key)?)
+            .map_err(|error| in_file(&parts.key, &error.named()))?;
         let keys = QuerierKeys::decode(&secret(&parts.keys)?)
             .map_err(|error| in_file(&parts.keys, &error))?;
         keys.circle
@@ -262,7 +262,7 @@ impl Posed {
             return Err(Problem::new(Kind::Usage, "WrongQuerier", text));
         }
         let tree = AggregationTree::new(roster, pairs(&parts.gateways), pairs(&parts.devices));
-        let tree = tree.map_err(|error| Problem::named(Kind::Usage, "UsageError", error))?;
+        let tree = tree.map_err(|error| Problem::new(Kind::Usage, error.name(), &error))?;
         let mut link_secret = Zeroizing::new([0; 32]);
         hex::decode_to_slice(secret(&parts.link_secret)?.trim_ascii(), &mut *link_secret).map_err(
             |_| in_file(&parts.link_secret, &"a link secret file holds 64 hexadecimal digits"),
@@ -371,7 +371,8 @@ fn schema<'b>(columns: &[String], buffer: &'b mut [u8; MAX_SCHEMA]) -> Result<Sc
     let fields = columns.iter().map(|column| {
         Field::parse(column).map_err(|error| {
             wrong(format_args!(
-                "{error} ({column:?}; a column is NAME:UNIT:TYPE: temperature:Cel:i16/100)"
+                "{} ({column:?}; a column is NAME:UNIT:TYPE: temperature:Cel:i16/100)",
+                error.named()
             ))
         })
     });
@@ -381,7 +382,7 @@ fn schema<'b>(columns: &[String], buffer: &'b mut [u8; MAX_SCHEMA]) -> Result<Sc
             "columns: name those that the devices seal, for example \"temperature:Cel:i16/100\""
         )));
     }
-    Schema::encode(&fields, buffer).map_err(|error| wrong(format_args!("{error}")))
+    Schema::encode(&fields, buffer).map_err(|error| wrong(format_args!("{}", error.named())))
 }
 
 /// Reads the query, and narrows its columns to the values that they can have.

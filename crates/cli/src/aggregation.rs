@@ -24,5 +24,5 @@ pub(crate) fn tree(path: &Path, roster: &Roster) -> Result<AggregationTree, Fail
     }
     let (tree, _): (Tree, _) = config::load(path)?;
     AggregationTree::new(roster, pairs(&tree.gateways), pairs(&tree.devices))
-        .map_err(|error| Failure::usage(error).about(path))
+        .map_err(|error| Failure::usage(format_args!("{}: {error}", error.name())).about(path))
 }

@@ -140,7 +140,7 @@ fn work(arguments: &Run) -> Result<(), Failure> {
     let link = config.link.options(file, &folder, &roster)?;
     let source =
         Source::read(&config.source, &folder, roster.epoch_ms()).map_err(said("source"))?;
-    let schema = Schema::decode(source.schema()).map_err(Failure::usage)?;
+    let schema = Schema::decode(source.schema()).map_err(|error| Failure::usage(error.named()))?;
     let profile = Profile::new(&roster, &config.device, config.scheme.into(), &schema)
         .ok_or_else(|| Failure::new(Exit::Internal, "the roster has lost the device"))?;
     let state = folder.join(&config.state);
@@ -337,8 +337,8 @@ impl Source {
         let Some(table) = &config.table else {
             let fields: Result<Vec<_>, _> =
                 config.columns.iter().map(|spec| Field::parse(spec)).collect();
-            let fields =
-                fields.map_err(|error| Failure::usage(format_args!("columns: {error}")))?;
+            let fields = fields
+                .map_err(|error| Failure::usage(format_args!("columns: {}", error.named())))?;
             if fields.is_empty() == config.opaque.is_none() || config.keep_time {
                 return Err(Failure::usage(
                     "say what the lines hold: columns = [\"NAME:UNIT:TYPE\"], or opaque = \"line\", and leave keep_time out",
@@ -346,7 +346,7 @@ impl Source {
             }
             let mut buffer = vec![0; MAX_SCHEMA];
             let schema = Schema::encode(&fields, &mut buffer)
-                .map_err(|error| Failure::usage(format_args!("columns: {error}")))?;
+                .map_err(|error| Failure::usage(format_args!("columns: {}", error.named())))?;
             let (columns, opaque) = (config.columns.clone(), config.opaque.is_some());
             return Ok(Self::Lines { schema: schema.as_bytes().to_vec(), columns, opaque });
         };
@@ -473,7 +473,7 @@ fn record(schema: &[u8], columns: &[String], opaque: bool, line: &str) -> Result
     if opaque {
         return Ok(line.as_bytes().to_vec());
     }
-    let schema = Schema::decode(schema).map_err(|error| error.to_string())?;
+    let schema = Schema::decode(schema).map_err(|error| error.named().to_string())?;
     let mut record = vec![0; schema.record_size().unwrap_or(0)];
     let values: Vec<&str> = line.split(',').map(str::trim).collect();
     if values.len() != columns.len() {
@@ -482,7 +482,7 @@ fn record(schema: &[u8], columns: &[String], opaque: bool, line: &str) -> Result
     for (field, value) in schema.fields().zip(values) {
         field
             .write(value, &mut record)
-            .map_err(|error| format!("{value:?} does not fit {field}: {error}"))?;
+            .map_err(|error| format!("{value:?} does not fit {field}: {}", error.named()))?;
     }
     Ok(record)
 }

@@ -80,8 +80,9 @@ impl Read for Stream {
 pub(crate) fn public_key(path: &Path) -> Result<PublicKey, Failure> {
     decode_public_pem(&read(path)?).map_err(|error| {
         Failure::usage(format_args!(
-            "{}: {error}; a public key file is a PEM like dev1.pub.pem",
-            path.display()
+            "{}: {}; a public key file is a PEM like dev1.pub.pem",
+            path.display(),
+            error.named()
         ))
     })
 }
@@ -90,8 +91,9 @@ pub(crate) fn public_key(path: &Path) -> Result<PublicKey, Failure> {
 pub(crate) fn secret_key(path: &Path) -> Result<SecretKey, Failure> {
     decode_secret_pem(&read(path)?).map_err(|error| {
         Failure::usage(format_args!(
-            "{}: {error}; a secret key file is a PEM like dev1.key.pem",
-            path.display()
+            "{}: {}; a secret key file is a PEM like dev1.key.pem",
+            path.display(),
+            error.named()
         ))
     })
 }
@@ -135,8 +137,9 @@ pub(crate) fn roster(path: &Path, operator: &Path) -> Result<Roster, Failure> {
             path.display()
         )),
         _ => Failure::refused(format_args!(
-            "{}: {error} (operator {})",
+            "{}: {} (operator {})",
             path.display(),
+            error.named(),
             operator.display()
         )),
     })

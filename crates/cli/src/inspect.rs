@@ -64,11 +64,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             Ok(Some(bytes)) => bytes,
             Ok(None) => break,
             Err(Unread::File(error)) => return Err(Failure::file("read", &arguments.file, &error)),
-            Err(Unread::Item(error)) => return Err(undecoded(&error)),
-            Err(Unread::TooLong) => return Err(undecoded(&ReadErrorKind::RunTooLong)),
+            Err(Unread::Item(error)) => return Err(undecoded(&error.named())),
+            Err(Unread::TooLong) => return Err(undecoded(&ReadErrorKind::RunTooLong.named())),
         };
         let length = bytes.len();
-        let item = Item::decode_whole(bytes).map_err(|error| undecoded(&error))?;
+        let item = Item::decode_whole(bytes).map_err(|error| undecoded(&error.named()))?;
         if let Item::Open(open) = &item {
             at.last = open.last;
         }
@@ -149,7 +149,7 @@ impl Items {
 fn lines(item: &Item<'_>, (index, epoch): (u32, u64), length: usize) -> Vec<String> {
     match item {
         Item::Schema(bytes) => match Schema::decode(bytes) {
-            Err(error) => vec![format!("schema    {error}")],
+            Err(error) => vec![format!("schema    {}", error.named())],
             Ok(schema) => {
                 let size = schema.record_size().map_or_else(
                     || "opaque records".to_owned(),
@@ -234,7 +234,7 @@ fn levels(part: &Part<'_>) -> String {
 fn object(item: &Item<'_>, step: (u32, u64), length: usize) -> Value {
     match item {
         Item::Schema(bytes) => match Schema::decode(bytes) {
-            Err(error) => json!({ "item": "schema", "error": error.to_string() }),
+            Err(error) => json!({ "item": "schema", "error": error.named().to_string() }),
             Ok(schema) => json!({
                 "item": "schema",
                 "digest": schema.digest().to_string(),

@@ -120,7 +120,7 @@ fn new(arguments: &New) -> Result<(), Failure> {
         budget,
         devices: &keys,
     };
-    let bytes = roster.issue(&operator).map_err(Failure::usage)?;
+    let bytes = roster.issue(&operator).map_err(|error| Failure::usage(error.named()))?;
     files::create(&arguments.out, &bytes, 0o644)?;
     let devices = count(keys.len() as u64, "device");
     talk(format_args!(

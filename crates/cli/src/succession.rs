@@ -49,8 +49,9 @@ impl<'a> Succession<'a> {
                 let (is, was) = (roster.version(), before.version());
                 let state = record.display();
                 Failure::usage(format_args!(
-                    "{}: {error} (version {is} here, version {was} in {state})",
-                    path.display()
+                    "{}: {}: {error} (version {is} here, version {was} in {state})",
+                    path.display(),
+                    error.name()
                 ))
             })?;
         }

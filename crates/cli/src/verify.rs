@@ -302,8 +302,8 @@ enum Unread {
 impl From<ReadError> for Unread {
     fn from(error: ReadError) -> Self {
         match error.name() {
-            "NotAuthentic" => Self::NotAuthentic(error.to_string()),
-            _ => Self::Refused(error.to_string()),
+            "NotAuthentic" => Self::NotAuthentic(error.named().to_string()),
+            _ => Self::Refused(error.named().to_string()),
         }
     }
 }
@@ -384,7 +384,7 @@ fn gaps(roster: &Roster, device: DeviceId, chain: &BTreeMap<SealIndex, Found>) -
                     seal.statement().index
                 ),
             ),
-            error => (Exit::Refused, error.to_string()),
+            error => (Exit::Refused, error.named().to_string()),
         };
         problems.push(Problem { exit, text: format!("{}: {what}", file.display()) });
     }

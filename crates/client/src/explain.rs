@@ -56,7 +56,7 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { device, index, epoch, .. } = self;
         match &self.what {
-            Disagreement::Differs(finding) => finding.fmt(f)?,
+            Disagreement::Differs(finding) => write!(f, "{}: {finding}", finding.name())?,
             Disagreement::Signature => {
                 f.write_str(
                     "NotAuthentic: the signature is not the device's; all else is as it was sealed",

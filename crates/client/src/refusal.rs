@@ -172,12 +172,12 @@ impl From<ReadError> for Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Read(error) => error.fmt(f),
+            Self::Read(error) => error.named().fmt(f),
             Self::Choice { error, device, index } => {
-                write!(f, "{error} (device {device}, index {index})")
+                write!(f, "{} (device {device}, index {index})", error.named())
             }
             Self::Epoch { error, device, epoch } => {
-                write!(f, "{error} (device {device}, epoch {epoch})")
+                write!(f, "{} (device {device}, epoch {epoch})", error.named())
             }
             Self::NotAsAsked { device, index } => {
                 f.write_str("NotAsAsked: the answer holds what was not asked for")?;

@@ -333,12 +333,20 @@ impl<'b> Reader<'b> {
 }
 
 /// The buffer given to a writer is too small for the item.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BufferTooSmall;
+
+impl BufferTooSmall {
+    /// The stable name: spec/errors.md.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        "BufferTooSmall"
+    }
+}
 
 impl fmt::Display for BufferTooSmall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("BufferTooSmall: the item does not fit the buffer")
+        f.write_str("the item does not fit the buffer")
     }
 }
 

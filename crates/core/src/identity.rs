@@ -34,66 +34,33 @@ const MAX_MESSAGE: usize = MAX_PAYLOAD + MAX_HEADER + 32;
 /// Room for any certificate, signature included.
 pub const MAX_CERTIFICATE: usize = MAX_MESSAGE + MAX_SIGNATURE;
 
-/// Why a certificate was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum CertificateError {
-    /// Not a certificate's bytes.
-    Decode(DecodeError),
-    /// Signed with another suite than the operator's key.
-    AlgorithmMismatch,
-    /// The signature was refused.
-    Signature(SignatureError),
-    /// The certified key was refused.
-    Key(KeyError),
-}
-
-impl CertificateError {
-    /// The error's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Decode(error) => error.name(),
-            Self::AlgorithmMismatch => "AlgorithmMismatch",
-            Self::Signature(error) => error.name(),
-            Self::Key(error) => error.name(),
-        }
+named_errors! {
+    /// Why a certificate was rejected.
+    CertificateError {
+        /// Not a certificate's bytes.
+        Decode(error: DecodeError) => from,
+        /// Signed with another suite than the operator's key.
+        AlgorithmMismatch =>
+            "the certificate is signed with another signature suite than the operator's key",
+        /// The signature was rejected.
+        Signature(error: SignatureError) => from,
+        /// The certified key was rejected.
+        Key(error: KeyError) => from,
     }
 }
 
-impl From<DecodeError> for CertificateError {
-    fn from(error: DecodeError) -> Self {
-        Self::Decode(error)
+named_errors! {
+    /// Why a certificate or roster was not issued.
+    IssueError {
+        /// A buffer is too small.
+        BufferTooSmall => "the item does not fit the buffer",
+        /// The draft has a value that readers reject.
+        FieldOutOfRange => "a value outside its range",
+        /// The signing key is not the key that the draft names.
+        WrongKey => "the signing key is not the one that is named",
+        /// The signer did not sign.
+        Sign(error: SignError) => from,
     }
-}
-
-impl fmt::Display for CertificateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Decode(error) => error.fmt(f),
-            Self::AlgorithmMismatch => {
-                f.write_str("AlgorithmMismatch: signed with another suite than the operator's key")
-            }
-            Self::Signature(error) => error.fmt(f),
-            Self::Key(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for CertificateError {}
-
-/// Why a certificate or roster was not issued.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum IssueError {
-    /// A buffer is too small.
-    BufferTooSmall,
-    /// The draft says what no reader takes.
-    FieldOutOfRange,
-    /// Another key than the draft names.
-    WrongKey,
-    /// The key's holder did not sign.
-    Sign(SignError),
 }
 
 impl From<BufferTooSmall> for IssueError {
@@ -101,25 +68,6 @@ impl From<BufferTooSmall> for IssueError {
         Self::BufferTooSmall
     }
 }
-
-impl From<SignError> for IssueError {
-    fn from(error: SignError) -> Self {
-        Self::Sign(error)
-    }
-}
-
-impl fmt::Display for IssueError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::BufferTooSmall => BufferTooSmall.fmt(f),
-            Self::FieldOutOfRange => f.write_str("FieldOutOfRange: a value outside its range"),
-            Self::WrongKey => f.write_str("WrongKey: the signing key is not the one that is named"),
-            Self::Sign(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for IssueError {}
 
 /// A certificate whose signature by the operator has been checked. There is no other kind.
 #[derive(Clone, Copy)]

@@ -10,39 +10,8 @@
 #[cfg(test)]
 extern crate std;
 
-/// An error enum whose variants' names are part of the formats (spec/errors.md), each with the sentence that people read.
-#[macro_export]
-macro_rules! named_errors {
-    ($(#[$doc:meta])* $error:ident { $($(#[$variant_doc:meta])* $variant:ident => $text:literal,)+ }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[non_exhaustive]
-        pub enum $error {
-            $($(#[$variant_doc])* $variant,)+
-        }
-
-        impl $error {
-            /// The error's name.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Self::$variant => stringify!($variant),)+
-                }
-            }
-        }
-
-        impl core::fmt::Display for $error {
-            /// The name, and what is wrong.
-            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-                f.write_str(match self {
-                    $(Self::$variant => concat!(stringify!($variant), ": ", $text),)+
-                })
-            }
-        }
-
-        impl core::error::Error for $error {}
-    };
-}
+#[macro_use]
+pub mod error;
 
 pub mod cbor;
 pub mod cose;

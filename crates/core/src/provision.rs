@@ -21,57 +21,18 @@ pub const MAX_PROVISIONING: usize = 4096;
 const HEAD: usize = 16;
 const MAGIC: [u8; 4] = *b"MSP\x01";
 
-/// Why a mote cannot use what it was told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ProvisionError {
-    /// There is no blob.
-    NotProvisioned,
-    /// The blob is not whole.
-    Damaged,
-    /// The blob is whole and not what this version writes.
-    Decode(DecodeError),
-    /// A key in it was refused, or is of a suite that is not built in.
-    Key(KeyError),
-}
-
-impl ProvisionError {
-    /// The error's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::NotProvisioned => "NotProvisioned",
-            Self::Damaged => "Damaged",
-            Self::Decode(error) => error.name(),
-            Self::Key(error) => error.name(),
-        }
-    }
-}
-
-impl fmt::Display for ProvisionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotProvisioned => {
-                f.write_str("NotProvisioned: the mote was told nothing; `moteseal device provision` makes a blob")
-            }
-            Self::Damaged => f.write_str("Damaged: the blob is not whole; write it again"),
-            Self::Decode(error) => error.fmt(f),
-            Self::Key(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for ProvisionError {}
-
-impl From<DecodeError> for ProvisionError {
-    fn from(error: DecodeError) -> Self {
-        Self::Decode(error)
-    }
-}
-
-impl From<KeyError> for ProvisionError {
-    fn from(error: KeyError) -> Self {
-        Self::Key(error)
+named_errors! {
+    /// Why a mote cannot use its provisioning blob.
+    ProvisionError {
+        /// There is no blob.
+        NotProvisioned =>
+            "the mote has no provisioning blob; make one with `moteseal device provision`",
+        /// The blob is damaged or cut off.
+        Damaged => "the provisioning blob is damaged; write it again",
+        /// The blob is undamaged, but not in the format of this version.
+        Decode(error: DecodeError) => from,
+        /// A key in it was rejected, or is of a suite that is not built in.
+        Key(error: KeyError) => from,
     }
 }
 

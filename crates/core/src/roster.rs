@@ -70,130 +70,81 @@ pub const SCRATCH_OVERHEAD: usize = 64;
 /// A digest in deterministic CBOR: two bytes of head and 32.
 const HISTORY_ENTRY: usize = 34;
 
-/// Why a roster was refused, or not issued.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum RosterError {
-    /// Not a roster's bytes.
-    Decode(DecodeError),
-    /// Signed with another suite than the operator's key.
-    AlgorithmMismatch,
-    /// The operator's signature was refused.
-    Signature(SignatureError),
-    /// A certificate was refused.
-    Certificate(CertificateError),
-    /// A certificate of another group or device than the one it stands under.
-    CertificateMismatch,
-    /// A device without a certificate.
-    CertificateMissing,
-    /// Certificates of a device that are not by ascending first index.
-    UnsortedCertificates,
-    /// A group's or device's name that is empty, longer than [`MAX_NAME`], or has control characters.
-    InvalidName,
-    /// The group id is not that of the group's name.
-    GroupMismatch,
-    /// A device id that is not that of the device's name.
-    DeviceMismatch,
-    /// Two devices, or a device and the coordinator, with one id.
-    DuplicateDevice,
-    /// Devices that are not by ascending id.
-    UnsortedDevices,
-    /// Not as many past digests as there were versions.
-    HistoryLength,
-    /// Not 1 to [`MAX_LEVELS`] levels.
-    LevelsOutOfRange,
-    /// An epoch length of 0 or above [`MAX_EPOCH_MS`].
-    EpochLengthOutOfRange,
-    /// A last epoch before the first.
-    EpochRangeEmpty,
-    /// A budget of 0.
-    BudgetOutOfRange,
-    /// The scratch or output buffer is too small.
-    BufferTooSmall,
-    /// The operator's key did not sign.
-    Sign(SignError),
+named_errors! {
+    /// Why a roster was rejected or not issued.
+    RosterError {
+        /// Not a roster's bytes.
+        Decode(error: DecodeError) => from,
+        /// Signed with another suite than the operator's key.
+        AlgorithmMismatch =>
+            "the roster is signed with another signature suite than the operator's key",
+        /// The operator did not sign these bytes.
+        NotAuthentic => "the roster is not signed by this operator",
+        /// The encoding of the operator's signature was rejected.
+        Signature(error: SignatureError) => forward,
+        /// The operator did not sign a certificate.
+        CertificateNotAuthentic => "a certificate in the roster is not signed by this operator",
+        /// A certificate was rejected for another reason than its signature.
+        Certificate(error: CertificateError) => forward,
+        /// A certificate is listed under a device or group that it was not issued for.
+        CertificateMismatch =>
+            "a certificate is listed under a device or group that it was not issued for",
+        /// A device without a certificate.
+        CertificateMissing => "a device has no certificate",
+        /// Certificates of a device that are not sorted by first index, ascending.
+        UnsortedCertificates => "a device's certificates are not sorted by their first index",
+        /// A name of a group or device that is empty, longer than [`MAX_NAME`], or has control
+        /// characters.
+        InvalidName =>
+            "a name of a group or device must be 1 to 64 bytes of UTF-8 without control characters",
+        /// The group id does not follow from the group's name.
+        GroupMismatch => "the group id does not match the group's name",
+        /// A device id does not follow from the names of the group and the device.
+        DeviceMismatch => "a device id does not match the device's name",
+        /// Two devices, or a device and the coordinator, with the same id.
+        DuplicateDevice => "two devices have the same id; choose distinct names",
+        /// Devices that are not sorted by id, ascending.
+        UnsortedDevices => "the devices are not sorted by id",
+        /// The number of past digests is not the number of earlier versions.
+        HistoryLength => "the number of past digests is not the number of earlier versions",
+        /// Not 1 to [`MAX_LEVELS`] levels.
+        LevelsOutOfRange => "a group has 1 to 32 levels",
+        /// An epoch length of 0 or above [`MAX_EPOCH_MS`].
+        EpochLengthOutOfRange => "an epoch lasts 1 to 2^53 milliseconds",
+        /// A last epoch before the first.
+        EpochRangeEmpty => "the last epoch is before the first",
+        /// A budget of 0.
+        BudgetOutOfRange => "a budget is at least 1 event",
+        /// The scratch or output buffer is too small.
+        BufferTooSmall => "the roster does not fit the buffer",
+        /// The operator's key did not sign.
+        Sign(error: SignError) => from,
+    }
 }
 
 impl RosterError {
-    /// The error's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Decode(error) => error.name(),
-            Self::AlgorithmMismatch => "AlgorithmMismatch",
-            Self::Signature(error) => error.name(),
-            Self::Certificate(
-                CertificateError::AlgorithmMismatch | CertificateError::Signature(_),
-            ) => "CertificateNotAuthentic",
-            Self::Certificate(error) => error.name(),
-            Self::CertificateMismatch => "CertificateMismatch",
-            Self::CertificateMissing => "CertificateMissing",
-            Self::UnsortedCertificates => "UnsortedCertificates",
-            Self::InvalidName => "InvalidName",
-            Self::GroupMismatch => "GroupMismatch",
-            Self::DeviceMismatch => "DeviceMismatch",
-            Self::DuplicateDevice => "DuplicateDevice",
-            Self::UnsortedDevices => "UnsortedDevices",
-            Self::HistoryLength => "HistoryLength",
-            Self::LevelsOutOfRange => "LevelsOutOfRange",
-            Self::EpochLengthOutOfRange => "EpochLengthOutOfRange",
-            Self::EpochRangeEmpty => "EpochRangeEmpty",
-            Self::BudgetOutOfRange => "BudgetOutOfRange",
-            Self::BufferTooSmall => "BufferTooSmall",
-            Self::Sign(error) => error.name(),
+    /// Why the roster's signature was rejected.
+    const fn of_signature(error: SignatureError) -> Self {
+        match error {
+            SignatureError::NotAuthentic => Self::NotAuthentic,
+            error => Self::Signature(error),
         }
     }
-}
 
-impl fmt::Display for RosterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Decode(error) => return error.fmt(f),
-            Self::AlgorithmMismatch => "AlgorithmMismatch: the roster is signed with another suite than the operator's key",
-            Self::Signature(SignatureError::NotAuthentic) => "NotAuthentic: the roster is not signed by this operator",
-            Self::Signature(error) => return error.fmt(f),
-            Self::Certificate(CertificateError::AlgorithmMismatch | CertificateError::Signature(_)) => {
-                "CertificateNotAuthentic: a certificate in the roster is not signed by this operator"
+    /// Why a certificate in the roster was rejected.
+    const fn of_certificate(error: CertificateError) -> Self {
+        match error {
+            CertificateError::AlgorithmMismatch | CertificateError::Signature(_) => {
+                Self::CertificateNotAuthentic
             }
-            Self::Certificate(error) => return error.fmt(f),
-            Self::CertificateMismatch => "CertificateMismatch: a certificate stands under another device or group than its own",
-            Self::CertificateMissing => "CertificateMissing: a device has no certificate",
-            Self::UnsortedCertificates => "UnsortedCertificates: a device's certificates are not by ascending first index",
-            Self::InvalidName => {
-                "InvalidName: a name of a group or device must be 1 to 64 bytes of UTF-8 without control characters"
-            }
-            Self::GroupMismatch => "GroupMismatch: the group id is not that of the group's name",
-            Self::DeviceMismatch => "DeviceMismatch: a device id is not that of the device's name",
-            Self::DuplicateDevice => "DuplicateDevice: two devices have the same id; choose distinct names",
-            Self::UnsortedDevices => "UnsortedDevices: the devices are not by ascending id",
-            Self::HistoryLength => "HistoryLength: not as many past digests as there were versions",
-            Self::LevelsOutOfRange => "LevelsOutOfRange: a group has 1 to 32 levels",
-            Self::EpochLengthOutOfRange => "EpochLengthOutOfRange: an epoch lasts 1 to 2^53 milliseconds",
-            Self::EpochRangeEmpty => "EpochRangeEmpty: the last epoch is before the first",
-            Self::BudgetOutOfRange => "BudgetOutOfRange: a budget is at least 1 event",
-            Self::BufferTooSmall => "BufferTooSmall: the roster does not fit the buffer",
-            Self::Sign(error) => return error.fmt(f),
-        })
-    }
-}
-
-impl core::error::Error for RosterError {}
-
-impl From<DecodeError> for RosterError {
-    fn from(error: DecodeError) -> Self {
-        Self::Decode(error)
+            error => Self::Certificate(error),
+        }
     }
 }
 
 impl From<BufferTooSmall> for RosterError {
     fn from(_: BufferTooSmall) -> Self {
         Self::BufferTooSmall
-    }
-}
-
-impl From<SignError> for RosterError {
-    fn from(error: SignError) -> Self {
-        Self::Sign(error)
     }
 }
 
@@ -257,14 +208,14 @@ impl<'a> Roster<'a> {
         }
         operator
             .verify(sign1.message(scratch)?, sign1.signature)
-            .map_err(RosterError::Signature)?;
+            .map_err(RosterError::of_signature)?;
         let roster = Self::read(sign1.payload, sign1.digest())?;
         if let Some(bytes) = roster.coordinator {
-            Certificate::open(bytes, operator).map_err(RosterError::Certificate)?;
+            Certificate::open(bytes, operator).map_err(RosterError::of_certificate)?;
         }
         for device in roster.devices() {
             for bytes in device.certificate_bytes() {
-                Certificate::open(bytes, operator).map_err(RosterError::Certificate)?;
+                Certificate::open(bytes, operator).map_err(RosterError::of_certificate)?;
             }
         }
         Ok(roster)

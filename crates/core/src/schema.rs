@@ -145,77 +145,32 @@ impl fmt::Display for FieldType {
     }
 }
 
-/// Why a schema was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum SchemaError {
-    /// Not a schema's bytes.
-    Decode(DecodeError),
-    /// More than [`MAX_FIELDS`] fields.
-    TooManyFields,
-    /// A field's name that is empty, longer than [`MAX_NAME`] bytes, or has control characters.
-    InvalidFieldName,
-    /// Two fields of one name.
-    DuplicateField,
-    /// A unit that is neither empty nor in the SenML registries.
-    UnknownUnit,
-    /// A type that does not exist.
-    UnknownFieldType,
-    /// A divisor of 0 or above 2^32-1, or a scale on a float or time.
-    ScaleOutOfRange,
-    /// A text that is not `name:unit:type`, with or without `/divisor` and `+offset`.
-    MalformedField,
-    /// The buffer given is too small.
-    BufferTooSmall,
-}
-
-impl SchemaError {
-    /// The error's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Decode(error) => error.name(),
-            Self::TooManyFields => "TooManyFields",
-            Self::InvalidFieldName => "InvalidFieldName",
-            Self::DuplicateField => "DuplicateField",
-            Self::UnknownUnit => "UnknownUnit",
-            Self::UnknownFieldType => "UnknownFieldType",
-            Self::ScaleOutOfRange => "ScaleOutOfRange",
-            Self::MalformedField => "MalformedField",
-            Self::BufferTooSmall => "BufferTooSmall",
-        }
-    }
-}
-
-impl fmt::Display for SchemaError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Decode(error) => return error.fmt(f),
-            Self::TooManyFields => "TooManyFields: a schema has at most 64 fields",
-            Self::InvalidFieldName => {
-                "InvalidFieldName: a field's name must be 1 to 64 bytes of UTF-8 without control characters"
-            }
-            Self::DuplicateField => "DuplicateField: two fields have the same name",
-            Self::UnknownUnit => "UnknownUnit: the unit is not a SenML unit such as Cel, %RH or V; leave it empty for none",
-            Self::UnknownFieldType => {
-                "UnknownFieldType: the type is not one of u8, i8, u16, i16, u32, i32, u64, i64, f32, f64, time"
-            }
-            Self::ScaleOutOfRange => {
-                "ScaleOutOfRange: a divisor is 1 to 4294967295, an offset fits 64 bits, and only integer types have them"
-            }
-            Self::MalformedField => {
-                "MalformedField: a field is NAME:UNIT:TYPE[/DIVISOR][+OFFSET], such as temperature:Cel:i16/100"
-            }
-            Self::BufferTooSmall => "BufferTooSmall: the schema does not fit the buffer",
-        })
-    }
-}
-
-impl core::error::Error for SchemaError {}
-
-impl From<DecodeError> for SchemaError {
-    fn from(error: DecodeError) -> Self {
-        Self::Decode(error)
+named_errors! {
+    /// Why a schema was rejected.
+    SchemaError {
+        /// Not a schema's bytes.
+        Decode(error: DecodeError) => from,
+        /// More than [`MAX_FIELDS`] fields.
+        TooManyFields => "a schema has at most 64 fields",
+        /// A field's name that is empty, longer than [`MAX_NAME`] bytes, or has control characters.
+        InvalidFieldName =>
+            "a field's name must be 1 to 64 bytes of UTF-8 without control characters",
+        /// Two fields with the same name.
+        DuplicateField => "two fields have the same name",
+        /// A unit that is neither empty nor in the SenML registries.
+        UnknownUnit =>
+            "the unit is not a SenML unit such as Cel, %RH or V; leave it empty for no unit",
+        /// A type that does not exist.
+        UnknownFieldType => "the type is not one of \
+            u8, i8, u16, i16, u32, i32, u64, i64, f32, f64, time",
+        /// A divisor of 0 or above 2^32-1, or a scale on a float or time.
+        ScaleOutOfRange => "a divisor is 1 to 4294967295, an offset fits 64 bits, \
+            and only integer types have them",
+        /// A text that is not `name:unit:type`, with or without `/divisor` and `+offset`.
+        MalformedField => "a field is NAME:UNIT:TYPE[/DIVISOR][+OFFSET], \
+            such as temperature:Cel:i16/100",
+        /// The output buffer is too small.
+        BufferTooSmall => "the schema does not fit the buffer",
     }
 }
 

@@ -105,110 +105,50 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// Why bytes are not a usable key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum KeyError {
-    /// A suite the formats do not have, or one that is not built in (features `ed25519`, `esp256`, and `host` for ML-DSA-44).
-    UnknownAlgorithm,
-    /// Another number of bytes than keys of this suite have.
-    KeyLength,
-    /// Not the canonical encoding of a point on the suite's curve, or one that verifies forgeries (of small order).
-    InvalidPublicKey,
-    /// A secret scalar that is zero or not below the curve's order.
-    InvalidSecretKey,
-    /// Not the DER of a `PrivateKeyInfo` or `SubjectPublicKeyInfo`.
-    MalformedDer,
-    /// Not one PEM block (RFC 7468).
-    MalformedPem,
-    /// A PEM block with another label than this place needs: a public key for a private one, or an older format.
-    WrongPemLabel,
-    /// A private key of ML-DSA without its seed.
-    SeedMissing,
-    /// A key file whose public part does not belong to its private part.
-    KeyPairMismatch,
-    /// The buffer given is too small.
-    BufferTooSmall,
-}
-
-impl KeyError {
-    /// The error's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::UnknownAlgorithm => "UnknownAlgorithm",
-            Self::KeyLength => "KeyLength",
-            Self::InvalidPublicKey => "InvalidPublicKey",
-            Self::InvalidSecretKey => "InvalidSecretKey",
-            Self::MalformedDer => "MalformedDer",
-            Self::MalformedPem => "MalformedPem",
-            Self::WrongPemLabel => "WrongPemLabel",
-            Self::SeedMissing => "SeedMissing",
-            Self::KeyPairMismatch => "KeyPairMismatch",
-            Self::BufferTooSmall => "BufferTooSmall",
-        }
+named_errors! {
+    /// Why bytes are not a usable key.
+    KeyError {
+        /// A suite the formats do not have, or one that is not built in (features `ed25519`,
+        /// `esp256`, and `host` for ML-DSA-44).
+        UnknownAlgorithm =>
+            "the key's algorithm is not Ed25519, P-256 or ML-DSA-44, or it is not built in",
+        /// Another number of bytes than keys of this suite have.
+        KeyLength => "the key's length is wrong for its algorithm",
+        /// Not the canonical encoding of a point on the suite's curve, or a point of small order,
+        /// under which forgeries verify.
+        InvalidPublicKey => "the public key is not a valid point of its curve",
+        /// A secret scalar that is zero or not below the curve's order.
+        InvalidSecretKey => "the private key is out of range for its curve",
+        /// Not the DER of a `PrivateKeyInfo` or `SubjectPublicKeyInfo`.
+        MalformedDer =>
+            "the key is not in PKCS#8 (private) or SubjectPublicKeyInfo (public) form",
+        /// Not one PEM block (RFC 7468).
+        MalformedPem => "the file is not one PEM block",
+        /// A PEM block with another label than expected: a public key instead of a private one, or
+        /// an older format.
+        WrongPemLabel => "the PEM block has the wrong label; private keys are PRIVATE KEY \
+            (unencrypted PKCS#8, as `openssl pkey` writes), public keys PUBLIC KEY",
+        /// A private key of ML-DSA without its seed.
+        SeedMissing => "the ML-DSA private key has no seed; export it again in seed form",
+        /// A key file whose public part does not belong to its private part.
+        KeyPairMismatch => "the file's public key does not belong to its private key",
+        /// The output buffer is too small.
+        BufferTooSmall => "the key does not fit the buffer",
     }
 }
 
-impl fmt::Display for KeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::UnknownAlgorithm => "UnknownAlgorithm: the key's algorithm is not Ed25519, P-256 or ML-DSA-44, or not built in",
-            Self::KeyLength => "KeyLength: the key has another length than keys of its algorithm",
-            Self::InvalidPublicKey => "InvalidPublicKey: the public key is no valid point of its curve",
-            Self::InvalidSecretKey => "InvalidSecretKey: the private key is out of range for its curve",
-            Self::MalformedDer => "MalformedDer: the key is not in PKCS#8 (private) or SubjectPublicKeyInfo (public) form",
-            Self::MalformedPem => "MalformedPem: the file is not one PEM block",
-            Self::WrongPemLabel => {
-                "WrongPemLabel: the PEM block is of another kind; private keys are PRIVATE KEY (unencrypted PKCS#8, \
-                 as `openssl pkey` writes), public keys PUBLIC KEY"
-            }
-            Self::SeedMissing => "SeedMissing: the ML-DSA private key is without its seed; write it again in seed form",
-            Self::KeyPairMismatch => "KeyPairMismatch: the file's public key does not belong to its private key",
-            Self::BufferTooSmall => "BufferTooSmall: the key does not fit the buffer",
-        })
+named_errors! {
+    /// Why a signature was rejected.
+    SignatureError {
+        /// The signature has another length than signatures of the key's algorithm.
+        MalformedSignature => "the signature's length is wrong for its algorithm",
+        /// A valid ECDSA signature with `s` in the upper half of the range. Anyone can make one
+        /// from the signature with `s` in the lower half.
+        HighS => "an ECDSA signature with s in the upper half of its range",
+        /// Not a signature of this key over this message.
+        NotAuthentic => "the signature is not of this key over these bytes",
     }
 }
-
-impl core::error::Error for KeyError {}
-
-/// Why a signature was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum SignatureError {
-    /// Another length than signatures of the key's algorithm have.
-    MalformedSignature,
-    /// A valid ECDSA signature with `s` in the upper half, which anyone can make from the one in the lower half.
-    HighS,
-    /// Not a signature of this key over this message.
-    NotAuthentic,
-}
-
-impl SignatureError {
-    /// The error's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::MalformedSignature => "MalformedSignature",
-            Self::HighS => "HighS",
-            Self::NotAuthentic => "NotAuthentic",
-        }
-    }
-}
-
-impl fmt::Display for SignatureError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::MalformedSignature => {
-                "MalformedSignature: the signature has another length than its algorithm's"
-            }
-            Self::HighS => "HighS: an ECDSA signature with s in the upper half",
-            Self::NotAuthentic => "NotAuthentic: the signature is not of this key over these bytes",
-        })
-    }
-}
-
-impl core::error::Error for SignatureError {}
 
 /// The canonical encodings of the eight points of small order on edwards25519.
 ///
@@ -425,37 +365,15 @@ impl<const N: usize> fmt::Debug for Bounded<N> {
     }
 }
 
-/// Why nothing was signed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum SignError {
-    /// The buffer is shorter than [`Algorithm::signature_length`].
-    BufferTooSmall,
-    /// The key's holder (a secure element, an agent) did not sign.
-    Refused,
-}
-
-impl SignError {
-    /// The error's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::BufferTooSmall => "BufferTooSmall",
-            Self::Refused => "Refused",
-        }
+named_errors! {
+    /// Why nothing was signed.
+    SignError {
+        /// The buffer is shorter than [`Algorithm::signature_length`].
+        BufferTooSmall => "the signature does not fit the buffer",
+        /// The signer (a secure element, an agent) did not sign.
+        Refused => "the signer refused to sign",
     }
 }
-
-impl fmt::Display for SignError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::BufferTooSmall => "BufferTooSmall: the signature does not fit the buffer",
-            Self::Refused => "Refused: the key's holder did not sign",
-        })
-    }
-}
-
-impl core::error::Error for SignError {}
 
 /// Whatever can sign: a [`SecretKey`], a secure element, an agent.
 pub trait Signer {

@@ -22,7 +22,7 @@ use moteseal_core::record::{EpochNumber, GroupId, SealIndex};
 use moteseal_core::signature::{PublicKey, Signer};
 use moteseal_seal::frame::Refusal;
 use moteseal_seal::level::SaltKey;
-use moteseal_seal::sample::{Announcement, WordError};
+use moteseal_seal::sample::{Announcement, AnnouncementError};
 use moteseal_store::Journal;
 use moteseal_store::journal::JournalError;
 use moteseal_sum::guard::EpochGuard;
@@ -332,11 +332,11 @@ impl<K: Signer> DurableMote<K> {
     /// Hears an announcement.
     ///
     /// # Errors
-    /// [`WordError`] if it is not the coordinator's; otherwise as the journal's.
+    /// [`AnnouncementError`] if it is not the coordinator's; otherwise as the journal's.
     pub fn announced(
         &mut self,
         bytes: &[u8],
-    ) -> Result<Result<Announcement, WordError>, DurableError> {
+    ) -> Result<Result<Announcement, AnnouncementError>, DurableError> {
         let word = Announcement::open(bytes, self.group, &self.coordinator);
         if let Ok(word) = &word
             && self.mote.announced(word)

@@ -213,7 +213,7 @@ impl fmt::Display for ImportErrorKind {
             }
             Self::NoRows => f.write_str("there are no readings below the header"),
             Self::Table(error) => error.fmt(f),
-            Self::Spec { spec, error } => write!(f, "--column {spec}: {error}"),
+            Self::Spec { spec, error } => write!(f, "--column {spec}: {}", error.named()),
             Self::NoColumns => f.write_str("name the columns to seal with --column NAME:UNIT:TYPE[/DIVISOR][+OFFSET]"),
             Self::UnknownColumn { name, columns } => {
                 write!(f, "there is no column {name:?}; the file has {}", columns.join(", "))
@@ -221,7 +221,7 @@ impl fmt::Display for ImportErrorKind {
             Self::Width { found, expected } => {
                 write!(f, "{found} columns, but the header has {expected}; if the separator was guessed wrong, give --delimiter")
             }
-            Self::Value { column, spec, value, error } => write!(f, "column {column}: {value:?} does not fit {spec}: {error}"),
+            Self::Value { column, spec, value, error } => write!(f, "column {column}: {value:?} does not fit {spec}: {}", error.named()),
             Self::Missing { column } => {
                 write!(f, "column {column}: there is no value; --skip-incomplete leaves such rows out")
             }

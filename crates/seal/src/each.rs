@@ -5,6 +5,7 @@ use crate::SealError;
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 use moteseal_core::cose::{self, Protected, Sign1, Typ};
 use moteseal_core::digest::Digest;
+use moteseal_core::named_errors;
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId, MAX_PAYLOAD, SealIndex, Sequence};
 use moteseal_core::roster::Directory;
 use moteseal_core::signature::Algorithm;
@@ -102,7 +103,7 @@ impl<'a> UrgentEvent<'a> {
                 key.verify(message, object.signature)
                     .map_err(|error| UrgentError::Seal(SealError::Signature(error)))
             } else {
-                Err(UrgentError::Seal(SealError::Algorithm))
+                Err(UrgentError::Seal(SealError::AlgorithmMismatch))
             };
         });
         proven?;
@@ -130,60 +131,18 @@ impl<'a> UrgentEvent<'a> {
     }
 }
 
-/// Why an urgent event is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum UrgentError {
-    /// The bytes are no urgent event.
-    Decode(DecodeError),
-    /// The event belongs to another group.
-    WrongGroup,
-    /// The roster has no such device, or no key of it for this index.
-    UnknownDevice,
-    /// The signature does not hold.
-    Seal(SealError),
-    /// The scratch buffer is too small.
-    Buffer(BufferTooSmall),
-}
-
-impl UrgentError {
-    /// The error's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Decode(error) => error.name(),
-            Self::WrongGroup => "WrongGroup",
-            Self::UnknownDevice => "UnknownDevice",
-            Self::Seal(error) => error.name(),
-            Self::Buffer(_) => "BufferTooSmall",
-        }
-    }
-}
-
-impl core::fmt::Display for UrgentError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Decode(error) => error.fmt(f),
-            Self::WrongGroup => f.write_str("WrongGroup: the event belongs to another group"),
-            Self::UnknownDevice => {
-                f.write_str("UnknownDevice: the roster has no key for this device and index")
-            }
-            Self::Seal(error) => error.fmt(f),
-            Self::Buffer(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for UrgentError {}
-
-impl From<DecodeError> for UrgentError {
-    fn from(error: DecodeError) -> Self {
-        Self::Decode(error)
-    }
-}
-
-impl From<BufferTooSmall> for UrgentError {
-    fn from(error: BufferTooSmall) -> Self {
-        Self::Buffer(error)
+named_errors! {
+    /// Why an urgent event is rejected.
+    UrgentError {
+        /// The bytes are not an urgent event.
+        Decode(error: DecodeError) => from,
+        /// The event belongs to another group.
+        WrongGroup => "the event belongs to another group",
+        /// The roster does not have the device, or no key of it for this index.
+        UnknownDevice => "the roster has no key for this device and index",
+        /// The signature was rejected.
+        Seal(error: SealError) => from,
+        /// The scratch buffer is too small.
+        Buffer(error: BufferTooSmall) => from,
     }
 }

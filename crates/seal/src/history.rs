@@ -7,6 +7,7 @@ use core::fmt;
 
 use crate::{Authentic, Seal, Statement};
 use moteseal_core::digest::Digest;
+use moteseal_core::named_errors;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 
 /// Proof that the seals of one device for a range of epochs are all there.
@@ -60,87 +61,52 @@ impl Complete {
     }
 }
 
-/// Why a range is not known to be complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Incomplete {
-    /// A seal that the chain names is not there.
-    Missing {
-        /// The device.
-        device: DeviceId,
-        /// The missing seal's index.
-        index: SealIndex,
-        /// Its epoch, where the chain names it.
-        epoch: Option<EpochNumber>,
-    },
-    /// Nothing shows whether the device sealed anything from this epoch on.
-    TailUnknown {
-        /// The device.
-        device: DeviceId,
-        /// The first epoch of which nothing is known.
-        from: EpochNumber,
-    },
-    /// The device signed two histories: two seals under one index, or a seal whose chain leads around one that it signed.
-    Equivocation {
-        /// The device.
-        device: DeviceId,
-        /// The index at which they part.
-        index: SealIndex,
-    },
-    /// A seal of another device, or outside the range, or out of order, or after the one that ended it.
-    NotAsked {
-        /// The seal's device.
-        device: DeviceId,
-        /// Its index.
-        index: SealIndex,
-    },
-}
-
-impl Incomplete {
-    /// The error's name.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Missing { .. } => "Missing",
-            Self::TailUnknown { .. } => "TailUnknown",
-            Self::Equivocation { .. } => "Equivocation",
-            Self::NotAsked { .. } => "NotAsAsked",
-        }
+named_errors! {
+    /// Why a range of epochs is not known to be complete.
+    Incomplete {
+        /// A seal that the chain names was not served.
+        Missing {
+            /// The device.
+            device: DeviceId,
+            /// The missing seal's index.
+            index: SealIndex,
+            /// Its epoch, if the chain names it.
+            epoch: Option<EpochNumber>,
+        } => ("the seal {index} of device {device}{} is withheld", OfEpoch(*epoch)),
+        /// Nothing shows whether the device sealed anything from this epoch on.
+        TailUnknown {
+            /// The device.
+            device: DeviceId,
+            /// The first epoch of which nothing is known.
+            from: EpochNumber,
+        } => "nothing shows what device {device} sealed from epoch {from} on",
+        /// The device signed two histories: two seals with one index, or a seal whose chain leaves
+        /// out a seal that it signed.
+        Equivocation {
+            /// The device.
+            device: DeviceId,
+            /// The index at which the histories differ first.
+            index: SealIndex,
+        } => "device {device} signed two histories that differ from index {index} on",
+        /// A seal of another device, or outside the range, or out of order, or after the one that
+        /// ended it.
+        NotAsAsked {
+            /// The seal's device.
+            device: DeviceId,
+            /// Its index.
+            index: SealIndex,
+        } => "the seal {index} of device {device} was not asked for",
     }
 }
 
-impl fmt::Display for Incomplete {
+/// Displays as ", of epoch 7,", or as nothing if the epoch is not known.
+struct OfEpoch(Option<EpochNumber>);
+
+impl fmt::Display for OfEpoch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Missing { device, index, epoch: Some(epoch) } => {
-                write!(
-                    f,
-                    "Missing: the seal {index} of device {device}, of epoch {epoch}, is withheld"
-                )
-            }
-            Self::Missing { device, index, epoch: None } => {
-                write!(f, "Missing: the seal {index} of device {device} is withheld")
-            }
-            Self::TailUnknown { device, from } => {
-                write!(
-                    f,
-                    "TailUnknown: nothing shows what device {device} sealed from epoch {from} on"
-                )
-            }
-            Self::Equivocation { device, index } => {
-                write!(
-                    f,
-                    "Equivocation: device {device} signed two histories that part at index {index}"
-                )
-            }
-            Self::NotAsked { device, index } => {
-                write!(f, "NotAsAsked: the seal {index} of device {device} was not asked for")
-            }
-        }
+        self.0.map_or(Ok(()), |epoch| write!(f, ", of epoch {epoch},"))
     }
 }
-
-impl core::error::Error for Incomplete {}
 
 /// Takes the authentic seals of one device in order and says whether they cover a range of epochs.
 #[derive(Clone, Debug)]
@@ -188,7 +154,7 @@ impl History {
         let statement = seal.statement();
         let (device, index, epoch) = (statement.device, statement.index, statement.epoch);
         if device != self.device || epoch < self.since || self.ended {
-            return Err(Incomplete::NotAsked { device, index });
+            return Err(Incomplete::NotAsAsked { device, index });
         }
         match (self.last, statement.last) {
             // The first seal of the answer: what it names as its predecessor must lie before the range.
@@ -252,7 +218,7 @@ fn follows(
         _ if seal.digest() != digest && index == known => {
             Err(Incomplete::Equivocation { device, index })
         }
-        _ if index <= known => Err(Incomplete::NotAsked { device, index }),
+        _ if index <= known => Err(Incomplete::NotAsAsked { device, index }),
         Some((before, epoch)) if before > known => {
             Err(Incomplete::Missing { device, index: before, epoch: Some(epoch) })
         }

@@ -4,6 +4,7 @@
 use crate::seal::{MAX_MESSAGE, Seal, protected};
 use moteseal_core::cbor::{BufferTooSmall, Writer, head};
 use moteseal_core::digest::Digest;
+use moteseal_core::named_errors;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::Sequence;
 
@@ -11,45 +12,17 @@ const SIGN1_TAG: u64 = 18;
 const LABEL_VDP: i64 = 396;
 const LABEL_INCLUSION: i64 = -1;
 
-/// Why there is no receipt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ReceiptError {
-    /// The seal is a star's.
-    SchemeMismatch,
-    /// The tree has one event, whose path is empty: RFC 9942 has no encoding for that.
-    PathEmpty,
-    /// The buffer is too small.
-    BufferTooSmall,
-}
-
-impl ReceiptError {
-    /// The error's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::SchemeMismatch => "SchemeMismatch",
-            Self::PathEmpty => "PathEmpty",
-            Self::BufferTooSmall => "BufferTooSmall",
-        }
+named_errors! {
+    /// Why there is no receipt.
+    ReceiptError {
+        /// The seal is a star's.
+        SchemeMismatch => "receipts exist only for events that were sealed as a tree",
+        /// The tree has one event, whose path is empty. RFC 9942 has no encoding for that.
+        PathEmpty => "a tree of one event has no path; the seal itself proves the event",
+        /// The buffer is too small.
+        BufferTooSmall => "the receipt does not fit the buffer",
     }
 }
-
-impl core::fmt::Display for ReceiptError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(match self {
-            Self::SchemeMismatch => {
-                "SchemeMismatch: receipts are for events that were sealed as a tree"
-            }
-            Self::PathEmpty => {
-                "PathEmpty: a tree of one event has no path; the seal itself proves the event"
-            }
-            Self::BufferTooSmall => "BufferTooSmall: the receipt does not fit the buffer",
-        })
-    }
-}
-
-impl core::error::Error for ReceiptError {}
 
 impl From<BufferTooSmall> for ReceiptError {
     fn from(_: BufferTooSmall) -> Self {

@@ -23,7 +23,7 @@ pub use coordinator::{Coordinator, Offer};
 pub use epoch::{EpochError, WholeEpoch};
 pub use forward::{Followed, Forwarder, Heard, Noted};
 pub use kept::Kept;
-pub use word::{Announcement, MAX_ANNOUNCEMENT, Manifest, ManifestDraft, WordError};
+pub use word::{Announcement, AnnouncementError, MAX_ANNOUNCEMENT, Manifest, ManifestDraft};
 
 use crate::engine::Engine;
 use crate::level::Salt;

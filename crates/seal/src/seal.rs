@@ -11,6 +11,7 @@ use crate::statement::{self, Statement};
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Writer};
 use moteseal_core::cose::{self, Protected, Sign1, Typ};
 use moteseal_core::digest::Digest;
+use moteseal_core::named_errors;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_core::roster::Directory;
@@ -147,14 +148,14 @@ impl Seal<Unverified> {
     /// ```
     ///
     /// # Errors
-    /// [`SealError::NoKey`] if the directory has none, [`SealError::Algorithm`] if it is of another suite, else what the suite says of
+    /// [`SealError::IndexOutOfRange`] if the directory has none, [`SealError::AlgorithmMismatch`] if it is of another suite, else what the suite says of
     /// the signature.
     pub fn verify<D: Directory + ?Sized>(
         self,
         directory: &D,
         signature: &[u8],
     ) -> Result<Seal<Authentic>, SealError> {
-        let mut verdict = Err(SealError::NoKey);
+        let mut verdict = Err(SealError::IndexOutOfRange);
         directory.with_key(self.statement.device, self.statement.index, &mut |key| {
             verdict = self.signed_by(key, signature)
         });
@@ -164,10 +165,10 @@ impl Seal<Unverified> {
     /// Whether this key signed it. Whose key that is, nothing here says, so the seal stays unverified.
     ///
     /// # Errors
-    /// [`SealError::Algorithm`] if the key is of another suite, else what the suite says of the signature.
+    /// [`SealError::AlgorithmMismatch`] if the key is of another suite, else what the suite says of the signature.
     pub fn signed_by(&self, key: &PublicKey, signature: &[u8]) -> Result<(), SealError> {
         if key.algorithm() != self.algorithm {
-            return Err(SealError::Algorithm);
+            return Err(SealError::AlgorithmMismatch);
         }
         let mut buffer = [0; MAX_MESSAGE];
         key.verify(self.message(&mut buffer), signature).map_err(SealError::Signature)
@@ -217,51 +218,20 @@ impl Position {
     }
 }
 
-/// Why a seal is not proven.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SealError {
-    /// The roster has no key for the device and index.
-    NoKey,
-    /// The key that the roster names is of another suite.
-    Algorithm,
-    /// The signature does not hold.
-    Signature(SignatureError),
-    /// The successor names another predecessor.
-    PrevMismatch,
-}
-
-impl SealError {
-    /// The error's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::NoKey => "IndexOutOfRange",
-            Self::Algorithm => "AlgorithmMismatch",
-            Self::Signature(error) => error.name(),
-            Self::PrevMismatch => "PrevMismatch",
-        }
+named_errors! {
+    /// Why a seal is not proven.
+    SealError {
+        /// The roster has no key for the device and index.
+        IndexOutOfRange => "the roster has no key for the seal's device and index",
+        /// The roster's key is of another signature suite.
+        AlgorithmMismatch =>
+            "the seal is signed with another signature suite than the roster's key",
+        /// The signature was rejected.
+        Signature(error: SignatureError) => from,
+        /// The successor names another predecessor.
+        PrevMismatch => "the device's next seal names another predecessor",
     }
 }
-
-impl fmt::Display for SealError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoKey => f.write_str(
-                "IndexOutOfRange: the roster has no key for the seal's device and index",
-            ),
-            Self::Algorithm => f.write_str(
-                "AlgorithmMismatch: the seal is signed with another suite than the roster names",
-            ),
-            Self::Signature(error) => error.fmt(f),
-            Self::PrevMismatch => {
-                f.write_str("PrevMismatch: the next seal of the device names another predecessor")
-            }
-        }
-    }
-}
-
-impl core::error::Error for SealError {}
 
 pub(crate) fn protected<'b>(
     statement: &Statement,

@@ -63,7 +63,9 @@ pub struct TreeFull;
 
 impl fmt::Display for TreeFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TreeFull: the tree has no room for another record; close this seal and open the next index")
+        f.write_str(
+            "the tree has no room for another record; close this seal and open the next index",
+        )
     }
 }
 

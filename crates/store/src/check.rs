@@ -327,7 +327,7 @@ impl Check<'_> {
     fn verify(&mut self, seal: &StoredSeal) {
         let (statement, key) = (seal.seal().statement(), seal.key());
         match seal.seal().clone().verify(self.directory, seal.signature()) {
-            Err(SealError::NoKey) => {
+            Err(SealError::IndexOutOfRange) => {
                 self.found(Finding::seal(
                     "UnknownDevice",
                     &key,

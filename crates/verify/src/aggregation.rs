@@ -118,7 +118,6 @@ impl TreeError {
 
 impl fmt::Display for TreeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.name())?;
         match self {
             Self::NoRoot => write!(
                 f,

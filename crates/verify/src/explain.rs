@@ -21,42 +21,59 @@ use moteseal_seal::{Authentic, Follower, Seal, SealError, Statement, Unverified,
 use crate::reader::SchemaEntry;
 
 /// What was wrong with a part.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Finding {
-    /// The run's bytes, or the explained seal, are not what they should be.
-    Decode(DecodeError),
+    /// The run's bytes, or the explained seal, do not decode.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
     /// A schema of the run does not decode.
+    #[error(transparent)]
     Schema(SchemaError),
     /// The run's open item cannot be followed.
+    #[error(transparent)]
     Open(OpenError),
-    /// The part cannot be a part of any seal.
+    /// The part cannot belong to any seal.
+    #[error(transparent)]
     Part(PartError),
     /// The explained seal is not proven.
+    #[error(transparent)]
     Seal(SealError),
     /// The store does not show the seal.
+    #[error("the store does not show the seal as it was signed")]
     Withheld,
-    /// The device stated something else than the part says.
+    /// The device's statement differs from the part's.
+    #[error("the device stated another {field}")]
     Statement {
         /// The first field that differs.
         field: &'static str,
     },
-    /// Not as many digests as the explaining form has.
+    /// The explaining form has another number of digests than it must have.
+    #[error("the explaining form has the wrong number of digests")]
     DigestCount,
     /// The explained digests do not lead to the signed root.
+    #[error("the explained digests do not lead to the signed root")]
     Root,
-    /// The events of a level are not the ones that were sealed.
+    /// The events of a level are not the events that were sealed.
+    #[error("the events of level {level} are not the ones that were sealed")]
     Block {
         /// The level.
         level: Level,
     },
-    /// An event of a tree is not the one that was sealed.
+    /// An event of a tree is not the event that was sealed.
+    #[error("{} not the {} sealed", event(*seq), if seq.is_some() { "one that was" } else { "ones that were" })]
     Path {
-        /// The event, where the leaf hashes show which.
+        /// The event, if the leaf hashes show which.
         seq: Option<Sequence>,
     },
-    /// The events are right, but the digests beside them are not.
+    /// The events are right, but the digests that prove them are not.
+    #[error("the events are right, but the digests that prove them are not")]
     Evidence,
+}
+
+/// "event 7 is", or "the events are" if it is not known which.
+fn event(seq: Option<Sequence>) -> String {
+    seq.map_or_else(|| "the events are".to_owned(), |seq| format!("event {seq} is"))
 }
 
 impl Finding {
@@ -77,53 +94,6 @@ impl Finding {
             Self::Path { .. } => "PathMismatch",
             Self::Evidence => "EvidenceMismatch",
         }
-    }
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Decode(error) => error.fmt(f),
-            Self::Schema(error) => error.fmt(f),
-            Self::Open(error) => error.fmt(f),
-            Self::Part(error) => error.fmt(f),
-            Self::Seal(error) => error.fmt(f),
-            Self::Withheld => f.write_str(
-                "ExplanationWithheld: the store does not show the seal as it was signed",
-            ),
-            Self::Statement { field } => {
-                write!(f, "StatementMismatch: the device stated another {field}")
-            }
-            Self::DigestCount => f.write_str(
-                "DigestCount: the explaining form has more or fewer digests than it should",
-            ),
-            Self::Root => {
-                f.write_str("RootMismatch: the explained digests do not lead to the signed root")
-            }
-            Self::Block { level } => {
-                write!(
-                    f,
-                    "BlockDigestMismatch: the events of level {level} are not the ones that were sealed"
-                )
-            }
-            Self::Path { seq: Some(seq) } => {
-                write!(f, "PathMismatch: event {seq} is not the one that was sealed")
-            }
-            Self::Path { seq: None } => {
-                f.write_str("PathMismatch: the events are not the ones that were sealed")
-            }
-            Self::Evidence => f.write_str(
-                "EvidenceMismatch: the events are right, but the digests beside them are not",
-            ),
-        }
-    }
-}
-
-impl std::error::Error for Finding {}
-
-impl From<DecodeError> for Finding {
-    fn from(error: DecodeError) -> Self {
-        Self::Decode(error)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use moteseal_core::cbor::DecodeError;
+use moteseal_core::error::Named;
 use moteseal_core::record::{DeviceId, SealIndex};
 use moteseal_core::schema::SchemaError;
 use moteseal_seal::SealError;
@@ -11,32 +12,44 @@ use moteseal_seal::follow::{OpenError, PartError};
 use crate::manifest::ManifestError;
 
 /// Why a stream is refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadErrorKind {
     /// An item does not decode.
+    #[error(transparent)]
     Decode(DecodeError),
     /// A schema does not decode.
+    #[error(transparent)]
     Schema(SchemaError),
     /// An open item cannot be followed.
+    #[error(transparent)]
     Open(OpenError),
     /// A part cannot be a part of any seal.
+    #[error(transparent)]
     Part(PartError),
     /// A manifest is not the coordinator's, or none of this group.
+    #[error(transparent)]
     Manifest(ManifestError),
     /// A run is not proven.
+    #[error(transparent)]
     Seal(SealError),
     /// The stream ends, or goes to another device, within a run.
+    #[error("the stream ends, or changes to another device, before a signature proves its parts")]
     Unsigned,
     /// A run of more parts, events or bytes than a run may have.
+    #[error("more parts, events or bytes than one signature may cover")]
     RunTooLong,
     /// More bundles than this receiver takes at once: so many.
+    #[error("at most {0} bundles are accepted at once; send fewer")]
     TooManyParts(usize),
     /// Bundles that together claim more events than this receiver takes at once: so many.
+    #[error("bundles that cover at most {0} events are accepted at once; send fewer")]
     TooManyEvents(u64),
     /// A part without a signature of its own, among bundles.
+    #[error("a bundle's part must carry its own signature")]
     NotWhole,
     /// An item that is no schema, open, part or end, among bundles.
+    #[error("only schema, open, part and end items may occur among bundles")]
     NoBundle,
 }
 
@@ -53,56 +66,44 @@ pub struct ReadError {
     pub run: Option<(SealIndex, SealIndex)>,
 }
 
-impl ReadError {
-    /// The error's name: spec/errors.md.
+impl ReadErrorKind {
+    /// The stable name: spec/errors.md.
     #[must_use]
     pub const fn name(&self) -> &'static str {
-        match &self.kind {
-            ReadErrorKind::Decode(error) => error.name(),
-            ReadErrorKind::Schema(error) => error.name(),
-            ReadErrorKind::Open(error) => error.name(),
-            ReadErrorKind::Part(error) => error.name(),
-            ReadErrorKind::Manifest(error) => error.name(),
-            ReadErrorKind::Seal(error) => error.name(),
-            ReadErrorKind::Unsigned => "Unsigned",
-            ReadErrorKind::RunTooLong => "RunTooLong",
-            ReadErrorKind::TooManyParts(_) => "TooManyParts",
-            ReadErrorKind::TooManyEvents(_) => "TooManyEvents",
-            ReadErrorKind::NotWhole => "NotWhole",
-            ReadErrorKind::NoBundle => "BadBody",
+        match self {
+            Self::Decode(error) => error.name(),
+            Self::Schema(error) => error.name(),
+            Self::Open(error) => error.name(),
+            Self::Part(error) => error.name(),
+            Self::Manifest(error) => error.name(),
+            Self::Seal(error) => error.name(),
+            Self::Unsigned => "Unsigned",
+            Self::RunTooLong => "RunTooLong",
+            Self::TooManyParts(_) => "TooManyParts",
+            Self::TooManyEvents(_) => "TooManyEvents",
+            Self::NotWhole => "NotWhole",
+            Self::NoBundle => "BadBody",
         }
+    }
+
+    /// The error with its name, displayed as `Name: sentence`.
+    #[must_use]
+    pub const fn named(&self) -> Named<&Self> {
+        Named { name: self.name(), error: self }
     }
 }
 
-impl fmt::Display for ReadErrorKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Decode(error) => error.fmt(f),
-            Self::Schema(error) => error.fmt(f),
-            Self::Open(error) => error.fmt(f),
-            Self::Part(error) => error.fmt(f),
-            Self::Manifest(error) => error.fmt(f),
-            Self::Seal(error) => error.fmt(f),
-            Self::Unsigned => f.write_str(
-                "Unsigned: the stream ends, or goes elsewhere, before a signature proves its parts",
-            ),
-            Self::RunTooLong => f.write_str(
-                "RunTooLong: more parts, events or bytes than may come under one signature",
-            ),
-            Self::TooManyParts(most) => {
-                write!(f, "TooManyParts: at most {most} bundles are taken at once; send fewer")
-            }
-            Self::TooManyEvents(most) => {
-                write!(
-                    f,
-                    "TooManyEvents: bundles that cover at most {most} events are taken at once; send fewer"
-                )
-            }
-            Self::NotWhole => f.write_str("NotWhole: a bundle's part must carry its own signature"),
-            Self::NoBundle => {
-                f.write_str("BadBody: among bundles stand schema, open and part items only")
-            }
-        }
+impl ReadError {
+    /// The stable name: spec/errors.md.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.kind.name()
+    }
+
+    /// The error with its name, displayed as `Name: sentence`.
+    #[must_use]
+    pub const fn named(&self) -> Named<&Self> {
+        Named { name: self.name(), error: self }
     }
 }
 

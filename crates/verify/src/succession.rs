@@ -4,25 +4,28 @@
 //! counters, the round that is due, what *at most* serves. So these may not change between versions; a group that needs others is
 //! another group. Who belongs to a group, and by which keys, may change, and is not judged here.
 
-use std::fmt;
-
 use moteseal_core::roster::Directory as _;
 
 use crate::roster::Roster;
 
 /// Why a roster does not succeed another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SuccessionError {
     /// It is of another group.
+    #[error("the roster is of another group")]
     WrongGroup,
-    /// It is not a later version, or not one of that roster: its history does not have it.
+    /// It is not a later version of this roster: its history does not contain this one.
+    #[error("the roster is not a later version of the one in use: its history does not contain it")]
     NotLater,
-    /// Its epochs are of another length.
+    /// Its epochs have another length.
+    #[error("the length of an epoch cannot change between versions of a roster; make a new group")]
     EpochLengthChanged,
     /// It has another number of levels.
+    #[error("the number of levels cannot change between versions of a roster; make a new group")]
     LevelsChanged,
     /// It has another budget, or none where there was one.
+    #[error("the budget cannot change between versions of a roster; make a new group")]
     BudgetChanged,
 }
 
@@ -39,29 +42,6 @@ impl SuccessionError {
         }
     }
 }
-
-impl fmt::Display for SuccessionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self {
-            Self::WrongGroup => "the roster is of another group",
-            Self::NotLater => {
-                "the roster is no later version: its history does not have the one that is in use"
-            }
-            Self::EpochLengthChanged => {
-                "the length of an epoch cannot change between versions of a roster; make a new group"
-            }
-            Self::LevelsChanged => {
-                "the number of levels cannot change between versions of a roster; make a new group"
-            }
-            Self::BudgetChanged => {
-                "the budget cannot change between versions of a roster; make a new group"
-            }
-        };
-        write!(f, "{}: {what}", self.name())
-    }
-}
-
-impl std::error::Error for SuccessionError {}
 
 impl Roster {
     /// Whether this is a later version of `before`, both of them verified.

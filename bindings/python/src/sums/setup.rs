@@ -100,7 +100,7 @@ fn public_half(path: &Path) -> Result<PublicKey, Problem> {
     match decode_secret_pem(&bytes) {
         Ok(secret) => Ok(secret.public()),
         Err(_) => decode_public_pem(&bytes)
-            .map_err(|error| Problem::named(Kind::Usage, "BadFile", error).in_file(path)),
+            .map_err(|error| Problem::named(Kind::Usage, "BadFile", error.named()).in_file(path)),
     }
 }
 

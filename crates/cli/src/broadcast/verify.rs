@@ -174,11 +174,12 @@ impl<'p> Frames<'p> {
             DecodeError::Truncated if rest.len() < MAX_BROADCAST_FRAME => Failure::new(
                 Exit::Incomplete,
                 format_args!(
-                    "{}: {error}; what stands before it is verified, the file has been cut",
-                    self.path.display()
+                    "{}: {}; what stands before it is verified, the file has been cut",
+                    self.path.display(),
+                    error.named()
                 ),
             ),
-            error => Failure::refused(format_args!("{}: {error}", self.path.display())),
+            error => Failure::refused(format_args!("{}: {}", self.path.display(), error.named())),
         })?;
         self.from += length;
         Ok(Some(&rest[..length]))

@@ -8,7 +8,7 @@ use clap::Args;
 use moteseal_core::provision::{Audience, MAX_PROVISIONING, Membership, Provisioning, Window};
 use moteseal_core::record::NetworkId;
 use moteseal_core::roster::Directory as _;
-use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
+use moteseal_core::schema::{Field, MAX_SCHEMA, Schema, SchemaError};
 use moteseal_core::signature::{Algorithm, PublicKey, Signer as _};
 use moteseal_sum::key_file::SourceKeys;
 use moteseal_verify::Roster;
@@ -184,11 +184,11 @@ fn schema<'b>(columns: &[String], buffer: &'b mut [u8]) -> Result<Schema<'b>, Fa
         .iter()
         .map(|spec| Field::parse(spec))
         .collect::<Result<_, _>>()
-        .map_err(Failure::usage)?;
+        .map_err(|error: SchemaError| Failure::usage(error.named()))?;
     if fields.is_empty() {
         return Err(Failure::usage("say what a record holds: columns = [\"NAME:UNIT:TYPE\"]"));
     }
-    Schema::encode(&fields, buffer).map_err(Failure::usage)
+    Schema::encode(&fields, buffer).map_err(|error| Failure::usage(error.named()))
 }
 
 fn window(recorded: &Recorded) -> Result<Window, Failure> {

@@ -230,7 +230,10 @@ fn unix_ms() -> u64 {
 fn schema<'b>(columns: &[String], buffer: &'b mut [u8; MAX_SCHEMA]) -> Result<Schema<'b>, Failure> {
     let fields = columns.iter().map(|column| {
         Field::parse(column).map_err(|error| {
-            Failure::usage(format_args!("{column:?}: {error}; a column is NAME:UNIT:TYPE, for example temperature:Cel:i16/100"))
+            Failure::usage(format_args!(
+                "{column:?}: {}; a column is NAME:UNIT:TYPE, for example temperature:Cel:i16/100",
+                error.named()
+            ))
         })
     });
     let fields = fields.collect::<Result<Vec<_>, _>>()?;
@@ -239,7 +242,7 @@ fn schema<'b>(columns: &[String], buffer: &'b mut [u8; MAX_SCHEMA]) -> Result<Sc
             "name the columns that the devices seal, for example \"temperature:Cel:i16/100\"",
         ));
     }
-    Schema::encode(&fields, buffer).map_err(Failure::usage)
+    Schema::encode(&fields, buffer).map_err(|error| Failure::usage(error.named()))
 }
 
 /// Reads the query, and narrows its columns to the ranges that the configuration declares.

@@ -175,7 +175,7 @@ fn refusal(error: &Incomplete) -> Refusal {
             Refusal::Missing { device, index, epoch, remembered: false }
         }
         Incomplete::Equivocation { device, index } => Refusal::Equivocation { device, index },
-        Incomplete::NotAsked { device, index } => {
+        Incomplete::NotAsAsked { device, index } => {
             Refusal::NotAsAsked { device: Some(device), index: Some(index) }
         }
         // Incomplete may grow; what it says is then that something was not as asked.

@@ -74,7 +74,7 @@ impl fmt::Display for PoseError {
                 )
             }
             Self::Overflow(text) => f.write_str(text),
-            Self::Plan(error) => error.fmt(f),
+            Self::Plan(error) => error.named().fmt(f),
         }
     }
 }
@@ -139,7 +139,7 @@ impl fmt::Display for Refusal {
             Self::BelowFloor { participants, floor } => {
                 write!(f, "BelowFloor: {participants} took part, and sums of fewer than {floor} are not shown")
             }
-            Self::Sum { error, slot, key_group } => write!(f, "{error} ({slot}, key group {key_group})"),
+            Self::Sum { error, slot, key_group } => write!(f, "{} ({slot}, key group {key_group})", error.named()),
             Self::Answer(error) => error.fmt(f),
             Self::AlreadyAccepted => {
                 f.write_str("AlreadyAccepted: this epoch has a result, and the difference of two would show single readings")

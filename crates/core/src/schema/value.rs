@@ -4,45 +4,20 @@ use core::fmt;
 
 use super::{Field, FieldType};
 
-/// Why a value was not read from or written to a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ValueError {
-    /// Not a finite decimal number.
-    NotANumber,
-    /// A number that the field's scale cannot hold exactly.
-    NotRepresentable,
-    /// A number outside the range of the field's type.
-    OutOfRange,
-    /// A record that ends before the field does.
-    RecordTooShort,
-}
-
-impl ValueError {
-    /// The error's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::NotANumber => "NotANumber",
-            Self::NotRepresentable => "NotRepresentable",
-            Self::OutOfRange => "OutOfRange",
-            Self::RecordTooShort => "RecordTooShort",
-        }
+named_errors! {
+    /// Why a value was not read from or written to a record.
+    ValueError {
+        /// Not a finite decimal number.
+        NotANumber => "not a finite decimal number",
+        /// A number that the field's scale cannot hold exactly.
+        NotRepresentable =>
+            "the number has more digits than the field's scale; choose a larger divisor",
+        /// A number outside the range of the field's type.
+        OutOfRange => "the number is outside the range of the field's type; choose a wider type",
+        /// A record that ends before the field does.
+        RecordTooShort => "the record ends before the field",
     }
 }
-
-impl fmt::Display for ValueError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotANumber => "NotANumber: not a finite decimal number",
-            Self::NotRepresentable => "NotRepresentable: the number is finer than the field's scale; choose a larger divisor",
-            Self::OutOfRange => "OutOfRange: the number is outside the range of the field's type; choose a wider one",
-            Self::RecordTooShort => "RecordTooShort: the record ends before the field",
-        })
-    }
-}
-
-impl core::error::Error for ValueError {}
 
 /// An exact quotient `numerator / divisor`.
 #[derive(Clone, Copy, Debug)]

@@ -5,9 +5,8 @@
 //! It judges the rounds that were announced, never those that devices took upon themselves. Which devices are missing, and
 //! whether they restarted, is for the caller to find out from their chains ([`History`](crate::History)).
 
-use core::fmt;
-
 use crate::{Authentic, Seal};
+use moteseal_core::named_errors;
 use moteseal_core::record::{MAX_LEVELS, Round};
 
 /// The signed counters of an epoch, over all devices.
@@ -32,71 +31,35 @@ pub enum Verdict {
     Undetermined,
 }
 
-/// What a coordinator did wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Finding {
-    /// More was kept than the budget allows.
-    OverBudget {
-        /// The manifest's round.
-        round: Round,
-        /// Events of its levels.
-        kept: u64,
-        /// The round that the counters ask for.
-        due: Round,
-    },
-    /// Less was kept than the budget allows.
-    StoppedEarly {
-        /// The manifest's round.
-        round: Round,
-        /// The round that the counters ask for.
-        due: Round,
-        /// Events that would have fitted.
-        fitting: u64,
-    },
-    /// A device was told a higher round than the final one: its events of the levels between are not there.
-    RoundOverstated {
-        /// The manifest's round.
-        round: Round,
-        /// The highest round that a device signed to have been told.
-        announced: Round,
-    },
-}
-
-impl Finding {
-    /// The finding's name: spec/errors.md.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::OverBudget { .. } => "OverBudget",
-            Self::StoppedEarly { .. } => "StoppedEarly",
-            Self::RoundOverstated { .. } => "RoundOverstated",
-        }
-    }
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OverBudget { round, kept, due } => {
-                write!(
-                    f,
-                    "OverBudget: round {round} keeps {kept} events; the budget asks for round {due}"
-                )
-            }
-            Self::StoppedEarly { round, due, fitting } => {
-                write!(
-                    f,
-                    "StoppedEarly: round {round}, though the {fitting} events of round {due} fit the budget"
-                )
-            }
-            Self::RoundOverstated { round, announced } => {
-                write!(
-                    f,
-                    "RoundOverstated: a device was told round {announced}, the epoch ended at round {round}"
-                )
-            }
-        }
+named_errors! {
+    /// What a coordinator did wrong.
+    Finding {
+        /// More was kept than the budget allows.
+        OverBudget {
+            /// The manifest's round.
+            round: Round,
+            /// Events of the levels from this round on.
+            kept: u64,
+            /// The round that the counters require.
+            due: Round,
+        } => "round {round} keeps {kept} events; the budget requires round {due}",
+        /// Less was kept than the budget allows.
+        StoppedEarly {
+            /// The manifest's round.
+            round: Round,
+            /// The round that the counters require.
+            due: Round,
+            /// Events that would have fitted.
+            fitting: u64,
+        } => "round {round}, although the {fitting} events of round {due} fit the budget",
+        /// A round above the final one was announced to a device, so its events of the levels
+        /// between are missing.
+        RoundOverstated {
+            /// The manifest's round.
+            round: Round,
+            /// The highest round that a device signed as announced to it.
+            announced: Round,
+        } => "round {announced} was announced to a device, but the epoch ended at round {round}",
     }
 }
 

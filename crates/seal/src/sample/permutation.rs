@@ -34,7 +34,7 @@ pub struct ScratchTooSmall;
 
 impl fmt::Display for ScratchTooSmall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ScratchTooSmall: give scratch memory for two swaps a chosen event")
+        f.write_str("give scratch memory for two swaps a chosen event")
     }
 }
 

@@ -9,74 +9,37 @@ use moteseal_core::cbor::{DecodeError, Reader, Writer};
 use moteseal_core::cose::{Sign1, Typ, sig_structure};
 use moteseal_core::digest::Digest;
 use moteseal_core::identity::{IssueError, protected};
+use moteseal_core::named_errors;
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId, MAX_LEVELS, Round};
 use moteseal_core::signature::{MAX_SIGNATURE, PublicKey, SignatureError, Signer};
 
-/// Why a coordinator's word was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum WordError {
-    /// Not the bytes of one.
-    Decode(DecodeError),
-    /// Signed with another suite than the coordinator's key.
-    AlgorithmMismatch,
-    /// The signature was refused.
-    Signature(SignatureError),
-    /// Of another group.
-    WrongGroup,
-    /// Devices that do not ascend, or one without seals.
-    UnsortedDevices,
-}
-
-impl WordError {
-    /// The error's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Decode(error) => error.name(),
-            Self::AlgorithmMismatch => "AlgorithmMismatch",
-            Self::Signature(error) => error.name(),
-            Self::WrongGroup => "WrongGroup",
-            Self::UnsortedDevices => "UnsortedDevices",
-        }
+named_errors! {
+    /// Why an announcement or manifest is rejected.
+    AnnouncementError {
+        /// The bytes are not one.
+        Decode(error: DecodeError) => from,
+        /// Signed with another suite than the coordinator's key.
+        AlgorithmMismatch => "signed with another signature suite than the coordinator's key",
+        /// The signature was rejected.
+        Signature(error: SignatureError) => from,
+        /// Signed for another group.
+        WrongGroup => "signed for another group",
+        /// Devices that are not sorted by id, or a device without seals.
+        UnsortedDevices => "the devices are not sorted by id, or one has no seals",
     }
 }
-
-impl From<DecodeError> for WordError {
-    fn from(error: DecodeError) -> Self {
-        Self::Decode(error)
-    }
-}
-
-impl fmt::Display for WordError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Decode(error) => error.fmt(f),
-            Self::AlgorithmMismatch => f.write_str(
-                "AlgorithmMismatch: signed with another suite than the coordinator's key",
-            ),
-            Self::Signature(error) => error.fmt(f),
-            Self::WrongGroup => f.write_str("WrongGroup: signed for another group"),
-            Self::UnsortedDevices => {
-                f.write_str("UnsortedDevices: the devices do not ascend, or one has no seals")
-            }
-        }
-    }
-}
-
-impl core::error::Error for WordError {}
 
 /// Checks that `coordinator` signed an object; its payload.
 fn prove<'a>(
     object: &Sign1<'a>,
     coordinator: &PublicKey,
     scratch: &mut [u8],
-) -> Result<&'a [u8], WordError> {
+) -> Result<&'a [u8], AnnouncementError> {
     if object.header.algorithm != coordinator.algorithm() {
-        return Err(WordError::AlgorithmMismatch);
+        return Err(AnnouncementError::AlgorithmMismatch);
     }
     let message = object.message(scratch).map_err(|_| DecodeError::FieldOutOfRange)?;
-    coordinator.verify(message, object.signature).map_err(WordError::Signature)?;
+    coordinator.verify(message, object.signature).map_err(AnnouncementError::Signature)?;
     Ok(object.payload)
 }
 
@@ -113,8 +76,12 @@ impl Announcement {
     /// Reads an announcement and checks that it is the coordinator's, for this group.
     ///
     /// # Errors
-    /// [`WordError`].
-    pub fn open(bytes: &[u8], group: GroupId, coordinator: &PublicKey) -> Result<Self, WordError> {
+    /// [`AnnouncementError`].
+    pub fn open(
+        bytes: &[u8],
+        group: GroupId,
+        coordinator: &PublicKey,
+    ) -> Result<Self, AnnouncementError> {
         let object = Sign1::decode(bytes, Typ::Round)?;
         if object.payload.len() > ANNOUNCEMENT {
             return Err(DecodeError::FieldOutOfRange.into());
@@ -130,7 +97,7 @@ impl Announcement {
             return Err(DecodeError::FieldOutOfRange.into());
         }
         if found != group {
-            return Err(WordError::WrongGroup);
+            return Err(AnnouncementError::WrongGroup);
         }
         Ok(Self { epoch, round })
     }
@@ -233,13 +200,13 @@ impl<'a> Manifest<'a> {
     /// has, and 64 more.
     ///
     /// # Errors
-    /// [`WordError`].
+    /// [`AnnouncementError`].
     pub fn open(
         bytes: &'a [u8],
         group: GroupId,
         coordinator: &PublicKey,
         scratch: &mut [u8],
-    ) -> Result<Self, WordError> {
+    ) -> Result<Self, AnnouncementError> {
         let object = Sign1::decode(bytes, Typ::Manifest)?;
         let payload = prove(&object, coordinator, scratch)?;
         let digest = object.digest();
@@ -261,10 +228,10 @@ impl<'a> Manifest<'a> {
             return Err(DecodeError::FieldOutOfRange.into());
         }
         if found != group {
-            return Err(WordError::WrongGroup);
+            return Err(AnnouncementError::WrongGroup);
         }
         if !ascends {
-            return Err(WordError::UnsortedDevices);
+            return Err(AnnouncementError::UnsortedDevices);
         }
         Ok(Self { epoch, round, roster, digest, devices })
     }

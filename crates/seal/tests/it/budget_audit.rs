@@ -7,8 +7,8 @@ use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
 use moteseal_core::{DeviceId, Digest, GroupId, Level, Round, Sequence};
 use moteseal_seal::level::{Counters, Salt};
 use moteseal_seal::sample::{
-    Announcement, Coordinator, Doubt, Finding, MAX_ANNOUNCEMENT, Manifest, ManifestDraft, Offer,
-    Tally, Verdict, WordError,
+    Announcement, AnnouncementError, Coordinator, Doubt, Finding, MAX_ANNOUNCEMENT, Manifest,
+    ManifestDraft, Offer, Tally, Verdict,
 };
 use moteseal_seal::{Authentic, Seal, Statement};
 use proptest::collection::vec;
@@ -159,7 +159,7 @@ fn manifest(devices: &[(DeviceId, &[Digest])], round: u8) -> Vec<u8> {
     draft.issue(&secret(9), &mut scratch, &mut out).unwrap().to_vec()
 }
 
-fn open(bytes: &[u8]) -> Result<Manifest<'_>, WordError> {
+fn open(bytes: &[u8]) -> Result<Manifest<'_>, AnnouncementError> {
     Manifest::open(bytes, GROUP, &secret(9).public(), &mut vec![0; bytes.len() + 64])
 }
 
@@ -188,7 +188,7 @@ fn a_manifest_out_of_order_or_with_an_empty_entry_is_refused() {
     assert!(open(&manifest(&[one, two], 0)).is_ok());
     assert!(open(&manifest(&[], 0)).is_ok());
     for devices in [&[two, one][..], &[one, one], &[(DeviceId([1; 8]), &[])]] {
-        assert_eq!(open(&manifest(devices, 0)).unwrap_err(), WordError::UnsortedDevices);
+        assert_eq!(open(&manifest(devices, 0)).unwrap_err(), AnnouncementError::UnsortedDevices);
     }
 }
 
@@ -201,7 +201,7 @@ fn words_of_others_for_others_or_changed_are_refused() {
     assert_eq!((word.epoch(), word.round()), (EpochNumber(70), Round(3)));
     assert_eq!(
         Announcement::open(bytes, GroupId([0; 8]), &secret(9).public()).unwrap_err(),
-        WordError::WrongGroup
+        AnnouncementError::WrongGroup
     );
     assert_eq!(
         Announcement::open(bytes, GROUP, &secret(8).public()).unwrap_err().name(),
@@ -210,7 +210,7 @@ fn words_of_others_for_others_or_changed_are_refused() {
     let esp256 = SecretKey::from_seed(Algorithm::Esp256, &[9; 32]).unwrap();
     assert_eq!(
         Announcement::open(bytes, GROUP, &esp256.public()).unwrap_err(),
-        WordError::AlgorithmMismatch
+        AnnouncementError::AlgorithmMismatch
     );
     // An announcement is no manifest.
     assert_eq!(open(bytes).unwrap_err().name(), "WrongType");

@@ -353,7 +353,7 @@ fn an_unbroken_chain_is_complete() {
     assert_eq!(history.next(&seals[2]), Err(missing(1, 3)));
     // What was not asked for is not taken.
     let mut history = History::new(id, EpochNumber(3), EpochNumber(8));
-    assert!(matches!(history.next(&seals[0]), Err(Incomplete::NotAsked { .. })));
+    assert!(matches!(history.next(&seals[0]), Err(Incomplete::NotAsAsked { .. })));
     // The last part of the last epoch ends the range by itself.
     let mut history = History::new(id, EpochNumber(2), EpochNumber(4));
     assert_eq!((history.next(&seals[0]), history.next(&seals[1])), (Ok(true), Ok(true)));
@@ -370,7 +370,7 @@ fn two_histories_of_one_device_are_an_equivocation() {
     let (one, other, id) = (authentic(&one), authentic(&other), one.directory.device);
     let equivocation =
         |index| Err(Incomplete::Equivocation { device: id, index: SealIndex(index) });
-    let not_asked = |index| Err(Incomplete::NotAsked { device: id, index: SealIndex(index) });
+    let not_asked = |index| Err(Incomplete::NotAsAsked { device: id, index: SealIndex(index) });
     let two = || {
         let mut history = History::new(id, EpochNumber(2), EpochNumber(9));
         assert_eq!((history.next(&one[0]), history.next(&one[1])), (Ok(true), Ok(true)));

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Says which data from outside is not here, and which tests therefore checked nothing.
+"""Reports which external data is absent, and which tests therefore checked nothing.
 
-The data may not be shipped: tests look for it in the folder that MOTESEAL_DATA names, else in ../shared/data beside the
-checkout, and pass without it. cargo hides what a passing test prints, so this, the last step of `make test`, says it.
-MOTESEAL_DATA_REQUIRED=1 makes absence a failure, here and in the tests themselves.
+The data may not be shipped. Tests look for it in the folder that MOTESEAL_DATA names, else in ../shared/data
+next to the checkout, and pass without it. cargo hides the output of a passing test, so this script, the last
+step of `make test`, reports them. MOTESEAL_DATA_REQUIRED=1 makes absence a failure, here and in the tests.
 
-The list is compared with the tests on every run, so that it stays true.
+Each execution compares the list below with the tests, and fails if they disagree.
 """
 import os
 import pathlib
@@ -14,18 +14,18 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# Set of data: file that needs it, and what in it does.
+# Data set: the file that needs it, and the functions in it that do.
 NEEDS = {
-    "vectors_ed25519": {"crates/core/tests/signatures.rs": ["ed25519_signs_as_the_authors_of_the_suite_do"]},
+    "vectors_ed25519": {"crates/core/tests/it/signatures.rs": ["ed25519_signs_as_the_authors_of_the_suite_do"]},
     "vectors_wycheproof": {
-        "crates/core/tests/signatures.rs": [
+        "crates/core/tests/it/signatures.rs": [
             "ed25519_gives_wycheproofs_answers",
             "esp256_gives_wycheproofs_answers_and_calls_valid_high_s_by_name",
             "the_reference_hmac_gives_wycheproofs_answers",
         ],
     },
     "vectors_merkle": {
-        "crates/core/tests/tree.rs": [
+        "crates/seal/tests/it/tree.rs": [
             "inclusion_probes_from_outside_are_judged_as_they_say",
             "a_log_from_outside_has_the_roots_its_checkpoints_state",
         ],
@@ -35,9 +35,12 @@ NEEDS = {
 
 
 def stale(root):
-    """Where the list is not what the sources say."""
+    """Disagreements between the list and the sources."""
     for data, files in NEEDS.items():
         for file, names in files.items():
+            if not (root / file).is_file():
+                yield f"there is no {file}"
+                continue
             text = (root / file).read_text()
             if data not in text:
                 yield f"{file} does not use {data}"
@@ -45,8 +48,8 @@ def stale(root):
     for path in sorted([*root.glob("crates/*/tests/**/*.rs"), root / "spec/verify.py"]):
         file, text = str(path.relative_to(root)), path.read_text()
         unlisted = {data for data in re.findall(r"\bvectors_[a-z0-9]+(?=[/\"])", text) if file not in NEEDS.get(data, {})}
-        yield from (f"{file} uses {data}, which the list does not say" for data in sorted(unlisted))
-        # Every caller of the function that looks for data is in the list.
+        yield from (f"{file} uses {data}, which is not in the list" for data in sorted(unlisted))
+        # Every caller of the functions that look for data must be in the list.
         looks = re.findall(r"\nfn (\w+)\(\) \{(?:\n(?!\}).*)*?(?:data|vectors|wycheproof)\((?:\"[^\"]*\")?\) else", text)
         known = {name for files in NEEDS.values() for name in files.get(file, [])}
         yield from (f"{file}: {name} is not in the list" for name in looks if name not in known)
@@ -60,11 +63,11 @@ def main():
     absent = [data for data in NEEDS if not (folder / data).is_dir()]
     tests = [(file, name, data) for data in absent for file, names in NEEDS[data].items() for name in names]
     for file, name, data in tests:
-        print(f"SKIPPED {file}: {name} ({data} is not here)", file=sys.stderr)
+        print(f"SKIPPED {file}: {name} ({data} is absent)", file=sys.stderr)
     if tests:
         print(f"{len(tests)} tests checked nothing; set MOTESEAL_DATA to the folder that has {', '.join(absent)}", file=sys.stderr)
     else:
-        print("all data from outside is here; no test was skipped", file=sys.stderr)
+        print("all external data is present; no test was skipped", file=sys.stderr)
     required = os.environ.get("MOTESEAL_DATA_REQUIRED") == "1"
     return 1 if wrong or (tests and required) else 0
 

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Broadcasts over real UDP between network namespaces: `moteseal broadcast send` to six times `moteseal broadcast watch`, with losses.
+"""Broadcasts over real UDP between network namespaces: one `moteseal broadcast send`, six
+`moteseal broadcast watch`, with losses.
 
-usage: tools/broadcast_netns.py [MOTESEAL]    (the binary; target/release/moteseal unless given; Linux, with `ip` and user namespaces)
+usage: tools/broadcast_netns.py [MOTESEAL]    (the binary; default target/release/moteseal)
 
-Seven namespaces, each with a link of its own to this process, which is the medium: what one says, every other one hears, unless that
-hearer misses it, each with the stated probability. 100 messages of 20 bytes, one and ten a block, at three losses. Prints how many
-frames all nodes sent for each message, by kind, and fails if a receiver does not have every message in its order. The simulated
-counterpart is `crates/lab/src/broadcast/hop.rs` ("Repair on one hop" in docs/broadcast): it counts fragments and repairs, and no requests.
+Needs Linux with `ip` and user namespaces. Seven namespaces each have a link to this process, which is the
+medium: it delivers each frame to every other node, except with the stated probability of loss, drawn for
+each receiver. It sends 100 messages of 20 bytes, one and ten a block, at three loss rates, prints how many
+frames all nodes sent for each message, by kind, and fails if a receiver does not have every message in
+order. The simulated counterpart is `crates/lab/src/broadcast/hop.rs` ("Repair on one hop" in
+docs/broadcast); it counts fragments and repairs, and no requests.
 """
 
 import collections
@@ -37,7 +40,7 @@ def run(*command: str) -> None:
 
 
 class Medium:
-    """Seven namespaces, and the air between them."""
+    """Seven namespaces and the medium between them."""
 
     def __init__(self) -> None:
         self.holders = [subprocess.Popen(["unshare", "--net", "sleep", "3600"]) for _ in range(NODES)]
@@ -60,26 +63,26 @@ class Medium:
             self.air.append(air)
 
     def inside(self, node: int) -> list[str]:
-        """What runs a command in the namespace of a node."""
+        """The prefix that executes a command in the namespace of a node."""
         return ["nsenter", "--net", "--target", str(self.holders[node].pid), "--"]
 
     def carry(self, loss: float, chance: random.Random, seconds: float) -> collections.Counter:
-        """Carries frames for a while; counts them by kind."""
-        said: collections.Counter = collections.Counter()
+        """Delivers frames for some seconds; counts them by kind."""
+        sent: collections.Counter = collections.Counter()
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             for air in select.select(self.air, [], [], left)[0]:
                 frame, (_, _, direction, *_) = air.recvfrom(65535)
                 if direction == socket.PACKET_OUTGOING or frame[23] != UDP:
                     continue
-                # The kernel leaves the checksum of UDP to the card that is not there; 0 is none.
+                # The kernel leaves the UDP checksum to hardware that does not exist here; 0 means none.
                 frame = frame[:40] + b"\0\0" + frame[42:]
-                # An array of few elements, and the kind: 0x82 to 0x86, then 0x18 and the number.
-                said[KINDS.get(frame[44], "other")] += 1
-                for hearer in self.air:
-                    if hearer is not air and chance.random() >= loss:
-                        hearer.send(frame)
-        return said
+                # A short CBOR array (0x82 to 0x86), then 0x18 and the kind.
+                sent[KINDS.get(frame[44], "other")] += 1
+                for receiver in self.air:
+                    if receiver is not air and chance.random() >= loss:
+                        receiver.send(frame)
+        return sent
 
     def close(self) -> None:
         for holder in self.holders:
@@ -87,7 +90,7 @@ class Medium:
 
 
 def point(medium: Medium, moteseal: str, folder: pathlib.Path, keys: pathlib.Path, loss: float, block: int) -> collections.Counter:
-    """One chain through the medium: what was said. Raises if a receiver lacks something."""
+    """Sends one chain through the medium; counts its frames by kind. Raises if a receiver lacks a message."""
     chance = random.Random(f"{loss} {block}")
     lines = [f"open valve {number:03} by 6%" for number in range(MESSAGES)]
     (folder / "lines").write_text("".join(f"{line}\n" for line in lines))
@@ -103,11 +106,11 @@ def point(medium: Medium, moteseal: str, folder: pathlib.Path, keys: pathlib.Pat
         [*medium.inside(0), moteseal, "broadcast", "send", "--key", str(keys / "ops.key.pem"), "--cert", str(keys / "ops.cert"), "--to", ADDRESS,
          "--block", str(block), "--lines", str(folder / "lines"), "--state", str(folder / "number"), "--rate", "4000", "--linger", "3"],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    said: collections.Counter = collections.Counter()
+    sent: collections.Counter = collections.Counter()
     end = time.monotonic() + LONGEST_SECONDS
     got: list[list[str]] = []
     while time.monotonic() < end:
-        said += medium.carry(loss, chance, 0.25)
+        sent += medium.carry(loss, chance, 0.25)
         got = [messages(output) for output in outputs]
         if all(len(each) >= MESSAGES for each in got):
             break
@@ -117,7 +120,7 @@ def point(medium: Medium, moteseal: str, folder: pathlib.Path, keys: pathlib.Pat
     for node, each in enumerate(got, start=1):
         if each != lines:
             raise SystemExit(f"broadcast_netns: receiver {node} has {len(each)} of {MESSAGES} messages at loss {loss}, blocks of {block}")
-    return said
+    return sent
 
 
 def messages(output) -> list[str]:
@@ -129,7 +132,7 @@ def messages(output) -> list[str]:
 
 def main() -> None:
     if os.environ.get("MOTESEAL_NETNS") != "1":
-        # A namespace of one's own, in which one is root: nothing outside of it is touched.
+        # Start again as root of a new user namespace, so that nothing outside of it is changed.
         os.environ["MOTESEAL_NETNS"] = "1"
         os.execvp("unshare", ["unshare", "--user", "--map-root-user", "--net", sys.executable, *sys.argv])
     moteseal = str(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "target/release/moteseal").resolve())
@@ -148,9 +151,9 @@ def main() -> None:
                 for loss in LOSSES:
                     folder = pathlib.Path(place) / f"{block}-{loss}"
                     folder.mkdir()
-                    said = point(medium, moteseal, folder, keys, loss, block)
-                    total, data = sum(said.values()), said["fragment"] + said["repair"]
-                    kinds = ", ".join(f"{count} {kind}" for kind, count in said.most_common())
+                    sent = point(medium, moteseal, folder, keys, loss, block)
+                    total, data = sum(sent.values()), sent["fragment"] + sent["repair"]
+                    kinds = ", ".join(f"{count} {kind}" for kind, count in sent.most_common())
                     print(f"{loss:>5} {block:>5} {total:>6} {total / MESSAGES:>10.2f} {data / MESSAGES:>22.2f}  {kinds}", flush=True)
     finally:
         medium.close()

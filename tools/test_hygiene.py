@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/hygiene.py finds what it is there for, and nothing in a clean file."""
+"""Tests of tools/hygiene.py: it reports each kind of finding, and nothing in a clean file."""
 
 import pathlib
 import subprocess
@@ -17,8 +17,8 @@ class Hygiene(unittest.TestCase):
             (root / name).write_text(text)
             return hygiene.findings(root)
 
-    def test_each_kind_of_finding_is_named_with_its_line(self):
-        # Joined here, so that this file itself stays clean.
+    def test_reports_each_kind_of_finding_with_its_line(self):
+        # The texts are joined at run time, so that this file itself has no finding.
         cases = [
             ("a.md", "see /ro" + "ot/x for it", "a path of one machine"),
             ("a.md", "see /wor" + "k/shared", "a path of one machine"),
@@ -31,15 +31,15 @@ class Hygiene(unittest.TestCase):
         for name, text, what in cases:
             self.assertEqual(self.findings(name, "first\n" + text + "\n"), [f"{name}:2: {what}"], text)
 
-    def test_a_dead_link_is_named(self):
+    def test_reports_a_dead_link(self):
         text = "[here](a.md) [there](b.md#part) [far](https://example.org/c)\n"
         self.assertEqual(self.findings("a.md", text), ["a.md:1: a link to b.md, which is not there"])
 
-    def test_a_long_source_file_is_named(self):
+    def test_reports_a_long_source_file(self):
         self.assertEqual(len(self.findings("a.rs", "//\n" * 701)), 1)
         self.assertEqual(self.findings("a.rs", "//\n" * 700), [])
 
-    def test_a_clean_file_has_no_findings(self):
+    def test_reports_nothing_in_a_clean_file(self):
         text = "use crates.io, docs.rs and -----BEGIN PUBLIC KEY-----; curl localhost:8080/home/; a/work/b; .venv/bin"
         self.assertEqual(self.findings("a.md", text), [])
 

@@ -14,7 +14,7 @@ use moteseal_device::answerer::{Answerer, Membership};
 use moteseal_device::durable::{DurableError, Identity};
 use moteseal_device::import::{Clock, display_ms};
 use moteseal_device::outbox::state_beside;
-use moteseal_device::run::{self, RunError};
+use moteseal_device::runner::{self, RunError};
 use moteseal_device::{DurableMote, Import, Outbox, Profile, Recording};
 use moteseal_net::link::{State, until_up};
 use moteseal_net::mqtt::{self, MqttChild};
@@ -197,7 +197,7 @@ fn work(arguments: &Run) -> Result<(), Failure> {
             count(mote.mote().waiting() as u64, "seal")
         ));
     }
-    let settings = run::Settings::new(roster.epoch_ms());
+    let settings = runner::Settings::new(roster.epoch_ms());
     let progress = bar(source.len(), "forwarding");
     let broken = Arc::new(OnceLock::new());
     let ran = runtime()?.block_on(async {
@@ -205,7 +205,7 @@ fn work(arguments: &Run) -> Result<(), Failure> {
         let mut link = connect(&link)?;
         let (mut answerer, mut sum_link) = match sums {
             Some(Sums { membership, link }) => {
-                let answerer = Answerer::new(membership, source.schema().to_vec(), Box::new(run::system_clock));
+                let answerer = Answerer::new(membership, source.schema().to_vec(), Box::new(runner::system_clock));
                 (Some(answerer), Some(connect(&link)?))
             }
             None => (None, None),
@@ -215,14 +215,14 @@ fn work(arguments: &Run) -> Result<(), Failure> {
         let stop = async { drop(stop_signal().await) };
         let mut taken = |count| progress.set_position(count);
         let readings = match source {
-            Source::Recording(ref recording) => run::Source::Recording { recording, speed: arguments.speed.0 },
+            Source::Recording(ref recording) => runner::Source::Recording { recording, speed: arguments.speed.0 },
             Source::Lines { schema, columns, opaque } => {
                 let records = lines(schema, columns, opaque, broken.clone());
-                run::Source::Live { records, clock: &run::system_clock }
+                runner::Source::Live { records, clock: &runner::system_clock }
             }
         };
         tokio::select! {
-            ran = run::run_answering(&mut mote, &mut link, readings, settings, answerer.as_mut().zip(sum_link.as_mut()), &mut taken, stop) => {
+            ran = runner::run_answering(&mut mote, &mut link, readings, settings, answerer.as_mut().zip(sum_link.as_mut()), &mut taken, stop) => {
                 ran.map_err(|error| run_failure(&error))
             }
             error = refused => Err(link_failure(&error)),

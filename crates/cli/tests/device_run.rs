@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use group::FIRST;
 use moteseal_core::record::{EpochNumber, SealIndex};
-use moteseal_device::run::{Ran, Settings, Source, run};
+use moteseal_device::runner::{Ran, Settings, Source, run};
 use moteseal_gateway::Station;
 use moteseal_net::ParentLink as _;
-use moteseal_net::memory::{Faults, MemoryParent, Network};
+use moteseal_net::in_memory::{Faults, MemoryParent, Network};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use group::{Cloud, FIRST};
 use moteseal_core::DeviceId;
-use moteseal_device::run::{Ran, Settings as DeviceSettings, Source};
+use moteseal_device::runner::{Ran, Settings as DeviceSettings, Source};
 use moteseal_gateway::{Gateway, Settings, Time};
-use moteseal_net::memory::{Faults, Network};
+use moteseal_net::in_memory::{Faults, Network};
 use moteseal_net::{Client, Options};
 use moteseal_verify::Roster;
 use tokio::sync::oneshot;
@@ -84,7 +84,7 @@ fn device(
     tokio::spawn(async move {
         let source = Source::Recording { recording: &recording, speed };
         let done = std::future::pending();
-        moteseal_device::run::run(&mut mote, &mut link, source, settings, &mut |_| {}, done)
+        moteseal_device::runner::run(&mut mote, &mut link, source, settings, &mut |_| {}, done)
             .await
             .unwrap()
     })

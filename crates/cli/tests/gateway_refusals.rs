@@ -14,10 +14,10 @@ use group::{Cloud, FIRST};
 use moteseal_core::DeviceId;
 use moteseal_core::link::{LinkKey, MAX_FRAME};
 use moteseal_core::record::{EpochNumber, SealIndex, Sequence};
-use moteseal_device::run::{Settings as DeviceSettings, Source};
+use moteseal_device::runner::{Settings as DeviceSettings, Source};
 use moteseal_gateway::outbox::{Item, Name};
 use moteseal_gateway::{Gateway, Settings, Station, Time};
-use moteseal_net::memory::{Faults, MemoryChild, Network};
+use moteseal_net::in_memory::{Faults, MemoryChild, Network};
 use moteseal_net::{ChildLink as _, Client, Down, Options};
 use moteseal_seal::frame::Acknowledgement;
 use moteseal_verify::Roster;
@@ -131,7 +131,7 @@ async fn replay(
         epoch_ms: EPOCH_MS,
     };
     let source = Source::Recording { recording: &recording, speed: None };
-    let ran = moteseal_device::run::run(
+    let ran = moteseal_device::runner::run(
         &mut mote,
         &mut link,
         source,

@@ -17,7 +17,7 @@ use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
 use moteseal_device::mote::Mote;
 use moteseal_device::seal::{Chain, Profile};
 use moteseal_gateway::{Gateway, Settings, Station};
-use moteseal_net::memory::{Faults, Network};
+use moteseal_net::in_memory::{Faults, Network};
 use moteseal_net::{Client, Options};
 use moteseal_seal::level::SaltKey;
 use moteseal_store::{EpochStore, RedbStore};

@@ -17,7 +17,7 @@ use group::{COORDINATOR, Cloud, FIRST, GROUP_SECRET, OPERATOR};
 use moteseal_core::DeviceId;
 use moteseal_core::identity::{encode_public_pem, encode_secret_pem};
 use moteseal_core::roster::Directory as _;
-use moteseal_device::run::{Settings, Source};
+use moteseal_device::runner::{Settings, Source};
 use moteseal_net::link::{State, until_up};
 use moteseal_net::mqtt::{Backoff, MqttParent, Options as Mqtt};
 use moteseal_net::serial::{Event, Options, SerialLine};
@@ -267,7 +267,7 @@ fn devices_on_serial_lines_reach_the_cloud_through_a_gateway_that_is_killed_and_
             let settings = Settings { first_wait: Duration::from_millis(100), ..Settings::new(EPOCH_MS) };
             running.push(tokio::spawn(async move {
                 let source = Source::Recording { recording: &recording, speed: Some(30.0) };
-                moteseal_device::run::run(&mut mote, &mut link, source, settings, &mut |_| {}, std::future::pending())
+                moteseal_device::runner::run(&mut mote, &mut link, source, settings, &mut |_| {}, std::future::pending())
                     .await
                     .unwrap()
             }));

@@ -17,7 +17,7 @@ use moteseal_gateway::sum::number::NumberFile;
 use moteseal_gateway::sum::service::SumGateway;
 use moteseal_gateway::sum::{Aggregator, Member};
 use moteseal_lanes::Host;
-use moteseal_net::memory::{Faults, MemoryChild, Network};
+use moteseal_net::in_memory::{Faults, MemoryChild, Network};
 use moteseal_net::{ChildLink as _, Down};
 use moteseal_sum::guard::EpochGuard;
 use moteseal_sum::participation::Participation;

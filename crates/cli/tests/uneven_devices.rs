@@ -16,7 +16,7 @@ use moteseal_core::signature::SecretKey;
 use moteseal_device::mote::Mote;
 use moteseal_device::seal::{Chain, Profile};
 use moteseal_gateway::{Gateway, Settings, Station, Time};
-use moteseal_net::memory::{Faults, Network};
+use moteseal_net::in_memory::{Faults, Network};
 use moteseal_net::{ChildLink as _, Client, Options};
 use moteseal_seal::level::SaltKey;
 use moteseal_seal::sample::Announcement;

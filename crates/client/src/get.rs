@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use moteseal_api::{CBOR_SEQ, JSON, Query, paths};
-use moteseal_net::{Answer, Client, NetError};
+use moteseal_net::{Client, NetError, Response};
 use moteseal_verify::{Explained, Roster, Suspect};
 use tokio::time::{Instant, timeout_at};
 
@@ -136,7 +136,7 @@ pub async fn get(
 
 /// Collects a piece of the answer, or what has come of it when some of that has waited for [`PATIENCE`]; says whether the answer has
 /// ended.
-async fn gather(answer: &mut Answer, piece: &mut Vec<u8>) -> Result<bool, NetError> {
+async fn gather(answer: &mut Response, piece: &mut Vec<u8>) -> Result<bool, NetError> {
     let mut due = None;
     while piece.len() < PIECE {
         let chunk = match due {

@@ -4,9 +4,9 @@
 //! It has no cryptography and no timing of its own: that is [`moteseal_broadcast::recovery`]. [`run()`] connects it to links.
 
 mod image;
-mod run;
+mod runner;
 mod watcher;
 
 pub use image::{file_name, save};
-pub use run::{now, run};
+pub use runner::{now, run};
 pub use watcher::{News, Options, Tell, WatchError, Watcher};

@@ -8,7 +8,7 @@
 //! mote passes over an index, and the next seal says `restart`.
 
 mod answering;
-mod record;
+mod entry;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -33,7 +33,7 @@ use crate::outbox::{Outbox, OutboxError};
 use crate::seal::{Chain, Profile, SealRefused};
 
 pub use answering::{AnswerRefused, MOST_UNSTATED, QueryScheduleRefused};
-use record::{Input, Start, is_of_no_seal, pass_over};
+use entry::{Input, Start, is_of_no_seal, pass_over};
 
 /// The journal is written anew when this many of its records are no longer needed, and they are more than the others.
 const STALE_RECORDS: u64 = 256;
@@ -301,7 +301,7 @@ impl<K: Signer> DurableMote<K> {
     /// The newest epoch that the coordinator has announced.
     #[must_use]
     pub fn newest_announced(&self) -> Option<EpochNumber> {
-        self.announcement.is_some().then(|| self.mote.newest_word().0)
+        self.announcement.is_some().then(|| self.mote.newest_announced().0)
     }
 
     /// Seals that the gateway refused, and that were given up, since the device was opened.
@@ -397,7 +397,7 @@ impl<K: Signer> DurableMote<K> {
 
     /// What a seal that is opened from now on starts at.
     fn keep_newest(&mut self, word: &Announcement, bytes: &[u8]) {
-        if self.mote.newest_word() == (word.epoch(), word.round()) {
+        if self.mote.newest_announced() == (word.epoch(), word.round()) {
             self.announcement = Some(bytes.to_vec());
         }
     }

@@ -5,7 +5,6 @@
 #![forbid(unsafe_code)]
 
 pub mod answerer;
-pub mod batch;
 pub mod broadcast;
 mod clock;
 pub mod durable;
@@ -14,15 +13,16 @@ pub mod mote;
 pub mod outbox;
 pub mod push;
 pub mod recorder;
+pub mod recording;
 pub mod replay;
-pub mod run;
+pub mod runner;
 pub mod seal;
 
 pub use answerer::Answerer;
-pub use batch::{Batch, BatchRefused, Sealed};
 pub use durable::DurableMote;
 pub use import::{Import, ImportError, Recording};
 pub use mote::Mote;
 pub use outbox::{Outbox, OutboxError};
 pub use recorder::Recorder;
+pub use recording::{Batch, BatchRefused, Sealed};
 pub use seal::{Bundle, Chain, Profile, SealRefused, Sealer};

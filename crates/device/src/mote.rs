@@ -20,8 +20,11 @@ use moteseal_core::link::{FrameError, LinkKey, MAX_FRAME};
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, Level, MAX_LEVELS, Round, SealIndex};
 use moteseal_core::signature::Signer;
+use moteseal_seal::device_session::{
+    Closing, DeviceSession, Outstanding, is_sealed, link_statement,
+};
 use moteseal_seal::follow::Limits;
-use moteseal_seal::frame::{Acknowledgement, MAX_EVENTS, MAX_RECORD, Uplink};
+use moteseal_seal::frame::{MAX_EVENTS, MAX_RECORD};
 use moteseal_seal::level::LevelKey;
 use moteseal_seal::level::{Counters, SaltKey};
 use moteseal_seal::sample::{Announcement, Forwarder, Noted};
@@ -32,17 +35,14 @@ use moteseal_verify::write;
 
 use crate::seal::{Chain, Profile, SealRefused};
 
-mod answers;
-mod refusal;
+mod unstated;
 
-pub use answers::Unstated;
+pub use unstated::Unstated;
 
 /// Bytes of forwarded events that a mote buffers for one seal.
 pub const BUFFER: usize = 1 << 16;
 /// Bytes of events in one frame: a frame then fits one datagram of any link, and one packet of most.
 pub const FRAME_EVENTS: usize = 1 << 10;
-/// After so many timeouts in a row a gateway that answers, and does not know what it has acknowledged, will not know it again.
-const PATIENCE: u8 = 4;
 
 const _: () = assert!(BUFFER >= MAX_RECORD + 7, "the buffer takes any record");
 
@@ -51,20 +51,13 @@ pub struct Mote<K> {
     profile: Profile,
     signer: K,
     salt_key: SaltKey,
-    link: LinkKey,
+    session: DeviceSession,
     chain: Chain,
-    /// The highest round that was announced, and its epoch.
-    announced: (EpochNumber, Round),
     open: Option<Open>,
     waiting: VecDeque<Waiting>,
     most_waiting: usize,
     /// Answers that no seal states that was not given up.
     unstated: Unstated,
-    wants_schema: bool,
-    /// Everything was sent again, and the gateway has not answered since.
-    asked: bool,
-    /// How often in a row the gateway was asked and did not know what it has acknowledged of the oldest seal.
-    unknown: u8,
 }
 
 /// A seal that is open.
@@ -94,7 +87,6 @@ pub struct Waiting {
     open: Vec<u8>,
     part: Vec<u8>,
     answers: Answers,
-    sent: bool,
 }
 
 impl Open {
@@ -161,19 +153,15 @@ impl<K: Signer> Mote<K> {
         most_waiting: usize,
     ) -> Self {
         Self {
+            session: DeviceSession::new(profile.device, link),
             profile,
             signer,
             salt_key,
-            link,
             chain,
-            announced: (EpochNumber(0), Round(0)),
             open: None,
             waiting: waiting.into(),
             most_waiting: most_waiting.max(1),
             unstated: Unstated::default(),
-            wants_schema: true,
-            asked: false,
-            unknown: 0,
         }
     }
 
@@ -251,7 +239,7 @@ impl<K: Signer> Mote<K> {
     /// It is to be given up: nothing else ever ends that.
     #[must_use]
     pub fn forsaken(&self) -> Option<SealIndex> {
-        self.oldest().filter(|_| self.unknown >= PATIENCE)
+        self.oldest().filter(|_| self.session.is_forsaken())
     }
 
     /// Gives up a seal that is open or waits. Of an open one the next seal says so (`restart`); one that was signed stays missing from the
@@ -261,7 +249,7 @@ impl<K: Signer> Mote<K> {
         if self.opened() == Some(index) {
             self.open = None;
         }
-        (self.asked, self.unknown) = (false, 0);
+        self.session.reset_patience();
     }
 
     /// What all its seals have in common.
@@ -387,7 +375,6 @@ impl<K: Signer> Mote<K> {
             return Err(SealRefused::IndexExhausted);
         }
         let salt = self.salt_key.salt(self.profile.device, index);
-        let announced = if self.announced.0 == epoch { self.announced.1 } else { Round(0) };
         let levels = self.profile.levels;
         self.open = Some(Open {
             index,
@@ -404,7 +391,7 @@ impl<K: Signer> Mote<K> {
                 epoch,
                 (self.profile.scheme, self.profile.framing),
                 levels,
-                announced,
+                self.session.round_of(epoch),
             )),
         });
         self.chain.next_index.0 += 1;
@@ -420,15 +407,12 @@ impl<K: Signer> Mote<K> {
         let scheme =
             if matches!(open.folded, Folded::Tree(_)) { Scheme::Tree } else { Scheme::Star };
         let mut statement = Statement::new(scheme, group, roster, device, levels);
-        (statement.index, statement.prev, statement.last) =
-            (open.index, position.prev, position.last);
+        link_statement(&mut statement, &position, &open.forwarder);
         (statement.epoch, statement.last_in_epoch) = (open.epoch, last_in_epoch);
-        statement.restart = open.index.0 != position.last.map_or(0, |(index, _)| index.0 + 1);
         statement.schema = self.profile.schema_digest;
         statement.salt = self.salt_key.salt(device, open.index);
         statement.counters = open.counters;
         statement.answered = open.answers;
-        (statement.round, statement.own_round, statement.lost) = open.forwarder.rounds();
         let root = match &open.folded {
             Folded::Star(running) => {
                 let mut digests = [Digest::NULL; MAX_LEVELS];
@@ -456,14 +440,7 @@ impl<K: Signer> Mote<K> {
         self.chain.position = seal.position();
         if let Some(Open { index, answers, mut forwarder, .. }) = self.open.take() {
             forwarder.end();
-            self.waiting.push_back(Waiting {
-                index,
-                forwarder,
-                open: item,
-                part,
-                answers,
-                sent: false,
-            });
+            self.waiting.push_back(Waiting { index, forwarder, open: item, part, answers });
         }
         Ok(())
     }
@@ -475,37 +452,19 @@ impl<K: Signer> Mote<K> {
     /// # Errors
     /// [`BufferTooSmall`] if one does not fit a frame. That would be a defect: no such reading is taken.
     pub fn frames(&mut self, most: usize) -> Result<Vec<Vec<u8>>, BufferTooSmall> {
-        let mut frames = Vec::new();
-        let (device, link) = (self.profile.device, &self.link);
-        let mut out = vec![0; MAX_FRAME];
-        let mut add = |uplink: Uplink<'_>| {
-            frames.push(uplink.close(device, link, &mut out)?.to_vec());
-            Ok(frames.len() < most)
-        };
-        if std::mem::take(&mut self.wants_schema) && !add(Uplink::Schema(&self.profile.schema))? {
-            return Ok(frames);
-        }
-        let schema = self.profile.schema_digest;
         let frame_events = match self.profile.framing {
             Framing::Fixed(size) => FRAME_EVENTS.max(usize::from(size.get()) + 16).min(MAX_EVENTS),
             // A record of any length must fit.
             Framing::Prefixed => MAX_EVENTS,
         };
-        let mut scratch = vec![0; frame_events];
-        if let Some(waiting) = self.waiting.front_mut() {
-            while let Some(forward) = waiting.forwarder.next_frame(&mut scratch)? {
-                if !add(Uplink::Forward(forward))? {
-                    return Ok(frames);
-                }
-            }
-            if !std::mem::replace(&mut waiting.sent, true) {
-                add(Uplink::Close { schema, open: &waiting.open, part: &waiting.part })?;
-            }
-        } else if let Some(open) = &mut self.open {
-            while let Some(forward) = open.forwarder.next_frame(&mut scratch)? {
-                if !add(Uplink::Forward(forward))? {
-                    break;
-                }
+        let (mut scratch, mut out) = (vec![0; frame_events], vec![0; MAX_FRAME]);
+        let schema = (&*self.profile.schema, self.profile.schema_digest);
+        let mut frames = Vec::new();
+        while frames.len() < most {
+            let outstanding = outstanding(&mut self.waiting, &mut self.open);
+            match self.session.next_frame(schema, outstanding, &mut scratch, &mut out)? {
+                Some(frame) => frames.push(frame.to_vec()),
+                None => break,
             }
         }
         Ok(frames)
@@ -517,12 +476,10 @@ impl<K: Signer> Mote<K> {
     /// # Errors
     /// [`FrameError`].
     pub fn acknowledged(&mut self, frame: &[u8]) -> Result<bool, FrameError> {
-        let acknowledgement = Acknowledgement::open(frame, self.profile.device, &self.link)?;
-        self.wants_schema |= acknowledgement.wants_schema;
+        let acknowledgement = self.session.open_acknowledgement(frame)?;
         let before = self.waiting.len();
-        while self.waiting.front().is_some_and(|waiting| {
-            acknowledgement.sealed.is_some_and(|sealed| waiting.index <= sealed)
-        }) {
+        while self.waiting.front().is_some_and(|waiting| is_sealed(&acknowledgement, waiting.index))
+        {
             self.waiting.pop_front();
         }
         let mut is_news = self.waiting.len() < before;
@@ -530,66 +487,65 @@ impl<K: Signer> Mote<K> {
         for forwarder in waiting.chain(self.open.as_mut().map(|open| &mut open.forwarder)) {
             is_news |= forwarder.acknowledge(&acknowledgement);
         }
-        self.note_loss(&acknowledgement, is_news);
+        let waiting = self.waiting.front().map(|waiting| &waiting.forwarder);
+        let oldest = waiting.or(self.open.as_ref().map(|open| &open.forwarder));
+        let oldest = oldest.map(|forwarder| (forwarder.index(), forwarder.acknowledged()));
+        self.session.acknowledged(&acknowledgement, oldest, is_news);
         Ok(is_news)
     }
 
-    /// Counts the answers in a row that do not know what was acknowledged of the oldest seal. Acknowledgements may be old ones, late or
-    /// repeated: one counts only after everything was sent again, and any that knows the seal starts the count anew.
-    fn note_loss(&mut self, acknowledgement: &Acknowledgement, is_news: bool) {
-        let oldest = self
-            .waiting
-            .front()
-            .map(|waiting| &waiting.forwarder)
-            .or(self.open.as_ref().map(|open| &open.forwarder));
-        let is_unknown = oldest.is_some_and(|forwarder| {
-            // Of an earlier seal it speaks where nothing of this one has come. Of a later one it never does to a device that waits.
-            let is_behind =
-                acknowledgement.index < forwarder.index() && forwarder.acknowledged().0 > 0;
-            let is_short = acknowledgement.index == forwarder.index()
-                && acknowledgement.next < forwarder.acknowledged();
-            is_behind || is_short || acknowledgement.index > forwarder.index()
-        });
-        if is_news || !is_unknown {
-            (self.asked, self.unknown) = (false, 0);
-        } else if std::mem::take(&mut self.asked) {
-            self.unknown = self.unknown.saturating_add(1);
-        }
+    /// Hears that the gateway refuses a seal: the seal to give up ([`Mote::give_up`]), if it is to be, and the refusal's name. It is if it
+    /// is the oldest, which holds up all others, and either nothing can make the gateway take it, or as many seals as may wait do: from
+    /// then on it would cost newer ones.
+    ///
+    /// # Errors
+    /// [`FrameError`].
+    pub fn refused<'f>(&self, frame: &'f [u8]) -> Result<Option<(SealIndex, &'f str)>, FrameError> {
+        let costs_readings = self.waiting.len() >= self.most_waiting;
+        let refusal = self.session.refused(frame, self.oldest(), costs_readings)?;
+        Ok(refusal.map(|refusal| (refusal.index, refusal.name)))
     }
 
     /// Hears the coordinator's word on the round; what is old changes nothing, and it says so. The caller has checked whose word it is.
-    pub fn announced(&mut self, word: &Announcement) -> bool {
-        let heard = (word.epoch(), word.round());
-        let is_newest = heard > self.announced;
-        self.announced = self.announced.max(heard);
-        // Another device may be ahead of this one, and the newest word be of its epoch.
-        let open = self.open.as_mut().filter(|open| open.epoch == heard.0);
-        open.is_some_and(|open| open.forwarder.announced(heard.1)) || is_newest
+    pub fn announced(&mut self, announcement: &Announcement) -> bool {
+        let open = self.open.as_mut().map(|open| (open.epoch, &mut *open.forwarder));
+        self.session.announced(announcement, open)
     }
 
-    /// The newest epoch of which the coordinator was heard, and its round: epoch 0 and round 0 before.
+    /// The newest epoch that the coordinator has announced, and its round: epoch 0 and round 0 before the first announcement.
     #[must_use]
-    pub const fn newest_word(&self) -> (EpochNumber, Round) {
-        self.announced
+    pub const fn newest_announced(&self) -> (EpochNumber, Round) {
+        self.session.newest_announced()
     }
 
-    /// Nothing was heard for a while: everything that is not acknowledged is due again.
+    /// Makes everything that is not acknowledged due again: the coordinator has not replied for a while.
     pub fn timeout(&mut self) {
-        self.wants_schema |= !self.waiting.is_empty();
-        self.asked = true;
-        match (self.waiting.front_mut(), &mut self.open) {
-            (Some(waiting), _) => {
-                waiting.forwarder.rewind();
-                waiting.sent = false;
-            }
-            (None, Some(open)) => open.forwarder.rewind(),
-            (None, None) => {}
-        }
+        self.session.timeout(outstanding(&mut self.waiting, &mut self.open));
     }
 
     /// Whether everything that was sensed is sealed, and with the gateway.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.open.is_none() && self.waiting.is_empty()
+    }
+}
+
+/// The oldest seal that the coordinator does not have.
+fn outstanding<'a>(
+    waiting: &'a mut VecDeque<Waiting>,
+    open: &'a mut Option<Open>,
+) -> Option<Outstanding<'a, BUFFER>> {
+    match (waiting.front_mut(), open) {
+        (Some(Waiting { index, forwarder, open, part, .. }), _) => Some(Outstanding {
+            index: *index,
+            forwarder: Some(forwarder),
+            closing: Some(Closing { open, part }),
+        }),
+        (None, Some(open)) => Some(Outstanding {
+            index: open.index,
+            forwarder: Some(&mut open.forwarder),
+            closing: None,
+        }),
+        (None, None) => None,
     }
 }

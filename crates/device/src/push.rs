@@ -367,7 +367,7 @@ async fn put(cloud: &Client, body: bytes::Bytes) -> Result<Receipt, NetError> {
 }
 
 async fn parse<T: serde::de::DeserializeOwned>(
-    answer: moteseal_net::Answer,
+    answer: moteseal_net::Response,
 ) -> Result<T, NetError> {
     let url = answer.url().to_owned();
     let bytes = answer.bytes(MAX_JSON).await?;

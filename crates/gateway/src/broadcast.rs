@@ -5,10 +5,12 @@
 //! from where they lie.
 
 mod content;
+mod error;
 mod numbers;
+mod own_chains;
 mod sender;
-mod store;
 
 pub use content::{Content, ContentError};
+pub use error::SendError;
 pub use numbers::{ChainNumbers, NumbersError};
-pub use sender::{Amount, Hashes, Manner, SendError, Sender, build, sign};
+pub use sender::{Amount, Hashes, Manner, Sender, build, sign};

@@ -52,8 +52,7 @@ mod tests {
     use moteseal_core::record::EpochNumber;
 
     use super::*;
-    use crate::group_time::GroupTime;
-    use crate::service::Time;
+    use crate::group_time::{GroupTime, Time};
 
     const GRACE: Duration = Duration::from_secs(30);
     const YEAR: u64 = 365 * 86_400_000;

@@ -25,18 +25,19 @@ use moteseal_seal::{Authentic, Seal, tree};
 use moteseal_verify::{Roster, SchemaEntry};
 use zeroize::Zeroizing;
 
-use self::follow::Open;
+use self::intake::Open;
 use self::schemas::{Held, Schemas};
 use crate::pruned::Pruned;
 use crate::queues::{Queues, Slot};
-pub use crate::refused::Refused;
+pub use error::Refused;
 
 #[cfg(test)]
 mod bounds;
+mod bundle;
 mod close;
 mod end;
-mod follow;
-mod proof;
+mod error;
+mod intake;
 mod refusal;
 mod schemas;
 

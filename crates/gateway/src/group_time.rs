@@ -9,7 +9,16 @@ use std::time::{Duration, Instant};
 
 use moteseal_core::record::{DeviceId, EpochNumber};
 
-use crate::service::Time;
+/// Whose time an epoch follows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Time {
+    /// The gateway's clock.
+    #[default]
+    Clock,
+    /// The devices': they replay what was recorded, and the newest epoch is the one that more than half of the devices have reached, of those that
+    /// were heard within the grace. An epoch is over when all devices have closed it, or the grace after a later one has begun.
+    Recorded,
+}
 
 #[derive(Debug)]
 pub(crate) struct GroupTime {

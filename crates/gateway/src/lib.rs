@@ -16,7 +16,6 @@ pub mod outbox;
 mod pruned;
 pub mod queues;
 mod quota;
-mod refused;
 pub mod serial;
 pub mod service;
 pub mod station;

@@ -27,6 +27,7 @@ use crate::clock::Clock;
 use crate::coordinator::{Counts, Refused};
 use crate::error::ServiceError;
 use crate::group_time::GroupTime;
+pub use crate::group_time::Time;
 use crate::metrics::{Metrics, value};
 use crate::station::{Said, Station, StationError};
 use crate::uplink;
@@ -54,17 +55,6 @@ const OUTBOX_FULL: &str = "OutboxFull";
 const SAY_AGAIN: Duration = Duration::from_secs(60);
 /// How long a station that cannot go on waits before it tries again.
 const AGAIN: Duration = Duration::from_millis(500);
-
-/// Whose time an epoch follows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Time {
-    /// The gateway's clock.
-    #[default]
-    Clock,
-    /// The devices': they replay what was recorded, and the newest epoch is the one that more than half of the devices have reached, of those that
-    /// were heard within the grace. An epoch is over when all devices have closed it, or the grace after a later one has begun.
-    Recorded,
-}
 
 /// How a gateway runs.
 #[derive(Clone, Debug)]
@@ -95,9 +85,9 @@ impl Default for Settings {
 
 /// What the parts of a running gateway share.
 pub(crate) struct Shared {
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: Arc<Metrics>,
     /// Something came into the outbox.
-    pub(crate) stored: Notify,
+    pub(crate) stored: Arc<Notify>,
     pub(crate) is_link_up: AtomicBool,
     pub(crate) takes_frames: AtomicBool,
     pub(crate) is_stopping: AtomicBool,
@@ -166,8 +156,8 @@ impl Gateway {
     ) -> Result<(), ServiceError> {
         let Self { station, settings, cloud, listener } = self;
         let shared = Arc::new(Shared {
-            metrics: Metrics::new(),
-            stored: Notify::new(),
+            metrics: Arc::new(Metrics::new()),
+            stored: Arc::new(Notify::new()),
             is_link_up: AtomicBool::new(false),
             takes_frames: AtomicBool::new(true),
             is_stopping: AtomicBool::new(false),
@@ -193,7 +183,8 @@ impl Gateway {
             .map_err(ServiceError::Thread)?;
         let mut tasks = tokio::task::JoinSet::new();
         if let Some(cloud) = cloud {
-            tasks.spawn(uplink::run(outbox, cloud, Arc::clone(&shared), settings.first_pause));
+            let (metrics, stored) = (Arc::clone(&shared.metrics), Arc::clone(&shared.stored));
+            tasks.spawn(uplink::run(outbox, cloud, metrics, stored, settings.first_pause));
         }
         if let Some(listener) = listener {
             tasks.spawn(listener.serve(Arc::clone(&shared)));

@@ -5,12 +5,12 @@
 //! edge. What decides is sans-IO: [`Aggregator`] takes frames and times and gives frames; [`service`] gives it links, a clock and a disk.
 
 mod aggregator;
+mod error;
 mod gather;
 mod metrics;
 pub mod number;
-mod refused;
 pub mod service;
 
 pub use aggregator::{Aggregator, Ended, Heard, Member, Said, Unusable};
+pub use error::Refused;
 pub use gather::{KEPT_EPOCHS, OPEN_EPOCHS, kept_epochs};
-pub use refused::Refused;

@@ -16,11 +16,11 @@ use bytes::Bytes;
 use moteseal_api::{CBOR_SEQ, COSE, paths};
 use moteseal_net::{Client, NetError};
 use moteseal_seal::stream::{Item as StreamItem, MAX_RUN_EVENTS};
+use tokio::sync::Notify;
 use tracing::{error, info, warn};
 
-use crate::metrics::value;
+use crate::metrics::{Metrics, value};
 use crate::outbox::{Item, Name, Outbox, OutboxError};
-use crate::service::Shared;
 
 /// A request is sent when its bundles are this many bytes, or more.
 const REQUEST_BYTES: usize = 4 << 20;
@@ -87,22 +87,23 @@ impl fmt::Display for UploadError {
 pub(crate) async fn run(
     outbox: Arc<Outbox>,
     cloud: Client,
-    shared: Arc<Shared>,
+    metrics: Arc<Metrics>,
+    stored: Arc<Notify>,
     first_pause: Duration,
 ) {
     let (mut pause, mut failing) = (first_pause, None);
     let mut held: HashMap<Name, Instant> = HashMap::new();
     loop {
         held.retain(|_, since| since.elapsed() < HELD);
-        shared.metrics.held.set(value(held.len() as u64));
+        metrics.held.set(value(held.len() as u64));
         let next = outbox.names().into_iter().find(|name| !held.contains_key(name));
         let Some(name) = next else {
-            let _ = tokio::time::timeout(IDLE, shared.stored.notified()).await;
+            let _ = tokio::time::timeout(IDLE, stored.notified()).await;
             continue;
         };
         match upload(&outbox, &cloud, name).await {
             Ok(()) => {
-                shared.metrics.uploaded.increment(1);
+                metrics.uploaded.increment(1);
                 pause = first_pause;
                 if failing.take().is_some() {
                     info!(cloud = cloud.base(), "the cloud takes epochs again");
@@ -116,17 +117,17 @@ pub(crate) async fn run(
                 }
             }
             Err(error @ UploadError::Outbox(_)) => {
-                shared.metrics.upload_failed(error.name());
+                metrics.upload_failed(error.name());
                 error!(%name, %error, "this cannot be uploaded; it stays in the outbox and is tried again");
                 held.insert(name, Instant::now());
             }
             Err(error) if error.is_about_the_item() => {
-                shared.metrics.upload_failed(error.name());
+                metrics.upload_failed(error.name());
                 error!(%name, %error, "the cloud refuses this; it stays in the outbox and is tried again");
                 held.insert(name, Instant::now());
             }
             Err(error) => {
-                shared.metrics.upload_failed(error.name());
+                metrics.upload_failed(error.name());
                 if failing != Some(error.name()) {
                     failing = Some(error.name());
                     warn!(%error, "epochs wait in the outbox until the cloud takes them");

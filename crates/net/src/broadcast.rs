@@ -5,6 +5,7 @@
 //! broadcast ([`udp`]), or a topic of an MQTT broker ([`MqttBroadcast`]). Nobody hears their own frames.
 
 pub mod lossy;
+pub(crate) mod medium;
 pub mod udp;
 
 use bytes::Bytes;
@@ -14,34 +15,9 @@ use crate::link::LinkError;
 use crate::mqtt;
 pub use crate::mqtt::broadcast::MqttBroadcast;
 use lossy::Losses;
+use medium::bad_address;
+pub use medium::{BroadcastLink, MAX_DATAGRAM};
 use udp::UdpBroadcast;
-
-/// The longest frame on a broadcast link, in bytes: the longest of spec/broadcast.md has room. What is longer than the network's packets is cut
-/// by IP into several, all of which must arrive: whoever has a choice stays below 1,400.
-pub const MAX_DATAGRAM: usize = 12 << 10;
-
-/// What an address of a broadcast link looks like.
-const EXAMPLE: &str = "udp://239.1.2.3:5000, udp://[ff05::1234]:5000?interface=eth0, udp://192.168.1.255:5000 or \
-                       mqtts://broker.example/GROUP";
-
-/// One's end of a broadcast medium.
-pub trait BroadcastLink: Send + Sync {
-    /// Sends a frame to everybody else. Returns once this machine has taken it, which says nothing about anybody.
-    ///
-    /// # Errors
-    /// `FrameTooLong`, `Closed`; `NetworkDown` where nothing can be sent just now: the frame is lost, as others are, and the link goes on.
-    fn send(&self, frame: Bytes) -> impl Future<Output = Result<(), LinkError>> + Send;
-
-    /// Waits for the next frame of anybody else. Those who speak take turns: one that floods delays and loses its own frames only,
-    /// as far as the medium tells who is who. Nothing is lost if the future is dropped.
-    ///
-    /// # Errors
-    /// `Closed`.
-    fn receive(&self) -> impl Future<Output = Result<Bytes, LinkError>> + Send;
-
-    /// Frames that came and were dropped at this end: faster than they were received, or too long.
-    fn dropped(&self) -> u64;
-}
 
 /// A broadcast link of any kind, by its address.
 #[derive(Debug)]
@@ -119,16 +95,6 @@ impl BroadcastLink for Broadcast {
             Medium::Mqtt(link) => link.dropped(),
         }
     }
-}
-
-fn bad_address(url: &str, cause: &str) -> LinkError {
-    LinkError::BadAddress { url: url.to_owned(), cause: cause.to_owned(), example: EXAMPLE }
-}
-
-/// Lets through what a broadcast link may carry.
-pub(crate) fn check_length(frame: &Bytes) -> Result<(), LinkError> {
-    let (length, limit) = (frame.len(), MAX_DATAGRAM);
-    if length > limit { Err(LinkError::FrameTooLong { length, limit }) } else { Ok(()) }
 }
 
 /// Takes `loss` and `seed` out of an address.

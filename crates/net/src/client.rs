@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use reqwest::{Method, Response, StatusCode, Url};
+use reqwest::{Method, StatusCode, Url};
 
 use crate::error::{NetError, innermost};
 use crate::tls;
@@ -178,7 +178,7 @@ impl Client {
     ///
     /// # Errors
     /// [`NetError`].
-    pub async fn get(&self, path: &str) -> Result<Answer, NetError> {
+    pub async fn get(&self, path: &str) -> Result<Response, NetError> {
         self.send(Method::GET, path, None).await
     }
 
@@ -191,7 +191,7 @@ impl Client {
         path: &str,
         media_type: &'static str,
         body: Bytes,
-    ) -> Result<Answer, NetError> {
+    ) -> Result<Response, NetError> {
         self.send(Method::POST, path, Some((media_type, body))).await
     }
 
@@ -204,7 +204,7 @@ impl Client {
         path: &str,
         media_type: &'static str,
         body: Bytes,
-    ) -> Result<Answer, NetError> {
+    ) -> Result<Response, NetError> {
         self.send(Method::PUT, path, Some((media_type, body))).await
     }
 
@@ -213,7 +213,7 @@ impl Client {
         method: Method,
         path: &str,
         body: Option<(&'static str, Bytes)>,
-    ) -> Result<Answer, NetError> {
+    ) -> Result<Response, NetError> {
         let url = self.base.join(path.trim_start_matches('/'));
         let url = url.map_err(|error| NetError::BadAddress {
             url: path.to_owned(),
@@ -248,11 +248,11 @@ impl Client {
             self.answered.store(true, Ordering::Relaxed);
             let status = response.status();
             if status.is_success() {
-                return Ok(Answer { url, response });
+                return Ok(Response { url, response });
             }
             let asked = retry_after(&response);
             if !matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
-                return Err(refusal(Answer { url, response }).await);
+                return Err(refusal(Response { url, response }).await);
             }
             if attempt >= self.retry.attempts {
                 return Err(NetError::Busy {
@@ -268,12 +268,12 @@ impl Client {
 
 /// An answer on its way.
 #[derive(Debug)]
-pub struct Answer {
+pub struct Response {
     url: Url,
-    response: Response,
+    response: reqwest::Response,
 }
 
-impl Answer {
+impl Response {
     /// The address that answers.
     #[must_use]
     pub fn url(&self) -> &str {
@@ -334,7 +334,7 @@ impl Answer {
 }
 
 /// Reads a problem (RFC 9457), as far as it is one.
-async fn refusal(answer: Answer) -> NetError {
+async fn refusal(answer: Response) -> NetError {
     let (url, status) = (answer.url.to_string(), answer.response.status());
     let is_problem = answer.media_type() == PROBLEM_TYPE;
     let body = answer.bytes(MAX_PROBLEM).await.unwrap_or_default();
@@ -381,7 +381,7 @@ pub(crate) fn is_this_machine(url: &Url) -> bool {
 }
 
 /// The seconds of a `Retry-After`; the form with a date is not used by clouds of ours.
-fn retry_after(response: &Response) -> Option<Duration> {
+fn retry_after(response: &reqwest::Response) -> Option<Duration> {
     let value = response.headers().get(RETRY_AFTER)?.to_str().ok()?;
     value.trim().parse().ok().map(Duration::from_secs)
 }

@@ -1,9 +1,7 @@
 //! What can go wrong between here and a cloud.
 
 use std::fmt;
-use std::path::PathBuf;
-
-use crate::tls::BadFile;
+use std::path::{Path, PathBuf};
 
 /// Why a cloud did not do what it was asked to.
 #[derive(Debug)]
@@ -154,6 +152,18 @@ impl fmt::Display for NetError {
 }
 
 impl std::error::Error for NetError {}
+
+/// A file that cannot be used, and why.
+pub(crate) struct BadFile {
+    pub(crate) path: PathBuf,
+    pub(crate) cause: String,
+}
+
+impl BadFile {
+    pub(crate) fn new(path: &Path, cause: impl Into<String>) -> Self {
+        Self { path: path.to_owned(), cause: cause.into() }
+    }
+}
 
 impl From<BadFile> for NetError {
     fn from(BadFile { path, cause }: BadFile) -> Self {

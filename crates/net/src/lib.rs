@@ -13,14 +13,14 @@ pub mod broadcast;
 mod client;
 mod error;
 mod fair;
+pub mod in_memory;
 pub mod link;
-pub mod memory;
 pub mod mqtt;
 pub mod serial;
 mod tls;
 
 pub use broadcast::{Broadcast, BroadcastLink};
-pub use client::{Answer, Client, Options, Retry, Token};
+pub use client::{Client, Options, Response, Retry, Token};
 pub use error::NetError;
 pub use link::{ChildLink, Down, LinkError, ParentLink, Up};
 pub use serial::SerialLine;

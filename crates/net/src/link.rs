@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use crate::tls::BadFile;
+use crate::error::BadFile;
 
 /// The longest frame or announcement, in bytes.
 pub const MAX_FRAME: usize = 65_536;

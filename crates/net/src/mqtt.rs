@@ -12,7 +12,7 @@
 pub(crate) mod broadcast;
 mod connection;
 mod driver;
-mod session;
+mod resumption;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -111,7 +111,7 @@ impl Password {
         let text = String::from_utf8(bytes).unwrap_or_default();
         let line = text.trim_end_matches(['\r', '\n']);
         if line.is_empty() || line.contains(['\r', '\n', '\0']) {
-            return Err(tls::BadFile::new(path, "a password is one line of text").into());
+            return Err(crate::error::BadFile::new(path, "a password is one line of text").into());
         }
         Ok(Self(line.to_owned()))
     }

@@ -1,6 +1,6 @@
 //! Whom to believe that they are the cloud or the broker, and who we are to them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Once;
 
 use reqwest::Certificate;
@@ -9,22 +9,12 @@ use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
+use crate::error::BadFile;
+
 /// A file of certificates larger than this is none.
 const MAX_CA_FILE: u64 = 4 << 20;
 /// So is a file with one key.
 const MAX_KEY_FILE: u64 = 64 << 10;
-
-/// A file that cannot be used, and why.
-pub(crate) struct BadFile {
-    pub(crate) path: PathBuf,
-    pub(crate) cause: String,
-}
-
-impl BadFile {
-    pub(crate) fn new(path: &Path, cause: impl Into<String>) -> Self {
-        Self { path: path.to_owned(), cause: cause.into() }
-    }
-}
 
 /// Makes aws-lc-rs the process's provider, once; whoever installed one before keeps it.
 pub(crate) fn install_provider() {

@@ -15,6 +15,7 @@
 extern crate std;
 
 mod answers;
+pub mod device_session;
 pub mod each;
 pub mod engine;
 pub mod follow;

@@ -4,7 +4,7 @@ use core::fmt;
 
 use moteseal_core::record::Scheme;
 
-use crate::memory::Settings;
+use crate::durable::Settings;
 
 /// A command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,16 +7,16 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod answerer;
 pub mod command;
+pub mod durable;
 pub mod flash;
 pub mod journal;
 pub mod listener;
-pub mod memory;
 pub mod mote;
-mod open;
+pub mod notice;
+mod open_seal;
 pub mod readings;
-pub mod report;
 mod retry;
-pub mod source;
 
 pub use mote::{Fault, Mote};

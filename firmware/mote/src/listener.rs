@@ -15,10 +15,10 @@ use moteseal_core::provision::Audience;
 use moteseal_core::signature::PublicKey;
 
 use crate::command::Command;
+use crate::durable::{Durable, NoRoom};
 use crate::flash::Flash;
 use crate::journal::JournalError;
-use crate::memory::{Durable, NoRoom};
-use crate::report::{Report, Tell};
+use crate::notice::{Notice, Tell};
 
 /// Senders that are known at once; there is a place for the certificate of one.
 const SENDERS: usize = 1;
@@ -283,13 +283,13 @@ impl<'p, 'm> Listener<'p, 'm> {
                     match Command::parse(message) {
                         Some(command) => {
                             durable.set(command.applied(durable.memory().settings()))?;
-                            tell(Report::Acted(number, command));
+                            tell(Notice::Acted(number, command));
                         }
-                        None => tell(Report::NoCommand(number)),
+                        None => tell(Notice::NoCommand(number)),
                     }
                 }
             }
-            Some(Event::Refused(refused)) => tell(Report::Refused(refused)),
+            Some(Event::Refused(refused)) => tell(Notice::Refused(refused)),
             _ => {}
         }
         Ok(())

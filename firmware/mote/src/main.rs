@@ -15,11 +15,11 @@ use moteseal_board::uart::Uart;
 use moteseal_board::{Board, entry, idle};
 use moteseal_core::digest::Digest;
 use moteseal_core::provision::Provisioning;
+use moteseal_mote::durable::{Durable, Settings};
 use moteseal_mote::flash::{Flash, FlashFailed};
 use moteseal_mote::listener::{Listener, Shelf, ears};
-use moteseal_mote::memory::{Durable, Settings};
+use moteseal_mote::notice::Notice;
 use moteseal_mote::readings::Recording;
-use moteseal_mote::report::Report;
 use moteseal_mote::{Fault, Mote};
 use moteseal_serial::{Received, Line, MAX_BODY, Side, Timing, room};
 
@@ -76,11 +76,11 @@ impl Pages {
 }
 
 /// Says what the mote does.
-fn tell(report: Report) {
+fn tell(report: Notice) {
     #[cfg(feature = "report")]
     {
         moteseal_board::println!("mote: {report}");
-        if report == Report::Done {
+        if report == Notice::Done {
             moteseal_board::println!("mote: stack {}", moteseal_board::stack::peak());
         }
     }

@@ -8,29 +8,28 @@ use moteseal_core::digest::Digest;
 use moteseal_core::link::LinkKey;
 use moteseal_core::provision::Provisioning;
 use moteseal_core::record::Scheme;
-use moteseal_core::record::{EpochNumber, Framing, Round, SealIndex};
+use moteseal_core::record::{EpochNumber, Framing, Round, SealIndex, Sequence};
 use moteseal_core::schema::Schema;
-use moteseal_seal::frame::{Acknowledgement, Refusal, Uplink};
+use moteseal_seal::device_session::{Closing, DeviceSession, Outstanding, is_sealed};
+use moteseal_seal::frame::Refusal;
 use moteseal_seal::sample::Announcement;
 use moteseal_seal::star::PushError;
 use moteseal_serial::Channel;
 
+use crate::answerer::Answerer;
+use crate::durable::{Durable, Settings};
 use crate::flash::Flash;
 use crate::journal::JournalError;
 use crate::listener::Listener;
-use crate::memory::{Durable, Settings};
-use crate::open::{Open, events_of, sign};
+use crate::notice::{Notice, Tell};
+use crate::open_seal::{Open, events_of, sign};
 use crate::readings::{Next, Readings};
-use crate::report::{Report, Tell};
 use crate::retry::Retry;
-use crate::source::Source;
 
 /// Readings that are taken between two looks at the line.
 const BATCH: usize = 8;
 /// Bytes of events and digests in one frame: with what stands around them, it fits a body of the line.
 const FRAME_EVENTS: usize = 1024;
-/// After so many timeouts in a row a gateway that answers, and does not know what it has acknowledged, will not know it again.
-const PATIENCE: u8 = 4;
 /// How long a mote waits whose readings' seal was refused before it seals them again.
 const PAUSE_MS: u64 = 10_000;
 
@@ -73,7 +72,7 @@ impl From<JournalError> for Fault {
 /// A mote of a group of at most `L` levels, with `N` bytes for events on their way.
 pub struct Mote<'p, 'd, F, R, const L: usize, const N: usize> {
     told: &'p Provisioning<'p>,
-    link: LinkKey,
+    session: DeviceSession,
     schema: Digest,
     framing: Framing,
     durable: &'d mut Durable<F>,
@@ -82,21 +81,12 @@ pub struct Mote<'p, 'd, F, R, const L: usize, const N: usize> {
     place: u32,
     due_ms: u64,
     open: Option<Open<L, N>>,
-    /// The highest round that was announced, and its epoch.
-    announced: (EpochNumber, Round),
-    wants_schema: bool,
-    /// The closing frame of the signed seal was sent.
-    is_close_sent: bool,
     /// Readings were lost: the next seal leaves an index out.
     has_missed: bool,
     /// Everything is sealed, and the coordinator has it.
     is_done: bool,
     retry: Retry,
-    /// Everything was sent again, and the gateway has not answered since.
-    has_asked: bool,
-    /// How often in a row the gateway did not know what it had acknowledged of the oldest seal.
-    unknown: u8,
-    source: Option<Source<'p>>,
+    answerer: Option<Answerer<'p>>,
     listener: Option<Listener<'p, 'd>>,
 }
 
@@ -111,7 +101,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
     ) -> Self {
         Self {
             told,
-            link: LinkKey::new(&told.link_secret),
+            session: DeviceSession::new(told.device, LinkKey::new(&told.link_secret)),
             schema: Digest::NULL,
             framing: Framing::Prefixed,
             place: 0,
@@ -119,15 +109,10 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
             readings,
             due_ms: 0,
             open: None,
-            announced: (EpochNumber(0), Round(0)),
-            wants_schema: true,
-            is_close_sent: false,
             has_missed: false,
             is_done: false,
             retry: Retry::new(),
-            has_asked: false,
-            unknown: 0,
-            source: told.sums.as_ref().map(|of| Source::new(told, of)),
+            answerer: told.sums.as_ref().map(|of| Answerer::new(told, of)),
             listener,
         }
     }
@@ -158,7 +143,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         self.place = self.durable.memory().resume();
         self.due_ms = now_ms;
         self.readings.resume(self.place);
-        tell(Report::Started(self.boots()));
+        tell(Notice::Started(self.boots()));
         Ok(())
     }
 
@@ -182,7 +167,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
 
     /// The line was opened anew: what was sent and not acknowledged may be lost.
     pub fn opened(&mut self) {
-        self.resend();
+        self.session.resend(outstanding(&mut self.open, self.durable));
     }
 
     /// Hears a body of a channel.
@@ -197,14 +182,16 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         tell: &mut Tell<'_>,
     ) -> Result<(), Fault> {
         match channel {
-            Channel::Coordinator if Refusal::is_claimed(body) => self.hear_refusal(now_ms, body, tell),
+            Channel::Coordinator if Refusal::is_claimed(body) => {
+                self.hear_refusal(now_ms, body, tell)
+            }
             Channel::Coordinator => self.hear_acknowledgement(now_ms, body, tell),
             Channel::CoordinatorAnnouncement => {
                 self.hear_announcement(body);
                 Ok(())
             }
-            Channel::SumsAnnouncement => match &mut self.source {
-                Some(source) => Ok(source.hear(now_ms, body, self.durable, tell)?),
+            Channel::SumsAnnouncement => match &mut self.answerer {
+                Some(answerer) => Ok(answerer.hear(now_ms, body, self.durable, tell)?),
                 None => Ok(()),
             },
             Channel::Broadcast => match &mut self.listener {
@@ -212,12 +199,12 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
                 None => Ok(()),
             },
             Channel::Time => {
-                if let (Some(source), Some(unix_ms)) = (&mut self.source, body.first_chunk()) {
-                    source.hint(now_ms, u64::from_be_bytes(*unix_ms));
+                if let (Some(answerer), Some(unix_ms)) = (&mut self.answerer, body.first_chunk()) {
+                    answerer.hint(now_ms, u64::from_be_bytes(*unix_ms));
                 }
                 Ok(())
             }
-            // A source is asked nothing by frames.
+            // A answerer is asked nothing by frames.
             Channel::Sums => Ok(()),
         }
     }
@@ -234,8 +221,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         }
         self.sign(now_ms, tell)?;
         if self.waits() && self.retry.is_due(now_ms) {
-            self.resend();
-            self.has_asked = true;
+            self.session.timeout(outstanding(&mut self.open, self.durable));
         }
         Ok(())
     }
@@ -250,8 +236,8 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         out: &mut [u8],
         tell: &mut Tell<'_>,
     ) -> Result<Option<(Channel, usize)>, Fault> {
-        if let Some(source) = &mut self.source
-            && let Some(length) = source.say(now_ms, out, self.durable, tell)?
+        if let Some(answerer) = &mut self.answerer
+            && let Some(length) = answerer.say(now_ms, out, self.durable, tell)?
         {
             return Ok(Some((Channel::Sums, length)));
         }
@@ -271,33 +257,16 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
     #[inline(never)]
     fn frame(&mut self, out: &mut [u8]) -> Option<usize> {
         let mut scratch = [0; FRAME_EVENTS];
-        let sealed = self.durable.memory().sealed();
-        let uplink = if core::mem::take(&mut self.wants_schema) {
-            Uplink::Schema(self.told.schema)
-        } else if let Some(sealed) = sealed {
-            if core::mem::replace(&mut self.is_close_sent, true) {
-                return None;
-            }
-            Uplink::Close { schema: self.schema, open: sealed.open(), part: sealed.part() }
-        } else {
-            Uplink::Forward(self.open.as_mut()?.forwarder.next_frame(&mut scratch).ok()??)
-        };
-        uplink.close(self.told.device, &self.link, out).ok().map(<[u8]>::len)
+        let outstanding = outstanding(&mut self.open, self.durable);
+        let schema = (self.told.schema, self.schema);
+        let frame = self.session.next_frame(schema, outstanding, &mut scratch, out);
+        frame.ok()?.map(<[u8]>::len)
     }
 
     /// Whether anything was sent that is not acknowledged.
     fn waits(&self) -> bool {
         self.durable.memory().sealed().is_some()
             || self.open.as_ref().is_some_and(|open| !open.forwarder.is_drained())
-    }
-
-    /// Everything that is not acknowledged is due again.
-    fn resend(&mut self) {
-        self.wants_schema |= self.durable.memory().sealed().is_some();
-        self.is_close_sent = false;
-        if let Some(open) = &mut self.open {
-            open.forwarder.rewind();
-        }
     }
 
     /// Takes the next reading, if it can be taken now.
@@ -330,7 +299,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
                     None => {
                         self.is_done = memory.sealed().is_none();
                         if self.is_done {
-                            tell(Report::Done);
+                            tell(Notice::Done);
                         }
                     }
                 }
@@ -346,7 +315,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
                 return Ok(false);
             }
             if !core::mem::replace(&mut self.has_missed, true) {
-                tell(Report::TooEarly(self.place));
+                tell(Notice::TooEarly(self.place));
             }
             self.place = self.place.saturating_add(1);
             return Ok(true);
@@ -364,7 +333,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
                 Some(open) => open.end(true),
                 None if memory.sealed().is_none() => {
                     self.is_done = true;
-                    tell(Report::OutOfRange(self.place));
+                    tell(Notice::OutOfRange(self.place));
                 }
                 None => {}
             }
@@ -380,9 +349,9 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
             }
             let index = self.durable.open_seal(epoch)?;
             let scheme = self.durable.memory().settings().scheme;
-            let announced = if self.announced.0 == epoch { self.announced.1 } else { Round(0) };
+            let announced = self.session.round_of(epoch);
             begin(&mut self.open, self.told, self.framing, (index, epoch), scheme, announced);
-            tell(Report::Opened(index, epoch, scheme));
+            tell(Notice::Opened(index, epoch, scheme));
         }
         if let Some(open) = &mut self.open {
             match open.take(record) {
@@ -394,8 +363,8 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
                     return Ok(false);
                 }
             }
-            if let Some(source) = &mut self.source {
-                source.sensed(now_ms, record);
+            if let Some(answerer) = &mut self.answerer {
+                answerer.sensed(now_ms, record);
             }
         }
         self.place = self.place.saturating_add(1);
@@ -424,10 +393,9 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
             (items.open(), items.part()),
         )?;
         let statement = seal.statement();
-        tell(Report::Sealed(statement.index, statement.epoch, statement.counters.total()));
+        tell(Notice::Sealed(statement.index, statement.epoch, statement.counters.total()));
         self.open = None;
-        self.is_close_sent = false;
-        (self.has_asked, self.unknown) = (false, 0);
+        self.session.reset_patience();
         self.retry.news(now_ms);
         Ok(())
     }
@@ -438,44 +406,31 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         frame: &[u8],
         tell: &mut Tell<'_>,
     ) -> Result<(), Fault> {
-        let Ok(said) = Acknowledgement::open(frame, self.told.device, &self.link) else {
+        let Ok(acknowledgement) = self.session.open_acknowledgement(frame) else {
             return Ok(());
         };
-        self.wants_schema |= said.wants_schema;
         let sealed =
             self.durable.memory().sealed().map(|sealed| (sealed.index, events_of(sealed.part())));
-        if let Some((index, _)) =
-            sealed.filter(|(index, _)| said.sealed.is_some_and(|taken| *index <= taken))
-        {
+        if let Some((index, _)) = sealed.filter(|(index, _)| is_sealed(&acknowledgement, *index)) {
             self.durable.seal_done(index)?;
-            tell(Report::Taken(index));
-            (self.has_asked, self.unknown) = (false, 0);
+            tell(Notice::Taken(index));
+            self.session.reset_patience();
             self.retry.news(now_ms);
             return Ok(());
         }
-        let mut is_news = false;
-        // Of an earlier seal it speaks where nothing of this one has come. Of a later one it never does to a mote that waits.
-        let (oldest, held) = match (sealed, &mut self.open) {
-            (Some((index, events)), _) => (index, events),
+        let (oldest, is_news) = match (sealed, &mut self.open) {
+            (Some((index, events)), _) => (Some((index, Sequence(events))), false),
             (None, Some(open)) => {
-                let before = open.forwarder.acknowledged();
-                is_news = open.forwarder.acknowledge(&said);
-                (open.index, before.0)
+                let is_news = open.forwarder.acknowledge(&acknowledgement);
+                (Some((open.index, open.forwarder.acknowledged())), is_news)
             }
-            (None, None) => return Ok(()),
+            (None, None) => (None, false),
         };
-        let is_unknown =
-            if said.index == oldest { said.next.0 < held } else { said.index > oldest || held > 0 };
-        if is_news || !is_unknown {
-            (self.has_asked, self.unknown) = (false, 0);
-            if is_news {
-                self.retry.news(now_ms);
-            }
-        } else if core::mem::take(&mut self.has_asked) {
-            self.unknown = self.unknown.saturating_add(1);
-            if self.unknown >= PATIENCE {
-                self.give_up(now_ms, tell)?;
-            }
+        self.session.acknowledged(&acknowledgement, oldest, is_news);
+        if is_news {
+            self.retry.news(now_ms);
+        } else if self.session.is_forsaken() {
+            self.give_up(now_ms, tell)?;
         }
         Ok(())
     }
@@ -486,12 +441,10 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         frame: &[u8],
         tell: &mut Tell<'_>,
     ) -> Result<(), Fault> {
-        let Ok(said) = Refusal::open(frame, self.told.device, &self.link) else { return Ok(()) };
         let sealed = self.durable.memory().sealed().map(|sealed| sealed.index);
         let oldest = sealed.or(self.open.as_ref().map(|open| open.index));
-        // What another roster or another time may change is waited for as long as it holds up no reading.
-        let costs_others = self.open.as_ref().is_some_and(|open| open.ended.is_some());
-        if oldest == Some(said.index) && (said.is_final || costs_others) {
+        let costs_readings = self.open.as_ref().is_some_and(|open| open.ended.is_some());
+        if let Ok(Some(_)) = self.session.refused(frame, oldest, costs_readings) {
             self.give_up(now_ms, tell)?;
         }
         Ok(())
@@ -499,28 +452,25 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
 
     /// Gives up the oldest seal. One that was signed stays missing from the chain; readings of an open one are sealed again, where they can be.
     fn give_up(&mut self, now_ms: u64, tell: &mut Tell<'_>) -> Result<(), Fault> {
-        (self.has_asked, self.unknown) = (false, 0);
+        self.session.reset_patience();
         if let Some(index) = self.durable.memory().sealed().map(|sealed| sealed.index) {
             self.durable.give_up_seal(index)?;
-            tell(Report::GivenUp(index));
+            tell(Notice::GivenUp(index));
         } else if let Some(open) = self.open.take() {
             self.place = self.durable.memory().resume();
             self.readings.resume(self.place);
             self.due_ms = now_ms.saturating_add(PAUSE_MS);
-            tell(Report::GivenUp(open.index));
+            tell(Notice::GivenUp(open.index));
         }
         Ok(())
     }
 
     /// Hears the coordinator's word on the round; what is old, or another's, changes nothing.
     fn hear_announcement(&mut self, body: &[u8]) {
-        let Ok(word) = Announcement::open(body, self.told.group, &self.told.coordinator) else {
-            return;
-        };
-        let heard = (word.epoch(), word.round());
-        self.announced = self.announced.max(heard);
-        if let Some(open) = self.open.as_mut().filter(|open| open.epoch == heard.0) {
-            open.forwarder.announced(heard.1);
+        let (group, coordinator) = (self.told.group, &self.told.coordinator);
+        if let Ok(announcement) = Announcement::open(body, group, coordinator) {
+            let open = self.open.as_mut().map(|open| (open.epoch, &mut open.forwarder));
+            self.session.announced(&announcement, open);
         }
     }
 
@@ -550,4 +500,25 @@ fn begin<const L: usize, const N: usize>(
     announced: Round,
 ) {
     *open = Open::new(told, framing, which, scheme, announced);
+}
+
+/// The oldest seal that the coordinator does not have: the signed one, or else the open one.
+fn outstanding<'a, F: Flash, const L: usize, const N: usize>(
+    open: &'a mut Option<Open<L, N>>,
+    durable: &'a Durable<F>,
+) -> Option<Outstanding<'a, N>> {
+    match (durable.memory().sealed(), open) {
+        (Some(sealed), _) => Some(Outstanding {
+            index: sealed.index,
+            // It was signed only once the coordinator had all of its events.
+            forwarder: None,
+            closing: Some(Closing { open: sealed.open(), part: sealed.part() }),
+        }),
+        (None, Some(open)) => Some(Outstanding {
+            index: open.index,
+            forwarder: Some(&mut open.forwarder),
+            closing: None,
+        }),
+        (None, None) => None,
+    }
 }

@@ -16,9 +16,9 @@ use moteseal_core::record::NetworkId;
 use moteseal_core::record::Scheme;
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_mote::command::Command;
+use moteseal_mote::durable::{Durable, Settings};
 use moteseal_mote::listener::{Listener, Shelf, ears};
-use moteseal_mote::memory::{Durable, Settings};
-use moteseal_mote::report::Report;
+use moteseal_mote::notice::Notice;
 use support::Simulated;
 
 const NETWORK: NetworkId = NetworkId([13; 8]);
@@ -56,7 +56,7 @@ fn said(signer: &SecretKey, number: u64, message: &[u8]) -> Vec<u8> {
 }
 
 /// What is reported of these frames, and what a mote's settings are behind them.
-fn heard(frames: &[Vec<u8>]) -> (Vec<Report>, Settings) {
+fn heard(frames: &[Vec<u8>]) -> (Vec<Notice>, Settings) {
     let audience = Audience { network: NETWORK, base: key(14).public() };
     let mut flash = Simulated::new();
     let settings = Settings { interval_ms: 1, led: false, scheme: Scheme::Star };
@@ -86,10 +86,10 @@ fn a_command_is_acted_on_once_and_what_is_none_or_too_long_is_told() {
     let more = [said(&sender, 8, b"interval=9")];
     let (reports, settings) = heard(&[&frames[..], &more].concat());
     let expected = [
-        Report::Acted(ChainNumber(5), Command::Led(true)),
-        Report::NoCommand(ChainNumber(6)),
-        Report::NoCommand(ChainNumber(7)),
-        Report::Acted(ChainNumber(8), Command::Interval(9)),
+        Notice::Acted(ChainNumber(5), Command::Led(true)),
+        Notice::NoCommand(ChainNumber(6)),
+        Notice::NoCommand(ChainNumber(7)),
+        Notice::Acted(ChainNumber(8), Command::Interval(9)),
     ];
     assert_eq!(reports, expected);
     assert_eq!(settings, Settings { interval_ms: 9, led: true, scheme: Scheme::Star });
@@ -111,7 +111,7 @@ fn after_five_keys_no_command_of_any_can_be_said_again() {
             let mut listener = Listener::new(&mut ears, &mut shelf, 0);
             let mut is_obeyed = false;
             for frame in [certificate(key), said(key, number, b"led on")] {
-                let tell = &mut |report| is_obeyed |= matches!(report, Report::Acted(..));
+                let tell = &mut |report| is_obeyed |= matches!(report, Notice::Acted(..));
                 listener.hear(0, &frame, &mut durable, tell).unwrap();
             }
             is_obeyed

@@ -15,9 +15,9 @@ use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId, Level, SealIndex, Sequence};
 use moteseal_core::schema::{Field, Schema};
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
-use moteseal_mote::memory::{Durable, Settings};
+use moteseal_mote::durable::{Durable, Settings};
+use moteseal_mote::notice::Notice;
 use moteseal_mote::readings::{Next, Readings, Recording};
-use moteseal_mote::report::Report;
 use moteseal_mote::{Fault, Mote};
 use moteseal_seal::frame::{Acknowledgement, Uplink};
 use moteseal_seal::level::Counters;
@@ -322,7 +322,7 @@ fn run<'f, R: Readings>(
     now_ms: &mut u64,
     step: &mut dyn FnMut(&mut Mote<'_, '_, &'f mut Simulated, R, 8, BUFFER>, u64) -> bool,
 ) -> bool {
-    let quiet = &mut |_: Report| ();
+    let quiet = &mut |_: Notice| ();
     let mut out = [0; 1400];
     for _ in 0..60_000 {
         *now_ms += 1;
@@ -359,8 +359,11 @@ fn a_recording_comes_whole_and_in_order_whatever_power_and_link_do() {
         for seed in 0..12 {
             let weather = Weather { scheme, cuts: 1000, loss: 3 * (seed % 5) };
             let (coordinator, boots) = live(seed, weather);
-            let records: Vec<[u8; 4]> =
-                coordinator.sealed.values().flat_map(|taken| taken.records.values().copied()).collect();
+            let records: Vec<[u8; 4]> = coordinator
+                .sealed
+                .values()
+                .flat_map(|taken| taken.records.values().copied())
+                .collect();
             let sensed: Vec<[u8; 4]> =
                 (0..COUNT).map(|reading| (reading * 3 + 1).to_be_bytes()).collect();
             assert_eq!(records, sensed, "{weather:?}");
@@ -369,7 +372,8 @@ fn a_recording_comes_whole_and_in_order_whatever_power_and_link_do() {
                 "{boots} boots: {weather:?}"
             );
             assert!(
-                coordinator.sealed
+                coordinator
+                    .sealed
                     .values()
                     .zip(coordinator.sealed.values().skip(1))
                     .all(|(before, after)| before.epoch <= after.epoch)
@@ -417,8 +421,14 @@ fn another_recording_is_sensed_from_its_first_reading() {
         let recording = Recording::new(&table, 4, window).unwrap();
         let mut mote = Mote::<_, _, 8, BUFFER>::new(&told, &mut durable, None, recording);
         mote.start(now_ms, &mut |_| ()).unwrap();
-        assert!(run(&mut mote, &mut coordinator, &mut Chance(1), &|_| 0, &mut now_ms, &mut |mote, _| mote
-            .is_done()));
+        assert!(run(
+            &mut mote,
+            &mut coordinator,
+            &mut Chance(1),
+            &|_| 0,
+            &mut now_ms,
+            &mut |mote, _| mote.is_done()
+        ));
     }
     let records: Vec<[u8; 4]> =
         coordinator.sealed.values().flat_map(|taken| taken.records.values().copied()).collect();
@@ -487,7 +497,8 @@ fn without_trouble_nothing_is_confessed() {
         let (coordinator, boots) = live(1, Weather { scheme, cuts: 0, loss: 0 });
         assert_eq!((boots, coordinator.sealed.len()), (1, 15));
         assert!(
-            coordinator.sealed.values().all(|taken| !taken.restart) && coordinator.sealed.keys().copied().eq(0..15)
+            coordinator.sealed.values().all(|taken| !taken.restart)
+                && coordinator.sealed.keys().copied().eq(0..15)
         );
     }
 }

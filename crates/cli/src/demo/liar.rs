@@ -139,7 +139,7 @@ fn unavailable(error: &NetError) -> Response {
 }
 
 async fn fetch(
-    answer: Result<moteseal_net::Answer, NetError>,
+    answer: Result<moteseal_net::Response, NetError>,
 ) -> Result<(String, Vec<u8>), NetError> {
     let answer = answer?;
     let media_type = answer.media_type().to_owned();

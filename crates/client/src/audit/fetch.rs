@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use moteseal_api::{CBOR_SEQ, JSON, Query, paths};
 use moteseal_core::record::{DeviceId, EpochNumber};
-use moteseal_net::{Answer, Client};
+use moteseal_net::{Client, Response};
 use moteseal_seal::sample::{Choice, Rate};
 use moteseal_verify::Roster;
 
@@ -78,7 +78,7 @@ async fn fetch(
     Ok(())
 }
 
-async fn read(audit: &mut Audit<'_>, client: &Client, mut answer: Answer) -> Result<(), Failure> {
+async fn read(audit: &mut Audit<'_>, client: &Client, mut answer: Response) -> Result<(), Failure> {
     let roster = audit.roster;
     let mut feed = audit.stream();
     while let Some(chunk) = answer.chunk().await? {

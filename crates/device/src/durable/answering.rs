@@ -10,7 +10,7 @@ use moteseal_core::signature::Signer;
 use moteseal_sum::guard::{EpochGuard, GuardError, Permit};
 use moteseal_sum::query::QueryId;
 
-use super::record::Input;
+use super::entry::Input;
 use super::{DurableError, DurableMote};
 
 /// No further answer is permitted while so many runs of answers are in no seal.

@@ -10,19 +10,19 @@ use moteseal_broadcast::recovery::{
 };
 use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_broadcast::{
-    BuildError, ChainDraft, ChainId, ChainRef, DraftError, Head, KeyId, MAX_HEAD, MAX_LEAF,
-    MAX_PER_BLOCK, OutgoingChain, Tag,
+    BuildError, ChainDraft, ChainId, ChainRef, Head, KeyId, MAX_HEAD, MAX_LEAF, MAX_PER_BLOCK,
+    OutgoingChain, Tag,
 };
 use moteseal_core::cbor::Writer;
 use moteseal_core::digest::Digest;
-use moteseal_core::identity::IssueError;
 use moteseal_core::record::NetworkId;
 use moteseal_core::signature::KeyPair;
 use moteseal_net::broadcast::MAX_DATAGRAM;
 use moteseal_net::{BroadcastLink, LinkError};
 
 use super::content::Content;
-use super::store::{Own, OwnChains};
+use super::error::SendError;
+use super::own_chains::{Own, OwnChains};
 
 // Every frame fits every link.
 const _: () = assert!(MAX_BROADCAST_FRAME <= MAX_DATAGRAM);
@@ -40,75 +40,6 @@ const DOWN: Duration = Duration::from_secs(30);
 const ANY_CHAIN: ChainRef = ChainRef([0; 8]);
 /// What is said before the next pause, in bytes: receivers have as much room as that, and more.
 const BURST: u64 = 16 << 10;
-
-/// Why something was not said, or not to its end.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum SendError {
-    /// It cannot be said.
-    Draft(DraftError),
-    /// The head was not signed.
-    Issue(IssueError),
-    /// Receivers would refuse it.
-    Refused(RefusedBroadcast),
-    /// A message is no longer what was signed. The chain ends here: what was said before is what it was.
-    ContentChanged {
-        /// Its number in the chain, from 0; `None` where the file as a whole is another one.
-        message: Option<u32>,
-    },
-    /// A message cannot be read.
-    Read(io::Error),
-    /// The link does not carry.
-    Link(LinkError),
-}
-
-impl SendError {
-    /// The error's name.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Draft(error) => error.name(),
-            Self::Issue(_) => "NotSigned",
-            Self::Refused(refused) => refused.name(),
-            Self::ContentChanged { .. } => "ContentChanged",
-            Self::Read(_) => "Unreadable",
-            Self::Link(error) => error.name(),
-        }
-    }
-}
-
-impl fmt::Display for SendError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Draft(error) => error.fmt(f),
-            Self::Issue(error) => write!(f, "{}: {error}", self.name()),
-            Self::Refused(refused) => refused.fmt(f),
-            Self::ContentChanged { message: Some(message) } => write!(
-                f,
-                "{}: message {message} is not what was signed; the chain ends here, nobody takes the rest of it: send it anew, and leave it \
-                 alone until it is sent",
-                self.name()
-            ),
-            Self::ContentChanged { message: None } => {
-                write!(
-                    f,
-                    "{}: the file was written to meanwhile; send it anew, and leave it alone until it is sent",
-                    self.name()
-                )
-            }
-            Self::Read(error) => write!(f, "{}: {error}", self.name()),
-            Self::Link(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for SendError {}
-
-impl From<LinkError> for SendError {
-    fn from(error: LinkError) -> Self {
-        Self::Link(error)
-    }
-}
 
 /// What a sender needs to hash a chain: a digest a block and a tag a message.
 #[derive(Debug, Default)]

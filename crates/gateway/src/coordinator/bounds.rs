@@ -8,8 +8,8 @@ use moteseal_seal::frame::{Forward, Uplink};
 use moteseal_verify::Roster;
 use moteseal_verify::issue::{Budget, FirstRoster};
 
+use super::error::Refused;
 use super::{GroupCoordinator, link_key};
-use crate::refused::Refused;
 
 const SECRET: [u8; 32] = [7; 32];
 const FIRST: EpochNumber = EpochNumber(70);

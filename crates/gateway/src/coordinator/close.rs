@@ -11,9 +11,9 @@ use moteseal_seal::Statement;
 use moteseal_seal::follow::Limits;
 use moteseal_seal::stream::{Item, Open as OpenItem, Part};
 
-use super::follow::Open;
+use super::error::Refused;
+use super::intake::Open;
 use super::{GroupCoordinator, Newest, Outcome, Sealed};
-use crate::refused::Refused;
 
 /// A closing frame, read.
 struct Closing<'a> {

@@ -4,8 +4,8 @@ use moteseal_core::link::claimed_device;
 use moteseal_core::record::DeviceId;
 use moteseal_seal::frame::{MAX_REFUSAL, Refusal, Uplink};
 
+use super::error::Refused;
 use super::{GroupCoordinator, close, link_key};
-use crate::refused::Refused;
 
 impl GroupCoordinator {
     /// The frame that tells a device that one of its seals is refused: none if the frame was not the device's, speaks of no seal, or may be

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use moteseal_core::digest::Digest;
 use moteseal_verify::SchemaEntry;
 
-use crate::refused::Refused;
+use super::error::Refused;
 
 /// Schemas that are remembered of a device: one as a rule, another while it changes.
 const EACH: usize = 4;

@@ -22,8 +22,8 @@ use moteseal_sum::wire::{Children, Explain, Share, SumUplink, close_share};
 use moteseal_verify::Roster;
 use moteseal_verify::aggregation::{self, AggregationTree, Child};
 
+use super::error::Refused;
 use super::gather::{Gathering, Held};
-use super::refused::Refused;
 
 /// Questions on their way whose answers are waited for.
 const MAX_ASKED: usize = 64;

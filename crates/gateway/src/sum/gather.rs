@@ -12,7 +12,7 @@ use moteseal_sum::sies::Psr;
 use moteseal_sum::wire::Psrs;
 use moteseal_verify::aggregation;
 
-use super::refused::Refused;
+use super::error::Refused;
 
 /// A gateway waits at most so many epochs for children after an epoch's end, all heights of the tree together: where the grace would be
 /// longer, it is shortened, so that no more than these, the current and the next epoch are ever open.

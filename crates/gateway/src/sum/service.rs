@@ -23,10 +23,10 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 
 use super::aggregator::{Aggregator, Ended, Heard, Said};
+use super::error::Refused;
 use super::gather::OPEN_EPOCHS;
 use super::metrics::SumMetrics;
 use super::number::NumberFile;
-use super::refused::Refused;
 use crate::clock::Clock;
 use crate::error::ServiceError;
 use crate::metrics::{UPKEEP, value};

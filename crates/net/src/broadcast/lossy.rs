@@ -4,9 +4,9 @@ use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 
-use super::BroadcastLink;
+use super::medium::BroadcastLink;
+use crate::in_memory::Chance;
 use crate::link::LinkError;
-use crate::memory::Chance;
 
 /// Which frames are lost.
 #[derive(Debug)]

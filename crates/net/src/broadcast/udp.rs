@@ -17,7 +17,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::UdpSocket;
 use tokio::task::AbortHandle;
 
-use super::{BroadcastLink, MAX_DATAGRAM, bad_address, check_length};
+use super::medium::{BroadcastLink, MAX_DATAGRAM, bad_address, check_length};
 use crate::fair::Inbox;
 use crate::link::LinkError;
 

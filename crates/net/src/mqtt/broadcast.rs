@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use super::connection::{Connection, Quality, Sender};
 use super::driver::{self, Driver};
 use super::{Options, Topics, name, named, parse};
-use crate::broadcast::{BroadcastLink, MAX_DATAGRAM, check_length};
+use crate::broadcast::medium::{BroadcastLink, MAX_DATAGRAM, check_length};
 use crate::client::random;
 use crate::fair;
 use crate::link::{LinkError, State};

@@ -10,7 +10,7 @@ use reqwest::Url;
 use rumqttc_v4 as v4;
 use rumqttc_v5 as v5;
 
-use super::session::NothingOnItsWay;
+use super::resumption::NothingOnItsWay;
 use super::{Options, Version};
 use crate::error::innermost;
 use crate::link::{LinkError, MAX_FRAME};

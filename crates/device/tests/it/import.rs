@@ -1,0 +1,175 @@
+//! What a table says is what is recorded, exactly; what is wrong is named with its place and the way out.
+
+use std::path::Path;
+
+use moteseal_core::schema::Schema;
+use moteseal_device::import::{Clock, Delimiter, TimeFormat};
+use moteseal_device::{Import, Recording};
+
+fn import(columns: &[&str]) -> Import {
+    Import {
+        columns: columns.iter().map(|&column| column.to_owned()).collect(),
+        opaque: None,
+        clock: Clock::Column("ts".to_owned()),
+        keep_time: None,
+        delimiter: None,
+        skip_incomplete: false,
+        sort: false,
+        latest_ms: None,
+    }
+}
+
+fn read(import: &Import, text: &str) -> Result<Recording, String> {
+    import.read(Path::new("data.csv"), text.as_bytes()).map_err(|error| error.to_string())
+}
+
+/// Instants and values as the schema shows them.
+fn rows(recording: &Recording) -> Vec<(u64, String)> {
+    let schema = Schema::decode(&recording.schema).unwrap();
+    let show = |record: &[u8]| {
+        schema
+            .fields()
+            .map(|field| field.read(record).unwrap().to_string())
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    recording.iter().map(|(unix_ms, record)| (unix_ms, show(record))).collect()
+}
+
+const TWO: &[&str] = &["temperature:Cel:i16/100", "humidity:%RH:u16/100"];
+
+#[test]
+fn the_same_readings_in_any_separation_are_the_same_records() {
+    for (text, delimiter) in [
+        ("ts,humidity,temperature\n10,45.9,-0.05\n11,46,27.97\n", Delimiter::Comma),
+        (
+            "\u{feff}ts, humidity, temperature\r\n\r\n10, 45.9, -0.05\r\n11,46,\"27.97\"\r\n",
+            Delimiter::Comma,
+        ),
+        ("ts;humidity;temperature\n10;45,9;-0,05\n11;46;27,97", Delimiter::Semicolon),
+        ("ts\thumidity\ttemperature\n10\t45.9\t-0.05\n11\t46\t27.97\n", Delimiter::Tab),
+        ("ts humidity temperature\n10\t45.9\t-0.05\n\n11 46  27.97\n", Delimiter::Whitespace),
+    ] {
+        let recording = read(&import(TWO), text).unwrap();
+        assert_eq!(recording.delimiter, delimiter, "{text:?}");
+        assert_eq!(recording.time_format, Some(TimeFormat::UnixSeconds));
+        assert_eq!(
+            rows(&recording),
+            [(10_000, "-0.05 45.90".to_owned()), (11_000, "27.97 46.00".to_owned())]
+        );
+    }
+}
+
+#[test]
+fn an_instant_can_be_kept_in_the_record() {
+    let kept = Import { keep_time: Some(4000), ..import(&["v::u8"]) };
+    let recording = read(&kept, "ts,v\n2010-05-09T09:00:05.250Z,7\n").unwrap();
+    let schema = Schema::decode(&recording.schema).unwrap();
+    assert_eq!(
+        schema.fields().map(|field| field.to_string()).collect::<Vec<_>>(),
+        ["ts::time", "v::u8"]
+    );
+    assert_eq!(rows(&recording), [(1_273_395_605_250, "1250 7".to_owned())]);
+}
+
+#[test]
+fn rows_without_times_are_timed_by_their_place() {
+    let timed =
+        Import { clock: Clock::Every { start_ms: 5000, every_ms: 250 }, ..import(&["v::u8"]) };
+    assert_eq!(
+        rows(&read(&timed, "v\n1\n2\n").unwrap()),
+        [(5000, "1".to_owned()), (5250, "2".to_owned())]
+    );
+}
+
+#[test]
+fn a_row_that_is_left_out_takes_its_time_with_it() {
+    let timed = Import {
+        clock: Clock::Every { start_ms: 5000, every_ms: 250 },
+        skip_incomplete: true,
+        ..import(&["v::u8", "w::u8"])
+    };
+    let recording = read(&timed, "v,w\n1,1\n,2\n3,\n4,4\n").unwrap();
+    assert_eq!(recording.skipped, 2);
+    assert_eq!(rows(&recording), [(5000, "1 1".to_owned()), (5750, "4 4".to_owned())]);
+}
+
+#[test]
+fn opaque_records_are_the_text_itself() {
+    let opaque = Import { opaque: Some("note".to_owned()), ..import(&[]) };
+    let recording = read(&opaque, "ts,note\n1,\"door, open\"\n2,\n").unwrap();
+    assert_eq!(Schema::decode(&recording.schema).unwrap(), Schema::OPAQUE);
+    assert_eq!(recording.iter().collect::<Vec<_>>(), [(1000, &b"door, open"[..]), (2000, b"")]);
+}
+
+#[test]
+fn rows_can_be_left_out_or_sorted_on_demand() {
+    let text = "ts,v\n3,1\n2,\n1,5\n";
+    let lenient = Import { skip_incomplete: true, sort: true, ..import(&["v::u8"]) };
+    let recording = read(&lenient, text).unwrap();
+    assert_eq!(
+        (rows(&recording), recording.skipped),
+        (vec![(1000, "5".to_owned()), (3000, "1".to_owned())], 1)
+    );
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_place_and_the_way_out() {
+    let v = || import(&["v::u8"]);
+    for (case, text, expected) in [
+        (v(), "", "data.csv: the file is empty; it needs a header line"),
+        (v(), "\n\n", "data.csv: the file is empty"),
+        (v(), "ts,v\n", "data.csv: there are no readings below the header"),
+        (
+            import(&["volts:V:u8"]),
+            "ts,v\n1,2\n",
+            "data.csv: there is no column \"volts\"; the file has ts, v",
+        ),
+        (
+            Import { clock: Clock::Column("when".to_owned()), ..v() },
+            "ts,v\n",
+            "data.csv: there is no column \"when\"; the file has ts, v",
+        ),
+        (v(), "ts,v\n1,2\n2,300\n", "data.csv:3: column v: \"300\" does not fit v::u8: OutOfRange"),
+        (
+            v(),
+            "ts,v\n1,2.5\n",
+            "data.csv:2: column v: \"2.5\" does not fit v::u8: NotRepresentable",
+        ),
+        (v(), "ts v\n1 2\n\n2 x\n", "data.csv:4: column v: \"x\" does not fit v::u8: NotANumber"),
+        (
+            v(),
+            "ts,v\n5,1\n6,1\n4,1\n",
+            "data.csv:4: the clock goes back: 1970-01-01T00:00:04Z is before 1970-01-01T00:00:06Z in line 3; sort",
+        ),
+        (v(), "ts,v\n1,1\n2\n", "data.csv:3: 1 columns, but the header has 2"),
+        (v(), "ts,v\nsoon,1\n", "data.csv:2: column ts: \"soon\" is no time; use Unix seconds"),
+        (
+            v(),
+            "ts,v\n2010-05-09,1\n7,1\n",
+            "data.csv:3: column ts: \"7\" is no time in the form of the first row, YYYY-MM-DD",
+        ),
+        (v(), "ts,v\n1,\n", "data.csv:2: column v: there is no value; --skip-incomplete"),
+        (v(), "ts,v,v\n", "data.csv: two columns are called \"v\""),
+        (import(&["v:furlong:u8"]), "ts,v\n", "data.csv: --column v:furlong:u8: UnknownUnit"),
+        (import(&[]), "ts,v\n", "data.csv: name the columns to seal with --column"),
+        (
+            Import { latest_ms: Some(9000), ..v() },
+            "ts,v\n9,1\n10,1\n",
+            "data.csv:3: 1970-01-01T00:00:10Z is in the future",
+        ),
+        (
+            Import { keep_time: Some(1 << 33), ..v() },
+            "ts,v\n",
+            "data.csv: --keep-time holds at most 49 days",
+        ),
+    ] {
+        let error = read(&case, text).unwrap_err();
+        assert!(error.starts_with(expected), "{error}");
+        assert!(!error.contains('\n'), "{error}");
+    }
+    let error = v().read(Path::new("x"), &b"ts,v\n\xff,1\n"[..]).unwrap_err().to_string();
+    assert!(error.contains("not UTF-8"), "{error}");
+    let error = v().file(Path::new("nowhere/x.csv")).unwrap_err().to_string();
+    assert!(error.starts_with("nowhere/x.csv: No such file"), "{error}");
+}

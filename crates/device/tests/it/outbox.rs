@@ -1,0 +1,233 @@
+//! The outbox stores whole batches or nothing, and no crash makes a device sign an index twice.
+
+use std::fs;
+use std::path::Path;
+
+use moteseal_core::record::Scheme;
+use moteseal_core::record::{EpochNumber, SealIndex};
+use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema};
+use moteseal_core::signature::{Algorithm, SecretKey};
+use moteseal_device::outbox::{Outbox, OutboxError, state_beside};
+use moteseal_device::{Bundle, Chain, Profile, Sealer};
+use moteseal_seal::level::SaltKey;
+use moteseal_verify::Roster;
+use moteseal_verify::issue::FirstRoster;
+
+fn secret() -> SecretKey {
+    SecretKey::from_seed(Algorithm::Ed25519, &[1; 32]).unwrap()
+}
+
+fn roster() -> Roster {
+    let devices = [("dev1", secret().public()), ("a/b", secret().public())];
+    let first =
+        FirstRoster { group: "home", epoch_ms: 1000, levels: 8, budget: None, devices: &devices };
+    Roster::open(&first.issue(&secret()).unwrap(), &secret().public()).unwrap()
+}
+
+fn seal(chain: Chain, epochs: std::ops::Range<u64>) -> Vec<Bundle> {
+    let mut buffer = [0; MAX_SCHEMA];
+    let schema = Schema::encode(&[Field::new("v", "", FieldType::U8)], &mut buffer).unwrap();
+    let profile = Profile::new(&roster(), "dev1", Scheme::Star, &schema).unwrap();
+    let mut sealer = Sealer::new(profile, secret(), SaltKey::new([2; 32]), chain);
+    let mut bundles: Vec<Bundle> =
+        epochs.flat_map(|epoch| sealer.push(EpochNumber(epoch), &[1]).unwrap()).collect();
+    bundles.extend(sealer.close(true).unwrap());
+    bundles
+}
+
+/// The outbox of dev1 in a directory, with its state there too.
+fn open(directory: &Path) -> Result<(Outbox, Chain), OutboxError> {
+    open_with(directory, &directory.join("state"))
+}
+
+fn open_with(directory: &Path, state: &Path) -> Result<(Outbox, Chain), OutboxError> {
+    let roster = roster();
+    Outbox::open(directory, state, &roster, roster.id("dev1").unwrap())
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_chain_goes_on_from_batch_to_batch() {
+    let directory = tempfile::tempdir().unwrap();
+    for (from, to) in [(0, 3), (3, 5)] {
+        let (outbox, chain) = open(directory.path()).unwrap();
+        assert_eq!(chain.next_index, SealIndex(from as u32));
+        assert!(!chain.restarted());
+        let bundles = seal(chain, from..to);
+        let mut seen = 0;
+        assert_eq!(outbox.store(&bundles, &mut |_| seen += 1).unwrap().len(), bundles.len());
+        assert_eq!(seen, bundles.len());
+    }
+    let expected: Vec<String> = (0..5).map(|index| format!("dev1-{index:010}.mseal")).collect();
+    assert_eq!(
+        names(directory.path()),
+        [expected, vec!["state".to_owned(), "state.lock".to_owned()]].concat()
+    );
+}
+
+#[test]
+fn signed_bundles_beyond_the_state_are_taken_up_after_a_crash() {
+    let directory = tempfile::tempdir().unwrap();
+    let (outbox, chain) = open(directory.path()).unwrap();
+    let bundles = seal(chain, 0..3);
+    // The crash: opened, two of three have got their names.
+    outbox.persist(&Chain { position: chain.position, ..bundles[2].chain }).unwrap();
+    for bundle in &bundles[..2] {
+        fs::write(outbox.path(bundle.index()), &bundle.bytes).unwrap();
+    }
+    drop(outbox);
+    let (outbox, chain) = open(directory.path()).unwrap();
+    assert_eq!(chain.position, bundles[1].chain.position);
+    assert_eq!((chain.next_index, chain.restarted()), (SealIndex(3), true));
+    // The next seal skips the index that was opened and never signed, and says so.
+    let next = seal(chain, 2..3);
+    assert!(next[0].seal.statement().restart);
+    assert_eq!(next[0].index(), SealIndex(3));
+    outbox.store(&next, &mut |_| {}).unwrap();
+}
+
+#[test]
+fn nothing_is_overwritten_and_nothing_half_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let (outbox, chain) = open(directory.path()).unwrap();
+    let bundles = seal(chain, 0..3);
+    fs::write(outbox.path(SealIndex(2)), b"somebody's").unwrap();
+    assert!(matches!(outbox.store(&bundles, &mut |_| {}), Err(OutboxError::Unknown { .. })));
+    assert_eq!(names(directory.path()), ["dev1-0000000002.mseal", "state.lock"]);
+    drop(outbox);
+    // A lost state is not taken for a new device.
+    fs::rename(
+        directory.path().join("dev1-0000000002.mseal"),
+        directory.path().join("dev1-0000000000.mseal"),
+    )
+    .unwrap();
+    let error = open(directory.path()).unwrap_err().to_string();
+    assert!(error.contains("restore the state or name the right one with --state"), "{error}");
+}
+
+#[test]
+fn a_chain_is_one_chain_whatever_directory_its_bundles_go_to() {
+    let home = tempfile::tempdir().unwrap();
+    let (january, february, state) =
+        (home.path().join("january"), home.path().join("february"), home.path().join("state"));
+    let (outbox, chain) = open_with(&january, &state).unwrap();
+    // Two directories, one state: the second process does not seal.
+    assert!(
+        matches!(open_with(&february, &state), Err(OutboxError::Locked(path)) if path == state)
+    );
+    let first = seal(chain, 0..2);
+    outbox.store(&first, &mut |_| {}).unwrap();
+    drop(outbox);
+    let (outbox, chain) = open_with(&february, &state).unwrap();
+    assert_eq!((chain.position, chain.next_index), (first[1].chain.position, SealIndex(2)));
+    // A crash after a bundle got its name there is found from anywhere.
+    let bundle = seal(chain, 2..3).remove(0);
+    outbox
+        .persist(&Chain { position: chain.position, readings: chain.readings, ..bundle.chain })
+        .unwrap();
+    fs::write(outbox.path(bundle.index()), &bundle.bytes).unwrap();
+    drop(outbox);
+    let (_outbox, chain) = open_with(&january, &state).unwrap();
+    assert_eq!(chain, bundle.chain);
+}
+
+#[test]
+fn a_state_lies_beside_its_key_under_one_name() {
+    let home = tempfile::tempdir().unwrap();
+    let (device, other) = (roster().id("dev1").unwrap(), roster().id("a/b").unwrap());
+    let key = home.path().join("dev1.key.pem");
+    fs::write(&key, "a key").unwrap();
+    let state = state_beside(&key, device).unwrap();
+    assert_eq!(state.file_name().unwrap().to_str().unwrap(), format!("dev1.{device}.chain"));
+    assert_ne!(state_beside(&key, other).unwrap(), state);
+    fs::create_dir(home.path().join("elsewhere")).unwrap();
+    let link = home.path().join("elsewhere/link.key.pem");
+    std::os::unix::fs::symlink(&key, &link).unwrap();
+    assert_eq!(state_beside(&link, device).unwrap(), state);
+    // Where nothing can lie beside it, a place must be named.
+    for key in [home.path(), &home.path().join("none.key.pem")] {
+        assert!(state_beside(key, device).unwrap_err().to_string().contains("with --state"));
+    }
+    let error = open_with(home.path(), &key.join("state")).unwrap_err().to_string();
+    assert!(
+        error.contains("the chain's state cannot be kept here") && error.contains("with --state"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_bundle_beyond_the_state_is_noticed_wherever_the_chain_stands() {
+    let directory = tempfile::tempdir().unwrap();
+    let (outbox, chain) = open(directory.path()).unwrap();
+    outbox.store(&seal(chain, 0..3), &mut |_| {}).unwrap();
+    drop(outbox);
+    // The first bundles were archived, and the state is lost.
+    fs::remove_file(directory.path().join("dev1-0000000000.mseal")).unwrap();
+    fs::remove_file(directory.path().join("state")).unwrap();
+    assert!(matches!(open(directory.path()), Err(OutboxError::Unknown { .. })));
+}
+
+#[test]
+fn what_could_not_be_stored_can_be_stored_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let (outbox, chain) = open(directory.path()).unwrap();
+    let bundles = seal(chain, 0..3);
+    let obstacle = directory.path().join("dev1-0000000001.mseal.tmp");
+    fs::create_dir(&obstacle).unwrap();
+    assert!(matches!(outbox.store(&bundles, &mut |_| {}), Err(OutboxError::Io { .. })));
+    fs::remove_dir(&obstacle).unwrap();
+    // One has got its name, as if the crash had come between.
+    fs::write(outbox.path(SealIndex(0)), &bundles[0].bytes).unwrap();
+    let mut seen = 0;
+    assert_eq!(outbox.store(&bundles, &mut |_| seen += 1).unwrap().len(), 3);
+    assert_eq!(seen, 3);
+    let indices: Vec<u32> =
+        outbox.bundles().unwrap().into_iter().map(|(index, _)| index.0).collect();
+    assert_eq!(indices, [0, 1, 2]);
+    drop(outbox);
+    assert_eq!(open(directory.path()).unwrap().1, bundles[2].chain);
+}
+
+#[test]
+fn only_one_process_seals_into_a_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = open(directory.path()).unwrap();
+    assert!(matches!(open(directory.path()), Err(OutboxError::Locked(_))));
+    drop(first);
+    open(directory.path()).unwrap();
+}
+
+#[test]
+fn a_damaged_state_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let roster = roster();
+    let state = directory.path().join("state");
+    let (outbox, chain) = open(directory.path()).unwrap();
+    outbox.persist(&chain).unwrap();
+    drop(outbox);
+    let good = fs::read(&state).unwrap();
+    for at in 0..good.len() {
+        let mut bad = good.clone();
+        bad[at] ^= 1;
+        fs::write(&state, bad).unwrap();
+        assert!(matches!(open(directory.path()), Err(OutboxError::BadState(_))));
+    }
+    fs::write(&state, good).unwrap();
+    let other = roster.id("a/b").unwrap();
+    assert!(matches!(
+        Outbox::open(directory.path(), &state, &roster, other),
+        Err(OutboxError::BadState(_))
+    ));
+    let (named, _) =
+        Outbox::open(directory.path(), &directory.path().join("other"), &roster, other).unwrap();
+    let name = named.path(SealIndex(0)).file_name().unwrap().to_string_lossy().into_owned();
+    assert_eq!(name, format!("a_b-{}-0000000000.mseal", &other.to_string()[..8]));
+}

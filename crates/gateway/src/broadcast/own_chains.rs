@@ -1,0 +1,151 @@
+//! What a sender's node keeps: its own chains, whose messages are read from where they lie. What has changed there is not sent.
+
+use std::collections::VecDeque;
+use std::io;
+
+use moteseal_broadcast::recovery::{Item, Store};
+use moteseal_broadcast::{
+    ChainNumber, ChainRef, ContentChanged, KeyId, MAX_MESSAGE, OutgoingChain,
+};
+
+use super::content::Content;
+use super::error::SendError;
+
+/// A chain that is said.
+pub(super) enum Own<'s> {
+    /// Its leaves are made as they are sent.
+    Lazy {
+        /// The digests and tags.
+        chain: &'s OutgoingChain<'s>,
+        /// The messages.
+        content: &'s Content,
+        /// The signed head.
+        head: Vec<u8>,
+    },
+    /// A chain of one message, whole.
+    Single {
+        /// The signed head.
+        head: Vec<u8>,
+        /// The message, which is the only leaf.
+        message: Vec<u8>,
+    },
+}
+
+impl Own<'_> {
+    fn head(&self) -> &[u8] {
+        match self {
+            Self::Lazy { head, .. } | Self::Single { head, .. } => head,
+        }
+    }
+}
+
+/// The sender's certificate and its newest chains.
+pub(super) struct OwnChains<'s> {
+    certificate: &'s [u8],
+    most: usize,
+    chains: VecDeque<(ChainRef, Own<'s>)>,
+    message: Vec<u8>,
+}
+
+impl<'s> OwnChains<'s> {
+    /// Keeps `most` chains, the newest.
+    pub(super) fn new(certificate: &'s [u8], most: usize) -> Self {
+        Self { certificate, most, chains: VecDeque::new(), message: vec![0; MAX_MESSAGE] }
+    }
+
+    pub(super) fn add(&mut self, chain: ChainRef, own: Own<'s>) {
+        while self.chains.len() >= self.most {
+            self.chains.pop_front();
+        }
+        self.chains.push_back((chain, own));
+    }
+
+    pub(super) fn has(&self, chain: ChainRef) -> bool {
+        self.own(chain).is_some()
+    }
+
+    fn own(&self, chain: ChainRef) -> Option<&Own<'s>> {
+        self.chains.iter().rev().find(|(of, _)| *of == chain).map(|(_, own)| own)
+    }
+}
+
+fn copy<'b>(bytes: &[u8], out: &'b mut [u8]) -> Option<&'b [u8]> {
+    let out = out.get_mut(..bytes.len())?;
+    out.copy_from_slice(bytes);
+    Some(out)
+}
+
+impl Store for OwnChains<'_> {
+    type Error = SendError;
+
+    /// The chains are here before the node hears of them, and others' are not followed.
+    fn keep(&mut self, _: Item, _: &[u8]) -> Result<(), SendError> {
+        Ok(())
+    }
+
+    fn fetch<'b>(&mut self, item: Item, out: &'b mut [u8]) -> Result<Option<&'b [u8]>, SendError> {
+        Ok(match item {
+            Item::Certificate(_) | Item::ChainCertificate(_) => copy(self.certificate, out),
+            Item::Revocation(_) => None,
+            Item::Head(chain) => self.own(chain).and_then(|own| copy(own.head(), out)),
+            Item::Leaf { chain, block, index } => {
+                let place = self.chains.iter().rev().find(|(of, _)| *of == chain);
+                match place.map(|(_, own)| own) {
+                    None => None,
+                    Some(Own::Single { message, .. }) => copy(message, out),
+                    Some(Own::Lazy { chain, content, .. }) => {
+                        let number = chain.outline().message(block, index);
+                        let changed = || SendError::ContentChanged { message: Some(number) };
+                        let length = match content.read(number, &mut self.message) {
+                            Ok(length) => length,
+                            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                                return Err(changed());
+                            }
+                            Err(error) => return Err(SendError::Read(error)),
+                        };
+                        let message = self.message.get(..length).unwrap_or_default();
+                        match chain.leaf(block, index, message, out).map(<[u8]>::len) {
+                            Ok(length) => out.get(..length),
+                            Err(ContentChanged::ContentChanged) => return Err(changed()),
+                            Err(_) => None,
+                        }
+                    }
+                }
+            }
+        })
+    }
+
+    fn is_kept(&mut self, item: Item, bytes: &[u8]) -> Result<bool, SendError> {
+        let mut kept = vec![0; bytes.len()];
+        Ok(self.fetch(item, &mut kept)? == Some(bytes))
+    }
+
+    fn forget_block(&mut self, _: ChainRef, _: u32) -> Result<(), SendError> {
+        Ok(())
+    }
+
+    fn forget(&mut self, _: ChainRef) -> Result<(), SendError> {
+        Ok(())
+    }
+
+    fn retire(&mut self, _: ChainRef) -> Result<(), SendError> {
+        Ok(())
+    }
+
+    /// Numbers are durable before a chain is made ([`ChainNumbers`](super::ChainNumbers)).
+    fn raise(&mut self, _: KeyId, _: ChainNumber) -> Result<(), SendError> {
+        Ok(())
+    }
+
+    fn floor(&mut self, _: KeyId) -> Result<Option<ChainNumber>, SendError> {
+        Ok(None)
+    }
+
+    fn raise_minimum(&mut self, _: u8, _: u64) -> Result<(), SendError> {
+        Ok(())
+    }
+
+    fn minimum(&mut self, _: u8) -> Result<u64, SendError> {
+        Ok(0)
+    }
+}

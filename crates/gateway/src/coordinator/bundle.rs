@@ -1,0 +1,227 @@
+//! A device's seal, put together from what it says and what the coordinator has: verified as anyone would, and written as a bundle.
+
+use std::collections::BTreeMap;
+
+use moteseal_core::digest::Digest;
+use moteseal_core::record::Scheme;
+use moteseal_core::record::{EpochNumber, Framing, Level, MAX_LEVELS, Round, SealIndex, Sequence};
+use moteseal_seal::follow::Limits;
+use moteseal_seal::level::Counters;
+use moteseal_seal::level::LevelKey;
+use moteseal_seal::stream::{Open as OpenItem, Part, Selection};
+use moteseal_seal::{star, tree};
+use moteseal_verify::{Event, ReadError, SchemaEntry, StreamReader, write};
+use sha2::Digest as _;
+
+use super::error::Refused;
+use super::intake::Behind;
+use super::{Beside, GroupCoordinator, Sealed, records};
+use crate::pruned::Pruned;
+use crate::queues::Slot;
+
+impl GroupCoordinator {
+    /// Puts a seal together from what the device says and what the coordinator has, and verifies it as anyone would.
+    pub(super) fn prove(
+        &self,
+        slot: u32,
+        index: SealIndex,
+        epoch: EpochNumber,
+        open: &OpenItem,
+        part: &Part<'_>,
+        schema: &SchemaEntry,
+    ) -> Result<Sealed, Refused> {
+        let member = &self.devices[slot as usize];
+        let levels = self.roster.levels();
+        let counters = Counters::of(&part.salt, levels, part.n);
+        let is_null = |level: Level| {
+            counters.at(level) == 0
+                || level.0 < part.own_round.0
+                || part.lost.is_some_and(|lost| lost.at(level) > 0)
+        };
+        let state = self.known_epoch(epoch);
+        let round = state.map_or(Round(0), |state| state.coordinator.round());
+        let behind = member
+            .open
+            .as_ref()
+            .filter(|open| open.followed.index == index)
+            .map(|open| &open.behind);
+        let kept = |level: Level| {
+            state.map_or_else(Vec::new, |state| state.queues.events(Slot(slot), level))
+        };
+        let (mut events, mut mask) = (BTreeMap::new(), 0u32);
+        for level in (round.0..levels).map(Level).filter(|level| !is_null(*level)) {
+            let mut block = Vec::new();
+            kept(level).iter().for_each(|(_, record)| {
+                schema.framing.frame(record, |bytes| block.extend_from_slice(bytes))
+            });
+            events.insert(level.0, block);
+            mask |= 1 << level.0;
+        }
+        let (beside, digests, records) = match part.scheme {
+            Scheme::Star => {
+                let mut blocks = Box::new([Digest::NULL; MAX_LEVELS]);
+                for level in (0..levels).map(Level).filter(|level| !is_null(*level)) {
+                    blocks[usize::from(level.0)] = match (events.get(&level.0), behind) {
+                        (Some(block), _) => star::block_digest(member.id, index, level, block),
+                        (None, Some(Behind::Running(running))) => {
+                            let digest = running.get(&level.0);
+                            digest.map_or(Digest::NULL, |digest| {
+                                Digest(digest.clone().finalize().into())
+                            })
+                        }
+                        (None, _) => Digest::NULL,
+                    };
+                }
+                let digests = above(&counters, &blocks[..], mask, is_null);
+                (
+                    Beside::Blocks(blocks),
+                    digests,
+                    events.values().rev().flatten().copied().collect(),
+                )
+            }
+            Scheme::Tree => {
+                let mut roots = match behind {
+                    Some(Behind::Roots(roots)) => roots.clone(),
+                    _ => Pruned::default(),
+                };
+                // The device may have gone above what it had forwarded before, and no frame said so.
+                for (seq, record) in (0..part.own_round.0).flat_map(|level| kept(Level(level))) {
+                    roots.drop_leaf(seq, tree::leaf(record));
+                }
+                let key = LevelKey::new(&part.salt);
+                let mut seqs = BTreeMap::new();
+                for level in events.keys().copied().map(Level) {
+                    let of_level: Vec<Sequence> = kept(level).iter().map(|(seq, _)| *seq).collect();
+                    let is_of_level = |seq: &Sequence| {
+                        seq.0 < u64::from(part.n) && key.level(seq.0, levels) == level
+                    };
+                    if of_level.len() as u64 != u64::from(counters.at(level))
+                        || !of_level.iter().all(is_of_level)
+                    {
+                        return Err(Refused::NotAsForwarded);
+                    }
+                    seqs.insert(level.0, of_level);
+                }
+                let (places, records) = in_order(schema.framing, &events, &seqs);
+                let digests =
+                    roots.multiproof(u64::from(part.n), places).ok_or(Refused::NotAsForwarded)?;
+                (Beside::Roots { roots, seqs }, digests, records)
+            }
+        };
+        let mut stream = Vec::new();
+        write::schema(&mut stream, &schema.bytes);
+        write::open(&mut stream, open);
+        write::rebuilt_part(&mut stream, part, mask, &digests, &records);
+
+        let known = member.sealed;
+        let mut reader = StreamReader::new(&self.roster, Limits::default()).with_known(Box::new(
+            move |_, at| known.filter(|newest| newest.index == at).map(|newest| newest.digest),
+        ));
+        let mut found = None;
+        let mut visit = |event: Event<'_>| -> Result<(), ReadError> {
+            if let Event::Proven(proven) = event {
+                found = Some(proven.seal.clone());
+            }
+            Ok(())
+        };
+        reader.feed(&stream, &mut visit).map_err(|error| Refused::NotProven(error.name()))?;
+        reader.finish(&mut visit).map_err(|error| Refused::NotProven(error.name()))?;
+        let seal = found.ok_or(Refused::MalformedClose)?;
+        let signature = part.signature.unwrap_or_default().to_vec();
+        let (schema, framing) = (schema.digest, schema.framing);
+        Ok(Sealed {
+            slot: Slot(slot),
+            seal,
+            beside,
+            signature,
+            schema,
+            framing,
+            events,
+            is_listed: true,
+        })
+    }
+
+    /// A seal with the levels that are kept.
+    pub(super) fn bundle(&self, sealed: &Sealed) -> Vec<u8> {
+        let statement = sealed.seal.statement();
+        let mask = sealed.events.keys().fold(0u32, |mask, level| mask | 1 << level);
+        let (evidence, records) = match &sealed.beside {
+            Beside::Blocks(blocks) => {
+                let records: Vec<u8> = sealed.events.values().rev().flatten().copied().collect();
+                (write::star_evidence(&sealed.seal, &blocks[..], mask), records)
+            }
+            Beside::Roots { roots, seqs } => {
+                let (places, records) = in_order(sealed.framing, &sealed.events, seqs);
+                let multiproof = roots.multiproof(statement.counters.total(), places);
+                debug_assert!(
+                    multiproof.is_some(),
+                    "it was one when the seal was proven, and stays one"
+                );
+                (multiproof.unwrap_or_default(), records)
+            }
+        };
+        let mut out = Vec::new();
+        if let Some(schema) = self.schemas.get(&sealed.schema) {
+            write::schema(&mut out, &schema.bytes);
+        }
+        let roster_version =
+            self.roster.version_of(&statement.roster).unwrap_or(self.roster.version());
+        let open = OpenItem {
+            device: statement.device,
+            roster_version,
+            prev: Some(statement.prev),
+            last: statement.last,
+        };
+        write::open(&mut out, &open);
+        write::part(
+            &mut out,
+            &sealed.seal,
+            Selection::Levels(mask),
+            &evidence,
+            &records,
+            Some(&sealed.signature),
+        );
+        out
+    }
+}
+
+/// What stands above the coarsest kept block of a star is one digest (section 4), if there is anything.
+fn above(
+    counters: &Counters,
+    blocks: &[Digest],
+    mask: u32,
+    is_null: impl Fn(Level) -> bool,
+) -> Vec<u8> {
+    let lowest = if mask == 0 {
+        counters.levels()
+    } else {
+        u8::try_from(mask.trailing_zeros()).unwrap_or(counters.levels())
+    };
+    let levels = || (0..lowest).map(Level);
+    if levels().all(is_null) {
+        return Vec::new();
+    }
+    let link = |above: Digest, level: Level| {
+        star::link(&above, counters.at(level), &blocks[usize::from(level.0)])
+    };
+    levels().fold(star::chain_start(), link).0.to_vec()
+}
+
+/// The kept events of a tree in order, and their records as they lie in a part.
+fn in_order(
+    framing: Framing,
+    blocks: &BTreeMap<u8, Vec<u8>>,
+    seqs: &BTreeMap<u8, Vec<Sequence>>,
+) -> (Vec<Sequence>, Vec<u8>) {
+    let of_level = |(level, seqs): (&u8, &'_ Vec<Sequence>)| {
+        let block = blocks.get(level).map_or(&[][..], Vec::as_slice);
+        seqs.iter().copied().zip(records(framing, block)).collect::<Vec<_>>()
+    };
+    let mut events: Vec<(Sequence, &[u8])> = seqs.iter().flat_map(of_level).collect();
+    events.sort_unstable_by_key(|(seq, _)| *seq);
+    let mut joined = Vec::new();
+    events
+        .iter()
+        .for_each(|(_, record)| framing.frame(record, |bytes| joined.extend_from_slice(bytes)));
+    (events.into_iter().map(|(seq, _)| seq).collect(), joined)
+}

@@ -1,0 +1,479 @@
+//! An aggregator against the plain sum: whatever the tree and whoever fails, what reaches the querier opens to the exact sum over
+//! exactly the sources that could be heard; deadlines, restarts and the walk down. No clock runs here: times are arguments.
+
+use std::collections::BTreeSet;
+
+use crate::summing::{EPOCH_MS, T, World};
+use moteseal_gateway::sum::{Heard, KEPT_EPOCHS, Refused, kept_epochs};
+use moteseal_verify::aggregation::{QUERIER, gateway_id};
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+const END: u64 = (T + 1) * EPOCH_MS;
+
+/// A tree as lists: the parent of each gateway, an earlier one or the querier; the gateway of each device.
+fn shape(parents: &[Index], devices: &[Index]) -> (Vec<(String, String)>, Vec<String>) {
+    let name = |at: usize| format!("gw{at}");
+    let parent = |(at, parent): (usize, &Index)| {
+        parent.index(at + 1).checked_sub(1).map_or_else(|| QUERIER.to_owned(), name)
+    };
+    let gateways: Vec<_> = std::iter::once((name(0), QUERIER.to_owned()))
+        .chain((1..).zip(parents).map(|(at, up)| (name(at), parent((at, up)))))
+        .collect();
+    // Each gateway has a device at least, as far as there are any.
+    let count = gateways.len();
+    let devices = devices
+        .iter()
+        .enumerate()
+        .map(|(n, at)| name(if n < count { n } else { at.index(count) }))
+        .collect();
+    (gateways, devices)
+}
+
+fn world(gateways: &[(String, String)], devices: &[String], key_group: u32) -> World {
+    let gateways: Vec<_> =
+        gateways.iter().map(|(name, parent)| (name.as_str(), parent.as_str())).collect();
+    World::asked(&gateways, &devices.iter().map(String::as_str).collect::<Vec<_>>(), key_group)
+}
+
+/// Eight motes beneath three gateways: a root with two below it.
+fn small() -> World {
+    let gateways = [("root", QUERIER), ("left", "root"), ("right", "root")];
+    World::asked(
+        &gateways,
+        &["root", "left", "left", "left", "right", "right", "right", "right"],
+        3,
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn what_reaches_the_querier_opens_to_the_plain_sum_of_whom_it_could_hear(
+        parents in prop::collection::vec(any::<Index>(), 0..9),
+        devices in prop_oneof![prop::collection::vec(any::<Index>(), 10), prop::collection::vec(any::<Index>(), 240)],
+        key_group in prop_oneof![Just(7_u32), Just(64), Just(1000)],
+        values in prop::collection::vec(0_u32.., 240),
+        silent in prop::collection::vec(0_u8..10, 240),
+        dead in prop::collection::vec(0_u8..8, 10),
+        order in any::<u64>(),
+    ) {
+        let (gateways, devices) = shape(&parents, &devices);
+        let mut world = world(&gateways, &devices, key_group);
+        // Who has died says nothing, and nobody hears it: all beneath are silent with it.
+        for (at, (name, _)) in gateways.iter().enumerate() {
+            if dead[at] == 0 {
+                world.gateways.remove(name);
+            }
+        }
+        let is_reached = |world: &World, position: u32| {
+            let mut at = world.tree.gateway_of(position).unwrap();
+            while at != QUERIER && world.gateways.contains_key(at) {
+                at = world.tree.parent(at).unwrap();
+            }
+            at == QUERIER
+        };
+        let mut speaks: Vec<u32> = (0..world.tree.sources()).filter(|n| silent[*n as usize] != 0).collect();
+        speaks.sort_by_key(|n| (u64::from(*n) + 1).wrapping_mul(order | 1));
+        let mut reached = Vec::new();
+        for position in &speaks {
+            if world.gateways.contains_key(world.tree.gateway_of(*position).unwrap()) {
+                prop_assert_eq!(world.tell(*position, T, values[*position as usize].into(), END + 3), Ok(Heard::Taken));
+                reached.extend(world.carry(END + 5).0);
+            }
+        }
+        // Every gateway waits for its height and no longer.
+        let mut ended = Vec::new();
+        for height in 1..world.tree.height() {
+            let now = END + 200 * u64::from(height);
+            for name in world.tree.gateways().map(str::to_owned).collect::<Vec<_>>() {
+                let Some(gateway) = world.gateways.get_mut(&name) else { continue };
+                if gateway.node().height() == height {
+                    gateway.tick(now - 1);
+                    gateway.tick(now);
+                }
+            }
+            let (frames, over) = world.carry(now);
+            reached.extend(frames);
+            ended.extend(over);
+        }
+        let said: Vec<_> = reached.iter().map(|(child, frame)| world.opened(child, T, frame)).collect();
+        let heard: BTreeSet<u32> = said.iter().flat_map(|said| said.participants.clone()).collect();
+        let expected: BTreeSet<u32> = speaks.iter().copied().filter(|position| is_reached(&world, *position)).collect();
+        prop_assert_eq!(&heard, &expected);
+        prop_assert_eq!(said.iter().map(|said| said.participants.len()).sum::<usize>(), heard.len());
+        let sum: u128 = expected.iter().map(|position| u128::from(values[*position as usize])).sum();
+        prop_assert_eq!(world.sums(T, &said), Ok(vec![expected.len() as u128, sum]));
+        // Whoever is alive says so, even if it has nothing, and names whom it has not heard.
+        let roots = gateways.iter().filter(|(name, parent)| parent == QUERIER && world.gateways.contains_key(name)).count();
+        prop_assert_eq!(reached.len(), roots);
+        for (name, over) in ended {
+            let aggregator = world.tree.aggregator(&name).unwrap();
+            let was_silent = |child: &moteseal_verify::aggregation::Child| if child.is_gateway {
+                !world.gateways.contains_key(&child.name)
+            } else {
+                !speaks.contains(&world.tree.position(child.id).unwrap())
+            };
+            let silent: Vec<usize> = (0..).zip(aggregator.children()).filter(|(_, child)| was_silent(child)).map(|(at, _)| at).collect();
+            prop_assert_eq!(over.silent, silent);
+        }
+    }
+}
+
+#[test]
+fn an_epoch_is_sent_when_all_have_spoken_or_its_time_is_up_and_once() {
+    let mut world = small();
+    for position in 0..8 {
+        assert_eq!(world.tell(position, T, 10, END - 1), Ok(Heard::Taken));
+        // It may come twice.
+        assert_eq!(world.tell(position, T, 10, END - 1), Ok(Heard::Repeated));
+    }
+    let (reached, _) = world.carry(END);
+    assert_eq!(reached.len(), 1);
+    let said = world.opened("root", T, &reached[0].1);
+    assert_eq!(world.sums(T, &[said]), Ok(vec![8, 80]));
+    for gateway in world.gateways.values_mut() {
+        assert_eq!(
+            gateway.due_ms(),
+            Some(END + EPOCH_MS + 200 * u64::from(gateway.node().height()))
+        );
+        gateway.tick(END + EPOCH_MS);
+        assert!(gateway.take_said().up.is_empty());
+    }
+}
+
+#[test]
+fn who_comes_late_is_refused_and_what_was_sent_stands() {
+    let mut world = small();
+    for name in ["left", "right", "root"] {
+        let wait = world.wait_ms(name);
+        world.gateways.get_mut(name).unwrap().tick(END + wait);
+    }
+    let (late, now) = (world.tell(0, T, 1, END + 400), END + 400);
+    assert_eq!(late, Err(Refused::EpochOver));
+    assert_eq!(world.tell(0, T + 1, 1, now), Ok(Heard::Taken));
+    let of_left = (0..8).find(|position| world.tree.gateway_of(*position) == Some("left")).unwrap();
+    assert_eq!(world.tell(of_left, T, 1, END + 199), Err(Refused::EpochOver));
+    // A clock that is behind: nothing that is over is opened again.
+    assert_eq!(world.tell(of_left, T, 1, END - EPOCH_MS), Err(Refused::EpochOver));
+}
+
+#[test]
+fn a_grace_that_is_longer_than_epochs_is_shortened_for_the_whole_tree() {
+    let world = small();
+    let querier = crate::summing::secret(3).public();
+    let member = |grace| moteseal_gateway::sum::Member {
+        roster: world.roster,
+        tree: &world.tree,
+        name: "root",
+        querier: &querier,
+        children_secret: &[0; 32],
+        up_secret: &[0; 32],
+        grace,
+        number: 0,
+    };
+    let schedule = world.schedule(1, &[world.posed()]);
+    let due = |seconds| {
+        let mut gateway = moteseal_gateway::sum::Aggregator::new(&member(
+            std::time::Duration::from_secs(seconds),
+        ))
+        .unwrap();
+        gateway.hear_schedule(&schedule, END - 1, |_| Ok(())).unwrap();
+        // Epochs that had ended before have their time, too.
+        while gateway.due_ms().unwrap() <= END {
+            gateway.tick(gateway.due_ms().unwrap());
+        }
+        assert!(gateway.take_said().up.len() <= 1);
+        gateway.due_ms().unwrap() % EPOCH_MS
+    };
+    // Three heights in all, the querier's with them; the root waits for two: six epochs are four for it.
+    assert_eq!((due(1), due(4), due(11), due(3600)), (2000, 3000, 0, 0));
+}
+
+#[test]
+fn a_gateway_that_is_restarted_works_again_for_the_next_epochs() {
+    let mut world = small();
+    let schedule = world.schedule(1, &[world.posed()]);
+    assert_eq!(world.tell(1, T, 10, END), Ok(Heard::Taken));
+    let name = world.tree.gateway_of(1).unwrap().to_owned();
+    // Killed; the number was kept, and the newest query schedule comes again from above.
+    let mut again = world.gateway(&name, 1);
+    assert_eq!(
+        again.hear(world.device(1), &world.reading(1, T, 10), END),
+        Err(Refused::WrongQuery)
+    );
+    let mut kept = None;
+    let heard = again.hear_schedule(&schedule, END + 100, |number| {
+        kept = Some(number);
+        Ok(())
+    });
+    assert_eq!((heard, kept), (Ok(Heard::Taken), None));
+    // Of the epoch that had ended nothing is said, for it may have been said before; frames that still wait are taken.
+    again.tick(END + 10_000);
+    let said = again.take_said();
+    assert_eq!(
+        (said.announcement, said.ended.iter().map(|ended| ended.epoch).collect::<Vec<_>>()),
+        (Some(schedule), vec![T + 1])
+    );
+    world.gateways.insert(name, again);
+    for gateway in world.gateways.values_mut() {
+        gateway.tick(END + 2 * EPOCH_MS - 1);
+        gateway.take_said();
+    }
+    for position in 0..8 {
+        assert_eq!(world.tell(position, T + 2, 10, END + 2 * EPOCH_MS), Ok(Heard::Taken));
+    }
+    let (reached, _) = world.carry(END + 2 * EPOCH_MS);
+    let said = world.opened("root", T + 2, &reached[0].1);
+    assert_eq!(world.sums(T + 2, &[said]), Ok(vec![8, 80]));
+}
+
+#[test]
+fn what_the_children_said_is_answered_page_by_page_through_the_tree_and_then_forgotten() {
+    let mut world = small();
+    let mut values = Vec::new();
+    for position in 0..8 {
+        values.push(u128::from(position) + 40);
+        world.tell(position, T, values[position as usize], END).unwrap();
+    }
+    world.carry(END);
+    let of_root = world.explain("root", "root", T, END);
+    let names: BTreeSet<_> =
+        of_root.iter().map(|(child, _)| world.tree.name(*child).unwrap().to_owned()).collect();
+    assert_eq!(names.len(), 3);
+    assert!(names.contains("left") && names.contains("right"));
+    for (child, said) in of_root {
+        let sum: u128 = said.participants.iter().map(|position| values[*position as usize]).sum();
+        assert_eq!(
+            world.sums(T, std::slice::from_ref(&said)),
+            Ok(vec![said.participants.len() as u128, sum])
+        );
+        let Some(name) = world
+            .tree
+            .name(child)
+            .map(str::to_owned)
+            .filter(|name| world.gateways.contains_key(name))
+        else {
+            continue;
+        };
+        let children = world.explain("root", &name, T, END);
+        assert_eq!(children.len(), said.participants.len());
+        for (child, said) in children {
+            let position = world.tree.position(child).unwrap();
+            assert_eq!(said.participants, [position].into());
+            assert_eq!(world.sums(T, &[said]), Ok(vec![1, values[position as usize]]));
+        }
+    }
+    // An answer that nobody waits for is not passed on, nor is one of somebody else.
+    let key = world.key_at("root", gateway_id("left"));
+    let ask = |node: &str| moteseal_sum::wire::Explain {
+        query: world.query.reference(),
+        epoch: T,
+        node: gateway_id(node),
+        first: 0,
+    };
+    let answer = |node: &str| {
+        moteseal_sum::wire::Children::close(&ask(node), &[], &key, &mut [0; 256]).unwrap().to_vec()
+    };
+    let frames = [
+        (answer("left"), Refused::NotAsked),
+        (answer("right"), Refused::NotBeneath),
+        (answer("root"), Refused::NotBeneath),
+    ];
+    for (frame, refused) in frames {
+        assert_eq!(
+            world.gateways.get_mut("root").unwrap().hear(gateway_id("left"), &frame, END),
+            Err(refused)
+        );
+    }
+    let stranger = world.question(QUERIER, gateway_id("root"), gateway_id("nobody"), T, 0);
+    assert_eq!(
+        world.gateways.get_mut("root").unwrap().hear_question(&stranger, END),
+        Err(Refused::UnknownNode)
+    );
+    let early = world.question(QUERIER, gateway_id("root"), gateway_id("root"), T + 1, 0);
+    assert_eq!(
+        world.gateways.get_mut("root").unwrap().hear_question(&early, END),
+        Err(Refused::WrongEpoch)
+    );
+    // It is kept for a minute, which is twelve epochs here.
+    assert_eq!(
+        (kept_epochs(EPOCH_MS), kept_epochs(1000), kept_epochs(86_400_000)),
+        (12, 60, KEPT_EPOCHS)
+    );
+    for (later, is_kept) in [(11, true), (12, false)] {
+        let now = END + later * EPOCH_MS + 1000;
+        for gateway in world.gateways.values_mut() {
+            gateway.tick(now);
+            gateway.take_said();
+        }
+        assert_eq!(world.explain("root", "left", T, now).is_empty(), !is_kept, "{later}");
+    }
+}
+
+#[test]
+fn a_gateway_that_stops_says_what_it_has_of_epochs_that_have_ended() {
+    let mut world = small();
+    let of_left: Vec<u32> =
+        (0..8).filter(|position| world.tree.gateway_of(*position) == Some("left")).collect();
+    world.tell(of_left[0], T, 5, END).unwrap();
+    world.tell(of_left[0], T + 1, 5, END).unwrap();
+    let left = world.gateways.get_mut("left").unwrap();
+    left.finish(END);
+    let said = left.take_said();
+    assert_eq!(
+        said.ended.iter().map(|ended| (ended.epoch, ended.participants)).collect::<Vec<_>>(),
+        [(T, 1)]
+    );
+    assert_eq!(said.up.len(), 1);
+}
+
+#[test]
+fn an_hour_without_a_look_at_the_clock_is_passed_over() {
+    let mut world = small();
+    world.tell(0, T, 5, END - 10).unwrap();
+    let name = world.tree.gateway_of(0).unwrap().to_owned();
+    let gateway = world.gateways.get_mut(&name).unwrap();
+    gateway.tick(END + 10_000 * EPOCH_MS);
+    let said = gateway.take_said();
+    // What was heard goes on, and not ten thousand times that nothing was.
+    assert_eq!((said.ended[0].epoch, said.ended[0].participants), (T, 1));
+    assert!((2..20).contains(&said.up.len()), "{}", said.up.len());
+    assert!(gateway.due_ms().unwrap() > END + 10_000 * EPOCH_MS);
+}
+
+#[test]
+fn a_clock_that_was_ahead_for_a_moment_costs_no_epoch_after_it_is_set_back() {
+    let mut world = small();
+    // An hour ahead, and back: all that time a gateway would hear nothing, if it did not open epochs again.
+    for gateway in world.gateways.values_mut() {
+        gateway.tick(END + 3_600_000);
+        gateway.tick(END);
+        assert!(gateway.due_ms().unwrap() < END + EPOCH_MS);
+        gateway.take_said();
+    }
+    // The epoch that just ends, the next one, and one that had been ended an hour early.
+    for epoch in [T, T + 1, T + 718] {
+        let now = (epoch + 1) * EPOCH_MS;
+        for gateway in world.gateways.values_mut() {
+            gateway.tick(now);
+            gateway.take_said();
+        }
+        for position in 0..8 {
+            assert_eq!(world.tell(position, epoch, 10, now), Ok(Heard::Taken), "{}", epoch - T);
+        }
+        let (reached, _) = world.carry(now);
+        let said = world.opened("root", epoch, &reached[0].1);
+        assert_eq!(world.sums(epoch, &[said]), Ok(vec![8, 80]));
+        assert_eq!(world.explain("root", "left", epoch, now).len(), 3);
+    }
+}
+
+#[test]
+fn a_clock_that_is_set_back_a_little_opens_nothing_again() {
+    let mut world = small();
+    for position in 0..8 {
+        world.tell(position, T + 1, 10, END).unwrap();
+    }
+    world.carry(END);
+    let wait = world.wait_ms("root");
+    for now in [END + EPOCH_MS + wait, END, END - EPOCH_MS] {
+        for gateway in world.gateways.values_mut() {
+            gateway.tick(now);
+            gateway.take_said();
+        }
+        assert_eq!(world.tell(0, T, 10, now), Err(Refused::EpochOver));
+        assert_eq!(world.tell(0, T + 1, 10, now), Ok(Heard::Repeated));
+    }
+}
+
+#[test]
+fn a_gateway_does_not_answer_for_what_it_may_have_heard_before_it_was_restarted() {
+    let mut world = small();
+    let schedule = world.schedule(1, &[world.posed()]);
+    let of_left: Vec<u32> =
+        (0..8).filter(|position| world.tree.gateway_of(*position) == Some("left")).collect();
+    let mut again = world.gateway("left", 1);
+    again.hear_schedule(&schedule, END + 100, |_| Ok(())).unwrap();
+    again.take_said();
+    world.gateways.insert("left".to_owned(), again);
+    // One child had spoken before, and the others do now: what it knows is not all that it had, so it says that it has nothing.
+    for epoch in [T, T + 1, T + 2] {
+        let now = (epoch + 1) * EPOCH_MS + 150;
+        for position in &of_left[1..] {
+            assert_eq!(world.tell(*position, epoch, 10, now), Ok(Heard::Taken));
+        }
+        let left = world.gateways.get_mut("left").unwrap();
+        left.tick(now + 100);
+        assert_eq!(
+            left.take_said().ended.last().map(|ended| (ended.epoch, ended.participants)),
+            Some((epoch, 2))
+        );
+        let known = world.explain("root", "left", epoch, now + 100).len();
+        assert_eq!(known, if epoch == T + 2 { 2 } else { 0 }, "{}", epoch - T);
+    }
+}
+
+#[test]
+fn the_schedule_is_announced_again_every_minute_as_it_is() {
+    let mut world = small();
+    let schedule = world.schedule(1, &[world.posed()]);
+    let left = world.gateways.get_mut("left").unwrap();
+    let start = T * EPOCH_MS;
+    let mut announced = |now| {
+        left.tick(now);
+        left.take_said().announcement
+    };
+    for (now, is_announced) in [
+        (0, false),
+        (59_999, false),
+        (60_000, true),
+        (60_001, false),
+        (119_999, false),
+        (125_000, true),
+        (184_999, false),
+    ] {
+        assert_eq!(announced(start + now), is_announced.then(|| schedule.clone()), "{now}");
+    }
+    // A clock that is set back by an hour is no hour of silence.
+    assert_eq!(announced(start - 3_600_000), Some(schedule.clone()));
+    assert_eq!(announced(start - 3_540_000), Some(schedule.clone()));
+    // A newer one takes its place, and begins its own minute; who has heard none announces none.
+    let newer = world.schedule(2, &[]);
+    let left = world.gateways.get_mut("left").unwrap();
+    left.hear_schedule(&newer, start, |_| Ok(())).unwrap();
+    assert_eq!(left.take_said().announcement.as_ref(), Some(&newer));
+    left.tick(start + 60_000);
+    assert_eq!(left.take_said().announcement.as_ref(), Some(&newer));
+    let mut fresh = world.gateway("left", 2);
+    fresh.tick(start);
+    assert_eq!(fresh.take_said().announcement, None);
+}
+
+#[test]
+fn what_has_come_before_an_epoch_is_ended_counts_however_late_it_is_heard() {
+    let mut world = World::asked(&[("root", QUERIER)], &["root"; 8], 3);
+    // The time of three epochs is up, and nobody has looked at the clock.
+    let now = END + 3 * EPOCH_MS;
+    for position in 0..8 {
+        for epoch in [T + 2, T, T + 1] {
+            let (frame, device) = (world.reading(position, epoch, 10), world.device(position));
+            // One is silent in the first.
+            if (position, epoch) != (3, T) {
+                assert_eq!(
+                    world.gateways.get_mut("root").unwrap().hear(device, &frame, now),
+                    Ok(Heard::Taken)
+                );
+            }
+        }
+    }
+    world.gateways.get_mut("root").unwrap().tick(now);
+    let (reached, ended) = world.carry(now);
+    let heard: BTreeSet<_> =
+        ended.iter().map(|(_, ended)| (ended.epoch, ended.participants)).collect();
+    assert_eq!(heard, [(T, 7), (T + 1, 8), (T + 2, 8)].into());
+    assert_eq!(reached.len(), 3);
+    // Once they are over they stay so.
+    assert_eq!(world.tell(3, T, 10, now), Err(Refused::EpochOver));
+}

@@ -1,0 +1,12 @@
+//! Tests of the coordinator of a group, aggregators of private sums, and their services.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod aggregator;
+mod damage;
+mod hostile_frames;
+mod hostile_shares;
+mod lying_gateways;
+mod queues;
+mod sum_service;
+mod summing;

@@ -1,0 +1,241 @@
+//! Running gateways over links within the process, by the machine's clock: a tree of them answers epoch after epoch, goes on without one
+//! that was killed, takes it back when it is there again, and ends in good order.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::summing::{Said, World};
+use bytes::Bytes;
+use moteseal_gateway::sum::number::NumberFile;
+use moteseal_gateway::sum::service::SumGateway;
+use moteseal_net::in_memory::{Faults, MemoryChild, Network};
+use moteseal_net::{ChildLink as _, Client, Down, Options, ParentLink as _};
+use moteseal_sum::schedule::Posed;
+use moteseal_sum::wire::SumUplink;
+use moteseal_verify::aggregation::{QUERIER, gateway_id};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+const EPOCH_MS: u64 = 1000;
+const GATEWAYS: [(&str, &str); 3] = [("root", QUERIER), ("left", "root"), ("right", "root")];
+const DEVICES: [&str; 8] = ["root", "left", "left", "left", "right", "right", "right", "right"];
+
+fn unix_ms() -> u64 {
+    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
+}
+
+struct Running {
+    task: JoinHandle<()>,
+    stop: oneshot::Sender<()>,
+    watch: Client,
+}
+
+struct Field {
+    world: World,
+    /// By the aggregator's name.
+    networks: BTreeMap<String, Network>,
+    motes: Vec<MemoryChild>,
+}
+
+impl Field {
+    fn new(gateways: &[(&str, &str)], devices: &[&str]) -> Self {
+        let mut world = World::new(gateways, devices, 3);
+        world.plan = crate::summing::plan("SELECT AVG(t) FROM sensors EPOCH DURATION 1s");
+        world.turn_to([5; 16]);
+        let aggregators = gateways.iter().map(|(name, _)| *name).chain([QUERIER]);
+        let networks: BTreeMap<_, _> = aggregators
+            .zip(1..)
+            .map(|(aggregator, seed)| {
+                (aggregator.to_owned(), Network::new(seed, Faults::default()))
+            })
+            .collect();
+        let mote = |position| {
+            networks[world.tree.gateway_of(position).unwrap()].child(world.device(position).0)
+        };
+        let motes = (0..8).map(mote).collect();
+        Self { world, networks, motes }
+    }
+
+    async fn start(&self, name: &str, state: &Path) -> Running {
+        let (file, number) = NumberFile::open(state).unwrap();
+        let aggregator = self.world.gateway(name, number);
+        let gateway =
+            SumGateway::bind(aggregator, file, Some("127.0.0.1:0".parse().unwrap())).await.unwrap();
+        let watch =
+            Client::new(&format!("http://{}", gateway.address().unwrap()), &Options::default())
+                .unwrap();
+        let aggregator = self.networks[name].parent();
+        let up = self.networks[self.world.tree.parent(name).unwrap()].child(gateway_id(name).0);
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(async move {
+            gateway.run(aggregator, up, async { drop(stopped.await) }).await.unwrap()
+        });
+        Running { task, stop, watch }
+    }
+
+    /// Lets all sources answer an epoch once it has ended, and waits for what reaches the querier of it.
+    async fn epoch(&mut self, epoch: u64) -> Said {
+        let end = (epoch + 1) * EPOCH_MS;
+        tokio::time::sleep(Duration::from_millis(end.saturating_sub(unix_ms()))).await;
+        for position in 0..8 {
+            let frame = self.world.reading(position, epoch, u128::from(position) + 10);
+            self.motes[position as usize].send(Bytes::from(frame)).await.unwrap();
+        }
+        let aggregator = self.networks[QUERIER].parent();
+        loop {
+            let up = tokio::time::timeout(Duration::from_secs(10), aggregator.receive())
+                .await
+                .unwrap()
+                .unwrap();
+            let key = self.world.key_at(QUERIER, gateway_id("root"));
+            let SumUplink::Share(share) = SumUplink::open(&up.frame, &key).unwrap() else {
+                continue;
+            };
+            if share.epoch == epoch {
+                return self.world.opened("root", epoch, &up.frame);
+            }
+        }
+    }
+}
+
+async fn page(watch: &Client, path: &str) -> String {
+    String::from_utf8(watch.get(path).await.unwrap().bytes(1 << 20).await.unwrap()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tree_answers_every_epoch_over_whom_it_names_also_while_a_gateway_is_gone() {
+    let states = tempfile::tempdir().unwrap();
+    let state = |name: &str| states.path().join(name);
+    let mut field = Field::new(&GATEWAYS, &DEVICES);
+    // The querier asks before anybody is there: the query schedule waits at each aggregator.
+    let first = unix_ms() / EPOCH_MS + 2;
+    let schedule = field.world.schedule(7, &[Posed { first, ..field.world.posed() }]);
+    field.networks[QUERIER].parent().announce(Bytes::from(schedule)).await.unwrap();
+    let mut running = BTreeMap::new();
+    for (name, _) in GATEWAYS {
+        running.insert(name, field.start(name, &state(name)).await);
+    }
+    let left: Vec<u32> =
+        (0..8).filter(|position| field.world.tree.gateway_of(*position) == Some("left")).collect();
+    for epoch in first..first + 6 {
+        let is_gone = (first + 2..first + 4).contains(&epoch);
+        if epoch == first + 2 {
+            let killed = running.remove("left").unwrap();
+            killed.task.abort();
+            assert!(killed.task.await.unwrap_err().is_cancelled());
+        } else if epoch == first + 4 {
+            running.insert("left", field.start("left", &state("left")).await);
+        }
+        let said = field.epoch(epoch).await;
+        let expected: Vec<u32> =
+            (0..8).filter(|position| !is_gone || !left.contains(position)).collect();
+        assert_eq!(
+            said.participants.iter().copied().collect::<Vec<_>>(),
+            expected,
+            "{}",
+            epoch - first
+        );
+        let sum = expected.iter().map(|position| u128::from(*position) + 10).sum();
+        assert_eq!(field.world.sums(epoch, &[said]), Ok(vec![expected.len() as u128, sum]));
+    }
+    let root = &running["root"].watch;
+    let metrics = page(root, "metrics").await;
+    for line in [
+        "moteseal_sum_children_silent_total{child=\"left\"} 2\n",
+        "moteseal_sum_epochs_partial_total 2\n",
+        "moteseal_sum_schedule_number 7\n",
+        "moteseal_sum_queries 1\n",
+        "moteseal_sum_participants 8\n",
+        "moteseal_sum_up_link_up 1\n",
+    ] {
+        assert!(metrics.contains(line), "{line} is not in\n{metrics}");
+    }
+    assert_eq!(page(root, "readyz").await, "ready\n");
+    for (name, gateway) in running {
+        gateway.stop.send(()).unwrap();
+        gateway.task.await.unwrap();
+        assert_eq!(NumberFile::open(&state(name)).unwrap().1, 7);
+    }
+}
+
+#[tokio::test]
+async fn what_came_while_a_gateway_stood_still_is_heard_before_its_time_is_up() {
+    let states = tempfile::tempdir().unwrap();
+    let mut field = Field::new(&[("root", QUERIER)], &["root"; 8]);
+    let first = unix_ms() / EPOCH_MS + 2;
+    let schedule = field.world.schedule(7, &[Posed { first, ..field.world.posed() }]);
+    field.networks[QUERIER].parent().announce(Bytes::from(schedule)).await.unwrap();
+    let root = field.start("root", &states.path().join("root")).await;
+    tokio::time::sleep(Duration::from_millis((first * EPOCH_MS + 500).saturating_sub(unix_ms())))
+        .await;
+    // All speak of two epochs in time, and the gateway, which is on this thread, comes round when the time of both is up.
+    for epoch in [first, first + 1] {
+        std::thread::sleep(Duration::from_millis(
+            ((epoch + 1) * EPOCH_MS + 20).saturating_sub(unix_ms()),
+        ));
+        for position in 0..8 {
+            let frame = field.world.reading(position, epoch, u128::from(position) + 10);
+            field.motes[position as usize].send(Bytes::from(frame)).await.unwrap();
+        }
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    let aggregator = field.networks[QUERIER].parent();
+    for epoch in [first, first + 1] {
+        let up = tokio::time::timeout(Duration::from_secs(10), aggregator.receive())
+            .await
+            .unwrap()
+            .unwrap();
+        let said = field.world.opened("root", epoch, &up.frame);
+        assert_eq!(field.world.sums(epoch, &[said]), Ok(vec![8, 108]));
+    }
+    root.stop.send(()).unwrap();
+    root.task.await.unwrap();
+}
+
+/// Waits until a line is in the metrics.
+async fn shows(gateway: &Running, line: &str) {
+    let shown = tokio::time::timeout(Duration::from_secs(10), async {
+        while !page(&gateway.watch, "metrics").await.contains(line) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    assert!(shown.await.is_ok(), "{line} is not in\n{}", page(&gateway.watch, "metrics").await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_schedule_that_is_played_back_to_a_restarted_gateway_is_refused_by_name_and_goes_no_further()
+ {
+    let states = tempfile::tempdir().unwrap();
+    let field = Field::new(&[("root", QUERIER)], &["root"; 8]);
+    let schedule =
+        |number, queries: &[Posed<'_>]| Bytes::from(field.world.schedule(number, queries));
+    let old = schedule(7, &[field.world.posed()]);
+    let querier = field.networks[QUERIER].parent();
+    querier.announce(old.clone()).await.unwrap();
+    let root = field.start("root", states.path()).await;
+    shows(&root, "moteseal_sum_queries 1\n").await;
+    querier.announce(schedule(8, &[])).await.unwrap();
+    shows(&root, "moteseal_sum_schedule_number 8\n").await;
+    root.task.abort();
+    assert!(root.task.await.unwrap_err().is_cancelled());
+    // The broker has the older one again, and hands it to whoever comes.
+    querier.announce(old.clone()).await.unwrap();
+    let mut child = field.networks["root"].child(*b"listener");
+    let root = field.start("root", states.path()).await;
+    shows(&root, "moteseal_sum_frames_refused_total{name=\"OlderAgenda\"} 1\n").await;
+    assert!(page(&root.watch, "metrics").await.contains("moteseal_sum_queries 0\n"));
+    querier.announce(schedule(9, &[])).await.unwrap();
+    shows(&root, "moteseal_sum_schedule_number 9\n").await;
+    // What is retained for children is the last that was acted on, never the one between.
+    let mut heard = Vec::new();
+    while heard.last() != Some(&schedule(9, &[])) {
+        let down =
+            tokio::time::timeout(Duration::from_secs(10), child.receive()).await.unwrap().unwrap();
+        let Down::Announcement(announced) = down else { panic!("{down:?}") };
+        heard.push(announced);
+    }
+    assert!(!heard.contains(&old), "{heard:?}");
+    root.stop.send(()).unwrap();
+    root.task.await.unwrap();
+}

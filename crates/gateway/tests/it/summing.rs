@@ -1,0 +1,413 @@
+//! A group with a tree of gateways, its sources and its querier, all in one place: no links, no clock.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use moteseal_core::digest::Digest;
+use moteseal_core::link::{LinkKey, MAX_FRAME};
+use moteseal_core::record::DeviceId;
+use moteseal_core::roster::Directory as _;
+use moteseal_core::schema::{Field, Schema};
+use moteseal_core::signature::{Algorithm, SecretKey};
+use moteseal_gateway::sum::{Aggregator, Ended, Heard, Member, Refused};
+use moteseal_sum::guard::{EpochGuard, Permit};
+use moteseal_sum::participation::Participation;
+use moteseal_sum::query::{Plan, QueryId};
+use moteseal_sum::schedule::{MAX_QUERY_SCHEDULE, Posed, QueryScheduleDraft};
+use moteseal_sum::sies::{KeyTotals, Master, OpenError, Psr, Slot, SourceKey};
+use moteseal_sum::wire::{Children, Explain, SumUplink, close_share};
+use moteseal_verify::Roster;
+use moteseal_verify::aggregation::{AggregationTree, QUERIER, gateway_id};
+use moteseal_verify::issue::FirstRoster;
+
+pub(crate) const EPOCH_MS: u64 = 5000;
+pub(crate) const GRACE: Duration = Duration::from_millis(200);
+/// Two slots: a count and a sum.
+pub(crate) const QUERY: &str = "SELECT AVG(t) FROM sensors EPOCH DURATION 5s";
+/// An epoch, far from the first.
+pub(crate) const T: u64 = 100_000;
+
+pub(crate) fn secret(byte: u8) -> SecretKey {
+    SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]).unwrap()
+}
+
+/// A roster of so many devices; made once.
+pub(crate) fn roster(devices: usize) -> &'static Roster {
+    static MADE: OnceLock<std::sync::Mutex<HashMap<usize, &'static Roster>>> = OnceLock::new();
+    let mut made = MADE.get_or_init(Default::default).lock().unwrap();
+    made.entry(devices).or_insert_with(|| {
+        let names: Vec<String> = (0..devices).map(|n| format!("mote{n}")).collect();
+        let devices: Vec<_> =
+            names.iter().map(|name| (name.as_str(), secret(1).public())).collect();
+        let first = FirstRoster {
+            group: "field",
+            epoch_ms: 1000,
+            levels: 8,
+            budget: None,
+            devices: &devices,
+        };
+        let roster = Roster::open(&first.issue(&secret(2)).unwrap(), &secret(2).public()).unwrap();
+        Box::leak(Box::new(roster))
+    })
+}
+
+pub(crate) fn children_secret(aggregator: &str) -> [u8; 32] {
+    Digest::of(&[b"aggregator ", aggregator.as_bytes()]).0
+}
+
+pub(crate) fn plan(text: &str) -> Vec<u8> {
+    let mut buffer = [0; 256];
+    let schema = Schema::encode(&[Field::parse("t:Cel:i16/10").unwrap()], &mut buffer).unwrap();
+    let mut out = vec![0; 4096];
+    Plan::parse(text, &schema).unwrap().encode(&mut out).unwrap().to_vec()
+}
+
+pub(crate) fn permit(query: QueryId, epoch: u64) -> Permit {
+    EpochGuard::default().advance(query, EPOCH_MS, epoch).unwrap()
+}
+
+pub(crate) struct World {
+    pub(crate) roster: &'static Roster,
+    pub(crate) tree: AggregationTree,
+    pub(crate) gateways: BTreeMap<String, Aggregator>,
+    pub(crate) master: Master,
+    pub(crate) key_group: u32,
+    pub(crate) plan: Vec<u8>,
+    pub(crate) query: QueryId,
+    pub(crate) slots: u8,
+    keys: HashMap<u32, SourceKey>,
+}
+
+/// A frame, and whose it is.
+pub(crate) type Frame = (String, Vec<u8>);
+
+/// What a child of the querier said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Said {
+    pub(crate) participants: BTreeSet<u32>,
+    /// By key group, then slot.
+    pub(crate) psrs: Vec<Psr>,
+}
+
+impl World {
+    /// Gateways by name and parent, devices (by number) with their gateways.
+    pub(crate) fn new(gateways: &[(&str, &str)], devices: &[&str], key_group: u32) -> Self {
+        let roster = roster(devices.len());
+        let names: Vec<String> = (0..devices.len()).map(|n| format!("mote{n}")).collect();
+        let at = names.iter().map(String::as_str).zip(devices.iter().copied());
+        let tree = AggregationTree::new(roster, gateways.iter().copied(), at).unwrap();
+        let plan = plan(QUERY);
+        let query = QueryId::of(&roster.digest(), &[5; 16], &plan);
+        let (gateways, keys) = (BTreeMap::new(), HashMap::new());
+        let mut world = Self {
+            roster,
+            tree,
+            gateways,
+            master: Master::new([7; 32]),
+            key_group,
+            plan,
+            query,
+            slots: 2,
+            keys,
+        };
+        let names: Vec<String> = world.tree.gateways().map(str::to_owned).collect();
+        for name in names {
+            let gateway = world.gateway(&name, 0);
+            world.gateways.insert(name, gateway);
+        }
+        world
+    }
+
+    /// The same with the query asked of its gateways, at the start of `T`.
+    pub(crate) fn asked(gateways: &[(&str, &str)], devices: &[&str], key_group: u32) -> Self {
+        let mut world = Self::new(gateways, devices, key_group);
+        let schedule = world.schedule(1, &[world.posed()]);
+        for gateway in world.gateways.values_mut() {
+            assert_eq!(
+                gateway.hear_schedule(&schedule, T * EPOCH_MS, |_| Ok(())),
+                Ok(Heard::Taken)
+            );
+            gateway.take_said();
+        }
+        world
+    }
+
+    /// A gateway as it starts, if it acted on the query schedule `number` before.
+    pub(crate) fn gateway(&self, name: &str, number: u64) -> Aggregator {
+        let member = Member {
+            roster: self.roster,
+            tree: &self.tree,
+            name,
+            querier: &secret(3).public(),
+            children_secret: &children_secret(name),
+            up_secret: &self.secret_at(self.tree.parent(name).unwrap(), gateway_id(name)),
+            grace: GRACE,
+            number,
+        };
+        Aggregator::new(&member).unwrap()
+    }
+
+    pub(crate) fn posed(&self) -> Posed<'static> {
+        Posed {
+            nonce: [5; 16],
+            first: 0,
+            until: u64::MAX,
+            plan: Box::leak(self.plan.clone().into_boxed_slice()),
+        }
+    }
+
+    pub(crate) fn schedule(&self, number: u64, queries: &[Posed<'_>]) -> Vec<u8> {
+        self.draft(number, queries, &secret(3))
+    }
+
+    pub(crate) fn draft(&self, number: u64, queries: &[Posed<'_>], querier: &SecretKey) -> Vec<u8> {
+        let draft = QueryScheduleDraft {
+            group: self.roster.group(),
+            roster: self.roster.digest(),
+            number,
+            sources: self.tree.sources(),
+            key_group: self.key_group,
+            queries,
+        };
+        draft
+            .issue(querier, &mut vec![0; MAX_QUERY_SCHEDULE], &mut vec![0; MAX_QUERY_SCHEDULE])
+            .unwrap()
+            .to_vec()
+    }
+
+    /// What a child and an aggregator know each other by.
+    pub(crate) fn secret_at(&self, aggregator: &str, child: DeviceId) -> [u8; 32] {
+        *LinkKey::secret_of(&children_secret(aggregator), self.roster.group(), child)
+    }
+
+    pub(crate) fn key_at(&self, aggregator: &str, child: DeviceId) -> LinkKey {
+        LinkKey::new(&self.secret_at(aggregator, child))
+    }
+
+    pub(crate) fn device(&self, position: u32) -> DeviceId {
+        self.roster.devices().nth(position as usize).unwrap().id
+    }
+
+    pub(crate) fn source_key(&mut self, position: u32) -> &SourceKey {
+        let (device, group) = (self.device(position), self.roster.group());
+        let (master, query, key_group) = (&self.master, self.query, self.key_group);
+        self.keys
+            .entry(position)
+            .or_insert_with(|| master.source(group, device, position / key_group).for_query(query))
+    }
+
+    /// The records of a source, one a slot: that it counts, and what it read.
+    pub(crate) fn encrypted(&mut self, position: u32, epoch: u64, value: u128) -> Vec<Psr> {
+        let mut permit = permit(self.query, epoch);
+        let key = self.source_key(position);
+        [1, value]
+            .iter()
+            .zip(0..)
+            .map(|(value, slot)| key.encrypt(&mut permit, Slot(slot), *value).unwrap())
+            .collect()
+    }
+
+    /// What a child says to an aggregator.
+    pub(crate) fn frame(
+        &self,
+        aggregator: &str,
+        child: DeviceId,
+        epoch: u64,
+        participation: &[u8],
+        psrs: &[Psr],
+    ) -> Vec<u8> {
+        let mut out = vec![0; MAX_FRAME];
+        close_share(
+            self.query.reference(),
+            epoch,
+            participation,
+            psrs,
+            &self.key_at(aggregator, child),
+            &mut out,
+        )
+        .unwrap()
+        .to_vec()
+    }
+
+    /// What a source says to its gateway.
+    pub(crate) fn reading(&mut self, position: u32, epoch: u64, value: u128) -> Vec<u8> {
+        let psrs = self.encrypted(position, epoch, value);
+        let mut one = [0; 8];
+        let length = Participation::encode_one(position, &mut one).unwrap();
+        let aggregator = self.tree.gateway_of(position).unwrap().to_owned();
+        self.frame(&aggregator, self.device(position), epoch, &one[..length], &psrs)
+    }
+
+    /// Gives a source's reading to its gateway.
+    pub(crate) fn tell(
+        &mut self,
+        position: u32,
+        epoch: u64,
+        value: u128,
+        now_ms: u64,
+    ) -> Result<Heard, Refused> {
+        let frame = self.reading(position, epoch, value);
+        let (aggregator, device) =
+            (self.tree.gateway_of(position).unwrap().to_owned(), self.device(position));
+        let gateway = self.gateways.get_mut(&aggregator).unwrap();
+        gateway.tick(now_ms);
+        gateway.hear(device, &frame, now_ms)
+    }
+
+    /// How long after an epoch's end a gateway waits.
+    pub(crate) fn wait_ms(&self, gateway: &str) -> u64 {
+        200 * u64::from(self.tree.aggregator(gateway).unwrap().height())
+    }
+
+    /// Carries what gateways have said up to their parents until nothing is left; what reaches the querier, and what ended.
+    pub(crate) fn carry(&mut self, now_ms: u64) -> (Vec<Frame>, Vec<(String, Ended)>) {
+        let (mut reached, mut ended) = (Vec::new(), Vec::new());
+        let mut waiting: VecDeque<String> = self.gateways.keys().cloned().collect();
+        while let Some(name) = waiting.pop_front() {
+            let said = self.gateways.get_mut(&name).unwrap().take_said();
+            ended.extend(said.ended.into_iter().map(|one| (name.clone(), one)));
+            let parent = self.tree.parent(&name).unwrap().to_owned();
+            for frame in said.up {
+                if parent == QUERIER {
+                    reached.push((name.clone(), frame));
+                } else if let Some(above) = self.gateways.get_mut(&parent) {
+                    above.tick(now_ms);
+                    above.hear(gateway_id(&name), &frame, now_ms).unwrap();
+                    waiting.push_back(parent.clone());
+                }
+            }
+        }
+        (reached, ended)
+    }
+
+    /// Goes over to the query with another nonce.
+    pub(crate) fn turn_to(&mut self, nonce: [u8; 16]) {
+        self.query = QueryId::of(&self.roster.digest(), &nonce, &self.plan);
+        self.keys.clear();
+    }
+
+    /// A frame that reached the querier.
+    pub(crate) fn opened(&self, child: &str, epoch: u64, frame: &[u8]) -> Said {
+        self.try_opened(child, epoch, frame).unwrap()
+    }
+
+    /// The same; nothing where a record in it is none.
+    pub(crate) fn try_opened(&self, child: &str, epoch: u64, frame: &[u8]) -> Option<Said> {
+        match SumUplink::open(frame, &self.key_at(QUERIER, gateway_id(child))).unwrap() {
+            SumUplink::Share(share) => {
+                assert_eq!((share.query, share.epoch), (self.query.reference(), epoch));
+                let participation =
+                    Participation::decode(share.participation, self.tree.sources()).unwrap();
+                let psrs = share.psrs.iter().collect::<Result<_, _>>().ok()?;
+                Some(Said { participants: participation.runs().flatten().collect(), psrs })
+            }
+            SumUplink::Children(_) => panic!("an answer that nobody asked for"),
+        }
+    }
+
+    /// What the querier makes of shares: for each slot, the sum.
+    pub(crate) fn sums(&mut self, epoch: u64, said: &[Said]) -> Result<Vec<u128>, OpenError> {
+        let slots = usize::from(self.slots);
+        let mut psrs: BTreeMap<u32, Vec<Psr>> = BTreeMap::new();
+        let mut participants = BTreeSet::new();
+        for said in said {
+            participants.extend(&said.participants);
+            let groups: BTreeSet<u32> =
+                said.participants.iter().map(|position| position / self.key_group).collect();
+            assert_eq!(said.psrs.len(), groups.len() * slots);
+            for (group, slots_of) in groups.into_iter().zip(said.psrs.chunks(slots)) {
+                let sum = psrs.entry(group).or_insert_with(|| vec![Psr::ZERO; slots]);
+                sum.iter_mut().zip(slots_of).for_each(|(sum, psr)| *sum = sum.merge(psr));
+            }
+        }
+        let (query, group, key_group) = (self.query, self.roster.group(), self.key_group);
+        let mut sums = vec![0; slots];
+        for (number, psrs) in psrs {
+            let key = self.master.key_group(group, number).for_query(query);
+            for ((slot, psr), sum) in (0..).zip(psrs).zip(&mut sums) {
+                let mut totals = KeyTotals::default();
+                for position in participants.range(number * key_group..(number + 1) * key_group) {
+                    totals.add(self.source_key(*position), Slot(slot), epoch);
+                }
+                *sum += totals.open(&psr, &key, Slot(slot), epoch, 1 << 40)?;
+            }
+        }
+        Ok(sums)
+    }
+
+    /// A question of the querier, or what a gateway asks on, as the child hears it.
+    pub(crate) fn question(
+        &self,
+        aggregator: &str,
+        child: DeviceId,
+        node: DeviceId,
+        epoch: u64,
+        first: u32,
+    ) -> Vec<u8> {
+        let question = Explain { query: self.query.reference(), epoch, node, first };
+        question.close(&self.key_at(aggregator, child), &mut [0; 128]).unwrap().to_vec()
+    }
+
+    /// Asks a node beneath the child `root` of the querier, page by page, as the tree of gateways carries it.
+    pub(crate) fn explain(
+        &mut self,
+        root: &str,
+        node: &str,
+        epoch: u64,
+        now_ms: u64,
+    ) -> Vec<(DeviceId, Said)> {
+        let mut found = Vec::new();
+        loop {
+            let first = u32::try_from(found.len()).unwrap();
+            let question = self.question(QUERIER, gateway_id(root), gateway_id(node), epoch, first);
+            let mut down = VecDeque::from([(root.to_owned(), question)]);
+            let mut answer = None;
+            while let Some((name, frame)) = down.pop_front() {
+                let gateway = self.gateways.get_mut(&name).unwrap();
+                gateway.hear_question(&frame, now_ms).unwrap();
+                let said = gateway.take_said();
+                down.extend(
+                    said.down
+                        .into_iter()
+                        .map(|(child, frame)| (self.tree.name(child).unwrap().to_owned(), frame)),
+                );
+                let mut up: VecDeque<_> =
+                    said.up.into_iter().map(|frame| (name.clone(), frame)).collect();
+                while let Some((from, frame)) = up.pop_front() {
+                    let parent = self.tree.parent(&from).unwrap().to_owned();
+                    if parent == QUERIER {
+                        answer = Some(frame);
+                        continue;
+                    }
+                    let above = self.gateways.get_mut(&parent).unwrap();
+                    above.hear(gateway_id(&from), &frame, now_ms).unwrap();
+                    up.extend(
+                        above.take_said().up.into_iter().map(|frame| (parent.clone(), frame)),
+                    );
+                }
+            }
+            let answer = answer.unwrap();
+            let key = self.key_at(QUERIER, gateway_id(root));
+            let SumUplink::Children(answer) = SumUplink::open(&answer, &key).unwrap() else {
+                panic!("no answer")
+            };
+            assert_eq!((answer.node, answer.epoch, answer.first), (gateway_id(node), epoch, first));
+            found.extend(self.page(&answer));
+            if found.len() as u32 >= answer.total {
+                return found;
+            }
+        }
+    }
+
+    fn page(&self, answer: &Children<'_>) -> Vec<(DeviceId, Said)> {
+        let said =
+            |(child, participation, psrs): (DeviceId, &[u8], moteseal_sum::wire::Psrs<'_>)| {
+                let participation =
+                    Participation::decode(participation, self.tree.sources()).unwrap();
+                let psrs = psrs.iter().map(Result::unwrap).collect();
+                (child, Said { participants: participation.runs().flatten().collect(), psrs })
+            };
+        answer.shares().map(said).collect()
+    }
+}

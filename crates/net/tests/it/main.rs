@@ -1,0 +1,10 @@
+//! Tests of links, broadcast media, the serial line, and the HTTP client.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod broadcast;
+mod broker;
+mod client;
+mod memory;
+mod mqtt;
+mod serial;

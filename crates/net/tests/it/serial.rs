@@ -1,0 +1,377 @@
+//! The serial line over the real thing: TCP on the loopback interface, a pseudo-terminal, and a proxy between that loses, changes and
+//! repeats bytes.
+
+use std::io::{Read as _, Write as _};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use moteseal_core::DeviceId;
+use moteseal_net::link::{State, until_up};
+use moteseal_net::mqtt::Backoff;
+use moteseal_net::serial::{Event, Options, SerialLine};
+use moteseal_serial::{
+    Binding, Channel, Received, Line, MAX_BODY, PacketError, Side, Stuffer, Timing, room,
+};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// Longer than anything takes that is not broken.
+const LONG: Duration = Duration::from_secs(60);
+const MOTE: DeviceId = DeviceId(*b"device 1");
+/// Repetitions must not take long where much is lost.
+const QUICK: Timing = Timing { repeat_ms: 20, tries: 200 };
+
+fn options(address: &str) -> Options {
+    let backoff = Backoff { first: Duration::from_millis(10), longest: Duration::from_millis(50) };
+    Options { timing: Some(QUICK), backoff, ..Options::gateway(address) }
+}
+
+fn mote_options(address: &str) -> Options {
+    Options { side: Side::Mote(MOTE), ..options(address) }
+}
+
+/// Where somebody listens who joins the first two connections, byte for byte but for what `change` does to them.
+async fn joined(change: fn(&mut u64, &mut Vec<u8>)) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let ends = [listener.accept().await.unwrap().0, listener.accept().await.unwrap().0];
+        ends.iter().for_each(|end| end.set_nodelay(true).unwrap());
+        let [(a_in, a_out), (b_in, b_out)] = ends.map(TcpStream::into_split);
+        let ways = [(a_in, b_out, 7_u64), (b_in, a_out, 8)].map(
+            |(mut from, mut to, mut state)| async move {
+                let mut chunk = [0; 512];
+                while let Ok(bytes @ 1..) = from.read(&mut chunk).await {
+                    let mut bytes = chunk[..bytes].to_vec();
+                    change(&mut state, &mut bytes);
+                    if to.write_all(&bytes).await.is_err() {
+                        break;
+                    }
+                }
+            },
+        );
+        let [one, other] = ways;
+        tokio::join!(one, other);
+    });
+    address
+}
+
+/// SplitMix64.
+fn chance(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (*state ^ *state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+/// Of two thousand bytes about one is lost, one is changed, one is said three times, and before one others are said again.
+fn noise(state: &mut u64, bytes: &mut Vec<u8>) {
+    let mut out = Vec::new();
+    for byte in bytes.iter() {
+        match chance(state) % 2000 {
+            0 => {}
+            1 => out.push(byte ^ 0x10),
+            2 => out.extend([*byte; 3]),
+            3 => out.extend(bytes.iter().take(100)),
+            _ => out.push(*byte),
+        }
+    }
+    *bytes = out;
+}
+
+fn body(number: u32, longest: usize) -> Bytes {
+    let mut body = number.to_be_bytes().to_vec();
+    body.resize(4 + number as usize * 37 % (longest - 3), (number % 7) as u8);
+    body.into()
+}
+
+/// The next body; before it the line may be opened anew.
+async fn heard(line: &mut SerialLine) -> (Channel, Bytes) {
+    loop {
+        if let Event::Body(channel, body) =
+            timeout(LONG, line.receive()).await.expect("nothing comes").unwrap()
+        {
+            return (channel, body);
+        }
+    }
+}
+
+/// Both ends say numbered bodies; each hears them in order, once, and unchanged.
+async fn both_ways(mote: &mut SerialLine, gateway: &mut SerialLine, bodies: u32, longest: usize) {
+    for number in 0..bodies {
+        let channel = Channel::ALL[number as usize % 6];
+        let (up, down) = tokio::join!(
+            mote.send(channel, body(number, longest)),
+            gateway.send(channel, body(number, longest))
+        );
+        up.unwrap();
+        down.unwrap();
+        let (down, up) = tokio::join!(heard(mote), heard(gateway));
+        assert_eq!(
+            (down, up),
+            ((channel, body(number, longest)), (channel, body(number, longest)))
+        );
+    }
+}
+
+#[tokio::test]
+async fn bodies_of_every_length_and_channel_go_both_ways_over_tcp() {
+    let address = format!("tcp://{}", joined(|_, _| ()).await);
+    let (mut mote, mut gateway) = (
+        SerialLine::new(&mote_options(&address)).unwrap(),
+        SerialLine::new(&options(&address)).unwrap(),
+    );
+    until_up(mote.state()).await.unwrap();
+    match timeout(LONG, gateway.receive()).await.unwrap().unwrap() {
+        Event::Opened(peer) => assert_eq!((peer.device, peer.longest_body), (MOTE, MAX_BODY)),
+        event => panic!("{event:?}"),
+    }
+    both_ways(&mut mote, &mut gateway, 300, MAX_BODY).await;
+    let too_long = gateway.send(Channel::Coordinator, Bytes::from(vec![0; MAX_BODY + 1])).await;
+    assert_eq!(too_long.unwrap_err().name(), "FrameTooLong");
+    assert_eq!(
+        (gateway.counted().line.heard, gateway.counted().line.lost, gateway.counted().connections),
+        (300, 0, 1)
+    );
+}
+
+#[tokio::test]
+async fn what_a_noisy_line_loses_changes_and_repeats_is_said_again() {
+    let address = format!("tcp://{}", joined(noise).await);
+    let (mut mote, mut gateway) = (
+        SerialLine::new(&mote_options(&address)).unwrap(),
+        SerialLine::new(&options(&address)).unwrap(),
+    );
+    both_ways(&mut mote, &mut gateway, 120, 300).await;
+    let counted = gateway.counted().line;
+    assert!(
+        counted.dropped > 0 && counted.repeated > 0 && counted.heard == 120 && counted.lost == 0,
+        "{counted:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_is_made_again_and_loses_nothing() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut gateway =
+        SerialLine::new(&options(&format!("tcp://{}", listener.local_addr().unwrap()))).unwrap();
+    let mut mote = Line::<{ room(64) }, { room(64) }>::new(Side::Mote(MOTE), 1, QUICK);
+    let began = Instant::now();
+    let mut opened = 0;
+    for number in 0..5_u32 {
+        let mut connection = timeout(LONG, listener.accept()).await.unwrap().unwrap().0;
+        mote.send(Channel::Coordinator, &number.to_be_bytes()).unwrap();
+        // The mote goes on as if nothing were; the connection breaks as soon as it has its acknowledgement.
+        while !mote.is_idle() {
+            assert!(began.elapsed() < LONG);
+            let now_ms = u64::try_from(began.elapsed().as_millis()).unwrap();
+            let said: Vec<u8> = std::iter::from_fn(|| mote.speak(now_ms)).collect();
+            connection.write_all(&said).await.unwrap();
+            let mut chunk = [0; 256];
+            if let Ok(bytes) = timeout(Duration::from_millis(5), connection.read(&mut chunk)).await
+            {
+                for byte in &chunk[..bytes.unwrap()] {
+                    opened += u32::from(matches!(mote.receive(*byte), Some(Received::Opened(_))));
+                }
+            }
+        }
+        assert_eq!(heard(&mut gateway).await.1, number.to_be_bytes()[..]);
+    }
+    assert_eq!(
+        (opened, gateway.counted().line.opened, gateway.counted().connections >= 5),
+        (1, 1, true)
+    );
+}
+
+#[tokio::test]
+async fn where_nobody_listens_the_line_says_so_and_comes_up_once_somebody_does() {
+    let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let gateway = SerialLine::new(&options(&format!("tcp://{address}"))).unwrap();
+    let mut state = gateway.state();
+    let down = timeout(LONG, state.wait_for(|state| matches!(state, State::Down { .. })))
+        .await
+        .unwrap()
+        .unwrap()
+        .clone();
+    let State::Down { cause, .. } = down else { unreachable!() };
+    assert!(
+        cause.name() == "LineDown" && cause.to_string().contains(&address.to_string()),
+        "{cause}"
+    );
+    let listener = TcpListener::bind(address).await.unwrap();
+    timeout(LONG, listener.accept()).await.unwrap().unwrap();
+}
+
+/// A pseudo-terminal with a mote behind it that says back what it hears. The path of the other end.
+fn mote_behind_a_terminal() -> (String, std::fs::File) {
+    let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&controller).unwrap();
+    unlockpt(&controller).unwrap();
+    let path = ptsname(&controller, Vec::new()).unwrap().into_string().unwrap();
+    let controller = std::fs::File::from(controller);
+    (path, controller)
+}
+
+#[tokio::test]
+async fn a_terminal_carries_every_byte_as_it_is_and_belongs_to_one() {
+    let (path, controller) = mote_behind_a_terminal();
+    let mut gateway = SerialLine::new(&options(&path)).unwrap();
+    let (told, mut tells) = mpsc::channel::<Vec<u8>>(64);
+    let mut reader = controller.try_clone().unwrap();
+    std::thread::spawn(move || {
+        let mut chunk = [0; 4096];
+        loop {
+            // Nobody has opened the other end yet, or any more.
+            let Ok(bytes) = reader.read(&mut chunk) else {
+                std::thread::sleep(Duration::from_millis(5));
+                if told.is_closed() {
+                    return;
+                }
+                continue;
+            };
+            if told.blocking_send(chunk[..bytes].to_vec()).is_err() {
+                return;
+            }
+        }
+    });
+    let mut writer = controller;
+    let talk = tokio::spawn(async move {
+        let mut mote =
+            Line::<{ room(MAX_BODY) }, { room(MAX_BODY) }>::new(Side::Mote(MOTE), 1, QUICK);
+        let (began, mut echo) = (Instant::now(), None);
+        loop {
+            if let Some((channel, body)) = echo.take() {
+                let body: Vec<u8> = body;
+                if mote.send(channel, &body).is_err() {
+                    echo = Some((channel, body));
+                }
+            }
+            let now_ms = u64::try_from(began.elapsed().as_millis()).unwrap();
+            let said: Vec<u8> = std::iter::from_fn(|| mote.speak(now_ms)).collect();
+            writer.write_all(&said).unwrap();
+            let Ok(bytes) = timeout(Duration::from_millis(5), tells.recv()).await else { continue };
+            let Some(bytes) = bytes else { return };
+            for byte in bytes {
+                if let Some(Received::Body { channel, body }) = mote.receive(byte) {
+                    echo = Some((channel, body.to_vec()));
+                }
+            }
+        }
+    });
+    until_up(gateway.state()).await.unwrap();
+    // Every byte, those among them that a terminal would take for a command.
+    for body in [
+        (0..=255).collect::<Vec<u8>>(),
+        vec![0; 100],
+        vec![b'\r'; 300],
+        vec![3, 4, 10, 13, 17, 19, 26, 28, 127, 255],
+    ] {
+        gateway.send(Channel::Sums, body.clone().into()).await.unwrap();
+        assert_eq!(heard(&mut gateway).await, (Channel::Sums, Bytes::from(body)));
+    }
+    let another = SerialLine::new(&options(&path)).unwrap();
+    let mut state = another.state();
+    let down = timeout(LONG, state.wait_for(|state| matches!(state, State::Down { .. })))
+        .await
+        .unwrap()
+        .unwrap()
+        .clone();
+    assert!(matches!(&down, State::Down { cause, .. } if cause.name() == "PortInUse"), "{down:?}");
+    drop((another, gateway));
+    talk.abort();
+}
+
+#[tokio::test]
+async fn an_end_of_the_same_kind_is_named() {
+    let address = format!("tcp://{}", joined(|_, _| ()).await);
+    let lines = [(); 2].map(|()| SerialLine::new(&options(&address)).unwrap());
+    let began = Instant::now();
+    while lines.iter().any(|line| line.counted().misfit != Some(PacketError::SameSide)) {
+        assert!(began.elapsed() < LONG, "{:?}", lines[0].counted());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(lines.iter().all(|line| *line.state().borrow() == State::Connecting));
+}
+
+#[tokio::test]
+async fn while_nobody_receives_nothing_more_is_read() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let gateway =
+        SerialLine::new(&options(&format!("tcp://{}", listener.local_addr().unwrap()))).unwrap();
+    let mut connection = timeout(LONG, listener.accept()).await.unwrap().unwrap().0;
+    let mut mote = Line::<{ room(MAX_BODY) }, { room(MAX_BODY) }>::new(Side::Mote(MOTE), 1, QUICK);
+    let began = Instant::now();
+    // It opens the line again and again, and never listens.
+    let mut said: Vec<u8> = std::iter::from_fn(|| mote.speak(0)).collect();
+    let mut chunk = [0; 256];
+    while mote.peer().is_none() {
+        connection.write_all(&said).await.unwrap();
+        let bytes = timeout(LONG, connection.read(&mut chunk)).await.unwrap().unwrap();
+        for byte in &chunk[..bytes] {
+            let _ = mote.receive(*byte);
+        }
+        said = std::iter::from_fn(|| mote.speak(0)).collect();
+    }
+    connection.write_all(&said).await.unwrap();
+    // Whoever knows the session may say number after number without waiting.
+    let (sender, receiver) = (1 << 32 | 1, mote.peer().unwrap().session);
+    let mut flood = Vec::new();
+    for number in 0..100_000_u32 {
+        let mut packet = vec![0; 106];
+        Binding { sender, receiver, number }.close(1, 100, &mut packet).unwrap();
+        let mut stuffer = Stuffer::default();
+        flood.extend(std::iter::from_fn(|| stuffer.next(&packet)));
+    }
+    let flooding = tokio::spawn(async move { connection.write_all(&flood).await });
+    // That the line is open waits, and seven bodies; the eighth has no place to wait.
+    while gateway.counted().line.heard < 8 {
+        assert!(began.elapsed() < LONG, "{:?}", gateway.counted());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(gateway.counted().line.heard, 8);
+    assert!(!flooding.is_finished(), "11 MB were taken, and nobody has received anything");
+    flooding.abort();
+}
+
+#[test]
+fn an_address_is_checked_before_anything_is_opened() {
+    for address in [
+        "",
+        "ttyUSB0",
+        "tcp://",
+        "tcp://host",
+        "tcp://host:1/x",
+        "tcp://u@host:1",
+        "udp://host:1",
+        "http://host:1",
+    ] {
+        assert_eq!(options(address).check().unwrap_err().name(), "BadAddress", "{address}");
+    }
+    for address in
+        ["/dev/ttyUSB0", "tcp://127.0.0.1:4001", "tcp://[::1]:4001", "tcp://adapter.example:23"]
+    {
+        options(address).check().unwrap();
+    }
+    for baud in [0, 1199, 5_000_000] {
+        let bad = Options { baud, ..options("/dev/ttyS0") };
+        assert_eq!(bad.check().unwrap_err().name(), "BadAddress", "{baud}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_port_is_named() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let gateway = SerialLine::new(&options(file.path().to_str().unwrap())).unwrap();
+    let mut state = gateway.state();
+    let down = timeout(LONG, state.wait_for(|state| matches!(state, State::Down { .. })))
+        .await
+        .unwrap()
+        .unwrap()
+        .clone();
+    assert!(matches!(&down, State::Down { cause, .. } if cause.name() == "BadAddress"), "{down:?}");
+}

@@ -1,0 +1,41 @@
+//! What a mote remembers of senders: as many keys as it has room for, and never one less for another.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod support;
+
+use moteseal_broadcast::{ChainNumber, KeyId};
+use moteseal_core::digest::Digest;
+use moteseal_core::record::DeviceId;
+use moteseal_core::record::Scheme;
+use moteseal_mote::durable::{Durable, NoRoom, Settings};
+use support::Simulated;
+
+const SETTINGS: Settings = Settings { interval_ms: 1, led: false, scheme: Scheme::Star };
+
+fn open(flash: &mut Simulated) -> Durable<&mut Simulated> {
+    Durable::open(flash, DeviceId([7; 8]), Digest([8; 32]), SETTINGS).unwrap()
+}
+
+#[test]
+fn a_fifth_senders_key_is_not_taken_and_takes_no_others_newest_chain() {
+    let keys = [1, 2, 3, 4].map(|byte| KeyId([byte; 8]));
+    let mut flash = Simulated::new();
+    let mut durable = open(&mut flash);
+    for (key, number) in keys.into_iter().zip(10..) {
+        assert_eq!(durable.raise(key, ChainNumber(number)), Ok(Ok(())));
+    }
+    for _ in 0..3 {
+        assert_eq!(durable.raise(KeyId([5; 8]), ChainNumber(1)), Ok(Err(NoRoom)));
+    }
+    assert_eq!(durable.raise(keys[1], ChainNumber(50)), Ok(Ok(())));
+    let floors = [10, 50, 12, 13].map(|number| Some(ChainNumber(number)));
+    assert_eq!(keys.map(|key| durable.memory().floor(key)), floors);
+    // Written to another page, and after a start, it is the same.
+    for number in 51..400 {
+        assert_eq!(durable.raise(keys[1], ChainNumber(number)), Ok(Ok(())));
+    }
+    let mut durable = open(&mut flash);
+    let floors = [10, 399, 12, 13].map(|number| Some(ChainNumber(number)));
+    assert_eq!(keys.map(|key| durable.memory().floor(key)), floors);
+    assert_eq!(durable.raise(KeyId([5; 8]), ChainNumber(1)), Ok(Err(NoRoom)));
+}

@@ -30,9 +30,9 @@ help: ## List the targets
 
 .PHONY: demo
 demo: setup-build ## Seal, store, sample and verify real readings, then watch the cloud lie
-	@[ -x "$${CARGO_TARGET_DIR:-target}/release/moteseal" ] || echo 'building moteseal, a few minutes the first time' >&2
-	@cargo build --release $(CARGO_TALK) $(CARGO_FLAGS) -p moteseal
-	@cargo run --release --quiet $(CARGO_FLAGS) -p moteseal -- demo $(DEMO_FLAGS)
+	@[ -x "$${CARGO_TARGET_DIR:-target}/release/moteseal-demo" ] || echo 'building the demo, a few minutes the first time' >&2
+	@cargo build --release $(CARGO_TALK) $(CARGO_FLAGS) -p moteseal-demo
+	@cargo run --release --quiet $(CARGO_FLAGS) -p moteseal-demo -- $(DEMO_FLAGS)
 
 .PHONY: bench
 bench: setup-build ## Measure speed against physical limits; fails where a bar is missed
@@ -125,7 +125,7 @@ absent-data:
 .PHONY: test-long
 test-long: setup-test ## What takes longer than `make test` may: 10,000 simulated groups and broadcasts with faults, 100,000 private sums, 100 reboots, the peers' clippy
 	$(call step,ten thousand groups)
-	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal --test sampling_faults -- --nocapture
+	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal --test it sampling_faults -- --nocapture
 	$(call step,a hundred thousand private sums and queries)
 	MOTESEAL_SEEDS=100000 cargo test --release $(CARGO_FLAGS) -p moteseal-client --test sums -- --nocapture
 	MOTESEAL_QUERY_CASES=100000 cargo test --release $(CARGO_FLAGS) -p moteseal-sum --test it query
@@ -134,7 +134,7 @@ test-long: setup-test ## What takes longer than `make test` may: 10,000 simulate
 	$(call step,ten thousand broadcasts)
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal-lab --test broadcast_runs -- --nocapture
 	$(call step,a hundred reboots of whole motes)
-	MOTESEAL_SEEDS=5 cargo test $(CARGO_FLAGS) -p moteseal --test mote_qemu -- --nocapture
+	MOTESEAL_SEEDS=5 cargo test $(CARGO_FLAGS) -p moteseal --test it mote_qemu -- --nocapture
 	$(call step,the measurements of peers)
 	cargo clippy $(CARGO_FLAGS) --manifest-path peers/Cargo.toml --all-targets -- -D warnings
 	$(call step,broadcasts over real UDP between network namespaces)
@@ -149,7 +149,7 @@ spec: setup-test ## Replay every test vector with the second verifier, spec/veri
 
 .PHONY: vectors
 vectors: setup-build ## Write the test vectors anew
-	@MOTESEAL_WRITE_VECTORS=1 cargo test --quiet $(CARGO_FLAGS) -p moteseal --test vectors
+	@cargo run --quiet $(CARGO_FLAGS) -p moteseal-vectors -- write
 
 .PHONY: fuzz-smoke
 fuzz-smoke: setup-build ## Coverage-guided fuzzing of every parser, FUZZ_SECONDS each

@@ -1,6 +1,5 @@
 //! `moteseal broadcast`: authenticated broadcast (spec/broadcast.md).
 
-mod demo;
 mod link;
 mod send;
 mod verify;
@@ -15,7 +14,6 @@ pub(crate) enum Command {
     Send(Box<send::Arguments>),
     Watch(Box<watch::Arguments>),
     Verify(verify::Arguments),
-    Demo(demo::Arguments),
 }
 
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
@@ -23,6 +21,5 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         Command::Send(arguments) => send::run(arguments),
         Command::Watch(arguments) => watch::run(arguments),
         Command::Verify(arguments) => verify::run(arguments),
-        Command::Demo(arguments) => demo::run(arguments),
     }
 }

@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut items = Items::new(Stream::open(&arguments.file)?);
     let mut out = Stdout::lock();
     let (mut position, mut number, mut at) = (0, 0, At::default());
-    while out.is_heard() {
+    while out.is_open() {
         let undecoded = |cause: &dyn std::fmt::Display| {
             let like = if position == 0 { likeness(&arguments.file) } else { String::new() };
             Failure::refused(format_args!(

@@ -11,34 +11,30 @@ mod audit;
 mod broadcast;
 mod cloud;
 mod config;
-mod demo;
 mod device;
 mod estimate;
-mod failure;
 mod files;
 mod gateway;
 mod get;
 mod inspect;
-mod interrupt;
 mod key;
-mod progress;
 mod push;
 mod replay;
 mod roster;
 mod rows;
 mod seal;
-mod sim;
 mod source;
 mod store;
 mod succession;
 mod sum;
-mod terminal;
 mod time;
 mod verify;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use moteseal_client::output::AtomicFile;
+use moteseal_terminal::{failure, interrupt, output as terminal, progress};
 
 /// Sensor data that can be checked by whoever uses it, wherever it was stored.
 #[derive(Debug, Parser)]
@@ -47,7 +43,7 @@ use clap::{CommandFactory, Parser, Subcommand};
     version,
     about,
     after_help = "Exit codes: 0 done and verified, 1 internal, 2 usage, 3 proof refused, 4 incomplete, 5 audit finding, 6 unreachable.\n\
-                  Start with: moteseal demo"
+                  To see it work first: make demo (in a checkout)"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -88,10 +84,6 @@ enum Command {
     /// Take care of a cloud's store.
     #[command(subcommand)]
     Store(store::Command),
-    /// Repeat the papers' experiments on recorded data.
-    #[command(subcommand)]
-    Sim(sim::Command),
-    Demo(demo::Arguments),
     /// Print a completion script for a shell.
     #[command(
         after_help = "Example: moteseal completions bash > ~/.local/share/bash-completion/completions/moteseal"
@@ -113,8 +105,9 @@ fn main() -> ExitCode {
             | Command::Sum(sum::Command::Run(_))
             | Command::Broadcast(broadcast::Command::Watch(_))
     );
+    interrupt::on_stop(AtomicFile::abandon_all);
     if let Err(failure) = interrupt::watch(!stops_itself) {
-        return failure.report();
+        return failure.report("moteseal");
     }
     let result = match cli.command {
         Command::Key(command) => key::run(command),
@@ -133,8 +126,6 @@ fn main() -> ExitCode {
         Command::Sum(command) => sum::run(&command),
         Command::Broadcast(command) => broadcast::run(&command),
         Command::Store(command) => store::run(command),
-        Command::Sim(command) => sim::run(command),
-        Command::Demo(arguments) => demo::run(&arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "moteseal", &mut script);
@@ -143,6 +134,6 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
+        Err(failure) => failure.report("moteseal"),
     }
 }

@@ -5,20 +5,17 @@ mod setup;
 
 use clap::Subcommand;
 
-use crate::demo::sums;
 use crate::failure::Failure;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Setup(setup::Arguments),
     Run(Box<run::Arguments>),
-    Demo(sums::Arguments),
 }
 
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Setup(arguments) => setup::run(arguments),
         Command::Run(arguments) => run::run(arguments),
-        Command::Demo(arguments) => sums::run(arguments),
     }
 }

@@ -1,7 +1,13 @@
-//! What strangers and broken devices send to a gateway is refused by name and counted, and touches nobody else; a device that floods harms
-//! itself; and at the bound of its disk a gateway takes nothing rather than lose what it acknowledged.
+//! A gateway refuses what strangers and broken devices send by name and counts it, without effect on
+//! other devices; a device that floods slows only itself; and at its disk limit a gateway rejects
+//! frames instead of losing what it acknowledged.
+//!
+//! A test program apart from `it`, because it measures latency: other tests that run at the same time
+//! would change it.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+#[path = "it/group.rs"]
+#[allow(dead_code, unreachable_pub)]
 mod group;
 
 use std::path::Path;

@@ -1,5 +1,7 @@
-//! The fuzz targets of `fuzz/src` on the stable toolchain, every time: thousands of mutations of each target's seeds, the same
-//! ones in every run. `make fuzz-smoke` runs the same targets under libFuzzer, guided by coverage.
+//! The fuzz targets of `fuzz/src` on the stable toolchain: thousands of mutations of each target's
+//! seeds, the same ones in every run. `make fuzz-smoke` runs the same targets under libFuzzer.
+//!
+//! A test program apart from `it`, because the targets are compiled as modules of the crate root.
 
 #![allow(clippy::unwrap_used, dead_code, missing_docs, unreachable_pub)]
 

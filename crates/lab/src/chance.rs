@@ -1,6 +1,7 @@
 //! Chance that can be had again: a seeded generator, the draws that simulations need, and averages with their standard errors.
 
 use std::fmt;
+use std::str::FromStr;
 
 use chacha20::ChaCha12Rng;
 use moteseal_core::{Digest, Level};
@@ -15,6 +16,19 @@ impl fmt::Display for Seed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let length = self.0.iter().rposition(|&byte| byte != 0).map_or(1, |last| last + 1);
         self.0[..length].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for Seed {
+    type Err = &'static str;
+
+    /// Reads up to 64 hexadecimal digits; the missing ones are zeros.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const WRONG: &str = "up to 64 hexadecimal digits, an even number of them";
+        let bytes = hex::decode(text).map_err(|_| WRONG)?;
+        let mut seed = Self::default();
+        seed.0.get_mut(..bytes.len()).ok_or(WRONG)?.copy_from_slice(&bytes);
+        Ok(seed)
     }
 }
 

@@ -1,5 +1,5 @@
 //! The lab's report: figures 5, 6, 7a and 7b of Li et al. and the growth of messages, each as PNG and CSV, and an index that puts
-//! our numbers beside the paper's and says why they differ. `moteseal sim report` writes it; in [`page`] it stands beside everything else.
+//! our numbers beside the paper's and says why they differ. `moteseal-lab report` writes it; in [`page`] it stands beside everything else.
 
 pub mod broadcast;
 mod days;
@@ -39,7 +39,7 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// What `moteseal sim report` and `make lab` spend: a minute or two.
+    /// What `moteseal-lab report` and `make lab` spend: a minute or two.
     pub const FULL: Self = Self { seeds: 20, runs: 2000, one_by_one: 4_000_000 };
 }
 
@@ -124,11 +124,11 @@ pub fn write_of(
         .map_err(|cause| ReportError::Write { path: out.folder.to_owned(), cause })?;
     let mut index = String::from(
         "# The lab's report\n\n\
-         Written by `moteseal sim report`. The paper is Li et al., \"Toward Secure and Efficient Communication for the Internet of Things\" \
+         Written by `moteseal-lab report`. The paper is Li et al., \"Toward Secure and Efficient Communication for the Internet of Things\" \
          (IEEE/ACM Transactions on Networking, 2019), sections V and VIII.B.\n\n",
     );
     index += &format!(
-        "Commands: `moteseal sim report --out DIRECTORY --seed {seed}` writes all of this; `moteseal sim sampling --budget 500 --source all` \
+        "Commands: `moteseal-lab report --out DIRECTORY --seed {seed}` writes all of this; `moteseal-lab sampling --budget 500 --source all` \
          prints a budget's days. The same seed gives the same bytes. Nothing is tuned to match the paper.\n"
     );
     let entries = days::write(devices, &out, seed, effort, tell, &mut index)?;

@@ -2,7 +2,7 @@
 //! sets it for comparison: [`max`] is SECOA^M, [`sum`] is SECOA^S.
 //!
 //! **Patented in the United States (US 8,607,057 B2). It is here for comparison only: no product crate may link it**, and
-//! `crates/cli/tests/import_order.rs` fails if one does.
+//! `crates/cli/tests/it/import_order.rs` fails if one does.
 //!
 //! A maximum cannot be inflated, because its source certifies it, and cannot be deflated, because every source's [`Seal`] stands at its
 //! own value in a one-way chain, and chains only roll forward. A sum is estimated from the maxima of many sketches. Nothing is secret:

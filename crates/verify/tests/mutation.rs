@@ -2,15 +2,15 @@
 //! removed, duplicated, or swapped with its neighbour. Never a row that was not sealed, never a panic.
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
-mod common;
-
 use std::collections::BTreeSet;
 
-use common::value::{Value, encode_sequence, sequence};
-use common::world::{Device, Epoch, FIXED, Pick, Sealed, operator, roster, schema, stream};
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_core::signature::Algorithm;
+use moteseal_fixtures::value::{Value, encode_sequence, sequence};
+use moteseal_fixtures::world::{
+    Device, Epoch, FIXED, Pick, Sealed, operator, roster, schema, stream,
+};
 use moteseal_seal::engine::Scalar;
 use moteseal_seal::follow::Limits;
 use moteseal_verify::{Event, ReadError, Roster, StreamReader};

@@ -1,14 +1,12 @@
 //! What a stranger can make a reader hoard, or work, before a signature is checked: never more than the formats say.
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::value::{NULL, Value, encode_sequence, head, sequence};
-use common::world::{Device, Epoch, FIXED, Pick, operator, roster, schema, stream};
 use moteseal_core::record::Scheme;
 use moteseal_core::signature::Algorithm;
+use moteseal_fixtures::value::{NULL, Value, encode_sequence, head, sequence};
+use moteseal_fixtures::world::{Device, Epoch, FIXED, Pick, operator, roster, schema, stream};
 use moteseal_seal::follow::Limits;
 use moteseal_seal::stream::{MAX_ITEM, MAX_RUN_ITEMS};
 use moteseal_verify::{Bundles, Event, ReadError, Roster, StreamReader, write};

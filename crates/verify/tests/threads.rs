@@ -2,17 +2,15 @@
 //! are right, and of streams with anything wrong about them anywhere.
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
-mod common;
-
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::sleep;
 use std::time::Duration;
 
-use common::value::{Value, encode_sequence, sequence};
-use common::world::{Device, Epoch, FIXED, Pick, operator, roster, schema, stream};
 use moteseal_core::record::Scheme;
 use moteseal_core::signature::Algorithm;
+use moteseal_fixtures::value::{Value, encode_sequence, sequence};
+use moteseal_fixtures::world::{Device, Epoch, FIXED, Pick, operator, roster, schema, stream};
 use moteseal_seal::engine::Scalar;
 use moteseal_seal::follow::Limits;
 use moteseal_seal::stream::MAX_RUN_PARTS;

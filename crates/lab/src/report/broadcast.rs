@@ -61,7 +61,7 @@ pub fn write(
         .map_err(|cause| ReportError::Write { path: out.folder.to_owned(), cause })?;
     let mut index = format!(
         "# Authenticated broadcast, beside the paper's\n\n\
-         Written by `cargo run --release -p moteseal-bench -- broadcast --out DIRECTORY`; `moteseal sim broadcast --out DIRECTORY --seed {seed}` writes the same \
+         Written by `cargo run --release -p moteseal-bench -- broadcast --out DIRECTORY`; `moteseal-lab broadcast --out DIRECTORY --seed {seed}` writes the same \
          but for the times of figures 3 and 4. The paper is Liu, Li and Guizani, \"PKC Based Broadcast Authentication using Signature Amortization for \
          WSNs\" (IEEE Transactions on Wireless Communications, 2012), section V. Nothing is tuned to match it, and the same seed gives the same bytes.\n\n\
          **The topology is assumed.** Figure 2 of the paper is a picture that its text does not give. Known are seven nodes, at most three hops, that the \

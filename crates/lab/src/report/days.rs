@@ -87,7 +87,7 @@ impl OnPage {
         let entry = Entry::new(
             &format!("sealing-figure-{number}"),
             title,
-            "moteseal sim report --out DIRECTORY",
+            "moteseal-lab report --out DIRECTORY",
         );
         let figure = Shown::Figure(format!("fig{number}.png"));
         let stands_in = "Home C as in the paper; for homes A and B of Smart*, which cannot be had, five other homes and eight TelosB motes over the same days.";

@@ -2,7 +2,7 @@
 //! with lengths and counts at their extremes. What is opened has one form only; all else is `Malformed`.
 //!
 //! The tags are made here from the text of the specification, not by the code that checks them. What a coordinator and a mote then do with such
-//! frames is tested where they are: crates/gateway/tests/hostile_frames.rs and crates/cli/tests/gateway_words.rs.
+//! frames is tested where they are: crates/gateway/tests/hostile_frames.rs and crates/cli/tests/it/gateway_words.rs.
 
 use hmac::{Hmac, KeyInit, Mac};
 use moteseal_core::cbor::Writer;

@@ -475,7 +475,7 @@ fn table7(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             thousands(counted.budget)
         ));
     }
-    Ok(Entry::new(id, title, "moteseal sim report --out DIRECTORY (figure 6's data has each day)")
+    Ok(Entry::new(id, title, "moteseal-lab report --out DIRECTORY (figure 6's data has each day)")
         .paper(printed)
         .ours(format!("to sign and to verify: {}", said.join(", ")))
         .why(

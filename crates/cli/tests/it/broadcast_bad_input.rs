@@ -1,0 +1,276 @@
+//! Broadcasts that must not be believed, and things that cannot be said: each is named, and nothing of it is handed out.
+
+use std::fs;
+use std::io::Write as _;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::process::{Output, Stdio};
+
+use crate::broadcasting::{Network, Watcher, image, text};
+use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
+use moteseal_broadcast::sender_named;
+use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
+use moteseal_core::cbor::Writer;
+use moteseal_store::Journal;
+
+const USAGE: i32 = 2;
+const REFUSED: i32 = 3;
+
+/// Says a line, with more arguments.
+fn say(network: &Network, line: &str, more: &[&str]) -> Output {
+    let mut command =
+        network.send(&network.url(""), &[&["--lines", "-", "--linger", "0.5"], more].concat());
+    let mut process = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    process.stdin.take().unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
+    process.wait_with_output().unwrap()
+}
+
+#[track_caller]
+fn said(network: &Network, line: &str, more: &[&str]) {
+    let output = say(network, line, more);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+/// Puts a frame on the air.
+fn put(network: &Network, frame: &BroadcastFrame<'_>) {
+    let mut buffer = vec![0; MAX_BROADCAST_FRAME];
+    let mut writer = Writer::new(&mut buffer);
+    frame.encode(&mut writer).unwrap();
+    raw(network, writer.finish());
+}
+
+fn raw(network: &Network, frame: &[u8]) {
+    let socket = socket2::Socket::from(UdpSocket::bind("127.0.0.1:0").unwrap());
+    socket.set_multicast_if_v4(&Ipv4Addr::LOCALHOST).unwrap();
+    UdpSocket::from(socket).send_to(frame, ("239.83.7.2", network.port)).unwrap();
+}
+
+/// Waits until something is refused under this name, and sees that nothing was handed out before.
+#[track_caller]
+fn refuses(watcher: &Watcher, name: &str) {
+    let event = watcher.find(|event| {
+        event["event"] == "message" || event["event"] == "complete" || event["name"] == name
+    });
+    assert_eq!(event["name"], name, "{event}");
+}
+
+fn end(watcher: Watcher) -> i32 {
+    let code = watcher.ended();
+    assert_ne!(code, 0);
+    code
+}
+
+#[test]
+fn a_certificate_that_does_not_count_is_named_and_nothing_is_handed_out() {
+    let network = Network::new();
+    let watcher = network.watch("w", &[&network.url("")], &["--chains", "1", "--wait", "20"]);
+    // Another base station's network, and another base station in this one.
+    network.certify("other", 1, &[], "foreign.cert");
+    said(&network, "one", &["--cert", "foreign.cert"]);
+    refuses(&watcher, "WrongNetwork");
+    let expired = ["--not-before", "2020-01-01T00:00:00Z", "--not-after", "2020-02-01T00:00:00Z"];
+    network.certify("base", 6, &expired, "expired.cert");
+    let refused = say(&network, "two", &["--cert", "expired.cert"]);
+    assert_eq!(refused.status.code(), Some(REFUSED));
+    assert!(text(&refused.stderr).contains("Expired"), "{}", text(&refused.stderr));
+    // One who sends it all the same.
+    put(&network, &BroadcastFrame::Certificate(&fs::read(network.path("expired.cert")).unwrap()));
+    refuses(&watcher, "Expired");
+    assert_eq!(end(watcher), REFUSED);
+}
+
+#[test]
+fn a_revoked_certificate_is_refused_from_a_file_and_from_the_air() {
+    let network = Network::new();
+    network.done(&[
+        "key",
+        "revoke",
+        "--ca",
+        "keys/base.key.pem",
+        "--min-serial",
+        "8",
+        "--out",
+        "base.revocation",
+    ]);
+    let told = network.watch("told", &[&network.url("")], &["--revocations", "base.revocation"]);
+    let untold = network.watch("untold", &[&network.url("")], &[]);
+    // Who was told refuses, and lets the others know.
+    said(&network, "one", &[]);
+    refuses(&told, "Revoked");
+    assert_eq!(untold.until("revoked")["min_serial"], 8);
+    said(&network, "two", &[]);
+    refuses(&untold, "Revoked");
+    untold.kill();
+    let again = network.watch("untold", &[&network.url("")], &[]);
+    said(&network, "three", &[]);
+    refuses(&again, "Revoked");
+    network.certify("base", 8, &[], "new.cert");
+    said(&network, "four", &["--cert", "new.cert"]);
+    assert_eq!(again.until("message")["text"], "four");
+}
+
+#[test]
+fn a_revocation_is_broadcast_by_whoever_has_it() {
+    let network = Network::new();
+    network.done(&[
+        "key",
+        "revoke",
+        "--ca",
+        "keys/base.key.pem",
+        "--min-serial",
+        "9",
+        "--out",
+        "base.revocation",
+    ]);
+    let watcher = network.watch("w", &[&network.url("")], &[]);
+    network.done(&["broadcast", "send", "--revoke", "base.revocation", "--to", &network.url("")]);
+    assert_eq!(watcher.until("revoked")["min_serial"], 9);
+    assert_eq!(
+        network
+            .run(&["broadcast", "send", "--revoke", "ops.cert", "--to", &network.url("")])
+            .status
+            .code(),
+        Some(USAGE)
+    );
+}
+
+#[test]
+fn a_chain_whose_number_goes_back_is_refused_after_a_restart_too() {
+    let network = Network::new();
+    let watcher = network.watch("w", &[&network.url("")], &[]);
+    said(&network, "one", &[]);
+    assert_eq!(watcher.until("message")["text"], "one");
+    watcher.until("complete");
+    // A sender that has lost count.
+    let lose = || {
+        let path = network.path("lost.chains");
+        let _ = fs::remove_file(&path);
+        let mut journal = Journal::open(&path).unwrap();
+        journal.append(&[sender_named("ops").0, 5_u64.to_be_bytes()].concat()).unwrap();
+        journal.sync().unwrap();
+    };
+    lose();
+    said(&network, "two", &["--state", "lost.chains"]);
+    refuses(&watcher, "ChainGoesBack");
+    watcher.kill();
+    let again = network.watch("w", &[&network.url("")], &[]);
+    lose();
+    said(&network, "two", &["--state", "lost.chains"]);
+    refuses(&again, "ChainGoesBack");
+    said(&network, "three", &[]);
+    assert_eq!(again.until("message")["text"], "three");
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_sent_ends_the_chain() {
+    let network = Network::new();
+    let bytes = image(400_000);
+    fs::write(network.path("image.bin"), &bytes).unwrap();
+    let watcher = network.watch("w", &[&network.url("")], &["--chains", "1", "--wait", "25"]);
+    let mut command = network.send(&network.url(""), &["--rate", "200000", "image.bin"]);
+    let process = command.stderr(Stdio::piped()).spawn().unwrap();
+    watcher
+        .find(|event| event["event"] == "progress" && event["verified_blocks"].as_u64() >= Some(2));
+    // In place, as an editor does not: the sender has the file open.
+    let mut changed = bytes;
+    changed.iter_mut().for_each(|byte| *byte ^= 1);
+    fs::write(network.path("image.bin"), &changed).unwrap();
+    let output = process.wait_with_output().unwrap();
+    let talk = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(REFUSED), "{talk}");
+    assert!(talk.lines().last().unwrap().contains("ContentChanged"), "{talk}");
+    assert_ne!(watcher.ended(), 0);
+    assert!(!network.path("w.saved").join("image.bin").exists());
+}
+
+#[test]
+fn what_cannot_be_said_or_watched_is_a_mistake_of_usage() {
+    let network = Network::new();
+    fs::write(network.path("image.bin"), "x").unwrap();
+    fs::write(network.path("empty"), "").unwrap();
+    let url = network.url("");
+    let usage = |command: &mut std::process::Command, says: &str| {
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(USAGE), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(says), "{says}: {}", text(&output.stderr));
+    };
+    usage(&mut network.send(&url, &["--block", "65", "image.bin"]), "1..=64");
+    usage(&mut network.send(&url, &["--block", "0", "image.bin"]), "1..=64");
+    usage(&mut network.send(&url, &["--message", "9000", "image.bin"]), "BadMessageSize");
+    usage(&mut network.send(&url, &["empty"]), "NothingToSay");
+    usage(&mut network.send(&url, &["missing"]), "missing");
+    usage(&mut network.send(&url, &["--label", &"x".repeat(65), "image.bin"]), "LabelTooLong");
+    usage(&mut network.send("udp://127.0.0.1:5000", &["image.bin"]), "BadAddress");
+    usage(&mut network.send("udp://239.1.2.3", &["image.bin"]), "udp://239.1.2.3:5000");
+    usage(
+        &mut network.send(&format!("{url}&interface=198.51.100.9"), &["image.bin"]),
+        "NoSuchInterface",
+    );
+    let watch = |more: &[&str]| {
+        let arguments =
+            ["broadcast", "watch", "--ca", "keys/base.pub.pem", "--on", &url, "--wait", "0"];
+        network.command(&[&arguments[..], more].concat())
+    };
+    usage(&mut watch(&["--state", "keys"]), "NotAnArchive");
+    let first = watch(&["--state", "w.state"]).output().unwrap();
+    assert!(first.status.success(), "{}", text(&first.stderr));
+    usage(&mut watch(&["--state", "w.state", "--network", "0011223344556677"]), "OtherNetwork");
+    let running = network.watch("w", &[&url], &[]);
+    let locked = watch(&["--state", "w.state"]).output().unwrap();
+    assert_ne!(locked.status.code(), Some(0));
+    assert!(text(&locked.stderr).contains("JournalLocked"), "{}", text(&locked.stderr));
+    drop(running);
+}
+
+#[test]
+fn nonsense_on_the_air_changes_nothing() {
+    let network = Network::new();
+    let watcher = network.watch("w", &[&network.url("")], &[]);
+    for frame in [&b""[..], b"\xff", b"hello", &[0x82, 0x18, 34, 0x40], &[0x85; 9000]] {
+        raw(&network, frame);
+    }
+    refuses(&watcher, "Malformed");
+    said(&network, "still there", &[]);
+    assert_eq!(watcher.until("message")["text"], "still there");
+}
+
+#[test]
+fn what_nobody_has_read_comes_again() {
+    let network = Network::new();
+    let url = network.url("");
+    let arguments =
+        ["broadcast", "watch", "--ca", "keys/base.pub.pem", "--state", "w.state", "--on", &url];
+    let mut unheard =
+        network.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    drop(unheard.stdout.take());
+    said(&network, "heard by nobody", &[]);
+    let ended = unheard.wait_with_output().unwrap();
+    assert!(
+        !ended.status.success() && text(&ended.stderr).contains("OutputFailed"),
+        "{}",
+        text(&ended.stderr)
+    );
+    let again = network.command(&[&arguments[..], &["--wait", "1"]].concat()).output().unwrap();
+    assert_eq!(text(&again.stdout), "heard by nobody\n", "{}", text(&again.stderr));
+}
+
+#[test]
+fn a_chain_larger_than_the_quota_is_given_up_and_silences_nobody() {
+    let network = Network::new();
+    fs::write(network.path("image.bin"), image(2 << 20)).unwrap();
+    let watcher = network.watch("w", &[&network.url("")], &["--quota", "1"]);
+    let sent = network.send(&network.url(""), &["--linger", "0", "image.bin"]).output().unwrap();
+    assert!(sent.status.success(), "{}", text(&sent.stderr));
+    assert_eq!(watcher.until("abandoned")["name"], "QuotaReached");
+    said(&network, "still there", &[]);
+    assert_eq!(watcher.until("message")["text"], "still there");
+    watcher.kill();
+    let again = network.watch("w", &[&network.url("")], &["--quota", "1"]);
+    said(&network, "and again", &[]);
+    assert_eq!(again.until("message")["text"], "and again");
+}

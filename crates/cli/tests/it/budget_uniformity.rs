@@ -1,0 +1,245 @@
+//! What a coordinator keeps within a budget is a fair sample, from the devices through the coordinator and a cloud to the client: over 2,000
+//! salts a reading's place and its device say nothing about whether it is kept. And what a cloud serves without a budget.
+
+use crate::budgeted::{Cloud, FIRST, Group, secret};
+use moteseal_api::{CBOR_SEQ, Query, paths};
+use moteseal_client::estimate::{Estimator, Interval, Values};
+use moteseal_client::output::OutputError;
+use moteseal_client::{Rows, Sink as _, get};
+use moteseal_core::record::EpochNumber;
+use moteseal_core::record::Scheme;
+use moteseal_core::schema::{Field, Schema};
+use moteseal_device::seal::{Chain, Profile, Sealer};
+use moteseal_seal::level::SaltKey;
+use moteseal_seal::sample::{Choice, Rate};
+use moteseal_verify::Roster;
+use moteseal_verify::issue::FirstRoster;
+
+/// Every epoch has new salts, as every seal has.
+const EPOCHS: u64 = 2000;
+const READINGS: u32 = 128;
+const BUDGET: u64 = 100;
+/// Bins of a device's readings, by their place.
+const BINS: usize = 16;
+
+/// Events that a permutation draws of each device's epoch; where fewer exist, all.
+const DRAWN: u32 = 16;
+
+/// What was drawn of a device's readings, by their place.
+#[derive(Clone, Copy, Default)]
+struct Drawn {
+    counts: [u32; BINS],
+    expected: f64,
+    variance: f64,
+}
+
+impl Drawn {
+    /// Takes the rows of one epoch: so many of all its readings, none more likely than another.
+    fn take(&mut self, rows: &Rows<'_>) {
+        rows.for_each(|seq, _, _| self.counts[seq.0 as usize * BINS / READINGS as usize] += 1);
+        let (n, all) = (f64::from(rows.len()), f64::from(READINGS));
+        self.expected += n / BINS as f64;
+        self.variance += n / BINS as f64 * (all - n) / (all - 1.0);
+    }
+
+    fn statistic(&self) -> f64 {
+        self.counts
+            .iter()
+            .map(|&count| (f64::from(count) - self.expected).powi(2) / self.variance)
+            .sum()
+    }
+}
+
+/// The upper 0.1 % point of chi-square, by Wilson and Hilferty's approximation (within 0.4 % from 15 degrees of freedom on).
+fn chi_square_999(freedom: f64) -> f64 {
+    let spread = 2.0 / (9.0 * freedom);
+    freedom * (1.0 - spread + 3.090_232 * spread.sqrt()).powi(3)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_reading_of_every_device_is_kept_as_often_as_any_other_in_stars() {
+    is_uniform(Scheme::Star, 0x5a).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_reading_of_every_device_is_kept_as_often_as_any_other_in_trees() {
+    is_uniform(Scheme::Tree, 0x3c).await;
+}
+
+async fn is_uniform(scheme: Scheme, salts: u8) {
+    let mut group = Group::new(scheme, 8, BUDGET, salts);
+    let cloud = Cloud::serve(&group.roster).await;
+    let places = group.places();
+    let population = 4 * u64::from(READINGS);
+    let truth = f64::from(READINGS - 1) / 2.0;
+    let mut counts = [0u32; 4 * BINS];
+    // What is expected of each bin, and its variance: a draw without replacement of what each epoch kept.
+    let (mut expected, mut variance) = (0.0, 0.0);
+    // The same of what a permutation draws among a tree's events that exist, for each device by itself.
+    let mut drawn = [Drawn::default(); 4];
+    // How often a mean's interval holds the truth, where enough was sampled for one to promise it; a share's and a median's, always.
+    let (mut large, mut means, mut shares, mut medians) = (0u32, 0u32, 0u32, 0u32);
+    let low = f64::from(READINGS / 4);
+    let truly_low = population as f64 / 4.0;
+    let median = f64::from(READINGS / 2 - 1);
+    let holds = |found: Interval, truth: f64| {
+        u32::from(
+            found.low.is_none_or(|low| low <= truth) && found.high.is_none_or(|high| truth <= high),
+        )
+    };
+    for _ in 0..EPOCHS / 100 {
+        let uploads: Vec<_> = (0..100).map(|_| group.epoch([READINGS; 4])).collect();
+        for upload in &uploads {
+            cloud.take(&group.roster, upload).await.unwrap();
+        }
+        for upload in &uploads {
+            let query = Query {
+                devices: group.devices.clone(),
+                since: upload.epoch,
+                until: Some(EpochNumber(upload.epoch.0 + 1)),
+                choice: Choice::Rate(Rate::new(1, 1 << upload.round.0).unwrap()),
+            };
+            let mut kept = 0;
+            let mut mean = Estimator::new("place");
+            let mut share = Estimator::of_share(format!("place<{low}").parse().unwrap());
+            let mut values = Values::new("place");
+            let mut sink = |rows: &Rows<'_>| -> Result<(), OutputError> {
+                let device = places[&rows.device()];
+                rows.for_each(|seq, _, record| {
+                    assert_eq!(seq.0, u64::from(u32::from_be_bytes(record.try_into().unwrap())));
+                    counts[device * BINS + seq.0 as usize * BINS / READINGS as usize] += 1;
+                    kept += 1;
+                });
+                share.rows(rows)?;
+                values.rows(rows)?;
+                mean.rows(rows)
+            };
+            let report =
+                get(&cloud.client, &group.roster, &query, None, None, &mut sink).await.unwrap();
+            assert!(report.is_complete() && kept <= BUDGET, "{report:?}");
+            let (n, all, bin) = (kept as f64, population as f64, counts.len() as f64);
+            expected += n / bin;
+            variance += n / bin * (all - n) / (all - 1.0);
+            let mean = mean.mean().unwrap();
+            if kept >= 60 {
+                large += 1;
+                means += holds(mean.into(), truth);
+            }
+            shares += holds(share.hits().unwrap(), truly_low);
+            medians += holds(values.quantile(0.5).unwrap(), median);
+            if scheme == Scheme::Tree {
+                let mut seed = [0x6d; 32];
+                seed[..8].copy_from_slice(&upload.epoch.0.to_be_bytes());
+                let query = Query { choice: Choice::Sample { count: DRAWN, seed }, ..query };
+                let mut sink = |rows: &Rows<'_>| -> Result<(), OutputError> {
+                    drawn[places[&rows.device()]].take(rows);
+                    Ok(())
+                };
+                let report =
+                    get(&cloud.client, &group.roster, &query, None, None, &mut sink).await.unwrap();
+                assert!(report.is_complete(), "{report:?}");
+            }
+        }
+    }
+    let statistic: f64 =
+        counts.iter().map(|&count| (f64::from(count) - expected).powi(2) / variance).sum();
+    let of = |covered: u32, all: u32| f64::from(covered) / f64::from(all) * 100.0;
+    let all = u32::try_from(EPOCHS).unwrap();
+    let (means, shares, medians) = (of(means, large), of(shares, all), of(medians, all));
+    println!(
+        "{expected:.0} readings a bin, chi-square {statistic:.1}; of {large} means {means:.2} % covered, of {all} shares {shares:.2} %, medians {medians:.2} %"
+    );
+    assert!(statistic < chi_square_999(counts.len() as f64 - 1.0), "chi-square {statistic:.1}");
+    if scheme == Scheme::Tree {
+        let statistic: f64 = drawn.iter().map(Drawn::statistic).sum();
+        let each = drawn[0].expected;
+        println!(
+            "{each:.0} readings drawn by a permutation from each bin of a device, chi-square {statistic:.1}"
+        );
+        assert!(
+            each > 1000.0 && statistic < chi_square_999(4.0 * (BINS as f64 - 1.0)),
+            "chi-square {statistic:.1}"
+        );
+    }
+    assert!(large > all / 2 && (93.5..=96.5).contains(&means), "{means:.2} % of {large} means");
+    assert!(
+        shares >= 93.5 && medians >= 93.5,
+        "{shares:.2} % of the shares, {medians:.2} % of the medians"
+    );
+}
+
+/// A device without a budget: its whole epochs in a cloud, of which a rate and, of trees, a permutation by a seed are asked.
+async fn is_uniform_without_a_budget(scheme: Scheme) {
+    let (operator, device) = (secret(98), secret(1));
+    let first = FirstRoster {
+        group: "meadow",
+        epoch_ms: 60_000,
+        levels: 8,
+        budget: None,
+        devices: &[("alone", device.public())],
+    };
+    let roster = Roster::open(&first.issue(&operator).unwrap(), &operator.public()).unwrap();
+    let cloud = Cloud::serve(&roster).await;
+    let mut buffer = [0; 256];
+    let schema = Schema::encode(&[Field::parse("place::u32").unwrap()], &mut buffer).unwrap();
+    let profile = Profile::new(&roster, "alone", scheme, &schema).unwrap();
+    let (id, chain) = (profile.device, Chain::start(profile.certificate));
+    let mut sealer = Sealer::new(profile, device, SaltKey::new([0x2b; 32]), chain);
+    let (mut by_rate, mut by_seed) = (Drawn::default(), Drawn::default());
+    for start in (FIRST..FIRST + EPOCHS).step_by(100) {
+        let epochs = (start..start + 100).map(EpochNumber);
+        let mut bundles = Vec::new();
+        for epoch in epochs.clone() {
+            (0..READINGS).for_each(|place| {
+                assert!(sealer.push(epoch, &place.to_be_bytes()).unwrap().is_none())
+            });
+            bundles.extend(sealer.close(true).unwrap().unwrap().bytes);
+        }
+        cloud.client.put(paths::BUNDLES, CBOR_SEQ, bundles.into()).await.unwrap();
+        for epoch in epochs {
+            let mut seed = [0x17; 32];
+            seed[..8].copy_from_slice(&epoch.0.to_be_bytes());
+            let rate = Choice::Rate(Rate::new(1, 8).unwrap());
+            let sample = (scheme == Scheme::Tree).then_some(Choice::Sample { count: DRAWN, seed });
+            for (choice, drawn) in [(Some(rate), &mut by_rate), (sample, &mut by_seed)] {
+                let Some(choice) = choice else { continue };
+                let query = Query {
+                    devices: vec![id],
+                    since: epoch,
+                    until: Some(EpochNumber(epoch.0 + 1)),
+                    choice,
+                };
+                let mut sink = |rows: &Rows<'_>| -> Result<(), OutputError> {
+                    assert!(matches!(choice, Choice::Rate(_)) || rows.len() == DRAWN);
+                    drawn.take(rows);
+                    Ok(())
+                };
+                assert!(
+                    get(&cloud.client, &roster, &query, None, None, &mut sink)
+                        .await
+                        .unwrap()
+                        .is_complete()
+                );
+            }
+        }
+    }
+    let drawn = if scheme == Scheme::Tree { &[by_rate, by_seed][..] } else { &[by_rate] };
+    for drawn in drawn {
+        println!(
+            "{scheme:?}: {:.0} readings a bin, chi-square {:.1}",
+            drawn.expected,
+            drawn.statistic()
+        );
+        assert!(drawn.expected > 1000.0 && drawn.statistic() < chi_square_999(BINS as f64 - 1.0));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_reading_is_served_as_often_as_any_other_without_a_budget_in_stars() {
+    is_uniform_without_a_budget(Scheme::Star).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_reading_is_served_as_often_as_any_other_without_a_budget_in_trees() {
+    is_uniform_without_a_budget(Scheme::Tree).await;
+}

@@ -1,0 +1,292 @@
+//! A group with a budget as it is run, in one process and without faults: motes, a coordinator that hears them, and the truth.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use moteseal_adversary::coordinator::Upload;
+use moteseal_adversary::{Answer, Item};
+use moteseal_api::{CBOR_SEQ, COSE, paths};
+use moteseal_cloud::Config;
+use moteseal_core::link::LinkKey;
+use moteseal_core::record::Scheme;
+use moteseal_core::record::{EpochNumber, Round, SealIndex, Sequence};
+use moteseal_core::roster::Directory as _;
+use moteseal_core::schema::{Field, Schema};
+use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
+use moteseal_core::{DeviceId, GroupId};
+use moteseal_device::mote::Mote;
+use moteseal_device::seal::{Chain, Profile};
+use moteseal_gateway::GroupCoordinator;
+use moteseal_net::{Client, NetError, Options};
+use moteseal_seal::frame::{Acknowledgement, Uplink};
+use moteseal_seal::level::SaltKey;
+use moteseal_seal::sample::{Announcement, MAX_ANNOUNCEMENT};
+use moteseal_store::{EpochStore, RedbStore};
+use moteseal_sum::query::QueryId;
+use moteseal_verify::Roster;
+use moteseal_verify::issue::{Budget, FirstRoster};
+
+pub const NAMES: [&str; 4] = ["north", "south", "west", "east"];
+pub const FIRST: u64 = 1000;
+const GROUP_SECRET: [u8; 32] = [0x51; 32];
+
+pub fn secret(byte: u8) -> SecretKey {
+    SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]).unwrap()
+}
+
+/// The coordinator's key.
+pub fn coordinator() -> SecretKey {
+    secret(99)
+}
+
+pub struct Group {
+    pub roster: Roster,
+    pub devices: Vec<DeviceId>,
+    pub levels: u8,
+    motes: Vec<Mote<SecretKey>>,
+    coordinator: GroupCoordinator,
+    next: EpochNumber,
+    /// The rounds that the coordinator tells, of those that its coordinator has.
+    pub tells: fn(EpochNumber, Round) -> Option<Round>,
+    /// A device, by its place, whose link is down until the epoch is over.
+    pub cut_off: Option<usize>,
+}
+
+impl Group {
+    pub fn new(scheme: Scheme, levels: u8, budget: u64, salts: u8) -> Self {
+        let keys: Vec<(&str, PublicKey)> =
+            (0..).zip(NAMES).map(|(byte, name)| (name, secret(byte).public())).collect();
+        let budget = Budget { events: budget, coordinator: coordinator().public() };
+        let first = FirstRoster {
+            group: "orchard",
+            epoch_ms: 60_000,
+            levels,
+            budget: Some(budget),
+            devices: &keys,
+        };
+        let roster =
+            Roster::open(&first.issue(&secret(98)).unwrap(), &secret(98).public()).unwrap();
+        let mut buffer = [0; 256];
+        let schema = Schema::encode(&[Field::parse("place::u32").unwrap()], &mut buffer).unwrap();
+        let mote = |(byte, name): (u8, &str)| {
+            let profile = Profile::new(&roster, name, scheme, &schema).unwrap();
+            let link =
+                LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, roster.group(), profile.device));
+            let chain = Chain::start(profile.certificate);
+            Mote::new(
+                profile,
+                secret(byte),
+                SaltKey::new([salts ^ byte; 32]),
+                link,
+                chain,
+                Vec::new(),
+                3,
+            )
+        };
+        let motes = (0..).zip(NAMES).map(mote).collect();
+        Self {
+            devices: NAMES.iter().map(|name| roster.id(name).unwrap()).collect(),
+            motes,
+            coordinator: GroupCoordinator::new(roster.clone(), GROUP_SECRET).unwrap(),
+            next: EpochNumber(FIRST),
+            levels,
+            tells: |_, round| Some(round),
+            cut_off: None,
+            roster,
+        }
+    }
+
+    pub fn group(&self) -> GroupId {
+        self.roster.group()
+    }
+
+    /// A device, by its place, answers an epoch of a query: its next seal states it.
+    pub fn answer(&mut self, at: usize, query: QueryId, epoch: u64) {
+        self.motes[at].answered(query, epoch);
+    }
+
+    /// The next epoch: each device senses as many readings as it says here, in turn. What the coordinator uploads of it.
+    pub fn epoch(&mut self, readings: [u32; 4]) -> Upload {
+        let epoch = self.next;
+        self.next.0 += 1;
+        let most = readings.iter().copied().max().unwrap_or(0);
+        for place in 0..most {
+            for (mote, _) in self.motes.iter_mut().zip(readings).filter(|(_, count)| place < *count)
+            {
+                mote.sense(epoch, &place.to_be_bytes()).unwrap();
+            }
+            if place % 8 == 7 {
+                self.exchange(epoch);
+            }
+        }
+        self.motes.iter_mut().for_each(|mote| mote.end(epoch).unwrap());
+        self.cut_off = None;
+        while self.motes.iter().any(|mote| !mote.is_done()) {
+            self.exchange(epoch);
+        }
+        let ended = self.coordinator.end(epoch, &coordinator()).unwrap();
+        assert!(ended.absent.is_empty());
+        Upload::read(&self.roster, &ended.manifest, &ended.bundles).unwrap()
+    }
+
+    /// The next epoch of a coordinator that tells its devices a round of its own before they sense anything, and takes what they then seal
+    /// as it comes: its coordinator would refuse a round that it has not reached. What it uploads, with the round that is due.
+    pub fn epoch_told(&mut self, readings: [u32; 4], round: Round) -> Upload {
+        let epoch = self.next;
+        self.next.0 += 1;
+        self.announce(epoch, round);
+        let mut bundles = Vec::new();
+        for (at, count) in readings.into_iter().enumerate() {
+            let mote = &mut self.motes[at];
+            (0..count).for_each(|place| mote.sense(epoch, &place.to_be_bytes()).unwrap());
+            mote.end(epoch).unwrap();
+            let link = LinkKey::new(&LinkKey::secret_of(
+                &GROUP_SECRET,
+                self.roster.group(),
+                self.devices[at],
+            ));
+            let mut levels: BTreeMap<u8, Vec<u8>> = BTreeMap::new();
+            for frame in mote.frames(usize::MAX).unwrap() {
+                match Uplink::open(&frame, &link).unwrap() {
+                    Uplink::Forward(forward) => {
+                        forward.events().for_each(|(_, level, record)| {
+                            levels.entry(level.0).or_default().extend(record)
+                        });
+                    }
+                    Uplink::Close { open, part, .. } => {
+                        let mut answer = Answer::decode(&[open, part].concat()).unwrap();
+                        let index = answer.places()[0].index;
+                        let Some(Item::Part(part)) = answer.items.last_mut() else {
+                            panic!("{answer:?}")
+                        };
+                        let kept = levels.range(part.own_round.0..).rev();
+                        part.events = kept.flat_map(|(_, block)| block.clone()).collect();
+                        answer.items.insert(0, Item::Schema(mote.profile().schema.clone()));
+                        bundles.push((index, answer.encode()));
+                    }
+                    Uplink::Schema(_) => {}
+                }
+            }
+            let (index, _) = bundles.last().unwrap();
+            let done = Acknowledgement {
+                index: SealIndex(index.0 + 1),
+                next: Sequence(0),
+                sealed: Some(*index),
+                wants_schema: false,
+            };
+            mote.acknowledged(done.close(self.devices[at], &link, &mut [0; 96]).unwrap()).unwrap();
+            assert!(mote.is_done());
+        }
+        // The coordinator that goes on has not heard of these seals, and would list none behind them.
+        self.coordinator = GroupCoordinator::new(self.roster.clone(), GROUP_SECRET).unwrap();
+        for (mote, device) in self.motes.iter().zip(&self.devices) {
+            let link =
+                LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, self.roster.group(), *device));
+            let mut out = [0; 512];
+            let shown =
+                Uplink::Schema(&mote.profile().schema).close(*device, &link, &mut out).unwrap();
+            assert!(self.coordinator.hear(shown, epoch).unwrap().durable);
+        }
+        let bundles: Vec<Vec<u8>> = bundles.into_iter().map(|(_, bundle)| bundle).collect();
+        let nobody = Upload {
+            epoch,
+            round,
+            listed: BTreeMap::new(),
+            other: None,
+            withheld: false,
+            bundles: Vec::new(),
+        };
+        let manifest = nobody.manifest(&self.roster, &coordinator()).unwrap();
+        let mut upload = Upload::read(&self.roster, &manifest, &bundles).unwrap();
+        upload.listed =
+            upload.bundles.iter().map(|bundle| (bundle.device, vec![bundle.digest])).collect();
+        let from = |round: &u8| -> u64 {
+            let counts = upload
+                .bundles
+                .iter()
+                .map(|bundle| &bundle.counters.as_slice()[usize::from(*round)..]);
+            counts.flatten().map(|count| u64::from(*count)).sum()
+        };
+        upload.round = Round(
+            (0..self.levels).find(|round| from(round) <= self.roster.budget().unwrap()).unwrap(),
+        );
+        upload
+    }
+
+    /// Every device sends what is due, and hears what it is told.
+    fn exchange(&mut self, epoch: EpochNumber) {
+        let mut told = None;
+        for (at, (mote, device)) in self.motes.iter_mut().zip(&self.devices).enumerate() {
+            if self.cut_off == Some(at) {
+                continue;
+            }
+            for frame in mote.frames(64).unwrap() {
+                let news = self.coordinator.hear(&frame, epoch).unwrap();
+                told = news.raised.or(told);
+            }
+            mote.acknowledged(&self.coordinator.acknowledgement(*device).unwrap()).unwrap();
+        }
+        let Some((epoch, round)) = told else { return };
+        if let Some(round) = (self.tells)(epoch, round) {
+            self.announce(epoch, round);
+        }
+    }
+
+    /// The coordinator signs a round, and every device hears it.
+    pub fn announce(&mut self, epoch: EpochNumber, round: Round) {
+        let mut out = [0; MAX_ANNOUNCEMENT];
+        let round = round.min(Round(self.levels - 1));
+        let word =
+            Announcement::issue(self.group(), epoch, round, &coordinator(), &mut out).unwrap();
+        let word =
+            Announcement::open(word, self.group(), self.roster.coordinator().unwrap()).unwrap();
+        self.motes.iter_mut().for_each(|mote| _ = mote.announced(&word));
+    }
+
+    /// A device's place among the others.
+    pub fn places(&self) -> BTreeMap<DeviceId, usize> {
+        self.devices.iter().copied().zip(0..).collect()
+    }
+}
+
+/// A cloud over a fresh store, and a client of it.
+pub struct Cloud {
+    pub client: Client,
+    pub url: String,
+    _directory: tempfile::TempDir,
+}
+
+impl Cloud {
+    pub async fn serve(roster: &Roster) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let options = moteseal_store::Options::default();
+        let store: Arc<dyn EpochStore> =
+            Arc::new(RedbStore::open(&directory.path().join("epochs.redb"), options).unwrap());
+        let cloud = moteseal_cloud::Cloud::bind(Config::new(roster.clone()), store).await.unwrap();
+        let url = cloud.url();
+        tokio::spawn(cloud.run(std::future::pending()));
+        let client = Client::new(&url, &Options::default()).unwrap();
+        Self { client, url, _directory: directory }
+    }
+
+    /// Uploads an epoch: its manifest, then its bundles, in the order of their chains. The name of what the cloud refuses.
+    pub async fn take(&self, roster: &Roster, upload: &Upload) -> Result<(), String> {
+        let name = |error: NetError| match error {
+            NetError::Refused { name, .. } => name,
+            error => panic!("{error}"),
+        };
+        if !upload.withheld {
+            let others = upload.other.as_deref();
+            for manifest in [Some(upload), others].into_iter().flatten() {
+                let manifest = Bytes::from(manifest.manifest(roster, &coordinator()).unwrap());
+                self.client.put(paths::MANIFESTS, COSE, manifest).await.map_err(name)?;
+            }
+        }
+        let body: Vec<u8> = upload.bundles.iter().flat_map(|bundle| bundle.bytes.clone()).collect();
+        if !body.is_empty() {
+            self.client.put(paths::BUNDLES, CBOR_SEQ, Bytes::from(body)).await.map_err(name)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,456 @@
+//! A coordinator that cheats: real devices, a real coordinator whose epochs are bent and signed again with its own key, and everybody who
+//! verifies. Each way to cheat is found, by name, with the numbers; and honest epochs accuse nobody.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::budgeted::{Cloud, FIRST, Group, NAMES, coordinator, secret};
+use crate::cheats::{audited, audited_alone, got};
+use moteseal_adversary::coordinator::{Bundle, CHEATS, Cheat, FoundBy, Upload};
+use moteseal_adversary::{Answer, Item, Select};
+use moteseal_client::audit::{Doubt, EpochReport, Finding, Report, audit};
+use moteseal_core::identity::encode_public_pem;
+use moteseal_core::record::Scheme;
+use moteseal_core::record::{EpochNumber, Round};
+use moteseal_core::{DeviceId, Digest, Level, Sequence};
+use moteseal_seal::level::Salt;
+use moteseal_seal::sample::{self, Announcement, MAX_ANNOUNCEMENT};
+use moteseal_seal::star;
+use moteseal_verify::Roster;
+
+const BUDGET: u64 = 100;
+/// Readings of each device, from silence to far more than the budget.
+const LOADS: [[u32; 4]; 6] = [
+    [200, 300, 100, 50],
+    [400, 40, 260, 333],
+    [10, 20, 30, 20],
+    [250, 250, 250, 250],
+    [900, 0, 100, 180],
+    [120, 90, 200, 60],
+];
+
+fn honest(scheme: Scheme) -> (Group, Vec<Upload>) {
+    let mut group = Group::new(scheme, 10, BUDGET, 7);
+    let uploads = LOADS.iter().map(|readings| group.epoch(*readings)).collect();
+    (group, uploads)
+}
+
+#[test]
+fn honest_epochs_are_justified_with_their_numbers() {
+    for scheme in [Scheme::Star, Scheme::Tree] {
+        let (group, uploads) = honest(scheme);
+        let report = audited(&group.roster, &uploads, &coordinator()).unwrap();
+        assert_eq!((report.exit_code(), report.epochs.len()), (0, LOADS.len()), "{report:?}");
+        for ((epoch, upload), readings) in report.epochs.iter().zip(&uploads).zip(LOADS) {
+            assert_eq!(epoch.manifest.map(|(_, round)| round), Some(upload.round));
+            assert_eq!(epoch.due, Some(upload.round));
+            let (all, kept): (u64, u64) = (
+                epoch.counts.iter().map(|(_, count)| count).sum(),
+                upload
+                    .bundles
+                    .iter()
+                    .map(|bundle| got(&group.roster, upload, bundle).unwrap())
+                    .sum(),
+            );
+            assert_eq!(
+                (all, epoch.kept),
+                (readings.iter().map(|count| u64::from(*count)).sum(), kept),
+                "{epoch:?}"
+            );
+            assert!(kept <= BUDGET && (kept > BUDGET / 4 || all <= BUDGET));
+            assert_eq!((epoch.devices, epoch.listed, epoch.seals), (4, 4, 4));
+            assert!(epoch.findings.is_empty() && epoch.doubts.is_empty(), "{epoch:?}");
+        }
+    }
+}
+
+#[test]
+fn every_way_to_cheat_is_found_by_its_name() {
+    for scheme in [Scheme::Star, Scheme::Tree] {
+        let (group, honest) = honest(scheme);
+        let mut told = BTreeSet::new();
+        for cheat in CHEATS {
+            for at in 1..LOADS.len() - 1 {
+                for &device in &group.devices {
+                    let mut uploads = honest.clone();
+                    if (cheat.bend)(&mut uploads, at, device) && uploads != honest {
+                        told.insert(cheat.name);
+                        found(&group, &uploads, cheat, at, device);
+                    }
+                }
+            }
+        }
+        assert_eq!(told.len(), CHEATS.len(), "a cheat never found an occasion: {told:?}");
+    }
+}
+
+fn found(group: &Group, uploads: &[Upload], cheat: &Cheat, at: usize, device: DeviceId) {
+    let epoch = uploads[at].epoch;
+    let what = format!("{cheat:?} of {device} in epoch {epoch}");
+    if cheat.found_by == FoundBy::Verifier {
+        let bundle = uploads[at].bundles.iter().find(|bundle| bundle.device == device).unwrap();
+        let name = got(&group.roster, &uploads[at], bundle).unwrap_err();
+        assert!(cheat.names.contains(&name.as_str()), "{what}: {name}");
+        return;
+    }
+    let report = audited(&group.roster, uploads, &coordinator()).unwrap();
+    let of = report.epochs.iter().find(|report| report.epoch == epoch).unwrap();
+    assert!(!of.is_justified, "{what}: {of:?}");
+    // Who audits that epoch alone says the same.
+    let alone = audited_alone(&group.roster, uploads, at, &coordinator()).unwrap();
+    let same = |one: &EpochReport| {
+        (one.verdict(), one.findings.iter().map(Finding::name).collect::<BTreeSet<_>>())
+    };
+    let of_alone = alone.epochs.iter().find(|report| report.epoch == epoch).unwrap();
+    assert_eq!(same(of_alone), same(of), "{what} by an audit of the epoch alone: {of_alone:?}");
+    // No other epoch is accused for it.
+    let others: Vec<_> = report.findings().filter(|(other, _)| *other != epoch).collect();
+    assert!(others.is_empty(), "{what}: {others:?}");
+    if cheat.found_by == FoundBy::Doubt {
+        let names: Vec<_> = of.doubts.iter().map(Doubt::name).collect();
+        assert!(
+            cheat.names.iter().all(|name| names.contains(name)) && of.findings.is_empty(),
+            "{what}: {of:?}"
+        );
+        assert_eq!(report.exit_code(), 4, "{what}");
+        return;
+    }
+    assert_eq!(report.exit_code(), 5, "{what}: {of:?}");
+    let named = of.findings.iter().find(|finding| cheat.names.contains(&finding.name()));
+    let finding = named.unwrap_or_else(|| panic!("{what}: {of:?}"));
+    let described = finding.describe(&group.roster);
+    assert!(described.starts_with(finding.name()), "{described}");
+    match finding {
+        Finding::Missing { .. } | Finding::InventedSeal { .. } => {
+            assert_eq!(finding.devices(), [device], "{what}");
+            assert!(NAMES.iter().any(|name| described.contains(name)), "{described}");
+        }
+        Finding::Round { found: sample::Finding::OverBudget { round, kept, due }, .. } => {
+            assert_eq!((round.0 + 1, *due), (due.0, of.due.unwrap()), "{what}");
+            assert!(*kept > BUDGET && described.contains(&kept.to_string()), "{described}");
+        }
+        Finding::Round { found: sample::Finding::StoppedEarly { round, due, fitting }, .. } => {
+            assert_eq!((round.0 - 1, *due), (due.0, of.due.unwrap()), "{what}");
+            assert!(*fitting <= BUDGET && described.contains(&fitting.to_string()), "{described}");
+        }
+        Finding::Replayed { from, .. } => assert_eq!(from.0 + 1, epoch.0, "{what}"),
+        _ => {}
+    }
+}
+
+#[test]
+fn a_device_that_is_dropped_in_the_last_epoch_is_named_but_nobody_accused_until_its_chain_goes_on()
+{
+    let (mut group, mut uploads) = honest(Scheme::Star);
+    let (last, device) = (uploads.len() - 1, group.devices[1]);
+    uploads[last].listed.remove(&device);
+    uploads[last].bundles.retain(|bundle| bundle.device != device);
+    let report = audited(&group.roster, &uploads, &coordinator()).unwrap();
+    assert_eq!(report.exit_code(), 4);
+    assert_eq!(report.epochs[last].doubts, [Doubt::Absent { device, listed: false }]);
+    uploads.push(group.epoch([50, 60, 70, 80]));
+    let report = audited(&group.roster, &uploads, &coordinator()).unwrap();
+    let (epoch, finding) = report.findings().next().unwrap();
+    assert_eq!(
+        (epoch, finding.name(), finding.devices()),
+        (uploads[last].epoch, "Missing", vec![device])
+    );
+}
+
+#[test]
+fn a_listed_seal_that_nobody_shows_is_on_its_way_until_the_coordinator_goes_on() {
+    let (mut group, mut uploads) = honest(Scheme::Star);
+    let (last, device) = (uploads.len() - 1, group.devices[2]);
+    let listed = uploads[last].listed[&device][0];
+    uploads[last].bundles.retain(|bundle| bundle.device != device);
+    let report = audited(&group.roster, &uploads, &coordinator()).unwrap();
+    assert!(
+        report.epochs[last].doubts.contains(&Doubt::NotShownYet { device, digest: listed }),
+        "{report:?}"
+    );
+    assert_eq!(report.exit_code(), 4);
+    // Once the device's chain goes on it is clear that the seal exists: somebody withholds what the coordinator lists.
+    uploads.push(group.epoch([50, 60, 70, 80]));
+    let report = audited(&group.roster, &uploads, &coordinator()).unwrap();
+    let withheld = report.epochs[last]
+        .doubts
+        .iter()
+        .any(|doubt| matches!(doubt, Doubt::Withheld { device: of, .. } if *of == device));
+    assert!(withheld && report.exit_code() == 4, "{report:?}");
+    // A device that never speaks again, and a coordinator that goes on: nobody shows what it has listed.
+    let gone: Vec<Upload> = uploads
+        .iter()
+        .map(|upload| {
+            let mut upload = upload.clone();
+            if upload.epoch >= uploads[last].epoch {
+                upload.bundles.retain(|bundle| bundle.device != device);
+            }
+            if upload.epoch > uploads[last].epoch {
+                upload.listed.remove(&device);
+            }
+            upload
+        })
+        .collect();
+    let report = audited(&group.roster, &gone, &coordinator()).unwrap();
+    assert!(
+        report.epochs[last].findings.contains(&Finding::Unshown { device, digest: listed }),
+        "{report:?}"
+    );
+}
+
+#[test]
+fn a_manifest_of_anybody_else_is_refused() {
+    let (group, uploads) = honest(Scheme::Star);
+    assert_eq!(audited(&group.roster, &uploads, &secret(98)).unwrap_err(), "NotAuthentic");
+    assert_eq!(audited(&group.roster, &uploads, &secret(0)).unwrap_err(), "NotAuthentic");
+}
+
+#[test]
+fn a_forged_round_is_not_believed_and_the_epoch_stays_justified() {
+    let (mut group, mut uploads) = honest(Scheme::Star);
+    let epoch = EpochNumber(FIRST + LOADS.len() as u64);
+    // Signed by a stranger, by a device, and by the coordinator of another group.
+    let id = group.group();
+    let mut other = id;
+    other.0[0] ^= 1;
+    for (signer, group_id, name) in [
+        (secret(97), id, "NotAuthentic"),
+        (secret(0), id, "NotAuthentic"),
+        (coordinator(), other, "WrongGroup"),
+    ] {
+        let mut out = [0; MAX_ANNOUNCEMENT];
+        let word = Announcement::issue(group_id, epoch, Round(9), &signer, &mut out).unwrap();
+        let refused =
+            Announcement::open(word, id, group.roster.coordinator().unwrap()).unwrap_err();
+        assert_eq!(refused.name(), name);
+    }
+    uploads.push(group.epoch([200, 100, 300, 100]));
+    assert_eq!(audited(&group.roster, &uploads, &coordinator()).unwrap().exit_code(), 0);
+}
+
+/// A coordinator that tells its devices a higher round than it needs gets fewer readings; whatever round it then signs.
+#[test]
+fn an_exaggerated_round_is_found_whatever_the_manifest_says() {
+    let mut group = Group::new(Scheme::Star, 10, BUDGET, 9);
+    let epoch = |(at, readings): (usize, &[u32; 4])| {
+        if at == 1 { group.epoch_told(*readings, Round(8)) } else { group.epoch(*readings) }
+    };
+    let mut uploads: Vec<Upload> = LOADS.iter().enumerate().map(epoch).collect();
+    let report = audited(&group.roster, &uploads, &coordinator()).unwrap();
+    let bent = uploads[1].epoch;
+    let found: Vec<_> = report.findings().collect();
+    assert!(
+        !found.is_empty()
+            && found
+                .iter()
+                .all(|(epoch, finding)| *epoch == bent && finding.name() == "RoundOverstated"),
+        "{found:?}"
+    );
+    let Finding::Round { found: sample::Finding::RoundOverstated { round, announced }, devices } =
+        found[0].1
+    else {
+        panic!("{found:?}")
+    };
+    assert!(announced > round && !devices.is_empty(), "{found:?}");
+    assert!(found[0].1.describe(&group.roster).contains(&format!("round {announced}")));
+    // Signing the round that it told is no way out.
+    uploads[1].round = *announced;
+    let report = audited(&group.roster, &uploads, &coordinator()).unwrap();
+    let names: Vec<_> = report.findings().map(|(epoch, finding)| (epoch, finding.name())).collect();
+    assert_eq!(names, [(bent, "StoppedEarly")]);
+}
+
+/// Uploads to a cloud, and audits it as anyone would. The name of what the cloud refused, if it did.
+async fn through_a_cloud(roster: &Roster, uploads: &[Upload]) -> (Cloud, Option<String>, Report) {
+    let cloud = Cloud::serve(roster).await;
+    let mut refused = None;
+    for upload in uploads {
+        refused = refused.or(cloud.take(roster, upload).await.err());
+    }
+    let report =
+        audit(&cloud.client, roster, EpochNumber(FIRST), None, None).await.unwrap().unwrap();
+    (cloud, refused, report)
+}
+
+/// The same as above, over HTTP: a cloud that is in on nothing refuses what does not verify, and the audit of the rest names it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_way_to_cheat_is_found_through_a_cloud() {
+    let (group, honest) = honest(Scheme::Star);
+    let (_, refused, report) = through_a_cloud(&group.roster, &honest).await;
+    assert_eq!(
+        (refused, report.exit_code(), report.epochs.len()),
+        (None, 0, LOADS.len()),
+        "{report:?}"
+    );
+    assert_eq!(
+        report,
+        Report {
+            bytes: report.bytes,
+            signatures: report.signatures,
+            ..audited(&group.roster, &honest, &coordinator()).unwrap()
+        }
+    );
+    for cheat in CHEATS {
+        let (at, device) = (1, group.devices[3]);
+        let mut uploads = honest.clone();
+        assert!((cheat.bend)(&mut uploads, at, device), "{cheat:?}");
+        let what = format!("{cheat:?} of {device}");
+        let (cloud, refused, report) = through_a_cloud(&group.roster, &uploads).await;
+        let epoch = uploads[at].epoch;
+        let of = report.epochs.iter().find(|report| report.epoch == epoch).unwrap();
+        let alone =
+            audit(&cloud.client, &group.roster, epoch, Some(EpochNumber(epoch.0 + 1)), None)
+                .await
+                .unwrap()
+                .unwrap();
+        assert_eq!(alone.epochs[0].verdict(), of.verdict(), "{what}, audited alone: {alone:?}");
+        let mut names: Vec<&str> = of
+            .findings
+            .iter()
+            .map(Finding::name)
+            .chain(of.doubts.iter().map(Doubt::name))
+            .collect();
+        names.extend(refused.as_deref());
+        assert!(!of.is_justified && report.exit_code() >= 4, "{what}: {of:?}");
+        match cheat.found_by {
+            // What the cloud does not take is listed, exists, and is nowhere.
+            FoundBy::Verifier => {
+                assert!(refused.is_some() && names.contains(&"Withheld"), "{what}: {names:?}")
+            }
+            // A round too few, but not the readings for it: another test has them, too.
+            _ if refused.as_deref() == Some("NotWhole") => assert_eq!(cheat.name, "kept-too-much"),
+            _ => assert!(cheat.names.iter().any(|name| names.contains(name)), "{what}: {names:?}"),
+        }
+    }
+}
+
+/// A coordinator that does not tell its devices the last round can keep one too few, with all that is in it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_round_too_few_is_found_even_with_every_reading_of_it() {
+    let mut group = Group::new(Scheme::Star, 10, BUDGET, 11);
+    group.tells = |epoch, round| (epoch.0 != FIRST + 1).then_some(round);
+    let mut uploads: Vec<Upload> = LOADS.iter().map(|readings| group.epoch(*readings)).collect();
+    uploads[1].round.0 -= 1;
+    let round = uploads[1].round;
+    for (bundle, readings) in uploads[1]
+        .bundles
+        .iter_mut()
+        .zip(group.devices.iter().zip(LOADS[1]).collect::<BTreeMap<_, _>>().values())
+    {
+        keep_from(bundle, round, *readings);
+    }
+    let kept: u64 = uploads[1]
+        .bundles
+        .iter()
+        .map(|bundle| got(&group.roster, &uploads[1], bundle).unwrap())
+        .sum();
+    assert!(kept > BUDGET, "{kept} readings are kept, all of them authentic");
+    let (_, refused, report) = through_a_cloud(&group.roster, &uploads).await;
+    assert_eq!((refused, report.exit_code()), (None, 5));
+    let found: Vec<_> = report.findings().collect();
+    let [(epoch, finding)] = found[..] else { panic!("{found:?}") };
+    assert_eq!((epoch, finding.name()), (uploads[1].epoch, "OverBudget"));
+    let says =
+        format!("round {round} keeps {kept} events; the budget asks for round {}", round.0 + 1);
+    assert!(finding.describe(&group.roster).contains(&says), "{finding:?}");
+}
+
+/// The bundle with every level from a round on, made from what the device sensed.
+fn keep_from(bundle: &mut Bundle, round: Round, readings: u32) {
+    let mut answer = Answer::decode(&bundle.bytes).unwrap();
+    let part = answer
+        .items
+        .iter_mut()
+        .find_map(|item| if let Item::Part(part) = item { Some(part) } else { None })
+        .unwrap();
+    assert_eq!((part.n, part.own_round), (readings, Round(0)), "the device forwarded all levels");
+    let (salt, levels) = (Salt(part.salt), bundle.counters.levels());
+    let mut blocks = vec![Vec::new(); usize::from(levels)];
+    for place in 0..readings {
+        blocks[usize::from(salt.level(Sequence(place.into()), levels).0)]
+            .extend(place.to_be_bytes());
+    }
+    let digest = |level: u8| {
+        let block = &blocks[usize::from(level)];
+        if block.is_empty() {
+            Digest::NULL
+        } else {
+            star::block_digest(bundle.device, bundle.index, Level(level), block)
+        }
+    };
+    let there: Vec<u8> =
+        (round.0..levels).filter(|level| !blocks[usize::from(*level)].is_empty()).collect();
+    let above = (0..there[0]).fold(star::chain_start(), |above, level| {
+        star::link(&above, bundle.counters.at(Level(level)), &digest(level))
+    });
+    part.digests = if there[0] == 0 { Vec::new() } else { above.0.to_vec() };
+    part.select = Select::Levels(there.iter().fold(0, |mask, level| mask | 1 << level));
+    part.events =
+        there.iter().rev().flat_map(|level| blocks[usize::from(*level)].clone()).collect();
+    bundle.bytes = answer.encode();
+}
+
+/// The command says it in words and numbers, and by its exit code.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_command_tells_a_person_what_was_found() {
+    let (group, honest) = honest(Scheme::Star);
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    std::fs::write(path("roster.cbor"), group.roster.bytes()).unwrap();
+    let mut pem = [0; 512];
+    std::fs::write(path("op.pub.pem"), encode_public_pem(&secret(98).public(), &mut pem).unwrap())
+        .unwrap();
+    let run = |url: &str, more: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_moteseal"));
+        command.current_dir(directory.path()).args([
+            "audit",
+            "--from",
+            url,
+            "--roster",
+            "roster.cbor",
+        ]);
+        let output = command.args(["--operator", "op.pub.pem"]).args(more).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    };
+    let (cloud, ..) = through_a_cloud(&group.roster, &honest).await;
+    let (code, out, talk) = run(&cloud.url, &[]);
+    assert_eq!((code, out.lines().count()), (0, LOADS.len()), "{out}{talk}");
+    let second = out.lines().nth(1).unwrap();
+    assert!(
+        second.contains("Justified")
+            && second.contains("of 1,033 readings kept, budget 100; 4 seals of 4 devices"),
+        "{out}"
+    );
+    assert!(talk.contains("6 epochs justified, 0 not, 0 undetermined"), "{talk}");
+    let one = run(&cloud.url, &["--epoch", &(FIRST + 1).to_string(), "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&one.1).unwrap();
+    assert_eq!(
+        (one.0, &json["epochs"][0]["events"], &json["justified"]),
+        (0, &1033.into(), &1.into()),
+        "{json}"
+    );
+    assert_eq!(run(&cloud.url, &["--epoch", "7"]).0, 4);
+
+    let mut dropped = honest.clone();
+    assert!((CHEATS[0].bend)(&mut dropped, 1, group.devices[3]));
+    let (cloud, ..) = through_a_cloud(&group.roster, &dropped).await;
+    let (code, out, talk) = run(&cloud.url, &["--json"]);
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let finding = &json["epochs"][1]["findings"][0];
+    assert_eq!(
+        (code, &finding["name"], &finding["devices"][0]),
+        (5, &"Missing".into(), &"east".into()),
+        "{json}"
+    );
+    assert!(
+        talk.lines().last().unwrap().starts_with("moteseal: Missing: east signed seal 1"),
+        "{talk}"
+    );
+    // The coordinator is silent on the newest epoch of a device: undetermined, and the device is named.
+    let mut last = honest;
+    assert!((CHEATS[0].bend)(&mut last, LOADS.len() - 1, group.devices[3]));
+    let (cloud, ..) = through_a_cloud(&group.roster, &last).await;
+    let (code, _, talk) = run(&cloud.url, &[]);
+    assert!(code == 4 && talk.contains("Absent: east is not listed"), "{code} {talk}");
+    assert_eq!(run("http://127.0.0.1:1", &[]).0, 6);
+}

@@ -1,0 +1,81 @@
+//! Everybody who verifies what a coordinator uploads: the audit of all of it, the audit of one epoch alone, and a client that asks for what
+//! was kept of a device.
+
+use std::collections::BTreeMap;
+
+use moteseal_adversary::coordinator::{Bundle, Upload, stream};
+use moteseal_adversary::{Answer, Item};
+use moteseal_api::Query;
+use moteseal_client::audit::{Audit, Report};
+use moteseal_client::output::OutputError;
+use moteseal_client::{Rows, Session};
+use moteseal_core::DeviceId;
+use moteseal_core::record::EpochNumber;
+use moteseal_core::signature::SecretKey;
+use moteseal_seal::sample::{Choice, Rate};
+use moteseal_verify::{Roster, write};
+
+/// What anyone says who sees everything that was uploaded; what is refused of it by its name.
+pub fn audited(roster: &Roster, uploads: &[Upload], key: &SecretKey) -> Result<Report, String> {
+    let first = uploads.first().map_or(EpochNumber(0), |upload| upload.epoch);
+    run(Audit::new(roster, first, None).unwrap(), &stream(uploads, roster, key).unwrap())
+}
+
+/// What anyone says who audits one epoch alone, and gets what a cloud answers then: the manifests from that epoch on, the epoch's seals, and
+/// of each device that does not call its last one the last the first seal behind.
+pub fn audited_alone(
+    roster: &Roster,
+    uploads: &[Upload],
+    at: usize,
+    key: &SecretKey,
+) -> Result<Report, String> {
+    let epoch = uploads[at].epoch;
+    let mut alone: Vec<Upload> = uploads[at..].to_vec();
+    let mut ended: BTreeMap<DeviceId, bool> = BTreeMap::new();
+    for upload in &mut alone {
+        upload.bundles.sort_by_key(|bundle| (bundle.device, bundle.index));
+        upload.bundles.retain(|bundle| {
+            let has_ended = ended.entry(bundle.device).or_default();
+            let is_asked = !*has_ended;
+            *has_ended |= upload.epoch > epoch || closes(bundle);
+            is_asked
+        });
+    }
+    let audit = Audit::new(roster, epoch, Some(EpochNumber(epoch.0 + 1))).unwrap();
+    run(audit, &stream(&alone, roster, key).unwrap())
+}
+
+/// Whether a bundle's seal says that it is the last of its epoch.
+fn closes(bundle: &Bundle) -> bool {
+    let items = Answer::decode(&bundle.bytes).unwrap().items;
+    items.iter().any(|item| matches!(item, Item::Part(part) if part.last_in_epoch))
+}
+
+fn run(mut audit: Audit<'_>, bytes: &[u8]) -> Result<Report, String> {
+    let mut feed = audit.stream();
+    bytes.chunks(1000).try_for_each(|chunk| feed.feed(chunk)).map_err(|refusal| refusal.name())?;
+    feed.finish().map_err(|refusal| refusal.name())?;
+    Ok(audit.finish())
+}
+
+/// What a client says that asks for everything which the round left of one device's epoch, and gets this bundle.
+pub fn got(roster: &Roster, upload: &Upload, bundle: &Bundle) -> Result<u64, String> {
+    let choice = Choice::Rate(Rate::new(1, 1 << upload.round.0).unwrap());
+    let (since, until) = (upload.epoch, Some(EpochNumber(upload.epoch.0 + 1)));
+    let mut session =
+        Session::new(roster, Query { devices: vec![bundle.device], since, until, choice }, None);
+    let mut answer = bundle.bytes.clone();
+    write::end(&mut answer);
+    let mut count = 0;
+    let mut sink = |rows: &Rows<'_>| -> Result<(), OutputError> {
+        count += u64::from(rows.len());
+        Ok(())
+    };
+    let stopped = |stop| match stop {
+        moteseal_client::Stop::Refused(refusal) => refusal.name(),
+        moteseal_client::Stop::Output(error) => panic!("{error}"),
+    };
+    session.feed(&answer, &mut sink).map_err(stopped)?;
+    session.finish(&mut sink).map_err(stopped)?;
+    Ok(count)
+}

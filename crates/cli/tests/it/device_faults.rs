@@ -1,0 +1,416 @@
+//! What a device does where its gateway has lost what it acknowledged, where a reading is too long, a seal full, or its own state behind: it
+//! goes on, and its seals say what is missing. Device and gateway are the ones of `device run` and `gateway run`, without a link between.
+
+use crate::group;
+use std::path::Path;
+
+use crate::group::{Cloud, FIRST};
+use moteseal_core::record::Scheme;
+use moteseal_core::record::{EpochNumber, Round, SealIndex};
+use moteseal_core::roster::Directory as _;
+use moteseal_core::schema::Schema;
+use moteseal_core::signature::SecretKey;
+use moteseal_device::durable::DurableError;
+use moteseal_device::{DurableMote, Outbox, Profile, SealRefused};
+use moteseal_gateway::Station;
+use moteseal_seal::frame::{MAX_RECORD, Uplink};
+use moteseal_seal::sample::{Announcement, MAX_ANNOUNCEMENT};
+use moteseal_verify::Roster;
+
+const BOUND: u64 = 1 << 30;
+const EPOCH: EpochNumber = EpochNumber(FIRST);
+
+/// A device, at most three of whose seals wait, and its gateway, in a folder.
+fn scene() -> (tempfile::TempDir, Roster, Station, DurableMote<SecretKey>) {
+    let folder = tempfile::tempdir().unwrap();
+    let roster = group::roster(1, 1000, 1000);
+    let station = group::station(&roster, folder.path(), BOUND);
+    let mote = group::mote(&roster, 0, folder.path(), 3);
+    (folder, roster, station, mote)
+}
+
+/// Carries frames and acknowledgements until the device has nothing to say; what is not acknowledged is sent again, `patience` times.
+fn exchange(
+    mote: &mut DurableMote<SecretKey>,
+    station: &mut Station,
+    now: EpochNumber,
+    patience: usize,
+) {
+    let mut tries = 0;
+    while tries < patience && !mote.mote().is_done() {
+        let frames = mote.frames(64).unwrap();
+        if frames.is_empty() {
+            tries += 1;
+            mote.timeout();
+        }
+        for frame in frames {
+            let _ = station.hear(&frame, now).unwrap();
+        }
+        for (_, acknowledgement) in station.commit().unwrap().acknowledgements {
+            mote.acknowledged(&acknowledgement).unwrap().unwrap();
+        }
+    }
+}
+
+fn sense(mote: &mut DurableMote<SecretKey>, epoch: EpochNumber, readings: std::ops::Range<u32>) {
+    readings.for_each(|n| mote.sense(epoch, &n.to_be_bytes()).unwrap());
+}
+
+fn end(station: &mut Station, epoch: EpochNumber) {
+    station.end(epoch).unwrap();
+    let _ = station.commit().unwrap();
+}
+
+/// Of opaque records.
+fn opaque(roster: &Roster) -> impl FnOnce(&mut Profile) {
+    let mut buffer = [0; 64];
+    let schema = Schema::encode(&[], &mut buffer).unwrap();
+    let opaque = Profile::new(roster, "mote-0", Scheme::Star, &schema).unwrap();
+    move |profile| *profile = opaque
+}
+
+#[test]
+fn a_reading_of_any_length_reaches_the_gateway_or_is_refused_and_harms_no_other() {
+    for length in [
+        0,
+        1,
+        1000,
+        65_277,
+        65_278,
+        MAX_RECORD,
+        MAX_RECORD + 1,
+        65_529,
+        65_530,
+        65_535,
+        65_536,
+        100_000,
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let roster = group::roster(1, 100, 1000);
+        let mut station = group::station(&roster, folder.path(), BOUND);
+        let mut mote = group::open_mote(&roster, 0, folder.path(), 3, opaque(&roster)).unwrap();
+        mote.sense(EPOCH, b"before").unwrap();
+        let taken = mote.sense(EPOCH, &vec![7; length]);
+        if length <= MAX_RECORD {
+            taken.unwrap();
+        } else {
+            assert!(
+                matches!(taken, Err(DurableError::Refused(SealRefused::TooLong { .. }))),
+                "{length}: {taken:?}"
+            );
+        }
+        mote.sense(EPOCH, b"behind").unwrap();
+        mote.end(EPOCH).unwrap();
+        mote.sync().unwrap();
+        drop(mote);
+        let mut mote = group::open_mote(&roster, 0, folder.path(), 3, opaque(&roster)).unwrap();
+        exchange(&mut mote, &mut station, EPOCH, 3);
+        assert!(mote.mote().is_done(), "{length} bytes never reach the gateway");
+        end(&mut station, EPOCH);
+        assert_eq!(
+            group::sealed(&roster, &station),
+            [(0, FIRST, 2 + u64::from(length <= MAX_RECORD), false, true)]
+        );
+    }
+}
+
+#[test]
+fn a_seal_is_closed_when_it_is_full_and_its_epoch_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let roster = group::roster(1, 50, 1000);
+    let mut station = group::station(&roster, folder.path(), BOUND);
+    let small = |profile: &mut Profile| profile.max_events = 100;
+    let mut mote = group::open_mote(&roster, 0, folder.path(), 8, small).unwrap();
+    for start in [0, 100, 200] {
+        sense(&mut mote, EPOCH, start..start + 100);
+        exchange(&mut mote, &mut station, EPOCH, 1);
+    }
+    sense(&mut mote, EPOCH, 300..310);
+    drop(mote);
+    // What was not synced was not taken.
+    let mut mote = group::open_mote(&roster, 0, folder.path(), 8, small).unwrap();
+    let (_, taken) = mote.taken().unwrap();
+    sense(&mut mote, EPOCH, u32::try_from(taken).unwrap()..310);
+    mote.end(EPOCH).unwrap();
+    exchange(&mut mote, &mut station, EPOCH, 3);
+    assert!(mote.mote().is_done());
+    end(&mut station, EPOCH);
+    let parts = |index, last| (index, FIRST, if last { 10 } else { 100 }, false, last);
+    assert_eq!(
+        group::sealed(&roster, &station),
+        [parts(0, false), parts(1, false), parts(2, false), parts(3, true)]
+    );
+    let cloud = Cloud::default();
+    cloud.take(&station);
+    let audited = group::audit(&roster, &cloud, &|_, _, _| None);
+    assert_eq!(audited.justified, [FIRST]);
+}
+
+/// A gateway whose folder is lost.
+fn lose(station: Station, roster: &Roster, folder: &Path) -> Station {
+    drop(station);
+    std::fs::remove_dir_all(folder.join("gateway")).unwrap();
+    group::station(roster, folder, BOUND)
+}
+
+#[test]
+fn an_open_seal_that_the_gateway_lost_is_given_up_and_the_next_one_says_so() {
+    let (folder, roster, mut station, mut mote) = scene();
+    sense(&mut mote, EPOCH, 0..500);
+    exchange(&mut mote, &mut station, EPOCH, 1);
+    assert_eq!(mote.mote().buffered(), 0, "all of it was acknowledged");
+    let mut station = lose(station, &roster, folder.path());
+    sense(&mut mote, EPOCH, 500..510);
+    exchange(&mut mote, &mut station, EPOCH, 8);
+    assert_eq!(mote.mote().opened(), None, "what is lost is given up");
+    // Killed right behind that, it comes back to the same.
+    drop(mote);
+    let mut mote = group::mote(&roster, 0, folder.path(), 3);
+    assert_eq!((mote.mote().opened(), mote.mote().chain().next_index), (None, SealIndex(1)));
+    sense(&mut mote, EPOCH, 510..520);
+    mote.end(EPOCH).unwrap();
+    exchange(&mut mote, &mut station, EPOCH, 3);
+    assert!(mote.mote().is_done(), "later seals go through");
+    end(&mut station, EPOCH);
+    assert_eq!(group::sealed(&roster, &station), [(1, FIRST, 10, true, true)]);
+}
+
+#[test]
+fn a_closed_seal_that_the_gateway_lost_holds_up_none_behind_it() {
+    let (folder, roster, mut station, mut mote) = scene();
+    sense(&mut mote, EPOCH, 0..500);
+    exchange(&mut mote, &mut station, EPOCH, 1);
+    let mut station = lose(station, &roster, folder.path());
+    mote.end(EPOCH).unwrap();
+    let next = EpochNumber(FIRST + 1);
+    sense(&mut mote, next, 0..70);
+    mote.end(next).unwrap();
+    exchange(&mut mote, &mut station, next, 3);
+    assert!(
+        mote.mote().has(SealIndex(0)),
+        "a gateway that is asked a few times may still be reading its journal"
+    );
+    exchange(&mut mote, &mut station, next, 8);
+    assert!(mote.mote().is_done());
+    end(&mut station, next);
+    // The chain of the next seal names the one that is missing; nothing was abandoned.
+    assert_eq!(group::sealed(&roster, &station), [(1, FIRST + 1, 70, false, true)]);
+}
+
+#[test]
+fn a_gateway_that_has_an_older_copy_of_its_state_gets_the_next_seal() {
+    let (folder, roster, mut station, mut mote) = scene();
+    sense(&mut mote, EPOCH, 0..100);
+    exchange(&mut mote, &mut station, EPOCH, 1);
+    let journal = folder.path().join("gateway/journal");
+    let copy = std::fs::read(&journal).unwrap();
+    sense(&mut mote, EPOCH, 100..500);
+    exchange(&mut mote, &mut station, EPOCH, 1);
+    drop(station);
+    std::fs::write(&journal, copy).unwrap();
+    let mut station = group::station(&roster, folder.path(), BOUND);
+    mote.end(EPOCH).unwrap();
+    exchange(&mut mote, &mut station, EPOCH, 8);
+    let next = EpochNumber(FIRST + 1);
+    sense(&mut mote, next, 0..7);
+    mote.end(next).unwrap();
+    exchange(&mut mote, &mut station, next, 8);
+    assert!(mote.mote().is_done());
+    end(&mut station, next);
+    assert_eq!(group::sealed(&roster, &station), [(1, FIRST + 1, 7, false, true)]);
+}
+
+#[test]
+fn old_acknowledgements_that_come_late_cost_no_seal() {
+    let (_folder, _, mut station, mut mote) = scene();
+    sense(&mut mote, EPOCH, 0..100);
+    let frames = mote.frames(64).unwrap();
+    for frame in &frames {
+        let _ = station.hear(frame, EPOCH).unwrap();
+    }
+    let (_, old) = station.commit().unwrap().acknowledgements.remove(0);
+    sense(&mut mote, EPOCH, 100..200);
+    exchange(&mut mote, &mut station, EPOCH, 1);
+    // After each of 40 waits an old word comes many times, after every third the gateway's own.
+    for wait in 0..40 {
+        mote.timeout();
+        (0..10)
+            .for_each(|_| assert!(!mote.acknowledged(&old).unwrap().unwrap(), "that is no news"));
+        if wait % 3 == 2 {
+            exchange(&mut mote, &mut station, EPOCH, 1);
+            sense(&mut mote, EPOCH, 0..1);
+            exchange(&mut mote, &mut station, EPOCH, 1);
+        }
+    }
+    assert_eq!(mote.mote().opened(), Some(SealIndex(0)));
+}
+
+#[test]
+fn a_word_of_the_open_epoch_is_taken_although_another_device_is_ahead() {
+    let roster = group::roster(1, 1000, 1000);
+    let next = EpochNumber(FIRST + 1);
+    let word = |epoch: EpochNumber, round: u8| {
+        let mut out = [0; MAX_ANNOUNCEMENT];
+        let coordinator = group::secret(group::COORDINATOR);
+        Announcement::issue(roster.group(), epoch, Round(round), &coordinator, &mut out)
+            .unwrap()
+            .to_vec()
+    };
+    // What the gateway gets, and what is buffered in the next epoch, by how often the device was restarted.
+    let told = |restarts: usize| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut mote = group::mote(&roster, 0, folder.path(), 3);
+        sense(&mut mote, EPOCH, 0..500);
+        for (epoch, round, counts) in
+            [(next, 2, false), (EPOCH, 3, true), (EPOCH, 1, false), (next, 1, false)]
+        {
+            let before = mote.mote().buffered();
+            mote.announced(&word(epoch, round)).unwrap().unwrap();
+            assert_eq!(mote.mote().buffered() < before, counts, "epoch {epoch}, round {round}");
+        }
+        assert_eq!(mote.newest_announced(), Some(next));
+        mote.sync().unwrap();
+        for _ in 0..restarts {
+            drop(mote);
+            mote = group::mote(&roster, 0, folder.path(), 3);
+        }
+        sense(&mut mote, next, 0..500);
+        (mote.frames(1000).unwrap(), mote.mote().buffered())
+    };
+    let (frames, buffered) = told(0);
+    // An eighth of the first epoch, a quarter of the next.
+    let link = group::link_key(&roster, group::device_id(&roster, 0));
+    let forwarded = frames.iter().filter_map(|frame| match Uplink::open(frame, &link) {
+        Ok(Uplink::Forward(forward)) => {
+            Some(forward.events().map(|(_, level, _)| level.0).collect::<Vec<_>>())
+        }
+        _ => None,
+    });
+    let levels: Vec<u8> = forwarded.flatten().collect();
+    assert!(
+        levels.iter().all(|level| *level >= 3) && (30..100).contains(&levels.len()),
+        "{levels:?}"
+    );
+    assert!((80 * 11..180 * 11).contains(&buffered), "{buffered}");
+    for restarts in [1, 2] {
+        assert_eq!(told(restarts), (frames.clone(), buffered), "after {restarts} restarts");
+    }
+}
+
+/// The device's folder: what `moteseal device run` and `moteseal seal` share of it is the chain's state.
+fn chain_state(folder: &Path, roster: &Roster) -> (Outbox, moteseal_device::Chain) {
+    let folder = folder.join("mote-0");
+    Outbox::open(&folder.join("sealed"), &folder.join("chain"), roster, group::device_id(roster, 0))
+        .unwrap()
+}
+
+#[test]
+fn an_index_that_the_journal_opened_is_not_signed_again_by_another_sealer() {
+    let folder = tempfile::tempdir().unwrap();
+    let roster = group::roster(1, 1000, 1000);
+    let chain = folder.path().join("mote-0/chain");
+    let mut mote = group::mote(&roster, 0, folder.path(), 3);
+    let before = std::fs::read(&chain).ok();
+    sense(&mut mote, EPOCH, 0..10);
+    mote.sync().unwrap();
+    drop(mote);
+    // Its state is behind the journal: a copy that somebody restored.
+    match before {
+        Some(before) => std::fs::write(&chain, before).unwrap(),
+        None => std::fs::remove_file(&chain).unwrap(),
+    }
+    let (outbox, state) = chain_state(folder.path(), &roster);
+    let mut buffer = [0; 256];
+    let fields = [moteseal_core::schema::Field::parse("reading::u32").unwrap()];
+    let schema = Schema::encode(&fields, &mut buffer).unwrap();
+    let profile = Profile::new(&roster, "mote-0", Scheme::Star, &schema).unwrap();
+    let salt_key = moteseal_seal::level::SaltKey::new([0x33; 32]);
+    let mut sealer = moteseal_device::Sealer::new(profile, group::secret(0), salt_key, state);
+    sealer.push(EPOCH, &[1; 4]).unwrap();
+    let bundle = sealer.close(true).unwrap().unwrap();
+    assert_eq!(bundle.index(), SealIndex(0));
+    outbox.store(&[bundle], &mut |_| {}).unwrap();
+    drop(outbox);
+    let opened = group::open_mote(&roster, 0, folder.path(), 3, |_| {});
+    assert!(
+        matches!(opened, Err(DurableError::SealedElsewhere { .. })),
+        "index 0 would be signed twice: {opened:?}"
+    );
+}
+
+#[test]
+fn what_was_opened_is_in_the_chains_state_before_the_journal_has_it() {
+    let (folder, roster, mut station, mut mote) = scene();
+    sense(&mut mote, EPOCH, 0..10);
+    mote.sync().unwrap();
+    drop(mote);
+    // Killed between the state and the journal, which were to have a second seal.
+    let (outbox, state) = chain_state(folder.path(), &roster);
+    assert_eq!(state.next_index, SealIndex(1));
+    outbox
+        .persist(&moteseal_device::Chain {
+            next_index: SealIndex(2),
+            epoch: Some(EpochNumber(FIRST + 1)),
+            ..state
+        })
+        .unwrap();
+    drop(outbox);
+    for _ in 0..2 {
+        let mote = group::mote(&roster, 0, folder.path(), 3);
+        assert_eq!(mote.taken(), Some((EPOCH, 10)), "the open seal is as it was");
+        assert_eq!(
+            (mote.mote().opened(), mote.mote().chain().next_index),
+            (Some(SealIndex(0)), SealIndex(2))
+        );
+    }
+    let mut mote = group::mote(&roster, 0, folder.path(), 3);
+    sense(&mut mote, EPOCH, 10..30);
+    let next = EpochNumber(FIRST + 1);
+    sense(&mut mote, next, 0..5);
+    mote.end(next).unwrap();
+    exchange(&mut mote, &mut station, next, 3);
+    assert!(mote.mote().is_done());
+    end(&mut station, EPOCH);
+    end(&mut station, next);
+    // The index that was passed over is stated, as after any restart.
+    assert_eq!(
+        group::sealed(&roster, &station),
+        [(0, FIRST, 30, false, true), (2, FIRST + 1, 5, true, true)]
+    );
+}
+
+#[test]
+fn readings_that_wait_are_not_sealed_by_another_scheme_than_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let roster = group::roster(1, 50, 1000);
+    let mut station = group::station(&roster, folder.path(), BOUND);
+    let tree = |profile: &mut Profile| profile.scheme = Scheme::Tree;
+    let mut mote = group::open_mote(&roster, 0, folder.path(), 3, tree).unwrap();
+    sense(&mut mote, EPOCH, 0..30);
+    mote.sync().unwrap();
+    drop(mote);
+    // The same index would be signed twice, differently.
+    let refused = group::open_mote(&roster, 0, folder.path(), 3, |_| {}).unwrap_err();
+    assert!(matches!(refused, DurableError::OtherScheme(_, Scheme::Tree)), "{refused:?}");
+    assert!(
+        refused.to_string().contains("sealed by tree; run once more with that scheme"),
+        "{refused}"
+    );
+    let mut mote = group::open_mote(&roster, 0, folder.path(), 3, tree).unwrap();
+    mote.end(EPOCH).unwrap();
+    exchange(&mut mote, &mut station, EPOCH, 3);
+    mote.sync().unwrap();
+    drop(mote);
+    // With nothing left to send, whatever comes next may be sealed otherwise.
+    let mut mote = group::open_mote(&roster, 0, folder.path(), 3, |_| {}).unwrap();
+    let next = EpochNumber(EPOCH.0 + 1);
+    sense(&mut mote, next, 0..5);
+    mote.end(next).unwrap();
+    exchange(&mut mote, &mut station, next, 3);
+    end(&mut station, EPOCH);
+    end(&mut station, next);
+    assert_eq!(
+        group::sealed(&roster, &station),
+        [(0, FIRST, 30, false, true), (1, FIRST + 1, 5, false, true)]
+    );
+}

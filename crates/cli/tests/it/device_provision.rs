@@ -1,0 +1,152 @@
+//! `moteseal device provision`: the blob says what the roster and the keys say, nobody else may read it, and nothing of it is printed.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use moteseal_core::identity::{decode_public_pem, decode_secret_pem};
+use moteseal_core::provision::Provisioning;
+use moteseal_core::record::NetworkId;
+use moteseal_core::record::Scheme;
+use moteseal_core::roster::Directory as _;
+use moteseal_sum::key_file::SourceKeys;
+use moteseal_verify::Roster;
+
+const CONFIG: &str = "device = \"mote1\"\nkey = \"mote1.key.pem\"\nroster = \"roster.cbor\"\noperator = \"op.pub.pem\"\n\
+    link_secret = \"mote1.link.key\"\nscheme = \"tree\"\ncolumns = [\"humidity:%RH:u16/100\"]\n\
+    [recording]\nfirst = 7\ncount = 9\nstart = \"2010-05-09T09:00:00Z\"\nevery = \"5s\"\n\
+    [sum]\nkey = \"sums/mote1.sum.key\"\nlink_secret = \"mote1.sum-link.key\"\n[broadcast]\nbase = \"base.pub.pem\"\n";
+
+fn moteseal(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_moteseal"))
+        .args(arguments)
+        .current_dir(folder)
+        .env_remove("RUST_LOG")
+        .output()
+        .unwrap()
+}
+
+fn site() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let done = |arguments: &[&str]| {
+        let output = moteseal(folder.path(), arguments);
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    };
+    for key in ["op", "gateway", "q", "base", "mote1", "mote2"] {
+        done(&["key", "new", "--out", key]);
+    }
+    let roster = [
+        "roster",
+        "new",
+        "--operator",
+        "op.key.pem",
+        "--group",
+        "field",
+        "--epoch",
+        "1h",
+        "--levels",
+        "16",
+    ];
+    let budget = ["--budget", "2000", "--coordinator", "gateway.pub.pem", "--out", "roster.cbor"];
+    done(
+        &[
+            &roster[..],
+            &budget,
+            &["--device", "mote1=mote1.pub.pem", "--device", "mote2=mote2.pub.pem"],
+        ]
+        .concat(),
+    );
+    done(&["key", "link", "--out", "mote1.link.key"]);
+    done(&["key", "link", "--out", "mote1.sum-link.key"]);
+    done(&["sum", "setup", "--roster", "roster.cbor", "--querier", "q.key", "--out", "sums/"]);
+    fs::write(folder.path().join("mote.toml"), CONFIG).unwrap();
+    folder
+}
+
+#[test]
+fn a_blob_says_what_roster_and_keys_say_and_nobody_else_is_told() {
+    let site = site();
+    let at = |name: &str| fs::read(site.path().join(name)).unwrap();
+    let output = moteseal(
+        site.path(),
+        &["device", "provision", "--config", "mote.toml", "--out", "mote.bin"],
+    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        fs::metadata(site.path().join("mote.bin")).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    let blob = at("mote.bin");
+    let told = Provisioning::decode(&blob).unwrap();
+    let roster =
+        Roster::open(&at("roster.cbor"), &decode_public_pem(&at("op.pub.pem")).unwrap()).unwrap();
+    let device = roster.device(roster.id("mote1").unwrap()).unwrap();
+    assert_eq!(
+        (told.device, told.group, told.certificate),
+        (device.id, roster.group(), device.certificate)
+    );
+    assert_eq!(
+        (told.roster, told.levels, told.epoch_ms),
+        ((roster.digest(), roster.version()), 16, 3_600_000)
+    );
+    assert_eq!((told.scheme, Some(&told.coordinator)), (Scheme::Tree, roster.coordinator()));
+    assert_eq!(
+        (told.window.first, told.window.count, told.window.every_ms, told.window.interval_ms),
+        (7, 9, 5000, 5000)
+    );
+    let signer = decode_secret_pem(&at("mote1.key.pem")).unwrap();
+    assert_eq!(*told.signer.to_bytes(), *signer.to_bytes());
+    let keys = SourceKeys::decode(&at("sums/mote1.sum.key")).unwrap();
+    let sums = told.sums.as_ref().unwrap();
+    assert_eq!(
+        (sums.position, sums.sources, &*sums.secret),
+        (keys.position, 2, &*keys.secret.to_bytes())
+    );
+    let base = decode_public_pem(&at("base.pub.pem")).unwrap();
+    assert_eq!(
+        told.audience.as_ref().map(|audience| (audience.network, &audience.base)),
+        Some((NetworkId::of(&base), &base))
+    );
+    // None of its secrets, in any form in which a file has it.
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    for (name, secret) in
+        [("link", &*told.link_secret), ("salt", &*told.salt_key), ("sum link", &*sums.link_secret)]
+    {
+        let digits: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert!(!said.contains(&digits), "{name} is printed");
+    }
+    assert!(said.lines().count() == 1 && said.contains("mote.bin"), "{said}");
+}
+
+#[test]
+fn what_is_wrong_is_said_in_one_line_and_nothing_is_written() {
+    let site = site();
+    for (from, to, expected) in [
+        ("\"mote1.key.pem\"", "\"mote2.key.pem\"", "mote2.key.pem is not the key that"),
+        ("sums/mote1", "sums/mote2", "WrongDevice: these are the keys of mote2"),
+        ("device = \"mote1\"", "device = \"mote9\"", "UnknownDevice"),
+        ("\"5s\"", "\"0s\"", "recording"),
+        ("count = 9", "count = 0", "recording"),
+        ("scheme", "skeme", "unknown field `skeme`"),
+        ("\"base.pub.pem\"", "\"op.key.pem\"", "broadcast.base"),
+        ("columns = [\"humidity:%RH:u16/100\"]", "columns = []", "columns"),
+    ] {
+        let bad = CONFIG.replacen(from, to, 1);
+        assert_ne!(bad, CONFIG, "{from}");
+        fs::write(site.path().join("mote.toml"), bad).unwrap();
+        let output = moteseal(
+            site.path(),
+            &["device", "provision", "--config", "mote.toml", "--out", "mote.bin"],
+        );
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{to}: {said}");
+        assert!(said.contains(expected) && said.trim_end().lines().count() == 1, "{to}: {said}");
+        assert!(!site.path().join("mote.bin").exists(), "{to}");
+    }
+}

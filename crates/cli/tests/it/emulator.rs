@@ -1,0 +1,227 @@
+//! The firmware in QEMU: built, started with its serial line on a free loopback port, reset and killed. Every process ends with its owner.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Where both boards have their provisioning (firmware/board/memory).
+const PROVISION: u32 = 0x3_c000;
+/// Longer than anything here takes that is not broken.
+const LONG: Duration = Duration::from_secs(300);
+
+/// A machine of QEMU's that the firmware is built for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Board {
+    Lm3s6965evb,
+    /// Its RAM lies in a file: what the flash page holds survives QEMU.
+    Mps2An385,
+}
+
+impl Board {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Lm3s6965evb => "lm3s6965evb",
+            Self::Mps2An385 => "mps2-an385",
+        }
+    }
+}
+
+/// Builds the firmware for a board and copies it to `out`.
+pub(crate) fn firmware(board: Board, out: &Path) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../firmware");
+    let mut command = Command::new("cargo");
+    command.current_dir(&folder).args([
+        "build",
+        "--quiet",
+        "--locked",
+        "--release",
+        "-p",
+        "moteseal-mote",
+    ]);
+    command.args(["--features", &format!("{},report", board.name())]);
+    // What belongs to this test's own build is not for another target.
+    for (name, _) in std::env::vars().filter(|(name, _)| {
+        name.starts_with("CARGO_") && name != "CARGO_HOME" && !name.starts_with("CARGO_NET")
+    }) {
+        command.env_remove(name);
+    }
+    let output = command
+        .env_remove("RUSTFLAGS")
+        .env_remove("RUSTDOCFLAGS")
+        .env("CARGO_TARGET_DIR", folder.join("target"))
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "the firmware is not built: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    fs::copy(folder.join("target/thumbv7m-none-eabi/release/mote"), out).unwrap();
+}
+
+/// A mote in QEMU.
+pub(crate) struct Emulator {
+    pub(crate) board: Board,
+    folder: PathBuf,
+    name: String,
+    /// Of its serial line.
+    pub(crate) port: u16,
+    process: Option<Child>,
+    /// What it has reported since the first start.
+    said: Arc<Mutex<Vec<String>>>,
+}
+
+impl Drop for Emulator {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl Emulator {
+    /// Starts `NAME.elf` with the provisioning `NAME.bin` of a folder.
+    pub(crate) fn start(board: Board, folder: &Path, name: &str) -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let ram = fs::File::create(folder.join(format!("{name}.ram"))).unwrap();
+        ram.set_len(16 << 20).unwrap();
+        let mut emulator = Self {
+            board,
+            folder: folder.to_owned(),
+            name: name.to_owned(),
+            port,
+            process: None,
+            said: Arc::default(),
+        };
+        emulator.power();
+        emulator
+    }
+
+    fn file(&self, ending: &str) -> String {
+        self.folder.join(format!("{}.{ending}", self.name)).to_str().unwrap().to_owned()
+    }
+
+    fn power(&mut self) {
+        let mut command = Command::new("qemu-system-arm");
+        match self.board {
+            Board::Lm3s6965evb => command.args(["-machine", "lm3s6965evb"]),
+            Board::Mps2An385 => command
+                .args([
+                    "-object",
+                    &format!(
+                        "memory-backend-file,id=ram,size=16M,share=on,mem-path={}",
+                        self.file("ram")
+                    ),
+                ])
+                .args(["-machine", "mps2-an385,memory-backend=ram"]),
+        };
+        let _ = fs::remove_file(self.file("qmp"));
+        command.args([
+            "-display",
+            "none",
+            "-monitor",
+            "none",
+            "-nodefaults",
+            "-semihosting-config",
+            "enable=on,target=native",
+        ]);
+        command.args(["-kernel", &self.file("elf")]);
+        command.args([
+            "-device",
+            &format!("loader,file={},addr={PROVISION:#x},force-raw=on", self.file("bin")),
+        ]);
+        command.args(["-serial", &format!("tcp:127.0.0.1:{},server=on,wait=off", self.port)]);
+        command.args(["-qmp", &format!("unix:{},server=on,wait=off", self.file("qmp"))]);
+        let log = fs::File::options().create(true).append(true).open(self.file("log")).unwrap();
+        let process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn();
+        let mut process = process.expect("qemu-system-arm is missing: run tools/setup.sh test");
+        let (out, said) = (BufReader::new(process.stdout.take().unwrap()), self.said.clone());
+        std::thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                said.lock().unwrap().push(line);
+            }
+        });
+        self.process = Some(process);
+    }
+
+    /// Presses the reset button: RAM stays as it is.
+    pub(crate) fn reset(&self) {
+        let start = Instant::now();
+        let stream = loop {
+            match UnixStream::connect(self.file("qmp")) {
+                Ok(stream) => break stream,
+                Err(error) => assert!(start.elapsed() < LONG, "{}: {error}", self.name),
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        let mut answer = |asked: &str| {
+            if !asked.is_empty() {
+                (&stream).write_all(asked.as_bytes()).unwrap();
+            }
+            // Events come in between.
+            lines
+                .by_ref()
+                .map(Result::unwrap)
+                .find(|line| line.contains("\"return\"") || line.contains("\"QMP\""))
+                .unwrap()
+        };
+        answer("");
+        answer("{\"execute\": \"qmp_capabilities\"}\n");
+        answer("{\"execute\": \"system_reset\"}\n");
+    }
+
+    /// Ends QEMU with SIGKILL and starts it again: what was not in its RAM file is lost.
+    pub(crate) fn lose_power(&mut self) {
+        assert_eq!(self.board, Board::Mps2An385, "the other board's flash does not survive this");
+        self.kill();
+        self.power();
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+
+    /// What it has said so far, but for what it says of itself to no purpose.
+    pub(crate) fn said(&self) -> Vec<String> {
+        self.said
+            .lock()
+            .unwrap()
+            .iter()
+            .filter_map(|line| line.strip_prefix("mote: ").map(str::to_owned))
+            .collect()
+    }
+
+    /// How often it has said something that begins so.
+    pub(crate) fn count(&self, what: &str) -> usize {
+        self.said().iter().filter(|said| said.starts_with(what)).count()
+    }
+
+    /// Waits until it has said something that begins so.
+    #[track_caller]
+    pub(crate) fn until(&self, what: &str) {
+        self.until_all(what, 1);
+    }
+
+    /// Waits until it has said something that begins so as often as that.
+    #[track_caller]
+    pub(crate) fn until_all(&self, what: &str, times: usize) {
+        let start = Instant::now();
+        while self.count(what) < times {
+            assert!(
+                start.elapsed() < LONG,
+                "{} has not said {what:?} {times} times: {:#?}",
+                self.name,
+                self.said()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! `moteseal estimate` over a cloud: what it says of a group is near the truth of the tables, and between bounds that hold it.
+
+use crate::cheats;
+use crate::scene;
+use std::fs;
+
+use crate::budgeted::{Cloud, FIRST, Group, coordinator, secret};
+use crate::scene::{Scene, repository};
+use moteseal_adversary::coordinator::{Bundle, Upload};
+use moteseal_adversary::{Answer, Item};
+use moteseal_core::identity::encode_public_pem;
+use moteseal_core::record::Scheme;
+use moteseal_verify::write;
+use serde_json::Value;
+
+/// The two example tables of the repository, sealed and pushed, and the temperatures in them.
+fn home() -> (Scene, scene::Cloud, [Vec<f64>; 2]) {
+    let scene = Scene::new();
+    let temperatures = ["dev1", "dev2"].map(|device| {
+        let table = repository(&format!("data/examples/{device}.csv"));
+        scene.seal(table.to_str().unwrap(), device, &[]).done();
+        let text = fs::read_to_string(table).unwrap();
+        text.lines().skip(1).map(|line| line.split(',').nth(1).unwrap().parse().unwrap()).collect()
+    });
+    let cloud = scene.cloud("epochs.redb");
+    scene.run(&["push", "bundles/", "--to", &cloud.url]).done();
+    (scene, cloud, temperatures)
+}
+
+fn estimate(scene: &Scene, cloud: &scene::Cloud, arguments: &[&str]) -> scene::Run {
+    scene.with_roster(&[&["estimate"], arguments, &["--from", &cloud.url]].concat())
+}
+
+/// The bounds of an estimate, widened by twice its width: salts are random here, and the coverage of the bounds themselves is
+/// another test's.
+#[track_caller]
+fn near(estimate: &Value, truth: f64) {
+    let number = |name: &str| estimate[name].as_f64().unwrap();
+    let (low, high) = (number("low_95"), number("high_95"));
+    assert!(low <= number("value") && number("value") <= high, "{estimate}");
+    let wide = 2.0 * (high - low) + 1e-9;
+    assert!(low - wide <= truth && truth <= high + wide, "{estimate} of {truth}");
+}
+
+#[test]
+fn a_group_is_estimated_at_one_rate_and_by_a_number_an_epoch() {
+    let (scene, cloud, devices) = home();
+    let mut all = devices.concat();
+    all.sort_by(f64::total_cmp);
+    let sum: f64 = all.iter().sum();
+    let warm = all.iter().filter(|value| **value >= 21.5).count() as f64;
+    let median = all[all.len() / 2];
+    for choice in [["--rate", "1/8"], ["--at-most", "60"]] {
+        let ask = |what: &[&str]| {
+            let json =
+                estimate(&scene, &cloud, &[what, &choice, &["--json"]].concat()).done().json();
+            assert_eq!(json["group"]["population"], all.len(), "{json}");
+            json["group"]["estimates"].as_array().unwrap().clone()
+        };
+        near(&ask(&["mean", "temperature"])[0], sum / all.len() as f64);
+        near(&ask(&["sum", "temperature"])[0], sum);
+        near(&ask(&["proportion", "temperature>=21.5"])[0], warm / all.len() as f64);
+        near(&ask(&["count", "temperature>=21.5"])[0], warm);
+        near(&ask(&["mean", "temperature", "--bootstrap", "200"])[0], sum / all.len() as f64);
+        let quantiles = ask(&["quantile", "temperature", "--at", "0.25,0.5,0.75"]);
+        near(&quantiles[1], median);
+        assert!(quantiles[0]["value"].as_f64() < quantiles[2]["value"].as_f64());
+        // What the devices signed is no estimate.
+        let count = &ask(&["count", "temperature"])[0];
+        assert_eq!(
+            (count["value"].as_f64(), &count["low_95"]),
+            (Some(all.len() as f64), &count["high_95"]),
+            "{count}"
+        );
+        let edges = [all[0], median, all[all.len() - 1]];
+        let text = edges.map(|edge| edge.to_string()).join(",");
+        let bins = ask(&["histogram", "temperature", "--edges", &text]);
+        near(&bins[0], all.iter().filter(|value| **value < median).count() as f64);
+        assert_eq!(bins.len(), 2);
+        assert_eq!(ask(&["histogram", "temperature"]).len(), 10);
+    }
+}
+
+#[test]
+fn each_device_has_its_own_estimate_and_without_a_sampled_reading_none() {
+    let (scene, cloud, devices) = home();
+    let json =
+        estimate(&scene, &cloud, &["mean", "temperature", "--rate", "1/8", "--each", "--json"])
+            .done()
+            .json();
+    for about in json["devices"].as_array().unwrap() {
+        let values = &devices[usize::from(about["device"] == "dev2")];
+        assert_eq!(about["population"], values.len(), "{about}");
+        near(&about["estimates"][0], values.iter().sum::<f64>() / values.len() as f64);
+    }
+    let text = estimate(&scene, &cloud, &["mean", "temperature", "dev1", "--rate", "1"]).done();
+    assert!(text.out.starts_with("group        temperature mean "), "{text:?}");
+    // Fewer than two of 30,000: too thin a sample, which is said and not taken for zero.
+    let thin = estimate(&scene, &cloud, &["mean", "temperature", "--at-most", "1"]);
+    assert!(thin.failed(4).contains("NoSample"), "{thin:?}");
+    assert!(!thin.out.contains(" 0.0000"), "{thin:?}");
+}
+
+#[test]
+fn a_seed_repeats_what_was_re_sampled_and_a_proof_what_was_answered() {
+    let (scene, cloud, _) = home();
+    let seed = "00".repeat(32);
+    let ask = || {
+        let arguments = [
+            "quantile",
+            "temperature",
+            "--rate",
+            "1/16",
+            "--bootstrap",
+            "100",
+            "--seed",
+            &seed,
+            "--json",
+        ];
+        estimate(&scene, &cloud, &[&arguments[..], &["--proof", "p.mproof"]].concat()).done().json()
+            ["group"]
+            .clone()
+    };
+    assert_eq!(ask(), ask());
+    let verified = scene.with_roster(&["verify", "p.mproof", "--json"]).done().json();
+    assert_eq!(verified["verified"], true);
+}
+
+#[test]
+fn what_cannot_be_estimated_is_said_before_anything_is_asked_twice() {
+    let (scene, cloud, _) = home();
+    for (arguments, says) in [
+        (&["mean", "pressure", "--rate", "1/8"][..], "there are temperature, humidity"),
+        (&["mean", "temperature>3"], "only count and proportion take a condition"),
+        (&["proportion", "temperature"], "a condition is a field"),
+        (&["histogram", "temperature", "--bootstrap", "100"], "leave --bootstrap out"),
+        (&["histogram", "temperature", "--edges", "3,2"], "ascend"),
+        (&["mean", "temperature", "attic"], "UnknownDevice"),
+    ] {
+        let run = estimate(&scene, &cloud, arguments);
+        assert!(run.failed(2).contains(says), "{run:?}");
+    }
+    assert_eq!(estimate(&scene, &cloud, &["quantile", "temperature", "--at", "1.5"]).code, 2);
+}
+
+#[test]
+fn rows_of_the_whole_group_need_no_names() {
+    let (scene, cloud, devices) = home();
+    let run =
+        scene.with_roster(&["get", "--from", &cloud.url, "--rate", "1", "--format", "csv"]).done();
+    assert_eq!(run.out.lines().count() - 1, devices.concat().len());
+}
+
+/// A group's cloud, and the command in a folder with its roster.
+struct Asked {
+    cloud: Cloud,
+    folder: tempfile::TempDir,
+    until: String,
+}
+
+impl Asked {
+    async fn of(group: &Group, uploads: &[Upload]) -> Self {
+        let cloud = Cloud::serve(&group.roster).await;
+        for upload in uploads {
+            cloud.take(&group.roster, upload).await.unwrap();
+        }
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("roster.cbor"), group.roster.bytes()).unwrap();
+        let mut pem = [0; 512];
+        fs::write(
+            folder.path().join("op.pub.pem"),
+            encode_public_pem(&secret(98).public(), &mut pem).unwrap(),
+        )
+        .unwrap();
+        Self { cloud, folder, until: format!("@{}", FIRST + uploads.len() as u64) }
+    }
+
+    /// Runs a command on the group's roster: its exit code, what it printed, and what it said.
+    fn run(&self, arguments: &[&str]) -> (i32, String, String) {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_moteseal"));
+        command.current_dir(self.folder.path()).args(arguments).args([
+            "--roster",
+            "roster.cbor",
+            "--operator",
+            "op.pub.pem",
+        ]);
+        let output = command.output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    }
+
+    /// Runs one that asks the cloud for the whole range.
+    fn ask(&self, arguments: &[&str]) -> (i32, String, String) {
+        self.run(
+            &[arguments, &["--no-memory", "--from", &self.cloud.url, "--until", &self.until]]
+                .concat(),
+        )
+    }
+
+    fn estimate(&self, arguments: &[&str]) -> (i32, Value, String) {
+        let (code, out, talk) = self.ask(&[&["estimate", "--json"], arguments].concat());
+        (code, serde_json::from_str(&out).unwrap_or(Value::Null), talk)
+    }
+}
+
+/// A group with a budget keeps other rates in other epochs; it is estimated at the highest one that all of them have.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_with_a_budget_is_estimated_at_the_rate_that_every_epoch_has() {
+    let mut group = Group::new(Scheme::Star, 12, 200, 3);
+    let loads = [[900, 1200, 300, 600], [100, 40, 0, 30], [2000, 1500, 1800, 2100]];
+    let uploads: Vec<_> = loads.iter().map(|readings| group.epoch(*readings)).collect();
+    let asked = Asked::of(&group, &uploads).await;
+    let run = |arguments: &[&str]| asked.estimate(arguments);
+    let round = uploads.iter().map(|upload| upload.round).max().unwrap();
+    assert!(uploads.iter().any(|upload| upload.round < round));
+    let all: Vec<f64> =
+        loads.iter().flatten().flat_map(|count| (0..*count).map(f64::from)).collect();
+    let (sum, count) = (all.iter().sum::<f64>(), all.len() as f64);
+    let (code, json, talk) = run(&["mean", "place"]);
+    assert_eq!(
+        (code, &json["rate"], &json["group"]["population"]),
+        (0, &format!("1/{}", 1 << round.0).into(), &all.len().into()),
+        "{talk}"
+    );
+    near(&json["group"]["estimates"][0], sum / count);
+    near(&run(&["sum", "place"]).1["group"]["estimates"][0], sum);
+    near(
+        &run(&["count", "place<500"]).1["group"]["estimates"][0],
+        all.iter().filter(|place| **place < 500.0).count() as f64,
+    );
+    // The number itself is signed, however few readings there are to be had.
+    assert_eq!(run(&["count", "place"]).1["group"]["estimates"][0]["value"], count);
+    // By number each epoch has a rate of its own, and all that was kept can be used.
+    let (code, most, _) = run(&["mean", "place", "--at-most", "10000"]);
+    let kept = |json: &Value| json["group"]["sampled"].as_u64().unwrap();
+    assert!(code == 0 && kept(&most) > kept(&json), "{most}");
+    near(&most["group"]["estimates"][0], sum / count);
+    // A rate above that cannot be had, and it is said which one can.
+    let (code, _, talk) = run(&["mean", "place", "--rate", "1/2"]);
+    assert!(code != 0 && talk.contains("RateUnavailable"), "{code} {talk}");
+}
+
+/// A device whose link was down had to raise its own round above that of its epoch's manifest: what it no longer has, no rate can ask
+/// for. The rate of the whole group follows it, that of the others does not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_that_was_cut_off_lowers_the_common_rate_and_does_not_end_it() {
+    let mut group = Group::new(Scheme::Star, 12, 30_000, 5);
+    let mut uploads = vec![group.epoch([50, 60, 70, 80])];
+    group.cut_off = Some(1);
+    uploads.push(group.epoch([500, 40_000, 300, 200]));
+    let cut_off =
+        uploads[1].bundles.iter().find(|bundle| bundle.device == group.devices[1]).unwrap();
+    let items = Answer::decode(&cut_off.bytes).unwrap().items;
+    let own_round = items
+        .iter()
+        .find_map(|item| if let Item::Part(part) = item { Some(part.own_round) } else { None })
+        .unwrap();
+    let round = uploads[1].round;
+    assert!(own_round > round && round.0 > 0, "{own_round} {round}");
+    let asked = Asked::of(&group, &uploads).await;
+    let (code, json, talk) = asked.estimate(&["mean", "place"]);
+    assert_eq!((code, &json["rate"]), (0, &format!("1/{}", 1 << own_round.0).into()), "{talk}");
+    assert!(talk.contains(&format!("--rate 1/{}", 1 << own_round.0)), "{talk}");
+    let (code, json, talk) = asked.estimate(&["mean", "place", "north", "west"]);
+    assert_eq!((code, &json["rate"]), (0, &format!("1/{}", 1 << round.0).into()), "{talk}");
+    // Asked for by name, a higher rate is refused by that of the device's seal.
+    let (code, _, talk) =
+        asked.estimate(&["mean", "place", "--rate", &format!("1/{}", 1 << round.0)]);
+    assert!(code != 0 && talk.contains("RateUnavailable"), "{code} {talk}");
+}
+
+/// What was answered of a group with a budget can be kept, and verified elsewhere: by rate and by number, as a proof and as the bundles of a
+/// manifest.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proof_of_a_group_with_a_budget_is_verified_offline() {
+    let mut group = Group::new(Scheme::Star, 10, 200, 6);
+    // The devices forward everything, so that what was pruned is told by the manifests alone.
+    group.tells = |_, _| None;
+    let uploads: Vec<Upload> = [[900, 200, 300, 0], [10, 0, 20, 30], [400, 400, 400, 400]]
+        .map(|load| group.epoch(load))
+        .into();
+    let round = uploads.iter().map(|upload| upload.round.0).max().unwrap();
+    let asked = Asked::of(&group, &uploads).await;
+    for (choice, kept) in
+        [(["--rate", &format!("1/{}", 1 << round)], false), (["--at-most", "100000"], true)]
+    {
+        let (code, _, talk) = asked.ask(
+            &[&["get", "--proof", "p.mproof", "--format", "csv", "--out", "rows.csv"][..], &choice]
+                .concat(),
+        );
+        assert_eq!(code, 0, "{choice:?}: {talk}");
+        let (code, out, talk) = asked.run(&["verify", "p.mproof", "--json"]);
+        let json: Value = serde_json::from_str(&out).unwrap_or(Value::Null);
+        assert_eq!((code, &json["verified"]), (0, &true.into()), "{choice:?}: {out}{talk}");
+        let rows = fs::read_to_string(asked.folder.path().join("rows.csv")).unwrap().lines().count()
+            as u64
+            - 1;
+        let all: u64 = uploads
+            .iter()
+            .flat_map(|upload| &upload.bundles)
+            .map(|bundle| got_all(&group, &uploads, bundle))
+            .sum();
+        assert!(rows > 0 && (rows == all) == kept, "{choice:?}: {rows} of {all}");
+        // One byte of it changed is one too many.
+        let path = asked.folder.path().join("p.mproof");
+        let mut bytes = fs::read(&path).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        fs::write(&path, bytes).unwrap();
+        let (code, out, _) = asked.run(&["verify", "p.mproof", "--json"]);
+        assert!(code != 0, "{choice:?}: {out}");
+        fs::remove_file(path).unwrap();
+        fs::remove_file(asked.folder.path().join("rows.csv")).unwrap();
+    }
+    // What a gateway uploads, in files: the manifest before the bundles that are pruned to its round.
+    let pruned: Vec<u8> =
+        uploads[0].bundles.iter().flat_map(|bundle| bundle.bytes.clone()).collect();
+    let mut behind = Vec::new();
+    write::manifest(&mut behind, &uploads[0].manifest(&group.roster, &coordinator()).unwrap());
+    behind.extend_from_slice(&pruned);
+    fs::write(asked.folder.path().join("behind.mseal"), behind).unwrap();
+    fs::write(asked.folder.path().join("alone.mseal"), pruned).unwrap();
+    let (code, out, talk) = asked.run(&["verify", "behind.mseal", "--json"]);
+    assert_eq!(code, 0, "{out}{talk}");
+    let (code, out, talk) = asked.run(&["verify", "alone.mseal"]);
+    assert!(code == 3 && talk.contains("NotWhole"), "{code} {out}{talk}");
+}
+
+/// How many readings are in the bundle of an epoch.
+fn got_all(group: &Group, uploads: &[Upload], bundle: &Bundle) -> u64 {
+    let upload = uploads.iter().find(|upload| upload.bundles.contains(bundle)).unwrap();
+    cheats::got(&group.roster, upload, bundle).unwrap()
+}

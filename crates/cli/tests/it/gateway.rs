@@ -1,0 +1,225 @@
+//! A gateway and its devices as they run, over a link within this process: what reaches the cloud verifies, keeps within the budget, and
+//! is justified, through lost frames, restarts and a cloud that is away.
+
+use crate::group;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::group::{Cloud, FIRST};
+use moteseal_core::DeviceId;
+use moteseal_device::runner::{Ran, Settings as DeviceSettings, Source};
+use moteseal_gateway::{Gateway, Settings, Time};
+use moteseal_net::in_memory::{Faults, Network};
+use moteseal_net::{Client, Options};
+use moteseal_verify::Roster;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+const EPOCH_MS: u64 = 1000;
+const BOUND: u64 = 1 << 30;
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+fn settings() -> Settings {
+    Settings {
+        grace: Duration::from_secs(20),
+        time: Time::Recorded,
+        announce_every: Duration::from_millis(200),
+        first_pause: Duration::from_millis(20),
+        ..Settings::default()
+    }
+}
+
+/// A running gateway.
+struct Running {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+async fn gateway(
+    roster: &Roster,
+    folder: &Path,
+    network: &Network,
+    cloud: &str,
+    settings: Settings,
+    bound: u64,
+) -> Running {
+    let station = group::station(roster, folder, bound);
+    let client = Client::new(cloud, &Options::default()).unwrap();
+    let gateway = Gateway::bind(station, settings, Some(client)).await.unwrap();
+    let (stop, stopped) = oneshot::channel();
+    let link = network.parent();
+    let task =
+        tokio::spawn(
+            async move { gateway.run(link, async { drop(stopped.await) }).await.unwrap() },
+        );
+    Running { stop, task }
+}
+
+impl Running {
+    async fn stop(self) {
+        let _ = self.stop.send(());
+        self.task.await.unwrap();
+    }
+}
+
+fn device(
+    roster: &Roster,
+    device: u8,
+    folder: &Path,
+    network: &Network,
+    (epochs, per_epoch): (u64, u64),
+    speed: Option<f64>,
+) -> JoinHandle<Ran> {
+    let mut mote = group::mote(roster, device, folder, 8);
+    let mut link = network.child(group::device_id(roster, device).0);
+    let recording = group::recording(device, EPOCH_MS, epochs, per_epoch);
+    let settings =
+        DeviceSettings { first_wait: Duration::from_millis(50), ..DeviceSettings::new(EPOCH_MS) };
+    tokio::spawn(async move {
+        let source = Source::Recording { recording: &recording, speed };
+        let done = std::future::pending();
+        moteseal_device::runner::run(&mut mote, &mut link, source, settings, &mut |_| {}, done)
+            .await
+            .unwrap()
+    })
+}
+
+/// Waits until something holds, for at most a minute.
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..1200 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("not within a minute: {what}");
+}
+
+/// What a device said under one seal an epoch.
+fn truth(roster: &Roster, devices: u8) -> impl Fn(DeviceId, u64, u64) -> Option<[u8; 4]> {
+    let ids: Vec<DeviceId> = (0..devices).map(|device| group::device_id(roster, device)).collect();
+    move |id, epoch, seq| {
+        let device = ids.iter().position(|known| *known == id).unwrap();
+        Some(group::reading(u8::try_from(device).unwrap(), epoch, seq).to_be_bytes())
+    }
+}
+
+#[test]
+fn devices_epochs_and_lost_frames_end_in_justified_epochs_at_the_cloud() {
+    let folder = tempfile::tempdir().unwrap();
+    let (devices, epochs, per_epoch) = (4, 5, 300);
+    let roster = group::roster(devices, 100, EPOCH_MS);
+    let cloud = Cloud::default();
+    runtime().block_on(async {
+        let url = cloud.serve().await;
+        let faults = Faults {
+            loss: 0.2,
+            duplication: 0.1,
+            reordering: 0.1,
+            delay: (Duration::from_millis(1), Duration::from_millis(20)),
+        };
+        let network = Network::new(7, faults);
+        let gateway = gateway(&roster, folder.path(), &network, &url, settings(), BOUND).await;
+        let running: Vec<_> = (0..devices)
+            .map(|at| device(&roster, at, folder.path(), &network, (epochs, per_epoch), Some(4.0)))
+            .collect();
+        for device in running {
+            let ran = device.await.unwrap();
+            assert_eq!(
+                ran,
+                Ran { readings: epochs * per_epoch, left_out: 0, refused: 0, is_done: true }
+            );
+        }
+        until("all epochs are at the cloud", || {
+            cloud.manifests.lock().unwrap().len() as u64 == epochs
+        })
+        .await;
+        let outbox = folder.path().join("gateway/outbox");
+        until("the outbox is empty", || std::fs::read_dir(&outbox).unwrap().count() == 0).await;
+        gateway.stop().await;
+    });
+    let audited = group::audit(&roster, &cloud, &truth(&roster, devices));
+    assert_eq!(audited.justified, (FIRST..FIRST + epochs).collect::<Vec<_>>(), "{audited:?}");
+    assert_eq!(audited.late, 0);
+    assert!(audited.sensed.values().all(|&sensed| sensed == per_epoch), "{audited:?}");
+    assert!(audited.kept.values().all(|&kept| (30..=100).contains(&kept)), "{audited:?}");
+    // What is over is no longer in the journal.
+    let journal = std::fs::metadata(folder.path().join("gateway/journal")).unwrap().len();
+    assert!(journal < 4096, "{journal}");
+}
+
+#[test]
+fn a_gateway_that_is_stopped_and_started_again_and_again_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (devices, epochs, per_epoch) = (3, 4, 400);
+    let roster = group::roster(devices, 150, EPOCH_MS);
+    let cloud = Cloud::default();
+    runtime().block_on(async {
+        let url = cloud.serve().await;
+        let network = Network::new(3, Faults { loss: 0.05, ..Faults::default() });
+        let running: Vec<_> = (0..devices)
+            .map(|at| device(&roster, at, folder.path(), &network, (epochs, per_epoch), Some(1.0)))
+            .collect();
+        while !running.iter().all(JoinHandle::is_finished) {
+            let gateway = gateway(&roster, folder.path(), &network, &url, settings(), BOUND).await;
+            tokio::time::sleep(Duration::from_millis(350)).await;
+            // Half of them fall dead instead of ending in order.
+            if cloud.manifests.lock().unwrap().len().is_multiple_of(2) {
+                gateway.task.abort();
+                let _ = gateway.task.await;
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            } else {
+                gateway.stop().await;
+            }
+        }
+        let gateway = gateway(&roster, folder.path(), &network, &url, settings(), BOUND).await;
+        until("all epochs are at the cloud", || {
+            cloud.manifests.lock().unwrap().len() as u64 == epochs
+        })
+        .await;
+        let outbox = folder.path().join("gateway/outbox");
+        until("the outbox is empty", || std::fs::read_dir(&outbox).unwrap().count() == 0).await;
+        gateway.stop().await;
+    });
+    let audited = group::audit(&roster, &cloud, &truth(&roster, devices));
+    assert_eq!(audited.justified, (FIRST..FIRST + epochs).collect::<Vec<_>>(), "{audited:?}");
+    assert!(audited.sensed.values().all(|&sensed| sensed == per_epoch), "{audited:?}");
+}
+
+#[test]
+fn while_the_cloud_is_away_epochs_wait_and_then_go_up_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let (devices, epochs, per_epoch) = (2, 100, 20);
+    let roster = group::roster(devices, 15, EPOCH_MS);
+    let cloud = Cloud::default();
+    cloud.refuses.store(503, Ordering::Relaxed);
+    runtime().block_on(async {
+        let url = cloud.serve().await;
+        let network = Network::new(5, Faults::default());
+        let gateway = gateway(&roster, folder.path(), &network, &url, settings(), BOUND).await;
+        let running: Vec<_> = (0..devices)
+            .map(|at| device(&roster, at, folder.path(), &network, (epochs, per_epoch), None))
+            .collect();
+        for device in running {
+            assert!(device.await.unwrap().is_done);
+        }
+        let outbox = folder.path().join("gateway/outbox");
+        until("a hundred epochs wait", || {
+            std::fs::read_dir(&outbox).unwrap().count() as u64 == epochs
+        })
+        .await;
+        cloud.refuses.store(0, Ordering::Relaxed);
+        until("all epochs are at the cloud", || {
+            cloud.manifests.lock().unwrap().len() as u64 == epochs
+        })
+        .await;
+        until("the outbox is empty", || std::fs::read_dir(&outbox).unwrap().count() == 0).await;
+        gateway.stop().await;
+    });
+    let audited = group::audit(&roster, &cloud, &truth(&roster, devices));
+    assert_eq!(audited.justified, (FIRST..FIRST + epochs).collect::<Vec<_>>(), "{audited:?}");
+}

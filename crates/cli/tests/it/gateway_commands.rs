@@ -1,0 +1,588 @@
+//! The commands of a group with a budget, as an operator types them: keys and a roster, a cloud, a gateway and two devices that replay
+//! what was recorded around a real broker (Debian's Mosquitto), and what `get`, `audit` and `estimate` then say. Over MQTT 5, over TLS
+//! with a password, over MQTT 3.1.1 with a cloud that is away for a while; and with a gateway whose disk is full.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::broker::Broker;
+use crate::scene::{Cloud, Run, Scene, repository};
+use serde_json::Value;
+
+const STAR: &str = "dev1";
+const TREE: &str = "dev2";
+/// A group may mix stars and trees.
+const DEVICES: [&str; 2] = [STAR, TREE];
+const BUDGET: u64 = 150;
+/// The readings are of these epochs, an hour each.
+const FIRST: u64 = 353_721;
+const EPOCHS: u64 = 7;
+const UNTIL: [&str; 2] = ["--until", "2010-05-09T16:00:00Z"];
+/// Longer than anything here takes that is not broken.
+const LONG: Duration = Duration::from_secs(60);
+
+/// The temperatures of a device's table, as they are written, in order: 720 an hour from the first epoch's start on.
+fn temperatures(device: &str) -> Vec<String> {
+    let table = fs::read_to_string(repository(&format!("data/examples/{device}.csv"))).unwrap();
+    table.lines().skip(1).map(|line| line.split(',').nth(1).unwrap().to_owned()).collect()
+}
+
+/// The readings that a device says it has taken, now or in an earlier run.
+fn taken(said: &str, name: &str) -> u64 {
+    let line = said.lines().find(|line| line.contains(" readings taken, ")).unwrap();
+    let numbers =
+        line.strip_prefix(&format!("{name}: ")).unwrap().split_once(" readings taken, ").unwrap();
+    let number = |text: &str| text.replace(',', "").parse::<u64>().unwrap();
+    number(numbers.0) + number(numbers.1.split_once(" left out").unwrap().0)
+}
+
+/// A process that is killed when nobody wants it any more; what it says on stderr is read as it comes.
+struct Running {
+    process: Child,
+    said: Arc<Mutex<String>>,
+}
+
+impl Running {
+    fn start(mut command: Command) -> Self {
+        // Through a pipe: a limit on the length of files is none on what is said.
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let said = Arc::new(Mutex::new(String::new()));
+        let (hears, log) = (Arc::clone(&said), process.stderr.take().unwrap());
+        std::thread::spawn(move || {
+            for line in BufReader::new(log).lines().map_while(Result::ok) {
+                let mut said = hears.lock().unwrap();
+                said.push_str(&line);
+                said.push('\n');
+            }
+        });
+        Self { process, said }
+    }
+
+    fn said(&self) -> String {
+        self.said.lock().unwrap().clone()
+    }
+
+    /// The first line of stdout.
+    fn first_line(&mut self) -> String {
+        let mut line = String::new();
+        BufReader::new(self.process.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        line.trim().to_owned()
+    }
+
+    fn is_running(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_none()
+    }
+
+    /// Waits for it to end, well.
+    fn ends(&mut self, others: &mut [&mut Self]) -> String {
+        let start = Instant::now();
+        while self.is_running() {
+            let theirs = || others.iter().map(|other| other.said()).collect::<String>();
+            assert!(start.elapsed() < LONG, "it does not end: {}\n{}", self.said(), theirs());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let status = self.process.wait().unwrap();
+        // What it said last is still on its way through the pipe.
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(status.success(), "{status}: {}", self.said());
+        self.said()
+    }
+
+    /// SIGTERM.
+    fn ask_to_stop(&self) {
+        assert!(
+            Command::new("kill").arg(self.process.id().to_string()).status().unwrap().success()
+        );
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // SIGKILL: nothing is put in order.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A group with a budget, its keys, cloud and configurations in a folder, made with the commands that docs/gateway.md has.
+struct Site {
+    scene: Scene,
+    cloud: Cloud,
+}
+
+impl Site {
+    /// `link` is the table `[link]` of every configuration but for the address, which is that of a broker.
+    fn new(url: &str, link: &str) -> Self {
+        let scene = Scene::new();
+        scene.run(&["key", "new", "--out", "keys/gateway"]).done();
+        fs::remove_file(scene.path("roster.cbor")).unwrap();
+        let budget = BUDGET.to_string();
+        let roster = [
+            "roster",
+            "new",
+            "--operator",
+            "keys/op.key.pem",
+            "--group",
+            "home",
+            "--epoch",
+            "1h",
+            "--levels",
+            "16",
+        ];
+        let sampled =
+            ["--budget", &budget, "--coordinator", "keys/gateway.pub.pem", "--out", "roster.cbor"];
+        let devices = ["--device", "dev1=keys/dev1.pub.pem", "--device", "dev2=keys/dev2.pub.pem"];
+        scene.run(&[&roster[..], &devices, &sampled].concat()).done();
+        scene.run(&["key", "link", "--out", "keys/link.key"]).done();
+        scene.write("tokens", "read   reading-reading-1\nwrite  writing-writing-1\n");
+        scene.write("read.token", "reading-reading-1\n");
+        scene.write("write.token", "writing-writing-1\n");
+        let cloud = scene.cloud_with("epochs.redb", &["--tokens", "tokens"]);
+        let common = "roster = \"roster.cbor\"\noperator = \"keys/op.pub.pem\"\n";
+        let link = format!("[link]\nurl = \"{url}\"\n{link}");
+        let gateway = format!(
+            "{common}key = \"keys/gateway.key.pem\"\nlink_secret = \"keys/link.key\"\nstate = \"gateway\"\ngrace = \"60s\"\n\
+             time = \"recorded\"\nlisten = \"127.0.0.1:0\"\n{link}\
+             [cloud]\nurl = \"{}\"\ntoken_file = \"write.token\"\n",
+            cloud.url
+        );
+        scene.write("gateway.toml", &gateway);
+        for device in DEVICES {
+            let secret = format!("keys/{device}.link.key");
+            let linked = [
+                "key",
+                "link",
+                "--group-secret",
+                "keys/link.key",
+                "--device",
+                device,
+                "--out",
+                &secret,
+            ];
+            scene.with_roster(&linked).done();
+            let table = repository(&format!("data/examples/{device}.csv"));
+            let scheme = if device == TREE { "tree" } else { "star" };
+            let config = format!(
+                "device = \"{device}\"\nscheme = \"{scheme}\"\nkey = \"keys/{device}.key.pem\"\n{common}link_secret = \"{secret}\"\nstate = \"{device}\"\n\
+                 {link}[source]\ntable = \"{}\"\ntime = \"ts\"\n\
+                 columns = [\"temperature:Cel:i16/100\", \"humidity:%RH:u16/100\"]\n",
+                table.display()
+            );
+            scene.write(&format!("{device}.toml"), &config);
+        }
+        Self { scene, cloud }
+    }
+
+    fn gateway(&self) -> Running {
+        Running::start(self.scene.command(&["gateway", "run", "--config", "gateway.toml"]))
+    }
+
+    /// A gateway none of whose files may grow past `bytes`, until somebody raises that.
+    fn gateway_within(&self, bytes: u64) -> Running {
+        let whole = self.scene.command(&["gateway", "run", "--config", "gateway.toml"]);
+        let mut limited = Command::new("prlimit");
+        limited.arg(format!("--fsize={bytes}:")).arg(whole.get_program()).args(whole.get_args());
+        limited
+            .current_dir(whole.get_current_dir().unwrap())
+            .env_remove("RUST_LOG")
+            .stdin(Stdio::null());
+        Running::start(limited)
+    }
+
+    fn device(&self, device: &str, speed: &str) -> Running {
+        let config = format!("{device}.toml");
+        Running::start(
+            self.scene.command(&["device", "run", "--config", &config, "--speed", speed]),
+        )
+    }
+
+    /// A command that asks the cloud.
+    fn ask(&self, arguments: &[&str]) -> Run {
+        let from = ["--from", &self.cloud.url, "--token", "read.token"];
+        self.scene.with_roster(&[arguments, &from[..]].concat())
+    }
+
+    /// The audit for programs, once it has every epoch: the last ones may still be on their way.
+    fn audited(&self, gateway: &Running) -> Value {
+        let start = Instant::now();
+        loop {
+            let audit = self.ask(&["audit", "--json"]);
+            let is_whole = [0, 5].contains(&audit.code)
+                && audit.json()["epochs"].as_array().unwrap().len() as u64 == EPOCHS;
+            if is_whole {
+                return audit.json();
+            }
+            assert!(
+                start.elapsed() < LONG,
+                "not all of it is there: {audit:?}\n{}",
+                gateway.said()
+            );
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Lets both devices replay everything, until the gateway has it.
+    fn replay(&self, gateway: &mut Running) {
+        let mut devices = DEVICES.map(|device| self.device(device, "max"));
+        for (device, name) in devices.iter_mut().zip(DEVICES) {
+            let said = device.ends(&mut [gateway]);
+            assert_eq!(taken(&said, name), 4417, "{said}");
+            assert!(said.contains("the gateway has everything"), "{said}");
+        }
+    }
+
+    /// Every epoch is justified and within the budget, and not one reading is unaccounted for.
+    fn is_just(&self, audit: &Value) {
+        assert_eq!(
+            (&audit["justified"], &audit["undetermined"], &audit["unjustified"]),
+            (&EPOCHS.into(), &0.into(), &0.into())
+        );
+        let epochs = audit["epochs"].as_array().unwrap();
+        for (epoch, number) in epochs.iter().zip(FIRST..) {
+            let readings = if number == FIRST + EPOCHS - 1 { 2 * 97 } else { 2 * 720 };
+            assert_eq!(
+                (&epoch["epoch"], &epoch["events"], &epoch["listed"]),
+                (&number.into(), &readings.into(), &2.into())
+            );
+            assert_eq!(
+                (&epoch["round"], &epoch["doubts"]),
+                (&epoch["due"], &Value::Array(Vec::new())),
+                "{epoch}"
+            );
+            assert!(epoch["kept"].as_u64().unwrap() <= BUDGET, "{epoch}");
+        }
+    }
+
+    /// What `audit`, `get` and `estimate` say of what was recorded. `json` is the audit for programs.
+    fn answers(&self, json: &Value) {
+        // For people: a line an epoch, with the numbers that the verdict follows from.
+        let audit = self.ask(&["audit"]).done();
+        let epochs = json["epochs"].as_array().unwrap();
+        assert_eq!(audit.out.lines().count() as u64, EPOCHS, "{}", audit.out);
+        for (line, epoch) in audit.out.lines().zip(epochs) {
+            let readings = if epoch["epoch"] == FIRST + EPOCHS - 1 { "194" } else { "1,440" };
+            let (number, round, kept) = (&epoch["epoch"], &epoch["round"], &epoch["kept"]);
+            assert!(line.starts_with(&format!("epoch {number} (2010-05-09T")), "{line}");
+            let numbers = format!(
+                "round {round}, due {round}: {kept} of {readings} readings kept, budget 150; 2 seals of 2 devices;"
+            );
+            assert!(line.contains("  Justified  ") && line.contains(&numbers), "{line}");
+        }
+        assert!(
+            audit.talk.starts_with("7 epochs justified, 0 not, 0 undetermined; "),
+            "{}",
+            audit.talk
+        );
+
+        // What every epoch can give, row by row as it was recorded.
+        let round = epochs.iter().map(|epoch| epoch["round"].as_u64().unwrap()).max().unwrap();
+        assert!((3..=5).contains(&round), "a tenth of 1,440 readings is kept: round {round}");
+        let rate = format!("1/{}", 1 << round);
+        let get =
+            [&["get", "--all", "--rate", &rate, "--format", "csv", "--no-memory"][..], &UNTIL]
+                .concat();
+        let rows = self.ask(&get).done().out;
+        assert!(
+            rows.starts_with("epoch,epoch_start,device,index,seq,temperature,humidity\n"),
+            "{rows}"
+        );
+        let truth = DEVICES.map(temperatures);
+        let is_true = |row: &str| {
+            let cells: Vec<&str> = row.split(',').collect();
+            let device = DEVICES.iter().position(|device| *device == cells[2]).unwrap();
+            let place =
+                (cells[0].parse::<u64>().unwrap() - FIRST) * 720 + cells[4].parse::<u64>().unwrap();
+            assert_eq!(
+                cells[5].parse::<f64>(),
+                truth[device][usize::try_from(place).unwrap()].parse(),
+                "{row}"
+            );
+        };
+        rows.lines().skip(1).for_each(is_true);
+        let expected: u64 = epochs.iter().map(|epoch| from_level(epoch, round)).sum();
+        assert_eq!(rows.lines().count() as u64 - 1, expected);
+        // Of the device that seals trees, a number of readings by a seed that whoever asks has chosen.
+        let sample = [
+            "get",
+            TREE,
+            "--sample",
+            "20",
+            "--seed",
+            &"5e".repeat(32),
+            "--format",
+            "csv",
+            "--no-memory",
+        ];
+        let drawn = self.ask(&[&sample[..], &UNTIL].concat()).done().out;
+        drawn.lines().skip(1).for_each(is_true);
+        let of = |rows: &str, epoch: u64| {
+            let row = format!("{epoch},");
+            rows.lines()
+                .filter(|line| line.starts_with(&row) && line.contains(&format!(",{TREE},")))
+                .count()
+        };
+        for epoch in FIRST..FIRST + EPOCHS {
+            let least = of(&rows, epoch).min(20);
+            assert!((least..=20).contains(&of(&drawn, epoch)) && least > 0, "{drawn}");
+        }
+        assert!(
+            self.ask(&[&["get", STAR, "--sample", "20", "--no-memory"][..], &UNTIL].concat())
+                .talk
+                .contains("SchemeMismatch")
+        );
+        // More than a budget left is not to be had, and it is said what is.
+        let refused =
+            self.ask(&[&["get", "--all", "--rate", "1", "--no-memory"][..], &UNTIL].concat());
+        assert!(
+            refused.failed(2).contains("RateUnavailable")
+                && refused.talk.contains("the highest rate that can be had"),
+            "{refused:?}"
+        );
+
+        // The number of readings is exact; the mean is near, whatever the salts.
+        let count = self
+            .ask(&[&["estimate", "count", "temperature", "--no-memory"][..], &UNTIL].concat())
+            .done();
+        let says = format!(
+            "count 8834.0000  (95 %: 8834.0000 to 8834.0000), from {expected} of 8,834 readings"
+        );
+        assert!(count.out.starts_with("group ") && count.out.contains(&says), "{count:?}");
+        assert!(count.talk.starts_with(&format!("--rate {rate}\n")), "{}", count.talk);
+        assert!(
+            DEVICES.iter().all(|device| count.talk.contains(&format!("{device}         verified"))),
+            "{}",
+            count.talk
+        );
+        let mean = self
+            .ask(
+                &[&["estimate", "mean", "temperature", "--no-memory", "--json"][..], &UNTIL]
+                    .concat(),
+            )
+            .done()
+            .json();
+        let all: Vec<f64> = truth.iter().flatten().map(|value| value.parse().unwrap()).collect();
+        let true_mean = all.iter().sum::<f64>() / all.len() as f64;
+        let estimate = &mean["group"]["estimates"][0];
+        let [value, low, high] =
+            ["value", "low_95", "high_95"].map(|name| estimate[name].as_f64().unwrap());
+        assert!(
+            (value - true_mean).abs() < 2.5 * (high - low) && low < value && value < high,
+            "{mean}, truth {true_mean}"
+        );
+    }
+}
+
+/// The number of an epoch's readings at or above a level.
+fn from_level(epoch: &Value, level: u64) -> u64 {
+    let levels = epoch["levels"].as_array().unwrap();
+    levels[usize::try_from(level).unwrap()..].iter().map(|count| count.as_u64().unwrap()).sum()
+}
+
+/// What a listener of a gateway's answers.
+fn http(url: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: gateway\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn from_keys_to_an_estimate_over_mqtt_5() {
+    let folder = tempfile::tempdir().unwrap();
+    let broker = Broker::open(folder.path());
+    let site = Site::new(&broker.url(), "");
+    let checked = site.scene.run(&["gateway", "run", "--config", "gateway.toml", "--check"]).done();
+    for line in [
+        "group    home, 2 devices",
+        "budget   150 events an epoch of 3600000 ms",
+        &format!("link     {}", broker.url()),
+        "state    ./gateway, at most 1.1 GB",
+        &format!("cloud    {}/", site.cloud.url),
+        "epochs   end 60000 ms after a later one begins, in the time of what devices replay",
+        "listen   127.0.0.1:0",
+        "all is well; without --check the gateway would run now",
+    ] {
+        assert!(checked.out.lines().any(|said| said == line), "{line:?} is not in {}", checked.out);
+    }
+    assert!(!site.scene.path("gateway").exists(), "nothing was made");
+    let checked = site.scene.run(&["device", "run", "--config", "dev1.toml", "--check"]).done();
+    assert!(
+        checked.talk.contains("device dev1 of group home")
+            && checked.talk.contains("replays 4,417 readings"),
+        "{checked:?}"
+    );
+
+    let mut gateway = site.gateway();
+    let watch = gateway.first_line();
+    site.replay(&mut gateway);
+    let json = site.audited(&gateway);
+    site.is_just(&json);
+    let ready = http(&watch, "/readyz");
+    assert!(ready.starts_with("HTTP/1.1 200") && ready.ends_with("ready\n"), "{ready}");
+    let metrics = http(&watch, "/metrics");
+    for metric in [
+        "moteseal_gateway_epochs_ended_total 7",
+        "moteseal_gateway_outbox_items 0",
+        "moteseal_gateway_uploads_total 7",
+    ] {
+        assert!(metrics.lines().any(|line| line == metric), "{metric}: {metrics}");
+    }
+    gateway.ask_to_stop();
+    let said = gateway.ends(&mut []);
+    assert!(
+        said.contains("an epoch is over") && said.contains("stopped") && !said.contains("ERROR"),
+        "{said}"
+    );
+
+    site.answers(&json);
+}
+
+#[test]
+fn over_tls_with_a_password_and_who_has_another_one_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    fs::write(path("broker.pem"), made.cert.pem()).unwrap();
+    fs::write(path("broker.key"), made.signing_key.serialize_pem()).unwrap();
+    let passwords = Command::new("mosquitto_passwd")
+        .args(["-c", "-b", &path("passwords"), "field", "open sesame"])
+        .status();
+    assert!(passwords.unwrap().success());
+    let (chain, key, passwords) = (path("broker.pem"), path("broker.key"), path("passwords"));
+    let more = format!(
+        "certfile {chain}\nkeyfile {key}\nallow_anonymous false\npassword_file {passwords}\n"
+    );
+    let broker = Broker::start(folder.path(), &more);
+    let url = format!("mqtts://localhost:{}", broker.port);
+    let link = format!("ca = \"{chain}\"\nuser = \"field\"\npassword_file = \"password\"\n");
+    let site = Site::new(&url, &link);
+    for command in ["gateway", "device"] {
+        let config = if command == "gateway" { "gateway.toml" } else { "dev1.toml" };
+        site.scene.write("password", "open barley\n");
+        let refused = site.scene.run(&[command, "run", "--config", config]);
+        let said = refused.failed(6);
+        assert!(
+            said.contains("Refused") && said.contains("check the user, the password"),
+            "{said}"
+        );
+        // Whom to believe is wrong, too.
+        let text = fs::read_to_string(site.scene.path(config)).unwrap();
+        site.scene.write("strange.toml", &text.replace("ca = ", "# ca = "));
+        let refused = site.scene.run(&[command, "run", "--config", "strange.toml"]);
+        assert!(refused.failed(6).contains("NotTrusted"), "{refused:?}");
+    }
+    site.scene.write("password", "open sesame\n");
+    let mut gateway = site.gateway();
+    site.replay(&mut gateway);
+    let audit = site.audited(&gateway);
+    site.is_just(&audit);
+    site.answers(&audit);
+}
+
+#[test]
+fn over_mqtt_3_1_1_to_a_cloud_that_is_away_meanwhile() {
+    let folder = tempfile::tempdir().unwrap();
+    let broker = Broker::open(folder.path());
+    let mut site = Site::new(&broker.url(), "version = \"3.1.1\"\n");
+    site.cloud.stop();
+    let mut gateway = site.gateway();
+    site.replay(&mut gateway);
+    // Every epoch waits, in order.
+    let expected: Vec<String> =
+        (FIRST..FIRST + EPOCHS).map(|epoch| format!("{epoch:020}.epoch")).collect();
+    let start = Instant::now();
+    while site.scene.names("gateway/outbox") != expected {
+        assert!(
+            start.elapsed() < LONG,
+            "{:?} wait: {}",
+            site.scene.names("gateway/outbox"),
+            gateway.said()
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(
+        gateway.said().contains("epochs wait in the outbox until the cloud takes them"),
+        "{}",
+        gateway.said()
+    );
+    let address = format!("127.0.0.1:{}", site.cloud.port());
+    site.cloud = site.scene.cloud_at("epochs.redb", &address);
+    let audit = site.audited(&gateway);
+    site.is_just(&audit);
+    site.answers(&audit);
+    assert!(gateway.said().contains("the cloud takes epochs again"), "{}", gateway.said());
+}
+
+/// A limit on the length of its files is to a gateway what a full disk is, and can be lifted while it runs.
+#[test]
+fn a_full_disk_is_named_and_nothing_that_was_acknowledged_is_lost() {
+    // Less than what the devices forward of an epoch, whatever the salts.
+    const ROOM: u64 = 1500;
+    let folder = tempfile::tempdir().unwrap();
+    let broker = Broker::open(folder.path());
+    let site = Site::new(&broker.url(), "");
+    let until = |gateway: &Running, what: &str| {
+        let start = Instant::now();
+        while !gateway.said().contains(what) {
+            assert!(start.elapsed() < LONG, "{what:?} is not said: {}", gateway.said());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    let mut gateway = site.gateway_within(ROOM);
+    let mut watch = gateway.first_line();
+    let mut devices = DEVICES.map(|device| site.device(device, "5000x"));
+    for killed in [true, false] {
+        until(&gateway, "name=\"DiskFull\"");
+        let said = gateway.said();
+        let line = said.lines().find(|line| line.contains("DiskFull")).unwrap();
+        assert!(
+            line.contains("ERROR")
+                && line.contains("no space left")
+                && line.contains("devices hold back"),
+            "{line}"
+        );
+        let ready = http(&watch, "/readyz");
+        assert!(
+            ready.starts_with("HTTP/1.1 503") && ready.contains("no room: frames are not taken"),
+            "{ready}"
+        );
+        assert!(http(&watch, "/healthz").starts_with("HTTP/1.1 200"), "it lives");
+        let journal = fs::metadata(site.scene.path("gateway/journal")).unwrap().len();
+        assert!(
+            (100..=ROOM).contains(&journal),
+            "something was acknowledged before: {journal} bytes"
+        );
+        assert!(devices.iter_mut().all(Running::is_running), "devices wait");
+        if killed {
+            // What it acknowledged before its disk was full is in its journal, whatever becomes of the process.
+            drop(gateway);
+            gateway = site.gateway_within(ROOM);
+            watch = gateway.first_line();
+            until(&gateway, "the journal was read");
+            let said = gateway.said();
+            assert!(!said.contains("frames=0 ") && said.contains(" refused=0 "), "{said}");
+        }
+    }
+    // Room again: it goes on by itself.
+    let pid = gateway.process.id().to_string();
+    assert!(
+        Command::new("prlimit")
+            .args(["--pid", &pid, "--fsize=unlimited:"])
+            .status()
+            .unwrap()
+            .success()
+    );
+    until(&gateway, "frames are taken again");
+    for (device, name) in devices.iter_mut().zip(DEVICES) {
+        let said = device.ends(&mut [&mut gateway]);
+        assert_eq!(taken(&said, name), 4417, "{said}");
+        assert!(said.contains("the gateway has everything"), "{said}");
+    }
+    site.is_just(&site.audited(&gateway));
+    assert_eq!(gateway.said().matches("ERROR").count(), 1, "{}", gateway.said());
+}

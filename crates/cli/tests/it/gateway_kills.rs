@@ -1,0 +1,355 @@
+//! Gateways and devices killed at any moment, with their state on a disk, by the seed: frames are lost, repeated and late, and whoever is killed
+//! comes back to what its journal has. Every reading that was durable is sealed once, and every epoch is justified or lacks who did not close it.
+
+use crate::group;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use crate::chance::Chance;
+use crate::group::{Cloud, FIRST};
+use moteseal_core::DeviceId;
+use moteseal_core::record::{EpochNumber, SealIndex};
+use moteseal_core::signature::SecretKey;
+use moteseal_device::DurableMote;
+use moteseal_gateway::Station;
+use moteseal_verify::Roster;
+
+const TICKS: u64 = 24;
+const EPOCHS: u64 = 5;
+const BOUND: u64 = 1 << 30;
+
+#[derive(Clone, Copy)]
+struct Weather {
+    loss: u64,
+    again: u64,
+    delay: u64,
+    reboots: u64,
+    kills: u64,
+}
+
+struct Device {
+    id: DeviceId,
+    mote: Option<DurableMote<SecretKey>>,
+    /// What was sensed, by epoch: what was not durable when it was killed is taken out again.
+    truth: BTreeMap<u64, Vec<[u8; 4]>>,
+    /// The seals that were given up because too many waited, as far as that is durable.
+    given_up: BTreeSet<u32>,
+    quiet: u64,
+}
+
+impl Device {
+    /// Tells the mote something. What it no longer has then, and was not acknowledged, it has given up.
+    fn tell(&mut self, tell: impl FnOnce(&mut DurableMote<SecretKey>)) {
+        let mote = self.mote.as_mut().unwrap();
+        let first = mote.mote().opened().unwrap_or(mote.mote().chain().next_index);
+        tell(mote);
+        for index in (first.0..mote.mote().chain().next_index.0)
+            .filter(|index| !mote.mote().has(SealIndex(*index)))
+        {
+            let waiting = mote.mote().waiting();
+            assert!(
+                waiting >= mote.most_waiting(),
+                "seal {index} is gone, and only {waiting} waited"
+            );
+            self.given_up.insert(index);
+        }
+    }
+}
+
+struct World<'a> {
+    chance: Chance,
+    weather: Weather,
+    folder: &'a Path,
+    roster: Roster,
+    devices: Vec<Device>,
+    station: Option<Station>,
+    /// Frames and announcements under way: when they arrive, to whom (none: the gateway), what, and whether it is an announcement.
+    air: Vec<(u64, Option<usize>, Vec<u8>, bool)>,
+    sensed: u32,
+    kills: u64,
+    reboots: u64,
+}
+
+impl<'a> World<'a> {
+    fn new(seed: u64, folder: &'a Path) -> Self {
+        let mut chance = Chance::new(seed);
+        let mut up_to = |most: u64| chance.below(most + 1);
+        let weather = Weather {
+            loss: up_to(30),
+            again: up_to(20),
+            delay: up_to(8),
+            reboots: up_to(4),
+            kills: up_to(6),
+        };
+        let count = u8::try_from(1 + chance.below(4)).unwrap();
+        let budget = 5 + chance.below(120);
+        let roster = group::roster(count, budget, 1000);
+        let device = |device| Device {
+            id: group::device_id(&roster, device),
+            mote: Some(group::mote(&roster, device, folder, 3)),
+            truth: BTreeMap::new(),
+            given_up: BTreeSet::new(),
+            quiet: 0,
+        };
+        let devices = (0..count).map(device).collect();
+        let station = Some(group::station(&roster, folder, BOUND));
+        Self {
+            chance,
+            weather,
+            folder,
+            roster,
+            devices,
+            station,
+            air: Vec::new(),
+            sensed: 0,
+            kills: 0,
+            reboots: 0,
+        }
+    }
+
+    fn send(&mut self, now: u64, to: Option<usize>, what: &[u8], is_announcement: bool) {
+        if self.chance.percent(self.weather.loss) {
+            return;
+        }
+        let delay = self.chance.below(self.weather.delay + 1);
+        if self.chance.percent(self.weather.again) {
+            let later = now + delay + self.chance.below(20);
+            self.air.push((later, to, what.to_vec(), is_announcement));
+        }
+        self.air.push((now + delay, to, what.to_vec(), is_announcement));
+    }
+
+    fn device(&mut self, at: usize, now: u64, senses: bool) {
+        let epoch = FIRST + now / TICKS;
+        if now >= TICKS {
+            let device = &mut self.devices[at];
+            let mote = device.mote.as_ref().unwrap();
+            let before = EpochNumber((epoch - 1).min(FIRST + EPOCHS - 1));
+            let newest = mote.mote().chain().epoch;
+            // A device that sensed nothing says so.
+            if mote
+                .mote()
+                .epoch()
+                .map_or(newest.is_none_or(|newest| newest < before), |open| open <= before)
+            {
+                device.tell(|mote| mote.end(before).unwrap());
+            }
+        }
+        if senses {
+            for _ in 0..self.chance.below(6) {
+                let record = self.sensed.to_be_bytes();
+                self.sensed += 1;
+                let device = &mut self.devices[at];
+                device.tell(|mote| mote.sense(EpochNumber(epoch), &record).unwrap());
+                device.truth.entry(epoch).or_default().push(record);
+            }
+        }
+        if self.chance.percent(self.weather.reboots) {
+            self.reboots += 1;
+            self.devices[at].mote = None;
+            let mote = group::mote(&self.roster, u8::try_from(at).unwrap(), self.folder, 3);
+            let device = &mut self.devices[at];
+            // What was not synced was not taken.
+            let (newest, count) = mote.taken().map_or((0, 0), |(epoch, count)| (epoch.0, count));
+            device.truth.retain(|epoch, _| *epoch <= newest);
+            if let Some(truth) = device.truth.get_mut(&newest) {
+                assert!(count <= truth.len() as u64);
+                truth.truncate(usize::try_from(count).unwrap());
+            }
+            // What it did not keep it will decide again.
+            let next = mote.mote().chain().next_index.0;
+            device.given_up.retain(|index| *index < next && !mote.mote().has(SealIndex(*index)));
+            device.mote = Some(mote);
+        }
+        let device = &mut self.devices[at];
+        let mote = device.mote.as_mut().unwrap();
+        device.quiet += 1;
+        if device.quiet > 8 && !mote.mote().is_done() {
+            mote.timeout();
+            device.quiet = 0;
+        }
+        for frame in mote.frames(3).unwrap() {
+            self.send(now, None, &frame, false);
+        }
+    }
+
+    fn tick(&mut self, now: u64, senses: bool) {
+        let epoch = EpochNumber(FIRST + now / TICKS);
+        (0..self.devices.len()).for_each(|at| self.device(at, now, senses));
+        let (mut due, later): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.air).into_iter().partition(|(when, ..)| *when <= now);
+        self.air = later;
+        while !due.is_empty() {
+            let place = usize::try_from(self.chance.below(due.len() as u64)).unwrap();
+            let (_, to, what, is_announcement) = due.swap_remove(place);
+            match to {
+                Some(at) if is_announcement => {
+                    let _ =
+                        self.devices[at].mote.as_mut().unwrap().announced(&what).unwrap().unwrap();
+                }
+                Some(at) => {
+                    let device = &mut self.devices[at];
+                    device.tell(|mote| _ = mote.acknowledged(&what).unwrap().unwrap());
+                    device.quiet = 0;
+                }
+                None => {
+                    let station = self.station.as_mut().unwrap();
+                    if let Err(refused) = station.hear(&what, epoch) {
+                        panic!("an honest device's frame was refused: {refused}");
+                    }
+                    let coordinator = station.coordinator();
+                    assert!(
+                        coordinator
+                            .epochs()
+                            .all(|epoch| coordinator.kept(epoch) <= coordinator.budget())
+                    );
+                }
+            }
+        }
+        // Killed before the sync, or right behind it, with its words unsaid.
+        if self.chance.percent(self.weather.kills) {
+            if self.chance.percent(50) {
+                let _ = self.station.as_mut().unwrap().commit().unwrap();
+            }
+            self.kill();
+        }
+        if now.is_multiple_of(8) {
+            self.station.as_mut().unwrap().announce(epoch);
+        }
+        self.commit(now);
+        loop {
+            let next = self.station.as_ref().unwrap().coordinator().epochs().next();
+            let Some(epoch) = next else { break };
+            let station = self.station.as_mut().unwrap();
+            let end = (epoch.0 - FIRST + 1) * TICKS;
+            if !(now >= end + 2 * TICKS || (now >= end && station.coordinator().is_complete(epoch)))
+            {
+                break;
+            }
+            station.end(epoch).unwrap();
+            if self.chance.percent(self.weather.kills) {
+                // The end is not durable, and will be decided again.
+                self.kill();
+                break;
+            }
+            self.commit(now);
+        }
+    }
+
+    fn commit(&mut self, now: u64) {
+        let said = self.station.as_mut().unwrap().commit().unwrap();
+        for (device, frame) in said.acknowledgements {
+            let at = self.devices.iter().position(|known| known.id == device);
+            self.send(now, at, &frame, false);
+        }
+        if let Some(word) = said.announcement {
+            (0..self.devices.len()).for_each(|at| self.send(now, Some(at), &word, true));
+        }
+    }
+
+    fn kill(&mut self) {
+        self.kills += 1;
+        self.station = None;
+        self.station = Some(group::station(&self.roster, self.folder, BOUND));
+    }
+
+    fn run(&mut self) {
+        for now in 0..(EPOCHS + 8) * TICKS {
+            if now == (EPOCHS + 4) * TICKS {
+                self.weather = Weather { loss: 0, again: 0, delay: 0, reboots: 0, kills: 0 };
+            }
+            self.tick(now, now < EPOCHS * TICKS);
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Total {
+    kills: u64,
+    reboots: u64,
+    justified: u64,
+    undetermined: u64,
+    late: u64,
+    given_up: u64,
+}
+
+fn simulate(seed: u64) -> Total {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = World::new(seed, folder.path());
+    world.run();
+    let cloud = Cloud::default();
+    cloud.take(world.station.as_ref().unwrap());
+    let devices: BTreeMap<DeviceId, &Device> =
+        world.devices.iter().map(|device| (device.id, device)).collect();
+    let truth = |id: DeviceId, epoch: u64, seq: u64| {
+        let sensed = devices[&id].truth.get(&epoch);
+        Some(
+            *sensed
+                .and_then(|sensed| sensed.get(usize::try_from(seq).unwrap()))
+                .expect("an event that was never sensed"),
+        )
+    };
+    let audited = group::audit(&world.roster, &cloud, &truth);
+    let mut given_up = 0;
+    for device in &world.devices {
+        let mote = device.mote.as_ref().unwrap().mote();
+        assert!(mote.is_done(), "a device is done once all is calm");
+        // Each index that was opened is a seal at the cloud, or was given up because too many waited: none of either vanishes.
+        let sealed = audited.indices.get(&device.id).cloned().unwrap_or_default();
+        assert!(sealed.is_disjoint(&device.given_up), "{sealed:?} and {:?}", device.given_up);
+        let known: BTreeSet<u32> = sealed.union(&device.given_up).copied().collect();
+        assert_eq!(
+            known,
+            (0..mote.chain().next_index.0).collect(),
+            "given up: {:?}",
+            device.given_up
+        );
+        given_up += device.given_up.len() as u64;
+        // What was taken is sealed, each reading once, or all of its epoch given up.
+        let mut missing = 0;
+        for (epoch, sensed) in device.truth.iter().filter(|(_, sensed)| !sensed.is_empty()) {
+            match audited.sensed.get(&(device.id, *epoch)) {
+                Some(sealed) => assert_eq!(*sealed, sensed.len() as u64, "epoch {epoch}"),
+                None => missing += 1,
+            }
+        }
+        assert!(
+            missing <= device.given_up.len(),
+            "{missing} epochs are gone, and {:?} were given up",
+            device.given_up
+        );
+    }
+    let epochs: BTreeSet<u64> =
+        audited.justified.iter().chain(&audited.undetermined).copied().collect();
+    assert_eq!(epochs.len(), audited.justified.len() + audited.undetermined.len());
+    Total {
+        kills: world.kills,
+        reboots: world.reboots,
+        justified: audited.justified.len() as u64,
+        undetermined: audited.undetermined.len() as u64,
+        late: audited.late,
+        given_up,
+    }
+}
+
+/// Runs as many as `MOTESEAL_SEEDS` says, 20 unless it does.
+#[test]
+fn whoever_is_killed_comes_back_and_nobody_is_accused() {
+    let seeds = std::env::var("MOTESEAL_SEEDS")
+        .map_or(20, |seeds| seeds.parse().expect("a number of seeds"));
+    let mut total = Total::default();
+    for seed in 0..seeds {
+        let run =
+            std::panic::catch_unwind(|| simulate(seed)).unwrap_or_else(|_| panic!("seed {seed}"));
+        total.kills += run.kills;
+        total.reboots += run.reboots;
+        total.justified += run.justified;
+        total.undetermined += run.undetermined;
+        total.late += run.late;
+        total.given_up += run.given_up;
+    }
+    println!("{seeds} runs: {total:?}");
+    // A simulation in which nobody is killed proves nothing.
+    assert!(total.kills > seeds && total.reboots > seeds && total.justified > seeds, "{total:?}");
+    assert!(seeds < 20 || total.given_up > 0, "{total:?}");
+}

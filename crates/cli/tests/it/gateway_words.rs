@@ -1,0 +1,86 @@
+//! Whatever a gateway tells its device, right tag and all: the device loses at most the closed seals that it was told are there or refused,
+//! keeps what is open, comes back from its journal to the same, and goes on.
+
+use crate::group;
+use crate::group::FIRST;
+use moteseal_core::record::{EpochNumber, SealIndex, Sequence};
+use moteseal_core::signature::SecretKey;
+use moteseal_device::DurableMote;
+use moteseal_seal::frame::{Acknowledgement, MAX_REFUSAL, Refusal};
+use moteseal_verify::Roster;
+
+/// A device that waits with the seals 0 and 1, and has 2 open, of all of which nothing was acknowledged.
+fn device(roster: &Roster, folder: &std::path::Path) -> DurableMote<SecretKey> {
+    let mut device = group::mote(roster, 0, folder, 8);
+    for epoch in FIRST..FIRST + 3 {
+        (0..20u32).for_each(|n| device.sense(EpochNumber(epoch), &n.to_be_bytes()).unwrap());
+        if epoch < FIRST + 2 {
+            device.end(EpochNumber(epoch)).unwrap();
+        }
+    }
+    device.timeout();
+    device.frames(64).unwrap();
+    device
+}
+
+/// What of a device must survive a restart.
+fn seen(device: &DurableMote<SecretKey>) -> (usize, Option<SealIndex>, usize, SealIndex) {
+    let mote = device.mote();
+    (mote.waiting(), mote.opened(), mote.buffered(), mote.chain().next_index)
+}
+
+/// Tells a fresh device a word, and then asserts that it goes on. How many closed seals still wait, and which seal is open.
+fn told(roster: &Roster, word: &[u8]) -> (usize, Option<u32>) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut device = device(roster, folder.path());
+    let before = seen(&device);
+    device.acknowledged(word).unwrap().unwrap();
+    let after = seen(&device);
+    assert!(
+        after.0 <= before.0 && after.2 <= before.2 && after.3 == before.3,
+        "{before:?}, {after:?}"
+    );
+    device.sync().unwrap();
+    drop(device);
+    let mut device = group::mote(roster, 0, folder.path(), 8);
+    assert_eq!(seen(&device), after);
+    device.sense(EpochNumber(FIRST + 2), &[7; 4]).unwrap();
+    device.end(EpochNumber(FIRST + 2)).unwrap();
+    assert_eq!(device.mote().waiting(), after.0 + 1);
+    assert!(!device.frames(64).unwrap().is_empty());
+    (after.0, after.1.map(|index| index.0))
+}
+
+#[test]
+fn no_acknowledgement_costs_a_device_more_than_the_seals_that_it_says_are_there() {
+    let roster = group::roster(1, 1000, 1000);
+    let id = group::device_id(&roster, 0);
+    let key = group::link_key(&roster, id);
+    let sealed = [(None, 2), (Some(0), 1), (Some(1), 0), (Some(2), 0), (Some(u32::MAX), 0)];
+    for index in [0, 1, 2, 3, u32::MAX] {
+        for next in [0, 1, 20, 21, u64::from(u32::MAX)] {
+            for (sealed, left) in sealed {
+                let (index, next, sealed) =
+                    (SealIndex(index), Sequence(next), sealed.map(SealIndex));
+                let word = Acknowledgement { index, next, sealed, wants_schema: next.0 % 2 == 1 };
+                let word = word.close(id, &key, &mut [0; 96]).unwrap().to_vec();
+                assert_eq!(told(&roster, &word), (left, Some(2)), "{index}, {next:?}, {sealed:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_refusal_costs_a_device_more_than_the_oldest_seal_that_it_names() {
+    let roster = group::roster(1, 1000, 1000);
+    let id = group::device_id(&roster, 0);
+    let key = group::link_key(&roster, id);
+    for index in [0, 1, 2, 3, u32::MAX] {
+        for is_final in [false, true] {
+            let word = Refusal { index: SealIndex(index), is_final, name: "NotAsForwarded" };
+            let word = word.close(id, &key, &mut [0; MAX_REFUSAL]).unwrap().to_vec();
+            let left = if index == 0 && is_final { 1 } else { 2 };
+            assert_eq!(told(&roster, &word), (left, Some(2)), "{index}, {is_final}");
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! A group with a budget for tests: its keys and roster, motes that replay known readings, a gateway's station, a cloud that keeps what it is
+//! sent, and an audit of that.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::put;
+use moteseal_adversary::{Answer, Item};
+use moteseal_client::audit::{Audit, Report};
+use moteseal_core::link::{LinkKey, MAX_FRAME};
+use moteseal_core::record::Scheme;
+use moteseal_core::record::{EpochNumber, Framing, Round, SealIndex, Sequence};
+use moteseal_core::roster::Directory as _;
+use moteseal_core::schema::{Field, Schema};
+use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
+use moteseal_core::{DeviceId, Digest};
+use moteseal_device::durable::{DurableError, Identity};
+use moteseal_device::import::Clock;
+use moteseal_device::{DurableMote, Import, Outbox, Profile, Recording};
+use moteseal_gateway::Station;
+use moteseal_seal::Statement;
+use moteseal_seal::engine::Scalar;
+use moteseal_seal::follow::Limits;
+use moteseal_seal::frame::{Forward, Uplink};
+use moteseal_seal::level::SaltKey;
+use moteseal_seal::sample::Manifest;
+use moteseal_verify::issue::{Budget, FirstRoster};
+use moteseal_verify::{Event, ReadError, Roster, StreamReader, write};
+
+pub(crate) const LEVELS: u8 = 8;
+pub(crate) const GROUP_SECRET: [u8; 32] = [0x51; 32];
+pub(crate) const COORDINATOR: u8 = 99;
+pub(crate) const OPERATOR: u8 = 98;
+/// The first epoch of recordings.
+pub(crate) const FIRST: u64 = 70;
+
+pub(crate) fn secret(byte: u8) -> SecretKey {
+    SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]).unwrap()
+}
+
+/// The group's roster: `mote-0`, `mote-1` and so on.
+pub(crate) fn roster(devices: u8, budget: u64, epoch_ms: u64) -> Roster {
+    let names: Vec<String> = (0..devices).map(|device| format!("mote-{device}")).collect();
+    let keys: Vec<(&str, PublicKey)> = names
+        .iter()
+        .zip(0..)
+        .map(|(name, device)| (name.as_str(), secret(device).public()))
+        .collect();
+    let budget = Some(Budget { events: budget, coordinator: secret(COORDINATOR).public() });
+    let first = FirstRoster { group: "field", epoch_ms, levels: LEVELS, budget, devices: &keys };
+    Roster::open(&first.issue(&secret(OPERATOR)).unwrap(), &secret(OPERATOR).public()).unwrap()
+}
+
+pub(crate) fn device_id(roster: &Roster, device: u8) -> DeviceId {
+    roster.id(&format!("mote-{device}")).unwrap()
+}
+
+pub(crate) fn link_key(roster: &Roster, device: DeviceId) -> LinkKey {
+    LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, roster.group(), device))
+}
+
+/// A device's frame of events of one level, one for each sequence number, which is its record.
+pub(crate) fn forward_frame(
+    (device, key): (DeviceId, &LinkKey),
+    (index, epoch): (u32, u64),
+    range: std::ops::Range<u64>,
+    level: u8,
+) -> Vec<u8> {
+    let mut events = Vec::new();
+    for seq in range.clone() {
+        // No gap before it.
+        events.push(level);
+        events.extend_from_slice(&u32::try_from(seq).unwrap().to_be_bytes());
+    }
+    let forward = Forward {
+        index: SealIndex(index),
+        epoch: EpochNumber(epoch),
+        own_round: Round(0),
+        from: Sequence(range.start),
+        until: Sequence(range.end),
+        framing: Framing::fixed(4).unwrap(),
+        events: &events,
+        digests: None,
+    };
+    let mut out = vec![0; MAX_FRAME];
+    Uplink::Forward(forward).close(device, key, &mut out).unwrap().to_vec()
+}
+
+/// The n-th reading of a device in an epoch.
+pub(crate) fn reading(device: u8, epoch: u64, n: u64) -> u32 {
+    u32::from(device) << 24 | u32::try_from((epoch - FIRST) << 16 | n).unwrap()
+}
+
+/// What a device has sensed: `per_epoch` readings in each of some epochs.
+pub(crate) fn recording(device: u8, epoch_ms: u64, epochs: u64, per_epoch: u64) -> Recording {
+    let mut table = String::from("ts,reading\n");
+    for epoch in FIRST..FIRST + epochs {
+        for n in 0..per_epoch {
+            let unix_ms = epoch * epoch_ms + n * epoch_ms / per_epoch;
+            table += &format!(
+                "{}.{:03},{}\n",
+                unix_ms / 1000,
+                unix_ms % 1000,
+                reading(device, epoch, n)
+            );
+        }
+    }
+    let import = Import {
+        columns: vec!["reading::u32".to_owned()],
+        opaque: None,
+        clock: Clock::Column("ts".to_owned()),
+        keep_time: None,
+        delimiter: None,
+        skip_incomplete: false,
+        sort: false,
+        latest_ms: None,
+    };
+    import.read(Path::new("recording"), table.as_bytes()).unwrap()
+}
+
+/// A device's mote, with its state in a folder.
+pub(crate) fn mote(
+    roster: &Roster,
+    device: u8,
+    folder: &Path,
+    most_waiting: u32,
+) -> DurableMote<SecretKey> {
+    open_mote(roster, device, folder, most_waiting, |_| {}).unwrap()
+}
+
+/// The same with another profile; its state may not be its own.
+pub(crate) fn open_mote(
+    roster: &Roster,
+    device: u8,
+    folder: &Path,
+    most_waiting: u32,
+    change: impl FnOnce(&mut Profile),
+) -> Result<DurableMote<SecretKey>, DurableError> {
+    let mut buffer = [0; 256];
+    let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
+    let mut profile =
+        Profile::new(roster, &format!("mote-{device}"), Scheme::Star, &schema).unwrap();
+    change(&mut profile);
+    let folder = folder.join(format!("mote-{device}"));
+    std::fs::create_dir_all(&folder).unwrap();
+    let state = Outbox::open(&folder, &folder.join("chain"), roster, profile.device).unwrap();
+    let identity = Identity {
+        link: link_key(roster, profile.device),
+        profile,
+        signer: secret(device),
+        salt_key: SaltKey::new([device ^ 0x33; 32]),
+        coordinator: secret(COORDINATOR).public(),
+    };
+    DurableMote::open(identity, state, &folder.join("journal"), most_waiting)
+}
+
+pub(crate) fn station(roster: &Roster, folder: &Path, bound: u64) -> Station {
+    let folder = folder.join("gateway");
+    Station::open(&folder, roster.clone(), GROUP_SECRET, Box::new(secret(COORDINATOR)), bound)
+        .unwrap()
+        .0
+}
+
+/// A seal that reached the outbox: index, epoch, events, whether it says `restart`, and whether it ends its epoch.
+pub(crate) type Found = (u32, u64, u64, bool, bool);
+
+/// The statements of one device that are in a gateway's outbox, by index.
+pub(crate) fn statements(roster: &Roster, station: &Station) -> Vec<Statement> {
+    let mut found = Vec::new();
+    let outbox = station.outbox();
+    for bundle in outbox.names().into_iter().flat_map(|name| outbox.read(name).unwrap().bundles) {
+        let mut reader = StreamReader::new(roster, Limits::default());
+        let mut visit = |event: Event<'_>| -> Result<(), ReadError> {
+            if let Event::Proven(proven) = event {
+                found.push(proven.seal.statement().clone());
+            }
+            Ok(())
+        };
+        reader.feed(&bundle, &mut visit).unwrap();
+        reader.finish(&mut visit).unwrap();
+    }
+    found.sort_unstable_by_key(|statement| statement.index);
+    found
+}
+
+/// The seals of one device that are in a gateway's outbox, by index.
+pub(crate) fn sealed(roster: &Roster, station: &Station) -> Vec<Found> {
+    let found = |statement: &Statement| {
+        let (index, epoch) = (statement.index.0, statement.epoch.0);
+        (index, epoch, statement.counters.total(), statement.restart, statement.last_in_epoch)
+    };
+    statements(roster, station).iter().map(found).collect()
+}
+
+/// A cloud that keeps what it is sent, and answers as it is told.
+#[derive(Clone, Default)]
+pub(crate) struct Cloud {
+    /// Manifests in the order in which they came, without repetitions.
+    pub(crate) manifests: Arc<Mutex<Vec<Bytes>>>,
+    /// Bundles by their digest.
+    pub(crate) bundles: Arc<Mutex<BTreeMap<Digest, Bytes>>>,
+    /// The status to answer with instead of taking anything; 0 for none.
+    pub(crate) refuses: Arc<AtomicU16>,
+}
+
+impl Cloud {
+    /// Listens on a free port and says which.
+    pub(crate) async fn serve(&self) -> String {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let router = Router::new()
+            .route("/v1/manifests", put(manifests))
+            .route("/v1/bundles", put(bundles))
+            .with_state(self.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        url
+    }
+
+    /// Takes everything in a gateway's outbox, as if it were uploaded.
+    pub(crate) fn take(&self, station: &Station) {
+        let outbox = station.outbox();
+        for item in outbox.names().into_iter().map(|name| outbox.read(name).unwrap()) {
+            self.manifests.lock().unwrap().extend(item.manifest.map(Into::into));
+            for bundle in item.bundles {
+                self.bundles.lock().unwrap().insert(Digest::of(&[&bundle]), bundle.into());
+            }
+        }
+    }
+
+    fn refusal(&self) -> Option<StatusCode> {
+        StatusCode::from_u16(self.refuses.load(Ordering::Relaxed)).ok()
+    }
+}
+
+async fn manifests(State(cloud): State<Cloud>, body: Bytes) -> StatusCode {
+    if let Some(refusal) = cloud.refusal() {
+        return refusal;
+    }
+    let mut manifests = cloud.manifests.lock().unwrap();
+    if !manifests.contains(&body) {
+        manifests.push(body);
+    }
+    StatusCode::OK
+}
+
+async fn bundles(State(cloud): State<Cloud>, body: Bytes) -> StatusCode {
+    if let Some(refusal) = cloud.refusal() {
+        return refusal;
+    }
+    cloud.bundles.lock().unwrap().insert(Digest::of(&[&body]), body);
+    StatusCode::OK
+}
+
+/// What anyone concludes from what a gateway uploaded.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Audited {
+    /// Epochs that are justified, and that are undetermined.
+    pub(crate) justified: Vec<u64>,
+    pub(crate) undetermined: Vec<u64>,
+    /// Events by epoch.
+    pub(crate) kept: BTreeMap<u64, u64>,
+    /// Seals that no manifest lists.
+    pub(crate) late: u64,
+    /// The indices of each device's seals.
+    pub(crate) indices: BTreeMap<DeviceId, BTreeSet<u32>>,
+    /// Events that the seals of each device cover, by epoch.
+    pub(crate) sensed: BTreeMap<(DeviceId, u64), u64>,
+}
+
+/// Verifies everything that a cloud was sent and lets the client's audit judge it, which must accuse nobody; `expected` says what a device's
+/// record at a place of a seal must be, by device, epoch and sequence number.
+pub(crate) fn audit(
+    roster: &Roster,
+    cloud: &Cloud,
+    expected: &dyn Fn(DeviceId, u64, u64) -> Option<[u8; 4]>,
+) -> Audited {
+    let mut audited = Audited::default();
+    // Every seal by its device and index.
+    let mut seals: BTreeMap<(DeviceId, SealIndex), Uploaded> = BTreeMap::new();
+    for bundle in cloud.bundles.lock().unwrap().values().flat_map(|body| bundles_of(body)) {
+        let mut reader = StreamReader::new(roster, Limits::default());
+        let mut visit = |event: Event<'_>| -> Result<(), ReadError> {
+            let Event::Proven(proven) = event else { return Ok(()) };
+            let statement = proven.seal.statement();
+            let (device, index, EpochNumber(epoch)) =
+                (statement.device, statement.index, statement.epoch);
+            let mut kept = 0;
+            proven.sample.for_each(&Scalar, |seq, _, record| {
+                if let Some(expected) = expected(device, epoch, seq.0) {
+                    assert_eq!(record, expected, "{device} epoch {epoch} event {}", seq.0);
+                }
+                kept += 1;
+            });
+            let uploaded =
+                Uploaded { digest: proven.seal.digest(), epoch, kept, bundle: bundle.clone() };
+            match seals.insert((device, index), uploaded) {
+                Some(before) => assert_eq!(
+                    before.digest,
+                    proven.seal.digest(),
+                    "two seals under one index: {device} {index}"
+                ),
+                None => {
+                    *audited.sensed.entry((device, epoch)).or_default() +=
+                        statement.counters.total()
+                }
+            }
+            Ok(())
+        };
+        reader.feed(&bundle, &mut visit).unwrap();
+        reader.finish(&mut visit).unwrap();
+    }
+    for (device, index) in seals.keys() {
+        audited.indices.entry(*device).or_default().insert(index.0);
+    }
+    let by_digest: BTreeMap<Digest, &Uploaded> =
+        seals.values().map(|uploaded| (uploaded.digest, uploaded)).collect();
+    let (coordinator, budget) = (roster.coordinator().unwrap(), roster.budget().unwrap());
+    let mut listed = 0;
+    for bytes in cloud.manifests.lock().unwrap().iter() {
+        let mut scratch = vec![0; bytes.len() + 64];
+        let manifest = Manifest::open(bytes, roster.group(), coordinator, &mut scratch).unwrap();
+        let EpochNumber(epoch) = manifest.epoch();
+        let mut kept = 0;
+        for digest in manifest.devices().flat_map(|(_, seals)| seals) {
+            let uploaded = by_digest.get(&digest).expect("a seal that is listed and not uploaded");
+            assert_eq!(uploaded.epoch, epoch);
+            kept += uploaded.kept;
+            listed += 1;
+        }
+        assert!(kept <= budget, "epoch {epoch} has {kept} events");
+        assert!(audited.kept.insert(epoch, kept).is_none(), "two manifests for epoch {epoch}");
+    }
+    audited.late = seals.len() as u64 - listed;
+    let report = report(roster, cloud, seals.values().map(|uploaded| uploaded.bundle.as_slice()));
+    let found: Vec<_> =
+        report.findings().map(|(epoch, finding)| (epoch, finding.describe(roster))).collect();
+    assert!(found.is_empty(), "an honest gateway is accused: {found:?}");
+    for epoch in &report.epochs {
+        let told =
+            if epoch.is_justified { &mut audited.justified } else { &mut audited.undetermined };
+        told.push(epoch.epoch.0);
+        // Where it cannot tell, it says of whom, or that the epoch has no manifest.
+        assert!(epoch.is_justified || !epoch.doubts.is_empty(), "{epoch:?}");
+    }
+    audited
+}
+
+/// A seal as the cloud has it.
+struct Uploaded {
+    digest: Digest,
+    epoch: u64,
+    /// How many events of it are there.
+    kept: u64,
+    bundle: Vec<u8>,
+}
+
+/// What the client's audit says of a cloud's manifests and of these bundles, which come by device and index.
+fn report<'b>(roster: &Roster, cloud: &Cloud, bundles: impl Iterator<Item = &'b [u8]>) -> Report {
+    let mut audit = Audit::new(roster, EpochNumber(0), None).unwrap();
+    let mut stream = Vec::new();
+    cloud
+        .manifests
+        .lock()
+        .unwrap()
+        .iter()
+        .for_each(|manifest| write::manifest(&mut stream, manifest));
+    bundles.for_each(|bundle| stream.extend_from_slice(bundle));
+    write::end(&mut stream);
+    let mut feed = audit.stream();
+    feed.feed(&stream).unwrap();
+    feed.finish().unwrap();
+    audit.finish()
+}
+
+/// The bundles of an upload, one seal each: a schema, an open and a part.
+fn bundles_of(body: &[u8]) -> Vec<Vec<u8>> {
+    let items = Answer::decode(body).unwrap().items;
+    let of_three = |bundle: &[Item]| {
+        assert!(matches!(bundle, [Item::Schema(_), Item::Open(_), Item::Part(_)]), "{bundle:?}");
+        Answer { items: bundle.to_vec() }.encode()
+    };
+    items.chunks(3).map(of_three).collect()
+}

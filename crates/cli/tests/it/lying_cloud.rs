@@ -1,0 +1,373 @@
+//! Every lie of the adversary's table, told by a server between an honest cloud and a client that verifies.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use crate::field::{Checked, Field, Honest, Key, client};
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::Request;
+use axum::http::{Response, StatusCode};
+use moteseal_adversary::{
+    Answer, BUDGET_LIES, Context, EXPLAIN_LIES, ExplainLie, Explanation, Item, LIES, Lie, Question,
+    find,
+};
+use moteseal_api::{CBOR_SEQ, JSON, PROBLEM_JSON, Query, paths};
+use moteseal_client::{DeviceReport, Failure, Report, Standing, get};
+use moteseal_core::record::Scheme;
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_net::{Client, NetError};
+use moteseal_seal::sample::Choice;
+
+/// What the server in between tells.
+#[derive(Clone, Copy, Default)]
+struct Told {
+    lie: Option<&'static Lie>,
+    explain: Option<&'static ExplainLie>,
+    question: Option<Question>,
+    /// Whether the lie found an occasion.
+    done: bool,
+}
+
+struct Liar {
+    field: Field,
+    honest: Client,
+    told: Mutex<Told>,
+}
+
+impl Liar {
+    async fn serve(self: Arc<Self>) -> String {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let router = Router::new().fallback(move |request: Request| {
+            let liar = Arc::clone(&self);
+            async move { liar.respond(request).await }
+        });
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        url
+    }
+
+    async fn respond(&self, request: Request) -> Response<Body> {
+        let path = request.uri().path().to_owned();
+        let body = to_bytes(request.into_body(), 1 << 20).await.unwrap();
+        let answer = if body.is_empty() {
+            self.honest.get(&path).await
+        } else {
+            self.honest.post(&path, JSON, body).await
+        };
+        let honest = match answer {
+            Ok(answer) => answer.bytes(80 << 20).await.unwrap(),
+            Err(NetError::Refused { status, name, detail, .. }) => {
+                let problem = format!(
+                    r#"{{"type":"urn:moteseal:problem:{name}","status":{status},"detail":{detail:?}}}"#
+                );
+                return reply(
+                    StatusCode::from_u16(status).unwrap(),
+                    PROBLEM_JSON,
+                    problem.into_bytes(),
+                );
+            }
+            Err(error) => panic!("{path}: {error}"),
+        };
+        if path == paths::QUERY {
+            return reply(StatusCode::OK, CBOR_SEQ, self.lie(&honest));
+        }
+        let place: Vec<&str> = path.split('/').collect();
+        if let [.., device, "seals", index, "explain"] = place[..] {
+            let device = *self.field.devices.iter().find(|id| id.to_string() == device).unwrap();
+            return match self.explain(&honest, device, SealIndex(index.parse().unwrap())) {
+                Some(bytes) => reply(StatusCode::OK, CBOR_SEQ, bytes),
+                None => reply(
+                    StatusCode::NOT_FOUND,
+                    PROBLEM_JSON,
+                    br#"{"type":"urn:moteseal:problem:NotFound"}"#.to_vec(),
+                ),
+            };
+        }
+        reply(StatusCode::OK, CBOR_SEQ, honest)
+    }
+
+    fn lie(&self, honest: &[u8]) -> Vec<u8> {
+        let mut told = self.told.lock().unwrap();
+        let (Some(lie), Some(question)) = (told.lie, told.question) else { return honest.to_vec() };
+        let mut answer = Answer::decode(honest).unwrap();
+        assert_eq!(answer.encode(), honest);
+        let accomplice = |device: DeviceId, message: &[u8]| self.field.sign(device, message);
+        let context =
+            Context { holdings: &self.field.holdings, question, accomplice: Some(&accomplice) };
+        told.done = (lie.alter)(&mut answer, &context);
+        answer.encode()
+    }
+
+    fn explain(&self, honest: &[u8], device: DeviceId, index: SealIndex) -> Option<Vec<u8>> {
+        let told = *self.told.lock().unwrap();
+        let (Some(lie), Some(question)) = (told.explain, told.question) else {
+            return Some(honest.to_vec());
+        };
+        let mut answer = Answer::decode(honest).unwrap();
+        let Item::Explain { seal, digests } = answer.items[0].clone() else {
+            panic!("no explanation: {answer:?}")
+        };
+        let context = Context { holdings: &self.field.holdings, question, accomplice: None };
+        let Explanation { seal, digests } =
+            (lie.alter)(&Explanation { seal, digests }, device, index, &context)?;
+        answer.items[0] = Item::Explain { seal, digests };
+        Some(answer.encode())
+    }
+}
+
+fn reply(status: StatusCode, media_type: &str, body: Vec<u8>) -> Response<Body> {
+    Response::builder()
+        .status(status)
+        .header("content-type", media_type)
+        .body(Body::from(body))
+        .unwrap()
+}
+
+fn choices(scheme: Scheme) -> Vec<Choice> {
+    let rate = |text: &str| Choice::Rate(text.parse().unwrap());
+    let mut choices = vec![rate("1/8"), rate("1"), rate("5/8"), Choice::AtMost(40)];
+    if scheme == Scheme::Tree {
+        choices.push(Choice::Sample { count: 30, seed: [4; 32] });
+    }
+    choices
+}
+
+/// A client with a liar before its cloud.
+struct Scene {
+    liar: Arc<Liar>,
+    client: Client,
+    _honest: Honest,
+}
+
+impl Scene {
+    async fn new(scheme: Scheme) -> Self {
+        Self::of(Field::new(scheme)).await
+    }
+
+    async fn of(field: Field) -> Self {
+        let honest = Honest::serve(&field, u64::MAX).await;
+        let liar = Arc::new(Liar { honest: client(&honest.url), field, told: Mutex::default() });
+        let client = client(&Arc::clone(&liar).serve().await);
+        Self { liar, client, _honest: honest }
+    }
+
+    /// Asks while the lie is told: the outcome, how many rows the sink took, and whether the lie found an occasion. That no row is
+    /// other than sealed, the sink asserts.
+    async fn ask(
+        &self,
+        choice: Choice,
+        lie: Option<&'static Lie>,
+        explain: Option<&'static ExplainLie>,
+    ) -> (Result<Report, Failure>, usize, bool) {
+        let (outcome, seen, done) =
+            self.ask_for(&self.liar.field.query(choice), lie, explain).await;
+        (outcome, seen.len(), done)
+    }
+
+    /// The same of any query, with the rows that the sink took.
+    async fn ask_for(
+        &self,
+        query: &Query,
+        lie: Option<&'static Lie>,
+        explain: Option<&'static ExplainLie>,
+    ) -> (Result<Report, Failure>, BTreeMap<Key, Vec<u8>>, bool) {
+        let question = Question { since: query.since, until: query.until, choice: query.choice };
+        *self.liar.told.lock().unwrap() =
+            Told { lie, explain, question: Some(question), done: false };
+        let mut sink = Checked::new(&self.liar.field);
+        let outcome =
+            get(&self.client, &self.liar.field.roster, query, None, None, &mut sink).await;
+        let done = self.liar.told.lock().unwrap().done;
+        (outcome, sink.seen, done)
+    }
+}
+
+/// The names of an outcome: of the refusal as a whole, and of the finding.
+fn names(outcome: &Result<Report, Failure>) -> (String, Option<&'static str>) {
+    match outcome {
+        Ok(report) if report.is_complete() => ("accepted".into(), None),
+        Ok(report) => {
+            let missing =
+                |device: &DeviceReport| matches!(device.standing, Standing::ManifestMissing { .. });
+            let name =
+                if report.devices.iter().any(missing) { "ManifestMissing" } else { "TailUnknown" };
+            (name.into(), None)
+        }
+        Err(Failure::Refused(refused)) => {
+            (refused.refusal.name(), refused.finding.as_ref().map(|finding| finding.name()))
+        }
+        Err(failure) => (format!("not a refusal, {failure}"), None),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn through_a_server_that_tells_no_lie_everything_asked_for_arrives() {
+    for scheme in [Scheme::Star, Scheme::Tree] {
+        let scene = Scene::new(scheme).await;
+        for choice in choices(scheme) {
+            let (outcome, rows, _) = scene.ask(choice, None, None).await;
+            let report = outcome.unwrap();
+            assert!(report.is_complete() && rows > 0, "{scheme:?} {choice:?}: {report:?}");
+            assert_eq!(report.rows(), rows as u64);
+            let within = |epoch: u64| (102..107).contains(&epoch);
+            let sealed =
+                scene.liar.field.truth.keys().filter(|(_, epoch, ..)| within(*epoch)).count();
+            assert_eq!(report.events(), sealed as u64);
+            if choice == choices(scheme)[1] {
+                assert_eq!(rows, sealed, "rate 1 is everything");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_lie_is_refused_by_its_name_and_no_false_row_comes_out() {
+    assert!(LIES.len() >= 25);
+    let mut wrong = Vec::new();
+    for scheme in [Scheme::Star, Scheme::Tree] {
+        let scene = Scene::new(scheme).await;
+        for lie in LIES.iter().filter(|lie| lie.schemes.include(scheme)) {
+            let mut told = 0;
+            for choice in choices(scheme) {
+                let (outcome, _, done) = scene.ask(choice, Some(lie), None).await;
+                let (name, finding) = names(&outcome);
+                if !done {
+                    assert_eq!(name, "accepted", "{} ({scheme:?}, {choice:?}): not told", lie.name);
+                    continue;
+                }
+                told += 1;
+                let explained = lie
+                    .explained
+                    .filter(|_| name == "NotAuthentic")
+                    .map(|explains| explains.of(scheme));
+                if !lie.expected.contains(&name.as_str()) || finding != explained {
+                    wrong.push(format!(
+                        "{} ({scheme:?}, {choice:?}): {name}, {finding:?}; {explained:?}",
+                        lie.name
+                    ));
+                }
+            }
+            if told == 0 {
+                wrong.push(format!("{} ({scheme:?}): never told", lie.name));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cloud_that_leaves_parts_out_has_no_sample_to_choose_from() {
+    let lie = find("shortened-epoch").unwrap();
+    for scheme in [Scheme::Star, Scheme::Tree] {
+        let scene = Scene::new(scheme).await;
+        let west = scene.liar.field.devices[2];
+        for choice in choices(scheme) {
+            for until in [None, Some(EpochNumber(107))] {
+                let query = Query { until, ..scene.liar.field.query(choice) };
+                let newest = EpochNumber(until.map_or(108, |until| until.0 - 1));
+                let (honest, all, _) = scene.ask_for(&query, None, None).await;
+                let (told, rows, done) = scene.ask_for(&query, Some(lie), None).await;
+                assert!(done, "{scheme:?} {choice:?}: not told");
+                let (honest, told) = (honest.unwrap(), told.unwrap());
+                assert!(
+                    honest.is_complete()
+                        && honest.devices[2].complete_until() == EpochNumber(newest.0 + 1)
+                );
+                assert_eq!(told.devices[2].complete_until(), newest);
+                assert_eq!(
+                    told.is_complete(),
+                    until.is_none(),
+                    "nothing is missing before the epoch that it leaves open"
+                );
+                let within = |key: &&Key| key.0 == west && key.1 == newest.0;
+                assert!(all.keys().filter(within).count() > 0);
+                match choice {
+                    // A rate is forced part by part: fewer rows, and no other ones.
+                    Choice::Rate(_) => assert!(rows.keys().all(|key| all.contains_key(key))),
+                    _ => assert_eq!(
+                        rows.keys().filter(within).count(),
+                        0,
+                        "{scheme:?} {choice:?} {until:?}"
+                    ),
+                }
+                assert_eq!(told.rows(), rows.len() as u64);
+                let rest = |key: &&Key| !within(key);
+                assert!(
+                    rows.keys().filter(rest).eq(all.keys().filter(rest)),
+                    "the closed epochs stay as they are"
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lie_about_the_explanation_is_named_and_the_answer_stays_refused() {
+    let altered = find("altered-reading").unwrap();
+    let mut wrong = Vec::new();
+    for scheme in [Scheme::Star, Scheme::Tree] {
+        let scene = Scene::new(scheme).await;
+        for lie in EXPLAIN_LIES.iter().filter(|lie| lie.schemes.include(scheme)) {
+            for choice in choices(scheme) {
+                let (outcome, _, done) = scene.ask(choice, Some(altered), Some(lie)).await;
+                assert!(done, "{} ({scheme:?}, {choice:?})", lie.name);
+                let (name, finding) = names(&outcome);
+                if name != "NotAuthentic"
+                    || !finding.is_some_and(|finding| lie.expected.contains(&finding))
+                {
+                    wrong.push(format!(
+                        "{} ({scheme:?}, {choice:?}): {name}, {finding:?}",
+                        lie.name
+                    ));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// In a group with a budget: its own lies, and all the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_lie_about_what_a_budget_left_is_refused_by_its_name() {
+    let scene = Scene::of(Field::within_budget(|epoch| 2 + u8::from(epoch % 2 == 0))).await;
+    let choices = [Choice::Rate("1/8".parse().unwrap()), Choice::AtMost(40), Choice::AtMost(1000)];
+    let mut wrong = Vec::new();
+    for choice in choices {
+        let (outcome, rows, _) = scene.ask(choice, None, None).await;
+        let report = outcome.unwrap();
+        assert!(report.is_complete() && rows > 0, "{choice:?}: {report:?}");
+        assert_eq!((report.budget, report.rounds.len()), (Some(500), 5));
+    }
+    let (refused, ..) = scene.ask(Choice::Rate("1/4".parse().unwrap()), None, None).await;
+    assert!(refused.unwrap_err().to_string().contains("RateUnavailable"));
+    for lie in BUDGET_LIES.iter().chain(LIES).filter(|lie| lie.schemes.include(Scheme::Star)) {
+        let own = BUDGET_LIES.iter().any(|other| other.name == lie.name);
+        let mut told = 0;
+        for choice in choices {
+            let (outcome, _, done) = scene.ask(choice, Some(lie), None).await;
+            let (name, finding) = names(&outcome);
+            if !done {
+                assert_eq!(name, "accepted", "{} ({choice:?}): not told", lie.name);
+                continue;
+            }
+            told += 1;
+            // What a manifest lists is missed before a tail is called unknown, and where its device is passed over.
+            let passed =
+                lie.expected.contains(&"TailUnknown") || lie.name == "devices-out-of-order";
+            let listed = !own && passed && name == "Missing";
+            let explained = lie
+                .explained
+                .filter(|_| name == "NotAuthentic")
+                .map(|explains| explains.of(Scheme::Star));
+            if !(lie.expected.contains(&name.as_str()) || listed) || finding != explained {
+                wrong
+                    .push(format!("{} ({choice:?}): {name}, {finding:?}; {explained:?}", lie.name));
+            }
+        }
+        if own && told == 0 {
+            wrong.push(format!("{}: never told", lie.name));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -1,0 +1,294 @@
+//! Devices that seal trees and lie about what they do not forward: an honest gateway takes no seal that the kept events and the roots
+//! between them do not lead to, and keeps the others' epoch whole.
+
+use crate::group;
+use crate::group::{FIRST, secret};
+use moteseal_core::cbor::Writer;
+use moteseal_core::link::MAX_FRAME;
+use moteseal_core::record::Scheme;
+use moteseal_core::record::{EpochNumber, Round, Sequence};
+use moteseal_core::roster::Directory as _;
+use moteseal_core::{DeviceId, Digest, Level};
+use moteseal_gateway::GroupCoordinator;
+use moteseal_seal::frame::{Forward, Uplink, encode_event};
+use moteseal_seal::sample::{Announcement, MAX_ANNOUNCEMENT, Manifest};
+use moteseal_seal::tree::leaf;
+use moteseal_verify::Roster;
+
+const EPOCH: EpochNumber = EpochNumber(FIRST);
+const BUDGET: u64 = 20;
+const READINGS: u32 = 200;
+
+/// A forward frame, taken apart.
+#[derive(Clone, PartialEq)]
+struct Frame {
+    from: u64,
+    until: u64,
+    own_round: Round,
+    events: Vec<(u64, u8, Vec<u8>)>,
+    digests: Option<Vec<Digest>>,
+}
+
+/// An honest device's frames of one epoch, and what else is said: its schema before, its close behind.
+struct Said {
+    device: DeviceId,
+    frames: Vec<Vec<u8>>,
+}
+
+/// What a device says that is told round 2 after a quarter of its readings.
+fn said(roster: &Roster, number: u8, folder: &std::path::Path) -> Said {
+    let mut mote =
+        group::open_mote(roster, number, folder, 3, |profile| profile.scheme = Scheme::Tree)
+            .unwrap();
+    let mut frames = Vec::new();
+    for reading in 0..READINGS {
+        mote.sense(EPOCH, &reading.to_be_bytes()).unwrap();
+        if reading == READINGS / 4 {
+            frames.extend(mote.frames(usize::MAX).unwrap());
+            let mut out = [0; MAX_ANNOUNCEMENT];
+            let word = Announcement::issue(
+                roster.group(),
+                EPOCH,
+                Round(2),
+                &secret(group::COORDINATOR),
+                &mut out,
+            )
+            .unwrap();
+            mote.announced(word).unwrap().unwrap();
+        }
+    }
+    mote.end(EPOCH).unwrap();
+    frames.extend(mote.frames(usize::MAX).unwrap());
+    Said { device: roster.id(&format!("mote-{number}")).unwrap(), frames }
+}
+
+/// Changes the forward frames of what a device says; false where there is no occasion.
+fn lie(roster: &Roster, said: &Said, bend: fn(&mut Vec<Frame>) -> bool) -> Vec<Vec<u8>> {
+    let key = group::link_key(roster, said.device);
+    let (mut before, mut behind, mut forwards, mut like) =
+        (Vec::new(), Vec::new(), Vec::new(), None);
+    for bytes in &said.frames {
+        match Uplink::open(bytes, &key).unwrap() {
+            Uplink::Forward(forward) => {
+                like = Some((forward.index, forward.epoch, forward.framing));
+                forwards.push(Frame {
+                    from: forward.from.0,
+                    until: forward.until.0,
+                    own_round: forward.own_round,
+                    events: forward
+                        .events()
+                        .map(|(seq, level, record)| (seq.0, level.0, record.to_vec()))
+                        .collect(),
+                    digests: forward
+                        .digests
+                        .map(|_| forward.subtrees().map(|(_, root)| root).collect()),
+                });
+            }
+            Uplink::Close { .. } => behind.push(bytes.clone()),
+            Uplink::Schema(_) => before.push(bytes.clone()),
+        }
+    }
+    assert!(bend(&mut forwards), "no occasion");
+    let (index, epoch, framing) = like.unwrap();
+    let told = forwards.iter().map(|frame| {
+        let (mut buffer, mut next) = (vec![0; MAX_FRAME], frame.from);
+        let mut events = Writer::new(&mut buffer);
+        for (seq, level, record) in &frame.events {
+            encode_event(&mut events, Sequence(next), Sequence(*seq), Level(*level), None, record)
+                .unwrap();
+            next = seq + 1;
+        }
+        let digests: Option<Vec<u8>> = frame
+            .digests
+            .as_ref()
+            .map(|digests| digests.iter().flat_map(|digest| digest.0).collect());
+        let forward = Forward {
+            index,
+            epoch,
+            own_round: frame.own_round,
+            from: Sequence(frame.from),
+            until: Sequence(frame.until),
+            framing,
+            events: events.finish(),
+            digests: digests.as_deref(),
+        };
+        let mut out = vec![0; MAX_FRAME];
+        Uplink::Forward(forward).close(said.device, &key, &mut out).unwrap().to_vec()
+    });
+    before.into_iter().chain(told).chain(behind).collect()
+}
+
+/// What a gateway says that hears a liar and an honest device: why it refused the liar first, and which devices its manifest lists.
+fn heard(
+    roster: &Roster,
+    told: &[Vec<u8>],
+    honest: &Said,
+) -> (Option<&'static str>, Vec<DeviceId>) {
+    let mut coordinator = GroupCoordinator::new(roster.clone(), group::GROUP_SECRET).unwrap();
+    let mut refused = None;
+    for frame in told {
+        if let Err(error) = coordinator.hear(frame, EPOCH) {
+            refused = refused.or(Some(error.name()));
+        }
+    }
+    for frame in &honest.frames {
+        let _ = coordinator.hear(frame, EPOCH).unwrap();
+    }
+    let ended = coordinator.end(EPOCH, &secret(group::COORDINATOR)).unwrap();
+    let mut scratch = vec![0; ended.manifest.len() + 64];
+    let manifest = Manifest::open(
+        &ended.manifest,
+        roster.group(),
+        roster.coordinator().unwrap(),
+        &mut scratch,
+    )
+    .unwrap();
+    (refused, manifest.devices().map(|(device, _)| device).collect())
+}
+
+/// The place of the coarsest event in the first frame, which is kept whatever the round.
+fn coarsest(frames: &[Frame]) -> usize {
+    let levels = frames[0].events.iter().zip(0..).map(|((_, level, _), place)| (*level, place));
+    levels.max().unwrap().1
+}
+
+/// A way to lie: its name, how it bends the frames, and by which names it is refused.
+type Lie = (&'static str, fn(&mut Vec<Frame>) -> bool, &'static [&'static str]);
+
+const LIES: &[Lie] = &[
+    (
+        "another root of a subtree",
+        |frames| {
+            let digests = frames
+                .iter_mut()
+                .filter_map(|frame| frame.digests.as_mut())
+                .find(|digests| !digests.is_empty());
+            digests.is_some_and(|digests| {
+                digests[0].0[7] ^= 1;
+                true
+            })
+        },
+        &["NotAuthentic"],
+    ),
+    (
+        "another record of an event",
+        |frames| {
+            let event = coarsest(frames);
+            frames[0].events[event].2[0] ^= 1;
+            true
+        },
+        &["NotAuthentic"],
+    ),
+    (
+        "another record of an event that is not kept",
+        |frames| {
+            let event = frames[0].events.iter_mut().find(|(_, level, _)| *level == 0);
+            event.is_some_and(|(.., record)| {
+                record[3] ^= 1;
+                true
+            })
+        },
+        &["NotAuthentic"],
+    ),
+    (
+        "an event of a coarse level said to be of a fine one",
+        |frames| {
+            let event = coarsest(frames);
+            frames[0].events[event].1 = 0;
+            true
+        },
+        &["NotAsForwarded"],
+    ),
+    (
+        "an event of a fine level said to be of a coarse one",
+        |frames| {
+            frames[0].events[0].1 = if frames[0].events[0].1 == 5 { 6 } else { 5 };
+            true
+        },
+        &["NotAsForwarded"],
+    ),
+    (
+        "the leaf of an event in its place, so that it cannot be kept",
+        |frames| {
+            let event = coarsest(frames);
+            let frame = &mut frames[0];
+            let (seq, _, record) = frame.events.remove(event);
+            let alone = Frame {
+                from: seq,
+                until: seq + 1,
+                own_round: frame.own_round,
+                events: Vec::new(),
+                digests: Some(vec![leaf(&record)]),
+            };
+            let mut before = frame.clone();
+            let mut behind = frame.clone();
+            before.until = seq;
+            before.events.retain(|(at, ..)| *at < seq);
+            behind.from = seq + 1;
+            behind.events.retain(|(at, ..)| *at > seq);
+            // Before the first round everything is forwarded, and there are no roots.
+            let is_plain = frame.digests.as_ref().is_some_and(Vec::is_empty);
+            frames.splice(
+                0..1,
+                [before, alone, behind].into_iter().filter(|frame| frame.from < frame.until),
+            );
+            is_plain
+        },
+        &["NotAsForwarded"],
+    ),
+    (
+        "a root over events that were forwarded",
+        |frames| {
+            let again = Frame {
+                from: 0,
+                until: 64,
+                own_round: Round(2),
+                events: Vec::new(),
+                digests: Some(vec![Digest([9; 32])]),
+            };
+            let at = frames.iter().position(|frame| frame.until > 32).unwrap();
+            // What is known ends before the subtree does.
+            let is_straddled = frames[at].from < 64 && frames[at].until < 64;
+            frames.insert(at + 1, again);
+            frames.iter_mut().skip(at + 2).for_each(|frame| frame.own_round = Round(2));
+            is_straddled
+        },
+        &["NotAsForwarded"],
+    ),
+    (
+        "a star's frame in the middle",
+        |frames| {
+            let frame = frames.iter_mut().rev().find(|frame| frame.digests.is_some()).unwrap();
+            frame.digests = None;
+            true
+        },
+        &["FramingChanged"],
+    ),
+    (
+        "stars' frames, and the close of a tree",
+        |frames| {
+            frames.iter_mut().for_each(|frame| frame.digests = None);
+            true
+        },
+        &["FramingChanged"],
+    ),
+];
+
+#[test]
+fn no_lie_about_what_is_not_forwarded_is_taken_and_no_other_device_suffers() {
+    let folder = tempfile::tempdir().unwrap();
+    let roster = group::roster(2, BUDGET, 1000);
+    let (liar, honest) = (said(&roster, 0, folder.path()), said(&roster, 1, folder.path()));
+    let both = vec![liar.device, honest.device];
+    let (refused, mut listed) = heard(&roster, &liar.frames, &honest);
+    listed.sort();
+    let mut all = both.clone();
+    all.sort();
+    assert_eq!((refused, listed), (None, all), "what is true is taken");
+    for (name, bend, names) in LIES {
+        let told = lie(&roster, &liar, *bend);
+        let (refused, listed) = heard(&roster, &told, &honest);
+        assert!(refused.is_some_and(|refused| names.contains(&refused)), "{name}: {refused:?}");
+        assert_eq!(listed, [honest.device], "{name}");
+    }
+}

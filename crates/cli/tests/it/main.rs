@@ -1,0 +1,59 @@
+//! The integration tests of `moteseal`: the command as a user runs it, the roles together in one
+//! process, and the workspace's own rules.
+//!
+//! Three test programs stay apart from this one, for the reasons that their headers give:
+//! `broadcast_image`, `gateway_refusals` and `mutation`.
+#![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
+
+mod answered_queries;
+mod bad_input;
+mod broadcast_bad_input;
+mod broadcast_keys;
+mod broadcast_links;
+mod broadcasting;
+mod broker;
+mod budget_uniformity;
+mod budgeted;
+mod chance;
+mod cheating_coordinator;
+mod cheats;
+mod claimed_silent;
+mod device_faults;
+mod device_provision;
+mod device_run;
+mod emulator;
+mod estimates;
+mod field;
+mod gateway;
+mod gateway_commands;
+mod gateway_kills;
+mod gateway_processes;
+mod gateway_uplink;
+mod gateway_words;
+mod group;
+mod hostile_files;
+mod import_order;
+mod lying_cloud;
+mod lying_devices;
+mod lying_trees;
+mod mote_qemu;
+mod outputs_and_proofs;
+mod push_and_replay;
+mod readme;
+mod refused_seals;
+mod roster_versions;
+mod sampling_faults;
+mod scene;
+mod second_verifier;
+mod serial_gateway;
+mod store_check;
+mod sum_bad_input;
+mod sum_gateway;
+mod sum_gateway_processes;
+mod sum_processes;
+mod sum_sources;
+mod sum_whole_path;
+mod tree_faults;
+mod uneven_devices;
+mod uniformity;
+mod whole_path;

@@ -1,0 +1,529 @@
+//! Whole motes: the firmware on two boards in QEMU, each at its serial line, with the real gateways, cloud, querier, sender of broadcasts and client
+//! around them, all as processes. They are rebooted at random, and lose power, all the time.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::broker::Broker;
+use crate::chance::Chance;
+use crate::emulator::{Board, Emulator, firmware};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Longer than anything here takes that is not broken.
+const LONG: Duration = Duration::from_secs(400);
+const MOTES: [(&str, Board, u32); 2] =
+    [("mote1", Board::Lm3s6965evb, 0), ("mote2", Board::Mps2An385, READINGS)];
+/// Readings of each mote.
+const READINGS: u32 = 5_000;
+/// Reboots of each mote.
+const REBOOTS: usize = 10;
+const SUM_EPOCHS: usize = 3;
+const QUERY: &str = "SELECT SUM(humidity), COUNT(*) FROM sensors EPOCH DURATION 4s";
+const COLUMNS: &str = "[\"humidity:%RH:u16/100\", \"temperature:Cel:i16/100\"]";
+/// The recordings in the firmware, one behind the other (firmware/mote/build.rs).
+const RECORDINGS: [&str; 4] = [
+    "singlehop_indoor_moteid1",
+    "singlehop_indoor_moteid2",
+    "singlehop_outdoor_moteid3",
+    "singlehop_outdoor_moteid4",
+];
+
+/// A process that is killed when nobody wants it any more.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What the motes have to tell, as the client writes it: humidity and temperature.
+fn recorded() -> Vec<(String, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/telosb");
+    let mut readings = Vec::new();
+    for recording in RECORDINGS {
+        let text = fs::read_to_string(folder.join(format!("{recording}_data.txt"))).unwrap();
+        for line in text.lines().skip(1) {
+            let fields: Vec<f64> =
+                line.split_whitespace().map(|field| field.parse().unwrap()).collect();
+            readings.push((format!("{:.2}", fields[2]), format!("{:.2}", fields[3])));
+        }
+    }
+    readings
+}
+
+/// A group with its keys, configurations and processes.
+struct Site {
+    folder: TempDir,
+    broker: Broker,
+}
+
+impl Site {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let broker = Broker::open(folder.path());
+        let site = Self { folder, broker };
+        for key in ["op", "gateway", "q", "base", "ops", "mote1", "mote2"] {
+            site.done(&["key", "new", "--out", &format!("keys/{key}")]);
+        }
+        let roster = [
+            "roster",
+            "new",
+            "--operator",
+            "keys/op.key.pem",
+            "--group",
+            "field",
+            "--epoch",
+            "1h",
+            "--levels",
+            "16",
+        ];
+        let devices =
+            ["--device", "mote1=keys/mote1.pub.pem", "--device", "mote2=keys/mote2.pub.pem"];
+        let budget =
+            ["--budget", "2000", "--coordinator", "keys/gateway.pub.pem", "--out", "roster.cbor"];
+        site.done(&[&roster[..], &budget[..], &devices[..]].concat());
+        for aggregator in ["link", "querier.children", "root.children"] {
+            site.done(&["key", "link", "--out", &format!("keys/{aggregator}.key")]);
+        }
+        site.with_roster(&[
+            "key",
+            "link",
+            "--group-secret",
+            "keys/querier.children.key",
+            "--gateway",
+            "root",
+            "--out",
+            "keys/root.up.key",
+        ]);
+        site.done(&[
+            "sum",
+            "setup",
+            "--roster",
+            "roster.cbor",
+            "--querier",
+            "keys/q.key",
+            "--out",
+            "sumkeys/",
+        ]);
+        site.done(&[
+            "key",
+            "request",
+            "--key",
+            "keys/ops.key.pem",
+            "--sender",
+            "ops",
+            "--out",
+            "ops.request",
+        ]);
+        site.done(&[
+            "key",
+            "certify",
+            "ops.request",
+            "--ca",
+            "keys/base.key.pem",
+            "--serial",
+            "1",
+            "--out",
+            "ops.cert",
+        ]);
+        site.write(
+            "tree.toml",
+            "[gateways]\nroot = \"querier\"\n[devices]\nmote1 = \"root\"\nmote2 = \"root\"\n",
+        );
+        for (name, _, first) in MOTES {
+            for (group, out) in [("link", "link"), ("root.children", "sum-link")] {
+                let (secret, out) = (format!("keys/{group}.key"), format!("keys/{name}.{out}.key"));
+                site.with_roster(&[
+                    "key",
+                    "link",
+                    "--group-secret",
+                    &secret,
+                    "--device",
+                    name,
+                    "--out",
+                    &out,
+                ]);
+            }
+            site.write(
+                &format!("{name}.toml"),
+                &format!(
+                    "device = \"{name}\"\nkey = \"keys/{name}.key.pem\"\nroster = \"roster.cbor\"\noperator = \"keys/op.pub.pem\"\n\
+                     link_secret = \"keys/{name}.link.key\"\nscheme = \"star\"\ncolumns = {COLUMNS}\n\
+                     [recording]\nfirst = {first}\ncount = {READINGS}\nstart = \"2010-05-09T09:55:00Z\"\nevery = \"5s\"\ninterval = \"40ms\"\n\
+                     [sum]\nkey = \"sumkeys/{name}.sum.key\"\nlink_secret = \"keys/{name}.sum-link.key\"\n\
+                     [broadcast]\nbase = \"keys/base.pub.pem\"\n"
+                ),
+            );
+            site.done(&[
+                "device",
+                "provision",
+                "--config",
+                &format!("{name}.toml"),
+                "--out",
+                &format!("{name}.bin"),
+            ]);
+        }
+        let link = format!("[link]\nurl = \"{}\"\n", site.broker.url());
+        let common = "roster = \"roster.cbor\"\noperator = \"keys/op.pub.pem\"\n";
+        site.write(
+            "root.toml",
+            &format!(
+                "name = \"root\"\n{common}querier = \"keys/q.pub.pem\"\ntree = \"tree.toml\"\nlink_secret = \"keys/root.children.key\"\n\
+                 up_secret = \"keys/root.up.key\"\nstate = \"root\"\ngrace = \"3s\"\n{link}"
+            ),
+        );
+        site.write(
+            "querier.toml",
+            &format!(
+                "{common}key = \"keys/q.key.pem\"\nkeys = \"sumkeys/querier.sum.key\"\ntree = \"tree.toml\"\n\
+                 link_secret = \"keys/querier.children.key\"\nstate = \"querier.state\"\ncolumns = {COLUMNS}\ngrace = \"3s\"\n\
+                 [ranges]\nhumidity = \"0..100\"\n{link}"
+            ),
+        );
+        site
+    }
+
+    /// The configurations of what speaks to the motes and to the cloud.
+    fn join(&self, motes: &[Emulator], cloud: &str) {
+        let broker = self.broker.url();
+        let common = "roster = \"roster.cbor\"\noperator = \"keys/op.pub.pem\"\n";
+        self.write(
+            "gateway.toml",
+            &format!(
+                "{common}key = \"keys/gateway.key.pem\"\nlink_secret = \"keys/link.key\"\nstate = \"state\"\ngrace = \"120s\"\n\
+                 time = \"recorded\"\n[link]\nurl = \"{broker}\"\n[cloud]\nurl = \"{cloud}\"\n"
+            ),
+        );
+        let mut serial = format!(
+            "{common}[link]\nurl = \"{broker}\"\n[sums]\naggregator = \"root\"\n[broadcast]\nurl = \"{broker}/field\"\n"
+        );
+        for ((name, ..), mote) in MOTES.iter().zip(motes) {
+            write!(
+                serial,
+                "[[port]]\naddress = \"tcp://127.0.0.1:{}\"\ndevice = \"{name}\"\n",
+                mote.port
+            )
+            .unwrap();
+        }
+        self.write("serial.toml", &serial);
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.folder.path().join(name), text).unwrap();
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_moteseal"));
+        command
+            .args(arguments)
+            .current_dir(self.folder.path())
+            .stdin(Stdio::null())
+            .env_remove("RUST_LOG");
+        command
+    }
+
+    #[track_caller]
+    fn done(&self, arguments: &[&str]) -> Output {
+        let output = self.command(arguments).output().unwrap();
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        output
+    }
+
+    #[track_caller]
+    fn with_roster(&self, arguments: &[&str]) -> Output {
+        self.done(
+            &[arguments, &["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"]].concat(),
+        )
+    }
+
+    /// Starts a process that says its address first, if it says any.
+    fn start(&self, name: &str, arguments: &[&str]) -> Running {
+        let log = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.folder.path().join(format!("{name}.log")))
+            .unwrap();
+        Running(self.command(arguments).stdout(Stdio::piped()).stderr(log).spawn().unwrap())
+    }
+
+    fn logs(&self) -> String {
+        let files = fs::read_dir(self.folder.path()).unwrap().flatten();
+        let logs = files.filter(|file| file.path().extension().is_some_and(|end| end == "log"));
+        logs.map(|file| {
+            format!("== {}\n{}\n", file.path().display(), fs::read_to_string(file.path()).unwrap())
+        })
+        .collect()
+    }
+
+    /// Broadcasts a command, and stays for those who ask for it again.
+    fn say(&self, command: &str) -> Running {
+        let to = format!("{}/field", self.broker.url());
+        let arguments = [
+            "broadcast",
+            "send",
+            "--key",
+            "keys/ops.key.pem",
+            "--cert",
+            "ops.cert",
+            "--to",
+            &to,
+            "--lines",
+            "-",
+            "--live",
+        ];
+        let log = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.folder.path().join("cast.log"))
+            .unwrap();
+        let mut process = self
+            .command(&[&arguments[..], &["--linger", "120"]].concat())
+            .stdin(Stdio::piped())
+            .stderr(log)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        process.stdin.take().unwrap().write_all(format!("{command}\n").as_bytes()).unwrap();
+        Running(process)
+    }
+}
+
+/// What the client has of a mote, in the order in which it was sealed: the readings, and the indices of their seals.
+fn told(site: &Site, cloud: &str, name: &str) -> (Vec<(String, String)>, BTreeSet<u32>) {
+    let out = format!("{name}.csv");
+    site.with_roster(&[
+        "get",
+        name,
+        "--from",
+        cloud,
+        "--rate",
+        "1",
+        "--no-memory",
+        "--proof",
+        &format!("{name}.mproof"),
+        "-o",
+        &out,
+    ]);
+    site.with_roster(&["verify", &format!("{name}.mproof")]);
+    let mut rows: Vec<(u64, u32, u64, String, String)> = Vec::new();
+    for row in csv::Reader::from_path(site.folder.path().join(out)).unwrap().records() {
+        let row = row.unwrap();
+        let of = |at: usize| row.get(at).unwrap();
+        rows.push((
+            of(0).parse().unwrap(),
+            of(3).parse().unwrap(),
+            of(4).parse().unwrap(),
+            of(5).to_owned(),
+            of(6).to_owned(),
+        ));
+    }
+    rows.sort();
+    let indices = rows.iter().map(|row| row.1).collect();
+    let two_digits = |text: &str| format!("{:.2}", text.parse::<f64>().unwrap());
+    (
+        rows.iter()
+            .map(|(.., humidity, temperature)| (two_digits(humidity), two_digits(temperature)))
+            .collect(),
+        indices,
+    )
+}
+
+#[test]
+fn motes_that_are_rebooted_all_the_time_lose_and_repeat_nothing() {
+    let reboots = std::env::var("MOTESEAL_SEEDS")
+        .ok()
+        .map_or(REBOOTS, |seeds| REBOOTS * seeds.parse::<usize>().unwrap().max(1));
+    let site = Site::new();
+    let at = site.folder.path();
+    for (name, board, _) in MOTES {
+        firmware(board, &at.join(format!("{name}.elf")));
+    }
+    let mut motes: Vec<Emulator> =
+        MOTES.iter().map(|(name, board, _)| Emulator::start(*board, at, name)).collect();
+    let mut cloud = site.start(
+        "cloud",
+        &[
+            "cloud",
+            "run",
+            "--store",
+            "epochs.redb",
+            "--listen",
+            "127.0.0.1:0",
+            "--roster",
+            "roster.cbor",
+            "--operator",
+            "keys/op.pub.pem",
+        ],
+    );
+    let mut url = String::new();
+    BufReader::new(cloud.0.stdout.as_mut().unwrap()).read_line(&mut url).unwrap();
+    let url = url.trim();
+    site.join(&motes, url);
+    let _gateways: Vec<Running> = [
+        ("gateway", ["gateway", "run"]),
+        ("root", ["gateway", "sum"]),
+        ("serial", ["gateway", "serial"]),
+    ]
+    .map(|(name, command)| {
+        site.start(name, &[&command[..], &["--config", &format!("{name}.toml")]].concat())
+    })
+    .into();
+    let start = Instant::now();
+    // A reboot before anything is sealed, and one behind the first seal.
+    motes.iter().for_each(|mote| mote.until("opened"));
+    motes.iter().for_each(Emulator::reset);
+    motes.iter().for_each(|mote| mote.until("taken"));
+    motes.iter_mut().for_each(|mote| {
+        if mote.board == Board::Mps2An385 { mote.lose_power() } else { mote.reset() }
+    });
+    // A question, answered by both.
+    let asked = SUM_EPOCHS.to_string();
+    let arguments = [
+        "sum",
+        "run",
+        QUERY,
+        "--config",
+        "querier.toml",
+        "--epochs",
+        &asked,
+        "--floor",
+        "2",
+        "--json",
+    ];
+    let mut querier = site.start("querier", &arguments);
+    let rows = BufReader::new(querier.0.stdout.take().unwrap()).lines();
+    let rows = std::thread::spawn(move || {
+        rows.map(|row| serde_json::from_str(&row.unwrap()).unwrap()).collect::<Vec<Value>>()
+    });
+    motes.iter().for_each(|mote| mote.until("answered"));
+    // Commands, which both obey: faster, and after some star epochs trees.
+    let _faster = site.say("interval=6");
+    motes.iter().for_each(|mote| mote.until("acted"));
+    motes.iter().for_each(|mote| mote.until_all("sealed", 3));
+    let _trees = site.say("scheme=tree");
+    motes.iter().for_each(|mote| mote.until_all("acted", 2));
+    let mut chance = Chance::new(7);
+    let mut done = [2; MOTES.len()];
+    while done.iter().any(|done| *done < reboots)
+        || motes.iter().any(|mote| mote.count("done") == 0)
+    {
+        assert!(
+            start.elapsed() < LONG,
+            "{:#?}\n{}",
+            motes.iter().map(Emulator::said).collect::<Vec<_>>(),
+            site.logs()
+        );
+        std::thread::sleep(Duration::from_millis(200 + chance.below(1200)));
+        let place = usize::try_from(chance.below(MOTES.len() as u64)).unwrap();
+        if done[place] < reboots {
+            done[place] += 1;
+            if MOTES[place].1 == Board::Mps2An385 && chance.percent(50) {
+                motes[place].lose_power();
+            } else {
+                motes[place].reset();
+            }
+        }
+    }
+    let rebooted: usize = done.iter().sum();
+    let rows = rows.join().unwrap();
+    querier.0.wait().unwrap();
+    let outbox = at.join("state/outbox");
+    while fs::read_dir(&outbox).unwrap().count() > 0 {
+        assert!(start.elapsed() < LONG, "not at the cloud: {}", site.logs());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let (recorded, mut sealed) = (recorded(), [0, 0]);
+    for ((name, _, first), mote) in MOTES.iter().zip(&motes) {
+        let first = *first as usize;
+        let (readings, indices) = told(&site, url, name);
+        // Every reading once, in its order, and nothing else: what a reboot cost was sealed again under another index.
+        assert_eq!(readings.len(), READINGS as usize, "{name}: {:#?}", mote.said());
+        assert!(
+            readings == recorded[first..first + READINGS as usize],
+            "{name} says something else than it sensed"
+        );
+        // An index is signed once, and every one that was opened and not signed is one that the next seal confesses.
+        let of = |what: &str| -> Vec<u32> {
+            let said = mote.said().into_iter().filter(|said| said.starts_with(what));
+            said.map(|said| said.split(' ').nth(1).unwrap().parse().unwrap()).collect()
+        };
+        let (opened, signed) = (of("opened"), of("sealed"));
+        assert!(
+            opened.windows(2).all(|pair| pair[0] < pair[1]),
+            "{name} reuses an index: {opened:?}"
+        );
+        assert!(
+            signed.windows(2).all(|pair| pair[0] < pair[1]),
+            "{name} signs an index twice: {signed:?}"
+        );
+        assert!(
+            signed.iter().all(|index| indices.contains(index)),
+            "{name}: {signed:?}, and the cloud has {indices:?}"
+        );
+        // No epoch of the query is answered twice, whatever the mote was rebooted in.
+        let answered: Vec<u64> = mote
+            .said()
+            .iter()
+            .filter_map(|said| said.strip_prefix("answered "))
+            .map(|epoch| epoch.parse().unwrap())
+            .collect();
+        assert!(
+            answered.windows(2).all(|pair| pair[0] < pair[1]),
+            "{name} answers an epoch twice: {answered:?}"
+        );
+        for (scheme, count) in ["star", "tree"].into_iter().zip(&mut sealed) {
+            *count += mote
+                .said()
+                .iter()
+                .filter(|said| said.starts_with("opened") && said.ends_with(scheme))
+                .count();
+        }
+        assert_eq!(mote.count("acted"), 2, "{name} acts on each command once: {:#?}", mote.said());
+    }
+    assert!(sealed[0] >= 2 && sealed[1] >= 4, "{sealed:?}");
+    // A busy machine loses ticks of the motes' clocks, and answers then come too late; one by both must not.
+    let answers: Vec<&Value> = rows.iter().filter(|row| row["participants"] == 2).collect();
+    assert!(!answers.is_empty(), "{rows:#?}\n{}", site.logs());
+    let (least, most) = recorded
+        .iter()
+        .map(|(humidity, _)| humidity.parse::<f64>().unwrap())
+        .fold((f64::MAX, 0.0), |(least, most), of| (f64::min(least, of), f64::max(most, of)));
+    for results in answers.iter().map(|row| &row["results"]) {
+        let number = |name: &str| results[name].as_str().unwrap().parse::<f64>().unwrap();
+        assert_eq!(number("COUNT(*)"), 2.0);
+        assert!((2.0 * least..=2.0 * most).contains(&number("SUM(humidity)")), "{results}");
+    }
+    let audited = site
+        .command(&[
+            "audit",
+            "--from",
+            url,
+            "--roster",
+            "roster.cbor",
+            "--operator",
+            "keys/op.pub.pem",
+            "--json",
+        ])
+        .output()
+        .unwrap();
+    let audit = String::from_utf8_lossy(&audited.stdout).into_owned();
+    assert!(matches!(audited.status.code(), Some(0 | 4)), "{audit}");
+    println!(
+        "{rebooted} reboots, {sealed:?} star and tree seals, {} of {} epochs of a query by both, {:?}\n{audit}",
+        answers.len(),
+        rows.len(),
+        start.elapsed()
+    );
+}

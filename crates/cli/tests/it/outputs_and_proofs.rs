@@ -1,0 +1,463 @@
+//! What an application keeps: rows in every format exactly as sealed, proofs that verify offline and only unchanged, and a memory
+//! that a cloud cannot take back.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use crate::field::{Checked, EPOCH_MS, Field, Honest, Key, client};
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float64Type, TimestampMillisecondType, UInt64Type};
+use arrow_array::{Array as _, RecordBatch};
+use moteseal_adversary::{Answer, Item};
+use moteseal_api::Query;
+use moteseal_client::output::{AtomicFile, Format, Writer};
+use moteseal_client::proof::{self, ProofWriter};
+use moteseal_client::{Failure, Memory, Report, get};
+use moteseal_core::record::EpochNumber;
+use moteseal_core::record::Scheme;
+use moteseal_core::schema::Schema;
+use moteseal_seal::sample::Choice;
+use moteseal_verify::Roster;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+fn rate(text: &str) -> Choice {
+    Choice::Rate(text.parse().unwrap())
+}
+
+async fn export(field: &Field, cloud: &Honest, query: &Query, format: Format, path: &Path) {
+    let mut file = AtomicFile::create(path).unwrap();
+    let mut writer = Writer::new(format, &mut file);
+    let report =
+        get(&client(&cloud.url), &field.roster, query, None, None, &mut writer).await.unwrap();
+    assert!(report.is_complete());
+    writer.finish().unwrap();
+    assert!(!path.exists(), "not there before it is whole");
+    file.commit().unwrap();
+}
+
+/// The keys that a query of everything gives, in the order of an answer.
+fn expected(field: &Field, query: &Query) -> Vec<Key> {
+    let asked =
+        |key: &&Key| key.1 >= query.since.0 && query.until.is_none_or(|until| key.1 < until.0);
+    let of = |device| field.truth.keys().filter(asked).filter(move |key| key.0 == device).copied();
+    query.devices.iter().flat_map(|device| of(*device)).collect()
+}
+
+/// The record that these cells were made of. The oracle is the writer of fields: it takes exact decimals only.
+fn record_of(field: &Field, key: &Key, cells: &[String]) -> Vec<u8> {
+    let schema = Schema::decode(&field.schema).unwrap();
+    let start = i64::try_from(key.1 * EPOCH_MS).unwrap();
+    let mut record = vec![0; schema.record_size().unwrap()];
+    assert_eq!(cells.len(), schema.fields().count());
+    for (column, cell) in schema.fields().zip(cells) {
+        let cell = match column.name {
+            "taken" => {
+                (cell.parse::<jiff::Timestamp>().unwrap().as_millisecond() - start).to_string()
+            }
+            _ => cell.clone(),
+        };
+        column.write(&cell, &mut record).unwrap();
+    }
+    record
+}
+
+/// Whether a row is this event: `head` is epoch, epoch_start, device, index and seq.
+fn row_is(field: &Field, key: &Key, head: [&str; 5], cells: &[String]) {
+    let start: jiff::Timestamp = head[1].parse().unwrap();
+    assert_eq!(
+        (head[0].parse(), head[3].parse(), head[4].parse()),
+        (Ok(key.1), Ok(key.2), Ok(key.3))
+    );
+    assert_eq!(start.as_millisecond(), i64::try_from(key.1 * EPOCH_MS).unwrap());
+    assert_eq!(field.roster.id(head[2]), Some(key.0));
+    assert_eq!(record_of(field, key, cells), field.truth[key].0, "{key:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn text_formats_read_back_as_the_sealed_records() {
+    let field = Field::new(Scheme::Star);
+    let cloud = Honest::serve(&field, u64::MAX).await;
+    let folder = tempfile::tempdir().unwrap();
+    let query = field.query(rate("1"));
+    let keys = expected(&field, &query);
+
+    let path = folder.path().join("rows.csv");
+    export(&field, &cloud, &query, Format::Csv, &path).await;
+    let mut reader = csv::Reader::from_path(&path).unwrap();
+    let head: Vec<String> = reader.headers().unwrap().iter().map(str::to_owned).collect();
+    let names = ["temperature", "humidity", "energy", "pressure", "current", "taken"];
+    assert_eq!(head, [&["epoch", "epoch_start", "device", "index", "seq"][..], &names].concat());
+    let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+    assert_eq!(rows.len(), keys.len());
+    for (row, key) in rows.iter().zip(&keys) {
+        let cells: Vec<String> = row.iter().skip(5).map(str::to_owned).collect();
+        row_is(&field, key, [&row[0], &row[1], &row[2], &row[3], &row[4]], &cells);
+    }
+
+    let path = folder.path().join("rows.jsonl");
+    export(&field, &cloud, &query, Format::JsonLines, &path).await;
+    let text = fs::read_to_string(&path).unwrap();
+    assert_eq!(text.lines().count(), keys.len());
+    for (line, key) in text.lines().zip(&keys) {
+        // Numbers stay text: a JSON reader that makes floats of them would lose digits.
+        let row: std::collections::BTreeMap<String, Box<serde_json::value::RawValue>> =
+            serde_json::from_str(line).unwrap();
+        let cell = |name: &str| row[name].get().trim_matches('"').to_owned();
+        assert_eq!(row.len(), 5 + names.len());
+        assert!(
+            !row["energy"].get().starts_with('"') && row["taken"].get().starts_with('"'),
+            "{line}"
+        );
+        let [epoch, start, device, index, seq] =
+            ["epoch", "epoch_start", "device", "index", "seq"].map(cell);
+        row_is(&field, key, [&epoch, &start, &device, &index, &seq], &names.map(cell));
+    }
+
+    let path = folder.path().join("rows.txt");
+    export(&field, &cloud, &query, Format::Table, &path).await;
+    let text = fs::read_to_string(&path).unwrap();
+    let mut lines = text.lines();
+    let head = lines.next().unwrap();
+    assert!(head.contains("temperature [Cel]") && head.contains("humidity [%RH]"), "{head}");
+    for (line, key) in lines.clone().zip(&keys) {
+        let row: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        row_is(&field, key, [&row[0], &row[1], &row[2], &row[3], &row[4]], &row[5..]);
+    }
+    assert_eq!(lines.clone().count(), keys.len());
+    // Of the rows that were measured, every cell of a column ends, or of the words starts, at the same place.
+    let edges = |line: &str| -> Vec<usize> {
+        let mut at = 0;
+        let place = |(column, word): (usize, &str)| {
+            let start = at + line[at..].find(word).unwrap();
+            at = start + word.len();
+            if matches!(column, 1 | 2) { start } else { at }
+        };
+        line.split_whitespace().enumerate().map(place).collect()
+    };
+    let first = edges(lines.clone().next().unwrap());
+    lines.take(1000).for_each(|line| assert_eq!(edges(line), first, "{line}"));
+    assert_eq!(first[5], head.find("temperature [Cel]").unwrap() + "temperature [Cel]".len());
+}
+
+fn batches_are(field: &Field, keys: &[Key], batches: &[RecordBatch]) {
+    let schema = Schema::decode(&field.schema).unwrap();
+    let mut keys = keys.iter();
+    for batch in batches {
+        for (name, unit, divisor, offset) in [
+            ("temperature", "Cel", "100", "0"),
+            ("pressure", "Pa", "1", "90000"),
+            ("energy", "J", "1", "0"),
+            ("taken", "ms", "1", "0"),
+        ] {
+            let metadata = batch.schema().field_with_name(name).unwrap().metadata().clone();
+            let got = ["unit", "divisor", "offset"].map(|key| metadata[key].as_str());
+            assert_eq!(got, [unit, divisor, offset], "{name}");
+        }
+        let column = |name: &str| batch.column_by_name(name).unwrap();
+        assert!(batch.columns().iter().all(|column| column.null_count() == 0));
+        for row in 0..batch.num_rows() {
+            let key = keys.next().unwrap();
+            let record = &field.truth[key].0;
+            assert_eq!(column("epoch").as_primitive::<UInt64Type>().value(row), key.1);
+            assert_eq!(
+                u32::try_from(column("index").as_primitive::<UInt64Type>().value(row)),
+                Ok(key.2)
+            );
+            assert_eq!(column("seq").as_primitive::<UInt64Type>().value(row), key.3);
+            assert_eq!(
+                field.roster.id(column("device").as_string::<i32>().value(row)),
+                Some(key.0)
+            );
+            let start = i64::try_from(key.1 * EPOCH_MS).unwrap();
+            assert_eq!(
+                column("epoch_start").as_primitive::<TimestampMillisecondType>().value(row),
+                start
+            );
+            let raw = |name: &str| schema.field(name).unwrap().raw(record).unwrap();
+            let taken = column("taken").as_primitive::<TimestampMillisecondType>().value(row);
+            assert_eq!(i128::from(taken - start), raw("taken"));
+            assert_eq!(
+                i128::from(column("energy").as_primitive::<UInt64Type>().value(row)),
+                raw("energy")
+            );
+            for name in ["temperature", "humidity", "pressure", "current"] {
+                let value = column(name).as_primitive::<Float64Type>().value(row);
+                let sealed = schema.field(name).unwrap().read_f64(record).unwrap();
+                assert_eq!(value.to_bits(), sealed.to_bits(), "{name} {key:?}");
+            }
+        }
+    }
+    assert_eq!(keys.next(), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn arrow_and_parquet_read_back_as_the_sealed_records_with_their_units() {
+    let field = Field::new(Scheme::Tree);
+    let cloud = Honest::serve(&field, u64::MAX).await;
+    let folder = tempfile::tempdir().unwrap();
+    let query = field.query(rate("1"));
+    let keys = expected(&field, &query);
+    let path = folder.path().join("rows.arrows");
+    export(&field, &cloud, &query, Format::Arrow, &path).await;
+    let reader =
+        arrow_ipc::reader::StreamReader::try_new(File::open(&path).unwrap(), None).unwrap();
+    batches_are(&field, &keys, &reader.map(Result::unwrap).collect::<Vec<_>>());
+    let path = folder.path().join("rows.parquet");
+    export(&field, &cloud, &query, Format::Parquet, &path).await;
+    let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(&path).unwrap())
+        .unwrap()
+        .build()
+        .unwrap();
+    batches_are(&field, &keys, &reader.map(Result::unwrap).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_appears_whole_or_not_at_all() {
+    let field = Field::new(Scheme::Star);
+    let cloud = Honest::serve(&field, u64::MAX).await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rows.csv");
+    fs::write(&path, "what was there before").unwrap();
+    let names = || {
+        fs::read_dir(folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect::<Vec<_>>()
+    };
+    // A roster that never signed for these devices: the answer is refused.
+    let stranger = Field::stranger(2, "orchard");
+    for format in Format::NAMES.map(|(_, format)| format) {
+        let mut file = AtomicFile::create(&path).unwrap();
+        let mut writer = Writer::new(format, &mut file);
+        let query = field.query(rate("1"));
+        let outcome = get(&client(&cloud.url), &stranger, &query, None, None, &mut writer).await;
+        assert_eq!(outcome.unwrap_err().exit_code(), 3);
+        drop(writer);
+        drop(file);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "what was there before");
+        assert_eq!(names(), ["rows.csv"], "nothing is left over");
+    }
+    export_over(&field, &cloud, &path).await;
+    assert_eq!(names(), ["rows.csv"]);
+    let error = AtomicFile::create(folder.path()).unwrap_err();
+    assert!(error.is_misuse() && error.to_string().contains("name a file in it"), "{error}");
+    let error = AtomicFile::create(&folder.path().join("nowhere/rows.csv")).unwrap_err();
+    assert!(error.is_misuse() && error.to_string().contains("nowhere; make it first"), "{error}");
+    // A row, and then no more room: whatever the format, the file is named and the way out.
+    for format in Format::NAMES.map(|(_, format)| format) {
+        let mut file = AtomicFile::create(Path::new("/dev/full")).unwrap();
+        let mut writer = Writer::new(format, &mut file);
+        get(&client(&cloud.url), &field.roster, &field.query(rate("1/8")), None, None, &mut writer)
+            .await
+            .unwrap();
+        writer.finish().unwrap();
+        let error = file.commit().unwrap_err();
+        assert!(
+            !error.is_misuse()
+                && error.to_string().contains("/dev/full: the disk is full; make room"),
+            "{error}"
+        );
+    }
+}
+
+async fn export_over(field: &Field, cloud: &Honest, path: &Path) {
+    let mut file = AtomicFile::create(path).unwrap();
+    let mut writer = Writer::new(Format::Csv, &mut file);
+    get(&client(&cloud.url), &field.roster, &field.query(rate("1/8")), None, None, &mut writer)
+        .await
+        .unwrap();
+    writer.finish().unwrap();
+    assert_eq!(fs::read_to_string(path).unwrap(), "what was there before");
+    file.commit().unwrap();
+    assert!(fs::read_to_string(path).unwrap().starts_with("epoch,epoch_start,device,index,seq,"));
+}
+
+/// A proof, and how many rows it proves.
+async fn prove(field: &Field, cloud: &Honest, query: &Query, path: &Path) -> usize {
+    let mut sink = Checked::new(field);
+    let mut writer = ProofWriter::create(path, query, &field.roster).unwrap();
+    get(&client(&cloud.url), &field.roster, query, None, Some(&mut writer), &mut sink)
+        .await
+        .unwrap();
+    assert!(!path.exists(), "not there before it is kept");
+    writer.keep().unwrap();
+    sink.seen.len()
+}
+
+fn verify(
+    field: &Field,
+    bytes: &[u8],
+    roster: &Roster,
+    memory: Option<&Memory>,
+) -> Result<(Query, Report, usize), Failure> {
+    let mut sink = Checked::new(field);
+    let (query, report) =
+        proof::verify(bytes, Path::new("kept.mproof"), roster, memory, &mut sink)?;
+    Ok((query, report, sink.seen.len()))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proof_verifies_offline_and_only_as_it_was_written() {
+    for scheme in [Scheme::Star, Scheme::Tree] {
+        let field = Field::new(scheme);
+        let cloud = Honest::serve(&field, u64::MAX).await;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kept.mproof");
+        let mut asked = field.query(rate("1/32"));
+        asked.until = Some(EpochNumber(104));
+        let rows = prove(&field, &cloud, &asked, &path).await;
+        assert!(rows > 10);
+        let kept = fs::read(&path).unwrap();
+        let (query, report, proven) = verify(&field, &kept, &field.roster, None).unwrap();
+        assert_eq!((&query, proven), (&asked, rows));
+        assert!(report.is_complete());
+
+        // The query stands in front. What it says is not signed, so that what changes no meaning (a digit's case) is no lie.
+        let mut first = Vec::new();
+        Answer::decode(&kept).unwrap().items[0].encode(&mut first);
+        let mut accepted = 0;
+        for at in (0..kept.len()).filter(|at| *at < 600 || at % 3 == 0 || *at + 100 > kept.len()) {
+            let mut bytes = kept.clone();
+            bytes[at] ^= 1 << (at % 8);
+            let Ok((query, report, proven)) = verify(&field, &bytes, &field.roster, None) else {
+                continue;
+            };
+            assert!(at < first.len(), "{scheme:?}: byte {at} changed, accepted");
+            assert!(
+                !report.is_complete() || (query == asked && proven == rows),
+                "{scheme:?}: byte {at} changes the query: {query:?}"
+            );
+            accepted += 1;
+        }
+        assert!(accepted < first.len() / 2, "{accepted}");
+        for length in (0..kept.len()).step_by(41).chain([kept.len() - 1]) {
+            let outcome = verify(&field, &kept[..length], &field.roster, None);
+            assert!(outcome.is_err(), "{scheme:?}: cut to {length} bytes, accepted");
+        }
+        let longer = [&kept[..], &[0x81, 0x03]].concat();
+        assert_eq!(
+            verify(&field, &longer, &field.roster, None).unwrap_err().name(),
+            "TrailingBytes"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proof_of_another_roster_or_operator_is_refused_by_name() {
+    let field = Field::new(Scheme::Star);
+    let cloud = Honest::serve(&field, u64::MAX).await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kept.mproof");
+    prove(&field, &cloud, &field.query(rate("1/8")), &path).await;
+    let kept = fs::read(&path).unwrap();
+    let mut answer = Answer::decode(&kept).unwrap();
+    answer.items[0] = Item::Proof(field.query(rate("1/8")).to_json());
+    let unnamed = answer.encode();
+    assert!(verify(&field, &unnamed, &field.roster, None).is_ok(), "the roster's digest is a hint");
+    // Another operator's certificates begin another chain; in another group the devices have other ids.
+    for (stranger, name) in [
+        (Field::stranger(2, "orchard"), "NotAuthentic"),
+        (Field::stranger(1, "vineyard"), "UnknownDevice"),
+    ] {
+        let refused = verify(&field, &kept, &stranger, None).unwrap_err();
+        assert_eq!(
+            (refused.name().as_str(), refused.exit_code()),
+            ("UnknownRoster", 3),
+            "{refused}"
+        );
+        // Even if the proof does not say under which roster it was made.
+        let refused = verify(&field, &unnamed, &stranger, None).unwrap_err();
+        assert_eq!((refused.name().as_str(), refused.exit_code()), (name, 3), "{refused}");
+    }
+    let without_query = { Answer { items: answer.items[1..].to_vec() } }.encode();
+    for bytes in [&without_query[..], b"", b"dear diary"] {
+        assert!(verify(&field, bytes, &field.roster, None).is_err());
+    }
+    assert_eq!(
+        verify(&field, &without_query, &field.roster, None).unwrap_err().name(),
+        "NotAProof"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_seen_once_cannot_be_taken_back() {
+    for scheme in [Scheme::Star, Scheme::Tree] {
+        let field = Field::new(scheme);
+        let (whole, short) =
+            (Honest::serve(&field, u64::MAX).await, Honest::serve(&field, 105).await);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("memory.json");
+        let mut everything = field.query(rate("1/8"));
+        everything.until = None;
+        let ask = async |cloud: &Honest, query: &Query, memory: Option<&mut Memory>| {
+            get(&client(&cloud.url), &field.roster, query, memory, None, &mut Checked::new(&field))
+                .await
+        };
+        // Who has seen nothing cannot know; who has seen the newest seals knows, also after a restart.
+        assert!(ask(&short, &everything, None).await.unwrap().is_complete());
+        let mut memory = Memory::open(&path).unwrap();
+        ask(&whole, &everything, Some(&mut memory)).await.unwrap();
+        memory.save().unwrap();
+        let mut memory = Memory::open(&path).unwrap();
+        for query in [&everything, &field.query(rate("1/8"))] {
+            let withheld = ask(&short, query, Some(&mut memory)).await.unwrap_err();
+            assert_eq!(
+                (withheld.name().as_str(), withheld.exit_code()),
+                ("Missing", 4),
+                "{withheld}"
+            );
+            assert!(withheld.to_string().contains("which an earlier answer held"), "{withheld}");
+        }
+        ask(&whole, &everything, Some(&mut memory)).await.unwrap();
+
+        // A range before the seals that are withheld is complete without them.
+        let mut early = field.query(rate("1/8"));
+        early.until = Some(EpochNumber(104));
+        assert!(ask(&short, &early, Some(&mut memory)).await.unwrap().is_complete());
+
+        // Another history of the same devices and keys.
+        let twin = Field::telling(scheme, 1);
+        assert_eq!(twin.roster.digest(), field.roster.digest());
+        let rolled_back = Honest::serve(&twin, u64::MAX).await;
+        let query = Query { choice: rate("1/8"), ..everything.clone() };
+        let mut sink = Checked::new(&twin);
+        let outcome = get(
+            &client(&rolled_back.url),
+            &field.roster,
+            &query,
+            Some(&mut memory),
+            None,
+            &mut sink,
+        )
+        .await;
+        assert_eq!(outcome.unwrap_err().name(), "Equivocation");
+
+        // A proof stays a proof of what was there when it was kept. Who has seen more since is told so.
+        let path = folder.path().join("short.mproof");
+        let rows = prove(&field, &short, &everything, &path).await;
+        let kept = fs::read(&path).unwrap();
+        let (_, stranger, _) = verify(&field, &kept, &field.roster, None).unwrap();
+        assert!(
+            stranger.is_complete() && stranger.devices.iter().all(|device| device.newer.is_none())
+        );
+        let (_, report, proven) = verify(&field, &kept, &field.roster, Some(&memory)).unwrap();
+        assert_eq!((report.is_complete(), proven), (true, rows));
+        for (old, now) in stranger.devices.iter().zip(&report.devices) {
+            assert_eq!(
+                now.newer,
+                memory.of(&field.roster, now.device).map(|known| (known.index, known.epoch))
+            );
+            assert_eq!(now.complete_until(), old.complete_until());
+        }
+        // One that contradicts what was seen is refused: another history of the same devices, kept as a proof.
+        let path = folder.path().join("twin.mproof");
+        prove(&twin, &rolled_back, &everything, &path).await;
+        let refused =
+            verify(&twin, &fs::read(&path).unwrap(), &field.roster, Some(&memory)).unwrap_err();
+        assert_eq!(
+            (refused.name().as_str(), refused.exit_code()),
+            ("Equivocation", 3),
+            "{refused}"
+        );
+    }
+}

@@ -1,0 +1,166 @@
+//! A seal that the gateway will never take does not hold up its device: it is told so, gives the seal up, and goes on.
+
+use crate::group;
+use crate::group::FIRST;
+use moteseal_core::DeviceId;
+use moteseal_core::record::{EpochNumber, SealIndex};
+use moteseal_core::signature::SecretKey;
+use moteseal_device::DurableMote;
+use moteseal_gateway::Station;
+use moteseal_verify::Roster;
+
+const EPOCH_MS: u64 = 1000;
+const BOUND: u64 = 1 << 26;
+
+/// Carries frames and words until the device has nothing more to say, or `rounds` are over; the names of what was refused.
+fn exchange(
+    device: &mut DurableMote<SecretKey>,
+    id: DeviceId,
+    station: &mut Station,
+    now: u64,
+    rounds: usize,
+) -> Vec<&'static str> {
+    let mut names = Vec::new();
+    for _ in 0..rounds {
+        if device.mote().is_done() {
+            break;
+        }
+        let frames = device.frames(64).unwrap();
+        if frames.is_empty() {
+            device.timeout();
+        }
+        names.extend(
+            frames
+                .iter()
+                .filter_map(|frame| station.hear(frame, EpochNumber(now)).err())
+                .map(|refused| refused.name()),
+        );
+        for (to, word) in station.commit().unwrap().acknowledgements {
+            assert_eq!(to, id);
+            device.acknowledged(&word).unwrap().unwrap();
+        }
+    }
+    names
+}
+
+/// One event of a seal, as the device said it in a life that it has forgotten.
+fn said_before(roster: &Roster, id: DeviceId, index: u32, epoch: u64) -> Vec<u8> {
+    group::forward_frame((id, &group::link_key(roster, id)), (index, epoch), 0..1, 5)
+}
+
+fn sense(device: &mut DurableMote<SecretKey>, epochs: std::ops::Range<u64>) {
+    for epoch in epochs {
+        (0..20u32).for_each(|n| device.sense(EpochNumber(epoch), &n.to_be_bytes()).unwrap());
+        device.end(EpochNumber(epoch)).unwrap();
+    }
+}
+
+#[test]
+fn seals_that_are_refused_for_good_are_given_up_and_the_next_is_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let roster = group::roster(1, 1000, EPOCH_MS);
+    let id = group::device_id(&roster, 0);
+    let mut station = group::station(&roster, folder.path(), BOUND);
+    let now = FIRST + 9;
+    // The gateway has heard of a later epoch than the device now seals: its clock went back, and its memory with it.
+    let _ = station.hear(&said_before(&roster, id, 0, FIRST + 4), EpochNumber(now)).unwrap();
+    station.commit().unwrap();
+    let mut device = group::mote(&roster, 0, folder.path(), 16);
+    sense(&mut device, FIRST..FIRST + 7);
+    let names = exchange(&mut device, id, &mut station, now, 200);
+    assert!(device.mote().is_done(), "{} wait; {names:?}", device.mote().waiting());
+    assert!(names.contains(&"NotAsForwarded") && names.contains(&"EpochGoesBack"), "{names:?}");
+    // Also the first of the epoch that was heard: its chain says that the index of that was an earlier one's.
+    assert_eq!(device.refused(), 5);
+    // What was given up stays given up.
+    device.sync().unwrap();
+    drop(device);
+    let device = group::mote(&roster, 0, folder.path(), 16);
+    assert!(device.mote().is_done() && device.mote().chain().next_index == SealIndex(7));
+    for epoch in FIRST + 4..FIRST + 7 {
+        station.end(EpochNumber(epoch)).unwrap();
+        station.commit().unwrap();
+    }
+    let found: Vec<(u32, u64)> =
+        group::sealed(&roster, &station).iter().map(|found| (found.0, found.1)).collect();
+    assert_eq!(found, [(5, FIRST + 5), (6, FIRST + 6)]);
+}
+
+#[test]
+fn an_open_seal_that_is_refused_for_good_is_abandoned_and_the_next_one_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let roster = group::roster(1, 1000, EPOCH_MS);
+    let id = group::device_id(&roster, 0);
+    let mut station = group::station(&roster, folder.path(), BOUND);
+    let now = FIRST + 9;
+    let mut device = group::mote(&roster, 0, folder.path(), 16);
+    sense(&mut device, FIRST..FIRST + 1);
+    exchange(&mut device, id, &mut station, now, 50);
+    // It opens a seal, forgets it with its journal, and the gateway has heard of it as one of a later epoch.
+    device.sense(EpochNumber(FIRST + 1), &[0; 4]).unwrap();
+    device.frames(64).unwrap();
+    drop(device);
+    std::fs::remove_file(folder.path().join("mote-0/journal")).unwrap();
+    let mut device = group::mote(&roster, 0, folder.path(), 16);
+    let _ = station.hear(&said_before(&roster, id, 1, FIRST + 3), EpochNumber(now)).unwrap();
+    station.commit().unwrap();
+    for (epoch, refused) in [(FIRST + 1, 1), (FIRST + 2, 2)] {
+        (0..20u32).for_each(|n| device.sense(EpochNumber(epoch), &n.to_be_bytes()).unwrap());
+        assert!(device.mote().opened().is_some());
+        assert_eq!(exchange(&mut device, id, &mut station, now, 20), ["EpochGoesBack"]);
+        assert_eq!((device.mote().opened(), device.refused()), (None, refused));
+    }
+    sense(&mut device, FIRST + 3..FIRST + 4);
+    assert!(exchange(&mut device, id, &mut station, now, 50).is_empty());
+    assert!(device.mote().is_done());
+    for epoch in [FIRST, FIRST + 3] {
+        station.end(EpochNumber(epoch)).unwrap();
+        station.commit().unwrap();
+    }
+    assert_eq!(
+        group::sealed(&roster, &station),
+        [(0, FIRST, 20, false, true), (4, FIRST + 3, 20, true, true)]
+    );
+}
+
+#[test]
+fn a_seal_that_another_time_may_help_is_kept_until_it_would_cost_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let roster = group::roster(1, 1000, EPOCH_MS);
+    let id = group::device_id(&roster, 0);
+    let mut station = group::station(&roster, folder.path(), BOUND);
+    let mut device = group::mote(&roster, 0, folder.path(), 3);
+    // A clock that is a thousand epochs ahead.
+    sense(&mut device, FIRST + 1000..FIRST + 1002);
+    let names = exchange(&mut device, id, &mut station, FIRST, 30);
+    assert!(!names.is_empty() && names.iter().all(|name| *name == "EpochTooFar"), "{names:?}");
+    assert_eq!((device.mote().waiting(), device.refused()), (2, 0), "it waits while there is room");
+    sense(&mut device, FIRST + 1002..FIRST + 1003);
+    exchange(&mut device, id, &mut station, FIRST, 30);
+    assert_eq!(
+        (device.mote().waiting(), device.refused()),
+        (2, 1),
+        "the oldest goes, and no more than that"
+    );
+    // The gateway's clock is set right.
+    exchange(&mut device, id, &mut station, FIRST + 1003, 30);
+    assert!(device.mote().is_done());
+    assert_eq!(device.refused(), 1);
+}
+
+#[test]
+fn what_is_refused_for_a_while_is_not_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let roster = group::roster(1, 1000, EPOCH_MS);
+    let id = group::device_id(&roster, 0);
+    // A journal of a few frames: the rest is over its quota until the epoch ends.
+    let mut station = group::station(&roster, folder.path(), (1 << 20) + (8 << 10));
+    let mut device = group::mote(&roster, 0, folder.path(), 1);
+    for n in 0..2000u32 {
+        device.sense(EpochNumber(FIRST), &n.to_be_bytes()).unwrap();
+    }
+    device.end(EpochNumber(FIRST)).unwrap();
+    let names = exchange(&mut device, id, &mut station, FIRST, 60);
+    assert!(names.contains(&"OverQuota"), "{names:?}");
+    assert_eq!((device.mote().waiting(), device.refused()), (1, 0));
+}

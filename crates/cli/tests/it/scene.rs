@@ -1,0 +1,198 @@
+//! A group of two devices in a directory of its own, and the `moteseal` binary run in it.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+/// The columns of the tables here.
+pub(crate) const COLUMNS: [&str; 6] =
+    ["--time", "ts", "--column", "temperature:Cel:i16/100", "--column", "humidity:%RH:u16/100"];
+const WHO: [&str; 4] = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
+
+/// What a run of the binary did.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) talk: String,
+}
+
+impl Run {
+    /// The one line that says why it failed.
+    #[track_caller]
+    pub(crate) fn failed(&self, code: i32) -> &str {
+        assert_eq!(self.code, code, "{self:?}");
+        let lines: Vec<&str> =
+            self.talk.lines().filter(|line| line.starts_with("moteseal: ")).collect();
+        assert_eq!(lines.len(), 1, "one line says why: {self:?}");
+        assert_eq!(self.talk.lines().last(), lines.first().copied(), "it is the last: {self:?}");
+        lines[0]
+    }
+
+    #[track_caller]
+    pub(crate) fn done(self) -> Self {
+        assert_eq!(self.code, 0, "{self:?}");
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+pub(crate) struct Scene {
+    directory: tempfile::TempDir,
+}
+
+impl Scene {
+    /// Keys of an operator and two devices, and their roster: epochs of an hour, 16 levels.
+    pub(crate) fn new() -> Self {
+        let scene = Self { directory: tempfile::tempdir().unwrap() };
+        for name in ["op", "dev1", "dev2", "stranger"] {
+            scene.run(&["key", "new", "--out", &format!("keys/{name}")]).done();
+        }
+        scene.roster("home", "keys/op.key.pem", "roster.cbor");
+        scene
+    }
+
+    pub(crate) fn roster(&self, group: &str, operator: &str, out: &str) {
+        let arguments = [
+            "roster",
+            "new",
+            "--operator",
+            operator,
+            "--group",
+            group,
+            "--epoch",
+            "1h",
+            "--levels",
+            "16",
+        ];
+        let devices = [
+            "--device",
+            "dev1=keys/dev1.pub.pem",
+            "--device",
+            "dev2=keys/dev2.pub.pem",
+            "--out",
+            out,
+        ];
+        self.run(&[&arguments[..], &devices[..]].concat()).done();
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    /// A table of `count` readings a minute apart from 2026-01-01 on.
+    pub(crate) fn table(&self, name: &str, count: u32) {
+        let mut text = String::from("ts,humidity,temperature\n");
+        for i in 0..count {
+            let (hundredths, minute) = (2000 + i * 7 % 400, 1_767_225_600 + u64::from(i) * 60);
+            text += &format!(
+                "{minute},{}.5,{}.{:02}\n",
+                40 + i % 9,
+                hundredths / 100,
+                hundredths % 100
+            );
+        }
+        self.write(name, &text);
+    }
+
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_moteseal"));
+        command.args(arguments).current_dir(self.directory.path()).stdin(Stdio::null());
+        command.env("XDG_STATE_HOME", self.path("state")).env_remove("RUST_LOG");
+        command
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Run {
+        let Output { status, stdout, stderr } = self.command(arguments).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Run { code: status.code().unwrap(), out: text(stdout), talk: text(stderr) }
+    }
+
+    /// A command about the group: with roster and operator.
+    pub(crate) fn with_roster(&self, arguments: &[&str]) -> Run {
+        self.run(&[arguments, &WHO[..]].concat())
+    }
+
+    pub(crate) fn seal(&self, table: &str, device: &str, more: &[&str]) -> Run {
+        let key = format!("keys/{device}.key.pem");
+        let arguments = ["seal", table, "--device", device, "--key", &key, "--out", "bundles"];
+        self.with_roster(&[&arguments[..], &COLUMNS[..], more].concat())
+    }
+
+    /// The names in a directory, sorted; none if it is not there.
+    pub(crate) fn names(&self, directory: &str) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(self.path(directory)) else { return Vec::new() };
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    /// A cloud on a free port.
+    pub(crate) fn cloud(&self, store: &str) -> Cloud {
+        self.cloud_with(store, &[])
+    }
+
+    /// The same with more options.
+    pub(crate) fn cloud_with(&self, store: &str, more: &[&str]) -> Cloud {
+        self.serve(store, "127.0.0.1:0", more)
+    }
+
+    /// A cloud at an address of its own.
+    pub(crate) fn cloud_at(&self, store: &str, address: &str) -> Cloud {
+        self.serve(store, address, &[])
+    }
+
+    fn serve(&self, store: &str, address: &str, more: &[&str]) -> Cloud {
+        let arguments = ["cloud", "run", "--store", store, "--listen", address];
+        let mut command = self.command(&[&arguments[..], &WHO[..], more].concat());
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut url = String::new();
+        BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut url).unwrap();
+        let url = url.trim().to_owned();
+        assert!(url.contains("://127.0.0.1:"), "{url}");
+        Cloud { process, url }
+    }
+}
+
+/// A running cloud; killed when dropped.
+pub(crate) struct Cloud {
+    process: Child,
+    pub(crate) url: String,
+}
+
+impl Cloud {
+    pub(crate) fn port(&self) -> &str {
+        self.url.rsplit(':').next().unwrap()
+    }
+}
+
+impl Cloud {
+    /// Asks the cloud to stop, and waits until it has.
+    pub(crate) fn stop(&mut self) {
+        let asked = Command::new("kill").arg(self.process.id().to_string()).status().unwrap();
+        assert!(asked.success());
+        assert!(self.process.wait().unwrap().success());
+    }
+}
+
+impl Drop for Cloud {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A file of the repository.
+pub(crate) fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}

@@ -1,0 +1,153 @@
+//! What the command line seals, checked by the verifier that was written from the specification alone (spec/verify.py): the same
+//! verdict on good bundles of every suite and scheme, the same error name on bad ones.
+
+use std::fs;
+use std::process::Command;
+
+use crate::scene::{COLUMNS, Scene, repository};
+use moteseal_adversary::{Answer, Holdings, Select};
+use moteseal_core::identity::decode_public_pem;
+use moteseal_verify::Roster;
+
+/// The second verifier's last word on each file: "verified" or the error's name. `None` where Python is not set up.
+fn second(scene: &Scene, files: &[String], roster: &str) -> Option<Vec<String>> {
+    let python = repository(".venv/bin/python");
+    if !python.exists() {
+        let absent = "no .venv for spec/verify.py; tools/setup.sh test makes it";
+        assert!(
+            std::env::var_os("MOTESEAL_DATA_REQUIRED").is_none_or(|required| required != "1"),
+            "{absent}"
+        );
+        println!("SKIPPED: {absent}");
+        return None;
+    }
+    let mut command = Command::new(python);
+    command
+        .arg(repository("spec/verify.py"))
+        .arg("bundle")
+        .args(files.iter().map(|file| scene.path(file)));
+    command
+        .arg("--roster")
+        .arg(scene.path(roster))
+        .arg("--operator")
+        .arg(scene.path("keys/op.pub.pem"));
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let word = |file: &String| {
+        let said = format!("{}: ", scene.path(file).display());
+        let line = text
+            .lines()
+            .rfind(|line| line.starts_with(&said))
+            .unwrap_or_else(|| panic!("nothing on {file}: {text}"));
+        let words = line[said.len()..].trim_start_matches("refused, ");
+        words.split([',', ':']).next().unwrap().to_owned()
+    };
+    Some(files.iter().map(word).collect())
+}
+
+/// A bundle without its readings, under the signature that it had.
+fn emptied(scene: &Scene, bundle: &[u8]) -> Vec<u8> {
+    let operator = decode_public_pem(&fs::read(scene.path("keys/op.pub.pem")).unwrap()).unwrap();
+    let roster = Roster::open(&fs::read(scene.path("roster.cbor")).unwrap(), &operator).unwrap();
+    let mut holdings = Holdings::default();
+    holdings.take(&roster, bundle).unwrap();
+    let held = holdings.seals(holdings.devices().next().unwrap()).next().unwrap();
+    Answer { items: held.run(Select::Levels(0)).to_vec() }.encode()
+}
+
+#[test]
+fn bundles_of_every_suite_and_scheme_verify() {
+    let scene = Scene::new();
+    scene.table("data.csv", 130);
+    for suite in ["ed25519", "esp256", "ml-dsa-44"] {
+        scene.run(&["key", "new", "--out", &format!("keys/{suite}"), "--alg", suite]).done();
+        let (roster, device) = (format!("{suite}.cbor"), format!("mote=keys/{suite}.pub.pem"));
+        let group = [
+            "roster",
+            "new",
+            "--operator",
+            "keys/op.key.pem",
+            "--group",
+            "fields",
+            "--epoch",
+            "30m",
+            "--levels",
+            "8",
+        ];
+        scene.run(&[&group[..], &["--device", &device, "--out", &roster]].concat()).done();
+        for scheme in ["star", "tree"] {
+            let (out, key) = (format!("{suite}-{scheme}"), format!("keys/{suite}.key.pem"));
+            let who = [
+                "--roster",
+                &roster,
+                "--operator",
+                "keys/op.pub.pem",
+                "--key",
+                &key,
+                "--device",
+                "mote",
+            ];
+            // One table sealed twice by one key: two chains, of which a device could only have one.
+            let state = format!("{out}.chain");
+            let seal = ["seal", "data.csv", "--scheme", scheme, "--out", &out, "--state", &state];
+            scene.run(&[&seal[..], &who[..], &COLUMNS[..]].concat()).done();
+            let names = scene.names(&out).into_iter().filter(|name| name.ends_with(".mseal"));
+            let files: Vec<String> = names.map(|name| format!("{out}/{name}")).collect();
+            assert_eq!(files.len(), 5, "{files:?}");
+            let Some(words) = second(&scene, &files, &roster) else { return };
+            assert!(words.iter().all(|word| word == "verified"), "{suite} {scheme}: {words:?}");
+        }
+    }
+}
+
+#[test]
+fn bad_bundles_are_refused_by_the_same_name() {
+    let scene = Scene::new();
+    scene.table("data.csv", 60);
+    let mut files = Vec::new();
+    for scheme in ["star", "tree"] {
+        let state = format!("{scheme}.chain");
+        let key =
+            ["--key", "keys/dev1.key.pem", "--out", scheme, "--scheme", scheme, "--state", &state];
+        scene
+            .with_roster(
+                &[&["seal", "data.csv", "--device", "dev1"][..], &key[..], &COLUMNS[..]].concat(),
+            )
+            .done();
+        let good = scene.names(scheme).into_iter().find(|name| name.ends_with(".mseal")).unwrap();
+        let good = fs::read(scene.path(scheme).join(good)).unwrap();
+        for step in 0..24 {
+            let at = step * good.len() / 24;
+            let mut changed = good.clone();
+            changed[at] ^= [0x01, 0x20, 0x80][step % 3];
+            for (how, bytes) in [("flip", &changed[..]), ("cut", &good[..at])] {
+                let name = format!("{scheme}-{how}-{at}.mseal");
+                fs::write(scene.path(&name), bytes).unwrap();
+                files.push(name);
+            }
+        }
+    }
+    // The readings cut out of a bundle: its signature holds still.
+    for scheme in ["star", "tree"] {
+        let good = scene.names(scheme).into_iter().find(|name| name.ends_with(".mseal")).unwrap();
+        let good = fs::read(scene.path(scheme).join(good)).unwrap();
+        let name = format!("{scheme}-emptied.mseal");
+        fs::write(scene.path(&name), emptied(&scene, &good)).unwrap();
+        files.push(name);
+    }
+    // A file of no bytes is a stream of no items; only the command line minds.
+    files.retain(|file| !file.ends_with("cut-0.mseal"));
+    let Some(words) = second(&scene, &files, "roster.cbor") else { return };
+    for (file, word) in files.iter().zip(words) {
+        let run = scene.with_roster(&["verify", file]);
+        if word == "verified" {
+            // A cut between two items leaves a stream without a part: it verifies, and holds nothing.
+            assert!(file.contains("-cut-"), "{file}");
+            continue;
+        }
+        assert!(
+            run.failed(3).contains(&format!("{file}: {word}: ")),
+            "{file}: {word}, but {run:?}"
+        );
+    }
+}

@@ -1,0 +1,66 @@
+//! `moteseal store check` says that a whole store is whole, and names what is damaged after bytes of its file were flipped.
+
+use std::fs;
+
+use crate::scene::Scene;
+
+fn filled() -> Scene {
+    let scene = Scene::new();
+    scene.table("data.csv", 12_000);
+    scene.seal("data.csv", "dev1", &[]).done();
+    scene.seal("data.csv", "dev2", &["--scheme", "tree"]).done();
+    let mut cloud = scene.cloud("epochs.redb");
+    scene.run(&["push", "bundles", "--to", &cloud.url]).done();
+    cloud.stop();
+    scene
+}
+
+#[test]
+fn a_whole_store_is_whole() {
+    let scene = filled();
+    let run = scene.with_roster(&["store", "check", "epochs.redb"]).done();
+    assert!(run.out.contains("epochs.redb: whole; 400 seals, 24,000 readings"), "{run:?}");
+    let json = scene.with_roster(&["store", "check", "epochs.redb", "--json"]).done().json();
+    assert_eq!(
+        (json["clean"].as_bool(), json["damage"].as_array().map(Vec::len)),
+        (Some(true), Some(0))
+    );
+}
+
+#[test]
+fn flipped_bytes_are_found_and_named() {
+    let scene = filled();
+    let whole = fs::read(scene.path("epochs.redb")).unwrap();
+    // A reading of dev1 as it lies in the file: one bundle's events.
+    let bundle = fs::read(scene.path("bundles/dev1-0000000100.mseal")).unwrap();
+    let needle = &bundle[bundle.len() - 200..bundle.len() - 170];
+    let at = whole.windows(needle.len()).position(|window| window == needle).unwrap();
+    let mut bent = whole;
+    bent[at] ^= 0x10;
+    fs::write(scene.path("epochs.redb"), &bent).unwrap();
+    let run = scene.with_roster(&["store", "check", "epochs.redb"]);
+    assert!(run.failed(5).contains("epochs.redb: "), "{run:?}");
+    let json = scene.with_roster(&["store", "check", "epochs.redb", "--json"]).json();
+    let damage = json["damage"].as_array().unwrap();
+    assert!(damage.iter().any(|finding| finding["device_name"] == "dev1"), "{json}");
+    assert_eq!(fs::read(scene.path("epochs.redb")).unwrap(), bent, "the file is not written");
+}
+
+#[test]
+fn what_is_no_store_is_called_that() {
+    let scene = Scene::new();
+    scene.write("text", &"not a store\n".repeat(1000));
+    assert!(
+        scene
+            .with_roster(&["store", "check", "text"])
+            .failed(2)
+            .contains("text is not an epoch store")
+    );
+    assert!(
+        scene
+            .with_roster(&["store", "check", "nowhere.redb"])
+            .failed(2)
+            .contains("there is no nowhere.redb")
+    );
+    assert!(!scene.path("nowhere.redb").exists());
+}

@@ -1,0 +1,230 @@
+//! `moteseal sum`: what is wrong with a query, a key file, a tree or a configuration is said in one line that says what and where.
+
+use std::fs;
+use std::net::TcpListener;
+
+use crate::scene::{Run, Scene};
+
+const USAGE: i32 = 2;
+const UNREACHABLE: i32 = 6;
+
+const TREE: &str = "[gateways]\nroot = \"querier\"\n[devices]\ndev1 = \"root\"\ndev2 = \"root\"\n";
+const QUERY: &str = "SELECT AVG(temperature) FROM sensors EPOCH DURATION 5s";
+
+/// A group that is set up for sums, with a broker that is not there.
+fn scene() -> Scene {
+    let scene = Scene::new();
+    scene.run(&["key", "new", "--out", "keys/q"]).done();
+    scene.run(&["key", "link", "--out", "keys/querier.link.key"]).done();
+    scene.with_roster(&["sum", "setup", "--querier", "keys/q.key.pem", "--out", "sumkeys"]).done();
+    scene.write("tree.toml", TREE);
+    // A port that was free a moment ago: nobody answers there.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    configure(&scene, &format!("[link]\nurl = \"mqtt://127.0.0.1:{port}\"\n"));
+    scene
+}
+
+fn configure(scene: &Scene, rest: &str) {
+    let columns =
+        r#"["temperature:Cel:i16/100", "humidity:%RH:u16/100", "wind:m/s:f32", "total::u64"]"#;
+    scene.write(
+        "querier.toml",
+        &format!(
+            "roster = \"roster.cbor\"\noperator = \"keys/op.pub.pem\"\nkey = \"keys/q.key.pem\"\n\
+             keys = \"sumkeys/querier.sum.key\"\ntree = \"tree.toml\"\nlink_secret = \"keys/querier.link.key\"\n\
+             state = \"querier.state\"\ncolumns = {columns}\n{rest}"
+        ),
+    );
+}
+
+fn ask(scene: &Scene, query: &str) -> Run {
+    scene.run(&["sum", "run", query, "--config", "querier.toml", "--epochs", "1"])
+}
+
+/// The column that the caret stands below.
+fn caret(run: &Run, query: &str) -> usize {
+    let lines: Vec<&str> = run.talk.lines().collect();
+    assert_eq!(lines[0], query, "{run:?}");
+    assert!(lines[1].trim_start() == "^", "{run:?}");
+    lines[1].len()
+}
+
+#[test]
+fn a_query_that_is_none_is_answered_with_a_caret_below_the_mistake() {
+    let scene = scene();
+    let cases = [
+        ("SELECT AVG temperature FROM sensors EPOCH DURATION 5s", 12, "UnexpectedToken"),
+        ("SELECT MEDIAN(temperature) FROM sensors EPOCH DURATION 5s", 8, "UnknownAggregate"),
+        ("SELECT AVG(pressure) FROM sensors EPOCH DURATION 5s", 12, "UnknownColumn"),
+        ("SELECT AVG(wind) FROM sensors EPOCH DURATION 5s", 12, "NotExact"),
+        ("SELECT COUNT(*) FROM sensors WHERE humidity > 'wet' EPOCH DURATION 5s", 47, "NotNumeric"),
+        ("SELECT COUNT(*) FROM sensors EPOCH DURATION 0s", 45, "DurationOutOfRange"),
+        ("SELECT COUNT(*) FROM sensors EPOCH DURATION 9d", 45, "DurationOutOfRange"),
+        ("SELECT COUNT(*) FROM sensors", 29, "DurationMissing"),
+    ];
+    for (query, column, name) in cases {
+        let run = ask(&scene, query);
+        let line = run.failed(USAGE).to_owned();
+        assert!(
+            line.starts_with(&format!("moteseal: {name}: column {column}: ")),
+            "{query}: {line}"
+        );
+        assert_eq!(caret(&run, query), column, "{query}");
+        assert_eq!(run.out, "");
+    }
+    let run = ask(&scene, "SELECT AVG(pressure) FROM sensors EPOCH DURATION 5s");
+    assert!(run.failed(USAGE).contains("there are temperature, humidity, total"), "{run:?}");
+}
+
+#[test]
+fn what_acts_on_a_terminal_does_not_come_through_a_query() {
+    let scene = scene();
+    let run = ask(&scene, "SELECT \u{1b}[31mAVG(x)\nFROM sensors");
+    let _ = run.failed(USAGE);
+    assert!(!run.talk.contains('\u{1b}') && run.talk.lines().count() == 3, "{run:?}");
+}
+
+#[test]
+fn a_sum_that_could_outgrow_its_room_is_refused_before_anybody_is_asked() {
+    let scene = scene();
+    let run = ask(&scene, "SELECT VARIANCE(total) FROM sensors EPOCH DURATION 5s");
+    let line = run.failed(USAGE);
+    assert!(
+        line.contains(
+            "Overflow: the sum of squares of total over 2 sources can outgrow its 96 bits"
+        ),
+        "{line}"
+    );
+    assert!(line.contains("[ranges]"), "{line}");
+}
+
+#[test]
+fn a_range_that_is_none_is_named_with_its_column() {
+    let scene = scene();
+    for (range, expected) in [
+        (
+            "temperature = \"warm\"",
+            "ranges.temperature: \"warm\": two numbers, for example \"-40..125\"",
+        ),
+        ("temperature = \"125..-40\"", "ranges.temperature: \"125..-40\": RangeEmpty"),
+        ("temperature = \"1..x\"", "ranges.temperature: \"1..x\": NotANumber"),
+        ("pressure = \"0..1\"", "ranges.pressure: columns has no such column"),
+    ] {
+        configure(&scene, &format!("[ranges]\n{range}\n[link]\nurl = \"mqtt://127.0.0.1:1\"\n"));
+        let run = ask(&scene, QUERY);
+        assert!(run.failed(USAGE).contains(expected), "{range}: {run:?}");
+    }
+}
+
+#[test]
+fn keys_of_another_roster_or_another_kind_are_refused_by_name() {
+    let scene = scene();
+    let devices = ["--device", "dev1=keys/dev1.pub.pem", "--device", "dev2=keys/dev2.pub.pem"];
+    let new = [
+        "roster",
+        "new",
+        "--operator",
+        "keys/op.key.pem",
+        "--group",
+        "home",
+        "--epoch",
+        "2h",
+        "--out",
+        "later.cbor",
+    ];
+    scene.run(&[&new[..], &devices[..]].concat()).done();
+    let keep = fs::read(scene.path("roster.cbor")).unwrap();
+    fs::rename(scene.path("later.cbor"), scene.path("roster.cbor")).unwrap();
+    let run = ask(&scene, QUERY);
+    assert!(run.failed(USAGE).contains("sumkeys/querier.sum.key: WrongRoster: "), "{run:?}");
+    fs::write(scene.path("roster.cbor"), keep).unwrap();
+    fs::copy(scene.path("sumkeys/dev1.sum.key"), scene.path("sumkeys/querier.sum.key")).unwrap();
+    let run = ask(&scene, QUERY);
+    assert!(run.failed(USAGE).contains("WrongPemLabel: "), "{run:?}");
+    scene.write("sumkeys/querier.sum.key", "no key\n");
+    assert!(ask(&scene, QUERY).failed(USAGE).contains("MalformedPem: "));
+}
+
+#[test]
+fn keys_are_never_replaced() {
+    let scene = scene();
+    let before = fs::read(scene.path("sumkeys/querier.sum.key")).unwrap();
+    let run =
+        scene.with_roster(&["sum", "setup", "--querier", "keys/q.key.pem", "--out", "sumkeys"]);
+    assert!(run.failed(USAGE).contains("exists already; keys are never replaced"), "{run:?}");
+    assert_eq!(fs::read(scene.path("sumkeys/querier.sum.key")).unwrap(), before);
+    let run = scene.with_roster(&[
+        "sum",
+        "setup",
+        "--querier",
+        "keys/q.key.pem",
+        "--out",
+        "more",
+        "--key-groups",
+        "3",
+    ]);
+    assert!(run.failed(USAGE).contains("--key-groups 3"), "{run:?}");
+    assert!(!scene.path("more").exists());
+}
+
+#[test]
+fn a_tree_that_is_none_and_a_key_that_is_unknown_are_named_with_their_file() {
+    let scene = scene();
+    scene.write("tree.toml", "[gateways]\nroot = \"querier\"\n[devices]\ndev1 = \"root\"\n");
+    let run = ask(&scene, QUERY);
+    let line = run.failed(USAGE);
+    assert!(line.contains("tree.toml: DevicesMissing: ") && line.contains("dev2"), "{line}");
+    scene.write("tree.toml", TREE);
+    configure(&scene, "flor = 3\n");
+    let run = ask(&scene, QUERY);
+    let line = run.failed(USAGE);
+    assert!(
+        line.contains("querier.toml:9: unknown field `flor`")
+            && line.contains("docs/sums.md has all keys"),
+        "{line}"
+    );
+}
+
+#[test]
+fn a_floor_that_would_show_a_reading_is_not_taken() {
+    let scene = scene();
+    for floor in ["0", "1", "3"] {
+        let run = scene.run(&["sum", "run", QUERY, "--config", "querier.toml", "--floor", floor]);
+        let line = run.failed(USAGE);
+        assert!(
+            line.contains("FloorOutOfRange: the floor is")
+                && line.contains("from 2 to the 2 sources"),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn a_state_file_that_is_another_file_stays_as_it_is() {
+    let scene = scene();
+    scene.write("querier.state", "my notes\n");
+    let run = ask(&scene, QUERY);
+    assert!(run.failed(USAGE).contains("querier.toml: state: NotAState: "), "{run:?}");
+    assert_eq!(fs::read_to_string(scene.path("querier.state")).unwrap(), "my notes\n");
+}
+
+#[test]
+fn a_broker_that_is_not_there_is_not_waited_for_for_ever() {
+    let scene = scene();
+    let run = ask(&scene, QUERY);
+    assert!(run.failed(UNREACHABLE).contains("Unreachable: mqtt://127.0.0.1:"), "{run:?}");
+    assert_eq!(run.out, "");
+    // No file is left that a query would have filled.
+    let run = scene.run(&[
+        "sum",
+        "run",
+        QUERY,
+        "--config",
+        "querier.toml",
+        "--json",
+        "--out",
+        "rows.jsonl",
+    ]);
+    let _ = run.failed(UNREACHABLE);
+    assert!(!scene.path("rows.jsonl").exists());
+}

@@ -1,0 +1,337 @@
+//! Private sums as people run them: eight motes, three gateways in a tree and a querier, each a process of its own, over Debian's Mosquitto
+//! for a minute of epochs, while two of the gateways are killed and started again. Every epoch is answered exactly over the sources that it
+//! names, or named as missing.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::broker::Broker;
+use serde_json::Value;
+use tempfile::TempDir;
+
+const MOTES: usize = 8;
+const EPOCHS: usize = 60;
+/// Longer than anything here takes that is not broken.
+const LONG: Duration = Duration::from_secs(150);
+const QUERY: &str =
+    "SELECT SUM(reading), COUNT(*), AVG(reading) FROM sensors WHERE reading > 0 EPOCH DURATION 1s";
+
+/// A process that is killed when nobody wants it any more.
+struct Running(Child);
+
+impl Running {
+    fn start(folder: &Path, arguments: &[&str], log: &str) -> Self {
+        let log = fs::File::options().create(true).append(true).open(folder.join(log)).unwrap();
+        let mut command = moteseal(folder, arguments);
+        Self(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn().unwrap())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // SIGKILL: nothing is put in order.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn moteseal(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_moteseal"));
+    command.args(arguments).current_dir(folder).env_remove("RUST_LOG");
+    command
+}
+
+fn run(folder: &Path, arguments: &[&str]) {
+    let output = moteseal(folder, arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A group with its keys and configurations in a folder.
+struct Site {
+    folder: TempDir,
+    _broker: Broker,
+}
+
+const TREE: &str =
+    "[gateways]\nroot = \"querier\"\ngw-a = \"root\"\ngw-b = \"root\"\n\n[devices]\n";
+
+fn gateway_of(mote: usize) -> &'static str {
+    if mote < MOTES / 2 { "gw-a" } else { "gw-b" }
+}
+
+impl Site {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let broker = Broker::open(folder.path());
+        let at = folder.path();
+        for key in ["op", "coordinator", "q"] {
+            run(at, &["key", "new", "--out", &format!("keys/{key}")]);
+        }
+        let mut roster: Vec<String> = [
+            "roster",
+            "new",
+            "--operator",
+            "keys/op.key.pem",
+            "--group",
+            "sums",
+            "--epoch",
+            "1h",
+            "--levels",
+            "16",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        roster.extend(
+            [
+                "--budget",
+                "1000",
+                "--coordinator",
+                "keys/coordinator.pub.pem",
+                "--out",
+                "roster.cbor",
+            ]
+            .map(str::to_owned),
+        );
+        let mut tree = TREE.to_owned();
+        for mote in 0..MOTES {
+            run(at, &["key", "new", "--out", &format!("keys/mote{mote}")]);
+            roster.extend(["--device".to_owned(), format!("mote{mote}=keys/mote{mote}.pub.pem")]);
+            writeln!(tree, "mote{mote} = \"{}\"", gateway_of(mote)).unwrap();
+        }
+        run(at, &roster.iter().map(String::as_str).collect::<Vec<_>>());
+        fs::write(at.join("tree.toml"), tree).unwrap();
+        run(at, &["key", "link", "--out", "keys/link.key"]);
+        for aggregator in ["querier", "root", "gw-a", "gw-b"] {
+            run(at, &["key", "link", "--out", &format!("keys/{aggregator}.children.key")]);
+        }
+        let trusted = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
+        let with_roster = |arguments: &[&str]| run(at, &[arguments, &trusted[..]].concat());
+        // The operator's key lies where it is looked for.
+        run(
+            at,
+            &[
+                "sum",
+                "setup",
+                "--roster",
+                "roster.cbor",
+                "--querier",
+                "keys/q.key",
+                "--out",
+                "sumkeys/",
+            ],
+        );
+        let link = format!("[link]\nurl = \"{}\"\n", broker.url());
+        let common = "roster = \"roster.cbor\"\noperator = \"keys/op.pub.pem\"\n";
+        for (gateway, parent) in [("root", "querier"), ("gw-a", "root"), ("gw-b", "root")] {
+            let secret = format!("keys/{parent}.children.key");
+            let up = format!("keys/{gateway}.up.key");
+            with_roster(&[
+                "key",
+                "link",
+                "--group-secret",
+                &secret,
+                "--gateway",
+                gateway,
+                "--out",
+                &up,
+            ]);
+            let config = format!(
+                "name = \"{gateway}\"\n{common}querier = \"keys/q.pub.pem\"\ntree = \"tree.toml\"\n\
+                 link_secret = \"keys/{gateway}.children.key\"\nup_secret = \"{up}\"\nstate = \"{gateway}\"\ngrace = \"500ms\"\n{link}"
+            );
+            fs::write(at.join(format!("{gateway}.toml")), config).unwrap();
+        }
+        for mote in 0..MOTES {
+            let (name, gateway) = (format!("mote{mote}"), gateway_of(mote));
+            let (main, sums) =
+                (format!("keys/{name}.link.key"), format!("keys/{name}.sum-link.key"));
+            with_roster(&[
+                "key",
+                "link",
+                "--group-secret",
+                "keys/link.key",
+                "--device",
+                &name,
+                "--out",
+                &main,
+            ]);
+            let secret = format!("keys/{gateway}.children.key");
+            with_roster(&[
+                "key",
+                "link",
+                "--group-secret",
+                &secret,
+                "--device",
+                &name,
+                "--out",
+                &sums,
+            ]);
+            let config = format!(
+                "device = \"{name}\"\nkey = \"keys/{name}.key.pem\"\n{common}link_secret = \"{main}\"\nstate = \"{name}\"\n\
+                 {link}[source]\ncolumns = [\"reading::u32\"]\n\
+                 [sum]\nkey = \"sumkeys/{name}.sum.key\"\nparent = \"{gateway}\"\nlink_secret = \"{sums}\"\n"
+            );
+            fs::write(at.join(format!("{name}.toml")), config).unwrap();
+        }
+        let config = format!(
+            "{common}key = \"keys/q.key.pem\"\nkeys = \"sumkeys/querier.sum.key\"\ntree = \"tree.toml\"\n\
+             link_secret = \"keys/querier.children.key\"\nstate = \"querier.state\"\ncolumns = [\"reading::u32\"]\ngrace = \"500ms\"\n{link}"
+        );
+        fs::write(at.join("querier.toml"), config).unwrap();
+        Self { folder, _broker: broker }
+    }
+
+    fn gateway(&self, name: &str) -> Running {
+        Running::start(
+            self.folder.path(),
+            &["gateway", "sum", "--config", &format!("{name}.toml")],
+            &format!("{name}.log"),
+        )
+    }
+
+    fn mote(&self, mote: usize) -> Running {
+        let config = format!("mote{mote}.toml");
+        Running::start(
+            self.folder.path(),
+            &["device", "run", "--config", &config],
+            &format!("mote{mote}.log"),
+        )
+    }
+
+    fn logs(&self) -> String {
+        let files = fs::read_dir(self.folder.path()).unwrap().flatten();
+        let logs = files.filter(|file| file.path().extension().is_some_and(|end| end == "log"));
+        logs.map(|file| {
+            format!("== {}\n{}\n", file.path().display(), fs::read_to_string(file.path()).unwrap())
+        })
+        .collect()
+    }
+}
+
+/// The sources that a row names: those of the roster that are neither silent nor unheard, as bits.
+fn participants(row: &Value) -> u32 {
+    let others = ["silent", "unheard"].into_iter().flat_map(|key| row[key].as_array().unwrap());
+    let bit = |name: &Value| {
+        1 << name.as_str().unwrap().strip_prefix("mote").unwrap().parse::<u32>().unwrap()
+    };
+    others.fold((1 << MOTES) - 1, |all, name| all & !bit(name))
+}
+
+#[test]
+fn a_minute_of_epochs_while_gateways_are_killed() {
+    let site = Site::new();
+    let mut gateways: Vec<Running> = ["root", "gw-a", "gw-b"].map(|name| site.gateway(name)).into();
+    let mut motes: Vec<Running> = (0..MOTES).map(|mote| site.mote(mote)).collect();
+    // Mote i reads 2^i, several times an epoch: the sum says exactly whose readings are in it.
+    let is_over = Arc::new(AtomicBool::new(false));
+    let mut inputs: Vec<_> = motes.iter_mut().map(|mote| mote.0.stdin.take().unwrap()).collect();
+    let over = Arc::clone(&is_over);
+    let feeder = std::thread::spawn(move || {
+        while !over.load(Ordering::Relaxed) {
+            for (mote, input) in inputs.iter_mut().enumerate() {
+                // A mote that has ended is seen by what it leaves out.
+                let _ = writeln!(input, "{}", 1_u32 << mote);
+            }
+            std::thread::sleep(Duration::from_millis(150));
+        }
+    });
+
+    let epochs = EPOCHS.to_string();
+    let arguments = [
+        "sum",
+        "run",
+        QUERY,
+        "--config",
+        "querier.toml",
+        "--epochs",
+        &epochs,
+        "--floor",
+        "3",
+        "--json",
+    ];
+    let mut querier = Running::start(site.folder.path(), &arguments, "querier.log");
+    let start = Instant::now();
+    let mut rows: Vec<Value> = Vec::new();
+    for line in BufReader::new(querier.0.stdout.take().unwrap()).lines() {
+        rows.push(serde_json::from_str(&line.unwrap()).unwrap());
+        assert!(start.elapsed() < LONG, "{}", site.logs());
+        match rows.len() {
+            // The root, and one of the others: killed, and started again some epochs later.
+            15 => drop(gateways.remove(2)),
+            20 => gateways.push(site.gateway("gw-b")),
+            35 => drop(gateways.remove(0)),
+            40 => gateways.push(site.gateway("root")),
+            _ => {}
+        }
+    }
+    is_over.store(true, Ordering::Relaxed);
+    feeder.join().unwrap();
+    let code = querier.0.wait().unwrap().code();
+    assert_eq!(rows.len(), EPOCHS, "{}", site.logs());
+    // Some epochs are missing: those without the root.
+    assert_eq!(code, Some(4), "{}", site.logs());
+
+    let (mut whole, mut of_half, mut missing) = (0, 0, 0);
+    for (row, epoch) in rows.iter().zip(rows[0]["epoch"].as_u64().unwrap()..) {
+        assert_eq!(row["epoch"], epoch);
+        let named = participants(row);
+        assert_eq!(row["participants"], named.count_ones(), "{row}");
+        let results = &row["results"];
+        if results.is_null() {
+            assert_eq!(row["error"]["name"], "BelowFloor", "{row}");
+            missing += 1;
+            continue;
+        }
+        let (sum, count) =
+            (results["SUM(reading)"].as_str().unwrap(), results["COUNT(*)"].as_str().unwrap());
+        let (sum, count): (u32, u32) = (sum.parse().unwrap(), count.parse().unwrap());
+        // Exact, and over nobody who is not named. Who is named and had no reading in time has said so.
+        assert_eq!((sum.count_ones(), sum & !named), (count, 0), "{row}");
+        if count > 0 {
+            let average: f64 = results["AVG(reading)"].as_str().unwrap().parse().unwrap();
+            assert!((average - f64::from(sum) / f64::from(count)).abs() < 1e-4, "{row}");
+        }
+        whole += usize::from(sum == 0xff);
+        of_half += usize::from(named == 0x0f);
+    }
+    println!(
+        "{whole} epochs over all, {of_half} over the motes of gw-a, {missing} missing, of {EPOCHS}"
+    );
+    assert!(whole >= EPOCHS / 2, "{whole} of {EPOCHS} over all\n{}", site.logs());
+    assert!(
+        of_half >= 2 && missing >= 2,
+        "{of_half} without gw-b, {missing} without the root\n{}",
+        site.logs()
+    );
+}
+
+#[test]
+fn a_device_with_the_keys_of_another_roster_or_device_is_told_so() {
+    let (site, other) = (Site::new(), Site::new());
+    let at = site.folder.path();
+    let refused = |name: &str| {
+        let output = moteseal(at, &["device", "run", "--config", "mote0.toml"])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains("sum.key") && said.contains(name) && said.lines().count() == 1,
+            "{said}"
+        );
+    };
+    fs::copy(other.folder.path().join("sumkeys/mote0.sum.key"), at.join("sumkeys/mote0.sum.key"))
+        .unwrap();
+    refused("WrongRoster: ");
+    fs::copy(at.join("sumkeys/mote1.sum.key"), at.join("sumkeys/mote0.sum.key")).unwrap();
+    refused("WrongDevice: these are the keys of mote1");
+    fs::copy(at.join("sumkeys/querier.sum.key"), at.join("sumkeys/mote0.sum.key")).unwrap();
+    refused("WrongPemLabel: ");
+}

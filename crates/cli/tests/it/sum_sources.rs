@@ -1,0 +1,340 @@
+//! Devices as sources of private sums: what they sensed in an epoch of a query, once, soon after its end, and nothing else.
+
+use crate::group;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::group::FIRST;
+use moteseal_broadcast::wire::BroadcastFrame;
+use moteseal_broadcast::{ChainId, ChainNumber, Head, Kind, SingleDraft};
+use moteseal_core::link::LinkKey;
+use moteseal_core::record::NetworkId;
+use moteseal_core::record::{DeviceId, EpochNumber};
+use moteseal_core::roster::Directory as _;
+use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
+use moteseal_core::signature::{Algorithm, SecretKey};
+use moteseal_device::DurableMote;
+use moteseal_device::answerer::{Answerer, Membership, Unheard};
+use moteseal_sum::query::{MAX_PLAN, Plan, QueryId};
+use moteseal_sum::schedule::{MAX_QUERY_SCHEDULE, Posed, QueryScheduleDraft};
+use moteseal_sum::sies::{KeyTotals, Master, Psr, Slot};
+use moteseal_sum::wire::SumUplink;
+use moteseal_verify::Roster;
+
+const EPOCH_MS: u64 = 1000;
+/// When the tests begin: at the start of an epoch of 5 s.
+const START: u64 = 1_700_000_000_000;
+const AVERAGE: &str = "SELECT AVG(reading) FROM sensors WHERE reading > 10 EPOCH DURATION 5s";
+
+fn schema() -> Vec<u8> {
+    let mut buffer = [0; MAX_SCHEMA];
+    Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer)
+        .unwrap()
+        .as_bytes()
+        .to_vec()
+}
+
+struct Scene {
+    folder: tempfile::TempDir,
+    roster: Roster,
+    mote: DurableMote<SecretKey>,
+    answerer: Answerer,
+    clock: Arc<AtomicU64>,
+    querier: SecretKey,
+    query: QueryId,
+}
+
+fn master() -> Master {
+    Master::new([9; 32])
+}
+
+fn link() -> LinkKey {
+    LinkKey::new(&[8; 32])
+}
+
+/// The device's answers, as it starts.
+fn answerer(roster: &Roster, querier: &SecretKey, clock: &Arc<AtomicU64>) -> Answerer {
+    let membership = Membership {
+        group: roster.group(),
+        roster: roster.digest(),
+        sources: 1,
+        key_group: 1,
+        position: 0,
+        secret: master().source(roster.group(), group::device_id(roster, 0), 0),
+        querier: querier.public(),
+        link: link(),
+    };
+    let now = Arc::clone(clock);
+    Answerer::new(membership, schema(), Box::new(move || now.load(Ordering::Relaxed)))
+}
+
+impl Scene {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let roster = group::roster(1, 1000, EPOCH_MS);
+        let mote = group::mote(&roster, 0, folder.path(), 8);
+        let querier = SecretKey::from_seed(Algorithm::Ed25519, &[7; 32]).unwrap();
+        let clock = Arc::new(AtomicU64::new(START));
+        let answerer = answerer(&roster, &querier, &clock);
+        Self { folder, roster, mote, answerer, clock, querier, query: QueryId([0; 16]) }
+    }
+
+    /// Kills the device and starts it again: the journal is all that it keeps.
+    fn restart(&mut self) {
+        let Self { folder, roster, mote, .. } = self;
+        // The journal is one process's at a time.
+        let spare = tempfile::tempdir().unwrap();
+        drop(std::mem::replace(mote, group::mote(roster, 0, spare.path(), 8)));
+        *mote = group::mote(roster, 0, folder.path(), 8);
+        self.answerer = answerer(roster, &self.querier, &self.clock);
+    }
+
+    fn hear(&mut self, number: u64, queries: &[&str]) {
+        let schedule = self.schedule(number, queries);
+        self.answerer.hear(&schedule, &mut self.mote).unwrap();
+    }
+
+    /// Hears an announcement; the name of why it is not acted on.
+    fn try_hear(&mut self, announcement: &[u8]) -> Result<(), &'static str> {
+        self.answerer.try_hear(announcement, &mut self.mote).unwrap().map_err(Unheard::name)
+    }
+
+    /// An announcement of the querier.
+    fn schedule(&mut self, number: u64, queries: &[&str]) -> Vec<u8> {
+        let (first, until) = (START / 5000, START / 5000 + 100);
+        let encoded: Vec<Vec<u8>> = queries.iter().map(|text| plan(text)).collect();
+        let posed = |plan| Posed { nonce: [1; 16], first, until, plan };
+        let queries: Vec<Posed<'_>> = encoded.iter().map(|plan| posed(&plan[..])).collect();
+        if let Some(query) = queries.first() {
+            self.query = query.id(&self.roster.digest());
+        }
+        let draft = QueryScheduleDraft {
+            group: self.roster.group(),
+            roster: self.roster.digest(),
+            number,
+            sources: 1,
+            key_group: 1,
+            queries: &queries,
+        };
+        let (mut scratch, mut out) = (vec![0; MAX_QUERY_SCHEDULE], vec![0; MAX_QUERY_SCHEDULE]);
+        draft.issue(&self.querier, &mut scratch, &mut out).unwrap().to_vec()
+    }
+
+    fn sense(&mut self, after_ms: u64, reading: u32) {
+        self.clock.store(START + after_ms, Ordering::Relaxed);
+        self.mote.sense(EpochNumber(FIRST), &reading.to_be_bytes()).unwrap();
+        self.answerer.sensed(&reading.to_be_bytes());
+    }
+
+    /// What is answered at a time: the epoch, and the values of its slots, opened.
+    fn answers(&mut self, after_ms: u64, is_up: bool) -> Vec<(u64, Vec<u128>)> {
+        self.clock.store(START + after_ms, Ordering::Relaxed);
+        let frames = self.answerer.answers(is_up, &mut self.mote).unwrap();
+        let device = group::device_id(&self.roster, 0);
+        let opened = frames.iter().map(|frame| {
+            let SumUplink::Share(share) = SumUplink::open(frame, &link()).unwrap() else {
+                panic!("not a share")
+            };
+            assert_eq!((share.query, share.participation), (self.query.reference(), &[0, 0][..]));
+            let source = master().source(self.roster.group(), device, 0).for_query(self.query);
+            let key = master().key_group(self.roster.group(), 0).for_query(self.query);
+            let values = (0..).map(Slot).zip(share.psrs.iter()).map(|(slot, psr)| {
+                let mut totals = KeyTotals::default();
+                totals.add(&source, slot, share.epoch);
+                let psr: Psr = psr.unwrap();
+                totals.open(&psr, &key, slot, share.epoch, u128::MAX).unwrap()
+            });
+            (share.epoch - START / 5000, values.collect())
+        });
+        opened.collect()
+    }
+}
+
+fn plan(text: &str) -> Vec<u8> {
+    let schema = schema();
+    let schema = Schema::decode(&schema).unwrap();
+    let mut buffer = [0; MAX_PLAN];
+    Plan::parse(text, &schema).unwrap().encode(&mut buffer).unwrap().to_vec()
+}
+
+#[test]
+fn the_last_reading_of_an_epoch_is_answered_once_and_soon() {
+    let mut scene = Scene::new();
+    scene.hear(1, &[AVERAGE]);
+    scene.sense(100, 50);
+    scene.sense(4900, 60);
+    assert_eq!(scene.answers(4999, true), []);
+    // A reading of the next epoch comes before the answer is due.
+    scene.sense(5001, 99);
+    assert_eq!(scene.answers(5010, true), [(0, vec![1, 60])]);
+    assert_eq!(scene.answers(5020, true), []);
+    assert_eq!(scene.answers(10_010, true), [(1, vec![1, 99])]);
+    // Nothing was sensed, and then something that the query is not about: zeros, so that nobody can tell which.
+    assert_eq!(scene.answers(15_010, true), [(2, vec![0, 0])]);
+    scene.sense(16_000, 10);
+    assert_eq!(scene.answers(20_010, true), [(3, vec![0, 0])]);
+    // Too late: the gateway would not wait for it.
+    scene.sense(22_000, 70);
+    assert_eq!(scene.answers(25_900, true), []);
+    assert_eq!(scene.answers(30_000, true), [(5, vec![0, 0])]);
+}
+
+#[test]
+fn what_cannot_be_sent_in_time_is_not_answered() {
+    let mut scene = Scene::new();
+    scene.hear(1, &[AVERAGE]);
+    scene.sense(100, 50);
+    assert_eq!(scene.answers(5010, false), []);
+    // The link is back in time.
+    assert_eq!(scene.answers(5200, true), [(0, vec![1, 50])]);
+    scene.sense(5500, 51);
+    assert_eq!(scene.answers(10_010, false), []);
+    assert_eq!(scene.answers(14_000, true), []);
+    assert_eq!(scene.answers(15_100, true), [(2, vec![0, 0])]);
+}
+
+#[test]
+fn a_query_ends_with_an_schedule_without_it_and_no_older_one_brings_it_back() {
+    let mut scene = Scene::new();
+    scene.hear(5, &[AVERAGE]);
+    scene.sense(100, 50);
+    assert_eq!(scene.answers(5010, true), [(0, vec![1, 50])]);
+    // Said again, it goes on.
+    scene.sense(6000, 51);
+    scene.hear(6, &[AVERAGE]);
+    assert_eq!(scene.answers(10_010, true), [(1, vec![1, 51])]);
+    scene.hear(7, &[]);
+    scene.sense(11_000, 52);
+    assert_eq!(scene.answers(15_010, true), []);
+    scene.hear(6, &[AVERAGE]);
+    scene.sense(16_000, 52);
+    assert_eq!(scene.answers(20_010, true), []);
+    // Not the querier's.
+    scene.querier = SecretKey::from_seed(Algorithm::Ed25519, &[6; 32]).unwrap();
+    scene.hear(8, &[AVERAGE]);
+    scene.sense(21_000, 52);
+    assert_eq!(scene.answers(25_010, true), []);
+}
+
+#[test]
+fn an_announcement_that_is_played_back_after_a_restart_is_refused_by_name() {
+    let mut scene = Scene::new();
+    let (old, newest, twin) =
+        (scene.schedule(6, &[AVERAGE]), scene.schedule(7, &[]), scene.schedule(7, &[AVERAGE]));
+    assert_eq!(scene.try_hear(&old), Ok(()));
+    assert_eq!(scene.try_hear(&newest), Ok(()));
+    for _ in 0..2 {
+        assert_eq!(scene.try_hear(&old), Err("OlderAgenda"));
+        assert_eq!(scene.try_hear(&twin), Err("TwoAgendas"));
+        scene.restart();
+    }
+    scene.sense(100, 50);
+    assert_eq!(scene.answers(5010, true), []);
+    // The newest one is heard again as ever, and so is the next one.
+    assert_eq!(scene.try_hear(&newest), Ok(()));
+    scene.hear(8, &[AVERAGE]);
+    scene.sense(6000, 51);
+    assert_eq!(scene.answers(10_010, true), [(1, vec![1, 51])]);
+}
+
+#[test]
+fn what_the_querier_said_elsewhere_or_as_something_else_is_refused_by_name_and_uses_up_no_number() {
+    let mut scene = Scene::new();
+    let good = scene.schedule(9, &[AVERAGE]);
+    let BroadcastFrame::Single { head, leaf } = BroadcastFrame::decode(&good).unwrap() else {
+        panic!("not a chain of one")
+    };
+    let id = Head::peek(head).unwrap().id();
+    let says = |querier: &SecretKey, id: ChainId, kind: Kind| {
+        let draft = SingleDraft { id, kind, label: "", message: leaf };
+        draft
+            .seal(querier, &mut vec![0; MAX_QUERY_SCHEDULE], &mut vec![0; MAX_QUERY_SCHEDULE])
+            .unwrap()
+            .to_vec()
+    };
+    let highest = ChainId { number: ChainNumber(u64::MAX), ..id };
+    let stranger = SecretKey::from_seed(Algorithm::Ed25519, &[6; 32]).unwrap();
+    for (announcement, name) in [
+        (
+            says(
+                &scene.querier,
+                ChainId { network: NetworkId([1; 8]), ..highest },
+                Kind::QuerySchedule,
+            ),
+            "WrongNetwork",
+        ),
+        (
+            says(
+                &scene.querier,
+                ChainId { sender: DeviceId([1; 8]), ..highest },
+                Kind::QuerySchedule,
+            ),
+            "WrongSender",
+        ),
+        (says(&scene.querier, highest, Kind::Messages), "WrongKind"),
+        (says(&scene.querier, highest, Kind::Image), "WrongKind"),
+        (says(&stranger, highest, Kind::QuerySchedule), "WrongKey"),
+        (good[..good.len() - 1].to_vec(), "Truncated"),
+    ] {
+        assert_eq!(scene.try_hear(&announcement), Err(name));
+        assert_eq!(scene.mote.schedule(), None, "{name}");
+    }
+    assert_eq!(says(&scene.querier, id, Kind::QuerySchedule), good);
+    assert_eq!(scene.try_hear(&good), Ok(()));
+    scene.sense(100, 50);
+    assert_eq!(scene.answers(5010, true), [(0, vec![1, 50])]);
+}
+
+#[test]
+fn a_clock_that_goes_back_makes_no_second_answer() {
+    let mut scene = Scene::new();
+    scene.hear(1, &[AVERAGE]);
+    scene.sense(100, 50);
+    assert_eq!(scene.answers(5010, true), [(0, vec![1, 50])]);
+    scene.sense(200, 51);
+    assert_eq!(scene.answers(5020, true), []);
+    // Nor does forgetting everything but the journal.
+    scene.restart();
+    scene.clock.store(START + 300, Ordering::Relaxed);
+    scene.hear(1, &[AVERAGE]);
+    scene.sense(400, 52);
+    assert_eq!(scene.answers(5030, true), []);
+    // What comes later is answered as ever.
+    scene.sense(6000, 53);
+    assert_eq!(scene.answers(10_010, true), [(1, vec![1, 53])]);
+}
+
+#[test]
+fn a_device_that_began_within_an_epoch_does_not_say_that_it_sensed_nothing() {
+    let mut scene = Scene::new();
+    scene.hear(1, &[AVERAGE]);
+    scene.sense(100, 50);
+    scene.restart();
+    scene.clock.store(START + 4000, Ordering::Relaxed);
+    scene.hear(1, &[AVERAGE]);
+    // What it sensed before it was killed it does not know: silent, not zero.
+    assert_eq!(scene.answers(5010, true), []);
+    assert_eq!(scene.answers(10_010, true), [(1, vec![0, 0])]);
+    // The last reading counts: with one behind the restart it knows the answer.
+    scene.sense(11_000, 60);
+    scene.restart();
+    scene.clock.store(START + 12_000, Ordering::Relaxed);
+    scene.hear(1, &[AVERAGE]);
+    scene.sense(13_000, 61);
+    assert_eq!(scene.answers(15_010, true), [(2, vec![1, 61])]);
+}
+
+#[test]
+fn a_clock_that_was_far_ahead_for_a_while_silences_nobody_for_good() {
+    const YEARS: u64 = 14 * 365 * 86_400_000;
+    let mut scene = Scene::new();
+    scene.clock.store(START + YEARS, Ordering::Relaxed);
+    scene.hear(1, &[AVERAGE]);
+    scene.sense(YEARS + 100, 50);
+    assert_eq!(scene.answers(YEARS + 5010, true), []);
+    // The clock is right again, and the query schedule is heard again, as it is every minute.
+    scene.clock.store(START, Ordering::Relaxed);
+    scene.hear(1, &[AVERAGE]);
+    scene.sense(100, 51);
+    assert_eq!(scene.answers(5010, true), [(0, vec![1, 51])]);
+}

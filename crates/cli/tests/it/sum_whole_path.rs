@@ -1,0 +1,229 @@
+//! Private sums from sources over real gateways to the querier, in one process and in real time: every epoch is answered exactly over
+//! the named participants, and what a source bends is refused with the name of its edge.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use moteseal_client::sum::{Asking, Numbers, Outcome, Querier, Question, Row, Run, follow};
+use moteseal_core::link::LinkKey;
+use moteseal_core::record::DeviceId;
+use moteseal_core::roster::Directory as _;
+use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
+use moteseal_core::signature::{Algorithm, SecretKey};
+use moteseal_gateway::sum::number::NumberFile;
+use moteseal_gateway::sum::service::SumGateway;
+use moteseal_gateway::sum::{Aggregator, Member};
+use moteseal_lanes::Host;
+use moteseal_net::in_memory::{Faults, MemoryChild, Network};
+use moteseal_net::{ChildLink as _, Down};
+use moteseal_sum::guard::EpochGuard;
+use moteseal_sum::participation::Participation;
+use moteseal_sum::query::{MAX_PLAN, MAX_SLOTS, Plan, QueryId};
+use moteseal_sum::schedule::{self, MAX_QUERY_SCHEDULE, QuerySchedule};
+use moteseal_sum::sies::{Master, Psr, Slot};
+use moteseal_sum::wire::close_share;
+use moteseal_verify::issue::FirstRoster;
+use moteseal_verify::{AggregationTree, Roster};
+
+const EPOCH_MS: u64 = 1000;
+const EPOCHS: u64 = 5;
+const GRACE: Duration = Duration::from_millis(150);
+const SOURCES: u32 = 8;
+const KEY_GROUP: u32 = 3;
+/// Each aggregator's name, above whom it is, and its link secret.
+const AGGREGATORS: [(&str, &str); 3] = [("root", "querier"), ("gw-a", "root"), ("gw-b", "root")];
+
+fn secret(aggregator: &str) -> [u8; 32] {
+    moteseal_core::Digest::of(&[b"link of", aggregator.as_bytes()]).0
+}
+
+fn unix_ms() -> u64 {
+    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
+}
+
+fn key(number: u8) -> SecretKey {
+    SecretKey::from_seed(Algorithm::Ed25519, &[number; 32]).unwrap()
+}
+
+fn roster() -> Roster {
+    let names: Vec<String> = (1..=SOURCES).map(|number| format!("mote{number}")).collect();
+    let devices: Vec<_> =
+        names.iter().map(String::as_str).zip((10..).map(|number| key(number).public())).collect();
+    let first =
+        FirstRoster { group: "home", epoch_ms: 60_000, levels: 4, budget: None, devices: &devices };
+    Roster::open(&first.issue(&key(1)).unwrap(), &key(1).public()).unwrap()
+}
+
+fn schema(buffer: &mut [u8; MAX_SCHEMA]) -> Schema<'_> {
+    Schema::encode(&[Field::parse("temperature:Cel:i16/100").unwrap()], buffer).unwrap()
+}
+
+/// What a source reads in an epoch.
+fn reading(position: u32, epoch: u64) -> i16 {
+    i16::try_from(u64::from(position) * 37 + epoch % 100).unwrap() - 150
+}
+
+/// What happens in an epoch: a source is silent in every third, another bends what it says in every fifth.
+const fn is_silent(position: u32, epoch: u64) -> bool {
+    position == 2 && epoch.is_multiple_of(3)
+}
+
+const fn bends(position: u32, epoch: u64) -> bool {
+    position == 6 && epoch.is_multiple_of(5)
+}
+
+/// A source: it answers each epoch that is asked for, a moment after its end.
+async fn source(mut link: MemoryChild, roster: Roster, position: u32, aggregator: &str) {
+    let device = roster.devices().nth(position as usize).unwrap().id;
+    let link_key = LinkKey::new(&LinkKey::secret_of(&secret(aggregator), roster.group(), device));
+    let source = Master::new([5; 32]).source(roster.group(), device, position / KEY_GROUP);
+    let (mut guard, mut asked, mut next) = (EpochGuard::default(), None, 0);
+    loop {
+        let due =
+            asked.as_ref().map_or(u64::MAX, |(_, _, until, _): &(QueryId, u64, u64, Vec<u8>)| {
+                if next < *until { (next + 1) * EPOCH_MS + 20 } else { u64::MAX }
+            });
+        tokio::select! {
+            down = link.receive() => {
+                let Down::Announcement(bytes) = down.unwrap() else { continue };
+                let mut scratch = vec![0; MAX_QUERY_SCHEDULE];
+                let said = schedule::hear(&bytes, roster.group(), &key(2).public(), &mut scratch).unwrap();
+                let schedule = QuerySchedule::open(&said, roster.group(), &roster.digest()).unwrap();
+                asked = schedule.queries().next().map(|(id, posed)| (id, posed.first, posed.until, posed.plan.to_vec()));
+                next = next.max(asked.as_ref().map_or(0, |(_, first, ..)| *first));
+            }
+            () = tokio::time::sleep(Duration::from_millis(due.saturating_sub(unix_ms()).min(60_000))) => {
+                let Some((query, _, _, plan)) = &asked else { continue };
+                let epoch = next;
+                next += 1;
+                if is_silent(position, epoch) {
+                    continue;
+                }
+                let mut buffer = [0; MAX_SCHEMA];
+                let (schema, plan, mut values) = (schema(&mut buffer), Plan::decode(plan).unwrap(), [0; MAX_SLOTS]);
+                let record = reading(position, epoch).to_be_bytes();
+                let count = plan.bind(&schema).unwrap().contribution(Some(&record), &mut values).unwrap();
+                let mut permit = guard.advance(*query, EPOCH_MS, epoch).unwrap();
+                let keys = source.for_query(*query);
+                let psr = |(slot, value): (u8, &u128)| keys.encrypt(&mut permit, Slot(slot), *value).unwrap();
+                let mut psrs: Vec<Psr> = (0..).zip(&values[..count]).map(psr).collect();
+                if bends(position, epoch) {
+                    psrs[0] = psrs[0].merge(&psrs[0]);
+                }
+                let (mut who, mut out) = ([0; 8], [0; 512]);
+                let length = Participation::encode_one(position, &mut who).unwrap();
+                let frame = close_share(query.reference(), epoch, &who[..length], &psrs, &link_key, &mut out).unwrap();
+                link.send(Bytes::copy_from_slice(frame)).await.unwrap();
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn real_gateways_and_a_querier_answer_every_epoch_exactly_or_name_the_edge() {
+    let roster = roster();
+    let names: Vec<String> = roster.devices().map(|device| device.name.clone()).collect();
+    let home = |position: u32| if position < 4 { "gw-a" } else { "gw-b" };
+    let homes: Vec<(&str, &str)> =
+        (0..).zip(&names).map(|(position, name)| (name.as_str(), home(position))).collect();
+    let tree = AggregationTree::new(&roster, AGGREGATORS, homes).unwrap();
+    let networks: BTreeMap<&str, Network> = AGGREGATORS
+        .iter()
+        .map(|(name, _)| *name)
+        .chain(["querier"])
+        .map(|name| (name, Network::new(1, Faults::default())))
+        .collect();
+    let folder = tempfile::tempdir().unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    for (name, above) in AGGREGATORS {
+        let (number, last) = NumberFile::open(&folder.path().join(name)).unwrap();
+        let id = tree.aggregator(name).unwrap().id().unwrap();
+        let member = Member {
+            roster: &roster,
+            tree: &tree,
+            name,
+            querier: &key(2).public(),
+            children_secret: &secret(name),
+            up_secret: &LinkKey::secret_of(&secret(above), roster.group(), id),
+            grace: GRACE,
+            number: last,
+        };
+        let gateway =
+            SumGateway::bind(Aggregator::new(&member).unwrap(), number, None).await.unwrap();
+        let (aggregator, up) = (networks[name].parent(), networks[above].child(id.0));
+        tasks.spawn(
+            async move { gateway.run(aggregator, up, std::future::pending()).await.unwrap() },
+        );
+    }
+    for position in 0..SOURCES {
+        let link =
+            networks[home(position)].child(roster.devices().nth(position as usize).unwrap().id.0);
+        tasks.spawn(source(link, roster.clone(), position, home(position)));
+    }
+
+    let mut buffer = [0; MAX_SCHEMA];
+    let schema = schema(&mut buffer);
+    let query =
+        "SELECT SUM(temperature), COUNT(*) FROM sensors WHERE temperature > -1.2 EPOCH DURATION 1s";
+    let mut plan = [0; MAX_PLAN];
+    let plan = Plan::parse(query, &schema).unwrap().encode(&mut plan).unwrap().to_vec();
+    let question = Question {
+        group: roster.group(),
+        roster: roster.digest(),
+        nonce: [8; 16],
+        plan,
+        key_group: KEY_GROUP,
+        floor: 5,
+    };
+    let devices: Vec<DeviceId> = roster.devices().map(|device| device.id).collect();
+    let querier =
+        Querier::new(question, &Master::new([5; 32]), &devices, Host::detect(), &|_| ()).unwrap();
+    let mut numbers = Numbers::open(&folder.path().join("querier.state")).unwrap();
+    let (aggregator, signer, link_secret) =
+        (networks["querier"].parent(), key(2), secret("querier"));
+    let asking = Asking {
+        link: &aggregator,
+        link_secret: &link_secret,
+        signer: &signer,
+        numbers: &mut numbers,
+        unix_ms: &unix_ms,
+    };
+    let rows: Mutex<Vec<Row>> = Mutex::default();
+    let mut take = |row: &Row| {
+        rows.lock().unwrap().push(row.clone());
+        Ok(())
+    };
+    let run = Run { epochs: Some(EPOCHS), grace: GRACE, lease: Duration::from_secs(60) };
+    follow(asking, &tree, querier, run, &mut take, std::future::pending()).await.unwrap();
+
+    let rows = rows.into_inner().unwrap();
+    assert_eq!(rows.len() as u64, EPOCHS);
+    for row in &rows {
+        if bends(6, row.epoch) {
+            let Outcome::Refused { refusal, findings } = &row.outcome else { panic!("{row:?}") };
+            assert_eq!(refusal.name(), "SharesMismatch");
+            let found: Vec<String> = findings.iter().map(ToString::to_string).collect();
+            assert_eq!(found, [format!("{} -> gw-b", names[6])], "{row:?}");
+            continue;
+        }
+        let Outcome::Accepted(accepted) = &row.outcome else { panic!("{row:?}") };
+        let silent: Vec<u32> =
+            (0..SOURCES).filter(|position| is_silent(*position, row.epoch)).collect();
+        assert_eq!(row.silent().collect::<Vec<_>>(), silent);
+        let said = (0..SOURCES)
+            .filter(|position| !silent.contains(position))
+            .map(|position| reading(position, row.epoch));
+        let said: Vec<i128> = said.filter(|raw| *raw > -120).map(i128::from).collect();
+        let digits: Vec<_> =
+            accepted.values().iter().map(|value| value.unwrap().digits()).collect();
+        assert_eq!(digits, [Some(said.iter().sum()), Some(said.len() as i128)], "{row:?}");
+    }
+    // Five epochs in a row have one of each kind.
+    assert!(
+        rows.iter().any(|row| bends(6, row.epoch))
+            && rows.iter().any(|row| is_silent(2, row.epoch))
+    );
+    assert!(tasks.try_join_next().is_none(), "nobody has stopped");
+}

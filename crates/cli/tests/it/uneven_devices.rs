@@ -1,0 +1,171 @@
+//! Devices that are not at the same epoch: one that is ahead, or says so, neither keeps the others from hearing their round, nor ends their
+//! epochs.
+
+use crate::group;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::group::{FIRST, secret};
+use moteseal_core::record::Scheme;
+use moteseal_core::record::{EpochNumber, Round};
+use moteseal_core::roster::Directory as _;
+use moteseal_core::schema::{Field, Schema};
+use moteseal_core::signature::SecretKey;
+use moteseal_device::mote::Mote;
+use moteseal_device::seal::{Chain, Profile};
+use moteseal_gateway::{Gateway, Settings, Station, Time};
+use moteseal_net::in_memory::{Faults, Network};
+use moteseal_net::{ChildLink as _, Client, Options};
+use moteseal_seal::level::SaltKey;
+use moteseal_seal::sample::Announcement;
+use moteseal_verify::Roster;
+use tokio::sync::oneshot;
+
+const BUDGET: u64 = 100;
+
+fn mote(roster: &Roster, device: u8) -> Mote<SecretKey> {
+    let mut buffer = [0; 256];
+    let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
+    let profile = Profile::new(roster, &format!("mote-{device}"), Scheme::Star, &schema).unwrap();
+    let (link, chain) =
+        (group::link_key(roster, profile.device), Chain::start(profile.certificate));
+    Mote::new(profile, secret(device), SaltKey::new([device; 32]), link, chain, Vec::new(), 8)
+}
+
+/// One event of an epoch, as the first of a seal.
+fn first_frame(roster: &Roster, device: u8, index: u32, epoch: u64) -> Vec<u8> {
+    let device = group::device_id(roster, device);
+    group::forward_frame((device, &group::link_key(roster, device)), (index, epoch), 0..1, 0)
+}
+
+/// Three devices sense an epoch. How many bytes they forward, if another one is at the next epoch already, or is not.
+fn forwarded(roster: &Roster, station: &mut Station, is_ahead: bool) -> usize {
+    let mut motes: Vec<_> = (0..3).map(|device| mote(roster, device)).collect();
+    let now = EpochNumber(FIRST);
+    if is_ahead {
+        let _ = station.hear(&first_frame(roster, 3, 0, FIRST + 1), now).unwrap();
+    }
+    station.announce_next(now);
+    let mut bytes = 0;
+    for reading in 0..800u32 {
+        motes.iter_mut().for_each(|mote| mote.sense(now, &reading.to_be_bytes()).unwrap());
+        if reading % 20 != 19 {
+            continue;
+        }
+        for frame in motes.iter_mut().flat_map(|mote| mote.frames(64).unwrap()).collect::<Vec<_>>()
+        {
+            bytes += frame.len();
+            let _ = station.hear(&frame, now).unwrap();
+        }
+        let said = station.commit().unwrap();
+        for (device, frame) in said.acknowledgements {
+            for mote in motes.iter_mut().filter(|mote| mote.profile().device == device) {
+                mote.acknowledged(&frame).unwrap();
+            }
+        }
+        if let Some(word) = said.announcement {
+            let word =
+                Announcement::open(&word, roster.group(), roster.coordinator().unwrap()).unwrap();
+            motes.iter_mut().for_each(|mote| _ = mote.announced(&word));
+        }
+    }
+    assert!(station.coordinator().round(now) >= Round(4));
+    bytes
+}
+
+#[test]
+fn a_device_that_is_ahead_does_not_keep_the_others_from_hearing_their_round() {
+    let roster = group::roster(4, BUDGET, 1000);
+    let bytes = [false, true].map(|is_ahead| {
+        let folder = tempfile::tempdir().unwrap();
+        forwarded(&roster, &mut group::station(&roster, folder.path(), 1 << 30), is_ahead)
+    });
+    println!("bytes forwarded {bytes:?}");
+    assert!(bytes[1] < bytes[0] + bytes[0] / 20, "{bytes:?}");
+}
+
+#[test]
+fn open_epochs_take_turns_in_being_announced() {
+    let folder = tempfile::tempdir().unwrap();
+    let roster = group::roster(4, BUDGET, 1000);
+    let mut station = group::station(&roster, folder.path(), 1 << 30);
+    forwarded(&roster, &mut station, true);
+    let newest = EpochNumber(FIRST + 1);
+    let said: Vec<_> = (0..4)
+        .map(|_| {
+            station.announce_next(newest);
+            let word = station.commit().unwrap().announcement.unwrap();
+            let word =
+                Announcement::open(&word, roster.group(), roster.coordinator().unwrap()).unwrap();
+            (word.epoch().0, word.round())
+        })
+        .collect();
+    let round = station.coordinator().round(EpochNumber(FIRST));
+    for word in [(FIRST, round), (FIRST + 1, Round(0))] {
+        assert_eq!(said.iter().filter(|said| **said == word).count(), 2, "{said:?}");
+    }
+    assert_eq!(station.commit().unwrap().announcement, None);
+}
+
+async fn epochs_ended(watch: &Client) -> u64 {
+    let text = watch.get("metrics").await.unwrap().bytes(1 << 20).await.unwrap();
+    let text = String::from_utf8(text).unwrap();
+    let line =
+        text.lines().find_map(|line| line.strip_prefix("moteseal_gateway_epochs_ended_total "));
+    line.map_or(0, |value| value.parse().unwrap())
+}
+
+fn serve(roster: &Roster, folder: &Path) -> Station {
+    group::station(roster, folder, 1 << 30)
+}
+
+#[test]
+fn in_recorded_time_a_device_that_jumps_ends_nobodys_epochs() {
+    let folder = tempfile::tempdir().unwrap();
+    let roster = group::roster(3, BUDGET, 1000);
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let network = Network::new(1, Faults::default());
+        let settings = Settings {
+            grace: Duration::from_millis(600),
+            time: Time::Recorded,
+            listen: Some("127.0.0.1:0".parse().unwrap()),
+            ..Settings::default()
+        };
+        let gateway = Gateway::bind(serve(&roster, folder.path()), settings, None).await.unwrap();
+        let watch =
+            Client::new(&format!("http://{}", gateway.address().unwrap()), &Options::default())
+                .unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let parent = network.parent();
+        let running = tokio::spawn(async move {
+            gateway.run(parent, async { drop(stopped.await) }).await.unwrap()
+        });
+        let links = [0, 1, 2].map(|device| network.child(group::device_id(&roster, device).0));
+        let send = async |device: u8, index, epoch| {
+            let frame = first_frame(&roster, device, index, epoch);
+            links[usize::from(device)].send(frame.into()).await.unwrap();
+        };
+        // Two devices are at an epoch, and the third one jumps ahead of them again and again.
+        for jump in 0..30 {
+            send(0, 0, FIRST).await;
+            send(1, 0, FIRST).await;
+            send(2, jump, FIRST + u64::from(jump) * 1000).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert_eq!(epochs_ended(&watch).await, 0);
+        // When most have gone on, the epoch ends a grace later.
+        for _ in 0..100 {
+            send(0, 1, FIRST + 1).await;
+            send(1, 1, FIRST + 1).await;
+            if epochs_ended(&watch).await > 0 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert_eq!(epochs_ended(&watch).await, 1);
+        let _ = stop.send(());
+        running.await.unwrap();
+    });
+}

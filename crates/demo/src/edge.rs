@@ -1,0 +1,384 @@
+//! The demo's group with a budget: the same motes send to a coordinator at the edge, which keeps what fits and tells the cloud;
+//! everybody can audit it from what the motes signed. Then the coordinator cheats.
+
+use bytes::Bytes;
+use moteseal_adversary::coordinator::{Bundle, CHEATS, Cheat, FoundBy, Upload, stream};
+use moteseal_api::{CBOR_SEQ, COSE, JSON, Query, paths};
+use moteseal_client::audit::{self, Audit};
+use moteseal_client::estimate::{Estimate, Estimator};
+use moteseal_client::{Rows, Session, Sink, Stop, get};
+use moteseal_core::link::LinkKey;
+use moteseal_core::record::Scheme;
+use moteseal_core::record::{DeviceId, EpochNumber, Round};
+use moteseal_core::roster::Directory as _;
+use moteseal_core::schema::Schema;
+use moteseal_core::signature::{PublicKey, SecretKey};
+use moteseal_device::mote::Mote as Sampler;
+use moteseal_device::{Chain, Profile};
+use moteseal_gateway::{Ended, GroupCoordinator};
+use moteseal_net::Client;
+use moteseal_seal::frame::Uplink;
+use moteseal_seal::level::SaltKey;
+use moteseal_seal::sample::{Announcement, Choice, MAX_ANNOUNCEMENT, Rate};
+use moteseal_verify::Roster;
+use moteseal_verify::issue::{Budget, FirstRoster};
+use zeroize::Zeroizing;
+
+use crate::fleet::LEVELS;
+use crate::internal;
+use crate::random;
+use crate::readings::{EPOCH_MS, Mote};
+use moteseal_terminal::failure::Failure;
+use moteseal_terminal::progress::bar;
+
+/// What the cloud may keep of an epoch, of all motes together: of 1,440 readings.
+const BUDGET: u64 = 400;
+const GROUP: &str = "telosb-edge";
+/// Readings of each mote between two exchanges with the coordinator.
+const EXCHANGE: usize = 8;
+/// Frames of a mote in one exchange.
+const FRAMES: usize = 64;
+/// Which epoch the coordinator cheats about, so that there are some before and behind.
+const CHEATED: usize = 3;
+
+/// What the coordinator kept, and what everybody could tell of it.
+#[derive(Debug)]
+pub(crate) struct Edge {
+    pub budget: u64,
+    pub readings: u64,
+    /// Readings that the motes sent to the coordinator.
+    pub forwarded: u64,
+    /// The most that it ever held of an epoch.
+    pub held: u64,
+    pub audit: audit::Report,
+    /// The rate that every epoch can be asked for, and what came of it.
+    pub rate: Rate,
+    pub sampled: moteseal_client::Report,
+    pub temperature: Option<Estimate>,
+    pub cheats: Vec<Cheating>,
+}
+
+/// What became of one way to cheat.
+#[derive(Debug)]
+pub(crate) struct Cheating {
+    pub name: &'static str,
+    pub about: &'static str,
+    /// By which name it was found, and in a sentence.
+    pub found: String,
+    pub detail: String,
+    pub caught: bool,
+}
+
+impl Edge {
+    /// Readings that were kept, by the signed counters.
+    pub(crate) fn kept(&self) -> u64 {
+        self.audit.epochs.iter().map(|epoch| epoch.kept).sum()
+    }
+
+    pub(crate) fn uncaught(&self) -> usize {
+        self.cheats.iter().filter(|cheat| !cheat.caught).count()
+    }
+}
+
+/// The group's keys and roster: what the cloud needs before it is started.
+pub(crate) struct Keys {
+    pub roster: Roster,
+    pub devices: Vec<(SecretKey, Zeroizing<[u8; 32]>)>,
+    pub coordinator: SecretKey,
+    pub link: Zeroizing<[u8; 32]>,
+}
+
+/// Makes the group.
+pub(crate) fn keys(motes: &[Mote]) -> Result<Keys, Failure> {
+    let (operator, coordinator) = (random::signing_key()?, random::signing_key()?);
+    let devices = motes.iter().map(|_| Ok((random::signing_key()?, random::bytes()?)));
+    let devices = devices.collect::<Result<Vec<_>, Failure>>()?;
+    let public: Vec<(&str, PublicKey)> = motes
+        .iter()
+        .zip(&devices)
+        .map(|(mote, (secret, _))| (mote.name, secret.public()))
+        .collect();
+    let budget = Some(Budget { events: BUDGET, coordinator: coordinator.public() });
+    let first =
+        FirstRoster { group: GROUP, epoch_ms: EPOCH_MS, levels: LEVELS, budget, devices: &public };
+    let roster = Roster::open(&first.issue(&operator).map_err(internal)?, &operator.public())
+        .map_err(internal)?;
+    Ok(Keys { roster, devices, coordinator, link: random::bytes()? })
+}
+
+/// Lets the motes send through a coordinator to the cloud, asks and audits the cloud, then lets the coordinator cheat.
+pub(crate) async fn play(keys: &Keys, motes: &[Mote], client: &Client) -> Result<Edge, Failure> {
+    let mut group = Group::new(keys, motes)?;
+    let mut uploads = Vec::new();
+    let progress = bar(group.epochs().count() as u64, "sampling");
+    for epoch in group.epochs() {
+        let ended = group.epoch(epoch)?;
+        send(client, &ended).await?;
+        let upload = Upload::read(&keys.roster, &ended.manifest, &ended.bundles);
+        uploads
+            .push(upload.ok_or_else(|| internal("the coordinator's own upload does not verify"))?);
+        progress.inc(1);
+    }
+    progress.finish_and_clear();
+    let (readings, forwarded, held) = (group.readings, group.forwarded, group.held);
+    let first = uploads.first().map_or(EpochNumber(0), |upload| upload.epoch);
+    let fault = |error: String| {
+        internal(format_args!(
+            "AN HONEST COORDINATOR WAS ACCUSED: this is a fault of Moteseal; please report it: {error}"
+        ))
+    };
+    let audited = audit::audit(client, &keys.roster, first, None, None).await.map_err(internal)?;
+    let audited = audited.map_err(|error| fault(error.to_string()))?;
+    if audited.exit_code() != 0 {
+        return Err(fault(audited.to_string()));
+    }
+    let devices: Vec<DeviceId> = keys.roster.devices().map(|device| device.id).collect();
+    let rate = audit::common_rate(client, &keys.roster, &devices, (first, None))
+        .await
+        .map_err(internal)?;
+    let query = Query { devices, since: first, until: None, choice: Choice::Rate(rate) };
+    let mut estimator = Estimator::new("temperature");
+    let sampled = get(client, &keys.roster, &query, None, None, &mut estimator as &mut dyn Sink)
+        .await
+        .map_err(internal)?;
+    let cheats = CHEATS.iter().filter_map(|cheat| cheating(keys, &uploads, cheat)).collect();
+    Ok(Edge {
+        budget: BUDGET,
+        readings,
+        forwarded,
+        held,
+        audit: audited,
+        rate,
+        sampled,
+        temperature: estimator.mean(),
+        cheats,
+    })
+}
+
+/// What a gateway uploads of an epoch: the manifest first.
+async fn send(client: &Client, ended: &Ended) -> Result<(), Failure> {
+    let manifest = Bytes::from(ended.manifest.clone());
+    client
+        .put(paths::MANIFESTS, COSE, manifest)
+        .await
+        .and_then(|answer| answer.expect(JSON))
+        .map_err(internal)?;
+    let bundles = Bytes::from(ended.bundles.concat());
+    client
+        .put(paths::BUNDLES, CBOR_SEQ, bundles)
+        .await
+        .and_then(|answer| answer.expect(JSON))
+        .map_err(internal)?;
+    Ok(())
+}
+
+/// A group may mix stars and trees: here the motes alternate.
+fn scheme_of(place: usize) -> Scheme {
+    if place.is_multiple_of(2) { Scheme::Star } else { Scheme::Tree }
+}
+
+/// The motes and their coordinator, as they exchange frames.
+struct Group<'k> {
+    keys: &'k Keys,
+    samplers: Vec<Sampler<SecretKey>>,
+    links: Vec<(DeviceId, LinkKey)>,
+    /// Each mote's readings that are still to come.
+    readings_of: Vec<Readings<'k>>,
+    first: EpochNumber,
+    last: EpochNumber,
+    coordinator: GroupCoordinator,
+    readings: u64,
+    forwarded: u64,
+    held: u64,
+}
+
+type Readings<'k> = std::iter::Peekable<Box<dyn Iterator<Item = (EpochNumber, &'k [u8])> + 'k>>;
+
+impl<'k> Group<'k> {
+    fn new(keys: &'k Keys, motes: &'k [Mote]) -> Result<Self, Failure> {
+        let roster = &keys.roster;
+        let (mut samplers, mut links, mut readings_of) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut first, mut last) = (EpochNumber(u64::MAX), EpochNumber(0));
+        for ((mote, (secret, salt)), place) in motes.iter().zip(&keys.devices).zip(0..) {
+            let schema = Schema::decode(&mote.recording.schema).map_err(internal)?;
+            let profile = Profile::new(roster, mote.name, scheme_of(place), &schema);
+            let profile = profile.ok_or_else(|| internal("a mote without a profile"))?;
+            let link =
+                LinkKey::new(&LinkKey::secret_of(&keys.link, roster.group(), profile.device));
+            links.push((profile.device, link.clone()));
+            let chain = Chain::start(profile.certificate);
+            samplers.push(Sampler::new(
+                profile,
+                secret.clone(),
+                SaltKey::new(**salt),
+                link,
+                chain,
+                Vec::new(),
+                4,
+            ));
+            let of = |(unix_ms, record): (u64, &'k [u8])| (EpochNumber(unix_ms / EPOCH_MS), record);
+            let mut ends = mote.recording.iter().map(of);
+            if let Some((epoch, _)) = ends.next() {
+                (first, last) = (
+                    first.min(epoch),
+                    last.max(ends.next_back().map_or(epoch, |(epoch, _)| epoch)),
+                );
+            }
+            let readings: Box<dyn Iterator<Item = (EpochNumber, &'k [u8])> + 'k> =
+                Box::new(mote.recording.iter().map(of));
+            readings_of.push(readings.peekable());
+        }
+        let coordinator = GroupCoordinator::new(roster.clone(), *keys.link)
+            .ok_or_else(|| internal("a group without a budget"))?;
+        Ok(Self {
+            keys,
+            samplers,
+            links,
+            readings_of,
+            first,
+            last,
+            coordinator,
+            readings: 0,
+            forwarded: 0,
+            held: 0,
+        })
+    }
+
+    fn epochs(&self) -> impl Iterator<Item = EpochNumber> + use<> {
+        (self.first.0..=self.last.0).map(EpochNumber)
+    }
+
+    /// Plays an epoch: the motes sense in turn, and send what their round lets through.
+    fn epoch(&mut self, epoch: EpochNumber) -> Result<Ended, Failure> {
+        loop {
+            let before = self.readings;
+            for _ in 0..EXCHANGE {
+                for (sampler, readings) in self.samplers.iter_mut().zip(&mut self.readings_of) {
+                    if let Some((_, record)) = readings.next_if(|(of, _)| *of == epoch) {
+                        sampler.sense(epoch, record).map_err(internal)?;
+                        self.readings += 1;
+                    }
+                }
+            }
+            self.exchange(epoch)?;
+            if self.readings == before {
+                break;
+            }
+        }
+        for sampler in &mut self.samplers {
+            sampler.end(epoch).map_err(internal)?;
+        }
+        // Each exchange takes at least the oldest seal of each mote.
+        while self.samplers.iter().any(|sampler| !sampler.is_done()) {
+            self.exchange(epoch)?;
+        }
+        self.coordinator.end(epoch, &self.keys.coordinator).map_err(internal)
+    }
+
+    /// Frames up, acknowledgements down, and a new round to everybody.
+    fn exchange(&mut self, epoch: EpochNumber) -> Result<(), Failure> {
+        let mut raised = None;
+        for (sampler, (device, link)) in self.samplers.iter_mut().zip(&self.links) {
+            for frame in sampler.frames(FRAMES).map_err(internal)? {
+                if let Uplink::Forward(forward) = Uplink::open(&frame, link).map_err(internal)? {
+                    // A tree's device may send a reading below its round where that is shorter than its digest.
+                    self.forwarded += forward
+                        .events()
+                        .filter(|(_, level, _)| level.0 >= forward.own_round.0)
+                        .count() as u64;
+                }
+                let news = self.coordinator.hear(&frame, epoch).map_err(internal)?;
+                raised = news.raised.or(raised);
+                self.held = self.held.max(self.coordinator.kept(epoch));
+            }
+            if let Some(frame) = self.coordinator.acknowledgement(*device) {
+                sampler.acknowledged(&frame).map_err(internal)?;
+            }
+        }
+        let Some((epoch, round)) = raised else { return Ok(()) };
+        let (group, mut out) = (self.keys.roster.group(), [0; MAX_ANNOUNCEMENT]);
+        let round = Round(round.0.min(LEVELS - 1));
+        let word = Announcement::issue(group, epoch, round, &self.keys.coordinator, &mut out)
+            .map_err(internal)?;
+        let word =
+            Announcement::open(word, group, &self.keys.coordinator.public()).map_err(internal)?;
+        for sampler in &mut self.samplers {
+            sampler.announced(&word);
+        }
+        Ok(())
+    }
+}
+
+/// Lets the coordinator cheat in one way, on the first occasion, and says who finds it out by what. `None` without an occasion.
+fn cheating(keys: &Keys, honest: &[Upload], cheat: &Cheat) -> Option<Cheating> {
+    let at = CHEATED.min(honest.len().checked_sub(1)?);
+    let (uploads, device) = keys.roster.devices().find_map(|device| {
+        let mut uploads = honest.to_vec();
+        let bent = (cheat.bend)(&mut uploads, at, device.id) && uploads != honest;
+        bent.then_some((uploads, device.id))
+    })?;
+    let (found, detail) = match cheat.found_by {
+        FoundBy::Verifier => {
+            let bundle = uploads[at].bundles.iter().find(|bundle| bundle.device == device)?;
+            refused(&keys.roster, &uploads[at], bundle)
+        }
+        FoundBy::Audit | FoundBy::Doubt => audited(keys, &uploads),
+    };
+    let caught = cheat.names.contains(&found.as_str());
+    let detail = readable(&keys.roster, &detail);
+    Some(Cheating { name: cheat.name, about: cheat.about, found, detail, caught })
+}
+
+/// The same sentence with devices by their names, and digests by their first digits.
+fn readable(roster: &Roster, text: &str) -> String {
+    let named = roster.devices().fold(text.to_owned(), |text, device| {
+        text.replace(&format!("device {}", device.id), roster.name(device.id).unwrap_or_default())
+    });
+    let word = |word: &str| match word
+        .get(..64)
+        .filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    {
+        Some(digits) => format!("{}…{}", &digits[..8], &word[64..]),
+        None => word.to_owned(),
+    };
+    named.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
+/// What an audit says first of bent uploads: of a finding, else of a doubt.
+fn audited(keys: &Keys, uploads: &[Upload]) -> (String, String) {
+    let accepted = || ("accepted".to_owned(), "the audit found every epoch justified".to_owned());
+    let (Some(first), Ok(bytes)) =
+        (uploads.first(), stream(uploads, &keys.roster, &keys.coordinator))
+    else {
+        return accepted();
+    };
+    let Ok(mut audit) = Audit::new(&keys.roster, first.epoch, None) else { return accepted() };
+    let mut feed = audit.stream();
+    if let Err(refusal) = feed.feed(&bytes).and_then(|()| feed.finish()) {
+        return (refusal.name(), refusal.to_string());
+    }
+    let report = audit.finish();
+    if let Some((_, finding)) = report.findings().next() {
+        return (finding.name().to_owned(), finding.describe(&keys.roster));
+    }
+    let doubt = report.epochs.iter().flat_map(|epoch| &epoch.doubts).next();
+    doubt.map_or_else(accepted, |doubt| (doubt.name().to_owned(), doubt.describe(&keys.roster)))
+}
+
+/// What a client says to a bent bundle, where the cloud is in on it.
+fn refused(roster: &Roster, upload: &Upload, bundle: &Bundle) -> (String, String) {
+    let rate = Rate::new(1, 1_u64 << upload.round.0.min(31)).unwrap_or(Rate::ALL);
+    let (since, until) = (upload.epoch, Some(EpochNumber(upload.epoch.0 + 1)));
+    let query = Query { devices: vec![bundle.device], since, until, choice: Choice::Rate(rate) };
+    let mut session = Session::new(roster, query, None);
+    let mut sink = |_: &Rows<'_>| Ok(());
+    let mut answer = bundle.bytes.clone();
+    moteseal_verify::write::end(&mut answer);
+    let outcome =
+        session.feed(&answer, &mut sink).and_then(|()| session.finish(&mut sink).map(|_| ()));
+    match outcome {
+        Ok(()) => ("accepted".to_owned(), "the bundle was accepted".to_owned()),
+        Err(Stop::Refused(refusal)) => (refusal.name(), refusal.to_string()),
+        Err(Stop::Output(error)) => ("accepted".to_owned(), error.to_string()),
+    }
+}

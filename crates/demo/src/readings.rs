@@ -1,0 +1,69 @@
+//! The demo's readings: eight TelosB motes (data/telosb), a reading every 5 seconds.
+
+use moteseal_device::import::{Clock, Delimiter};
+use moteseal_device::{Import, Recording};
+
+use moteseal_terminal::failure::{Exit, Failure};
+
+/// 2010-05-09T09:00:00Z, the day that the data set's authors name; the hour is ours.
+const START_MS: u64 = 1_273_395_600_000;
+/// From reading to reading, as the authors say.
+const EVERY_MS: u64 = 5_000;
+/// An epoch: 15 minutes, 180 readings.
+pub(crate) const EPOCH_MS: u64 = 900_000;
+/// What is sealed of each reading, in 4 bytes.
+pub(crate) const COLUMNS: [&str; 2] = ["temperature:Cel:i16/100", "humidity:%RH:u16/100"];
+
+const FILES: [(&str, &str); 8] = [
+    ("mote-1", include_str!("../../../data/telosb/singlehop_indoor_moteid1_data.txt")),
+    ("mote-2", include_str!("../../../data/telosb/singlehop_indoor_moteid2_data.txt")),
+    ("mote-3", include_str!("../../../data/telosb/singlehop_outdoor_moteid3_data.txt")),
+    ("mote-4", include_str!("../../../data/telosb/singlehop_outdoor_moteid4_data.txt")),
+    ("mote-5", include_str!("../../../data/telosb/multihop_outdoor_moteid1_data.txt")),
+    ("mote-6", include_str!("../../../data/telosb/multihop_outdoor_moteid2_data.txt")),
+    ("mote-7", include_str!("../../../data/telosb/multihop_indoor_moteid3_data.txt")),
+    ("mote-8", include_str!("../../../data/telosb/multihop_indoor_moteid4_data.txt")),
+];
+
+/// One mote's readings: as numbers of the raw file, and as what a device seals.
+#[derive(Debug)]
+pub(crate) struct Mote {
+    pub name: &'static str,
+    /// Temperature and humidity of each reading.
+    pub raw: Vec<[f64; 2]>,
+    pub recording: Recording,
+}
+
+/// All motes, of each at most the first `epochs` epochs.
+pub(crate) fn motes(epochs: Option<u64>) -> Result<Vec<Mote>, Failure> {
+    FILES.iter().map(|(name, text)| mote(name, text, epochs)).collect()
+}
+
+fn mote(name: &'static str, text: &str, epochs: Option<u64>) -> Result<Mote, Failure> {
+    let most = epochs.map_or(usize::MAX, |epochs| {
+        usize::try_from(epochs * EPOCH_MS / EVERY_MS).unwrap_or(usize::MAX)
+    });
+    let mut table = "temperature,humidity\n".to_owned();
+    let mut raw = Vec::new();
+    // Reading, mote, humidity, temperature, label.
+    for line in text.lines().skip(1).take(most) {
+        let mut words = line.split_whitespace().skip(2);
+        let (Some(humidity), Some(temperature)) = (words.next(), words.next()) else { continue };
+        table.extend([temperature, ",", humidity, "\n"]);
+        raw.push([temperature, humidity].map(|word| word.parse().unwrap_or(f64::NAN)));
+    }
+    let import = Import {
+        columns: COLUMNS.map(str::to_owned).to_vec(),
+        opaque: None,
+        clock: Clock::Every { start_ms: START_MS, every_ms: EVERY_MS },
+        keep_time: None,
+        delimiter: Some(Delimiter::Comma),
+        skip_incomplete: false,
+        sort: false,
+        latest_ms: None,
+    };
+    let recording = import
+        .read(name.as_ref(), table.as_bytes())
+        .map_err(|error| Failure::new(Exit::Internal, error))?;
+    Ok(Mote { name, raw, recording })
+}

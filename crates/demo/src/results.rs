@@ -1,0 +1,56 @@
+//! What the demonstration of seals measured and observed.
+
+use std::time::Duration;
+
+use moteseal_client::Report;
+use moteseal_client::estimate::Estimate;
+use moteseal_device::push::Pushed;
+use moteseal_seal::sample::Rate;
+
+use crate::edge::Edge;
+use crate::fleet::Fleet;
+use crate::readings::Mote;
+use crate::verdict::Verdict;
+
+/// Readings an epoch in the sample that is drawn by a seed.
+pub(crate) const DRAWN: u32 = 20;
+
+/// Everything that the demo measured.
+#[derive(Debug)]
+pub(crate) struct Results {
+    pub(crate) motes: Vec<Mote>,
+    pub(crate) fleet: Fleet,
+    pub(crate) pushed: Pushed,
+    pub(crate) push_time: Duration,
+    pub(crate) store_bytes: u64,
+    /// Nanoseconds of one SHA-256 compression that waits for the one before.
+    pub(crate) compression_ns: f64,
+    pub(crate) rate: Rate,
+    pub(crate) sampled: Report,
+    pub(crate) sample_time: Duration,
+    pub(crate) all: Report,
+    pub(crate) all_time: Duration,
+    pub(crate) drawn: Report,
+    pub(crate) estimates: Vec<Estimated>,
+    pub(crate) verdicts: Vec<Verdict>,
+    /// Lies that found no occasion in these answers.
+    pub(crate) untold: Vec<&'static str>,
+    /// The group with a budget; not where one lie is shown in detail.
+    pub(crate) edge: Option<Edge>,
+}
+
+/// An estimate beside the truth.
+#[derive(Debug)]
+pub(crate) struct Estimated {
+    pub(crate) field: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) estimate: Estimate,
+    pub(crate) truth: f64,
+}
+
+impl Results {
+    pub(crate) fn uncaught(&self) -> usize {
+        self.verdicts.iter().filter(|verdict| !verdict.caught).count()
+            + self.edge.as_ref().map_or(0, Edge::uncaught)
+    }
+}

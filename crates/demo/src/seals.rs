@@ -1,0 +1,377 @@
+//! `moteseal demo`: the whole of it in one command, on real readings, with the real service and the real client. Then the cloud
+//! lies, and a coordinator cheats.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use moteseal_adversary::{EXPLAIN_LIES, Holdings, LIES};
+use moteseal_api::Query;
+use moteseal_client::estimate::Estimator;
+use moteseal_client::output::OutputError;
+use moteseal_client::{Report, Rows, Sink, get};
+use moteseal_cloud::{Cloud, Config};
+use moteseal_core::Digest;
+use moteseal_core::record::EpochNumber;
+use moteseal_core::record::Scheme;
+use moteseal_device::push::Push;
+use moteseal_net::{Client, Options};
+use moteseal_seal::sample::{Choice, Rate};
+use moteseal_store::{EpochStore, RedbStore};
+use moteseal_verify::Roster;
+use tokio::sync::oneshot;
+
+use crate::edge::{self, Edge};
+use crate::fleet::{self, Fleet};
+use crate::liar::Liar;
+use crate::readings::{self, Mote};
+use crate::results::{DRAWN, Estimated, Results};
+use crate::verdict::{self, Verdict};
+use crate::{internal, runtime, show};
+use moteseal_terminal::failure::Failure;
+use moteseal_terminal::output::talk;
+use moteseal_terminal::progress::bar;
+
+/// Epochs of each mote that `--quick` takes.
+const QUICK_EPOCHS: u64 = 8;
+/// Epochs that the lies are about.
+const LIED_ABOUT: u64 = 20;
+
+/// Show all of it on the readings of eight real motes: sealed, stored, sampled, verified. Then the cloud lies. The same motes send
+/// through a coordinator that keeps a budget, and is audited. Then it cheats.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+                        moteseal demo                        everything, in a few seconds\n  \
+                        moteseal demo --tamper forged-salt   one lie in detail; an unknown kind lists all\n  \
+                        moteseal demo --keep try             leaves keys, roster, bundles and store in try/\n\n\
+                        Everything runs on this machine; nothing is fetched. Exit codes: 0 every lie was caught, 1 honest data was\n\
+                        refused or an honest coordinator accused, 3 a lie was not caught.")]
+pub(crate) struct Arguments {
+    /// Fewer epochs
+    #[arg(long)]
+    quick: bool,
+    /// Tell one lie only, and show it in detail
+    #[arg(long, value_name = "KIND")]
+    tamper: Option<String>,
+    /// Leave keys, roster, bundles and store in a new directory
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+    /// The result as one JSON object on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    if let Some(kind) = arguments.tamper.as_deref().filter(|kind| !verdict::kinds().contains(kind))
+    {
+        for kind in verdict::kinds() {
+            talk(format_args!("  {kind}"));
+        }
+        return Err(Failure::usage(format_args!(
+            "--tamper {kind}: there is no such lie; the kinds are those above"
+        )));
+    }
+    let temporary = tempfile::tempdir().map_err(internal)?;
+    let home = match &arguments.keep {
+        Some(home) => {
+            keep(home)?;
+            home.as_path()
+        }
+        None => temporary.path(),
+    };
+    let results = runtime()?.block_on(play(arguments, home))?;
+    if arguments.json {
+        show::json(&results)?;
+    } else if arguments.tamper.is_some() {
+        show::one(&results)?;
+    } else {
+        show::all(&results, arguments.quick)?;
+    }
+    if let (Some(home), false) = (&arguments.keep, arguments.json) {
+        show::kept(home, &results)?;
+    }
+    match results.uncaught() {
+        0 => Ok(()),
+        count => Err(Failure::refused(format_args!(
+            "{count} LIES WERE NOT CAUGHT: this is a fault of Moteseal; please report it"
+        ))),
+    }
+}
+
+/// A directory of its own for what is kept.
+fn keep(home: &Path) -> Result<(), Failure> {
+    let fail = |error| Failure::file("make", home, &error);
+    std::fs::create_dir_all(home).map_err(fail)?;
+    match std::fs::read_dir(home).map_err(fail)?.next() {
+        None => Ok(()),
+        Some(_) => Err(Failure::usage(format_args!(
+            "--keep {}: the directory is not empty; name a new one",
+            home.display()
+        ))),
+    }
+}
+
+async fn play(arguments: &Arguments, home: &Path) -> Result<Results, Failure> {
+    let motes = readings::motes(arguments.quick.then_some(QUICK_EPOCHS))?;
+    let fleet = fleet::build(home, &motes)?;
+
+    let path = home.join("epochs.redb");
+    let (client, running) = Running::start(&path, fleet.roster.clone()).await?;
+
+    let push = Push::open(&fleet.bundles).map_err(internal)?;
+    let progress = bar(push.len() as u64, "pushing");
+    let start = Instant::now();
+    let pushed = push.to(&client, &mut |done| progress.set_position(done)).await;
+    let push_time = start.elapsed();
+    progress.finish_and_clear();
+    let pushed = pushed.map_err(internal)?;
+
+    let first = fleet
+        .stars
+        .bundles
+        .iter()
+        .map(moteseal_device::Bundle::epoch)
+        .min()
+        .unwrap_or(EpochNumber(0));
+    let query = |devices: &[_], until, choice| Query {
+        devices: devices.to_vec(),
+        since: first,
+        until,
+        choice,
+    };
+    let rate = Rate::new(1, 8).map_err(internal)?;
+    let mut measured = Both::new();
+    let (sampled, sample_time) =
+        ask(&client, &fleet, &query(&fleet.stars.devices, None, Choice::Rate(rate)), &mut measured)
+            .await?;
+    let mut nothing = |_: &Rows<'_>| Ok(());
+    let (all, all_time) = ask(
+        &client,
+        &fleet,
+        &query(&fleet.stars.devices, None, Choice::Rate(Rate::ALL)),
+        &mut nothing,
+    )
+    .await?;
+    let seed = Digest::of(&[b"the demo's seed"]).0;
+    let draw = Choice::Sample { count: DRAWN, seed };
+    let (drawn, _) =
+        ask(&client, &fleet, &query(&fleet.trees.devices, None, draw), &mut nothing).await?;
+    let estimates = measured.estimates(&motes);
+
+    let (verdicts, untold) = lies(arguments, client, &fleet, first, (rate, draw)).await?;
+    let store_bytes = std::fs::metadata(&path).map(|file| file.len()).unwrap_or_default();
+    running.end().await;
+    let edge =
+        if arguments.tamper.is_none() { Some(at_the_edge(home, &motes).await?) } else { None };
+    Ok(Results {
+        compression_ns: compression(),
+        motes,
+        fleet,
+        pushed,
+        push_time,
+        store_bytes,
+        rate,
+        sampled,
+        sample_time,
+        all,
+        all_time,
+        drawn,
+        estimates,
+        verdicts,
+        untold,
+        edge,
+    })
+}
+
+/// The same motes in a group with a budget, with a cloud of its own.
+async fn at_the_edge(home: &Path, motes: &[Mote]) -> Result<Edge, Failure> {
+    let keys = edge::keys(motes)?;
+    let (client, running) = Running::start(&home.join("edge.redb"), keys.roster.clone()).await?;
+    let edge = edge::play(&keys, motes, &client).await;
+    running.end().await;
+    edge
+}
+
+/// A cloud in this process.
+struct Running {
+    stop: oneshot::Sender<()>,
+    serving: tokio::task::JoinHandle<()>,
+}
+
+impl Running {
+    /// Starts a cloud on a new store, and gives a client of it.
+    async fn start(path: &Path, roster: Roster) -> Result<(Client, Self), Failure> {
+        let store: Arc<dyn EpochStore> =
+            Arc::new(RedbStore::open(path, moteseal_store::Options::default()).map_err(internal)?);
+        let cloud = Cloud::bind(Config::new(roster), store).await.map_err(internal)?;
+        let client = Client::new(&cloud.url(), &Options::default()).map_err(internal)?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let serving = tokio::spawn(cloud.run(async { drop(stopped.await) }));
+        Ok((client, Self { stop, serving }))
+    }
+
+    /// The service ends before its store is left to whoever comes next.
+    async fn end(self) {
+        let _ = self.stop.send(());
+        let _ = self.serving.await;
+    }
+}
+
+/// Asks the honest cloud. A refusal here is a fault, and said so.
+async fn ask(
+    client: &Client,
+    fleet: &Fleet,
+    query: &Query,
+    sink: &mut dyn Sink,
+) -> Result<(Report, Duration), Failure> {
+    let start = Instant::now();
+    let report = get(client, &fleet.roster, query, None, None, sink).await;
+    let time = start.elapsed();
+    match report {
+        Ok(report) if report.is_complete() => Ok((report, time)),
+        Ok(_) => Err(internal(
+            "HONEST DATA WAS REFUSED as incomplete: this is a fault of Moteseal; please report it",
+        )),
+        Err(error) => Err(internal(format_args!(
+            "HONEST DATA WAS REFUSED: this is a fault of Moteseal; please report it: {error}"
+        ))),
+    }
+}
+
+/// Lets a cloud lie in every way, or in one.
+async fn lies(
+    arguments: &Arguments,
+    honest: Client,
+    fleet: &Fleet,
+    first: EpochNumber,
+    (rate, draw): (Rate, Choice),
+) -> Result<(Vec<Verdict>, Vec<&'static str>), Failure> {
+    let mut holdings = Holdings::default();
+    for bundle in fleet.stars.bundles.iter().chain(&fleet.trees.bundles) {
+        holdings.take(&fleet.roster, &bundle.bytes).map_err(internal)?;
+    }
+    let liar = Liar::new(honest, holdings, fleet.keys.clone());
+    let url = Arc::clone(&liar).serve().await.map_err(internal)?;
+    let client = Client::new(&url, &Options::default()).map_err(internal)?;
+
+    // One epoch before and some behind the range stay out of it, so that there is something that was not asked for.
+    let epochs = if arguments.quick { QUICK_EPOCHS } else { LIED_ABOUT + 2 };
+    let range = |devices: &[_], choice| {
+        let (since, until) = (EpochNumber(first.0 + 1), Some(EpochNumber(first.0 + epochs - 1)));
+        Query { devices: devices.to_vec(), since, until, choice }
+    };
+    let queries = [
+        (Scheme::Star, vec![range(&fleet.stars.devices, Choice::Rate(rate))]),
+        (
+            Scheme::Tree,
+            vec![
+                range(&fleet.trees.devices, Choice::Rate(rate)),
+                range(&fleet.trees.devices, draw),
+            ],
+        ),
+    ];
+    let mut asked = Vec::new();
+    for (scheme, queries) in queries {
+        let mut heard = Vec::new();
+        for query in queries {
+            let memory = verdict::honest(&liar, &client, &fleet.roster, &query).await;
+            let memory = memory.map_err(|error| {
+                internal(format_args!("HONEST DATA WAS REFUSED: this is a fault of Moteseal; please report it: {error}"))
+            })?;
+            heard.push((query, memory));
+        }
+        asked.push((scheme, heard));
+    }
+    let wanted = |name: &str| arguments.tamper.as_deref().is_none_or(|kind| kind == name);
+    let (mut verdicts, mut untold) = (Vec::new(), Vec::new());
+    let progress = bar((LIES.len() + EXPLAIN_LIES.len()) as u64, "lying");
+    for lie in LIES.iter().filter(|lie| wanted(lie.name)) {
+        progress.inc(1);
+        // What moves tens of megabytes is left out of a quick round, unless it is asked for.
+        let left_out = lie.heavy && arguments.quick && arguments.tamper.is_none();
+        let before = verdicts.len();
+        for (scheme, queries) in
+            asked.iter().filter(|(scheme, _)| lie.schemes.include(*scheme) && !left_out)
+        {
+            verdicts.extend(
+                verdict::tell(&liar, &client, &fleet.roster, (lie, *scheme), queries).await,
+            );
+        }
+        if verdicts.len() == before {
+            untold.push(lie.name);
+        }
+    }
+    for lie in EXPLAIN_LIES.iter().filter(|lie| wanted(lie.name)) {
+        progress.inc(1);
+        let before = verdicts.len();
+        for (scheme, queries) in asked.iter().filter(|(scheme, _)| lie.schemes.include(*scheme)) {
+            let told = verdict::tell_explanation(
+                &liar,
+                &client,
+                &fleet.roster,
+                (lie, *scheme),
+                &queries[0].0,
+            )
+            .await;
+            verdicts.extend(told);
+        }
+        if verdicts.len() == before {
+            untold.push(lie.name);
+        }
+    }
+    progress.finish_and_clear();
+    Ok((verdicts, untold))
+}
+
+/// Estimates temperature and humidity in one pass.
+struct Both {
+    temperature: Estimator,
+    humidity: Estimator,
+}
+
+impl Both {
+    fn new() -> Self {
+        Self { temperature: Estimator::new("temperature"), humidity: Estimator::new("humidity") }
+    }
+
+    #[allow(clippy::cast_precision_loss)]
+    fn estimates(&self, motes: &[Mote]) -> Vec<Estimated> {
+        let truth = |at: usize| {
+            let (sum, count) = motes
+                .iter()
+                .flat_map(|mote| &mote.raw)
+                .fold((0.0, 0_u64), |(sum, count), raw| (sum + raw[at], count + 1));
+            sum / count.max(1) as f64
+        };
+        let fields = [
+            ("temperature", "Cel", &self.temperature, truth(0)),
+            ("humidity", "%RH", &self.humidity, truth(1)),
+        ];
+        let estimated = fields.into_iter().map(|(field, unit, estimator, truth)| {
+            estimator.mean().map(|estimate| Estimated { field, unit, estimate, truth })
+        });
+        estimated.flatten().collect()
+    }
+}
+
+impl Sink for Both {
+    fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
+        self.temperature.rows(rows)?;
+        self.humidity.rows(rows)
+    }
+}
+
+/// Nanoseconds of one SHA-256 compression, each waiting for the one before: the best of five rounds.
+#[allow(clippy::cast_precision_loss)]
+fn compression() -> f64 {
+    const ROUND: u32 = 20_000;
+    let rounds = (0..5).map(|_| {
+        let start = Instant::now();
+        // 32 bytes are one compression.
+        let end = (0..ROUND).fold(Digest::NULL, |digest, _| Digest::of(&[&digest.0]));
+        std::hint::black_box(end);
+        start.elapsed().as_nanos() as f64 / f64::from(ROUND)
+    });
+    rounds.fold(f64::INFINITY, f64::min)
+}

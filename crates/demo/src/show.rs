@@ -1,0 +1,473 @@
+//! What the demo shows: aligned text for people, one object for programs.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+
+use moteseal_core::record::Scheme;
+use moteseal_seal::sample::Choice;
+use serde_json::{Value, json};
+
+use crate::edge::Edge;
+use crate::fleet::{LEVELS, Sealing};
+use crate::internal;
+use crate::readings::EPOCH_MS;
+use crate::results::{DRAWN, Results};
+use crate::verdict::Verdict;
+use moteseal_terminal::failure::Failure;
+use moteseal_terminal::output::Stdout;
+use moteseal_terminal::progress::{bytes, thousands};
+
+/// Colours, on a terminal that wants them.
+struct Ink(bool);
+
+impl Ink {
+    fn new() -> Self {
+        Self(
+            io::stdout().is_terminal()
+                && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+        )
+    }
+
+    fn paint(&self, code: &str, text: &str) -> String {
+        if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    fn bold(&self, text: &str) -> String {
+        self.paint("1", text)
+    }
+
+    fn dim(&self, text: &str) -> String {
+        self.paint("2", text)
+    }
+
+    fn green(&self, text: &str) -> String {
+        self.paint("32", text)
+    }
+
+    fn red(&self, text: &str) -> String {
+        self.paint("1;31", text)
+    }
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn per(part: usize, whole: u64) -> f64 {
+    part as f64 / whole.max(1) as f64
+}
+
+fn row(out: &mut impl Write, ink: &Ink, label: &str, text: &str) -> io::Result<()> {
+    writeln!(out, "  {}  {text}", ink.bold(&format!("{label:<9}")))
+}
+
+/// How this program was called, so that the commands shown can be typed as they stand.
+fn program() -> String {
+    std::env::args().next().filter(|name| !name.is_empty()).unwrap_or_else(|| "moteseal".to_owned())
+}
+
+/// Puts text on stdout. It is all our own, and has colours: it goes out as it is.
+fn print(write: impl FnOnce(&mut Vec<u8>, &Ink) -> io::Result<()>) -> Result<(), Failure> {
+    let mut text = Vec::new();
+    write(&mut text, &Ink::new()).map_err(internal)?;
+    Stdout::lock().copy(&text[..])
+}
+
+/// The whole demo.
+pub(crate) fn all(results: &Results, quick: bool) -> Result<(), Failure> {
+    print(|out, ink| whole(out, ink, results, quick))
+}
+
+fn whole(out: &mut impl Write, ink: &Ink, results: &Results, quick: bool) -> io::Result<()> {
+    let readings: u64 = results.fleet.stars.events;
+    writeln!(
+        out,
+        "\n  {} motes · {} readings of temperature and humidity · epochs of {} min · {LEVELS} levels · Ed25519\n",
+        results.motes.len(),
+        thousands(readings),
+        EPOCH_MS / 60_000
+    )?;
+    sealed(out, ink, results)?;
+    verified(out, ink, results)?;
+    told(out, ink, results)?;
+    if let Some(edge) = &results.edge {
+        budgeted(out, ink, results, edge)?;
+    }
+    let program = program();
+    let next = format!("{program} demo{}", if quick { "" } else { " --keep try" });
+    let why =
+        if quick { "all epochs" } else { "the same, and go on from its keys, bundles and store" };
+    let lie = format!("{program} demo --tamper forged-salt");
+    let width = lie.len() + 2;
+    writeln!(out, "\n  {}  {next:<width$}{}", ink.bold("try next "), ink.dim(why))?;
+    writeln!(out, "             {lie:<width$}{}\n", ink.dim("one lie in detail"))?;
+    Ok(())
+}
+
+fn sealed(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
+    for (label, sealing) in [("sealed", &results.fleet.stars), ("", &results.fleet.trees)] {
+        let text = format!(
+            "{} by {}: {} seals, {:.2} B/reading beside the data, {:.0} ns/reading with its share of the signature ({:.1}x one SHA-256 compression)",
+            thousands(sealing.events),
+            sealing.scheme.as_str(),
+            thousands(sealing.bundles.len() as u64),
+            per(sealing.overhead(), sealing.events),
+            sealing.ns_per_event(),
+            sealing.ns_per_event() / results.compression_ns
+        );
+        row(out, ink, label, &text)?;
+    }
+    let pushed = format!(
+        "{} seals over HTTP, {}, each durable before it is acknowledged, in {:.2} s",
+        thousands(results.pushed.stored),
+        bytes(results.pushed.bytes),
+        results.push_time.as_secs_f64()
+    );
+    row(out, ink, "stored", &pushed)
+}
+
+fn verified(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
+    let (sampled, all) = (&results.sampled, &results.all);
+    let asked = format!(
+        "{} of everything: {} readings in {} instead of {} in {}",
+        results.rate,
+        thousands(sampled.rows()),
+        bytes(sampled.bytes),
+        thousands(all.rows()),
+        bytes(all.bytes)
+    );
+    row(out, ink, "asked", &asked)?;
+    let verified = format!(
+        "{} devices, {} seals by {} signatures, nothing missing, the choice forced, in {:.0} ms",
+        sampled.devices.len(),
+        thousands(sampled.seals()),
+        sampled.signatures,
+        results.sample_time.as_secs_f64() * 1e3
+    );
+    row(out, ink, "verified", &verified)?;
+    let drawn = format!(
+        "{DRAWN} readings an epoch from the trees by a seed: {} in {}, {} signatures",
+        thousands(results.drawn.rows()),
+        bytes(results.drawn.bytes),
+        results.drawn.signatures
+    );
+    row(out, ink, "", &drawn)?;
+    for (at, estimated) in results.estimates.iter().enumerate() {
+        let text = format!(
+            "{:<12} {:>6.2} ± {:.2} {:<4} (95 %)   truth {:.2}",
+            estimated.field,
+            estimated.estimate.value,
+            estimated.estimate.half_width,
+            estimated.unit,
+            estimated.truth
+        );
+        row(out, ink, if at == 0 { "estimated" } else { "" }, &text)?;
+    }
+    Ok(())
+}
+
+fn told(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
+    writeln!(out, "\n  {}", ink.bold("now the cloud lies"))?;
+    let mut at = 0;
+    while let Some(first) = results.verdicts.get(at) {
+        let same: Vec<&Verdict> = results.verdicts[at..]
+            .iter()
+            .take_while(|verdict| verdict.name == first.name)
+            .collect();
+        at += same.len();
+        let mark = if same.iter().all(|verdict| verdict.caught) {
+            ink.green("x")
+        } else {
+            ink.red("NOT CAUGHT")
+        };
+        let name = |verdict: &Verdict| verdict.most_telling().to_owned();
+        let other = same.get(1).filter(|other| name(other) != name(first));
+        let other = other.map(|other| format!("  tree: {}", name(other)));
+        let remembered = first.remembered.as_ref().map(|name| format!("  seen before: {name}"));
+        let other = other.or(remembered).unwrap_or_default();
+        let line = format!(
+            "    {mark} {:<27} {:<20} {:<30}{}",
+            first.name,
+            name(first),
+            first.place,
+            ink.dim(&other)
+        );
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    let (told, caught) = (results.verdicts.len(), results.verdicts.len() - results.uncaught());
+    let kinds = kinds(results);
+    writeln!(
+        out,
+        "\n  {kinds} kinds of lie told {told} times, about stars and trees; {caught} refused by name, no false row accepted"
+    )?;
+    if !results.untold.is_empty() {
+        writeln!(
+            out,
+            "  {}",
+            ink.dim(&format!("no occasion in these answers: {}", results.untold.join(", ")))
+        )?;
+    }
+    Ok(())
+}
+
+/// The group with a budget, and what became of its coordinator's cheating.
+#[allow(clippy::cast_precision_loss)]
+fn budgeted(out: &mut impl Write, ink: &Ink, results: &Results, edge: &Edge) -> io::Result<()> {
+    writeln!(
+        out,
+        "\n  {}",
+        ink.bold(&format!(
+            "the same motes, by star and tree in turn, within a budget of {} readings an epoch",
+            thousands(edge.budget)
+        ))
+    )?;
+    let text = format!(
+        "{} of {} readings sent to the coordinator, {} kept ({:.0} %); never more than {} held",
+        thousands(edge.forwarded),
+        thousands(edge.readings),
+        thousands(edge.kept()),
+        100.0 * edge.kept() as f64 / edge.readings.max(1) as f64,
+        thousands(edge.held)
+    );
+    row(out, ink, "sampled", &text)?;
+    let text = format!(
+        "{}, by {} seals of {} motes, from what the motes signed",
+        edge.audit,
+        thousands(edge.audit.seals),
+        results.motes.len()
+    );
+    row(out, ink, "audited", &text)?;
+    if let Some(estimate) = &edge.temperature {
+        let truth = results
+            .estimates
+            .iter()
+            .find(|estimated| estimated.field == "temperature")
+            .map_or(f64::NAN, |of| of.truth);
+        let text = format!(
+            "{} of everything: {} readings; temperature {:.2} ± {:.2} Cel (95 %)   truth {truth:.2}",
+            edge.rate,
+            thousands(edge.sampled.rows()),
+            estimate.value,
+            estimate.half_width
+        );
+        row(out, ink, "asked", &text)?;
+    }
+    writeln!(out, "\n  {}", ink.bold("now the coordinator cheats"))?;
+    for cheat in &edge.cheats {
+        let mark = if cheat.caught { ink.green("x") } else { ink.red("NOT CAUGHT") };
+        // Which device was told what is for those who look closer: --json has it.
+        let detail = cheat.detail.split(" (told: ").next().unwrap_or_default();
+        writeln!(out, "    {mark} {:<19} {detail}", cheat.name)?;
+    }
+    let caught = edge.cheats.len() - edge.uncaught();
+    writeln!(
+        out,
+        "\n  {} ways to cheat, {caught} found out by name; no honest epoch accused",
+        edge.cheats.len()
+    )
+}
+
+fn kinds(results: &Results) -> usize {
+    let mut names: Vec<&str> = results.verdicts.iter().map(|verdict| verdict.name).collect();
+    names.dedup();
+    names.len()
+}
+
+fn choice(choice: Choice) -> String {
+    match choice {
+        Choice::Rate(rate) => format!("{rate} of the readings"),
+        Choice::AtMost(most) => format!("at most {most} readings an epoch"),
+        Choice::Sample { count, .. } => format!("{count} readings an epoch, drawn by a seed"),
+    }
+}
+
+/// One lie in detail.
+pub(crate) fn one(results: &Results) -> Result<(), Failure> {
+    print(|out, ink| lie(out, ink, results))
+}
+
+fn lie(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
+    let Some(first) = results.verdicts.first() else {
+        writeln!(
+            out,
+            "no occasion for this lie in the demo's answers: {}",
+            results.untold.join(", ")
+        )?;
+        return Ok(());
+    };
+    writeln!(out, "\n  {}: {}", ink.bold(first.name), first.what)?;
+    for verdict in &results.verdicts {
+        let Verdict { query, told, .. } = verdict;
+        let until = query.until.map_or_else(|| "now".to_owned(), |until| until.to_string());
+        writeln!(out, "\n  {}", ink.bold(verdict.scheme.as_str()))?;
+        let asked = format!(
+            "{} of {} devices, epochs {} until {until}",
+            choice(query.choice),
+            query.devices.len(),
+            query.since
+        );
+        row(out, ink, "asked", &asked)?;
+        row(out, ink, "honest", &format!("{}, accepted", bytes(told.honest_bytes as u64)))?;
+        row(
+            out,
+            ink,
+            "told",
+            &format!("{}, other from item {} on", bytes(told.bytes as u64), told.item),
+        )?;
+        row(out, ink, "refused", &verdict.refused)?;
+        if let Some(named) = &verdict.named {
+            row(out, ink, "explained", named)?;
+        }
+        if let Some(remembered) = &verdict.remembered {
+            row(
+                out,
+                ink,
+                "",
+                &format!("{remembered}, by a client that has seen the withheld seals before"),
+            )?;
+        }
+        if !verdict.place.is_empty() {
+            row(out, ink, "where", &verdict.place)?;
+        }
+        row(out, ink, "in full", &verdict.detail)?;
+        let caught = if verdict.caught { ink.green("caught") } else { ink.red("NOT CAUGHT") };
+        row(out, ink, "verdict", &caught)?;
+    }
+    writeln!(out, "\n  {}  {} demo\n", ink.bold("try next "), program())?;
+    Ok(())
+}
+
+/// What `--keep` left, and how to go on with it.
+pub(crate) fn kept(home: &Path, results: &Results) -> Result<(), Failure> {
+    print(|out, ink| left(out, ink, home, results))
+}
+
+fn left(out: &mut impl Write, ink: &Ink, home: &Path, results: &Results) -> io::Result<()> {
+    let (home, program) = (home.display(), program());
+    let since = results.sampled.devices.first().map_or(0, |device| device.since.0);
+    writeln!(
+        out,
+        "  {} keys/ roster.cbor bundles/ epochs.redb ({})",
+        ink.bold(&format!("kept in {home}:")),
+        bytes(results.store_bytes)
+    )?;
+    writeln!(out, "  Run the cloud in one terminal, and ask it in another:\n")?;
+    let trust = format!("--roster {home}/roster.cbor --operator {home}/keys/op.pub.pem");
+    writeln!(
+        out,
+        "    {program} cloud run --store {home}/epochs.redb {trust} --listen 127.0.0.1:8080"
+    )?;
+    writeln!(
+        out,
+        "    {program} get mote-1 mote-2 --from http://127.0.0.1:8080 {trust} --rate 1/8"
+    )?;
+    let first = results.fleet.bundles.join("mote-1-0000000000.mseal");
+    writeln!(out, "    {program} inspect {}", first.display())?;
+    writeln!(out, "    {program} verify {home}/bundles/*.mseal {trust}")?;
+    writeln!(out, "\n  The first epoch is {since}.\n")?;
+    Ok(())
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn sealing_json(sealing: &Sealing, compression_ns: f64) -> Value {
+    json!({
+        "devices": sealing.devices.len(),
+        "events": sealing.events,
+        "seals": sealing.bundles.len(),
+        "uplink_overhead_bytes": sealing.overhead(),
+        "uplink_overhead_bytes_per_event": per(sealing.overhead(), sealing.events),
+        "ns_per_event": sealing.ns_per_event(),
+        "compressions_per_event": sealing.ns_per_event() / compression_ns,
+    })
+}
+
+fn verdict_json(verdict: &Verdict) -> Value {
+    json!({
+        "kind": verdict.name,
+        "what": verdict.what,
+        "scheme": verdict.scheme.as_str(),
+        "refused": verdict.refused,
+        "named": verdict.named,
+        "remembered": verdict.remembered,
+        "place": verdict.place,
+        "detail": verdict.detail,
+        "caught": verdict.caught,
+    })
+}
+
+fn edge_json(edge: &Edge) -> Value {
+    let cheats = edge.cheats.iter().map(|cheat| {
+        json!({
+            "kind": cheat.name,
+            "what": cheat.about,
+            "found": cheat.found,
+            "detail": cheat.detail,
+            "caught": cheat.caught,
+        })
+    });
+    json!({
+        "budget": edge.budget,
+        "readings": edge.readings,
+        "forwarded": edge.forwarded,
+        "kept": edge.kept(),
+        "held": edge.held,
+        "epochs": edge.audit.epochs.len(),
+        "justified": edge.audit.epochs.iter().filter(|epoch| epoch.is_justified).count(),
+        "rate": edge.rate.to_string(),
+        "verified": edge.sampled.to_json(),
+        "temperature": edge.temperature.map(|estimate| {
+            json!({"mean": estimate.value, "half_width_95": estimate.half_width, "sampled": estimate.sampled})
+        }),
+        "cheats": cheats.collect::<Vec<_>>(),
+    })
+}
+
+/// All of it for programs.
+pub(crate) fn json(results: &Results) -> Result<(), Failure> {
+    let estimates: Vec<Value> = results
+        .estimates
+        .iter()
+        .map(|estimated| {
+            json!({
+                "field": estimated.field,
+                "unit": estimated.unit,
+                "mean": estimated.estimate.value,
+                "half_width_95": estimated.estimate.half_width,
+                "sampled": estimated.estimate.sampled,
+                "population": estimated.estimate.population,
+                "truth": estimated.truth,
+            })
+        })
+        .collect();
+    let object = json!({
+        "motes": results.motes.len(),
+        "readings": results.fleet.stars.events,
+        "epoch_ms": EPOCH_MS,
+        "levels": LEVELS,
+        "compression_ns": results.compression_ns,
+        "sealed": {
+            Scheme::Star.as_str(): sealing_json(&results.fleet.stars, results.compression_ns),
+            Scheme::Tree.as_str(): sealing_json(&results.fleet.trees, results.compression_ns),
+        },
+        "stored": {
+            "bundles": results.pushed.stored,
+            "bytes": results.pushed.bytes,
+            "seconds": results.push_time.as_secs_f64(),
+            "store_bytes": results.store_bytes,
+        },
+        "asked": {
+            "rate": results.rate.to_string(),
+            "bytes": results.sampled.bytes,
+            "bytes_of_all": results.all.bytes,
+            "seconds": results.sample_time.as_secs_f64(),
+            "seconds_of_all": results.all_time.as_secs_f64(),
+        },
+        "verified": results.sampled.to_json(),
+        "drawn": results.drawn.to_json(),
+        "estimates": estimates,
+        "lies": results.verdicts.iter().map(verdict_json).collect::<Vec<_>>(),
+        "kinds": kinds(results),
+        "told": results.verdicts.len(),
+        "caught": results.verdicts.len() - results.uncaught(),
+        "untold": results.untold,
+        "edge": results.edge.as_ref().map(edge_json),
+    });
+    Stdout::lock().line(object)
+}

@@ -1,0 +1,503 @@
+//! `moteseal sum demo`: eight motes, three gateways in a tree, and a querier, all as they run elsewhere, over links within this process.
+//! Half-way one of the gateways turns malicious, in another way each epoch.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use clap::Args;
+use moteseal_adversary::aggregator::{LyingAggregator, Malice};
+use moteseal_client::sum::{
+    Asking, Finding, Numbers, Outcome, Querier, Question, Row, RowFormat, RowNames, RowWriter, Run,
+    default_floor, follow,
+};
+use moteseal_core::link::LinkKey;
+use moteseal_core::record::Scheme;
+use moteseal_core::record::{DeviceId, EpochNumber};
+use moteseal_core::roster::Directory as _;
+use moteseal_core::schema::Schema;
+use moteseal_core::signature::{PublicKey, SecretKey};
+use moteseal_device::answerer::{Answerer, Membership};
+use moteseal_device::durable::Identity;
+use moteseal_device::runner::system_clock;
+use moteseal_device::{DurableMote, Outbox, Profile};
+use moteseal_gateway::sum::number::NumberFile;
+use moteseal_gateway::sum::service::SumGateway;
+use moteseal_gateway::sum::{Aggregator, Member};
+use moteseal_lanes::Host;
+use moteseal_net::in_memory::{Faults, MemoryChild, MemoryParent, Network};
+use moteseal_net::link::State;
+use moteseal_net::{ChildLink, Down, LinkError, ParentLink, Up};
+use moteseal_seal::level::SaltKey;
+use moteseal_sum::key_file::{Circle, MAX_KEY_FILE, QuerierKeys};
+use moteseal_sum::query::{MAX_PLAN, Plan};
+use moteseal_verify::Roster;
+use moteseal_verify::aggregation::{AggregationTree, QUERIER, gateway_id};
+use tokio::sync::watch;
+use zeroize::Zeroizing;
+
+use crate::edge::{self, Keys};
+use crate::internal;
+use crate::readings::{Mote, motes};
+use crate::{random, runtime};
+use moteseal_terminal::failure::{Exit, Failure};
+use moteseal_terminal::output::{Stdout, talk};
+use moteseal_terminal::progress::count;
+
+const QUERY: &str = "SELECT AVG(temperature), STDDEV(temperature), COUNT(*) FROM sensors WHERE humidity > 40 EPOCH DURATION 2s";
+const EPOCH_MS: u64 = 2000;
+/// Each gateway and the one above it.
+const GATEWAYS: [(&str, &str); 3] = [("gw-a", "root"), ("gw-b", "root"), ("root", QUERIER)];
+/// The one that turns, and how, an epoch each.
+const LIAR: &str = "gw-b";
+const LIES: [Malice; 5] = [
+    Malice::AddDelta,
+    Malice::Scale,
+    Malice::ReplayEpoch,
+    Malice::HideParticipant,
+    Malice::ClaimSilent,
+];
+const HONEST_EPOCHS: u64 = 5;
+/// When in an epoch a mote senses, far from its ends.
+const SENSES_AT_MS: u64 = 900;
+const GRACE: Duration = Duration::from_millis(400);
+/// Seals that wait at a mote: it closes none in so short a time.
+const WAITING: u32 = 4;
+
+/// Watch eight motes and three gateways add up what none of them can read, and one gateway turn malicious half-way.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Takes about 25 seconds. Exits with 0 if every answer was exact, and every lie was refused and traced to who told it."
+)]
+pub(crate) struct Arguments {
+    /// JSON, an object a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// What each mote sensed in each epoch: the plain numbers that a sum must be exact over.
+type Sensed = Arc<Mutex<BTreeMap<(u64, u32), Vec<u8>>>>;
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let motes = motes(None)?;
+    let folder = tempfile::tempdir().map_err(internal)?;
+    runtime()?.block_on(play(&motes, folder.path(), arguments.json))
+}
+
+async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> {
+    let keys = edge::keys(motes)?;
+    let roster = &keys.roster;
+    let places: Vec<(&str, &str)> = motes
+        .iter()
+        .enumerate()
+        .map(|(i, mote)| (mote.name, if i < motes.len() / 2 { "gw-a" } else { "gw-b" }))
+        .collect();
+    let tree = AggregationTree::new(roster, GATEWAYS, places.iter().copied()).map_err(internal)?;
+
+    // Set-up: the querier's keys, and each mote's.
+    let signer = random::signing_key()?;
+    let sources = u32::try_from(motes.len()).map_err(internal)?;
+    let circle =
+        Circle { group: roster.group(), roster: roster.digest(), sources, key_group: sources };
+    let secrets = secrets()?;
+    let master = querier_keys(&circle, &signer.public())?;
+
+    // One network an aggregator; a child is a device in that of its parent.
+    let networks: BTreeMap<&str, Network> = GATEWAYS
+        .iter()
+        .map(|(name, _)| *name)
+        .chain([QUERIER])
+        .map(|aggregator| (aggregator, Network::new(0, Faults::default())))
+        .collect();
+    let mut tasks = tokio::task::JoinSet::new();
+    let turned = Arc::new(AtomicBool::new(false));
+    let liar = liar(roster, &tree, &secrets, circle.key_group)?;
+    for (name, parent) in GATEWAYS {
+        let (number, highest) = NumberFile::open(&folder.join(name)).map_err(internal)?;
+        let up_secret = LinkKey::secret_of(&secrets[parent], roster.group(), gateway_id(name));
+        let querier = signer.public();
+        let member = Member {
+            roster,
+            tree: &tree,
+            name,
+            querier: &querier,
+            children_secret: &secrets[name],
+            up_secret: &up_secret,
+            grace: GRACE,
+            number: highest,
+        };
+        let aggregator = Aggregator::new(&member)
+            .ok_or_else(|| internal("a gateway that the tree does not have"))?;
+        let gateway = SumGateway::bind(aggregator, number, None).await.map_err(internal)?;
+        let lies = (name == LIAR).then(|| (Arc::clone(&liar), Arc::clone(&turned)));
+        let aggregator = Overheard { inner: networks[name].parent(), lies: lies.clone() };
+        let up = Bent { inner: networks[parent].child(gateway_id(name).0), lies };
+        tasks.spawn(async move {
+            let ended = gateway.run(aggregator, up, std::future::pending()).await;
+            ended.map_err(|error| error.to_string())
+        });
+    }
+    let sensed = Sensed::default();
+    for (place, mote) in motes.iter().enumerate() {
+        let of = places[place].1;
+        let known = roster.id(mote.name).and_then(|device| Some((device, tree.position(device)?)));
+        let (device, position) =
+            known.ok_or_else(|| internal("a mote that the roster does not have"))?;
+        let source = master.source(device, position);
+        let membership = Membership {
+            group: circle.group,
+            roster: circle.roster,
+            sources,
+            key_group: circle.key_group,
+            position,
+            secret: source.secret,
+            querier: signer.public(),
+            link: LinkKey::new(&LinkKey::secret_of(&secrets[of], roster.group(), device)),
+        };
+        let answerer =
+            Answerer::new(membership, mote.recording.schema.clone(), Box::new(system_clock));
+        let durable = durable(&keys, mote, place, folder)?;
+        let records = mote.recording.iter().map(|(_, record)| record.to_vec()).collect();
+        let link = networks[of].child(device.0);
+        let sensed = Arc::clone(&sensed);
+        tasks.spawn(async move {
+            sense(position, durable, answerer, link, records, sensed)
+                .await
+                .map_err(|error| error.to_string())
+        });
+    }
+
+    // The querier, half-way of whose epochs gw-b turns.
+    let schema =
+        Schema::decode(&motes.first().ok_or_else(|| internal("no motes"))?.recording.schema)
+            .map_err(internal)?;
+    let plan = Plan::parse(QUERY, &schema).map_err(|error| internal(error.to_string()))?;
+    let mut buffer = [0; MAX_PLAN];
+    let encoded = plan.encode(&mut buffer).map_err(internal)?.to_vec();
+    let nonce = *random::bytes()?;
+    let question = Question {
+        group: circle.group,
+        roster: circle.roster,
+        nonce,
+        plan: encoded,
+        key_group: circle.key_group,
+        floor: default_floor(sources),
+    };
+    let devices: Vec<DeviceId> = roster.devices().map(|device| device.id).collect();
+    let querier = Querier::new(question, &master.master, &devices, Host::detect(), &|_| {})
+        .map_err(|error| internal(error.to_string()))?;
+    let mut numbers = Numbers::open(&folder.join("querier")).map_err(internal)?;
+    let aggregator = networks[QUERIER].parent();
+    let asking = Asking {
+        link: &aggregator,
+        link_secret: &secrets[QUERIER],
+        signer: &signer,
+        numbers: &mut numbers,
+        unix_ms: &system_clock,
+    };
+    if !json {
+        talk(format_args!(
+            "mote-1 to mote-4 -> gw-a, mote-5 to mote-8 -> gw-b, both -> root -> querier; no gateway has a key"
+        ));
+        talk(QUERY);
+    }
+    let format = if json { RowFormat::JsonLines } else { RowFormat::Table };
+    let names =
+        RowNames::new(&plan, &schema, roster.devices().map(|device| device.name.clone()).collect());
+    let mut writer = RowWriter::new(format, names, io::stdout()).map_err(internal)?;
+    let mut tally = Tally::default();
+    let mut seen = 0;
+    let epochs = HONEST_EPOCHS + LIES.len() as u64;
+    let mut take = |row: &Row| {
+        tally.judge(row, lie_of(seen), &plan, &schema, &sensed);
+        writer.row(row)?;
+        seen += 1;
+        if let Some(malice) = lie_of(seen) {
+            liar.lock().unwrap_or_else(PoisonError::into_inner).turn(malice);
+            turned.store(true, Ordering::Relaxed);
+            if !json {
+                talk(format_args!("{LIAR} now {}", malice.about()));
+            }
+        }
+        Ok(())
+    };
+    let run = Run { epochs: Some(epochs), grace: GRACE, lease: Duration::from_secs(60) };
+    let followed = tokio::select! {
+        followed = follow(asking, &tree, querier, run, &mut take, std::future::pending()) => followed.map_err(|error| internal(error.to_string())),
+        Some(ended) = tasks.join_next() => Err(internal(format_args!("a mote or gateway ended: {ended:?}"))),
+    };
+    tasks.shutdown().await;
+    followed?;
+    writer.finish().map_err(internal)?;
+    tally.verdict()?;
+    if !json {
+        let mut out = Stdout::lock();
+        let Tally { exact, refused, named, .. } = tally;
+        out.line(format_args!(
+            "{exact} answers, each exact over the motes it names; {refused} lies refused and traced to {LIAR}; {} claimed silent and named: its \
+             seal says that it answered, and `moteseal audit --sums` finds that",
+            count(named, "mote")
+        ))?;
+    }
+    Ok(())
+}
+
+/// How the gateway lies in the epoch at this place.
+fn lie_of(place: u64) -> Option<Malice> {
+    place.checked_sub(HONEST_EPOCHS).and_then(|at| LIES.get(usize::try_from(at).ok()?)).copied()
+}
+
+/// What came of the epochs.
+#[derive(Debug, Default)]
+struct Tally {
+    exact: u64,
+    refused: u64,
+    /// Motes that were claimed silent.
+    named: u64,
+    /// Epochs in which too few spoke in time: the machine is busy.
+    missing: u64,
+    /// What must never be.
+    wrong: Option<String>,
+}
+
+impl Tally {
+    fn judge(
+        &mut self,
+        row: &Row,
+        lie: Option<Malice>,
+        plan: &Plan<'_>,
+        schema: &Schema<'_>,
+        sensed: &Sensed,
+    ) {
+        let wrong = match &row.outcome {
+            Outcome::Accepted(accepted) if lie.is_none_or(Malice::is_sound) => {
+                let participants: Vec<u32> = (0..row.sources)
+                    .filter(|position| row.participants.contains(*position))
+                    .collect();
+                let expected = plain(plan, schema, row.epoch, &participants, sensed);
+                let found: Vec<Option<String>> = accepted
+                    .values()
+                    .iter()
+                    .map(|value| value.map(|value| value.to_string()))
+                    .collect();
+                self.exact += 1;
+                self.named += if lie.is_some() { row.silent().count() as u64 } else { 0 };
+                (expected.as_ref() != Some(&found))
+                    .then(|| format!("{found:?} was accepted, and {expected:?} was sensed"))
+            }
+            Outcome::Refused { findings, .. } if lie.is_some_and(|lie| !lie.is_sound()) => {
+                self.refused += 1;
+                let is_traced = |finding: &Finding| matches!(finding, Finding::Edge { child, .. } if child == LIAR);
+                (!matches!(&findings[..], [finding] if is_traced(finding)))
+                    .then(|| format!("refused, and traced to {findings:?}"))
+            }
+            Outcome::Missing(_) => {
+                self.missing += 1;
+                None
+            }
+            outcome => Some(format!("{lie:?} gave {outcome:?}")),
+        };
+        if let Some(wrong) = wrong {
+            self.wrong.get_or_insert(format!("epoch {}: {wrong}", row.epoch));
+        }
+    }
+
+    fn verdict(&self) -> Result<(), Failure> {
+        if let Some(wrong) = &self.wrong {
+            let text = format!("THIS IS A FAULT OF MOTESEAL: please report it: {wrong}");
+            return Err(Failure::refused(text));
+        }
+        if self.missing * 2 > HONEST_EPOCHS + LIES.len() as u64 || self.refused == 0 {
+            let missing = count(self.missing, "epoch");
+            let text =
+                format!("{missing} had too few answers in time: this machine is busy; try again");
+            return Err(Failure::new(Exit::Incomplete, text));
+        }
+        Ok(())
+    }
+}
+
+/// The answer over what these motes sensed, computed without any keys.
+fn plain(
+    plan: &Plan<'_>,
+    schema: &Schema<'_>,
+    epoch: u64,
+    participants: &[u32],
+    sensed: &Sensed,
+) -> Option<Vec<Option<String>>> {
+    let bound = plan.bind(schema).ok()?;
+    let mut totals = vec![0; plan.slots().count()];
+    let sensed = sensed.lock().unwrap_or_else(PoisonError::into_inner);
+    for position in participants {
+        let record = sensed.get(&(epoch, *position)).map(|record| &record[..]);
+        let mut values = vec![0; totals.len()];
+        bound.contribution(record, &mut values).ok()?;
+        totals.iter_mut().zip(values).for_each(|(total, value)| *total += value);
+    }
+    let answer = plan.answer(&totals, u32::try_from(participants.len()).ok()?).ok()?;
+    Some(answer.map(|value| value.map(|value| value.to_string())).collect())
+}
+
+/// A mote at work: it senses once an epoch, and answers.
+async fn sense(
+    position: u32,
+    mut mote: DurableMote<SecretKey>,
+    mut answerer: Answerer,
+    mut link: MemoryChild,
+    records: Vec<Vec<u8>>,
+    sensed: Sensed,
+) -> Result<(), moteseal_device::durable::DurableError> {
+    let mut records = records.into_iter().cycle();
+    let mut next = system_clock() / EPOCH_MS + 1;
+    loop {
+        for frame in answerer.answers(true, &mut mote)? {
+            // Within a process nothing is refused.
+            _ = link.send(Bytes::from(frame)).await;
+        }
+        let now = system_clock();
+        let senses_in = (next * EPOCH_MS + SENSES_AT_MS).saturating_sub(now);
+        let due = answerer.due_in_ms().unwrap_or(u64::MAX).max(1);
+        tokio::select! {
+            down = link.receive() => match down {
+                Ok(Down::Announcement(schedule)) => answerer.hear(&schedule, &mut mote)?,
+                Ok(Down::Frame(_)) => {}
+                Err(_) => return Ok(()),
+            },
+            () = tokio::time::sleep(Duration::from_millis(senses_in.min(due))) => {
+                if system_clock() >= next * EPOCH_MS + SENSES_AT_MS && let Some(record) = records.next() {
+                    let epoch = system_clock() / EPOCH_MS;
+                    mote.sense(EpochNumber(0), &record)?;
+                    answerer.sensed(&record);
+                    sensed.lock().unwrap_or_else(PoisonError::into_inner).insert((epoch, position), record);
+                    next = epoch + 1;
+                }
+            }
+        }
+    }
+}
+
+/// A mote's seals and journal.
+fn durable(
+    keys: &Keys,
+    mote: &Mote,
+    place: usize,
+    folder: &Path,
+) -> Result<DurableMote<SecretKey>, Failure> {
+    let schema = Schema::decode(&mote.recording.schema).map_err(internal)?;
+    let profile = Profile::new(&keys.roster, mote.name, Scheme::Star, &schema)
+        .ok_or_else(|| internal("a mote without a profile"))?;
+    let folder = folder.join(mote.name);
+    std::fs::create_dir_all(&folder).map_err(internal)?;
+    let state = Outbox::open(&folder, &folder.join("chain"), &keys.roster, profile.device)
+        .map_err(internal)?;
+    let (signer, salt) = &keys.devices[place];
+    let identity = Identity {
+        link: LinkKey::new(&LinkKey::secret_of(&keys.link, keys.roster.group(), profile.device)),
+        profile,
+        signer: signer.clone(),
+        salt_key: SaltKey::new(**salt),
+        coordinator: keys.coordinator.public(),
+    };
+    DurableMote::open(identity, state, &folder.join("journal"), WAITING).map_err(internal)
+}
+
+/// A link secret for each aggregator.
+fn secrets() -> Result<BTreeMap<&'static str, Zeroizing<[u8; 32]>>, Failure> {
+    GATEWAYS
+        .iter()
+        .map(|(name, _)| *name)
+        .chain([QUERIER])
+        .map(|aggregator| Ok((aggregator, random::bytes()?)))
+        .collect()
+}
+
+fn querier_keys(circle: &Circle, querier: &PublicKey) -> Result<QuerierKeys, Failure> {
+    let secret = random::bytes()?;
+    let mut pem = Zeroizing::new([0; MAX_KEY_FILE]);
+    let text = QuerierKeys::encode(circle, querier, &secret, &mut *pem).map_err(internal)?;
+    QuerierKeys::decode(text.as_bytes()).map_err(internal)
+}
+
+type Lies = Option<(Arc<Mutex<LyingAggregator>>, Arc<AtomicBool>)>;
+
+fn liar(
+    roster: &Roster,
+    tree: &AggregationTree,
+    secrets: &BTreeMap<&str, Zeroizing<[u8; 32]>>,
+    key_group: u32,
+) -> Result<Arc<Mutex<LyingAggregator>>, Failure> {
+    let aggregator =
+        tree.aggregator(LIAR).ok_or_else(|| internal("the tree does not have the liar"))?;
+    let parent = tree.parent(LIAR).ok_or_else(|| internal("the liar has no parent"))?;
+    let up = LinkKey::secret_of(&secrets[parent], roster.group(), gateway_id(LIAR));
+    let liar = LyingAggregator::new(
+        Malice::Drop,
+        aggregator,
+        roster.group(),
+        (&secrets[LIAR], &up),
+        key_group,
+    );
+    Ok(Arc::new(Mutex::new(liar)))
+}
+
+/// A link to children that a liar listens to.
+struct Overheard {
+    inner: MemoryParent,
+    lies: Lies,
+}
+
+impl ParentLink for Overheard {
+    async fn receive_but(&self, device: Option<[u8; 8]>) -> Result<Up, LinkError> {
+        let up = self.inner.receive_but(device).await?;
+        if let Some((liar, _)) = &self.lies {
+            liar.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .hear(DeviceId(up.device), &up.frame);
+        }
+        Ok(up)
+    }
+
+    async fn send(&self, device: [u8; 8], frame: Bytes) -> Result<(), LinkError> {
+        self.inner.send(device, frame).await
+    }
+
+    async fn announce(&self, announcement: Bytes) -> Result<(), LinkError> {
+        self.inner.announce(announcement).await
+    }
+
+    fn state(&self) -> watch::Receiver<State> {
+        self.inner.state()
+    }
+
+    fn dropped(&self) -> u64 {
+        self.inner.dropped()
+    }
+}
+
+/// A link to the aggregator above over which a liar lies, once it has turned.
+struct Bent {
+    inner: MemoryChild,
+    lies: Lies,
+}
+
+impl ChildLink for Bent {
+    async fn send(&self, frame: Bytes) -> Result<(), LinkError> {
+        let lie = self.lies.as_ref().and_then(|(liar, turned)| {
+            let lie = liar.lock().unwrap_or_else(PoisonError::into_inner).lie(&frame);
+            lie.filter(|_| turned.load(Ordering::Relaxed))
+        });
+        self.inner.send(lie.map_or(frame, Bytes::from)).await
+    }
+
+    async fn receive(&mut self) -> Result<Down, LinkError> {
+        self.inner.receive().await
+    }
+
+    fn state(&self) -> watch::Receiver<State> {
+        self.inner.state()
+    }
+}

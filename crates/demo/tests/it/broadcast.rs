@@ -1,0 +1,82 @@
+//! `moteseal-demo broadcast`: everything holds, the same seed shows the same, and what is no share or block is a mistake of usage.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn demo(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_moteseal-demo"))
+        .args(["broadcast"])
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn result(arguments: &[&str]) -> Value {
+    let output = demo(&[arguments, &["--json"]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn every_node_verifies_everything_while_an_attacker_floods() {
+    let result = result(&[]);
+    assert_eq!(result["held"], true, "{result:#}");
+    for nothing in ["forged_said", "forged_kept", "forged_delivered", "replayed", "over_meter"] {
+        assert_eq!(result[nothing], 0, "{nothing}");
+    }
+    let nodes = result["nodes"].as_array().unwrap();
+    assert_eq!(nodes.len(), 6);
+    assert!(nodes.iter().all(|node| node["verified"] == 100), "{nodes:#?}");
+    assert!(nodes.iter().any(|node| node["starts"] == 2), "one reboots on the way");
+    // The attack is one: every kind was told, and nodes had much to refuse.
+    let attacks = result["attacks"].as_object().unwrap();
+    assert_eq!(attacks.len(), moteseal_adversary::broadcaster::Assault::ALL.len());
+    assert!(
+        attacks.values().map(|sent| sent.as_u64().unwrap()).sum::<u64>() > 5000,
+        "{attacks:#?}"
+    );
+    for name in ["NotAuthentic", "ForgedLeaf", "ChainGoesBack", "Malformed"] {
+        assert!(result["refused"][name].as_u64().unwrap() > 0, "{name}");
+    }
+    let times = ["undisturbed_ms", "disturbed_ms"].map(|time| result[time].as_u64().unwrap());
+    assert!(times[1] <= 3 * times[0], "{times:?}");
+}
+
+#[test]
+fn the_same_seed_shows_the_same() {
+    let arguments = ["--seed", "cafe", "--loss", "0.1", "--block", "5"];
+    assert_eq!(result(&arguments), result(&arguments));
+    assert_ne!(
+        result(&arguments)["transmissions"],
+        result(&["--seed", "beef", "--loss", "0.1", "--block", "5"])["transmissions"]
+    );
+}
+
+#[test]
+fn people_see_the_topology_who_has_what_and_a_verdict() {
+    let output = demo(&[]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8(output.stdout).unwrap();
+    for part in [
+        "1 --- 3 --- 5",
+        "S-1 S-2 1-2 1-3",
+        " 100 100 100 100 100 100 ",
+        "NotAuthentic",
+        "EVERYTHING HELD",
+    ] {
+        assert!(said.contains(part), "no {part:?} in\n{said}");
+    }
+    assert!(!said.contains("\\u000a"), "{said}");
+}
+
+#[test]
+fn what_is_out_of_range_is_a_mistake_of_usage() {
+    for (arguments, said) in
+        [(["--loss", "0.5"], "a share from 0 to 0.3"), (["--block", "11"], "11 is not in 1..=10")]
+    {
+        let output = demo(&arguments);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(String::from_utf8_lossy(&output.stderr).contains(said));
+    }
+}

@@ -1,0 +1,136 @@
+//! `moteseal-demo`: every lie is caught, honest data is accepted, and the files of `--keep` verify.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use moteseal_core::identity::decode_public_pem;
+use moteseal_seal::follow::Limits;
+use moteseal_verify::{Event, ReadError, Roster, StreamReader};
+use serde_json::Value;
+
+fn demo(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_moteseal-demo")).args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn every_lie_is_caught() {
+    let output = demo(&["--quick", "--json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let lies = result["lies"].as_array().unwrap();
+    let uncaught: Vec<&Value> = lies.iter().filter(|lie| lie["caught"] != true).collect();
+    assert!(uncaught.is_empty(), "{uncaught:#?}");
+    assert!(lies.len() >= 100, "only {} lies", lies.len());
+    assert_eq!((&result["told"], &result["caught"]), (&lies.len().into(), &lies.len().into()));
+    for scheme in ["star", "tree"] {
+        let kinds = lies.iter().filter(|lie| lie["scheme"] == scheme).count();
+        assert!(kinds >= 50, "only {kinds} about a {scheme}");
+    }
+}
+
+#[test]
+fn a_coordinator_keeps_its_budget_and_every_way_to_cheat_is_found() {
+    let result: Value = serde_json::from_slice(&demo(&["--quick", "--json"]).stdout).unwrap();
+    let edge = &result["edge"];
+    let number = |value: &Value| value.as_f64().unwrap();
+    assert_eq!(edge["readings"], 8 * 8 * 180);
+    assert!(number(&edge["held"]) <= number(&edge["budget"]) + 1.0, "{edge}");
+    assert!(
+        number(&edge["kept"]) < number(&edge["forwarded"])
+            && number(&edge["forwarded"]) < number(&edge["readings"]),
+        "{edge}"
+    );
+    assert_eq!((&edge["epochs"], &edge["justified"]), (&8.into(), &8.into()));
+    let cheats = edge["cheats"].as_array().unwrap();
+    assert_eq!(cheats.len(), moteseal_adversary::coordinator::CHEATS.len());
+    assert!(cheats.iter().all(|cheat| cheat["caught"] == true), "{cheats:#?}");
+}
+
+#[test]
+fn the_honest_answer_is_small_complete_and_near_the_truth() {
+    let result: Value = serde_json::from_slice(&demo(&["--quick", "--json"]).stdout).unwrap();
+    assert_eq!(result["readings"], 8 * 8 * 180);
+    assert_eq!(result["verified"]["complete"], true);
+    assert_eq!(result["verified"]["signatures"], 8, "one run a device");
+    let number = |value: &Value| value.as_f64().unwrap();
+    assert!(number(&result["asked"]["bytes"]) < number(&result["asked"]["bytes_of_all"]) / 3.0);
+    for estimate in result["estimates"].as_array().unwrap() {
+        // Four times the half-width of a 95 % interval is missed once in 10^14.
+        let off = (number(&estimate["mean"]) - number(&estimate["truth"])).abs();
+        assert!(off < 4.0 * number(&estimate["half_width_95"]), "{estimate}");
+        assert_eq!(estimate["population"], result["readings"]);
+    }
+}
+
+#[test]
+fn one_lie_is_shown_in_detail() {
+    let output = demo(&["--quick", "--tamper", "forged-salt"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let shown = text(&output.stdout);
+    for word in
+        ["forged-salt", "star", "tree", "NotAuthentic", "StatementMismatch", "salt", "caught"]
+    {
+        assert!(shown.contains(word), "{word} is not in\n{shown}");
+    }
+    assert!(!shown.contains('\u{1b}'), "no colours where stdout is no terminal");
+}
+
+#[test]
+fn an_unknown_lie_lists_the_known_ones() {
+    let output = demo(&["--tamper", "white-lie"]);
+    assert_eq!(output.status.code(), Some(2));
+    let printed = text(&output.stderr);
+    assert!(
+        printed.contains("white-lie")
+            && printed.contains("withheld-epoch")
+            && printed.contains("made-up-explanation"),
+        "{printed}"
+    );
+}
+
+#[test]
+fn the_kept_roster_bundles_and_store_verify() {
+    let folder = tempfile::tempdir().unwrap();
+    let home = folder.path().join("try");
+    let path = |name: &str| home.join(name).to_str().unwrap().to_owned();
+    let output =
+        demo(&["--quick", "--tamper", "altered-reading", "--keep", home.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stdout).contains("moteseal cloud run --store"),
+        "{}",
+        text(&output.stdout)
+    );
+    for name in ["roster.cbor", "epochs.redb", "keys/op.pub.pem", "keys/mote-8-tree.salt.key"] {
+        assert!(Path::new(&path(name)).exists(), "{name}");
+    }
+    let operator = std::fs::read(path("keys/op.pub.pem")).unwrap();
+    let roster = Roster::open(
+        &std::fs::read(path("roster.cbor")).unwrap(),
+        &decode_public_pem(&operator).unwrap(),
+    )
+    .unwrap();
+    let bundle = std::fs::read(path("bundles/mote-1-0000000000.mseal")).unwrap();
+    let mut verified = 0;
+    let mut visit = |event: Event<'_>| {
+        if let Event::Proven(proven) = event {
+            assert!(proven.is_whole());
+            verified += 1;
+        }
+        Ok::<(), ReadError>(())
+    };
+    let mut reader = StreamReader::new(&roster, Limits::default());
+    reader.feed(&bundle, &mut visit).unwrap();
+    reader.finish(&mut visit).unwrap();
+    assert_eq!(verified, 1);
+    let checked = moteseal_store::check::check(path("epochs.redb").as_ref(), &roster, &mut |_| {});
+    assert!(checked.unwrap().is_clean());
+
+    let again = demo(&["--keep", home.to_str().unwrap()]);
+    assert_eq!(again.status.code(), Some(2));
+    assert!(text(&again.stderr).contains("not empty"), "{}", text(&again.stderr));
+}

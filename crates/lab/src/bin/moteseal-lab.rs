@@ -1,0 +1,226 @@
+//! `moteseal-lab`: repeats the papers' experiments on recorded data.
+
+#![forbid(unsafe_code)]
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use moteseal_lab::chance::Seed;
+use moteseal_lab::data::{DataError, Folder, Source, UnknownSource};
+use moteseal_lab::experiment::Experiment;
+use moteseal_lab::report::{self, Effort, ReportError};
+
+use moteseal_terminal::failure::{Exit, Failure};
+use moteseal_terminal::interrupt;
+use moteseal_terminal::output::{Stdout, talk};
+
+/// Where recorded data is looked for when nobody says.
+const BESIDE: &str = "../shared/data";
+/// The motes' files of a checkout.
+const MOTES: &str = "data/telosb";
+
+/// Repeat the experiments of the papers on recorded data, and print our numbers next to theirs.
+#[derive(Debug, Parser)]
+#[command(name = "moteseal-lab", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Sampling(Sampling),
+    Report(Report),
+    Broadcast(Broadcast),
+}
+
+/// Replays 92 days of recorded events through a coordinator with a budget: events a day, sent, kept, rounds, budget used.
+///
+/// The sources stand in for the seven of the paper (Li et al., section VIII.B); the output says which for what.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    moteseal-lab sampling --budget 500 --source telosb\n  \
+    moteseal-lab sampling --budget 500 --source all --csv days.csv --plot days.png")]
+struct Sampling {
+    /// Events that may be kept a day
+    #[arg(long, value_name = "EVENTS", value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)))]
+    budget: u64,
+    /// Devices: all, or some of home-c, house-a, house-b, house-c, house-d, house-e, telosb
+    #[arg(long, value_name = "NAME", num_args = 1.., required = true)]
+    source: Vec<Chosen>,
+    #[command(flatten)]
+    common: Common,
+    /// Also write the days to this file
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Also draw the days into this file
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// How to print
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+}
+
+/// Writes the lab's whole report: the paper's figures 5, 6, 7a and 7b, the growth of messages, each as PNG and CSV, and an index.
+#[derive(Args, Debug)]
+#[command(after_help = "Example: moteseal-lab report --out lab/report")]
+struct Report {
+    #[command(flatten)]
+    common: Common,
+    /// The directory for it
+    #[arg(long, value_name = "DIRECTORY")]
+    out: PathBuf,
+}
+
+/// Broadcasts through a simulated testbed of seven motes: bytes, transmissions, delays and memory of chains, beside the paper's numbers.
+///
+/// Figures 5 to 7 and tables I and II of Liu et al. (2012), each as PNG and CSV, and an index. Takes no recorded data.
+#[derive(Args, Debug)]
+#[command(after_help = "Example: moteseal-lab broadcast --out lab/broadcast\n\n\
+                        Times (figures 3 and 4) are measured by moteseal-bench broadcast --out DIRECTORY, which writes the rest as well.")]
+struct Broadcast {
+    /// What chance follows from, up to 64 hexadecimal digits; zeros at the end may be left out
+    #[arg(long, value_name = "HEX", default_value = "00")]
+    seed: Seed,
+    /// Runs a point
+    #[arg(long, value_name = "RUNS", default_value_t = moteseal_lab::broadcast::RUNS, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    runs: u64,
+    /// The directory for it
+    #[arg(long, value_name = "DIRECTORY")]
+    out: PathBuf,
+}
+
+#[derive(Args, Debug)]
+struct Common {
+    /// Where recorded data is; $MOTESEAL_DATA, else ../shared/data unless given
+    #[arg(long, value_name = "DIRECTORY")]
+    data: Option<PathBuf>,
+    /// What chance follows from, up to 64 hexadecimal digits; zeros at the end may be left out
+    #[arg(long, value_name = "HEX", default_value = "00")]
+    seed: Seed,
+}
+
+impl Common {
+    fn folder(&self) -> Folder {
+        let named =
+            self.data.clone().or_else(|| std::env::var_os("MOTESEAL_DATA").map(PathBuf::from));
+        let folder = Folder::new(named.unwrap_or_else(|| PathBuf::from(BESIDE)));
+        if Path::new(MOTES).is_dir() { folder.with_motes(MOTES) } else { folder }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Chosen {
+    All,
+    One(Source),
+}
+
+impl FromStr for Chosen {
+    type Err = UnknownSource;
+
+    fn from_str(name: &str) -> Result<Self, UnknownSource> {
+        if name == "all" { Ok(Self::All) } else { name.parse().map(Self::One) }
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    /// For reading
+    Table,
+    /// For programs
+    Json,
+}
+
+fn main() -> ExitCode {
+    let Cli { command } = Cli::parse();
+    match interrupt::watch(true).and_then(|()| run(command)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report("moteseal-lab"),
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Sampling(arguments) => sampling(&arguments),
+        Command::Report(arguments) => report(&arguments),
+        Command::Broadcast(arguments) => broadcast(&arguments),
+    }
+}
+
+fn sampling(arguments: &Sampling) -> Result<(), Failure> {
+    let mut sources: Vec<_> = Source::ALL
+        .into_iter()
+        .filter(|source| {
+            arguments.source.iter().any(|chosen| {
+                matches!(chosen, Chosen::All) || matches!(chosen, Chosen::One(one) if one == source)
+            })
+        })
+        .collect();
+    sources.sort_unstable();
+    let folder = arguments.common.folder();
+    let devices = sources
+        .iter()
+        .map(|source| source.load(&folder))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(data_failure)?;
+    let experiment = Experiment::run(&sources, &devices, arguments.budget, arguments.common.seed)
+        .ok_or_else(|| {
+        Failure::usage("--budget is too small for the load: no group has levels enough")
+    })?;
+    if let Some(path) = &arguments.csv {
+        report::write_rows(path, experiment.days()).map_err(report_failure)?;
+    }
+    if let Some(path) = &arguments.plot {
+        let png = experiment.figure().png().map_err(|error| Failure::new(Exit::Internal, error))?;
+        std::fs::write(path, png).map_err(|error| Failure::file("write", path, &error))?;
+    }
+    let text = match arguments.format {
+        Format::Table => experiment.to_string(),
+        Format::Json => serde_json::to_string_pretty(&experiment)
+            .map_err(|error| Failure::new(Exit::Internal, error))?,
+    };
+    let mut stdout = Stdout::lock();
+    text.lines().try_for_each(|line| stdout.line(line))
+}
+
+/// Says what a report is at, where somebody watches.
+fn teller() -> impl FnMut(&str) {
+    let is_terminal = std::io::stderr().is_terminal();
+    move |step: &str| {
+        if is_terminal {
+            talk(step);
+        }
+    }
+}
+
+fn report(arguments: &Report) -> Result<(), Failure> {
+    let common = &arguments.common;
+    let mut tell = teller();
+    report::write(&common.folder(), &arguments.out, common.seed, Effort::FULL, &mut tell)
+        .map_err(report_failure)?;
+    Stdout::lock().line(arguments.out.join(report::INDEX).display())
+}
+
+fn broadcast(arguments: &Broadcast) -> Result<(), Failure> {
+    let effort = report::broadcast::Effort { runs: arguments.runs };
+    report::broadcast::write(None, &arguments.out, arguments.seed, effort, &mut teller())
+        .map_err(report_failure)?;
+    Stdout::lock().line(arguments.out.join(report::INDEX).display())
+}
+
+fn data_failure(error: DataError) -> Failure {
+    let exit =
+        if matches!(error, DataError::Unreadable { .. }) { Exit::Internal } else { Exit::Usage };
+    Failure::new(exit, error)
+}
+
+fn report_failure(error: ReportError) -> Failure {
+    match error {
+        ReportError::Data(error) => data_failure(error),
+        ReportError::Write { path, cause } => Failure::file("write", &path, &cause),
+        error => Failure::new(Exit::Internal, error),
+    }
+}

@@ -1,0 +1,761 @@
+//! Authenticated broadcast (spec/cast.md): certificates, chains, frames, evidence. Signed objects are built here field by field, so that any
+//! field can be another one.
+
+use std::convert::Infallible;
+
+use moteseal_broadcast::{
+    ChainDraft, ChainId, ChainNumber, KeyId, Kind, MAX_LEAF, OutgoingChain, sender_named,
+};
+use moteseal_core::digest::Digest;
+use moteseal_core::record::NetworkId;
+use moteseal_core::signature::{Algorithm, SecretKey, Signer as _};
+use serde_json::{Value as Json, json};
+
+use super::{File, Files, public};
+use moteseal_fixtures::value::{NULL, Value, array, bytes, int, text};
+use moteseal_fixtures::world::{header, secret, sign1};
+
+const CHAIN: &str = "moteseal-chain+cose";
+const REQUEST: &str = "moteseal-request+cose";
+const CERTIFICATE: &str = "moteseal-sender+cose";
+const REVOCATION: &str = "moteseal-revocation+cose";
+const MAX: Value = Value::Uint(u64::MAX);
+
+pub fn make(files: &mut Files) {
+    files.add(names());
+    files.add(requests());
+    files.add(certificates());
+    files.add(revocations());
+    files.add(chains());
+    files.add(heads());
+    files.add(leaves());
+    files.add(frames());
+    files.add(singles());
+    files.add(evidence());
+}
+
+fn ed(seed: u8) -> SecretKey {
+    secret(Algorithm::Ed25519, seed)
+}
+
+fn base() -> SecretKey {
+    ed(0x81)
+}
+
+fn ops() -> SecretKey {
+    ed(0x82)
+}
+
+fn network() -> NetworkId {
+    NetworkId::of(&base().public())
+}
+
+fn id_of(key: &SecretKey) -> Value {
+    bytes(&KeyId::of(&key.public()).0)
+}
+
+fn signed(key: &SecretKey, typ: &str, payload: &Value) -> Vec<u8> {
+    sign1(key, &header(key.algorithm(), typ, &[]), &payload.encode())
+}
+
+fn names() -> File {
+    let mut file = File::new(
+        "broadcast/names.json",
+        "What senders, keys and networks are named by: cast.md, section 1.",
+    );
+    for (name, algorithm) in [
+        ("ops", Algorithm::Ed25519),
+        ("querier", Algorithm::Esp256),
+        ("Z\u{fc}rich", Algorithm::MlDsa44),
+    ] {
+        let key = public(&secret(algorithm, 0x82));
+        file.valid(
+            name,
+            "cast.ids",
+            json!({ "sender": name, "alg": key["alg"], "key": key["key"] }),
+        );
+    }
+    file
+}
+
+fn key_fields(key: &SecretKey) -> [Value; 2] {
+    [int(key.algorithm().cose()), bytes(&key.public().to_bytes())]
+}
+
+fn requests() -> File {
+    let mut file = File::new("broadcast/requests.json", "Requests of senders: cast.md, section 1.");
+    let op = "cast.request";
+    let asks = |key: &SecretKey| {
+        let [suite, raw] = key_fields(key);
+        array([int(1), bytes(&sender_named("ops").0), suite, raw])
+    };
+    for algorithm in Algorithm::ALL {
+        let key = secret(algorithm, 0x82);
+        file.valid(algorithm.name(), op, super::of(&signed(&key, REQUEST, &asks(&key))));
+    }
+    let good = asks(&ops());
+    for (what, payload, error) in [
+        ("version 2", good.with(0, int(2)), "UnsupportedVersion"),
+        ("a sender of seven bytes", good.with(1, bytes(&[1; 7])), "UnexpectedType"),
+        ("an unknown suite", good.with(2, int(-7)), "UnknownAlgorithm"),
+        ("another suite's key", good.with(2, int(-9)), "KeyLength"),
+        ("a key of zeros", good.with(3, bytes(&[0; 32])), "InvalidPublicKey"),
+        ("somebody else's key", good.with(3, bytes(&ed(0x83).public().to_bytes())), "NotAuthentic"),
+        ("three fields", Value::Array(good.clone().elements()[..3].to_vec()), "UnexpectedType"),
+    ] {
+        file.invalid(what, op, super::of(&signed(&ops(), REQUEST, &payload)), error);
+    }
+    let p256 = secret(Algorithm::Esp256, 0x82);
+    file.invalid(
+        "signed with another suite",
+        op,
+        super::of(&signed(&p256, REQUEST, &good)),
+        "AlgorithmMismatch",
+    );
+    file.invalid(
+        "another type of object",
+        op,
+        super::of(&signed(&ops(), CERTIFICATE, &good)),
+        "WrongType",
+    );
+    file.mutate(
+        "changed everywhere",
+        op,
+        super::of(&signed(&ops(), REQUEST, &good)),
+        "bytes",
+        &[0x01],
+    );
+    file
+}
+
+fn certificate() -> Value {
+    let [suite, raw] = key_fields(&ops());
+    let sender = bytes(&sender_named("ops").0);
+    array([
+        int(1),
+        bytes(&network().0),
+        id_of(&base()),
+        int(7),
+        sender,
+        suite,
+        raw,
+        int(100),
+        int(200),
+    ])
+}
+
+/// What a certificate or revocation is opened with: of two base stations the second signed.
+fn listening(bytes: &[u8]) -> Json {
+    let bases = [public(&secret(Algorithm::Esp256, 0x84)), public(&base())];
+    json!({ "bytes": hex::encode(bytes), "network": network().to_string(), "bases": bases })
+}
+
+fn with(input: &Json, field: &str, value: impl Into<Json>) -> Json {
+    let mut input = input.clone();
+    input[field] = value.into();
+    input
+}
+
+fn certificates() -> File {
+    let mut file = File::new(
+        "broadcast/certificates.json",
+        "Certificates of senders, and when they count: cast.md, section 1.",
+    );
+    let op = "cast.certificate";
+    let at =
+        |input: &Json, now: Json, minimum: u64| with(&with(input, "now", now), "minimum", minimum);
+    let good = listening(&signed(&base(), CERTIFICATE, &certificate()));
+    for (what, now, minimum) in [
+        ("its first second", json!(100), 0),
+        ("its last second", json!(199), 7),
+        ("without a clock", NULL_JSON, 7),
+    ] {
+        file.valid(what, op, at(&good, now, minimum));
+    }
+    let endless = listening(&signed(&base(), CERTIFICATE, &certificate().with(8, MAX)));
+    file.valid("without an end, at the end of time", op, at(&endless, json!(u64::MAX), 0));
+    let highest =
+        listening(&signed(&base(), CERTIFICATE, &certificate().with(3, Value::Uint(u64::MAX - 1))));
+    file.valid("the highest serial", op, at(&highest, NULL_JSON, u64::MAX - 1));
+    file.invalid(
+        "the highest serial, once all are revoked",
+        op,
+        at(&highest, NULL_JSON, u64::MAX),
+        "Revoked",
+    );
+    for (what, now, minimum, error) in [
+        ("a second before its first", json!(99), 0, "NotYetValid"),
+        ("a second behind its last", json!(200), 0, "Expired"),
+        ("a serial below the minimum", json!(150), 8, "Revoked"),
+        ("a serial below the minimum, without a clock", NULL_JSON, 8, "Revoked"),
+        ("revoked and expired", json!(200), 8, "Revoked"),
+    ] {
+        file.invalid(what, op, at(&good, now, minimum), error);
+    }
+    let usual = |payload: &Value, key: &SecretKey| {
+        at(&listening(&signed(key, CERTIFICATE, payload)), json!(150), 0)
+    };
+    for (what, payload, error) in [
+        ("version 2", certificate().with(0, int(2)), "UnsupportedVersion"),
+        ("another network", certificate().with(1, bytes(&[0; 8])), "WrongNetwork"),
+        ("another base station", certificate().with(2, bytes(&[0; 8])), "UnknownBaseStation"),
+        ("the serial that nothing could revoke", certificate().with(3, MAX), "FieldOutOfRange"),
+        ("a negative serial", certificate().with(3, int(-1)), "UnexpectedType"),
+        ("a sender of nine bytes", certificate().with(4, bytes(&[1; 9])), "UnexpectedType"),
+        ("an unknown suite", certificate().with(5, int(-7)), "UnknownAlgorithm"),
+        ("another suite's key", certificate().with(5, int(-9)), "KeyLength"),
+        ("a key of zeros", certificate().with(6, bytes(&[0; 32])), "InvalidPublicKey"),
+        ("no time at all", certificate().with(8, int(100)), "FieldOutOfRange"),
+        ("an end before the beginning", certificate().with(8, int(99)), "FieldOutOfRange"),
+        (
+            "ten fields",
+            Value::Array([&certificate().elements()[..], &[NULL]].concat()),
+            "UnexpectedType",
+        ),
+    ] {
+        file.invalid(what, op, usual(&payload, &base()), error);
+    }
+    file.invalid("in a base station's name", op, usual(&certificate(), &ed(0x85)), "NotAuthentic");
+    file.invalid(
+        "with another suite",
+        op,
+        usual(&certificate(), &secret(Algorithm::Esp256, 0x84)),
+        "AlgorithmMismatch",
+    );
+    let other = listening(&signed(&base(), REVOCATION, &certificate()));
+    file.invalid("another type of object", op, at(&other, NULL_JSON, 0), "WrongType");
+    file.mutate("changed everywhere", op, at(&good, json!(150), 0), "bytes", &[0x01]);
+    file
+}
+
+const NULL_JSON: Json = Json::Null;
+
+fn revocations() -> File {
+    let mut file = File::new(
+        "broadcast/revocations.json",
+        "The least serial that a base station stands by: cast.md, section 1.",
+    );
+    let op = "cast.revocation";
+    let revokes = |minimum: Value| array([int(1), bytes(&network().0), id_of(&base()), minimum]);
+    for (what, minimum) in [("none", int(0)), ("seven", int(7)), ("all", MAX)] {
+        file.valid(what, op, listening(&signed(&base(), REVOCATION, &revokes(minimum))));
+    }
+    let p256 = secret(Algorithm::Esp256, 0x84);
+    file.valid(
+        "the other base station",
+        op,
+        listening(&signed(&p256, REVOCATION, &revokes(int(7)).with(2, id_of(&p256)))),
+    );
+    let good = revokes(int(7));
+    for (what, payload, error) in [
+        ("version 0", good.with(0, int(0)), "UnsupportedVersion"),
+        ("another network", good.with(1, bytes(&[0; 8])), "WrongNetwork"),
+        ("another base station", good.with(2, bytes(&[0; 8])), "UnknownBaseStation"),
+        ("a negative minimum", good.with(3, int(-1)), "UnexpectedType"),
+    ] {
+        file.invalid(what, op, listening(&signed(&base(), REVOCATION, &payload)), error);
+    }
+    file.invalid(
+        "in a base station's name",
+        op,
+        listening(&signed(&ed(0x85), REVOCATION, &good)),
+        "NotAuthentic",
+    );
+    file.invalid(
+        "by the other base station",
+        op,
+        listening(&signed(&p256, REVOCATION, &good)),
+        "AlgorithmMismatch",
+    );
+    file.mutate(
+        "changed everywhere",
+        op,
+        listening(&signed(&base(), REVOCATION, &good)),
+        "bytes",
+        &[0x01],
+    );
+    file
+}
+
+fn some_messages(count: usize) -> Vec<Vec<u8>> {
+    (0..count)
+        .map(|number| (0..number * 7 % 90).map(|byte| (byte * 5 + number) as u8).collect())
+        .collect()
+}
+
+fn of_chain(messages: &[Vec<u8>], per_block: u64) -> Json {
+    let messages: Vec<String> = messages.iter().map(hex::encode).collect();
+    json!({
+        "network": network().to_string(), "sender": sender_named("ops").to_string(), "number": 3,
+        "key": KeyId::of(&ops().public()).to_string(), "per_block": per_block, "label": "orders", "messages": messages,
+    })
+}
+
+fn chains() -> File {
+    let mut file =
+        File::new("broadcast/chains.json", "What a sender makes of messages: cast.md, section 2.");
+    let op = "cast.chain";
+    for (count, per_block) in
+        [(1, 1), (1, 64), (5, 1), (2, 2), (5, 2), (6, 3), (7, 3), (9, 64), (70, 64), (23, 10)]
+    {
+        let what = format!("{count} messages, {per_block} a block");
+        file.valid(what, op, of_chain(&some_messages(count), per_block));
+    }
+    file.valid("empty messages", op, of_chain(&vec![Vec::new(); 5], 2));
+    file.valid("the longest message", op, of_chain(&[vec![7; 8192], Vec::new()], 2));
+    for at in [54, 55, 56, 63, 64, 65] {
+        // Around the padding of a compression.
+        file.valid(
+            format!("a message of {at} bytes"),
+            op,
+            of_chain(&[vec![1; at], vec![2; at - 32]], 1),
+        );
+    }
+    let other = |field: &str, value: Json| with(&of_chain(&some_messages(3), 2), field, value);
+    file.valid("the last number", op, other("number", json!(u64::MAX)));
+    file.valid("no label", op, other("label", json!("")));
+    for (what, input, error) in [
+        ("no messages", of_chain(&[], 1), "NoMessages"),
+        ("no message a block", of_chain(&some_messages(3), 0), "BlockTooLarge"),
+        ("65 messages a block", of_chain(&some_messages(3), 65), "BlockTooLarge"),
+        ("a message of 8,193 bytes", of_chain(&[vec![7; 8193]], 1), "MessageTooLong"),
+        ("a label of 65 bytes", other("label", json!("x".repeat(65))), "LabelTooLong"),
+        ("a label that repaints terminals", other("label", json!("\u{1b}[2J")), "LabelNotPlain"),
+    ] {
+        file.invalid(what, op, input, error);
+    }
+    file
+}
+
+/// A chain: its head, and its leaves with block and place.
+struct Said {
+    head: Value,
+    leaves: Vec<(u32, u8, Vec<u8>)>,
+    reference: [u8; 8],
+}
+
+fn said(messages: &[Vec<u8>], per_block: u8) -> Said {
+    let id = ChainId { network: network(), sender: sender_named("ops"), number: ChainNumber(3) };
+    let count = messages.len() as u32;
+    let key = KeyId::of(&ops().public());
+    let draft =
+        ChainDraft { id, key, messages: count, per_block, kind: Kind::Messages, label: "orders" };
+    let (mut digests, mut tags) =
+        (vec![Digest::NULL; messages.len()], vec![[0; 8]; messages.len()]);
+    let read = |number: u32, buffer: &mut [u8]| {
+        let message = &messages[number as usize];
+        buffer[..message.len()].copy_from_slice(message);
+        Ok::<_, Infallible>(message.len())
+    };
+    let chain =
+        OutgoingChain::build(draft, &mut digests, &mut tags, &mut vec![0; MAX_LEAF], read).unwrap();
+    let outline = *chain.outline();
+    let mut leaves = Vec::new();
+    for block in 1..=outline.blocks() {
+        for index in 0..outline.in_block(block) {
+            let message = &messages[outline.message(block, index) as usize];
+            leaves.push((
+                block,
+                index,
+                chain.leaf(block, index, message, &mut vec![0; MAX_LEAF]).unwrap().to_vec(),
+            ));
+        }
+    }
+    let first =
+        if outline.in_block(1) > 1 { &tags[..usize::from(outline.in_block(1))] } else { &[] };
+    let id = [bytes(&id.network.0), bytes(&id.sender.0), bytes(&key.0), int(3)];
+    let shape = [
+        int(count.into()),
+        int(per_block.into()),
+        int(outline.longest.into()),
+        int(0),
+        text("orders"),
+        int(-16),
+    ];
+    let digests = [bytes(&digests[0].0), bytes(first.as_flattened())];
+    let head = Value::Array([int(1)].into_iter().chain(id).chain(shape).chain(digests).collect());
+    Said { head, leaves, reference: outline.reference().0 }
+}
+
+/// What a head or a chain of one is opened with.
+fn by_ops(bytes: &[u8]) -> Json {
+    let key = public(&ops());
+    json!({
+        "bytes": hex::encode(bytes), "network": network().to_string(), "sender": sender_named("ops").to_string(),
+        "alg": key["alg"], "key": key["key"],
+    })
+}
+
+fn heads() -> File {
+    let mut file = File::new("broadcast/heads.json", "Heads of chains: cast.md, section 3.");
+    let op = "cast.head";
+    let head = |payload: &Value| by_ops(&signed(&ops(), CHAIN, payload));
+    let (one, many) = (said(&some_messages(1), 1).head, said(&some_messages(9), 4).head);
+    for (what, payload) in [
+        ("one message", one.clone()),
+        ("nine messages, four a block", many.clone()),
+        ("two messages where four would fit", said(&some_messages(2), 4).head),
+        ("as many messages as there can be", one.with(5, int(1 << 24))),
+        ("an image", one.with(8, int(1))),
+        ("an agenda", one.with(8, int(2))),
+        ("no label", one.with(9, text(""))),
+        ("a label of 64 bytes", one.with(9, text(&"\u{e9}".repeat(32)))),
+        ("the longest messages", one.with(7, int(8192))),
+        ("number 0", one.with(4, int(0))),
+        ("the last number", one.with(4, MAX)),
+    ] {
+        file.valid(what, op, head(&payload));
+    }
+    for algorithm in [Algorithm::Esp256, Algorithm::MlDsa44] {
+        let key = secret(algorithm, 0x82);
+        let mut input = by_ops(&signed(&key, CHAIN, &one.with(3, id_of(&key))));
+        let public = public(&key);
+        (input["alg"], input["key"]) = (public["alg"].clone(), public["key"].clone());
+        file.valid(algorithm.name(), op, input);
+    }
+    for (what, payload, error) in [
+        ("version 2", one.with(0, int(2)), "UnsupportedVersion"),
+        ("another network", one.with(1, bytes(&[0; 8])), "WrongNetwork"),
+        ("another sender", one.with(2, bytes(&[0; 8])), "WrongSender"),
+        ("another key of the sender", one.with(3, bytes(&[0; 8])), "WrongKey"),
+        ("a negative number", one.with(4, int(-1)), "UnexpectedType"),
+        ("no messages", one.with(5, int(0)), "FieldOutOfRange"),
+        ("more messages than there can be", one.with(5, int((1 << 24) + 1)), "FieldOutOfRange"),
+        ("no message a block", one.with(6, int(0)), "FieldOutOfRange"),
+        ("65 messages a block", one.with(6, int(65)), "FieldOutOfRange"),
+        ("longer messages than there can be", one.with(7, int(8193)), "FieldOutOfRange"),
+        ("an unknown kind", one.with(8, int(3)), "FieldOutOfRange"),
+        ("a label of 65 bytes", one.with(9, text(&"x".repeat(65))), "FieldOutOfRange"),
+        ("a label with a control character", one.with(9, text("\u{9b}2J")), "FieldOutOfRange"),
+        ("a label of bytes", one.with(9, bytes(b"orders")), "UnexpectedType"),
+        ("another hash", one.with(10, int(-43)), "UnknownAlgorithm"),
+        ("a digest of 31 bytes", one.with(11, bytes(&[1; 31])), "UnexpectedType"),
+        ("a tag of a block of one", one.with(12, bytes(&[1; 8])), "FieldOutOfRange"),
+        ("no tags of a block of four", many.with(12, bytes(&[])), "FieldOutOfRange"),
+        ("a tag too many", many.with(12, bytes(&[1; 40])), "FieldOutOfRange"),
+        ("half a tag", many.with(12, bytes(&[1; 28])), "FieldOutOfRange"),
+        ("twelve fields", Value::Array(one.clone().elements()[..12].to_vec()), "UnexpectedType"),
+    ] {
+        file.invalid(what, op, head(&payload), error);
+    }
+    file.invalid(
+        "in the sender's name",
+        op,
+        by_ops(&signed(&ed(0x83), CHAIN, &one)),
+        "NotAuthentic",
+    );
+    file.invalid(
+        "with another suite",
+        op,
+        by_ops(&signed(&secret(Algorithm::Esp256, 0x82), CHAIN, &one)),
+        "AlgorithmMismatch",
+    );
+    file.invalid("another type of object", op, by_ops(&signed(&ops(), REQUEST, &one)), "WrongType");
+    file.mutate("changed everywhere", op, head(&many), "bytes", &[0x01]);
+    file
+}
+
+fn leaves() -> File {
+    let mut file = File::new(
+        "broadcast/leaves.json",
+        "What becomes of leaves, in the order they come: cast.md, section 3.",
+    );
+    let op = "cast.take";
+    let taking = |head: &Value, leaves: &[(u32, u8, Vec<u8>)]| {
+        let leaves: Vec<Json> = leaves
+            .iter()
+            .map(|(block, index, leaf)| json!([block, index, hex::encode(leaf)]))
+            .collect();
+        with(&by_ops(&signed(&ops(), CHAIN, head)), "leaves", leaves)
+    };
+    for (count, per_block) in [(1, 1), (5, 1), (4, 2), (9, 4), (65, 64)] {
+        let Said { head, leaves, .. } = said(&some_messages(count), per_block);
+        file.valid(
+            format!("{count} messages, {per_block} a block, in order"),
+            op,
+            taking(&head, &leaves),
+        );
+        let mut backwards = leaves.clone();
+        backwards.sort_by_key(|(block, index, _)| (*block, u8::MAX - index));
+        file.valid(
+            format!("{count} messages, {per_block} a block, blocks backwards"),
+            op,
+            taking(&head, &backwards),
+        );
+    }
+    let Said { head, leaves, .. } = said(&some_messages(7), 3);
+    let changed = |at: usize, change: fn(&mut Vec<u8>)| {
+        let mut leaf = leaves[at].clone();
+        change(&mut leaf.2);
+        leaf
+    };
+    let [a, b, last, next] = [0, 1, 2, 3].map(|at| leaves[at].clone());
+    let flipped = |at: usize| changed(at, |leaf| *leaf.last_mut().unwrap() ^= 1);
+    for (what, order) in [
+        ("repeated", vec![a.clone(), a.clone(), last.clone(), last.clone(), b.clone(), b.clone()]),
+        (
+            "of a later block, and of an earlier one",
+            vec![next.clone(), a.clone(), b.clone(), last.clone(), next.clone(), a.clone()],
+        ),
+        (
+            "forged, then genuine",
+            vec![flipped(1), a.clone(), flipped(2), b.clone(), flipped(2), last.clone()],
+        ),
+        (
+            "a repetition that is forged",
+            vec![b.clone(), flipped(1), last.clone(), flipped(2), a.clone()],
+        ),
+        (
+            "another one's place",
+            vec![
+                (1, 1, a.2.clone()),
+                (1, 0, b.2.clone()),
+                (1, 3, a.2.clone()),
+                (0, 0, a.2.clone()),
+            ],
+        ),
+        (
+            "too long",
+            vec![changed(0, |leaf| leaf.resize(43, 0)), changed(2, |leaf| leaf.resize(56 + 43, 0))],
+        ),
+        (
+            "too short",
+            vec![changed(2, |leaf| leaf.truncate(55)), changed(2, |leaf| leaf.truncate(0))],
+        ),
+        (
+            "a trailer of another digest",
+            vec![
+                a.clone(),
+                b.clone(),
+                changed(2, |leaf| leaf[0] ^= 1),
+                changed(2, |leaf| leaf[32] ^= 1),
+            ],
+        ),
+        ("nothing", Vec::new()),
+    ] {
+        file.valid(what, op, taking(&head, &order));
+    }
+    // A sender whose tags and digest do not belong together.
+    let mut other = said(&some_messages(3), 3);
+    other.head = other.head.with(11, bytes(&[1; 32]));
+    for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
+        let twice: Vec<_> =
+            order.iter().chain(&order).map(|&at| other.leaves[at].clone()).collect();
+        file.valid(
+            format!("tags that fit and a digest that does not, in the order {order:?}"),
+            op,
+            taking(&other.head, &twice),
+        );
+    }
+    file
+}
+
+fn frames() -> File {
+    let mut file = File::new(
+        "broadcast/frames.json",
+        "Frames on a medium that everybody hears: cast.md, section 5.",
+    );
+    let op = "cast.frame";
+    let (chain, leaf) = (bytes(&[1, 2, 3, 4, 5, 6, 7, 8]), bytes(b"leaf"));
+    let (last, every) = (Value::Uint(u32::MAX.into()), MAX);
+    for (what, item) in [
+        ("a certificate", array([int(32), leaf.clone()])),
+        ("a revocation", array([int(33), leaf.clone()])),
+        ("a head", array([int(34), leaf.clone()])),
+        ("a head of nothing", array([int(34), bytes(&[])])),
+        ("a fragment", array([int(35), chain.clone(), int(1), int(0), leaf.clone()])),
+        (
+            "the last fragment there can be",
+            array([int(35), chain.clone(), last.clone(), int(63), leaf.clone()]),
+        ),
+        ("what is wanted", array([int(36), chain.clone(), int(2), every.clone()])),
+        ("head and certificate are wanted", array([int(36), chain.clone(), int(0), int(3)])),
+        ("what is held", array([int(37), chain.clone(), int(2), int(63)])),
+        ("a chain of one", array([int(38), leaf.clone(), leaf.clone()])),
+        ("a repair", array([int(39), chain.clone(), int(2), int(5), int(0xffff), leaf.clone()])),
+    ] {
+        file.valid(what, op, super::of(&item.encode()));
+    }
+    let fragment = array([int(35), chain.clone(), int(1), int(0), leaf.clone()]);
+    for (what, item, error) in [
+        ("an unknown kind", array([int(31), leaf.clone()]), "UnknownItem"),
+        ("a negative kind", array([int(-1), leaf.clone()]), "UnexpectedType"),
+        ("no kind", Value::Array(Vec::new()), "Truncated"),
+        ("no array", leaf.clone(), "UnexpectedType"),
+        ("a certificate and more", array([int(32), leaf.clone(), leaf.clone()]), "UnexpectedType"),
+        ("a certificate that is no byte string", array([int(32), text("leaf")]), "UnexpectedType"),
+        ("a reference of four bytes", fragment.with(1, bytes(&[1; 4])), "UnexpectedType"),
+        ("a block of more than 32 bits", fragment.with(2, Value::Uint(1 << 32)), "FieldOutOfRange"),
+        ("place 64", fragment.with(3, int(64)), "FieldOutOfRange"),
+        ("a leaf that is null", fragment.with(4, NULL), "UnexpectedType"),
+        (
+            "held up to place 64",
+            array([int(37), chain.clone(), int(2), int(64)]),
+            "FieldOutOfRange",
+        ),
+        (
+            "a repair of nothing",
+            array([int(39), chain.clone(), int(2), int(0), int(1), leaf.clone()]),
+            "FieldOutOfRange",
+        ),
+        (
+            "lengths of more than 16 bits",
+            array([int(39), chain, int(2), int(5), int(1 << 16), leaf]),
+            "FieldOutOfRange",
+        ),
+    ] {
+        file.invalid(what, op, super::of(&item.encode()), error);
+    }
+    file.invalid(
+        "a byte behind a frame",
+        op,
+        super::of(&[&fragment.encode()[..], &[0]].concat()),
+        "TrailingBytes",
+    );
+    file
+}
+
+fn single(head: &[u8], leaf: &[u8]) -> Vec<u8> {
+    array([int(38), bytes(head), bytes(leaf)]).encode()
+}
+
+fn singles() -> File {
+    let mut file = File::new(
+        "broadcast/singles.json",
+        "Chains of one message, whole in a frame: cast.md, section 4.",
+    );
+    let op = "cast.single";
+    for message in [&b""[..], b"close valve 3", &[7; 8192]] {
+        let Said { head, leaves, .. } = said(&[message.to_vec()], 1);
+        let frame = single(&signed(&ops(), CHAIN, &head), &leaves[0].2);
+        file.valid(format!("a message of {} bytes", message.len()), op, by_ops(&frame));
+    }
+    let Said { head, leaves, .. } = said(&[b"close valve 3".to_vec()], 1);
+    let leaf = &leaves[0].2;
+    file.valid(
+        "whose block could have 64",
+        op,
+        by_ops(&single(&signed(&ops(), CHAIN, &head.with(6, int(64))), leaf)),
+    );
+    let opened = |head: &Value, leaf: &[u8]| by_ops(&single(&signed(&ops(), CHAIN, head), leaf));
+    let two = said(&some_messages(2), 1);
+    file.invalid("the first of two messages", op, opened(&two.head, &two.leaves[0].2), "NotSingle");
+    file.invalid("another message", op, opened(&head, b"close valve 4"), "ForgedLeaf");
+    file.invalid("a shorter one", op, opened(&head, b"close"), "ForgedLeaf");
+    file.invalid("a longer one", op, opened(&head, b"close valve 33"), "LeafTooLong");
+    file.invalid("under another number", op, opened(&head.with(4, int(4)), leaf), "ForgedLeaf");
+    file.invalid(
+        "another network",
+        op,
+        opened(&head.with(1, bytes(&[0; 8])), leaf),
+        "WrongNetwork",
+    );
+    file.invalid("another sender", op, opened(&head.with(2, bytes(&[0; 8])), leaf), "WrongSender");
+    file.invalid(
+        "in the sender's name",
+        op,
+        by_ops(&single(&signed(&ed(0x83), CHAIN, &head), leaf)),
+        "NotAuthentic",
+    );
+    let signed_head = signed(&ops(), CHAIN, &head);
+    file.invalid(
+        "a head alone",
+        op,
+        by_ops(&array([int(34), bytes(&signed_head)]).encode()),
+        "NotSingle",
+    );
+    file.invalid(
+        "a fragment",
+        op,
+        by_ops(&array([int(35), bytes(&[0; 8]), int(1), int(0), bytes(leaf)]).encode()),
+        "NotSingle",
+    );
+    file.invalid(
+        "an unknown frame",
+        op,
+        by_ops(&array([int(30), bytes(&signed_head)]).encode()),
+        "UnknownItem",
+    );
+    file.mutate("changed everywhere", op, by_ops(&single(&signed_head, leaf)), "bytes", &[0x01]);
+    file
+}
+
+fn evidence() -> File {
+    let mut file = File::new(
+        "broadcast/evidence.json",
+        "What a sender said, proven to third parties: cast.md, section 6.",
+    );
+    let op = "cast.evidence";
+    let Said { head, leaves, reference } = said(&some_messages(5), 2);
+    let mut frames = vec![
+        array([int(32), bytes(&signed(&base(), CERTIFICATE, &certificate()))]).encode(),
+        array([int(34), bytes(&signed(&ops(), CHAIN, &head))]).encode(),
+    ];
+    let of_chain = |reference: &[u8], (block, index, leaf): &(u32, u8, Vec<u8>)| {
+        array([int(35), bytes(reference), int((*block).into()), int((*index).into()), bytes(leaf)])
+            .encode()
+    };
+    frames.extend(leaves.iter().map(|leaf| of_chain(&reference, leaf)));
+    let given = |frames: &[Vec<u8>]| listening(&frames.concat());
+    for (what, count) in [
+        ("nothing", 0),
+        ("a certificate", 1),
+        ("a head", 2),
+        ("half a block", 3),
+        ("a block", 4),
+        ("two blocks", 6),
+        ("the whole chain", 7),
+    ] {
+        file.valid(what, op, given(&frames[..count]));
+    }
+    let changed = |change: &dyn Fn(&mut Vec<Vec<u8>>)| {
+        let mut changed = frames.clone();
+        change(&mut changed);
+        given(&changed)
+    };
+    for (what, input, error) in [
+        ("without a certificate", given(&frames[1..]), "OutOfOrder"),
+        ("without a head", changed(&|frames| drop(frames.remove(1))), "OutOfOrder"),
+        ("a leaf left out", changed(&|frames| drop(frames.remove(2))), "OutOfOrder"),
+        ("two leaves exchanged", changed(&|frames| frames.swap(2, 3)), "OutOfOrder"),
+        ("a leaf twice", changed(&|frames| frames.insert(3, frames[2].clone())), "OutOfOrder"),
+        ("a leaf behind the last", changed(&|frames| frames.push(frames[6].clone())), "OutOfOrder"),
+        (
+            "another chain's leaf",
+            changed(&|frames| frames[2] = of_chain(&[0; 8], &leaves[0])),
+            "OutOfOrder",
+        ),
+        (
+            "another frame between",
+            changed(&|frames| frames.insert(2, array([int(33), bytes(&[])]).encode())),
+            "OutOfOrder",
+        ),
+        ("a forged leaf", changed(&|frames| *frames[4].last_mut().unwrap() ^= 1), "ForgedLeaf"),
+        (
+            "another key's head",
+            changed(&|frames| {
+                frames[1] =
+                    array([int(34), bytes(&signed(&ops(), CHAIN, &head.with(3, bytes(&[0; 8]))))])
+                        .encode();
+            }),
+            "WrongKey",
+        ),
+        (
+            "another sender's head",
+            changed(&|frames| {
+                frames[1] =
+                    array([int(34), bytes(&signed(&ops(), CHAIN, &head.with(2, bytes(&[0; 8]))))])
+                        .encode();
+            }),
+            "WrongSender",
+        ),
+        ("cut within a frame", listening(&frames.concat()[..300]), "Truncated"),
+    ] {
+        file.invalid(what, op, input, error);
+    }
+    let elsewhere = with(&given(&frames), "network", "0000000000000000");
+    file.invalid("in another network", op, elsewhere, "WrongNetwork");
+    let strangers = with(&given(&frames), "bases", json!([public(&ed(0x85))]));
+    file.invalid("of base stations that are not known", op, strangers, "UnknownBaseStation");
+    file
+}

@@ -1,0 +1,86 @@
+//! A COSE Receipt of inclusion verified by RFC 9942 and RFC 9162 alone, from a plain reading of them: nothing of the product but the
+//! signature suites.
+
+use moteseal_core::digest::Digest;
+use moteseal_core::signature::PublicKey;
+
+use moteseal_fixtures::value::{Value, bytes, int, text};
+
+/// The root that the receipt proves `record` to be under.
+pub fn verify(receipt: &[u8], record: &[u8], key: &PublicKey) -> Option<[u8; 32]> {
+    // A receipt is a tagged COSE_Sign1 (RFC 9942, section 4.2).
+    let Value::Tag(18, object) = whole(receipt)? else { return None };
+    let Value::Array(parts) = *object else { return None };
+    let [
+        Value::Bytes(protected),
+        Value::Map(unprotected),
+        Value::Simple(22),
+        Value::Bytes(signature),
+    ] = parts.as_slice()
+    else {
+        return None;
+    };
+    // Section 5.2.1: alg and vds are required in the protected header; vds 1 is RFC9162_SHA256.
+    let Value::Map(header) = whole(protected)? else { return None };
+    let entry = |map: &[(Value, Value)], label: i64| {
+        map.iter().find(|(key, _)| *key == int(label)).map(|(_, value)| value.clone())
+    };
+    if entry(&header, 395)? != int(1) || entry(&header, 1)? != int(key.algorithm().cose()) {
+        return None;
+    }
+    // vdp in the unprotected header: inclusion proofs under -1.
+    let Value::Map(proofs) = entry(unprotected, 396)? else { return None };
+    let Value::Array(proofs) = entry(&proofs, -1)? else { return None };
+    let [Value::Bytes(proof)] = proofs.as_slice() else { return None };
+    let Value::Array(proof) = whole(proof)? else { return None };
+    let [Value::Uint(size), Value::Uint(leaf), Value::Array(path)] = proof.as_slice() else {
+        return None;
+    };
+    let path: Option<Vec<[u8; 32]>> = path
+        .iter()
+        .map(|digest| match digest {
+            Value::Bytes(digest) => digest.as_slice().try_into().ok(),
+            _ => None,
+        })
+        .collect();
+    let path = path.filter(|path| !path.is_empty())?;
+    let root = root(record, *leaf, *size, &path)?;
+    // The signature is over the root, as detached payload.
+    let message =
+        Value::Array(vec![text("Signature1"), bytes(protected), bytes(&[]), bytes(&root)]).encode();
+    key.verify(&message, signature).ok().map(|()| root)
+}
+
+/// RFC 9162, section 2.1.3.2, steps 1 to 5, in its own words.
+fn root(record: &[u8], leaf_index: u64, tree_size: u64, path: &[[u8; 32]]) -> Option<[u8; 32]> {
+    if leaf_index >= tree_size {
+        return None;
+    }
+    let (mut fn_, mut sn) = (leaf_index, tree_size - 1);
+    let mut r = Digest::of(&[&[0], record]).0;
+    for p in path {
+        if sn == 0 {
+            return None;
+        }
+        if fn_ & 1 == 1 || fn_ == sn {
+            r = Digest::of(&[&[1], p, &r]).0;
+            if fn_ & 1 == 0 {
+                while fn_ & 1 == 0 && fn_ != 0 {
+                    fn_ >>= 1;
+                    sn >>= 1;
+                }
+            }
+        } else {
+            r = Digest::of(&[&[1], &r, p]).0;
+        }
+        fn_ >>= 1;
+        sn >>= 1;
+    }
+    (sn == 0).then_some(r)
+}
+
+/// The one well-formed item that bytes are, if the product's scanner lets it pass; parsed by the tests' own reader.
+fn whole(bytes: &[u8]) -> Option<Value> {
+    moteseal_core::cbor::check_item(bytes).ok()?;
+    Some(Value::decode(bytes))
+}

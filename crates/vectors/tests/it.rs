@@ -1,0 +1,52 @@
+//! Replays the committed test vectors, and compares them with what the generator makes.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use moteseal_vectors::{committed, make, replay};
+
+#[test]
+fn every_vector_has_its_stated_result() {
+    let files = committed();
+    assert!(!files.is_empty(), "no vectors; run make vectors");
+    let (mut wrong, mut total) = (Vec::new(), 0);
+    for (name, file) in &files {
+        let (found, count) = replay(name, file);
+        wrong.extend(found);
+        total += count;
+    }
+    println!("{total} cases in {} files", files.len());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_committed_vectors_are_the_generated_ones() {
+    let made = make::files();
+    let committed = committed();
+    assert_eq!(made.keys().collect::<Vec<_>>(), committed.keys().collect::<Vec<_>>());
+    for (name, file) in &made {
+        assert!(
+            committed[name] == *file,
+            "{name} differs from what is generated; run make vectors"
+        );
+    }
+}
+
+#[test]
+fn at_least_a_hundred_vectors_are_invalid_and_their_errors_are_listed() {
+    let listed = include_str!("../../../spec/errors.md");
+    let (mut invalid, mut names) = (0, std::collections::BTreeSet::new());
+    for (file, vectors) in committed() {
+        assert!(
+            !vectors["valid"].as_array().unwrap().is_empty(),
+            "{file} shows nothing that is right"
+        );
+        for case in vectors["invalid"].as_array().unwrap() {
+            invalid += 1;
+            names.insert(case["error"].as_str().unwrap().to_owned());
+        }
+    }
+    println!("{invalid} invalid cases, {} names", names.len());
+    assert!(invalid >= 100);
+    for name in names {
+        assert!(listed.contains(&format!("`{name}`")), "{name} is not in errors.md");
+    }
+}

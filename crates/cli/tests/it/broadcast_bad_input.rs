@@ -6,7 +6,6 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::process::{Output, Stdio};
 
 use crate::broadcasting::{Network, Watcher, image, text};
-use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_broadcast::sender_named;
 use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_core::cbor::Writer;

@@ -11,7 +11,7 @@ use moteseal_net::link::{State, until_up};
 use moteseal_net::mqtt::Backoff;
 use moteseal_net::serial::{Event, Options, SerialLine};
 use moteseal_serial::{
-    Binding, Channel, Received, Line, MAX_BODY, PacketError, Side, Stuffer, Timing, room,
+    Binding, Channel, Line, MAX_BODY, PacketError, Received, Side, Stuffer, Timing, room,
 };
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

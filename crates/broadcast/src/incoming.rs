@@ -74,9 +74,123 @@ pub enum Taken<'l> {
     },
 }
 
+/// Bytes of memory that a receiver has for each message of a block: the message's digest, its tag, and the tag of the message in
+/// its place in the next block.
+pub const BYTES_PER_MESSAGE: usize = 48;
+
+/// The memory of a receiver, for each message of a block.
+struct Places<'m> {
+    tags: &'m mut [[u8; 8]],
+    next_tags: &'m mut [[u8; 8]],
+    /// The digests of the leaves but the last, where they are here.
+    others: &'m mut [[u8; 32]],
+}
+
+impl<'m> Places<'m> {
+    #[inline]
+    fn of(memory: &'m mut [[u8; BYTES_PER_MESSAGE]]) -> Self {
+        let count = memory.len();
+        let (tags, rest) = memory.as_flattened_mut().split_at_mut(8 * count);
+        let (next_tags, others) = rest.split_at_mut(8 * count);
+        Self {
+            tags: tags.as_chunks_mut().0,
+            next_tags: next_tags.as_chunks_mut().0,
+            others: others.as_chunks_mut().0,
+        }
+    }
+}
+
+/// The tags of the block under way.
+#[inline]
+fn tags_in(memory: &[[u8; BYTES_PER_MESSAGE]]) -> &[[u8; 8]] {
+    let count = memory.len();
+    memory.as_flattened().as_chunks().0.get(..count).unwrap_or_default()
+}
+
 /// The verifier of one chain whose blocks have at most `B` messages: `48 * B` bytes and at most 408.
 #[derive(Clone, Copy, Debug)]
 pub struct Incoming<const B: usize> {
+    state: IncomingState,
+    memory: [[u8; BYTES_PER_MESSAGE]; B],
+}
+
+impl<const B: usize> Incoming<B> {
+    /// A verifier at the start of a chain.
+    ///
+    /// # Errors
+    /// [`BlockTooLarge`].
+    pub fn new(head: &Head<'_>) -> Result<Self, BlockTooLarge> {
+        let mut memory = [[0; BYTES_PER_MESSAGE]; B];
+        Ok(Self { state: IncomingState::new(head, &mut memory)?, memory })
+    }
+
+    /// What the head says of the chain.
+    #[must_use]
+    pub const fn outline(&self) -> &Outline {
+        self.state.outline()
+    }
+
+    /// What frames name the chain by.
+    #[must_use]
+    pub fn reference(&self) -> ChainRef {
+        self.state.reference()
+    }
+
+    /// The block under way, from 1; one more than the chain has when it is complete.
+    #[must_use]
+    pub const fn current(&self) -> u32 {
+        self.state.current()
+    }
+
+    /// Whether every block is verified.
+    #[must_use]
+    pub const fn is_complete(&self) -> bool {
+        self.state.is_complete()
+    }
+
+    /// Which leaves of the block under way are not here: bit `j` is leaf `j`.
+    #[must_use]
+    pub const fn missing(&self) -> u64 {
+        self.state.missing()
+    }
+
+    /// Looks at a leaf: one hash of it, and of the last that comes of a block one of 32 bytes for each of the others.
+    ///
+    /// # Errors
+    /// [`LeafError`].
+    #[inline]
+    pub fn take<'l>(
+        &mut self,
+        block: u32,
+        index: u8,
+        leaf: &'l [u8],
+    ) -> Result<Taken<'l>, LeafError> {
+        self.state.take(&mut self.memory, block, index, leaf)
+    }
+
+    /// Writes where the chain stands: all verified blocks, none of the leaves of the block under way, which are taken again. [`MAX_SNAPSHOT`]
+    /// bytes suffice. A snapshot is not authenticated: it belongs into the receiver's own memory, where nobody else writes.
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`].
+    pub fn save<'o>(&self, out: &'o mut [u8]) -> Result<&'o [u8], BufferTooSmall> {
+        self.state.save(&self.memory, out)
+    }
+
+    /// A verifier that goes on where [`save`](Self::save) stood.
+    ///
+    /// # Errors
+    /// [`DecodeError`]: not a snapshot, or one of a chain with larger blocks than `B` (`FieldOutOfRange`).
+    pub fn restore(snapshot: &[u8]) -> Result<Self, DecodeError> {
+        let mut memory = [[0; BYTES_PER_MESSAGE]; B];
+        Ok(Self { state: IncomingState::restore(snapshot, &mut memory)?, memory })
+    }
+}
+
+/// A verifier without the memory for a block: the caller keeps that, [`BYTES_PER_MESSAGE`] for each message of the largest block,
+/// and passes it to each call. [`Incoming`] holds both; a caller that knows the size of blocks at run time only keeps them apart.
+#[derive(Clone, Copy, Debug)]
+pub struct IncomingState {
     outline: Outline,
     prefixes: Prefixes,
     /// Blocks of the chain.
@@ -89,24 +203,23 @@ pub struct Incoming<const B: usize> {
     trailer: usize,
     /// Which leaves of it are here, a bit each.
     held: u64,
-    /// Its digest and tags.
+    /// Its digest.
     digest: [u8; 32],
-    tags: [u64; B],
-    /// The digests of its leaves but the last, where they are here.
-    others: [[u8; 32]; B],
     /// The last leaf, where it came before others: the block's hash so far, and what it announces, which counts once the block is verified.
     last: Running,
     next_digest: [u8; 32],
-    next_tags: [u64; B],
 }
 
-impl<const B: usize> Incoming<B> {
-    /// A verifier at the start of a chain.
+impl IncomingState {
+    /// A verifier at the start of a chain. What the memory held does not matter.
     ///
     /// # Errors
-    /// [`BlockTooLarge`].
-    pub fn new(head: &Head<'_>) -> Result<Self, BlockTooLarge> {
-        Self::at(*head.outline(), 1, head.first().0, head.tags())
+    /// [`BlockTooLarge`] if the memory is for blocks of fewer messages.
+    pub fn new(
+        head: &Head<'_>,
+        memory: &mut [[u8; BYTES_PER_MESSAGE]],
+    ) -> Result<Self, BlockTooLarge> {
+        Self::at(*head.outline(), 1, head.first().0, head.tags(), memory)
     }
 
     fn at(
@@ -114,12 +227,13 @@ impl<const B: usize> Incoming<B> {
         current: u32,
         digest: [u8; 32],
         tags: &[u8],
+        memory: &mut [[u8; BYTES_PER_MESSAGE]],
     ) -> Result<Self, BlockTooLarge> {
-        if usize::from(outline.largest_block()) > B {
+        if usize::from(outline.largest_block()) > memory.len() {
             return Err(BlockTooLarge);
         }
         let prefixes = Prefixes::new(&outline.id, outline.key);
-        let mut incoming = Self {
+        let incoming = Self {
             outline,
             prefixes,
             blocks: outline.blocks(),
@@ -128,13 +242,11 @@ impl<const B: usize> Incoming<B> {
             trailer: outline.trailer(current),
             held: 0,
             digest,
-            tags: [0; B],
-            others: [[0; 32]; B],
             last: prefixes.block(),
             next_digest: [0; 32],
-            next_tags: [0; B],
         };
-        read_tags(tags, &mut incoming.tags);
+        memory.fill([0; BYTES_PER_MESSAGE]);
+        read_tags(tags, Places::of(memory).tags);
         Ok(incoming)
     }
 
@@ -175,6 +287,7 @@ impl<const B: usize> Incoming<B> {
     #[inline]
     pub fn take<'l>(
         &mut self,
+        memory: &mut [[u8; BYTES_PER_MESSAGE]],
         block: u32,
         index: u8,
         leaf: &'l [u8],
@@ -191,10 +304,11 @@ impl<const B: usize> Incoming<B> {
         if message.len() > usize::from(self.outline.longest) {
             return Err(LeafError::LeafTooLong);
         }
+        let places = Places::of(memory);
         if is_last {
-            self.take_last(trailer, leaf, message)
+            self.take_last(places, trailer, leaf, message)
         } else {
-            self.take_other(index, leaf, message)
+            self.take_other(places, index, leaf, message)
         }
     }
 
@@ -202,19 +316,20 @@ impl<const B: usize> Incoming<B> {
     #[inline]
     fn take_other<'l>(
         &mut self,
+        places: Places<'_>,
         index: u8,
         leaf: &[u8],
         message: &'l [u8],
     ) -> Result<Taken<'l>, LeafError> {
         let (bit, place) = (1 << index, usize::from(index));
         let digest = self.prefixes.leaf(leaf);
-        if self.tags.get(place) != Some(&tag_of(&digest)) {
+        if places.tags.get(place) != digest.first_chunk() {
             return Err(LeafError::ForgedLeaf);
         }
         if self.held & bit != 0 {
             return Ok(Taken::Repeated);
         }
-        if let Some(other) = self.others.get_mut(place) {
+        if let Some(other) = places.others.get_mut(place) {
             *other = digest;
         }
         self.held |= bit;
@@ -222,38 +337,38 @@ impl<const B: usize> Incoming<B> {
             return Ok(Taken::Pending { message });
         }
         let hash = self.last;
-        self.close(hash, message)
+        self.close(places, hash, message)
     }
 
     /// The last leaf of a block, with the trailer that announces the next. The block's digest tells all by itself when the others are here.
     #[inline]
     fn take_last<'l>(
         &mut self,
+        places: Places<'_>,
         trailer: &[u8],
         leaf: &[u8],
         message: &'l [u8],
     ) -> Result<Taken<'l>, LeafError> {
         let (place, bit) = (usize::from(self.leaves - 1), 1 << (self.leaves - 1));
-        let is_tagged = |incoming: &Self| {
-            incoming.tags.get(place) == Some(&tag_of(&incoming.prefixes.leaf(leaf)))
-        };
+        let is_tagged =
+            |prefixes: &Prefixes| places.tags.get(place) == prefixes.leaf(leaf).first_chunk();
         if self.missing() == bit {
             let digest = if place == 0 {
                 self.prefixes.alone(leaf)
             } else {
-                self.with_others(self.prefixes.block(), leaf)
+                self.with_others(places.others, self.prefixes.block(), leaf)
             };
             if digest == self.digest {
-                self.note_trailer(trailer);
-                return Ok(self.advance(message));
+                self.note_trailer(places.next_tags, trailer);
+                return Ok(self.advance(places, message));
             }
-            if place == 0 || !is_tagged(self) {
+            if place == 0 || !is_tagged(&self.prefixes) {
                 return Err(LeafError::ForgedLeaf);
             }
             self.held = 0;
             return Err(LeafError::BlockMismatch);
         }
-        if !is_tagged(self) {
+        if !is_tagged(&self.prefixes) {
             return Err(LeafError::ForgedLeaf);
         }
         if self.held & bit != 0 {
@@ -262,43 +377,48 @@ impl<const B: usize> Incoming<B> {
         let mut hash = self.prefixes.block();
         hash.update(leaf);
         self.last = hash;
-        self.note_trailer(trailer);
+        self.note_trailer(places.next_tags, trailer);
         self.held |= bit;
         Ok(Taken::Pending { message })
     }
 
     /// The block's digest: of its last leaf, or what is left of it, behind `hash`, and of the others' digests.
     #[inline]
-    fn with_others(&self, mut hash: Running, last: &[u8]) -> [u8; 32] {
+    fn with_others(&self, others: &[[u8; 32]], mut hash: Running, last: &[u8]) -> [u8; 32] {
         hash.update(last);
-        let others = self.others.get(..usize::from(self.leaves - 1)).unwrap_or_default();
+        let others = others.get(..usize::from(self.leaves - 1)).unwrap_or_default();
         hash.update(others.as_flattened());
         hash.finish()
     }
 
-    fn close<'l>(&mut self, hash: Running, message: &'l [u8]) -> Result<Taken<'l>, LeafError> {
-        if self.with_others(hash, &[]) == self.digest {
-            return Ok(self.advance(message));
+    fn close<'l>(
+        &mut self,
+        places: Places<'_>,
+        hash: Running,
+        message: &'l [u8],
+    ) -> Result<Taken<'l>, LeafError> {
+        if self.with_others(places.others, hash, &[]) == self.digest {
+            return Ok(self.advance(places, message));
         }
         self.held = 0;
         Err(LeafError::BlockMismatch)
     }
 
     #[inline]
-    fn note_trailer(&mut self, trailer: &[u8]) {
+    fn note_trailer(&mut self, next_tags: &mut [[u8; 8]], trailer: &[u8]) {
         if let Some((digest, tags)) = trailer.split_first_chunk() {
             self.next_digest = *digest;
-            read_tags(tags, &mut self.next_tags);
+            read_tags(tags, next_tags);
         }
     }
 
     #[inline]
-    fn advance<'l>(&mut self, message: &'l [u8]) -> Taken<'l> {
+    fn advance<'l>(&mut self, places: Places<'_>, message: &'l [u8]) -> Taken<'l> {
         let block = self.current;
         self.current += 1;
         self.held = 0;
         self.digest = self.next_digest;
-        self.tags = self.next_tags;
+        places.tags.copy_from_slice(places.next_tags);
         let is_last = block == self.blocks;
         // All blocks but the last two look like the one before.
         if self.current + 1 >= self.blocks {
@@ -313,25 +433,28 @@ impl<const B: usize> Incoming<B> {
     ///
     /// # Errors
     /// [`BufferTooSmall`].
-    pub fn save<'o>(&self, out: &'o mut [u8]) -> Result<&'o [u8], BufferTooSmall> {
+    pub fn save<'o>(
+        &self,
+        memory: &[[u8; BYTES_PER_MESSAGE]],
+        out: &'o mut [u8],
+    ) -> Result<&'o [u8], BufferTooSmall> {
         let mut out = Writer::new(out);
         out.array(12)?.uint(1u8)?;
         self.outline.write(&mut out)?;
         out.uint(self.current)?.bytes(&self.digest)?;
-        let mut tags = [0; 8 * MAX_PER_BLOCK as usize];
-        let count = tags_of(self.leaves);
-        for (bytes, tag) in tags.as_chunks_mut::<8>().0.iter_mut().zip(&self.tags) {
-            *bytes = tag.to_be_bytes();
-        }
-        out.bytes(tags.get(..8 * count).unwrap_or_default())?;
+        let tags = tags_in(memory).get(..tags_of(self.leaves)).unwrap_or_default();
+        out.bytes(tags.as_flattened())?;
         Ok(out.finish())
     }
 
     /// A verifier that goes on where [`save`](Self::save) stood.
     ///
     /// # Errors
-    /// [`DecodeError`]: not a snapshot, or one of a chain with larger blocks than `B` (`FieldOutOfRange`).
-    pub fn restore(snapshot: &[u8]) -> Result<Self, DecodeError> {
+    /// [`DecodeError`]: not a snapshot, or one of a chain with larger blocks than the memory is for (`FieldOutOfRange`).
+    pub fn restore(
+        snapshot: &[u8],
+        memory: &mut [[u8; BYTES_PER_MESSAGE]],
+    ) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(snapshot)?;
         reader.array(12)?;
         reader.version()?;
@@ -342,7 +465,7 @@ impl<const B: usize> Incoming<B> {
         if !is_there || tags.len() != 8 * tags_of(outline.in_block(current)) {
             return Err(DecodeError::FieldOutOfRange);
         }
-        Self::at(outline, current, digest, tags).map_err(|_| DecodeError::FieldOutOfRange)
+        Self::at(outline, current, digest, tags, memory).map_err(|_| DecodeError::FieldOutOfRange)
     }
 }
 
@@ -355,13 +478,8 @@ const fn every(leaves: u8) -> u64 {
 }
 
 #[inline]
-fn tag_of(digest: &[u8; 32]) -> u64 {
-    digest.first_chunk().map_or(0, |first| u64::from_be_bytes(*first))
-}
-
-#[inline]
-fn read_tags(bytes: &[u8], tags: &mut [u64]) {
+fn read_tags(bytes: &[u8], tags: &mut [[u8; 8]]) {
     for (tag, bytes) in tags.iter_mut().zip(bytes.as_chunks().0) {
-        *tag = u64::from_be_bytes(*bytes);
+        *tag = *bytes;
     }
 }

@@ -38,7 +38,9 @@ pub use chain::{
     OutgoingChain, Outline,
 };
 pub use evidence::{EvidenceCheck, EvidenceError, ExportError, Shown, export};
-pub use incoming::{BlockTooLarge, Incoming, LeafError, MAX_SNAPSHOT, Taken};
+pub use incoming::{
+    BYTES_PER_MESSAGE, BlockTooLarge, Incoming, IncomingState, LeafError, MAX_SNAPSHOT, Taken,
+};
 pub use single::{MAX_SINGLE, OpenedSingle, SealError, SingleDraft, SingleError, open_single};
 
 use moteseal_core::signature::PublicKey;

@@ -86,7 +86,7 @@ pub struct Served<'a> {
 
 /// One level's running digest: 112 bytes.
 #[derive(Clone, Copy)]
-struct Running {
+pub struct LevelDigest {
     state: [u32; 8],
     /// Bytes of events so far; the header, a whole compression, is in the state from the first event on.
     length: u64,
@@ -94,8 +94,9 @@ struct Running {
     count: u32,
 }
 
-impl Running {
-    const EMPTY: Self = Self { state: INITIAL, length: 0, buffer: [0; 64], count: 0 };
+impl LevelDigest {
+    /// The digest of a level without events.
+    pub const EMPTY: Self = Self { state: INITIAL, length: 0, buffer: [0; 64], count: 0 };
 
     #[inline]
     fn update(&mut self, mut bytes: &[u8]) {
@@ -142,14 +143,14 @@ named_errors! {
     }
 }
 
-/// The running star of one seal on a device: `L` levels, 112 bytes each.
+/// A running star without its levels' digests: the caller keeps those, one [`LevelDigest`] a level, and passes them to each
+/// call. [`Star`] holds both; a caller that knows the number of levels at run time only keeps them apart.
 #[derive(Clone)]
-pub struct Star<const L: usize> {
+pub struct StarState {
     key: LevelKey,
     device: DeviceId,
     index: SealIndex,
     framing: Framing,
-    levels: [Running; L],
     total: u32,
     /// How many of the levels the group uses.
     used: u8,
@@ -158,12 +159,110 @@ pub struct Star<const L: usize> {
     next: Level,
 }
 
+impl StarState {
+    /// The state of an empty star for the seal `index` of `device`, in a group of `levels` levels; `None` if that is not 1 to 32.
+    /// The digests to pass with it are [`LevelDigest::EMPTY`] at first.
+    #[must_use]
+    pub fn new(
+        device: DeviceId,
+        index: SealIndex,
+        salt: &Salt,
+        framing: Framing,
+        levels: u8,
+    ) -> Option<Self> {
+        (1..=MAX_LEVELS)
+            .contains(&usize::from(levels))
+            .then(|| Self::of_levels(device, index, salt, framing, levels))
+    }
+
+    fn of_levels(
+        device: DeviceId,
+        index: SealIndex,
+        salt: &Salt,
+        framing: Framing,
+        used: u8,
+    ) -> Self {
+        let key = LevelKey::new(salt);
+        Self { key, device, index, framing, total: 0, used, next: key.level(0, used) }
+    }
+
+    /// Events so far.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)]
+    pub const fn len(&self) -> u32 {
+        self.total
+    }
+
+    /// Adds the next event and returns its level. About a sixteenth of a SHA-256 compression for 4 bytes, and a SipHash.
+    ///
+    /// # Errors
+    /// [`PushError`].
+    ///
+    /// # Panics
+    /// If there are fewer digests than levels.
+    #[inline]
+    pub fn push(&mut self, digests: &mut [LevelDigest], event: &[u8]) -> Result<Level, PushError> {
+        if self.total == u32::MAX {
+            return Err(PushError::Full);
+        }
+        let prefix = self.framing.prefix(event).ok_or(PushError::WrongLength)?;
+        let level = self.next;
+        self.next = self.key.level(u64::from(self.total) + 1, self.used);
+        let running = &mut digests[usize::from(level.0)];
+        if running.count == 0 {
+            compress256(&mut running.state, &[header(self.device, self.index, level)]);
+        }
+        running.count += 1;
+        if let Some(prefix) = prefix {
+            running.update(&prefix);
+        }
+        running.update(event);
+        self.total += 1;
+        Ok(level)
+    }
+
+    /// Ends the epoch: the events per level, and `each(level, digest)` with the digest of every level of the group, coarsest
+    /// first; the digest of an empty level is null. The state accepts no events after it.
+    #[inline]
+    fn close(
+        &mut self,
+        digests: &mut [LevelDigest],
+        mut each: impl FnMut(usize, u32, Digest),
+    ) -> Counters {
+        let mut counters = Counters::new(self.used);
+        for (level, (running, count)) in digests.iter_mut().zip(counters.as_mut_slice()).enumerate()
+        {
+            *count = running.count;
+            let digest = if running.count > 0 { running.finish() } else { Digest::NULL };
+            *running = LevelDigest::EMPTY;
+            each(level, *count, digest);
+        }
+        self.total = u32::MAX;
+        counters
+    }
+
+    /// Ends the epoch: the events per level, and the root over all levels. The state accepts no events after it.
+    #[must_use]
+    pub fn close_to_root(&mut self, digests: &mut [LevelDigest]) -> (Counters, Digest) {
+        let mut root = ROOT_TAG;
+        let counters = self.close(digests, |_, count, digest| root = link(&root, count, &digest));
+        (counters, root)
+    }
+}
+
+/// The running star of one seal on a device: `L` levels, 112 bytes each.
+#[derive(Clone)]
+pub struct Star<const L: usize> {
+    state: StarState,
+    levels: [LevelDigest; L],
+}
+
 impl<const L: usize> fmt::Debug for Star<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Star")
-            .field("device", &self.device)
-            .field("index", &self.index)
-            .field("events", &self.total)
+            .field("device", &self.state.device)
+            .field("index", &self.state.index)
+            .field("events", &self.state.total)
             .finish()
     }
 }
@@ -203,29 +302,22 @@ impl<const L: usize> Star<L> {
         framing: Framing,
         used: u8,
     ) -> Self {
-        let key = LevelKey::new(salt);
         Self {
-            key,
-            device,
-            index,
-            framing,
-            levels: [Running::EMPTY; L],
-            total: 0,
-            used,
-            next: key.level(0, used),
+            state: StarState::of_levels(device, index, salt, framing, used),
+            levels: [LevelDigest::EMPTY; L],
         }
     }
 
     /// Events so far.
     #[must_use]
     pub const fn len(&self) -> u32 {
-        self.total
+        self.state.total
     }
 
     /// Whether there are none yet.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.total == 0
+        self.state.total == 0
     }
 
     /// Folds in the next event and says its level. About a sixteenth of a SHA-256 compression for 4 bytes, and a SipHash.
@@ -234,23 +326,7 @@ impl<const L: usize> Star<L> {
     /// [`PushError`].
     #[inline]
     pub fn push(&mut self, event: &[u8]) -> Result<Level, PushError> {
-        if self.total == u32::MAX {
-            return Err(PushError::Full);
-        }
-        let prefix = self.framing.prefix(event).ok_or(PushError::WrongLength)?;
-        let level = self.next;
-        self.next = self.key.level(u64::from(self.total) + 1, self.used);
-        let running = &mut self.levels[usize::from(level.0)];
-        if running.count == 0 {
-            compress256(&mut running.state, &[header(self.device, self.index, level)]);
-        }
-        running.count += 1;
-        if let Some(prefix) = prefix {
-            running.update(&prefix);
-        }
-        running.update(event);
-        self.total += 1;
-        Ok(level)
+        self.state.push(&mut self.levels, event)
     }
 
     /// Ends the epoch: the events per level, and each level's digest as if none were below the round or lost. Digests from the group's
@@ -263,18 +339,10 @@ impl<const L: usize> Star<L> {
     /// The same where the star lies, for who has no stack to move it to. What is left takes no events and has nothing more to say.
     #[must_use]
     pub fn close_in_place(&mut self) -> (Counters, [Digest; L]) {
-        let mut out = (Counters::new(self.used), [Digest::NULL; L]);
-        for ((running, count), digest) in
-            self.levels.iter_mut().zip(out.0.as_mut_slice()).zip(&mut out.1)
-        {
-            *count = running.count;
-            if running.count > 0 {
-                *digest = running.finish();
-            }
-            *running = Running::EMPTY;
-        }
-        self.total = u32::MAX;
-        out
+        let mut digests = [Digest::NULL; L];
+        let counters =
+            self.state.close(&mut self.levels, |level, _, digest| digests[level] = digest);
+        (counters, digests)
     }
 }
 

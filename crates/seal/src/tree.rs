@@ -71,41 +71,99 @@ impl fmt::Display for TreeFull {
 
 impl core::error::Error for TreeFull {}
 
+/// An online tree without the roots of its subtrees: the caller keeps those in an array of `H` digests, for at most `2^H - 1`
+/// records, and passes it to each call. [`Tree`] holds both; a caller that knows `H` at run time only keeps them apart.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TreeState {
+    position: u64,
+}
+
+impl TreeState {
+    /// The state of a tree without records. The contents of the array do not matter.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { position: 0 }
+    }
+
+    /// How many records the tree has.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)]
+    pub const fn len(&self) -> u64 {
+        self.position
+    }
+
+    /// Adds a record and returns its number. Costs two hashes a record on average.
+    ///
+    /// # Errors
+    /// [`TreeFull`]; the tree is as it was.
+    #[inline]
+    pub fn push(&mut self, slots: &mut [Digest], record: &[u8]) -> Result<Sequence, TreeFull> {
+        self.push_leaf(slots, leaf(record))
+    }
+
+    #[inline]
+    fn push_leaf(&mut self, slots: &mut [Digest], leaf: Digest) -> Result<Sequence, TreeFull> {
+        let seq = self.position;
+        if (seq + 1) >> slots.len() != 0 {
+            return Err(TreeFull);
+        }
+        self.append(slots, 0, leaf);
+        Ok(Sequence(seq))
+    }
+
+    /// The root of the records so far; the tree can grow on.
+    #[must_use]
+    pub fn root(&self, slots: &[Digest]) -> Digest {
+        self.root_with(slots, None).unwrap_or_else(empty_root)
+    }
+
+    /// Adds the root of the next `2^height` leaves. The position must be a multiple of that, and the new one at most `2^H - 1`.
+    #[inline]
+    fn append(&mut self, slots: &mut [Digest], height: u32, root: Digest) {
+        debug_assert!(self.position.trailing_zeros() >= height);
+        let (mut root, mut slot) = (root, height as usize);
+        while self.position >> slot & 1 == 1 {
+            root = node(&slots[slot], &root);
+            slot += 1;
+        }
+        slots[slot] = root;
+        self.position += 1 << height;
+    }
+
+    /// The root of everything left of the position, then of `right`, if there is one.
+    fn root_with(&self, slots: &[Digest], right: Option<Digest>) -> Option<Digest> {
+        let mut rest = self.position;
+        let mut root = right;
+        while rest != 0 {
+            let left = slots[rest.trailing_zeros() as usize];
+            root = Some(root.map_or(left, |right| node(&left, &right)));
+            rest &= rest - 1;
+        }
+        root
+    }
+}
+
 /// The perfect subtrees left of a position, one for each bit set in it: slot `h` holds the root of `2^h` leaves.
 #[derive(Clone)]
 pub(crate) struct Frontier<const H: usize> {
     slots: [Digest; H],
-    position: u64,
+    state: TreeState,
 }
 
 impl<const H: usize> Frontier<H> {
     pub(crate) const fn new() -> Self {
-        Self { slots: [Digest::NULL; H], position: 0 }
+        Self { slots: [Digest::NULL; H], state: TreeState::new() }
     }
 
     /// Adds the root of the next `2^height` leaves. The position must be a multiple of that, and the new one at most `2^H - 1`.
     #[inline]
     pub(crate) fn append(&mut self, height: u32, root: Digest) {
-        debug_assert!(self.position.trailing_zeros() >= height);
-        let (mut root, mut slot) = (root, height as usize);
-        while self.position >> slot & 1 == 1 {
-            root = node(&self.slots[slot], &root);
-            slot += 1;
-        }
-        self.slots[slot] = root;
-        self.position += 1 << height;
+        self.state.append(&mut self.slots, height, root);
     }
 
     /// The root of everything left of the position, then of `right`, if there is one.
     pub(crate) fn root(&self, right: Option<Digest>) -> Option<Digest> {
-        let mut rest = self.position;
-        let mut root = right;
-        while rest != 0 {
-            let left = self.slots[rest.trailing_zeros() as usize];
-            root = Some(root.map_or(left, |right| node(&left, &right)));
-            rest &= rest - 1;
-        }
-        root
+        self.state.root_with(&self.slots, right)
     }
 }
 
@@ -134,7 +192,7 @@ impl<const H: usize> Tree<H> {
     /// How many records it has.
     #[must_use]
     pub const fn len(&self) -> u64 {
-        self.0.position
+        self.0.state.position
     }
 
     /// Whether it has none.
@@ -158,12 +216,8 @@ impl<const H: usize> Tree<H> {
     /// [`TreeFull`]; the tree is as it was.
     #[inline]
     pub fn push_leaf(&mut self, leaf: Digest) -> Result<Sequence, TreeFull> {
-        let seq = self.len();
-        if seq >= Self::CAPACITY {
-            return Err(TreeFull);
-        }
-        self.0.append(0, leaf);
-        Ok(Sequence(seq))
+        const { assert!(H <= 32, "a seal covers fewer than 2^32 records") };
+        self.0.state.push_leaf(&mut self.0.slots, leaf)
     }
 
     /// Adds all the records of `size` bytes each (at least 1) in `records`, as if pushed one by one; a rest of fewer than `size`
@@ -188,7 +242,8 @@ impl<const H: usize> Tree<H> {
         let (mut lower, mut upper) = ([Digest::NULL; BATCH], [Digest::NULL; BATCH / 2]);
         while left > 0 {
             // The largest perfect subtree that may stand here and can be filled.
-            let height = self.0.position.trailing_zeros().min(left.ilog2()).min(BATCH.ilog2());
+            let height =
+                self.0.state.position.trailing_zeros().min(left.ilog2()).min(BATCH.ilog2());
             let count = 1 << height;
             let (batch, rest) = records.split_at(count * size);
             engine.leaves(size, batch, &mut lower[..count]);

@@ -55,7 +55,7 @@ pub fn multiproof_root(
         run.fill(seq)?;
         run.frontier.append(0, leaf);
     }
-    if run.frontier.position < n {
+    if run.frontier.state.position < n {
         edge = run.fill(n)?;
     }
     if run.digests.next().is_some() || !rest.is_empty() {
@@ -73,8 +73,8 @@ struct Run<'a> {
 impl Run<'_> {
     /// Takes the digests of the subtrees up to the leaf `end`. The last one is returned if it is the tree's ragged right edge.
     fn fill(&mut self, end: u64) -> Result<Option<Digest>, MultiproofError> {
-        while self.frontier.position < end {
-            let subtree = geometry::widest(self.n, self.frontier.position, end);
+        while self.frontier.state.position < end {
+            let subtree = geometry::widest(self.n, self.frontier.state.position, end);
             let digest = Digest(*self.digests.next().ok_or(MultiproofError::TooFewDigests)?);
             let leaves = subtree.end - subtree.start;
             if !leaves.is_power_of_two() {

@@ -132,7 +132,7 @@ test-long: setup-test ## What takes longer than `make test` may: 10,000 simulate
 	$(call step,ten thousand lies about private sums)
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal-client --test sum_refusals -- --nocapture
 	$(call step,ten thousand broadcasts)
-	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal-lab --test broadcast_runs -- --nocapture
+	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal-lab --test it broadcast_faults -- --nocapture
 	$(call step,a hundred reboots of whole motes)
 	MOTESEAL_SEEDS=5 cargo test $(CARGO_FLAGS) -p moteseal --test it mote_qemu -- --nocapture
 	$(call step,the measurements of peers)

@@ -24,13 +24,13 @@ row() {
 
 seal=(chain_start chain_restore chain_open chain_persisted seal_message seal_commit schema_item open_item part_head part_tail)
 sum=(sum_source_from_bytes sum_key_begin guard_start guard_restore guard_advance permit_persisted sum_encrypt)
-broadcast=(base_begin sender_open frame_read broadcast8_begin broadcast8_persisted broadcast8_take broadcast8_missing single_open)
+broadcast=(base_begin sender_open frame_read broadcast_begin broadcast_persisted broadcast_take broadcast_missing single_open)
 echo '| what a firmware calls | flash, KiB |'
 echo '|---|---|'
-row 'a star and its seals, signed by a secure element' "${seal[@]}" star16_begin star16_push star16_close
-row 'a tree and its seals, signed by a secure element' "${seal[@]}" tree20_begin tree20_push tree20_close
-row 'a star and its seals, signed with Ed25519 here' "${seal[@]}" star16_begin star16_push star16_close signing_key_from_bytes sign
+row 'a star and its seals, signed by a secure element' "${seal[@]}" star_begin star_push star_close
+row 'a tree and its seals, signed by a secure element' "${seal[@]}" tree_begin tree_push tree_close
+row 'a star and its seals, signed with Ed25519 here' "${seal[@]}" star_begin star_push star_close signing_key_from_bytes sign
 row 'the source of sums' "${sum[@]}"
 row 'the receiver of broadcasts' "${broadcast[@]}"
-row 'all three' "${seal[@]}" star16_begin star16_push star16_close signing_key_from_bytes sign "${sum[@]}" "${broadcast[@]}"
+row 'all three' "${seal[@]}" star_begin star_push star_close signing_key_from_bytes sign "${sum[@]}" "${broadcast[@]}"
 row 'reading a roster and key files on the mote itself' device_from_roster public_key_from_pem signing_key_from_pem sum_source_from_key_file

@@ -1,20 +1,24 @@
-/* What a mote runs, in C: seals, the source of private sums, the receiver of authenticated broadcasts.
+/* Moteseal for firmware in C: seals, the source of private sums, the receiver of authenticated broadcasts.
  *
- * Written by moteseal-header from bindings/c/library/src; edit those, then `cargo run -p moteseal-header -- write` in bindings/c.
+ * Written by moteseal-header from bindings/c/library/src. Edit those files, then run `cargo run -p moteseal-header -- write` in
+ * bindings/c.
  *
- * What holds for every function:
- *  - All memory is the caller's. There is no heap, no clock, no randomness, no global state; nothing blocks, nothing calls back.
- *  - One object is used by one thread at a time. Different objects are independent.
- *  - A state (an opaque type) is declared as `moteseal_x state = {0};` and begun by the function that its type names. It holds no
- *    pointers to itself or to others: it may be moved or copied by memcpy while no function uses it. A copied permit, guard or
- *    chain is the mistake that they are there to prevent; do not.
- *  - Every pointer is checked for null and alignment, every length for what can be; that memory is as large as it is said to be
- *    is the caller's word. Outputs do not overlap inputs unless a function says so.
- *  - An output buffer may be written up to its capacity: behind the length that comes back it holds nothing of meaning. What a refused
- *    call leaves in one, neither.
- *  - Names of errors in the comments (`BufferTooSmall`) are those of moteseal_error_name and of spec/errors.md; the constants are
- *    MOTESEAL_ERROR_BUFFER_TOO_SMALL and so on. Beside those that are named, every function may say NullPointer or Misaligned.
- *  - Numbers in encodings are big-endian; numbers in these structs are the machine's.
+ * Rules for every function:
+ *  - The caller owns all memory. There is no heap, no clock, no randomness and no global state. No function blocks or calls back.
+ *  - One thread at a time uses an object. Different objects are independent.
+ *  - A state (an opaque type) is declared as `moteseal_x state = {0};` and begun by the function that its type names. The size of
+ *    a star, a tree and a broadcast receiver is the caller's choice: MOTESEAL_STAR_SIZE(levels), MOTESEAL_TREE_SIZE(height) and
+ *    MOTESEAL_BROADCAST_SIZE(block) bytes, all zeros at first, aligned to 8 bytes; the function that begins one checks size and
+ *    alignment.
+ *  - A state holds no pointers. memcpy may move or copy it while no function uses it. Do not copy a permit, a guard or a chain:
+ *    they prevent that one number is used twice, and a copy defeats this.
+ *  - Every pointer is checked for null and alignment, and every length for its range. The caller guarantees that memory is as large
+ *    as stated. Outputs do not overlap inputs unless a function allows it.
+ *  - A function may write to an output buffer up to its capacity; bytes after the returned length are undefined, and so is the
+ *    whole buffer after an error.
+ *  - Error names in the comments (`BufferTooSmall`) are those of moteseal_error_name and of spec/errors.md; the constants are
+ *    MOTESEAL_ERROR_BUFFER_TOO_SMALL and so on. Every function may also return NullPointer or Misaligned.
+ *  - Numbers in encodings are big-endian; numbers in these structs have the machine's byte order.
  */
 
 #ifndef MOTESEAL_H
@@ -22,6 +26,15 @@
 
 #include <stddef.h>
 #include <stdint.h>
+
+// Bytes of memory for a star of a group with at most `levels` levels (1 to 32).
+#define MOTESEAL_STAR_SIZE(levels) (104 + 112 * (size_t)(levels))
+
+// Bytes of memory for a tree of at most 2^height - 1 events (a height of 1 to 32).
+#define MOTESEAL_TREE_SIZE(height) (224 + 32 * (size_t)(height))
+
+// Bytes of memory for a receiver of chains with at most `block` messages a block (1 to 64).
+#define MOTESEAL_BROADCAST_SIZE(block) (320 + 48 * (size_t)(block))
 
 // Ed25519 (RFC 8032): keys and secrets of 32 bytes, signatures of 64.
 #define MOTESEAL_ED25519 1
@@ -93,10 +106,10 @@
 // A frame with several leaves added up.
 #define MOTESEAL_FRAME_REPAIR 39
 
-// A leaf that was there already.
+// A leaf that was already received.
 #define MOTESEAL_TAKEN_REPEATED 0
 
-// A leaf whose tag fits: worth storing and passing on, not yet to be acted on.
+// A leaf whose tag matches: store and relay it, but do not act on it yet.
 #define MOTESEAL_TAKEN_PENDING 1
 
 // A leaf that completes its block: every message of the block is authentic, act on them.
@@ -308,6 +321,26 @@ typedef int32_t moteseal_error;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
+// A receiver of one chain, in `MOTESEAL_BROADCAST_SIZE(block)` bytes of the caller's memory, for chains whose blocks have at most
+// that many messages (1 to 64):
+//
+//     uint64_t memory[MOTESEAL_BROADCAST_SIZE(8) / 8] = {0};
+//     moteseal_broadcast *broadcast = (moteseal_broadcast *)memory;
+typedef struct moteseal_broadcast moteseal_broadcast;
+
+// A star, in `MOTESEAL_STAR_SIZE(levels)` bytes of the caller's memory, for a group of at most that many levels (1 to 32):
+//
+//     uint64_t memory[MOTESEAL_STAR_SIZE(16) / 8] = {0};
+//     moteseal_star *star = (moteseal_star *)memory;
+typedef struct moteseal_star moteseal_star;
+
+// A tree, in `MOTESEAL_TREE_SIZE(height)` bytes of the caller's memory, for a seal of at most `2^height - 1` events (a height of
+// 1 to 32):
+//
+//     uint64_t memory[MOTESEAL_TREE_SIZE(10) / 8] = {0};
+//     moteseal_tree *tree = (moteseal_tree *)memory;
+typedef struct moteseal_tree moteseal_tree;
+
 // What all seals of a device have in common. Plain data: fill it by `moteseal_device_from_roster` and `moteseal_device_set_schema`, on the
 // mote itself or when its firmware is made, or field by field from what the operator says.
 typedef struct {
@@ -350,11 +383,6 @@ typedef struct {
   uint64_t opaque[32];
 } moteseal_signing_key;
 
-// A star for groups of at most 8 levels. Declare it as `moteseal_star8 star = {0};`.
-typedef struct {
-  uint64_t opaque[132];
-} moteseal_star8;
-
 // The query epochs that a device answered since its last seal: every one of them must be stated by a seal, or whoever adds up may claim that
 // the device was silent. Declare it as `moteseal_answers answers = {0};`: zeros are none.
 typedef struct {
@@ -365,26 +393,6 @@ typedef struct {
 typedef struct {
   uint64_t opaque[116];
 } moteseal_seal;
-
-// A star for groups of at most 16 levels. Declare it as `moteseal_star16 star = {0};`.
-typedef struct {
-  uint64_t opaque[244];
-} moteseal_star16;
-
-// A star for groups of at most 32 levels: any group. Declare it as `moteseal_star32 star = {0};`.
-typedef struct {
-  uint64_t opaque[468];
-} moteseal_star32;
-
-// A tree for seals of at most 1,023 events. Declare it as `moteseal_tree10 tree = {0};`.
-typedef struct {
-  uint64_t opaque[74];
-} moteseal_tree10;
-
-// A tree for seals of at most 1,048,575 events. Declare it as `moteseal_tree20 tree = {0};`.
-typedef struct {
-  uint64_t opaque[114];
-} moteseal_tree20;
 
 // What a seal says. Plain data.
 typedef struct {
@@ -461,7 +469,7 @@ typedef struct {
   uint8_t kind;
   // Zeros.
   uint8_t reserved[7];
-} moteseal_said;
+} moteseal_single;
 
 // A frame of a broadcast, read but not checked: anybody can write any. Its pointers lead into the bytes that were read.
 typedef struct {
@@ -487,56 +495,41 @@ typedef struct {
   size_t second_length;
 } moteseal_frame;
 
-// A receiver of one chain whose blocks have at most 8 messages. Declare it as `moteseal_broadcast8 broadcast = {0};`.
+// The properties of a chain, from its head. The pointer leads into the head's bytes.
 typedef struct {
-  uint64_t opaque[102];
-} moteseal_broadcast8;
-
-// What a head says. Its pointer leads into the head's bytes.
-typedef struct {
-  // The chain's number. Make it durable before you act on anything that the chain says.
+  // The chain's number. Make it durable before you act on any message of the chain.
   uint64_t number;
-  // The chain's reference: what its frames name it by.
+  // The chain's reference, which its frames carry.
   uint8_t chain[8];
-  // What the chain is called: UTF-8 without control characters, not ended by a zero byte; may be empty.
+  // The chain's label: UTF-8 without control characters, not terminated by a zero byte; may be empty.
   const uint8_t *label;
-  // Its length in bytes, at most 64.
+  // The label's length in bytes, at most 64.
   size_t label_length;
-  // Messages of the chain.
+  // The number of messages in the chain.
   uint32_t messages;
-  // Blocks of the chain.
+  // The number of blocks in the chain.
   uint32_t blocks;
-  // 0 for messages that each stand for themselves, 1 for the pieces of one file, 2 for a querier's schedule.
+  // 0 for independent messages, 1 for the pieces of one file, 2 for a query schedule.
   uint8_t kind;
   // Zeros.
   uint8_t reserved[7];
 } moteseal_head_info;
 
-// What a leaf that was taken is. Its pointer leads into the frame's bytes.
+// The result of a leaf that was accepted. The pointer leads into the frame's bytes.
 typedef struct {
-  // The leaf's message; null of a repeated one.
+  // The leaf's message; null for a repeated leaf.
   const uint8_t *message;
-  // Its length in bytes.
+  // The message's length in bytes.
   size_t message_length;
   // The leaf's block, from 1.
   uint32_t block;
   // `MOTESEAL_TAKEN_...`.
   uint8_t what;
-  // 1 if the chain is complete now.
+  // 1 if the chain is now complete.
   uint8_t is_last;
   // Zeros.
   uint8_t reserved[2];
 } moteseal_taken;
-
-// A receiver of one chain whose blocks have at most 32 messages. Declare it as `moteseal_broadcast32 broadcast = {0};`.
-typedef struct {
-  uint64_t opaque[246];
-} moteseal_broadcast32;
-
-// A receiver of one chain of any kind: blocks have at most 64 messages. Declare it as `moteseal_broadcast64 broadcast = {0};`.
-typedef struct {
-  uint64_t opaque[438];
-} moteseal_broadcast64;
 
 #ifdef __cplusplus
 extern "C" {
@@ -586,12 +579,16 @@ moteseal_error moteseal_schema_encode(const char *const *fields,
 // @param device  Filled before; only `schema` and `record_size` change.
 // @param schema, schema_length  The encoded schema, as `moteseal_schema_encode` or any other tool wrote it.
 // @return The names of schemas and of bytes; `WrongLength` for records longer than 65,535 bytes.
-moteseal_error moteseal_device_set_schema(moteseal_device *device, const uint8_t *schema, size_t schema_length);
+moteseal_error moteseal_device_set_schema(moteseal_device *device,
+                                          const uint8_t *schema,
+                                          size_t schema_length);
 
 // The epoch of a time, in milliseconds since 1970: `unix_ms / device->epoch_ms`.
 //
 // @return `EpochLengthOutOfRange` if `epoch_ms` is 0.
-moteseal_error moteseal_device_epoch(const moteseal_device *device, uint64_t unix_ms, uint64_t *epoch);
+moteseal_error moteseal_device_epoch(const moteseal_device *device,
+                                     uint64_t unix_ms,
+                                     uint64_t *epoch);
 
 // Begins the chain of a device that has never sealed anything: its keys are new. A device that may have sealed before and has lost its record must not
 // do this, for it would use indices twice; give it a new name, or restore a record with a higher index.
@@ -626,7 +623,9 @@ moteseal_error moteseal_chain_open(moteseal_chain *chain,
 //
 // @param record, length  What was read back from where it is kept.
 // @return `Damaged` if it is not what `moteseal_chain_open` wrote: write it again, elsewhere; `NotOpen`.
-moteseal_error moteseal_chain_persisted(moteseal_chain *chain, const uint8_t *record, size_t length);
+moteseal_error moteseal_chain_persisted(moteseal_chain *chain,
+                                        const uint8_t *record,
+                                        size_t length);
 
 // Gives the open seal up: its events are not sealed, its index is not used again, and the next seal says that the device restarted.
 //
@@ -649,7 +648,9 @@ moteseal_error moteseal_signing_key_from_bytes(moteseal_signing_key *key,
 // Begins a key from a file: one PEM block of unencrypted PKCS#8, as `moteseal key new` and `openssl genpkey` write it.
 //
 // @return `MalformedPem`, `WrongPemLabel`, `MalformedDer`, `UnknownAlgorithm`, `InvalidSecretKey`, `KeyPairMismatch`.
-moteseal_error moteseal_signing_key_from_pem(moteseal_signing_key *key, const uint8_t *pem, size_t length);
+moteseal_error moteseal_signing_key_from_pem(moteseal_signing_key *key,
+                                             const uint8_t *pem,
+                                             size_t length);
 
 // Reads a public key file: one PEM block of a SubjectPublicKeyInfo, as `moteseal key new` and `openssl pkey -pubout` write it.
 //
@@ -666,13 +667,19 @@ moteseal_error moteseal_public_key_from_pem(const uint8_t *pem,
 // The raw public key: 32 bytes of Ed25519, 65 of P-256.
 //
 // @return `NotBegun`, `BufferTooSmall`.
-moteseal_error moteseal_signing_key_public(const moteseal_signing_key *key, uint8_t *out, size_t capacity, size_t *length);
+moteseal_error moteseal_signing_key_public(const moteseal_signing_key *key,
+                                           uint8_t *out,
+                                           size_t capacity,
+                                           size_t *length);
 
 // Signs a message. Deterministic: no randomness is needed, and the same message gives the same signature.
 //
 // @param signature  `MOTESEAL_SIGNATURE` bytes.
 // @return `NotBegun`.
-moteseal_error moteseal_sign(const moteseal_signing_key *key, const uint8_t *message, size_t message_length, uint8_t *signature);
+moteseal_error moteseal_sign(const moteseal_signing_key *key,
+                             const uint8_t *message,
+                             size_t message_length,
+                             uint8_t *signature);
 
 // Overwrites a key with zeros. Null is nothing to wipe.
 void moteseal_signing_key_wipe(moteseal_signing_key *key);
@@ -686,197 +693,106 @@ moteseal_error moteseal_esp256_normalize(uint8_t *signature);
 
 // Begins the star of the chain's open seal.
 //
-// @param device  With at most 8 levels.
-// @param chain  With an open seal, whose record was shown to be durable.
-// @param salt_key  32 secret bytes, uniformly random, of this device alone and apart from its signing key (`NAME.salt.key` of `moteseal key
-//        new`, there as hexadecimal digits). Nobody else may know them, or could steer what is sampled. They are not kept.
-// @return `NotOpen`, `NotPersisted`, `LevelsOutOfRange`, `UnknownAlgorithm`.
-moteseal_error moteseal_star8_begin(moteseal_star8 *star,
-                                    const moteseal_device *device,
-                                    moteseal_chain *chain,
-                                    const uint8_t *salt_key);
+// @param star, size  Memory for the star, aligned to 8 bytes, and its size in bytes: `MOTESEAL_STAR_SIZE(device->levels)` or
+//        more.
+// @param chain  A chain with an open seal, whose record was shown to be durable.
+// @param salt_key  32 secret bytes, uniformly random, for this device only and independent of its signing key
+//        (`NAME.salt.key` of `moteseal key new`, there as hexadecimal digits). Anyone who knows them can choose which events
+//        are sampled. The star does not keep them.
+// @return `BufferTooSmall` (`size` is less than `MOTESEAL_STAR_SIZE(1)`), `NotOpen`, `NotPersisted`, `LevelsOutOfRange` (the
+//         device has no valid number of levels, or more than `size` has room for), `UnknownAlgorithm`.
+moteseal_error moteseal_star_begin(moteseal_star *star,
+                                   size_t size,
+                                   const moteseal_device *device,
+                                   moteseal_chain *chain,
+                                   const uint8_t *salt_key);
 
-// Folds in the next event. What is not also kept elsewhere is gone: the star holds digests, not events.
+// Adds the next event. The star keeps digests only: keep the event itself elsewhere if it is to be sent.
 //
 // @param event, length  The event as the schema has it: `record_size` bytes, or any number up to 65,535 where that is 0.
-// @param level  May be null. Says the event's level. It is secret until the seal is sent.
+// @param level  May be null. Receives the event's level, which is secret until the seal is sent.
 // @return `NotBegun`, `WrongLength`, `Full` (2^32 - 1 events); then nothing has changed.
-moteseal_error moteseal_star8_push(moteseal_star8 *star, const uint8_t *event, size_t length, uint8_t *level);
+moteseal_error moteseal_star_push(moteseal_star *star,
+                                  const uint8_t *event,
+                                  size_t length,
+                                  uint8_t *level);
 
-// Says how many events were folded in.
-moteseal_error moteseal_star8_count(const moteseal_star8 *star, uint32_t *events);
+// Returns the number of events in the star.
+moteseal_error moteseal_star_count(const moteseal_star *star, uint32_t *events);
 
-// Ends the star and begins the seal, which is to be signed.
+// Ends the star and begins the seal, which is then to be signed.
 //
 // @param last_in_epoch  1 if no further seal will cover this epoch, 0 if one may.
-// @param answers  May be null. The query epochs that the device answered and has not stated yet.
-// @param seal  Begun if all is well. The star is wiped then, and may be begun again for the next seal.
-// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has gone on), `FieldOutOfRange` (`last_in_epoch`); then nothing has changed.
-moteseal_error moteseal_star8_close(moteseal_star8 *star,
-                                    const moteseal_device *device,
-                                    moteseal_chain *chain,
-                                    uint8_t last_in_epoch,
-                                    const moteseal_answers *answers,
-                                    moteseal_seal *seal);
+// @param answers  May be null. The query epochs that the device answered and that no seal has stated yet.
+// @param seal  Begun on success. The star is then wiped, and its memory can be used for the next seal.
+// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has another open seal), `FieldOutOfRange` (`last_in_epoch`); then
+//         nothing has changed.
+moteseal_error moteseal_star_close(moteseal_star *star,
+                                   const moteseal_device *device,
+                                   moteseal_chain *chain,
+                                   uint8_t last_in_epoch,
+                                   const moteseal_answers *answers,
+                                   moteseal_seal *seal);
 
-// Overwrites a star with zeros. Null is nothing to wipe.
-void moteseal_star8_wipe(moteseal_star8 *star);
-
-// Begins the star of the chain's open seal.
+// Overwrites a star with zeros. Null is allowed.
 //
-// @param device  With at most 16 levels.
-// @param chain  With an open seal, whose record was shown to be durable.
-// @param salt_key  32 secret bytes, uniformly random, of this device alone and apart from its signing key (`NAME.salt.key` of `moteseal key
-//        new`, there as hexadecimal digits). Nobody else may know them, or could steer what is sampled. They are not kept.
-// @return `NotOpen`, `NotPersisted`, `LevelsOutOfRange`, `UnknownAlgorithm`.
-moteseal_error moteseal_star16_begin(moteseal_star16 *star,
-                                     const moteseal_device *device,
-                                     moteseal_chain *chain,
-                                     const uint8_t *salt_key);
-
-// Folds in the next event. What is not also kept elsewhere is gone: the star holds digests, not events.
-//
-// @param event, length  The event as the schema has it: `record_size` bytes, or any number up to 65,535 where that is 0.
-// @param level  May be null. Says the event's level. It is secret until the seal is sent.
-// @return `NotBegun`, `WrongLength`, `Full` (2^32 - 1 events); then nothing has changed.
-moteseal_error moteseal_star16_push(moteseal_star16 *star, const uint8_t *event, size_t length, uint8_t *level);
-
-// Says how many events were folded in.
-moteseal_error moteseal_star16_count(const moteseal_star16 *star, uint32_t *events);
-
-// Ends the star and begins the seal, which is to be signed.
-//
-// @param last_in_epoch  1 if no further seal will cover this epoch, 0 if one may.
-// @param answers  May be null. The query epochs that the device answered and has not stated yet.
-// @param seal  Begun if all is well. The star is wiped then, and may be begun again for the next seal.
-// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has gone on), `FieldOutOfRange` (`last_in_epoch`); then nothing has changed.
-moteseal_error moteseal_star16_close(moteseal_star16 *star,
-                                     const moteseal_device *device,
-                                     moteseal_chain *chain,
-                                     uint8_t last_in_epoch,
-                                     const moteseal_answers *answers,
-                                     moteseal_seal *seal);
-
-// Overwrites a star with zeros. Null is nothing to wipe.
-void moteseal_star16_wipe(moteseal_star16 *star);
-
-// Begins the star of the chain's open seal.
-//
-// @param device  With at most 32 levels.
-// @param chain  With an open seal, whose record was shown to be durable.
-// @param salt_key  32 secret bytes, uniformly random, of this device alone and apart from its signing key (`NAME.salt.key` of `moteseal key
-//        new`, there as hexadecimal digits). Nobody else may know them, or could steer what is sampled. They are not kept.
-// @return `NotOpen`, `NotPersisted`, `LevelsOutOfRange`, `UnknownAlgorithm`.
-moteseal_error moteseal_star32_begin(moteseal_star32 *star,
-                                     const moteseal_device *device,
-                                     moteseal_chain *chain,
-                                     const uint8_t *salt_key);
-
-// Folds in the next event. What is not also kept elsewhere is gone: the star holds digests, not events.
-//
-// @param event, length  The event as the schema has it: `record_size` bytes, or any number up to 65,535 where that is 0.
-// @param level  May be null. Says the event's level. It is secret until the seal is sent.
-// @return `NotBegun`, `WrongLength`, `Full` (2^32 - 1 events); then nothing has changed.
-moteseal_error moteseal_star32_push(moteseal_star32 *star, const uint8_t *event, size_t length, uint8_t *level);
-
-// Says how many events were folded in.
-moteseal_error moteseal_star32_count(const moteseal_star32 *star, uint32_t *events);
-
-// Ends the star and begins the seal, which is to be signed.
-//
-// @param last_in_epoch  1 if no further seal will cover this epoch, 0 if one may.
-// @param answers  May be null. The query epochs that the device answered and has not stated yet.
-// @param seal  Begun if all is well. The star is wiped then, and may be begun again for the next seal.
-// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has gone on), `FieldOutOfRange` (`last_in_epoch`); then nothing has changed.
-moteseal_error moteseal_star32_close(moteseal_star32 *star,
-                                     const moteseal_device *device,
-                                     moteseal_chain *chain,
-                                     uint8_t last_in_epoch,
-                                     const moteseal_answers *answers,
-                                     moteseal_seal *seal);
-
-// Overwrites a star with zeros. Null is nothing to wipe.
-void moteseal_star32_wipe(moteseal_star32 *star);
+// @param size  The size of its memory in bytes.
+void moteseal_star_wipe(moteseal_star *star, size_t size);
 
 // Begins the tree of the chain's open seal.
 //
-// @param chain  With an open seal, whose record was shown to be durable.
-// @param salt_key  32 secret bytes, uniformly random, of this device alone and apart from its signing key (`NAME.salt.key` of `moteseal key
-//        new`, there as hexadecimal digits). Nobody else may know them, or could steer what is sampled. They are not kept.
-// @return `NotOpen`, `NotPersisted`, `LevelsOutOfRange`, `UnknownAlgorithm`.
-moteseal_error moteseal_tree10_begin(moteseal_tree10 *tree,
-                                     const moteseal_device *device,
-                                     moteseal_chain *chain,
-                                     const uint8_t *salt_key);
+// @param tree, size  Memory for the tree, aligned to 8 bytes, and its size in bytes: `MOTESEAL_TREE_SIZE(height)`.
+// @param chain  A chain with an open seal, whose record was shown to be durable.
+// @param salt_key  32 secret bytes, uniformly random, for this device only and independent of its signing key
+//        (`NAME.salt.key` of `moteseal key new`, there as hexadecimal digits). Anyone who knows them can choose which events
+//        are sampled. The tree does not keep them.
+// @return `BufferTooSmall` (`size` is less than `MOTESEAL_TREE_SIZE(1)`), `NotOpen`, `NotPersisted`, `LevelsOutOfRange`,
+//         `UnknownAlgorithm`.
+moteseal_error moteseal_tree_begin(moteseal_tree *tree,
+                                   size_t size,
+                                   const moteseal_device *device,
+                                   moteseal_chain *chain,
+                                   const uint8_t *salt_key);
 
-// Folds in the next event. What is not also kept elsewhere is gone: the tree holds digests, not events.
+// Adds the next event. The tree keeps digests only: keep the event itself elsewhere if it is to be sent.
 //
 // @param event, length  The event as the schema has it: `record_size` bytes, or any number up to 65,535 where that is 0.
-// @param level  May be null. Says the event's level. It is secret until the seal is sent.
-// @return `NotBegun`, `WrongLength`, `TreeFull` (2^10 - 1 events); then nothing has changed.
-moteseal_error moteseal_tree10_push(moteseal_tree10 *tree, const uint8_t *event, size_t length, uint8_t *level);
+// @param level  May be null. Receives the event's level, which is secret until the seal is sent.
+// @return `NotBegun`, `WrongLength`, `TreeFull` (2^height - 1 events); then nothing has changed.
+moteseal_error moteseal_tree_push(moteseal_tree *tree,
+                                  const uint8_t *event,
+                                  size_t length,
+                                  uint8_t *level);
 
-// Says how many events were folded in.
-moteseal_error moteseal_tree10_count(const moteseal_tree10 *tree, uint32_t *events);
+// Returns the number of events in the tree.
+moteseal_error moteseal_tree_count(const moteseal_tree *tree, uint32_t *events);
 
-// Ends the tree and begins the seal, which is to be signed.
+// Ends the tree and begins the seal, which is then to be signed.
 //
 // @param last_in_epoch  1 if no further seal will cover this epoch, 0 if one may.
-// @param answers  May be null. The query epochs that the device answered and has not stated yet.
-// @param seal  Begun if all is well. The tree is wiped then, and may be begun again for the next seal.
-// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has gone on), `FieldOutOfRange` (`last_in_epoch`); then nothing has changed.
-moteseal_error moteseal_tree10_close(moteseal_tree10 *tree,
-                                     const moteseal_device *device,
-                                     moteseal_chain *chain,
-                                     uint8_t last_in_epoch,
-                                     const moteseal_answers *answers,
-                                     moteseal_seal *seal);
+// @param answers  May be null. The query epochs that the device answered and that no seal has stated yet.
+// @param seal  Begun on success. The tree is then wiped, and its memory can be used for the next seal.
+// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has another open seal), `FieldOutOfRange` (`last_in_epoch`); then
+//         nothing has changed.
+moteseal_error moteseal_tree_close(moteseal_tree *tree,
+                                   const moteseal_device *device,
+                                   moteseal_chain *chain,
+                                   uint8_t last_in_epoch,
+                                   const moteseal_answers *answers,
+                                   moteseal_seal *seal);
 
-// Overwrites a tree with zeros. Null is nothing to wipe.
-void moteseal_tree10_wipe(moteseal_tree10 *tree);
-
-// Begins the tree of the chain's open seal.
+// Overwrites a tree with zeros. Null is allowed.
 //
-// @param chain  With an open seal, whose record was shown to be durable.
-// @param salt_key  32 secret bytes, uniformly random, of this device alone and apart from its signing key (`NAME.salt.key` of `moteseal key
-//        new`, there as hexadecimal digits). Nobody else may know them, or could steer what is sampled. They are not kept.
-// @return `NotOpen`, `NotPersisted`, `LevelsOutOfRange`, `UnknownAlgorithm`.
-moteseal_error moteseal_tree20_begin(moteseal_tree20 *tree,
-                                     const moteseal_device *device,
-                                     moteseal_chain *chain,
-                                     const uint8_t *salt_key);
-
-// Folds in the next event. What is not also kept elsewhere is gone: the tree holds digests, not events.
-//
-// @param event, length  The event as the schema has it: `record_size` bytes, or any number up to 65,535 where that is 0.
-// @param level  May be null. Says the event's level. It is secret until the seal is sent.
-// @return `NotBegun`, `WrongLength`, `TreeFull` (2^20 - 1 events); then nothing has changed.
-moteseal_error moteseal_tree20_push(moteseal_tree20 *tree, const uint8_t *event, size_t length, uint8_t *level);
-
-// Says how many events were folded in.
-moteseal_error moteseal_tree20_count(const moteseal_tree20 *tree, uint32_t *events);
-
-// Ends the tree and begins the seal, which is to be signed.
-//
-// @param last_in_epoch  1 if no further seal will cover this epoch, 0 if one may.
-// @param answers  May be null. The query epochs that the device answered and has not stated yet.
-// @param seal  Begun if all is well. The tree is wiped then, and may be begun again for the next seal.
-// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has gone on), `FieldOutOfRange` (`last_in_epoch`); then nothing has changed.
-moteseal_error moteseal_tree20_close(moteseal_tree20 *tree,
-                                     const moteseal_device *device,
-                                     moteseal_chain *chain,
-                                     uint8_t last_in_epoch,
-                                     const moteseal_answers *answers,
-                                     moteseal_seal *seal);
-
-// Overwrites a tree with zeros. Null is nothing to wipe.
-void moteseal_tree20_wipe(moteseal_tree20 *tree);
+// @param size  The size of its memory in bytes.
+void moteseal_tree_wipe(moteseal_tree *tree, size_t size);
 
 // Adds a query epoch that the device answered (`moteseal_permit_info` says which).
 //
 // @param query  16 bytes.
 // @return `Full` if no seal can state it beside the others: close the seal, and begin again with none.
-moteseal_error moteseal_answers_add(moteseal_answers *answers, const uint8_t *query, uint64_t epoch);
+moteseal_error moteseal_answers_add(moteseal_answers *answers,
+                                    const uint8_t *query,
+                                    uint64_t epoch);
 
 // Forgets all answers, once the seal that states them is durable. Null is nothing to forget.
 void moteseal_answers_clear(moteseal_answers *answers);
@@ -931,13 +847,20 @@ moteseal_error moteseal_seal_commit(const moteseal_seal *seal,
 // @param schema, schema_length  The encoded schema that `moteseal_device_set_schema` has checked; it is not read here.
 // @param out, capacity  16 bytes more than the schema suffice.
 // @return `BufferTooSmall`.
-moteseal_error moteseal_schema_item(const uint8_t *schema, size_t schema_length, uint8_t *out, size_t capacity, size_t *length);
+moteseal_error moteseal_schema_item(const uint8_t *schema,
+                                    size_t schema_length,
+                                    uint8_t *out,
+                                    size_t capacity,
+                                    size_t *length);
 
 // Writes the seal's open item: which device, and where its chain stood before this seal. The second item of a bundle.
 //
 // @param out, capacity  `MOTESEAL_MAX_OPEN` bytes suffice.
 // @return `NotBegun`, `BufferTooSmall`.
-moteseal_error moteseal_open_item(const moteseal_seal *seal, uint8_t *out, size_t capacity, size_t *length);
+moteseal_error moteseal_open_item(const moteseal_seal *seal,
+                                  uint8_t *out,
+                                  size_t capacity,
+                                  size_t *length);
 
 // Writes the seal's part item up to its events, for a mote that streams them from flash: head, then the events, then the tail.
 //
@@ -1043,7 +966,9 @@ moteseal_error moteseal_sum_source_from_key_file(moteseal_sum_source *source,
 // Begins a source from its 64 secret bytes: the device's, then its key group's. Wipe your own copy.
 //
 // @return `KeyLength`.
-moteseal_error moteseal_sum_source_from_bytes(moteseal_sum_source *source, const uint8_t *secret, size_t length);
+moteseal_error moteseal_sum_source_from_bytes(moteseal_sum_source *source,
+                                              const uint8_t *secret,
+                                              size_t length);
 
 // Overwrites a source's secrets with zeros. Null is nothing to wipe.
 void moteseal_sum_source_wipe(moteseal_sum_source *source);
@@ -1052,7 +977,9 @@ void moteseal_sum_source_wipe(moteseal_sum_source *source);
 //
 // @param query  The query's 16 bytes of id.
 // @return `NotBegun`.
-moteseal_error moteseal_sum_key_begin(moteseal_sum_key *key, const moteseal_sum_source *source, const uint8_t *query);
+moteseal_error moteseal_sum_key_begin(moteseal_sum_key *key,
+                                      const moteseal_sum_source *source,
+                                      const uint8_t *query);
 
 // Overwrites a query's keys with zeros. Null is nothing to wipe.
 void moteseal_sum_key_wipe(moteseal_sum_key *key);
@@ -1101,7 +1028,9 @@ moteseal_error moteseal_permit_persisted(moteseal_permit *permit,
 // Says which epoch of which query a permit is for: what `moteseal_answers_add` is to be told once the epoch was answered.
 //
 // @param query  16 bytes.
-moteseal_error moteseal_permit_info(const moteseal_permit *permit, uint8_t *query, uint64_t *epoch);
+moteseal_error moteseal_permit_info(const moteseal_permit *permit,
+                                    uint8_t *query,
+                                    uint64_t *epoch);
 
 // Encrypts the value of one slot: `value_high * 2^64 + value_low`, below 2^96 - 1.
 //
@@ -1169,13 +1098,13 @@ moteseal_error moteseal_revocation_open(const moteseal_base *base,
 // @param sender  Who must have said it.
 // @param datagram, length  The whole frame.
 // @param floor  The highest number that was ever accepted under this sender's key; null if none was.
-// @param said  Its pointers lead into `datagram`. Make `said->number` durable as the new floor, and only then act on the message.
+// @param single  Its pointers lead into `datagram`. Make `single->number` durable as the new floor, and only then act on the message.
 // @return `NotSingle`, `WrongNetwork`, `WrongSender`, `WrongKey`, `NotAuthentic`, `ForgedLeaf`, `ChainGoesBack`, or the names of bytes.
 moteseal_error moteseal_single_open(const moteseal_sender *sender,
                                     const uint8_t *datagram,
                                     size_t length,
                                     const uint64_t *floor,
-                                    moteseal_said *said);
+                                    moteseal_single *single);
 
 // Reads a frame: one datagram, one frame. Nothing in it has been checked but its form.
 //
@@ -1183,185 +1112,77 @@ moteseal_error moteseal_single_open(const moteseal_sender *sender,
 // @return The names of bytes; `UnknownItem` for what is none of these frames.
 moteseal_error moteseal_frame_read(const uint8_t *datagram, size_t length, moteseal_frame *frame);
 
-// Checks the head of a chain, one signature, and begins its receiver. Make `info->number` durable as the sender's new floor, read it back and show
-// it to `moteseal_broadcast8_persisted`: no leaf is taken before.
+// Checks the head of a chain, one signature, and begins its receiver. Make `info->number` durable as the sender's new floor, read
+// it back and pass it to `moteseal_broadcast_persisted`: the receiver accepts no leaf before.
 //
-// @param sender  Who must have signed it.
+// @param broadcast, size  Memory for the receiver, aligned to 8 bytes, and its size in bytes: `MOTESEAL_BROADCAST_SIZE(block)`.
+// @param sender  The sender that must have signed the head.
 // @param head, length  The body of a head frame.
-// @param floor  The highest number that was ever accepted under this sender's key; null if none was.
-// @param info  What the head says; its pointer leads into `head`.
-// @return `ChainGoesBack` (no signature is looked at), `WrongNetwork`, `WrongSender`, `WrongKey`, `NotAuthentic`, `BlockTooLarge` (blocks of more
-//         than 8 messages), or the names of bytes; then nothing has changed.
-moteseal_error moteseal_broadcast8_begin(moteseal_broadcast8 *broadcast,
-                                    const moteseal_sender *sender,
-                                    const uint8_t *head,
-                                    size_t length,
-                                    const uint64_t *floor,
-                                    moteseal_head_info *info);
+// @param floor  The highest number accepted so far under this sender's key; null if there is none.
+// @param info  Receives the chain's properties; its pointer leads into `head`.
+// @return `BufferTooSmall` (`size` is less than `MOTESEAL_BROADCAST_SIZE(1)`), `ChainGoesBack` (found before the signature is
+//         checked), `WrongNetwork`, `WrongSender`, `WrongKey`, `NotAuthentic`, `BlockTooLarge` (blocks of more messages than
+//         `size` has room for), or a decoding error; then nothing has changed.
+moteseal_error moteseal_broadcast_begin(moteseal_broadcast *broadcast,
+                                        size_t size,
+                                        const moteseal_sender *sender,
+                                        const uint8_t *head,
+                                        size_t length,
+                                        const uint64_t *floor,
+                                        moteseal_head_info *info);
 
-// Shows that the chain's number is durable.
+// Confirms that the chain's number is durable.
 //
-// @param number  What was read back from where the floor is kept.
+// @param number  The number as read back from where the floor is kept.
 // @return `Damaged` if it is another number.
-moteseal_error moteseal_broadcast8_persisted(moteseal_broadcast8 *broadcast, uint64_t number);
+moteseal_error moteseal_broadcast_persisted(moteseal_broadcast *broadcast, uint64_t number);
 
-// Looks at a leaf: one hash. Those of a block may come in any order, blocks one after the other.
+// Checks a leaf: one hash. The leaves of a block may come in any order; blocks come one after the other.
 //
-// @param frame  A leaf frame, of `moteseal_frame_read`.
-// @param taken  Says what the leaf is; its pointer leads into the frame's bytes.
-// @return `NotPersisted`, `UnknownItem` (no leaf frame), `WrongChain`, `NotThisBlock`, `IndexOutOfRange`, `LeafTooLong`, `LeafTooShort`,
-//         `ForgedLeaf`; then nothing has changed. `BlockMismatch`: forget everything that was stored of the block.
-moteseal_error moteseal_broadcast8_take(moteseal_broadcast8 *broadcast,
-                                   const moteseal_frame *frame,
-                                   moteseal_taken *taken);
+// @param frame  A leaf frame, from `moteseal_frame_read`.
+// @param taken  Receives the result; its pointer leads into the frame's bytes.
+// @return `NotPersisted`, `UnknownItem` (not a leaf frame), `WrongChain`, `NotThisBlock`, `IndexOutOfRange`, `LeafTooLong`,
+//         `LeafTooShort`, `ForgedLeaf`; then nothing has changed. `BlockMismatch`: discard all stored leaves of the block.
+moteseal_error moteseal_broadcast_take(moteseal_broadcast *broadcast,
+                                       const moteseal_frame *frame,
+                                       moteseal_taken *taken);
 
-// Says what is missing.
+// Returns what is missing.
 //
-// @param block  The block under way, from 1; one more than the chain has when it is complete.
-// @param mask  Which of its leaves are not here: bit `j` for leaf `j`. 0 when the chain is complete.
-moteseal_error moteseal_broadcast8_missing(const moteseal_broadcast8 *broadcast, uint32_t *block, uint64_t *mask);
+// @param block  Receives the current block, from 1; one more than the chain has when the chain is complete.
+// @param mask  Receives the missing leaves of that block: bit `j` for leaf `j`. 0 when the chain is complete.
+moteseal_error moteseal_broadcast_missing(const moteseal_broadcast *broadcast,
+                                          uint32_t *block,
+                                          uint64_t *mask);
 
-// Writes the frame that asks for what is missing. Ask seldom, after a random wait, and not when another was just heard to ask for the same.
+// Writes the frame that requests what is missing. Send it rarely, after a random delay, and not if another node has just requested
+// the same.
 //
 // @param out, capacity  `MOTESEAL_MAX_WANTED` bytes suffice.
-moteseal_error moteseal_broadcast8_wanted(const moteseal_broadcast8 *broadcast,
-                                     uint8_t *out,
-                                     size_t capacity,
-                                     size_t *length);
+moteseal_error moteseal_broadcast_wanted(const moteseal_broadcast *broadcast,
+                                         uint8_t *out,
+                                         size_t capacity,
+                                         size_t *length);
 
-// Writes where the receiver stands behind its verified blocks, to go on after a reboot: for the mote's own memory, where nobody else writes.
+// Writes a snapshot: the receiver's position after its verified blocks, for use after a reboot. Keep it in the mote's own memory,
+// where nothing else can write: it is not authenticated.
 //
 // @param out, capacity  `MOTESEAL_MAX_SNAPSHOT` bytes suffice.
 // @return `NotBegun`, `NotPersisted`, `BufferTooSmall`.
-moteseal_error moteseal_broadcast8_save(const moteseal_broadcast8 *broadcast,
-                                   uint8_t *out,
-                                   size_t capacity,
-                                   size_t *length);
+moteseal_error moteseal_broadcast_save(const moteseal_broadcast *broadcast,
+                                       uint8_t *out,
+                                       size_t capacity,
+                                       size_t *length);
 
-// Begins a receiver where a snapshot left it.
+// Begins a receiver at the position of a snapshot.
 //
-// @return The names of bytes; `FieldOutOfRange` of a chain with larger blocks than 8 messages.
-moteseal_error moteseal_broadcast8_restore(moteseal_broadcast8 *broadcast, const uint8_t *snapshot, size_t length);
-
-// Checks the head of a chain, one signature, and begins its receiver. Make `info->number` durable as the sender's new floor, read it back and show
-// it to `moteseal_broadcast32_persisted`: no leaf is taken before.
-//
-// @param sender  Who must have signed it.
-// @param head, length  The body of a head frame.
-// @param floor  The highest number that was ever accepted under this sender's key; null if none was.
-// @param info  What the head says; its pointer leads into `head`.
-// @return `ChainGoesBack` (no signature is looked at), `WrongNetwork`, `WrongSender`, `WrongKey`, `NotAuthentic`, `BlockTooLarge` (blocks of more
-//         than 32 messages), or the names of bytes; then nothing has changed.
-moteseal_error moteseal_broadcast32_begin(moteseal_broadcast32 *broadcast,
-                                     const moteseal_sender *sender,
-                                     const uint8_t *head,
-                                     size_t length,
-                                     const uint64_t *floor,
-                                     moteseal_head_info *info);
-
-// Shows that the chain's number is durable.
-//
-// @param number  What was read back from where the floor is kept.
-// @return `Damaged` if it is another number.
-moteseal_error moteseal_broadcast32_persisted(moteseal_broadcast32 *broadcast, uint64_t number);
-
-// Looks at a leaf: one hash. Those of a block may come in any order, blocks one after the other.
-//
-// @param frame  A leaf frame, of `moteseal_frame_read`.
-// @param taken  Says what the leaf is; its pointer leads into the frame's bytes.
-// @return `NotPersisted`, `UnknownItem` (no leaf frame), `WrongChain`, `NotThisBlock`, `IndexOutOfRange`, `LeafTooLong`, `LeafTooShort`,
-//         `ForgedLeaf`; then nothing has changed. `BlockMismatch`: forget everything that was stored of the block.
-moteseal_error moteseal_broadcast32_take(moteseal_broadcast32 *broadcast,
-                                    const moteseal_frame *frame,
-                                    moteseal_taken *taken);
-
-// Says what is missing.
-//
-// @param block  The block under way, from 1; one more than the chain has when it is complete.
-// @param mask  Which of its leaves are not here: bit `j` for leaf `j`. 0 when the chain is complete.
-moteseal_error moteseal_broadcast32_missing(const moteseal_broadcast32 *broadcast, uint32_t *block, uint64_t *mask);
-
-// Writes the frame that asks for what is missing. Ask seldom, after a random wait, and not when another was just heard to ask for the same.
-//
-// @param out, capacity  `MOTESEAL_MAX_WANTED` bytes suffice.
-moteseal_error moteseal_broadcast32_wanted(const moteseal_broadcast32 *broadcast,
-                                      uint8_t *out,
-                                      size_t capacity,
-                                      size_t *length);
-
-// Writes where the receiver stands behind its verified blocks, to go on after a reboot: for the mote's own memory, where nobody else writes.
-//
-// @param out, capacity  `MOTESEAL_MAX_SNAPSHOT` bytes suffice.
-// @return `NotBegun`, `NotPersisted`, `BufferTooSmall`.
-moteseal_error moteseal_broadcast32_save(const moteseal_broadcast32 *broadcast,
-                                    uint8_t *out,
-                                    size_t capacity,
-                                    size_t *length);
-
-// Begins a receiver where a snapshot left it.
-//
-// @return The names of bytes; `FieldOutOfRange` of a chain with larger blocks than 32 messages.
-moteseal_error moteseal_broadcast32_restore(moteseal_broadcast32 *broadcast, const uint8_t *snapshot, size_t length);
-
-// Checks the head of a chain, one signature, and begins its receiver. Make `info->number` durable as the sender's new floor, read it back and show
-// it to `moteseal_broadcast64_persisted`: no leaf is taken before.
-//
-// @param sender  Who must have signed it.
-// @param head, length  The body of a head frame.
-// @param floor  The highest number that was ever accepted under this sender's key; null if none was.
-// @param info  What the head says; its pointer leads into `head`.
-// @return `ChainGoesBack` (no signature is looked at), `WrongNetwork`, `WrongSender`, `WrongKey`, `NotAuthentic`, `BlockTooLarge` (blocks of more
-//         than 64 messages), or the names of bytes; then nothing has changed.
-moteseal_error moteseal_broadcast64_begin(moteseal_broadcast64 *broadcast,
-                                     const moteseal_sender *sender,
-                                     const uint8_t *head,
-                                     size_t length,
-                                     const uint64_t *floor,
-                                     moteseal_head_info *info);
-
-// Shows that the chain's number is durable.
-//
-// @param number  What was read back from where the floor is kept.
-// @return `Damaged` if it is another number.
-moteseal_error moteseal_broadcast64_persisted(moteseal_broadcast64 *broadcast, uint64_t number);
-
-// Looks at a leaf: one hash. Those of a block may come in any order, blocks one after the other.
-//
-// @param frame  A leaf frame, of `moteseal_frame_read`.
-// @param taken  Says what the leaf is; its pointer leads into the frame's bytes.
-// @return `NotPersisted`, `UnknownItem` (no leaf frame), `WrongChain`, `NotThisBlock`, `IndexOutOfRange`, `LeafTooLong`, `LeafTooShort`,
-//         `ForgedLeaf`; then nothing has changed. `BlockMismatch`: forget everything that was stored of the block.
-moteseal_error moteseal_broadcast64_take(moteseal_broadcast64 *broadcast,
-                                    const moteseal_frame *frame,
-                                    moteseal_taken *taken);
-
-// Says what is missing.
-//
-// @param block  The block under way, from 1; one more than the chain has when it is complete.
-// @param mask  Which of its leaves are not here: bit `j` for leaf `j`. 0 when the chain is complete.
-moteseal_error moteseal_broadcast64_missing(const moteseal_broadcast64 *broadcast, uint32_t *block, uint64_t *mask);
-
-// Writes the frame that asks for what is missing. Ask seldom, after a random wait, and not when another was just heard to ask for the same.
-//
-// @param out, capacity  `MOTESEAL_MAX_WANTED` bytes suffice.
-moteseal_error moteseal_broadcast64_wanted(const moteseal_broadcast64 *broadcast,
-                                      uint8_t *out,
-                                      size_t capacity,
-                                      size_t *length);
-
-// Writes where the receiver stands behind its verified blocks, to go on after a reboot: for the mote's own memory, where nobody else writes.
-//
-// @param out, capacity  `MOTESEAL_MAX_SNAPSHOT` bytes suffice.
-// @return `NotBegun`, `NotPersisted`, `BufferTooSmall`.
-moteseal_error moteseal_broadcast64_save(const moteseal_broadcast64 *broadcast,
-                                    uint8_t *out,
-                                    size_t capacity,
-                                    size_t *length);
-
-// Begins a receiver where a snapshot left it.
-//
-// @return The names of bytes; `FieldOutOfRange` of a chain with larger blocks than 64 messages.
-moteseal_error moteseal_broadcast64_restore(moteseal_broadcast64 *broadcast, const uint8_t *snapshot, size_t length);
+// @param broadcast, size  As for `moteseal_broadcast_begin`.
+// @return `BufferTooSmall`; a decoding error; `FieldOutOfRange` for a chain whose blocks have more messages than `size` has room
+//         for. After an error the receiver is not begun.
+moteseal_error moteseal_broadcast_restore(moteseal_broadcast *broadcast,
+                                          size_t size,
+                                          const uint8_t *snapshot,
+                                          size_t length);
 
 #ifdef __cplusplus
 }  // extern "C"
@@ -1369,7 +1190,7 @@ moteseal_error moteseal_broadcast64_restore(moteseal_broadcast64 *broadcast, con
 
 #endif  /* MOTESEAL_H */
 
-/* The sizes and alignments that the library was compiled with. A compiler that disagrees, with other rules for structs, refuses. */
+/* The sizes and alignments that the library was compiled with: a compiler with other rules for structs stops here. */
 #if defined(__cplusplus)
 #define MOTESEAL_ASSERT(condition, text) static_assert(condition, text)
 #define MOTESEAL_ALIGNOF(type) alignof(type)
@@ -1384,16 +1205,6 @@ MOTESEAL_ASSERT(sizeof(moteseal_chain) == (sizeof(void *) == 8 ? 128 : 128), "mo
 MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_chain) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_chain");
 MOTESEAL_ASSERT(sizeof(moteseal_signing_key) == (sizeof(void *) == 8 ? 256 : 256), "moteseal_signing_key");
 MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_signing_key) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_signing_key");
-MOTESEAL_ASSERT(sizeof(moteseal_star8) == (sizeof(void *) == 8 ? 1056 : 1056), "moteseal_star8");
-MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_star8) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_star8");
-MOTESEAL_ASSERT(sizeof(moteseal_star16) == (sizeof(void *) == 8 ? 1952 : 1952), "moteseal_star16");
-MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_star16) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_star16");
-MOTESEAL_ASSERT(sizeof(moteseal_star32) == (sizeof(void *) == 8 ? 3744 : 3744), "moteseal_star32");
-MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_star32) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_star32");
-MOTESEAL_ASSERT(sizeof(moteseal_tree10) == (sizeof(void *) == 8 ? 592 : 592), "moteseal_tree10");
-MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_tree10) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_tree10");
-MOTESEAL_ASSERT(sizeof(moteseal_tree20) == (sizeof(void *) == 8 ? 912 : 912), "moteseal_tree20");
-MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_tree20) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_tree20");
 MOTESEAL_ASSERT(sizeof(moteseal_answers) == (sizeof(void *) == 8 ? 336 : 336), "moteseal_answers");
 MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_answers) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_answers");
 MOTESEAL_ASSERT(sizeof(moteseal_seal) == (sizeof(void *) == 8 ? 928 : 928), "moteseal_seal");
@@ -1410,20 +1221,14 @@ MOTESEAL_ASSERT(sizeof(moteseal_base) == (sizeof(void *) == 8 ? 224 : 224), "mot
 MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_base) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_base");
 MOTESEAL_ASSERT(sizeof(moteseal_sender) == (sizeof(void *) == 8 ? 240 : 240), "moteseal_sender");
 MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_sender) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_sender");
-MOTESEAL_ASSERT(sizeof(moteseal_broadcast8) == (sizeof(void *) == 8 ? 816 : 816), "moteseal_broadcast8");
-MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_broadcast8) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_broadcast8");
-MOTESEAL_ASSERT(sizeof(moteseal_broadcast32) == (sizeof(void *) == 8 ? 1968 : 1968), "moteseal_broadcast32");
-MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_broadcast32) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_broadcast32");
-MOTESEAL_ASSERT(sizeof(moteseal_broadcast64) == (sizeof(void *) == 8 ? 3504 : 3504), "moteseal_broadcast64");
-MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_broadcast64) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_broadcast64");
 MOTESEAL_ASSERT(sizeof(moteseal_frame) == (sizeof(void *) == 8 ? 56 : 40), "moteseal_frame");
 MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_frame) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_frame");
 MOTESEAL_ASSERT(sizeof(moteseal_head_info) == (sizeof(void *) == 8 ? 48 : 40), "moteseal_head_info");
 MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_head_info) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_head_info");
 MOTESEAL_ASSERT(sizeof(moteseal_taken) == (sizeof(void *) == 8 ? 24 : 16), "moteseal_taken");
 MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_taken) == (sizeof(void *) == 8 ? 8 : 4), "moteseal_taken");
-MOTESEAL_ASSERT(sizeof(moteseal_said) == (sizeof(void *) == 8 ? 48 : 32), "moteseal_said");
-MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_said) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_said");
+MOTESEAL_ASSERT(sizeof(moteseal_single) == (sizeof(void *) == 8 ? 48 : 32), "moteseal_single");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_single) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_single");
 MOTESEAL_ASSERT(sizeof(moteseal_seal_info) == (sizeof(void *) == 8 ? 56 : 56), "moteseal_seal_info");
 MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_seal_info) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_seal_info");
 #endif

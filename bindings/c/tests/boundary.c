@@ -55,6 +55,9 @@ static uint8_t *copy(const void *bytes, size_t length) {
     return memory;
 }
 
+/* A state of the caller's size, all zeros, in memory that ends with it. */
+#define STORAGE(type, name, size) type *name = (type *)(void *)guarded(size)
+
 static moteseal_device a_device(uint8_t algorithm) {
     moteseal_device device;
     memset(&device, 0, sizeof device);
@@ -83,7 +86,7 @@ static void open_seal(moteseal_chain *chain, const moteseal_device *device, uint
 static void null_pointers_are_refused(void) {
     moteseal_device device = a_device(MOTESEAL_ED25519);
     moteseal_chain chain = {0};
-    moteseal_star16 star = {0};
+    STORAGE(moteseal_star, star, MOTESEAL_STAR_SIZE(16));
     moteseal_seal seal = {0};
     moteseal_signing_key key = {0};
     moteseal_sum_source source = {0};
@@ -123,14 +126,14 @@ static void null_pointers_are_refused(void) {
     IS(NULL_POINTER, moteseal_signing_key_from_pem(&key, NULL, 1));
     IS(NULL_POINTER, moteseal_sign(NULL, bytes, 1, bytes));
     IS(NULL_POINTER, moteseal_esp256_normalize(NULL));
-    IS(NULL_POINTER, moteseal_star16_begin(NULL, &device, &chain, salt_key));
-    IS(NULL_POINTER, moteseal_star16_begin(&star, NULL, &chain, salt_key));
-    IS(NULL_POINTER, moteseal_star16_begin(&star, &device, NULL, salt_key));
-    IS(NULL_POINTER, moteseal_star16_push(NULL, bytes, 1, NULL));
-    IS(NULL_POINTER, moteseal_star16_count(NULL, NULL));
-    IS(NULL_POINTER, moteseal_star16_close(NULL, &device, &chain, 1, NULL, &seal));
-    IS(NULL_POINTER, moteseal_star16_close(&star, &device, &chain, 1, NULL, NULL));
-    IS(NULL_POINTER, moteseal_tree20_push(NULL, bytes, 1, NULL));
+    IS(NULL_POINTER, moteseal_star_begin(NULL, MOTESEAL_STAR_SIZE(16), &device, &chain, salt_key));
+    IS(NULL_POINTER, moteseal_star_begin(star, MOTESEAL_STAR_SIZE(16), NULL, &chain, salt_key));
+    IS(NULL_POINTER, moteseal_star_begin(star, MOTESEAL_STAR_SIZE(16), &device, NULL, salt_key));
+    IS(NULL_POINTER, moteseal_star_push(NULL, bytes, 1, NULL));
+    IS(NULL_POINTER, moteseal_star_count(NULL, NULL));
+    IS(NULL_POINTER, moteseal_star_close(NULL, &device, &chain, 1, NULL, &seal));
+    IS(NULL_POINTER, moteseal_star_close(star, &device, &chain, 1, NULL, NULL));
+    IS(NULL_POINTER, moteseal_tree_push(NULL, bytes, 1, NULL));
     IS(NULL_POINTER, moteseal_seal_message(NULL, bytes, sizeof bytes, &length));
     IS(NULL_POINTER, moteseal_seal_message(&seal, bytes, sizeof bytes, NULL));
     IS(NULL_POINTER, moteseal_seal_info_of(&seal, NULL));
@@ -147,9 +150,9 @@ static void null_pointers_are_refused(void) {
     IS(NULL_POINTER, moteseal_psr_add(bytes, NULL));
     IS(NULL_POINTER, moteseal_frame_read(bytes, 1, NULL));
     IS(NULL_POINTER, moteseal_frame_read(NULL, 1, NULL));
-    IS(NULL_POINTER, moteseal_broadcast8_take(NULL, NULL, NULL));
-    moteseal_star16_wipe(NULL);
-    moteseal_tree10_wipe(NULL);
+    IS(NULL_POINTER, moteseal_broadcast_take(NULL, NULL, NULL));
+    moteseal_star_wipe(NULL, MOTESEAL_STAR_SIZE(16));
+    moteseal_tree_wipe(NULL, MOTESEAL_TREE_SIZE(10));
     moteseal_seal_wipe(NULL);
     moteseal_signing_key_wipe(NULL);
     moteseal_sum_source_wipe(NULL);
@@ -161,14 +164,14 @@ static void null_pointers_are_refused(void) {
 static void zeros_and_other_states_are_not_begun(void) {
     moteseal_device device = a_device(MOTESEAL_ED25519);
     moteseal_chain chain = {0};
-    moteseal_star16 star = {0};
+    STORAGE(moteseal_star, star, MOTESEAL_STAR_SIZE(16));
     moteseal_seal seal = {0};
     moteseal_signing_key key = {0};
     moteseal_sum_source source = {0};
     moteseal_sum_key sum_key = {0};
     moteseal_guard guard = {0};
     moteseal_permit permit = {0};
-    moteseal_broadcast8 broadcast = {0};
+    STORAGE(moteseal_broadcast, broadcast, MOTESEAL_BROADCAST_SIZE(8));
     moteseal_frame frame;
     moteseal_taken taken;
     uint8_t bytes[512] = {0};
@@ -177,21 +180,21 @@ static void zeros_and_other_states_are_not_begun(void) {
     memset(&frame, 0, sizeof frame);
 
     IS(NOT_BEGUN, moteseal_chain_open(&chain, &device, 10, bytes));
-    IS(NOT_BEGUN, moteseal_star16_begin(&star, &device, &chain, salt_key));
-    IS(NOT_BEGUN, moteseal_star16_push(&star, bytes, 1, NULL));
-    IS(NOT_BEGUN, moteseal_star16_count(&star, &count));
+    IS(NOT_BEGUN, moteseal_star_begin(star, MOTESEAL_STAR_SIZE(16), &device, &chain, salt_key));
+    IS(NOT_BEGUN, moteseal_star_push(star, bytes, 1, NULL));
+    IS(NOT_BEGUN, moteseal_star_count(star, &count));
     IS(NOT_BEGUN, moteseal_seal_message(&seal, bytes, sizeof bytes, &length));
     IS(NOT_BEGUN, moteseal_sign(&key, bytes, 1, bytes));
     IS(NOT_BEGUN, moteseal_sum_key_begin(&sum_key, &source, bytes));
     IS(NOT_BEGUN, moteseal_guard_advance(&guard, bytes, 1, 1, &permit, bytes));
     IS(NOT_BEGUN, moteseal_sum_encrypt(&sum_key, &permit, 0, 0, 0, bytes));
-    IS(NOT_BEGUN, moteseal_broadcast8_take(&broadcast, &frame, &taken));
+    IS(NOT_BEGUN, moteseal_broadcast_take(broadcast, &frame, &taken));
 
     /* Memory of another type, begun: its mark is another. */
-    moteseal_broadcast64 large = {0};
-    IS(OK, moteseal_signing_key_from_bytes((moteseal_signing_key *)&large, MOTESEAL_ED25519, secret, 32));
-    IS(NOT_BEGUN, moteseal_star16_push((moteseal_star16 *)&large, bytes, 1, NULL));
-    IS(NOT_BEGUN, moteseal_guard_advance((moteseal_guard *)&large, bytes, 1, 1, &permit, bytes));
+    STORAGE(moteseal_broadcast, large, MOTESEAL_BROADCAST_SIZE(64));
+    IS(OK, moteseal_signing_key_from_bytes((moteseal_signing_key *)large, MOTESEAL_ED25519, secret, 32));
+    IS(NOT_BEGUN, moteseal_star_push((moteseal_star *)large, bytes, 1, NULL));
+    IS(NOT_BEGUN, moteseal_guard_advance((moteseal_guard *)large, bytes, 1, 1, &permit, bytes));
 
     /* A wiped state is over, and nothing of it is left. */
     IS(OK, moteseal_signing_key_from_bytes(&key, MOTESEAL_ED25519, secret, 32));
@@ -205,7 +208,7 @@ static void misaligned_states_are_refused(void) {
     uint64_t room[300] = {0};
     uint8_t bytes[8] = {0};
     void *odd = (uint8_t *)room + 4;
-    IS(MISALIGNED, moteseal_star16_push((moteseal_star16 *)odd, bytes, 1, NULL));
+    IS(MISALIGNED, moteseal_star_push((moteseal_star *)odd, bytes, 1, NULL));
     IS(MISALIGNED, moteseal_guard_start((moteseal_guard *)odd));
     IS(MISALIGNED, moteseal_signing_key_from_bytes((moteseal_signing_key *)odd, MOTESEAL_ED25519, secret, 32));
     memset(room, 0xee, sizeof room);
@@ -218,46 +221,46 @@ static void misaligned_states_are_refused(void) {
 static void a_seal_is_made_in_its_order_only(void) {
     moteseal_device device = a_device(MOTESEAL_ED25519);
     moteseal_chain chain = {0};
-    moteseal_star8 star = {0};
-    moteseal_tree10 tree = {0};
+    STORAGE(moteseal_star, star, MOTESEAL_STAR_SIZE(8));
+    STORAGE(moteseal_tree, tree, MOTESEAL_TREE_SIZE(10));
     moteseal_seal seal = {0};
     uint8_t *record = guarded(MOTESEAL_CHAIN_RECORD), old[MOTESEAL_CHAIN_RECORD];
     IS(OK, moteseal_chain_start(&chain, &device));
-    IS(NOT_OPEN, moteseal_star8_begin(&star, &device, &chain, salt_key));
+    IS(NOT_OPEN, moteseal_star_begin(star, MOTESEAL_STAR_SIZE(8), &device, &chain, salt_key));
     IS(NOT_OPEN, moteseal_chain_abandon(&chain));
     IS(EPOCH_OUT_OF_RANGE, moteseal_chain_open(&chain, &device, 9, record));
     IS(EPOCH_OUT_OF_RANGE, moteseal_chain_open(&chain, &device, 1001, record));
     IS(OK, moteseal_chain_record(&chain, old));
     IS(OK, moteseal_chain_open(&chain, &device, 20, record));
     IS(ALREADY_OPEN, moteseal_chain_open(&chain, &device, 21, record));
-    IS(NOT_PERSISTED, moteseal_star8_begin(&star, &device, &chain, salt_key));
+    IS(NOT_PERSISTED, moteseal_star_begin(star, MOTESEAL_STAR_SIZE(8), &device, &chain, salt_key));
     IS(DAMAGED, moteseal_chain_persisted(&chain, old, sizeof old));
     IS(DAMAGED, moteseal_chain_persisted(&chain, record, MOTESEAL_CHAIN_RECORD - 1));
-    IS(NOT_PERSISTED, moteseal_star8_begin(&star, &device, &chain, salt_key));
+    IS(NOT_PERSISTED, moteseal_star_begin(star, MOTESEAL_STAR_SIZE(8), &device, &chain, salt_key));
     IS(OK, moteseal_chain_persisted(&chain, record, MOTESEAL_CHAIN_RECORD));
     device.levels = 9;
-    IS(LEVELS_OUT_OF_RANGE, moteseal_star8_begin(&star, &device, &chain, salt_key));
+    IS(LEVELS_OUT_OF_RANGE, moteseal_star_begin(star, MOTESEAL_STAR_SIZE(8), &device, &chain, salt_key));
     device.levels = 33;
-    IS(LEVELS_OUT_OF_RANGE, moteseal_star8_begin(&star, &device, &chain, salt_key));
+    IS(LEVELS_OUT_OF_RANGE, moteseal_star_begin(star, MOTESEAL_STAR_SIZE(8), &device, &chain, salt_key));
     device.levels = 8;
     device.algorithm = 3;
-    IS(UNKNOWN_ALGORITHM, moteseal_star8_begin(&star, &device, &chain, salt_key));
+    IS(UNKNOWN_ALGORITHM, moteseal_star_begin(star, MOTESEAL_STAR_SIZE(8), &device, &chain, salt_key));
     device.algorithm = MOTESEAL_ED25519;
     device.record_size = 4;
-    IS(OK, moteseal_star8_begin(&star, &device, &chain, salt_key));
-    IS(WRONG_LENGTH, moteseal_star8_push(&star, record, 3, NULL));
-    IS(WRONG_LENGTH, moteseal_star8_push(&star, record, 0, NULL));
-    IS(OK, moteseal_star8_push(&star, copy("four", 4), 4, NULL));
-    IS(FIELD_OUT_OF_RANGE, moteseal_star8_close(&star, &device, &chain, 2, NULL, &seal));
+    IS(OK, moteseal_star_begin(star, MOTESEAL_STAR_SIZE(8), &device, &chain, salt_key));
+    IS(WRONG_LENGTH, moteseal_star_push(star, record, 3, NULL));
+    IS(WRONG_LENGTH, moteseal_star_push(star, record, 0, NULL));
+    IS(OK, moteseal_star_push(star, copy("four", 4), 4, NULL));
+    IS(FIELD_OUT_OF_RANGE, moteseal_star_close(star, &device, &chain, 2, NULL, &seal));
 
     /* Given up: the star is of a seal that is not the chain's any more. */
     IS(OK, moteseal_chain_abandon(&chain));
-    IS(NOT_OPEN, moteseal_star8_close(&star, &device, &chain, 1, NULL, &seal));
+    IS(NOT_OPEN, moteseal_star_close(star, &device, &chain, 1, NULL, &seal));
     open_seal(&chain, &device, 20);
-    IS(NOT_OF_THIS_SEAL, moteseal_star8_close(&star, &device, &chain, 1, NULL, &seal));
-    IS(OK, moteseal_tree10_begin(&tree, &device, &chain, salt_key));
-    IS(OK, moteseal_tree10_close(&tree, &device, &chain, 1, NULL, &seal));
-    IS(NOT_BEGUN, moteseal_tree10_close(&tree, &device, &chain, 1, NULL, &seal));
+    IS(NOT_OF_THIS_SEAL, moteseal_star_close(star, &device, &chain, 1, NULL, &seal));
+    IS(OK, moteseal_tree_begin(tree, MOTESEAL_TREE_SIZE(10), &device, &chain, salt_key));
+    IS(OK, moteseal_tree_close(tree, &device, &chain, 1, NULL, &seal));
+    IS(NOT_BEGUN, moteseal_tree_close(tree, &device, &chain, 1, NULL, &seal));
     moteseal_seal_info info;
     IS(OK, moteseal_seal_info_of(&seal, &info));
     TRUE(info.index == 1 && info.epoch == 20 && info.events == 0 && info.is_tree == 1 && info.restart == 1);
@@ -273,28 +276,84 @@ static void a_seal_is_made_in_its_order_only(void) {
     moteseal_chain after = {0};
     IS(OK, moteseal_chain_restore(&after, record, MOTESEAL_CHAIN_RECORD));
     open_seal(&after, &device, 21);
-    IS(OK, moteseal_star8_begin(&star, &device, &after, salt_key));
-    IS(OK, moteseal_star8_close(&star, &device, &after, 0, NULL, &seal));
+    IS(OK, moteseal_star_begin(star, MOTESEAL_STAR_SIZE(8), &device, &after, salt_key));
+    IS(OK, moteseal_star_close(star, &device, &after, 0, NULL, &seal));
     IS(OK, moteseal_seal_info_of(&seal, &info));
     TRUE(info.index == 3 && info.restart == 1 && info.last_in_epoch == 0);
+}
+
+/* A state that the caller gives memory for: too little, misaligned, too small for the group or the chain, and exactly enough. */
+static void sizes_are_checked(void) {
+    moteseal_device device = a_device(MOTESEAL_ED25519);
+    moteseal_chain chain = {0};
+    moteseal_seal seal = {0};
+    moteseal_seal_info info;
+    IS(OK, moteseal_chain_start(&chain, &device));
+    for (uint8_t levels = 1; levels <= 32; levels++) {
+        const size_t size = MOTESEAL_STAR_SIZE(levels);
+        STORAGE(moteseal_star, star, size);
+        uint8_t level = 0, record[MOTESEAL_CHAIN_RECORD];
+        device.levels = levels;
+        open_seal(&chain, &device, 20 + levels);
+        IS(BUFFER_TOO_SMALL, moteseal_star_begin(star, 0, &device, &chain, salt_key));
+        IS(BUFFER_TOO_SMALL, moteseal_star_begin(star, MOTESEAL_STAR_SIZE(1) - 1, &device, &chain, salt_key));
+        if (levels > 1) {
+            IS(LEVELS_OUT_OF_RANGE, moteseal_star_begin(star, size - 1, &device, &chain, salt_key));
+            IS(NOT_BEGUN, moteseal_star_push(star, salt_key, 4, NULL));
+        }
+        IS(OK, moteseal_star_begin(star, size, &device, &chain, salt_key));
+        for (int i = 0; i < 200; i++) {
+            IS(OK, moteseal_star_push(star, salt_key, 4, &level));
+            TRUE(level < levels);
+        }
+        IS(OK, moteseal_star_close(star, &device, &chain, 1, NULL, &seal));
+        for (size_t i = 0; i < size; i++) {
+            TRUE(((uint8_t *)star)[i] == 0);
+        }
+        IS(OK, moteseal_seal_info_of(&seal, &info));
+        TRUE(info.events == 200);
+        IS(OK, moteseal_seal_commit(&seal, &chain, record));
+    }
+
+    device.levels = 8;
+    open_seal(&chain, &device, 60);
+    for (unsigned height = 1; height <= 32; height++) {
+        STORAGE(moteseal_tree, tree, MOTESEAL_TREE_SIZE(height));
+        const unsigned room = height < 7 ? (1u << height) - 1 : 100;
+        IS(BUFFER_TOO_SMALL, moteseal_tree_begin(tree, MOTESEAL_TREE_SIZE(1) - 1, &device, &chain, salt_key));
+        IS(OK, moteseal_tree_begin(tree, MOTESEAL_TREE_SIZE(height), &device, &chain, salt_key));
+        for (unsigned i = 0; i < room; i++) {
+            IS(OK, moteseal_tree_push(tree, NULL, 0, NULL));
+        }
+        if (height < 7) {
+            IS(TREE_FULL, moteseal_tree_push(tree, NULL, 0, NULL));
+        }
+        moteseal_tree_wipe(tree, MOTESEAL_TREE_SIZE(height));
+        IS(NOT_BEGUN, moteseal_tree_push(tree, NULL, 0, NULL));
+    }
+
+    uint64_t room[100] = {0};
+    IS(MISALIGNED, moteseal_star_begin((moteseal_star *)(void *)((uint8_t *)room + 4), sizeof room - 4, &device, &chain, salt_key));
+    IS(MISALIGNED, moteseal_tree_begin((moteseal_tree *)(void *)((uint8_t *)room + 1), sizeof room - 1, &device, &chain, salt_key));
+    IS(BUFFER_TOO_SMALL, moteseal_broadcast_restore((moteseal_broadcast *)room, MOTESEAL_BROADCAST_SIZE(1) - 1, salt_key, 1));
 }
 
 static void a_full_tree_says_so(void) {
     moteseal_device device = a_device(MOTESEAL_ED25519);
     moteseal_chain chain = {0};
-    moteseal_tree10 tree = {0};
+    STORAGE(moteseal_tree, tree, MOTESEAL_TREE_SIZE(10));
     moteseal_seal seal = {0};
     uint32_t count = 0;
     IS(OK, moteseal_chain_start(&chain, &device));
     open_seal(&chain, &device, 20);
-    IS(OK, moteseal_tree10_begin(&tree, &device, &chain, salt_key));
+    IS(OK, moteseal_tree_begin(tree, MOTESEAL_TREE_SIZE(10), &device, &chain, salt_key));
     for (int i = 0; i < 1023; i++) {
-        IS(OK, moteseal_tree10_push(&tree, NULL, 0, NULL));
+        IS(OK, moteseal_tree_push(tree, NULL, 0, NULL));
     }
-    IS(TREE_FULL, moteseal_tree10_push(&tree, NULL, 0, NULL));
-    IS(OK, moteseal_tree10_count(&tree, &count));
+    IS(TREE_FULL, moteseal_tree_push(tree, NULL, 0, NULL));
+    IS(OK, moteseal_tree_count(tree, &count));
     TRUE(count == 1023);
-    IS(OK, moteseal_tree10_close(&tree, &device, &chain, 1, NULL, &seal));
+    IS(OK, moteseal_tree_close(tree, &device, &chain, 1, NULL, &seal));
 }
 
 /* Every alteration of one bit, and every shorter length, of a record is found. */
@@ -390,7 +449,7 @@ static void nothing_is_encrypted_twice(void) {
 static void short_buffers_are_refused(uint8_t algorithm) {
     moteseal_device device = a_device(algorithm);
     moteseal_chain chain = {0};
-    moteseal_star32 star = {0};
+    STORAGE(moteseal_star, star, MOTESEAL_STAR_SIZE(32));
     moteseal_seal seal = {0};
     moteseal_signing_key key = {0};
     moteseal_answers answers = {0};
@@ -423,15 +482,15 @@ static void short_buffers_are_refused(uint8_t algorithm) {
     IS(MALFORMED_SIGNATURE, moteseal_urgent_object(&device, &chain, 1, records, 4, signature, 63, out_bytes, sizeof out_bytes, &length));
     IS(WRONG_LENGTH, moteseal_urgent_object(&device, &chain, 1, records, 5, signature, 64, out_bytes, sizeof out_bytes, &length));
 
-    IS(OK, moteseal_star32_begin(&star, &device, &chain, copy(salt_key, 32)));
+    IS(OK, moteseal_star_begin(star, MOTESEAL_STAR_SIZE(32), &device, &chain, copy(salt_key, 32)));
     for (int i = 0; i < 10; i++) {
-        IS(OK, moteseal_star32_push(&star, copy(records + 4 * i, 4), 4, NULL));
+        IS(OK, moteseal_star_push(star, copy(records + 4 * i, 4), 4, NULL));
     }
     for (uint64_t epoch = 1; epoch < 20; epoch += 2) {
         expect(__LINE__, "moteseal_answers_add", moteseal_answers_add(&answers, query, epoch),
                epoch < 16 ? MOTESEAL_ERROR_OK : MOTESEAL_ERROR_FULL);
     }
-    IS(OK, moteseal_star32_close(&star, &device, &chain, 1, &answers, &seal));
+    IS(OK, moteseal_star_close(star, &device, &chain, 1, &answers, &seal));
     moteseal_answers_clear(&answers);
 
     IS(OK, moteseal_seal_message(&seal, message, sizeof message, &message_length));
@@ -477,7 +536,7 @@ static void a_high_s_is_mended(void) {
                                       0xbc, 0xe6, 0xfa, 0xad, 0xa7, 0x17, 0x9e, 0x84, 0xf3, 0xb9, 0xca, 0xc2, 0xfc, 0x63, 0x25, 0x51};
     moteseal_device device = a_device(MOTESEAL_ESP256);
     moteseal_chain chain = {0};
-    moteseal_star8 star = {0};
+    STORAGE(moteseal_star, star, MOTESEAL_STAR_SIZE(8));
     moteseal_seal seal = {0};
     moteseal_signing_key key = {0};
     uint8_t message[MOTESEAL_MAX_MESSAGE], *signature = guarded(MOTESEAL_SIGNATURE), low[MOTESEAL_SIGNATURE], public_key[65];
@@ -486,8 +545,8 @@ static void a_high_s_is_mended(void) {
     IS(OK, moteseal_signing_key_public(&key, public_key, sizeof public_key, &key_length));
     IS(OK, moteseal_chain_start(&chain, &device));
     open_seal(&chain, &device, 20);
-    IS(OK, moteseal_star8_begin(&star, &device, &chain, salt_key));
-    IS(OK, moteseal_star8_close(&star, &device, &chain, 1, NULL, &seal));
+    IS(OK, moteseal_star_begin(star, MOTESEAL_STAR_SIZE(8), &device, &chain, salt_key));
+    IS(OK, moteseal_star_close(star, &device, &chain, 1, NULL, &seal));
     IS(OK, moteseal_seal_message(&seal, message, sizeof message, &length));
     IS(OK, moteseal_sign(&key, message, length, signature));
     memcpy(low, signature, sizeof low);
@@ -540,12 +599,13 @@ static moteseal_frame read_frame(const uint8_t *bytes, size_t length) {
 static void a_broadcast_is_verified_and_nothing_altered_is(void) {
     moteseal_base base = {0};
     moteseal_sender sender = {0};
-    moteseal_broadcast8 broadcast = {0}, again = {0};
-    moteseal_broadcast32 large = {0};
+    STORAGE(moteseal_broadcast, broadcast, MOTESEAL_BROADCAST_SIZE(8));
+    STORAGE(moteseal_broadcast, again, MOTESEAL_BROADCAST_SIZE(8));
+    STORAGE(moteseal_broadcast, large, MOTESEAL_BROADCAST_SIZE(32));
     moteseal_frame frame;
     moteseal_head_info info;
     moteseal_taken taken;
-    moteseal_said said;
+    moteseal_single command;
     uint64_t floor = 0, minimum = 0, mask = 0;
     uint32_t block = 0;
     uint8_t snapshot[MOTESEAL_MAX_SNAPSHOT], wanted[MOTESEAL_MAX_WANTED];
@@ -573,21 +633,22 @@ static void a_broadcast_is_verified_and_nothing_altered_is(void) {
     for (size_t bit = 0; bit < 8 * frame.body_length; bit += 3) {
         uint8_t *altered = (uint8_t *)frame.body + bit / 8;
         *altered ^= (uint8_t)(1 << bit % 8);
-        TRUE(moteseal_broadcast8_begin(&broadcast, &sender, frame.body, frame.body_length, NULL, &info) != MOTESEAL_ERROR_OK);
+        TRUE(moteseal_broadcast_begin(broadcast, MOTESEAL_BROADCAST_SIZE(8), &sender, frame.body, frame.body_length, NULL, &info) != MOTESEAL_ERROR_OK);
         *altered ^= (uint8_t)(1 << bit % 8);
     }
     floor = 5;
-    IS(CHAIN_GOES_BACK, moteseal_broadcast8_begin(&broadcast, &sender, frame.body, frame.body_length, &floor, &info));
+    IS(BLOCK_TOO_LARGE, moteseal_broadcast_begin(broadcast, MOTESEAL_BROADCAST_SIZE(1), &sender, frame.body, frame.body_length, NULL, &info));
+    IS(CHAIN_GOES_BACK, moteseal_broadcast_begin(broadcast, MOTESEAL_BROADCAST_SIZE(8), &sender, frame.body, frame.body_length, &floor, &info));
     floor = 4;
-    IS(OK, moteseal_broadcast8_begin(&broadcast, &sender, frame.body, frame.body_length, &floor, &info));
+    IS(OK, moteseal_broadcast_begin(broadcast, MOTESEAL_BROADCAST_SIZE(8), &sender, frame.body, frame.body_length, &floor, &info));
     TRUE(info.number == 5 && info.messages == 20 && info.blocks == 3 && info.label_length == 5);
-    IS(OK, moteseal_broadcast32_begin(&large, &sender, frame.body, frame.body_length, NULL, &info));
-    IS(UNKNOWN_ITEM, moteseal_broadcast8_take(&broadcast, &frame, &taken));
+    IS(OK, moteseal_broadcast_begin(large, MOTESEAL_BROADCAST_SIZE(32), &sender, frame.body, frame.body_length, NULL, &info));
+    IS(UNKNOWN_ITEM, moteseal_broadcast_take(broadcast, &frame, &taken));
     frame = read_frame(frames[3], lengths[3]);
-    IS(NOT_PERSISTED, moteseal_broadcast8_take(&broadcast, &frame, &taken));
-    IS(NOT_PERSISTED, moteseal_broadcast8_save(&broadcast, snapshot, sizeof snapshot, &length));
-    IS(DAMAGED, moteseal_broadcast8_persisted(&broadcast, 4));
-    IS(OK, moteseal_broadcast8_persisted(&broadcast, 5));
+    IS(NOT_PERSISTED, moteseal_broadcast_take(broadcast, &frame, &taken));
+    IS(NOT_PERSISTED, moteseal_broadcast_save(broadcast, snapshot, sizeof snapshot, &length));
+    IS(DAMAGED, moteseal_broadcast_persisted(broadcast, 4));
+    IS(OK, moteseal_broadcast_persisted(broadcast, 5));
 
     for (size_t i = 3; i < 23; i++) {
         frame = read_frame(frames[i], lengths[i]);
@@ -595,55 +656,55 @@ static void a_broadcast_is_verified_and_nothing_altered_is(void) {
         for (size_t bit = 0; bit < 8 * frame.body_length; bit++) {
             uint8_t *altered = (uint8_t *)frame.body + bit / 8;
             *altered ^= (uint8_t)(1 << bit % 8);
-            IS(FORGED_LEAF, moteseal_broadcast8_take(&broadcast, &frame, &taken));
+            IS(FORGED_LEAF, moteseal_broadcast_take(broadcast, &frame, &taken));
             *altered ^= (uint8_t)(1 << bit % 8);
         }
         moteseal_frame other = frame;
         other.chain[0] ^= 1;
-        IS(WRONG_CHAIN, moteseal_broadcast8_take(&broadcast, &other, &taken));
+        IS(WRONG_CHAIN, moteseal_broadcast_take(broadcast, &other, &taken));
         other = frame;
         other.block += 1;
-        IS(NOT_THIS_BLOCK, moteseal_broadcast8_take(&broadcast, &other, &taken));
+        IS(NOT_THIS_BLOCK, moteseal_broadcast_take(broadcast, &other, &taken));
         other = frame;
         other.index = 63;
-        IS(INDEX_OUT_OF_RANGE, moteseal_broadcast8_take(&broadcast, &other, &taken));
-        IS(OK, moteseal_broadcast8_take(&broadcast, &frame, &taken));
+        IS(INDEX_OUT_OF_RANGE, moteseal_broadcast_take(broadcast, &other, &taken));
+        IS(OK, moteseal_broadcast_take(broadcast, &frame, &taken));
         messages += taken.message != NULL && taken.message_length > 0;
         if (taken.what == MOTESEAL_TAKEN_VERIFIED) {
             complete = taken.is_last;
             /* A reboot between blocks. */
-            IS(OK, moteseal_broadcast8_save(&broadcast, snapshot, sizeof snapshot, &length));
+            IS(OK, moteseal_broadcast_save(broadcast, snapshot, sizeof snapshot, &length));
             uint8_t *kept = copy(snapshot, length);
-            IS(OK, moteseal_broadcast8_restore(&again, kept, length));
+            IS(OK, moteseal_broadcast_restore(again, MOTESEAL_BROADCAST_SIZE(8), kept, length));
             for (size_t shorter = 0; shorter < length; shorter++) {
-                TRUE(moteseal_broadcast32_restore(&large, kept, shorter) != MOTESEAL_ERROR_OK);
+                TRUE(moteseal_broadcast_restore(large, MOTESEAL_BROADCAST_SIZE(32), kept, shorter) != MOTESEAL_ERROR_OK);
             }
-            memcpy(&broadcast, &again, sizeof broadcast);
+            memcpy(broadcast, again, MOTESEAL_BROADCAST_SIZE(8));
         } else {
-            IS(OK, moteseal_broadcast8_missing(&broadcast, &block, &mask));
+            IS(OK, moteseal_broadcast_missing(broadcast, &block, &mask));
             TRUE(block == frame.block && mask != 0 && (mask >> frame.index & 1) == 0);
-            IS(OK, moteseal_broadcast8_wanted(&broadcast, wanted, sizeof wanted, &length));
+            IS(OK, moteseal_broadcast_wanted(broadcast, wanted, sizeof wanted, &length));
             moteseal_frame request = read_frame(wanted, length);
             TRUE(request.kind == MOTESEAL_FRAME_WANTED && request.mask == mask && request.block == block);
         }
     }
     TRUE(messages == 20 && complete == 1);
-    IS(OK, moteseal_broadcast8_missing(&broadcast, &block, &mask));
+    IS(OK, moteseal_broadcast_missing(broadcast, &block, &mask));
     TRUE(block == 4 && mask == 0);
-    IS(NOT_THIS_BLOCK, moteseal_broadcast8_take(&broadcast, &frame, &taken));
+    IS(NOT_THIS_BLOCK, moteseal_broadcast_take(broadcast, &frame, &taken));
 
     uint8_t *single = frames[23];
-    IS(NOT_SINGLE, moteseal_single_open(&sender, frames[2], lengths[2], NULL, &said));
+    IS(NOT_SINGLE, moteseal_single_open(&sender, frames[2], lengths[2], NULL, &command));
     for (size_t bit = 0; bit < 8 * lengths[23]; bit += 3) {
         single[bit / 8] ^= (uint8_t)(1 << bit % 8);
-        TRUE(moteseal_single_open(&sender, single, lengths[23], NULL, &said) != MOTESEAL_ERROR_OK);
+        TRUE(moteseal_single_open(&sender, single, lengths[23], NULL, &command) != MOTESEAL_ERROR_OK);
         single[bit / 8] ^= (uint8_t)(1 << bit % 8);
     }
     floor = 6;
-    IS(CHAIN_GOES_BACK, moteseal_single_open(&sender, single, lengths[23], &floor, &said));
+    IS(CHAIN_GOES_BACK, moteseal_single_open(&sender, single, lengths[23], &floor, &command));
     floor = 5;
-    IS(OK, moteseal_single_open(&sender, single, lengths[23], &floor, &said));
-    TRUE(said.number == 6 && said.message_length == 6 && memcmp(said.message, "reboot", 6) == 0);
+    IS(OK, moteseal_single_open(&sender, single, lengths[23], &floor, &command));
+    TRUE(command.number == 6 && command.message_length == 6 && memcmp(command.message, "reboot", 6) == 0);
 
     frame = read_frame(frames[24], lengths[24]);
     TRUE(frame.kind == MOTESEAL_FRAME_REVOCATION);
@@ -680,6 +741,7 @@ int main(int argc, char **argv) {
     zeros_and_other_states_are_not_begun();
     misaligned_states_are_refused();
     a_seal_is_made_in_its_order_only();
+    sizes_are_checked();
     a_full_tree_says_so();
     altered_records_are_damaged();
     nothing_is_encrypted_twice();

@@ -50,42 +50,30 @@ static const struct {
     {STAR32, 9, 1000, 1, 1, 0, 0, 0},
 };
 
-static moteseal_star8 star8;
-static moteseal_star16 star16;
-static moteseal_star32 star32;
-static moteseal_tree10 tree10;
-static moteseal_tree20 tree20;
+/* One memory serves every kind in turn. */
+static uint64_t memory[MOTESEAL_STAR_SIZE(32) / 8];
+static moteseal_star *const star = (moteseal_star *)memory;
+static moteseal_tree *const tree = (moteseal_tree *)memory;
 
 static moteseal_error begin(enum kind kind, const moteseal_device *device, moteseal_chain *chain, const uint8_t *salt_key) {
     switch (kind) {
-    case STAR8: return moteseal_star8_begin(&star8, device, chain, salt_key);
-    case STAR16: return moteseal_star16_begin(&star16, device, chain, salt_key);
-    case STAR32: return moteseal_star32_begin(&star32, device, chain, salt_key);
-    case TREE10: return moteseal_tree10_begin(&tree10, device, chain, salt_key);
-    default: return moteseal_tree20_begin(&tree20, device, chain, salt_key);
+    case STAR8: return moteseal_star_begin(star, MOTESEAL_STAR_SIZE(8), device, chain, salt_key);
+    case STAR16: return moteseal_star_begin(star, MOTESEAL_STAR_SIZE(16), device, chain, salt_key);
+    case STAR32: return moteseal_star_begin(star, MOTESEAL_STAR_SIZE(32), device, chain, salt_key);
+    case TREE10: return moteseal_tree_begin(tree, MOTESEAL_TREE_SIZE(10), device, chain, salt_key);
+    default: return moteseal_tree_begin(tree, MOTESEAL_TREE_SIZE(20), device, chain, salt_key);
     }
 }
 
 static moteseal_error push(enum kind kind, const uint8_t *event, size_t length) {
-    uint8_t level;
-    switch (kind) {
-    case STAR8: return moteseal_star8_push(&star8, event, length, &level);
-    case STAR16: return moteseal_star16_push(&star16, event, length, NULL);
-    case STAR32: return moteseal_star32_push(&star32, event, length, &level);
-    case TREE10: return moteseal_tree10_push(&tree10, event, length, NULL);
-    default: return moteseal_tree20_push(&tree20, event, length, &level);
-    }
+    uint8_t level, *found = kind == STAR16 || kind == TREE10 ? NULL : &level;
+    return kind <= STAR32 ? moteseal_star_push(star, event, length, found) : moteseal_tree_push(tree, event, length, found);
 }
 
 static moteseal_error close_it(enum kind kind, const moteseal_device *device, moteseal_chain *chain, uint8_t last,
                                const moteseal_answers *answers, moteseal_seal *seal) {
-    switch (kind) {
-    case STAR8: return moteseal_star8_close(&star8, device, chain, last, answers, seal);
-    case STAR16: return moteseal_star16_close(&star16, device, chain, last, answers, seal);
-    case STAR32: return moteseal_star32_close(&star32, device, chain, last, answers, seal);
-    case TREE10: return moteseal_tree10_close(&tree10, device, chain, last, answers, seal);
-    default: return moteseal_tree20_close(&tree20, device, chain, last, answers, seal);
-    }
+    return kind <= STAR32 ? moteseal_star_close(star, device, chain, last, answers, seal)
+                          : moteseal_tree_close(tree, device, chain, last, answers, seal);
 }
 
 int main(int argc, char **argv) {

@@ -22,7 +22,16 @@ use crate::measure::{Bar, Contender, Report, interleaved};
 use chains::Sent;
 use rivals::{Hmac, Paper, Sigs, Tesla};
 
-const USAGE: &str = "usage: moteseal-bench broadcast [--json] [--out DIRECTORY]";
+/// The arguments of `moteseal-bench broadcast`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    output: crate::Output,
+    /// Also write the lab's report, with figures 3 and 4, to this directory
+    #[arg(long, value_name = "DIRECTORY")]
+    out: Option<PathBuf>,
+}
+
 /// Lengths of sequences that the paper averages over.
 const LENGTHS: [u32; 5] = [20, 40, 60, 80, 100];
 /// Suites, and how much cheaper a whole chain must be than a signature a message.
@@ -48,48 +57,20 @@ fn messages(count: u32) -> Vec<Message> {
         .collect()
 }
 
-/// Reads the arguments behind `broadcast`, measures, and writes what is asked for.
-pub(crate) fn main(arguments: &[String]) -> ExitCode {
-    let (mut out, mut json) = (None, false);
-    let mut rest = arguments.iter();
-    while let Some(argument) = rest.next() {
-        match argument.as_str() {
-            "--json" => json = true,
-            "--out" => match rest.next() {
-                Some(folder) => out = Some(PathBuf::from(folder)),
-                None => return misuse("--out needs a directory"),
-            },
-            other => return misuse(&format!("unknown argument {other:?}")),
-        }
-    }
-    let report = run();
-    if json {
-        println!("{}", report.to_json());
-    } else {
-        print!("{report}");
-    }
-    if let Some(out) = out {
-        eprintln!("times of sequences of 20 to 100 messages");
-        let mut tell = |step: &str| eprintln!("{step}");
-        let written = report::broadcast::write(
-            Some(&times(true)),
-            &out,
-            Seed::default(),
-            report::broadcast::Effort::FULL,
-            &mut tell,
-        );
-        if let Err(error) = written {
-            eprintln!("moteseal-bench: {error}");
-            return ExitCode::FAILURE;
-        }
-        println!("{}", out.join(report::INDEX).display());
-    }
-    if report.passes() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-fn misuse(what: &str) -> ExitCode {
-    eprintln!("moteseal-bench: {what}; {USAGE}");
-    ExitCode::from(2)
+/// Measures, prints the results, and writes the report if a directory is given.
+pub(crate) fn main(arguments: &Arguments) -> ExitCode {
+    let printed = arguments.output.print(&run());
+    let Some(out) = &arguments.out else { return printed };
+    eprintln!("times of sequences of 20 to 100 messages");
+    let page = report::broadcast::write(
+        Some(&times(true)),
+        out,
+        Seed::default(),
+        report::broadcast::Effort::FULL,
+        &mut |step| eprintln!("{step}"),
+    );
+    let written = crate::written(page.map(|_| out.join(report::INDEX)));
+    if printed == ExitCode::SUCCESS { written } else { printed }
 }
 
 /// The measurements that have bars, and those beside them.

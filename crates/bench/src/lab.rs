@@ -18,9 +18,26 @@ use crate::seals::{self, Inputs};
 use crate::sums::Readings;
 use crate::{broadcast, sums};
 
-const USAGE: &str = "usage: moteseal-bench lab --out DIRECTORY [--data DIRECTORY] [--footprint FILE] [--seed HEX] [--quick]";
-/// Where recorded data is looked for when nobody says.
-const BESIDE: &str = "../shared/data";
+/// The arguments of `moteseal-bench lab`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// The directory for the page, its figures and its data
+    #[arg(long, value_name = "DIRECTORY")]
+    out: PathBuf,
+    /// The directory of recorded data [default: $MOTESEAL_DATA, else ../shared/data]
+    #[arg(long, value_name = "DIRECTORY")]
+    data: Option<PathBuf>,
+    /// Instructions counted on a Cortex-M3
+    #[arg(long, value_name = "FILE", default_value = FOOTPRINT)]
+    footprint: PathBuf,
+    /// The seed of all simulations: up to 64 hexadecimal digits; zeros at the end may be left out
+    #[arg(long, value_name = "HEX", default_value = "00", value_parser = seed)]
+    seed: Seed,
+    /// Measure and simulate little: shows that everything works, not how fast it is
+    #[arg(long)]
+    quick: bool,
+}
+
 /// The motes' files of a checkout.
 const MOTES: &str = "data/telosb";
 /// What was counted on a Cortex-M3, in a checkout.
@@ -28,73 +45,22 @@ const FOOTPRINT: &str = "docs/footprint.csv";
 /// What lies beside it: RAM by levels.
 const FOOTPRINT_LEVELS: &str = "footprint_levels.csv";
 
-/// Reads the arguments behind `lab`, measures, and writes the page.
-pub(crate) fn main(arguments: &[String]) -> ExitCode {
-    let (mut out, mut data, mut footprint, mut seed, mut is_quick) =
-        (None, None, None, Seed::default(), false);
-    let mut rest = arguments.iter();
-    while let Some(argument) = rest.next() {
-        let place = match argument.as_str() {
-            "--quick" => {
-                is_quick = true;
-                continue;
-            }
-            "--seed" => match rest.next().map(|text| seed_of(text)) {
-                Some(Some(given)) => {
-                    seed = given;
-                    continue;
-                }
-                _ => {
-                    return misuse(
-                        "--seed needs up to 64 hexadecimal digits, an even number of them",
-                    );
-                }
-            },
-            "--out" => &mut out,
-            "--data" => &mut data,
-            "--footprint" => &mut footprint,
-            other => return misuse(&format!("unknown argument {other:?}")),
-        };
-        match rest.next() {
-            Some(path) => *place = Some(PathBuf::from(path)),
-            None => return misuse(&format!("{argument} needs a path")),
-        }
-    }
-    let Some(out) = out else { return misuse("--out is missing") };
-    let data = data
-        .or_else(|| std::env::var_os("MOTESEAL_DATA").map(PathBuf::from))
-        .unwrap_or_else(|| PathBuf::from(BESIDE));
-    let folder = Folder::new(data);
+/// Measures, writes the page and prints its name.
+pub(crate) fn main(arguments: &Arguments) -> ExitCode {
+    let folder = Folder::new(crate::data_directory(arguments.data.as_deref()));
     let folder = if Path::new(MOTES).is_dir() { folder.with_motes(MOTES) } else { folder };
-    let command = format!("moteseal-bench lab {}", arguments.join(" "));
+    let given: Vec<String> = std::env::args().skip(1).collect();
+    let command = format!("moteseal-bench {}", given.join(" "));
+    let effort = if arguments.quick { &Effort::QUICK } else { &Effort::FULL };
     let mut tell = |step: &str| eprintln!("{step}");
-    let done =
-        Recorded::load(&folder, &footprint.unwrap_or_else(|| PathBuf::from(FOOTPRINT)), &mut tell)
-            .and_then(|recorded| {
-                run(
-                    &recorded,
-                    &out,
-                    seed,
-                    if is_quick { &Effort::QUICK } else { &Effort::FULL },
-                    &command,
-                    &mut tell,
-                )
-            });
-    match done {
-        Ok(()) => {
-            println!("{}", out.join(page::PAGE).display());
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("moteseal-bench: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    let done = Recorded::load(&folder, &arguments.footprint, &mut tell).and_then(|recorded| {
+        run(&recorded, &arguments.out, arguments.seed, effort, &command, &mut tell)
+    });
+    crate::written(done.map(|()| arguments.out.join(page::PAGE)))
 }
 
-fn misuse(what: &str) -> ExitCode {
-    eprintln!("moteseal-bench: {what}; {USAGE}");
-    ExitCode::from(2)
+fn seed(text: &str) -> Result<Seed, &'static str> {
+    seed_of(text).ok_or("a seed has up to 64 hexadecimal digits, an even number of them")
 }
 
 fn seed_of(text: &str) -> Option<Seed> {

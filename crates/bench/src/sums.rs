@@ -19,9 +19,17 @@ use moteseal_lab::sums::{Edges, Measured, Point, Setting};
 use exact::{Cmt, Costs, OurSies, PaperSies};
 use secoa::Estimates;
 
-const USAGE: &str = "usage: moteseal-bench sums --out DIRECTORY [--data DIRECTORY]";
-/// Where recorded data is looked for when nobody says.
-const BESIDE: &str = "../shared/data";
+/// The arguments of `moteseal-bench sums`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// The directory for the report
+    #[arg(long, value_name = "DIRECTORY")]
+    out: PathBuf,
+    /// The directory of recorded data [default: $MOTESEAL_DATA, else ../shared/data]
+    #[arg(long, value_name = "DIRECTORY")]
+    data: Option<PathBuf>,
+}
+
 /// Readings that count, in degrees Celsius: the paper's.
 const INTERVAL: (f64, f64) = (18.0, 50.0);
 
@@ -75,40 +83,11 @@ impl Effort {
     };
 }
 
-/// Reads the arguments behind `sums`, measures, and writes the report.
-pub(crate) fn main(arguments: &[String]) -> ExitCode {
-    let (mut out, mut data) = (None, None);
-    let mut rest = arguments.iter();
-    while let Some(argument) = rest.next() {
-        let place = match argument.as_str() {
-            "--out" => &mut out,
-            "--data" => &mut data,
-            other => return misuse(&format!("unknown argument {other:?}")),
-        };
-        match rest.next() {
-            Some(folder) => *place = Some(PathBuf::from(folder)),
-            None => return misuse(&format!("{argument} needs a directory")),
-        }
-    }
-    let Some(out) = out else { return misuse("--out is missing") };
-    let data = data
-        .or_else(|| std::env::var_os("MOTESEAL_DATA").map(PathBuf::from))
-        .unwrap_or_else(|| PathBuf::from(BESIDE));
-    match run(&Folder::new(data), &out, &Effort::FULL, &mut |step| eprintln!("{step}")) {
-        Ok(_) => {
-            println!("{}", out.join(report::INDEX).display());
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("moteseal-bench: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn misuse(what: &str) -> ExitCode {
-    eprintln!("moteseal-bench: {what}; {USAGE}");
-    ExitCode::from(2)
+/// Measures, writes the report and prints its name.
+pub(crate) fn main(arguments: &Arguments) -> ExitCode {
+    let folder = Folder::new(crate::data_directory(arguments.data.as_deref()));
+    let entries = run(&folder, &arguments.out, &Effort::FULL, &mut |step| eprintln!("{step}"));
+    crate::written(entries.map(|_| arguments.out.join(report::INDEX)))
 }
 
 /// Measures, and writes the report on sums; its entries come back for the page of everything.

@@ -3,13 +3,13 @@
 //! and the paper's numbers.
 //!
 //! [`flood`] are the schemes without repair that the paper compares with, as simple models. [`mod@bytes`] and
-//! [`memory`] are what a chain costs on the air and in a node. No speed: `moteseal-bench broadcast` measures that and hands it over as [`times`].
+//! [`ram`] are what a chain costs on the air and in a node. No speed: `moteseal-bench broadcast` measures that and hands it over as [`times`].
 
 pub mod bytes;
 pub mod chains;
 pub mod flood;
 pub mod hop;
-pub mod memory;
+pub mod ram;
 pub mod times;
 pub mod truth;
 

@@ -17,10 +17,10 @@ use moteseal_broadcast::{ChainId, ChainRef, Head, MAX_HEAD, MAX_LEAF};
 
 use crate::chance::{Draws, Seed};
 
-mod speech;
+mod senders;
 mod store;
 
-pub use speech::{Authority, Speaker, Speech};
+pub use senders::{Authority, CertifiedSender, SignedChain};
 pub use store::MapStore;
 
 /// The topology that we take for figure 2 of the paper, which our text of it lacks: node 0 is the sender, three hops, and node 2 is heard by the
@@ -110,7 +110,7 @@ pub struct Delivered {
 enum Act {
     Hear { to: usize, link: u8, frame: Rc<[u8]> },
     Overhear { outsider: usize, frame: Rc<[u8]> },
-    Originate { who: usize, speech: Rc<Speech> },
+    Originate { who: usize, chain: Rc<SignedChain> },
     Release { who: usize, chain: ChainRef, block: u32, index: u8 },
     Start { who: usize },
     Stop { who: usize },
@@ -256,12 +256,12 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SE
     }
 
     /// A node says a chain: its head at once, its messages at the times in `releases`; those for which there is no time, with the last.
-    pub fn say_at(&mut self, ms: u64, who: usize, speech: &Speech, releases: &[u64]) {
-        self.at(ms, Act::Originate { who, speech: Rc::new(speech.clone()) });
+    pub fn say_at(&mut self, ms: u64, who: usize, chain: &SignedChain, releases: &[u64]) {
+        self.at(ms, Act::Originate { who, chain: Rc::new(chain.clone()) });
         let last = releases.iter().copied().max().unwrap_or(ms);
         let times = releases.iter().copied().chain(std::iter::repeat(last));
-        for (&(block, index, _), time) in speech.leaves.iter().zip(times) {
-            self.at(time.max(ms), Act::Release { who, chain: speech.reference(), block, index });
+        for (&(block, index, _), time) in chain.leaves.iter().zip(times) {
+            self.at(time.max(ms), Act::Release { who, chain: chain.reference(), block, index });
         }
     }
 
@@ -308,17 +308,17 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SE
             }
             Act::Start { who } => self.start(who),
             Act::Stop { who } => self.stations[who].node = None,
-            Act::Originate { who, speech } => {
+            Act::Originate { who, chain } => {
                 let station = &mut self.stations[who];
-                let chain = speech.reference();
-                for (block, index, leaf) in &speech.leaves {
+                let reference = chain.reference();
+                for (block, index, leaf) in &chain.leaves {
                     let Ok(()) = station
                         .store
-                        .keep(Item::Leaf { chain, block: *block, index: *index }, leaf);
+                        .keep(Item::Leaf { chain: reference, block: *block, index: *index }, leaf);
                 }
                 if let Some(node) = &mut station.node {
                     let Ok(event) =
-                        node.originate(now, &speech.certificate, &speech.head, &mut station.store);
+                        node.originate(now, &chain.certificate, &chain.head, &mut station.store);
                     self.note(who, &event, observer);
                     self.poll(who, observer);
                 }

@@ -13,7 +13,8 @@
 
 static moteseal_device device;
 static moteseal_chain chain;
-static moteseal_star16 star;
+static uint64_t star_memory[MOTESEAL_STAR_SIZE(16) / 8];
+static moteseal_star *const star = (moteseal_star *)star_memory;
 static moteseal_seal seal;
 static moteseal_signing_key key;
 static uint8_t salt_key[32];
@@ -107,7 +108,7 @@ static void open_seal(uint64_t epoch) {
     uint8_t record[MOTESEAL_CHAIN_RECORD];
     check("open", moteseal_chain_open(&chain, &device, epoch, record));
     check("record", moteseal_chain_persisted(&chain, record, keep(record, sizeof record)));
-    check("star", moteseal_star16_begin(&star, &device, &chain, salt_key));
+    check("star", moteseal_star_begin(star, sizeof star_memory, &device, &chain, salt_key));
     events = 0;
 }
 
@@ -142,7 +143,7 @@ static void close_seal(void) {
     char path[] = "mote-0.mseal";
     moteseal_seal_info info;
     size_t length = 0;
-    check("close", moteseal_star16_close(&star, &device, &chain, 1, NULL, &seal));
+    check("close", moteseal_star_close(star, &device, &chain, 1, NULL, &seal));
     check("message", moteseal_seal_message(&seal, work, sizeof work, &length));
     check("sign", moteseal_sign(&key, work, length, signature));
     check("commit", moteseal_seal_commit(&seal, &chain, record));
@@ -239,7 +240,7 @@ int main(void) {
             open_epoch = epoch;
             is_open = 1;
         }
-        check("event", moteseal_star16_push(&star, event, EVENT, &levels[events]));
+        check("event", moteseal_star_push(star, event, EVENT, &levels[events]));
         memcpy(page + events * EVENT, event, EVENT);
         events++;
     }

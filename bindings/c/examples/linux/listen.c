@@ -121,13 +121,14 @@ int main(int argc, char **argv) {
     fprintf(stderr, "listen: ready\n");
 
     moteseal_sender sender = {0};
-    moteseal_broadcast64 broadcast = {0};
+    static uint64_t memory[MOTESEAL_BROADCAST_SIZE(64) / 8];
+    moteseal_broadcast *broadcast = (moteseal_broadcast *)memory;
     int has_sender = 0, has_chain = 0, silences = 0;
     for (;;) {
         ssize_t got = recv(heard, datagram, sizeof datagram, 0);
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) && ++silences < 40) {
             if (has_chain) {
-                check("request", moteseal_broadcast64_wanted(&broadcast, datagram, sizeof datagram, &length));
+                check("request", moteseal_broadcast_wanted(broadcast, datagram, sizeof datagram, &length));
                 sendto(heard, datagram, length, 0, (struct sockaddr *)&address, sizeof address);
                 fprintf(stderr, "listen: asked for what is missing\n");
             }
@@ -144,22 +145,22 @@ int main(int argc, char **argv) {
             has_sender = error == MOTESEAL_ERROR_OK;
         } else if (error == MOTESEAL_ERROR_OK && frame.kind == MOTESEAL_FRAME_HEAD && has_sender && !has_chain) {
             moteseal_head_info info;
-            error = moteseal_broadcast64_begin(&broadcast, &sender, frame.body, frame.body_length, known, &info);
+            error = moteseal_broadcast_begin(broadcast, sizeof memory, &sender, frame.body, frame.body_length, known, &info);
             if (error == MOTESEAL_ERROR_OK) {
-                check("floor", moteseal_broadcast64_persisted(&broadcast, keep(argv[2], info.number)));
+                check("floor", moteseal_broadcast_persisted(broadcast, keep(argv[2], info.number)));
                 has_chain = 1;
                 fprintf(stderr, "listen: a chain of %lu messages\n", (unsigned long)info.messages);
             }
         } else if (error == MOTESEAL_ERROR_OK && frame.kind == MOTESEAL_FRAME_SINGLE && has_sender && !has_chain) {
-            moteseal_said said;
-            error = moteseal_single_open(&sender, datagram, (size_t)got, known, &said);
-            if (error == MOTESEAL_ERROR_OK && keep(argv[2], said.number) == said.number) {
-                print(said.message, said.message_length);
+            moteseal_single single;
+            error = moteseal_single_open(&sender, datagram, (size_t)got, known, &single);
+            if (error == MOTESEAL_ERROR_OK && keep(argv[2], single.number) == single.number) {
+                print(single.message, single.message_length);
                 return 0;
             }
         } else if (error == MOTESEAL_ERROR_OK && frame.kind == MOTESEAL_FRAME_LEAF && has_chain && !is_lost(silences)) {
             moteseal_taken taken;
-            error = moteseal_broadcast64_take(&broadcast, &frame, &taken);
+            error = moteseal_broadcast_take(broadcast, &frame, &taken);
             if (error == MOTESEAL_ERROR_OK && taken.what != MOTESEAL_TAKEN_REPEATED && taken.message_length <= sizeof block[0]) {
                 memcpy(block[frame.index], taken.message, taken.message_length);
                 lengths[frame.index] = taken.message_length + 1;

@@ -90,7 +90,8 @@ static void read_hex32(const char *path, uint8_t out[32]) {
 struct node {
     moteseal_device device;
     moteseal_chain chain;
-    moteseal_star16 star;
+    uint64_t star_memory[MOTESEAL_STAR_SIZE(16) / 8];
+    moteseal_star *star; /* in star_memory */
     moteseal_signing_key key;
     uint8_t salt_key[32];
     uint8_t schema[256];
@@ -108,7 +109,7 @@ static void open_seal(struct node *node, uint64_t epoch) {
     write_file(node->chain_path, record, sizeof record);
     size_t length = read_file(node->chain_path, record, sizeof record, 1);
     check("record", moteseal_chain_persisted(&node->chain, record, length));
-    check("star", moteseal_star16_begin(&node->star, &node->device, &node->chain, node->salt_key));
+    check("star", moteseal_star_begin(node->star, sizeof node->star_memory, &node->device, &node->chain, node->salt_key));
     node->count = 0;
 }
 
@@ -120,7 +121,7 @@ static void close_seal(struct node *node) {
     moteseal_seal_info info;
     size_t length = 0;
 
-    check("close", moteseal_star16_close(&node->star, &node->device, &node->chain, 1, NULL, &seal));
+    check("close", moteseal_star_close(node->star, &node->device, &node->chain, 1, NULL, &seal));
     check("message", moteseal_seal_message(&seal, message, sizeof message, &length));
     check("sign", moteseal_sign(&node->key, message, length, signature));
     check("bundle", moteseal_bundle(&seal, node->schema, node->schema_length, node->events, node->count * EVENT, signature,
@@ -151,6 +152,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: seal ROSTER OPERATOR_KEY DEVICE DEVICE_KEY SALT_KEY CHAIN READINGS OUT_DIRECTORY\n");
         return 2;
     }
+    node.star = (moteseal_star *)node.star_memory;
     node.chain_path = argv[6];
     node.directory = argv[8];
 
@@ -210,7 +212,7 @@ int main(int argc, char **argv) {
         event[1] = (uint8_t)temperature;
         event[2] = (uint8_t)((unsigned)humidity >> 8);
         event[3] = (uint8_t)humidity;
-        check("event", moteseal_star16_push(&node.star, event, EVENT, NULL));
+        check("event", moteseal_star_push(node.star, event, EVENT, NULL));
         node.count++;
     }
     fclose(readings);

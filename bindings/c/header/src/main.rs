@@ -1,7 +1,7 @@
-//! Writes `include/moteseal.h` from the library's sources, or checks that it is what they say.
+//! Writes `include/moteseal.h` from the library's sources, or checks that the file is up to date.
 //!
-//! usage: `moteseal-header write | check`, anywhere. The static assertions at its end come from `library/src/layout.rs`, which holds the same
-//! numbers to Rust's compiler.
+//! Usage: `moteseal-header write | check`, in any folder. The size macros and the static assertions in the header come from
+//! `library/src/layout.rs`, which compares the same numbers with Rust's compiler.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use cbindgen::{
     Style,
 };
 
-/// The sources, in the order in which a reader of the header meets them.
+/// The sources, in the order of the header.
 const SOURCES: &[&str] = &[
     "error",
     "device",
@@ -29,24 +29,44 @@ const SOURCES: &[&str] = &[
 ];
 
 const INTRODUCTION: &str = "\
-/* What a mote runs, in C: seals, the source of private sums, the receiver of authenticated broadcasts.
+/* Moteseal for firmware in C: seals, the source of private sums, the receiver of authenticated broadcasts.
  *
- * Written by moteseal-header from bindings/c/library/src; edit those, then `cargo run -p moteseal-header -- write` in bindings/c.
+ * Written by moteseal-header from bindings/c/library/src. Edit those files, then run `cargo run -p moteseal-header -- write` in
+ * bindings/c.
  *
- * What holds for every function:
- *  - All memory is the caller's. There is no heap, no clock, no randomness, no global state; nothing blocks, nothing calls back.
- *  - One object is used by one thread at a time. Different objects are independent.
- *  - A state (an opaque type) is declared as `moteseal_x state = {0};` and begun by the function that its type names. It holds no
- *    pointers to itself or to others: it may be moved or copied by memcpy while no function uses it. A copied permit, guard or
- *    chain is the mistake that they are there to prevent; do not.
- *  - Every pointer is checked for null and alignment, every length for what can be; that memory is as large as it is said to be
- *    is the caller's word. Outputs do not overlap inputs unless a function says so.
- *  - An output buffer may be written up to its capacity: behind the length that comes back it holds nothing of meaning. What a refused
- *    call leaves in one, neither.
- *  - Names of errors in the comments (`BufferTooSmall`) are those of moteseal_error_name and of spec/errors.md; the constants are
- *    MOTESEAL_ERROR_BUFFER_TOO_SMALL and so on. Beside those that are named, every function may say NullPointer or Misaligned.
- *  - Numbers in encodings are big-endian; numbers in these structs are the machine's.
+ * Rules for every function:
+ *  - The caller owns all memory. There is no heap, no clock, no randomness and no global state. No function blocks or calls back.
+ *  - One thread at a time uses an object. Different objects are independent.
+ *  - A state (an opaque type) is declared as `moteseal_x state = {0};` and begun by the function that its type names. The size of
+ *    a star, a tree and a broadcast receiver is the caller's choice: MOTESEAL_STAR_SIZE(levels), MOTESEAL_TREE_SIZE(height) and
+ *    MOTESEAL_BROADCAST_SIZE(block) bytes, all zeros at first, aligned to 8 bytes; the function that begins one checks size and
+ *    alignment.
+ *  - A state holds no pointers. memcpy may move or copy it while no function uses it. Do not copy a permit, a guard or a chain:
+ *    they prevent that one number is used twice, and a copy defeats this.
+ *  - Every pointer is checked for null and alignment, and every length for its range. The caller guarantees that memory is as large
+ *    as stated. Outputs do not overlap inputs unless a function allows it.
+ *  - A function may write to an output buffer up to its capacity; bytes after the returned length are undefined, and so is the
+ *    whole buffer after an error.
+ *  - Error names in the comments (`BufferTooSmall`) are those of moteseal_error_name and of spec/errors.md; the constants are
+ *    MOTESEAL_ERROR_BUFFER_TOO_SMALL and so on. Every function may also return NullPointer or Misaligned.
+ *  - Numbers in encodings are big-endian; numbers in these structs have the machine's byte order.
  */";
+
+/// The comment of each macro in `layout.rs`.
+const MACROS: &[(&str, &str)] = &[
+    (
+        "MOTESEAL_STAR_SIZE",
+        "Bytes of memory for a star of a group with at most `levels` levels (1 to 32).",
+    ),
+    (
+        "MOTESEAL_TREE_SIZE",
+        "Bytes of memory for a tree of at most 2^height - 1 events (a height of 1 to 32).",
+    ),
+    (
+        "MOTESEAL_BROADCAST_SIZE",
+        "Bytes of memory for a receiver of chains with at most `block` messages a block (1 to 64).",
+    ),
+];
 
 fn main() -> ExitCode {
     let usage = "usage: moteseal-header write | check";
@@ -63,10 +83,7 @@ fn main() -> ExitCode {
         }
         ("check", Ok(text)) => match std::fs::read_to_string(&path) {
             Ok(found) if found == text => Ok(()),
-            Ok(_) => Err(format!(
-                "{} is not what the sources say; run moteseal-header write",
-                path.display()
-            )),
+            Ok(_) => Err(format!("{} is out of date; run moteseal-header write", path.display())),
             Err(error) => Err(format!("{}: {error}", path.display())),
         },
         _ => Err(usage.to_owned()),
@@ -91,6 +108,7 @@ fn header(root: &Path) -> Result<String, String> {
         cpp_compat: true,
         include_guard: Some("MOTESEAL_H".to_owned()),
         header: Some(INTRODUCTION.to_owned()),
+        after_includes: Some(sizes(&layout)?),
         trailer: Some(assertions(&layout)?),
         sys_includes: vec!["stddef.h".to_owned(), "stdint.h".to_owned()],
         no_includes: true,
@@ -98,7 +116,7 @@ fn header(root: &Path) -> Result<String, String> {
         documentation_style: DocumentationStyle::C99,
         documentation_length: DocumentationLength::Full,
         usize_is_size_t: true,
-        line_length: 130,
+        line_length: 100,
         enumeration: EnumConfig {
             prefix_with_name: true,
             rename_variants: RenameRule::ScreamingSnakeCase,
@@ -118,22 +136,14 @@ fn header(root: &Path) -> Result<String, String> {
 /// Static assertions in C of every line of the layout.
 fn assertions(layout: &str) -> Result<String, String> {
     let mut out = String::from(
-        "/* The sizes and alignments that the library was compiled with. A compiler that disagrees, with other rules for structs, refuses. */\n\
+        "/* The sizes and alignments that the library was compiled with: a compiler with other rules for structs stops here. */\n\
          #if defined(__cplusplus)\n#define MOTESEAL_ASSERT(condition, text) static_assert(condition, text)\n\
          #define MOTESEAL_ALIGNOF(type) alignof(type)\n\
          #elif defined(__STDC_VERSION__) && __STDC_VERSION__ >= 201112L\n\
          #define MOTESEAL_ASSERT(condition, text) _Static_assert(condition, text)\n#define MOTESEAL_ALIGNOF(type) _Alignof(type)\n\
          #endif\n#ifdef MOTESEAL_ASSERT\n",
     );
-    let lines = layout
-        .lines()
-        .skip_while(|line| *line != "layout! {")
-        .skip(1)
-        .take_while(|line| *line != "}");
-    let mut count = 0;
-    for line in lines {
-        let words: Vec<&str> =
-            line.split([' ', ':', ',', ';']).filter(|word| !word.is_empty()).collect();
+    for (line, words) in lines(layout, "layout! {")? {
         let &[name, wide, "or", narrow, "align", align, "or", narrow_align] = words.as_slice()
         else {
             return Err(format!("layout.rs: cannot read `{line}`"));
@@ -143,7 +153,38 @@ fn assertions(layout: &str) -> Result<String, String> {
             "MOTESEAL_ASSERT(sizeof({name}) == (sizeof(void *) == 8 ? {wide} : {narrow}), \"{name}\");\n\
              MOTESEAL_ASSERT(MOTESEAL_ALIGNOF({name}) == (sizeof(void *) == 8 ? {align} : {narrow_align}), \"{name}\");"
         );
-        count += 1;
     }
-    if count == 0 { Err("layout.rs: no lines".to_owned()) } else { Ok(out + "#endif") }
+    Ok(out + "#endif")
+}
+
+/// The macros for the sizes of states that the caller chooses.
+fn sizes(layout: &str) -> Result<String, String> {
+    let mut out = String::new();
+    for (line, words) in lines(layout, "storage! {")? {
+        let &[_, name, parameter, "=", fixed, "+", each] = words.as_slice() else {
+            return Err(format!("layout.rs: cannot read `{line}`"));
+        };
+        let comment = MACROS.iter().find(|(known, _)| *known == name);
+        let (_, comment) = comment.ok_or_else(|| format!("layout.rs: no comment for {name}"))?;
+        let _ = writeln!(
+            out,
+            "\n// {comment}\n#define {name}({parameter}) ({fixed} + {each} * (size_t)({parameter}))"
+        );
+    }
+    Ok(out.trim_end().to_owned())
+}
+
+/// The lines of a macro call in `layout.rs`, each with its words.
+fn lines<'l>(layout: &'l str, start: &str) -> Result<Vec<(&'l str, Vec<&'l str>)>, String> {
+    let found: Vec<_> = layout
+        .lines()
+        .skip_while(|line| *line != start)
+        .skip(1)
+        .take_while(|line| *line != "}")
+        .map(|line| {
+            let words = line.split([' ', ':', ',', ';', '(', ')']);
+            (line, words.filter(|word| !word.is_empty()).collect())
+        })
+        .collect();
+    if found.is_empty() { Err(format!("layout.rs: no lines after `{start}`")) } else { Ok(found) }
 }

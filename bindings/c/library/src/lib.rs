@@ -22,19 +22,16 @@ mod sum;
 mod tree;
 mod urgent;
 
-pub use broadcast::{
-    moteseal_broadcast8, moteseal_broadcast32, moteseal_broadcast64, moteseal_head_info,
-    moteseal_taken,
-};
+pub use broadcast::{moteseal_broadcast, moteseal_head_info, moteseal_taken};
 pub use chain::moteseal_chain;
 pub use device::moteseal_device;
 pub use frame::moteseal_frame;
 pub use key::moteseal_signing_key;
 pub use seal::{moteseal_answers, moteseal_seal, moteseal_seal_info};
-pub use sender::{moteseal_base, moteseal_said, moteseal_sender};
-pub use star::{moteseal_star8, moteseal_star16, moteseal_star32};
+pub use sender::{moteseal_base, moteseal_sender, moteseal_single};
+pub use star::moteseal_star;
 pub use sum::{moteseal_guard, moteseal_permit, moteseal_sum_key, moteseal_sum_source};
-pub use tree::{moteseal_tree10, moteseal_tree20};
+pub use tree::moteseal_tree;
 
 /// Nothing here panics; if it does all the same, the processor traps rather than go on with half a state.
 #[panic_handler]

@@ -1,33 +1,66 @@
-//! The boundary: what C hands in becomes references here, after everything that can be checked has been, and nowhere else.
+//! The boundary: the only place where pointers from C become references, after every check that is possible.
 //!
-//! What cannot be checked is the caller's to keep, and the header says so: that a pointer leads to as much memory as its length or type
-//! says, that nobody else uses that memory during the call, and that outputs do not overlap inputs. Null, misaligned and impossible
-//! arguments are refused by name. States live in the caller's memory as a mark and a value: the mark tells a state that was begun from
-//! zeros, and one type from another.
+//! Some conditions cannot be checked, and the header states them as the caller's duty: a pointer leads to as much memory as its
+//! type or its length says, nothing else uses that memory during the call, and outputs do not overlap inputs. Null, misaligned and
+//! impossible arguments are rejected by name. A state is in the caller's memory as a mark and a value; the mark distinguishes a
+//! state that was begun from zeros, and one type from another. A state whose size the caller chooses ([`Storage`]) has an array of
+//! elements after its value.
 
 use core::mem::MaybeUninit;
 
 use zeroize::Zeroize;
 
-use crate::error::moteseal_error::{self as Error, Misaligned, NotBegun, NullPointer};
+use crate::error::moteseal_error::{
+    self as Error, BufferTooSmall, Misaligned, NotBegun, NullPointer,
+};
 
-/// A state in the caller's memory: an array of words behind which the value lies.
+/// A state of one size in the caller's memory: an array of words that holds a mark and a value.
 pub(crate) trait Opaque: Sized {
-    /// What it holds.
+    /// The value.
     type Value;
-    /// What its first word says once it was begun: never 0, and another one for every type.
+    /// The first word of a state that was begun: not 0, and different for every type.
     const MARK: u32;
+}
+
+/// A state whose size the caller chooses: a mark, the number of elements, a value, and from byte `FIXED` on the elements.
+pub(crate) trait Storage: Sized {
+    /// The value.
+    type Value;
+    /// An element of the array after it.
+    type Element: Copy;
+    /// The first word of a state that was begun: not 0, and different for every type.
+    const MARK: u32;
+    /// Bytes before the elements, on every machine: a multiple of 8.
+    const FIXED: usize;
+    /// The most elements that are used.
+    const MOST: usize;
+
+    /// The bytes of a state with so many elements.
+    fn size(elements: usize) -> usize {
+        Self::FIXED + elements * size_of::<Self::Element>()
+    }
 }
 
 #[repr(C)]
 struct Slot<T> {
     mark: u32,
+    /// The number of elements; unused in an [`Opaque`] state.
+    count: u32,
     value: MaybeUninit<T>,
 }
 
-/// Whether the words that the header gives a state hold it.
+/// Whether the words that the header gives a state have room for it.
 const fn fits<O: Opaque>() -> bool {
     size_of::<Slot<O::Value>>() <= size_of::<O>() && align_of::<Slot<O::Value>>() <= align_of::<O>()
+}
+
+/// Whether the layout that the header gives a state of the caller's size has room for it.
+const fn fits_array<O: Storage>() -> bool {
+    size_of::<Slot<O::Value>>() <= O::FIXED
+        && O::FIXED.is_multiple_of(8)
+        && size_of::<O::Element>().is_multiple_of(8)
+        && align_of::<Slot<O::Value>>() <= 8
+        && align_of::<O::Element>() <= 8
 }
 
 fn slot<O: Opaque>(state: *mut O) -> Result<*mut Slot<O::Value>, Error> {
@@ -36,7 +69,13 @@ fn slot<O: Opaque>(state: *mut O) -> Result<*mut Slot<O::Value>, Error> {
     Ok(state.cast())
 }
 
-/// Whether a pointer can lead to a `T`: for results, before anything is done for them.
+fn slot_of_array<O: Storage>(state: *mut O) -> Result<*mut Slot<O::Value>, Error> {
+    const { assert!(fits_array::<O>(), "the header's layout does not fit the state") };
+    checked(state.cast::<u64>())?;
+    Ok(state.cast())
+}
+
+/// Checks that a pointer can lead to a `T`, for results: before any work is done for them.
 pub(crate) fn checked<T>(pointer: *const T) -> Result<(), Error> {
     match pointer {
         _ if pointer.is_null() => Err(NullPointer),
@@ -48,30 +87,30 @@ pub(crate) fn checked<T>(pointer: *const T) -> Result<(), Error> {
 /// Begins a state: whatever was there is overwritten.
 ///
 /// # Safety
-/// `state` is null or leads to memory for an `O` that nobody else uses.
+/// `state` is null or leads to memory for an `O` that nothing else uses.
 pub(crate) unsafe fn begin<O: Opaque>(state: *mut O, value: O::Value) -> Result<(), Error> {
     let slot = slot(state)?;
-    // SAFETY: not null, aligned, and as large as the header says by the caller's word; `slot` checked that a Slot fits that.
-    unsafe { slot.write(Slot { mark: O::MARK, value: MaybeUninit::new(value) }) };
+    // SAFETY: not null, aligned, and by the caller's contract as large as the header says; `slot` checked that a Slot fits that.
+    unsafe { slot.write(Slot { mark: O::MARK, count: 0, value: MaybeUninit::new(value) }) };
     Ok(())
 }
 
 /// A state that was begun.
 ///
 /// # Safety
-/// `state` is null or leads to memory for an `O` that holds zeros or what [`begin`] wrote, and that nobody else uses.
+/// `state` is null or leads to memory for an `O` that holds zeros or what [`begin`] wrote, and that nothing else uses.
 pub(crate) unsafe fn state<'a, O: Opaque>(state: *mut O) -> Result<&'a mut O::Value, Error> {
     let slot = slot(state)?;
-    // SAFETY: as in `begin`; with the mark, the value behind it was written by `begin`.
+    // SAFETY: as in `begin`; the mark shows that `begin` wrote the value after it.
     unsafe {
         if (*slot).mark == O::MARK { Ok((*slot).value.assume_init_mut()) } else { Err(NotBegun) }
     }
 }
 
-/// The same where nothing is changed.
+/// The same to read only.
 ///
 /// # Safety
-/// As [`state`], but others may read it, too.
+/// As [`state`], but others may read it at the same time.
 pub(crate) unsafe fn begun<'a, O: Opaque>(state: *const O) -> Result<&'a O::Value, Error> {
     let slot = slot(state.cast_mut())?;
     // SAFETY: as in `state`.
@@ -80,41 +119,124 @@ pub(crate) unsafe fn begun<'a, O: Opaque>(state: *const O) -> Result<&'a O::Valu
     }
 }
 
-/// Overwrites a state with zeros that no optimiser leaves out: it is as if it had never been begun. Null is nothing to wipe.
+/// How many elements fit in `size` bytes of memory, at least 1 and at most [`Storage::MOST`].
+pub(crate) fn capacity<O: Storage>(state: *mut O, size: usize) -> Result<usize, Error> {
+    slot_of_array(state)?;
+    let elements = size.saturating_sub(O::FIXED) / size_of::<O::Element>();
+    if elements == 0 { Err(BufferTooSmall) } else { Ok(elements.min(O::MOST)) }
+}
+
+/// Marks the state as not begun, fills its first `count` elements, and returns them.
 ///
 /// # Safety
-/// `state` is null or leads to memory for an `O` that nobody else uses.
+/// `state` leads to memory that nothing else uses, aligned to 8 bytes, of at least `O::size(count)` bytes.
+pub(crate) unsafe fn clear_array<'a, O: Storage>(
+    state: *mut O,
+    count: usize,
+    element: O::Element,
+) -> &'a mut [O::Element] {
+    // SAFETY: the caller's contract; `fits_array` checked that the elements are aligned and come after the Slot.
+    unsafe {
+        state.cast::<u32>().write(0);
+        let first = state.cast::<u8>().add(O::FIXED).cast::<O::Element>();
+        for place in 0..count {
+            first.add(place).write(element);
+        }
+        core::slice::from_raw_parts_mut(first, count)
+    }
+}
+
+/// Begins a state whose elements [`clear_array`] has filled.
+///
+/// # Safety
+/// As [`clear_array`], which was called with the same count.
+pub(crate) unsafe fn begin_array<O: Storage>(state: *mut O, count: usize, value: O::Value) {
+    #[allow(clippy::cast_possible_truncation)] // At most `MOST`.
+    let slot = Slot { mark: O::MARK, count: count as u32, value: MaybeUninit::new(value) };
+    // SAFETY: the caller's contract; `fits_array` checked that a Slot fits.
+    unsafe { state.cast::<Slot<O::Value>>().write(slot) };
+}
+
+/// A state of the caller's size that was begun, and its elements.
+///
+/// # Safety
+/// `state` is null or leads to memory that nothing else uses and that holds zeros or what [`begin_array`] wrote.
+pub(crate) unsafe fn array<'a, O: Storage>(
+    state: *mut O,
+) -> Result<(&'a mut O::Value, &'a mut [O::Element]), Error> {
+    let slot = slot_of_array(state)?;
+    // SAFETY: the mark shows that `begin_array` wrote the value, and the count after `clear_array` had written the elements.
+    unsafe {
+        if (*slot).mark != O::MARK {
+            return Err(NotBegun);
+        }
+        let first = state.cast::<u8>().add(O::FIXED).cast::<O::Element>();
+        let elements = core::slice::from_raw_parts_mut(first, (*slot).count as usize);
+        Ok(((*slot).value.assume_init_mut(), elements))
+    }
+}
+
+/// The same to read only.
+///
+/// # Safety
+/// As [`array`], but others may read it at the same time.
+pub(crate) unsafe fn array_ref<'a, O: Storage>(
+    state: *const O,
+) -> Result<(&'a O::Value, &'a [O::Element]), Error> {
+    let slot = slot_of_array(state.cast_mut())?;
+    // SAFETY: as in `array`.
+    unsafe {
+        if (*slot).mark != O::MARK {
+            return Err(NotBegun);
+        }
+        let first = state.cast::<u8>().add(O::FIXED).cast::<O::Element>();
+        let elements = core::slice::from_raw_parts(first, (*slot).count as usize);
+        Ok(((*slot).value.assume_init_ref(), elements))
+    }
+}
+
+/// Overwrites a state with zeros in a way that the optimiser cannot remove: the state is then not begun. Null is allowed.
+///
+/// # Safety
+/// `state` is null or leads to memory for an `O` that nothing else uses.
 pub(crate) unsafe fn wipe<O: Opaque>(state: *mut O) {
-    // Byte by byte, so a misaligned one is wiped, too.
-    if !state.is_null() {
-        // SAFETY: not null, and an O is an array of words, for which any bytes are values. No value here frees anything when it is
-        // dropped, so it need not be.
-        unsafe { core::slice::from_raw_parts_mut(state.cast::<MaybeUninit<u8>>(), size_of::<O>()) }
-            .zeroize();
+    // SAFETY: the caller keeps the same contract.
+    unsafe { wipe_bytes(state.cast(), size_of::<O>()) };
+}
+
+/// The same for `size` bytes.
+///
+/// # Safety
+/// `state` is null or leads to `size` bytes that nothing else uses.
+pub(crate) unsafe fn wipe_bytes(state: *mut u8, size: usize) {
+    // Byte by byte, so that a misaligned state is wiped, too.
+    if !state.is_null() && size <= isize::MAX as usize {
+        // SAFETY: not null and of a possible length; any bytes are valid for MaybeUninit. No value here needs to be dropped.
+        unsafe { core::slice::from_raw_parts_mut(state.cast::<MaybeUninit<u8>>(), size) }.zeroize();
     }
 }
 
 /// Plain data to read.
 ///
 /// # Safety
-/// `pointer` is null or leads to a `T` whose every bit pattern is a value.
+/// `pointer` is null or leads to a `T` of which every bit pattern is valid.
 pub(crate) unsafe fn given<'a, T>(pointer: *const T) -> Result<&'a T, Error> {
     checked(pointer)?;
-    // SAFETY: not null, aligned, and a T by the caller's word.
+    // SAFETY: not null, aligned, and a T by the caller's contract.
     Ok(unsafe { &*pointer })
 }
 
 /// Plain data to change.
 ///
 /// # Safety
-/// As [`given`], and nobody else uses it.
+/// As [`given`], and nothing else uses it.
 pub(crate) unsafe fn given_mut<'a, T>(pointer: *mut T) -> Result<&'a mut T, Error> {
     checked(pointer)?;
-    // SAFETY: not null, aligned, and a T by the caller's word.
+    // SAFETY: not null, aligned, and a T by the caller's contract.
     Ok(unsafe { &mut *pointer })
 }
 
-/// Plain data that may be left out.
+/// Plain data that may be absent: null.
 ///
 /// # Safety
 /// As [`given`].
@@ -126,7 +248,7 @@ pub(crate) unsafe fn optional<'a, T>(pointer: *const T) -> Result<Option<&'a T>,
     unsafe { given(pointer) }.map(Some)
 }
 
-/// Bytes to read; null is fine for none.
+/// Bytes to read; null is allowed if there are none.
 ///
 /// # Safety
 /// `bytes` is null or leads to `length` bytes.
@@ -138,23 +260,23 @@ pub(crate) unsafe fn bytes<'a>(bytes: *const u8, length: usize) -> Result<&'a [u
         return Err(Error::LengthOutOfRange);
     }
     checked(bytes)?;
-    // SAFETY: not null, of a possible length, and that long by the caller's word.
+    // SAFETY: not null, of a possible length, and that long by the caller's contract.
     Ok(unsafe { core::slice::from_raw_parts(bytes, length) })
 }
 
-/// So many bytes to read.
+/// `N` bytes to read.
 ///
 /// # Safety
 /// `bytes` is null or leads to `N` bytes.
 pub(crate) unsafe fn fixed<'a, const N: usize>(bytes: *const u8) -> Result<&'a [u8; N], Error> {
-    // SAFETY: bytes need no alignment; the caller keeps the rest.
+    // SAFETY: bytes need no alignment; the rest is the caller's contract.
     unsafe { given(bytes.cast()) }
 }
 
-/// A buffer to write to, all zeros; null is fine for none.
+/// A buffer to write to, filled with zeros; null is allowed if it is empty.
 ///
 /// # Safety
-/// `buffer` is null or leads to `capacity` bytes that nobody else uses.
+/// `buffer` is null or leads to `capacity` bytes that nothing else uses.
 pub(crate) unsafe fn buffer<'a>(buffer: *mut u8, capacity: usize) -> Result<&'a mut [u8], Error> {
     if capacity == 0 {
         return Ok(&mut []);
@@ -163,7 +285,7 @@ pub(crate) unsafe fn buffer<'a>(buffer: *mut u8, capacity: usize) -> Result<&'a 
         return Err(Error::LengthOutOfRange);
     }
     checked(buffer)?;
-    // SAFETY: not null, of a possible length, and that long by the caller's word. What C has not initialised is not read before it is written.
+    // SAFETY: not null, of a possible length, and that long by the caller's contract. The zeros initialise it.
     unsafe {
         buffer.write_bytes(0, capacity);
         Ok(core::slice::from_raw_parts_mut(buffer, capacity))
@@ -173,15 +295,15 @@ pub(crate) unsafe fn buffer<'a>(buffer: *mut u8, capacity: usize) -> Result<&'a 
 /// Writes a result.
 ///
 /// # Safety
-/// `place` is null or leads to memory for a `T` that nobody else uses.
+/// `place` is null or leads to memory for a `T` that nothing else uses.
 pub(crate) unsafe fn put<T>(place: *mut T, value: T) -> Result<(), Error> {
     checked(place)?;
-    // SAFETY: not null, aligned, and large enough by the caller's word.
+    // SAFETY: not null, aligned, and large enough by the caller's contract.
     unsafe { place.write(value) };
     Ok(())
 }
 
-/// Runs a call's body.
+/// Runs the body of a call and returns its error code.
 pub(crate) fn call(body: impl FnOnce() -> Result<(), Error>) -> Error {
     match body() {
         Ok(()) => Error::Ok,

@@ -55,7 +55,7 @@ pub struct Sender {
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub struct moteseal_said {
+pub struct moteseal_single {
     /// The chain's number. Make it durable before you act on the message.
     pub number: u64,
     /// The message.
@@ -184,7 +184,7 @@ pub(crate) fn check_floor(number: ChainNumber, floor: Option<&u64>) -> Result<()
 /// @param sender  Who must have said it.
 /// @param datagram, length  The whole frame.
 /// @param floor  The highest number that was ever accepted under this sender's key; null if none was.
-/// @param said  Its pointers lead into `datagram`. Make `said->number` durable as the new floor, and only then act on the message.
+/// @param single  Its pointers lead into `datagram`. Make `single->number` durable as the new floor, and only then act on the message.
 /// @return `NotSingle`, `WrongNetwork`, `WrongSender`, `WrongKey`, `NotAuthentic`, `ForgedLeaf`, `ChainGoesBack`, or the names of bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_single_open(
@@ -192,10 +192,10 @@ pub unsafe extern "C" fn moteseal_single_open(
     datagram: *const u8,
     length: usize,
     floor: *const u64,
-    said: *mut moteseal_said,
+    single: *mut moteseal_single,
 ) -> moteseal_error {
     call(|| {
-        checked(said)?;
+        checked(single)?;
         // SAFETY: the caller keeps what the header asks.
         let (sender, datagram, floor) =
             unsafe { (begun(sender)?, bytes(datagram, length)?, optional(floor)?) };
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn moteseal_single_open(
         let found = open_single(datagram, sender.network, sender.id, &sender.key, &mut scratch)?;
         check_floor(found.id().number, floor)?;
         let (message, label) = (found.message(), found.label());
-        let value = moteseal_said {
+        let value = moteseal_single {
             number: found.id().number.0,
             message: message.as_ptr(),
             message_length: message.len(),
@@ -213,6 +213,6 @@ pub unsafe extern "C" fn moteseal_single_open(
             reserved: [0; 7],
         };
         // SAFETY: as above.
-        unsafe { put(said, value) }
+        unsafe { put(single, value) }
     })
 }

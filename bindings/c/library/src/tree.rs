@@ -1,9 +1,9 @@
-//! Trees: a seal's events as an online RFC 9162 tree (DESIGN section 5), of which single events can be proven later. Two sizes, for
-//! seals of at most 2^10 - 1 and 2^20 - 1 events.
+//! Trees: a seal's events as an online RFC 9162 tree (docs/design.md, section *sealing*), of which single events can be proven
+//! later.
 
-use ::moteseal_seal::level::LevelKey;
-use ::moteseal_seal::level::{Counters, SaltKey};
-use ::moteseal_seal::tree::{Tree, TreeFull};
+use ::moteseal_seal::level::{Counters, LevelKey, SaltKey};
+use ::moteseal_seal::tree::{TreeFull, TreeState};
+use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
 
 use crate::chain::moteseal_chain;
@@ -11,41 +11,34 @@ use crate::device::moteseal_device;
 use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
 use crate::memory::{
-    Opaque, begin, begun, bytes, call, checked, fixed, given, optional, put, state, wipe,
+    Storage, array, array_ref, begin_array, bytes, call, capacity, checked, clear_array, fixed,
+    given, optional, put, state, wipe_bytes,
 };
 use crate::seal::{Closing, Folded, Ground, moteseal_answers, moteseal_seal};
 
-/// A tree for seals of at most 1,023 events. Declare it as `moteseal_tree10 tree = {0};`.
+/// A tree, in `MOTESEAL_TREE_SIZE(height)` bytes of the caller's memory, for a seal of at most `2^height - 1` events (a height of
+/// 1 to 32):
+///
+///     uint64_t memory[MOTESEAL_TREE_SIZE(10) / 8] = {0};
+///     moteseal_tree *tree = (moteseal_tree *)memory;
 #[allow(non_camel_case_types)]
-#[repr(C)]
-pub struct moteseal_tree10 {
-    opaque: [u64; 74],
+pub struct moteseal_tree([u8; 0]);
+
+impl Storage for moteseal_tree {
+    type Value = Open;
+    type Element = Digest;
+    const MARK: u32 = 0x6d73_2201;
+    const FIXED: usize = 224;
+    const MOST: usize = 32;
 }
 
-/// A tree for seals of at most 1,048,575 events. Declare it as `moteseal_tree20 tree = {0};`.
-#[allow(non_camel_case_types)]
-#[repr(C)]
-pub struct moteseal_tree20 {
-    opaque: [u64; 114],
-}
-
-/// See `moteseal_tree10` and its fellow.
-pub struct Open<const H: usize> {
+/// The fixed part of a tree's memory; the roots of its perfect subtrees follow, one for each height.
+pub struct Open {
     ground: Ground,
     key: LevelKey,
     counters: Counters,
     record_size: u16,
-    tree: Tree<H>,
-}
-
-impl Opaque for moteseal_tree10 {
-    type Value = Open<10>;
-    const MARK: u32 = 0x6d73_220a;
-}
-
-impl Opaque for moteseal_tree20 {
-    type Value = Open<20>;
-    const MARK: u32 = 0x6d73_2214;
+    tree: TreeState,
 }
 
 impl From<TreeFull> for Error {
@@ -54,31 +47,8 @@ impl From<TreeFull> for Error {
     }
 }
 
-/// # Safety
-/// As `moteseal_tree10_begin`.
-unsafe fn begin_tree<T: Opaque<Value = Open<H>>, const H: usize>(
-    tree: *mut T,
-    device: *const moteseal_device,
-    chain: *mut moteseal_chain,
-    salt_key: *const u8,
-) -> Result<(), Error> {
-    checked(tree)?;
-    // SAFETY: the caller keeps what the header asks.
-    let (device, chain, key) = unsafe { (given(device)?, state(chain)?, fixed(salt_key)?) };
-    let ground = Ground::new(device, chain, &SaltKey::new(*key))?;
-    let key = LevelKey::new(&ground.salt);
-    let counters = Counters::new(device.levels);
-    // SAFETY: as above.
-    unsafe {
-        begin(
-            tree,
-            Open { ground, key, counters, record_size: device.record_size, tree: Tree::new() },
-        )
-    }
-}
-
-impl<const H: usize> Open<H> {
-    fn push(&mut self, event: &[u8]) -> Result<u8, Error> {
+impl Open {
+    fn push(&mut self, slots: &mut [Digest], event: &[u8]) -> Result<u8, Error> {
         let fits = match self.record_size {
             0 => event.len() <= usize::from(u16::MAX),
             size => event.len() == usize::from(size),
@@ -86,9 +56,9 @@ impl<const H: usize> Open<H> {
         if !fits {
             return Err(Error::WrongLength);
         }
-        let seq = self.tree.push(event)?;
+        let seq = self.tree.push(slots, event)?;
         let level = self.key.level(seq.0, self.counters.levels());
-        // A tree holds fewer than 2^32 events, so no count overflows.
+        // A tree has fewer than 2^32 events, so no count overflows.
         if let Some(count) = self.counters.as_mut_slice().get_mut(usize::from(level.0)) {
             *count = count.saturating_add(1);
         }
@@ -96,191 +66,113 @@ impl<const H: usize> Open<H> {
     }
 }
 
-/// # Safety
-/// As `moteseal_tree10_push`.
-unsafe fn push<T: Opaque<Value = Open<H>>, const H: usize>(
-    tree: *mut T,
-    event: *const u8,
-    length: usize,
-    level: *mut u8,
-) -> Result<(), Error> {
-    // SAFETY: the caller keeps what the header asks.
-    let (open, event) = unsafe { (state(tree)?, bytes(event, length)?) };
-    let found = open.push(event)?;
-    // SAFETY: as above.
-    if level.is_null() { Ok(()) } else { unsafe { put(level, found) } }
-}
-
-/// # Safety
-/// As `moteseal_tree10_close`.
-unsafe fn close<T: Opaque<Value = Open<H>>, const H: usize>(
-    tree: *mut T,
-    device: *const moteseal_device,
-    chain: *mut moteseal_chain,
-    last_in_epoch: u8,
-    answers: *const moteseal_answers,
-    seal: *mut moteseal_seal,
-) -> Result<(), Error> {
-    checked(seal)?;
-    // SAFETY: the caller keeps what the header asks.
-    let (open, device, chain, answers) =
-        unsafe { (state(tree)?, given(device)?, state(chain)?, optional(answers)?) };
-    let closing = Closing::new(&open.ground, device, chain, last_in_epoch, answers)?;
-    let folded = Folded { scheme: Scheme::Tree, counters: open.counters, root: open.tree.root() };
-    // SAFETY: as above.
-    unsafe {
-        closing.seal(folded, seal)?;
-        wipe(tree);
-    }
-    Ok(())
-}
-
-/// # Safety
-/// As `moteseal_tree10_count`.
-unsafe fn count<T: Opaque<Value = Open<H>>, const H: usize>(
-    tree: *const T,
-    events: *mut u32,
-) -> Result<(), Error> {
-    // SAFETY: the caller keeps what the header asks.
-    let count = unsafe { begun(tree)? }.tree.len();
-    // SAFETY: as above.
-    unsafe { put(events, u32::try_from(count).unwrap_or(u32::MAX)) }
-}
-
 /// Begins the tree of the chain's open seal.
 ///
-/// @param chain  With an open seal, whose record was shown to be durable.
-/// @param salt_key  32 secret bytes, uniformly random, of this device alone and apart from its signing key (`NAME.salt.key` of `moteseal key
-///        new`, there as hexadecimal digits). Nobody else may know them, or could steer what is sampled. They are not kept.
-/// @return `NotOpen`, `NotPersisted`, `LevelsOutOfRange`, `UnknownAlgorithm`.
+/// @param tree, size  Memory for the tree, aligned to 8 bytes, and its size in bytes: `MOTESEAL_TREE_SIZE(height)`.
+/// @param chain  A chain with an open seal, whose record was shown to be durable.
+/// @param salt_key  32 secret bytes, uniformly random, for this device only and independent of its signing key
+///        (`NAME.salt.key` of `moteseal key new`, there as hexadecimal digits). Anyone who knows them can choose which events
+///        are sampled. The tree does not keep them.
+/// @return `BufferTooSmall` (`size` is less than `MOTESEAL_TREE_SIZE(1)`), `NotOpen`, `NotPersisted`, `LevelsOutOfRange`,
+///         `UnknownAlgorithm`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn moteseal_tree10_begin(
-    tree: *mut moteseal_tree10,
+pub unsafe extern "C" fn moteseal_tree_begin(
+    tree: *mut moteseal_tree,
+    size: usize,
     device: *const moteseal_device,
     chain: *mut moteseal_chain,
     salt_key: *const u8,
 ) -> moteseal_error {
-    // SAFETY: the caller keeps what the header asks.
-    call(|| unsafe { begin_tree(tree, device, chain, salt_key) })
+    call(|| {
+        let height = capacity(tree, size)?;
+        // SAFETY: the caller keeps the header's contract.
+        let (device, chain, key) = unsafe { (given(device)?, state(chain)?, fixed(salt_key)?) };
+        let ground = Ground::new(device, chain, &SaltKey::new(*key))?;
+        let key = LevelKey::new(&ground.salt);
+        let (counters, record_size) = (Counters::new(device.levels), device.record_size);
+        let open = Open { ground, key, counters, record_size, tree: TreeState::new() };
+        // SAFETY: as above; `capacity` found room for so many slots.
+        unsafe {
+            clear_array(tree, height, Digest::NULL);
+            begin_array(tree, height, open);
+        }
+        Ok(())
+    })
 }
 
-/// Folds in the next event. What is not also kept elsewhere is gone: the tree holds digests, not events.
+/// Adds the next event. The tree keeps digests only: keep the event itself elsewhere if it is to be sent.
 ///
 /// @param event, length  The event as the schema has it: `record_size` bytes, or any number up to 65,535 where that is 0.
-/// @param level  May be null. Says the event's level. It is secret until the seal is sent.
-/// @return `NotBegun`, `WrongLength`, `TreeFull` (2^10 - 1 events); then nothing has changed.
+/// @param level  May be null. Receives the event's level, which is secret until the seal is sent.
+/// @return `NotBegun`, `WrongLength`, `TreeFull` (2^height - 1 events); then nothing has changed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn moteseal_tree10_push(
-    tree: *mut moteseal_tree10,
+pub unsafe extern "C" fn moteseal_tree_push(
+    tree: *mut moteseal_tree,
     event: *const u8,
     length: usize,
     level: *mut u8,
 ) -> moteseal_error {
-    // SAFETY: the caller keeps what the header asks.
-    call(|| unsafe { push(tree, event, length, level) })
+    call(|| {
+        // SAFETY: the caller keeps the header's contract.
+        let ((open, slots), event) = unsafe { (array(tree)?, bytes(event, length)?) };
+        let found = open.push(slots, event)?;
+        // SAFETY: as above.
+        if level.is_null() { Ok(()) } else { unsafe { put(level, found) } }
+    })
 }
 
-/// Says how many events were folded in.
+/// Returns the number of events in the tree.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn moteseal_tree10_count(
-    tree: *const moteseal_tree10,
+pub unsafe extern "C" fn moteseal_tree_count(
+    tree: *const moteseal_tree,
     events: *mut u32,
 ) -> moteseal_error {
-    // SAFETY: the caller keeps what the header asks.
-    call(|| unsafe { count(tree, events) })
+    call(|| {
+        // SAFETY: the caller keeps the header's contract.
+        let count = unsafe { array_ref(tree)? }.0.tree.len();
+        // SAFETY: as above.
+        unsafe { put(events, u32::try_from(count).unwrap_or(u32::MAX)) }
+    })
 }
 
-/// Ends the tree and begins the seal, which is to be signed.
+/// Ends the tree and begins the seal, which is then to be signed.
 ///
 /// @param last_in_epoch  1 if no further seal will cover this epoch, 0 if one may.
-/// @param answers  May be null. The query epochs that the device answered and has not stated yet.
-/// @param seal  Begun if all is well. The tree is wiped then, and may be begun again for the next seal.
-/// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has gone on), `FieldOutOfRange` (`last_in_epoch`); then nothing has changed.
+/// @param answers  May be null. The query epochs that the device answered and that no seal has stated yet.
+/// @param seal  Begun on success. The tree is then wiped, and its memory can be used for the next seal.
+/// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has another open seal), `FieldOutOfRange` (`last_in_epoch`); then
+///         nothing has changed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn moteseal_tree10_close(
-    tree: *mut moteseal_tree10,
+pub unsafe extern "C" fn moteseal_tree_close(
+    tree: *mut moteseal_tree,
     device: *const moteseal_device,
     chain: *mut moteseal_chain,
     last_in_epoch: u8,
     answers: *const moteseal_answers,
     seal: *mut moteseal_seal,
 ) -> moteseal_error {
-    // SAFETY: the caller keeps what the header asks.
-    call(|| unsafe { close(tree, device, chain, last_in_epoch, answers, seal) })
+    call(|| {
+        checked(seal)?;
+        // SAFETY: the caller keeps the header's contract.
+        let ((open, slots), device, chain, answers) =
+            unsafe { (array(tree)?, given(device)?, state(chain)?, optional(answers)?) };
+        let closing = Closing::new(&open.ground, device, chain, last_in_epoch, answers)?;
+        let (counters, root) = (open.counters, open.tree.root(slots));
+        let size = moteseal_tree::size(slots.len());
+        // SAFETY: as above.
+        unsafe {
+            closing.seal(Folded { scheme: Scheme::Tree, counters, root }, seal)?;
+            wipe_bytes(tree.cast(), size);
+        }
+        Ok(())
+    })
 }
 
-/// Overwrites a tree with zeros. Null is nothing to wipe.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn moteseal_tree10_wipe(tree: *mut moteseal_tree10) {
-    // SAFETY: the caller keeps what the header asks.
-    unsafe { wipe(tree) };
-}
-
-/// Begins the tree of the chain's open seal.
+/// Overwrites a tree with zeros. Null is allowed.
 ///
-/// @param chain  With an open seal, whose record was shown to be durable.
-/// @param salt_key  32 secret bytes, uniformly random, of this device alone and apart from its signing key (`NAME.salt.key` of `moteseal key
-///        new`, there as hexadecimal digits). Nobody else may know them, or could steer what is sampled. They are not kept.
-/// @return `NotOpen`, `NotPersisted`, `LevelsOutOfRange`, `UnknownAlgorithm`.
+/// @param size  The size of its memory in bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn moteseal_tree20_begin(
-    tree: *mut moteseal_tree20,
-    device: *const moteseal_device,
-    chain: *mut moteseal_chain,
-    salt_key: *const u8,
-) -> moteseal_error {
-    // SAFETY: the caller keeps what the header asks.
-    call(|| unsafe { begin_tree(tree, device, chain, salt_key) })
-}
-
-/// Folds in the next event. What is not also kept elsewhere is gone: the tree holds digests, not events.
-///
-/// @param event, length  The event as the schema has it: `record_size` bytes, or any number up to 65,535 where that is 0.
-/// @param level  May be null. Says the event's level. It is secret until the seal is sent.
-/// @return `NotBegun`, `WrongLength`, `TreeFull` (2^20 - 1 events); then nothing has changed.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn moteseal_tree20_push(
-    tree: *mut moteseal_tree20,
-    event: *const u8,
-    length: usize,
-    level: *mut u8,
-) -> moteseal_error {
-    // SAFETY: the caller keeps what the header asks.
-    call(|| unsafe { push(tree, event, length, level) })
-}
-
-/// Says how many events were folded in.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn moteseal_tree20_count(
-    tree: *const moteseal_tree20,
-    events: *mut u32,
-) -> moteseal_error {
-    // SAFETY: the caller keeps what the header asks.
-    call(|| unsafe { count(tree, events) })
-}
-
-/// Ends the tree and begins the seal, which is to be signed.
-///
-/// @param last_in_epoch  1 if no further seal will cover this epoch, 0 if one may.
-/// @param answers  May be null. The query epochs that the device answered and has not stated yet.
-/// @param seal  Begun if all is well. The tree is wiped then, and may be begun again for the next seal.
-/// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has gone on), `FieldOutOfRange` (`last_in_epoch`); then nothing has changed.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn moteseal_tree20_close(
-    tree: *mut moteseal_tree20,
-    device: *const moteseal_device,
-    chain: *mut moteseal_chain,
-    last_in_epoch: u8,
-    answers: *const moteseal_answers,
-    seal: *mut moteseal_seal,
-) -> moteseal_error {
-    // SAFETY: the caller keeps what the header asks.
-    call(|| unsafe { close(tree, device, chain, last_in_epoch, answers, seal) })
-}
-
-/// Overwrites a tree with zeros. Null is nothing to wipe.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn moteseal_tree20_wipe(tree: *mut moteseal_tree20) {
-    // SAFETY: the caller keeps what the header asks.
-    unsafe { wipe(tree) };
+pub unsafe extern "C" fn moteseal_tree_wipe(tree: *mut moteseal_tree, size: usize) {
+    // SAFETY: the caller keeps the header's contract.
+    unsafe { wipe_bytes(tree.cast(), size) };
 }

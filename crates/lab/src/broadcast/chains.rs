@@ -8,7 +8,7 @@ use moteseal_core::signature::{Algorithm, KeyError};
 
 use super::{LINKS, MESSAGES, NODES, PAYLOAD, arrivals};
 use crate::chance::Seed;
-use crate::radio::{Air, Authority, Observer, Radio, Speech, frame_name};
+use crate::radio::{Air, Authority, Observer, Radio, SignedChain, frame_name};
 
 /// Room of a node: two senders, two chains, and blocks of the largest of [`BLOCKS`](super::BLOCKS).
 pub(super) const SENDERS: usize = 2;
@@ -139,12 +139,12 @@ pub fn speech(
     messages: u32,
     per_block: u8,
     seed: Seed,
-) -> Result<Speech, NoChain> {
-    let speaker = authority.certify("ops", Algorithm::Ed25519, 1).map_err(NoChain::Key)?;
+) -> Result<SignedChain, NoChain> {
+    let sender = authority.certify("ops", Algorithm::Ed25519, 1).map_err(NoChain::Key)?;
     let message =
         |at: u32| seed.derive("message", number << 32 | u64::from(at)).0[..PAYLOAD].to_vec();
     let texts: Vec<Vec<u8>> = (0..messages).map(message).collect();
-    speaker.say(number, per_block, &texts).map_err(NoChain::Draft)
+    sender.say(number, per_block, &texts).map_err(NoChain::Draft)
 }
 
 /// The settings of the testbed's nodes: the paper's two seconds, and a mote's meters.

@@ -5,17 +5,17 @@ use moteseal_broadcast::recovery::Item;
 use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_core::cbor::Writer;
 
-use crate::radio::Speech;
+use crate::radio::SignedChain;
 
 /// What senders and base stations have said.
 #[derive(Clone, Debug, Default)]
 pub struct Truth {
     /// Their chains.
-    pub chains: Vec<Speech>,
+    pub chains: Vec<SignedChain>,
 }
 
 impl Truth {
-    fn chain(&self, chain: ChainRef) -> Option<&Speech> {
+    fn chain(&self, chain: ChainRef) -> Option<&SignedChain> {
         self.chains.iter().find(|said| said.reference() == chain)
     }
 
@@ -44,7 +44,7 @@ impl Truth {
             }
             Ok(BroadcastFrame::Wanted { .. }) => true,
             Ok(BroadcastFrame::Single { head, leaf }) => {
-                let is_it = |said: &&Speech| said.head == head && said.leaves.len() == 1;
+                let is_it = |said: &&SignedChain| said.head == head && said.leaves.len() == 1;
                 self.chains
                     .iter()
                     .filter(is_it)

@@ -7,7 +7,7 @@ use super::super::{Out, ReportError};
 use super::{COMMAND, TESTBED, colour};
 use crate::broadcast::bytes::{self, Bytes};
 use crate::broadcast::times::{Times, Timing};
-use crate::broadcast::{BLOCKS, MESSAGES, memory, paper};
+use crate::broadcast::{BLOCKS, MESSAGES, paper, ram};
 use crate::figure::{Axis, Colour, Figure, Panel, Series, Stroke};
 use crate::table::{Table, thousands};
 use moteseal_core::signature::Algorithm;
@@ -350,11 +350,11 @@ pub(super) fn memory(out: &Out<'_>, entries: &mut Vec<Entry>) -> Result<String, 
                 if side == "sender" { paper.sender } else { paper.receiver };
             let per_block = paper.scheme.strip_prefix("SA").and_then(|number| number.parse().ok());
             let ours = match (per_block, side) {
-                (Some(per_block), "sender") => memory::sender(MESSAGES, per_block),
-                (Some(per_block), _) => memory::receiver(per_block),
+                (Some(per_block), "sender") => ram::sender(MESSAGES, per_block),
+                (Some(per_block), _) => ram::receiver(per_block),
                 (None, _) => None,
             };
-            let node = per_block.and_then(memory::node);
+            let node = per_block.and_then(ram::node);
             let number = |bytes: Option<u64>| bytes.map_or_else(String::new, thousands);
             shown.row([
                 paper.scheme.to_owned(),
@@ -386,6 +386,6 @@ pub(super) fn memory(out: &Out<'_>, entries: &mut Vec<Entry>) -> Result<String, 
         text += &format!("\nTable {table}, the {side}'s:\n\n{}", shown.markdown());
     }
     out.rows("memory.csv", &rooms)?;
-    text += memory::WHY;
+    text += ram::WHY;
     Ok(text)
 }

@@ -1,6 +1,4 @@
 //! The report on secure sums: everything there, the paper's numbers beside ours.
-#![allow(clippy::unwrap_used, missing_docs)]
-
 use std::fs;
 
 use moteseal_lab::data::{Folder, intel_lab};

@@ -2,8 +2,6 @@
 //! kept or passed on, no node checks more signatures than it has set aside, memory stays what it is, and what is genuine arrives within three times
 //! the undisturbed time. MOTESEAL_SEEDS runs more seeds.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use moteseal_adversary::broadcaster::{Assault, Broadcaster};

@@ -1,25 +1,21 @@
 //! One node among liars: what is not genuine changes nothing and has a name, and what a stranger can make a node do is counted.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod heard;
-
 use std::collections::BTreeMap;
 
-use heard::{
+use crate::receiver::{
     RADIO, Receiver, at, authority, encode, follower, leaf_frame, node, refusal, said, says,
-    settings, speaker,
+    sender, settings,
 };
 use moteseal_broadcast::ChainRef;
 use moteseal_broadcast::recovery::{Checks, Event, Meter, Node, Now, Purpose, Rate, Timing};
 use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_core::signature::Algorithm;
-use moteseal_lab::radio::{Authority, MapStore, Speech};
+use moteseal_lab::radio::{Authority, MapStore, SignedChain};
 
 #[test]
 fn every_bit_of_a_leaf_counts_and_a_forged_one_is_neither_kept_nor_passed_on() {
     let authority = authority();
     for per_block in [1, 2, 5] {
-        let speech = speaker(&authority).say(1, per_block, &said(5)).unwrap();
+        let speech = sender(&authority).say(1, per_block, &said(5)).unwrap();
         for place in 0..5 {
             let (mut node, mut store) = follower(&authority, &speech);
             for before in 0..place {
@@ -54,7 +50,7 @@ fn every_bit_of_a_leaf_counts_and_a_forged_one_is_neither_kept_nor_passed_on() {
 #[test]
 fn what_is_refused_has_a_name() {
     let (authority, stranger) = (authority(), Authority::new(Algorithm::Ed25519, 2).unwrap());
-    let sink = speaker(&authority);
+    let sink = sender(&authority);
     let speech = sink.say(5, 2, &said(4)).unwrap();
     let (mut node, mut store) = follower(&authority, &speech);
     let mut hear = |frame: &BroadcastFrame<'_>, unix: u64| {
@@ -120,7 +116,7 @@ fn what_is_refused_has_a_name() {
 #[test]
 fn signature_checks_are_metered_and_the_genuine_head_has_its_chance_whoever_comes_first() {
     let authority = authority();
-    let sink = speaker(&authority);
+    let sink = sender(&authority);
     let speech = sink.say(1, 1, &said(1)).unwrap();
     let genuine = encode(&BroadcastFrame::Head(&speech.head));
     let mut accepted_after = Vec::new();
@@ -173,13 +169,13 @@ fn signature_checks_are_metered_and_the_genuine_head_has_its_chance_whoever_come
 fn a_flood_in_the_name_of_one_sender_does_not_keep_out_another() {
     let authority = authority();
     let (sink, other) =
-        (speaker(&authority), authority.certify("other", Algorithm::Ed25519, 2).unwrap());
+        (sender(&authority), authority.certify("other", Algorithm::Ed25519, 2).unwrap());
     let (mut node, mut store) = node(&authority);
-    for speaker in [&sink, &other] {
+    for sender in [&sink, &other] {
         node.receive(
             at(0),
             RADIO,
-            &encode(&BroadcastFrame::Certificate(&speaker.certificate)),
+            &encode(&BroadcastFrame::Certificate(&sender.certificate)),
             &mut store,
         )
         .unwrap();
@@ -209,7 +205,7 @@ fn a_flood_in_the_name_of_one_sender_does_not_keep_out_another() {
 #[test]
 fn forged_certificates_cost_the_metered_checks_and_no_place() {
     let authority = authority();
-    let speech = speaker(&authority).say(1, 1, &said(1)).unwrap();
+    let speech = sender(&authority).say(1, 1, &said(1)).unwrap();
     let (mut node, mut store) = follower(&authority, &speech);
     for number in 0..1_000_u64 {
         let mut forged = authority
@@ -247,7 +243,7 @@ fn forged_certificates_cost_the_metered_checks_and_no_place() {
 }
 
 /// A node that holds a whole chain and has said all it had to say.
-fn archive<'a>(authority: &'a Authority, speech: &Speech) -> (Receiver<'a>, MapStore, u64) {
+fn archive<'a>(authority: &'a Authority, speech: &SignedChain) -> (Receiver<'a>, MapStore, u64) {
     let (mut node, mut store) = follower(authority, speech);
     for place in 0..speech.leaves.len() {
         node.receive(at(0), RADIO, &leaf_frame(speech, place), &mut store).unwrap();
@@ -260,7 +256,7 @@ fn archive<'a>(authority: &'a Authority, speech: &Speech) -> (Receiver<'a>, MapS
 #[test]
 fn a_fragment_is_answered_once_in_a_hold_off_whatever_is_asked() {
     let authority = authority();
-    let speech = speaker(&authority).say(1, 5, &said(100)).unwrap();
+    let speech = sender(&authority).say(1, 5, &said(100)).unwrap();
     let (mut node, mut store, start) = archive(&authority, &speech);
     let mut last: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
     let mut answers = 0;
@@ -289,7 +285,7 @@ fn a_fragment_is_answered_once_in_a_hold_off_whatever_is_asked() {
 #[test]
 fn forged_hints_make_a_node_ask_no_more_than_its_patience_allows() {
     let authority = authority();
-    let speech = speaker(&authority).say(1, 5, &said(100)).unwrap();
+    let speech = sender(&authority).say(1, 5, &said(100)).unwrap();
     let (mut node, mut store) = follower(&authority, &speech);
     let mut asked = 0;
     for step in 0..60_000_u64 {
@@ -331,7 +327,7 @@ fn forged_hints_make_a_node_ask_no_more_than_its_patience_allows() {
 #[test]
 fn a_forged_copy_of_a_leaf_silences_no_answer() {
     let authority = authority();
-    let speech = speaker(&authority).say(1, 1, &said(3)).unwrap();
+    let speech = sender(&authority).say(1, 1, &said(3)).unwrap();
     let (mut node, mut store, start) = archive(&authority, &speech);
     let wanted = encode(&BroadcastFrame::Wanted { chain: speech.reference(), block: 2, wanted: 1 });
     let forged = encode(&BroadcastFrame::Fragment {
@@ -360,7 +356,7 @@ fn a_forged_copy_of_a_leaf_silences_no_answer() {
 #[test]
 fn the_clock_may_jump() {
     let authority = authority();
-    let speech = speaker(&authority).say(1, 1, &said(3)).unwrap();
+    let speech = sender(&authority).say(1, 1, &said(3)).unwrap();
     let (mut node, mut store) = follower(&authority, &speech);
     let mut out = vec![0; MAX_BROADCAST_FRAME];
     for (step, ms) in
@@ -383,7 +379,7 @@ fn the_clock_may_jump() {
 #[test]
 fn a_genuine_head_with_another_leaf_is_no_copy_of_it() {
     let authority = authority();
-    let speech = speaker(&authority).say(1, 1, &said(1)).unwrap();
+    let speech = sender(&authority).say(1, 1, &said(1)).unwrap();
     let (mut node, mut store, start) = archive(&authority, &speech);
     let wanted = encode(&BroadcastFrame::Wanted { chain: speech.reference(), block: 0, wanted: 1 });
     let whole = encode(&BroadcastFrame::Single { head: &speech.head, leaf: &speech.leaves[0].2 });
@@ -403,7 +399,7 @@ fn a_genuine_head_with_another_leaf_is_no_copy_of_it() {
 #[test]
 fn while_forged_heads_flood_a_node_it_goes_on_asking_for_the_genuine_one_and_then_it_ends() {
     let authority = authority();
-    let sink = speaker(&authority);
+    let sink = sender(&authority);
     let speech = sink.say(1, 1, &said(2)).unwrap();
     let (mut node, mut store) = node(&authority);
     node.receive(
@@ -441,7 +437,7 @@ fn while_forged_heads_flood_a_node_it_goes_on_asking_for_the_genuine_one_and_the
 #[test]
 fn hints_that_are_forged_all_the_time_cost_four_requests_and_then_one_a_silence() {
     let authority = authority();
-    let speech = speaker(&authority).say(1, 5, &said(20)).unwrap();
+    let speech = sender(&authority).say(1, 5, &said(20)).unwrap();
     let (mut node, mut store) = follower(&authority, &speech);
     let hint = encode(&BroadcastFrame::Holds { chain: speech.reference(), block: 4, index: 4 });
     let mut asked = Vec::new();
@@ -463,7 +459,7 @@ fn hints_that_are_forged_all_the_time_cost_four_requests_and_then_one_a_silence(
 #[test]
 fn a_forged_hint_is_believed_for_a_few_requests_and_no_longer() {
     let authority = authority();
-    let speech = speaker(&authority).say(1, 5, &said(20)).unwrap();
+    let speech = sender(&authority).say(1, 5, &said(20)).unwrap();
     let (mut node, mut store) = follower(&authority, &speech);
     let hint = BroadcastFrame::Holds { chain: speech.reference(), block: 4, index: 4 };
     node.receive(at(0), RADIO, &encode(&hint), &mut store).unwrap();

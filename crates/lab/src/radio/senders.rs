@@ -19,7 +19,7 @@ pub struct Authority {
 }
 
 /// A sender with its certificate.
-pub struct Speaker {
+pub struct CertifiedSender {
     key: SecretKey,
     /// Who it is.
     pub id: DeviceId,
@@ -30,7 +30,7 @@ pub struct Speaker {
 
 /// A signed chain, whole.
 #[derive(Clone, Debug)]
-pub struct Speech {
+pub struct SignedChain {
     /// The sender's certificate.
     pub certificate: Vec<u8>,
     /// The head.
@@ -41,7 +41,7 @@ pub struct Speech {
     pub outline: Outline,
 }
 
-impl Speech {
+impl SignedChain {
     /// What frames name the chain by.
     #[must_use]
     pub fn reference(&self) -> ChainRef {
@@ -69,7 +69,7 @@ impl Authority {
         name: &str,
         algorithm: Algorithm,
         serial: u64,
-    ) -> Result<Speaker, KeyError> {
+    ) -> Result<CertifiedSender, KeyError> {
         self.certify_for(name, algorithm, serial, (0, u64::MAX))
     }
 
@@ -83,7 +83,7 @@ impl Authority {
         algorithm: Algorithm,
         serial: u64,
         valid: (u64, u64),
-    ) -> Result<Speaker, KeyError> {
+    ) -> Result<CertifiedSender, KeyError> {
         self.certify_key(name, name, algorithm, serial, valid)
     }
 
@@ -98,7 +98,7 @@ impl Authority {
         algorithm: Algorithm,
         serial: u64,
         valid: (u64, u64),
-    ) -> Result<Speaker, KeyError> {
+    ) -> Result<CertifiedSender, KeyError> {
         let key = SecretKey::from_seed(
             algorithm,
             &Digest::of(&[b"moteseal/lab/sender\0", key.as_bytes()]).0,
@@ -117,7 +117,7 @@ impl Authority {
         let mut out = vec![0; MAX_SENDER_CERTIFICATE];
         let certificate =
             draft.issue(&self.key, &mut out).map_err(|_| KeyError::KeyLength)?.to_vec();
-        Ok(Speaker { key, id, network: self.network, certificate })
+        Ok(CertifiedSender { key, id, network: self.network, certificate })
     }
 
     /// Revokes the certificates below a serial.
@@ -131,7 +131,7 @@ impl Authority {
     }
 }
 
-impl Speaker {
+impl CertifiedSender {
     /// The id of its key.
     #[must_use]
     pub fn key_id(&self) -> KeyId {
@@ -147,7 +147,7 @@ impl Speaker {
         number: u64,
         per_block: u8,
         messages: &[Vec<u8>],
-    ) -> Result<Speech, DraftError> {
+    ) -> Result<SignedChain, DraftError> {
         let count = u32::try_from(messages.len()).map_err(|_| DraftError::TooManyMessages)?;
         let id = ChainId { network: self.network, sender: self.id, number: ChainNumber(number) };
         let draft = ChainDraft {
@@ -186,7 +186,7 @@ impl Speaker {
                 leaves.push((block, index, leaf.to_vec()));
             }
         }
-        Ok(Speech {
+        Ok(SignedChain {
             certificate: self.certificate.clone(),
             head,
             leaves,

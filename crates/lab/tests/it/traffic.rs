@@ -1,6 +1,4 @@
 //! Messages and the budget's use against theory, and every shortcut against the slow way.
-#![allow(clippy::unwrap_used, missing_docs)]
-
 use std::collections::BinaryHeap;
 
 use moteseal_lab::chance::{Average, Seed};

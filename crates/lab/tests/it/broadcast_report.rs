@@ -1,7 +1,5 @@
 //! The report on broadcasts: everything it promises is there, and the same seed writes the same bytes.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::BTreeMap;
 use std::path::Path;
 

@@ -1,15 +1,15 @@
 //! Runs with everything that can happen to a network: any topology, losses to 30 %, frames twice and out of order, reboots, the sender's too,
 //! and nodes that join late. Whatever happens, every node is handed every message once and in order, and then all are silent.
 //! `MOTESEAL_SEEDS=10000` makes as many runs.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
 use std::collections::BTreeSet;
 
 use moteseal_broadcast::recovery::{Event, LinkSet, Meter, Purpose, Relay, Settings, Timing};
 use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_core::signature::Algorithm;
 use moteseal_lab::chance::{Draws, Seed};
-use moteseal_lab::radio::{Air, Authority, Observer, Speaker, Speech, Testbed, poisson};
+use moteseal_lab::radio::{
+    Air, Authority, CertifiedSender, Observer, SignedChain, Testbed, poisson,
+};
 
 /// Nothing is said any more after a day: advertisements and requests have ended long before.
 const DAY: u64 = 24 * 3600 * 1000;
@@ -46,7 +46,7 @@ fn messages(count: usize, draws: &mut Draws) -> Vec<Vec<u8>> {
 }
 
 /// Sees to it that no node says anything that the senders have not.
-struct Genuine<'s>(&'s [Speech]);
+struct Genuine<'s>(&'s [SignedChain]);
 
 impl Observer for Genuine<'_> {
     fn said(&mut self, _: u64, who: usize, frame: &[u8], purpose: Purpose) {
@@ -81,7 +81,7 @@ impl Observer for Genuine<'_> {
     }
 }
 
-fn run(authority: &Authority, speakers: &[Speaker; 2], seed: u64) -> usize {
+fn run(authority: &Authority, senders: &[CertifiedSender; 2], seed: u64) -> usize {
     let seed = Seed::default().derive("runs", seed);
     let mut draws = seed.draws();
     let nodes = 3 + draws.below(7) as usize;
@@ -108,30 +108,30 @@ fn run(authority: &Authority, speakers: &[Speaker; 2], seed: u64) -> usize {
     };
     // Two chains of one sender, one after the other, and now and then another sender's meanwhile.
     let mut speeches = Vec::new();
-    for (speaker, number) in [(0, 1), (0, 2), (1, 1)] {
-        if number == 1 && speaker == 1 && chance(&mut draws, 50) {
+    for (sender, number) in [(0, 1), (0, 2), (1, 1)] {
+        if number == 1 && sender == 1 && chance(&mut draws, 50) {
             continue;
         }
         let count = if chance(&mut draws, 15) {
             1
         } else {
-            1 + draws.below(if speaker == 0 { 60 } else { 20 }) as usize
+            1 + draws.below(if sender == 0 { 60 } else { 20 }) as usize
         };
         let of = messages(count, &mut draws);
         speeches.push((
-            speaker,
-            speakers[speaker].say(number, 1 + draws.below(16) as u8, &of).unwrap(),
+            sender,
+            senders[sender].say(number, 1 + draws.below(16) as u8, &of).unwrap(),
             of,
         ));
     }
     let mut radio = Testbed::new(&vec![settings; nodes], edges, air, seed);
     radio.unix = Some(1_700_000_000);
     let mut start = 1_000;
-    for (speaker, speech, of) in &speeches {
+    for (sender, speech, of) in &speeches {
         let rate = [0.2, 2.0][draws.below(2) as usize];
         let times = poisson(start, of.len(), rate, seed.derive("times", start));
-        radio.say_at(start, if *speaker == 0 { 0 } else { nodes - 1 }, speech, &times);
-        start = if *speaker == 0 { times.last().unwrap() + 1_000 } else { start };
+        radio.say_at(start, if *sender == 0 { 0 } else { nodes - 1 }, speech, &times);
+        start = if *sender == 0 { times.last().unwrap() + 1_000 } else { start };
     }
     for who in 0..nodes {
         // Senders are there from the start, others now and then join while chains are said, or after.
@@ -146,23 +146,24 @@ fn run(authority: &Authority, speakers: &[Speaker; 2], seed: u64) -> usize {
             radio.start_at(down + draws.below(20_000), who);
         }
     }
-    let said: Vec<Speech> = speeches.iter().map(|(_, speech, _)| speech.clone()).collect();
+    let said: Vec<SignedChain> = speeches.iter().map(|(_, speech, _)| speech.clone()).collect();
     radio.run(DAY, &mut Genuine(&said));
     // A chain that was originated while its sender was down was never said.
-    let kept = |who: usize, speech: &Speech, radio: &Testbed<'_>| {
+    let kept = |who: usize, speech: &SignedChain, radio: &Testbed<'_>| {
         radio.stations[who].store.chains().contains(&speech.reference())
     };
     let expected: Vec<_> = speeches
         .iter()
-        .filter(|(speaker, speech, _)| {
-            kept(if *speaker == 0 { 0 } else { nodes - 1 }, speech, &radio)
+        .filter(|(sender, speech, _)| {
+            kept(if *sender == 0 { 0 } else { nodes - 1 }, speech, &radio)
         })
         .collect();
     // Chains only go up: who has accepted a sender's later chain no longer takes one that it had not heard of until then.
-    let is_due = |who: usize, speech: &Speech, radio: &Testbed<'_>| {
+    let is_due = |who: usize, speech: &SignedChain, radio: &Testbed<'_>| {
         let id = speech.outline.id;
-        let is_later =
-            |of: &Speech| of.outline.id.sender == id.sender && of.outline.id.number > id.number;
+        let is_later = |of: &SignedChain| {
+            of.outline.id.sender == id.sender && of.outline.id.number > id.number
+        };
         kept(who, speech, radio) || !said.iter().any(|of| is_later(of) && kept(who, of, radio))
     };
     // Who has heard nothing of a chain, or nothing any more, asks when it is started again.
@@ -171,12 +172,12 @@ fn run(authority: &Authority, speakers: &[Speaker; 2], seed: u64) -> usize {
         let wants: Vec<usize> = (0..nodes)
             .filter(|who| {
                 let station = &radio.stations[*who];
-                let own = |speaker: usize| {
-                    (speaker == 0 && *who == 0) || (speaker == 1 && *who == nodes - 1)
+                let own = |sender: usize| {
+                    (sender == 0 && *who == 0) || (sender == 1 && *who == nodes - 1)
                 };
                 let due = expected
                     .iter()
-                    .filter(|(speaker, speech, _)| !own(*speaker) && is_due(*who, speech, &radio));
+                    .filter(|(sender, speech, _)| !own(*sender) && is_due(*who, speech, &radio));
                 let all: usize = due.map(|(.., of)| of.len()).sum();
                 station.delivered.len() < all
             })
@@ -189,14 +190,14 @@ fn run(authority: &Authority, speakers: &[Speaker; 2], seed: u64) -> usize {
         radio.run((round + 2) * DAY, &mut Genuine(&said));
     }
     for (who, station) in radio.stations.iter().enumerate() {
-        for (speaker, speech, of) in &expected {
+        for (sender, speech, of) in &expected {
             let got: Vec<&[u8]> = station
                 .delivered
                 .iter()
                 .filter(|delivered| delivered.chain == speech.outline.id)
                 .map(|delivered| delivered.message.as_slice())
                 .collect();
-            if who == if *speaker == 0 { 0 } else { nodes - 1 } {
+            if who == if *sender == 0 { 0 } else { nodes - 1 } {
                 assert!(got.is_empty(), "a sender is handed nothing of its own");
             } else {
                 let all = if is_due(who, speech, &radio) { of.as_slice() } else { &[] };
@@ -221,10 +222,10 @@ fn run(authority: &Authority, speakers: &[Speaker; 2], seed: u64) -> usize {
 #[test]
 fn whatever_happens_everybody_is_handed_everything_once_and_in_order() {
     let authority = Authority::new(Algorithm::Ed25519, 1).unwrap();
-    let speakers =
+    let senders =
         ["sink", "other"].map(|name| authority.certify(name, Algorithm::Ed25519, 1).unwrap());
     let runs = seeds();
-    let restarts: usize = (0..runs).map(|seed| run(&authority, &speakers, seed)).sum();
+    let restarts: usize = (0..runs).map(|seed| run(&authority, &senders, seed)).sum();
     println!("{runs} runs, {restarts} nodes were started again to hear of a chain");
     assert!(restarts as u64 <= runs / 20 + 5, "{restarts} of {runs}");
 }

@@ -1,13 +1,11 @@
 //! One node that hears frames from a test, and what it says.
-#![allow(dead_code, clippy::unwrap_used)]
-
 use moteseal_broadcast::recovery::{
     Event, LinkSet, Meter, Node, Now, Purpose, Relay, Settings, Timing,
 };
 use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_core::cbor::Writer;
 use moteseal_core::signature::Algorithm;
-use moteseal_lab::radio::{Authority, MapStore, Speaker, Speech};
+use moteseal_lab::radio::{Authority, CertifiedSender, MapStore, SignedChain};
 
 pub(crate) type Receiver<'a> = Node<'a, 3, 3, 16>;
 
@@ -17,7 +15,7 @@ pub(crate) fn authority() -> Authority {
     Authority::new(Algorithm::Ed25519, 1).unwrap()
 }
 
-pub(crate) fn speaker(authority: &Authority) -> Speaker {
+pub(crate) fn sender(authority: &Authority) -> CertifiedSender {
     authority.certify("sink", Algorithm::Ed25519, 1).unwrap()
 }
 
@@ -47,7 +45,7 @@ pub(crate) fn encode(frame: &BroadcastFrame<'_>) -> Vec<u8> {
     writer.finish().to_vec()
 }
 
-pub(crate) fn leaf_frame(speech: &Speech, place: usize) -> Vec<u8> {
+pub(crate) fn leaf_frame(speech: &SignedChain, place: usize) -> Vec<u8> {
     let (block, index, leaf) = &speech.leaves[place];
     encode(&BroadcastFrame::Fragment {
         chain: speech.reference(),
@@ -64,7 +62,10 @@ pub(crate) fn node(authority: &Authority) -> (Receiver<'_>, MapStore) {
 }
 
 /// A node that knows the sender and has accepted the chain.
-pub(crate) fn follower<'a>(authority: &'a Authority, speech: &Speech) -> (Receiver<'a>, MapStore) {
+pub(crate) fn follower<'a>(
+    authority: &'a Authority,
+    speech: &SignedChain,
+) -> (Receiver<'a>, MapStore) {
     let (mut node, mut store) = node(authority);
     let certified = node
         .receive(

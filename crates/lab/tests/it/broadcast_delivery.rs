@@ -1,10 +1,8 @@
 //! Everybody gets everything, in order and once, whatever the air loses, and at what cost in frames.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
 use moteseal_broadcast::recovery::{LinkSet, Meter, Purpose, Relay, Settings, Timing};
 use moteseal_core::signature::Algorithm;
 use moteseal_lab::chance::Seed;
-use moteseal_lab::radio::{Air, Authority, Speech, TESTBED, Testbed, poisson};
+use moteseal_lab::radio::{Air, Authority, SignedChain, TESTBED, Testbed, poisson};
 
 /// Long after the last message: whatever is still to be said has been said.
 const LONG: u64 = 24 * 3600 * 1000;
@@ -13,7 +11,7 @@ fn messages(count: usize) -> Vec<Vec<u8>> {
     (0..count).map(|number| format!("message {number:012}").into_bytes()).collect()
 }
 
-fn speech(authority: &Authority, count: usize, per_block: u8) -> Speech {
+fn speech(authority: &Authority, count: usize, per_block: u8) -> SignedChain {
     authority
         .certify("sink", Algorithm::Ed25519, 1)
         .unwrap()
@@ -34,7 +32,7 @@ fn settings(authority: &Authority, relay: Relay) -> Settings<'_> {
 
 fn run<'a>(
     authority: &'a Authority,
-    speech: &Speech,
+    speech: &SignedChain,
     relay: Relay,
     loss: f64,
     seed: u64,

@@ -1,6 +1,4 @@
 //! The report: every file there, figures that show something, the same bytes for the same seed.
-#![allow(clippy::unwrap_used, missing_docs)]
-
 use std::fs;
 use std::path::Path;
 

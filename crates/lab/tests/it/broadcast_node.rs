@@ -1,13 +1,9 @@
 //! One node, frame by frame: what is genuine is taken in every order and with every loss, over reboots and failing stores.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod heard;
-
 use std::collections::BTreeSet;
 
-use heard::{
+use crate::receiver::{
     RADIO, Receiver, at, authority, encode, follower, leaf_frame, node, refusal, said, says,
-    settings, speaker,
+    sender, settings,
 };
 use moteseal_broadcast::recovery::{
     Event, Item, Node, Now, Purpose, RefusedBroadcast, Store, Timing,
@@ -15,7 +11,7 @@ use moteseal_broadcast::recovery::{
 use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_broadcast::{ChainNumber, ChainRef, KeyId, MAX_LEAF};
 use moteseal_core::signature::Algorithm;
-use moteseal_lab::radio::{MapStore, Speech, messages};
+use moteseal_lab::radio::{MapStore, SignedChain, messages};
 
 /// What a receiver with memory for everything knows: the slow reference.
 #[derive(Default)]
@@ -26,7 +22,7 @@ struct Reference {
 
 impl Reference {
     /// Hears a genuine leaf; which leaves are delivered by that.
-    fn hear(&mut self, speech: &Speech, place: usize) -> Vec<usize> {
+    fn hear(&mut self, speech: &SignedChain, place: usize) -> Vec<usize> {
         self.heard.insert(place);
         let mut news = Vec::new();
         while let Some(&(block, _, _)) = speech.leaves.get(self.delivered) {
@@ -74,7 +70,7 @@ fn whatever_of_a_small_chain_is_lost_repeated_or_out_of_order_what_is_delivered_
     for (count, per_block) in
         [(1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (4, 2), (3, 3), (4, 3)]
     {
-        let speech = speaker(&authority).say(1, per_block, &said(count)).unwrap();
+        let speech = sender(&authority).say(1, per_block, &said(count)).unwrap();
         let (node, store) = follower(&authority, &speech);
         for sequence in sequences(count) {
             let (mut node, mut store, mut reference) =
@@ -110,7 +106,7 @@ fn whatever_of_a_small_chain_is_lost_repeated_or_out_of_order_what_is_delivered_
 fn whatever_of_a_small_chain_was_lost_is_asked_for_until_it_is_whole() {
     let authority = authority();
     for (count, per_block) in [(1, 1), (3, 1), (4, 2), (4, 3)] {
-        let speech = speaker(&authority).say(1, per_block, &said(count)).unwrap();
+        let speech = sender(&authority).say(1, per_block, &said(count)).unwrap();
         let (node, store) = follower(&authority, &speech);
         for lost in 0..1_usize << count {
             let (mut node, mut store) = (node.clone(), store.clone());
@@ -173,7 +169,7 @@ fn a_sender_whose_time_is_over_says_no_more_chains() {
 #[test]
 fn a_revoked_sender_is_followed_no_longer_and_not_after_a_reboot_either() {
     let authority = authority();
-    let speech = speaker(&authority).say(1, 1, &said(3)).unwrap();
+    let speech = sender(&authority).say(1, 1, &said(3)).unwrap();
     let (mut node, mut store) = follower(&authority, &speech);
     node.receive(at(0), RADIO, &leaf_frame(&speech, 0), &mut store).unwrap();
     let revocation = encode(&BroadcastFrame::Revocation(&authority.revoke(2).unwrap()));
@@ -209,7 +205,7 @@ fn a_revoked_sender_is_followed_no_longer_and_not_after_a_reboot_either() {
 #[test]
 fn after_a_reboot_an_old_chain_is_refused_and_nothing_is_delivered_twice() {
     let authority = authority();
-    let sink = speaker(&authority);
+    let sink = sender(&authority);
     let (old, speech) = (sink.say(1, 1, &said(1)).unwrap(), sink.say(2, 2, &said(6)).unwrap());
     let (mut node, mut store) = follower(&authority, &speech);
     for place in 0..3 {
@@ -269,7 +265,7 @@ fn after_a_reboot_an_old_chain_is_refused_and_nothing_is_delivered_twice() {
 fn a_chain_that_was_kept_just_before_power_was_lost_is_neither_lost_nor_replayed() {
     // The head is durable before the number is: whatever of both is there, the chain goes on, and an older one is refused once it does.
     let authority = authority();
-    let sink = speaker(&authority);
+    let sink = sender(&authority);
     let (old, speech) = (sink.say(1, 1, &said(2)).unwrap(), sink.say(2, 1, &said(2)).unwrap());
     let (_, mut whole) = follower(&authority, &speech);
     let mut store = MapStore::default();
@@ -386,7 +382,7 @@ impl Store for Failing {
 #[test]
 fn a_store_that_fails_at_any_moment_costs_no_message_and_repeats_none() {
     let authority = authority();
-    let speech = speaker(&authority).say(1, 2, &said(5)).unwrap();
+    let speech = sender(&authority).say(1, 2, &said(5)).unwrap();
     let mut frames = vec![
         encode(&BroadcastFrame::Certificate(&speech.certificate)),
         encode(&BroadcastFrame::Head(&speech.head)),
@@ -418,18 +414,18 @@ fn a_store_that_fails_at_any_moment_costs_no_message_and_repeats_none() {
 fn a_senders_oldest_chain_gives_way_to_its_newest_and_never_to_another_senders() {
     let authority = authority();
     let (sink, other) =
-        (speaker(&authority), authority.certify("other", Algorithm::Ed25519, 2).unwrap());
+        (sender(&authority), authority.certify("other", Algorithm::Ed25519, 2).unwrap());
     let (mut node, mut store) = node(&authority);
-    for speaker in [&sink, &other] {
+    for sender in [&sink, &other] {
         node.receive(
             at(0),
             RADIO,
-            &encode(&BroadcastFrame::Certificate(&speaker.certificate)),
+            &encode(&BroadcastFrame::Certificate(&sender.certificate)),
             &mut store,
         )
         .unwrap();
     }
-    let chains: Vec<Speech> =
+    let chains: Vec<SignedChain> =
         (1..=4).map(|number| sink.say(number, 1, &said(2)).unwrap()).collect();
     let mut hear = |head: &[u8], ms| {
         node.receive(at(ms), RADIO, &encode(&BroadcastFrame::Head(head)), &mut store).unwrap()
@@ -461,7 +457,7 @@ fn a_senders_oldest_chain_gives_way_to_its_newest_and_never_to_another_senders()
 #[test]
 fn a_chain_of_one_travels_whole_and_arrives_at_once() {
     let authority = authority();
-    let speech = speaker(&authority).say(1, 1, &said(1)).unwrap();
+    let speech = sender(&authority).say(1, 1, &said(1)).unwrap();
     let (mut sender, mut kept) = node(&authority);
     kept.keep(Item::Leaf { chain: speech.reference(), block: 1, index: 0 }, &speech.leaves[0].2)
         .unwrap();
@@ -491,13 +487,13 @@ fn a_chain_of_one_travels_whole_and_arrives_at_once() {
 fn chains_whose_leaves_never_come_do_not_hold_all_places_for_ever() {
     let authority = authority();
     let (thief, other) =
-        (speaker(&authority), authority.certify("other", Algorithm::Ed25519, 2).unwrap());
+        (sender(&authority), authority.certify("other", Algorithm::Ed25519, 2).unwrap());
     let (mut node, mut store) = node(&authority);
-    for speaker in [&thief, &other] {
+    for sender in [&thief, &other] {
         node.receive(
             at(0),
             RADIO,
-            &encode(&BroadcastFrame::Certificate(&speaker.certificate)),
+            &encode(&BroadcastFrame::Certificate(&sender.certificate)),
             &mut store,
         )
         .unwrap();
@@ -519,24 +515,24 @@ fn chains_whose_leaves_never_come_do_not_hold_all_places_for_ever() {
 #[test]
 fn who_has_stolen_a_key_silences_that_key_and_not_the_sender() {
     let authority = authority();
-    let stolen = speaker(&authority);
+    let stolen = sender(&authority);
     let next = authority
         .certify_key("sink", "its next key", Algorithm::Ed25519, 2, (0, u64::MAX))
         .unwrap();
     assert_eq!(stolen.id, next.id);
     let (mut node, mut store) = node(&authority);
     // Both certificates stand side by side, in whatever order and however often they come.
-    for speaker in [&next, &stolen, &next, &stolen] {
+    for sender in [&next, &stolen, &next, &stolen] {
         node.receive(
             at(0),
             RADIO,
-            &encode(&BroadcastFrame::Certificate(&speaker.certificate)),
+            &encode(&BroadcastFrame::Certificate(&sender.certificate)),
             &mut store,
         )
         .unwrap();
     }
     assert_eq!(node.checks().certificates, 2);
-    let mut hear = |speech: &Speech| {
+    let mut hear = |speech: &SignedChain| {
         node.receive(at(60_000), RADIO, &encode(&BroadcastFrame::Head(&speech.head)), &mut store)
             .unwrap()
     };

@@ -1,6 +1,4 @@
 //! Days through the protocol: what an obvious implementation keeps, never over budget, and justified in anybody's audit.
-#![allow(clippy::unwrap_used, missing_docs)]
-
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, MAX_LEVELS, Round, SealIndex};
 use moteseal_core::roster::Directory;

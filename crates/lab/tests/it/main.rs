@@ -1,0 +1,15 @@
+//! The tests of `moteseal-lab`.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+
+mod broadcast_delivery;
+mod broadcast_faults;
+mod broadcast_floods;
+mod broadcast_hostile;
+mod broadcast_node;
+mod broadcast_real_udp;
+mod broadcast_report;
+mod receiver;
+mod sampling;
+mod sampling_report;
+mod sums_report;
+mod traffic;

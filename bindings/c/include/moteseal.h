@@ -1,23 +1,28 @@
-/* Moteseal for firmware in C: seals, the source of private sums, the receiver of authenticated broadcasts.
+/* Moteseal for firmware in C: seals, sources of private sums, receivers of authenticated broadcasts.
  *
- * Written by moteseal-header from bindings/c/library/src. Edit those files, then run `cargo run -p moteseal-header -- write` in
- * bindings/c.
+ * Written by moteseal-header from bindings/c/library/src. Edit those files, then run `cargo run -p
+ * moteseal-header -- write` in bindings/c.
  *
  * Rules for every function:
- *  - The caller owns all memory. There is no heap, no clock, no randomness and no global state. No function blocks or calls back.
+ *  - The caller owns all memory. There is no heap, no clock, no randomness and no global state. No
+ *    function blocks or calls back.
  *  - One thread at a time uses an object. Different objects are independent.
- *  - A state (an opaque type) is declared as `moteseal_x state = {0};` and begun by the function that its type names. The size of
- *    a star, a tree and a broadcast receiver is the caller's choice: MOTESEAL_STAR_SIZE(levels), MOTESEAL_TREE_SIZE(height) and
- *    MOTESEAL_BROADCAST_SIZE(block) bytes, all zeros at first, aligned to 8 bytes; the function that begins one checks size and
- *    alignment.
- *  - A state holds no pointers. memcpy may move or copy it while no function uses it. Do not copy a permit, a guard or a chain:
- *    they prevent that one number is used twice, and a copy defeats this.
- *  - Every pointer is checked for null and alignment, and every length for its range. The caller guarantees that memory is as large
- *    as stated. Outputs do not overlap inputs unless a function allows it.
- *  - A function may write to an output buffer up to its capacity; bytes after the returned length are undefined, and so is the
- *    whole buffer after an error.
- *  - Error names in the comments (`BufferTooSmall`) are those of moteseal_error_name and of spec/errors.md; the constants are
- *    MOTESEAL_ERROR_BUFFER_TOO_SMALL and so on. Every function may also return NullPointer or Misaligned.
+ *  - A state (an opaque type) is declared as `moteseal_x state = {0};` and begun by the function
+ *    that its type names. The size of a star, a tree and a broadcast receiver is the caller's
+ *    choice: MOTESEAL_STAR_SIZE(levels), MOTESEAL_TREE_SIZE(height) and
+ *    MOTESEAL_BROADCAST_SIZE(block) bytes, all zeros at first, aligned to 8 bytes; the function
+ *    that begins one checks size and alignment.
+ *  - A state holds no pointers. memcpy may move or copy it while no function uses it. Do not copy a
+ *    permit, a guard or a chain: they prevent that one number is used twice, and a copy defeats
+ *    this.
+ *  - Every pointer is checked for null and alignment, and every length for its range. The caller
+ *    guarantees that memory is as large as stated. Outputs do not overlap inputs unless a function
+ *    allows it.
+ *  - A function may write to an output buffer up to its capacity; bytes after the returned length
+ *    are undefined, and so is the whole buffer after an error.
+ *  - Error names in the comments (`BufferTooSmall`) are those of moteseal_error_name and of
+ *    spec/errors.md; the constants are MOTESEAL_ERROR_BUFFER_TOO_SMALL and so on. Every function
+ *    may also return NullPointer or Misaligned.
  *  - Numbers in encodings are big-endian; numbers in these structs have the machine's byte order.
  */
 
@@ -39,8 +44,8 @@
 // Ed25519 (RFC 8032): keys and secrets of 32 bytes, signatures of 64.
 #define MOTESEAL_ED25519 1
 
-// ECDSA on P-256 with SHA-256, `s` in the lower half: public keys of 65 bytes (uncompressed, first byte 4), secret scalars of 32 bytes,
-// signatures of 64 bytes (`r`, then `s`); all big-endian.
+// ECDSA on P-256 with SHA-256, `s` in the lower half: public keys of 65 bytes (uncompressed, first
+// byte 4), secret scalars of 32 bytes, signatures of 64 bytes (`r`, then `s`); all big-endian.
 #define MOTESEAL_ESP256 2
 
 // Bytes of a signature of either algorithm.
@@ -55,7 +60,7 @@
 // Bytes that suffice for any encoded schema.
 #define MOTESEAL_MAX_SCHEMA 6152
 
-// Bytes of a chain's record: what a mote keeps in flash. A multiple of 8.
+// Bytes of a chain's record, which a mote keeps in flash. A multiple of 8.
 #define MOTESEAL_CHAIN_RECORD 72
 
 // Bytes that suffice for the message of any seal.
@@ -64,19 +69,19 @@
 // Bytes that suffice for an open item.
 #define MOTESEAL_MAX_OPEN 96
 
-// Bytes that suffice for a part's head and tail together, beside the events.
+// Bytes that suffice for a part's head and tail together, without the events.
 #define MOTESEAL_PART_OVERHEAD 576
 
-// Bytes that suffice for a bundle, beside its schema and its events.
+// Bytes that suffice for a bundle, without its schema and its events.
 #define MOTESEAL_BUNDLE_OVERHEAD 704
 
-// Bytes that suffice for a seal as a signed object of its own.
+// Bytes that suffice for a seal as a separate signed object.
 #define MOTESEAL_MAX_OBJECT 1152
 
-// Bytes that suffice for the message or the signed object of an urgent event, beside the event.
+// Bytes that suffice for the message or the signed object of an urgent event, without the event.
 #define MOTESEAL_URGENT_OVERHEAD 448
 
-// Bytes of a guard's record: what a mote keeps in flash. A multiple of 8.
+// Bytes of a guard's record, which a mote keeps in flash. A multiple of 8.
 #define MOTESEAL_GUARD_RECORD 280
 
 // Bytes of a partial state record: an encrypted value, or the sum of several. Big-endian.
@@ -91,19 +96,20 @@
 // A frame with the head of a chain.
 #define MOTESEAL_FRAME_HEAD 34
 
-// A frame with a leaf of a chain: a message, and of a block's last one what announces the next block.
+// A frame with a leaf of a chain: a message; the last leaf of a block also announces the next
+// block.
 #define MOTESEAL_FRAME_LEAF 35
 
-// A frame that says what somebody lacks.
+// A request: the leaves that a node is missing.
 #define MOTESEAL_FRAME_WANTED 36
 
-// A frame that says what somebody has.
+// A report: the leaves that a node has.
 #define MOTESEAL_FRAME_HOLDS 37
 
 // A frame with a whole chain of one message: a live command.
 #define MOTESEAL_FRAME_SINGLE 38
 
-// A frame with several leaves added up.
+// A frame with the sum (XOR) of several leaves.
 #define MOTESEAL_FRAME_REPAIR 39
 
 // A leaf that was already received.
@@ -121,38 +127,40 @@
 // Bytes that suffice for a request.
 #define MOTESEAL_MAX_WANTED 32
 
-// What a call says. `MOTESEAL_ERROR_OK` is 0, everything else a refusal that changed nothing unless the function says so.
+// The result of a call. `MOTESEAL_ERROR_OK` is 0; every other value is an error that changed
+// nothing unless the function's comment states otherwise.
 //
-// The names are those that the whole of Moteseal uses: `moteseal_error_name` gives them, spec/errors.md says more. Numbers do not
-// change between versions; new ones may come, so have a default branch.
+// `moteseal_error_name` returns the name, which is the same in all of Moteseal (spec/errors.md).
+// Numbers do not change between versions; new ones may be added, so have a default branch.
 enum moteseal_error
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : int32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-  // Done.
+  // Success.
   MOTESEAL_ERROR_OK = 0,
-  // A pointer that must lead somewhere is null.
+  // A required pointer is null.
   MOTESEAL_ERROR_NULL_POINTER = 1,
-  // A pointer is not aligned as its type demands.
+  // A pointer is not aligned for its type.
   MOTESEAL_ERROR_MISALIGNED = 2,
-  // A length that no memory has.
+  // A length larger than any memory.
   MOTESEAL_ERROR_LENGTH_OUT_OF_RANGE = 3,
-  // The state was not begun, is over, or was wiped; or memory of another type.
+  // The state was not begun, has ended or was wiped; or it is memory of another type.
   MOTESEAL_ERROR_NOT_BEGUN = 4,
-  // What must be durable first was not shown to be: see the function that confirms it.
+  // A record that must be durable first was not confirmed: see the function that confirms it.
   MOTESEAL_ERROR_NOT_PERSISTED = 5,
   // The chain has no open seal: moteseal_chain_open comes first.
   MOTESEAL_ERROR_NOT_OPEN = 6,
   // The chain has an open seal: close and commit it first.
   MOTESEAL_ERROR_ALREADY_OPEN = 7,
-  // The chain stands elsewhere than this star, tree or seal.
+  // The star, tree or seal does not belong to the chain's open seal.
   MOTESEAL_ERROR_NOT_OF_THIS_SEAL = 8,
-  // An output or scratch buffer is too small; nothing was lost, call again with a larger one.
+  // An output buffer, a scratch buffer or the memory for a state is too small; call again with a
+  // larger one.
   MOTESEAL_ERROR_BUFFER_TOO_SMALL = 9,
-  // Bytes that were kept are not what was written: erased, torn or altered.
+  // A kept record is not as it was written: erased, torn or altered.
   MOTESEAL_ERROR_DAMAGED = 10,
-  // An error that this library has no name for; please report it.
+  // An error that this library has no number for; please report it.
   MOTESEAL_ERROR_UNEXPECTED = 11,
   // The input ends within an item.
   MOTESEAL_ERROR_TRUNCATED = 20,
@@ -160,25 +168,25 @@ enum moteseal_error
   MOTESEAL_ERROR_TRAILING_BYTES = 21,
   // Not deterministic CBOR.
   MOTESEAL_ERROR_NON_CANONICAL = 22,
-  // Another type, number of elements or length than this place has.
+  // A wrong type, number of elements or length at this place.
   MOTESEAL_ERROR_UNEXPECTED_TYPE = 23,
-  // Made by a newer version of the formats.
+  // A version of the formats that this library does not support.
   MOTESEAL_ERROR_UNSUPPORTED_VERSION = 24,
   // An item or frame of an unknown kind.
   MOTESEAL_ERROR_UNKNOWN_ITEM = 25,
   // A value outside its range.
   MOTESEAL_ERROR_FIELD_OUT_OF_RANGE = 26,
-  // A signed object of another kind.
+  // A signed object of the wrong kind.
   MOTESEAL_ERROR_WRONG_TYPE = 27,
   // A critical header that is not understood.
   MOTESEAL_ERROR_UNKNOWN_CRITICAL = 28,
-  // A header that does not belong here.
+  // A header that is not allowed here.
   MOTESEAL_ERROR_UNEXPECTED_HEADER = 29,
   // A signature algorithm that is not known or not built in.
   MOTESEAL_ERROR_UNKNOWN_ALGORITHM = 30,
-  // A key of another length than its algorithm's.
+  // A key whose length does not fit its algorithm.
   MOTESEAL_ERROR_KEY_LENGTH = 40,
-  // No usable point of the curve.
+  // Not a valid point of the curve.
   MOTESEAL_ERROR_INVALID_PUBLIC_KEY = 41,
   // A secret scalar out of range.
   MOTESEAL_ERROR_INVALID_SECRET_KEY = 42,
@@ -186,21 +194,21 @@ enum moteseal_error
   MOTESEAL_ERROR_MALFORMED_DER = 43,
   // Not one PEM block.
   MOTESEAL_ERROR_MALFORMED_PEM = 44,
-  // A PEM block of another kind.
+  // A PEM block with the wrong label.
   MOTESEAL_ERROR_WRONG_PEM_LABEL = 45,
   // An ML-DSA key without its seed.
   MOTESEAL_ERROR_SEED_MISSING = 46,
-  // A key file whose public part is not that of its private part.
+  // A key file whose public key does not belong to its private key.
   MOTESEAL_ERROR_KEY_PAIR_MISMATCH = 47,
-  // Signed with another algorithm than the key's.
+  // The signature's algorithm is not the key's.
   MOTESEAL_ERROR_ALGORITHM_MISMATCH = 48,
-  // A signature of another length than its algorithm's.
+  // A signature whose length does not fit its algorithm.
   MOTESEAL_ERROR_MALFORMED_SIGNATURE = 49,
   // An ECDSA signature with s in the upper half: see moteseal_esp256_normalize.
   MOTESEAL_ERROR_HIGH_S = 50,
   // Not a signature of that key over these bytes.
   MOTESEAL_ERROR_NOT_AUTHENTIC = 51,
-  // The key's holder did not sign.
+  // The signer declined to sign.
   MOTESEAL_ERROR_REFUSED = 52,
   // The roster has no such device.
   MOTESEAL_ERROR_UNKNOWN_DEVICE = 60,
@@ -210,21 +218,21 @@ enum moteseal_error
   MOTESEAL_ERROR_CERTIFICATE_MISMATCH = 62,
   // A device without a certificate.
   MOTESEAL_ERROR_CERTIFICATE_MISSING = 63,
-  // Certificates that are not by ascending first index.
+  // Certificates that are not sorted by their first index.
   MOTESEAL_ERROR_UNSORTED_CERTIFICATES = 64,
   // A name that is empty, longer than 64 bytes, or has control characters.
   MOTESEAL_ERROR_INVALID_NAME = 65,
-  // The group id is not that of the group's name.
+  // The group id does not belong to the group's name.
   MOTESEAL_ERROR_GROUP_MISMATCH = 66,
-  // A device id is not that of the device's name.
+  // A device id does not belong to the device's name.
   MOTESEAL_ERROR_DEVICE_MISMATCH = 67,
   // Two devices with one id.
   MOTESEAL_ERROR_DUPLICATE_DEVICE = 68,
-  // Devices that are not by ascending id.
+  // Devices that are not sorted by id.
   MOTESEAL_ERROR_UNSORTED_DEVICES = 69,
-  // Not as many past digests as there were versions.
+  // The number of past digests is not the number of past versions.
   MOTESEAL_ERROR_HISTORY_LENGTH = 70,
-  // Not 1 to 32 levels, or more than this type of star has.
+  // Not 1 to 32 levels, or more than the star's memory has room for.
   MOTESEAL_ERROR_LEVELS_OUT_OF_RANGE = 71,
   // Epochs of 0 ms, or longer than 2^53 ms.
   MOTESEAL_ERROR_EPOCH_LENGTH_OUT_OF_RANGE = 72,
@@ -240,77 +248,77 @@ enum moteseal_error
   MOTESEAL_ERROR_DUPLICATE_FIELD = 77,
   // A unit that is not in SenML's list.
   MOTESEAL_ERROR_UNKNOWN_UNIT = 78,
-  // A field type that does not exist.
+  // An unknown field type.
   MOTESEAL_ERROR_UNKNOWN_FIELD_TYPE = 79,
-  // A divisor or offset that a field cannot have.
+  // A divisor or offset out of range.
   MOTESEAL_ERROR_SCALE_OUT_OF_RANGE = 80,
   // A field that is not NAME:UNIT:TYPE[/DIVISOR][+OFFSET].
   MOTESEAL_ERROR_MALFORMED_FIELD = 81,
-  // An epoch before one that was opened.
+  // The epoch is before one that was opened.
   MOTESEAL_ERROR_EPOCH_GOES_BACK = 90,
-  // A further seal of an epoch that was closed.
+  // The epoch was closed by an earlier seal.
   MOTESEAL_ERROR_EPOCH_CLOSED = 91,
-  // An epoch that the roster does not allow, or that 64 bits of milliseconds do not hold.
+  // The roster does not allow the epoch, or its time does not fit 64 bits of milliseconds.
   MOTESEAL_ERROR_EPOCH_OUT_OF_RANGE = 92,
   // All 2^32 - 1 indices are used.
   MOTESEAL_ERROR_INDEX_EXHAUSTED = 93,
   // An event that is not of the schema's record size, or longer than 65,535 bytes.
   MOTESEAL_ERROR_WRONG_LENGTH = 94,
-  // The seal takes no more events: close it and open the next.
+  // The seal is full: close it and open the next.
   MOTESEAL_ERROR_FULL = 95,
-  // The tree takes no more events: close the seal and open the next.
+  // The tree is full: close the seal and open the next.
   MOTESEAL_ERROR_TREE_FULL = 97,
-  // Other events than were sealed.
+  // Not the events that were sealed.
   MOTESEAL_ERROR_EVENTS_LENGTH = 96,
-  // This epoch of the query, or a later one, was permitted before.
+  // This epoch of the query, or a later one, was already permitted.
   MOTESEAL_ERROR_EPOCH_ANSWERED = 110,
-  // The epoch starts before what is remembered of answered queries.
+  // The epoch starts before the guard's floor.
   MOTESEAL_ERROR_TOO_OLD = 111,
-  // The query had epochs of another length before.
+  // The query previously had epochs of another length.
   MOTESEAL_ERROR_DURATION_MISMATCH = 112,
   // The permit is for another query than the key.
   MOTESEAL_ERROR_WRONG_QUERY = 113,
-  // This slot, or a later one, was used under the permit.
+  // This slot, or a later one, was already used under the permit.
   MOTESEAL_ERROR_SLOT_USED = 114,
   // A value of 2^96 - 1 or more.
   MOTESEAL_ERROR_VALUE_TOO_LARGE = 115,
-  // Keys for another group.
+  // The keys are for another group.
   MOTESEAL_ERROR_WRONG_GROUP = 116,
-  // Keys for another version of the roster.
+  // The keys are for another version of the roster.
   MOTESEAL_ERROR_WRONG_ROSTER = 117,
-  // Of another network.
+  // The object is of another network.
   MOTESEAL_ERROR_WRONG_NETWORK = 130,
-  // Of another sender.
+  // The object is of another sender.
   MOTESEAL_ERROR_WRONG_SENDER = 131,
-  // Under another key of the sender.
+  // The object is signed under another key of the sender.
   MOTESEAL_ERROR_WRONG_KEY = 132,
-  // Of a base station that is not this one.
+  // The object is of another base station.
   MOTESEAL_ERROR_UNKNOWN_BASE_STATION = 133,
-  // The certificate's time has not come.
+  // The certificate is not valid yet.
   MOTESEAL_ERROR_NOT_YET_VALID = 134,
-  // The certificate's time is over.
+  // The certificate has expired.
   MOTESEAL_ERROR_EXPIRED = 135,
   // The certificate's serial is below the base station's minimum.
   MOTESEAL_ERROR_REVOKED = 136,
-  // The chain's number is not above those of chains that were accepted.
+  // The chain's number is not above the highest accepted one.
   MOTESEAL_ERROR_CHAIN_GOES_BACK = 137,
-  // The chain's blocks have more messages than this type of receiver holds.
+  // The chain's blocks have more messages than the receiver's memory has room for.
   MOTESEAL_ERROR_BLOCK_TOO_LARGE = 138,
-  // Not the frame of a chain of one message.
+  // Not a frame with a chain of one message.
   MOTESEAL_ERROR_NOT_SINGLE = 139,
-  // A leaf of another chain.
+  // The leaf is of another chain.
   MOTESEAL_ERROR_WRONG_CHAIN = 140,
   // The bytes are not what the sender signed.
   MOTESEAL_ERROR_FORGED_LEAF = 141,
-  // Of an earlier or a later block.
+  // The leaf is of an earlier or a later block.
   MOTESEAL_ERROR_NOT_THIS_BLOCK = 142,
   // The block has no such leaf.
   MOTESEAL_ERROR_INDEX_OUT_OF_RANGE = 143,
-  // Longer than any leaf of the chain.
+  // The leaf is longer than any of the chain.
   MOTESEAL_ERROR_LEAF_TOO_LONG = 144,
-  // Too short for its trailer.
+  // The leaf is too short for its trailer.
   MOTESEAL_ERROR_LEAF_TOO_SHORT = 145,
-  // All tags of the block fit and its digest does not: the block starts again.
+  // All tags of the block match but its digest does not: the block starts again.
   MOTESEAL_ERROR_BLOCK_MISMATCH = 146,
 };
 #ifndef __cplusplus
@@ -321,40 +329,43 @@ typedef int32_t moteseal_error;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// A receiver of one chain, in `MOTESEAL_BROADCAST_SIZE(block)` bytes of the caller's memory, for chains whose blocks have at most
-// that many messages (1 to 64):
+// A receiver of one chain, in `MOTESEAL_BROADCAST_SIZE(block)` bytes of the caller's memory, for
+// chains whose blocks have at most that many messages (1 to 64):
 //
 //     uint64_t memory[MOTESEAL_BROADCAST_SIZE(8) / 8] = {0};
 //     moteseal_broadcast *broadcast = (moteseal_broadcast *)memory;
 typedef struct moteseal_broadcast moteseal_broadcast;
 
-// A star, in `MOTESEAL_STAR_SIZE(levels)` bytes of the caller's memory, for a group of at most that many levels (1 to 32):
+// A star, in `MOTESEAL_STAR_SIZE(levels)` bytes of the caller's memory, for a group of at most
+// that many levels (1 to 32):
 //
 //     uint64_t memory[MOTESEAL_STAR_SIZE(16) / 8] = {0};
 //     moteseal_star *star = (moteseal_star *)memory;
 typedef struct moteseal_star moteseal_star;
 
-// A tree, in `MOTESEAL_TREE_SIZE(height)` bytes of the caller's memory, for a seal of at most `2^height - 1` events (a height of
-// 1 to 32):
+// A tree, in `MOTESEAL_TREE_SIZE(height)` bytes of the caller's memory, for a seal of at most
+// `2^height - 1` events (a height of 1 to 32):
 //
 //     uint64_t memory[MOTESEAL_TREE_SIZE(10) / 8] = {0};
 //     moteseal_tree *tree = (moteseal_tree *)memory;
 typedef struct moteseal_tree moteseal_tree;
 
-// What all seals of a device have in common. Plain data: fill it by `moteseal_device_from_roster` and `moteseal_device_set_schema`, on the
-// mote itself or when its firmware is made, or field by field from what the operator says.
+// The properties that all seals of a device have in common. Plain data: fill it with
+// `moteseal_device_from_roster` and `moteseal_device_set_schema`, on the mote or when its firmware
+// is built, or field by field from the operator's data.
 typedef struct {
   // The group's id.
   uint8_t group[8];
   // The device's id.
   uint8_t device[8];
-  // The digest of the roster that the device goes by.
+  // The digest of the device's roster.
   uint8_t roster[32];
-  // The digest of the device's first certificate: what its first seal names as its predecessor.
+  // The digest of the device's first certificate: the predecessor of its first seal.
   uint8_t certificate[32];
   // The digest of the schema.
   uint8_t schema[32];
-  // The length of an epoch, in milliseconds: epoch `e` starts `e * epoch_ms` after 1970-01-01T00:00:00Z.
+  // The length of an epoch, in milliseconds: epoch `e` starts `e * epoch_ms` after
+  // 1970-01-01T00:00:00Z.
   uint64_t epoch_ms;
   // The first epoch that may be sealed.
   uint64_t first_epoch;
@@ -366,43 +377,47 @@ typedef struct {
   uint16_t record_size;
   // The group's number of levels, 1 to 32.
   uint8_t levels;
-  // What its seals are signed with: `MOTESEAL_ED25519` or `MOTESEAL_ESP256`.
+  // The algorithm of its signatures: `MOTESEAL_ED25519` or `MOTESEAL_ESP256`.
   uint8_t algorithm;
 } moteseal_device;
 
-// A device's chain of seals: which index comes next, which epoch was opened last, what the next seal names as its predecessor.
+// A device's chain of seals: the next index, the last epoch that was opened, and the predecessor
+// of the next seal.
 //
-// Begin it with `moteseal_chain_start` on a device that has never sealed anything, with `moteseal_chain_restore` on any other. Nothing in it
-// is secret. Declare it as `moteseal_chain chain = {0};`.
+// Begin it with `moteseal_chain_start` on a device that has never sealed anything, and with
+// `moteseal_chain_restore` on any other. It contains no secrets. Declare it as `moteseal_chain
+// chain = {0};`.
 typedef struct {
   uint64_t opaque[16];
 } moteseal_chain;
 
-// A secret key. Declare it as `moteseal_signing_key key = {0};` and end it with `moteseal_signing_key_wipe`.
+// A secret key. Declare it as `moteseal_signing_key key = {0};` and end it with
+// `moteseal_signing_key_wipe`.
 typedef struct {
   uint64_t opaque[32];
 } moteseal_signing_key;
 
-// The query epochs that a device answered since its last seal: every one of them must be stated by a seal, or whoever adds up may claim that
-// the device was silent. Declare it as `moteseal_answers answers = {0};`: zeros are none.
+// The query epochs that a device answered since its last seal. A seal must state each of them;
+// otherwise an aggregator may claim that the device was silent. Declare it as `moteseal_answers
+// answers = {0};`: zeros mean none.
 typedef struct {
   uint64_t opaque[42];
 } moteseal_answers;
 
-// A seal: what was sealed, to be signed. Declare it as `moteseal_seal seal = {0};`.
+// A seal that is to be signed. Declare it as `moteseal_seal seal = {0};`.
 typedef struct {
   uint64_t opaque[116];
 } moteseal_seal;
 
-// What a seal says. Plain data.
+// The properties of a seal. Plain data.
 typedef struct {
-  // What the next seal names as its predecessor.
+  // The seal's digest, which the next seal has as its predecessor.
   uint8_t digest[32];
   // The epoch.
   uint64_t epoch;
   // The index.
   uint32_t index;
-  // How many events it covers.
+  // The number of events.
   uint32_t events;
   // The group's number of levels.
   uint8_t levels;
@@ -412,48 +427,54 @@ typedef struct {
   uint8_t algorithm;
   // 1 if no further seal covers the epoch.
   uint8_t last_in_epoch;
-  // 1 if the device restarted since the seal before.
+  // 1 if the device restarted since the previous seal.
   uint8_t restart;
   // Zeros.
   uint8_t reserved[3];
 } moteseal_seal_info;
 
-// A source's secrets, for good. Declare it as `moteseal_sum_source source = {0};` and end it with `moteseal_sum_source_wipe`.
+// The long-term secrets of a source. Declare it as `moteseal_sum_source source = {0};` and end it
+// with `moteseal_sum_source_wipe`.
 typedef struct {
   uint64_t opaque[9];
 } moteseal_sum_source;
 
-// A source's keys for one query. Declare it as `moteseal_sum_key key = {0};` and end it with `moteseal_sum_key_wipe`.
+// A source's keys for one query. Declare it as `moteseal_sum_key key = {0};` and end it with
+// `moteseal_sum_key_wipe`.
 typedef struct {
   uint64_t opaque[11];
 } moteseal_sum_key;
 
-// Which epochs of which queries may still be answered: each of them once, whatever happens. Two values under the keys of one query, slot and epoch
-// reveal what all sources of a key group share. Declare it as `moteseal_guard guard = {0};`.
+// The guard that lets a source answer each epoch of a query once only. Two values encrypted for
+// the same query, slot and epoch reveal a secret that all sources of a key group share. Declare it
+// as `moteseal_guard guard = {0};`.
 //
-// Begin it with `moteseal_guard_start` when the source's keys are new, with `moteseal_guard_restore` after every reboot, with
-// `moteseal_guard_start_at` when its record was lost.
+// Begin it with `moteseal_guard_start` when the source's keys are new, with
+// `moteseal_guard_restore` after every reboot, and with `moteseal_guard_start_at` when its record
+// was lost.
 typedef struct {
   uint64_t opaque[42];
 } moteseal_guard;
 
-// The right to encrypt the values of one query and epoch: one a slot, the slots in ascending order. Declare it as `moteseal_permit permit = {0};`
-// and never copy it.
+// The permission to encrypt the values of one query and epoch: one value for each slot, in
+// ascending order of slots. Declare it as `moteseal_permit permit = {0};` and never copy it.
 typedef struct {
   uint64_t opaque[6];
 } moteseal_permit;
 
-// A base station: whose certificates count. Declare it as `moteseal_base base = {0};`. Nothing in it is secret.
+// A base station, whose certificates the mote accepts. Declare it as `moteseal_base base = {0};`.
+// It contains no secrets.
 typedef struct {
   uint64_t opaque[28];
 } moteseal_base;
 
-// A sender whose certificate was checked. Declare it as `moteseal_sender sender = {0};`. Nothing in it is secret.
+// A sender whose certificate was checked. Declare it as `moteseal_sender sender = {0};`. It
+// contains no secrets.
 typedef struct {
   uint64_t opaque[30];
 } moteseal_sender;
 
-// What was said in a chain of one. Its pointers lead into the frame's bytes.
+// The content of a chain of one message. The pointers lead into the frame's bytes.
 typedef struct {
   // The chain's number. Make it durable before you act on the message.
   uint64_t number;
@@ -461,37 +482,40 @@ typedef struct {
   const uint8_t *message;
   // Its length in bytes.
   size_t message_length;
-  // What the chain is called: UTF-8 without control characters, not ended by a zero byte; may be empty.
+  // The chain's label: UTF-8 without control characters, not terminated by a zero byte; may be
+  // empty.
   const uint8_t *label;
   // Its length in bytes, at most 64.
   size_t label_length;
-  // 0 for a message, 1 for a file, 2 for a querier's schedule.
+  // 0 for a message, 1 for a file, 2 for a query schedule.
   uint8_t kind;
   // Zeros.
   uint8_t reserved[7];
 } moteseal_single;
 
-// A frame of a broadcast, read but not checked: anybody can write any. Its pointers lead into the bytes that were read.
+// A frame of a broadcast, decoded but not authenticated: anybody can send one. Its pointers lead
+// into the datagram.
 typedef struct {
   // `MOTESEAL_FRAME_...`.
   uint8_t kind;
-  // The leaf's place in its block, of a leaf or holds frame.
+  // In a leaf or holds frame: the leaf's place in its block.
   uint8_t index;
   // Zeros.
   uint8_t reserved[2];
-  // The block, from 1, of a frame that speaks of one.
+  // The block, from 1, if the frame names one.
   uint32_t block;
-  // The chain's reference, of a frame that speaks of one.
+  // The chain's reference, if the frame names a chain.
   uint8_t chain[8];
-  // Which leaves, a bit each, of a wanted or repair frame.
+  // In a wanted or repair frame: the leaves, one bit each.
   uint64_t mask;
-  // The certificate, revocation, head or leaf; of a single its head; of a repair the added bytes.
+  // The certificate, revocation, head or leaf; in a single frame the head; in a repair frame the
+  // sum.
   const uint8_t *body;
-  // Its length in bytes.
+  // The length in bytes.
   size_t body_length;
-  // Of a single its leaf.
+  // In a single frame: the leaf.
   const uint8_t *second;
-  // Its length in bytes.
+  // The length in bytes.
   size_t second_length;
 } moteseal_frame;
 
@@ -501,7 +525,8 @@ typedef struct {
   uint64_t number;
   // The chain's reference, which its frames carry.
   uint8_t chain[8];
-  // The chain's label: UTF-8 without control characters, not terminated by a zero byte; may be empty.
+  // The chain's label: UTF-8 without control characters, not terminated by a zero byte; may be
+  // empty.
   const uint8_t *label;
   // The label's length in bytes, at most 64.
   size_t label_length;
@@ -535,20 +560,25 @@ typedef struct {
 extern "C" {
 #endif // __cplusplus
 
-// The name of a code, such as `BufferTooSmall`: ASCII, ended by a zero byte, valid for ever. `Unknown` for a number that is no code.
+// Returns the name of a code, for example `BufferTooSmall`: ASCII, terminated by a zero byte,
+// never freed. `Unknown` for any other number.
 const char *moteseal_error_name(int32_t code);
 
-// Reads a roster file (`moteseal roster new`), checks every signature in it, and says what the device `name` needs of it.
+// Reads a roster file (`moteseal roster new`), checks every signature in it, and returns the
+// properties of the device `name`.
 //
-// The schema is not the roster's business: `record_size` is 0 and `schema` that of opaque records until `moteseal_device_set_schema`.
+// A roster has no schema: `record_size` is 0 and `schema` is that of opaque records until
+// `moteseal_device_set_schema`.
 //
 // @param roster, roster_length  The file's bytes.
-// @param operator_algorithm, operator_key, operator_key_length  The operator's raw public key: the one thing to know beforehand.
-// @param name  The device's name, UTF-8, ended by a zero byte.
-// @param scratch, scratch_capacity  Working memory: `roster_length + MOTESEAL_ROSTER_SCRATCH` bytes suffice.
-// @param device  Written when all is well, else left alone.
-// @return `UnknownDevice` if there is no such device; `BufferTooSmall` for the scratch; `InvalidName` for a name that none can have; the
-//         names of rosters, certificates, keys and signatures for what is wrong with the file.
+// @param operator_algorithm, operator_key, operator_key_length  The operator's raw public key,
+//        which the caller must know and trust.
+// @param name  The device's name, UTF-8, terminated by a zero byte.
+// @param scratch, scratch_capacity  Working memory: `roster_length + MOTESEAL_ROSTER_SCRATCH`
+//        bytes suffice.
+// @param device  Written on success only.
+// @return `UnknownDevice` if the roster has no device of that name; `BufferTooSmall` for the
+//         scratch; `InvalidName`; or an error of rosters, certificates, keys and signatures.
 moteseal_error moteseal_device_from_roster(const uint8_t *roster,
                                            size_t roster_length,
                                            uint8_t operator_algorithm,
@@ -559,104 +589,116 @@ moteseal_error moteseal_device_from_roster(const uint8_t *roster,
                                            size_t scratch_capacity,
                                            moteseal_device *device);
 
-// Encodes a schema: what stands in a record, as `moteseal seal --column` takes it.
+// Encodes a schema: the fields of a record, in the notation of `moteseal seal --column`.
 //
-// Fields are packed in the order given, big-endian. Types: u8 i8 u16 i16 u32 i32 u64 i64 f32 f64 time (milliseconds since 1970 in an i64).
+// Fields are packed in the given order, big-endian. Types: u8 i8 u16 i16 u32 i32 u64 i64 f32 f64
+// time (milliseconds since 1970 in an i64).
 //
-// @param fields, count  Texts `NAME:UNIT:TYPE[/DIVISOR][+OFFSET]`, such as "temperature:Cel:i16/100", each ended by a zero byte; at most 64.
-//        None give the schema of opaque records.
-// @param out, capacity  Where the schema goes; `MOTESEAL_MAX_SCHEMA` bytes always suffice, 16 bytes and each field's text nearly always.
-// @param length  How many bytes were written.
-// @return `MalformedField` and the other names of schemas; `BufferTooSmall`.
+// @param fields, count  Texts `NAME:UNIT:TYPE[/DIVISOR][+OFFSET]`, for example
+//        "temperature:Cel:i16/100", each terminated by a zero byte; at most 64. With no fields,
+//        the schema is that of opaque records.
+// @param out, capacity  Receives the schema; `MOTESEAL_MAX_SCHEMA` bytes always suffice, and 16
+//        bytes plus the text of each field nearly always.
+// @param length  Receives the number of bytes written.
+// @return `MalformedField` and the other errors of schemas; `BufferTooSmall`.
 moteseal_error moteseal_schema_encode(const char *const *fields,
                                       size_t count,
                                       uint8_t *out,
                                       size_t capacity,
                                       size_t *length);
 
-// Checks an encoded schema and notes it in a device: its digest, and the size of a record.
+// Checks an encoded schema and sets a device's schema digest and record size.
 //
-// @param device  Filled before; only `schema` and `record_size` change.
-// @param schema, schema_length  The encoded schema, as `moteseal_schema_encode` or any other tool wrote it.
-// @return The names of schemas and of bytes; `WrongLength` for records longer than 65,535 bytes.
+// @param device  Filled beforehand; only `schema` and `record_size` change.
+// @param schema, schema_length  The encoded schema, from `moteseal_schema_encode` or another tool.
+// @return The errors of schemas and of decoding; `WrongLength` for records longer than 65,535
+//         bytes.
 moteseal_error moteseal_device_set_schema(moteseal_device *device,
                                           const uint8_t *schema,
                                           size_t schema_length);
 
-// The epoch of a time, in milliseconds since 1970: `unix_ms / device->epoch_ms`.
+// Returns the epoch of a time in milliseconds since 1970: `unix_ms / device->epoch_ms`.
 //
 // @return `EpochLengthOutOfRange` if `epoch_ms` is 0.
 moteseal_error moteseal_device_epoch(const moteseal_device *device,
                                      uint64_t unix_ms,
                                      uint64_t *epoch);
 
-// Begins the chain of a device that has never sealed anything: its keys are new. A device that may have sealed before and has lost its record must not
-// do this, for it would use indices twice; give it a new name, or restore a record with a higher index.
+// Begins the chain of a device that has never sealed anything: its keys are new. Never call it on
+// a device that may have sealed before and has lost its record: it would use indices twice. Give
+// that device a new name, or restore a record with a higher index.
 //
 // @return `NullPointer`, `Misaligned`.
-moteseal_error moteseal_chain_start(moteseal_chain *chain,
-                                    const moteseal_device *device);
+moteseal_error moteseal_chain_start(moteseal_chain *chain, const moteseal_device *device);
 
-// Begins a chain where a record left it. If a seal was open when the record was written, it is given up and the next one says that the device
-// restarted.
+// Begins a chain from its record. If a seal was open when the record was written, it is abandoned,
+// and the next seal states that the device restarted.
 //
 // @param record, length  The newest `MOTESEAL_CHAIN_RECORD` bytes that were kept.
-// @return `Damaged` if they are erased, torn or altered; `Truncated` or `TrailingBytes` for another length; `UnsupportedVersion`;
-//         `FieldOutOfRange`.
-moteseal_error moteseal_chain_restore(moteseal_chain *chain,
-                                      const uint8_t *record,
-                                      size_t length);
+// @return `Damaged` if they are erased, torn or altered; `Truncated` or `TrailingBytes` for
+//         another length; `UnsupportedVersion`; `FieldOutOfRange`.
+moteseal_error moteseal_chain_restore(moteseal_chain *chain, const uint8_t *record, size_t length);
 
-// Opens the next seal: takes an index, which is never used again, for events of `epoch`.
+// Opens the next seal, for events of `epoch`: it uses up an index, which no other seal gets.
 //
-// Make `record` durable, read it back and show it to `moteseal_chain_persisted`, before anything else: no star or tree is begun before.
+// Make `record` durable, read it back and pass it to `moteseal_chain_persisted`: before that, no
+// star or tree can begin.
 //
-// @param epoch  The epoch of the events to come (`moteseal_device_epoch`): not before one that was opened, nor one that was closed.
+// @param epoch  The epoch of the events (`moteseal_device_epoch`): not before an epoch that was
+//        opened, and not one that was closed.
 // @param record  `MOTESEAL_CHAIN_RECORD` bytes to make durable.
-// @return `AlreadyOpen`, `EpochGoesBack`, `EpochOutOfRange`, `EpochClosed`, `IndexExhausted`; then nothing has changed.
+// @return `AlreadyOpen`, `EpochGoesBack`, `EpochOutOfRange`, `EpochClosed`, `IndexExhausted`; then
+//         nothing has changed.
 moteseal_error moteseal_chain_open(moteseal_chain *chain,
                                    const moteseal_device *device,
                                    uint64_t epoch,
                                    uint8_t *record);
 
-// Shows that the record of the opened seal is durable.
+// Confirms that the record of the opened seal is durable.
 //
-// @param record, length  What was read back from where it is kept.
-// @return `Damaged` if it is not what `moteseal_chain_open` wrote: write it again, elsewhere; `NotOpen`.
+// @param record, length  The record as read back from where it is kept.
+// @return `Damaged` if it is not what `moteseal_chain_open` wrote: write it again, elsewhere;
+//         `NotOpen`.
 moteseal_error moteseal_chain_persisted(moteseal_chain *chain,
                                         const uint8_t *record,
                                         size_t length);
 
-// Gives the open seal up: its events are not sealed, its index is not used again, and the next seal says that the device restarted.
+// Abandons the open seal: its events are not sealed, its index is not used again, and the next
+// seal states that the device restarted.
 //
 // @return `NotOpen`.
 moteseal_error moteseal_chain_abandon(moteseal_chain *chain);
 
-// Writes a chain's record, as it stands.
+// Writes the current record of a chain.
 //
 // @param record  `MOTESEAL_CHAIN_RECORD` bytes.
 moteseal_error moteseal_chain_record(const moteseal_chain *chain, uint8_t *record);
 
-// Begins a key from its 32 secret bytes: Ed25519's seed, or the scalar of P-256, big-endian. Wipe your own copy.
+// Signs a message. The signature is deterministic and needs no randomness.
 //
-// @return `UnknownAlgorithm`, `KeyLength`, `InvalidSecretKey` (a scalar of 0 or above the curve's order).
+// @param signature  Receives `MOTESEAL_SIGNATURE` bytes.
+// @return `NotBegun`.
 moteseal_error moteseal_signing_key_from_bytes(moteseal_signing_key *key,
                                                uint8_t algorithm_number,
                                                const uint8_t *secret,
                                                size_t length);
 
-// Begins a key from a file: one PEM block of unencrypted PKCS#8, as `moteseal key new` and `openssl genpkey` write it.
+// Begins a key from a file: one PEM block of unencrypted PKCS#8, as `moteseal key new` and
+// `openssl genpkey` write it.
 //
-// @return `MalformedPem`, `WrongPemLabel`, `MalformedDer`, `UnknownAlgorithm`, `InvalidSecretKey`, `KeyPairMismatch`.
+// @return `MalformedPem`, `WrongPemLabel`, `MalformedDer`, `UnknownAlgorithm`, `InvalidSecretKey`,
+//         `KeyPairMismatch`.
 moteseal_error moteseal_signing_key_from_pem(moteseal_signing_key *key,
                                              const uint8_t *pem,
                                              size_t length);
 
-// Reads a public key file: one PEM block of a SubjectPublicKeyInfo, as `moteseal key new` and `openssl pkey -pubout` write it.
+// Reads a public key file: one PEM block of a SubjectPublicKeyInfo, as `moteseal key new` and
+// `openssl pkey -pubout` write it.
 //
-// @param out, capacity  Where the raw key goes: `MOTESEAL_MAX_PUBLIC_KEY` bytes suffice.
-// @param key_algorithm  Written: `MOTESEAL_ED25519` or `MOTESEAL_ESP256`.
-// @return `MalformedPem`, `WrongPemLabel`, `MalformedDer`, `UnknownAlgorithm`, `InvalidPublicKey`, `BufferTooSmall`.
+// @param out, capacity  Receives the raw key: `MOTESEAL_MAX_PUBLIC_KEY` bytes suffice.
+// @param key_algorithm  Receives `MOTESEAL_ED25519` or `MOTESEAL_ESP256`.
+// @return `MalformedPem`, `WrongPemLabel`, `MalformedDer`, `UnknownAlgorithm`, `InvalidPublicKey`,
+//         `BufferTooSmall`.
 moteseal_error moteseal_public_key_from_pem(const uint8_t *pem,
                                             size_t pem_length,
                                             uint8_t *out,
@@ -664,7 +706,7 @@ moteseal_error moteseal_public_key_from_pem(const uint8_t *pem,
                                             size_t *length,
                                             uint8_t *key_algorithm);
 
-// The raw public key: 32 bytes of Ed25519, 65 of P-256.
+// Returns the raw public key: 32 bytes of Ed25519, 65 of P-256.
 //
 // @return `NotBegun`, `BufferTooSmall`.
 moteseal_error moteseal_signing_key_public(const moteseal_signing_key *key,
@@ -672,7 +714,8 @@ moteseal_error moteseal_signing_key_public(const moteseal_signing_key *key,
                                            size_t capacity,
                                            size_t *length);
 
-// Signs a message. Deterministic: no randomness is needed, and the same message gives the same signature.
+// Signs a message. Deterministic: no randomness is needed, and the same message gives the same
+// signature.
 //
 // @param signature  `MOTESEAL_SIGNATURE` bytes.
 // @return `NotBegun`.
@@ -681,35 +724,40 @@ moteseal_error moteseal_sign(const moteseal_signing_key *key,
                              size_t message_length,
                              uint8_t *signature);
 
-// Overwrites a key with zeros. Null is nothing to wipe.
+// Overwrites a key with zeros. Null is allowed.
 void moteseal_signing_key_wipe(moteseal_signing_key *key);
 
-// Brings an ECDSA signature of a secure element into the one form that is accepted: `s` in the lower half of the curve's order. Half of all
-// signatures of most secure elements are not; they hold all the same, and are changed into the equivalent that is.
+// Changes an ECDSA signature of a secure element into the one form that verifiers accept: `s` in
+// the lower half of the curve's order. Most secure elements return the other form for half of
+// their signatures; both forms are valid signatures of the same message.
 //
 // @param signature  `MOTESEAL_SIGNATURE` bytes, `r` then `s`, big-endian; changed in place.
-// @return `MalformedSignature` if `r` or `s` is 0 or not below the order; `UnknownAlgorithm` if P-256 is not built in.
+// @return `MalformedSignature` if `r` or `s` is 0 or not below the order; `UnknownAlgorithm` if
+//         P-256 is not built in.
 moteseal_error moteseal_esp256_normalize(uint8_t *signature);
 
 // Begins the star of the chain's open seal.
 //
-// @param star, size  Memory for the star, aligned to 8 bytes, and its size in bytes: `MOTESEAL_STAR_SIZE(device->levels)` or
-//        more.
+// @param star, size  Memory for the star, aligned to 8 bytes, and its size in bytes:
+//        `MOTESEAL_STAR_SIZE(device->levels)` or more.
 // @param chain  A chain with an open seal, whose record was shown to be durable.
-// @param salt_key  32 secret bytes, uniformly random, for this device only and independent of its signing key
-//        (`NAME.salt.key` of `moteseal key new`, there as hexadecimal digits). Anyone who knows them can choose which events
-//        are sampled. The star does not keep them.
-// @return `BufferTooSmall` (`size` is less than `MOTESEAL_STAR_SIZE(1)`), `NotOpen`, `NotPersisted`, `LevelsOutOfRange` (the
-//         device has no valid number of levels, or more than `size` has room for), `UnknownAlgorithm`.
+// @param salt_key  32 secret bytes, uniformly random, for this device only and independent of its
+//        signing key (`NAME.salt.key` of `moteseal key new`, there as hexadecimal digits). Anyone
+//        who knows them can choose which events are sampled. The star does not keep them.
+// @return `BufferTooSmall` (`size` is less than `MOTESEAL_STAR_SIZE(1)`), `NotOpen`,
+//         `NotPersisted`, `LevelsOutOfRange` (the device has no valid number of levels, or more
+//         than `size` has room for), `UnknownAlgorithm`.
 moteseal_error moteseal_star_begin(moteseal_star *star,
                                    size_t size,
                                    const moteseal_device *device,
                                    moteseal_chain *chain,
                                    const uint8_t *salt_key);
 
-// Adds the next event. The star keeps digests only: keep the event itself elsewhere if it is to be sent.
+// Adds the next event. The star keeps digests only: keep the event itself elsewhere if it is to be
+// sent.
 //
-// @param event, length  The event as the schema has it: `record_size` bytes, or any number up to 65,535 where that is 0.
+// @param event, length  The event as the schema has it: `record_size` bytes, or any number up to
+//        65,535 where that is 0.
 // @param level  May be null. Receives the event's level, which is secret until the seal is sent.
 // @return `NotBegun`, `WrongLength`, `Full` (2^32 - 1 events); then nothing has changed.
 moteseal_error moteseal_star_push(moteseal_star *star,
@@ -723,10 +771,12 @@ moteseal_error moteseal_star_count(const moteseal_star *star, uint32_t *events);
 // Ends the star and begins the seal, which is then to be signed.
 //
 // @param last_in_epoch  1 if no further seal will cover this epoch, 0 if one may.
-// @param answers  May be null. The query epochs that the device answered and that no seal has stated yet.
-// @param seal  Begun on success. The star is then wiped, and its memory can be used for the next seal.
-// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has another open seal), `FieldOutOfRange` (`last_in_epoch`); then
-//         nothing has changed.
+// @param answers  May be null. The query epochs that the device answered and that no seal has
+//        stated yet.
+// @param seal  Begun on success. The star is then wiped, and its memory can be used for the next
+//        seal.
+// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has another open seal),
+//         `FieldOutOfRange` (`last_in_epoch`); then nothing has changed.
 moteseal_error moteseal_star_close(moteseal_star *star,
                                    const moteseal_device *device,
                                    moteseal_chain *chain,
@@ -741,22 +791,25 @@ void moteseal_star_wipe(moteseal_star *star, size_t size);
 
 // Begins the tree of the chain's open seal.
 //
-// @param tree, size  Memory for the tree, aligned to 8 bytes, and its size in bytes: `MOTESEAL_TREE_SIZE(height)`.
+// @param tree, size  Memory for the tree, aligned to 8 bytes, and its size in bytes:
+//        `MOTESEAL_TREE_SIZE(height)`.
 // @param chain  A chain with an open seal, whose record was shown to be durable.
-// @param salt_key  32 secret bytes, uniformly random, for this device only and independent of its signing key
-//        (`NAME.salt.key` of `moteseal key new`, there as hexadecimal digits). Anyone who knows them can choose which events
-//        are sampled. The tree does not keep them.
-// @return `BufferTooSmall` (`size` is less than `MOTESEAL_TREE_SIZE(1)`), `NotOpen`, `NotPersisted`, `LevelsOutOfRange`,
-//         `UnknownAlgorithm`.
+// @param salt_key  32 secret bytes, uniformly random, for this device only and independent of its
+//        signing key (`NAME.salt.key` of `moteseal key new`, there as hexadecimal digits). Anyone
+//        who knows them can choose which events are sampled. The tree does not keep them.
+// @return `BufferTooSmall` (`size` is less than `MOTESEAL_TREE_SIZE(1)`), `NotOpen`,
+//         `NotPersisted`, `LevelsOutOfRange`, `UnknownAlgorithm`.
 moteseal_error moteseal_tree_begin(moteseal_tree *tree,
                                    size_t size,
                                    const moteseal_device *device,
                                    moteseal_chain *chain,
                                    const uint8_t *salt_key);
 
-// Adds the next event. The tree keeps digests only: keep the event itself elsewhere if it is to be sent.
+// Adds the next event. The tree keeps digests only: keep the event itself elsewhere if it is to be
+// sent.
 //
-// @param event, length  The event as the schema has it: `record_size` bytes, or any number up to 65,535 where that is 0.
+// @param event, length  The event as the schema has it: `record_size` bytes, or any number up to
+//        65,535 where that is 0.
 // @param level  May be null. Receives the event's level, which is secret until the seal is sent.
 // @return `NotBegun`, `WrongLength`, `TreeFull` (2^height - 1 events); then nothing has changed.
 moteseal_error moteseal_tree_push(moteseal_tree *tree,
@@ -770,10 +823,12 @@ moteseal_error moteseal_tree_count(const moteseal_tree *tree, uint32_t *events);
 // Ends the tree and begins the seal, which is then to be signed.
 //
 // @param last_in_epoch  1 if no further seal will cover this epoch, 0 if one may.
-// @param answers  May be null. The query epochs that the device answered and that no seal has stated yet.
-// @param seal  Begun on success. The tree is then wiped, and its memory can be used for the next seal.
-// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has another open seal), `FieldOutOfRange` (`last_in_epoch`); then
-//         nothing has changed.
+// @param answers  May be null. The query epochs that the device answered and that no seal has
+//        stated yet.
+// @param seal  Begun on success. The tree is then wiped, and its memory can be used for the next
+//        seal.
+// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has another open seal),
+//         `FieldOutOfRange` (`last_in_epoch`); then nothing has changed.
 moteseal_error moteseal_tree_close(moteseal_tree *tree,
                                    const moteseal_device *device,
                                    moteseal_chain *chain,
@@ -786,32 +841,32 @@ moteseal_error moteseal_tree_close(moteseal_tree *tree,
 // @param size  The size of its memory in bytes.
 void moteseal_tree_wipe(moteseal_tree *tree, size_t size);
 
-// Adds a query epoch that the device answered (`moteseal_permit_info` says which).
+// Adds a query epoch that the device answered (`moteseal_permit_info` returns it).
 //
 // @param query  16 bytes.
-// @return `Full` if no seal can state it beside the others: close the seal, and begin again with none.
+// @return `Full` if no seal has room to state it with the others: close the seal, and start again
+//         with an empty set.
 moteseal_error moteseal_answers_add(moteseal_answers *answers,
                                     const uint8_t *query,
                                     uint64_t epoch);
 
-// Forgets all answers, once the seal that states them is durable. Null is nothing to forget.
+// Removes all answers, once the seal that states them is durable. Null is allowed.
 void moteseal_answers_clear(moteseal_answers *answers);
 
-// Says what a seal says.
+// Returns the properties of a seal.
 //
 // @return `NotBegun`.
 moteseal_error moteseal_seal_info_of(const moteseal_seal *seal, moteseal_seal_info *info);
 
-// The level of an event under a seal: a star's part has the events of the highest level first, then those of the next, each level's in their order.
+// Returns the level of an event. The part of a star has the events of the highest level first,
+// then those of the next level, each level in the order of pushing.
 //
-// @param sequence  The event's place under the seal, from 0.
+// @param sequence  The event's number under the seal, from 0.
 // @return `NotBegun`, `FieldOutOfRange` if there is no such event.
-moteseal_error moteseal_seal_level(const moteseal_seal *seal,
-                                   uint32_t sequence,
-                                   uint8_t *level);
+moteseal_error moteseal_seal_level(const moteseal_seal *seal, uint32_t sequence, uint8_t *level);
 
-// Writes the bytes to sign, for `moteseal_sign`, a secure element or a signer elsewhere. An element that wants a digest gets SHA-256 of them
-// (P-256); Ed25519 takes the message itself.
+// Writes the bytes to sign, for `moteseal_sign`, a secure element or another signer. An element
+// that expects a digest gets SHA-256 of them (P-256); Ed25519 signs the message itself.
 //
 // @param out, capacity  `MOTESEAL_MAX_MESSAGE` bytes suffice.
 // @return `NotBegun`, `BufferTooSmall`.
@@ -820,12 +875,13 @@ moteseal_error moteseal_seal_message(const moteseal_seal *seal,
                                      size_t capacity,
                                      size_t *length);
 
-// Whether a signature of the seal holds under a public key: worth doing once with every new signer, before its seals are refused elsewhere.
+// Checks a signature of the seal under a public key. Do this once with every new signer, before
+// its seals are rejected elsewhere.
 //
 // @param key, key_length  The raw public key, of the device's algorithm.
-// @param signature, signature_length  What the signer gave.
-// @return `KeyLength`, `InvalidPublicKey`, `AlgorithmMismatch`, `MalformedSignature`, `HighS` (`moteseal_esp256_normalize` mends that),
-//         `NotAuthentic`.
+// @param signature, signature_length  The signature from the signer.
+// @return `KeyLength`, `InvalidPublicKey`, `AlgorithmMismatch`, `MalformedSignature`, `HighS` (use
+//         `moteseal_esp256_normalize`), `NotAuthentic`.
 moteseal_error moteseal_seal_check(const moteseal_seal *seal,
                                    uint8_t key_algorithm,
                                    const uint8_t *key,
@@ -833,8 +889,9 @@ moteseal_error moteseal_seal_check(const moteseal_seal *seal,
                                    const uint8_t *signature,
                                    size_t signature_length);
 
-// Takes the chain behind a seal that was signed. Make `record` durable together with what is to be sent, and only then send it: a seal that was sent
-// and forgotten would be followed by another of its index.
+// Advances the chain past a signed seal. Make `record` durable together with the data to send, and
+// only then send it: a mote that sends a seal and then loses the record would send another seal
+// with the same index.
 //
 // @param record  `MOTESEAL_CHAIN_RECORD` bytes to make durable.
 // @return `NotBegun`, `NotOpen`, `NotOfThisSeal`; then nothing has changed.
@@ -842,10 +899,12 @@ moteseal_error moteseal_seal_commit(const moteseal_seal *seal,
                                     moteseal_chain *chain,
                                     uint8_t *record);
 
-// Writes a schema item: the first of a bundle, and of an uplink whose receiver does not know the schema.
+// Writes a schema item: the first item of a bundle, and of an uplink to a receiver that does not
+// have the schema.
 //
-// @param schema, schema_length  The encoded schema that `moteseal_device_set_schema` has checked; it is not read here.
-// @param out, capacity  16 bytes more than the schema suffice.
+// @param schema, schema_length  The encoded schema that `moteseal_device_set_schema` checked; this
+//        function does not read it.
+// @param out, capacity  The length of the schema plus 16 bytes suffices.
 // @return `BufferTooSmall`.
 moteseal_error moteseal_schema_item(const uint8_t *schema,
                                     size_t schema_length,
@@ -853,7 +912,8 @@ moteseal_error moteseal_schema_item(const uint8_t *schema,
                                     size_t capacity,
                                     size_t *length);
 
-// Writes the seal's open item: which device, and where its chain stood before this seal. The second item of a bundle.
+// Writes the seal's open item, the second item of a bundle: the device, and the position of its
+// chain before this seal.
 //
 // @param out, capacity  `MOTESEAL_MAX_OPEN` bytes suffice.
 // @return `NotBegun`, `BufferTooSmall`.
@@ -862,14 +922,17 @@ moteseal_error moteseal_open_item(const moteseal_seal *seal,
                                   size_t capacity,
                                   size_t *length);
 
-// Writes the seal's part item up to its events, for a mote that streams them from flash: head, then the events, then the tail.
+// Writes the seal's part item up to its events, for a mote that streams them from flash: the head,
+// then the events, then the tail.
 //
-// The events follow as they were pushed; where `record_size` is 0 each behind its length in two bytes, big-endian. Of a tree they come in their order,
-// of a star by level, the highest first (`moteseal_seal_level`).
+// The events follow as they were pushed; where `record_size` is 0, each event has its length
+// before it, two bytes, big-endian. The events of a tree come in the order of pushing, those of a
+// star by level, the highest first (`moteseal_seal_level`).
 //
 // @param events_length  Bytes of all events, lengths included.
 // @param out, capacity  `MOTESEAL_PART_OVERHEAD` bytes suffice.
-// @return `NotBegun`, `EventsLength` if the sealed events cannot take so many bytes, `BufferTooSmall`.
+// @return `NotBegun`, `EventsLength` if the sealed events cannot have this many bytes,
+//         `BufferTooSmall`.
 moteseal_error moteseal_part_head(const moteseal_seal *seal,
                                   size_t events_length,
                                   uint8_t *out,
@@ -888,16 +951,18 @@ moteseal_error moteseal_part_tail(const moteseal_seal *seal,
                                   size_t capacity,
                                   size_t *length);
 
-// Writes the whole bundle of a seal, a `.mseal` file: schema, open item, and the part with all events and the signature. What
-// `moteseal verify` and `moteseal push` take.
+// Writes the bundle of a seal, a `.mseal` file for `moteseal verify` and `moteseal push`: the
+// schema, the open item, and the part with all events and the signature.
 //
-// @param schema, schema_length  The schema that the device was given.
-// @param records, records_length  All events in the order in which they were pushed, one behind the other; where `record_size` is 0 each behind its
-//        length in two bytes, big-endian.
+// @param schema, schema_length  The schema of the device.
+// @param records, records_length  All events in the order of pushing, without gaps; where
+//        `record_size` is 0, each event has its length before it, two bytes, big-endian.
 // @param signature, signature_length  The signature over `moteseal_seal_message`.
-// @param out, capacity  `MOTESEAL_BUNDLE_OVERHEAD + schema_length + records_length` bytes suffice; not overlapping the records.
-// @return `NotBegun`, `MalformedSignature`, `EventsLength` for another number of events than were sealed, `NotOfThisSeal` for another schema,
-//         `BufferTooSmall`. That the records are those that were pushed is not checked here.
+// @param out, capacity  `MOTESEAL_BUNDLE_OVERHEAD + schema_length + records_length` bytes suffice.
+//        It must not overlap the records.
+// @return `NotBegun`, `MalformedSignature`, `EventsLength` for another number of events than were
+//         sealed, `NotOfThisSeal` for another schema, `BufferTooSmall`. The function does not
+//         check that the records are those that were pushed.
 moteseal_error moteseal_bundle(const moteseal_seal *seal,
                                const uint8_t *schema,
                                size_t schema_length,
@@ -909,7 +974,7 @@ moteseal_error moteseal_bundle(const moteseal_seal *seal,
                                size_t capacity,
                                size_t *length);
 
-// Writes a seal as a signed object of its own, a tagged COSE_Sign1 (RFC 9052), without its events.
+// Writes a seal without its events as a signed object: a tagged COSE_Sign1 (RFC 9052).
 //
 // @param out, capacity  `MOTESEAL_MAX_OBJECT` bytes suffice.
 // @return `NotBegun`, `MalformedSignature`, `BufferTooSmall`.
@@ -920,12 +985,13 @@ moteseal_error moteseal_seal_object(const moteseal_seal *seal,
                                     size_t capacity,
                                     size_t *length);
 
-// Overwrites a seal with zeros. Null is nothing to wipe.
+// Overwrites a seal with zeros. Null is allowed.
 void moteseal_seal_wipe(moteseal_seal *seal);
 
-// Writes the bytes to sign of an urgent event under the chain's open seal.
+// Writes the bytes to sign for an urgent event under the chain's open seal.
 //
-// @param sequence  The event's place under the seal: how many were pushed before it. It must be pushed as that one, too.
+// @param sequence  The event's number under the seal: how many events were pushed before it. Push
+//        the event with this number, too.
 // @param out, capacity  `MOTESEAL_URGENT_OVERHEAD + event_length` bytes suffice.
 // @return `NotOpen`, `NotPersisted`, `WrongLength`, `BufferTooSmall`.
 moteseal_error moteseal_urgent_message(const moteseal_device *device,
@@ -939,7 +1005,8 @@ moteseal_error moteseal_urgent_message(const moteseal_device *device,
 
 // Writes an urgent event as it is sent: a tagged COSE_Sign1 (RFC 9052).
 //
-// @param signature, signature_length  Over `moteseal_urgent_message` of the same arguments.
+// @param signature, signature_length  The signature over `moteseal_urgent_message` with the same
+//        arguments.
 // @param out, capacity  `MOTESEAL_URGENT_OVERHEAD + event_length` bytes suffice.
 // @return `NotOpen`, `NotPersisted`, `WrongLength`, `MalformedSignature`, `BufferTooSmall`.
 moteseal_error moteseal_urgent_object(const moteseal_device *device,
@@ -955,59 +1022,66 @@ moteseal_error moteseal_urgent_object(const moteseal_device *device,
 
 // Begins a source from its key file (`NAME.sum.key` of `moteseal sum setup`).
 //
-// @param device  Whose file it must be, made for its roster.
-// @param pem, length  The file's bytes. Wipe them.
-// @return `MalformedPem`, `WrongPemLabel`, `WrongGroup`, `WrongRoster`, `UnknownDevice` (another device's file), or the names of bytes and keys.
+// @param device  The device that the file must be for, under its roster.
+// @param pem, length  The file's bytes. Wipe them afterwards.
+// @return `MalformedPem`, `WrongPemLabel`, `WrongGroup`, `WrongRoster`, `UnknownDevice` (another
+//         device's file), or an error of decoding or of keys.
 moteseal_error moteseal_sum_source_from_key_file(moteseal_sum_source *source,
                                                  const moteseal_device *device,
                                                  const uint8_t *pem,
                                                  size_t length);
 
-// Begins a source from its 64 secret bytes: the device's, then its key group's. Wipe your own copy.
+// Begins a source from its 64 secret bytes: the device's, then its key group's. Wipe your own
+// copy.
 //
 // @return `KeyLength`.
 moteseal_error moteseal_sum_source_from_bytes(moteseal_sum_source *source,
                                               const uint8_t *secret,
                                               size_t length);
 
-// Overwrites a source's secrets with zeros. Null is nothing to wipe.
+// Overwrites a source's secrets with zeros. Null is allowed.
 void moteseal_sum_source_wipe(moteseal_sum_source *source);
 
-// Begins the keys for a query: once a query.
+// Derives the source's keys for a query. Call it once for each query.
 //
-// @param query  The query's 16 bytes of id.
+// @param query  The query's id: 16 bytes.
 // @return `NotBegun`.
 moteseal_error moteseal_sum_key_begin(moteseal_sum_key *key,
                                       const moteseal_sum_source *source,
                                       const uint8_t *query);
 
-// Overwrites a query's keys with zeros. Null is nothing to wipe.
+// Overwrites a query's keys with zeros. Null is allowed.
 void moteseal_sum_key_wipe(moteseal_sum_key *key);
 
-// Begins the guard of a source that has never answered anything: its keys are new.
+// Begins the guard of a source that has never answered a query: its keys are new.
 moteseal_error moteseal_guard_start(moteseal_guard *guard);
 
-// Begins the guard of a source that may have answered and no longer knows what: nothing that starts before `floor_ms`, in milliseconds since 1970,
-// is permitted. The present time by a clock that nobody can turn back will do.
-moteseal_error moteseal_guard_start_at(moteseal_guard *guard,
-                                       uint64_t floor_ms);
+// Begins the guard of a source that may have answered queries and has lost its record. The guard
+// permits no epoch that starts before `floor_ms`, in milliseconds since 1970. The present time is
+// suitable if nobody can turn the clock back.
+moteseal_error moteseal_guard_start_at(moteseal_guard *guard, uint64_t floor_ms);
 
-// Begins a guard where its record left it.
+// Begins a guard from its record.
 //
-// @param bytes_of_record, length  The newest `MOTESEAL_GUARD_RECORD` bytes that were kept. An older copy permits epochs twice.
-// @return `Damaged` if they are erased, torn or altered; `Truncated` or `TrailingBytes` for another length; `UnsupportedVersion`, `NonCanonical`.
+// @param bytes_of_record, length  The newest `MOTESEAL_GUARD_RECORD` bytes that were kept. An
+//        older record would permit epochs twice.
+// @return `Damaged` if they are erased, torn or altered; `Truncated` or `TrailingBytes` for
+//         another length; `UnsupportedVersion`, `NonCanonical`.
 moteseal_error moteseal_guard_restore(moteseal_guard *guard,
                                       const uint8_t *bytes_of_record,
                                       size_t length);
 
-// Permits one epoch of a query, and no epoch up to it ever again.
+// Permits one epoch of a query, and never again this epoch or an earlier one.
 //
-// Make the record durable, read it back and show it to `moteseal_permit_persisted`: nothing is encrypted before.
+// Make the record durable, read it back and pass it to `moteseal_permit_persisted`: before that,
+// `moteseal_sum_encrypt` fails.
 //
 // @param query  16 bytes.
-// @param duration_ms  The length of the query's epochs in milliseconds: epoch `e` is from `e * duration_ms` on.
+// @param duration_ms  The length of the query's epochs in milliseconds: epoch `e` starts at `e *
+//        duration_ms`.
 // @param record_out  `MOTESEAL_GUARD_RECORD` bytes to make durable.
-// @return `EpochAnswered`, `TooOld`, `DurationMismatch`, `EpochOutOfRange`; then nothing has changed.
+// @return `EpochAnswered`, `TooOld`, `DurationMismatch`, `EpochOutOfRange`; then nothing has
+//         changed.
 moteseal_error moteseal_guard_advance(moteseal_guard *guard,
                                       const uint8_t *query,
                                       uint64_t duration_ms,
@@ -1015,28 +1089,29 @@ moteseal_error moteseal_guard_advance(moteseal_guard *guard,
                                       moteseal_permit *permit,
                                       uint8_t *record_out);
 
-// Shows that the guard's record, with the permitted epoch in it, is durable.
+// Confirms that the guard's record, which contains the permitted epoch, is durable.
 //
-// @param guard  The guard that gave the permit, as it stands.
-// @param bytes_of_record, length  What was read back from where it is kept.
-// @return `Damaged` if it is not the guard's record as it stands: write it again, elsewhere.
+// @param guard  The guard that gave the permit, unchanged since.
+// @param bytes_of_record, length  The record as read back from where it is kept.
+// @return `Damaged` if it is not the guard's current record: write it again, elsewhere.
 moteseal_error moteseal_permit_persisted(moteseal_permit *permit,
                                          const moteseal_guard *guard,
                                          const uint8_t *bytes_of_record,
                                          size_t length);
 
-// Says which epoch of which query a permit is for: what `moteseal_answers_add` is to be told once the epoch was answered.
+// Returns the query and epoch of a permit: the arguments of `moteseal_answers_add` once the epoch
+// was answered.
 //
-// @param query  16 bytes.
-moteseal_error moteseal_permit_info(const moteseal_permit *permit,
-                                    uint8_t *query,
-                                    uint64_t *epoch);
+// @param query  Receives 16 bytes.
+moteseal_error moteseal_permit_info(const moteseal_permit *permit, uint8_t *query, uint64_t *epoch);
 
 // Encrypts the value of one slot: `value_high * 2^64 + value_low`, below 2^96 - 1.
 //
-// @param slot  Which of the query's aggregates; every slot of a query is answered, by 0 where the reading does not match.
-// @param psr  `MOTESEAL_PSR` bytes.
-// @return `NotBegun`, `NotPersisted`, `WrongQuery`, `ValueTooLarge`, `SlotUsed`; then nothing was encrypted.
+// @param slot  The number of the query's aggregate. A source answers every slot of a query, with 0
+//        where the reading does not match.
+// @param psr  Receives `MOTESEAL_PSR` bytes.
+// @return `NotBegun`, `NotPersisted`, `WrongQuery`, `ValueTooLarge`, `SlotUsed`; then nothing was
+//         encrypted.
 moteseal_error moteseal_sum_encrypt(const moteseal_sum_key *key,
                                     moteseal_permit *permit,
                                     uint8_t slot,
@@ -1044,20 +1119,20 @@ moteseal_error moteseal_sum_encrypt(const moteseal_sum_key *key,
                                     uint64_t value_low,
                                     uint8_t *psr);
 
-// Adds a partial state record to another: all that a mote does which aggregates for others.
+// Adds one partial state record to another, as an aggregating mote does.
 //
-// @param sum  `MOTESEAL_PSR` bytes, changed in place; the sum of none is zeros.
+// @param sum  `MOTESEAL_PSR` bytes, changed in place; zeros are the empty sum.
 // @param psr  `MOTESEAL_PSR` bytes.
-// @return `NonCanonical` if one of them is no such record.
+// @return `NonCanonical` if one of them is not a valid record.
 moteseal_error moteseal_psr_add(uint8_t *sum, const uint8_t *psr);
 
-// Overwrites a permit: it is not used any more. Null is nothing to wipe.
+// Overwrites a permit, which then permits nothing. Null is allowed.
 void moteseal_permit_wipe(moteseal_permit *permit);
 
 // Begins a base station from its public key.
 //
 // @param key, key_length  The raw key.
-// @param network  The network's 8 bytes of id, or null for that of a base station by itself.
+// @param network  The network's id, 8 bytes; null for the network of this base station alone.
 // @return `UnknownAlgorithm`, `KeyLength`, `InvalidPublicKey`.
 moteseal_error moteseal_base_begin(moteseal_base *base,
                                    uint8_t key_algorithm,
@@ -1067,10 +1142,13 @@ moteseal_error moteseal_base_begin(moteseal_base *base,
 
 // Checks a sender's certificate and begins the sender.
 //
-// @param certificate, length  The certificate (`moteseal key certify`, or the body of a certificate frame).
-// @param now  Seconds since 1970; 0 without a clock: then only the serial tells.
-// @param minimum_serial  The least serial that the base station stands by: the highest that `moteseal_revocation_open` ever gave; 0 before.
-// @return `WrongNetwork`, `UnknownBaseStation`, `NotAuthentic`, `NotYetValid`, `Expired`, `Revoked`, or the names of bytes and keys.
+// @param certificate, length  The certificate (`moteseal key certify`, or the body of a
+//        certificate frame).
+// @param now  Seconds since 1970; 0 without a clock: then only the serial is checked.
+// @param minimum_serial  The lowest serial that the base station has not revoked: the highest
+//        number that `moteseal_revocation_open` ever returned; 0 before.
+// @return `WrongNetwork`, `UnknownBaseStation`, `NotAuthentic`, `NotYetValid`, `Expired`,
+//         `Revoked`, or an error of decoding or of keys.
 moteseal_error moteseal_sender_open(moteseal_sender *sender,
                                     const moteseal_base *base,
                                     const uint8_t *certificate,
@@ -1078,16 +1156,17 @@ moteseal_error moteseal_sender_open(moteseal_sender *sender,
                                     uint64_t now,
                                     uint64_t minimum_serial);
 
-// Says who a sender is.
+// Returns the identity of a sender.
 //
-// @param id  8 bytes: its id.
-// @param serial  The serial of its certificate.
+// @param id  Receives 8 bytes: its id.
+// @param serial  Receives the serial of its certificate.
 moteseal_error moteseal_sender_info(const moteseal_sender *sender, uint8_t *id, uint64_t *serial);
 
 // Checks a revocation.
 //
-// @param minimum_serial  The least serial that still counts. Keep the highest, durably; a lower one than is kept says nothing.
-// @return `WrongNetwork`, `UnknownBaseStation`, `NotAuthentic`, or the names of bytes.
+// @param minimum_serial  Receives the lowest serial that is still valid. Keep the highest one
+//        durably; ignore a lower one.
+// @return `WrongNetwork`, `UnknownBaseStation`, `NotAuthentic`, or a decoding error.
 moteseal_error moteseal_revocation_open(const moteseal_base *base,
                                         const uint8_t *revocation,
                                         size_t length,
@@ -1095,34 +1174,39 @@ moteseal_error moteseal_revocation_open(const moteseal_base *base,
 
 // Checks the frame of a chain of one message, a live command: one signature.
 //
-// @param sender  Who must have said it.
+// @param sender  The sender that must have signed it.
 // @param datagram, length  The whole frame.
-// @param floor  The highest number that was ever accepted under this sender's key; null if none was.
-// @param single  Its pointers lead into `datagram`. Make `single->number` durable as the new floor, and only then act on the message.
-// @return `NotSingle`, `WrongNetwork`, `WrongSender`, `WrongKey`, `NotAuthentic`, `ForgedLeaf`, `ChainGoesBack`, or the names of bytes.
+// @param floor  The highest number accepted so far under this sender's key; null if there is none.
+// @param single  Its pointers lead into `datagram`. Make `single->number` durable as the new
+//        floor, and only then act on the message.
+// @return `NotSingle`, `WrongNetwork`, `WrongSender`, `WrongKey`, `NotAuthentic`, `ForgedLeaf`,
+//         `ChainGoesBack`, or a decoding error.
 moteseal_error moteseal_single_open(const moteseal_sender *sender,
                                     const uint8_t *datagram,
                                     size_t length,
                                     const uint64_t *floor,
                                     moteseal_single *single);
 
-// Reads a frame: one datagram, one frame. Nothing in it has been checked but its form.
+// Decodes a frame: one datagram, one frame. Only its form is checked.
 //
-// @param frame  Its pointers lead into `datagram`, which must stay as it is while they are used.
-// @return The names of bytes; `UnknownItem` for what is none of these frames.
+// @param frame  Its pointers lead into `datagram`, which must stay unchanged while they are used.
+// @return A decoding error; `UnknownItem` for anything that is not a known frame.
 moteseal_error moteseal_frame_read(const uint8_t *datagram, size_t length, moteseal_frame *frame);
 
-// Checks the head of a chain, one signature, and begins its receiver. Make `info->number` durable as the sender's new floor, read
-// it back and pass it to `moteseal_broadcast_persisted`: the receiver accepts no leaf before.
+// Checks the head of a chain, one signature, and begins its receiver. Make `info->number` durable
+// as the sender's new floor, read it back and pass it to `moteseal_broadcast_persisted`: the
+// receiver accepts no leaf before.
 //
-// @param broadcast, size  Memory for the receiver, aligned to 8 bytes, and its size in bytes: `MOTESEAL_BROADCAST_SIZE(block)`.
+// @param broadcast, size  Memory for the receiver, aligned to 8 bytes, and its size in bytes:
+//        `MOTESEAL_BROADCAST_SIZE(block)`.
 // @param sender  The sender that must have signed the head.
 // @param head, length  The body of a head frame.
 // @param floor  The highest number accepted so far under this sender's key; null if there is none.
 // @param info  Receives the chain's properties; its pointer leads into `head`.
-// @return `BufferTooSmall` (`size` is less than `MOTESEAL_BROADCAST_SIZE(1)`), `ChainGoesBack` (found before the signature is
-//         checked), `WrongNetwork`, `WrongSender`, `WrongKey`, `NotAuthentic`, `BlockTooLarge` (blocks of more messages than
-//         `size` has room for), or a decoding error; then nothing has changed.
+// @return `BufferTooSmall` (`size` is less than `MOTESEAL_BROADCAST_SIZE(1)`), `ChainGoesBack`
+//         (found before the signature is checked), `WrongNetwork`, `WrongSender`, `WrongKey`,
+//         `NotAuthentic`, `BlockTooLarge` (blocks of more messages than `size` has room for), or a
+//         decoding error; then nothing has changed.
 moteseal_error moteseal_broadcast_begin(moteseal_broadcast *broadcast,
                                         size_t size,
                                         const moteseal_sender *sender,
@@ -1137,26 +1221,30 @@ moteseal_error moteseal_broadcast_begin(moteseal_broadcast *broadcast,
 // @return `Damaged` if it is another number.
 moteseal_error moteseal_broadcast_persisted(moteseal_broadcast *broadcast, uint64_t number);
 
-// Checks a leaf: one hash. The leaves of a block may come in any order; blocks come one after the other.
+// Checks a leaf: one hash. The leaves of a block may come in any order; blocks come one after the
+// other.
 //
 // @param frame  A leaf frame, from `moteseal_frame_read`.
 // @param taken  Receives the result; its pointer leads into the frame's bytes.
-// @return `NotPersisted`, `UnknownItem` (not a leaf frame), `WrongChain`, `NotThisBlock`, `IndexOutOfRange`, `LeafTooLong`,
-//         `LeafTooShort`, `ForgedLeaf`; then nothing has changed. `BlockMismatch`: discard all stored leaves of the block.
+// @return `NotPersisted`, `UnknownItem` (not a leaf frame), `WrongChain`, `NotThisBlock`,
+//         `IndexOutOfRange`, `LeafTooLong`, `LeafTooShort`, `ForgedLeaf`; then nothing has
+//         changed. `BlockMismatch`: discard all stored leaves of the block.
 moteseal_error moteseal_broadcast_take(moteseal_broadcast *broadcast,
                                        const moteseal_frame *frame,
                                        moteseal_taken *taken);
 
 // Returns what is missing.
 //
-// @param block  Receives the current block, from 1; one more than the chain has when the chain is complete.
-// @param mask  Receives the missing leaves of that block: bit `j` for leaf `j`. 0 when the chain is complete.
+// @param block  Receives the current block, from 1; one more than the chain has when the chain is
+//        complete.
+// @param mask  Receives the missing leaves of that block: bit `j` for leaf `j`. 0 when the chain
+//        is complete.
 moteseal_error moteseal_broadcast_missing(const moteseal_broadcast *broadcast,
                                           uint32_t *block,
                                           uint64_t *mask);
 
-// Writes the frame that requests what is missing. Send it rarely, after a random delay, and not if another node has just requested
-// the same.
+// Writes the frame that requests what is missing. Send it rarely, after a random delay, and not if
+// another node has just requested the same.
 //
 // @param out, capacity  `MOTESEAL_MAX_WANTED` bytes suffice.
 moteseal_error moteseal_broadcast_wanted(const moteseal_broadcast *broadcast,
@@ -1164,8 +1252,8 @@ moteseal_error moteseal_broadcast_wanted(const moteseal_broadcast *broadcast,
                                          size_t capacity,
                                          size_t *length);
 
-// Writes a snapshot: the receiver's position after its verified blocks, for use after a reboot. Keep it in the mote's own memory,
-// where nothing else can write: it is not authenticated.
+// Writes a snapshot: the receiver's position after its verified blocks, for use after a reboot.
+// Keep it in the mote's own memory, where nothing else can write: it is not authenticated.
 //
 // @param out, capacity  `MOTESEAL_MAX_SNAPSHOT` bytes suffice.
 // @return `NotBegun`, `NotPersisted`, `BufferTooSmall`.
@@ -1177,8 +1265,8 @@ moteseal_error moteseal_broadcast_save(const moteseal_broadcast *broadcast,
 // Begins a receiver at the position of a snapshot.
 //
 // @param broadcast, size  As for `moteseal_broadcast_begin`.
-// @return `BufferTooSmall`; a decoding error; `FieldOutOfRange` for a chain whose blocks have more messages than `size` has room
-//         for. After an error the receiver is not begun.
+// @return `BufferTooSmall`; a decoding error; `FieldOutOfRange` for a chain whose blocks have more
+//         messages than `size` has room for. After an error the receiver is not begun.
 moteseal_error moteseal_broadcast_restore(moteseal_broadcast *broadcast,
                                           size_t size,
                                           const uint8_t *snapshot,

@@ -1,7 +1,8 @@
 //! Writes `include/moteseal.h` from the library's sources, or checks that the file is up to date.
 //!
-//! Usage: `moteseal-header write | check`, in any folder. The size macros and the static assertions in the header come from
-//! `library/src/layout.rs`, which compares the same numbers with Rust's compiler.
+//! Usage: `moteseal-header write | check`, in any folder. The size macros and the static assertions
+//! in the header come from `library/src/layout.rs`, which compares the same numbers with Rust's
+//! compiler.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -29,26 +30,31 @@ const SOURCES: &[&str] = &[
 ];
 
 const INTRODUCTION: &str = "\
-/* Moteseal for firmware in C: seals, the source of private sums, the receiver of authenticated broadcasts.
+/* Moteseal for firmware in C: seals, sources of private sums, receivers of authenticated broadcasts.
  *
- * Written by moteseal-header from bindings/c/library/src. Edit those files, then run `cargo run -p moteseal-header -- write` in
- * bindings/c.
+ * Written by moteseal-header from bindings/c/library/src. Edit those files, then run `cargo run -p
+ * moteseal-header -- write` in bindings/c.
  *
  * Rules for every function:
- *  - The caller owns all memory. There is no heap, no clock, no randomness and no global state. No function blocks or calls back.
+ *  - The caller owns all memory. There is no heap, no clock, no randomness and no global state. No
+ *    function blocks or calls back.
  *  - One thread at a time uses an object. Different objects are independent.
- *  - A state (an opaque type) is declared as `moteseal_x state = {0};` and begun by the function that its type names. The size of
- *    a star, a tree and a broadcast receiver is the caller's choice: MOTESEAL_STAR_SIZE(levels), MOTESEAL_TREE_SIZE(height) and
- *    MOTESEAL_BROADCAST_SIZE(block) bytes, all zeros at first, aligned to 8 bytes; the function that begins one checks size and
- *    alignment.
- *  - A state holds no pointers. memcpy may move or copy it while no function uses it. Do not copy a permit, a guard or a chain:
- *    they prevent that one number is used twice, and a copy defeats this.
- *  - Every pointer is checked for null and alignment, and every length for its range. The caller guarantees that memory is as large
- *    as stated. Outputs do not overlap inputs unless a function allows it.
- *  - A function may write to an output buffer up to its capacity; bytes after the returned length are undefined, and so is the
- *    whole buffer after an error.
- *  - Error names in the comments (`BufferTooSmall`) are those of moteseal_error_name and of spec/errors.md; the constants are
- *    MOTESEAL_ERROR_BUFFER_TOO_SMALL and so on. Every function may also return NullPointer or Misaligned.
+ *  - A state (an opaque type) is declared as `moteseal_x state = {0};` and begun by the function
+ *    that its type names. The size of a star, a tree and a broadcast receiver is the caller's
+ *    choice: MOTESEAL_STAR_SIZE(levels), MOTESEAL_TREE_SIZE(height) and
+ *    MOTESEAL_BROADCAST_SIZE(block) bytes, all zeros at first, aligned to 8 bytes; the function
+ *    that begins one checks size and alignment.
+ *  - A state holds no pointers. memcpy may move or copy it while no function uses it. Do not copy a
+ *    permit, a guard or a chain: they prevent that one number is used twice, and a copy defeats
+ *    this.
+ *  - Every pointer is checked for null and alignment, and every length for its range. The caller
+ *    guarantees that memory is as large as stated. Outputs do not overlap inputs unless a function
+ *    allows it.
+ *  - A function may write to an output buffer up to its capacity; bytes after the returned length
+ *    are undefined, and so is the whole buffer after an error.
+ *  - Error names in the comments (`BufferTooSmall`) are those of moteseal_error_name and of
+ *    spec/errors.md; the constants are MOTESEAL_ERROR_BUFFER_TOO_SMALL and so on. Every function
+ *    may also return NullPointer or Misaligned.
  *  - Numbers in encodings are big-endian; numbers in these structs have the machine's byte order.
  */";
 

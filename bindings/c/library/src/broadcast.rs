@@ -1,7 +1,9 @@
-//! The receiver of authenticated broadcasts (docs/design.md, section *broadcast*): one signature check a chain, one hash a message.
+//! The receiver of authenticated broadcasts (docs/design.md, section *broadcast*): one signature
+//! check a chain, one hash a message.
 //!
-//! The receiver checks leaves and returns what is missing. The application decides when to ask for missing leaves, what to store
-//! and what to relay; `moteseal_broadcast::recovery` is a complete node that does this, without a C binding.
+//! The receiver checks leaves and returns what is missing. The application decides when to ask for
+//! missing leaves, what to store and what to relay; `moteseal_broadcast::recovery` is a complete
+//! node that does this, without a C binding.
 
 use ::moteseal_broadcast::wire::BroadcastFrame;
 use ::moteseal_broadcast::{
@@ -35,8 +37,8 @@ const _: () = assert!(MOTESEAL_MAX_SNAPSHOT == MAX_SNAPSHOT);
 // Three array heads, a reference, a block and a mask.
 const _: () = assert!(MOTESEAL_MAX_WANTED >= 1 + 2 + 9 + 5 + 9);
 
-/// A receiver of one chain, in `MOTESEAL_BROADCAST_SIZE(block)` bytes of the caller's memory, for chains whose blocks have at most
-/// that many messages (1 to 64):
+/// A receiver of one chain, in `MOTESEAL_BROADCAST_SIZE(block)` bytes of the caller's memory, for
+/// chains whose blocks have at most that many messages (1 to 64):
 ///
 ///     uint64_t memory[MOTESEAL_BROADCAST_SIZE(8) / 8] = {0};
 ///     moteseal_broadcast *broadcast = (moteseal_broadcast *)memory;
@@ -66,7 +68,8 @@ pub struct moteseal_head_info {
     pub number: u64,
     /// The chain's reference, which its frames carry.
     pub chain: [u8; 8],
-    /// The chain's label: UTF-8 without control characters, not terminated by a zero byte; may be empty.
+    /// The chain's label: UTF-8 without control characters, not terminated by a zero byte; may be
+    /// empty.
     pub label: *const u8,
     /// The label's length in bytes, at most 64.
     pub label_length: usize,
@@ -101,17 +104,20 @@ pub struct moteseal_taken {
 
 by_name!(BlockTooLarge, HeadError, LeafError);
 
-/// Checks the head of a chain, one signature, and begins its receiver. Make `info->number` durable as the sender's new floor, read
-/// it back and pass it to `moteseal_broadcast_persisted`: the receiver accepts no leaf before.
+/// Checks the head of a chain, one signature, and begins its receiver. Make `info->number` durable
+/// as the sender's new floor, read it back and pass it to `moteseal_broadcast_persisted`: the
+/// receiver accepts no leaf before.
 ///
-/// @param broadcast, size  Memory for the receiver, aligned to 8 bytes, and its size in bytes: `MOTESEAL_BROADCAST_SIZE(block)`.
+/// @param broadcast, size  Memory for the receiver, aligned to 8 bytes, and its size in bytes:
+///        `MOTESEAL_BROADCAST_SIZE(block)`.
 /// @param sender  The sender that must have signed the head.
 /// @param head, length  The body of a head frame.
 /// @param floor  The highest number accepted so far under this sender's key; null if there is none.
 /// @param info  Receives the chain's properties; its pointer leads into `head`.
-/// @return `BufferTooSmall` (`size` is less than `MOTESEAL_BROADCAST_SIZE(1)`), `ChainGoesBack` (found before the signature is
-///         checked), `WrongNetwork`, `WrongSender`, `WrongKey`, `NotAuthentic`, `BlockTooLarge` (blocks of more messages than
-///         `size` has room for), or a decoding error; then nothing has changed.
+/// @return `BufferTooSmall` (`size` is less than `MOTESEAL_BROADCAST_SIZE(1)`), `ChainGoesBack`
+///         (found before the signature is checked), `WrongNetwork`, `WrongSender`, `WrongKey`,
+///         `NotAuthentic`, `BlockTooLarge` (blocks of more messages than `size` has room for), or a
+///         decoding error; then nothing has changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_broadcast_begin(
     broadcast: *mut moteseal_broadcast,
@@ -176,12 +182,14 @@ pub unsafe extern "C" fn moteseal_broadcast_persisted(
     })
 }
 
-/// Checks a leaf: one hash. The leaves of a block may come in any order; blocks come one after the other.
+/// Checks a leaf: one hash. The leaves of a block may come in any order; blocks come one after the
+/// other.
 ///
 /// @param frame  A leaf frame, from `moteseal_frame_read`.
 /// @param taken  Receives the result; its pointer leads into the frame's bytes.
-/// @return `NotPersisted`, `UnknownItem` (not a leaf frame), `WrongChain`, `NotThisBlock`, `IndexOutOfRange`, `LeafTooLong`,
-///         `LeafTooShort`, `ForgedLeaf`; then nothing has changed. `BlockMismatch`: discard all stored leaves of the block.
+/// @return `NotPersisted`, `UnknownItem` (not a leaf frame), `WrongChain`, `NotThisBlock`,
+///         `IndexOutOfRange`, `LeafTooLong`, `LeafTooShort`, `ForgedLeaf`; then nothing has
+///         changed. `BlockMismatch`: discard all stored leaves of the block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_broadcast_take(
     broadcast: *mut moteseal_broadcast,
@@ -232,8 +240,10 @@ const fn missing(incoming: &IncomingState) -> u64 {
 
 /// Returns what is missing.
 ///
-/// @param block  Receives the current block, from 1; one more than the chain has when the chain is complete.
-/// @param mask  Receives the missing leaves of that block: bit `j` for leaf `j`. 0 when the chain is complete.
+/// @param block  Receives the current block, from 1; one more than the chain has when the chain is
+///        complete.
+/// @param mask  Receives the missing leaves of that block: bit `j` for leaf `j`. 0 when the chain
+///        is complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_broadcast_missing(
     broadcast: *const moteseal_broadcast,
@@ -252,8 +262,8 @@ pub unsafe extern "C" fn moteseal_broadcast_missing(
     })
 }
 
-/// Writes the frame that requests what is missing. Send it rarely, after a random delay, and not if another node has just requested
-/// the same.
+/// Writes the frame that requests what is missing. Send it rarely, after a random delay, and not if
+/// another node has just requested the same.
 ///
 /// @param out, capacity  `MOTESEAL_MAX_WANTED` bytes suffice.
 #[unsafe(no_mangle)]
@@ -274,8 +284,8 @@ pub unsafe extern "C" fn moteseal_broadcast_wanted(
     })
 }
 
-/// Writes a snapshot: the receiver's position after its verified blocks, for use after a reboot. Keep it in the mote's own memory,
-/// where nothing else can write: it is not authenticated.
+/// Writes a snapshot: the receiver's position after its verified blocks, for use after a reboot.
+/// Keep it in the mote's own memory, where nothing else can write: it is not authenticated.
 ///
 /// @param out, capacity  `MOTESEAL_MAX_SNAPSHOT` bytes suffice.
 /// @return `NotBegun`, `NotPersisted`, `BufferTooSmall`.
@@ -301,8 +311,8 @@ pub unsafe extern "C" fn moteseal_broadcast_save(
 /// Begins a receiver at the position of a snapshot.
 ///
 /// @param broadcast, size  As for `moteseal_broadcast_begin`.
-/// @return `BufferTooSmall`; a decoding error; `FieldOutOfRange` for a chain whose blocks have more messages than `size` has room
-///         for. After an error the receiver is not begun.
+/// @return `BufferTooSmall`; a decoding error; `FieldOutOfRange` for a chain whose blocks have more
+///         messages than `size` has room for. After an error the receiver is not begun.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_broadcast_restore(
     broadcast: *mut moteseal_broadcast,
@@ -312,7 +322,8 @@ pub unsafe extern "C" fn moteseal_broadcast_restore(
 ) -> moteseal_error {
     call(|| {
         let count = capacity(broadcast, size)?;
-        // SAFETY: the caller keeps the header's contract; `capacity` found room for so many messages.
+        // SAFETY: the caller keeps the header's contract; `capacity` found room for so many
+        // messages.
         unsafe {
             let snapshot = bytes(snapshot, length)?;
             let memory = clear_array(broadcast, count, [0; BYTES_PER_MESSAGE]);

@@ -1,4 +1,5 @@
-//! Where a device's chain of seals stands, and what of it must be durable when (DESIGN section 5, "Restart").
+//! The position of a device in its chain of seals, and when it must be durable (docs/design.md,
+//! section *sealing*).
 
 use ::moteseal_seal::Position;
 use moteseal_core::Digest;
@@ -9,20 +10,22 @@ use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
 use crate::memory::{Opaque, begin, begun, bytes, call, checked, fixed, given, put, state};
 
-/// Bytes of a chain's record: what a mote keeps in flash. A multiple of 8.
+/// Bytes of a chain's record, which a mote keeps in flash. A multiple of 8.
 pub const MOTESEAL_CHAIN_RECORD: usize = 72;
 
 const VERSION: u8 = 1;
 const FLAG_LAST: u8 = 1;
 const FLAG_EPOCH: u8 = 2;
 const FLAG_CLOSED: u8 = 4;
-/// Bytes of a record before its check.
+/// Bytes of a record before its checksum.
 const CHECKED: usize = MOTESEAL_CHAIN_RECORD - 8;
 
-/// A device's chain of seals: which index comes next, which epoch was opened last, what the next seal names as its predecessor.
+/// A device's chain of seals: the next index, the last epoch that was opened, and the predecessor
+/// of the next seal.
 ///
-/// Begin it with `moteseal_chain_start` on a device that has never sealed anything, with `moteseal_chain_restore` on any other. Nothing in it
-/// is secret. Declare it as `moteseal_chain chain = {0};`.
+/// Begin it with `moteseal_chain_start` on a device that has never sealed anything, and with
+/// `moteseal_chain_restore` on any other. It contains no secrets. Declare it as `moteseal_chain
+/// chain = {0};`.
 #[allow(non_camel_case_types)]
 #[repr(C)]
 pub struct moteseal_chain {
@@ -34,12 +37,12 @@ impl Opaque for moteseal_chain {
     const MARK: u32 = 0x6d73_6301;
 }
 
-/// See `moteseal_chain`.
+/// The value of a `moteseal_chain`.
 pub struct Chain {
     pub(crate) position: Position,
     next_index: SealIndex,
     epoch: Option<EpochNumber>,
-    /// The seal that is open, its epoch, and whether the record that says so is known to be durable.
+    /// The open seal, its epoch, and whether the record of its opening is known to be durable.
     open: Option<(SealIndex, EpochNumber, bool)>,
 }
 
@@ -58,11 +61,11 @@ impl Chain {
         if epoch_closed && last.is_some_and(|(_, closed)| closed == epoch) {
             return Err(Error::EpochClosed);
         }
-        // The last index is never opened, so that the next one is always a number.
+        // The last index is never opened, so that the next one always fits its type.
         if self.next_index.0 == u32::MAX { Err(Error::IndexExhausted) } else { Ok(()) }
     }
 
-    /// The seal that is open, once its record is durable.
+    /// The open seal, once its record is durable.
     pub(crate) fn opened(&self) -> Result<(SealIndex, EpochNumber), Error> {
         match self.open {
             Some((index, epoch, true)) => Ok((index, epoch)),
@@ -71,12 +74,12 @@ impl Chain {
         }
     }
 
-    /// The device restarted since the last seal: indices were opened that were never signed.
+    /// Whether the device restarted since the last seal: it opened indices that it never signed.
     pub(crate) fn restarted(&self, index: SealIndex) -> bool {
         index.0 != self.position.last.map_or(0, |(last, _)| last.0 + 1)
     }
 
-    /// Stands behind a seal that was signed.
+    /// Moves on past a signed seal.
     pub(crate) fn commit(&mut self, position: Position) {
         (self.position, self.open) = (position, None);
     }
@@ -136,7 +139,7 @@ impl Chain {
             epoch,
             open: None,
         };
-        // What only `record` writes is read: the check is against accidents, and these are no accident.
+        // Accept only what `record` writes: no accident makes another record with a valid checksum.
         let is_sound = chain
             .position
             .last
@@ -145,15 +148,17 @@ impl Chain {
     }
 }
 
-/// Tells a record from erased, torn or worn out flash: against accidents, not against people.
+/// The checksum of a record. It detects erased, torn and worn-out flash; it does not protect
+/// against an attacker.
 fn check_of(record: &[u8; MOTESEAL_CHAIN_RECORD]) -> [u8; 8] {
     let mut check = [0; 8];
     check.copy_from_slice(&Digest::of(&[b"moteseal/c/1/chain", &record[..CHECKED]]).0[..8]);
     check
 }
 
-/// Begins the chain of a device that has never sealed anything: its keys are new. A device that may have sealed before and has lost its record must not
-/// do this, for it would use indices twice; give it a new name, or restore a record with a higher index.
+/// Begins the chain of a device that has never sealed anything: its keys are new. Never call it on
+/// a device that may have sealed before and has lost its record: it would use indices twice. Give
+/// that device a new name, or restore a record with a higher index.
 ///
 /// @return `NullPointer`, `Misaligned`.
 #[unsafe(no_mangle)]
@@ -162,7 +167,7 @@ pub unsafe extern "C" fn moteseal_chain_start(
     device: *const moteseal_device,
 ) -> moteseal_error {
     call(|| {
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         unsafe {
             let position = Position::start(Digest(given(device)?.certificate));
             begin(chain, Chain { position, next_index: SealIndex(0), epoch: None, open: None })
@@ -170,12 +175,12 @@ pub unsafe extern "C" fn moteseal_chain_start(
     })
 }
 
-/// Begins a chain where a record left it. If a seal was open when the record was written, it is given up and the next one says that the device
-/// restarted.
+/// Begins a chain from its record. If a seal was open when the record was written, it is abandoned,
+/// and the next seal states that the device restarted.
 ///
 /// @param record, length  The newest `MOTESEAL_CHAIN_RECORD` bytes that were kept.
-/// @return `Damaged` if they are erased, torn or altered; `Truncated` or `TrailingBytes` for another length; `UnsupportedVersion`;
-///         `FieldOutOfRange`.
+/// @return `Damaged` if they are erased, torn or altered; `Truncated` or `TrailingBytes` for
+///         another length; `UnsupportedVersion`; `FieldOutOfRange`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_chain_restore(
     chain: *mut moteseal_chain,
@@ -188,18 +193,21 @@ pub unsafe extern "C" fn moteseal_chain_restore(
             MOTESEAL_CHAIN_RECORD => {}
             _ => return Err(Error::TrailingBytes),
         }
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         unsafe { begin(chain, Chain::restore(fixed(record)?)?) }
     })
 }
 
-/// Opens the next seal: takes an index, which is never used again, for events of `epoch`.
+/// Opens the next seal, for events of `epoch`: it uses up an index, which no other seal gets.
 ///
-/// Make `record` durable, read it back and show it to `moteseal_chain_persisted`, before anything else: no star or tree is begun before.
+/// Make `record` durable, read it back and pass it to `moteseal_chain_persisted`: before that, no
+/// star or tree can begin.
 ///
-/// @param epoch  The epoch of the events to come (`moteseal_device_epoch`): not before one that was opened, nor one that was closed.
+/// @param epoch  The epoch of the events (`moteseal_device_epoch`): not before an epoch that was
+///        opened, and not one that was closed.
 /// @param record  `MOTESEAL_CHAIN_RECORD` bytes to make durable.
-/// @return `AlreadyOpen`, `EpochGoesBack`, `EpochOutOfRange`, `EpochClosed`, `IndexExhausted`; then nothing has changed.
+/// @return `AlreadyOpen`, `EpochGoesBack`, `EpochOutOfRange`, `EpochClosed`, `IndexExhausted`; then
+///         nothing has changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_chain_open(
     chain: *mut moteseal_chain,
@@ -209,7 +217,7 @@ pub unsafe extern "C" fn moteseal_chain_open(
 ) -> moteseal_error {
     call(|| {
         checked(record)?;
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         let (chain, device) = unsafe { (state(chain)?, given(device)?) };
         let epoch = EpochNumber(epoch);
         chain.check(device, epoch)?;
@@ -221,10 +229,11 @@ pub unsafe extern "C" fn moteseal_chain_open(
     })
 }
 
-/// Shows that the record of the opened seal is durable.
+/// Confirms that the record of the opened seal is durable.
 ///
-/// @param record, length  What was read back from where it is kept.
-/// @return `Damaged` if it is not what `moteseal_chain_open` wrote: write it again, elsewhere; `NotOpen`.
+/// @param record, length  The record as read back from where it is kept.
+/// @return `Damaged` if it is not what `moteseal_chain_open` wrote: write it again, elsewhere;
+///         `NotOpen`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_chain_persisted(
     chain: *mut moteseal_chain,
@@ -232,7 +241,7 @@ pub unsafe extern "C" fn moteseal_chain_persisted(
     length: usize,
 ) -> moteseal_error {
     call(|| {
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         let (chain, record) = unsafe { (state(chain)?, bytes(record, length)?) };
         let is_kept = chain.record() == *record;
         let (_, _, persisted) = chain.open.as_mut().ok_or(Error::NotOpen)?;
@@ -244,18 +253,19 @@ pub unsafe extern "C" fn moteseal_chain_persisted(
     })
 }
 
-/// Gives the open seal up: its events are not sealed, its index is not used again, and the next seal says that the device restarted.
+/// Abandons the open seal: its events are not sealed, its index is not used again, and the next
+/// seal states that the device restarted.
 ///
 /// @return `NotOpen`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_chain_abandon(chain: *mut moteseal_chain) -> moteseal_error {
     call(|| {
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         unsafe { state(chain)? }.open.take().map(|_| ()).ok_or(Error::NotOpen)
     })
 }
 
-/// Writes a chain's record, as it stands.
+/// Writes the current record of a chain.
 ///
 /// @param record  `MOTESEAL_CHAIN_RECORD` bytes.
 #[unsafe(no_mangle)]
@@ -264,7 +274,7 @@ pub unsafe extern "C" fn moteseal_chain_record(
     record: *mut u8,
 ) -> moteseal_error {
     call(|| {
-        // SAFETY: the caller keeps what the header asks; bytes need no alignment.
+        // SAFETY: the caller keeps the header's contract; bytes need no alignment.
         unsafe { put(record.cast(), begun(chain)?.record()) }
     })
 }

@@ -1,4 +1,4 @@
-//! Who seals: what all seals of one device have in common.
+//! The device that seals: the properties that all its seals have in common.
 
 use core::ffi::c_char;
 
@@ -13,8 +13,8 @@ use crate::memory::{buffer, bytes, call, checked, given, given_mut, put};
 
 /// Ed25519 (RFC 8032): keys and secrets of 32 bytes, signatures of 64.
 pub const MOTESEAL_ED25519: u8 = 1;
-/// ECDSA on P-256 with SHA-256, `s` in the lower half: public keys of 65 bytes (uncompressed, first byte 4), secret scalars of 32 bytes,
-/// signatures of 64 bytes (`r`, then `s`); all big-endian.
+/// ECDSA on P-256 with SHA-256, `s` in the lower half: public keys of 65 bytes (uncompressed, first
+/// byte 4), secret scalars of 32 bytes, signatures of 64 bytes (`r`, then `s`); all big-endian.
 pub const MOTESEAL_ESP256: u8 = 2;
 /// Bytes of a signature of either algorithm.
 pub const MOTESEAL_SIGNATURE: usize = 64;
@@ -29,8 +29,9 @@ const _: () = assert!(MOTESEAL_ROSTER_SCRATCH == moteseal_core::roster::SCRATCH_
 const _: () = assert!(MOTESEAL_MAX_PUBLIC_KEY == moteseal_core::signature::MAX_PUBLIC_KEY);
 const _: () = assert!(MOTESEAL_MAX_SCHEMA == moteseal_core::schema::MAX_SCHEMA);
 
-/// What all seals of a device have in common. Plain data: fill it by `moteseal_device_from_roster` and `moteseal_device_set_schema`, on the
-/// mote itself or when its firmware is made, or field by field from what the operator says.
+/// The properties that all seals of a device have in common. Plain data: fill it with
+/// `moteseal_device_from_roster` and `moteseal_device_set_schema`, on the mote or when its firmware
+/// is built, or field by field from the operator's data.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -39,13 +40,14 @@ pub struct moteseal_device {
     pub group: [u8; 8],
     /// The device's id.
     pub device: [u8; 8],
-    /// The digest of the roster that the device goes by.
+    /// The digest of the device's roster.
     pub roster: [u8; 32],
-    /// The digest of the device's first certificate: what its first seal names as its predecessor.
+    /// The digest of the device's first certificate: the predecessor of its first seal.
     pub certificate: [u8; 32],
     /// The digest of the schema.
     pub schema: [u8; 32],
-    /// The length of an epoch, in milliseconds: epoch `e` starts `e * epoch_ms` after 1970-01-01T00:00:00Z.
+    /// The length of an epoch, in milliseconds: epoch `e` starts `e * epoch_ms` after
+    /// 1970-01-01T00:00:00Z.
     pub epoch_ms: u64,
     /// The first epoch that may be sealed.
     pub first_epoch: u64,
@@ -57,7 +59,7 @@ pub struct moteseal_device {
     pub record_size: u16,
     /// The group's number of levels, 1 to 32.
     pub levels: u8,
-    /// What its seals are signed with: `MOTESEAL_ED25519` or `MOTESEAL_ESP256`.
+    /// The algorithm of its signatures: `MOTESEAL_ED25519` or `MOTESEAL_ESP256`.
     pub algorithm: u8,
 }
 
@@ -84,7 +86,8 @@ impl moteseal_device {
         Framing::fixed(self.record_size.into()).unwrap_or(Framing::Prefixed)
     }
 
-    /// Its levels and algorithm, if they can be: the fields are the caller's.
+    /// Checks the levels and the algorithm, which the caller may have set, and returns the
+    /// algorithm.
     pub(crate) fn check(&self) -> Result<Algorithm, Error> {
         if !(1..=MAX_LEVELS).contains(&usize::from(self.levels)) {
             return Err(Error::LevelsOutOfRange);
@@ -97,17 +100,21 @@ impl moteseal_device {
     }
 }
 
-/// Reads a roster file (`moteseal roster new`), checks every signature in it, and says what the device `name` needs of it.
+/// Reads a roster file (`moteseal roster new`), checks every signature in it, and returns the
+/// properties of the device `name`.
 ///
-/// The schema is not the roster's business: `record_size` is 0 and `schema` that of opaque records until `moteseal_device_set_schema`.
+/// A roster has no schema: `record_size` is 0 and `schema` is that of opaque records until
+/// `moteseal_device_set_schema`.
 ///
 /// @param roster, roster_length  The file's bytes.
-/// @param operator_algorithm, operator_key, operator_key_length  The operator's raw public key: the one thing to know beforehand.
-/// @param name  The device's name, UTF-8, ended by a zero byte.
-/// @param scratch, scratch_capacity  Working memory: `roster_length + MOTESEAL_ROSTER_SCRATCH` bytes suffice.
-/// @param device  Written when all is well, else left alone.
-/// @return `UnknownDevice` if there is no such device; `BufferTooSmall` for the scratch; `InvalidName` for a name that none can have; the
-///         names of rosters, certificates, keys and signatures for what is wrong with the file.
+/// @param operator_algorithm, operator_key, operator_key_length  The operator's raw public key,
+///        which the caller must know and trust.
+/// @param name  The device's name, UTF-8, terminated by a zero byte.
+/// @param scratch, scratch_capacity  Working memory: `roster_length + MOTESEAL_ROSTER_SCRATCH`
+///        bytes suffice.
+/// @param device  Written on success only.
+/// @return `UnknownDevice` if the roster has no device of that name; `BufferTooSmall` for the
+///         scratch; `InvalidName`; or an error of rosters, certificates, keys and signatures.
 #[unsafe(no_mangle)]
 #[allow(clippy::too_many_arguments)]
 pub unsafe extern "C" fn moteseal_device_from_roster(
@@ -122,7 +129,7 @@ pub unsafe extern "C" fn moteseal_device_from_roster(
     device: *mut moteseal_device,
 ) -> moteseal_error {
     call(|| {
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         let (file, key, name, scratch) = unsafe {
             (
                 bytes(roster, roster_length)?,
@@ -151,37 +158,40 @@ pub unsafe extern "C" fn moteseal_device_from_roster(
             levels: roster.levels(),
             algorithm: number_of(current.algorithm)?,
         };
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         unsafe { put(device, value) }
     })
 }
 
-/// Text that ends with a zero byte, of at most 4,096 bytes: longer than any that has a meaning here.
+/// Text that ends with a zero byte, of at most 4,096 bytes, which is longer than any valid text.
 unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Error> {
     if text.is_null() {
         return Err(Error::NullPointer);
     }
     let mut length = 0;
-    // SAFETY: the caller's text has a zero byte, and none before it is passed over.
+    // SAFETY: the caller's text ends with a zero byte, and the loop stops at the first one.
     while unsafe { *text.add(length) } != 0 {
         length += 1;
         if length > 4096 {
             return Err(Error::LengthOutOfRange);
         }
     }
-    // SAFETY: so many bytes were read right now.
+    // SAFETY: the loop above has read all these bytes.
     core::str::from_utf8(unsafe { bytes(text.cast(), length)? }).map_err(|_| Error::InvalidName)
 }
 
-/// Encodes a schema: what stands in a record, as `moteseal seal --column` takes it.
+/// Encodes a schema: the fields of a record, in the notation of `moteseal seal --column`.
 ///
-/// Fields are packed in the order given, big-endian. Types: u8 i8 u16 i16 u32 i32 u64 i64 f32 f64 time (milliseconds since 1970 in an i64).
+/// Fields are packed in the given order, big-endian. Types: u8 i8 u16 i16 u32 i32 u64 i64 f32 f64
+/// time (milliseconds since 1970 in an i64).
 ///
-/// @param fields, count  Texts `NAME:UNIT:TYPE[/DIVISOR][+OFFSET]`, such as "temperature:Cel:i16/100", each ended by a zero byte; at most 64.
-///        None give the schema of opaque records.
-/// @param out, capacity  Where the schema goes; `MOTESEAL_MAX_SCHEMA` bytes always suffice, 16 bytes and each field's text nearly always.
-/// @param length  How many bytes were written.
-/// @return `MalformedField` and the other names of schemas; `BufferTooSmall`.
+/// @param fields, count  Texts `NAME:UNIT:TYPE[/DIVISOR][+OFFSET]`, for example
+///        "temperature:Cel:i16/100", each terminated by a zero byte; at most 64. With no fields,
+///        the schema is that of opaque records.
+/// @param out, capacity  Receives the schema; `MOTESEAL_MAX_SCHEMA` bytes always suffice, and 16
+///        bytes plus the text of each field nearly always.
+/// @param length  Receives the number of bytes written.
+/// @return `MalformedField` and the other errors of schemas; `BufferTooSmall`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_schema_encode(
     fields: *const *const c_char,
@@ -202,7 +212,7 @@ pub unsafe extern "C" fn moteseal_schema_encode(
                 text(*given(fields.add(at))?)?
             })?;
         }
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         let out = unsafe { buffer(out, capacity)? };
         let schema = Schema::encode(parsed.get(..count).unwrap_or_default(), out)?;
         // SAFETY: as above.
@@ -210,11 +220,12 @@ pub unsafe extern "C" fn moteseal_schema_encode(
     })
 }
 
-/// Checks an encoded schema and notes it in a device: its digest, and the size of a record.
+/// Checks an encoded schema and sets a device's schema digest and record size.
 ///
-/// @param device  Filled before; only `schema` and `record_size` change.
-/// @param schema, schema_length  The encoded schema, as `moteseal_schema_encode` or any other tool wrote it.
-/// @return The names of schemas and of bytes; `WrongLength` for records longer than 65,535 bytes.
+/// @param device  Filled beforehand; only `schema` and `record_size` change.
+/// @param schema, schema_length  The encoded schema, from `moteseal_schema_encode` or another tool.
+/// @return The errors of schemas and of decoding; `WrongLength` for records longer than 65,535
+///         bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_device_set_schema(
     device: *mut moteseal_device,
@@ -222,7 +233,8 @@ pub unsafe extern "C" fn moteseal_device_set_schema(
     schema_length: usize,
 ) -> moteseal_error {
     call(|| {
-        // SAFETY: the caller keeps what the header asks; every bit pattern of a moteseal_device is one.
+        // SAFETY: the caller keeps the header's contract; every bit pattern of a moteseal_device is
+        // one.
         let (device, schema) =
             unsafe { (given_mut(device)?, Schema::decode(bytes(schema, schema_length)?)?) };
         device.record_size =
@@ -232,7 +244,7 @@ pub unsafe extern "C" fn moteseal_device_set_schema(
     })
 }
 
-/// The epoch of a time, in milliseconds since 1970: `unix_ms / device->epoch_ms`.
+/// Returns the epoch of a time in milliseconds since 1970: `unix_ms / device->epoch_ms`.
 ///
 /// @return `EpochLengthOutOfRange` if `epoch_ms` is 0.
 #[unsafe(no_mangle)]
@@ -242,7 +254,7 @@ pub unsafe extern "C" fn moteseal_device_epoch(
     epoch: *mut u64,
 ) -> moteseal_error {
     call(|| {
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         let device = unsafe { given(device)? };
         let value = unix_ms.checked_div(device.epoch_ms).ok_or(Error::EpochLengthOutOfRange)?;
         // SAFETY: as above.

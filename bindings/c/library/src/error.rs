@@ -1,4 +1,4 @@
-//! What can go wrong, as numbers: one enum for all calls, whose names are those of spec/errors.md.
+//! The errors of all calls as one enum of numbers; their names are those of spec/errors.md.
 
 use moteseal_core::cbor::{BufferTooSmall, DecodeError};
 use moteseal_core::identity::CertificateError;
@@ -6,39 +6,41 @@ use moteseal_core::roster::RosterError;
 use moteseal_core::schema::SchemaError;
 use moteseal_core::signature::{KeyError, SignError, SignatureError};
 
-/// What a call says. `MOTESEAL_ERROR_OK` is 0, everything else a refusal that changed nothing unless the function says so.
+/// The result of a call. `MOTESEAL_ERROR_OK` is 0; every other value is an error that changed
+/// nothing unless the function's comment states otherwise.
 ///
-/// The names are those that the whole of Moteseal uses: `moteseal_error_name` gives them, spec/errors.md says more. Numbers do not
-/// change between versions; new ones may come, so have a default branch.
+/// `moteseal_error_name` returns the name, which is the same in all of Moteseal (spec/errors.md).
+/// Numbers do not change between versions; new ones may be added, so have a default branch.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum moteseal_error {
-    /// Done.
+    /// Success.
     Ok = 0,
 
     // The call itself.
-    /// A pointer that must lead somewhere is null.
+    /// A required pointer is null.
     NullPointer = 1,
-    /// A pointer is not aligned as its type demands.
+    /// A pointer is not aligned for its type.
     Misaligned = 2,
-    /// A length that no memory has.
+    /// A length larger than any memory.
     LengthOutOfRange = 3,
-    /// The state was not begun, is over, or was wiped; or memory of another type.
+    /// The state was not begun, has ended or was wiped; or it is memory of another type.
     NotBegun = 4,
-    /// What must be durable first was not shown to be: see the function that confirms it.
+    /// A record that must be durable first was not confirmed: see the function that confirms it.
     NotPersisted = 5,
     /// The chain has no open seal: moteseal_chain_open comes first.
     NotOpen = 6,
     /// The chain has an open seal: close and commit it first.
     AlreadyOpen = 7,
-    /// The chain stands elsewhere than this star, tree or seal.
+    /// The star, tree or seal does not belong to the chain's open seal.
     NotOfThisSeal = 8,
-    /// An output or scratch buffer is too small; nothing was lost, call again with a larger one.
+    /// An output buffer, a scratch buffer or the memory for a state is too small; call again with a
+    /// larger one.
     BufferTooSmall = 9,
-    /// Bytes that were kept are not what was written: erased, torn or altered.
+    /// A kept record is not as it was written: erased, torn or altered.
     Damaged = 10,
-    /// An error that this library has no name for; please report it.
+    /// An error that this library has no number for; please report it.
     Unexpected = 11,
 
     // Bytes.
@@ -48,27 +50,27 @@ pub enum moteseal_error {
     TrailingBytes = 21,
     /// Not deterministic CBOR.
     NonCanonical = 22,
-    /// Another type, number of elements or length than this place has.
+    /// A wrong type, number of elements or length at this place.
     UnexpectedType = 23,
-    /// Made by a newer version of the formats.
+    /// A version of the formats that this library does not support.
     UnsupportedVersion = 24,
     /// An item or frame of an unknown kind.
     UnknownItem = 25,
     /// A value outside its range.
     FieldOutOfRange = 26,
-    /// A signed object of another kind.
+    /// A signed object of the wrong kind.
     WrongType = 27,
     /// A critical header that is not understood.
     UnknownCritical = 28,
-    /// A header that does not belong here.
+    /// A header that is not allowed here.
     UnexpectedHeader = 29,
     /// A signature algorithm that is not known or not built in.
     UnknownAlgorithm = 30,
 
     // Keys and signatures.
-    /// A key of another length than its algorithm's.
+    /// A key whose length does not fit its algorithm.
     KeyLength = 40,
-    /// No usable point of the curve.
+    /// Not a valid point of the curve.
     InvalidPublicKey = 41,
     /// A secret scalar out of range.
     InvalidSecretKey = 42,
@@ -76,21 +78,21 @@ pub enum moteseal_error {
     MalformedDer = 43,
     /// Not one PEM block.
     MalformedPem = 44,
-    /// A PEM block of another kind.
+    /// A PEM block with the wrong label.
     WrongPemLabel = 45,
     /// An ML-DSA key without its seed.
     SeedMissing = 46,
-    /// A key file whose public part is not that of its private part.
+    /// A key file whose public key does not belong to its private key.
     KeyPairMismatch = 47,
-    /// Signed with another algorithm than the key's.
+    /// The signature's algorithm is not the key's.
     AlgorithmMismatch = 48,
-    /// A signature of another length than its algorithm's.
+    /// A signature whose length does not fit its algorithm.
     MalformedSignature = 49,
     /// An ECDSA signature with s in the upper half: see moteseal_esp256_normalize.
     HighS = 50,
     /// Not a signature of that key over these bytes.
     NotAuthentic = 51,
-    /// The key's holder did not sign.
+    /// The signer declined to sign.
     Refused = 52,
 
     // Rosters, devices and schemas.
@@ -102,21 +104,21 @@ pub enum moteseal_error {
     CertificateMismatch = 62,
     /// A device without a certificate.
     CertificateMissing = 63,
-    /// Certificates that are not by ascending first index.
+    /// Certificates that are not sorted by their first index.
     UnsortedCertificates = 64,
     /// A name that is empty, longer than 64 bytes, or has control characters.
     InvalidName = 65,
-    /// The group id is not that of the group's name.
+    /// The group id does not belong to the group's name.
     GroupMismatch = 66,
-    /// A device id is not that of the device's name.
+    /// A device id does not belong to the device's name.
     DeviceMismatch = 67,
     /// Two devices with one id.
     DuplicateDevice = 68,
-    /// Devices that are not by ascending id.
+    /// Devices that are not sorted by id.
     UnsortedDevices = 69,
-    /// Not as many past digests as there were versions.
+    /// The number of past digests is not the number of past versions.
     HistoryLength = 70,
-    /// Not 1 to 32 levels, or more than this type of star has.
+    /// Not 1 to 32 levels, or more than the star's memory has room for.
     LevelsOutOfRange = 71,
     /// Epochs of 0 ms, or longer than 2^53 ms.
     EpochLengthOutOfRange = 72,
@@ -132,83 +134,83 @@ pub enum moteseal_error {
     DuplicateField = 77,
     /// A unit that is not in SenML's list.
     UnknownUnit = 78,
-    /// A field type that does not exist.
+    /// An unknown field type.
     UnknownFieldType = 79,
-    /// A divisor or offset that a field cannot have.
+    /// A divisor or offset out of range.
     ScaleOutOfRange = 80,
     /// A field that is not NAME:UNIT:TYPE[/DIVISOR][+OFFSET].
     MalformedField = 81,
 
     // Seals.
-    /// An epoch before one that was opened.
+    /// The epoch is before one that was opened.
     EpochGoesBack = 90,
-    /// A further seal of an epoch that was closed.
+    /// The epoch was closed by an earlier seal.
     EpochClosed = 91,
-    /// An epoch that the roster does not allow, or that 64 bits of milliseconds do not hold.
+    /// The roster does not allow the epoch, or its time does not fit 64 bits of milliseconds.
     EpochOutOfRange = 92,
     /// All 2^32 - 1 indices are used.
     IndexExhausted = 93,
     /// An event that is not of the schema's record size, or longer than 65,535 bytes.
     WrongLength = 94,
-    /// The seal takes no more events: close it and open the next.
+    /// The seal is full: close it and open the next.
     Full = 95,
-    /// The tree takes no more events: close the seal and open the next.
+    /// The tree is full: close the seal and open the next.
     TreeFull = 97,
-    /// Other events than were sealed.
+    /// Not the events that were sealed.
     EventsLength = 96,
 
     // Private sums.
-    /// This epoch of the query, or a later one, was permitted before.
+    /// This epoch of the query, or a later one, was already permitted.
     EpochAnswered = 110,
-    /// The epoch starts before what is remembered of answered queries.
+    /// The epoch starts before the guard's floor.
     TooOld = 111,
-    /// The query had epochs of another length before.
+    /// The query previously had epochs of another length.
     DurationMismatch = 112,
     /// The permit is for another query than the key.
     WrongQuery = 113,
-    /// This slot, or a later one, was used under the permit.
+    /// This slot, or a later one, was already used under the permit.
     SlotUsed = 114,
     /// A value of 2^96 - 1 or more.
     ValueTooLarge = 115,
-    /// Keys for another group.
+    /// The keys are for another group.
     WrongGroup = 116,
-    /// Keys for another version of the roster.
+    /// The keys are for another version of the roster.
     WrongRoster = 117,
 
     // Broadcasts.
-    /// Of another network.
+    /// The object is of another network.
     WrongNetwork = 130,
-    /// Of another sender.
+    /// The object is of another sender.
     WrongSender = 131,
-    /// Under another key of the sender.
+    /// The object is signed under another key of the sender.
     WrongKey = 132,
-    /// Of a base station that is not this one.
+    /// The object is of another base station.
     UnknownBaseStation = 133,
-    /// The certificate's time has not come.
+    /// The certificate is not valid yet.
     NotYetValid = 134,
-    /// The certificate's time is over.
+    /// The certificate has expired.
     Expired = 135,
     /// The certificate's serial is below the base station's minimum.
     Revoked = 136,
-    /// The chain's number is not above those of chains that were accepted.
+    /// The chain's number is not above the highest accepted one.
     ChainGoesBack = 137,
-    /// The chain's blocks have more messages than this type of receiver holds.
+    /// The chain's blocks have more messages than the receiver's memory has room for.
     BlockTooLarge = 138,
-    /// Not the frame of a chain of one message.
+    /// Not a frame with a chain of one message.
     NotSingle = 139,
-    /// A leaf of another chain.
+    /// The leaf is of another chain.
     WrongChain = 140,
     /// The bytes are not what the sender signed.
     ForgedLeaf = 141,
-    /// Of an earlier or a later block.
+    /// The leaf is of an earlier or a later block.
     NotThisBlock = 142,
     /// The block has no such leaf.
     IndexOutOfRange = 143,
-    /// Longer than any leaf of the chain.
+    /// The leaf is longer than any of the chain.
     LeafTooLong = 144,
-    /// Too short for its trailer.
+    /// The leaf is too short for its trailer.
     LeafTooShort = 145,
-    /// All tags of the block fit and its digest does not: the block starts again.
+    /// All tags of the block match but its digest does not: the block starts again.
     BlockMismatch = 146,
 }
 
@@ -310,14 +312,14 @@ impl Error {
         (Self::BlockMismatch, c"BlockMismatch"),
     ];
 
-    /// The code of an error's name.
+    /// The code with an error's name.
     pub(crate) fn named(name: &str) -> Self {
         let code = Self::ALL.iter().find(|(_, known)| known.to_bytes() == name.as_bytes());
         code.map_or(Self::Unexpected, |(code, _)| *code)
     }
 }
 
-/// Errors of core that go by their names.
+/// Converts errors of the protocol crates by their names.
 macro_rules! by_name {
     ($($error:ty),+ $(,)?) => {
         $(impl From<$error> for $crate::error::moteseal_error {
@@ -345,7 +347,8 @@ impl From<BufferTooSmall> for Error {
     }
 }
 
-/// The name of a code, such as `BufferTooSmall`: ASCII, ended by a zero byte, valid for ever. `Unknown` for a number that is no code.
+/// Returns the name of a code, for example `BufferTooSmall`: ASCII, terminated by a zero byte,
+/// never freed. `Unknown` for any other number.
 #[unsafe(no_mangle)]
 pub extern "C" fn moteseal_error_name(code: i32) -> *const core::ffi::c_char {
     let known = Error::ALL.iter().find(|(known, _)| *known as i32 == code);

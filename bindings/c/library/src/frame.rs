@@ -1,4 +1,4 @@
-//! The frames of broadcasts as they travel, one a datagram: read, not checked.
+//! Broadcast frames, one a datagram: decoded, not authenticated.
 
 use ::moteseal_broadcast::wire::BroadcastFrame;
 
@@ -11,48 +11,51 @@ pub const MOTESEAL_FRAME_CERTIFICATE: u8 = 32;
 pub const MOTESEAL_FRAME_REVOCATION: u8 = 33;
 /// A frame with the head of a chain.
 pub const MOTESEAL_FRAME_HEAD: u8 = 34;
-/// A frame with a leaf of a chain: a message, and of a block's last one what announces the next block.
+/// A frame with a leaf of a chain: a message; the last leaf of a block also announces the next
+/// block.
 pub const MOTESEAL_FRAME_LEAF: u8 = 35;
-/// A frame that says what somebody lacks.
+/// A request: the leaves that a node is missing.
 pub const MOTESEAL_FRAME_WANTED: u8 = 36;
-/// A frame that says what somebody has.
+/// A report: the leaves that a node has.
 pub const MOTESEAL_FRAME_HOLDS: u8 = 37;
 /// A frame with a whole chain of one message: a live command.
 pub const MOTESEAL_FRAME_SINGLE: u8 = 38;
-/// A frame with several leaves added up.
+/// A frame with the sum (XOR) of several leaves.
 pub const MOTESEAL_FRAME_REPAIR: u8 = 39;
 
-/// A frame of a broadcast, read but not checked: anybody can write any. Its pointers lead into the bytes that were read.
+/// A frame of a broadcast, decoded but not authenticated: anybody can send one. Its pointers lead
+/// into the datagram.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct moteseal_frame {
     /// `MOTESEAL_FRAME_...`.
     pub kind: u8,
-    /// The leaf's place in its block, of a leaf or holds frame.
+    /// In a leaf or holds frame: the leaf's place in its block.
     pub index: u8,
     /// Zeros.
     pub reserved: [u8; 2],
-    /// The block, from 1, of a frame that speaks of one.
+    /// The block, from 1, if the frame names one.
     pub block: u32,
-    /// The chain's reference, of a frame that speaks of one.
+    /// The chain's reference, if the frame names a chain.
     pub chain: [u8; 8],
-    /// Which leaves, a bit each, of a wanted or repair frame.
+    /// In a wanted or repair frame: the leaves, one bit each.
     pub mask: u64,
-    /// The certificate, revocation, head or leaf; of a single its head; of a repair the added bytes.
+    /// The certificate, revocation, head or leaf; in a single frame the head; in a repair frame the
+    /// sum.
     pub body: *const u8,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub body_length: usize,
-    /// Of a single its leaf.
+    /// In a single frame: the leaf.
     pub second: *const u8,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub second_length: usize,
 }
 
-/// Reads a frame: one datagram, one frame. Nothing in it has been checked but its form.
+/// Decodes a frame: one datagram, one frame. Only its form is checked.
 ///
-/// @param frame  Its pointers lead into `datagram`, which must stay as it is while they are used.
-/// @return The names of bytes; `UnknownItem` for what is none of these frames.
+/// @param frame  Its pointers lead into `datagram`, which must stay unchanged while they are used.
+/// @return A decoding error; `UnknownItem` for anything that is not a known frame.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_frame_read(
     datagram: *const u8,
@@ -61,7 +64,7 @@ pub unsafe extern "C" fn moteseal_frame_read(
 ) -> moteseal_error {
     call(|| {
         checked(frame)?;
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         let datagram = unsafe { bytes(datagram, length)? };
         let none = core::ptr::null();
         let mut read = moteseal_frame {

@@ -8,7 +8,8 @@ use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
 use crate::memory::{Opaque, begin, begun, buffer, bytes, call, checked, fixed, put, wipe};
 
-/// A secret key. Declare it as `moteseal_signing_key key = {0};` and end it with `moteseal_signing_key_wipe`.
+/// A secret key. Declare it as `moteseal_signing_key key = {0};` and end it with
+/// `moteseal_signing_key_wipe`.
 #[allow(non_camel_case_types)]
 #[repr(C)]
 pub struct moteseal_signing_key {
@@ -20,9 +21,10 @@ impl Opaque for moteseal_signing_key {
     const MARK: u32 = 0x6d73_6b01;
 }
 
-/// Begins a key from its 32 secret bytes: Ed25519's seed, or the scalar of P-256, big-endian. Wipe your own copy.
+/// Signs a message. The signature is deterministic and needs no randomness.
 ///
-/// @return `UnknownAlgorithm`, `KeyLength`, `InvalidSecretKey` (a scalar of 0 or above the curve's order).
+/// @param signature  Receives `MOTESEAL_SIGNATURE` bytes.
+/// @return `NotBegun`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_signing_key_from_bytes(
     key: *mut moteseal_signing_key,
@@ -32,7 +34,7 @@ pub unsafe extern "C" fn moteseal_signing_key_from_bytes(
 ) -> moteseal_error {
     call(|| {
         checked(key)?;
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         let secret = unsafe { bytes(secret, length)? };
         let value = SecretKey::from_bytes(algorithm(algorithm_number)?, secret)?;
         // SAFETY: as above.
@@ -40,9 +42,11 @@ pub unsafe extern "C" fn moteseal_signing_key_from_bytes(
     })
 }
 
-/// Begins a key from a file: one PEM block of unencrypted PKCS#8, as `moteseal key new` and `openssl genpkey` write it.
+/// Begins a key from a file: one PEM block of unencrypted PKCS#8, as `moteseal key new` and
+/// `openssl genpkey` write it.
 ///
-/// @return `MalformedPem`, `WrongPemLabel`, `MalformedDer`, `UnknownAlgorithm`, `InvalidSecretKey`, `KeyPairMismatch`.
+/// @return `MalformedPem`, `WrongPemLabel`, `MalformedDer`, `UnknownAlgorithm`, `InvalidSecretKey`,
+///         `KeyPairMismatch`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_signing_key_from_pem(
     key: *mut moteseal_signing_key,
@@ -51,18 +55,20 @@ pub unsafe extern "C" fn moteseal_signing_key_from_pem(
 ) -> moteseal_error {
     call(|| {
         checked(key)?;
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         let value = decode_secret_pem(unsafe { bytes(pem, length)? })?;
         // SAFETY: as above.
         unsafe { begin(key, value) }
     })
 }
 
-/// Reads a public key file: one PEM block of a SubjectPublicKeyInfo, as `moteseal key new` and `openssl pkey -pubout` write it.
+/// Reads a public key file: one PEM block of a SubjectPublicKeyInfo, as `moteseal key new` and
+/// `openssl pkey -pubout` write it.
 ///
-/// @param out, capacity  Where the raw key goes: `MOTESEAL_MAX_PUBLIC_KEY` bytes suffice.
-/// @param key_algorithm  Written: `MOTESEAL_ED25519` or `MOTESEAL_ESP256`.
-/// @return `MalformedPem`, `WrongPemLabel`, `MalformedDer`, `UnknownAlgorithm`, `InvalidPublicKey`, `BufferTooSmall`.
+/// @param out, capacity  Receives the raw key: `MOTESEAL_MAX_PUBLIC_KEY` bytes suffice.
+/// @param key_algorithm  Receives `MOTESEAL_ED25519` or `MOTESEAL_ESP256`.
+/// @return `MalformedPem`, `WrongPemLabel`, `MalformedDer`, `UnknownAlgorithm`, `InvalidPublicKey`,
+///         `BufferTooSmall`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_public_key_from_pem(
     pem: *const u8,
@@ -75,7 +81,7 @@ pub unsafe extern "C" fn moteseal_public_key_from_pem(
     call(|| {
         checked(length)?;
         checked(key_algorithm)?;
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         let (pem, out) = unsafe { (bytes(pem, pem_length)?, buffer(out, capacity)?) };
         let key = decode_public_pem(pem)?;
         let (number, raw) = (number_of(key.algorithm())?, key.to_bytes());
@@ -88,7 +94,7 @@ pub unsafe extern "C" fn moteseal_public_key_from_pem(
     })
 }
 
-/// The raw public key: 32 bytes of Ed25519, 65 of P-256.
+/// Returns the raw public key: 32 bytes of Ed25519, 65 of P-256.
 ///
 /// @return `NotBegun`, `BufferTooSmall`.
 #[unsafe(no_mangle)]
@@ -99,7 +105,7 @@ pub unsafe extern "C" fn moteseal_signing_key_public(
     length: *mut usize,
 ) -> moteseal_error {
     call(|| {
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         let (key, out) = unsafe { (begun(key)?, buffer(out, capacity)?) };
         let public = key.public_key().to_bytes();
         out.get_mut(..public.len()).ok_or(Error::BufferTooSmall)?.copy_from_slice(&public);
@@ -108,7 +114,8 @@ pub unsafe extern "C" fn moteseal_signing_key_public(
     })
 }
 
-/// Signs a message. Deterministic: no randomness is needed, and the same message gives the same signature.
+/// Signs a message. Deterministic: no randomness is needed, and the same message gives the same
+/// signature.
 ///
 /// @param signature  `MOTESEAL_SIGNATURE` bytes.
 /// @return `NotBegun`.
@@ -120,7 +127,7 @@ pub unsafe extern "C" fn moteseal_sign(
     signature: *mut u8,
 ) -> moteseal_error {
     call(|| {
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         let (key, message, out) = unsafe {
             (begun(key)?, bytes(message, message_length)?, buffer(signature, MOTESEAL_SIGNATURE)?)
         };
@@ -129,22 +136,25 @@ pub unsafe extern "C" fn moteseal_sign(
     })
 }
 
-/// Overwrites a key with zeros. Null is nothing to wipe.
+/// Overwrites a key with zeros. Null is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_signing_key_wipe(key: *mut moteseal_signing_key) {
-    // SAFETY: the caller keeps what the header asks.
+    // SAFETY: the caller keeps the header's contract.
     unsafe { wipe(key) };
 }
 
-/// Brings an ECDSA signature of a secure element into the one form that is accepted: `s` in the lower half of the curve's order. Half of all
-/// signatures of most secure elements are not; they hold all the same, and are changed into the equivalent that is.
+/// Changes an ECDSA signature of a secure element into the one form that verifiers accept: `s` in
+/// the lower half of the curve's order. Most secure elements return the other form for half of
+/// their signatures; both forms are valid signatures of the same message.
 ///
 /// @param signature  `MOTESEAL_SIGNATURE` bytes, `r` then `s`, big-endian; changed in place.
-/// @return `MalformedSignature` if `r` or `s` is 0 or not below the order; `UnknownAlgorithm` if P-256 is not built in.
+/// @return `MalformedSignature` if `r` or `s` is 0 or not below the order; `UnknownAlgorithm` if
+///         P-256 is not built in.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_esp256_normalize(signature: *mut u8) -> moteseal_error {
     call(|| {
-        // SAFETY: the caller keeps what the header asks; the bytes are read before they are written.
+        // SAFETY: the caller keeps the header's contract; the bytes are read before they are
+        // written.
         let raw: [u8; MOTESEAL_SIGNATURE] = unsafe { *fixed(signature)? };
         let normal = normalized(&raw)?;
         // SAFETY: as above; bytes need no alignment.

@@ -1,5 +1,6 @@
-//! The sizes in the header, compared with the compiler's: here for this target, and in C by the static assertions that
-//! `moteseal-header` writes from these lines. Sizes and alignments are in bytes, first for 64-bit pointers, then for 32-bit ones.
+//! The sizes in the header, compared with the compiler's: here for this target, and in C by the
+//! static assertions that `moteseal-header` writes from these lines. Sizes and alignments are in
+//! bytes, first for 64-bit pointers, then for 32-bit ones.
 
 use crate::memory::Storage;
 

@@ -1,9 +1,11 @@
-//! What a mote runs, for C: seals, the source of private sums, the receiver of broadcasts (bindings/c/README.md).
+//! The C library for firmware: seals, the source of private sums, the receiver of broadcasts
+//! (bindings/c/README.md).
 //!
-//! Thin: every function here turns pointers into references ([`memory`]), calls `moteseal-core`, and says in a number how it went. There
-//! is no heap, no operating system, no clock, no randomness and no global state: all memory is the caller's, in the opaque types of
-//! `include/moteseal.h`, which `moteseal-header` writes from these sources. Nothing panics: what could is refused before. What a gateway
-//! or a verifier does is not here.
+//! Every function converts pointers to references ([`memory`]), calls a protocol crate, and returns
+//! an error code. There is no heap, no operating system, no clock, no randomness and no global
+//! state: the caller owns all memory, in the opaque types of `include/moteseal.h`, which
+//! `moteseal-header` generates from these sources. No function panics: every argument that could
+//! cause it is rejected first. Gateways and verifiers have no C binding.
 
 #![no_std]
 
@@ -33,12 +35,14 @@ pub use star::moteseal_star;
 pub use sum::{moteseal_guard, moteseal_permit, moteseal_sum_key, moteseal_sum_source};
 pub use tree::moteseal_tree;
 
-/// Nothing here panics; if it does all the same, the processor traps rather than go on with half a state.
+/// No function panics. If one did, the processor would trap instead of continuing with an
+/// incomplete state.
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     loop {
         #[cfg(target_arch = "arm")]
-        // SAFETY: an undefined instruction reads and writes nothing; the mote's fault handler takes over.
+        // SAFETY: an undefined instruction reads and writes nothing; the mote's fault handler gets
+        // control.
         unsafe {
             core::arch::asm!("udf #0", options(nomem, nostack));
         }

@@ -1,10 +1,12 @@
-//! The boundary: the only place where pointers from C become references, after every check that is possible.
+//! The boundary: the only place where pointers from C become references, after every check that is
+//! possible.
 //!
-//! Some conditions cannot be checked, and the header states them as the caller's duty: a pointer leads to as much memory as its
-//! type or its length says, nothing else uses that memory during the call, and outputs do not overlap inputs. Null, misaligned and
-//! impossible arguments are rejected by name. A state is in the caller's memory as a mark and a value; the mark distinguishes a
-//! state that was begun from zeros, and one type from another. A state whose size the caller chooses ([`Storage`]) has an array of
-//! elements after its value.
+//! Some conditions cannot be checked, and the header states them as the caller's duty: a pointer
+//! leads to as much memory as its type or its length says, nothing else uses that memory during the
+//! call, and outputs do not overlap inputs. Null, misaligned and impossible arguments are rejected
+//! by name. A state is in the caller's memory as a mark and a value; the mark distinguishes a state
+//! that was begun from zeros, and one type from another. A state whose size the caller chooses
+//! ([`Storage`]) has an array of elements after its value.
 
 use core::mem::MaybeUninit;
 
@@ -22,7 +24,8 @@ pub(crate) trait Opaque: Sized {
     const MARK: u32;
 }
 
-/// A state whose size the caller chooses: a mark, the number of elements, a value, and from byte `FIXED` on the elements.
+/// A state whose size the caller chooses: a mark, the number of elements, a value, and from byte
+/// `FIXED` on the elements.
 pub(crate) trait Storage: Sized {
     /// The value.
     type Value;
@@ -90,7 +93,8 @@ pub(crate) fn checked<T>(pointer: *const T) -> Result<(), Error> {
 /// `state` is null or leads to memory for an `O` that nothing else uses.
 pub(crate) unsafe fn begin<O: Opaque>(state: *mut O, value: O::Value) -> Result<(), Error> {
     let slot = slot(state)?;
-    // SAFETY: not null, aligned, and by the caller's contract as large as the header says; `slot` checked that a Slot fits that.
+    // SAFETY: not null, aligned, and by the caller's contract as large as the header says; `slot`
+    // checked that a Slot fits that.
     unsafe { slot.write(Slot { mark: O::MARK, count: 0, value: MaybeUninit::new(value) }) };
     Ok(())
 }
@@ -98,7 +102,8 @@ pub(crate) unsafe fn begin<O: Opaque>(state: *mut O, value: O::Value) -> Result<
 /// A state that was begun.
 ///
 /// # Safety
-/// `state` is null or leads to memory for an `O` that holds zeros or what [`begin`] wrote, and that nothing else uses.
+/// `state` is null or leads to memory for an `O` that holds zeros or what [`begin`] wrote, and that
+/// nothing else uses.
 pub(crate) unsafe fn state<'a, O: Opaque>(state: *mut O) -> Result<&'a mut O::Value, Error> {
     let slot = slot(state)?;
     // SAFETY: as in `begin`; the mark shows that `begin` wrote the value after it.
@@ -129,13 +134,15 @@ pub(crate) fn capacity<O: Storage>(state: *mut O, size: usize) -> Result<usize, 
 /// Marks the state as not begun, fills its first `count` elements, and returns them.
 ///
 /// # Safety
-/// `state` leads to memory that nothing else uses, aligned to 8 bytes, of at least `O::size(count)` bytes.
+/// `state` leads to memory that nothing else uses, aligned to 8 bytes, of at least `O::size(count)`
+/// bytes.
 pub(crate) unsafe fn clear_array<'a, O: Storage>(
     state: *mut O,
     count: usize,
     element: O::Element,
 ) -> &'a mut [O::Element] {
-    // SAFETY: the caller's contract; `fits_array` checked that the elements are aligned and come after the Slot.
+    // SAFETY: the caller's contract; `fits_array` checked that the elements are aligned and come
+    // after the Slot.
     unsafe {
         state.cast::<u32>().write(0);
         let first = state.cast::<u8>().add(O::FIXED).cast::<O::Element>();
@@ -160,12 +167,14 @@ pub(crate) unsafe fn begin_array<O: Storage>(state: *mut O, count: usize, value:
 /// A state of the caller's size that was begun, and its elements.
 ///
 /// # Safety
-/// `state` is null or leads to memory that nothing else uses and that holds zeros or what [`begin_array`] wrote.
+/// `state` is null or leads to memory that nothing else uses and that holds zeros or what
+/// [`begin_array`] wrote.
 pub(crate) unsafe fn array<'a, O: Storage>(
     state: *mut O,
 ) -> Result<(&'a mut O::Value, &'a mut [O::Element]), Error> {
     let slot = slot_of_array(state)?;
-    // SAFETY: the mark shows that `begin_array` wrote the value, and the count after `clear_array` had written the elements.
+    // SAFETY: the mark shows that `begin_array` wrote the value, and the count after `clear_array`
+    // had written the elements.
     unsafe {
         if (*slot).mark != O::MARK {
             return Err(NotBegun);
@@ -195,7 +204,8 @@ pub(crate) unsafe fn array_ref<'a, O: Storage>(
     }
 }
 
-/// Overwrites a state with zeros in a way that the optimiser cannot remove: the state is then not begun. Null is allowed.
+/// Overwrites a state with zeros in a way that the optimiser cannot remove: the state is then not
+/// begun. Null is allowed.
 ///
 /// # Safety
 /// `state` is null or leads to memory for an `O` that nothing else uses.
@@ -211,7 +221,8 @@ pub(crate) unsafe fn wipe<O: Opaque>(state: *mut O) {
 pub(crate) unsafe fn wipe_bytes(state: *mut u8, size: usize) {
     // Byte by byte, so that a misaligned state is wiped, too.
     if !state.is_null() && size <= isize::MAX as usize {
-        // SAFETY: not null and of a possible length; any bytes are valid for MaybeUninit. No value here needs to be dropped.
+        // SAFETY: not null and of a possible length; any bytes are valid for MaybeUninit. No value
+        // here needs to be dropped.
         unsafe { core::slice::from_raw_parts_mut(state.cast::<MaybeUninit<u8>>(), size) }.zeroize();
     }
 }
@@ -285,7 +296,8 @@ pub(crate) unsafe fn buffer<'a>(buffer: *mut u8, capacity: usize) -> Result<&'a 
         return Err(Error::LengthOutOfRange);
     }
     checked(buffer)?;
-    // SAFETY: not null, of a possible length, and that long by the caller's contract. The zeros initialise it.
+    // SAFETY: not null, of a possible length, and that long by the caller's contract. The zeros
+    // initialise it.
     unsafe {
         buffer.write_bytes(0, capacity);
         Ok(core::slice::from_raw_parts_mut(buffer, capacity))

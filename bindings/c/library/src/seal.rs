@@ -1,4 +1,5 @@
-//! Seals: what a star or tree becomes, how it is signed, by the mote's own key or a secure element, and the bytes that travel.
+//! Seals: the result of a star or tree, its signature by the mote's own key or a secure element,
+//! and the encoded bytes.
 
 use ::moteseal_seal::level::LevelKey;
 use ::moteseal_seal::level::{Counters, Salt, SaltKey};
@@ -21,11 +22,11 @@ use crate::memory::{Opaque, begin, begun, buffer, bytes, call, checked, fixed, p
 pub const MOTESEAL_MAX_MESSAGE: usize = 1024;
 /// Bytes that suffice for an open item.
 pub const MOTESEAL_MAX_OPEN: usize = 96;
-/// Bytes that suffice for a part's head and tail together, beside the events.
+/// Bytes that suffice for a part's head and tail together, without the events.
 pub const MOTESEAL_PART_OVERHEAD: usize = 576;
-/// Bytes that suffice for a bundle, beside its schema and its events.
+/// Bytes that suffice for a bundle, without its schema and its events.
 pub const MOTESEAL_BUNDLE_OVERHEAD: usize = 704;
-/// Bytes that suffice for a seal as a signed object of its own.
+/// Bytes that suffice for a seal as a separate signed object.
 pub const MOTESEAL_MAX_OBJECT: usize = 1152;
 
 const _: () =
@@ -33,8 +34,9 @@ const _: () =
 const _: () = assert!(MOTESEAL_BUNDLE_OVERHEAD >= 16 + MOTESEAL_MAX_OPEN + MOTESEAL_PART_OVERHEAD);
 const _: () = assert!(MOTESEAL_MAX_OBJECT >= MAX_MESSAGE + 128);
 
-/// The query epochs that a device answered since its last seal: every one of them must be stated by a seal, or whoever adds up may claim that
-/// the device was silent. Declare it as `moteseal_answers answers = {0};`: zeros are none.
+/// The query epochs that a device answered since its last seal. A seal must state each of them;
+/// otherwise an aggregator may claim that the device was silent. Declare it as `moteseal_answers
+/// answers = {0};`: zeros mean none.
 #[allow(non_camel_case_types)]
 #[repr(C)]
 pub struct moteseal_answers {
@@ -46,7 +48,7 @@ impl Opaque for moteseal_answers {
     const MARK: u32 = 0x6d73_6101;
 }
 
-/// A seal: what was sealed, to be signed. Declare it as `moteseal_seal seal = {0};`.
+/// A seal that is to be signed. Declare it as `moteseal_seal seal = {0};`.
 #[allow(non_camel_case_types)]
 #[repr(C)]
 pub struct moteseal_seal {
@@ -58,25 +60,25 @@ impl Opaque for moteseal_seal {
     const MARK: u32 = 0x6d73_7301;
 }
 
-/// See `moteseal_seal`.
+/// The value of a `moteseal_seal`.
 pub struct Closed {
     seal: Seal<Unverified>,
     framing: Framing,
     roster_version: u32,
 }
 
-/// What a seal says. Plain data.
+/// The properties of a seal. Plain data.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct moteseal_seal_info {
-    /// What the next seal names as its predecessor.
+    /// The seal's digest, which the next seal has as its predecessor.
     pub digest: [u8; 32],
     /// The epoch.
     pub epoch: u64,
     /// The index.
     pub index: u32,
-    /// How many events it covers.
+    /// The number of events.
     pub events: u32,
     /// The group's number of levels.
     pub levels: u8,
@@ -86,13 +88,13 @@ pub struct moteseal_seal_info {
     pub algorithm: u8,
     /// 1 if no further seal covers the epoch.
     pub last_in_epoch: u8,
-    /// 1 if the device restarted since the seal before.
+    /// 1 if the device restarted since the previous seal.
     pub restart: u8,
     /// Zeros.
     pub reserved: [u8; 3],
 }
 
-/// What a star or tree stands on.
+/// What a star or tree was begun with.
 pub(crate) struct Ground {
     pub(crate) index: SealIndex,
     pub(crate) salt: Salt,
@@ -101,7 +103,7 @@ pub(crate) struct Ground {
     levels: u8,
 }
 
-/// What a star or tree came to.
+/// The result of a star or tree.
 pub(crate) struct Folded {
     pub(crate) scheme: Scheme,
     pub(crate) counters: Counters,
@@ -120,7 +122,7 @@ impl Ground {
     }
 }
 
-/// What closes a star or tree: everything that can be refused has been.
+/// The arguments that close a star or tree, all of them checked.
 pub(crate) struct Closing<'c> {
     ground: &'c Ground,
     device: &'c moteseal_device,
@@ -131,7 +133,7 @@ pub(crate) struct Closing<'c> {
 }
 
 impl<'c> Closing<'c> {
-    /// Whether this is still the chain's open seal, the device that began it, and all the rest as it must be.
+    /// Checks that this is still the chain's open seal and the device that began it.
     pub(crate) fn new(
         ground: &'c Ground,
         device: &'c moteseal_device,
@@ -147,7 +149,7 @@ impl<'c> Closing<'c> {
             return Err(Error::FieldOutOfRange);
         }
         let answers = match answers.map(|answers| {
-            // SAFETY: a reference is memory for one; zeros are no answers.
+            // SAFETY: a reference leads to valid memory; zeros mean no answers.
             unsafe { begun(answers) }
         }) {
             None | Some(Err(Error::NotBegun)) => None,
@@ -166,7 +168,7 @@ impl<'c> Closing<'c> {
     /// Makes the seal.
     ///
     /// # Safety
-    /// `seal` is memory for one.
+    /// `seal` leads to memory for a seal.
     pub(crate) unsafe fn seal(
         &self,
         folded: Folded,
@@ -192,7 +194,7 @@ impl<'c> Closing<'c> {
             framing: device.framing(),
             roster_version: device.roster_version,
         };
-        // SAFETY: the caller's word.
+        // SAFETY: the caller's contract.
         unsafe { begin(seal, closed) }
     }
 }
@@ -208,7 +210,7 @@ impl Closed {
         self.seal.statement()
     }
 
-    /// The events of a whole seal take so many bytes, where that is known beforehand.
+    /// Checks the number of bytes of a seal's events, as far as it is known beforehand.
     fn check_events(&self, length: usize) -> Result<(), Error> {
         let total = self.statement().counters.total();
         let fits = match self.framing {
@@ -234,7 +236,7 @@ impl Closed {
         )
     }
 
-    /// Each record, framed, with the level that it has.
+    /// Calls `take` with the level and the framed bytes of each record.
     fn each<'r>(
         &self,
         records: &'r [u8],
@@ -252,7 +254,8 @@ impl Closed {
         if rest.is_empty() { Ok(()) } else { Err(Error::EventsLength) }
     }
 
-    /// Writes the records in the order in which they lie in a part: of a tree as they came, of a star by level, the finest first.
+    /// Writes the records in the order of a part: for a tree as pushed, for a star by level, the
+    /// finest first.
     fn arrange(&self, records: &[u8], out: &mut [u8]) -> Result<(), Error> {
         let mut cursors = [0; 32];
         self.each(records, |level, record| {
@@ -289,10 +292,11 @@ fn signature_of(closed: &Closed, signature: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// Adds a query epoch that the device answered (`moteseal_permit_info` says which).
+/// Adds a query epoch that the device answered (`moteseal_permit_info` returns it).
 ///
 /// @param query  16 bytes.
-/// @return `Full` if no seal can state it beside the others: close the seal, and begin again with none.
+/// @return `Full` if no seal has room to state it with the others: close the seal, and start again
+///         with an empty set.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_answers_add(
     answers: *mut moteseal_answers,
@@ -300,7 +304,7 @@ pub unsafe extern "C" fn moteseal_answers_add(
     epoch: u64,
 ) -> moteseal_error {
     call(|| {
-        // SAFETY: the caller keeps what the header asks; zeros are no answers.
+        // SAFETY: the caller keeps the header's contract; zeros are no answers.
         let (query, answers) = unsafe {
             let query = fixed::<16>(query)?;
             if let Err(Error::NotBegun) = state(answers) {
@@ -312,14 +316,14 @@ pub unsafe extern "C" fn moteseal_answers_add(
     })
 }
 
-/// Forgets all answers, once the seal that states them is durable. Null is nothing to forget.
+/// Removes all answers, once the seal that states them is durable. Null is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_answers_clear(answers: *mut moteseal_answers) {
-    // SAFETY: the caller keeps what the header asks.
+    // SAFETY: the caller keeps the header's contract.
     unsafe { wipe(answers) };
 }
 
-/// Says what a seal says.
+/// Returns the properties of a seal.
 ///
 /// @return `NotBegun`.
 #[unsafe(no_mangle)]
@@ -329,7 +333,7 @@ pub unsafe extern "C" fn moteseal_seal_info_of(
 ) -> moteseal_error {
     call(|| {
         checked(info)?;
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         let closed = unsafe { begun(seal)? };
         let statement = closed.statement();
         let value = moteseal_seal_info {
@@ -349,9 +353,10 @@ pub unsafe extern "C" fn moteseal_seal_info_of(
     })
 }
 
-/// The level of an event under a seal: a star's part has the events of the highest level first, then those of the next, each level's in their order.
+/// Returns the level of an event. The part of a star has the events of the highest level first,
+/// then those of the next level, each level in the order of pushing.
 ///
-/// @param sequence  The event's place under the seal, from 0.
+/// @param sequence  The event's number under the seal, from 0.
 /// @return `NotBegun`, `FieldOutOfRange` if there is no such event.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_seal_level(
@@ -360,7 +365,7 @@ pub unsafe extern "C" fn moteseal_seal_level(
     level: *mut u8,
 ) -> moteseal_error {
     call(|| {
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         let statement = unsafe { begun(seal)? }.statement();
         if u64::from(sequence) >= statement.counters.total() {
             return Err(Error::FieldOutOfRange);
@@ -371,8 +376,8 @@ pub unsafe extern "C" fn moteseal_seal_level(
     })
 }
 
-/// Writes the bytes to sign, for `moteseal_sign`, a secure element or a signer elsewhere. An element that wants a digest gets SHA-256 of them
-/// (P-256); Ed25519 takes the message itself.
+/// Writes the bytes to sign, for `moteseal_sign`, a secure element or another signer. An element
+/// that expects a digest gets SHA-256 of them (P-256); Ed25519 signs the message itself.
 ///
 /// @param out, capacity  `MOTESEAL_MAX_MESSAGE` bytes suffice.
 /// @return `NotBegun`, `BufferTooSmall`.
@@ -385,7 +390,7 @@ pub unsafe extern "C" fn moteseal_seal_message(
 ) -> moteseal_error {
     call(|| {
         checked(length)?;
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         let (closed, out) = unsafe { (begun(seal)?, buffer(out, capacity)?) };
         let mut scratch = [0; MAX_MESSAGE];
         let message = closed.seal.message(&mut scratch);
@@ -395,12 +400,13 @@ pub unsafe extern "C" fn moteseal_seal_message(
     })
 }
 
-/// Whether a signature of the seal holds under a public key: worth doing once with every new signer, before its seals are refused elsewhere.
+/// Checks a signature of the seal under a public key. Do this once with every new signer, before
+/// its seals are rejected elsewhere.
 ///
 /// @param key, key_length  The raw public key, of the device's algorithm.
-/// @param signature, signature_length  What the signer gave.
-/// @return `KeyLength`, `InvalidPublicKey`, `AlgorithmMismatch`, `MalformedSignature`, `HighS` (`moteseal_esp256_normalize` mends that),
-///         `NotAuthentic`.
+/// @param signature, signature_length  The signature from the signer.
+/// @return `KeyLength`, `InvalidPublicKey`, `AlgorithmMismatch`, `MalformedSignature`, `HighS` (use
+///         `moteseal_esp256_normalize`), `NotAuthentic`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_seal_check(
     seal: *const moteseal_seal,
@@ -411,7 +417,7 @@ pub unsafe extern "C" fn moteseal_seal_check(
     signature_length: usize,
 ) -> moteseal_error {
     call(|| {
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         let (closed, key, signature) =
             unsafe { (begun(seal)?, bytes(key, key_length)?, bytes(signature, signature_length)?) };
         let key = PublicKey::from_bytes(algorithm(key_algorithm)?, key)?;
@@ -419,8 +425,9 @@ pub unsafe extern "C" fn moteseal_seal_check(
     })
 }
 
-/// Takes the chain behind a seal that was signed. Make `record` durable together with what is to be sent, and only then send it: a seal that was sent
-/// and forgotten would be followed by another of its index.
+/// Advances the chain past a signed seal. Make `record` durable together with the data to send, and
+/// only then send it: a mote that sends a seal and then loses the record would send another seal
+/// with the same index.
 ///
 /// @param record  `MOTESEAL_CHAIN_RECORD` bytes to make durable.
 /// @return `NotBegun`, `NotOpen`, `NotOfThisSeal`; then nothing has changed.
@@ -432,7 +439,7 @@ pub unsafe extern "C" fn moteseal_seal_commit(
 ) -> moteseal_error {
     call(|| {
         checked(record)?;
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         let (closed, chain) = unsafe { (begun(seal)?, state(chain)?) };
         let (statement, Position { prev, .. }) = (closed.statement(), chain.position);
         if chain.opened()? != (statement.index, statement.epoch) || statement.prev != prev {
@@ -444,10 +451,12 @@ pub unsafe extern "C" fn moteseal_seal_commit(
     })
 }
 
-/// Writes a schema item: the first of a bundle, and of an uplink whose receiver does not know the schema.
+/// Writes a schema item: the first item of a bundle, and of an uplink to a receiver that does not
+/// have the schema.
 ///
-/// @param schema, schema_length  The encoded schema that `moteseal_device_set_schema` has checked; it is not read here.
-/// @param out, capacity  16 bytes more than the schema suffice.
+/// @param schema, schema_length  The encoded schema that `moteseal_device_set_schema` checked; this
+///        function does not read it.
+/// @param out, capacity  The length of the schema plus 16 bytes suffices.
 /// @return `BufferTooSmall`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_schema_item(
@@ -458,7 +467,7 @@ pub unsafe extern "C" fn moteseal_schema_item(
     length: *mut usize,
 ) -> moteseal_error {
     call(|| {
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         let (schema, out) = unsafe { (bytes(schema, schema_length)?, buffer(out, capacity)?) };
         let mut out = Writer::new(out);
         stream::encode_schema(&mut out, schema)?;
@@ -467,7 +476,8 @@ pub unsafe extern "C" fn moteseal_schema_item(
     })
 }
 
-/// Writes the seal's open item: which device, and where its chain stood before this seal. The second item of a bundle.
+/// Writes the seal's open item, the second item of a bundle: the device, and the position of its
+/// chain before this seal.
 ///
 /// @param out, capacity  `MOTESEAL_MAX_OPEN` bytes suffice.
 /// @return `NotBegun`, `BufferTooSmall`.
@@ -479,7 +489,7 @@ pub unsafe extern "C" fn moteseal_open_item(
     length: *mut usize,
 ) -> moteseal_error {
     call(|| {
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         let (closed, out) = unsafe { (begun(seal)?, buffer(out, capacity)?) };
         let mut out = Writer::new(out);
         closed.open_item(&mut out)?;
@@ -488,14 +498,17 @@ pub unsafe extern "C" fn moteseal_open_item(
     })
 }
 
-/// Writes the seal's part item up to its events, for a mote that streams them from flash: head, then the events, then the tail.
+/// Writes the seal's part item up to its events, for a mote that streams them from flash: the head,
+/// then the events, then the tail.
 ///
-/// The events follow as they were pushed; where `record_size` is 0 each behind its length in two bytes, big-endian. Of a tree they come in their order,
-/// of a star by level, the highest first (`moteseal_seal_level`).
+/// The events follow as they were pushed; where `record_size` is 0, each event has its length
+/// before it, two bytes, big-endian. The events of a tree come in the order of pushing, those of a
+/// star by level, the highest first (`moteseal_seal_level`).
 ///
 /// @param events_length  Bytes of all events, lengths included.
 /// @param out, capacity  `MOTESEAL_PART_OVERHEAD` bytes suffice.
-/// @return `NotBegun`, `EventsLength` if the sealed events cannot take so many bytes, `BufferTooSmall`.
+/// @return `NotBegun`, `EventsLength` if the sealed events cannot have this many bytes,
+///         `BufferTooSmall`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_part_head(
     seal: *const moteseal_seal,
@@ -505,7 +518,7 @@ pub unsafe extern "C" fn moteseal_part_head(
     length: *mut usize,
 ) -> moteseal_error {
     call(|| {
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         let (closed, out) = unsafe { (begun(seal)?, buffer(out, capacity)?) };
         closed.check_events(events_length)?;
         let mut out = Writer::new(out);
@@ -530,7 +543,7 @@ pub unsafe extern "C" fn moteseal_part_tail(
     length: *mut usize,
 ) -> moteseal_error {
     call(|| {
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         let (closed, signature, out) =
             unsafe { (begun(seal)?, bytes(signature, signature_length)?, buffer(out, capacity)?) };
         signature_of(closed, signature)?;
@@ -541,16 +554,18 @@ pub unsafe extern "C" fn moteseal_part_tail(
     })
 }
 
-/// Writes the whole bundle of a seal, a `.mseal` file: schema, open item, and the part with all events and the signature. What
-/// `moteseal verify` and `moteseal push` take.
+/// Writes the bundle of a seal, a `.mseal` file for `moteseal verify` and `moteseal push`: the
+/// schema, the open item, and the part with all events and the signature.
 ///
-/// @param schema, schema_length  The schema that the device was given.
-/// @param records, records_length  All events in the order in which they were pushed, one behind the other; where `record_size` is 0 each behind its
-///        length in two bytes, big-endian.
+/// @param schema, schema_length  The schema of the device.
+/// @param records, records_length  All events in the order of pushing, without gaps; where
+///        `record_size` is 0, each event has its length before it, two bytes, big-endian.
 /// @param signature, signature_length  The signature over `moteseal_seal_message`.
-/// @param out, capacity  `MOTESEAL_BUNDLE_OVERHEAD + schema_length + records_length` bytes suffice; not overlapping the records.
-/// @return `NotBegun`, `MalformedSignature`, `EventsLength` for another number of events than were sealed, `NotOfThisSeal` for another schema,
-///         `BufferTooSmall`. That the records are those that were pushed is not checked here.
+/// @param out, capacity  `MOTESEAL_BUNDLE_OVERHEAD + schema_length + records_length` bytes suffice.
+///        It must not overlap the records.
+/// @return `NotBegun`, `MalformedSignature`, `EventsLength` for another number of events than were
+///         sealed, `NotOfThisSeal` for another schema, `BufferTooSmall`. The function does not
+///         check that the records are those that were pushed.
 #[unsafe(no_mangle)]
 #[allow(clippy::too_many_arguments)]
 pub unsafe extern "C" fn moteseal_bundle(
@@ -567,7 +582,7 @@ pub unsafe extern "C" fn moteseal_bundle(
 ) -> moteseal_error {
     call(|| {
         checked(length)?;
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         let (closed, schema, records, signature, out) = unsafe {
             (
                 begun(seal)?,
@@ -597,7 +612,7 @@ pub unsafe extern "C" fn moteseal_bundle(
     })
 }
 
-/// Writes a seal as a signed object of its own, a tagged COSE_Sign1 (RFC 9052), without its events.
+/// Writes a seal without its events as a signed object: a tagged COSE_Sign1 (RFC 9052).
 ///
 /// @param out, capacity  `MOTESEAL_MAX_OBJECT` bytes suffice.
 /// @return `NotBegun`, `MalformedSignature`, `BufferTooSmall`.
@@ -611,7 +626,7 @@ pub unsafe extern "C" fn moteseal_seal_object(
     length: *mut usize,
 ) -> moteseal_error {
     call(|| {
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         let (closed, signature, out) =
             unsafe { (begun(seal)?, bytes(signature, signature_length)?, buffer(out, capacity)?) };
         signature_of(closed, signature)?;
@@ -622,10 +637,10 @@ pub unsafe extern "C" fn moteseal_seal_object(
     })
 }
 
-/// Overwrites a seal with zeros. Null is nothing to wipe.
+/// Overwrites a seal with zeros. Null is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_seal_wipe(seal: *mut moteseal_seal) {
-    // SAFETY: the caller keeps what the header asks.
+    // SAFETY: the caller keeps the header's contract.
     unsafe { wipe(seal) };
 }
 

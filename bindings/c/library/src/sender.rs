@@ -1,4 +1,5 @@
-//! Whom a mote listens to: base stations, the senders that they certify, revocations, and live commands, which are one signed frame each.
+//! The senders that a mote listens to: base stations, the senders that they certify, revocations,
+//! and live commands, which are one signed frame each.
 
 use ::moteseal_broadcast::{
     ChainNumber, MAX_HEAD, NotInForce, Revocation, SenderCertificate, SenderCertificateError,
@@ -13,7 +14,8 @@ use crate::error::moteseal_error;
 use crate::error::{by_name, moteseal_error as Error};
 use crate::memory::{Opaque, begin, begun, bytes, call, checked, optional, put};
 
-/// A base station: whose certificates count. Declare it as `moteseal_base base = {0};`. Nothing in it is secret.
+/// A base station, whose certificates the mote accepts. Declare it as `moteseal_base base = {0};`.
+/// It contains no secrets.
 #[allow(non_camel_case_types)]
 #[repr(C)]
 pub struct moteseal_base {
@@ -25,13 +27,14 @@ impl Opaque for moteseal_base {
     const MARK: u32 = 0x6d73_6201;
 }
 
-/// See `moteseal_base`.
+/// The value of a `moteseal_base`.
 pub struct Base {
     pub(crate) network: NetworkId,
     pub(crate) key: PublicKey,
 }
 
-/// A sender whose certificate was checked. Declare it as `moteseal_sender sender = {0};`. Nothing in it is secret.
+/// A sender whose certificate was checked. Declare it as `moteseal_sender sender = {0};`. It
+/// contains no secrets.
 #[allow(non_camel_case_types)]
 #[repr(C)]
 pub struct moteseal_sender {
@@ -43,7 +46,7 @@ impl Opaque for moteseal_sender {
     const MARK: u32 = 0x6d73_6202;
 }
 
-/// See `moteseal_sender`.
+/// The value of a `moteseal_sender`.
 pub struct Sender {
     pub(crate) network: NetworkId,
     pub(crate) id: DeviceId,
@@ -51,7 +54,7 @@ pub struct Sender {
     pub(crate) key: PublicKey,
 }
 
-/// What was said in a chain of one. Its pointers lead into the frame's bytes.
+/// The content of a chain of one message. The pointers lead into the frame's bytes.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -62,11 +65,12 @@ pub struct moteseal_single {
     pub message: *const u8,
     /// Its length in bytes.
     pub message_length: usize,
-    /// What the chain is called: UTF-8 without control characters, not ended by a zero byte; may be empty.
+    /// The chain's label: UTF-8 without control characters, not terminated by a zero byte; may be
+    /// empty.
     pub label: *const u8,
     /// Its length in bytes, at most 64.
     pub label_length: usize,
-    /// 0 for a message, 1 for a file, 2 for a querier's schedule.
+    /// 0 for a message, 1 for a file, 2 for a query schedule.
     pub kind: u8,
     /// Zeros.
     pub reserved: [u8; 7],
@@ -77,7 +81,7 @@ by_name!(NotInForce, SenderCertificateError, SingleError);
 /// Begins a base station from its public key.
 ///
 /// @param key, key_length  The raw key.
-/// @param network  The network's 8 bytes of id, or null for that of a base station by itself.
+/// @param network  The network's id, 8 bytes; null for the network of this base station alone.
 /// @return `UnknownAlgorithm`, `KeyLength`, `InvalidPublicKey`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_base_begin(
@@ -89,7 +93,7 @@ pub unsafe extern "C" fn moteseal_base_begin(
 ) -> moteseal_error {
     call(|| {
         checked(base)?;
-        // SAFETY: the caller keeps what the header asks; bytes need no alignment.
+        // SAFETY: the caller keeps the header's contract; bytes need no alignment.
         let (key, network) =
             unsafe { (bytes(key, key_length)?, optional::<[u8; 8]>(network.cast())?) };
         let key = PublicKey::from_bytes(algorithm(key_algorithm)?, key)?;
@@ -101,10 +105,13 @@ pub unsafe extern "C" fn moteseal_base_begin(
 
 /// Checks a sender's certificate and begins the sender.
 ///
-/// @param certificate, length  The certificate (`moteseal key certify`, or the body of a certificate frame).
-/// @param now  Seconds since 1970; 0 without a clock: then only the serial tells.
-/// @param minimum_serial  The least serial that the base station stands by: the highest that `moteseal_revocation_open` ever gave; 0 before.
-/// @return `WrongNetwork`, `UnknownBaseStation`, `NotAuthentic`, `NotYetValid`, `Expired`, `Revoked`, or the names of bytes and keys.
+/// @param certificate, length  The certificate (`moteseal key certify`, or the body of a
+///        certificate frame).
+/// @param now  Seconds since 1970; 0 without a clock: then only the serial is checked.
+/// @param minimum_serial  The lowest serial that the base station has not revoked: the highest
+///        number that `moteseal_revocation_open` ever returned; 0 before.
+/// @return `WrongNetwork`, `UnknownBaseStation`, `NotAuthentic`, `NotYetValid`, `Expired`,
+///         `Revoked`, or an error of decoding or of keys.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_sender_open(
     sender: *mut moteseal_sender,
@@ -116,7 +123,7 @@ pub unsafe extern "C" fn moteseal_sender_open(
 ) -> moteseal_error {
     call(|| {
         checked(sender)?;
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         let (base, certificate) = unsafe { (begun(base)?, bytes(certificate, length)?) };
         let certificate = SenderCertificate::open(certificate, base.network, &base.key)?;
         certificate.check((now != 0).then_some(now), minimum_serial)?;
@@ -131,10 +138,10 @@ pub unsafe extern "C" fn moteseal_sender_open(
     })
 }
 
-/// Says who a sender is.
+/// Returns the identity of a sender.
 ///
-/// @param id  8 bytes: its id.
-/// @param serial  The serial of its certificate.
+/// @param id  Receives 8 bytes: its id.
+/// @param serial  Receives the serial of its certificate.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_sender_info(
     sender: *const moteseal_sender,
@@ -144,7 +151,7 @@ pub unsafe extern "C" fn moteseal_sender_info(
     call(|| {
         checked(id)?;
         checked(serial)?;
-        // SAFETY: the caller keeps what the header asks; bytes need no alignment.
+        // SAFETY: the caller keeps the header's contract; bytes need no alignment.
         unsafe {
             let sender = begun(sender)?;
             put(id.cast(), sender.id.0)?;
@@ -155,8 +162,9 @@ pub unsafe extern "C" fn moteseal_sender_info(
 
 /// Checks a revocation.
 ///
-/// @param minimum_serial  The least serial that still counts. Keep the highest, durably; a lower one than is kept says nothing.
-/// @return `WrongNetwork`, `UnknownBaseStation`, `NotAuthentic`, or the names of bytes.
+/// @param minimum_serial  Receives the lowest serial that is still valid. Keep the highest one
+///        durably; ignore a lower one.
+/// @return `WrongNetwork`, `UnknownBaseStation`, `NotAuthentic`, or a decoding error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_revocation_open(
     base: *const moteseal_base,
@@ -165,7 +173,7 @@ pub unsafe extern "C" fn moteseal_revocation_open(
     minimum_serial: *mut u64,
 ) -> moteseal_error {
     call(|| {
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         let (base, revocation) = unsafe { (begun(base)?, bytes(revocation, length)?) };
         let (revocation, _) =
             Revocation::open(revocation, base.network, core::slice::from_ref(&base.key))?;
@@ -174,18 +182,20 @@ pub unsafe extern "C" fn moteseal_revocation_open(
     })
 }
 
-/// Whether a chain's number may be accepted.
+/// Checks that a chain's number is above the floor.
 pub(crate) fn check_floor(number: ChainNumber, floor: Option<&u64>) -> Result<(), Error> {
     if floor.is_some_and(|floor| number.0 <= *floor) { Err(Error::ChainGoesBack) } else { Ok(()) }
 }
 
 /// Checks the frame of a chain of one message, a live command: one signature.
 ///
-/// @param sender  Who must have said it.
+/// @param sender  The sender that must have signed it.
 /// @param datagram, length  The whole frame.
-/// @param floor  The highest number that was ever accepted under this sender's key; null if none was.
-/// @param single  Its pointers lead into `datagram`. Make `single->number` durable as the new floor, and only then act on the message.
-/// @return `NotSingle`, `WrongNetwork`, `WrongSender`, `WrongKey`, `NotAuthentic`, `ForgedLeaf`, `ChainGoesBack`, or the names of bytes.
+/// @param floor  The highest number accepted so far under this sender's key; null if there is none.
+/// @param single  Its pointers lead into `datagram`. Make `single->number` durable as the new
+///        floor, and only then act on the message.
+/// @return `NotSingle`, `WrongNetwork`, `WrongSender`, `WrongKey`, `NotAuthentic`, `ForgedLeaf`,
+///         `ChainGoesBack`, or a decoding error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_single_open(
     sender: *const moteseal_sender,
@@ -196,7 +206,7 @@ pub unsafe extern "C" fn moteseal_single_open(
 ) -> moteseal_error {
     call(|| {
         checked(single)?;
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         let (sender, datagram, floor) =
             unsafe { (begun(sender)?, bytes(datagram, length)?, optional(floor)?) };
         let mut scratch = [0; MAX_HEAD];

@@ -14,7 +14,8 @@ use crate::memory::{
 };
 use crate::seal::{Closing, Folded, Ground, moteseal_answers, moteseal_seal};
 
-/// A star, in `MOTESEAL_STAR_SIZE(levels)` bytes of the caller's memory, for a group of at most that many levels (1 to 32):
+/// A star, in `MOTESEAL_STAR_SIZE(levels)` bytes of the caller's memory, for a group of at most
+/// that many levels (1 to 32):
 ///
 ///     uint64_t memory[MOTESEAL_STAR_SIZE(16) / 8] = {0};
 ///     moteseal_star *star = (moteseal_star *)memory;
@@ -47,14 +48,15 @@ impl From<PushError> for Error {
 
 /// Begins the star of the chain's open seal.
 ///
-/// @param star, size  Memory for the star, aligned to 8 bytes, and its size in bytes: `MOTESEAL_STAR_SIZE(device->levels)` or
-///        more.
+/// @param star, size  Memory for the star, aligned to 8 bytes, and its size in bytes:
+///        `MOTESEAL_STAR_SIZE(device->levels)` or more.
 /// @param chain  A chain with an open seal, whose record was shown to be durable.
-/// @param salt_key  32 secret bytes, uniformly random, for this device only and independent of its signing key
-///        (`NAME.salt.key` of `moteseal key new`, there as hexadecimal digits). Anyone who knows them can choose which events
-///        are sampled. The star does not keep them.
-/// @return `BufferTooSmall` (`size` is less than `MOTESEAL_STAR_SIZE(1)`), `NotOpen`, `NotPersisted`, `LevelsOutOfRange` (the
-///         device has no valid number of levels, or more than `size` has room for), `UnknownAlgorithm`.
+/// @param salt_key  32 secret bytes, uniformly random, for this device only and independent of its
+///        signing key (`NAME.salt.key` of `moteseal key new`, there as hexadecimal digits). Anyone
+///        who knows them can choose which events are sampled. The star does not keep them.
+/// @return `BufferTooSmall` (`size` is less than `MOTESEAL_STAR_SIZE(1)`), `NotOpen`,
+///         `NotPersisted`, `LevelsOutOfRange` (the device has no valid number of levels, or more
+///         than `size` has room for), `UnknownAlgorithm`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_star_begin(
     star: *mut moteseal_star,
@@ -81,9 +83,11 @@ pub unsafe extern "C" fn moteseal_star_begin(
     })
 }
 
-/// Adds the next event. The star keeps digests only: keep the event itself elsewhere if it is to be sent.
+/// Adds the next event. The star keeps digests only: keep the event itself elsewhere if it is to be
+/// sent.
 ///
-/// @param event, length  The event as the schema has it: `record_size` bytes, or any number up to 65,535 where that is 0.
+/// @param event, length  The event as the schema has it: `record_size` bytes, or any number up to
+///        65,535 where that is 0.
 /// @param level  May be null. Receives the event's level, which is secret until the seal is sent.
 /// @return `NotBegun`, `WrongLength`, `Full` (2^32 - 1 events); then nothing has changed.
 #[unsafe(no_mangle)]
@@ -115,10 +119,12 @@ pub unsafe extern "C" fn moteseal_star_count(
 /// Ends the star and begins the seal, which is then to be signed.
 ///
 /// @param last_in_epoch  1 if no further seal will cover this epoch, 0 if one may.
-/// @param answers  May be null. The query epochs that the device answered and that no seal has stated yet.
-/// @param seal  Begun on success. The star is then wiped, and its memory can be used for the next seal.
-/// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has another open seal), `FieldOutOfRange` (`last_in_epoch`); then
-///         nothing has changed.
+/// @param answers  May be null. The query epochs that the device answered and that no seal has
+///        stated yet.
+/// @param seal  Begun on success. The star is then wiped, and its memory can be used for the next
+///        seal.
+/// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has another open seal),
+///         `FieldOutOfRange` (`last_in_epoch`); then nothing has changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_star_close(
     star: *mut moteseal_star,

@@ -1,7 +1,9 @@
-//! The source of exact private sums (DESIGN section 7): it encrypts one value a slot and epoch, and never two under one key.
+//! The source of exact private sums (docs/design.md, section *sums*): it encrypts one value for
+//! each slot and epoch, and never two under one key.
 //!
-//! `moteseal-core`'s permits are kept across the boundary and sharpened: an epoch that the guard has permitted is encrypted for only after the
-//! guard's record has been shown to be durable. Queries, links and the querier's part are not here.
+//! The permits of `moteseal-sum` are kept across the boundary, with one more condition: a source
+//! encrypts for a permitted epoch only after the guard's record was shown to be durable. Query
+//! parsing, links and the querier are not part of this library.
 
 use ::moteseal_sum::guard::{EpochGuard, GUARD_LENGTH, GuardDecodeError, GuardError, Permit};
 use ::moteseal_sum::key_file::{KeyFileError, SourceKeys};
@@ -14,17 +16,18 @@ use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
 use crate::memory::{Opaque, begin, begun, bytes, call, checked, fixed, given, put, state, wipe};
 
-/// Bytes of a guard's record: what a mote keeps in flash. A multiple of 8.
+/// Bytes of a guard's record, which a mote keeps in flash. A multiple of 8.
 pub const MOTESEAL_GUARD_RECORD: usize = 280;
 /// Bytes of a partial state record: an encrypted value, or the sum of several. Big-endian.
 pub const MOTESEAL_PSR: usize = 32;
 
 const _: () = assert!(MOTESEAL_PSR == PSR && MOTESEAL_GUARD_RECORD >= GUARD_LENGTH + 8);
 
-/// Bytes of a record before its check.
+/// Bytes of a record before its checksum.
 const CHECKED: usize = MOTESEAL_GUARD_RECORD - 8;
 
-/// A source's secrets, for good. Declare it as `moteseal_sum_source source = {0};` and end it with `moteseal_sum_source_wipe`.
+/// The long-term secrets of a source. Declare it as `moteseal_sum_source source = {0};` and end it
+/// with `moteseal_sum_source_wipe`.
 #[allow(non_camel_case_types)]
 #[repr(C)]
 pub struct moteseal_sum_source {
@@ -36,7 +39,8 @@ impl Opaque for moteseal_sum_source {
     const MARK: u32 = 0x6d73_7001;
 }
 
-/// A source's keys for one query. Declare it as `moteseal_sum_key key = {0};` and end it with `moteseal_sum_key_wipe`.
+/// A source's keys for one query. Declare it as `moteseal_sum_key key = {0};` and end it with
+/// `moteseal_sum_key_wipe`.
 #[allow(non_camel_case_types)]
 #[repr(C)]
 pub struct moteseal_sum_key {
@@ -48,11 +52,13 @@ impl Opaque for moteseal_sum_key {
     const MARK: u32 = 0x6d73_7002;
 }
 
-/// Which epochs of which queries may still be answered: each of them once, whatever happens. Two values under the keys of one query, slot and epoch
-/// reveal what all sources of a key group share. Declare it as `moteseal_guard guard = {0};`.
+/// The guard that lets a source answer each epoch of a query once only. Two values encrypted for
+/// the same query, slot and epoch reveal a secret that all sources of a key group share. Declare it
+/// as `moteseal_guard guard = {0};`.
 ///
-/// Begin it with `moteseal_guard_start` when the source's keys are new, with `moteseal_guard_restore` after every reboot, with
-/// `moteseal_guard_start_at` when its record was lost.
+/// Begin it with `moteseal_guard_start` when the source's keys are new, with
+/// `moteseal_guard_restore` after every reboot, and with `moteseal_guard_start_at` when its record
+/// was lost.
 #[allow(non_camel_case_types)]
 #[repr(C)]
 pub struct moteseal_guard {
@@ -64,8 +70,8 @@ impl Opaque for moteseal_guard {
     const MARK: u32 = 0x6d73_6701;
 }
 
-/// The right to encrypt the values of one query and epoch: one a slot, the slots in ascending order. Declare it as `moteseal_permit permit = {0};`
-/// and never copy it.
+/// The permission to encrypt the values of one query and epoch: one value for each slot, in
+/// ascending order of slots. Declare it as `moteseal_permit permit = {0};` and never copy it.
 #[allow(non_camel_case_types)]
 #[repr(C)]
 pub struct moteseal_permit {
@@ -77,7 +83,7 @@ impl Opaque for moteseal_permit {
     const MARK: u32 = 0x6d73_6702;
 }
 
-/// See `moteseal_permit`.
+/// The value of a `moteseal_permit`.
 pub struct Permitted {
     permit: Permit,
     is_durable: bool,
@@ -127,7 +133,8 @@ fn record(guard: &EpochGuard) -> [u8; MOTESEAL_GUARD_RECORD] {
     out
 }
 
-/// Tells a record from erased, torn or worn out flash: against accidents, not against people.
+/// The checksum of a record. It detects erased, torn and worn-out flash; it does not protect
+/// against an attacker.
 fn check_of(record: &[u8; MOTESEAL_GUARD_RECORD]) -> [u8; 8] {
     let mut check = [0; 8];
     check.copy_from_slice(&Digest::of(&[b"moteseal/c/1/guard", &record[..CHECKED]]).0[..8]);
@@ -136,9 +143,10 @@ fn check_of(record: &[u8; MOTESEAL_GUARD_RECORD]) -> [u8; 8] {
 
 /// Begins a source from its key file (`NAME.sum.key` of `moteseal sum setup`).
 ///
-/// @param device  Whose file it must be, made for its roster.
-/// @param pem, length  The file's bytes. Wipe them.
-/// @return `MalformedPem`, `WrongPemLabel`, `WrongGroup`, `WrongRoster`, `UnknownDevice` (another device's file), or the names of bytes and keys.
+/// @param device  The device that the file must be for, under its roster.
+/// @param pem, length  The file's bytes. Wipe them afterwards.
+/// @return `MalformedPem`, `WrongPemLabel`, `WrongGroup`, `WrongRoster`, `UnknownDevice` (another
+///         device's file), or an error of decoding or of keys.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_sum_source_from_key_file(
     source: *mut moteseal_sum_source,
@@ -148,7 +156,7 @@ pub unsafe extern "C" fn moteseal_sum_source_from_key_file(
 ) -> moteseal_error {
     call(|| {
         checked(source)?;
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         let (device, pem) = unsafe { (given(device)?, bytes(pem, length)?) };
         let keys = SourceKeys::decode(pem)?;
         let (group, id) = device.ids();
@@ -161,7 +169,8 @@ pub unsafe extern "C" fn moteseal_sum_source_from_key_file(
     })
 }
 
-/// Begins a source from its 64 secret bytes: the device's, then its key group's. Wipe your own copy.
+/// Begins a source from its 64 secret bytes: the device's, then its key group's. Wipe your own
+/// copy.
 ///
 /// @return `KeyLength`.
 #[unsafe(no_mangle)]
@@ -171,7 +180,7 @@ pub unsafe extern "C" fn moteseal_sum_source_from_bytes(
     length: usize,
 ) -> moteseal_error {
     call(|| {
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         let secret: &[u8; 64] =
             unsafe { bytes(secret, length)? }.try_into().map_err(|_| Error::KeyLength)?;
         // SAFETY: as above.
@@ -179,16 +188,16 @@ pub unsafe extern "C" fn moteseal_sum_source_from_bytes(
     })
 }
 
-/// Overwrites a source's secrets with zeros. Null is nothing to wipe.
+/// Overwrites a source's secrets with zeros. Null is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_sum_source_wipe(source: *mut moteseal_sum_source) {
-    // SAFETY: the caller keeps what the header asks.
+    // SAFETY: the caller keeps the header's contract.
     unsafe { wipe(source) };
 }
 
-/// Begins the keys for a query: once a query.
+/// Derives the source's keys for a query. Call it once for each query.
 ///
-/// @param query  The query's 16 bytes of id.
+/// @param query  The query's id: 16 bytes.
 /// @return `NotBegun`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_sum_key_begin(
@@ -197,7 +206,7 @@ pub unsafe extern "C" fn moteseal_sum_key_begin(
     query: *const u8,
 ) -> moteseal_error {
     call(|| {
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         unsafe {
             let query: &[u8; 16] = fixed(query)?;
             begin(key, begun(source)?.for_query(QueryId(*query)))
@@ -205,35 +214,38 @@ pub unsafe extern "C" fn moteseal_sum_key_begin(
     })
 }
 
-/// Overwrites a query's keys with zeros. Null is nothing to wipe.
+/// Overwrites a query's keys with zeros. Null is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_sum_key_wipe(key: *mut moteseal_sum_key) {
-    // SAFETY: the caller keeps what the header asks.
+    // SAFETY: the caller keeps the header's contract.
     unsafe { wipe(key) };
 }
 
-/// Begins the guard of a source that has never answered anything: its keys are new.
+/// Begins the guard of a source that has never answered a query: its keys are new.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_guard_start(guard: *mut moteseal_guard) -> moteseal_error {
-    // SAFETY: the caller keeps what the header asks.
+    // SAFETY: the caller keeps the header's contract.
     call(|| unsafe { begin(guard, EpochGuard::default()) })
 }
 
-/// Begins the guard of a source that may have answered and no longer knows what: nothing that starts before `floor_ms`, in milliseconds since 1970,
-/// is permitted. The present time by a clock that nobody can turn back will do.
+/// Begins the guard of a source that may have answered queries and has lost its record. The guard
+/// permits no epoch that starts before `floor_ms`, in milliseconds since 1970. The present time is
+/// suitable if nobody can turn the clock back.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_guard_start_at(
     guard: *mut moteseal_guard,
     floor_ms: u64,
 ) -> moteseal_error {
-    // SAFETY: the caller keeps what the header asks.
+    // SAFETY: the caller keeps the header's contract.
     call(|| unsafe { begin(guard, EpochGuard::starting_at(floor_ms)) })
 }
 
-/// Begins a guard where its record left it.
+/// Begins a guard from its record.
 ///
-/// @param bytes_of_record, length  The newest `MOTESEAL_GUARD_RECORD` bytes that were kept. An older copy permits epochs twice.
-/// @return `Damaged` if they are erased, torn or altered; `Truncated` or `TrailingBytes` for another length; `UnsupportedVersion`, `NonCanonical`.
+/// @param bytes_of_record, length  The newest `MOTESEAL_GUARD_RECORD` bytes that were kept. An
+///        older record would permit epochs twice.
+/// @return `Damaged` if they are erased, torn or altered; `Truncated` or `TrailingBytes` for
+///         another length; `UnsupportedVersion`, `NonCanonical`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_guard_restore(
     guard: *mut moteseal_guard,
@@ -246,7 +258,7 @@ pub unsafe extern "C" fn moteseal_guard_restore(
             MOTESEAL_GUARD_RECORD => {}
             _ => return Err(Error::TrailingBytes),
         }
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         let kept: &[u8; MOTESEAL_GUARD_RECORD] = unsafe { fixed(bytes_of_record)? };
         if kept[CHECKED..] != check_of(kept) {
             return Err(Error::Damaged);
@@ -262,14 +274,17 @@ pub unsafe extern "C" fn moteseal_guard_restore(
     })
 }
 
-/// Permits one epoch of a query, and no epoch up to it ever again.
+/// Permits one epoch of a query, and never again this epoch or an earlier one.
 ///
-/// Make the record durable, read it back and show it to `moteseal_permit_persisted`: nothing is encrypted before.
+/// Make the record durable, read it back and pass it to `moteseal_permit_persisted`: before that,
+/// `moteseal_sum_encrypt` fails.
 ///
 /// @param query  16 bytes.
-/// @param duration_ms  The length of the query's epochs in milliseconds: epoch `e` is from `e * duration_ms` on.
+/// @param duration_ms  The length of the query's epochs in milliseconds: epoch `e` starts at `e *
+///        duration_ms`.
 /// @param record_out  `MOTESEAL_GUARD_RECORD` bytes to make durable.
-/// @return `EpochAnswered`, `TooOld`, `DurationMismatch`, `EpochOutOfRange`; then nothing has changed.
+/// @return `EpochAnswered`, `TooOld`, `DurationMismatch`, `EpochOutOfRange`; then nothing has
+///         changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_guard_advance(
     guard: *mut moteseal_guard,
@@ -282,7 +297,7 @@ pub unsafe extern "C" fn moteseal_guard_advance(
     call(|| {
         checked(permit)?;
         checked(record_out)?;
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         let (guard, query) = unsafe { (state(guard)?, fixed::<16>(query)?) };
         let permitted = guard.advance(QueryId(*query), duration_ms, epoch)?;
         // SAFETY: as above; bytes need no alignment.
@@ -293,11 +308,11 @@ pub unsafe extern "C" fn moteseal_guard_advance(
     })
 }
 
-/// Shows that the guard's record, with the permitted epoch in it, is durable.
+/// Confirms that the guard's record, which contains the permitted epoch, is durable.
 ///
-/// @param guard  The guard that gave the permit, as it stands.
-/// @param bytes_of_record, length  What was read back from where it is kept.
-/// @return `Damaged` if it is not the guard's record as it stands: write it again, elsewhere.
+/// @param guard  The guard that gave the permit, unchanged since.
+/// @param bytes_of_record, length  The record as read back from where it is kept.
+/// @return `Damaged` if it is not the guard's current record: write it again, elsewhere.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_permit_persisted(
     permit: *mut moteseal_permit,
@@ -306,10 +321,11 @@ pub unsafe extern "C" fn moteseal_permit_persisted(
     length: usize,
 ) -> moteseal_error {
     call(|| {
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         let (permitted, guard, kept) =
             unsafe { (state(permit)?, begun(guard)?, bytes(bytes_of_record, length)?) };
-        // A guard that has forgotten the query since stands above its epochs by its floor; then this is not its present record either way.
+        // If the guard has dropped the query since, its floor is above the query's epochs, and this
+        // is not its current record.
         let covers = guard
             .last(permitted.permit.query())
             .is_none_or(|last| last >= permitted.permit.epoch());
@@ -321,9 +337,10 @@ pub unsafe extern "C" fn moteseal_permit_persisted(
     })
 }
 
-/// Says which epoch of which query a permit is for: what `moteseal_answers_add` is to be told once the epoch was answered.
+/// Returns the query and epoch of a permit: the arguments of `moteseal_answers_add` once the epoch
+/// was answered.
 ///
-/// @param query  16 bytes.
+/// @param query  Receives 16 bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_permit_info(
     permit: *const moteseal_permit,
@@ -333,7 +350,7 @@ pub unsafe extern "C" fn moteseal_permit_info(
     call(|| {
         checked(query)?;
         checked(epoch)?;
-        // SAFETY: the caller keeps what the header asks; bytes need no alignment.
+        // SAFETY: the caller keeps the header's contract; bytes need no alignment.
         unsafe {
             let permit = &begun(permit)?.permit;
             put(query.cast(), permit.query().0)?;
@@ -344,9 +361,11 @@ pub unsafe extern "C" fn moteseal_permit_info(
 
 /// Encrypts the value of one slot: `value_high * 2^64 + value_low`, below 2^96 - 1.
 ///
-/// @param slot  Which of the query's aggregates; every slot of a query is answered, by 0 where the reading does not match.
-/// @param psr  `MOTESEAL_PSR` bytes.
-/// @return `NotBegun`, `NotPersisted`, `WrongQuery`, `ValueTooLarge`, `SlotUsed`; then nothing was encrypted.
+/// @param slot  The number of the query's aggregate. A source answers every slot of a query, with 0
+///        where the reading does not match.
+/// @param psr  Receives `MOTESEAL_PSR` bytes.
+/// @return `NotBegun`, `NotPersisted`, `WrongQuery`, `ValueTooLarge`, `SlotUsed`; then nothing was
+///         encrypted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_sum_encrypt(
     key: *const moteseal_sum_key,
@@ -358,7 +377,7 @@ pub unsafe extern "C" fn moteseal_sum_encrypt(
 ) -> moteseal_error {
     call(|| {
         checked(psr)?;
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         let (key, permitted) = unsafe { (begun(key)?, state(permit)?) };
         if !permitted.is_durable {
             return Err(Error::NotPersisted);
@@ -370,15 +389,15 @@ pub unsafe extern "C" fn moteseal_sum_encrypt(
     })
 }
 
-/// Adds a partial state record to another: all that a mote does which aggregates for others.
+/// Adds one partial state record to another, as an aggregating mote does.
 ///
-/// @param sum  `MOTESEAL_PSR` bytes, changed in place; the sum of none is zeros.
+/// @param sum  `MOTESEAL_PSR` bytes, changed in place; zeros are the empty sum.
 /// @param psr  `MOTESEAL_PSR` bytes.
-/// @return `NonCanonical` if one of them is no such record.
+/// @return `NonCanonical` if one of them is not a valid record.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_psr_add(sum: *mut u8, psr: *const u8) -> moteseal_error {
     call(|| {
-        // SAFETY: the caller keeps what the header asks; both are read before one is written.
+        // SAFETY: the caller keeps the header's contract; both are read before one is written.
         let (old, more) = unsafe { (*fixed::<PSR>(sum)?, *fixed::<PSR>(psr)?) };
         let merged = Psr::from_bytes(&old)?.merge(&Psr::from_bytes(&more)?);
         // SAFETY: as above; bytes need no alignment.
@@ -386,9 +405,9 @@ pub unsafe extern "C" fn moteseal_psr_add(sum: *mut u8, psr: *const u8) -> motes
     })
 }
 
-/// Overwrites a permit: it is not used any more. Null is nothing to wipe.
+/// Overwrites a permit, which then permits nothing. Null is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_permit_wipe(permit: *mut moteseal_permit) {
-    // SAFETY: the caller keeps what the header asks.
+    // SAFETY: the caller keeps the header's contract.
     unsafe { wipe(permit) };
 }

@@ -1,5 +1,5 @@
-//! Trees: a seal's events as an online RFC 9162 tree (docs/design.md, section *sealing*), of which single events can be proven
-//! later.
+//! Trees: a seal's events as an online RFC 9162 tree (docs/design.md, section *sealing*), of which
+//! single events can be proven later.
 
 use ::moteseal_seal::level::{Counters, LevelKey, SaltKey};
 use ::moteseal_seal::tree::{TreeFull, TreeState};
@@ -16,8 +16,8 @@ use crate::memory::{
 };
 use crate::seal::{Closing, Folded, Ground, moteseal_answers, moteseal_seal};
 
-/// A tree, in `MOTESEAL_TREE_SIZE(height)` bytes of the caller's memory, for a seal of at most `2^height - 1` events (a height of
-/// 1 to 32):
+/// A tree, in `MOTESEAL_TREE_SIZE(height)` bytes of the caller's memory, for a seal of at most
+/// `2^height - 1` events (a height of 1 to 32):
 ///
 ///     uint64_t memory[MOTESEAL_TREE_SIZE(10) / 8] = {0};
 ///     moteseal_tree *tree = (moteseal_tree *)memory;
@@ -32,7 +32,8 @@ impl Storage for moteseal_tree {
     const MOST: usize = 32;
 }
 
-/// The fixed part of a tree's memory; the roots of its perfect subtrees follow, one for each height.
+/// The fixed part of a tree's memory; the roots of its perfect subtrees follow, one for each
+/// height.
 pub struct Open {
     ground: Ground,
     key: LevelKey,
@@ -68,13 +69,14 @@ impl Open {
 
 /// Begins the tree of the chain's open seal.
 ///
-/// @param tree, size  Memory for the tree, aligned to 8 bytes, and its size in bytes: `MOTESEAL_TREE_SIZE(height)`.
+/// @param tree, size  Memory for the tree, aligned to 8 bytes, and its size in bytes:
+///        `MOTESEAL_TREE_SIZE(height)`.
 /// @param chain  A chain with an open seal, whose record was shown to be durable.
-/// @param salt_key  32 secret bytes, uniformly random, for this device only and independent of its signing key
-///        (`NAME.salt.key` of `moteseal key new`, there as hexadecimal digits). Anyone who knows them can choose which events
-///        are sampled. The tree does not keep them.
-/// @return `BufferTooSmall` (`size` is less than `MOTESEAL_TREE_SIZE(1)`), `NotOpen`, `NotPersisted`, `LevelsOutOfRange`,
-///         `UnknownAlgorithm`.
+/// @param salt_key  32 secret bytes, uniformly random, for this device only and independent of its
+///        signing key (`NAME.salt.key` of `moteseal key new`, there as hexadecimal digits). Anyone
+///        who knows them can choose which events are sampled. The tree does not keep them.
+/// @return `BufferTooSmall` (`size` is less than `MOTESEAL_TREE_SIZE(1)`), `NotOpen`,
+///         `NotPersisted`, `LevelsOutOfRange`, `UnknownAlgorithm`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_tree_begin(
     tree: *mut moteseal_tree,
@@ -100,9 +102,11 @@ pub unsafe extern "C" fn moteseal_tree_begin(
     })
 }
 
-/// Adds the next event. The tree keeps digests only: keep the event itself elsewhere if it is to be sent.
+/// Adds the next event. The tree keeps digests only: keep the event itself elsewhere if it is to be
+/// sent.
 ///
-/// @param event, length  The event as the schema has it: `record_size` bytes, or any number up to 65,535 where that is 0.
+/// @param event, length  The event as the schema has it: `record_size` bytes, or any number up to
+///        65,535 where that is 0.
 /// @param level  May be null. Receives the event's level, which is secret until the seal is sent.
 /// @return `NotBegun`, `WrongLength`, `TreeFull` (2^height - 1 events); then nothing has changed.
 #[unsafe(no_mangle)]
@@ -138,10 +142,12 @@ pub unsafe extern "C" fn moteseal_tree_count(
 /// Ends the tree and begins the seal, which is then to be signed.
 ///
 /// @param last_in_epoch  1 if no further seal will cover this epoch, 0 if one may.
-/// @param answers  May be null. The query epochs that the device answered and that no seal has stated yet.
-/// @param seal  Begun on success. The tree is then wiped, and its memory can be used for the next seal.
-/// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has another open seal), `FieldOutOfRange` (`last_in_epoch`); then
-///         nothing has changed.
+/// @param answers  May be null. The query epochs that the device answered and that no seal has
+///        stated yet.
+/// @param seal  Begun on success. The tree is then wiped, and its memory can be used for the next
+///        seal.
+/// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has another open seal),
+///         `FieldOutOfRange` (`last_in_epoch`); then nothing has changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_tree_close(
     tree: *mut moteseal_tree,

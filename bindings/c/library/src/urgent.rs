@@ -1,4 +1,4 @@
-//! Urgent events: signed each by itself and sent at once; they also take their place in the seal.
+//! Urgent events: each has its own signature and is sent at once; it is also an event of the seal.
 
 use ::moteseal_seal::UrgentEvent;
 use moteseal_core::Digest;
@@ -11,10 +11,10 @@ use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
 use crate::memory::{buffer, bytes, call, checked, given, put, state};
 
-/// Bytes that suffice for the message or the signed object of an urgent event, beside the event.
+/// Bytes that suffice for the message or the signed object of an urgent event, without the event.
 pub const MOTESEAL_URGENT_OVERHEAD: usize = 448;
 
-// Headers of at most 256 bytes, a signature, and what is around them.
+// Headers of at most 256 bytes, a signature, and the CBOR around them.
 const _: () = assert!(MOTESEAL_URGENT_OVERHEAD >= 256 + 64 + 64);
 
 fn urgent<'a>(
@@ -44,9 +44,10 @@ fn urgent<'a>(
     })
 }
 
-/// Writes the bytes to sign of an urgent event under the chain's open seal.
+/// Writes the bytes to sign for an urgent event under the chain's open seal.
 ///
-/// @param sequence  The event's place under the seal: how many were pushed before it. It must be pushed as that one, too.
+/// @param sequence  The event's number under the seal: how many events were pushed before it. Push
+///        the event with this number, too.
 /// @param out, capacity  `MOTESEAL_URGENT_OVERHEAD + event_length` bytes suffice.
 /// @return `NotOpen`, `NotPersisted`, `WrongLength`, `BufferTooSmall`.
 #[unsafe(no_mangle)]
@@ -63,7 +64,7 @@ pub unsafe extern "C" fn moteseal_urgent_message(
 ) -> moteseal_error {
     call(|| {
         checked(length)?;
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         let (device, chain, event, out) = unsafe {
             (given(device)?, state(chain)?, bytes(event, event_length)?, buffer(out, capacity)?)
         };
@@ -75,7 +76,8 @@ pub unsafe extern "C" fn moteseal_urgent_message(
 
 /// Writes an urgent event as it is sent: a tagged COSE_Sign1 (RFC 9052).
 ///
-/// @param signature, signature_length  Over `moteseal_urgent_message` of the same arguments.
+/// @param signature, signature_length  The signature over `moteseal_urgent_message` with the same
+///        arguments.
 /// @param out, capacity  `MOTESEAL_URGENT_OVERHEAD + event_length` bytes suffice.
 /// @return `NotOpen`, `NotPersisted`, `WrongLength`, `MalformedSignature`, `BufferTooSmall`.
 #[unsafe(no_mangle)]
@@ -94,7 +96,7 @@ pub unsafe extern "C" fn moteseal_urgent_object(
 ) -> moteseal_error {
     call(|| {
         checked(length)?;
-        // SAFETY: the caller keeps what the header asks.
+        // SAFETY: the caller keeps the header's contract.
         let (device, chain, event, signature, out) = unsafe {
             (
                 given(device)?,

@@ -11,6 +11,8 @@ use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AF
 use reqwest::{Method, StatusCode, Url};
 
 use crate::error::{NetError, innermost};
+use crate::file::read_small;
+#[cfg(feature = "tls")]
 use crate::tls;
 
 /// The longest token, in bytes.
@@ -92,7 +94,7 @@ impl Token {
     /// # Errors
     /// [`NetError::BadFile`].
     pub fn read(path: &Path) -> Result<Self, NetError> {
-        let bytes = tls::read_small(path, MAX_TOKEN)?;
+        let bytes = read_small(path, MAX_TOKEN)?;
         let text = std::str::from_utf8(&bytes).unwrap_or_default().trim();
         let bad =
             |cause: &str| NetError::BadFile { path: path.to_owned(), cause: cause.to_owned() };
@@ -150,15 +152,22 @@ impl Client {
         if options.token.is_some() && url.scheme() == "http" && !is_this_machine(&url) {
             return Err(NetError::TokenInClear { url: url.to_string() });
         }
+        #[cfg(not(feature = "tls"))]
+        if url.scheme() == "https" || options.ca.is_some() {
+            return Err(bad("this program is built without TLS"));
+        }
+        #[cfg(feature = "tls")]
         tls::install_provider();
-        let mut builder = reqwest::Client::builder()
+        let builder = reqwest::Client::builder()
             .user_agent(concat!("moteseal/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(options.connect_timeout)
             .read_timeout(options.idle_timeout)
             .redirect(reqwest::redirect::Policy::none());
-        if let Some(path) = &options.ca {
-            builder = builder.tls_certs_merge(tls::authorities(path)?);
-        }
+        #[cfg(feature = "tls")]
+        let builder = match &options.ca {
+            Some(path) => builder.tls_certs_merge(tls::authorities(path)?),
+            None => builder,
+        };
         let http = builder.build().map_err(|error| match &options.ca {
             Some(path) => NetError::BadFile { path: path.clone(), cause: innermost(&error) },
             None => NetError::BadAddress { url: base.to_owned(), cause: innermost(&error) },

@@ -13,10 +13,12 @@ pub mod broadcast;
 mod client;
 mod error;
 mod fair;
+mod file;
 pub mod in_memory;
 pub mod link;
 pub mod mqtt;
 pub mod serial;
+#[cfg(feature = "tls")]
 mod tls;
 
 pub use broadcast::{Broadcast, BroadcastLink};

@@ -23,8 +23,8 @@ use reqwest::Url;
 use tokio::sync::watch;
 
 use crate::client::is_this_machine;
+use crate::file::read_small;
 use crate::link::{ChildLink, Down, LinkError, ParentLink, State, Up, check_length};
-use crate::tls;
 use connection::{Connection, Sender};
 use driver::{ChildInbox, Driver, ParentInbox};
 
@@ -107,7 +107,7 @@ impl Password {
     /// # Errors
     /// `BadFile`.
     pub fn read(path: &Path) -> Result<Self, LinkError> {
-        let bytes = tls::read_small(path, MAX_PASSWORD)?;
+        let bytes = read_small(path, MAX_PASSWORD)?;
         let text = String::from_utf8(bytes).unwrap_or_default();
         let line = text.trim_end_matches(['\r', '\n']);
         if line.is_empty() || line.contains(['\r', '\n', '\0']) {

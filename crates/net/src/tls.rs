@@ -10,6 +10,7 @@ use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::error::BadFile;
+use crate::file::read_small;
 
 /// A file of certificates larger than this is none.
 const MAX_CA_FILE: u64 = 4 << 20;
@@ -74,19 +75,5 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadFile> {
         Err(BadFile::new(path, "holds no certificate in PEM"))
     } else {
         Ok(certificates)
-    }
-}
-
-/// Reads a file of at most `limit` bytes.
-pub(crate) fn read_small(path: &Path, limit: u64) -> Result<Vec<u8>, BadFile> {
-    use std::io::Read;
-    let bad = |error: std::io::Error| BadFile::new(path, crate::error::innermost(&error));
-    let file = std::fs::File::open(path).map_err(bad)?;
-    let mut bytes = Vec::new();
-    file.take(limit + 1).read_to_end(&mut bytes).map_err(bad)?;
-    if bytes.len() as u64 > limit {
-        Err(BadFile::new(path, format!("longer than {limit} bytes")))
-    } else {
-        Ok(bytes)
     }
 }

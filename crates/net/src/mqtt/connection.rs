@@ -2,6 +2,7 @@
 //! links need, and their errors to what a person can act on.
 
 use std::error::Error;
+#[cfg(feature = "tls")]
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use super::resumption::NothingOnItsWay;
 use super::{Options, Version};
 use crate::error::innermost;
 use crate::link::{LinkError, MAX_FRAME};
+#[cfg(feature = "tls")]
 use crate::tls;
 
 /// Frames that wait to be published; whoever sends more waits too.
@@ -129,6 +131,15 @@ impl Connection {
         client: String,
         is_persistent: bool,
     ) -> Result<(Self, Sender), LinkError> {
+        #[cfg(not(feature = "tls"))]
+        if url.scheme() == "mqtts" {
+            return Err(LinkError::BadAddress {
+                url: options.url.clone(),
+                cause: "this program is built without TLS".to_owned(),
+                example: "mqtt://127.0.0.1:1883",
+            });
+        }
+        #[cfg(feature = "tls")]
         let tls = match url.scheme() {
             "mqtts" => {
                 let identity = options
@@ -145,11 +156,12 @@ impl Connection {
             .trim_start_matches('[')
             .trim_end_matches(']')
             .to_owned();
-        let port = url.port().unwrap_or(if tls.is_some() { 8883 } else { 1883 });
+        let port = url.port().unwrap_or(if url.scheme() == "mqtts" { 8883 } else { 1883 });
         let keep_alive = u16::try_from(options.keep_alive.as_secs()).unwrap_or(u16::MAX).max(1);
         let (sender, events) = match options.version {
             Version::V3 => {
                 let mut set = v4::MqttOptions::new(client, (host, port));
+                #[cfg(feature = "tls")]
                 if let Some(tls) = tls {
                     set.set_transport(v4::Transport::tls_with_config(
                         v4::TlsConfiguration::Rustls(tls),
@@ -168,6 +180,7 @@ impl Connection {
             }
             Version::V5 => {
                 let mut set = v5::MqttOptions::new(client, (host, port));
+                #[cfg(feature = "tls")]
                 if let Some(tls) = tls {
                     set.set_transport(v5::Transport::tls_with_config(
                         v5::TlsConfiguration::Rustls(tls),
@@ -330,6 +343,9 @@ impl Connection {
     /// Why a connection came to nothing, where the broker did not say.
     fn lost(&self, error: &(dyn Error + 'static)) -> LinkError {
         let url = self.url.clone();
+        #[cfg(not(feature = "tls"))]
+        return LinkError::Unreachable { url, cause: innermost(error) };
+        #[cfg(feature = "tls")]
         match tls_error(error) {
             Some(rustls::Error::InvalidCertificate(cause)) => LinkError::NotTrusted {
                 url,
@@ -360,6 +376,7 @@ impl Connection {
     }
 }
 
+#[cfg(feature = "tls")]
 /// The error of TLS within another. An I/O error that wraps one does not name it as its source.
 fn tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     let mut cause = Some(error);

@@ -5,8 +5,8 @@ use moteseal_core::Digest;
 use moteseal_core::link::{LinkKey, MAX_FRAME, claimed_device};
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, Round, SealIndex, Sequence};
-use moteseal_seal::frame::{Acknowledgement, Uplink};
 use moteseal_seal::sample::{Announcement, Forwarder, MAX_ANNOUNCEMENT, Manifest, ManifestDraft};
+use moteseal_seal::wire::{Acknowledgement, Uplink};
 
 use crate::fixture;
 

@@ -194,7 +194,7 @@ impl From<ReadError> for Unread {
 /// Whether the seals given of a device are one history, from the first of them on.
 fn unbroken(device: DeviceId, chain: &Chain, roster: &Roster) -> Result<(), Problem> {
     let mut found = chain.values();
-    let Some(mut history) = found.next().map(|first| History::behind(&first.seal)) else {
+    let Some(mut history) = found.next().map(|first| History::after(&first.seal)) else {
         return Ok(());
     };
     for Found { seal, file, .. } in found {

@@ -3,8 +3,8 @@
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, Framing, Level, SealIndex, Sequence};
-use moteseal_seal::follow::{masked, star_digests};
 use moteseal_seal::level::{Counters, Salt};
+use moteseal_seal::star::star_digests;
 use moteseal_seal::tree::{self, Tree, geometry};
 use moteseal_seal::{Seal, star};
 
@@ -151,16 +151,13 @@ fn sizes(part: &Part, levels: u8) -> (Counters, u32, u64, u32) {
     let key = Salt(part.salt);
     let (digests, events) = match (&part.select, part.scheme) {
         (Select::Levels(mask), Scheme::Star) => {
-            (u64::from(star_digests(surviving, *mask)), masked(&counters, *mask))
+            (u64::from(star_digests(surviving, *mask)), counters.masked(*mask))
         }
         (Select::Levels(mask), Scheme::Tree) => {
             let members = (0..u64::from(part.n))
                 .map(Sequence)
                 .filter(|&seq| mask >> key.level(seq, levels).0 & 1 == 1);
-            (
-                geometry::siblings(u64::from(part.n), members).count() as u64,
-                masked(&counters, *mask),
-            )
+            (geometry::siblings(u64::from(part.n), members).count() as u64, counters.masked(*mask))
         }
         (Select::Events(sequence), _) => {
             let siblings =

@@ -9,10 +9,10 @@ use moteseal_core::roster::Directory;
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_gateway::GroupCoordinator;
 use moteseal_gateway::queues::{Queues, Slot};
-use moteseal_seal::frame::Uplink;
 use moteseal_seal::level::LevelKey;
 use moteseal_seal::level::Salt;
 use moteseal_seal::sample::{Coordinator, Forwarder, Offer};
+use moteseal_seal::wire::Uplink;
 use moteseal_verify::Roster;
 use moteseal_verify::issue::{Budget, FirstRoster};
 

@@ -214,7 +214,9 @@ fn parts<'a>(follower: &mut Follower<'_, Roster, Host>, mut bytes: &'a [u8]) -> 
                     shape.expect("a schema came before"),
                 );
                 place = Some(
-                    follower.behind(&here, Stride::of(&part)).expect("the answer is a cloud's own"),
+                    follower
+                        .place_after(&here, Stride::of(&part))
+                        .expect("the answer is a cloud's own"),
                 );
                 parts.push(Placed { place: here, part, shape });
             }

@@ -19,7 +19,7 @@ use moteseal_device::{DurableMote, Import, Outbox, Profile, Recording};
 use moteseal_net::link::{State, until_up};
 use moteseal_net::mqtt::{self, MqttChild};
 use moteseal_net::{ChildLink as _, LinkError};
-use moteseal_seal::frame::MAX_RECORD;
+use moteseal_seal::wire::MAX_RECORD;
 use moteseal_sum::key_file::SourceKeys;
 use moteseal_verify::Roster;
 use tokio::sync::mpsc;

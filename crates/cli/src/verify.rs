@@ -357,13 +357,13 @@ type Seals = BTreeMap<(DeviceId, SealIndex, [u8; 32]), (Seal<Authentic>, u32)>;
 fn gaps(roster: &Roster, device: DeviceId, chain: &BTreeMap<SealIndex, Found>) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut found = chain.values();
-    let Some(mut history) = found.next().map(|first| History::behind(&first.seal)) else {
+    let Some(mut history) = found.next().map(|first| History::after(&first.seal)) else {
         return problems;
     };
     for Found { seal, file, .. } in found {
         let Err(error) = history.next(seal) else { continue };
         // What follows is measured by this seal.
-        history = History::behind(seal);
+        history = History::after(seal);
         let (exit, what) = match error {
             Incomplete::Missing { index, epoch, .. } => {
                 let epoch = epoch.map_or_else(String::new, |epoch| format!(", of epoch {epoch}"));

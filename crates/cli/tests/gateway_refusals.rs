@@ -25,7 +25,7 @@ use moteseal_gateway::outbox::{Item, Name};
 use moteseal_gateway::{Gateway, Settings, Station, Time};
 use moteseal_net::in_memory::{Faults, MemoryChild, Network};
 use moteseal_net::{ChildLink as _, Client, Down, Options};
-use moteseal_seal::frame::Acknowledgement;
+use moteseal_seal::wire::Acknowledgement;
 use moteseal_verify::Roster;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;

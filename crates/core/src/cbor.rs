@@ -1,39 +1,42 @@
-//! Deterministic CBOR (RFC 8949, section 4.2.1): one strict scan before anything is read, and small readers and writers.
+//! Deterministic CBOR (RFC 8949, section 4.2.1): a strict scanner, a reader and a writer.
 //!
-//! [`item_length`] is the only gate: what has passed it is well-formed, definite, shortest and sorted, so that the readers
-//! behind it need to care for types and ranges only. Nothing here allocates or recurses deeper than [`MAX_DEPTH`].
+//! Input is scanned once, with [`item_length`], before anything is read from it. An item that
+//! passes the scan is well-formed, has definite lengths, uses the shortest encodings and has sorted
+//! keys, so the reader only has to check types and ranges. Nothing here allocates or recurses, and
+//! nesting is limited to [`MAX_DEPTH`].
 
 use core::fmt;
 
 use minicbor::{Decoder, data::Type};
 
-/// Nesting beyond this is refused; the deepest structure of the formats has 6.
+/// Deeper nesting is rejected. The deepest structure of the formats has 6 levels.
 pub const MAX_DEPTH: usize = 12;
 
 named_errors! {
-    /// Why bytes are not one of our structures. Names: spec/errors.md.
+    /// Why bytes are not a structure of the formats. Names: spec/errors.md.
     DecodeError {
         /// The input ends within an item.
         Truncated => "the input ends within an item",
         /// Bytes are left after the item.
         TrailingBytes => "bytes are left after the item",
-        /// Not deterministic CBOR: a longer form than needed, an indefinite length, unsorted or repeated keys, or no CBOR at all.
+        /// Not deterministic CBOR: a longer form than needed, an indefinite length, unsorted or
+        /// repeated keys, or not CBOR at all.
         NonCanonical => "not deterministic CBOR",
-        /// Another type, number of elements or byte length than this place has.
+        /// Another type, number of elements or byte length than expected.
         UnexpectedType => "another type or length than this place has",
-        /// A version this code does not know.
+        /// An unknown version.
         UnsupportedVersion => "made by a newer version of the formats",
-        /// A stream item of a kind this code does not know.
+        /// A stream item of an unknown kind.
         UnknownItem => "a stream item of an unknown kind",
         /// A value outside its range.
         FieldOutOfRange => "a value outside its range",
         /// A `typ` header that belongs to another kind of object.
         WrongType => "the typ header belongs to another kind of object",
-        /// A critical header this code does not know.
+        /// An unknown critical header.
         UnknownCritical => "a critical header that is not understood",
-        /// A header that does not belong here.
+        /// A header that is not allowed in this object.
         UnexpectedHeader => "a header that does not belong here",
-        /// An algorithm number this code does not know, or one that is not built in.
+        /// An unknown algorithm number, or an algorithm that is not built in.
         UnknownAlgorithm => "a signature algorithm that is not supported",
     }
 }
@@ -44,24 +47,26 @@ impl From<minicbor::decode::Error> for DecodeError {
     }
 }
 
-/// The length of the one deterministic item that `bytes` starts with.
+/// Returns the length in bytes of the deterministic item at the start of `bytes`.
 ///
 /// # Errors
-/// `Truncated` if the item goes on past the input, `NonCanonical` if it is not deterministic CBOR of the types the formats use
-/// (integers, strings, arrays, maps, tags, booleans, null).
+/// `Truncated` if the item extends past the end of the input; `NonCanonical` if it is not
+/// deterministic CBOR of the types that the formats use (integers, strings, arrays, maps, tags,
+/// booleans, null).
 pub fn item_length(bytes: &[u8]) -> Result<usize, DecodeError> {
     Scanner::default().scan(bytes)
 }
 
-/// Checks that `bytes` are one deterministic item and no more.
+/// Checks that `bytes` are exactly one deterministic item.
 ///
 /// # Errors
-/// As [`item_length`], and `TrailingBytes`.
+/// As [`item_length`]; `TrailingBytes` if bytes follow the item.
 pub fn check_item(bytes: &[u8]) -> Result<(), DecodeError> {
     if item_length(bytes)? == bytes.len() { Ok(()) } else { Err(DecodeError::TrailingBytes) }
 }
 
-/// [`item_length`] for an item that comes in pieces: what has been looked at is not looked at again.
+/// [`item_length`] for an item that arrives in pieces. Bytes that have been scanned are not scanned
+/// again.
 #[derive(Clone, Debug, Default)]
 pub struct Scanner {
     at: usize,
@@ -69,23 +74,24 @@ pub struct Scanner {
     open: [Nest; MAX_DEPTH],
 }
 
-/// An array, map or tag that the scan is within.
+/// An array, map or tag that contains the current item.
 #[derive(Clone, Copy, Debug, Default)]
 struct Nest {
-    /// Items still to come; of a map, keys and values.
+    /// Items still expected; for a map, keys and values together.
     left: u64,
     is_map: bool,
-    /// Of a map, where the latest key starts, and where it ends once it has.
+    /// For a map: where the latest key starts, and where it ends once it has been scanned.
     key: Option<(usize, usize)>,
-    /// Where the item that is being scanned starts.
+    /// Where the current item starts.
     start: usize,
 }
 
 impl Scanner {
-    /// Goes on with the item: `bytes` starts with what the calls before were given.
+    /// Continues the scan. `bytes` must start with the bytes of all earlier calls.
     ///
     /// # Errors
-    /// As [`item_length`]. After `Truncated` the scan can go on with more bytes; after `NonCanonical` it is over.
+    /// As [`item_length`]. After `Truncated` the scan can continue with more bytes; after
+    /// `NonCanonical` it cannot.
     pub fn scan(&mut self, bytes: &[u8]) -> Result<usize, DecodeError> {
         loop {
             let (start, (major, argument, end)) = (self.at, head_at(bytes, self.at)?);
@@ -104,7 +110,8 @@ impl Scanner {
                     None
                 }
                 4 => Some((argument, false)),
-                // What cannot be counted cannot come: each item takes at least a byte. The number stays even.
+                // Saturate: an item takes at least one byte, so a count that overflows can never be
+                // met. The count stays even.
                 5 => Some((argument.checked_mul(2).unwrap_or(u64::MAX - 1), true)),
                 6 => Some((1, false)),
                 // false, true, null
@@ -130,11 +137,12 @@ impl Scanner {
         }
     }
 
-    /// Counts the item that ends here, and all that end with it; whether that was the outermost.
+    /// Counts the item that ends here and every container that ends with it. Returns whether the
+    /// outermost item has ended.
     fn close(&mut self, bytes: &[u8]) -> Result<bool, DecodeError> {
         while let Some(last) = self.depth.checked_sub(1) {
             let nest = &mut self.open[last];
-            // Of a map, an even number left means that a key has ended.
+            // In a map, an even number of items left means that a key has just ended.
             if nest.is_map && nest.left.is_multiple_of(2) {
                 let key = (nest.start, self.at);
                 if nest.key.is_some_and(|(from, to)| bytes[from..to] >= bytes[key.0..key.1]) {
@@ -152,7 +160,7 @@ impl Scanner {
     }
 }
 
-/// Major type, argument and end of the head at `at`.
+/// Returns the major type, the argument and the end of the head at `at`.
 fn head_at(bytes: &[u8], at: usize) -> Result<(u8, u64, usize), DecodeError> {
     let &first = bytes.get(at).ok_or(DecodeError::Truncated)?;
     let (major, info) = (first >> 5, first & 31);
@@ -174,7 +182,7 @@ fn head_at(bytes: &[u8], at: usize) -> Result<(u8, u64, usize), DecodeError> {
     }
 }
 
-/// Reads what [`item_length`] has let pass.
+/// Reads items that have passed [`item_length`].
 pub struct Reader<'b>(Decoder<'b>);
 
 impl<'b> Reader<'b> {
@@ -187,13 +195,13 @@ impl<'b> Reader<'b> {
         Ok(Self(Decoder::new(bytes)))
     }
 
-    /// A reader of an item, or part of one, that [`check_item`] has let pass before.
+    /// A reader of an item, or a part of one, that has passed [`check_item`] before.
     #[must_use]
     pub fn resume(bytes: &'b [u8]) -> Self {
         Self(Decoder::new(bytes))
     }
 
-    /// Enters an array of exactly `length` elements.
+    /// Reads the head of an array that must have exactly `length` elements.
     ///
     /// # Errors
     /// `UnexpectedType`.
@@ -201,7 +209,7 @@ impl<'b> Reader<'b> {
         if self.array_any()? == length { Ok(()) } else { Err(DecodeError::UnexpectedType) }
     }
 
-    /// Enters an array and says how many elements follow.
+    /// Reads the head of an array and returns its number of elements.
     ///
     /// # Errors
     /// `UnexpectedType`.
@@ -209,7 +217,7 @@ impl<'b> Reader<'b> {
         self.0.array()?.ok_or(DecodeError::NonCanonical)
     }
 
-    /// Enters a map and says how many pairs follow.
+    /// Reads the head of a map and returns its number of pairs.
     ///
     /// # Errors
     /// `UnexpectedType`.
@@ -236,7 +244,7 @@ impl<'b> Reader<'b> {
         T::try_from(self.u64()?).map_err(|_| DecodeError::FieldOutOfRange)
     }
 
-    /// An integer of 64 bits with sign.
+    /// A signed integer of 64 bits.
     ///
     /// # Errors
     /// `UnexpectedType`, or `FieldOutOfRange` if it does not fit.
@@ -285,10 +293,10 @@ impl<'b> Reader<'b> {
         Ok(self.0.tag()?.as_u64())
     }
 
-    /// `None` for null, else what `read` makes of the next item.
+    /// Returns `None` for null, otherwise the result of `read`.
     ///
     /// # Errors
-    /// Those of `read`.
+    /// The errors of `read`.
     pub fn optional<T>(
         &mut self,
         read: impl FnOnce(&mut Self) -> Result<T, DecodeError>,
@@ -307,7 +315,7 @@ impl<'b> Reader<'b> {
         matches!(self.0.datatype(), Ok(Type::Array))
     }
 
-    /// The bytes of the next item, passed over.
+    /// Skips the next item and returns its bytes.
     ///
     /// # Errors
     /// `Truncated` at the end of the input.
@@ -332,7 +340,7 @@ impl<'b> Reader<'b> {
     }
 }
 
-/// The buffer given to a writer is too small for the item.
+/// The writer's buffer is too small for the item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BufferTooSmall;
 
@@ -352,7 +360,8 @@ impl fmt::Display for BufferTooSmall {
 
 impl core::error::Error for BufferTooSmall {}
 
-/// Writes deterministic CBOR into a buffer of the caller's. Every method fails with [`BufferTooSmall`], and with nothing else.
+/// Writes deterministic CBOR into the caller's buffer. The only error of every method is
+/// [`BufferTooSmall`].
 #[derive(Debug)]
 pub struct Writer<'b> {
     buffer: &'b mut [u8],
@@ -361,7 +370,7 @@ pub struct Writer<'b> {
 
 #[allow(clippy::missing_errors_doc)]
 impl<'b> Writer<'b> {
-    /// Writes from the buffer's start.
+    /// A writer at the start of the buffer.
     #[must_use]
     pub fn new(buffer: &'b mut [u8]) -> Self {
         Self { buffer, at: 0 }
@@ -373,7 +382,7 @@ impl<'b> Writer<'b> {
         self.at
     }
 
-    /// Takes back what was written behind a position.
+    /// Discards everything written after `position`.
     pub fn truncate(&mut self, position: usize) {
         self.at = self.at.min(position);
     }
@@ -384,13 +393,13 @@ impl<'b> Writer<'b> {
         &self.buffer[..self.at]
     }
 
-    /// What has been written.
+    /// Returns the bytes written.
     #[must_use]
     pub fn finish(self) -> &'b mut [u8] {
         &mut self.buffer[..self.at]
     }
 
-    /// Bytes as they are: an encoded item, or part of one.
+    /// Copies bytes unchanged: an encoded item or a part of one.
     pub fn raw(&mut self, bytes: &[u8]) -> Result<&mut Self, BufferTooSmall> {
         let end = self.at + bytes.len();
         self.buffer.get_mut(self.at..end).ok_or(BufferTooSmall)?.copy_from_slice(bytes);
@@ -430,7 +439,7 @@ impl<'b> Writer<'b> {
         self.head(2, bytes.len() as u64)?.raw(bytes)
     }
 
-    /// The head of a byte string of `length` bytes, which follow as they are.
+    /// The head of a byte string of `length` bytes. The caller writes the bytes next.
     pub fn byte_string(&mut self, length: u64) -> Result<&mut Self, BufferTooSmall> {
         self.head(2, length)
     }
@@ -455,7 +464,7 @@ impl<'b> Writer<'b> {
         self.head(6, tag)
     }
 
-    /// Null, or what `write` writes.
+    /// Writes null for `None`, otherwise calls `write`.
     pub fn optional<T>(
         &mut self,
         value: Option<T>,
@@ -468,7 +477,7 @@ impl<'b> Writer<'b> {
     }
 }
 
-/// The shortest head of a major type and argument, and its length.
+/// The shortest head for a major type and an argument, with its length in bytes.
 #[must_use]
 #[allow(clippy::cast_possible_truncation)]
 pub fn head(major: u8, argument: u64) -> ([u8; 9], usize) {

@@ -1,5 +1,6 @@
-//! `COSE_Sign1` (RFC 9052) with fully specified algorithms (RFC 9864), a mandatory `typ` (RFC 9596) and nothing else in its
-//! headers but a tree's `vds` (RFC 9942) and the statement: spec/formats.md, section 2.
+//! `COSE_Sign1` (RFC 9052) with fully specified algorithms (RFC 9864) and a mandatory `typ` (RFC
+//! 9596). The only other headers are the `vds` of a tree (RFC 9942) and the statement
+//! (spec/formats.md, section 2).
 
 use crate::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 use crate::digest::Digest;
@@ -25,7 +26,7 @@ pub enum Typ {
     Certificate,
     /// A group's roster.
     Roster,
-    /// A coordinator's round.
+    /// A coordinator's announcement of a round.
     Round,
     /// A coordinator's manifest of an epoch.
     Manifest,
@@ -35,12 +36,12 @@ pub enum Typ {
     SenderRequest,
     /// A sender's certificate.
     SenderCertificate,
-    /// The least serial that a base station still stands by.
+    /// A base station's revocation: the lowest serial number that it still accepts.
     Revocation,
 }
 
 impl Typ {
-    /// The header's value.
+    /// The value of the `typ` header.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -63,7 +64,7 @@ impl Typ {
 pub struct Protected<'a> {
     /// The signature's algorithm.
     pub algorithm: Algorithm,
-    /// The kind of object.
+    /// The kind of the object.
     pub typ: Typ,
     /// Whether the payload is the root of an RFC 9162 tree.
     pub tree: bool,
@@ -95,15 +96,17 @@ impl<'a> Protected<'a> {
         Ok(())
     }
 
-    /// Reads a header map that must be of kind `typ`.
+    /// Reads a header map of an object of kind `typ`.
     ///
     /// # Errors
-    /// `UnknownCritical`, `UnexpectedHeader`, `WrongType`, `UnknownAlgorithm`, or as [`Reader::new`].
+    /// `UnknownCritical`, `UnexpectedHeader`, `WrongType`, `UnknownAlgorithm`, or as
+    /// [`Reader::new`].
     pub fn decode(bytes: &'a [u8], typ: Typ) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes)?;
         let (mut algorithm, mut found_typ, mut tree, mut statement) = (None, None, false, None);
         for _ in 0..reader.map()? {
-            // Labels may be text or of any size (RFC 9052, section 1.5); none of those is ours.
+            // Labels may be text or integers of any size (RFC 9052, section 1.5). All of those are
+            // unknown here.
             match reader.i64().map_err(|_| DecodeError::UnexpectedHeader)? {
                 LABEL_ALG => algorithm = Some(reader.i64()?),
                 LABEL_TYP => found_typ = Some(reader.text()?),
@@ -126,14 +129,14 @@ impl<'a> Protected<'a> {
     }
 }
 
-/// A decoded, unverified `COSE_Sign1`.
+/// A decoded `COSE_Sign1` whose signature has not been verified.
 #[derive(Clone, Copy, Debug)]
 pub struct Sign1<'a> {
     /// The protected header.
     pub header: Protected<'a>,
     /// The protected header's bytes, as signed.
     pub protected: &'a [u8],
-    /// What is signed.
+    /// The payload.
     pub payload: &'a [u8],
     /// The signature's bytes.
     pub signature: &'a [u8],
@@ -173,7 +176,8 @@ impl<'a> Sign1<'a> {
         Ok(())
     }
 
-    /// Writes the `Sig_structure`, the bytes that are signed, into `scratch`, which needs 32 bytes more than header and payload.
+    /// Writes the `Sig_structure`, the bytes that are signed, to `scratch`, which must have 32
+    /// bytes more than header and payload together.
     ///
     /// # Errors
     /// [`BufferTooSmall`].

@@ -1,4 +1,4 @@
-//! SHA-256 as the message digest, and the tags that keep its uses apart (spec/formats.md, section 1).
+//! SHA-256 as the message digest, and the tags that separate its uses (spec/formats.md, section 1).
 
 use core::fmt;
 
@@ -13,7 +13,7 @@ impl Digest {
     /// The digest of a block that does not exist: 32 zero bytes.
     pub const NULL: Self = Self([0; 32]);
 
-    /// SHA-256 of the parts, joined.
+    /// SHA-256 of the concatenation of `parts`.
     #[must_use]
     pub fn of(parts: &[&[u8]]) -> Self {
         let mut hasher = sha2::Sha256::new();
@@ -31,13 +31,13 @@ impl fmt::Debug for Digest {
 }
 
 impl fmt::Display for Digest {
-    /// Sixty-four hexadecimal digits.
+    /// Writes 64 hexadecimal digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
-/// The first eight bytes of SHA-256 of the parts, joined.
+/// The first eight bytes of SHA-256 of the concatenation of `parts`.
 #[must_use]
 pub fn short(parts: &[&[u8]]) -> [u8; 8] {
     let mut out = [0; 8];
@@ -45,7 +45,7 @@ pub fn short(parts: &[&[u8]]) -> [u8; 8] {
     out
 }
 
-/// The state SHA-256 starts from (FIPS 180-4, section 5.3.3).
+/// The initial state of SHA-256 (FIPS 180-4, section 5.3.3).
 pub const INITIAL: [u32; 8] = [
     0x6a09_e667,
     0xbb67_ae85,
@@ -57,7 +57,7 @@ pub const INITIAL: [u32; 8] = [
     0x5be0_cd19,
 ];
 
-/// The digest a state stands for: its words, big-endian.
+/// The digest of a final state: its words, big-endian.
 #[must_use]
 pub fn state_bytes(state: &[u32; 8]) -> [u8; 32] {
     let mut out = [0; 32];
@@ -70,7 +70,7 @@ pub fn state_bytes(state: &[u32; 8]) -> [u8; 32] {
 /// A tag, padded with zeros to `N` bytes.
 ///
 /// # Panics
-/// If `text` is longer than `N` bytes; in a constant that is an error of compilation.
+/// If `text` is longer than `N` bytes. In a constant this is a compile-time error.
 #[must_use]
 pub const fn tag<const N: usize>(text: &[u8]) -> [u8; N] {
     let mut out = [0; N];

@@ -1,5 +1,5 @@
-//! The errors of the crates without a heap: one macro that defines an error enum, the stable names of its variants
-//! (`spec/errors.md`) and the sentences that people read.
+//! The errors of the crates without a heap: one macro that defines an error enum, the stable names
+//! of its variants (`spec/errors.md`) and the sentences that people read.
 
 use core::fmt;
 

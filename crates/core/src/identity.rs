@@ -1,8 +1,9 @@
 //! Key files and certificates.
 //!
-//! Keys rest as PKCS#8 and SubjectPublicKeyInfo in PEM, as `openssl pkey` reads and writes them ([`decode_secret_pem`] and its
-//! fellows). A certificate is the operator's signed word that a device's seals from an index on are under a key:
-//! spec/formats.md, section 2.1.
+//! Keys are stored as PKCS#8 and SubjectPublicKeyInfo in PEM, the form of `openssl pkey`
+//! ([`decode_secret_pem`], [`decode_public_pem`]). A certificate is signed by the operator and
+//! states that a device's seals from a given index on are signed with a given key (spec/formats.md,
+//! section 2.1).
 
 use core::fmt;
 
@@ -25,13 +26,14 @@ pub use pem::{
     MAX_PEM, decode_public_pem, decode_secret_pem, encode_public_pem, encode_secret_pem,
 };
 
-/// Room for the payload of any certificate: seven fields around the public key, and the array's head.
+/// Length of the longest certificate payload: seven fields around the public key, and the array's
+/// head.
 const MAX_PAYLOAD: usize = MAX_PUBLIC_KEY + 48;
-/// Room for a protected header without a statement.
+/// Length of the longest protected header without a statement.
 const MAX_HEADER: usize = 32;
-/// Room for what is signed of any certificate.
+/// Length of the longest message that is signed for a certificate.
 const MAX_MESSAGE: usize = MAX_PAYLOAD + MAX_HEADER + 32;
-/// Room for any certificate, signature included.
+/// Length of the longest certificate, signature included.
 pub const MAX_CERTIFICATE: usize = MAX_MESSAGE + MAX_SIGNATURE;
 
 named_errors! {
@@ -69,7 +71,8 @@ impl From<BufferTooSmall> for IssueError {
     }
 }
 
-/// A certificate whose signature by the operator has been checked. There is no other kind.
+/// A certificate that the operator has signed. [`Certificate::open`] checks the signature; no
+/// unchecked certificate exists.
 #[derive(Clone, Copy)]
 pub struct Certificate<'a> {
     sign1: Sign1<'a>,
@@ -77,24 +80,24 @@ pub struct Certificate<'a> {
     pub group: GroupId,
     /// The device.
     pub device: DeviceId,
-    /// The operator's number for it.
+    /// The operator's serial number of the certificate.
     pub serial: u64,
-    /// The suite of the certified key.
+    /// The signature suite of the certified key.
     pub algorithm: Algorithm,
-    /// The certified key, raw.
+    /// The certified key, raw (spec/formats.md, section 2.1).
     pub key_bytes: &'a [u8],
     /// The first seal index under this key.
     pub first_index: SealIndex,
 }
 
 impl<'a> Certificate<'a> {
-    /// Reads a certificate and checks that `operator` signed it and that its key is one.
+    /// Reads a certificate and checks the operator's signature and the certified key.
     ///
     /// # Errors
-    /// [`CertificateError`].
+    /// [`CertificateError`]: the first check that fails.
     pub fn open(bytes: &'a [u8], operator: &PublicKey) -> Result<Self, CertificateError> {
         let certificate = Self::decode(bytes)?;
-        // What is longer than any suite's key would not fit the message either.
+        // A payload that is longer than any suite's needs does not fit the message buffer either.
         if certificate.key_bytes.len() != certificate.algorithm.public_key_length() {
             return Err(CertificateError::Key(KeyError::KeyLength));
         }
@@ -116,7 +119,10 @@ impl<'a> Certificate<'a> {
         Ok(certificate)
     }
 
-    /// Reads a certificate without checking it: for bytes that have been checked before.
+    /// Reads a certificate that has been checked before.
+    ///
+    /// # Errors
+    /// [`DecodeError`], but not for a certificate that has been checked.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let sign1 = Sign1::decode(bytes, Typ::Certificate)?;
         let mut reader = Reader::new(sign1.payload)?;
@@ -135,12 +141,13 @@ impl<'a> Certificate<'a> {
     /// The certified key.
     ///
     /// # Errors
-    /// None from a certificate that was opened; the type is shared with certificates on their way there.
+    /// Never for an opened certificate: [`open`](Self::open) has checked the key.
     pub fn key(&self) -> Result<PublicKey, KeyError> {
         PublicKey::from_bytes(self.algorithm, self.key_bytes)
     }
 
-    /// The digest of the signed object: the `prev` of the first seal, if this is the device's first certificate.
+    /// The digest of the signed object. The `prev` of a device's first seal is the digest of its
+    /// first certificate.
     #[must_use]
     pub fn digest(&self) -> Digest {
         self.sign1.digest()
@@ -159,17 +166,18 @@ impl fmt::Debug for Certificate<'_> {
     }
 }
 
-/// What a certificate is to say.
+/// The content of a certificate to issue.
 ///
-/// Signing is split: [`message`](Self::message) out, [`attach`](Self::attach) with the signature in;
-/// [`issue`](Self::issue) does both with a key at hand.
+/// Signing is split so that the key can be elsewhere: [`message`](Self::message) returns the bytes
+/// to sign, [`attach`](Self::attach) adds the signature. [`issue`](Self::issue) does both with a
+/// local key.
 #[derive(Clone, Copy, Debug)]
 pub struct CertificateDraft<'k> {
     /// The group.
     pub group: GroupId,
     /// The device.
     pub device: DeviceId,
-    /// The operator's number for it.
+    /// The operator's serial number of the certificate.
     pub serial: u64,
     /// The key to certify.
     pub key: &'k PublicKey,
@@ -187,7 +195,8 @@ impl CertificateDraft<'_> {
         Ok(out.finish())
     }
 
-    /// The bytes for an operator's key of suite `operator` to sign, written to `scratch` ([`MAX_CERTIFICATE`] bytes suffice).
+    /// Writes the bytes that an operator's key of suite `operator` must sign to `scratch`
+    /// ([`MAX_CERTIFICATE`] bytes suffice).
     ///
     /// # Errors
     /// [`BufferTooSmall`].
@@ -204,7 +213,7 @@ impl CertificateDraft<'_> {
         )
     }
 
-    /// The certificate with its signature, written to `out` ([`MAX_CERTIFICATE`] bytes suffice).
+    /// Writes the certificate with its signature to `out` ([`MAX_CERTIFICATE`] bytes suffice).
     ///
     /// # Errors
     /// [`BufferTooSmall`].
@@ -221,7 +230,8 @@ impl CertificateDraft<'_> {
         Ok(out.finish())
     }
 
-    /// Signs with the operator's key and writes the certificate to `out` ([`MAX_CERTIFICATE`] bytes suffice).
+    /// Signs with the operator's key and writes the certificate to `out` ([`MAX_CERTIFICATE`] bytes
+    /// suffice).
     ///
     /// # Errors
     /// [`IssueError`].
@@ -236,7 +246,10 @@ impl CertificateDraft<'_> {
     }
 }
 
-/// A protected header without a statement.
+/// Encodes a protected header without a statement.
+///
+/// # Errors
+/// [`BufferTooSmall`].
 pub fn protected(
     algorithm: Algorithm,
     typ: Typ,
@@ -248,7 +261,7 @@ pub fn protected(
 }
 
 impl NetworkId {
-    /// The network of a base station that has not joined another one's.
+    /// The network of a base station that has not joined another base station's network.
     #[must_use]
     pub fn of(base: &PublicKey) -> Self {
         Self(digest::short(&[b"moteseal/1/network\0", &base.to_bytes()]))

@@ -1,8 +1,45 @@
-//! What all of Moteseal's protocols share, without an operating system, a heap or `unsafe`: identifiers, digests, signatures,
+//! The foundation that all of Moteseal's protocols share: identifiers, digests, signatures,
 //! identities, rosters, schemas, deterministic CBOR and COSE, and the keys of links.
 //!
-//! The protocols are crates of their own: `moteseal-seal`, `moteseal-sum`, `moteseal-broadcast` and `moteseal-serial`.
-//! The byte formats are those of `spec/formats.md`.
+//! This crate is for programs that make or read keys, certificates, rosters and schemas, and for
+//! the protocol crates: `moteseal-seal`, `moteseal-sum`, `moteseal-broadcast` and
+//! `moteseal-serial`. It needs no operating system and no heap. [`manual`] explains the protocols.
+//! The byte formats are in `spec/formats.md`.
+//!
+//! # Example: certify a device's key and check the certificate
+//!
+//! ```
+//! use moteseal_core::identity::{Certificate, CertificateDraft, MAX_CERTIFICATE};
+//! use moteseal_core::signature::{Algorithm, SecretKey};
+//! use moteseal_core::{DeviceId, GroupId, SealIndex};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // In production, take the seeds from a source of randomness.
+//! let operator = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32])?;
+//! let device = SecretKey::from_seed(Algorithm::Ed25519, &[2; 32])?;
+//!
+//! let draft = CertificateDraft {
+//!     group: GroupId::of("home"),
+//!     device: DeviceId::of("home", "thermometer"),
+//!     serial: 0,
+//!     key: &device.public(),
+//!     first_index: SealIndex(0),
+//! };
+//! let mut buffer = [0; MAX_CERTIFICATE];
+//! let bytes = draft.issue(&operator, &mut buffer)?;
+//!
+//! let certificate = Certificate::open(bytes, &operator.public())?;
+//! assert_eq!(certificate.device, DeviceId::of("home", "thermometer"));
+//!
+//! // Another operator's key does not open it.
+//! let stranger = SecretKey::from_seed(Algorithm::Ed25519, &[3; 32])?;
+//! let error = Certificate::open(bytes, &stranger.public()).unwrap_err();
+//! assert_eq!(error.name(), "NotAuthentic");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`roster`] has an example of a whole roster.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -18,6 +55,7 @@ pub mod cose;
 pub mod digest;
 pub mod identity;
 pub mod link;
+pub mod manual;
 pub mod provision;
 pub mod record;
 pub mod roster;

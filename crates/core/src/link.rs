@@ -1,8 +1,8 @@
-//! The keys of a link between a node and the gateway above it, and the tag that authenticates each of its frames
+//! The keys of a link between a node and its parent, and the tag that authenticates each frame
 //! (spec/formats.md, section 8.2).
 //!
-//! A frame is one CBOR item and a 16-byte HMAC-SHA256 tag under a key that only the two ends have. What the items mean is
-//! for the protocols to say: sealing and private sums have frames of their own.
+//! A frame is one CBOR item followed by a 16-byte HMAC-SHA256 tag under a key that only the two
+//! ends share. The protocols define the items: sealing and private sums each have their own frames.
 
 use core::fmt;
 
@@ -13,13 +13,13 @@ use zeroize::{Zeroize, Zeroizing};
 use crate::cbor::{BufferTooSmall, DecodeError, Writer};
 use crate::record::{DeviceId, GroupId};
 
-/// Bytes of a frame's tag.
+/// Length of a frame's tag in bytes.
 pub const TAG: usize = 16;
-/// A frame is at most this long: what one datagram of any link carries.
+/// Maximum length of a frame in bytes: one datagram of any link carries it.
 pub const MAX_FRAME: usize = 1 << 16;
 type Mac256 = Hmac<sha2::Sha256>;
 
-/// The keys that one device and its coordinator share, ready for use. Never printed.
+/// The keys that one device and its coordinator share. `Debug` does not print them.
 #[derive(Clone)]
 pub struct LinkKey {
     up: Mac256,
@@ -27,14 +27,16 @@ pub struct LinkKey {
 }
 
 impl LinkKey {
-    /// The keys that follow from 32 secret bytes: a direction each, so that no frame can be sent back.
+    /// Derives the keys from 32 secret bytes. Each direction has its own key, so a frame cannot be
+    /// reflected to its sender.
     #[must_use]
     pub fn new(secret: &[u8; 32]) -> Self {
         let direction = |label: &[u8]| mac(&*derive(secret, &[label]));
         Self { up: direction(b"moteseal/1/link/up"), down: direction(b"moteseal/1/link/down") }
     }
 
-    /// A device's secret, from the one that the coordinator keeps for its whole group.
+    /// Derives the secret of one device from the secret that the coordinator keeps for the whole
+    /// group.
     #[must_use]
     pub fn secret_of(
         group_secret: &[u8; 32],
@@ -70,21 +72,22 @@ fn derive(secret: &[u8; 32], parts: &[&[u8]]) -> Zeroizing<[u8; 32]> {
     Zeroizing::new(mac.finalize().into_bytes().into())
 }
 
-/// Which way a frame goes.
+/// The direction of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// To the gateway.
+    /// To the parent.
     Up,
-    /// From the gateway.
+    /// From the parent.
     Down,
 }
 
 named_errors! {
-    /// Why a frame is dropped. It is counted and otherwise forgotten: on such a link anybody can write anything.
+    /// Why a frame is dropped. Receivers count such frames and do not reply: anyone can write to a
+    /// link.
     FrameError {
-        /// Not a frame's bytes.
+        /// The bytes are not a frame.
         Malformed => "not a frame of this version",
-        /// The tag is another one: a stranger's frame, a damaged one, or one of another group.
+        /// The tag does not match: the frame is damaged, forged or of another group.
         NotAuthentic => "the tag is not the sender's",
     }
 }
@@ -95,20 +98,20 @@ impl From<DecodeError> for FrameError {
     }
 }
 
-/// The device that a frame claims to come from or go to; nothing is proven.
+/// The device that a frame claims to come from or to be for. Nothing is verified.
 #[must_use]
 pub fn claimed_device(frame: &[u8]) -> Option<DeviceId> {
-    // An array of up to 23 elements, a kind below 24, eight bytes.
+    // An array of at most 23 elements, a kind below 24, and a byte string of eight bytes.
     let (start, rest) = frame.split_first_chunk::<3>()?;
     let device = rest.first_chunk()?;
     (start[0] >> 5 == 4 && start[0] & 31 < 24 && start[1] < 24 && start[2] == 0x48)
         .then_some(DeviceId(*device))
 }
 
-/// The item of a frame whose tag is right.
+/// Checks the tag of a frame and returns its item.
 ///
 /// # Errors
-/// [`FrameError`].
+/// [`FrameError`] if the bytes are no frame or the tag does not match.
 pub fn opened<'a>(
     frame: &'a [u8],
     key: &LinkKey,
@@ -122,10 +125,10 @@ pub fn opened<'a>(
     }
 }
 
-/// Appends the tag to an item that has been written: the frame.
+/// Appends the tag to a written item and returns the frame.
 ///
 /// # Errors
-/// [`BufferTooSmall`].
+/// [`BufferTooSmall`] if the tag does not fit.
 pub fn closed<'o>(
     out: Writer<'o>,
     key: &LinkKey,

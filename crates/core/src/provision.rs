@@ -1,8 +1,10 @@
-//! What a mote is told before it is put into the field: who it is, its keys, and what it seals (spec/mote.md, section 2).
+//! The provisioning blob: what an operator stores in a mote before it is deployed: its identity,
+//! its keys, and what it seals (spec/mote.md, section 2).
 //!
-//! A blob lies in flash of its own: a head with its length and a check value, then one CBOR array. The check value is against damage
-//! and against flash that was never written; who can write a mote's flash needs no forgery. The blob is as secret as the keys in it, and
-//! nothing here prints any.
+//! A blob has its own flash region: a head with its length and a check value, then one CBOR array.
+//! The check value detects damage and unwritten flash. It is not a protection against an attacker,
+//! who could replace the firmware as well. The blob is as secret as the keys in it, and nothing
+//! here prints any of them.
 
 use core::fmt;
 
@@ -15,9 +17,10 @@ use crate::record::Scheme;
 use crate::record::{DeviceId, EpochNumber, GroupId, MAX_LEVELS};
 use crate::signature::{Algorithm, KeyError, PublicKey, SecretKey, Signer as _};
 
-/// A blob is at most this long: a page of flash.
+/// Maximum length of a blob in bytes: one page of flash.
 pub const MAX_PROVISIONING: usize = 4096;
-/// What stands before the array: the magic bytes, its length in bytes (4, big-endian) and its check value (8).
+/// Length of the head: the magic bytes, the length in bytes (4, big-endian) and the check value
+/// (8).
 const HEAD: usize = 16;
 const MAGIC: [u8; 4] = *b"MSP\x01";
 
@@ -36,35 +39,36 @@ named_errors! {
     }
 }
 
-/// Which of the recorded readings in a mote's flash it senses, and when they were taken.
+/// Which of the recorded readings in its flash a mote senses, and when they were taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// The first of them, by its place in the table.
+    /// The position of the first reading in the table.
     pub first: u32,
-    /// How many.
+    /// The number of readings.
     pub count: u32,
     /// When the first was taken, in Unix milliseconds.
     pub start_ms: u64,
-    /// How far apart they were taken, in milliseconds; at least 1.
+    /// Interval between the readings as they were taken, in milliseconds; at least 1.
     pub every_ms: u32,
-    /// How far apart the mote senses them, in milliseconds: less than `every_ms` is faster than they were taken.
+    /// Interval at which the mote senses them, in milliseconds. A value below `every_ms` replays
+    /// them faster than they were taken.
     pub interval_ms: u32,
 }
 
 /// How a mote takes part in private sums.
 #[derive(Clone)]
 pub struct Membership {
-    /// How many sources the roster has.
+    /// The number of sources in the roster.
     pub sources: u32,
-    /// How many, by position, are in a key group.
+    /// The number of sources in a key group; sources are grouped by position.
     pub key_group: u32,
-    /// This mote's place among them.
+    /// The position of this mote among the sources.
     pub position: u32,
     /// Its secrets: the bytes of a `moteseal_sum::sies::SourceSecret`.
     pub secret: Zeroizing<[u8; 64]>,
-    /// Who asks.
+    /// The querier's public key.
     pub querier: PublicKey,
-    /// The secret of its link to the parent of sums.
+    /// The secret of the link to the mote's parent.
     pub link_secret: Zeroizing<[u8; 32]>,
 }
 
@@ -77,7 +81,7 @@ impl fmt::Debug for Membership {
     }
 }
 
-/// Whose broadcasts a mote acts on.
+/// The broadcasts that a mote acts on.
 #[derive(Clone, Debug)]
 pub struct Audience {
     /// The network.
@@ -86,14 +90,14 @@ pub struct Audience {
     pub base: PublicKey,
 }
 
-/// All that a mote is told.
+/// The contents of a provisioning blob.
 #[derive(Clone)]
 pub struct Provisioning<'a> {
     /// The device.
     pub device: DeviceId,
     /// Its group.
     pub group: GroupId,
-    /// The digest of the roster that it goes by, and that roster's version.
+    /// The digest and the version of the roster that the mote uses.
     pub roster: (Digest, u32),
     /// The digest of its first certificate, the `prev` of its first seal.
     pub certificate: Digest,
@@ -103,23 +107,23 @@ pub struct Provisioning<'a> {
     pub epoch_ms: u64,
     /// The first and the last epoch that may be sealed.
     pub epochs: (EpochNumber, Option<EpochNumber>),
-    /// Star or tree, until a broadcast says otherwise.
+    /// Star or tree, until a broadcast changes it.
     pub scheme: Scheme,
     /// The stream schema, encoded.
     pub schema: &'a [u8],
-    /// What seals are signed with.
+    /// The key that signs seals.
     pub signer: SecretKey,
-    /// What the levels' salts follow from.
+    /// The key from which the salts of the levels are derived.
     pub salt_key: Zeroizing<[u8; 32]>,
     /// The secret of its link to the coordinator.
     pub link_secret: Zeroizing<[u8; 32]>,
     /// The coordinator's public key.
     pub coordinator: PublicKey,
-    /// What it senses.
+    /// The readings that the mote senses.
     pub window: Window,
-    /// How it takes part in private sums, if it does.
+    /// The mote's part in private sums, if it has one.
     pub sums: Option<Membership>,
-    /// Whose broadcasts it hears, if any.
+    /// The broadcasts that the mote acts on, if any.
     pub audience: Option<Audience>,
 }
 
@@ -146,7 +150,7 @@ fn secret<const N: usize>(reader: &mut Reader<'_>) -> Result<Zeroizing<[u8; N]>,
     reader.fixed().map(Zeroizing::new)
 }
 
-/// Whether an array follows, of this length, or null in its place.
+/// Whether an array of this length follows. Null in its place means no.
 fn is_there(reader: &mut Reader<'_>, length: u64) -> Result<bool, DecodeError> {
     if reader.at_array() {
         return reader.array(length).map(|()| true);
@@ -159,7 +163,7 @@ fn check_value(body: &[u8]) -> [u8; 8] {
 }
 
 impl<'a> Provisioning<'a> {
-    /// Reads the blob that flash begins with; what lies behind it is not looked at.
+    /// Reads the blob at the start of `flash`. Bytes after the blob are ignored.
     ///
     /// # Errors
     /// [`ProvisionError`].
@@ -247,7 +251,8 @@ impl<'a> Provisioning<'a> {
         })
     }
 
-    /// Writes the blob to `out` ([`MAX_PROVISIONING`] bytes suffice but for a long schema); zero it after use.
+    /// Writes the blob to `out`. [`MAX_PROVISIONING`] bytes suffice unless the schema is long. The
+    /// caller must zero `out` after use.
     ///
     /// # Errors
     /// [`BufferTooSmall`].

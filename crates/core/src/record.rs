@@ -1,6 +1,7 @@
-//! The numbers and names that everything else speaks of: device, group, epoch, sequence, seal index, level, round.
+//! Identifiers and numbers that all protocols use: device, group, epoch, sequence, seal index,
+//! level, round.
 //!
-//! Each is a type of its own, so that an epoch cannot be passed where an index is meant. Glossary: ARCHITECTURE.md.
+//! Each has its own type, so that an epoch cannot be passed as an index. Glossary: ARCHITECTURE.md.
 
 use core::fmt;
 use core::num::NonZeroU16;
@@ -25,7 +26,7 @@ macro_rules! id {
         }
 
         impl fmt::Display for $name {
-            /// Sixteen hexadecimal digits.
+            /// Writes sixteen hexadecimal digits.
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
             }
@@ -45,7 +46,7 @@ id!(
 );
 
 id!(
-    /// A broadcast network: everything that trusts one base station.
+    /// A broadcast network: all receivers that trust one base station.
     NetworkId,
     "network"
 );
@@ -81,32 +82,34 @@ macro_rules! number {
 }
 
 number!(
-    /// An interval of a group's time: `floor(unix_ms / epoch_ms)`.
+    /// The number of a group's time interval: `floor(unix_ms / epoch_ms)`.
     EpochNumber(u64)
 );
 number!(
-    /// The place of an event under its seal, from 0.
+    /// The position of an event under its seal, from 0.
     Sequence(u64)
 );
 number!(
-    /// A device's seal counter, from 0, never reused.
+    /// A device's seal counter, from 0. A value is never reused.
     SealIndex(u32)
 );
 number!(
-    /// An event's level: `i` with probability `2^-(i+1)`, the last one catching the rest (the paper's interval `S_i`).
+    /// An event's level: `i` with probability `2^-(i+1)`; the last level has the remaining
+    /// probability. The paper calls the events of a level the interval `S_i`.
     Level(u8)
 );
 number!(
-    /// Sampling at rate `2^-j`: only levels `>= j` survive.
+    /// A sampling round: round `j` samples at rate `2^-j`, which keeps the levels `>= j`.
     Round(u8)
 );
 
-/// How records lie next to each other wherever events are hashed, stored or sent.
+/// How records are delimited wherever they are hashed, stored or sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Framing {
-    /// All of one size, in bytes: raw.
+    /// All records have this size in bytes, without a prefix.
     Fixed(NonZeroU16),
-    /// Of any size up to [`MAX_PAYLOAD`], each behind its length as two bytes, big-endian.
+    /// Records of any size up to [`MAX_PAYLOAD`]. Each follows its length, a 2-byte big-endian
+    /// integer.
     Prefixed,
 }
 
@@ -117,7 +120,8 @@ impl Framing {
         u16::try_from(size).ok().and_then(NonZeroU16::new).map(Self::Fixed)
     }
 
-    /// What stands before an event: nothing, or its length. `None` if the event cannot be of this framing.
+    /// The prefix of a record: nothing, or its length. `None` if the record's size does not fit the
+    /// framing.
     #[inline]
     pub fn prefix(self, event: &[u8]) -> Option<Option<[u8; 2]>> {
         match self {
@@ -128,8 +132,9 @@ impl Framing {
         }
     }
 
-    /// Hands out a record as it lies in a block: its length, where it stands before it, then itself. A record that cannot be of this
-    /// framing is handed out as it is: who takes readings has refused it.
+    /// Passes a record as it is encoded in a block to the callback: the length prefix, if there is
+    /// one, then the record. A record that does not fit the framing is passed without a prefix; the
+    /// code that accepts readings rejects it.
     #[inline]
     pub fn frame(self, record: &[u8], mut take: impl FnMut(&[u8])) {
         if let Some(prefix) = self.prefix(record).flatten() {
@@ -138,7 +143,8 @@ impl Framing {
         take(record);
     }
 
-    /// Splits the first record off `bytes`: the record without its length, and what follows.
+    /// Splits the first record off `bytes`. Returns the record without its prefix, and the
+    /// remaining bytes.
     #[must_use]
     #[inline]
     pub fn split_first(self, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -151,7 +157,7 @@ impl Framing {
         }
     }
 
-    /// Bytes that the first `count` records of `bytes` take; `None` if there are fewer.
+    /// Length in bytes of the first `count` records of `bytes`; `None` if there are fewer.
     #[must_use]
     pub fn length_of(self, bytes: &[u8], count: u32) -> Option<usize> {
         match self {
@@ -170,17 +176,17 @@ impl Framing {
     }
 }
 
-/// How the events are folded into the root.
+/// How events are folded into the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheme {
-    /// Geometric Star Chaining: a digest a level.
+    /// Geometric Star Chaining: one digest per level.
     Star,
     /// Dynamic Tree Chaining: an RFC 9162 tree.
     Tree,
 }
 
 impl Scheme {
-    /// Its number on the wire.
+    /// The number in the wire formats.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {

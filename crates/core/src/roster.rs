@@ -1,8 +1,10 @@
-//! The roster: the operator's signed list of a group's devices, their certificates, and what the group shares (levels, budget,
-//! epoch length and range). spec/formats.md, section 2.2.
+//! The roster: the operator's signed list of a group's devices with their certificates, and the
+//! parameters that the group shares: levels, budget, length and range of epochs (spec/formats.md,
+//! section 2.2).
 //!
-//! A [`Roster`] borrows the bytes of its file; opening one checks everything at once, so that nothing read from it can fail later.
-//! What a verifier of seals needs of it is the trait [`Directory`], which a host may implement over an index of its own.
+//! A [`Roster`] borrows the bytes of its file. [`Roster::open`] checks everything, so that reading
+//! from an opened roster cannot fail. Verifiers of seals use it through the trait [`Directory`],
+//! which a host may implement over its own index.
 //!
 //! ```
 //! use moteseal_core::identity::{CertificateDraft, MAX_CERTIFICATE};
@@ -11,7 +13,7 @@
 //! use moteseal_core::{DeviceId, EpochNumber, GroupId, SealIndex};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // In earnest, from a source of randomness.
+//! In production, take the seeds from a source of randomness.
 //! let operator = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32])?;
 //! let device = SecretKey::from_seed(Algorithm::Ed25519, &[2; 32])?.public();
 //!
@@ -34,7 +36,7 @@
 //!     first_epoch: EpochNumber(0),
 //!     last_epoch: None,
 //!     coordinator: None,
-//!     // By ascending id.
+//! Sorted by id.
 //!     devices: &[DeviceDraft { name: "dev1", certificates: &[certificate] }],
 //! };
 //! let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
@@ -64,10 +66,10 @@ pub use draft::{DeviceDraft, RosterDraft};
 pub const MAX_EPOCH_MS: u64 = 1 << 53;
 /// The longest name of a group or device, in bytes.
 pub const MAX_NAME: usize = 64;
-/// What [`Roster::open`] needs of scratch beyond the length of the roster's bytes.
+/// Bytes of scratch that [`Roster::open`] needs in addition to the length of the roster.
 pub const SCRATCH_OVERHEAD: usize = 64;
 
-/// A digest in deterministic CBOR: two bytes of head and 32.
+/// A digest in deterministic CBOR: a head of two bytes, and 32 bytes.
 const HISTORY_ENTRY: usize = 34;
 
 named_errors! {
@@ -148,7 +150,7 @@ impl From<BufferTooSmall> for RosterError {
     }
 }
 
-/// What a verifier of seals asks about a group.
+/// What a verifier of seals needs to know about a group.
 pub trait Directory {
     /// The group.
     fn group(&self) -> GroupId;
@@ -156,26 +158,30 @@ pub trait Directory {
     /// How many levels its events have.
     fn levels(&self) -> u8;
 
-    /// The first and the last epoch that may be sealed; no last one means no end.
+    /// The first and the last epoch that may be sealed. `None` means that there is no last epoch.
     fn epochs(&self) -> (EpochNumber, Option<EpochNumber>);
 
-    /// The digest of a version of the roster, past or present.
+    /// The digest of a version of the roster: this one or an earlier one.
     fn roster_digest(&self, version: u32) -> Option<Digest>;
 
-    /// Calls `use_key` with the key of a device's seal, if there is one: that of the last certificate whose first index is not
-    /// above `index`. An index that keeps prepared keys lends them; nothing has to be copied.
+    /// Calls `use_key` with the key for a device's seal, if there is one: the key of the last
+    /// certificate whose first index is not above `index`. The key is borrowed, so an
+    /// implementation can return prepared keys without copying them.
     fn with_key(&self, device: DeviceId, index: SealIndex, use_key: &mut dyn FnMut(&PublicKey));
 
-    /// What the device's first seal names as `prev`: the digest of its first certificate. `None` if there is no such device.
+    /// The `prev` of the device's first seal: the digest of its first certificate. `None` if the
+    /// device is unknown.
     fn first_prev(&self, device: DeviceId) -> Option<Digest>;
 
-    /// Calls `use_key` with the coordinator's key, if the group has a coordinator. A directory of devices only need not know one.
+    /// Calls `use_key` with the coordinator's key, if the group has a coordinator. The default
+    /// implementation knows no coordinator.
     fn with_coordinator(&self, use_key: &mut dyn FnMut(&PublicKey)) {
         let _ = use_key;
     }
 }
 
-/// A roster in which everything has been checked: its signature, its certificates' signatures, and that all of it is consistent.
+/// A roster that has been checked completely: its signature, the signatures of its certificates,
+/// and its consistency.
 #[derive(Clone, Copy)]
 pub struct Roster<'a> {
     own: Digest,
@@ -193,10 +199,11 @@ pub struct Roster<'a> {
 }
 
 impl<'a> Roster<'a> {
-    /// Opens the bytes of a roster's file. `scratch` needs [`SCRATCH_OVERHEAD`] bytes more than they are.
+    /// Opens the bytes of a roster file. `scratch` must have [`SCRATCH_OVERHEAD`] bytes more than
+    /// `bytes`.
     ///
     /// # Errors
-    /// [`RosterError`]: the first property that fails.
+    /// [`RosterError`]: the first check that fails.
     pub fn open(
         bytes: &'a [u8],
         operator: &PublicKey,
@@ -221,7 +228,8 @@ impl<'a> Roster<'a> {
         Ok(roster)
     }
 
-    /// Reads a payload and checks all that needs no key: first the shape of everything, then what it says.
+    /// Reads a payload and makes all checks that need no key: first the encoding of every field,
+    /// then the values.
     fn read(payload: &'a [u8], own: Digest) -> Result<Self, RosterError> {
         let mut reader = Reader::new(payload)?;
         reader.array(12)?;
@@ -310,7 +318,7 @@ impl<'a> Roster<'a> {
         self.own
     }
 
-    /// The digest of a version, past or present.
+    /// The digest of this version or an earlier one.
     #[must_use]
     pub fn digest_of(&self, version: u32) -> Option<Digest> {
         if version == self.version {
@@ -353,13 +361,14 @@ impl<'a> Roster<'a> {
         self.epoch_ms
     }
 
-    /// How many levels events have.
+    /// The number of levels.
     #[must_use]
     pub const fn levels(&self) -> u8 {
         self.levels
     }
 
-    /// The most events the coordinator may forward an epoch; `None` means no limit.
+    /// The largest number of events that the coordinator may forward per epoch; `None` means no
+    /// limit.
     #[must_use]
     pub const fn budget(&self) -> Option<u64> {
         self.budget
@@ -377,7 +386,8 @@ impl<'a> Roster<'a> {
         self.last_epoch
     }
 
-    /// The epoch of an instant (Unix time, milliseconds), whether or not it may be sealed.
+    /// The epoch that contains an instant (Unix time in milliseconds), whether or not it may be
+    /// sealed.
     #[must_use]
     pub const fn epoch_of(&self, unix_ms: u64) -> EpochNumber {
         EpochNumber(unix_ms / self.epoch_ms)
@@ -395,27 +405,28 @@ impl<'a> Roster<'a> {
         Certificate::decode(self.coordinator?).ok()
     }
 
-    /// The bytes of the coordinator's certificate, for the next version.
+    /// The bytes of the coordinator's certificate, for a roster's next version.
     #[must_use]
     pub const fn coordinator_bytes(&self) -> Option<&'a [u8]> {
         self.coordinator
     }
 
-    /// The devices, by ascending id.
+    /// The devices, sorted by id.
     pub fn devices(&self) -> impl Iterator<Item = Device<'a>> + use<'a> {
         let mut reader = Reader::resume(self.devices);
         let count = reader.array_any().unwrap_or(0);
-        // The bytes have been read once before: every `ok()` here is a `Some`.
+        // The bytes have been read successfully before, so `ok()` is always `Some` here.
         (0..count).map_while(move |_| Device::read(&mut reader).ok())
     }
 
-    /// The device of an id. Takes time in proportion to the devices before it; a host with many keeps an index.
+    /// Finds a device by its id, in time proportional to its position. Hosts with many devices keep
+    /// an index.
     #[must_use]
     pub fn device(&self, id: DeviceId) -> Option<Device<'a>> {
         self.devices().take_while(|device| device.id <= id).find(|device| device.id == id)
     }
 
-    /// The device of a name.
+    /// Finds a device by its name.
     #[must_use]
     pub fn device_named(&self, name: &str) -> Option<Device<'a>> {
         self.device(DeviceId::of(self.group_name, name))
@@ -505,25 +516,27 @@ impl<'a> Device<'a> {
         last.map(|_| ()).ok_or(RosterError::CertificateMissing)
     }
 
-    /// The bytes of its certificates, by ascending first index.
+    /// The bytes of its certificates, sorted by first index.
     pub fn certificate_bytes(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let mut reader = Reader::resume(self.certificates);
         let count = reader.array_any().unwrap_or(0);
         (0..count).map_while(move |_| reader.bytes().ok())
     }
 
-    /// Its certificates, by ascending first index; at least one.
+    /// Its certificates, sorted by first index; at least one.
     pub fn certificates(&self) -> impl Iterator<Item = Certificate<'a>> + use<'a> {
         self.certificate_bytes().map_while(|bytes| Certificate::decode(bytes).ok())
     }
 
-    /// Its first certificate, whose digest is the `prev` of its first seal.
+    /// Its first certificate. The digest of this certificate is the `prev` of the device's first
+    /// seal.
     #[must_use]
     pub fn first_certificate(&self) -> Option<Certificate<'a>> {
         self.certificates().next()
     }
 
-    /// The certificate and key of the seal with an index: the last whose first index is not above it.
+    /// The certificate and key for the seal `index`: the last certificate whose first index is not
+    /// above it.
     #[must_use]
     pub fn key(&self, index: SealIndex) -> Option<(Certificate<'a>, PublicKey)> {
         let certificate = self
@@ -543,7 +556,7 @@ impl fmt::Debug for Device<'_> {
     }
 }
 
-/// The encodings of the digests in an array of them, without its head.
+/// The elements of an array of digests, without the array's head.
 fn read_history<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], DecodeError> {
     let item = reader.raw()?;
     let mut reader = Reader::resume(item);
@@ -551,12 +564,13 @@ fn read_history<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], DecodeError> {
     for _ in 0..entries {
         reader.fixed::<32>()?;
     }
-    // The head is what the entries leave.
+    // The head is what precedes the entries.
     let length = usize::try_from(entries).unwrap_or(0) * HISTORY_ENTRY;
     Ok(&item[item.len() - length..])
 }
 
-/// Control characters would make names look alike, and a zero byte would make ids collide.
+/// Control characters could make different names look alike, and a zero byte could make ids
+/// collide.
 fn check_name(name: &str) -> Result<(), RosterError> {
     if name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) {
         Err(RosterError::InvalidName)

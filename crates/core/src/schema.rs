@@ -1,8 +1,9 @@
-//! The stream schema: what a device's records hold, as named fields with units, packed types and scale.
+//! The stream schema: the named fields of a device's records, with units, types and scales
+//! (spec/formats.md, section 2.3).
 //!
-//! spec/formats.md, section 2.3. A record is its fields in order, big-endian, without padding. Integers read back as
-//! `(raw + offset) / divisor`, exactly: [`Decimal`] keeps numerator and divisor, and [`Field::write`] takes a decimal text only if
-//! the scale can hold it.
+//! A record is its fields in order, big-endian, without padding. Integers are read as `(raw +
+//! offset) / divisor`, exactly: [`Decimal`] keeps numerator and divisor. [`Field::write`] accepts a
+//! decimal text only if the scale can represent it.
 //!
 //! ```
 //! use moteseal_core::schema::{Field, MAX_SCHEMA, Schema, ValueError};
@@ -34,14 +35,14 @@ mod value;
 pub use unit::is_unit;
 pub use value::{Decimal, Value, ValueError};
 
-/// The most fields of a schema.
+/// The largest number of fields in a schema.
 pub const MAX_FIELDS: usize = 64;
 /// The longest name of a field, in bytes.
 pub const MAX_NAME: usize = 64;
-/// Room for any schema.
+/// Length of the longest schema in bytes.
 pub const MAX_SCHEMA: usize = 8 + MAX_FIELDS * (MAX_NAME + 32);
 
-/// How a field is packed.
+/// The encoding of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FieldType {
@@ -70,7 +71,7 @@ pub enum FieldType {
 }
 
 impl FieldType {
-    /// Every type, in the order of their numbers.
+    /// Every type, in the order of the numbers in schemas.
     pub const ALL: [Self; 11] = [
         Self::U8,
         Self::I8,
@@ -91,7 +92,7 @@ impl FieldType {
         self as u8
     }
 
-    /// The type of a number.
+    /// The type with this number.
     #[must_use]
     pub fn from_number(number: u64) -> Option<Self> {
         Self::ALL.get(usize::try_from(number).ok()?).copied()
@@ -115,13 +116,13 @@ impl FieldType {
         }
     }
 
-    /// The type of a name.
+    /// The type with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Bytes in a record.
+    /// Length in a record, in bytes.
     #[must_use]
     pub const fn size(self) -> usize {
         match self {
@@ -187,18 +188,18 @@ pub struct Field<'a> {
     pub name: &'a str,
     /// A SenML unit (RFC 8428, RFC 8798), or empty.
     pub unit: &'a str,
-    /// How it is packed.
+    /// The encoding.
     pub kind: FieldType,
-    /// What the sum of raw value and offset is divided by.
+    /// The divisor of the sum of raw value and offset.
     pub divisor: u32,
-    /// What is added to the raw value.
+    /// The offset, added to the raw value.
     pub offset: i64,
-    /// Where it starts in a record, in bytes; known once it is part of a schema.
+    /// The offset of the field in a record, in bytes. Known only for a field of a schema.
     start: usize,
 }
 
 impl<'a> Field<'a> {
-    /// A field without scale.
+    /// A field with divisor 1 and offset 0.
     #[must_use]
     pub const fn new(name: &'a str, unit: &'a str, kind: FieldType) -> Self {
         Self { name, unit, kind, divisor: 1, offset: 0, start: 0 }
@@ -210,7 +211,7 @@ impl<'a> Field<'a> {
         Self { divisor, offset, ..self }
     }
 
-    /// The same field without its words: all that its values are read by.
+    /// The field without its name and unit: only what is needed to read its values.
     #[must_use]
     pub const fn unnamed(self) -> Field<'static> {
         Field {
@@ -223,16 +224,17 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Reads `name:unit:type[/divisor][+offset]`, such as `temperature:Cel:i16/100` or `pressure:hPa:u16/10+9000`. The name may
-    /// have colons itself.
+    /// Parses `name:unit:type[/divisor][+offset]`, such as `temperature:Cel:i16/100` or
+    /// `pressure:hPa:u16/10+9000`. The name may contain colons.
     ///
     /// # Errors
-    /// `MalformedField`, `InvalidFieldName`, `UnknownUnit`, `UnknownFieldType` or `ScaleOutOfRange`.
+    /// `MalformedField`, `InvalidFieldName`, `UnknownUnit`, `UnknownFieldType` or
+    /// `ScaleOutOfRange`.
     pub fn parse(text: &'a str) -> Result<Self, SchemaError> {
         let (rest, packing) = text.rsplit_once(':').ok_or(SchemaError::MalformedField)?;
         let (name, unit) = rest.rsplit_once(':').ok_or(SchemaError::MalformedField)?;
         let (packing, offset) = match packing.find(['+', '-']) {
-            // Parsing takes the sign along.
+            // The parser of the integer accepts the sign.
             Some(at) => {
                 (&packing[..at], packing[at..].parse().map_err(|_| SchemaError::ScaleOutOfRange)?)
             }
@@ -250,7 +252,7 @@ impl<'a> Field<'a> {
         Ok(field)
     }
 
-    /// Where it starts in a record, in bytes.
+    /// The offset of the field in a record, in bytes.
     #[must_use]
     pub const fn start(&self) -> usize {
         self.start
@@ -264,7 +266,7 @@ impl<'a> Field<'a> {
         Ok(())
     }
 
-    /// Reads a field that has been checked; of others, type and divisor may be nonsense.
+    /// Reads a field that has been checked. For an unchecked field, type and divisor may be wrong.
     fn resume(reader: &mut Reader<'a>) -> Option<Self> {
         let shape = Shape::read(reader).ok()?;
         Some(
@@ -274,19 +276,19 @@ impl<'a> Field<'a> {
     }
 }
 
-/// Checks the name and the unit of a field: what a schema may hold.
+/// Checks that a schema may contain this name and unit.
 ///
 /// # Errors
 /// [`SchemaError`].
 pub fn check_words(name: &str, unit: &str) -> Result<(), SchemaError> {
-    // A name stands in headers of tables and on terminals: it must not act there.
+    // Names appear in table headers and on terminals, where control characters would take effect.
     if name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) {
         return Err(SchemaError::InvalidFieldName);
     }
     if is_unit(unit) { Ok(()) } else { Err(SchemaError::UnknownUnit) }
 }
 
-/// A field as it stands in a schema, of the right types but not yet judged.
+/// A field of an encoded schema: of the right types, with values that have not been checked.
 struct Shape<'a> {
     name: &'a str,
     unit: &'a str,
@@ -318,7 +320,7 @@ impl<'a> Shape<'a> {
 }
 
 impl fmt::Display for Field<'_> {
-    /// As [`Field::parse`] reads it.
+    /// Parses the text of [`Field::parse`].
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}", self.name, self.unit, self.kind)?;
         if self.divisor != 1 {
@@ -331,7 +333,7 @@ impl fmt::Display for Field<'_> {
     }
 }
 
-/// A schema in which everything has been checked; it borrows its encoding.
+/// A schema that has been checked completely. It borrows its encoding.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Schema<'a> {
     bytes: &'a [u8],
@@ -340,7 +342,7 @@ pub struct Schema<'a> {
 }
 
 impl Schema<'static> {
-    /// No fields: records are opaque, of any length.
+    /// The schema without fields: records are opaque and of any length.
     pub const OPAQUE: Self = Schema { bytes: &[0x82, 0x01, 0x80], fields: 0, record_size: 0 };
 }
 
@@ -348,7 +350,7 @@ impl<'a> Schema<'a> {
     /// Reads a schema.
     ///
     /// # Errors
-    /// [`SchemaError`]: the first property that fails.
+    /// [`SchemaError`]: the first check that fails.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, SchemaError> {
         let mut reader = Reader::new(bytes)?;
         reader.array(2)?;
@@ -374,8 +376,8 @@ impl<'a> Schema<'a> {
         Ok(Self { bytes, fields, record_size })
     }
 
-    /// Writes the schema of these fields to `out` ([`MAX_SCHEMA`] bytes suffice) and checks it. No fields give
-    /// [`Schema::OPAQUE`].
+    /// Writes the schema of these fields to `out` ([`MAX_SCHEMA`] bytes suffice) and checks it. An
+    /// empty list of fields makes [`Schema::OPAQUE`].
     ///
     /// # Errors
     /// [`SchemaError`].
@@ -406,31 +408,31 @@ impl<'a> Schema<'a> {
         self.bytes
     }
 
-    /// What a seal names it by: `H("moteseal/1/schema" || 0x00 || schema)`.
+    /// The digest by which a seal names the schema: `H("moteseal/1/schema" || 0x00 || schema)`.
     #[must_use]
     pub fn digest(&self) -> Digest {
         Digest::of(&[b"moteseal/1/schema\0", self.bytes])
     }
 
-    /// Bytes of a record, or `None` if records are opaque.
+    /// Length of a record in bytes, or `None` if records are opaque.
     #[must_use]
     pub const fn record_size(&self) -> Option<usize> {
         if self.fields == 0 { None } else { Some(self.record_size) }
     }
 
-    /// The fields in the order they stand in a record.
+    /// The fields, in record order.
     pub fn fields(&self) -> impl ExactSizeIterator<Item = Field<'a>> + use<'a> {
         let mut reader = Self::reader(self.bytes);
         let mut start = 0;
         (0..self.fields).map(move |_| {
-            // The bytes have been read once before: nothing here fails.
+            // The bytes have been read successfully before, so nothing here fails.
             let field = Field::resume(&mut reader).unwrap_or(Field::new("", "", FieldType::U8));
             start += field.kind.size();
             Field { start: start - field.kind.size(), ..field }
         })
     }
 
-    /// The field of a name.
+    /// The field with this name.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<Field<'a>> {
         self.fields().find(|field| field.name == name)

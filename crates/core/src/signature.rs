@@ -1,9 +1,11 @@
-//! Signature suites behind one type each for public and secret keys: Ed25519, ESP256, and ML-DSA-44 on hosts. A mote builds in the one it signs
-//! and verifies with (features `ed25519` and `esp256`): each takes tens of kilobytes of flash.
+//! Signature suites: Ed25519, ESP256, and, on hosts, ML-DSA-44. One type represents the public keys
+//! of all suites, one the secret keys.
 //!
-//! spec/formats.md, section 2: Ed25519 (RFC 8032) is verified strictly, ECDSA on P-256 with low `s` only, ML-DSA-44 (FIPS 204)
-//! pure with an empty context. Signatures are deterministic in every suite, so that no mote needs randomness to sign. Key files
-//! are in [`identity`](crate::identity).
+//! A mote builds in only the suite that it uses (features `ed25519` and `esp256`), since each takes
+//! tens of kilobytes of flash. Ed25519 (RFC 8032) is verified strictly, ECDSA on P-256 accepts only
+//! low `s`, and ML-DSA-44 (FIPS 204) is pure with an empty context (spec/formats.md, section 2).
+//! Signatures are deterministic in every suite, so that a mote needs no randomness to sign. Key
+//! files are read and written by [`identity`](crate::identity).
 
 use core::fmt;
 
@@ -21,9 +23,9 @@ compile_error!("choose a suite: the feature ed25519 or esp256");
 #[cfg(feature = "host")]
 mod lattice;
 
-/// The longest signature of any suite that is built in, in bytes.
+/// Length of the longest signature of the built-in suites, in bytes.
 pub const MAX_SIGNATURE: usize = if cfg!(feature = "host") { 2420 } else { 64 };
-/// The longest raw public key of any suite that is built in, in bytes.
+/// Length of the longest raw public key of the built-in suites, in bytes.
 pub const MAX_PUBLIC_KEY: usize = if cfg!(feature = "host") { 1312 } else { 65 };
 
 /// A fully specified algorithm (RFC 9864; ML-DSA-44 from the COSE registry).
@@ -39,7 +41,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Every suite the formats know, built in or not.
+    /// Every suite of the formats, built in or not.
     pub const ALL: [Self; 3] = [Self::Ed25519, Self::Esp256, Self::MlDsa44];
 
     /// The number in the COSE registry.
@@ -52,7 +54,7 @@ impl Algorithm {
         }
     }
 
-    /// The algorithm of a COSE number.
+    /// The algorithm with this number in the COSE registry.
     #[must_use]
     pub const fn from_cose(number: i64) -> Option<Self> {
         match number {
@@ -73,13 +75,13 @@ impl Algorithm {
         }
     }
 
-    /// The algorithm of a command-line name.
+    /// The algorithm with this name on command lines.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
     }
 
-    /// Bytes of a signature.
+    /// Length of a signature in bytes.
     #[must_use]
     pub const fn signature_length(self) -> usize {
         match self {
@@ -88,7 +90,7 @@ impl Algorithm {
         }
     }
 
-    /// Bytes of a raw public key: spec/formats.md, section 2.1.
+    /// Length of a raw public key in bytes (spec/formats.md, section 2.1).
     #[must_use]
     pub const fn public_key_length(self) -> usize {
         match self {
@@ -152,9 +154,10 @@ named_errors! {
 
 /// The canonical encodings of the eight points of small order on edwards25519.
 ///
-/// Strict verification refuses them as `R` and as public keys, and everything that is not canonical. The crate's
-/// `verify_strict` decompresses every `R` to find out, which costs a third of the verification. Its `verify` compares `R` as
-/// encoded by itself, so whatever passes is canonical already, and looking the encoding up decides the same.
+/// Strict verification rejects them as `R` and as public keys, and rejects every encoding that is
+/// not canonical. The crate's `verify_strict` decompresses `R` to do so, which costs a third of the
+/// verification. Its `verify` compares `R` with an encoding that it computes, so a signature that
+/// passes has a canonical `R`, and comparing the encoding with this table gives the same result.
 #[cfg(feature = "ed25519")]
 const SMALL_ORDER: [[u8; 32]; 8] = {
     const fn with(mut bytes: [u8; 32], first: u8, last: u8) -> [u8; 32] {
@@ -187,7 +190,8 @@ const SMALL_ORDER: [[u8; 32]; 8] = {
 
 /// A public key, prepared for repeated verification.
 ///
-/// Curve points are decompressed once, here. ML-DSA-44 keys stay encoded: their expanded form takes 24 KiB.
+/// Curve points are decompressed here, once. ML-DSA-44 keys stay encoded, because their expanded
+/// form takes 24 KiB.
 #[derive(Clone)]
 pub struct PublicKey(Public);
 
@@ -214,7 +218,8 @@ impl PublicKey {
                 let bytes = bytes.try_into().map_err(|_| KeyError::KeyLength)?;
                 let key = ed25519_dalek::VerifyingKey::from_bytes(bytes)
                     .map_err(|_| KeyError::InvalidPublicKey)?;
-                // The crate decodes leniently (RFC 8032 does not): one key must not have two encodings.
+                // The crate decodes more leniently than RFC 8032. A key must not have two
+                // encodings.
                 if key.is_weak() || key.to_edwards().compress().as_bytes() != bytes {
                     return Err(KeyError::InvalidPublicKey);
                 }
@@ -269,7 +274,8 @@ impl PublicKey {
     /// Checks a signature over `message`.
     ///
     /// # Errors
-    /// `MalformedSignature` for its length, `HighS` for a valid ECDSA signature with `s` in the upper half, else `NotAuthentic`.
+    /// `MalformedSignature` for a wrong length, `HighS` for a valid ECDSA signature with `s` in the
+    /// upper half, otherwise `NotAuthentic`.
     pub fn verify(&self, message: &[u8], signature: &[u8]) -> Result<(), SignatureError> {
         if signature.len() != self.algorithm().signature_length() {
             return Err(SignatureError::MalformedSignature);
@@ -286,7 +292,7 @@ impl PublicKey {
             }
             #[cfg(feature = "esp256")]
             Public::Esp256(key) => {
-                // Fails if r or s is zero or not below the order.
+                // This fails if r or s is zero or not below the order.
                 let signature = p256::ecdsa::Signature::from_slice(signature)
                     .map_err(|_| SignatureError::NotAuthentic)?;
                 key.verify(message, &signature).map_err(|_| SignatureError::NotAuthentic)?;
@@ -316,10 +322,10 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-/// Bytes of at most `N`, owned without a heap.
+/// At most `N` bytes, stored without a heap.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Bounded<const N: usize> {
-    // Bytes from `length` on are zero, so that equality of the fields is equality of the contents.
+    // The bytes from `length` on are zero, so comparing the fields compares the contents.
     bytes: [u8; N],
     length: usize,
 }
@@ -330,14 +336,14 @@ pub type PublicKeyBytes = Bounded<MAX_PUBLIC_KEY>;
 pub type Signature = Bounded<MAX_SIGNATURE>;
 
 impl<const N: usize> Bounded<N> {
-    /// Callers give no more than `N` bytes.
+    /// Callers pass at most `N` bytes.
     fn new(bytes: &[u8]) -> Self {
         let mut out = Self { bytes: [0; N], length: bytes.len() };
         out.bytes[..bytes.len()].copy_from_slice(bytes);
         out
     }
 
-    /// A copy of `bytes`, if there are at most `N`.
+    /// A copy of `bytes`, or `None` if there are more than `N`.
     #[must_use]
     pub fn from_slice(bytes: &[u8]) -> Option<Self> {
         (bytes.len() <= N).then(|| Self::new(bytes))
@@ -359,7 +365,7 @@ impl<const N: usize> AsRef<[u8]> for Bounded<N> {
 }
 
 impl<const N: usize> fmt::Debug for Bounded<N> {
-    /// Hexadecimal digits.
+    /// Writes hexadecimal digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
@@ -375,7 +381,7 @@ named_errors! {
     }
 }
 
-/// Whatever can sign: a [`SecretKey`], a secure element, an agent.
+/// A signer: a [`SecretKey`], a secure element or an agent.
 pub trait Signer {
     /// The suite of its signatures.
     fn algorithm(&self) -> Algorithm;
@@ -383,10 +389,11 @@ pub trait Signer {
     /// Writes a signature over `message` to the start of `signature` and returns its length.
     ///
     /// # Errors
-    /// `BufferTooSmall` if `signature` is shorter than [`Algorithm::signature_length`]; `Refused` if the holder fails.
+    /// `BufferTooSmall` if `signature` is shorter than [`Algorithm::signature_length`]; `Refused`
+    /// if the signer fails.
     fn sign(&self, message: &[u8], signature: &mut [u8]) -> Result<usize, SignError>;
 
-    /// A signature over `message`, owned.
+    /// Returns a signature over `message`.
     ///
     /// # Errors
     /// As [`Signer::sign`].
@@ -397,13 +404,13 @@ pub trait Signer {
     }
 }
 
-/// A [`Signer`] that knows the public key of its signatures, for what names the key that signs it.
+/// A [`Signer`] that knows its public key, for objects that name the key that signs them.
 pub trait KeyPair: Signer {
     /// The public key.
     fn public_key(&self) -> PublicKey;
 }
 
-/// A secret key. It is never printed and is zeroed when dropped.
+/// A secret key. `Debug` does not print it, and it is zeroed when dropped.
 #[derive(Clone)]
 pub struct SecretKey(Secret);
 
@@ -419,7 +426,7 @@ enum Secret {
 }
 
 impl SecretKey {
-    /// The key that 32 uniformly random bytes give.
+    /// The key that is derived from 32 uniformly random bytes.
     ///
     /// # Errors
     /// `UnknownAlgorithm` if the suite is not built in.
@@ -427,16 +434,17 @@ impl SecretKey {
         let mut seed = Zeroizing::new(*seed);
         loop {
             match Self::from_bytes(algorithm, &*seed) {
-                // One P-256 seed in 2^32 is no scalar; its digest most likely is.
+                // One P-256 seed in 2^32 is not a valid scalar; its digest most likely is.
                 Err(KeyError::InvalidSecretKey) => {
-                    *seed = Digest::of(&[b"moteseal/1/seed\0", &*seed]).0
+                    *seed = Digest::of(&[b"moteseal/1/seed\0", &*seed]).0;
                 }
                 result => return result,
             }
         }
     }
 
-    /// Reads the 32 bytes a private key file holds: Ed25519's seed, the P-256 scalar (big-endian), ML-DSA's seed.
+    /// Reads the 32 bytes in a private key file: the Ed25519 seed, the P-256 scalar (big-endian) or
+    /// the ML-DSA seed.
     ///
     /// # Errors
     /// `UnknownAlgorithm`, `KeyLength`, or `InvalidSecretKey` for a P-256 scalar out of range.
@@ -471,7 +479,8 @@ impl SecretKey {
         }
     }
 
-    /// Whether `expanded` is this key in the expanded form of FIPS 204; false for the suites that have none.
+    /// Whether `expanded` is this key in the expanded form of FIPS 204. False for suites without
+    /// such a form.
     pub(crate) fn is_expanded_as(&self, expanded: &[u8]) -> bool {
         match &self.0 {
             #[cfg(feature = "host")]
@@ -517,7 +526,7 @@ impl Signer for SecretKey {
             Secret::Ed25519(key) => out.copy_from_slice(&key.sign(message).to_bytes()),
             #[cfg(feature = "esp256")]
             Secret::Esp256(key) => {
-                // RFC 6979, section 3.2: the nonce is a function of key and message.
+                // RFC 6979, section 3.2: the nonce is a function of the key and the message.
                 let signature: p256::ecdsa::Signature =
                     key.try_sign(message).map_err(|_| SignError::Refused)?;
                 out.copy_from_slice(&signature.normalize_s().to_bytes());
@@ -535,7 +544,7 @@ impl KeyPair for SecretKey {
     }
 }
 
-// Each suite's key zeroes itself.
+// The key of each suite zeroes itself.
 impl ZeroizeOnDrop for SecretKey {}
 
 impl fmt::Debug for SecretKey {

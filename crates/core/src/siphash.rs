@@ -1,11 +1,11 @@
-//! SipHash-2-4 of single words under one key: what levels and seeded draws are computed with.
+//! SipHash-2-4 of single words under one key. Levels and seeded random choices use it.
 
-/// A key of 16 bytes, unpacked into SipHash's initial state.
+/// A 16-byte key, expanded to the initial state of SipHash.
 #[derive(Clone, Copy)]
 pub struct SipKey([u64; 4]);
 
 impl SipKey {
-    /// Unpacks a key.
+    /// Expands a key.
     #[must_use]
     #[inline]
     pub fn new(key: &[u8; 16]) -> Self {
@@ -23,14 +23,15 @@ impl SipKey {
         ])
     }
 
-    /// The state SipHash starts from.
+    /// The initial state of SipHash under this key.
     #[must_use]
     pub const fn state(&self) -> [u64; 4] {
         self.0
     }
 
     /// SipHash-2-4 of the eight little-endian bytes of `message`.
-    // On large processors a call costs a tenth of the hash; on small ones the code would stand in flash four times.
+    // On large processors a call costs a tenth of the hash. On small ones inlining would put the
+    // code into flash four times.
     #[cfg_attr(target_pointer_width = "64", inline(always))]
     #[must_use]
     pub fn hash(&self, message: u64) -> u64 {

@@ -24,12 +24,12 @@ use moteseal_seal::device_session::{
     Closing, DeviceSession, Outstanding, is_sealed, link_statement,
 };
 use moteseal_seal::follow::Limits;
-use moteseal_seal::frame::{MAX_EVENTS, MAX_RECORD};
 use moteseal_seal::level::LevelKey;
 use moteseal_seal::level::{Counters, SaltKey};
 use moteseal_seal::sample::{Announcement, Forwarder, Noted};
 use moteseal_seal::stream::{Open as OpenItem, Selection};
 use moteseal_seal::tree::Tree;
+use moteseal_seal::wire::{MAX_EVENTS, MAX_RECORD};
 use moteseal_seal::{Answers, Seal, Statement, star};
 use moteseal_verify::write;
 

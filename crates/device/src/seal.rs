@@ -19,10 +19,10 @@ use moteseal_core::schema::Schema;
 use moteseal_core::signature::{SignError, Signer};
 use moteseal_lanes::Host;
 use moteseal_seal::engine::Engine;
-use moteseal_seal::frame::MAX_RECORD;
 use moteseal_seal::level::{Counters, SaltKey};
 use moteseal_seal::stream::{Open, PART_OVERHEAD, Selection};
 use moteseal_seal::tree::{self, Tree};
+use moteseal_seal::wire::MAX_RECORD;
 use moteseal_seal::{Position, Seal, Statement, Unverified, star};
 use moteseal_verify::{Roster, write};
 

@@ -19,8 +19,8 @@ use moteseal_core::record::{
     DeviceId, EpochNumber, Framing, Level, MAX_LEVELS, Round, SealIndex, Sequence,
 };
 use moteseal_core::roster::Directory as _;
-use moteseal_seal::frame::{Acknowledgement, Uplink};
 use moteseal_seal::sample::Coordinator;
+use moteseal_seal::wire::{Acknowledgement, Uplink};
 use moteseal_seal::{Authentic, Seal, tree};
 use moteseal_verify::{Roster, SchemaEntry};
 use zeroize::Zeroizing;

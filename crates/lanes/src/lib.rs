@@ -1,8 +1,28 @@
-//! Multi-lane hashing for hosts, behind core's [`Engine`]: several SipHashes or SHA-256s side by side where the machine can.
+//! Fast hashing for hosts: the [`Engine`] of `moteseal-seal` and the [`KeyEngine`] of
+//! `moteseal-sum`, computing several SipHashes or SHA-256s at once with the vector instructions of
+//! the processor.
 //!
-//! What the machine can is asked once, when a [`Host`] is made; on a machine without any of it everything runs on core's
-//! [`Scalar`] loops. All `unsafe` code of the workspace stands in the module `x86`. [`merkle`] makes the proofs that a
-//! store serves; a [`Recall`] does not hash the same levels twice.
+//! This crate is for programs that verify or serve many events: clouds, clients, gateways. Results
+//! are identical to those of [`Scalar`], which is what motes use.
+//!
+//! [`Host::detect`] examines the processor once. Without usable vector instructions everything runs
+//! on the scalar loops. All `unsafe` code of the workspace is in the module `x86`. [`merkle`] makes
+//! the proofs that a store serves; a [`Recall`] caches the levels that it has computed.
+//!
+//! # Example: hash records with all lanes, and compare with the scalar loop
+//!
+//! ```
+//! use moteseal_core::Digest;
+//! use moteseal_lanes::Host;
+//! use moteseal_seal::engine::{Engine, Scalar};
+//!
+//! // The Merkle tree leaves of 100 records of 4 bytes each.
+//! let records: Vec<u8> = (0..400_u32).map(|byte| byte as u8).collect();
+//! let (mut fast, mut slow) = ([Digest::NULL; 100], [Digest::NULL; 100]);
+//! Host::detect().leaves(4, &records, &mut fast);
+//! Scalar.leaves(4, &records, &mut slow);
+//! assert_eq!(fast, slow);
+//! ```
 
 #![deny(unsafe_code)]
 
@@ -23,7 +43,7 @@ use moteseal_seal::tree::MultiproofError;
 use moteseal_sum::engine::KeyEngine;
 use moteseal_sum::sies::{KeyLanes, KeyTotals, Slot};
 
-/// The fastest hashing loops of this machine.
+/// The fastest hashing loops of this processor.
 #[derive(Clone, Copy, Debug)]
 pub struct Host {
     #[cfg(target_arch = "x86_64")]
@@ -31,7 +51,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Asks the machine what it can.
+    /// Examines the processor.
     #[must_use]
     pub fn detect() -> Self {
         Self {
@@ -40,8 +60,8 @@ impl Host {
         }
     }
 
-    /// Every set of loops this machine can run, the fastest first and core's scalar ones last, so that each can be tested and
-    /// measured on one machine.
+    /// Every set of loops that this processor can run, the fastest first and the scalar loops last,
+    /// so that each can be tested and measured.
     #[must_use]
     pub fn all() -> Vec<Self> {
         #[cfg(target_arch = "x86_64")]
@@ -50,7 +70,7 @@ impl Host {
         vec![Self {}]
     }
 
-    /// How often each of the group's levels stands in `levels`.
+    /// The number of occurrences of each of the group's levels in `levels`.
     pub(crate) fn histogram(&self, levels: &[u8], of: u8) -> Counters {
         #[cfg(target_arch = "x86_64")]
         if let Some(counters) = self.x86.histogram(levels, of) {
@@ -59,7 +79,7 @@ impl Host {
         histogram(levels, of)
     }
 
-    /// Which loops it runs, for logs and reports: "avx512+sha", "avx2", "scalar" and the like.
+    /// The name of the loops, for logs and reports, such as "avx512+sha", "avx2" or "scalar".
     #[must_use]
     pub fn name(&self) -> &'static str {
         #[cfg(target_arch = "x86_64")]
@@ -69,7 +89,8 @@ impl Host {
     }
 }
 
-/// How often each level stands in `levels`. Half of them are 0: four counts of each take turns, so that none waits for itself.
+/// The number of occurrences of each level in `levels`. Half of the levels are 0, so four tables
+/// alternate, which avoids waiting for the previous increment.
 fn histogram(levels: &[u8], of: u8) -> Counters {
     let mut counts = [[0_u32; MAX_LEVELS]; 4];
     let (quads, rest) = levels.as_chunks::<4>();

@@ -1,5 +1,6 @@
-//! The proofs a store serves, made from the leaf hashes of a whole epoch, and their check: level by level, so that an engine's lanes
-//! stay full however small the subtrees are. Linear time, a digest of memory for every leaf or sibling.
+//! Makes and checks the proofs that a store serves, from the leaf hashes of a whole epoch. Works
+//! level by level, so that the engine's lanes are full even for small subtrees. Takes linear time,
+//! and memory for one digest per leaf or sibling.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -9,7 +10,8 @@ use moteseal_core::{Digest, Sequence};
 use moteseal_seal::engine::Engine;
 use moteseal_seal::tree::{self, MultiproofError, geometry};
 
-/// The leaf hashes of the records of `size` bytes each (at least 1) in `records`; a rest that is no whole record is left out.
+/// The leaf hashes of `records`, each of `size` bytes (at least 1). Remaining bytes that are not a
+/// whole record are ignored.
 ///
 /// # Panics
 /// If `size` is 0.
@@ -26,8 +28,8 @@ pub fn root(engine: &impl Engine, leaves: &[Digest]) -> Digest {
     multiproof(engine, leaves, []).pop().unwrap_or_else(tree::empty_root)
 }
 
-/// The compact multiproof of the leaves `selected` (ascending, below the number of leaves): the roots of the maximal subtrees
-/// without one of them, left to right.
+/// The compact multiproof of the leaves `selected` (ascending, below the number of leaves): the
+/// roots of the maximal subtrees without a selected leaf, from left to right.
 #[must_use]
 pub fn multiproof(
     engine: &impl Engine,
@@ -43,13 +45,13 @@ pub fn path(engine: &impl Engine, leaves: &[Digest], seq: Sequence) -> Vec<Diges
     subtree_roots(engine, leaves, geometry::path(leaves.len() as u64, seq))
 }
 
-/// The roots of subtrees of the tree over these leaf hashes, in the order asked.
+/// The roots of subtrees of the tree over these leaf hashes, in the order of `ranges`.
 fn subtree_roots(
     engine: &impl Engine,
     leaves: &[Digest],
     subtrees: impl Iterator<Item = Range<u64>>,
 ) -> Vec<Digest> {
-    // For each height, which results stand at it and where.
+    // For each height: which results are at it, and where.
     let mut wanted = vec![Vec::new(); u64::BITS as usize + 1];
     let mut count = 0;
     for subtree in subtrees {
@@ -68,7 +70,7 @@ fn subtree_roots(
         if height == highest {
             break;
         }
-        // A last one without a neighbour is its own parent (the right edge).
+        // A last node without a neighbour is its own parent (the right edge).
         let pairs = level.len() / 2;
         let mut parents = vec![Digest::NULL; level.len() - pairs];
         engine.nodes(&level[..2 * pairs], &mut parents[..pairs]);
@@ -80,11 +82,12 @@ fn subtree_roots(
     roots
 }
 
-/// The root of a tree of `n` leaves from some of its records and the multiproof of the rest: what core's
-/// [`tree::multiproof_root`] gives, with memory for a digest of every record and sibling.
+/// The root of a tree of `n` leaves from some of its records and the multiproof of the others. The
+/// same result as [`tree::multiproof_root`], with memory for one digest per record and sibling.
 ///
 /// # Errors
-/// [`MultiproofError`], either one where two things are wrong; a missing record counts as an empty one.
+/// [`MultiproofError`]; if there are several errors, any of them. A missing record counts as an
+/// empty one.
 pub fn multiproof_root(
     engine: &impl Engine,
     n: u64,
@@ -96,7 +99,8 @@ pub fn multiproof_root(
     if n > u64::from(u32::MAX) {
         return Err(MultiproofError::OutOfRange);
     }
-    // The known nodes of one height, selected leaves first: their places, from the left, and their roots.
+    // The known nodes of one height, selected leaves first: their positions, from the left, and
+    // their roots.
     let mut places = Vec::new();
     for Sequence(seq) in selected {
         if seq >= n {
@@ -114,7 +118,7 @@ pub fn multiproof_root(
         return Err(MultiproofError::TooManyDigests);
     }
 
-    // How many nodes the whole tree has at this height.
+    // The number of nodes of the whole tree at this height.
     let mut width = n;
     let mut children = Vec::new();
     for given in given {
@@ -135,8 +139,8 @@ pub fn multiproof_root(
         if width <= 1 {
             break;
         }
-        // Selected leaves and siblings tile the tree: every node has its neighbour, but for the last one of an odd width, which is
-        // its own parent.
+        // Selected leaves and siblings cover the tree, so every node has its neighbour, except the
+        // last one of an odd width, which is its own parent.
         let pairs = children.len() / 2;
         roots.resize(children.len() - pairs, Digest::NULL);
         engine.nodes(&children[..2 * pairs], &mut roots[..pairs]);
@@ -169,7 +173,8 @@ fn leaves_of(engine: &impl Engine, framing: Framing, records: &[u8], count: usiz
     hashes
 }
 
-/// The siblings' places at each height, from the left, each with the number of its digest, of which there are `count`.
+/// The positions of the siblings at each height, from the left, each with the index of its digest;
+/// there are `count` digests.
 fn siblings_by_height(
     n: u64,
     selected: &[u64],
@@ -185,7 +190,8 @@ fn siblings_by_height(
     if digests.is_empty() { Ok(by_height) } else { Err(MultiproofError::TooManyDigests) }
 }
 
-/// The height at which a subtree stands in the tree; the ragged right edge stands where a whole one would.
+/// The height of a subtree in the tree. The incomplete right edge has the height of a complete
+/// subtree.
 fn height(subtree: &Range<u64>) -> usize {
     (subtree.end - subtree.start).next_power_of_two().ilog2() as usize
 }

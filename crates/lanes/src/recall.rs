@@ -1,8 +1,8 @@
-//! An engine that recalls levels: whoever verifies a seal counts the levels of its events, and whoever hands its events out needs
-//! them once more. They are hashed once.
+//! An engine with a cache of levels. Verifying a seal computes the levels of its events, and
+//! reading the events needs them again; they are hashed only once.
 //!
-//! It recalls a level of an event by all that it follows from: salt, number of levels, sequence number. So what it answers is
-//! what [`Host`] answers, whoever sent the salts.
+//! The key of the cache is everything that a level depends on: salt, number of levels and sequence
+//! number. The results are therefore those of [`Host`], for any salts.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,26 +16,27 @@ use moteseal_seal::tree::MultiproofError;
 
 use crate::Host;
 
-/// The most that is recalled, one byte an event and [`BESIDE`] a seal: what a core's cache holds beside the rest. Seals of more are not.
+/// Capacity of the cache: one byte per event and [`BESIDE`] per seal, which fits a core's cache.
+/// Larger seals are not cached.
 const MOST: usize = 256 << 10;
-/// Bytes beside the levels of a seal; they also bound how many seals are searched.
+/// Bytes per seal in addition to its levels. It also limits the number of seals to search.
 const BESIDE: usize = 64;
 
-/// The loops of a [`Host`], with the levels of the seals last counted. Clones recall the same.
+/// The loops of a [`Host`], with a cache of the levels of recent seals. Clones share the cache.
 #[derive(Clone, Debug)]
 pub struct Recall {
     host: Host,
-    /// Nothing where nobody would ask.
+    /// `None` for an engine without a cache.
     seals: Option<Arc<Mutex<Seals>>>,
 }
 
 #[derive(Debug, Default)]
 struct Seals {
-    /// In the order in which they were counted.
+    /// In the order in which they were computed.
     counted: VecDeque<Counted>,
-    /// Bytes of all of them.
+    /// The number of bytes of all of them.
     bytes: usize,
-    /// Which was asked for last: seals are handed out in the order in which they were counted.
+    /// The seal that was read last: seals are read in the order in which they were computed.
     last: usize,
 }
 
@@ -48,13 +49,13 @@ struct Counted {
 }
 
 impl Recall {
-    /// An engine for a verifier that hands out what it has verified.
+    /// An engine for a verifier that returns what it has verified.
     #[must_use]
     pub fn detect() -> Self {
         Self { host: Host::detect(), seals: Some(Arc::default()) }
     }
 
-    /// Counts the levels of `n` events and keeps them. Several threads may count at once.
+    /// Computes the levels of `n` events and caches them. Several threads may do so at once.
     fn count(&self, seals: &Mutex<Seals>, salt: &Salt, of: u8, n: usize) -> Counters {
         let mut room = seals.lock().unwrap_or_else(PoisonError::into_inner).make_room(n);
         room.clear();
@@ -71,14 +72,15 @@ impl Recall {
 }
 
 impl From<Host> for Recall {
-    /// An engine that recalls nothing.
+    /// An engine without a cache.
     fn from(host: Host) -> Self {
         Self { host, seals: None }
     }
 }
 
 impl Seals {
-    /// Forgets the oldest seals until there is room for one of `n` events, which then counts as kept; gives the memory of one of them.
+    /// Removes the oldest seals until there is room for one of `n` events, and reserves this room.
+    /// Returns the memory of a removed seal.
     fn make_room(&mut self, n: usize) -> Vec<u8> {
         let mut room = Vec::new();
         while self.bytes + n + BESIDE > MOST {
@@ -91,7 +93,7 @@ impl Seals {
         room
     }
 
-    /// Copies the levels of the events from `first` on, if they are here.
+    /// Copies the levels of the events from `first` on, if they are cached.
     fn recall(&mut self, salt: &Salt, of: u8, first: u64, out: &mut [u8]) -> bool {
         let Ok(first) = usize::try_from(first) else { return false };
         let seals = self.counted.len();

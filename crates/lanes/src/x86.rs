@@ -1,10 +1,11 @@
 //! The loops for x86-64, and the only `unsafe` code of the workspace.
 //!
-//! There are two kinds of it: calls of functions that need a CPU feature, each behind the field of [`Features`] that says the
-//! machine has it, and loads and stores of whole vectors from arrays of exactly their size.
+//! It has two kinds of unsafe code: calls of functions that need a CPU feature, each after a check
+//! of the field of [`Features`] for it, and loads and stores of whole vectors from arrays of
+//! exactly their size.
 //!
-//! Arrays of vectors are walked by `for`, not by `map`: `map` itself is compiled without the CPU features, so that nothing is inlined
-//! into it and its vectors go through memory.
+//! Arrays of vectors are iterated with `for` instead of `map`: `map` is compiled without the CPU
+//! features, so nothing would be inlined into it and its vectors would go through memory.
 
 mod chacha16;
 mod chacha8;
@@ -21,10 +22,11 @@ use moteseal_seal::star::{self, Served};
 use moteseal_sum::sies::{KeyLanes, KeyTotals, Slot};
 use sha2x::Message;
 
-/// From so many messages of about one length on, sixteen lanes are quicker than two at a time: each is so much slower than one alone.
+/// From this many messages of similar length on, sixteen lanes are faster than two, although each
+/// lane is much slower than a single message.
 const WORTH_IT: usize = 11;
 
-/// What the machine has, of what the loops need.
+/// The features of the processor that the loops use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Features {
     /// AVX-512 F, BW, CD, DQ and VL.
@@ -50,7 +52,7 @@ impl Features {
         }
     }
 
-    /// What there is, and less and less of it down to nothing.
+    /// The available features, then fewer and fewer of them, down to none.
     pub(crate) fn all() -> Vec<Self> {
         let mut all = vec![Self::detect()];
         let mut less = all[0];
@@ -77,40 +79,40 @@ impl Features {
         }
     }
 
-    /// Fills the front of `out` and says how much of it.
+    /// Fills the front of `out` and returns the number of bytes filled.
     pub(crate) fn levels(self, salt: &Salt, levels: u8, first: u64, out: &mut [u8]) -> usize {
         let key = LevelKey::new(salt);
         if self.avx512 {
-            // SAFETY: the machine has the features.
+            // SAFETY: the processor has the features.
             unsafe { sip8::levels(key.state(), levels, first, out) };
             out.len()
         } else if self.avx2 {
-            // SAFETY: the machine has the feature.
+            // SAFETY: the processor has the feature.
             unsafe { sip4::levels(key.state(), levels, first, out) }
         } else {
             0
         }
     }
 
-    /// How often each level stands in `levels`, if the machine has a loop for it.
+    /// The number of occurrences of each level in `levels`, if there is a loop for it.
     pub(crate) fn histogram(self, levels: &[u8], of: u8) -> Option<Counters> {
         self.avx512.then(|| {
             let mut counters = Counters::new(of);
-            // SAFETY: the machine has the features.
+            // SAFETY: the processor has the features.
             unsafe { sip8::histogram(levels, counters.as_mut_slice()) };
             counters
         })
     }
 
-    /// The counters, if the machine has a loop for them.
+    /// The counters, if there is a loop for them.
     pub(crate) fn counters(self, salt: &Salt, levels: u8, n: u32) -> Option<Counters> {
         let key = LevelKey::new(salt);
         let mut counters = Counters::new(levels);
         if self.avx512 {
-            // SAFETY: the machine has the features.
+            // SAFETY: the processor has the features.
             unsafe { sip8::count(key, levels, n, counters.as_mut_slice()) };
         } else if self.avx2 {
-            // SAFETY: the machine has the feature.
+            // SAFETY: the processor has the feature.
             unsafe { sip4::count(key, levels, n, counters.as_mut_slice()) };
         } else {
             return None;
@@ -118,7 +120,7 @@ impl Features {
         Some(counters)
     }
 
-    /// Hashes a star's blocks, if the machine has a loop for it.
+    /// Hashes a star's blocks, if there is a loop for it.
     pub(crate) fn block_digests(
         self,
         device: DeviceId,
@@ -140,14 +142,14 @@ impl Features {
                 (!block.is_empty()).then(|| Message::new(header, block, digest))
             });
         let mut messages: Vec<_> = messages.collect();
-        // The longest first, so that the short ones fill the other lane beside it.
+        // Longest first, so that short blocks fill the other lane.
         messages.sort_unstable_by_key(|message| core::cmp::Reverse(message.body_length()));
-        // SAFETY: the machine has the features.
+        // SAFETY: the processor has the features.
         unsafe { sha2x::messages(messages) };
         true
     }
 
-    /// Computes the digests and roots of stars, those of sixteen at a time; says how many of them.
+    /// Computes the digests and roots of stars, sixteen at a time. Returns the number computed.
     pub(crate) fn star_roots(self, stars: &mut [&mut Served<'_>]) -> usize {
         if !self.avx512 || !self.sha {
             return 0;
@@ -157,7 +159,7 @@ impl Features {
             self.block_digests_of(stars);
             let chains: Vec<_> = stars.iter().map(|star| sha16::Chain::new(star)).collect();
             let mut roots = [Digest::NULL; sha16::LANES];
-            // SAFETY: the machine has the features.
+            // SAFETY: the processor has the features.
             unsafe { sha16::chains(&chains, &mut roots) };
             for (star, root) in stars.iter_mut().zip(roots) {
                 star.root = root;
@@ -167,7 +169,8 @@ impl Features {
         done
     }
 
-    /// Hashes the blocks of up to sixteen stars. Those of one level are of about one length, so they go side by side.
+    /// Hashes the blocks of up to sixteen stars. The blocks of one level have similar lengths, so
+    /// they are hashed at the same time.
     fn block_digests_of(self, stars: &mut [&mut Served<'_>]) {
         let mut lanes = [(0, 0); sha16::LANES];
         let mut taken = 0;
@@ -188,7 +191,7 @@ impl Features {
         self.sixteen_blocks(stars, &lanes[..taken]);
     }
 
-    /// Hashes up to sixteen blocks: of stars, by number, and their levels.
+    /// Hashes up to sixteen blocks, given by star and level.
     fn sixteen_blocks(self, stars: &mut [&mut Served<'_>], lanes: &[(usize, usize)]) {
         let header = |&(star, level): &(usize, usize)| {
             let level = Level(u8::try_from(level).unwrap_or(u8::MAX));
@@ -204,17 +207,17 @@ impl Features {
             for (message, lane) in messages.iter_mut().zip(lanes) {
                 message.set(&header(lane), stars[lane.0].blocks[lane.1]);
             }
-            // SAFETY: the machine has the features.
+            // SAFETY: the processor has the features.
             unsafe { sha16::messages(&messages, &mut digests) };
         } else {
-            // Too few, or one so much longer than the others that most lanes would wait.
+            // Too few blocks, or one so long that most lanes would be idle.
             let headers: Vec<_> = lanes.iter().map(header).collect();
             let blocks = lanes.iter().map(|&(star, level)| stars[star].blocks[level]);
             let messages = headers.iter().zip(blocks).zip(&mut digests);
             let messages: Vec<_> = messages
                 .map(|((header, block), digest)| Message::new(header, block, digest))
                 .collect();
-            // SAFETY: the machine has the features.
+            // SAFETY: the processor has the features.
             unsafe { sha2x::messages(messages) };
         }
         for (&(star, level), digest) in lanes.iter().zip(digests) {
@@ -222,21 +225,21 @@ impl Features {
         }
     }
 
-    /// Hashes the front of the records and says how many.
+    /// Hashes the front of the records and returns the number hashed.
     pub(crate) fn leaves(self, size: usize, records: &[u8], out: &mut [Digest]) -> usize {
         let mut done = 0;
         if self.avx512 {
-            // SAFETY: the machine has the features.
+            // SAFETY: the processor has the features.
             done = unsafe { sha16::leaves(size, records, out) };
         }
         if self.sha {
-            // SAFETY: the machine has the features.
+            // SAFETY: the processor has the features.
             done += unsafe { sha2x::leaves(size, &records[done * size..], &mut out[done..]) };
         }
         done
     }
 
-    /// Adds the blocks of the sources that are present, if the machine has a loop for it.
+    /// Adds the blocks of the sources that are present, if there is a loop for it.
     pub(crate) fn sum_keys(
         self,
         lanes: &[KeyLanes],
@@ -248,10 +251,10 @@ impl Features {
         #[allow(clippy::cast_possible_truncation)]
         let tail = [u32::from(slot.0), 0, epoch as u32, (epoch >> 32) as u32];
         let words = if self.avx512 {
-            // SAFETY: the machine has the features.
+            // SAFETY: the processor has the features.
             unsafe { chacha16::sums(lanes, present, tail) }
         } else if self.avx2 {
-            // SAFETY: the machine has the feature.
+            // SAFETY: the processor has the feature.
             unsafe { chacha8::sums(lanes, present, tail) }
         } else {
             return false;
@@ -263,15 +266,15 @@ impl Features {
         true
     }
 
-    /// Hashes the front of the pairs and says how many.
+    /// Hashes the front of the pairs and returns the number hashed.
     pub(crate) fn nodes(self, children: &[Digest], out: &mut [Digest]) -> usize {
         let mut done = 0;
         if self.avx512 {
-            // SAFETY: the machine has the features.
+            // SAFETY: the processor has the features.
             done = unsafe { sha16::nodes(children, out) };
         }
         if self.sha {
-            // SAFETY: the machine has the features.
+            // SAFETY: the processor has the features.
             done += unsafe { sha2x::nodes(&children[2 * done..], &mut out[done..]) };
         }
         done
@@ -349,7 +352,7 @@ const K: [u32; 64] = [
     0xc671_78f2,
 ];
 
-/// How many blocks the leaf of a record takes, padding included.
+/// The number of blocks of a record's leaf, padding included.
 const fn leaf_blocks(size: usize) -> usize {
     (1 + size + 9).div_ceil(64)
 }
@@ -358,7 +361,7 @@ const fn leaf_blocks(size: usize) -> usize {
 #[inline]
 fn leaf_block(record: &[u8], index: usize) -> [u8; 64] {
     let mut block = [0; 64];
-    // The message is one byte longer than the record and starts one byte before it.
+    // The message is one byte longer than the record: the prefix precedes it.
     let start = 64 * index;
     let from = start.saturating_sub(1);
     if from < record.len() {

@@ -1,35 +1,38 @@
-//! The query epochs that a device answered under one seal, as runs: spec/formats.md, section 3, and DESIGN section 7.
+//! The query epochs that a device answered under one seal, stored as runs of consecutive epochs
+//! (spec/formats.md, section 3).
 //!
-//! A query epoch may be seconds and a seal's epoch an hour, so epochs of one query that follow each other are one run. Which epochs
-//! may be answered at all is not judged here: that is the epoch guard's.
+//! A query epoch may last seconds and a seal's epoch an hour, so consecutive epochs of one query
+//! are one run. Whether an epoch may be answered is decided elsewhere, by the epoch guard of
+//! `moteseal-sum`.
 
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 
-/// At most this many runs of answered query epochs fit one seal.
+/// Maximum number of runs in one seal.
 pub const MAX_ANSWERED: usize = 8;
 
-/// Epochs of one query that the device answered, one behind the other.
+/// Consecutive epochs of one query that the device answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answered {
     /// The query's id.
     pub query: [u8; 16],
     /// The first epoch.
     pub first: u64,
-    /// How many epochs, at least 1.
+    /// The number of epochs, at least 1.
     pub count: u32,
 }
 
 impl Answered {
-    /// The epoch behind the last one; `None` for what is no run: no epochs, or more than 64 bits number.
+    /// The epoch after the last one. `None` if the run is invalid: it is empty, or ends beyond 64
+    /// bits.
     const fn end(&self) -> Option<u64> {
         if self.count == 0 {
             return None;
         }
-        // A widening broadcast: `From` is not const.
+        // A widening cast: `From` is not const.
         self.first.checked_add(self.count as u64)
     }
 
-    /// Whether it holds this epoch of this query.
+    /// Whether the run contains this epoch of this query.
     #[must_use]
     pub fn contains(&self, query: &[u8; 16], epoch: u64) -> bool {
         self.query == *query
@@ -39,7 +42,8 @@ impl Answered {
     }
 }
 
-/// Runs of answered query epochs, in the order in which they were begun. Those of one query ascend and do not touch.
+/// Runs of answered query epochs, in the order of their first epochs' addition. The runs of one
+/// query ascend and are not adjacent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answers([Option<Answered>; MAX_ANSWERED]);
 
@@ -64,9 +68,11 @@ impl Answers {
         self.runs().any(|run| run.contains(query, epoch))
     }
 
-    /// Adds an epoch: to the last run of its query where it is the next one, otherwise as a run of its own. An epoch that is in
-    /// already stays. False, and nothing is changed, where all runs are taken, and for what no run can hold: an epoch before
-    /// the last one of its query, and the epoch `u64::MAX`.
+    /// Adds an epoch: to the last run of its query if it is the next epoch, otherwise as a new run.
+    /// An epoch that is already contained changes nothing.
+    ///
+    /// Returns false, and changes nothing, if there is no free run, if the epoch is before the last
+    /// one of its query, or if it is `u64::MAX`.
     #[must_use]
     pub fn add(&mut self, query: [u8; 16], epoch: u64) -> bool {
         if self.contains(&query, epoch) {
@@ -85,13 +91,14 @@ impl Answers {
         self.push(Answered { query, first: epoch, count: 1 })
     }
 
-    /// Adds a run as it stands. False, and nothing is changed, where all are taken, where it is no run (no epochs, or one
-    /// beyond `u64::MAX - 1`), and where it does not come behind the last run of its query with an epoch between.
+    /// Adds a run. Returns false, and changes nothing, if there is no free run, if the run is
+    /// invalid (empty, or beyond `u64::MAX - 1`), or if it does not start at least one epoch after
+    /// the end of the last run of its query.
     #[must_use]
     pub fn push(&mut self, run: Answered) -> bool {
-        let behind = |last: Answered| last.end().is_some_and(|end| end < run.first);
+        let is_after = |last: Answered| last.end().is_some_and(|end| end < run.first);
         if run.end().is_none()
-            || !self.runs().filter(|before| before.query == run.query).all(behind)
+            || !self.runs().filter(|before| before.query == run.query).all(is_after)
         {
             return false;
         }
@@ -172,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_of_answers_every_five_seconds_is_one_run() {
+    fn merges_consecutive_epochs_into_one_run() {
         let mut answers = Answers::NONE;
         for epoch in 1000..1720 {
             assert!(answers.add([7; 16], epoch));
@@ -190,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_could_be_written_otherwise_or_that_are_none_are_refused() {
+    fn rejects_invalid_and_non_canonical_runs() {
         for wrong in [
             &[(1, 5, 0)][..],
             &[(1, u64::MAX, 1)],
@@ -226,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_run_holds_is_not_added() {
+    fn does_not_add_epochs_that_no_run_can_hold() {
         let mut answers = Answers::NONE;
         assert!(!answers.add([1; 16], u64::MAX) && answers.is_empty());
         assert!(answers.push(Answered { query: [1; 16], first: 0, count: u32::MAX }));
@@ -241,9 +248,10 @@ mod tests {
     }
 
     proptest! {
-        /// Against the plain set: what was added is in, what was not is not, and only a full set refuses a later epoch.
+        /// Compares with a plain set: exactly the added epochs are contained, and only a full set
+        /// rejects a later epoch.
         #[test]
-        fn a_set_of_epochs_is_what_was_added(steps in prop::collection::vec((0u8..4, 0u64..5), 0..60)) {
+        fn contains_exactly_the_added_epochs(steps in prop::collection::vec((0u8..4, 0u64..5), 0..60)) {
             let (mut answers, mut plain, mut last) = (Answers::NONE, BTreeSet::new(), [0u64; 4]);
             for (query, skip) in steps {
                 let epoch = last[usize::from(query)] + skip;

@@ -12,8 +12,8 @@ use moteseal_core::digest::Digest;
 use moteseal_core::link::{FrameError, LinkKey};
 use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex, Sequence};
 
-use crate::frame::{Acknowledgement, Refusal, Uplink};
 use crate::sample::{Announcement, Forwarder};
+use crate::wire::{Acknowledgement, Refusal, Uplink};
 use crate::{Position, Statement};
 
 /// After this many timeouts in a row, a coordinator that replies without knowing what it has acknowledged has lost it for good.

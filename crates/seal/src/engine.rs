@@ -1,16 +1,19 @@
-//! The few hashing loops that dominate a verifier's time, behind one trait, so that a host can run several lanes at once
-//! (crate `moteseal-lanes`) and a mote one. Every implementation gives the same bytes as [`Scalar`].
+//! The hashing loops that take most of a verifier's time, as one trait. Hosts compute several
+//! hashes at once (crate `moteseal-lanes`), motes one. Every implementation must return the same
+//! bytes as [`Scalar`].
 
 use crate::level::LevelKey;
 use crate::level::{Counters, Salt};
 use crate::star::{self, Served};
-use crate::tree::{self, MultiproofError};
+use crate::tree::{self, MultiproofError, Tree, TreeFull};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, Framing, Level, SealIndex, Sequence};
 
-/// Hashing loops over many independent inputs. The provided methods are the reference.
+/// Hashing loops over many independent inputs. The provided methods are the reference
+/// implementation.
 pub trait Engine {
-    /// The levels of events `first, first + 1, ...`, one a byte of `out`, in a group of `levels` levels.
+    /// Writes the levels of the events `first, first + 1, ...` to `out`, one per byte, in a group
+    /// of `levels` levels.
     fn levels(&self, salt: &Salt, levels: u8, first: u64, out: &mut [u8]) {
         let key = LevelKey::new(salt);
         for (seq, level) in (first..).zip(out) {
@@ -18,13 +21,13 @@ pub trait Engine {
         }
     }
 
-    /// The counts of `level(0) .. level(n - 1)`.
+    /// The numbers of events per level among the events `0 .. n`.
     fn counters(&self, salt: &Salt, levels: u8, n: u32) -> Counters {
         Counters::of(salt, levels, n)
     }
 
-    /// The digests `D_i` of a star's blocks, `blocks[i]` that of level `i` as it lies in a bundle; null where a block is empty.
-    /// As many as `out` holds.
+    /// Writes the digests `D_i` of a star's blocks to `out`, as many as `out` holds. `blocks[i]` is
+    /// the block of level `i` as encoded in a bundle; the digest of an empty block is null.
     fn block_digests(
         &self,
         device: DeviceId,
@@ -41,7 +44,7 @@ pub trait Engine {
         }
     }
 
-    /// The digests of the blocks of each star, and its root.
+    /// Computes the block digests and the root of each star.
     fn star_roots<'s, 'a: 's>(&self, stars: &mut dyn Iterator<Item = &'s mut Served<'a>>) {
         for star in stars {
             self.block_digests(star.device, star.index, &star.blocks, &mut star.digests);
@@ -49,18 +52,21 @@ pub trait Engine {
         }
     }
 
-    /// RFC 9162 leaf hashes of the records of `size` bytes (at least 1) in `records`, as many as `out` holds.
+    /// Writes the RFC 9162 leaf hashes of `records`, each of `size` bytes (at least 1), to `out`,
+    /// as many as `out` holds.
     fn leaves(&self, size: usize, records: &[u8], out: &mut [Digest]) {
         for (record, leaf) in records.chunks_exact(size).zip(out) {
             *leaf = tree::leaf(record);
         }
     }
 
-    /// The root of a tree of `n` leaves from the records at the positions `selected`, ascending, as they lie in `records`, and the
-    /// multiproof of the rest: [`multiproof_root`](tree::multiproof_root).
+    /// The root of a tree of `n` leaves, from the records at the positions `selected` (ascending),
+    /// as encoded in `records`, and the multiproof of the other leaves: see
+    /// [`multiproof_root`](tree::multiproof_root).
     ///
     /// # Errors
-    /// [`MultiproofError`], either one where two things are wrong; a missing record counts as an empty one.
+    /// [`MultiproofError`]; if there are several errors, any of them. A missing record counts as an
+    /// empty one.
     fn multiproof_root(
         &self,
         n: u64,
@@ -78,7 +84,8 @@ pub trait Engine {
         tree::multiproof_root(n, leaves, siblings)
     }
 
-    /// RFC 9162 node hashes of neighbouring pairs: `children` holds twice as many as `out`.
+    /// Writes the RFC 9162 node hashes of neighbouring pairs of `children` to `out`. `children`
+    /// must be twice as long as `out`.
     fn nodes(&self, children: &[Digest], out: &mut [Digest]) {
         for (pair, node) in children.chunks_exact(2).zip(out) {
             *node = tree::node(&pair[0], &pair[1]);
@@ -86,8 +93,63 @@ pub trait Engine {
     }
 }
 
-/// One lane: the reference, and what a mote runs.
+/// One hash at a time: the reference, and the engine of motes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scalar;
 
 impl Engine for Scalar {}
+
+/// Number of leaves that [`Tree::extend`] hashes at a time: enough to fill a host's lanes, with 6
+/// KiB of stack.
+const BATCH: usize = 128;
+
+impl<const H: usize> Tree<H> {
+    /// Adds all records in `records`, each of `size` bytes (at least 1), as if they were pushed one
+    /// by one. Remaining bytes that are fewer than `size` are ignored.
+    ///
+    /// # Errors
+    /// [`TreeFull`] if not all records fit; the tree is then unchanged.
+    ///
+    /// # Panics
+    /// If `size` is 0.
+    pub fn extend(
+        &mut self,
+        engine: &impl Engine,
+        size: usize,
+        records: &[u8],
+    ) -> Result<(), TreeFull> {
+        let mut left = records.len() / size;
+        if left as u64 > Self::CAPACITY - self.len() {
+            return Err(TreeFull);
+        }
+        let mut records = records;
+        let (mut lower, mut upper) = ([Digest::NULL; BATCH], [Digest::NULL; BATCH / 2]);
+        while left > 0 {
+            // The largest perfect subtree that can start at this position and is filled by the
+            // records left.
+            let height = self.len().trailing_zeros().min(left.ilog2()).min(BATCH.ilog2());
+            let count = 1 << height;
+            let (batch, rest) = records.split_at(count * size);
+            engine.leaves(size, batch, &mut lower[..count]);
+            self.0.append(height, perfect_root(engine, &mut lower, &mut upper, count));
+            (records, left) = (rest, left - count);
+        }
+        Ok(())
+    }
+}
+
+/// The root of the first `count` digests of `lower`; `count` is a power of two. Overwrites both
+/// buffers.
+fn perfect_root(
+    engine: &impl Engine,
+    lower: &mut [Digest],
+    upper: &mut [Digest],
+    count: usize,
+) -> Digest {
+    let (mut from, mut to, mut count) = (lower, upper, count);
+    while count > 1 {
+        engine.nodes(&from[..count], &mut to[..count / 2]);
+        (from, to, count) = (to, from, count / 2);
+    }
+    from[0]
+}

@@ -1,27 +1,31 @@
-//! Following a device's chain through a stream: from items to rebuilt seals and samples (spec/formats.md, section 4).
+//! Following a device's chain through a stream: from items to rebuilt seals and samples
+//! (spec/formats.md, section 4).
 //!
-//! The follower computes what did not travel (counters, digests, root, statement) and refuses what cannot be. It proves
-//! nothing: a [`Rebuilt`] is unverified until its seal is proven by a signature, or by the chain from a later seal that is.
+//! The [`Follower`] recomputes what is not transmitted (counters, digests, root, statement) and
+//! rejects parts that cannot belong to any seal. It does not authenticate: a [`Rebuilt`] is
+//! unverified until a signature, or the chain from a later verified seal, proves its seal.
 
 use crate::engine::Engine;
 use crate::level::Counters;
+use crate::members::members;
 use crate::sample::Sample;
-use crate::star::Served;
+use crate::seal::{Authentic, Position, Seal, Unverified};
+use crate::star::{Served, star_digests};
+use crate::statement::Statement;
 use crate::stream::{Open, Part, Select};
-use crate::{Authentic, Position, Seal, Statement, Unverified, star, tree};
+use crate::tree;
 use moteseal_core::digest::Digest;
 use moteseal_core::named_errors;
 use moteseal_core::record::Scheme;
-use moteseal_core::record::{
-    DeviceId, EpochNumber, Framing, Level, MAX_LEVELS, SealIndex, Sequence,
-};
+use moteseal_core::record::{DeviceId, EpochNumber, Framing, MAX_LEVELS, SealIndex, Sequence};
 use moteseal_core::roster::Directory;
 use moteseal_core::signature::Algorithm;
 
-/// What a verifier is willing to work on.
+/// Limits on the work that a verifier accepts.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Events under one seal: their levels are recomputed, about 10 ns each.
+    /// Maximum number of events under one seal. The verifier recomputes the level of each, which
+    /// takes about 10 ns.
     pub max_events: u32,
 }
 
@@ -34,66 +38,66 @@ impl Default for Limits {
 named_errors! {
     /// Why a device's stream cannot be opened.
     OpenError {
-        /// The roster has no such device.
+        /// The roster does not have the device.
         UnknownDevice => "the roster has no such device",
-        /// The roster's history has no such version.
+        /// The roster's history does not have the version.
         UnknownRoster => "the roster's history has no such version; get the operator's newest roster",
-        /// The digest of the seal before is neither given nor known.
-        PrevUnknown => "the digest of the seal before is neither given nor known; send it",
-        /// A first seal must name the device's first certificate.
+        /// The digest of the previous seal is neither in the item nor known to the receiver.
+        PrevUnknown => "the digest of the previous seal is neither given nor known; send it",
+        /// A device's first seal must name its first certificate.
         PrevMismatch => "the first seal of a device must name its first certificate",
     }
 }
 
 named_errors! {
-    /// Why a part cannot be a part of any seal.
+    /// Why a part cannot belong to any seal.
     PartError {
-        /// No open item came before.
-        NoOpen => "a part before any open item",
-        /// No schema item came before.
-        SchemaUnknown => "a part before any schema item",
-        /// The index is past the last possible, or no key of the device covers it.
+        /// There was no open item before it.
+        NoOpen => "a part precedes the first open item",
+        /// There was no schema item before it.
+        SchemaUnknown => "a part precedes the first schema item",
+        /// The index is above the maximum, or the roster has no key of the device for it.
         IndexOutOfRange => "no key of the device covers this index",
-        /// The epoch is past the last possible, or outside the roster's.
-        EpochOutOfRange => "the epoch is outside those of the roster",
+        /// The epoch is above the maximum, or outside the roster's range.
+        EpochOutOfRange => "the epoch is outside the roster's range",
         /// Indices were skipped without a restart.
-        GapWithoutRestart => "indices are skipped, but the device did not restart",
-        /// The seal before closed this epoch.
-        EpochClosed => "the seal before was the last of its epoch",
-        /// The device's round is below the announced one, or there are not so many levels.
-        RoundOutOfRange => "the rounds do not fit each other or the group's levels",
+        GapWithoutRestart => "indices are skipped although the device did not restart",
+        /// The previous seal was the last of this epoch.
+        EpochClosed => "the previous seal was the last of its epoch",
+        /// The device's round is below the announced round, or not below the number of levels.
+        RoundOutOfRange => "the rounds contradict each other or the group's number of levels",
         /// More events than the verifier's limit.
         TooManyEvents => "the seal covers more events than the verifier's limit",
-        /// More events lost at a level than there were, or none at all.
-        LostOutOfRange => "the lost events do not fit the counted ones",
+        /// At some level more events are lost than there were, or no event is lost at all.
+        LostOutOfRange => "the lost events contradict the counted ones",
         /// A level or event is selected that does not exist.
         SelectOutOfRange => "a level or event is selected that does not exist",
-        /// More or fewer digests than the root needs.
-        DigestCount => "more or fewer digests than the root needs",
-        /// The events are not those that were counted.
-        EventsLength => "the events are not as many as the salt and the count say",
-        /// The signature has another length than its algorithm's.
+        /// The number of digests is not the number that the root needs.
+        DigestCount => "the number of digests is not the number that the root needs",
+        /// The length of the events does not match their number.
+        EventsLength => "the length of the events does not match the salt and the count",
+        /// The signature's length is wrong for its algorithm.
         MalformedSignature => "the signature has the wrong length",
     }
 }
 
-/// What a part says, with everything that did not travel.
+/// A part with everything that was recomputed.
 #[derive(Debug)]
 pub struct Rebuilt<'a> {
     /// The seal.
     pub seal: Seal<Unverified>,
     /// The selected events.
     pub sample: Sample<'a, Unverified>,
-    /// A star's `D_i` of each selected level; null elsewhere, and for a tree.
+    /// A star's `D_i` of each selected level. Null for the other levels, and for a tree.
     pub blocks: [Digest; MAX_LEVELS],
 }
 
-/// The schema in force, as far as sealing is concerned.
+/// What sealing needs to know about the current schema.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// The schema's digest.
     pub digest: Digest,
-    /// How its records lie next to each other.
+    /// How the records are delimited.
     pub framing: Framing,
 }
 
@@ -113,12 +117,12 @@ struct At {
     position: Position,
 }
 
-/// Where a follower stands, for who goes back to it.
+/// A saved position of a follower, for [`Follower::go_back`].
 #[derive(Clone, Copy, Debug)]
 pub struct Mark(Option<At>);
 
-/// Where a part stands in its device's chain, as far as that is known without the digest of the seal before: what is costly about
-/// a part depends on nothing else, so that many of them are worked on at once.
+/// The position of a part in its device's chain, without the digest of the previous seal. The
+/// expensive work on a part needs nothing else, so many parts can be processed at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     device: DeviceId,
@@ -127,7 +131,8 @@ pub struct Place {
     epoch_closed: bool,
 }
 
-/// How far a part goes in its device's chain: all that the place of the next one follows from.
+/// How far a part advances its device's chain: together with the place of the part it determines
+/// the place of the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stride {
     skipped: u32,
@@ -137,7 +142,7 @@ pub struct Stride {
 }
 
 impl Stride {
-    /// How far this part goes.
+    /// How far this part advances the chain.
     #[must_use]
     pub const fn of(part: &Part<'_>) -> Self {
         Self {
@@ -149,8 +154,8 @@ impl Stride {
     }
 }
 
-/// A part that can be one of a seal, with everything of the seal but the digest of the one before; [`Follower::compute_roots`] gives it its
-/// root, [`Follower::link`] the rest.
+/// A part that has been checked, with its whole statement except the digest of the previous seal.
+/// [`Follower::compute_roots`] computes its root, [`Follower::link`] completes the seal.
 #[derive(Debug)]
 pub struct Prepared<'a> {
     place: Place,
@@ -161,24 +166,25 @@ pub struct Prepared<'a> {
     select: Select<'a>,
     digests: &'a [u8],
     events: &'a [u8],
-    /// What of a star is here; `None` for a tree.
+    /// The star's blocks and digests in the part; `None` for a tree.
     star: Option<Served<'a>>,
-    /// The root of a tree, once it is computed.
+    /// The root of a tree, once computed.
     tree: Result<Digest, PartError>,
     is_hashed: bool,
-    /// The digest of the seal, once it is linked.
+    /// The digest of the seal, once linked.
     seal: Option<Digest>,
 }
 
 impl<'a> Prepared<'a> {
-    /// A star's `D_i` of each level that is here; null elsewhere, and for a tree.
+    /// A star's `D_i` of each level in the part. Null for the other levels, and for a tree.
     #[must_use]
     pub fn blocks(&self) -> &[Digest; MAX_LEVELS] {
         const NONE: [Digest; MAX_LEVELS] = [Digest::NULL; MAX_LEVELS];
         self.star.as_ref().map_or(&NONE, |star| &star.digests)
     }
 
-    /// The events that are here, authentic; `None` if `seal` is not the proven form of the one that [`Follower::link`] made of them.
+    /// The authentic events of the part. `None` unless `seal` is the verified form of the seal that
+    /// [`Follower::link`] made from it.
     #[must_use]
     pub fn sample(&self, seal: &Seal<Authentic>) -> Option<Sample<'a, Authentic>> {
         (self.seal == Some(seal.digest()))
@@ -187,49 +193,50 @@ impl<'a> Prepared<'a> {
 }
 
 impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
-    /// A follower that goes by `directory`.
+    /// A follower that uses the keys and epochs of `directory`.
     #[must_use]
     pub fn new(directory: &'d D, engine: E, limits: Limits) -> Self {
         Self { directory, engine, limits, at: None }
     }
 
-    /// Another that goes by the same directory and within the same limits, at no device: for who prepares and hashes parts while this
-    /// one links them.
+    /// A follower with the same directory, engine and limits, positioned at no device. It can
+    /// prepare and hash parts while this one links them.
     #[must_use]
-    pub fn beside(&self) -> Self
+    pub fn detached(&self) -> Self
     where
         E: Clone,
     {
         Self::new(self.directory, self.engine.clone(), self.limits)
     }
 
-    /// The engine that hashes.
+    /// The engine that computes the hashes.
     #[must_use]
     pub const fn engine(&self) -> &E {
         &self.engine
     }
 
-    /// The device whose parts follow, and where its chain stands.
+    /// The current device and the position of its chain.
     #[must_use]
     pub fn position(&self) -> Option<(DeviceId, Position)> {
         self.at.map(|at| (at.device, at.position))
     }
 
-    /// Where the follower stands.
+    /// Saves the position of the follower.
     #[must_use]
     pub const fn mark(&self) -> Mark {
         Mark(self.at)
     }
 
-    /// Goes back to where it stood before.
+    /// Returns to a saved position.
     pub const fn go_back(&mut self, mark: Mark) {
         self.at = mark.0;
     }
 
-    /// Goes to a device. `known` gives the digest of a seal before that the receiver has (by index) where the item does not.
+    /// Moves to a device. If the item does not have the digest of the previous seal, `known` must
+    /// return it, given that seal's index.
     ///
     /// # Errors
-    /// [`OpenError`]; the follower then stands at no device.
+    /// [`OpenError`]; the follower is then at no device.
     pub fn open(
         &mut self,
         open: &Open,
@@ -250,10 +257,10 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         Ok(())
     }
 
-    /// Rebuilds the next seal of the device, and goes on behind it.
+    /// Rebuilds the next seal of the device and advances past it.
     ///
     /// # Errors
-    /// [`PartError`]; the follower stays where it was.
+    /// [`PartError`]; the follower then stays where it was.
     pub fn part<'a>(
         &mut self,
         part: &Part<'a>,
@@ -268,26 +275,26 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         Ok(Rebuilt { seal, sample, blocks })
     }
 
-    /// Where the next part stands; `None` before any open item.
+    /// The place of the next part; `None` before the first open item.
     #[must_use]
     pub fn place(&self) -> Option<Place> {
         let At { device, roster, position } = self.at?;
         Some(Place { device, roster, last: position.last, epoch_closed: position.epoch_closed })
     }
 
-    /// Where the part behind one at `place` stands.
+    /// The place after a part at `place`.
     ///
     /// # Errors
-    /// [`PartError`], if the part cannot stand there.
-    pub fn behind(&self, place: &Place, part: Stride) -> Result<Place, PartError> {
+    /// [`PartError`] if the part cannot be at `place`.
+    pub fn place_after(&self, place: &Place, part: Stride) -> Result<Place, PartError> {
         let last = Some(self.within(place, part)?);
         Ok(Place { last, epoch_closed: part.last_in_epoch, ..*place })
     }
 
-    /// Checks the next part, at `place`, and counts its levels.
+    /// Checks the next part, at `place`, and computes its counters.
     ///
     /// # Errors
-    /// [`PartError`]: what can be wrong with a part, but for the digests of a tree.
+    /// [`PartError`]: every error of a part except those of a tree's digests.
     pub fn prepare<'a>(
         &self,
         place: &Place,
@@ -360,7 +367,7 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         })
     }
 
-    /// Computes the roots of parts, those of stars side by side.
+    /// Computes the roots of several parts; those of stars at the same time.
     pub fn compute_roots<'s, 'a: 's>(&self, parts: &mut dyn Iterator<Item = &'s mut Prepared<'a>>) {
         self.engine.star_roots(&mut parts.filter_map(|part| {
             if part.star.is_none() {
@@ -371,11 +378,12 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         }));
     }
 
-    /// Completes the seal of the next part, and goes on behind it. A part that has not been hashed yet is; one that was prepared
-    /// for another place than where the follower stands has no seal here.
+    /// Completes the seal of the next part and advances past it. Hashes the part first if that has
+    /// not been done.
     ///
     /// # Errors
-    /// [`PartError`]: `NoOpen` for one of another place, `DigestCount` for a tree; the follower stays where it was.
+    /// [`PartError`]: `NoOpen` if the part was prepared for another place, `DigestCount` for a
+    /// tree. The follower then stays where it was.
     pub fn link(&mut self, part: &mut Prepared<'_>) -> Result<Seal<Unverified>, PartError> {
         let at = self.at.filter(|_| self.place() == Some(part.place)).ok_or(PartError::NoOpen)?;
         if !part.is_hashed {
@@ -389,7 +397,7 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         Ok(seal)
     }
 
-    /// Index and epoch of a part.
+    /// The index and the epoch of a part.
     fn within(&self, place: &Place, part: Stride) -> Result<(SealIndex, EpochNumber), PartError> {
         let (index, epoch) = match place.last {
             None => (Some(part.skipped), Some(part.advance)),
@@ -413,7 +421,7 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         Ok((index, epoch))
     }
 
-    /// Checks selection, digests, events and signature for their sizes.
+    /// Checks the selection, and the sizes of digests, events and signature.
     fn fits(
         &self,
         statement: &Statement,
@@ -430,7 +438,7 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
             Select::Levels(mask) if mask & !surviving != 0 => {
                 return Err(PartError::SelectOutOfRange);
             }
-            Select::Levels(mask) => masked(counters, *mask),
+            Select::Levels(mask) => counters.masked(*mask),
             Select::Events(gaps) => {
                 let last = gaps.iter().last();
                 if statement.scheme != Scheme::Tree
@@ -470,7 +478,7 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         let n = part.statement.counters.total();
         match &part.select {
             Select::Levels(mask)
-                if u64::from(masked(&part.statement.counters, *mask)) == n && n > 0 =>
+                if u64::from(part.statement.counters.masked(*mask)) == n && n > 0 =>
             {
                 Ok(self.whole_tree_root(part))
             }
@@ -484,7 +492,7 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         statement: &'s Statement,
         mask: u32,
     ) -> impl Iterator<Item = Sequence> + Clone + 's {
-        crate::sample::members(
+        members(
             &self.engine,
             &statement.salt,
             statement.counters.levels(),
@@ -506,7 +514,8 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
 
     fn whole_tree_root(&self, part: &Prepared<'_>) -> Digest {
         let mut whole = tree::Tree::<32>::new();
-        // The tree's capacity is above any u32 and the length has been checked, so neither can fail.
+        // The tree's capacity exceeds every u32 and the length has been checked, so these calls
+        // cannot fail.
         match part.framing {
             Framing::Fixed(size) => {
                 let _ = whole.extend(&self.engine, usize::from(size.get()), part.events);
@@ -523,135 +532,7 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
     }
 }
 
-impl<'a> Served<'a> {
-    /// What a part carries of the star of its statement; its sizes have been checked.
-    fn new(
-        statement: &Statement,
-        mask: u32,
-        framing: Framing,
-        evidence: &'a [u8],
-        events: &'a [u8],
-    ) -> Self {
-        let counters = statement.counters;
-        let mut blocks = [&[][..]; MAX_LEVELS];
-        let mut rest = events;
-        for level in (0..counters.levels()).rev().filter(|level| mask >> level & 1 == 1) {
-            let length = framing.length_of(rest, counters.at(Level(level))).unwrap_or(rest.len());
-            (blocks[usize::from(level)], rest) = rest.split_at(length);
-        }
-        let (device, index, surviving) = (statement.device, statement.index, statement.surviving());
-        let (digests, root) = ([Digest::NULL; MAX_LEVELS], Digest::NULL);
-        Self { device, index, counters, surviving, mask, evidence, blocks, digests, root }
-    }
-
-    /// The root, given the digests of the blocks.
-    #[must_use]
-    pub fn link_all(&self) -> Digest {
-        let (from, above, blocks) = self.chain();
-        let levels = self.counters.as_slice().iter().zip(&blocks).skip(usize::from(from));
-        levels.fold(above, |above, (&count, block)| star::link(&above, count, block))
-    }
-
-    /// The chain over the levels, given the digests of the blocks: from which level on it is to be computed, the digest before that
-    /// level, and each level's block.
-    #[must_use]
-    pub fn chain(&self) -> (u8, Digest, [Digest; MAX_LEVELS]) {
-        let levels = self.counters.levels();
-        let lowest = lowest(self.mask, levels);
-        let mut given = self.evidence.chunks_exact(32).map(digest);
-        let (from, above) = if self.surviving & below(lowest) != 0 {
-            (lowest, given.next().unwrap_or(Digest::NULL))
-        } else {
-            (0, star::chain_start())
-        };
-        let mut blocks = [Digest::NULL; MAX_LEVELS];
-        for level in lowest..levels {
-            let is_here = self.mask >> level & 1 == 1 || self.surviving >> level & 1 == 0;
-            let level = usize::from(level);
-            blocks[level] =
-                if is_here { self.digests[level] } else { given.next().unwrap_or(Digest::NULL) };
-        }
-        (from, above, blocks)
-    }
-}
-
 #[allow(clippy::cast_possible_truncation)]
 fn part_total(counters: &Counters) -> u32 {
     counters.total() as u32
-}
-
-/// How many events lie at the levels of `mask`.
-#[must_use]
-pub fn masked(counters: &Counters, mask: u32) -> u32 {
-    counters
-        .as_slice()
-        .iter()
-        .enumerate()
-        .filter(|(level, _)| mask >> level & 1 == 1)
-        .map(|(_, count)| count)
-        .sum()
-}
-
-/// The lowest set level of a mask, or `levels` if none is.
-#[must_use]
-pub fn lowest(mask: u32, levels: u8) -> u8 {
-    #[allow(clippy::cast_possible_truncation)]
-    let zeros = mask.trailing_zeros() as u8;
-    zeros.min(levels)
-}
-
-/// The mask of the levels below `level`.
-const fn below(level: u8) -> u32 {
-    if level >= 32 { u32::MAX } else { (1 << level) - 1 }
-}
-
-/// How many digests a star's part carries: one for everything below the lowest selected level, if anything survives there, and
-/// one for each surviving level above it that is not selected.
-#[must_use]
-pub fn star_digests(surviving: u32, mask: u32) -> u32 {
-    let lowest = lowest(mask, 32);
-    let under = surviving & below(lowest) != 0;
-    let above = surviving & !mask & !below(lowest);
-    u32::from(under) + above.count_ones()
-}
-
-fn digest(bytes: &[u8]) -> Digest {
-    let mut digest = Digest::NULL;
-    digest.0.copy_from_slice(bytes);
-    digest
-}
-
-/// The digests that a star's part of the levels `mask` carries, given all `D_i`: written to `out`, their number returned.
-pub fn star_evidence(
-    statement: &Statement,
-    blocks: &[Digest],
-    mask: u32,
-    out: &mut [Digest; MAX_LEVELS],
-) -> usize {
-    pruned_evidence(statement, (0, star::chain_start()), blocks, mask, out)
-}
-
-/// The same for who has only the `D_i` from a level `b` on, and `A_{b-1}`: `from` is the two. No level below `b` may be in `mask`.
-pub fn pruned_evidence(
-    statement: &Statement,
-    from: (u8, Digest),
-    blocks: &[Digest],
-    mask: u32,
-    out: &mut [Digest; MAX_LEVELS],
-) -> usize {
-    let levels = statement.counters.levels();
-    let surviving = statement.surviving();
-    let lowest = lowest(mask, levels);
-    let mut count = 0;
-    if surviving & below(lowest) != 0 {
-        out[0] = (from.0..lowest).fold(from.1, |above, level| {
-            star::link(&above, statement.counters.at(Level(level)), &blocks[usize::from(level)])
-        });
-        count = 1;
-    }
-    for level in (lowest..levels).filter(|level| surviving & !mask & 1 << level != 0) {
-        out[count] = blocks[usize::from(level)];
-        count += 1;
-    }
-    count
 }

@@ -1,18 +1,20 @@
-//! Whether a range of epochs is complete: the seals of one device, in order, with nothing between them missing.
+//! Whether a range of epochs is complete: the seals of one device in order, without a gap.
 //!
-//! What makes a gap visible is that every seal signs its predecessor's index and epoch. A gap in time without `restart` is
-//! signed silence; with it, an outage that the device admits; a seal that is not there is `Missing`.
+//! Every seal signs the index and epoch of its predecessor, which makes gaps visible. A gap in time
+//! without `restart` means that the device had no events; with `restart` it is an outage that the
+//! device reports. A seal that was not served is `Missing`.
 
 use core::fmt;
 
-use crate::{Authentic, Seal, Statement};
+use crate::seal::{Authentic, Seal};
+use crate::statement::Statement;
 use moteseal_core::digest::Digest;
 use moteseal_core::named_errors;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 
-/// Proof that the seals of one device for a range of epochs are all there.
+/// Proof that all seals of one device for a range of epochs were served.
 ///
-/// Nothing but [`History::finish`] makes one:
+/// Only [`History::finish`] makes one:
 ///
 /// ```compile_fail
 /// use moteseal_core::record::{DeviceId, EpochNumber};
@@ -48,13 +50,14 @@ impl Complete {
         self.until
     }
 
-    /// Seals that cover an epoch of the range.
+    /// The number of seals that cover an epoch of the range.
     #[must_use]
     pub const fn seals(&self) -> u32 {
         self.seals
     }
 
-    /// Seals that admit an outage before them: the device restarted, and what it may have sensed is not there.
+    /// The number of seals that report an outage before them: the device restarted, and events may
+    /// not have been recorded.
     #[must_use]
     pub const fn outages(&self) -> u32 {
         self.outages
@@ -108,14 +111,14 @@ impl fmt::Display for OfEpoch {
     }
 }
 
-/// Takes the authentic seals of one device in order and says whether they cover a range of epochs.
+/// Checks whether the authentic seals of one device, given in order, cover a range of epochs.
 #[derive(Clone, Debug)]
 pub struct History {
     device: DeviceId,
     since: EpochNumber,
     until: EpochNumber,
     last: Option<(SealIndex, Digest)>,
-    /// The first epoch that nothing is known of yet.
+    /// The first epoch of which nothing is known yet.
     unknown: EpochNumber,
     ended: bool,
     seals: u32,
@@ -123,7 +126,7 @@ pub struct History {
 }
 
 impl History {
-    /// Nothing seen yet of `device` in the epochs `since .. until`.
+    /// No seals yet, of `device`, for the epochs `since .. until`.
     #[must_use]
     pub const fn new(device: DeviceId, since: EpochNumber, until: EpochNumber) -> Self {
         Self {
@@ -138,18 +141,20 @@ impl History {
         }
     }
 
-    /// The history of a device from one of its seals on, whatever lies before it: every later seal is of the range.
+    /// The history of a device from one of its seals on, without a check of what precedes it. Every
+    /// later seal is in the range.
     #[must_use]
-    pub fn behind(seal: &Seal<Authentic>) -> Self {
+    pub fn after(seal: &Seal<Authentic>) -> Self {
         let Statement { device, epoch, .. } = *seal.statement();
         let whole = Self::new(device, epoch, EpochNumber(u64::MAX));
         Self { last: Some((seal.statement().index, seal.digest())), ..whole }
     }
 
-    /// Takes the next seal: one of the range, or the first after it. Says whether its events are in the range.
+    /// Adds the next seal: one of the range, or the first after it. Returns whether its events are
+    /// in the range.
     ///
     /// # Errors
-    /// [`Incomplete`], but never `TailUnknown`.
+    /// Any [`Incomplete`] except `TailUnknown`.
     pub fn next(&mut self, seal: &Seal<Authentic>) -> Result<bool, Incomplete> {
         let statement = seal.statement();
         let (device, index, epoch) = (statement.device, statement.index, statement.epoch);
@@ -157,7 +162,8 @@ impl History {
             return Err(Incomplete::NotAsAsked { device, index });
         }
         match (self.last, statement.last) {
-            // The first seal of the answer: what it names as its predecessor must lie before the range.
+            // The first seal of the response. The predecessor that it names must be before the
+            // range.
             (None, Some((before, at))) if at >= self.since => {
                 return Err(Incomplete::Missing { device, index: before, epoch: Some(at) });
             }
@@ -176,19 +182,19 @@ impl History {
         Ok(true)
     }
 
-    /// The epoch from which on nothing is known, if the range has not ended.
+    /// The epoch from which on nothing is known; `None` if the range is complete.
     #[must_use]
     pub fn tail(&self) -> Option<EpochNumber> {
         (!self.ended).then_some(self.unknown)
     }
 
-    /// The newest seal taken: its index and digest.
+    /// The index and the digest of the newest seal added.
     #[must_use]
     pub const fn newest(&self) -> Option<(SealIndex, Digest)> {
         self.last
     }
 
-    /// Ends the answer.
+    /// Ends the check.
     ///
     /// # Errors
     /// `TailUnknown` if no seal showed that the range ended.
@@ -206,7 +212,8 @@ impl History {
     }
 }
 
-/// Whether a seal follows the one before it: index and digest of that, and the predecessor that the seal names.
+/// Checks that a seal follows the previous one, given that seal's index and digest and the
+/// predecessor that the new seal names.
 fn follows(
     known: SealIndex,
     digest: Digest,
@@ -223,7 +230,8 @@ fn follows(
             Err(Incomplete::Missing { device, index: before, epoch: Some(epoch) })
         }
         Some((before, _)) if before == known && prev == digest => Ok(()),
-        // It names another seal under that index, or one before it, or none: the chain leads around a seal that the device signed.
+        // It names another seal with that index, an earlier one, or none: its chain leaves out a
+        // seal that the device signed.
         _ => Err(Incomplete::Equivocation { device, index: known }),
     }
 }

@@ -1,8 +1,8 @@
-//! Which level an event belongs to: a salted, uniform hash of its sequence number and nothing else.
+//! The level of an event: a salted, uniform hash of its sequence number.
 //!
-//! DESIGN section 5 departs from the paper (section IV.C), which hashes the content: equal readings would share a block, and
-//! whoever influences what a device senses could steer it into or out of a sample. The salt leaves the device only in the
-//! closing seal.
+//! The paper (section IV.C) hashes the content of the event instead. Then equal readings would have
+//! the same level, and someone who influences the sensor could move events into or out of a sample.
+//! The salt becomes public only with the signed seal (docs/design.md, section on sealing).
 
 use core::fmt;
 
@@ -12,7 +12,8 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 use moteseal_core::record::{DeviceId, Level, MAX_LEVELS, SealIndex, Sequence};
 use moteseal_core::siphash::SipKey;
 
-/// The secret that makes a device's salts. It is apart from the signing key and never leaves the device.
+/// The secret from which a device derives its salts. It is independent of the signing key and never
+/// leaves the device.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct SaltKey([u8; 32]);
 
@@ -44,7 +45,7 @@ impl fmt::Debug for SaltKey {
     }
 }
 
-/// The key of the uniform hash under one seal; secret until the seal is sent.
+/// The key of the level hash under one seal. It is secret until the seal is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Salt(pub [u8; 16]);
 
@@ -57,19 +58,19 @@ impl Salt {
     }
 }
 
-/// The salt of one seal, ready to hash sequence numbers.
+/// A salt, prepared for hashing sequence numbers.
 #[derive(Clone, Copy)]
 pub struct LevelKey(SipKey);
 
 impl LevelKey {
-    /// Unpacks a salt.
+    /// Prepares a salt.
     #[must_use]
     #[inline]
     pub fn new(salt: &Salt) -> Self {
         Self(SipKey::new(&salt.0))
     }
 
-    /// The state SipHash starts from.
+    /// The initial state of SipHash under this salt.
     #[must_use]
     pub const fn state(&self) -> [u64; 4] {
         self.0.state()
@@ -86,14 +87,14 @@ impl LevelKey {
     #[must_use]
     #[inline]
     pub fn level(&self, seq: u64, levels: u8) -> Level {
-        // Setting the bit below the last level makes leading_zeros saturate there without a comparison.
+        // The bit below the last level makes leading_zeros stop there, without a comparison.
         let stop = (1 << 63) >> levels.saturating_sub(1);
         #[allow(clippy::cast_possible_truncation)]
         Level((self.hash(seq) | stop).leading_zeros() as u8)
     }
 }
 
-/// Events per level under one seal. Entries from the group's `levels` on are zero.
+/// The number of events per level under one seal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counters {
     counts: [u32; MAX_LEVELS],
@@ -101,14 +102,14 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// No events at any of `levels` levels (at most [`MAX_LEVELS`]).
+    /// No events, for `levels` levels (at most [`MAX_LEVELS`]).
     #[must_use]
     pub fn new(levels: u8) -> Self {
         debug_assert!(usize::from(levels) <= MAX_LEVELS);
         Self { counts: [0; MAX_LEVELS], levels }
     }
 
-    /// The counts of `level(0) .. level(n - 1)`: the slow, obvious way.
+    /// The counters of the events `0 .. n`, computed one by one.
     #[must_use]
     pub fn of(salt: &Salt, levels: u8, n: u32) -> Self {
         let key = LevelKey::new(salt);
@@ -119,34 +120,58 @@ impl Counters {
         counters
     }
 
-    /// The counts, one a level.
+    /// The counts, one per level.
     #[must_use]
     pub fn as_slice(&self) -> &[u32] {
         &self.counts[..usize::from(self.levels)]
     }
 
-    /// The counts, one a level, to fill in.
+    /// The counts, one per level, for writing.
     pub fn as_mut_slice(&mut self) -> &mut [u32] {
         &mut self.counts[..usize::from(self.levels)]
     }
 
-    /// The count of one level; 0 past the last.
+    /// The count of one level; 0 for a level that does not exist.
     #[must_use]
     pub fn at(&self, level: Level) -> u32 {
         self.counts.get(usize::from(level.0)).copied().unwrap_or(0)
     }
 
-    /// How many levels there are.
+    /// The number of levels.
     #[must_use]
     pub const fn levels(&self) -> u8 {
         self.levels
     }
 
-    /// All events.
+    /// The number of events at the levels of `mask` (bit `i` for level `i`).
+    #[must_use]
+    pub fn masked(&self, mask: u32) -> u32 {
+        self.as_slice()
+            .iter()
+            .enumerate()
+            .filter(|(level, _)| mask >> level & 1 == 1)
+            .map(|(_, count)| count)
+            .sum()
+    }
+
+    /// The number of all events.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.counts.iter().map(|&count| u64::from(count)).sum()
     }
+}
+
+/// The lowest level of a mask, or `levels` if the mask is empty.
+#[must_use]
+pub fn lowest(mask: u32, levels: u8) -> u8 {
+    #[allow(clippy::cast_possible_truncation)]
+    let zeros = mask.trailing_zeros() as u8;
+    zeros.min(levels)
+}
+
+/// The mask of the levels below `level`.
+pub(crate) const fn below(level: u8) -> u32 {
+    if level >= 32 { u32::MAX } else { (1 << level) - 1 }
 }
 
 #[cfg(test)]
@@ -165,16 +190,17 @@ mod tests {
         Salt(*Digest::of(&[b"salt", &seed.to_be_bytes()]).0.first_chunk().unwrap())
     }
 
-    /// Aumasson and Bernstein, "SipHash: a fast short-input PRF", test vectors of the reference implementation.
+    /// Aumasson and Bernstein, "SipHash: a fast short-input PRF", test vectors of the reference
+    /// implementation.
     #[test]
-    fn the_hash_is_siphash_2_4() {
+    fn hashes_with_siphash_2_4() {
         let key = LevelKey::new(&Salt(core::array::from_fn(|i| u8::try_from(i).unwrap())));
         assert_eq!(key.hash(0x0706_0504_0302_0100), 0x93f5_f579_9a93_2462);
     }
 
-    /// By Python's `hmac`, for the key 00 01 .. 1f.
+    /// Computed with Python's `hmac` for the key 00 01 .. 1f.
     #[test]
-    fn a_salt_is_half_an_hmac_of_device_and_index() {
+    fn derives_a_salt_by_hmac_from_device_and_index() {
         let key = SaltKey::new(core::array::from_fn(|i| u8::try_from(i).unwrap()));
         let salt = key.salt(DeviceId(*b"device 1"), SealIndex(7));
         assert_eq!(hex::encode(salt.0), "6a9ba82377b125e0b20864e36faea710");
@@ -182,18 +208,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_hash_is_that_of_siphasher(key: [u8; 16], message: u64) {
+        fn equals_the_siphasher_crate(key: [u8; 16], message: u64) {
             prop_assert_eq!(LevelKey::new(&Salt(key)).hash(message), SipHasher24::new_with_key(&key).hash(&message.to_le_bytes()));
         }
 
         #[test]
-        fn a_level_is_the_leading_zeros_up_to_the_last(key: [u8; 16], seq: u64, levels in 1_u8..=32) {
+        fn a_level_is_the_number_of_leading_zeros_up_to_the_last_level(key: [u8; 16], seq: u64, levels in 1_u8..=32) {
             let zeros = SipHasher24::new_with_key(&key).hash(&seq.to_le_bytes()).leading_zeros();
             prop_assert_eq!(u32::from(Salt(key).level(Sequence(seq), levels).0), zeros.min(u32::from(levels) - 1));
         }
 
         #[test]
-        fn counters_count_levels(key: [u8; 16], n in 0_u32..500, levels in 1_u8..=32) {
+        fn counters_count_the_events_of_each_level(key: [u8; 16], n in 0_u32..500, levels in 1_u8..=32) {
             let counters = Counters::of(&Salt(key), levels, n);
             for level in (0..levels).map(Level) {
                 let expected = (0..u64::from(n)).filter(|&seq| Salt(key).level(Sequence(seq), levels) == level).count();
@@ -203,7 +229,7 @@ mod tests {
         }
     }
 
-    /// The statistic of observed against expected counts.
+    /// The chi-square statistic of (observed, expected) counts.
     fn chi_square(counts: impl IntoIterator<Item = (u32, f64)>) -> f64 {
         counts
             .into_iter()
@@ -211,9 +237,10 @@ mod tests {
             .sum()
     }
 
-    /// Over 2,000 salts every position of an epoch of 40 events is in each block equally often: chi-square with 39 degrees of
-    /// freedom stays below its 99.9 % quantile. Given how many events a block has, positions are exchangeable, so each event
-    /// counts with variance `p (1 - p)`, by which the statistic is scaled.
+    /// Over 2,000 salts, every position in an epoch of 40 events has each level equally often:
+    /// chi-square with 39 degrees of freedom is below its 99.9 % quantile. For a given number of
+    /// events in a block the positions are exchangeable, so each event contributes a variance of `p
+    /// (1 - p)`, by which the statistic is scaled.
     #[test]
     fn blocks_are_uniform_in_position_over_2000_salts() {
         const POSITIONS: u32 = 40;
@@ -234,9 +261,10 @@ mod tests {
         }
     }
 
-    /// Levels have the shares 1/2, 1/4, ... and the last one the rest: chi-square with 7 degrees of freedom.
+    /// The levels have the shares 1/2, 1/4, ..., and the last level the rest: chi-square with 7
+    /// degrees of freedom.
     #[test]
-    fn levels_are_geometric() {
+    fn levels_are_geometrically_distributed() {
         let counts: Vec<u32> = (0..2000).fold(std::vec![0; 8], |sums, seed| {
             let counters = Counters::of(&salt(seed), 8, 100);
             sums.iter().zip(counters.as_slice()).map(|(sum, count)| sum + count).collect()
@@ -247,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_salt_key_is_not_shown() {
+    fn debug_does_not_print_a_salt_key() {
         assert_eq!(std::format!("{:?}", SaltKey::new([0x42; 32])), "SaltKey(secret)");
     }
 }

@@ -1,5 +1,6 @@
-//! A tree's event with its path as a COSE Receipt of inclusion (RFC 9942, section 5.2; spec/formats.md, section 7): whoever knows
-//! that RFC and the device's public key verifies the event, without knowing anything of ours.
+//! An event of a tree with its inclusion path, as a COSE Receipt (RFC 9942, section 5.2;
+//! spec/formats.md, section 7). Software that implements this RFC can verify the event with the
+//! device's public key alone.
 
 use crate::seal::{MAX_MESSAGE, Seal, protected};
 use moteseal_core::cbor::{BufferTooSmall, Writer, head};
@@ -31,9 +32,9 @@ impl From<BufferTooSmall> for ReceiptError {
 }
 
 impl<S> Seal<S> {
-    /// Writes the receipt of event `seq`, whose path joins the siblings' digests from the leaf up. Header and signature are the
-    /// seal's; its payload, the root, is detached, so that whoever verifies has to compute it. That the path leads there is not
-    /// checked here.
+    /// Writes the receipt of event `seq`. `path` is the concatenation of the sibling digests from
+    /// the leaf up. Header and signature are those of the seal. The payload, the root, is detached:
+    /// the verifier computes it. This function does not check that the path leads to the root.
     ///
     /// # Errors
     /// [`ReceiptError`].

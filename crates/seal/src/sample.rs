@@ -1,8 +1,10 @@
-//! Samples: events of a part, and the choice that made them (spec/formats.md, section 5).
+//! Samples: the events of a part, and how they were chosen (spec/formats.md, section 5).
 //!
-//! A [`Sample`] hands out events only once its seal is authentic. [`Choice`] computes which levels or events an answer must
-//! hold, so that whoever answers has none: a sample whose choice was forced is [`UniformSample`].
+//! A [`Sample`] returns events only if its seal is authentic. [`Choice`] determines exactly which
+//! levels or events a response must contain, so the sender cannot choose; a sample that has been
+//! checked against this is a [`UniformSample`].
 
+mod announcement;
 pub mod audit;
 mod buffer;
 pub mod choice;
@@ -11,34 +13,36 @@ pub mod epoch;
 pub mod existing;
 pub mod forward;
 mod kept;
+mod manifest;
 pub mod permutation;
-mod word;
 
 use core::fmt;
 use core::marker::PhantomData;
 
+pub use announcement::{Announcement, AnnouncementError, MAX_ANNOUNCEMENT};
 pub use audit::{Doubt, Finding, Tally, Verdict};
 pub use choice::{Choice, ChoiceError, Rate, UniformSample};
 pub use coordinator::{Coordinator, Offer};
 pub use epoch::{EpochError, WholeEpoch};
 pub use forward::{Followed, Forwarder, Heard, Noted};
 pub use kept::Kept;
-pub use word::{Announcement, AnnouncementError, MAX_ANNOUNCEMENT, Manifest, ManifestDraft};
+pub use manifest::{Manifest, ManifestDraft};
 
 use crate::engine::Engine;
-use crate::level::Salt;
+use crate::level::{Counters, Salt};
+use crate::members::{CHUNK, selected};
+use crate::seal::{Authentic, Seal, Unverified};
 use crate::stream::Select;
-use crate::{Authentic, Seal, Unverified};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{Framing, Level, MAX_LEVELS, Sequence};
 
-/// The events of one part. `S` says what has been proven of its seal.
+/// The events of one part. `S` is what has been verified of its seal.
 pub struct Sample<'a, S> {
     seal: Digest,
     scheme: Scheme,
     salt: Salt,
-    counts: crate::level::Counters,
+    counts: Counters,
     framing: Framing,
     select: Select<'a>,
     events: &'a [u8],
@@ -61,16 +65,16 @@ impl<S> Sample<'_, S> {
         &self.select
     }
 
-    /// How many events these are.
+    /// The number of events.
     #[must_use]
     pub fn len(&self) -> u32 {
         match &self.select {
-            Select::Levels(mask) => crate::follow::masked(&self.counts, *mask),
+            Select::Levels(mask) => self.counts.masked(*mask),
             Select::Events(gaps) => gaps.len(),
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no events.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -78,7 +82,8 @@ impl<S> Sample<'_, S> {
 }
 
 impl<'a, S> Sample<'a, S> {
-    /// The events of a part whose sizes [`Follower`](crate::Follower) has checked, bound to the seal rebuilt from them.
+    /// The events of a part whose sizes [`Follower`](crate::Follower) has checked, bound to the
+    /// seal rebuilt from them.
     pub(crate) fn new(
         seal: &Seal<S>,
         select: Select<'a>,
@@ -100,7 +105,8 @@ impl<'a, S> Sample<'a, S> {
 }
 
 impl<'a> Sample<'a, Unverified> {
-    /// The same events, authentic: `seal` is the proven form of the seal that was rebuilt from them. `None` if it is another.
+    /// The same events, authentic. `seal` must be the verified form of the seal that was rebuilt
+    /// from them; otherwise the result is `None`.
     #[must_use]
     pub fn proven(self, seal: &Seal<Authentic>) -> Option<Sample<'a, Authentic>> {
         (seal.digest() == self.seal).then_some(Sample {
@@ -117,7 +123,8 @@ impl<'a> Sample<'a, Unverified> {
 }
 
 impl<'a> Sample<'a, Authentic> {
-    /// Calls `each` with every event: sequence number, level and record, in order of sequence.
+    /// Calls `each` with every event: sequence number, level and record, by ascending sequence
+    /// number.
     pub fn for_each(&self, engine: &impl Engine, mut each: impl FnMut(Sequence, Level, &'a [u8])) {
         self.for_each_chunk(engine, |chunk| {
             for (place, (seq, record)) in chunk.seqs.iter().zip(chunk.records).enumerate() {
@@ -126,7 +133,8 @@ impl<'a> Sample<'a, Authentic> {
         });
     }
 
-    /// Calls `each` with some hundred events at a time, in order of sequence: for whoever makes columns of them.
+    /// Calls `each` with up to 256 events at a time, by ascending sequence number. This is the
+    /// faster form, for columns.
     pub fn for_each_chunk(&self, engine: &impl Engine, each: impl FnMut(&Chunk<'_, 'a>)) {
         match self.framing {
             Framing::Fixed(size) => {
@@ -148,7 +156,8 @@ impl<'a> Sample<'a, Authentic> {
         }
     }
 
-    /// `record_at` gives the record that starts at a place of the part's events, and where the next one starts.
+    /// `record_at` returns the record at a byte offset of the part's events, and the offset of the
+    /// next record.
     #[inline]
     fn chunks(
         &self,
@@ -188,8 +197,8 @@ impl<'a> Sample<'a, Authentic> {
                     for ((seq, record), place) in seqs.iter_mut().zip(&mut records).zip(found) {
                         let cursor =
                             &mut cursors[usize::from(chunks.chunk[usize::from(*place)]) & row];
-                        let Some((next, behind)) = record_at(*cursor) else { return };
-                        (*record, *cursor) = (next, behind);
+                        let Some((next, after)) = record_at(*cursor) else { return };
+                        (*record, *cursor) = (next, after);
                         *seq = Sequence(chunks.start + u64::from(*place));
                     }
                     let levels = ChunkLevels::Known(&chunks.chunk, found);
@@ -203,7 +212,8 @@ impl<'a> Sample<'a, Authentic> {
         }
     }
 
-    /// Where the first record of each level in `mask` lies: blocks lie one behind the other in a star, all events in one row in a tree.
+    /// The offset of the first record of each level in `mask`. A star has one block after the
+    /// other; a tree has all events in one sequence.
     fn cursors(&self, mask: u32) -> [usize; MAX_LEVELS] {
         let mut cursors = [0; MAX_LEVELS];
         if self.scheme == Scheme::Star {
@@ -221,7 +231,7 @@ impl<'a> Sample<'a, Authentic> {
     }
 }
 
-/// Some events of a part that follow each other.
+/// Consecutive selected events of a part.
 #[derive(Debug)]
 pub struct Chunk<'r, 'a> {
     /// Their sequence numbers, ascending. At least one.
@@ -231,143 +241,23 @@ pub struct Chunk<'r, 'a> {
     levels: ChunkLevels<'r>,
 }
 
-/// What the levels of a chunk follow from.
+/// How the levels of a chunk are determined.
 #[derive(Debug)]
 enum ChunkLevels<'r> {
-    /// The levels of a chunk of events, and the places in it that were asked for.
+    /// The levels of all events of a chunk, and the selected positions.
     Known(&'r [u8; CHUNK], &'r [u8]),
-    /// Salt and number of levels.
+    /// The salt and the number of levels.
     Hashed(&'r Salt, u8),
 }
 
 impl Chunk<'_, '_> {
-    /// The level of the event at `place`, below the number of events.
-    // Inlined, it is not computed where nobody asks.
+    /// The level of the event at `place`, which must be below the number of events.
+    // When inlined, it is not computed for callers that do not use it.
     #[inline]
     fn level(&self, place: usize) -> Level {
         match self.levels {
             ChunkLevels::Known(chunk, found) => Level(chunk[usize::from(found[place])]),
             ChunkLevels::Hashed(salt, levels) => salt.level(self.seqs[place], levels),
         }
-    }
-}
-
-/// The sequence numbers below `n` whose level is in `mask`, ascending.
-pub(crate) fn members<'e, E: Engine>(
-    engine: &'e E,
-    salt: &'e Salt,
-    levels: u8,
-    n: u32,
-    mask: u32,
-) -> impl Iterator<Item = Sequence> + Clone + use<'e, E> {
-    selected(engine, salt, levels, n, mask)
-}
-
-/// The events below `n` whose level is in `mask`, ascending.
-fn selected<'e, E: Engine>(
-    engine: &'e E,
-    salt: &'e Salt,
-    levels: u8,
-    n: u32,
-    mask: u32,
-) -> Selected<'e, E> {
-    let n = if mask == 0 { 0 } else { n };
-    let selects_all = (0..levels).all(|level| mask >> level & 1 == 1);
-    #[allow(clippy::cast_possible_truncation)]
-    let selects = core::array::from_fn(|level| (mask >> level & 1) as u8);
-    let (n, chunk, found) = (u64::from(n), [0; CHUNK], PLACES);
-    Selected {
-        engine,
-        salt,
-        levels,
-        n,
-        selects,
-        selects_all,
-        start: 0,
-        next: 0,
-        chunk,
-        found,
-        at: 0,
-        count: 0,
-    }
-}
-
-/// As many as a byte numbers.
-const CHUNK: usize = 256;
-
-/// The places of a chunk.
-const PLACES: [u8; CHUNK] = {
-    let mut places = [0; CHUNK];
-    let mut place = u8::MAX;
-    while place > 0 {
-        places[place as usize] = place;
-        place -= 1;
-    }
-    places
-};
-
-/// Computes levels a chunk at a time, so that the engine can use its lanes.
-struct Selected<'e, E> {
-    engine: &'e E,
-    salt: &'e Salt,
-    levels: u8,
-    n: u64,
-    /// Whether a level is selected: 1, or 0. Looking that up is quicker than shifting a mask.
-    selects: [u8; MAX_LEVELS],
-    /// Whether all are: then every place of every chunk is found, from the start.
-    selects_all: bool,
-    /// Where the chunk starts, and where the next one does.
-    start: u64,
-    next: u64,
-    /// The levels of the chunk.
-    chunk: [u8; CHUNK],
-    /// Which places of it are selected, how many have been handed out, and how many there are.
-    found: [u8; CHUNK],
-    at: usize,
-    count: usize,
-}
-
-impl<E> Clone for Selected<'_, E> {
-    fn clone(&self) -> Self {
-        Self { ..*self }
-    }
-}
-
-impl<E: Engine> Selected<'_, E> {
-    /// Goes on to the next chunk that has selected events; whether there is one.
-    fn advance(&mut self) -> bool {
-        (self.at, self.count) = (0, 0);
-        while self.count == 0 && self.next < self.n {
-            #[allow(clippy::cast_possible_truncation)]
-            let length = (self.n - self.next).min(CHUNK as u64) as usize;
-            let chunk = &mut self.chunk[..length];
-            self.engine.levels(self.salt, self.levels, self.next, chunk);
-            self.count = if self.selects_all {
-                length
-            } else {
-                // Without a branch: at a low rate few of many are selected, and nobody can guess which.
-                let mut count = 0;
-                for (place, level) in PLACES.iter().zip(chunk) {
-                    self.found[count % CHUNK] = *place;
-                    count += usize::from(self.selects[usize::from(*level) % MAX_LEVELS]);
-                }
-                count
-            };
-            (self.start, self.next) = (self.next, self.next + length as u64);
-        }
-        self.count > 0
-    }
-}
-
-impl<E: Engine> Iterator for Selected<'_, E> {
-    type Item = Sequence;
-
-    fn next(&mut self) -> Option<Sequence> {
-        if self.at == self.count && !self.advance() {
-            return None;
-        }
-        let place = self.found[self.at];
-        self.at += 1;
-        Some(Sequence(self.start + u64::from(place)))
     }
 }

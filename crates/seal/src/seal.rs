@@ -1,8 +1,10 @@
-//! The seal: one signature over everything a device says under one index (spec/formats.md, section 3).
+//! The seal: one signature over everything a device states under one index (spec/formats.md,
+//! section 3).
 //!
-//! A [`Seal`] is rebuilt by whoever received any part of its events, and is [`Unverified`] until either its signature or the
-//! hash chain of an authentic successor has proven it. Nothing makes a `Seal<Authentic>` but those two checks, and the key of the
-//! first is the one that a [`Directory`] has for the device: what is trusted is the roster.
+//! A receiver rebuilds a [`Seal`] from any part of its events. The seal is [`Unverified`] until its
+//! signature, or the hash chain from an authentic successor, proves it; nothing else makes a
+//! `Seal<Authentic>`. The signature is checked with the key that a [`Directory`] has for the
+//! device, so trust is in the roster.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -17,20 +19,21 @@ use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_core::roster::Directory;
 use moteseal_core::signature::{Algorithm, PublicKey, SignatureError};
 
-/// Enough bytes for the message of any seal: statement, headers and root.
+/// Length of the longest message of a seal in bytes: statement, headers and root.
 pub const MAX_MESSAGE: usize = 1024;
 
-/// Nothing has been proven.
+/// State of a seal or sample: nothing has been verified.
 #[derive(Clone, Copy, Debug)]
 pub enum Unverified {}
 
-/// Signed by that device, in the group and under the roster it names.
+/// State of a seal or sample: signed by the stated device, in the stated group and under the stated
+/// roster.
 #[derive(Clone, Copy, Debug)]
 pub enum Authentic {}
 
-/// A device's signed statement, with its root.
+/// A device's statement with its root.
 ///
-/// `S` says what has been proven: [`Unverified`] or [`Authentic`].
+/// `S` is what has been verified: [`Unverified`] or [`Authentic`].
 pub struct Seal<S> {
     statement: Statement,
     root: Digest,
@@ -57,31 +60,32 @@ impl<S> fmt::Debug for Seal<S> {
 }
 
 impl<S> Seal<S> {
-    /// What the device states.
+    /// The device's statement.
     #[must_use]
     pub const fn statement(&self) -> &Statement {
         &self.statement
     }
 
-    /// The payload: the star's or tree's root.
+    /// The payload: the root of the star or tree.
     #[must_use]
     pub const fn root(&self) -> &Digest {
         &self.root
     }
 
-    /// The algorithm it is signed with.
+    /// The algorithm of the signature.
     #[must_use]
     pub const fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// The digest of the signed object: SHA-256 of [`message`](Self::message), the `prev` of the next seal.
+    /// The digest of the signed object: SHA-256 of [`message`](Self::message). It is the `prev` of
+    /// the next seal.
     #[must_use]
     pub const fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// Where the device's chain stands behind this seal.
+    /// The position of the device's chain after this seal.
     #[must_use]
     pub const fn position(&self) -> Position {
         Position {
@@ -91,14 +95,16 @@ impl<S> Seal<S> {
         }
     }
 
-    /// The bytes that are signed: the `Sig_structure` of RFC 9052. Signing is split, so that secure elements and remote
-    /// signers fit: this goes out, the signature comes back and is attached where the seal is written.
+    /// The bytes to sign: the `Sig_structure` of RFC 9052. Signing is split so that the key can be
+    /// in a secure element or a remote signer: pass these bytes to the signer, and its signature to
+    /// [`encode`](Self::encode).
     #[must_use]
     pub fn message<'b>(&self, buffer: &'b mut [u8; MAX_MESSAGE]) -> &'b [u8] {
         message(&self.statement, &self.root, self.algorithm, buffer)
     }
 
-    /// Writes the whole signed object, a tagged `COSE_Sign1`, with the signature made over [`message`](Self::message).
+    /// Writes the whole signed object, a tagged `COSE_Sign1`. `signature` must be over
+    /// [`message`](Self::message).
     ///
     /// # Errors
     /// [`BufferTooSmall`].
@@ -118,11 +124,11 @@ impl Seal<Unverified> {
         Self { statement, root, algorithm, digest, proven: PhantomData }
     }
 
-    /// Reads a whole signed object; the signature's bytes come back unchecked.
+    /// Reads a whole signed object. Returns its signature, which is not checked.
     ///
     /// # Errors
-    /// As [`Sign1::decode`] and [`Statement::decode`]; `UnexpectedType` unless the payload is 32 bytes; `UnexpectedHeader` if
-    /// `vds` and scheme disagree.
+    /// As [`Sign1::decode`] and [`Statement::decode`]; `UnexpectedType` unless the payload is 32
+    /// bytes; `UnexpectedHeader` if `vds` and scheme disagree.
     pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), DecodeError> {
         let object = Sign1::decode(bytes, Typ::Seal)?;
         let statement =
@@ -131,14 +137,16 @@ impl Seal<Unverified> {
         if object.header.tree != (statement.scheme == Scheme::Tree) {
             return Err(DecodeError::UnexpectedHeader);
         }
-        // The encoding is deterministic, so the digest of these bytes is the one of the statement written again.
+        // The encoding is deterministic, so the digest of these bytes is that of the statement
+        // encoded again.
         let (algorithm, digest) = (object.header.algorithm, object.digest());
         Ok((Self { statement, root, algorithm, digest, proven: PhantomData }, object.signature))
     }
 
-    /// Proves the seal by its signature, under the key that the directory has for its device and index.
+    /// Verifies the signature with the key that the directory has for the device and index.
     ///
-    /// A key of the caller's choice proves nothing of a device, so none is taken:
+    /// The caller cannot pass a key, since a key of its choice would prove nothing about the
+    /// device:
     ///
     /// ```compile_fail
     /// # use moteseal_core::{Authentic, Seal, Unverified, signature::PublicKey};
@@ -148,8 +156,8 @@ impl Seal<Unverified> {
     /// ```
     ///
     /// # Errors
-    /// [`SealError::IndexOutOfRange`] if the directory has none, [`SealError::AlgorithmMismatch`] if it is of another suite, else what the suite says of
-    /// the signature.
+    /// [`SealError::IndexOutOfRange`] if the directory has no key, [`SealError::AlgorithmMismatch`]
+    /// if the key is of another suite, otherwise [`SealError::Signature`].
     pub fn verify<D: Directory + ?Sized>(
         self,
         directory: &D,
@@ -157,15 +165,17 @@ impl Seal<Unverified> {
     ) -> Result<Seal<Authentic>, SealError> {
         let mut verdict = Err(SealError::IndexOutOfRange);
         directory.with_key(self.statement.device, self.statement.index, &mut |key| {
-            verdict = self.signed_by(key, signature)
+            verdict = self.signed_by(key, signature);
         });
         verdict.map(|()| self.proven())
     }
 
-    /// Whether this key signed it. Whose key that is, nothing here says, so the seal stays unverified.
+    /// Checks whether this key signed the seal. The seal stays unverified, since nothing is known
+    /// about the owner of the key.
     ///
     /// # Errors
-    /// [`SealError::AlgorithmMismatch`] if the key is of another suite, else what the suite says of the signature.
+    /// [`SealError::AlgorithmMismatch`] if the key is of another suite, otherwise
+    /// [`SealError::Signature`].
     pub fn signed_by(&self, key: &PublicKey, signature: &[u8]) -> Result<(), SealError> {
         if key.algorithm() != self.algorithm {
             return Err(SealError::AlgorithmMismatch);
@@ -174,7 +184,8 @@ impl Seal<Unverified> {
         key.verify(self.message(&mut buffer), signature).map_err(SealError::Signature)
     }
 
-    /// Proves the seal by the chain: an authentic seal of the same device names it as its predecessor.
+    /// Verifies the seal by the chain: an authentic seal of the same device names it as its
+    /// predecessor.
     ///
     /// # Errors
     /// [`SealError::PrevMismatch`].
@@ -199,19 +210,20 @@ impl Seal<Unverified> {
     }
 }
 
-/// Where a device's chain stands: what the next seal names as its predecessor.
+/// The position of a device's chain: what the next seal names as its predecessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     /// The digest of the last signed seal, or of the device's first certificate.
     pub prev: Digest,
-    /// Index and epoch of that seal.
+    /// The index and the epoch of that seal; `None` before the first seal.
     pub last: Option<(SealIndex, EpochNumber)>,
-    /// Whether that seal closed its epoch.
+    /// Whether that seal was the last of its epoch.
     pub epoch_closed: bool,
 }
 
 impl Position {
-    /// The start of a device's chain: `certificate` is the digest of its first certificate.
+    /// The start of a device's chain. `certificate` is the digest of the device's first
+    /// certificate.
     #[must_use]
     pub const fn start(certificate: Digest) -> Self {
         Self { prev: certificate, last: None, epoch_closed: false }

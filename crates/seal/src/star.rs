@@ -1,8 +1,14 @@
-//! Geometric Star Chaining (section IV.C of the paper): one running digest a level, constant state, one signature.
+//! Geometric Star Chaining (section IV.C of the paper): one running digest per level, constant
+//! memory, one signature.
 //!
-//! `D_i` is SHA-256 of a 64-byte header and the level's events as they are stored, so that sixteen 4-byte events share one
-//! compression; the paper's `H(H(e) || D_i)` costs three an event. Nothing is hashed twice and no sequence number is sent:
-//! the levels' counts and members follow from the salt (spec/formats.md, section 3).
+//! `D_i` is SHA-256 of a 64-byte header and the events of the level as they are stored, so sixteen
+//! 4-byte events share one compression. The paper's `H(H(e) || D_i)` needs three per event. Nothing
+//! is hashed twice, and sequence numbers are not transmitted: the salt determines the number and
+//! the members of each level (spec/formats.md, section 3).
+
+mod evidence;
+
+pub use evidence::{Served, pruned_evidence, star_digests, star_evidence};
 
 use core::fmt;
 use moteseal_core::named_errors;
@@ -15,7 +21,7 @@ use moteseal_core::record::{DeviceId, Framing, Level, MAX_LEVELS, SealIndex};
 const BLOCK_TAG: [u8; 32] = tag(b"moteseal/1/star");
 const ROOT_TAG: Digest = Digest(tag(b"moteseal/1/star/root"));
 
-/// The 64 bytes, a whole compression, that the digest of every block starts with.
+/// The header of a block: the first 64 bytes that its digest covers, one whole compression.
 #[must_use]
 pub fn header(device: DeviceId, index: SealIndex, level: Level) -> [u8; 64] {
     let mut header = [0; 64];
@@ -26,25 +32,25 @@ pub fn header(device: DeviceId, index: SealIndex, level: Level) -> [u8; 64] {
     header
 }
 
-/// The digest of a whole block as it lies in a bundle.
+/// The digest of a whole block as encoded in a bundle.
 #[must_use]
 pub fn block_digest(device: DeviceId, index: SealIndex, level: Level, block: &[u8]) -> Digest {
     Digest::of(&[&header(device, index, level), block])
 }
 
-/// `A_i`, the next link of the chain over the levels.
+/// `A_i`: the next element of the chain over the levels.
 #[must_use]
 pub fn link(above: &Digest, count: u32, block: &Digest) -> Digest {
     Digest::of(&[&above.0, &count.to_be_bytes(), &block.0])
 }
 
-/// `A_{-1}`, where the chain over the levels starts.
+/// `A_{-1}`: the start of the chain over the levels.
 #[must_use]
 pub const fn chain_start() -> Digest {
     ROOT_TAG
 }
 
-/// The root over all levels, coarsest first.
+/// The root over all levels, from level 0 up.
 #[must_use]
 pub fn root(counters: &Counters, digests: &[Digest]) -> Digest {
     counters
@@ -54,41 +60,19 @@ pub fn root(counters: &Counters, digests: &[Digest]) -> Digest {
         .fold(ROOT_TAG, |above, (&count, digest)| link(&above, count, digest))
 }
 
-/// The root over the levels from `from` on, whose digest before them, `A_{from-1}`, is `above`.
+/// The root over the levels from `from` on. `above` is `A_{from-1}`, the chain over the lower
+/// levels.
 #[must_use]
 pub fn root_from(counters: &Counters, from: u8, above: Digest, digests: &[Digest]) -> Digest {
     let levels = counters.as_slice().iter().zip(digests).skip(usize::from(from));
     levels.fold(above, |above, (&count, digest)| link(&above, count, digest))
 }
 
-/// What a part carries of a star, and what a verifier makes of it: [`Engine::star_roots`](crate::engine::Engine::star_roots).
-#[derive(Clone, Debug)]
-pub struct Served<'a> {
-    /// The device.
-    pub device: DeviceId,
-    /// The seal.
-    pub index: SealIndex,
-    /// Events per level.
-    pub counters: Counters,
-    /// The levels whose blocks exist, as a bit mask.
-    pub surviving: u32,
-    /// The levels whose blocks are here.
-    pub mask: u32,
-    /// The digests that stand for what is not here, 32 bytes each, in the order of section 4 of the formats.
-    pub evidence: &'a [u8],
-    /// The blocks as they lie in the part, by level; empty where none is here.
-    pub blocks: [&'a [u8]; MAX_LEVELS],
-    /// To be computed: `D_i` of each block; null where it is empty.
-    pub digests: [Digest; MAX_LEVELS],
-    /// To be computed: the root.
-    pub root: Digest,
-}
-
-/// One level's running digest: 112 bytes.
+/// The running digest of one level: 112 bytes.
 #[derive(Clone, Copy)]
 pub struct LevelDigest {
     state: [u32; 8],
-    /// Bytes of events so far; the header, a whole compression, is in the state from the first event on.
+    /// Bytes of events so far. The header is hashed into the state with the first event.
     length: u64,
     buffer: [u8; 64],
     count: u32,
@@ -116,7 +100,7 @@ impl LevelDigest {
         self.buffer[..rest.len()].copy_from_slice(rest);
     }
 
-    /// Spends what it holds: on a small stack it is not copied for that.
+    /// Returns the digest and leaves the state unusable. Works in place, to save stack.
     fn finish(&mut self) -> Digest {
         let bits = (self.length + 64) * 8;
         #[allow(clippy::cast_possible_truncation)]
@@ -134,17 +118,18 @@ impl LevelDigest {
 }
 
 named_errors! {
-    /// An event that a star or tree does not take.
+    /// Why a star or tree rejects an event.
     PushError {
         /// The event is not of the schema's record size, or longer than 65,535 bytes.
         WrongLength => "the event is not of the schema's record size",
-        /// The seal is full: close it and go on under the next index.
+        /// The seal is full: close it and continue under the next index.
         Full => "the seal holds as many events as it can; close it and open the next",
     }
 }
 
-/// A running star without its levels' digests: the caller keeps those, one [`LevelDigest`] a level, and passes them to each
-/// call. [`Star`] holds both; a caller that knows the number of levels at run time only keeps them apart.
+/// A running star without the digests of its levels: the caller keeps them, one [`LevelDigest`] per
+/// level, and passes them to each call. [`Star`] has both. This type is for callers that know the
+/// number of levels only at run time.
 #[derive(Clone)]
 pub struct StarState {
     key: LevelKey,
@@ -152,10 +137,10 @@ pub struct StarState {
     index: SealIndex,
     framing: Framing,
     total: u32,
-    /// How many of the levels the group uses.
+    /// The number of levels that the group uses.
     used: u8,
-    /// The level of the event to come: it does not depend on the event, and where it is known early, a processor that runs ahead
-    /// need not guess which digest the event goes to.
+    /// The level of the next event. It does not depend on the event, and computing it early lets
+    /// the processor fetch the right digest before the event arrives.
     next: Level,
 }
 
@@ -281,7 +266,8 @@ impl<const L: usize> Star<L> {
         Self::of_levels(device, index, salt, framing, Self::LEVELS)
     }
 
-    /// The same in a group of `levels` levels, where their number is known at run time only; `None` if it is not 1 to `L`.
+    /// As [`new`](Self::new), in a group of `levels` levels, for a number that is known only at run
+    /// time. `None` if it is not 1 to `L`.
     #[must_use]
     pub fn with_levels(
         device: DeviceId,
@@ -308,19 +294,20 @@ impl<const L: usize> Star<L> {
         }
     }
 
-    /// Events so far.
+    /// The number of events so far.
     #[must_use]
     pub const fn len(&self) -> u32 {
         self.state.total
     }
 
-    /// Whether there are none yet.
+    /// Whether there are no events yet.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.state.total == 0
     }
 
-    /// Folds in the next event and says its level. About a sixteenth of a SHA-256 compression for 4 bytes, and a SipHash.
+    /// Adds the next event and returns its level. For 4 bytes this costs about a sixteenth of a
+    /// SHA-256 compression, and one SipHash.
     ///
     /// # Errors
     /// [`PushError`].
@@ -329,14 +316,16 @@ impl<const L: usize> Star<L> {
         self.state.push(&mut self.levels, event)
     }
 
-    /// Ends the epoch: the events per level, and each level's digest as if none were below the round or lost. Digests from the group's
-    /// `levels` on are null.
+    /// Ends the epoch. Returns the number of events per level, and the digest of each level as if
+    /// no level were below the round or had lost events. The digests of levels that the group does
+    /// not use are null.
     #[must_use]
     pub fn close(mut self) -> (Counters, [Digest; L]) {
         self.close_in_place()
     }
 
-    /// The same where the star lies, for who has no stack to move it to. What is left takes no events and has nothing more to say.
+    /// As [`close`](Self::close), without moving the star, for small stacks. The star is full
+    /// afterwards and closing it again returns no events.
     #[must_use]
     pub fn close_in_place(&mut self) -> (Counters, [Digest; L]) {
         let mut digests = [Digest::NULL; L];
@@ -356,7 +345,7 @@ mod tests {
     use super::*;
     use moteseal_core::record::Sequence;
 
-    /// The definition, read aloud: sort the events into blocks, hash each, chain them.
+    /// The definition: sort the events into blocks, hash each block, chain the digests.
     fn reference(
         device: DeviceId,
         index: SealIndex,
@@ -404,7 +393,7 @@ mod tests {
         }
 
         #[test]
-        fn equals_the_reference_for_records(
+        fn equals_the_reference_for_records_of_one_size(
             salt: [u8; 16],
             size in 1..130usize,
             count in 0..700usize,
@@ -424,7 +413,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn equals_the_reference_with_fewer_levels_than_there_is_room_for(
+        fn equals_the_reference_with_fewer_levels_than_capacity(
             salt: [u8; 16],
             levels in 1..=16u8,
             events in prop::collection::vec(any::<[u8; 3]>(), 0..200),
@@ -444,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_has_room_for_its_levels_only() {
+    fn rejects_a_number_of_levels_outside_its_capacity() {
         let star = |levels| {
             Star::<8>::with_levels(
                 DeviceId([0; 8]),
@@ -459,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_that_was_closed_in_place_is_spent() {
+    fn a_star_closed_in_place_accepts_no_events() {
         let mut star =
             Star::<8>::new(DeviceId([7; 8]), SealIndex(3), &Salt([1; 16]), Framing::Prefixed);
         star.push(b"event").unwrap();
@@ -476,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_a_record_of_another_size() {
+    fn rejects_a_record_of_another_size() {
         let mut star = Star::<8>::new(
             DeviceId([0; 8]),
             SealIndex(0),

@@ -1,6 +1,6 @@
-//! What a device states under one seal, and its encoding.
+//! The statement that a device signs with a seal, and its encoding.
 
-use crate::Answers;
+use crate::answers::Answers;
 use crate::level::{Counters, Salt};
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 use moteseal_core::digest::Digest;
@@ -8,20 +8,21 @@ use moteseal_core::record::{
     DeviceId, EpochNumber, GroupId, Level, MAX_LEVELS, Round, Scheme, SealIndex,
 };
 
-/// The longest encoding: 2 arrays of 32 counts of 5 bytes, 8 answers of 32, and the fixed fields.
+/// Maximum length of the encoding in bytes: 2 arrays of 32 counts of 5 bytes, 8 runs of answers of
+/// 32, and the fixed fields.
 pub(super) const MAX_LENGTH: usize = 800;
 
-/// Events that were counted but abandoned, per level.
+/// Events per level that were counted and then abandoned; `None` if there are none.
 pub type Lost = Option<Counters>;
 
-/// A device's statement under one index: spec/formats.md, section 3.
+/// A device's statement under one index (spec/formats.md, section 3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statement {
     /// Star or tree.
     pub scheme: Scheme,
     /// The group.
     pub group: GroupId,
-    /// The digest of the roster that the device goes by.
+    /// The digest of the roster that the device uses.
     pub roster: Digest,
     /// The device.
     pub device: DeviceId,
@@ -29,13 +30,14 @@ pub struct Statement {
     pub index: SealIndex,
     /// The digest of the last signed seal, or of the first certificate.
     pub prev: Digest,
-    /// Index and epoch of the last signed seal.
+    /// The index and the epoch of the last signed seal.
     pub last: Option<(SealIndex, EpochNumber)>,
     /// The epoch whose events these are.
     pub epoch: EpochNumber,
-    /// No further seal covers this epoch.
+    /// Whether no further seal covers this epoch.
     pub last_in_epoch: bool,
-    /// The device restarted since the last signed seal: a gap before this one is outage, not silence.
+    /// Whether the device restarted since the last signed seal: a gap before this seal is then an
+    /// outage.
     pub restart: bool,
     /// The digest of the stream schema.
     pub schema: Digest,
@@ -54,7 +56,8 @@ pub struct Statement {
 }
 
 impl Statement {
-    /// The first statement of a device's first seal, to be changed where it differs: no events, no rounds, nothing lost.
+    /// The first statement of a device, without events, rounds or losses. The caller sets the
+    /// fields that differ.
     #[must_use]
     pub fn new(
         scheme: Scheme,
@@ -84,19 +87,21 @@ impl Statement {
         }
     }
 
-    /// Adds a query epoch that the device answered, as [`Answers::add`]: false if it cannot be stated under this seal any more.
+    /// Adds a query epoch that the device answered, as [`Answers::add`]. Returns false if this seal
+    /// cannot state it.
     #[must_use]
     pub fn add_answered(&mut self, query: [u8; 16], epoch: u64) -> bool {
         self.answered.add(query, epoch)
     }
 
-    /// Whether the device states that it answered this epoch of this query.
+    /// Whether the statement says that the device answered this epoch of this query.
     #[must_use]
     pub fn answered_in(&self, query: &[u8; 16], epoch: u64) -> bool {
         self.answered.contains(query, epoch)
     }
 
-    /// Whether the block of a level does not exist: it has no events, is below the device's round, or has lost some.
+    /// Whether the block of a level does not exist: the level has no events, is below the device's
+    /// round, or has lost events.
     #[must_use]
     pub fn is_null(&self, level: Level) -> bool {
         self.counters.at(level) == 0
@@ -134,7 +139,7 @@ impl Statement {
     /// Reads a statement.
     ///
     /// # Errors
-    /// As [`Reader::new`]; `FieldOutOfRange` for values that section 3 excludes.
+    /// As [`Reader::new`]; `FieldOutOfRange` for values that spec/formats.md, section 3, excludes.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes)?;
         reader.array(19)?;
@@ -206,7 +211,7 @@ impl Statement {
     }
 }
 
-/// Counts, one a level; the empty array for none.
+/// Writes counts, one per level; the empty array for `None`.
 pub(crate) fn encode_counts(
     out: &mut Writer<'_>,
     counters: Option<&Counters>,
@@ -227,48 +232,4 @@ pub(crate) fn decode_counts(reader: &mut Reader<'_>) -> Result<Option<Counters>,
         *count = reader.uint()?;
     }
     Ok((length > 0).then_some(counters))
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-    use crate::stream::{PART_OVERHEAD, Selection, encode_part_head, encode_part_tail};
-    use crate::{Answered, MAX_ANSWERED, MAX_MESSAGE, Seal};
-    use moteseal_core::signature::{Algorithm, MAX_SIGNATURE};
-
-    #[test]
-    fn the_longest_statement_fits_a_message_and_a_part() {
-        let levels = u8::try_from(MAX_LEVELS).unwrap();
-        let mut statement = Statement::new(
-            Scheme::Star,
-            GroupId([7; 8]),
-            Digest([7; 32]),
-            DeviceId([7; 8]),
-            levels,
-        );
-        statement.index = SealIndex(u32::MAX);
-        statement.last = Some((SealIndex(u32::MAX - 1), EpochNumber(u64::MAX)));
-        statement.epoch = EpochNumber(u64::MAX);
-        (statement.round, statement.own_round) = (Round(31), Round(31));
-        statement.counters.as_mut_slice().fill(u32::MAX);
-        statement.lost = Some(statement.counters);
-        for query in 0..u8::try_from(MAX_ANSWERED).unwrap() {
-            let first = u64::MAX - u64::from(u32::MAX);
-            assert!(statement.answered.push(Answered {
-                query: [query; 16],
-                first,
-                count: u32::MAX
-            }));
-        }
-        let mut buffer = [0; MAX_LENGTH];
-        assert!(statement.encode(&mut Writer::new(&mut buffer)).is_ok());
-        let seal = Seal::new(statement, Digest([7; 32]), Algorithm::Esp256);
-        assert!(seal.message(&mut [0; MAX_MESSAGE]).len() > 700);
-
-        let mut part = [0; PART_OVERHEAD + 32];
-        let mut out = Writer::new(&mut part);
-        assert!(encode_part_head(&mut out, &seal, Selection::Levels(0), &[7; 32], 0).is_ok());
-        assert!(encode_part_tail(&mut out, Some(&[0; MAX_SIGNATURE])).is_ok());
-    }
 }

@@ -1,23 +1,28 @@
-//! The one form in which seals and events travel and rest: a CBOR sequence of items (spec/formats.md, section 4).
+//! The stream format in which seals and events are sent and stored: a CBOR sequence of items
+//! (spec/formats.md, section 4).
 //!
-//! Items are read without copying and without trust. What they claim is checked by [`Follower`](crate::Follower).
+//! Items are decoded without copying. Their content is not trusted; [`Follower`](crate::Follower)
+//! checks it.
 
+use crate::answers::Answers;
 use crate::level::Salt;
-use crate::{Answers, Lost, Seal};
+use crate::seal::Seal;
+use crate::statement::Lost;
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer, head, item_length};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex, Sequence};
 
-/// At most this many parts make a run (section 4).
+/// Maximum number of parts in a run (spec/formats.md, section 4).
 pub const MAX_RUN_PARTS: usize = 256;
-/// At most this many bytes of events make a run.
+/// Maximum number of bytes of events in a run.
 pub const MAX_RUN_BYTES: usize = 64 << 20;
-/// An item has at most this many bytes: a run's events, and 4 MiB beside them.
+/// Maximum length of an item in bytes: a run's events, and 4 MiB for everything else.
 pub const MAX_ITEM: usize = MAX_RUN_BYTES + (4 << 20);
-/// The items from one proven run to the end of the next have at most this many bytes.
+/// Maximum number of bytes of items from the end of one verified run to the end of the next.
 pub const MAX_RUN_ITEMS: usize = 2 * MAX_ITEM;
-/// No part stands in a run behind parts that claim more events than this, together.
+/// If the parts of a run claim more events than this together, no further part may follow in the
+/// run.
 pub const MAX_RUN_EVENTS: u64 = 1 << 24;
 
 const FLAG_TREE: u8 = 1;
@@ -25,26 +30,26 @@ const FLAG_LAST: u8 = 2;
 const FLAG_RESTART: u8 = 4;
 
 /// One item of a stream.
-// Parts are what streams are made of, and there is no heap to put them on.
+// Most items are parts, and there is no heap to box them.
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug)]
 pub enum Item<'a> {
     /// The schema of the parts that follow, encoded.
     Schema(&'a [u8]),
-    /// The device of the parts that follow, and where its chain stands.
+    /// The device of the parts that follow, and the position of its chain.
     Open(Open),
     /// One seal, with any part of its events.
     Part(Part<'a>),
-    /// The answer is whole.
+    /// The response is complete.
     End,
-    /// The server could not go on.
+    /// The server could not continue.
     Problem {
         /// The error's name.
         name: &'a str,
         /// What happened, and what to do.
         detail: &'a str,
     },
-    /// The first item of a proof file: the query that the answer is for.
+    /// The first item of a proof file: the query that the proof answers.
     Proof {
         /// The query, as sent.
         query: &'a str,
@@ -53,23 +58,23 @@ pub enum Item<'a> {
     Explain {
         /// Its tagged `COSE_Sign1`.
         seal: &'a [u8],
-        /// A star's `D_0 .. D_{L-1}`, joined.
+        /// A star's `D_0 .. D_{L-1}`, concatenated.
         digests: &'a [u8],
     },
     /// The coordinator's manifest of an epoch: a tagged `COSE_Sign1`.
     Manifest(&'a [u8]),
 }
 
-/// Where a device's chain stands before the parts that follow.
+/// The position of a device's chain before the parts that follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Open {
     /// The device.
     pub device: DeviceId,
     /// The version of the roster that its seals name.
     pub roster_version: u32,
-    /// The digest of the seal before; `None` where the receiver knows it.
+    /// The digest of the previous seal; `None` if the receiver knows it.
     pub prev: Option<Digest>,
-    /// Index and epoch of the seal before; `None` before the first.
+    /// The index and the epoch of the previous seal; `None` before the first.
     pub last: Option<(SealIndex, EpochNumber)>,
 }
 
@@ -78,46 +83,47 @@ pub struct Open {
 pub struct Part<'a> {
     /// Star or tree.
     pub scheme: Scheme,
-    /// No further seal covers this epoch.
+    /// Whether no further seal covers this epoch.
     pub last_in_epoch: bool,
-    /// The device restarted since the seal before.
+    /// Whether the device restarted since the previous seal.
     pub restart: bool,
-    /// Indices abandoned since the seal before.
+    /// The number of indices abandoned since the previous seal.
     pub skipped: u32,
-    /// Epochs since the seal before.
+    /// The number of epochs since the previous seal.
     pub advance: u64,
     /// The salt of the levels.
     pub salt: Salt,
-    /// All events under the seal.
+    /// The number of all events under the seal.
     pub n: u32,
     /// The highest round announced.
     pub round: Round,
     /// The device's own round.
     pub own_round: Round,
-    /// Events that were abandoned.
+    /// The events that were abandoned.
     pub lost: Lost,
-    /// Query epochs that the device answered.
+    /// The query epochs that the device answered.
     pub answered: Answers,
-    /// Which events these are.
+    /// Which events are in the part.
     pub select: Select<'a>,
-    /// What the root needs of the events that are not here: 32-byte digests, joined.
+    /// The digests in place of the other events: 32 bytes each, concatenated.
     pub digests: &'a [u8],
     /// The records of the selected events.
     pub events: &'a [u8],
-    /// The seal's signature; `None` if a later one proves it.
+    /// The seal's signature; `None` if a later signature proves the seal.
     pub signature: Option<&'a [u8]>,
 }
 
-/// Which events a part carries.
+/// Which events are in a part.
 #[derive(Clone, Debug)]
 pub enum Select<'a> {
-    /// All of these levels: bit `i` for level `i`.
+    /// All events of these levels: bit `i` for level `i`.
     Levels(u32),
     /// Single events of a tree.
     Events(Gaps<'a>),
 }
 
-/// Ascending sequence numbers as gaps: an encoded array, of which every element has been checked to be an unsigned integer.
+/// Ascending sequence numbers, encoded as gaps: a CBOR array whose elements have been checked to be
+/// unsigned integers.
 #[derive(Clone, Copy, Debug)]
 pub struct Gaps<'a> {
     encoded: &'a [u8],
@@ -125,29 +131,31 @@ pub struct Gaps<'a> {
 }
 
 impl<'a> Gaps<'a> {
-    /// Gaps that have been read before: `encoded` is what [`encoded`](Self::encoded) gave, for `length` events.
+    /// Gaps that have been read before: `encoded` is the result of [`encoded`](Self::encoded), for
+    /// `length` events.
     pub(crate) const fn checked(encoded: &'a [u8], length: u32) -> Self {
         Self { encoded, length }
     }
 
-    /// The elements as they are encoded.
+    /// The encoded elements.
     pub(crate) const fn encoded(&self) -> &'a [u8] {
         self.encoded
     }
 
-    /// How many events are selected.
+    /// The number of selected events.
     #[must_use]
     pub const fn len(&self) -> u32 {
         self.length
     }
 
-    /// Never: an empty selection is written as levels.
+    /// Always false: an empty selection is encoded as levels.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// The sequence numbers, ascending, saturating at `u64::MAX` where a hostile sum overflows.
+    /// The sequence numbers, ascending. They saturate at `u64::MAX` if the sum of the gaps
+    /// overflows.
     pub fn iter(&self) -> impl Iterator<Item = Sequence> + Clone + use<'a> {
         let mut rest = self.encoded;
         let mut next = 0u64;
@@ -175,23 +183,24 @@ impl<'a> Gaps<'a> {
 }
 
 impl<'a> Item<'a> {
-    /// Reads the item that `bytes` starts with, and says how long it is.
+    /// Decodes the item at the start of `bytes` and returns it with its length in bytes.
     ///
     /// # Errors
-    /// `Truncated` if more bytes are needed; the others of [`DecodeError`] if the bytes are no item.
+    /// `Truncated` if more bytes are needed; otherwise the [`DecodeError`] of a malformed item.
     pub fn decode(bytes: &'a [u8]) -> Result<(Self, usize), DecodeError> {
         let length = item_length(bytes)?;
         Ok((Self::decode_whole(&bytes[..length])?, length))
     }
 
-    /// Reads the item that `bytes` is.
+    /// Decodes an item from exactly these bytes.
     ///
     /// # Errors
     /// [`DecodeError`].
     pub fn decode_whole(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes)?;
         let fields = reader.array_any()?;
-        // An item is whole once it is here: an array without a kind is no item, and more bytes would not make it one.
+        // The array is complete here: an array without a kind is malformed, and more bytes would
+        // not change that.
         if fields == 0 {
             return Err(DecodeError::UnexpectedType);
         }
@@ -290,8 +299,8 @@ impl<'a> Part<'a> {
 }
 
 impl Part<'_> {
-    /// Writes the part up to the head of its events, as [`encode_part_head`] does, but with the levels `mask` selected: who has
-    /// other events of the seal than came with it puts them in.
+    /// Writes the part up to the head of its events, as [`encode_part_head`], but with the levels
+    /// `mask` selected. The caller supplies the events and digests for them.
     ///
     /// # Errors
     /// [`BufferTooSmall`].
@@ -334,20 +343,21 @@ impl<'a> Select<'a> {
     }
 }
 
-/// Which events a part carries, for writing it.
+/// Which events to write to a part.
 #[derive(Clone, Copy, Debug)]
 pub enum Selection<'a> {
-    /// All of these levels.
+    /// All events of these levels.
     Levels(u32),
-    /// These events of a tree, ascending, not empty.
+    /// These events of a tree, ascending and not empty.
     Events(&'a [Sequence]),
 }
 
-/// Bytes that a part takes at most beside its selection, digests and events.
+/// Maximum number of bytes of a part in addition to its selection, digests and events.
 pub const PART_OVERHEAD: usize = 512 + moteseal_core::signature::MAX_SIGNATURE;
 
-/// Writes a part of `seal`, up to the head of its events: the caller writes `events_length` bytes of records next, then
-/// [`encode_part_tail`]. So a mote never holds the events.
+/// Writes a part of `seal` up to the head of its events. The caller then writes the records,
+/// `events_length` bytes, and calls [`encode_part_tail`]. A mote therefore never holds all events
+/// in memory.
 ///
 /// # Errors
 /// [`BufferTooSmall`].
@@ -382,7 +392,7 @@ const fn flags(scheme: Scheme, last_in_epoch: bool, restart: bool) -> u8 {
         | (if restart { FLAG_RESTART } else { 0 })
 }
 
-/// What a part says beside its events.
+/// The fields of a part before its events.
 struct Fields<'a> {
     flags: u8,
     skipped: u32,
@@ -430,7 +440,7 @@ impl Fields<'_> {
     }
 }
 
-/// Ends a part: its signature, or none.
+/// Ends a part with its signature, or null.
 ///
 /// # Errors
 /// [`BufferTooSmall`].
@@ -502,4 +512,50 @@ pub fn encode_explain(
 pub fn encode_manifest(out: &mut Writer<'_>, manifest: &[u8]) -> Result<(), BufferTooSmall> {
     out.array(2)?.uint(7u8)?.bytes(manifest)?;
     Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::answers::{Answered, MAX_ANSWERED};
+    use crate::seal::MAX_MESSAGE;
+    use crate::statement::{self, Statement};
+    use moteseal_core::record::{GroupId, MAX_LEVELS};
+    use moteseal_core::signature::{Algorithm, MAX_SIGNATURE};
+
+    #[test]
+    fn the_longest_statement_fits_the_message_and_part_buffers() {
+        let levels = u8::try_from(MAX_LEVELS).unwrap();
+        let mut statement = Statement::new(
+            Scheme::Star,
+            GroupId([7; 8]),
+            Digest([7; 32]),
+            DeviceId([7; 8]),
+            levels,
+        );
+        statement.index = SealIndex(u32::MAX);
+        statement.last = Some((SealIndex(u32::MAX - 1), EpochNumber(u64::MAX)));
+        statement.epoch = EpochNumber(u64::MAX);
+        (statement.round, statement.own_round) = (Round(31), Round(31));
+        statement.counters.as_mut_slice().fill(u32::MAX);
+        statement.lost = Some(statement.counters);
+        for query in 0..u8::try_from(MAX_ANSWERED).unwrap() {
+            let first = u64::MAX - u64::from(u32::MAX);
+            assert!(statement.answered.push(Answered {
+                query: [query; 16],
+                first,
+                count: u32::MAX
+            }));
+        }
+        let mut buffer = [0; statement::MAX_LENGTH];
+        assert!(statement.encode(&mut Writer::new(&mut buffer)).is_ok());
+        let seal = Seal::new(statement, Digest([7; 32]), Algorithm::Esp256);
+        assert!(seal.message(&mut [0; MAX_MESSAGE]).len() > 700);
+
+        let mut part = [0; PART_OVERHEAD + 32];
+        let mut out = Writer::new(&mut part);
+        assert!(encode_part_head(&mut out, &seal, Selection::Levels(0), &[7; 32], 0).is_ok());
+        assert!(encode_part_tail(&mut out, Some(&[0; MAX_SIGNATURE])).is_ok());
+    }
 }

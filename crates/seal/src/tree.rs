@@ -1,7 +1,9 @@
-//! Dynamic Tree Chaining (section IV.B): an online Merkle tree as in RFC 9162, section 2.1. The leaf's position is its `seq`.
+//! Dynamic Tree Chaining (section IV.B of the paper): an online Merkle tree as in RFC 9162, section
+//! 2.1. The position of a leaf is the event's sequence number.
 //!
-//! A device keeps only the frontier, one digest for each bit of the number of records. The shape of the tree stands in
-//! [`geometry`], apart from all hashing; what a verifier rebuilds from a part of the leaves in [`multiproof`] and [`path`].
+//! A device keeps only the frontier: one digest for each bit of the number of records. [`geometry`]
+//! computes the shape of the tree, without hashing. [`multiproof`] and [`path`] compute the root
+//! from some of the leaves.
 
 pub mod geometry;
 pub mod multiproof;
@@ -9,14 +11,14 @@ pub mod path;
 
 use core::fmt;
 
-use crate::engine::Engine;
 use moteseal_core::digest::{Digest, INITIAL, compress256, state_bytes};
 use moteseal_core::record::Sequence;
 
 pub use multiproof::{MultiproofError, multiproof_root, sibling_count};
 pub use path::{PathError, path_root};
 
-/// The longest record whose leaf hash is one compression: 64 bytes less the prefix, the padding bit and the length.
+/// The longest record whose leaf hash is one compression: 64 bytes without the prefix, the padding
+/// bit and the length.
 const ONE_BLOCK: usize = 64 - 1 - 1 - 8;
 
 /// The leaf hash of a record: `H(0x00 || record)`.
@@ -51,13 +53,13 @@ pub fn node(left: &Digest, right: &Digest) -> Digest {
     Digest(state_bytes(&state))
 }
 
-/// The root of the tree without leaves: `H("")`.
+/// The root of the empty tree: `H("")`.
 #[must_use]
 pub fn empty_root() -> Digest {
     Digest::of(&[])
 }
 
-/// A tree has no room for another record: close the part and open the next one.
+/// The tree has no room for another record: close the seal and open the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TreeFull;
 
@@ -71,8 +73,9 @@ impl fmt::Display for TreeFull {
 
 impl core::error::Error for TreeFull {}
 
-/// An online tree without the roots of its subtrees: the caller keeps those in an array of `H` digests, for at most `2^H - 1`
-/// records, and passes it to each call. [`Tree`] holds both; a caller that knows `H` at run time only keeps them apart.
+/// An online tree without the roots of its subtrees: the caller keeps them in an array of `H` digests,
+/// for at most `2^H - 1` records, and passes it to each call. [`Tree`] has both. This type is for
+/// callers that know `H` only at run time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TreeState {
     position: u64,
@@ -85,17 +88,17 @@ impl TreeState {
         Self { position: 0 }
     }
 
-    /// How many records the tree has.
+    /// The number of records.
     #[must_use]
     #[allow(clippy::len_without_is_empty)]
     pub const fn len(&self) -> u64 {
         self.position
     }
 
-    /// Adds a record and returns its number. Costs two hashes a record on average.
+    /// Adds a record and returns its number. Costs two hashes per record on average.
     ///
     /// # Errors
-    /// [`TreeFull`]; the tree is as it was.
+    /// [`TreeFull`]; the tree is then unchanged.
     #[inline]
     pub fn push(&mut self, slots: &mut [Digest], record: &[u8]) -> Result<Sequence, TreeFull> {
         self.push_leaf(slots, leaf(record))
@@ -111,7 +114,7 @@ impl TreeState {
         Ok(Sequence(seq))
     }
 
-    /// The root of the records so far; the tree can grow on.
+    /// The root of the records so far. More records can be added afterwards.
     #[must_use]
     pub fn root(&self, slots: &[Digest]) -> Digest {
         self.root_with(slots, None).unwrap_or_else(empty_root)
@@ -143,7 +146,8 @@ impl TreeState {
     }
 }
 
-/// The perfect subtrees left of a position, one for each bit set in it: slot `h` holds the root of `2^h` leaves.
+/// The perfect subtrees to the left of a position, one for each bit set in it. Slot `h` is the root
+/// of `2^h` leaves.
 #[derive(Clone)]
 pub(crate) struct Frontier<const H: usize> {
     slots: [Digest; H],
@@ -155,29 +159,27 @@ impl<const H: usize> Frontier<H> {
         Self { slots: [Digest::NULL; H], state: TreeState::new() }
     }
 
-    /// Adds the root of the next `2^height` leaves. The position must be a multiple of that, and the new one at most `2^H - 1`.
+    /// Adds the root of the next `2^height` leaves. The position must be a multiple of that, and
+    /// the new position at most `2^H - 1`.
     #[inline]
     pub(crate) fn append(&mut self, height: u32, root: Digest) {
         self.state.append(&mut self.slots, height, root);
     }
 
-    /// The root of everything left of the position, then of `right`, if there is one.
+    /// The root of everything to the left of the position, followed by `right` if there is one.
     pub(crate) fn root(&self, right: Option<Digest>) -> Option<Digest> {
         self.state.root_with(&self.slots, right)
     }
 }
 
-/// An online tree of at most `2^H - 1` records, `H` at most 32.
+/// An online tree of at most `2^H - 1` records; `H` is at most 32.
 ///
-/// Its size is `32 * H + 8` bytes; a group that expects up to a million records a seal takes `H = 20`.
+/// Its size is `32 * H + 8` bytes. A group with up to a million records per seal needs `H = 20`.
 #[derive(Clone)]
-pub struct Tree<const H: usize>(Frontier<H>);
-
-/// How many leaves [`Tree::extend`] hashes at a time: enough to fill a host's lanes, 6 KiB of stack.
-const BATCH: usize = 128;
+pub struct Tree<const H: usize>(pub(crate) Frontier<H>);
 
 impl<const H: usize> Tree<H> {
-    /// How many records fit.
+    /// Maximum number of records.
     pub const CAPACITY: u64 = {
         assert!(H <= 32, "a seal covers fewer than 2^32 records");
         (1 << H) - 1
@@ -189,22 +191,22 @@ impl<const H: usize> Tree<H> {
         Self(Frontier::new())
     }
 
-    /// How many records it has.
+    /// The number of records.
     #[must_use]
     pub const fn len(&self) -> u64 {
         self.0.state.position
     }
 
-    /// Whether it has none.
+    /// Whether there are no records.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Adds a record and says where it stands. Costs two hashes a record on average.
+    /// Adds a record and returns its position. Costs two hashes per record on average.
     ///
     /// # Errors
-    /// [`TreeFull`]; the tree is as it was.
+    /// [`TreeFull`]; the tree is then unchanged.
     #[inline]
     pub fn push(&mut self, record: &[u8]) -> Result<Sequence, TreeFull> {
         self.push_leaf(leaf(record))
@@ -213,47 +215,14 @@ impl<const H: usize> Tree<H> {
     /// Adds a record whose leaf hash is known.
     ///
     /// # Errors
-    /// [`TreeFull`]; the tree is as it was.
+    /// [`TreeFull`]; the tree is then unchanged.
     #[inline]
     pub fn push_leaf(&mut self, leaf: Digest) -> Result<Sequence, TreeFull> {
         const { assert!(H <= 32, "a seal covers fewer than 2^32 records") };
         self.0.state.push_leaf(&mut self.0.slots, leaf)
     }
 
-    /// Adds all the records of `size` bytes each (at least 1) in `records`, as if pushed one by one; a rest of fewer than `size`
-    /// bytes is not a record and is left out.
-    ///
-    /// # Errors
-    /// [`TreeFull`] if not all fit; the tree is as it was.
-    ///
-    /// # Panics
-    /// If `size` is 0.
-    pub fn extend(
-        &mut self,
-        engine: &impl Engine,
-        size: usize,
-        records: &[u8],
-    ) -> Result<(), TreeFull> {
-        let mut left = records.len() / size;
-        if left as u64 > Self::CAPACITY - self.len() {
-            return Err(TreeFull);
-        }
-        let mut records = records;
-        let (mut lower, mut upper) = ([Digest::NULL; BATCH], [Digest::NULL; BATCH / 2]);
-        while left > 0 {
-            // The largest perfect subtree that may stand here and can be filled.
-            let height =
-                self.0.state.position.trailing_zeros().min(left.ilog2()).min(BATCH.ilog2());
-            let count = 1 << height;
-            let (batch, rest) = records.split_at(count * size);
-            engine.leaves(size, batch, &mut lower[..count]);
-            self.0.append(height, perfect_root(engine, &mut lower, &mut upper, count));
-            (records, left) = (rest, left - count);
-        }
-        Ok(())
-    }
-
-    /// The root of the records so far; the tree can grow on.
+    /// The root of the records so far. More records can be added afterwards.
     #[must_use]
     pub fn root(&self) -> Digest {
         self.0.root(None).unwrap_or_else(empty_root)
@@ -270,19 +239,4 @@ impl<const H: usize> fmt::Debug for Tree<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tree").field("len", &self.len()).field("root", &self.root()).finish()
     }
-}
-
-/// The root over the first `count` digests of `lower`, a power of two; both buffers are spent.
-fn perfect_root(
-    engine: &impl Engine,
-    lower: &mut [Digest],
-    upper: &mut [Digest],
-    count: usize,
-) -> Digest {
-    let (mut from, mut to, mut count) = (lower, upper, count);
-    while count > 1 {
-        engine.nodes(&from[..count], &mut to[..count / 2]);
-        (from, to, count) = (to, from, count / 2);
-    }
-    from[0]
 }

@@ -19,7 +19,7 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, Level, Round, SealIndex};
 use moteseal_lanes::Host;
-use moteseal_seal::follow::{lowest, masked};
+use moteseal_seal::level::lowest;
 use moteseal_seal::stream::Select;
 use moteseal_seal::{Authentic, Seal, star};
 use moteseal_verify::{Proven, SchemaEntry, kept_from, write};
@@ -187,7 +187,7 @@ impl Bundle {
     ) -> Result<Self, BundleError> {
         let statement = seal.statement();
         let lacks = kept_from(statement, kept).is_some()
-            && u64::from(masked(&statement.counters, kept)) < statement.counters.total();
+            && u64::from(statement.counters.masked(kept)) < statement.counters.total();
         if statement.scheme != Scheme::Tree || !lacks {
             return Err(BundleError::Partial);
         }
@@ -230,7 +230,7 @@ impl Bundle {
             return Err(BundleError::Unsigned);
         }
         let framing = schema.framing;
-        if framing.length_of(events, masked(&statement.counters, kept)) != Some(events.len()) {
+        if framing.length_of(events, statement.counters.masked(kept)) != Some(events.len()) {
             return Err(BundleError::Partial);
         }
         let sign1 = write::sign1(seal, signature);
@@ -292,7 +292,7 @@ impl Bundle {
                             .ok_or(BundleError::Partial)?
                     }
                     // Where records are missing, the multiproof is as well.
-                    _ if u64::from(masked(&statement.counters, kept)) < n => {
+                    _ if u64::from(statement.counters.masked(kept)) < n => {
                         return Err(BundleError::Partial);
                     }
                     _ => tiles::lay_out(&Host::detect(), framing, n, events),

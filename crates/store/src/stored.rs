@@ -10,7 +10,7 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Framing, Level, MAX_LEVELS, Round};
 use moteseal_seal::Unverified;
-use moteseal_seal::follow::{lowest, masked};
+use moteseal_seal::level::lowest;
 use moteseal_seal::{Seal, star};
 use moteseal_verify::{kept_from, write};
 
@@ -84,7 +84,7 @@ impl StoredSeal {
             };
         }
         // Of a tree every record is there, or there is what stands for the others.
-        let lacks = u64::from(masked(counters, kept)) < counters.total();
+        let lacks = u64::from(counters.masked(kept)) < counters.total();
         if statement.scheme == Scheme::Tree && lacks != pruned.is_some() {
             return None;
         }
@@ -129,7 +129,7 @@ impl StoredSeal {
                 }
             }
             Scheme::Tree => {
-                let records = u64::from(masked(counters, kept));
+                let records = u64::from(counters.masked(kept));
                 let exact = match framing {
                     Framing::Fixed(size) => events == records * u64::from(size.get()),
                     Framing::Prefixed => events <= records * (2 + u64::from(u16::MAX)),
@@ -226,7 +226,7 @@ impl StoredSeal {
     /// How many events are stored: those of the levels that are kept.
     #[must_use]
     pub fn stored_events(&self) -> u32 {
-        masked(&self.seal.statement().counters, self.kept)
+        self.seal.statement().counters.masked(self.kept)
     }
 
     /// How many bytes of events are stored.

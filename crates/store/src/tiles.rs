@@ -20,8 +20,8 @@ use moteseal_core::record::{Framing, Sequence};
 use moteseal_lanes::merkle;
 use moteseal_seal::Statement;
 use moteseal_seal::engine::Engine;
-use moteseal_seal::follow::lowest;
 use moteseal_seal::level::Salt;
+use moteseal_seal::level::lowest;
 use moteseal_seal::tree::{self, geometry};
 
 /// Records of a chunk and hashes of a tile.

@@ -7,8 +7,8 @@ use moteseal_core::link::{FrameError, LinkKey, MAX_FRAME, claimed_device};
 use moteseal_core::record::{
     DeviceId, EpochNumber, Framing, GroupId, Level, Round, SealIndex, Sequence,
 };
-use moteseal_seal::frame::{Acknowledgement, Forward, Refusal, Uplink};
 use moteseal_seal::sample::{Followed, Heard};
+use moteseal_seal::wire::{Acknowledgement, Forward, Refusal, Uplink};
 use serde_json::{Value, json};
 
 use crate::ops::{Verdict, bytes, fixed, list};

@@ -1,8 +1,9 @@
-//! The tree of gateways that adds up a group's private sums: who speaks to whom, and which sources are beneath whom (spec/sums.md,
-//! section 6).
+//! The tree of gateways that adds up a group's private sums: which node sends to which, and which
+//! sources are below which node (spec/sums.md, section 6).
 //!
-//! Everybody who takes part has the same tree: a gateway knows from it what its children may say, the querier which way a question goes.
-//! The tree is public and nobody trusts it for the sums: one that is wrong makes sums that are refused. No I/O: names are handed in.
+//! All participants have the same tree: a gateway takes from it what its children may send, the
+//! querier the route of a question. The tree is public and not trusted: sums over a wrong tree are
+//! rejected. This module does no I/O.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,18 +14,20 @@ use moteseal_core::record::DeviceId;
 
 use crate::roster::Roster;
 
-/// What stands for the querier where a gateway's parent is named. No gateway may be called so.
+/// The name by which a gateway's parent refers to the querier. No gateway can have this name.
 pub const QUERIER: &str = "querier";
-/// The longest name of a gateway, in bytes: behind a group's 16 digits and a point it stands in the topics of a link.
+/// Maximum length of a gateway's name in bytes. In the topics of a link it follows the 16 digits of
+/// the group and a point.
 pub const MAX_GATEWAY_NAME: usize = 47;
-/// Gateways above each other, at most.
+/// Maximum number of gateways on a path.
 pub const MAX_HEIGHT: u32 = 32;
 
-/// Names in a message, at most.
+/// Maximum number of names in an error message.
 const NAMED: usize = 8;
 const NOBODY: u32 = u32::MAX;
 
-/// The id of the gateway called `name`: the first eight bytes of `SHA-256("moteseal/1/gateway" || name)`.
+/// The id of the gateway called `name`: the first eight bytes of `SHA-256("moteseal/1/gateway" ||
+/// name)`.
 #[must_use]
 pub fn gateway_id(name: &str) -> DeviceId {
     let mut id = [0; 8];
@@ -32,7 +35,7 @@ pub fn gateway_id(name: &str) -> DeviceId {
     DeviceId(id)
 }
 
-/// Checks that a gateway may be called so.
+/// Checks the name of a gateway.
 ///
 /// # Errors
 /// `ReservedName`, `InvalidGatewayName`.
@@ -47,49 +50,50 @@ pub fn check_gateway_name(name: &str) -> Result<(), TreeError> {
     Ok(())
 }
 
-/// What is wrong with a tree: which name, and what to write instead.
+/// What is wrong with a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TreeError {
-    /// There is no gateway whose parent is the querier.
+    /// No gateway has the querier as its parent.
     NoRoot,
-    /// A gateway's name is empty, too long, or has other signs than letters, digits, `-`, `_` and `.`.
+    /// A gateway's name is empty, too long, or contains other characters than letters, digits, `-`,
+    /// `_` and `.`.
     InvalidGatewayName(String),
     /// A gateway has the querier's name.
     ReservedName,
-    /// A gateway is there twice.
+    /// A gateway is listed twice.
     DuplicateGateway(String),
-    /// A gateway's parent is not there.
+    /// A gateway's parent is not listed.
     UnknownParent {
         /// The gateway.
         gateway: String,
-        /// What it names as its parent.
+        /// The name of its parent.
         parent: String,
     },
-    /// Gateways that are each other's parents: one of them.
+    /// A gateway is its own ancestor.
     Cycle(String),
-    /// More than [`MAX_HEIGHT`] gateways above each other: the lowest.
+    /// More than [`MAX_HEIGHT`] gateways on a path; the lowest of them.
     TooHigh(String),
     /// A device that the roster does not have.
     UnknownDevice(String),
-    /// A device is there twice.
+    /// A device is listed twice.
     DuplicateDevice(String),
-    /// A device's gateway is not there.
+    /// A device's gateway is not listed.
     UnknownGateway {
         /// The device.
         device: String,
-        /// What it names as its gateway.
+        /// The name of its gateway.
         gateway: String,
     },
     /// Devices of the roster that are not in the tree.
     DevicesMissing(Vec<String>),
-    /// A gateway without any device beneath it.
+    /// A gateway with no device below it.
     NoSources(String),
     /// A gateway has the id of a device or of another gateway.
     IdTaken {
         /// The gateway.
         gateway: String,
-        /// Whose id it is.
+        /// The node with the same id.
         other: String,
     },
 }
@@ -182,7 +186,7 @@ impl fmt::Display for TreeError {
 
 impl std::error::Error for TreeError {}
 
-/// A tree of gateways over all devices of a roster. Checked; there is no other kind.
+/// A tree of gateways over all devices of a roster. It has been checked completely.
 #[derive(Clone, Debug)]
 pub struct AggregationTree {
     /// By name.
@@ -197,9 +201,9 @@ pub struct AggregationTree {
 struct Gateway {
     id: DeviceId,
     name: String,
-    /// The querier's place if none.
+    /// The querier, if `None`.
     parent: Option<usize>,
-    /// The most edges down to a source.
+    /// The largest number of edges down to a source.
     height: u32,
 }
 
@@ -210,7 +214,7 @@ struct Source {
     gateway: usize,
 }
 
-/// A gateway or the querier, as the aggregator of its children.
+/// A gateway, or the querier, in its role as the aggregator of its children.
 #[derive(Clone, Debug)]
 pub struct Aggregator {
     name: String,
@@ -218,28 +222,28 @@ pub struct Aggregator {
     height: u32,
     /// By id.
     children: Vec<Child>,
-    /// By position: beneath which child the source is.
+    /// By position: the child that the source is below.
     owners: Vec<u32>,
-    /// Beneath which child, or as which, a gateway is.
+    /// The child that a gateway is below, or is.
     ways: BTreeMap<DeviceId, usize>,
 }
 
-/// Who speaks to an aggregator.
+/// A child of an aggregator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Child {
     /// Its id on the link.
     pub id: DeviceId,
     /// Its name.
     pub name: String,
-    /// Whether it is a gateway; a source if not.
+    /// Whether it is a gateway. Otherwise it is a source.
     pub is_gateway: bool,
-    /// How many sources are beneath it, or it is itself.
+    /// The number of sources below it; 1 for a source.
     pub sources: u32,
 }
 
 impl AggregationTree {
-    /// A tree from gateways with their parents ([`QUERIER`] or a gateway) and devices with their gateways. A source's position is that of
-    /// its device in the roster.
+    /// A tree from gateways with their parents ([`QUERIER`] or a gateway) and devices with their
+    /// gateways. The position of a source is that of its device in the roster.
     ///
     /// # Errors
     /// [`TreeError`]: the first mistake.
@@ -259,7 +263,7 @@ impl AggregationTree {
         Ok(tree)
     }
 
-    /// Finds every gateway's height.
+    /// Computes every gateway's height.
     fn measure(&mut self) -> Result<(), TreeError> {
         for at in 0..self.gateways.len() {
             if self.way_up(at).nth(MAX_HEIGHT as usize).is_some() {
@@ -289,12 +293,12 @@ impl AggregationTree {
         Ok(())
     }
 
-    /// The gateways from one up to the querier. Never ends where they are each other's parents.
+    /// The gateways from one up to the querier. Endless if gateways are their own ancestors.
     fn way_up(&self, from: usize) -> impl Iterator<Item = usize> {
         std::iter::successors(Some(from), |at| self.gateways[*at].parent)
     }
 
-    /// How many sources there are.
+    /// The number of sources.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)]
     pub const fn sources(&self) -> u32 {
@@ -302,25 +306,25 @@ impl AggregationTree {
         self.sources.len() as u32
     }
 
-    /// The most edges from the querier down to a source: at least 2.
+    /// The largest number of edges from the querier down to a source: at least 2.
     #[must_use]
     pub const fn height(&self) -> u32 {
         self.height
     }
 
-    /// The gateways' names, ascending.
+    /// The gateways' names, sorted.
     pub fn gateways(&self) -> impl ExactSizeIterator<Item = &str> {
         self.gateways.iter().map(|gateway| gateway.name.as_str())
     }
 
-    /// The name of the aggregator that a gateway speaks to.
+    /// The name of a gateway's parent.
     #[must_use]
     pub fn parent(&self, gateway: &str) -> Option<&str> {
         let parent = self.gateways[self.place(gateway)?].parent;
         Some(parent.map_or(QUERIER, |parent| self.gateways[parent].name.as_str()))
     }
 
-    /// The name of the aggregator that a source speaks to.
+    /// The name of a source's parent.
     #[must_use]
     pub fn gateway_of(&self, position: u32) -> Option<&str> {
         self.sources
@@ -358,14 +362,14 @@ impl AggregationTree {
         }
     }
 
-    /// The querier, as the aggregator of the gateways that speak to it.
+    /// The querier, as the aggregator of its child gateways.
     #[must_use]
     pub fn querier(&self) -> Aggregator {
         self.aggregator_at(None)
     }
 
     fn aggregator_at(&self, at: Option<usize>) -> Aggregator {
-        // A gateway's child of the aggregator, on the way up.
+        // The aggregator's child on the path to a gateway.
         let child_above =
             |from: usize| self.way_up(from).find(|place| self.gateways[*place].parent == at);
         let mut children = Vec::new();
@@ -472,7 +476,7 @@ fn attached<'a>(
     if missing.is_empty() { Ok(sources) } else { Err(TreeError::DevicesMissing(missing)) }
 }
 
-/// The gateways by their ids, which nobody else has.
+/// The gateways by their ids, which are unique.
 fn ids(gateways: &[Gateway], sources: &[Source]) -> Result<BTreeMap<DeviceId, usize>, TreeError> {
     let mut by_id = BTreeMap::new();
     for (at, gateway) in gateways.iter().enumerate() {
@@ -495,13 +499,13 @@ impl Aggregator {
         &self.name
     }
 
-    /// Its id as a child of the aggregator above; the querier has none.
+    /// Its id as a child of its parent; `None` for the querier.
     #[must_use]
     pub const fn id(&self) -> Option<DeviceId> {
         self.id
     }
 
-    /// The most edges down to a source: at least 1.
+    /// The largest number of edges down to a source: at least 1.
     #[must_use]
     pub const fn height(&self) -> u32 {
         self.height
@@ -513,20 +517,20 @@ impl Aggregator {
         &self.children
     }
 
-    /// The place of a child among the [`children`](Self::children).
+    /// The position of a child in [`children`](Self::children).
     #[must_use]
     pub fn child(&self, id: DeviceId) -> Option<usize> {
         self.children.binary_search_by_key(&id, |child| child.id).ok()
     }
 
-    /// How many sources the group has.
+    /// The number of sources in the group.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)]
     pub const fn group_sources(&self) -> u32 {
         self.owners.len() as u32
     }
 
-    /// The child that the source of a position is, or is beneath.
+    /// The child that a source is below, or is.
     #[must_use]
     pub fn owner(&self, position: u32) -> Option<usize> {
         self.owners
@@ -535,14 +539,15 @@ impl Aggregator {
             .map(|owner| *owner as usize)
     }
 
-    /// Whether all sources of these positions are beneath a child, or are it.
+    /// Whether all sources at these positions are below a child, or are it.
     #[must_use]
     pub fn are_beneath(&self, positions: Range<u32>, child: usize) -> bool {
         let owners = self.owners.get(positions.start as usize..positions.end as usize);
         owners.is_some_and(|owners| owners.iter().all(|owner| *owner as usize == child))
     }
 
-    /// The child that a gateway beneath this aggregator is, or is beneath: where a question to it goes next.
+    /// The child that a gateway below this aggregator is below, or is: the next hop of a question
+    /// to it.
     #[must_use]
     pub fn next_hop(&self, gateway: DeviceId) -> Option<usize> {
         self.ways.get(&gateway).copied()

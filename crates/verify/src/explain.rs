@@ -1,8 +1,9 @@
-//! Naming what was wrong with a run that failed: its parts against the explaining form of their seals (spec/formats.md,
-//! section 6).
+//! Finds what is wrong with a run that failed verification, by comparing its parts with the
+//! explaining form of their seals (spec/formats.md, section 6).
 //!
-//! A run fails as one. Here the store must show each seal as it was signed, with the digests behind its root; the first
-//! disagreement is the finding, and a store that does not show them is one, too.
+//! A run fails as a whole. The store must then show each seal as it was signed, with the digests
+//! from which its root is computed. The first difference is the finding. A store that does not show
+//! a seal is a finding, too.
 
 use std::fmt;
 
@@ -13,12 +14,14 @@ use moteseal_core::record::{DeviceId, Framing, Level, MAX_LEVELS, SealIndex, Seq
 use moteseal_core::roster::Directory;
 use moteseal_core::schema::SchemaError;
 use moteseal_lanes::Host;
-use moteseal_seal::follow::{Limits, OpenError, PartError, lowest, pruned_evidence};
+use moteseal_seal::follow::{Limits, OpenError, PartError};
+use moteseal_seal::level::lowest;
+use moteseal_seal::star::pruned_evidence;
 use moteseal_seal::stream::{Item, Part, Select};
 use moteseal_seal::tree::{Tree, geometry, leaf};
 use moteseal_seal::{Authentic, Follower, Seal, SealError, Statement, Unverified, star};
 
-use crate::reader::SchemaEntry;
+use crate::event::SchemaEntry;
 
 /// What was wrong with a part.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,7 +66,7 @@ pub enum Finding {
     /// An event of a tree is not the event that was sealed.
     #[error("{} not the {} sealed", event(*seq), if seq.is_some() { "one that was" } else { "ones that were" })]
     Path {
-        /// The event, if the leaf hashes show which.
+        /// The event, if the leaf hashes identify it.
         seq: Option<Sequence>,
     },
     /// The events are right, but the digests that prove them are not.
@@ -97,7 +100,8 @@ impl Finding {
     }
 }
 
-/// A seal as a store explains it: its tagged `COSE_Sign1`, and the digests of its explain item, joined.
+/// A seal as a store explains it: its tagged `COSE_Sign1`, and the concatenated digests of its
+/// explain item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explained {
     /// The signed object.
@@ -106,14 +110,14 @@ pub struct Explained {
     pub digests: Vec<u8>,
 }
 
-/// What was wrong with a run, and where.
+/// What is wrong with a run, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunFinding {
-    /// What.
+    /// What is wrong.
     pub finding: Finding,
-    /// The device, once the run has said which.
+    /// The device, if it is known.
     pub device: Option<DeviceId>,
-    /// The seal.
+    /// The seal's index, if it is known.
     pub index: Option<SealIndex>,
 }
 
@@ -130,11 +134,13 @@ impl fmt::Display for RunFinding {
 
 impl std::error::Error for RunFinding {}
 
-/// Takes the items of a failed run (schema, open, parts, signed or not) and names the first disagreement with what `explained`
-/// gives for each of its seals. `known` gives the digest of a seal that the receiver has, where the open item leaves it out.
+/// Compares the items of a failed run (schema, open, and parts, signed or not) with what
+/// `explained` returns for each of its seals, up to the first difference. `known` returns the
+/// digest of a seal that the receiver has, for open items without it.
 ///
 /// # Errors
-/// [`RunFinding`]. `Ok` means that every event is the device's and only the run's own signature was not.
+/// [`RunFinding`]. `Ok` means that every event is the device's and only the signature of the run is
+/// invalid.
 pub fn explain_run<D: Directory + ?Sized>(
     directory: &D,
     limits: Limits,
@@ -182,11 +188,11 @@ pub fn explain_run<D: Directory + ?Sized>(
     Ok(())
 }
 
-/// Names the first disagreement between a part and its explained seal. `rebuilt` and `blocks` are what the part was rebuilt to: the
-/// seal, and a star's `D_i` of each selected level.
+/// Compares a part with its explained seal. `rebuilt` and `blocks` are the result of rebuilding the
+/// part: the seal, and a star's `D_i` of each selected level.
 ///
 /// # Errors
-/// [`Finding`].
+/// [`Finding`]: the first difference.
 pub fn explain<D: Directory + ?Sized>(
     directory: &D,
     rebuilt: &Seal<Unverified>,
@@ -205,7 +211,7 @@ pub fn explain<D: Directory + ?Sized>(
     if let Some(field) = difference(stated, seal.statement()) {
         return Err(Finding::Statement { field });
     }
-    // Only now is the key that of the explained seal's own device and index.
+    // Only after this comparison is the verified key that of the explained seal's device and index.
     let seal = seal.verify(directory, signature).map_err(Finding::Seal)?;
     match stated.scheme {
         Scheme::Star => explain_star(&seal, blocks, part, &explained.digests),
@@ -213,7 +219,7 @@ pub fn explain<D: Directory + ?Sized>(
     }
 }
 
-/// The first field in which two statements differ, by its name in section 3.
+/// The name of the first field in which two statements differ (spec/formats.md, section 3).
 fn difference(rebuilt: &Statement, explained: &Statement) -> Option<&'static str> {
     let (a, b) = (rebuilt, explained);
     let index = |statement: &Statement| statement.last.map(|(index, _)| index);
@@ -255,7 +261,8 @@ fn explain_star(
 ) -> Result<(), Finding> {
     let levels = seal.statement().counters.levels();
     let mut digests = digests_of(digests).ok_or(Finding::DigestCount)?;
-    // Who keeps only the levels from a round on has one digest for all above the lowest of them.
+    // A store that keeps only the levels from a round on has one digest in place of all lower
+    // levels.
     let from = match digests.len().checked_sub(usize::from(levels)) {
         Some(0) => (0, star::chain_start()),
         Some(1) => {
@@ -269,7 +276,8 @@ fn explain_star(
         Select::Levels(mask) => mask,
         Select::Events(_) => 0,
     };
-    // What the store does not keep it cannot have served; where it seems to have, its explanation is not the whole one.
+    // The store cannot have served levels that it does not keep. If it did, the explanation is
+    // incomplete.
     if lowest(mask, levels) < from.0 {
         return Err(Finding::DigestCount);
     }
@@ -335,7 +343,7 @@ fn explain_tree(
     }
 }
 
-/// The events of a tree's part, ascending.
+/// The sequence numbers of a tree's part, ascending.
 fn selected(statement: &Statement, part: &Part<'_>) -> Vec<Sequence> {
     match &part.select {
         Select::Events(gaps) => gaps.iter().collect(),

@@ -1,20 +1,22 @@
-//! Issuing rosters and certificates on a host: the allocating side of [`RosterDraft`] and [`CertificateDraft`].
+//! Issuing rosters and certificates on a host: [`RosterDraft`] and [`CertificateDraft`] with
+//! allocated buffers.
 
 use moteseal_core::identity::{CertificateDraft, MAX_CERTIFICATE};
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId, SealIndex};
 use moteseal_core::roster::{DeviceDraft, RosterDraft, RosterError};
 use moteseal_core::signature::{PublicKey, SignError, Signer};
 
-/// A group's first roster: version 0, one key a device.
+/// A group's first roster: version 0, one key per device.
 #[derive(Clone, Debug)]
 pub struct FirstRoster<'a> {
     /// The group's name.
     pub group: &'a str,
     /// The length of an epoch, in milliseconds.
     pub epoch_ms: u64,
-    /// How many levels events have.
+    /// The number of levels.
     pub levels: u8,
-    /// What the group's cloud may keep, and who sees to it; `None` means everything.
+    /// What the group's cloud may keep, and the coordinator that enforces it; `None` means
+    /// everything.
     pub budget: Option<Budget>,
     /// The devices' names and keys, in any order.
     pub devices: &'a [(&'a str, PublicKey)],
@@ -23,16 +25,16 @@ pub struct FirstRoster<'a> {
 /// A group's budget.
 #[derive(Clone, Debug)]
 pub struct Budget {
-    /// The most events that the coordinator may forward an epoch.
+    /// The largest number of events that the coordinator may forward per epoch.
     pub events: u64,
     /// The coordinator's key.
     pub coordinator: PublicKey,
 }
 
-/// What stands for the coordinator's name where a device has one.
+/// The coordinator's name, from which its id is derived like that of a device.
 const COORDINATOR: &str = "coordinator";
 
-/// Certifies a key, for all indices.
+/// Certifies a key for all indices.
 fn certify(
     operator: &dyn Signer,
     group: GroupId,
@@ -52,7 +54,7 @@ fn certify(
 }
 
 impl FirstRoster<'_> {
-    /// Certifies every device's key, signs the roster and gives the bytes of its file.
+    /// Certifies every device's key, signs the roster, and returns the bytes of the roster file.
     ///
     /// # Errors
     /// [`RosterError`].

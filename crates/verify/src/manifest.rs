@@ -1,5 +1,6 @@
-//! Manifests on hosts: the coordinator's word on an epoch, opened with the key that the roster certifies for it
-//! (spec/formats.md, section 8.1). What the coordinator says need not be fair: that is for the audit to judge.
+//! Manifests on hosts: the coordinator's signed list of an epoch's seals, verified with the key
+//! that the roster certifies for it (spec/formats.md, section 8.1). Whether the round in it is
+//! correct is checked by the audit.
 
 use moteseal_core::roster::Directory;
 use moteseal_core::signature::PublicKey;
@@ -40,18 +41,19 @@ impl ManifestError {
     }
 }
 
-/// Opens a manifest: a tagged `COSE_Sign1` that `directory`'s coordinator signed, of this group, under a roster that is known, with
-/// an epoch and a round that the group can have.
+/// Reads a manifest, a tagged `COSE_Sign1`, and checks that `directory`'s coordinator signed it,
+/// that its group and roster are known, and that the group can have its epoch and round.
 ///
 /// # Errors
-/// [`ManifestError`]: the first property that fails, in the order of section 8.1.
+/// [`ManifestError`]: the first check that fails, in the order of spec/formats.md, section 8.1.
 pub fn open<'b, D: Directory + ?Sized>(
     bytes: &'b [u8],
     directory: &D,
 ) -> Result<Manifest<'b>, ManifestError> {
     let mut opened = Err(ManifestError::NoCoordinator);
     directory.with_coordinator(&mut |key: &PublicKey| {
-        // The payload stands in the bytes, and a Sig_structure takes less around it than they do, but for its own heads.
+        // A Sig_structure contains the payload and fewer other bytes than the object, apart from
+        // its own heads.
         let mut scratch = vec![0; bytes.len() + 64];
         opened = Manifest::open(bytes, directory.group(), key, &mut scratch)
             .map_err(ManifestError::Announcement);

@@ -1,146 +1,43 @@
-//! Reading a stream run by run: nothing is handed out before a signature has proven it.
+//! Reads a stream run by run. Nothing is returned before a signature has proven it.
 //!
-//! Items arrive in chunks of any size. Parts are buffered until a signed one ends their run, then rebuilt, proven newest first, and
-//! handed out oldest first. What comes before a signature is bounded in parts, in bytes and in work (`RunTooLong`). The runs of a chunk
-//! are worked on together ([`ahead`](crate::ahead)), which changes nothing in what comes out.
+//! Input may arrive in pieces of any size. Parts are buffered until a signed part ends their run.
+//! The run is then rebuilt, proven from the newest part to the oldest, and returned from the oldest
+//! to the newest. The parts, bytes and work before a signature are limited (`RunTooLong`). The runs
+//! of one piece are verified together ([`pipeline`](crate::pipeline)), with the same result.
 
 use std::fmt;
 use std::num::NonZero;
-use std::ops::Range;
 use std::sync::Arc;
 
 use moteseal_core::cbor::{DecodeError, Scanner};
 use moteseal_core::digest::Digest;
-use moteseal_core::record::{DeviceId, Framing, MAX_LEVELS, Round, SealIndex};
+use moteseal_core::record::{DeviceId, SealIndex};
 use moteseal_core::roster::Directory;
-use moteseal_core::schema::{Schema, SchemaError};
 use moteseal_lanes::{Host, Recall};
-use moteseal_seal::follow::{Limits, Rebuilt, Shape, Stride};
-use moteseal_seal::sample::{Manifest, Sample};
+use moteseal_seal::follow::{Limits, Rebuilt, Stride};
 use moteseal_seal::stream::{
-    Item, MAX_ITEM, MAX_RUN_BYTES, MAX_RUN_EVENTS, MAX_RUN_ITEMS, MAX_RUN_PARTS, Open, Part, Select,
+    Item, MAX_ITEM, MAX_RUN_BYTES, MAX_RUN_EVENTS, MAX_RUN_ITEMS, MAX_RUN_PARTS, Open, Part,
 };
-use moteseal_seal::{Authentic, Follower, Seal, Statement, Unverified};
+use moteseal_seal::{Authentic, Follower, Seal};
 
-use crate::ahead::Ahead;
+use crate::error::{ReadError, ReadErrorKind};
+use crate::event::{Event, Proven, SchemaEntry, Suspect};
 use crate::manifest;
-use crate::refused::{ReadError, ReadErrorKind};
+use crate::pipeline::{Pending, Pipeline, Ready};
 
-/// A stream schema in force.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SchemaEntry {
-    /// Its encoding.
-    pub bytes: Vec<u8>,
-    /// Its digest.
-    pub digest: Digest,
-    /// How its records lie next to each other.
-    pub framing: Framing,
-}
-
-impl SchemaEntry {
-    /// Reads a schema.
-    ///
-    /// # Errors
-    /// As [`Schema::decode`].
-    pub fn decode(bytes: &[u8]) -> Result<Self, SchemaError> {
-        let schema = Schema::decode(bytes)?;
-        let framing = schema.record_size().and_then(Framing::fixed).unwrap_or(Framing::Prefixed);
-        Ok(Self { digest: schema.digest(), framing, bytes: bytes.to_vec() })
-    }
-
-    pub(crate) fn shape(&self) -> Shape {
-        Shape { digest: self.digest, framing: self.framing }
-    }
-}
-
-/// One part of a proven run.
-#[derive(Debug)]
-pub struct Proven<'a> {
-    /// The seal.
-    pub seal: &'a Seal<Authentic>,
-    /// The selected events.
-    pub sample: Sample<'a, Authentic>,
-    /// The item.
-    pub part: &'a Part<'a>,
-    /// The item's bytes.
-    pub bytes: &'a [u8],
-    /// A star's `D_i` of each level that is in the part; null elsewhere, and for a tree.
-    pub blocks: &'a [Digest; MAX_LEVELS],
-    /// The schema.
-    pub schema: &'a Arc<SchemaEntry>,
-}
-
-impl Proven<'_> {
-    /// Whether every event that survived is here: the part selects each surviving level. A bundle that lacks one is `NotWhole`,
-    /// though its signature holds.
-    #[must_use]
-    pub fn is_whole(&self) -> bool {
-        matches!(self.part.select, Select::Levels(mask) if mask == self.seal.statement().surviving())
-    }
-
-    /// The round with regard to which the part is whole: every level that survived from it on is here, and none below. 0 if
-    /// the part is whole; `None` if it selects anything else than the levels from a round on.
-    #[must_use]
-    pub fn whole_from(&self) -> Option<Round> {
-        match self.part.select {
-            Select::Levels(mask) => kept_from(self.seal.statement(), mask),
-            Select::Events(_) => None,
-        }
-    }
-}
-
-/// The lowest round from which on `mask` holds every surviving level, if it holds none below it.
-#[must_use]
-pub fn kept_from(statement: &Statement, mask: u32) -> Option<Round> {
-    let lacking = statement.surviving() & !mask;
-    #[allow(clippy::cast_possible_truncation)]
-    let round = Round((u32::BITS - lacking.leading_zeros()) as u8);
-    let holes = mask & 1u32.checked_shl(round.0.into()).map_or(u32::MAX, |next| next - 1);
-    (holes == 0 && mask & !statement.surviving() == 0).then_some(round)
-}
-
-/// What a stream says.
-// Passed on at once, never stored.
-#[allow(clippy::large_enum_variant)]
-#[derive(Debug)]
-pub enum Event<'a> {
-    /// One part of a proven run.
-    Proven(Proven<'a>),
-    /// A proof's query.
-    Proof(&'a str),
-    /// The explaining form of a seal: its `COSE_Sign1` and digests, unverified.
-    Explain(&'a [u8], &'a [u8]),
-    /// A coordinator's manifest, authentic, and its tagged `COSE_Sign1`.
-    Manifest(Manifest<'a>, &'a [u8]),
-    /// The answer is whole.
-    End,
-    /// The server could not go on: the error's name, and what happened.
-    Problem(&'a str, &'a str),
-}
-
-/// One part of a run that failed: what a store's explanation is compared with. Nothing of it is proven.
-#[derive(Clone, Debug)]
-pub struct Suspect {
-    /// The seal as rebuilt from what came.
-    pub seal: Seal<Unverified>,
-    /// A star's `D_i` of each level that came; null elsewhere, and for a tree.
-    pub blocks: [Digest; MAX_LEVELS],
-    /// The part item's bytes.
-    pub item: Vec<u8>,
-    /// The schema it came under.
-    pub schema: Arc<SchemaEntry>,
-}
-
-/// Gives the digest of a seal that the receiver has: of a device, by index. Runs are worked on together, so that it is asked more than once,
-/// on any thread, and maybe before what stands earlier in the stream has been handed out: what that adds need not be found yet.
+/// Returns the digest of a seal that the receiver has, given the device and the index. It may be
+/// called several times, on any thread, and before earlier events of the stream have been returned;
+/// it need not reflect those.
 pub type Known<'d> = Box<dyn Fn(DeviceId, SealIndex) -> Option<Digest> + Send + Sync + 'd>;
 
-/// How much a stream of bundles may hold, as uploads are: every part signed for itself, and no items of answers or proofs.
+/// Limits for a stream of bundles, such as an upload. In it, every part has its own signature, and
+/// there are no items of responses or proofs.
 #[derive(Clone, Copy, Debug)]
 pub struct Bundles {
-    /// At most so many parts; the next one is `TooManyParts`.
+    /// Maximum number of parts; the next part is rejected with `TooManyParts`.
     pub parts: usize,
-    /// The parts may claim at most so many events together; the part that passes it is `TooManyEvents`.
+    /// Maximum number of events that the parts may claim together; the part that exceeds it is
+    /// rejected with `TooManyEvents`.
     pub events: u64,
 }
 
@@ -149,21 +46,21 @@ pub struct StreamReader<'d, D: ?Sized> {
     directory: &'d D,
     follower: Follower<'d, D, Recall>,
     known: Option<Known<'d>>,
-    /// What is left of the bundles that may come, and of their events; `None` takes any stream.
+    /// The limits and what is left of them; `None` accepts any stream.
     bundles: Option<(Bundles, Bundles)>,
     schema: Option<Arc<SchemaEntry>>,
     buffer: Vec<u8>,
-    /// Where the next item starts in the buffer.
+    /// The offset of the next item in the buffer.
     at: usize,
-    /// How far the next item has been looked at.
+    /// How far the next item has been scanned.
     scanner: Scanner,
-    /// The parts of the run so far: where each lies, its item number and schema.
+    /// The parts of the current run.
     run: Vec<Pending>,
-    /// What the run has come to.
+    /// The size of the current run.
     load: Load,
-    /// Whole runs, and open items, that have come and were not looked at.
+    /// Whole runs and open items that have not been verified yet.
     ready: Vec<Ready>,
-    /// What they come to.
+    /// Their size.
     waiting: Waiting,
     threads: NonZero<usize>,
     items: usize,
@@ -171,14 +68,14 @@ pub struct StreamReader<'d, D: ?Sized> {
     suspects: Vec<Suspect>,
 }
 
-/// What has come since the last proven run, to be bounded.
+/// What has arrived since the last verified run, to be limited.
 #[derive(Clone, Copy, Debug, Default)]
 struct Load {
-    /// Bytes of schema, open and part items, and of all others within a run.
+    /// Bytes of schema, open and part items, and of all other items within a run.
     items: usize,
     /// Bytes of the parts' records.
     records: usize,
-    /// Events that the parts claim to cover, the newest part's apart.
+    /// The number of events that the parts claim, except the newest part.
     claimed: u64,
     newest: u64,
 }
@@ -192,7 +89,7 @@ impl Load {
                 self.newest = u64::from(part.n);
             }
             Item::Schema(_) | Item::Open(_) => {}
-            // Handed out at once, unless they stand where nothing may be let go.
+            // Returned at once, unless they are within a run.
             Item::Proof { .. }
             | Item::Explain { .. }
             | Item::Problem { .. }
@@ -216,37 +113,18 @@ impl Load {
     }
 }
 
-/// A part that waits.
-#[derive(Debug)]
-pub(crate) struct Pending {
-    pub(crate) range: Range<usize>,
-    item: usize,
-    pub(crate) stride: Stride,
-    /// Events that the part claims to cover.
-    pub(crate) events: u32,
-    pub(crate) schema: Option<Arc<SchemaEntry>>,
-}
-
-/// What waits to be worked on together, in the order of the stream.
-#[derive(Debug)]
-pub(crate) enum Ready {
-    /// A device's, by the number of the item.
-    Open(Open, usize),
-    /// A run, whole, by the number of its last item.
-    Run(Vec<Pending>, usize),
-}
-
-/// How much waits. What a stranger sends is never worked on much further ahead of its signatures than without waiting.
+/// The size of the waiting items. It limits how much unverified input is processed before its
+/// signatures are checked.
 #[derive(Clone, Copy, Debug, Default)]
 struct Waiting {
     parts: usize,
     bytes: usize,
-    /// Events that the parts claim to cover.
+    /// The number of events that the parts claim.
     claimed: u64,
 }
 
 impl Waiting {
-    /// Beyond any of these nothing waits longer.
+    /// When any of these is exceeded, the waiting items are verified.
     const MOST: Self = Self { parts: 1024, bytes: 1 << 20, claimed: 1 << 20 };
 
     const fn is_enough(&self) -> bool {
@@ -266,13 +144,13 @@ impl<D: ?Sized> fmt::Debug for StreamReader<'_, D> {
 }
 
 impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
-    /// A reader that goes by `directory`.
+    /// A reader that uses the keys of `directory`.
     #[must_use]
     pub fn new(directory: &'d D, limits: Limits) -> Self {
         Self::with_engine(directory, limits, Host::detect().into())
     }
 
-    /// The same with an engine that recalls for whoever hands events out what the reader has hashed.
+    /// As [`new`](Self::new), with an engine whose cache the caller shares.
     #[must_use]
     pub fn with_engine(directory: &'d D, limits: Limits, engine: Recall) -> Self {
         Self {
@@ -295,33 +173,33 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         }
     }
 
-    /// The same, with the digests of seals that the receiver has, for open items that leave `prev` out.
+    /// Adds the digests of seals that the receiver has, for open items without `prev`.
     #[must_use]
     pub fn with_known(mut self, known: Known<'d>) -> Self {
         self.known = Some(known);
         self
     }
 
-    /// The same, verifying on so many threads, the caller's included. What is handed out, in which order, and what is refused and
-    /// why, does not depend on it.
+    /// Sets the number of threads that verify, the caller's included. The result does not depend on
+    /// it.
     #[must_use]
     pub const fn with_threads(mut self, threads: NonZero<usize>) -> Self {
         self.threads = threads;
         self
     }
 
-    /// The same, taking nothing but bundles, and no more than `most`. A part that passes it, that has no signature of its own, or
-    /// any other item is refused before any of its events is hashed.
+    /// Accepts bundles only, up to the limits `most`. A part beyond the limits, a part without its
+    /// own signature, or another item is rejected before any of its events is hashed.
     #[must_use]
     pub const fn of_bundles(mut self, most: Bundles) -> Self {
         self.bundles = Some((most, most));
         self
     }
 
-    /// Takes the next bytes and hands out what they prove.
+    /// Adds the next bytes and passes what they prove to `visit`.
     ///
     /// # Errors
-    /// [`ReadError`], or what `visit` returns; the reader then takes no more.
+    /// [`ReadError`], or the error of `visit`. The reader then ignores further input.
     pub fn feed<E: From<ReadError>>(
         &mut self,
         bytes: &[u8],
@@ -339,7 +217,7 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
     /// Ends the stream.
     ///
     /// # Errors
-    /// `Truncated` within an item, `Unsigned` within a run, or what `visit` returns.
+    /// `Truncated` within an item, `Unsigned` within a run, or the error of `visit`.
     pub fn finish<E: From<ReadError>>(
         mut self,
         visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>,
@@ -356,7 +234,8 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         Ok(())
     }
 
-    /// The parts of the run that failed to prove, oldest first; empty unless `feed` has failed for that reason.
+    /// The parts of the run that failed verification, oldest first. Empty unless `feed` has failed
+    /// for this reason.
     #[must_use]
     pub fn suspects(&self) -> &[Suspect] {
         &self.suspects
@@ -375,7 +254,7 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         &mut self,
         visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        // The buffer is taken out of self for as long as items borrow from it.
+        // Items borrow the buffer, so move it out of self meanwhile.
         let buffer = std::mem::take(&mut self.buffer);
         let mut done = Ok(Step::Item);
         while let Ok(Step::Item) = done {
@@ -383,7 +262,7 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         }
         let done = done.and_then(|_| self.flush(&buffer, visit));
         self.buffer = buffer;
-        // What nothing refers to any more is dropped.
+        // Remove what is no longer needed.
         let first = self.run.first().map_or(self.at, |part| part.range.start);
         self.buffer.drain(..first);
         self.at -= first;
@@ -402,7 +281,7 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         if rest.is_empty() {
             return Ok(Step::NeedMore);
         }
-        // Whatever stands behind the longest item does not matter.
+        // Bytes beyond the longest possible item do not matter.
         let decoded = match self.scanner.scan(&rest[..rest.len().min(MAX_ITEM + 1)]) {
             Ok(length) if length <= MAX_ITEM => {
                 Item::decode_whole(&rest[..length]).map(|item| (item, length))
@@ -502,20 +381,20 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         Ok(Step::Item)
     }
 
-    /// Works on what waits: together as far as nothing is wrong, then one by one, so that what is refused is refused for what it is.
+    /// Verifies what waits: together up to the first error, then one by one, to report the error.
     fn flush<E: From<ReadError>>(
         &mut self,
         buffer: &[u8],
         visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let ready = std::mem::take(&mut self.ready);
-        // The run that is not whole yet goes on waiting, and is bounded by itself.
+        // The incomplete run keeps waiting; it has its own limits.
         self.waiting = Waiting::default();
         let Self { directory, threads, .. } = *self;
         let mut rest = &ready[..];
         while !rest.is_empty() {
             let known = self.known.as_deref();
-            let passed = Ahead { directory, known, threads, ready: rest, buffer }
+            let passed = Pipeline { directory, known, threads, ready: rest, buffer }
                 .pass(&mut self.follower, visit)?;
             rest = &rest[passed..];
             if let Some((waiting, behind)) = rest.split_first() {
@@ -540,7 +419,7 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         })
     }
 
-    /// Why an item cannot come where only so many bundles may.
+    /// Why an item is not allowed in a stream of bundles.
     fn no_bundle(&mut self, item: &Item<'_>) -> Option<ReadErrorKind> {
         let (most, left) = self.bundles.as_mut()?;
         match item {
@@ -563,7 +442,7 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         }
     }
 
-    /// Refuses what must not stand within a run, unless one of the pending parts is refused for itself.
+    /// Rejects an item that is not allowed within a run, unless a pending part has an error.
     fn unless_in_run(&mut self, buffer: &[u8]) -> Result<(), ReadError> {
         if self.run.is_empty() {
             return Ok(());
@@ -572,12 +451,12 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         Err(self.error(ReadErrorKind::Unsigned))
     }
 
-    /// What comes before a signature is too much, unless one of the pending parts is refused for itself.
+    /// Rejects a run that is too long, unless a pending part has an error.
     fn too_long(&mut self, buffer: &[u8]) -> ReadError {
         self.judge_pending(buffer).err().unwrap_or_else(|| self.error(ReadErrorKind::RunTooLong))
     }
 
-    /// Refuses the pending parts if one of them cannot be rebuilt.
+    /// Reports the error of the first pending part that cannot be rebuilt, if there is one.
     fn judge_pending(&mut self, buffer: &[u8]) -> Result<(), ReadError> {
         let run = std::mem::take(&mut self.run);
         let judged = self.judge(&run, buffer).map(|_| ());
@@ -585,7 +464,7 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         judged
     }
 
-    /// Rebuilds the parts of a run, so that the first of them that cannot be is what is reported.
+    /// Rebuilds the parts of a run, up to the first error.
     fn judge<'b>(
         &mut self,
         run: &[Pending],
@@ -621,7 +500,7 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         Err(self.error(ReadErrorKind::Unsigned))
     }
 
-    /// Proves a run by the signature of its last part, which is `item`, and hands it out.
+    /// Verifies a run with the signature of its last part, which is `item`, and returns its parts.
     fn prove<E: From<ReadError>>(
         &mut self,
         run: &[Pending],

@@ -1,4 +1,4 @@
-//! COSE Receipts of inclusion (RFC 9942) from what an answer holds (spec/formats.md, section 7).
+//! COSE Receipts of inclusion (RFC 9942), made from a response (spec/formats.md, section 7).
 
 use moteseal_core::cbor::Writer;
 use moteseal_core::digest::Digest;
@@ -6,8 +6,9 @@ use moteseal_core::record::Sequence;
 use moteseal_seal::tree::geometry;
 use moteseal_seal::{Authentic, MAX_MESSAGE, ReceiptError, Seal};
 
-/// The inclusion path of `seq` in a tree of `n` events, from the leaf up, out of the multiproof for that one event: the same
-/// subtrees, there from left to right. `None` if it is not the multiproof of that event.
+/// The inclusion path of `seq` in a tree of `n` events, from the leaf up, from the multiproof for
+/// this event. The multiproof has the same subtrees, ordered from left to right. `None` if the
+/// number of digests is wrong.
 #[must_use]
 pub fn path_of(n: u64, seq: Sequence, multiproof: &[u8]) -> Option<Vec<Digest>> {
     let (digests, rest) = multiproof.as_chunks::<32>();
@@ -22,7 +23,7 @@ pub fn path_of(n: u64, seq: Sequence, multiproof: &[u8]) -> Option<Vec<Digest>> 
         .collect()
 }
 
-/// The receipt of event `seq`: `signature` is the seal's own, and `path` as [`path_of`] gives it.
+/// The receipt of event `seq`. `signature` is the seal's, and `path` is from [`path_of`].
 ///
 /// # Errors
 /// [`ReceiptError`].

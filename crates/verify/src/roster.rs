@@ -1,4 +1,4 @@
-//! A roster that owns its bytes and holds every key prepared.
+//! A roster that owns its bytes and has every key prepared.
 
 use std::collections::BTreeMap;
 
@@ -31,9 +31,9 @@ pub struct Device {
     pub id: DeviceId,
     /// Its name.
     pub name: String,
-    /// What its first seal names as its predecessor: the digest of its first certificate.
+    /// The `prev` of its first seal: the digest of its first certificate.
     pub certificate: Digest,
-    /// Its keys, by the first index that each is for.
+    /// Its keys, sorted by the first index that each is for.
     keys: Vec<(SealIndex, PublicKey)>,
 }
 
@@ -87,7 +87,7 @@ impl Roster {
         })
     }
 
-    /// The file.
+    /// The bytes of the roster file.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
@@ -111,7 +111,7 @@ impl Roster {
         self.digest
     }
 
-    /// The version of the roster that has this digest.
+    /// The version of the roster with this digest.
     #[must_use]
     pub fn version_of(&self, digest: &Digest) -> Option<u32> {
         self.digests
@@ -120,7 +120,7 @@ impl Roster {
             .and_then(|version| u32::try_from(version).ok())
     }
 
-    /// An epoch's length, in milliseconds.
+    /// The length of an epoch, in milliseconds.
     #[must_use]
     pub const fn epoch_ms(&self) -> u64 {
         self.epoch_ms
@@ -132,7 +132,8 @@ impl Roster {
         self.levels
     }
 
-    /// The most events that the group's coordinator may forward an epoch; `None` means no limit.
+    /// The largest number of events that the group's coordinator may forward per epoch; `None`
+    /// means no limit.
     #[must_use]
     pub const fn budget(&self) -> Option<u64> {
         self.budget
@@ -144,7 +145,7 @@ impl Roster {
         self.coordinator.as_ref()
     }
 
-    /// The devices, by id.
+    /// The devices, sorted by id.
     pub fn devices(&self) -> impl ExactSizeIterator<Item = &Device> {
         self.devices.values()
     }
@@ -155,7 +156,8 @@ impl Roster {
         self.devices.get(&id)
     }
 
-    /// The id of the device of this name, or of the one whose id is written as 16 hexadecimal digits.
+    /// The id of the device with this name, or of the device whose id is these 16 hexadecimal
+    /// digits.
     #[must_use]
     pub fn id(&self, name: &str) -> Option<DeviceId> {
         let named = self.devices.values().find(|device| device.name == name);
@@ -176,7 +178,7 @@ impl Roster {
         epoch.0.checked_mul(self.epoch_ms)
     }
 
-    /// The epoch of an instant, in Unix milliseconds.
+    /// The epoch that contains an instant, in Unix milliseconds.
     #[must_use]
     pub const fn epoch_of(&self, unix_ms: u64) -> EpochNumber {
         EpochNumber(unix_ms / self.epoch_ms)

@@ -1,14 +1,15 @@
-//! Whether a roster is a later version of another one (spec/formats.md, section 2.2).
+//! Whether a roster is a later version of another (spec/formats.md, section 2.2).
 //!
-//! A roster states its own epochs, levels and budget, and is what epochs under earlier versions are judged by as well: a seal's
-//! counters, the round that is due, what *at most* serves. So these may not change between versions; a group that needs others is
-//! another group. Who belongs to a group, and by which keys, may change, and is not judged here.
+//! The epoch length, levels and budget of a roster also apply to epochs under its earlier versions:
+//! to the counters of seals, the round that a budget requires, and the selection of *at most*. They
+//! must therefore not change between versions; a group that needs other values is a new group.
+//! Devices and keys may change and are not compared here.
 
 use moteseal_core::roster::Directory as _;
 
 use crate::roster::Roster;
 
-/// Why a roster does not succeed another.
+/// Why a roster is not a later version of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SuccessionError {
@@ -44,10 +45,11 @@ impl SuccessionError {
 }
 
 impl Roster {
-    /// Whether this is a later version of `before`, both of them verified.
+    /// Checks that this is a later version of `before`. Both have been verified.
     ///
     /// # Errors
-    /// [`SuccessionError`]: the first property that fails, in the order of section 2.2.
+    /// [`SuccessionError`]: the first check that fails, in the order of spec/formats.md, section
+    /// 2.2.
     pub fn check_succeeds(&self, before: &Self) -> Result<(), SuccessionError> {
         if self.group() != before.group() {
             return Err(SuccessionError::WrongGroup);

@@ -1,11 +1,11 @@
-//! Writing stream items into a `Vec`: the allocating side of [`moteseal_seal::stream`].
+//! Writing stream items to a `Vec`: [`moteseal_seal::stream`] with allocation.
 
 use moteseal_core::cbor::{BufferTooSmall, Writer};
 use moteseal_core::digest::Digest;
 use moteseal_seal::Seal;
 use moteseal_seal::stream::{self, Open, PART_OVERHEAD, Selection};
 
-/// Appends what `write` writes, which takes at most `bound` bytes.
+/// Appends what `write` writes, at most `bound` bytes.
 fn append(
     out: &mut Vec<u8>,
     bound: usize,
@@ -30,7 +30,7 @@ pub fn open(out: &mut Vec<u8>, open: &Open) {
     append(out, 96, |writer| open.encode(writer));
 }
 
-/// What a part takes at most.
+/// An upper bound on the length of a part.
 #[must_use]
 pub const fn part_bound(selection: Selection<'_>, digests: usize, events: usize) -> usize {
     let gaps = match selection {
@@ -41,7 +41,8 @@ pub const fn part_bound(selection: Selection<'_>, digests: usize, events: usize)
     PART_OVERHEAD + gaps + digests + events
 }
 
-/// Appends a part of `seal`: the selected events as they lie in a part, and the digests that the root needs beside them.
+/// Appends a part of `seal`: the selected events, encoded as in a part, and the digests in place of
+/// the other events.
 pub fn part<S>(
     out: &mut Vec<u8>,
     seal: &Seal<S>,
@@ -55,7 +56,7 @@ pub fn part<S>(
     part_tail(out, signature);
 }
 
-/// Appends what stands before a part's events, of which there are `events` bytes.
+/// Appends a part up to its events, which have `events` bytes.
 pub fn part_head<S>(
     out: &mut Vec<u8>,
     seal: &Seal<S>,
@@ -68,7 +69,7 @@ pub fn part_head<S>(
     });
 }
 
-/// Appends a part as it was read, but with other events of its star and what the root needs beside them.
+/// Appends a part that was read, with other events of its star and the digests for them.
 pub fn rebuilt_part(
     out: &mut Vec<u8>,
     part: &stream::Part<'_>,
@@ -82,7 +83,7 @@ pub fn rebuilt_part(
     part_tail(out, part.signature);
 }
 
-/// Appends what stands behind a part's events.
+/// Appends the end of a part, after its events.
 pub fn part_tail(out: &mut Vec<u8>, signature: Option<&[u8]>) {
     append(out, PART_OVERHEAD, |writer| stream::encode_part_tail(writer, signature));
 }
@@ -126,15 +127,15 @@ pub fn sign1<S>(seal: &Seal<S>, signature: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The digests that a star's part of the levels `mask` carries, joined, given all `D_i`.
+/// The concatenated digests in a star's part with the levels `mask`, given all `D_i`.
 #[must_use]
 pub fn star_evidence<S>(seal: &Seal<S>, blocks: &[Digest], mask: u32) -> Vec<u8> {
     let mut digests = [Digest::NULL; moteseal_core::record::MAX_LEVELS];
-    let count = moteseal_seal::follow::star_evidence(seal.statement(), blocks, mask, &mut digests);
+    let count = moteseal_seal::star::star_evidence(seal.statement(), blocks, mask, &mut digests);
     digests[..count].iter().flat_map(|digest| digest.0).collect()
 }
 
-/// The same for who keeps only the `D_i` from a level `b` on, and `A_{b-1}`: `from` is the two.
+/// As [`star_evidence`], given only the `D_i` from a level `b` on: `from` is `b` and `A_{b-1}`.
 #[must_use]
 pub fn pruned_evidence<S>(
     seal: &Seal<S>,
@@ -144,6 +145,6 @@ pub fn pruned_evidence<S>(
 ) -> Vec<u8> {
     let mut digests = [Digest::NULL; moteseal_core::record::MAX_LEVELS];
     let count =
-        moteseal_seal::follow::pruned_evidence(seal.statement(), from, blocks, mask, &mut digests);
+        moteseal_seal::star::pruned_evidence(seal.statement(), from, blocks, mask, &mut digests);
     digests[..count].iter().flat_map(|digest| digest.0).collect()
 }

@@ -19,7 +19,7 @@ use moteseal_mote::durable::{Durable, Settings};
 use moteseal_mote::notice::Notice;
 use moteseal_mote::readings::{Next, Readings, Recording};
 use moteseal_mote::{Fault, Mote};
-use moteseal_seal::frame::{Acknowledgement, Uplink};
+use moteseal_seal::wire::{Acknowledgement, Uplink};
 use moteseal_seal::level::Counters;
 use moteseal_seal::sample::{Followed, Heard};
 use moteseal_seal::stream::Item;
@@ -257,7 +257,7 @@ fn coordinator(schema: &Schema<'_>) -> Coordinator {
 /// What a frame is to who begins with it.
 fn followed_again<'f>(
     followed: &mut Followed,
-    forward: &moteseal_seal::frame::Forward<'f>,
+    forward: &moteseal_seal::wire::Forward<'f>,
 ) -> Heard {
     followed.hear(forward)
 }

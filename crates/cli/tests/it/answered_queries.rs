@@ -14,7 +14,7 @@ use moteseal_core::signature::SecretKey;
 use moteseal_device::DurableMote;
 use moteseal_device::durable::{AnswerRefused, DurableError, MOST_UNSTATED, QueryScheduleRefused};
 use moteseal_gateway::Station;
-use moteseal_seal::frame::Uplink;
+use moteseal_seal::wire::Uplink;
 use moteseal_seal::{Answered, Statement};
 use moteseal_sum::guard::GuardError;
 use moteseal_sum::query::QueryId;

@@ -13,8 +13,8 @@ use moteseal_core::signature::SecretKey;
 use moteseal_device::durable::DurableError;
 use moteseal_device::{DurableMote, Outbox, Profile, SealRefused};
 use moteseal_gateway::Station;
-use moteseal_seal::frame::{MAX_RECORD, Uplink};
 use moteseal_seal::sample::{Announcement, MAX_ANNOUNCEMENT};
+use moteseal_seal::wire::{MAX_RECORD, Uplink};
 use moteseal_verify::Roster;
 
 const BOUND: u64 = 1 << 30;

@@ -6,7 +6,7 @@ use crate::group::FIRST;
 use moteseal_core::record::{EpochNumber, SealIndex, Sequence};
 use moteseal_core::signature::SecretKey;
 use moteseal_device::DurableMote;
-use moteseal_seal::frame::{Acknowledgement, MAX_REFUSAL, Refusal};
+use moteseal_seal::wire::{Acknowledgement, MAX_REFUSAL, Refusal};
 use moteseal_verify::Roster;
 
 /// A device that waits with the seals 0 and 1, and has 2 open, of all of which nothing was acknowledged.

@@ -27,9 +27,9 @@ use moteseal_gateway::Station;
 use moteseal_seal::Statement;
 use moteseal_seal::engine::Scalar;
 use moteseal_seal::follow::Limits;
-use moteseal_seal::frame::{Forward, Uplink};
 use moteseal_seal::level::SaltKey;
 use moteseal_seal::sample::Manifest;
+use moteseal_seal::wire::{Forward, Uplink};
 use moteseal_verify::issue::{Budget, FirstRoster};
 use moteseal_verify::{Event, ReadError, Roster, StreamReader, write};
 

@@ -16,10 +16,10 @@ use moteseal_core::{DeviceId, Digest};
 use moteseal_device::seal::{Chain, Profile};
 use moteseal_gateway::GroupCoordinator;
 use moteseal_seal::follow::Limits;
-use moteseal_seal::frame::{Forward, Uplink};
 use moteseal_seal::level::LevelKey;
 use moteseal_seal::level::{Counters, SaltKey};
 use moteseal_seal::stream::{Open, Selection};
+use moteseal_seal::wire::{Forward, Uplink};
 use moteseal_seal::{Position, Seal, Statement, star};
 use moteseal_verify::{Event, ReadError, Roster, StreamReader, write};
 
@@ -172,7 +172,7 @@ impl World {
             let mut out = [0; 16];
             let mut writer = moteseal_core::cbor::Writer::new(&mut out);
             let record = u32::try_from(seq).unwrap().to_be_bytes();
-            moteseal_seal::frame::encode_event(
+            moteseal_seal::wire::encode_event(
                 &mut writer,
                 Sequence(next),
                 Sequence(seq),

@@ -10,9 +10,9 @@ use moteseal_core::record::{EpochNumber, Round, Sequence};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::{DeviceId, Digest, Level};
 use moteseal_gateway::GroupCoordinator;
-use moteseal_seal::frame::{Forward, Uplink, encode_event};
 use moteseal_seal::sample::{Announcement, MAX_ANNOUNCEMENT, Manifest};
 use moteseal_seal::tree::leaf;
+use moteseal_seal::wire::{Forward, Uplink, encode_event};
 use moteseal_verify::Roster;
 
 const EPOCH: EpochNumber = EpochNumber(FIRST);

@@ -11,8 +11,8 @@ use moteseal_core::schema::{Field, Schema};
 use moteseal_core::signature::SecretKey;
 use moteseal_device::{DurableMote, Profile};
 use moteseal_gateway::Station;
-use moteseal_seal::frame::{MAX_RECORD, Uplink};
 use moteseal_seal::level::SaltKey;
+use moteseal_seal::wire::{MAX_RECORD, Uplink};
 use moteseal_verify::Roster;
 
 const BOUND: u64 = 1 << 30;

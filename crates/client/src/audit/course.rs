@@ -77,7 +77,7 @@ impl Course {
     ) -> Result<(), Incomplete> {
         let followed = self.history.next(seal);
         if followed.is_err() {
-            self.history = History::behind(seal);
+            self.history = History::after(seal);
         }
         let statement = seal.statement();
         let before = self.seals.last();

@@ -281,7 +281,7 @@ impl Mote {
         let (digests, kept) = match statement.scheme {
             // Finest first: what is kept of the records is their beginning.
             Scheme::Star => {
-                let kept = 4 * moteseal_seal::follow::masked(&statement.counters, mask) as usize;
+                let kept = 4 * statement.counters.masked(mask) as usize;
                 (write::star_evidence(seal, blocks, mask), records[..kept].to_vec())
             }
             Scheme::Tree => {

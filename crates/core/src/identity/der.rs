@@ -1,21 +1,24 @@
-//! Keys in DER: `PrivateKeyInfo` (PKCS#8, RFC 5958) and `SubjectPublicKeyInfo` (RFC 5280) of the three suites.
+//! Keys in DER: `PrivateKeyInfo` (PKCS#8, RFC 5958) and `SubjectPublicKeyInfo` (RFC 5280) of the
+//! three suites.
 //!
-//! Ed25519 as in RFC 8410, P-256 as in RFC 5915 and RFC 5480, ML-DSA-44 as in RFC 9881, written in seed form. Written is what
-//! openssl writes; read is also what it may write: with or without the public key beside the private one, ML-DSA in seed form or
-//! with both. Only the few types these need are known here.
+//! Ed25519 follows RFC 8410, P-256 RFC 5915 and RFC 5480, ML-DSA-44 RFC 9881. The writer produces
+//! the same bytes as openssl, with ML-DSA keys in seed form. The reader also accepts the other
+//! forms that openssl writes: private keys with or without the public key, and ML-DSA keys with
+//! both seed and expanded key. Only the DER types of these structures are implemented.
 
 use zeroize::Zeroizing;
 
 use crate::signature::{Algorithm, KeyError, PublicKey, SecretKey, Signer};
 
-/// Room for any key in DER, as written here or by openssl.
+/// Length of the longest key in DER, as written here or by openssl.
 pub const MAX_DER: usize = if cfg!(feature = "host") { 4096 } else { 256 };
 
 const INTEGER: u8 = 0x02;
 const BIT_STRING: u8 = 0x03;
 const OCTET_STRING: u8 = 0x04;
 const SEQUENCE: u8 = 0x30;
-/// `[0]` and `[1]`, primitive (implicit strings) and constructed (explicit, or attributes).
+/// The tags `[0]` and `[1]`, primitive (implicit strings) and constructed (explicit, or
+/// attributes).
 const CONTEXT_0: u8 = 0x80;
 const CONTEXT_1: u8 = 0x81;
 const CONTEXT_0_CONSTRUCTED: u8 = 0xa0;
@@ -35,14 +38,14 @@ const fn identifier(algorithm: Algorithm) -> &'static [u8] {
 
 const P256_IDENTIFIER: &[u8] =
     &[0x06, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 0x06, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
-/// The curve alone, as `ECPrivateKey` may repeat it.
+/// The curve alone: `ECPrivateKey` may repeat it.
 const P256_CURVE: &[u8] = &[0x06, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
 
-/// Reads what is left of a sequence.
+/// The unread rest of a sequence.
 struct Der<'a>(&'a [u8]);
 
 impl<'a> Der<'a> {
-    /// The contents of the next element, which has this tag.
+    /// The contents of the next element, which must have this tag.
     fn take(&mut self, tag: u8) -> Result<&'a [u8], KeyError> {
         let [found, first, rest @ ..] = self.0 else { return Err(KeyError::MalformedDer) };
         let (length, rest) = match (*first, rest) {
@@ -61,7 +64,7 @@ impl<'a> Der<'a> {
         Ok(contents)
     }
 
-    /// The contents of the next element, if it has this tag.
+    /// The contents of the next element if it has this tag.
     fn optional(&mut self, tag: u8) -> Result<Option<&'a [u8]>, KeyError> {
         if self.0.first() == Some(&tag) { self.take(tag).map(Some) } else { Ok(None) }
     }
@@ -85,7 +88,7 @@ impl<'a> Der<'a> {
     }
 }
 
-/// The octets of a bit string without unused bits.
+/// The octets of a bit string that has no unused bits.
 fn octets(bits: &[u8]) -> Result<&[u8], KeyError> {
     bits.strip_prefix(&[0]).ok_or(KeyError::MalformedDer)
 }
@@ -107,8 +110,8 @@ pub fn decode_public_der(der: &[u8]) -> Result<PublicKey, KeyError> {
 /// Reads a `PrivateKeyInfo`.
 ///
 /// # Errors
-/// `MalformedDer`, `UnknownAlgorithm`, `KeyLength`, `InvalidSecretKey`, `SeedMissing`, or `KeyPairMismatch` if a public key stands
-/// beside it and is not its own.
+/// `MalformedDer`, `UnknownAlgorithm`, `KeyLength`, `InvalidSecretKey`, `SeedMissing`, or
+/// `KeyPairMismatch` if the structure has a public key that does not belong to the private key.
 pub fn decode_secret_der(der: &[u8]) -> Result<SecretKey, KeyError> {
     let mut outer = Der(der);
     let mut info = outer.sequence()?;
@@ -156,7 +159,7 @@ pub fn decode_secret_der(der: &[u8]) -> Result<SecretKey, KeyError> {
     }
 }
 
-/// `ML-DSA-44-PrivateKey` (RFC 9881, section 6): the seed, or the seed and the expanded key.
+/// `ML-DSA-44-PrivateKey` (RFC 9881, section 6): the seed, or both the seed and the expanded key.
 fn decode_lattice(private: &[u8]) -> Result<SecretKey, KeyError> {
     let mut inner = Der(private);
     if let Some(seed) = inner.optional(CONTEXT_0)? {
@@ -174,7 +177,8 @@ fn decode_lattice(private: &[u8]) -> Result<SecretKey, KeyError> {
     if key.is_expanded_as(expanded) { Ok(key) } else { Err(KeyError::KeyPairMismatch) }
 }
 
-/// Writes DER from the end of a buffer towards its start, so that every length is known when it is due.
+/// Writes DER from the end of a buffer towards its start, so that each length is known when its
+/// head is written.
 struct Backwards<'b> {
     buffer: &'b mut [u8],
     at: usize,
@@ -193,14 +197,15 @@ impl<'b> Backwards<'b> {
         Ok(())
     }
 
-    /// The head of an element that holds everything written since the write position was `end`.
+    /// Writes the head of an element whose contents are everything written since the write position
+    /// was `end`.
     #[allow(clippy::cast_possible_truncation)]
     fn head(&mut self, tag: u8, end: usize) -> Result<(), KeyError> {
         let length = end - self.at;
         match length {
             0..=0x7f => self.raw(&[tag, length as u8]),
             0x80..=0xff => self.raw(&[tag, 0x81, length as u8]),
-            // Keys stay far below 64 KiB.
+            // Keys are far shorter than 64 KiB.
             _ => self.raw(&[tag, 0x82, (length >> 8) as u8, length as u8]),
         }
     }
@@ -239,12 +244,13 @@ pub fn encode_public_der<'o>(key: &PublicKey, out: &'o mut [u8]) -> Result<&'o [
     Ok(der.finish())
 }
 
-/// Writes a `PrivateKeyInfo` to `out`; zero it after use.
+/// Writes a `PrivateKeyInfo` to `out`. The caller must zero it after use.
 ///
 /// # Errors
 /// `BufferTooSmall`; [`MAX_DER`] bytes suffice.
 pub fn encode_secret_der<'o>(key: &SecretKey, out: &'o mut [u8]) -> Result<&'o [u8], KeyError> {
-    // Written apart, since moving it to the front of `out` would leave a copy of the secret behind it.
+    // Use a separate buffer: moving the key to the front of `out` would leave a copy of the secret
+    // in the rest of `out`.
     let mut scratch = Zeroizing::new([0; 192]);
     let mut der = Backwards::new(&mut *scratch);
     let end = der.at;

@@ -11,13 +11,13 @@ use crate::signature::{KeyError, PublicKey, SecretKey};
 const SECRET: &str = "PRIVATE KEY";
 const PUBLIC: &str = "PUBLIC KEY";
 
-/// Room for any key in PEM, as written here.
+/// Length of the longest key in PEM, as written here.
 pub const MAX_PEM: usize = if cfg!(feature = "host") { 2048 } else { 320 };
 
 fn decode<'b>(pem: &[u8], label: &str, buffer: &'b mut [u8]) -> Result<&'b [u8], KeyError> {
     let (found, der) =
         pem_rfc7468::decode(pem, buffer).map_err(|_| match pem_rfc7468::decode_label(pem) {
-            // Other kinds of key may be longer than ours or carry headers.
+            // Other kinds of key may be longer, or have headers.
             Ok(found) if found != label => KeyError::WrongPemLabel,
             _ => KeyError::MalformedPem,
         })?;
@@ -28,7 +28,7 @@ fn encode<'o>(der: &[u8], label: &str, out: &'o mut [u8]) -> Result<&'o str, Key
     pem_rfc7468::encode(label, LineEnding::LF, der, out).map_err(|_| KeyError::BufferTooSmall)
 }
 
-/// Reads a private key: one block `PRIVATE KEY`, unencrypted.
+/// Reads a private key from one unencrypted `PRIVATE KEY` block.
 ///
 /// # Errors
 /// `MalformedPem`, `WrongPemLabel`, or as [`decode_secret_der`].
@@ -37,7 +37,7 @@ pub fn decode_secret_pem(pem: &[u8]) -> Result<SecretKey, KeyError> {
     decode_secret_der(decode(pem, SECRET, &mut *buffer)?)
 }
 
-/// Reads a public key: one block `PUBLIC KEY`.
+/// Reads a public key from one `PUBLIC KEY` block.
 ///
 /// # Errors
 /// `MalformedPem`, `WrongPemLabel`, or as [`decode_public_der`].
@@ -46,7 +46,7 @@ pub fn decode_public_pem(pem: &[u8]) -> Result<PublicKey, KeyError> {
     decode_public_der(decode(pem, PUBLIC, &mut buffer)?)
 }
 
-/// Writes a private key to `out` ([`MAX_PEM`] bytes suffice); zero it after use.
+/// Writes a private key to `out` ([`MAX_PEM`] bytes suffice). The caller must zero it after use.
 ///
 /// # Errors
 /// `BufferTooSmall`.

@@ -8,21 +8,23 @@ use crate::identity::protected;
 use crate::record::{DeviceId, EpochNumber, GroupId};
 use crate::signature::{Algorithm, Signer};
 
-/// What a roster is to say.
+/// The content of a roster to issue.
 ///
-/// Signing is split: [`payload`](Self::payload) and [`message`](Self::message) out, [`attach`](Self::attach) with the signature
-/// in; [`sign`](Self::sign) does all three with a key at hand. A buffer of [`size`](Self::size) bytes is enough for each of them.
+/// Signing is split so that the key can be elsewhere: [`payload`](Self::payload) and
+/// [`message`](Self::message) return the bytes to sign, [`attach`](Self::attach) adds the
+/// signature. [`sign`](Self::sign) does all three with a local key. A buffer of
+/// [`size`](Self::size) bytes suffices for each of them.
 #[derive(Clone, Copy, Debug)]
 pub struct RosterDraft<'a> {
     /// The group's name.
     pub group_name: &'a str,
-    /// The digests of the versions before, from version 0; their number is this roster's version.
+    /// The digests of the earlier versions, from version 0. Their number is this roster's version.
     pub history: &'a [Digest],
     /// The length of an epoch, in milliseconds.
     pub epoch_ms: u64,
     /// How many levels events have.
     pub levels: u8,
-    /// The most events the coordinator may forward an epoch.
+    /// The largest number of events that the coordinator may forward per epoch.
     pub budget: Option<u64>,
     /// The first epoch that may be sealed.
     pub first_epoch: EpochNumber,
@@ -30,21 +32,21 @@ pub struct RosterDraft<'a> {
     pub last_epoch: Option<EpochNumber>,
     /// The coordinator's certificate.
     pub coordinator: Option<&'a [u8]>,
-    /// The devices, by ascending [`DeviceDraft::id`].
+    /// The devices, sorted by [`DeviceDraft::id`].
     pub devices: &'a [DeviceDraft<'a>],
 }
 
-/// A device that a roster is to list.
+/// A device to list in a roster.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceDraft<'a> {
     /// The name.
     pub name: &'a str,
-    /// Its certificates, by ascending first index.
+    /// Its certificates, sorted by first index.
     pub certificates: &'a [&'a [u8]],
 }
 
 impl DeviceDraft<'_> {
-    /// Its id in the group called `group_name`: what the devices are sorted by.
+    /// Its id in the group called `group_name`. Devices are sorted by it.
     #[must_use]
     pub fn id(&self, group_name: &str) -> DeviceId {
         DeviceId::of(group_name, self.name)
@@ -52,10 +54,10 @@ impl DeviceDraft<'_> {
 }
 
 impl RosterDraft<'_> {
-    /// No step writes more bytes than this.
+    /// An upper bound on the bytes that each step writes.
     #[must_use]
     pub fn size(&self) -> usize {
-        // The heads of strings and arrays have at most 9 bytes each, a signature at most 2,420.
+        // The heads of strings and arrays have at most 9 bytes each, a signature has at most 2,420.
         let certificates = |certificates: &[&[u8]]| {
             certificates.iter().map(|bytes| bytes.len() + 9).sum::<usize>()
         };
@@ -72,7 +74,7 @@ impl RosterDraft<'_> {
             + devices
     }
 
-    /// Writes the payload and checks all of it but the certificates' signatures.
+    /// Writes the payload and checks all of it except the signatures of the certificates.
     ///
     /// # Errors
     /// [`RosterError`].
@@ -106,7 +108,7 @@ impl RosterDraft<'_> {
         Ok(payload)
     }
 
-    /// The bytes for an operator's key of suite `operator` to sign, written to `scratch`.
+    /// Writes the bytes that an operator's key of suite `operator` must sign to `scratch`.
     ///
     /// # Errors
     /// [`BufferTooSmall`].
@@ -118,7 +120,7 @@ impl RosterDraft<'_> {
         sig_structure(scratch, protected(operator, Typ::Roster, &mut [0; _])?, payload)
     }
 
-    /// The roster with its signature, written to `out`.
+    /// Writes the roster with its signature to `out`.
     ///
     /// # Errors
     /// [`BufferTooSmall`].
@@ -141,7 +143,8 @@ impl RosterDraft<'_> {
     /// Signs with the operator's key and writes the roster to `out`.
     ///
     /// # Errors
-    /// [`RosterError`]. The certificates' signatures are not checked here: [`Roster::open`] does.
+    /// [`RosterError`]. The signatures of the certificates are not checked here; [`Roster::open`]
+    /// checks them.
     pub fn sign<'o>(
         &self,
         operator: &dyn Signer,

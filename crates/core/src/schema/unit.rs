@@ -1,4 +1,5 @@
-//! The unit names of SenML: the registry of RFC 8428 with its additions, and the secondary units of RFC 8798.
+//! The unit names of SenML: the registry of RFC 8428 with its additions, and the secondary units of
+//! RFC 8798.
 
 /// Units of RFC 8428, section 12.1.
 const PRIMARY: &[&str] = &[
@@ -18,7 +19,7 @@ const SECONDARY: &[&str] = &[
     "ppm", "/100", "/1000", "hPa", "mm", "cm", "km", "km/h",
 ];
 
-/// Whether a field may have this unit: a name of the registries, or empty for none.
+/// Whether a field may have this unit: a name in the registries, or the empty string for no unit.
 #[must_use]
 pub fn is_unit(unit: &str) -> bool {
     unit.is_empty() || [PRIMARY, ADDED, SECONDARY].iter().any(|units| units.contains(&unit))

@@ -1,4 +1,4 @@
-//! Reading and writing the values of a field: exact where they are scaled integers.
+//! Reading and writing the values of a field. Scaled integers are exact.
 
 use core::fmt;
 
@@ -29,17 +29,20 @@ pub struct Decimal {
 }
 
 impl Decimal {
-    /// The nearest `f64` (of numerators above 2^53, the nearest quotient of the nearest numerator).
+    /// The nearest `f64`. For numerators above 2^53 it is the nearest quotient of the nearest
+    /// numerator.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn to_f64(self) -> f64 {
-        // Processors convert 64 bits in one instruction; nearly all numerators have no more, and the rest is the same.
+        // Processors convert 64 bits in one instruction. Almost all numerators fit 64 bits; the
+        // result is the same for the others.
         let numerator = i64::try_from(self.numerator)
             .map_or_else(|_| self.numerator as f64, |numerator| numerator as f64);
         numerator / f64::from(self.divisor)
     }
 
-    /// Digits after the point that show the quotient exactly, whatever the numerator; `None` if no number of them does.
+    /// The number of digits after the point that represents every quotient with this divisor
+    /// exactly; `None` if no number does.
     pub fn places(self) -> Option<u32> {
         let twos = self.divisor.trailing_zeros();
         let (mut rest, mut fives) = (self.divisor >> twos, 0);
@@ -52,7 +55,7 @@ impl Decimal {
 }
 
 impl PartialEq for Decimal {
-    /// Equality of the quotients.
+    /// Compares the quotients.
     fn eq(&self, other: &Self) -> bool {
         // Numerators have at most 65 bits and divisors 32.
         self.numerator * i128::from(other.divisor) == other.numerator * i128::from(self.divisor)
@@ -60,8 +63,9 @@ impl PartialEq for Decimal {
 }
 
 impl fmt::Display for Decimal {
-    /// Every value of one field has the same number of digits after the point: as many as show all of them exactly, or, for
-    /// divisors with other prime factors than 2 and 5, the shortest digits that read back as the same `f64`.
+    /// All values of a field have the same number of digits after the point: as many as represent
+    /// all of them exactly. For divisors with prime factors other than 2 and 5, it is the shortest
+    /// text that reads back as the same `f64`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(places) = self.places() else { return self.to_f64().fmt(f) };
         if self.numerator < 0 {
@@ -82,16 +86,16 @@ impl fmt::Display for Decimal {
 /// The value of a field in a record.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value {
-    /// Of the integer types.
+    /// A value of an integer type.
     Integer(Decimal),
-    /// Of `f32` and `f64`.
+    /// A value of `f32` or `f64`.
     Float(f64),
-    /// Of `time`: milliseconds since the epoch's start.
+    /// A value of `time`: milliseconds since the start of the epoch.
     TimeMs(u32),
 }
 
 impl Value {
-    /// The nearest `f64`; milliseconds for `time`.
+    /// The nearest `f64`; for `time`, milliseconds.
     #[must_use]
     pub fn to_f64(self) -> f64 {
         match self {
@@ -113,7 +117,7 @@ impl fmt::Display for Value {
 }
 
 impl Field<'_> {
-    /// The field's bytes of a record.
+    /// The bytes of the field in a record.
     fn bytes<const N: usize>(&self, record: &[u8]) -> Result<[u8; N], ValueError> {
         record
             .get(self.start..)
@@ -122,7 +126,7 @@ impl Field<'_> {
             .ok_or(ValueError::RecordTooShort)
     }
 
-    /// The raw integer in a record, before offset and divisor; the bits of a float.
+    /// The raw integer in a record, before offset and divisor. For a float, its bits.
     ///
     /// # Errors
     /// `RecordTooShort`.
@@ -132,11 +136,11 @@ impl Field<'_> {
         Ok(raw)
     }
 
-    /// What `of` makes of [`raw`](Self::raw) in each record, as many as both `records` and `out` hold; the field's type is looked at
-    /// once for all of them.
+    /// Writes `of` of the [`raw`](Self::raw) value of each record to `out`, for as many as both
+    /// `records` and `out` have. The type of the field is examined once for all of them.
     ///
     /// # Errors
-    /// `RecordTooShort`; what `out` then holds is of no use.
+    /// `RecordTooShort`; the contents of `out` are then unspecified.
     pub fn raws<T>(
         &self,
         records: &[&[u8]],
@@ -187,8 +191,8 @@ impl Field<'_> {
         self.read(record).map(Value::to_f64)
     }
 
-    /// Writes a decimal text, such as `27.97`, `-3` or `1.5e3`, into a record: exactly, or not at all. Floats take the nearest
-    /// number of their type.
+    /// Writes a decimal text, such as `27.97`, `-3` or `1.5e3`, to a record. Integer fields are
+    /// exact; float fields store the nearest number of their type.
     ///
     /// # Errors
     /// `NotANumber`, `NotRepresentable`, `OutOfRange` or `RecordTooShort`.
@@ -212,8 +216,9 @@ impl Field<'_> {
         }
     }
 
-    /// Writes a number into a record. An integer field takes what lies next to it on its scale if that is within a few units of
-    /// the last place of an `f64`, so that `27.97` is hundredths and `27.971` is not.
+    /// Writes a number to a record. An integer field stores the nearest number on its scale if it
+    /// differs by at most a few units in the last place of an `f64`: `27.97` is accepted with
+    /// divisor 100, `27.971` is not.
     ///
     /// # Errors
     /// `NotANumber`, `NotRepresentable`, `OutOfRange` or `RecordTooShort`.
@@ -227,7 +232,7 @@ impl Field<'_> {
             FieldType::F64 => self.put(&value.to_be_bytes(), record),
             _ => {
                 let scaled = value * f64::from(self.divisor);
-                // 2^66 is above every raw value plus offset; broadcasts saturate.
+                // 2^66 is above every raw value plus offset; float-to-integer casts saturate.
                 if scaled.abs() >= 7.378_697_629_483_821e19 {
                     return Err(ValueError::OutOfRange);
                 }
@@ -246,7 +251,7 @@ impl Field<'_> {
         }
     }
 
-    /// Writes `numerator / divisor` into a record of an integer or time field.
+    /// Writes `numerator / divisor` to a record, for an integer or time field.
     fn write_numerator(&self, numerator: i128, record: &mut [u8]) -> Result<(), ValueError> {
         let raw = numerator.checked_sub(self.offset.into()).ok_or(ValueError::OutOfRange)?;
         macro_rules! put {
@@ -286,23 +291,24 @@ fn finite_f32(value: f32) -> Result<f32, ValueError> {
     if value.is_finite() { Ok(value) } else { Err(ValueError::OutOfRange) }
 }
 
-/// Digits after the point that a divisor below 2^32 can take up: 2^31 takes 31.
+/// The largest number of digits after the point that a divisor below 2^32 can represent: 31, for
+/// 2^31.
 const MAX_PLACES: u32 = 31;
 
-/// A decimal text, taken apart: `whole + fraction / 10^places`, and its sign. Exact.
+/// The parts of a decimal text, exact: `whole + fraction / 10^places`, and the sign.
 struct Text {
     negative: bool,
     whole: u128,
     fraction: u128,
     places: u32,
-    /// Whether digits beyond [`MAX_PLACES`] were there that are not zero.
+    /// Whether there were nonzero digits after the first [`MAX_PLACES`].
     finer: bool,
-    /// Whether `whole` did not fit.
+    /// Whether `whole` overflowed.
     larger: bool,
 }
 
 impl Text {
-    /// Reads `[+-]digits[.digits][e[+-]digits]`, with a digit on at least one side of the point.
+    /// Parses `[+-]digits[.digits][e[+-]digits]`, with a digit on at least one side of the point.
     fn parse(text: &str) -> Result<Self, ValueError> {
         let (negative, rest) = match text.as_bytes() {
             [b'-', rest @ ..] => (true, rest),
@@ -352,17 +358,18 @@ impl Text {
             self.finer = true;
             return;
         }
-        // At most 31 digits: below 2^103.
+        // At most 31 digits, so below 2^103.
         self.fraction = self.fraction * 10u128.pow(place - self.places) + digit;
         self.places = place;
     }
 
-    /// The number times `divisor`, if that is an integer.
+    /// The number times `divisor` if that is an integer.
     fn times(&self, divisor: u32) -> Result<i128, ValueError> {
         if self.larger {
             return Err(ValueError::OutOfRange);
         }
-        // fraction * divisor / 10^places, one prime factor at a time so that nothing overflows; the result is below the divisor.
+        // Computes fraction * divisor / 10^places one prime factor at a time, so that nothing
+        // overflows. The result is below the divisor.
         let (mut fraction, mut rest) = (self.fraction, u128::from(divisor));
         for prime in [2, 5] {
             for _ in 0..self.places {
@@ -388,7 +395,7 @@ impl Text {
     }
 }
 
-/// The digits of an exponent, with sign. Beyond four digits it makes no difference.
+/// The digits of an exponent, with sign. More than four digits make no difference.
 fn exponent(bytes: &[u8]) -> Result<i32, ValueError> {
     let (sign, digits) = match bytes {
         [b'-', rest @ ..] => (-1, rest),

@@ -1,7 +1,8 @@
-//! ML-DSA-44 (FIPS 204), pure, with the empty context; for hosts, since it needs about 100 KiB of stack.
+//! ML-DSA-44 (FIPS 204), pure, with the empty context. For hosts only: it needs about 100 KiB of
+//! stack.
 //!
-//! Keys are kept as they are stored (32-byte seed, 1,312-byte public key) and expanded for each use: expanded, a public key takes
-//! 24 KiB and a secret key more, and a roster holds many.
+//! Keys are kept as they are stored (32-byte seed, 1,312-byte public key) and expanded for each
+//! use. An expanded public key takes 24 KiB and a secret key more, and a roster has many keys.
 
 use ml_dsa::{EncodedSignature, EncodedVerifyingKey, ExpandedSigningKey, MlDsa44, VerifyingKey};
 use zeroize::{Zeroize, ZeroizeOnDrop};
@@ -12,7 +13,7 @@ use super::{KeyError, SignError, SignatureError};
 pub(super) struct PublicKey([u8; 1312]);
 
 impl PublicKey {
-    /// Every string of this length is a key.
+    /// Every string of this length is a valid key.
     pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self, KeyError> {
         bytes.try_into().map(Self).map_err(|_| KeyError::KeyLength)
     }
@@ -25,7 +26,7 @@ impl PublicKey {
     pub(super) fn verify(&self, message: &[u8], signature: &[u8]) -> Result<(), SignatureError> {
         let encoded = EncodedSignature::<MlDsa44>::try_from(signature)
             .map_err(|_| SignatureError::MalformedSignature)?;
-        // Hints out of order and coefficients out of range have no decoding.
+        // Hints out of order and coefficients out of range do not decode.
         let signature =
             ml_dsa::Signature::<MlDsa44>::decode(&encoded).ok_or(SignatureError::NotAuthentic)?;
         let key = VerifyingKey::<MlDsa44>::decode(&EncodedVerifyingKey::<MlDsa44>::from(self.0));
@@ -67,7 +68,7 @@ impl SecretKey {
         Ok(())
     }
 
-    /// Whether `expanded` is this key in the older form of FIPS 204, algorithm 24.
+    /// Whether `expanded` is this key in the older form (FIPS 204, algorithm 24).
     pub(super) fn is_expanded_as(&self, expanded: &[u8]) -> bool {
         #[allow(deprecated)]
         let mut own = ExpandedSigningKey::<MlDsa44>::from_seed(&self.seed.into()).to_expanded();

@@ -35,7 +35,7 @@ fn a_signature_verifies_under_its_key_and_message_and_no_other() {
 }
 
 #[test]
-fn keys_survive_their_raw_form() {
+fn keys_round_trip_through_their_raw_form() {
     for algorithm in suites() {
         let key = SecretKey::from_seed(algorithm, &[3; 32]).unwrap();
         let again = SecretKey::from_bytes(algorithm, &*key.to_bytes()).unwrap();
@@ -51,7 +51,7 @@ fn keys_survive_their_raw_form() {
 }
 
 #[test]
-fn a_secret_key_does_not_print_itself() {
+fn debug_does_not_print_a_secret_key() {
     for algorithm in suites() {
         let key = SecretKey::from_seed(algorithm, &[3; 32]).unwrap();
         assert_eq!(format!("{key:?}"), format!("SecretKey({algorithm} secret)"));

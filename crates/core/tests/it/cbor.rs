@@ -1,4 +1,5 @@
-//! The scan that every byte from outside must pass first, against a slow reference: whole, and in pieces of any size.
+//! The scanner that checks all input, compared with a slow reference: whole, and in pieces of any
+//! size.
 
 use moteseal_core::cbor::{DecodeError, MAX_DEPTH, Scanner, item_length};
 use proptest::collection::vec;
@@ -17,7 +18,7 @@ fn head(major: u8, argument: u64) -> Vec<u8> {
     }
 }
 
-/// Items that are right, but for maps whose keys may be in the wrong order.
+/// Valid items, except that the keys of maps may be in the wrong order.
 fn item() -> impl Strategy<Value = Vec<u8>> {
     let argument = Union::new([0..30u64, 200..300, 65_000..66_000, 0xffff_fff0..0x1_0000_0010]);
     let leaf = prop_oneof![
@@ -49,7 +50,8 @@ fn item() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// What a scanner says that gets `bytes` piece by piece, and whether it ever asked for more than was needed.
+/// The result of a scanner that receives `bytes` in pieces, and whether it requested more than
+/// needed.
 fn scanned(bytes: &[u8], ends: &[Index]) -> Result<usize, DecodeError> {
     let mut ends: Vec<usize> = ends.iter().map(|end| end.index(bytes.len() + 1)).collect();
     ends.sort_unstable();
@@ -69,7 +71,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
     #[test]
-    fn a_scan_in_pieces_says_what_the_reference_says(bytes in item(), tail in vec(any::<u8>(), 0..9), ends in vec(any::<Index>(), 0..9)) {
+    fn a_scan_in_pieces_equals_the_reference(bytes in item(), tail in vec(any::<u8>(), 0..9), ends in vec(any::<Index>(), 0..9)) {
         let expected = crate::reference::item_length(&bytes);
         prop_assert_eq!(item_length(&bytes), expected);
         let longer = [bytes, tail].concat();
@@ -77,7 +79,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_items_are_refused_as_the_reference_refuses_them(
+    fn rejects_damaged_items_as_the_reference_does(
         bytes in item(),
         at in any::<Index>(),
         byte in any::<u8>(),
@@ -92,13 +94,13 @@ proptest! {
     }
 
     #[test]
-    fn noise_is_refused_as_the_reference_refuses_it(bytes in vec(any::<u8>(), 0..60), ends in vec(any::<Index>(), 0..9)) {
+    fn rejects_noise_as_the_reference_does(bytes in vec(any::<u8>(), 0..60), ends in vec(any::<Index>(), 0..9)) {
         prop_assert_eq!(scanned(&bytes, &ends), crate::reference::item_length(&bytes));
     }
 }
 
 #[test]
-fn nesting_ends_where_the_formats_end() {
+fn accepts_the_maximum_nesting_and_no_more() {
     for depth in 0..=MAX_DEPTH + 3 {
         let bytes = [vec![0x81; depth], vec![0]].concat();
         let expected =
@@ -109,7 +111,7 @@ fn nesting_ends_where_the_formats_end() {
 }
 
 #[test]
-fn what_claims_more_than_can_exist_is_unfinished() {
+fn an_impossible_length_is_truncated_input() {
     for head in [
         "9bffffffffffffffff",
         "bbffffffffffffffff",

@@ -1,4 +1,4 @@
-//! Key files: DER and PEM round trips, what openssl makes of them and they of openssl's, and refusals.
+//! Key files: DER and PEM round trips, exchange with openssl, and invalid files.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -36,7 +36,8 @@ fn public_pem(key: &PublicKey) -> String {
     encode_public_pem(key, &mut [0; MAX_PEM]).unwrap().to_owned()
 }
 
-/// Runs openssl with `input` on its standard input; `None` with a line where there is none.
+/// Runs openssl with `input` on its standard input. Prints a line and returns `None` if it is not
+/// installed.
 fn openssl(arguments: &[&str], input: &[u8]) -> Option<Vec<u8>> {
     let child = Command::new("openssl")
         .args(arguments)
@@ -46,7 +47,7 @@ fn openssl(arguments: &[&str], input: &[u8]) -> Option<Vec<u8>> {
         .spawn()
         .inspect_err(|_| println!("skipped: there is no openssl here"));
     let mut child = child.ok()?;
-    // openssl may close its input early; its status tells.
+    // openssl may close its input early; its exit status shows success.
     let _ = child.stdin.take().unwrap().write_all(input);
     let output = child.wait_with_output().unwrap();
     assert!(
@@ -57,7 +58,7 @@ fn openssl(arguments: &[&str], input: &[u8]) -> Option<Vec<u8>> {
     Some(output.stdout)
 }
 
-/// The arguments that make openssl generate a key of a suite that every openssl 3 has.
+/// The arguments with which every openssl 3 generates a key of a suite.
 fn generate(algorithm: Algorithm) -> &'static [&'static str] {
     match algorithm {
         Algorithm::Ed25519 => &["genpkey", "-algorithm", "ed25519"],
@@ -68,7 +69,7 @@ fn generate(algorithm: Algorithm) -> &'static [&'static str] {
 const CLASSIC: [Algorithm; 2] = [Algorithm::Ed25519, Algorithm::Esp256];
 
 #[test]
-fn openssl_reads_our_keys_and_writes_the_same_bytes() {
+fn openssl_reads_keys_and_writes_the_same_bytes() {
     for algorithm in CLASSIC {
         let key = key(algorithm, 5);
         let Some(text) = openssl(&["pkey", "-text", "-noout"], secret_pem(&key).as_bytes()) else {
@@ -80,7 +81,7 @@ fn openssl_reads_our_keys_and_writes_the_same_bytes() {
         assert!(digits.contains(&hex::encode(&*key.public().to_bytes())));
 
         let again = openssl(&["pkey", "-outform", "DER"], secret_pem(&key).as_bytes()).unwrap();
-        // openssl converts an EC key to the older form in DER unless asked for PKCS#8 by name.
+        // openssl writes an EC key to DER in the older form unless PKCS#8 is requested.
         let again = if algorithm == Algorithm::Esp256 {
             openssl(&["pkcs8", "-topk8", "-nocrypt", "-inform", "DER", "-outform", "DER"], &again)
                 .unwrap()
@@ -99,7 +100,7 @@ fn openssl_reads_our_keys_and_writes_the_same_bytes() {
 }
 
 #[test]
-fn we_read_the_keys_openssl_generates_and_write_the_same_pem() {
+fn reads_openssl_keys_and_writes_the_same_pem() {
     for algorithm in CLASSIC {
         let Some(pem) = openssl(generate(algorithm), b"") else { return };
         let key = decode_secret_pem(&pem).unwrap();
@@ -110,7 +111,7 @@ fn we_read_the_keys_openssl_generates_and_write_the_same_pem() {
     }
 }
 
-/// `r || s` in the DER that openssl gives and takes (RFC 3279).
+/// `r || s` in the DER of openssl (RFC 3279).
 fn ecdsa_to_der(raw: &[u8]) -> Vec<u8> {
     let integer = |bytes: &[u8]| {
         let start = bytes.iter().position(|&byte| byte != 0).unwrap();
@@ -132,7 +133,7 @@ fn ecdsa_from_der(der: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn openssl_verifies_our_signatures_and_we_its() {
+fn signatures_interoperate_with_openssl() {
     let folder = std::env::temp_dir().join(format!("moteseal-key-files-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
@@ -160,7 +161,8 @@ fn openssl_verifies_our_signatures_and_we_its() {
         let theirs = openssl(&[&arguments, digest].concat(), b"").unwrap();
         match algorithm {
             Algorithm::Ed25519 => assert_eq!(theirs, *ours),
-            // openssl does not care for low s: half of its signatures are refused, by name.
+            // openssl does not normalise s: half of its signatures have a high s, which is rejected
+            // by name.
             _ => assert!(matches!(
                 key.public().verify(b"a reading", &ecdsa_from_der(&theirs)),
                 Ok(()) | Err(SignatureError::HighS)
@@ -171,7 +173,7 @@ fn openssl_verifies_our_signatures_and_we_its() {
 }
 
 #[test]
-fn every_suite_survives_der_and_pem() {
+fn keys_of_every_suite_round_trip_through_der_and_pem() {
     for algorithm in suites() {
         let key = key(algorithm, 9);
         for again in [
@@ -187,7 +189,7 @@ fn every_suite_survives_der_and_pem() {
 }
 
 #[test]
-fn a_key_that_does_not_fit_is_refused_and_one_that_fits_exactly_is_not() {
+fn rejects_a_buffer_that_is_one_byte_too_short() {
     for algorithm in suites() {
         let key = key(algorithm, 9);
         let (secret, public) = (secret_der(&key).len(), public_der(&key.public()).len());
@@ -214,10 +216,10 @@ fn a_key_that_does_not_fit_is_refused_and_one_that_fits_exactly_is_not() {
     }
 }
 
-/// RFC 9881, appendix C.1: the seed 00 01 02 .. 1f; the digests are of the RFC's keys in DER.
+/// RFC 9881, appendix C.1: the seed 00 01 02 .. 1f. The digests are of the RFC's keys in DER.
 #[test]
 #[cfg(feature = "host")]
-fn ml_dsa_44_keys_are_those_of_rfc_9881() {
+fn ml_dsa_44_keys_equal_those_of_rfc_9881() {
     let pem = "-----BEGIN PRIVATE KEY-----\n\
                MDQCAQAwCwYJYIZIAWUDBAMRBCKAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZ\n\
                GhscHR4f\n\
@@ -250,7 +252,7 @@ const P256_ID: &[u8] = &[
 ];
 
 #[test]
-fn the_newer_form_with_the_public_key_beside_is_read_and_the_pair_checked() {
+fn reads_a_private_key_with_its_public_key_and_checks_the_pair() {
     let key = key(Algorithm::Ed25519, 1);
     let seed = element(4, &[&element(4, &[&*key.to_bytes()])]);
     let public = |bytes: &[u8]| element(0x81, &[&[0], bytes]);
@@ -277,7 +279,7 @@ fn the_newer_form_with_the_public_key_beside_is_read_and_the_pair_checked() {
 }
 
 #[test]
-fn p256_keys_may_lack_what_the_standard_leaves_open() {
+fn reads_p256_keys_without_optional_elements() {
     let key = key(Algorithm::Esp256, 1);
     let scalar = element(4, &[&*key.to_bytes()]);
     let curve = element(0xa0, &[&P256_ID[11..]]);
@@ -304,7 +306,7 @@ fn p256_keys_may_lack_what_the_standard_leaves_open() {
 
 #[test]
 #[cfg(feature = "host")]
-fn ml_dsa_keys_with_both_forms_are_checked_and_those_without_a_seed_refused() {
+fn checks_ml_dsa_keys_with_both_forms_and_rejects_those_without_a_seed() {
     use ml_dsa::{ExpandedSigningKey, MlDsa44};
 
     let key = key(Algorithm::MlDsa44, 1);
@@ -329,7 +331,7 @@ fn ml_dsa_keys_with_both_forms_are_checked_and_those_without_a_seed_refused() {
 }
 
 #[test]
-fn other_files_are_refused_by_name() {
+fn rejects_other_files_with_the_specified_name() {
     let key = key(Algorithm::Ed25519, 1);
     let (secret, public) = (secret_pem(&key), public_pem(&key.public()));
     let error = |pem: &str| decode_secret_pem(pem.as_bytes()).err();
@@ -359,14 +361,14 @@ fn other_files_are_refused_by_name() {
 }
 
 #[test]
-fn lines_may_end_as_on_windows() {
+fn accepts_windows_line_ends() {
     let key = key(Algorithm::Esp256, 1);
     let pem = secret_pem(&key).replace('\n', "\r\n");
     assert_eq!(decode_secret_pem(pem.as_bytes()).unwrap().public(), key.public());
 }
 
 #[test]
-fn a_key_file_cut_anywhere_is_refused() {
+fn rejects_a_truncated_key_file() {
     for algorithm in suites() {
         let key = key(algorithm, 2);
         let (secret, public) = (secret_der(&key), public_der(&key.public()));
@@ -389,7 +391,7 @@ fn a_key_file_cut_anywhere_is_refused() {
 
 proptest! {
     #[test]
-    fn any_seed_survives_pem(seed: [u8; 32], esp256: bool) {
+    fn any_key_round_trips_through_pem(seed: [u8; 32], esp256: bool) {
         let algorithm = if esp256 { Algorithm::Esp256 } else { Algorithm::Ed25519 };
         let key = SecretKey::from_seed(algorithm, &seed).unwrap();
         let again = decode_secret_pem(secret_pem(&key).as_bytes()).unwrap();
@@ -397,7 +399,8 @@ proptest! {
         prop_assert_eq!(decode_public_pem(public_pem(&key.public()).as_bytes()).unwrap(), key.public());
     }
 
-    /// What is read is written back as the same bytes, or the file was in one of the other accepted forms: never a panic.
+    /// A key that is read is written as the same bytes, unless the file is in another accepted
+    /// form. Never panics.
     #[test]
     fn mutated_keys_never_panic(at: prop::sample::Index, byte: u8, esp256: bool) {
         let key = key(if esp256 { Algorithm::Esp256 } else { Algorithm::Ed25519 }, 4);
@@ -416,7 +419,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_is_no_key(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn rejects_noise_as_a_key(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         prop_assert!(decode_secret_der(&bytes).is_err());
         prop_assert!(decode_public_der(&bytes).is_err());
         prop_assert!(decode_secret_pem(&bytes).is_err());

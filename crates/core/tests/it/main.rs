@@ -1,4 +1,4 @@
-//! The tests of what all protocols share.
+//! The tests of the foundation that all protocols share.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

@@ -1,4 +1,4 @@
-//! What a mote is told comes back as it was written, and nothing else is taken for it.
+//! A provisioning blob round trips, and other bytes are rejected.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::provision::{
@@ -59,9 +59,9 @@ fn blob(told: &Provisioning<'_>) -> Vec<u8> {
 }
 
 proptest! {
-    /// Every field is in the bytes, so that the same bytes again are the same mote.
+    /// Every field is encoded, so equal bytes mean equal contents.
     #[test]
-    fn a_blob_is_read_as_it_was_written(
+    fn a_blob_round_trips(
         schema in prop::collection::vec(any::<u8>(), 0..200),
         p256: bool,
         has_sums: bool,
@@ -84,7 +84,7 @@ proptest! {
 }
 
 #[test]
-fn a_blob_with_any_bit_changed_or_cut_anywhere_is_refused() {
+fn rejects_a_blob_with_any_bit_changed_or_any_truncation() {
     let whole = blob(&told(b"schema", Algorithm::Ed25519, true, true));
     for bit in 0..whole.len() * 8 {
         let mut changed = whole.clone();
@@ -97,7 +97,7 @@ fn a_blob_with_any_bit_changed_or_cut_anywhere_is_refused() {
 }
 
 #[test]
-fn flash_that_was_never_written_is_told_apart_from_damage() {
+fn distinguishes_unwritten_flash_from_damage() {
     for blank in [&[][..], &[0; 4096], &[0xff; 4096]] {
         assert!(matches!(Provisioning::decode(blank), Err(ProvisionError::NotProvisioned)));
     }
@@ -107,7 +107,7 @@ fn flash_that_was_never_written_is_told_apart_from_damage() {
 }
 
 #[test]
-fn what_a_mote_was_told_is_never_printed() {
+fn debug_prints_no_secrets() {
     let told = told(b"schema", Algorithm::Ed25519, true, true);
     let text = format!("{told:?} {:?} {:?}", told.sums, told.signer);
     for secret in ["9, 9, 9", "10, 10", "11, 11", "5, 5, 5", "0909", "0a0a", "0b0b", "0505"] {

@@ -1,8 +1,8 @@
-//! Deterministic CBOR by plain recursion, on an input that is all there: the oracle for the scan that can pause.
+//! Deterministic CBOR by plain recursion over complete input: the oracle for the resumable scanner.
 
 use moteseal_core::cbor::{DecodeError, MAX_DEPTH};
 
-/// The length of the item that `bytes` starts with.
+/// The length of the item at the start of `bytes`.
 pub(crate) fn item_length(bytes: &[u8]) -> Result<usize, DecodeError> {
     item(bytes, 0, 0)
 }

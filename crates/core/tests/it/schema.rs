@@ -1,4 +1,4 @@
-//! Stream schemas: round trips, refusals by name, and exact values.
+//! Stream schemas: round trips, rejections by name, and exact values.
 
 use moteseal_core::cbor::{DecodeError, Writer};
 use moteseal_core::digest::Digest;
@@ -15,7 +15,7 @@ fn field(text: &str) -> Field<'_> {
     Field::parse(text).unwrap()
 }
 
-/// What `text` becomes in a record of this one field.
+/// The bytes of `text` in a record with only this field.
 fn write(spec: &str, text: &str) -> Result<Vec<u8>, ValueError> {
     let field = field(spec);
     let mut record = vec![0xaa; field.kind.size()];
@@ -27,7 +27,7 @@ fn show(spec: &str, record: &[u8]) -> String {
 }
 
 #[test]
-fn a_schema_lists_its_fields_where_they_stand() {
+fn a_schema_lists_its_fields_with_their_offsets() {
     let fields = [
         Field::new("at", "", FieldType::Time),
         Field::new("temperature", "Cel", FieldType::I16).scaled(100, 0),
@@ -52,7 +52,7 @@ fn a_schema_lists_its_fields_where_they_stand() {
 }
 
 #[test]
-fn the_encoding_is_the_specifications() {
+fn the_encoding_matches_the_specification() {
     let bytes = encode(&[Field::new("t", "Cel", FieldType::I16).scaled(100, -1)]).unwrap();
     // [1, [["t", "Cel", 3, 100, -1]]]
     assert_eq!(hex::encode(bytes), "8201818561746343656c03186420");
@@ -63,7 +63,7 @@ fn the_encoding_is_the_specifications() {
 }
 
 #[test]
-fn values_are_packed_big_endian_and_read_back_as_raw_plus_offset_by_divisor() {
+fn packs_values_big_endian_with_offset_and_divisor() {
     assert_eq!(write("t:Cel:i16/100", "27.97").unwrap(), 2797i16.to_be_bytes());
     assert_eq!(show("t:Cel:i16/100", &2797i16.to_be_bytes()), "27.97");
     assert_eq!(write("t:Cel:i16/100", "-0.05").unwrap(), (-5i16).to_be_bytes());
@@ -85,7 +85,7 @@ fn values_are_packed_big_endian_and_read_back_as_raw_plus_offset_by_divisor() {
 }
 
 #[test]
-fn a_text_is_taken_exactly_or_not_at_all() {
+fn stores_a_text_exactly_or_rejects_it() {
     let spec = "t:Cel:i16/100";
     for text in [
         "27.97",
@@ -131,7 +131,7 @@ fn a_text_is_taken_exactly_or_not_at_all() {
 }
 
 #[test]
-fn divisors_other_than_powers_of_ten_are_exact_too() {
+fn divisors_other_than_powers_of_ten_are_exact() {
     assert_eq!(write("a::u8/8", "0.125").unwrap(), [1]);
     assert_eq!(write("a::u8/8", "31.875").unwrap(), [255]);
     assert_eq!(write("a::u8/8", "0.1"), Err(ValueError::NotRepresentable));
@@ -150,7 +150,7 @@ fn divisors_other_than_powers_of_ten_are_exact_too() {
 }
 
 #[test]
-fn the_ends_of_every_integer_type_fit_and_what_lies_beyond_does_not() {
+fn accepts_the_limits_of_every_integer_type_and_nothing_beyond() {
     for (spec, low, high) in [
         ("a::u8", 0, i128::from(u8::MAX)),
         ("a::i8", i8::MIN.into(), i8::MAX.into()),
@@ -180,7 +180,7 @@ fn the_ends_of_every_integer_type_fit_and_what_lies_beyond_does_not() {
 }
 
 #[test]
-fn numbers_from_tables_are_taken_as_the_scale_holds_them() {
+fn rounds_table_numbers_to_the_scale_only_within_float_error() {
     let field = field("t:Cel:i16/100");
     let mut record = [0; 2];
     field.write_f64(27.97, &mut record).unwrap();
@@ -202,7 +202,7 @@ fn numbers_from_tables_are_taken_as_the_scale_holds_them() {
 }
 
 #[test]
-fn a_record_that_is_too_short_is_refused() {
+fn rejects_a_record_that_is_too_short() {
     let bytes = encode(&[field("a::u8"), field("t:Cel:i16/100")]).unwrap();
     let second = Schema::decode(&bytes).unwrap().field("t").unwrap();
     assert_eq!(second.read(&[1, 2]), Err(ValueError::RecordTooShort));
@@ -211,7 +211,7 @@ fn a_record_that_is_too_short_is_refused() {
 }
 
 #[test]
-fn fields_are_read_as_command_lines_write_them() {
+fn parses_fields_in_command_line_form() {
     for text in [
         "temperature:Cel:i16/100",
         "humidity:%RH:u16/100-400",
@@ -248,7 +248,7 @@ fn fields_are_read_as_command_lines_write_them() {
 }
 
 #[test]
-fn every_unit_is_one_of_the_registries() {
+fn accepts_exactly_the_registered_units() {
     for unit in [
         "", "Cel", "%RH", "V", "m/s2", "Bspl", "beat/min", "kg/m3", "furlong", "mV", "hPa", "dBm",
         "ppm", "km/h",
@@ -269,7 +269,7 @@ fn every_unit_is_one_of_the_registries() {
 }
 
 #[test]
-fn each_property_of_a_schema_has_its_name() {
+fn rejects_each_invalid_schema_with_its_name() {
     let long = "x".repeat(65);
     assert!(encode(&[Field::new(&long[1..], "", FieldType::U8)]).is_ok());
     assert_eq!(encode(&[Field::new(&long, "", FieldType::U8)]), Err(SchemaError::InvalidFieldName));
@@ -306,7 +306,7 @@ fn each_property_of_a_schema_has_its_name() {
 }
 
 #[test]
-fn the_largest_schema_fits_the_stated_room() {
+fn the_largest_schema_fits_max_schema() {
     let names: Vec<_> = (0..MAX_FIELDS).map(|number| format!("{number:064}")).collect();
     let fields: Vec<_> = names
         .iter()
@@ -318,7 +318,7 @@ fn the_largest_schema_fits_the_stated_room() {
 }
 
 #[test]
-fn schemas_of_other_software_that_say_nonsense_are_refused_by_name() {
+fn rejects_encoded_schemas_with_invalid_content() {
     let one = |version: u8, kind: u64, divisor: u64, offset: i64, extra: &[u8]| {
         let mut out = [0; 100];
         let mut writer = Writer::new(&mut out);
@@ -388,7 +388,7 @@ fn any_field() -> impl Strategy<Value = (String, &'static str, FieldType, u32, i
 
 proptest! {
     #[test]
-    fn any_schema_survives_its_encoding(fields in prop::collection::vec(any_field(), 0..12)) {
+    fn any_schema_round_trips(fields in prop::collection::vec(any_field(), 0..12)) {
         let mut seen = std::collections::BTreeSet::new();
         let fields: Vec<_> = fields.iter().filter(|field| seen.insert(field.0.clone())).collect();
         let given: Vec<_> =
@@ -405,9 +405,10 @@ proptest! {
         }
     }
 
-    /// Every record reads as text that writes the same record, and as an `f64` that does so while it is exact enough.
+    /// Every record has a text that writes the same record, and an `f64` that does so while it is
+    /// precise enough.
     #[test]
-    fn any_scaled_record_survives_its_text((_, _, kind, _, offset) in any_field(), twos in 0u32..10, fives in 0u32..9, raw: u64) {
+    fn any_scaled_record_round_trips_through_text((_, _, kind, _, offset) in any_field(), twos in 0u32..10, fives in 0u32..9, raw: u64) {
         prop_assume!(kind.is_integer());
         let field = Field::new("a", "", kind).scaled(2u32.pow(twos) * 5u32.pow(fives), offset);
         let record = raw.to_be_bytes()[8 - kind.size()..].to_vec();
@@ -423,9 +424,9 @@ proptest! {
         }
     }
 
-    /// The oracle: arbitrary digits, scaled by hand.
+    /// The oracle: digits, scaled by hand.
     #[test]
-    fn a_text_with_two_places_is_its_hundredfold(whole in 0u32..400, hundredths in 0u32..100, negative: bool, zeros in 0usize..4) {
+    fn a_text_with_two_places_is_scaled_by_a_hundred(whole in 0u32..400, hundredths in 0u32..100, negative: bool, zeros in 0usize..4) {
         let text = format!("{}{whole}.{hundredths:02}{}", if negative { "-" } else { "" }, "0".repeat(zeros));
         let scaled = i64::from(whole * 100 + hundredths) * if negative { -1 } else { 1 };
         let expected = i16::try_from(scaled).map(|raw| raw.to_be_bytes().to_vec()).map_err(|_| ValueError::OutOfRange);
@@ -433,7 +434,7 @@ proptest! {
     }
 
     #[test]
-    fn floats_survive_their_text(float: f64, single: f32) {
+    fn floats_round_trip_through_text(float: f64, single: f32) {
         if float.is_finite() {
             let record = write("v:V:f64", &float.to_string()).unwrap();
             prop_assert_eq!(&record, &float.to_be_bytes());
@@ -446,7 +447,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_is_no_number_and_no_schema(text in "\\PC{0,20}", bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+    fn rejects_noise_as_a_number_or_schema(text in "\\PC{0,20}", bytes in prop::collection::vec(any::<u8>(), 0..60)) {
         let readable = text.parse::<f64>().is_ok_and(f64::is_finite);
         if !readable {
             prop_assert!(write("v:V:f64", &text).is_err());
@@ -458,7 +459,7 @@ proptest! {
     }
 
     #[test]
-    fn a_mutated_schema_is_refused_or_read_exactly(at: prop::sample::Index, byte: u8) {
+    fn a_mutated_schema_is_rejected_or_round_trips(at: prop::sample::Index, byte: u8) {
         let mut bytes = encode(&[field("t:Cel:i16/100"), field("h:%RH:u16/100-400"), field("v:V:f32")]).unwrap();
         let at = at.index(bytes.len());
         bytes[at] = byte;

@@ -1,4 +1,4 @@
-//! The signature suites against answers from outside: Wycheproof, the RFCs, and another implementation.
+//! The signature suites against external answers: Wycheproof, the RFCs, and another implementation.
 
 use std::path::PathBuf;
 
@@ -11,8 +11,9 @@ use serde_json::Value;
 /// Half the order of P-256, rounded down.
 const HALF_ORDER: &str = "7fffffff800000007fffffffffffffffde737d56d38bcf4279dce5617e3192a8";
 
-/// A file of the folder of vectors, beside the repository or where `MOTESEAL_DATA` says; `None` where it is not, which `make
-/// test` tells (tools/absent_data.py) and `MOTESEAL_DATA_REQUIRED=1` makes a failure.
+/// A file of the folder of vectors, next to the repository or in `MOTESEAL_DATA`. `None` if it is
+/// absent: `make test` reports that (tools/absent_data.py), and `MOTESEAL_DATA_REQUIRED=1` makes it
+/// a failure.
 fn data(path: &str) -> Option<Vec<u8>> {
     let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     let path = std::env::var_os("MOTESEAL_DATA").map_or_else(beside, PathBuf::from).join(path);
@@ -53,7 +54,7 @@ fn each_signature(file: &Value, mut check: impl FnMut(&Value, &[u8], &[u8], bool
 }
 
 #[test]
-fn ed25519_gives_wycheproofs_answers() {
+fn ed25519_agrees_with_wycheproof() {
     let Some(file) = wycheproof("ed25519_test.json") else { return };
     each_signature(&file, |key, message, signature, valid, about| {
         let key = PublicKey::from_bytes(Algorithm::Ed25519, &bytes(&key["pk"])).unwrap();
@@ -67,7 +68,7 @@ fn ed25519_gives_wycheproofs_answers() {
 }
 
 #[test]
-fn esp256_gives_wycheproofs_answers_and_calls_valid_high_s_by_name() {
+fn esp256_agrees_with_wycheproof_and_names_high_s() {
     let Some(file) = wycheproof("ecdsa_secp256r1_sha256_p1363_test.json") else { return };
     let half = hex::decode(HALF_ORDER).unwrap();
     let (mut high, mut low) = (0, 0);
@@ -90,7 +91,7 @@ fn esp256_gives_wycheproofs_answers_and_calls_valid_high_s_by_name() {
     assert!(high > 50 && low > 50, "the file has both kinds: {high} high, {low} low");
 }
 
-/// RFC 2104, from the hash alone.
+/// HMAC by RFC 2104, from the hash function alone.
 fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
     let mut block = [0; 64];
     if key.len() > 64 {
@@ -103,7 +104,7 @@ fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
 }
 
 #[test]
-fn the_reference_hmac_gives_wycheproofs_answers() {
+fn the_reference_hmac_agrees_with_wycheproof() {
     let Some(file) = wycheproof("hmac_sha256_test.json") else { return };
     for group in file["testGroups"].as_array().unwrap() {
         for test in group["tests"].as_array().unwrap() {
@@ -129,7 +130,7 @@ fn the_secret_of_a_link_is_the_reference_hmac_of_group_and_device() {
 
 /// The vectors of ed25519.cr.yp.to: seed and key, key, message, signature and message.
 #[test]
-fn ed25519_signs_as_the_authors_of_the_suite_do() {
+fn ed25519_signs_like_the_reference_implementation() {
     let Some(file) = data("vectors_ed25519/TESTVECTORS") else { return };
     let mut count = 0;
     for line in String::from_utf8(file).unwrap().lines() {
@@ -144,9 +145,10 @@ fn ed25519_signs_as_the_authors_of_the_suite_do() {
     assert_eq!(count, 128);
 }
 
-/// RFC 6979, appendix A.2.5, with SHA-256; of the first the RFC's own `s` is in the upper half.
+/// RFC 6979, appendix A.2.5, with SHA-256. The RFC's own `s` of the first vector is in the upper
+/// half.
 #[test]
-fn esp256_signs_as_rfc_6979_says_but_with_low_s() {
+fn esp256_signs_by_rfc_6979_with_low_s() {
     let secret =
         hex::decode("c9afa9d845ba75166b5c215767b1d6934e50c3db36e89b127b8a622b120f6721").unwrap();
     let key = SecretKey::from_bytes(Algorithm::Esp256, &secret).unwrap();
@@ -169,7 +171,7 @@ fn esp256_signs_as_rfc_6979_says_but_with_low_s() {
 }
 
 #[test]
-fn points_of_small_order_and_second_encodings_are_no_ed25519_keys() {
+fn rejects_ed25519_keys_of_small_order_and_non_canonical_encodings() {
     let p = "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f";
     for (encoding, about) in [
         ("0100000000000000000000000000000000000000000000000000000000000000", "the neutral element"),
@@ -197,7 +199,8 @@ fn points_of_small_order_and_second_encodings_are_no_ed25519_keys() {
             "{about}"
         );
     }
-    // The canonical encodings of y = 3 and y = 4: one of them is a point, so that the refusals above are for their form.
+    // The canonical encodings of y = 3 and y = 4. One of them is a point, which shows that the
+    // rejections above are for the encoding.
     let canonical = [3, 4].map(|y| {
         let mut bytes = [0; 32];
         bytes[0] = y;
@@ -206,10 +209,10 @@ fn points_of_small_order_and_second_encodings_are_no_ed25519_keys() {
     assert!(canonical.contains(&true));
 }
 
-/// A signer can choose `R` of small order, and a key that is of mixed order has valid signatures with every such `R`: the
-/// equation holds, and strict verification refuses them all the same.
+/// A signer can choose an `R` of small order, and a key of mixed order has valid signatures with
+/// every such `R`: the equation holds. Strict verification rejects them.
 #[test]
-fn valid_ed25519_signatures_with_r_of_small_order_are_refused() {
+fn rejects_ed25519_signatures_with_r_of_small_order() {
     use curve25519_dalek::{EdwardsPoint, Scalar, constants::EIGHT_TORSION};
     use ed25519_dalek::Verifier as _;
 
@@ -249,7 +252,7 @@ fn sha512(parts: &[&[u8]]) -> [u8; 64] {
 }
 
 #[test]
-fn esp256_keys_are_uncompressed_points_of_the_curve_only() {
+fn accepts_only_uncompressed_points_as_esp256_keys() {
     let key = SecretKey::from_seed(Algorithm::Esp256, &[1; 32]).unwrap().public().to_bytes();
     let with = |at: usize, byte: u8| {
         let mut bytes = key.to_vec();
@@ -278,7 +281,7 @@ fn esp256_keys_are_uncompressed_points_of_the_curve_only() {
 
 #[test]
 #[cfg(not(feature = "host"))]
-fn ml_dsa_keys_are_refused_where_the_suite_is_not_built_in() {
+fn rejects_ml_dsa_keys_if_the_suite_is_not_built_in() {
     assert_eq!(
         PublicKey::from_bytes(Algorithm::MlDsa44, &[0; 1312]),
         Err(KeyError::UnknownAlgorithm)
@@ -289,7 +292,7 @@ fn ml_dsa_keys_are_refused_where_the_suite_is_not_built_in() {
     );
 }
 
-/// AWS-LC's answers; the vectors beside the repository have none for this suite.
+/// The results of AWS-LC; the folder of vectors has none for this suite.
 #[test]
 #[cfg(feature = "host")]
 fn ml_dsa_44_agrees_with_another_implementation() {

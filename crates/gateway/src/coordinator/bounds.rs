@@ -4,7 +4,7 @@
 use moteseal_core::link::MAX_FRAME;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, Level, Round, SealIndex, Sequence};
 use moteseal_core::signature::{Algorithm, SecretKey};
-use moteseal_seal::frame::{Forward, Uplink};
+use moteseal_seal::wire::{Forward, Uplink};
 use moteseal_verify::Roster;
 use moteseal_verify::issue::{Budget, FirstRoster};
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use moteseal_core::record::{
     DeviceId, EpochNumber, Framing, Level, MAX_LEVELS, SealIndex, Sequence,
 };
-use moteseal_seal::frame::Forward;
 use moteseal_seal::sample::{Followed, Heard, Offer};
+use moteseal_seal::wire::Forward;
 use moteseal_seal::{star, tree};
 use sha2::Digest as _;
 

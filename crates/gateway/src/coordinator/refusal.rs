@@ -2,7 +2,7 @@
 
 use moteseal_core::link::claimed_device;
 use moteseal_core::record::DeviceId;
-use moteseal_seal::frame::{MAX_REFUSAL, Refusal, Uplink};
+use moteseal_seal::wire::{MAX_REFUSAL, Refusal, Uplink};
 
 use super::error::Refused;
 use super::{GroupCoordinator, close, link_key};

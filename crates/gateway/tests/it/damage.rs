@@ -10,7 +10,7 @@ use moteseal_core::roster::Directory as _;
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_gateway::outbox::{Item, Name};
 use moteseal_gateway::{Outbox, Station, StationError};
-use moteseal_seal::frame::{Forward, Uplink};
+use moteseal_seal::wire::{Forward, Uplink};
 use moteseal_store::journal::JournalError;
 use moteseal_verify::Roster;
 use moteseal_verify::issue::{Budget, FirstRoster};

@@ -1,6 +1,8 @@
-//! ChaCha20 blocks under sixteen keys at a time, summed word by word: what opening a private sum takes (RFC 8439, section 2.3).
+//! ChaCha20 blocks under sixteen keys at a time, summed word by word, to open a private sum (RFC
+//! 8439, section 2.3).
 //!
-//! A word of the state is a vector with a lane a key, so that no word is ever moved; only the words that are used are summed.
+//! Each word of the state is a vector with one lane per key, so no word moves between lanes. Only
+//! the words that are used are summed.
 
 use core::arch::x86_64::{
     __m512i, _mm512_add_epi32, _mm512_add_epi64, _mm512_and_si512, _mm512_loadu_si512,
@@ -12,7 +14,8 @@ use moteseal_sum::sies::{KeyLanes, WORDS};
 
 use super::CHACHA;
 
-/// Adds up the used words of the blocks of the lanes that are present; `tail` is the state's last row: counter and nonce.
+/// Sums the used words of the blocks of the present lanes. `tail` is the last row of the state:
+/// counter and nonce.
 #[target_feature(enable = "avx512f")]
 #[allow(clippy::cast_possible_wrap, clippy::cast_sign_loss)]
 pub(super) fn sums(lanes: &[KeyLanes], present: &[u16], tail: [u32; 4]) -> [u64; WORDS] {

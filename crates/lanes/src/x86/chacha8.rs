@@ -1,4 +1,4 @@
-//! The same as [`chacha16`](super::chacha16) with AVX2: the sixteen keys in two halves.
+//! As [`chacha16`](super::chacha16), with AVX2: the sixteen keys in two halves.
 
 use core::arch::x86_64::{
     __m256i, _mm256_add_epi32, _mm256_add_epi64, _mm256_and_si256, _mm256_loadu_si256,
@@ -10,7 +10,8 @@ use moteseal_sum::sies::{KeyLanes, LANES, WORDS};
 
 use super::CHACHA;
 
-/// Adds up the used words of the blocks of the lanes that are present; `tail` is the state's last row: counter and nonce.
+/// Sums the used words of the blocks of the present lanes. `tail` is the last row of the state:
+/// counter and nonce.
 #[target_feature(enable = "avx2")]
 #[allow(clippy::cast_possible_wrap)]
 pub(super) fn sums(lanes: &[KeyLanes], present: &[u16], tail: [u32; 4]) -> [u64; WORDS] {

@@ -1,4 +1,4 @@
-//! SHA-256 of sixteen messages of one length side by side, a message a lane of AVX-512.
+//! SHA-256 of sixteen messages of one length at once, one message per lane of AVX-512.
 
 use core::arch::x86_64::{
     __m128i, __m512i, _mm_set_epi64x, _mm_storeu_si128, _mm512_add_epi32, _mm512_broadcast_i32x4,
@@ -16,7 +16,7 @@ use moteseal_seal::star::Served;
 
 use super::{K, leaf_block, leaf_blocks};
 
-/// Messages side by side.
+/// Number of messages at once.
 pub(super) const LANES: usize = 16;
 
 #[inline]
@@ -64,10 +64,10 @@ fn sum(terms: &[__m512i]) -> __m512i {
     sum
 }
 
-/// One block of each message: sixteen words, a message a lane.
+/// One block of each message: sixteen words, one message per lane.
 type Words = [__m512i; 16];
 
-/// The states of the messages: eight words, a message a lane.
+/// The states of the messages: eight words, one message per lane.
 #[derive(Clone, Copy)]
 struct States([__m512i; 8]);
 
@@ -96,7 +96,7 @@ impl States {
                         let s1 = xor3(_mm512_ror_epi32::<17>(w14), _mm512_ror_epi32::<19>(w14), _mm512_srli_epi32::<10>(w14));
                         w[$i] = sum(&[w[$i], s0, w9, s1]);
                     }
-                    // The eight variables stay where they are; their names move on by one each round.
+                    // The eight variables stay in place; their names rotate by one in each round.
                     let [a, b, c, d, e, f, g, h] = [0, 1, 2, 3, 4, 5, 6, 7].map(|v: usize| (v + 64 - $i) % 8);
                     let s1 = xor3(_mm512_ror_epi32::<6>(s[e]), _mm512_ror_epi32::<11>(s[e]), _mm512_ror_epi32::<25>(s[e]));
                     let choice = _mm512_ternarylogic_epi32::<0xca>(s[e], s[f], s[g]);
@@ -114,7 +114,7 @@ impl States {
         }
     }
 
-    /// These states in the lanes of `mask`, and those of `before` in the others.
+    /// These states in the lanes of `mask`, and those of `before` in the other lanes.
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn only(mut self, mask: u16, before: &Self) -> Self {
@@ -132,7 +132,7 @@ impl States {
         for word in &mut s {
             *word = swap_bytes(*word);
         }
-        // Four words of every fourth message, the digest's first half, then its second.
+        // Four words of every fourth message: the first half of the digest, then the second.
         for (half, s) in s.as_chunks::<4>().0.iter().enumerate() {
             let at = 16 * half;
             for (i, quarters) in transpose4(*s).into_iter().enumerate() {
@@ -148,7 +148,8 @@ impl States {
     }
 }
 
-/// From four vectors of a word of sixteen messages each to the four words of message `4q + i` in quarter `q` of result `i`.
+/// Transposes four vectors, each with one word of sixteen messages: quarter `q` of result `i` has
+/// the four words of message `4q + i`.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn transpose4([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
@@ -162,7 +163,7 @@ fn transpose4([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
     ]
 }
 
-/// From sixteen rows of sixteen words to their columns.
+/// Transposes a matrix of sixteen by sixteen words.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn transpose16(rows: [__m512i; 16]) -> [__m512i; 16] {
@@ -205,17 +206,17 @@ pub(super) struct Message<'a> {
     body: &'a [[u8; 64]],
     /// The rest of the body, padded.
     tail: [[u8; 64]; 2],
-    /// How many blocks these are together.
+    /// The total number of blocks.
     blocks: usize,
 }
 
 impl<'a> Message<'a> {
-    /// A message that nobody asks for, in a lane that would be empty.
+    /// An unused message, for a lane that would be empty.
     pub(super) const fn none() -> Self {
         Self { header: [0; 64], body: &[], tail: [[0; 64]; 2], blocks: 1 }
     }
 
-    /// Makes the message of this header and body of one that is nobody's.
+    /// Turns an unused message into the message with this header and body.
     pub(super) fn set(&mut self, header: &[u8; 64], body: &'a [u8]) {
         let (whole, rest) = body.as_chunks::<64>();
         self.header = *header;
@@ -227,18 +228,18 @@ impl<'a> Message<'a> {
         self.tail[self.blocks - 2 - whole.len()][56..].copy_from_slice(&length.to_be_bytes());
     }
 
-    /// How many blocks header, body and padding are.
+    /// The number of blocks of header, body and padding.
     pub(super) const fn blocks_of(body: &[u8]) -> usize {
         (64 + body.len() + 9).div_ceil(64)
     }
 
-    /// Block `at`; the last one from there on.
+    /// Block `at`, or the last block if there are fewer.
     #[inline]
     fn block(&self, at: usize) -> &[u8; 64] {
         match at.checked_sub(1) {
             None => &self.header,
             Some(at) if at < self.body.len() => &self.body[at],
-            // Past the end it is the last one again.
+            // After the end, repeat the last block.
             Some(at) => {
                 &self.tail[usize::from(self.blocks > self.body.len() + 2 && at > self.body.len())]
             }
@@ -246,7 +247,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Hashes sixteen messages, for as long as the longest takes.
+/// Hashes sixteen messages, as many rounds as the longest needs.
 #[target_feature(enable = "avx512f,avx512bw")]
 pub(super) fn messages(messages: &[Message<'_>; LANES], out: &mut [Digest; LANES]) {
     let mut states = States::initial();
@@ -275,7 +276,7 @@ pub(super) fn messages(messages: &[Message<'_>; LANES], out: &mut [Digest; LANES
 
 /// A star's chain over its levels: `A_i = SHA-256(A_(i-1) || n_i || D_i)`.
 pub(super) struct Chain {
-    /// The first level to be linked, and what stands before it.
+    /// The first level to link, and the chain before it.
     from: u8,
     above: Digest,
     /// `n_i`.
@@ -292,7 +293,7 @@ impl Chain {
     }
 }
 
-/// Computes up to sixteen chains to their ends.
+/// Computes up to sixteen chains.
 #[target_feature(enable = "avx512f,avx512bw")]
 pub(super) fn chains(chains: &[Chain], out: &mut [Digest; LANES]) {
     let mut rows = [[0; 64]; LANES];
@@ -331,7 +332,7 @@ pub(super) fn chains(chains: &[Chain], out: &mut [Digest; LANES]) {
     states.digests(out);
 }
 
-/// Hashes sixteens of leaves; says how many leaves.
+/// Hashes leaves in groups of sixteen. Returns the number of leaves hashed.
 #[target_feature(enable = "avx512f,avx512bw")]
 pub(super) fn leaves(size: usize, records: &[u8], out: &mut [Digest]) -> usize {
     let mut done = 0;
@@ -357,7 +358,7 @@ pub(super) fn leaves(size: usize, records: &[u8], out: &mut [Digest]) -> usize {
     done
 }
 
-/// The words of the one block of each of sixteen records of four bytes.
+/// The words of the single block of each of sixteen records of four bytes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn words_of_four(records: &[u8; 64]) -> Words {
@@ -369,7 +370,7 @@ fn words_of_four(records: &[u8; 64]) -> Words {
     words
 }
 
-/// Hashes sixteens of nodes; says how many nodes.
+/// Hashes nodes in groups of sixteen. Returns the number of nodes hashed.
 #[target_feature(enable = "avx512f,avx512bw")]
 pub(super) fn nodes(children: &[Digest], out: &mut [Digest]) -> usize {
     let mut done = 0;
@@ -382,7 +383,7 @@ pub(super) fn nodes(children: &[Digest], out: &mut [Digest]) -> usize {
             block[..32].copy_from_slice(&left.0);
             block[32..].copy_from_slice(&right.0);
         }
-        // The prefix moves every byte up by one place.
+        // The prefix shifts every byte by one position.
         let mut first = words(&blocks);
         let mut before = broadcast(1);
         for word in &mut first {

@@ -1,4 +1,5 @@
-//! SHA-256 with the SHA extensions, two messages side by side: one compression alone waits half its time for its own rounds.
+//! SHA-256 with the SHA extensions, two messages at a time: a single compression waits half of its
+//! time for its own rounds.
 
 use core::arch::x86_64::{
     __m128i, _mm_add_epi32, _mm_alignr_epi8, _mm_blend_epi16, _mm_loadu_si128, _mm_set_epi64x,
@@ -12,7 +13,7 @@ use moteseal_core::digest::{INITIAL, compress256, state_bytes};
 
 use super::{K, leaf_block, leaf_blocks};
 
-/// Messages side by side.
+/// Number of messages at a time.
 const LANES: usize = 2;
 
 #[inline]
@@ -38,7 +39,7 @@ fn store_words(vector: __m128i) -> [u32; 4] {
     words
 }
 
-/// A state as the instructions want it: words a, b, e, f and c, d, g, h.
+/// A state in the layout of the instructions: words a, b, e, f and c, d, g, h.
 #[derive(Clone, Copy)]
 struct State {
     abef: __m128i,
@@ -108,7 +109,7 @@ fn compress(states: &mut [State; LANES], blocks: [&[u8; 64]; LANES]) {
     }
 }
 
-/// A message of a 64-byte header and a body, and where its digest goes.
+/// A message of a 64-byte header and a body, and the destination of its digest.
 pub(super) struct Message<'a> {
     header: &'a [u8; 64],
     body: &'a [[u8; 64]],
@@ -132,7 +133,7 @@ impl<'a> Message<'a> {
         self.body.len()
     }
 
-    /// What is to be hashed from block `at` on, up to where the bytes are no longer next to each other.
+    /// The bytes to hash from block `at` on, up to the end of a contiguous range.
     fn run(&self, at: usize) -> &[[u8; 64]] {
         let (tail, tails) = &self.tail;
         match at.checked_sub(1) {
@@ -143,14 +144,14 @@ impl<'a> Message<'a> {
     }
 }
 
-/// A message in a lane: its state, and how many of its blocks are in it.
+/// A message in a lane: its state, and the number of blocks hashed.
 struct Running<'a> {
     message: Message<'a>,
     state: State,
     at: usize,
 }
 
-/// Hashes all of them: as soon as a lane is done with one it takes the next.
+/// Hashes all messages. A lane that has finished one takes the next.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 pub(super) fn messages<'a>(messages: impl IntoIterator<Item = Message<'a>>) {
     let initial = State::load(&INITIAL);
@@ -173,7 +174,7 @@ pub(super) fn messages<'a>(messages: impl IntoIterator<Item = Message<'a>>) {
             right = queue.next();
         }
     }
-    // The last one has nothing beside it.
+    // The last message is hashed alone.
     if let Some(mut last) = left.or(right) {
         let mut words = last.state.words();
         while !last.is_done() {
@@ -190,7 +191,7 @@ impl Running<'_> {
         self.at == 1 + self.message.body.len() + self.message.tail.1
     }
 
-    /// Writes the digest if all of the message is in it.
+    /// Writes the digest once the whole message is hashed.
     #[target_feature(enable = "sha,sse4.1,ssse3")]
     fn finish(&mut self) -> bool {
         let done = self.is_done();
@@ -201,7 +202,7 @@ impl Running<'_> {
     }
 }
 
-/// Hashes pairs of leaves; says how many leaves.
+/// Hashes leaves in pairs. Returns the number of leaves hashed.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 pub(super) fn leaves(size: usize, records: &[u8], out: &mut [Digest]) -> usize {
     let initial = State::load(&INITIAL);
@@ -221,7 +222,7 @@ pub(super) fn leaves(size: usize, records: &[u8], out: &mut [Digest]) -> usize {
     done
 }
 
-/// Hashes pairs of nodes; says how many nodes.
+/// Hashes nodes in pairs. Returns the number of nodes hashed.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 pub(super) fn nodes(children: &[Digest], out: &mut [Digest]) -> usize {
     let initial = State::load(&INITIAL);

@@ -1,4 +1,5 @@
-//! SipHash-2-4 of consecutive sequence numbers, 4 lanes of AVX2, two vectors at a time to fill the latency of each.
+//! SipHash-2-4 of consecutive sequence numbers, in 4 lanes of AVX2, with two vectors at a time to
+//! hide the latency of each.
 
 use core::arch::x86_64::{
     __m256i, _mm256_add_epi64, _mm256_or_si256, _mm256_set1_epi64x, _mm256_setr_epi8,
@@ -8,7 +9,7 @@ use core::arch::x86_64::{
 
 use moteseal_seal::level::LevelKey;
 
-/// Sequence numbers a step.
+/// Sequence numbers per step.
 const STEP: usize = 8;
 
 #[inline]
@@ -46,7 +47,7 @@ fn rotate_32(v: __m256i) -> __m256i {
 #[derive(Clone, Copy)]
 struct Lanes {
     state: [__m256i; 4],
-    /// The bit at which counting stops: the last level catches the rest.
+    /// The bit that stops the count of leading zeros: the last level has the rest.
     stop: u64,
 }
 
@@ -140,7 +141,8 @@ fn advance([low, high]: [__m256i; 2]) -> [__m256i; 2] {
     [_mm256_add_epi64(low, step), _mm256_add_epi64(high, step)]
 }
 
-/// Writes the levels of `first, first + 1, ...` to whole steps of `out`; says how many.
+/// Writes the levels of `first, first + 1, ...` to the whole steps of `out`. Returns the number of
+/// levels written.
 #[target_feature(enable = "avx2,lzcnt")]
 pub(super) fn levels(state: [u64; 4], levels: u8, first: u64, out: &mut [u8]) -> usize {
     let lanes = Lanes::new(state, levels);
@@ -153,8 +155,8 @@ pub(super) fn levels(state: [u64; 4], levels: u8, first: u64, out: &mut [u8]) ->
     steps.len() * STEP
 }
 
-/// Adds the counts of `level(0) .. level(n - 1)` to `counts`. Alternating tables let neighbours of one level be counted without
-/// waiting for each other.
+/// Adds the number of events of each level among the events `0 .. n` to `counts`. Two alternating
+/// tables let neighbours of one level be counted without waiting.
 #[target_feature(enable = "avx2,lzcnt")]
 pub(super) fn count(key: LevelKey, levels: u8, n: u32, counts: &mut [u32]) {
     let lanes = Lanes::new(key.state(), levels);

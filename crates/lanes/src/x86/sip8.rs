@@ -1,4 +1,5 @@
-//! SipHash-2-4 of consecutive sequence numbers, 8 lanes of AVX-512, two vectors at a time to fill the latency of each.
+//! SipHash-2-4 of consecutive sequence numbers, in 8 lanes of AVX-512, with two vectors at a time
+//! to hide the latency of each.
 
 use core::arch::x86_64::{
     __m512i, _mm_storel_epi64, _mm512_add_epi64, _mm512_cmpeq_epi8_mask, _mm512_cmpgt_epu64_mask,
@@ -9,14 +10,14 @@ use core::arch::x86_64::{
 
 use moteseal_seal::level::LevelKey;
 
-/// Sequence numbers a step.
+/// Sequence numbers per step.
 const STEP: usize = 16;
 
 /// The keyed state, in every lane.
 #[derive(Clone, Copy)]
 struct Lanes {
     state: [__m512i; 4],
-    /// The bit at which counting stops: the last level catches the rest.
+    /// The bit that stops the count of leading zeros: the last level has the rest.
     stop: __m512i,
 }
 
@@ -35,7 +36,7 @@ impl Lanes {
         Self { state: [broadcast(a), broadcast(b), broadcast(c), broadcast(d)], stop }
     }
 
-    /// The levels of the sequence numbers in two vectors, one a lane.
+    /// The levels of the sequence numbers in two vectors, one per lane.
     #[inline]
     #[target_feature(enable = "avx512f,avx512cd")]
     fn levels(&self, messages: [__m512i; 2]) -> [__m512i; 2] {
@@ -92,7 +93,7 @@ impl Lanes {
 }
 
 impl Lanes {
-    /// The levels of the sequence numbers in two vectors, one a byte.
+    /// The levels of the sequence numbers in two vectors, one per byte.
     #[inline]
     #[target_feature(enable = "avx512f,avx512cd")]
     fn step(&self, messages: [__m512i; 2]) -> [u8; STEP] {
@@ -133,17 +134,18 @@ pub(super) fn levels(state: [u64; 4], levels: u8, first: u64, out: &mut [u8]) {
         *bytes = lanes.step(messages);
         messages = advance(messages);
     }
-    // The lanes behind the last one are not looked at.
+    // The lanes after the last event are ignored.
     rest.copy_from_slice(&lanes.step(messages)[..rest.len()]);
 }
 
-/// Adds the counts of `level(0) .. level(n - 1)` to `counts`.
+/// Adds the number of events of each level among the events `0 .. n` to `counts`.
 ///
-/// Nothing is stored on the way: in every lane stand eight counters of one byte, for the levels below 8; adding `1 << 8 * level`
-/// counts there and shifts anything above out. One event in 256 has such a level and is counted apart.
+/// The counters stay in registers: every lane has eight counters of one byte, for the levels below
+/// 8. Adding `1 << 8 * level` counts one event and shifts higher levels out. One event in 256 has a
+/// higher level and is counted separately.
 #[target_feature(enable = "avx512f,avx512cd")]
 pub(super) fn count(key: LevelKey, levels: u8, n: u32, counts: &mut [u32]) {
-    /// Before a byte overflows: each step adds two at most.
+    /// Steps before a byte could overflow: each step adds at most two.
     const STEPS: u32 = 127;
     let lanes = Lanes::new(key.state(), levels);
     let mut messages = first_messages(0);
@@ -179,8 +181,8 @@ pub(super) fn count(key: LevelKey, levels: u8, n: u32, counts: &mut [u32]) {
     }
 }
 
-/// Adds how often each level stands in `levels`: sixty-four are compared with one level at a time, from the commonest on, until all of
-/// them are found.
+/// Adds the number of occurrences of each level in `levels`. Sixty-four levels at a time are
+/// compared with one value, starting with the most frequent, until all are found.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[allow(clippy::cast_possible_wrap)]
 pub(super) fn histogram(levels: &[u8], counts: &mut [u32]) {

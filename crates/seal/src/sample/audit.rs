@@ -1,15 +1,17 @@
-//! Whether a coordinator kept what the group's budget asks for: section VI.C and appendix C of the paper, DESIGN section 6.
+//! Checks whether a coordinator kept what the group's budget requires (section VI.C and appendix C
+//! of the paper).
 //!
-//! The final round is no decision: it is `j* = min { j : the signed counters of levels >= j sum to at most B }`. A [`Tally`] adds up
-//! the counters of the authentic seals that a manifest lists, and [`Tally::judge`] says whether the manifest's round is that one.
-//! It judges the rounds that were announced, never those that devices took upon themselves. Which devices are missing, and
-//! whether they restarted, is for the caller to find out from their chains ([`History`](crate::History)).
+//! The final round is determined by the signed counters: `j* = min { j : the signed counters of
+//! levels >= j sum to at most B }`. A [`Tally`] adds up the counters of the authentic seals that a
+//! manifest lists, and [`Tally::judge`] compares the manifest's round with the result. It checks
+//! announced rounds only, not the higher rounds that devices may choose. The caller determines from
+//! the devices' chains which devices are missing and which restarted ([`History`](crate::History)).
 
-use crate::{Authentic, Seal};
+use crate::seal::{Authentic, Seal};
 use moteseal_core::named_errors;
 use moteseal_core::record::{MAX_LEVELS, Round};
 
-/// The signed counters of an epoch, over all devices.
+/// The sum of the signed counters of an epoch over all devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tally {
     counts: [u64; MAX_LEVELS],
@@ -18,16 +20,16 @@ pub struct Tally {
     announced: Round,
 }
 
-/// What the counters say of a final round.
+/// The result of checking a final round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Verdict {
-    /// It is the one that the counters ask for.
+    /// The round is the one that the counters require.
     Justified,
-    /// It is not, and nothing that is not known could make it so.
+    /// The round is not, and no unknown counter could justify it.
     Unjustified(Finding),
-    /// It would be another one for what is known, but a device whose counters are missing may have caused it, or might have
-    /// asked for a higher one.
+    /// The known counters require another round, or this one, but the counters of a missing device
+    /// may have changed it.
     Undetermined,
 }
 
@@ -64,7 +66,7 @@ named_errors! {
 }
 
 impl Tally {
-    /// Nothing counted yet, in a group of `levels` levels (1 to 32) and this budget.
+    /// No counters yet, in a group of `levels` levels (1 to 32) with this budget.
     #[must_use]
     pub const fn new(levels: u8, budget: u64) -> Self {
         Self { counts: [0; MAX_LEVELS], levels, budget, announced: Round(0) }
@@ -79,23 +81,24 @@ impl Tally {
         self.announced = self.announced.max(statement.round);
     }
 
-    /// Events of the levels from a round on, whether or not they arrived anywhere.
+    /// The number of events of the levels from `round` on, whether or not they were forwarded.
     #[must_use]
     pub fn from_round(&self, round: Round) -> u64 {
         self.counts[..usize::from(self.levels)].iter().skip(usize::from(round.0)).sum()
     }
 
-    /// The round that the counters ask for: the first whose events fit the budget; the number of levels if none does.
+    /// The round that the counters require: the first whose events fit the budget, or the number of
+    /// levels if none does.
     #[must_use]
     pub fn due(&self) -> Round {
         let fits = |&round: &u8| self.from_round(Round(round)) <= self.budget;
         Round((0..self.levels).find(fits).unwrap_or(self.levels))
     }
 
-    /// Judges an epoch's final round, given what the chains of the devices say.
+    /// Checks an epoch's final round. `doubt` is what the devices' chains leave open.
     pub fn judge(&self, round: Round, doubt: Doubt) -> Verdict {
         let due = self.due();
-        // More counters can only ask for a higher round.
+        // Additional counters can only require a higher round.
         if round < due {
             return Verdict::Unjustified(Finding::OverBudget {
                 round,
@@ -123,12 +126,13 @@ impl Tally {
     }
 }
 
-/// What the signed counters cannot tell.
+/// What the signed counters cannot show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Doubt {
-    /// A device of the roster is neither listed to the end of the epoch, nor does its chain, as far as the coordinator has taken it, show
-    /// that it was silent.
+    /// A device of the roster is not listed up to the end of the epoch, and its chain, as far as
+    /// the coordinator has received it, does not show that it was silent.
     pub missing: bool,
-    /// A listed device restarted within the epoch, before it had closed it: events of a seal that it abandoned may have raised the round.
+    /// A listed device restarted within the epoch before its last seal. Events of a seal that it
+    /// abandoned may have raised the round.
     pub restarted: bool,
 }

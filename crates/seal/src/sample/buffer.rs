@@ -1,21 +1,22 @@
-//! What a device holds of an open seal until its coordinator has it: records in order, and of a tree the roots of subtrees that stand
-//! for the records between them. DESIGN section 6, "trees under a budget".
+//! The buffer of an open seal on a device: records in order until the coordinator has stored them,
+//! and for a tree the roots of subtrees in place of the records between them.
 //!
-//! A tree's entries cover every sequence number from the first one on without a gap. A record that is not wanted gives way to a root as soon
-//! as that takes fewer bytes: alone if it is longer than a digest, else together with its neighbours, up to the largest perfect
-//! subtree without a wanted record. Fixed memory, no heap. When to send what is [`forward`](crate::sample::forward)'s.
+//! The entries of a tree cover every sequence number from the first on, without a gap. A record
+//! that is not wanted is replaced by a root as soon as this saves bytes: alone if it is longer than
+//! a digest, otherwise together with its neighbours, up to the largest perfect subtree without a
+//! wanted record. Memory is fixed. [`forward`](crate::sample::forward) decides when to send.
 
 use crate::tree::{self, Frontier};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Level;
 
-/// What stands before a record or root: its first sequence number, its level or height, its length.
+/// Length of the head of an entry: first sequence number, level or height, and length.
 pub(super) const HEAD: usize = 7;
-/// The bytes of a root and what stands before it.
+/// Length of a root entry with its head.
 pub(super) const ROOT: usize = HEAD + 32;
-/// No seal has more than 2^32 - 1 records, so that perfect subtrees are lower than this.
+/// A seal has at most 2^32 - 1 records, so perfect subtrees are lower than this.
 const MAX_HEIGHT: usize = 32;
-/// Marks the root of a subtree; the height lies in the bits below.
+/// Marks the root of a subtree. The lower bits are the height.
 const SUBTREE: u8 = 0x80;
 
 /// The entries of one open seal, in at most `N` bytes.
@@ -23,9 +24,10 @@ const SUBTREE: u8 = 0x80;
 pub(super) struct Buffer<const N: usize> {
     bytes: [u8; N],
     used: usize,
-    /// Where the first entry lies that was not sent: those before it were, those behind it were not.
+    /// The offset of the first entry that has not been sent. All entries before it have been sent.
     unsent: usize,
-    /// Of a tree, the end of the last wanted record: what lies behind it may yet become one root.
+    /// For a tree: the end of the last wanted record. The entries after it may still become one
+    /// root.
     settled: usize,
 }
 
@@ -34,7 +36,7 @@ pub(super) struct Buffer<const N: usize> {
 pub(super) struct Entry {
     pub(super) start: u32,
     pub(super) kind: Kind,
-    /// Where it begins, and where its record or root ends.
+    /// The offset of the entry and the end of its record or root.
     pub(super) at: usize,
     pub(super) end: usize,
 }
@@ -48,7 +50,7 @@ pub(super) enum Kind {
 }
 
 impl Entry {
-    /// The sequence number behind it: a seal has at most 2^32 - 1 events.
+    /// The sequence number after the entry. A seal has at most 2^32 - 1 events.
     pub(super) fn until(&self) -> u32 {
         self.start.saturating_add(1 << self.height())
     }
@@ -62,7 +64,8 @@ impl Entry {
     }
 }
 
-/// A perfect subtree without a wanted record: its first leaf, its height, and where its entries begin.
+/// A perfect subtree without a wanted record: its first leaf, its height, and the offset of its
+/// entries.
 #[derive(Clone, Copy, Default)]
 struct Subtree {
     start: u32,
@@ -71,12 +74,12 @@ struct Subtree {
 }
 
 impl Subtree {
-    /// Whether it is the left one of two halves.
+    /// Whether it is the left half of its parent.
     const fn is_left(&self) -> bool {
         self.start as u64 >> self.height & 1 == 0
     }
 
-    /// Whether it is the left half of what the other one is the right half of.
+    /// Whether it is the left half of the parent whose right half is `other`.
     fn is_left_of(&self, other: &Self) -> bool {
         self.is_left()
             && self.height == other.height
@@ -84,7 +87,8 @@ impl Subtree {
     }
 }
 
-/// The subtrees without a wanted record that may yet become one: left children that wait for their siblings, of falling heights.
+/// The subtrees without a wanted record that may still be merged: left children that wait for their
+/// siblings, of decreasing height.
 #[derive(Default)]
 struct Growing {
     waiting: [Subtree; MAX_HEIGHT],
@@ -92,8 +96,9 @@ struct Growing {
 }
 
 impl Growing {
-    /// Adds the subtree that follows, whose entries end at `end`. `replace` puts one root in the place of the entries of a subtree, which end
-    /// where it is told, and says where that ends. Says where the entries end now.
+    /// Adds the next subtree, whose entries end at `end`. `replace` replaces the entries of a
+    /// subtree, up to the given end, by one root and returns the new end. Returns where the entries
+    /// end now.
     fn add(
         &mut self,
         subtree: Subtree,
@@ -126,7 +131,7 @@ impl<const N: usize> Buffer<N> {
         Self { bytes: [0; N], used: 0, unsent: 0, settled: 0 }
     }
 
-    /// Bytes that are taken.
+    /// The number of bytes in use.
     pub(super) const fn used(&self) -> usize {
         self.used
     }
@@ -135,7 +140,7 @@ impl<const N: usize> Buffer<N> {
         self.used + length <= N
     }
 
-    /// The entry at a place, if one begins there.
+    /// The entry at an offset, if one begins there.
     pub(super) fn entry(&self, at: usize) -> Option<Entry> {
         self.entry_before(self.used, at)
     }
@@ -152,27 +157,28 @@ impl<const N: usize> Buffer<N> {
         Some(Entry { start, kind, at, end: at + HEAD + length })
     }
 
-    /// An entry's record or root.
+    /// The record or root of an entry.
     pub(super) fn content(&self, entry: &Entry) -> &[u8] {
         &self.bytes[entry.at + HEAD..entry.end]
     }
 
-    /// The first entry that was not sent.
+    /// The first entry that has not been sent.
     pub(super) fn first_unsent(&self) -> Option<Entry> {
         self.entry(self.unsent)
     }
 
-    /// Where what may be sent ends, while more may come and `is_over` is false.
+    /// The offset up to which entries may be sent. While more may follow (`is_over` is false), the
+    /// end of a tree may still change.
     pub(super) const fn sendable(&self, is_over: bool) -> usize {
         if is_over { self.used } else { self.settled }
     }
 
-    /// The entries before this place were sent.
+    /// Marks the entries before `to` as sent.
     pub(super) const fn sent_up_to(&mut self, at: usize) {
         self.unsent = at;
     }
 
-    /// Writes an entry at a place; its room was checked.
+    /// Writes an entry at an offset. The caller has checked that it fits.
     fn write(&mut self, at: usize, start: u32, mark: u8, content: &[u8]) -> usize {
         // MAX_RECORD fits two bytes.
         #[allow(clippy::cast_possible_truncation)]
@@ -186,18 +192,18 @@ impl<const N: usize> Buffer<N> {
         end
     }
 
-    /// Appends a wanted record, for which there is room.
+    /// Appends a wanted record. The caller has checked that it fits.
     pub(super) fn push(&mut self, seq: u32, level: Level, record: &[u8]) {
         self.used = self.write(self.used, seq, level.0, record);
         self.settled = self.used;
     }
 
-    /// Bytes that a record which is not wanted takes in the buffer of a tree.
+    /// The number of bytes that an unwanted record takes in the buffer of a tree.
     pub(super) fn skipped_length(record: &[u8]) -> usize {
         HEAD + record.len().min(32)
     }
 
-    /// Appends a tree's record that is not wanted, for which there is room.
+    /// Appends an unwanted record of a tree. The caller has checked that it fits.
     pub(super) fn skip(&mut self, seq: u32, level: Level, record: &[u8]) {
         self.used = if record.len() > 32 {
             self.write(self.used, seq, SUBTREE, &tree::leaf(record).0)
@@ -209,7 +215,7 @@ impl<const N: usize> Buffer<N> {
         }
     }
 
-    /// Keeps the entries that `keep` says, in order; how many went.
+    /// Keeps the entries for which `keep` returns true, in order. Returns how many were removed.
     pub(super) fn retain(&mut self, keep: impl Fn(&Entry) -> bool) -> u32 {
         let (mut from, mut to, mut dropped, mut unsent) = (0, 0, 0, None);
         while let Some(entry) = self.entry(from) {
@@ -228,7 +234,7 @@ impl<const N: usize> Buffer<N> {
         dropped
     }
 
-    /// Lets go of the entries before `next`, which the coordinator has.
+    /// Removes the entries before `next`, which the coordinator has stored.
     pub(super) fn acknowledged(&mut self, next: u32) {
         let mut start = 0;
         while let Some(entry) = self.entry(start).filter(|entry| entry.until() <= next) {
@@ -240,8 +246,9 @@ impl<const N: usize> Buffer<N> {
         self.settled = self.settled.saturating_sub(start);
     }
 
-    /// Replaces a tree's records below a round by the roots of maximal subtrees without others, from the entry at `at` on, wherever that
-    /// takes fewer bytes. No entry ends behind where it did, so that this needs no room.
+    /// Replaces a tree's records below a round by the roots of maximal subtrees without other
+    /// records, from the entry at `at` on, wherever that saves bytes. No entry moves up, so this
+    /// needs no additional memory.
     pub(super) fn collapse(&mut self, at: usize, round: u8) {
         let (mut from, mut to, mut unsent) = (at, at, None);
         let mut settled = self.settled.min(at);
@@ -259,7 +266,7 @@ impl<const N: usize> Buffer<N> {
                 continue;
             }
             to = growing.add(subtree, to, |subtree, end| {
-                // Of what becomes one root, none or all was sent.
+                // Entries that are merged into one root were either all sent or all not sent.
                 unsent = unsent.map(|unsent: usize| unsent.min(subtree.at));
                 self.replace(subtree, end)
             });
@@ -270,7 +277,7 @@ impl<const N: usize> Buffer<N> {
         (self.used, self.settled) = (to, settled);
     }
 
-    /// Bytes that [`collapse`](Self::collapse) of everything would leave.
+    /// The number of bytes that [`collapse`](Self::collapse) of everything would leave.
     pub(super) fn collapsed(&self, round: u8) -> usize {
         let (mut from, mut to, mut growing) = (0, 0, Growing::default());
         while let Some(entry) = self.entry(from) {
@@ -285,7 +292,7 @@ impl<const N: usize> Buffer<N> {
         to
     }
 
-    /// Puts one root in the place of the entries of a subtree, which end at `end`; where that ends.
+    /// Replaces the entries of a subtree, which end at `end`, by one root. Returns the new end.
     fn replace(&mut self, subtree: &Subtree, end: usize) -> usize {
         let (mut frontier, mut at) = (Frontier::<{ MAX_HEIGHT + 1 }>::new(), subtree.at);
         while let Some(entry) = self.entry_before(end, at) {

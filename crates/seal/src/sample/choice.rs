@@ -1,4 +1,5 @@
-//! What must be served for what was asked: the cloud has no choice (spec/formats.md, section 5).
+//! What a response must contain: the query determines it, and the cloud has no choice
+//! (spec/formats.md, section 5).
 
 use core::fmt;
 use core::str::FromStr;
@@ -6,19 +7,21 @@ use moteseal_core::named_errors;
 
 use crate::level::Counters;
 use crate::sample::Sample;
+use crate::seal::{Authentic, Seal};
+use crate::statement::Statement;
 use crate::stream::Select;
-use crate::{Authentic, Seal, Statement};
 use moteseal_core::record::{Level, MAX_LEVELS, Round};
 
-/// A sampling rate `k / 2^d`, in lowest terms: 1, or between 0 and 1.
+/// A sampling rate `k / 2^d` in lowest terms, above 0 and at most 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// The binary digits behind the point, first digit in the highest of `digits` bits; 0 for rate 1.
+    /// The binary digits after the point; the first digit is the highest of `digits` bits. 0 for
+    /// rate 1.
     numerator: u64,
     digits: u8,
 }
 
-/// A rate that is none.
+/// The text or number is not a valid rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateError;
 
@@ -31,7 +34,7 @@ impl fmt::Display for RateError {
 impl core::error::Error for RateError {}
 
 impl Rate {
-    /// Everything.
+    /// Rate 1: all events.
     pub const ALL: Self = Self { numerator: 0, digits: 0 };
 
     /// `numerator / denominator`, rounded down to 31 binary digits.
@@ -56,8 +59,8 @@ impl Rate {
         (numerator != 0).then(|| Self { numerator: numerator >> shift, digits: digits - shift })
     }
 
-    /// The levels that rate serves in a group of `levels` levels: the rate is rounded down to `levels - 1` digits, and `None` if that
-    /// leaves 0.
+    /// The levels that the rate selects in a group of `levels` levels. The rate is rounded down to
+    /// `levels - 1` digits; `None` if the result is 0.
     #[must_use]
     pub fn levels(self, levels: u8) -> Option<u32> {
         let all = if levels >= 32 { u32::MAX } else { (1 << levels) - 1 };
@@ -80,7 +83,7 @@ impl Rate {
         Some(mask)
     }
 
-    /// The rate as a number.
+    /// The rate as a float.
     #[must_use]
     pub fn as_f64(self) -> f64 {
         #[allow(clippy::cast_precision_loss)]
@@ -120,37 +123,39 @@ impl FromStr for Rate {
     }
 }
 
-/// What an application asks of each epoch of each device.
+/// What an application requests from each epoch of each device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// The levels of a rate.
+    /// The levels of a sampling rate.
     Rate(Rate),
     /// As many whole levels as fit, coarsest first.
     AtMost(u64),
-    /// A number of events by a permutation; trees only.
+    /// A number of events, chosen by a seeded permutation. Trees only.
     Sample {
-        /// How many events an epoch, at least 1.
+        /// The number of events per epoch, at least 1.
         count: u32,
-        /// What makes the permutation.
+        /// The seed of the permutation.
         seed: [u8; 32],
     },
 }
 
 named_errors! {
-    /// Why a sample is not what was asked, or cannot be had.
+    /// Why a sample is not the requested one, or is not available.
     ChoiceError {
-        /// Other levels or events than the ones asked for.
-        NotAsAsked => "the answer holds other levels or events than the ones asked for",
-        /// The rate rounds to 0 with the group's levels, or needs a level that the device no longer had.
-        RateUnavailable => "the rate is below 2^-(levels-1), or needs a level that was not kept; ask for another",
+        /// Other levels or events than requested.
+        NotAsAsked => "the response has other levels or events than requested",
+        /// The rate rounds to 0 with the group's levels, or needs a level that the device no longer
+        /// had.
+        RateUnavailable => "the rate is below 2^-(levels-1), or needs a level that was not kept; choose another rate",
         /// A sample by permutation needs a tree.
-        SchemeMismatch => "a sample by count and seed needs epochs sealed as trees; ask for a rate",
-        /// The memory that was given does not hold what is drawn.
-        ScratchTooSmall => "give memory for every chosen event, and for two swaps each",
+        SchemeMismatch => "a sample by count and seed needs epochs sealed as trees; use a rate instead",
+        /// The caller's memory is too small for the sample.
+        ScratchTooSmall => "provide memory for each chosen event and two swaps per chosen event",
     }
 }
 
-/// The levels that an epoch's parts must carry for a rate: the same for each part, less its null ones.
+/// The levels that an epoch's parts must contain for a rate: the same for each part, except levels
+/// that do not exist in it.
 ///
 /// # Errors
 /// `RateUnavailable`.
@@ -167,7 +172,7 @@ pub fn rate_levels(rate: Rate, statement: &Statement) -> Result<u32, ChoiceError
     }
 }
 
-/// Collects the parts of one epoch, to compute what *at most* serves of them.
+/// Collects the parts of one epoch, to determine what *at most* selects.
 #[derive(Clone, Debug)]
 pub struct EpochCounts {
     counts: [u64; MAX_LEVELS],
@@ -182,7 +187,8 @@ impl EpochCounts {
         Self { counts: [0; MAX_LEVELS], available: u32::MAX, levels }
     }
 
-    /// The same of an epoch that ended at `round`: no level below it survives, whatever somebody may have kept.
+    /// The same for an epoch that ended at `round`: levels below it are treated as missing, even if
+    /// some were kept.
     #[must_use]
     pub const fn at_round(levels: u8, round: Round) -> Self {
         let available = if round.0 as usize >= MAX_LEVELS { 0 } else { u32::MAX << round.0 };
@@ -201,7 +207,8 @@ impl EpochCounts {
         }
     }
 
-    /// The levels that *at most* `m` serves: from the coarsest surviving level to the finest, each that still fits.
+    /// The levels that *at most* `m` selects: from the coarsest existing level down, each that
+    /// still fits.
     #[must_use]
     pub fn at_most(&self, m: u64) -> u32 {
         let mut left = m;
@@ -215,7 +222,8 @@ impl EpochCounts {
         })
     }
 
-    /// The levels whose events exist, in every part that has any there: those from the round on that no part dropped or lost.
+    /// The levels whose events exist in every part that has events of them: from the round on, and
+    /// not dropped or lost by any part.
     #[must_use]
     pub fn surviving(&self) -> u32 {
         (0..self.levels)
@@ -223,7 +231,7 @@ impl EpochCounts {
             .fold(0, |mask, level| mask | 1 << level)
     }
 
-    /// How many events exist.
+    /// The number of existing events.
     #[must_use]
     pub fn existing(&self) -> u64 {
         (0..self.levels)
@@ -245,10 +253,13 @@ impl EpochCounts {
     }
 }
 
-/// A sample whose choice was forced: no one who held the data could have chosen another. The only thing estimators take.
+/// A sample whose choice was determined by the query: no holder of the data could have chosen
+/// another one. Estimators accept nothing else.
 ///
-/// For a rate each part is forced by itself ([`by_rate`](Self::by_rate)), for *at most* and *sample* by all parts of its epoch
-/// ([`ForcedPart::check`](crate::sample::epoch::ForcedPart::check)). Nothing else makes one, and no statement does that is not authentic:
+/// For a rate each part is checked individually ([`by_rate`](Self::by_rate)); for *at most* and
+/// *sample*, all parts of an epoch together
+/// ([`ForcedPart::check`](crate::sample::epoch::ForcedPart::check)). Nothing else makes one, and an
+/// unverified seal does not suffice:
 ///
 /// ```compile_fail
 /// # use moteseal_seal::sample::{Sample, UniformSample};
@@ -269,10 +280,11 @@ pub struct UniformSample<'a> {
 }
 
 impl<'a> UniformSample<'a> {
-    /// Checks a part for a rate. `seal` is the part's.
+    /// Checks a part against a rate. `seal` is the part's seal.
     ///
     /// # Errors
-    /// `NotAsAsked` if the sample is of another seal, or holds other levels; else as [`rate_levels`].
+    /// `NotAsAsked` if the sample belongs to another seal or contains other levels; otherwise as
+    /// [`rate_levels`].
     pub fn by_rate(
         sample: Sample<'a, Authentic>,
         seal: &Seal<Authentic>,
@@ -287,7 +299,7 @@ impl<'a> UniformSample<'a> {
         }
     }
 
-    /// A sample that is what its part was forced to serve.
+    /// A sample that equals what its part had to serve.
     pub(super) const fn forced(sample: Sample<'a, Authentic>) -> Self {
         Self { sample }
     }
@@ -299,10 +311,10 @@ impl<'a> UniformSample<'a> {
     }
 }
 
-/// Events per level of one part that a mask selects.
+/// The number of events per level of a part, for the levels of a mask.
 #[must_use]
 pub fn selected_count(counters: &Counters, mask: u32) -> u32 {
-    crate::follow::masked(counters, mask)
+    counters.masked(mask)
 }
 
 #[cfg(test)]
@@ -311,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_serves_the_levels_of_its_digits() {
+    fn a_rate_selects_the_levels_of_its_binary_digits() {
         let mask = |text: &str| text.parse::<Rate>().unwrap().levels(16);
         assert_eq!(mask("1"), Some(0xffff));
         assert_eq!(mask("1/2"), Some(0xfffe));
@@ -326,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn served_levels_add_up_to_the_rate() {
+    fn selected_levels_add_up_to_the_rate() {
         for levels in 1..=32u8 {
             for k in 1..=64u64 {
                 let rate = Rate::new(k, 64).unwrap();
@@ -346,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_rate() {
+    fn rejects_invalid_rates() {
         for text in [
             "",
             "0",

@@ -1,39 +1,42 @@
-//! Which events a coordinator keeps so that a group never exceeds its budget: Algorithm 2 of the paper (section V.A), as counts.
+//! Which events a coordinator keeps so that a group never exceeds its budget: Algorithm 2 of the
+//! paper (section V.A), on counts.
 //!
-//! A [`Coordinator`] holds numbers, not events: who stores the events asks it about each one, and throws away the levels that
-//! it drops. One epoch, one coordinator; it has no clock and does no I/O. What the final round must be follows from the
-//! counters that the devices sign ([`audit`](crate::sample::audit)), so that anyone can check what was kept.
+//! A [`Coordinator`] holds numbers, not events. The code that stores the events asks it about each
+//! one, and discards the levels that it drops. It covers one epoch, has no clock and does no I/O.
+//! The correct final round follows from the counters that the devices sign
+//! ([`audit`](crate::sample::audit)), so anyone can check what was kept.
 
 use core::ops::Range;
 
 use moteseal_core::record::{Level, MAX_LEVELS, Round};
 
-/// The rounds of one epoch: what is kept, and from which level on.
+/// The state of one epoch: the round, and how many events of each level are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Coordinator {
     budget: u64,
     levels: u8,
-    /// 0 to `levels`: at `levels` not even the coarsest fits, and nothing is kept.
+    /// 0 to `levels`. At `levels` even the coarsest level does not fit, and nothing is kept.
     round: u8,
     kept: [u64; MAX_LEVELS],
     total: u64,
 }
 
-/// What becomes of an event.
+/// What to do with an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Offer {
-    /// It is below the round: forget it.
+    /// It is below the round: discard it.
     Declined,
-    /// Keep it.
+    /// Store it.
     Kept,
-    /// The budget was exceeded with it: forget everything of these levels, the event too if its level is among them, and tell the
-    /// devices the new round.
+    /// It exceeded the budget: discard all events of these levels, including this one if its level
+    /// is among them, and announce the new round to the devices.
     Raised(Range<u8>),
 }
 
 impl Coordinator {
-    /// An epoch's start: round 0, nothing kept. A group has 1 to 32 levels; a level outside is declined.
+    /// The start of an epoch: round 0, nothing kept. A group has 1 to 32 levels; events of other
+    /// levels are declined.
     #[must_use]
     pub fn new(levels: u8, budget: u64) -> Self {
         debug_assert!(
@@ -43,19 +46,19 @@ impl Coordinator {
         Self { budget, levels, round: 0, kept: [0; MAX_LEVELS], total: 0 }
     }
 
-    /// The round: only levels from it on are kept, so that the sampling rate is `2^-round`.
+    /// The round. Only levels from it on are kept, so the sampling rate is `2^-round`.
     #[must_use]
     pub const fn round(&self) -> Round {
         Round(self.round)
     }
 
-    /// Events that are kept, of all levels; never more than the budget between two calls.
+    /// The number of events kept over all levels; never more than the budget between two calls.
     #[must_use]
     pub const fn kept(&self) -> u64 {
         self.total
     }
 
-    /// Events that are kept of one level.
+    /// The number of events kept of one level.
     #[must_use]
     pub fn kept_at(&self, level: Level) -> u64 {
         self.kept.get(usize::from(level.0)).copied().unwrap_or(0)
@@ -67,7 +70,7 @@ impl Coordinator {
         self.budget
     }
 
-    /// Asks about an event that a device forwarded.
+    /// Decides about an event that a device forwarded.
     #[inline]
     pub fn offer(&mut self, level: Level) -> Offer {
         if level.0 < self.round || level.0 >= self.levels {
@@ -78,7 +81,7 @@ impl Coordinator {
         if self.total <= self.budget { Offer::Kept } else { self.raise() }
     }
 
-    /// Goes to the first round at which what is kept fits the budget.
+    /// Raises the round until the kept events fit the budget.
     #[cold]
     fn raise(&mut self) -> Offer {
         let before = self.round;
@@ -95,8 +98,8 @@ impl Coordinator {
         self.round += 1;
     }
 
-    /// Takes back events of a level that will not be served after all: their device abandoned their seal, or raised its own
-    /// round above them. More than are kept is all that are.
+    /// Subtracts events of a level that will not be served after all, because their device
+    /// abandoned the seal or raised its own round. At most the kept events are subtracted.
     pub fn withdraw(&mut self, level: Level, events: u64) {
         if let Some(kept) = self.kept.get_mut(usize::from(level.0)) {
             let events = events.min(*kept);
@@ -105,7 +108,8 @@ impl Coordinator {
         }
     }
 
-    /// Goes up to a round that the signed counters ask for: events that never arrived count, too. Returns the levels to forget.
+    /// Raises the round to one that the signed counters require; they include events that never
+    /// arrived. Returns the levels to discard.
     #[must_use]
     pub fn settle(&mut self, round: Round) -> Range<u8> {
         let before = self.round;
@@ -146,14 +150,14 @@ mod tests {
         }
     }
 
-    /// A level as events have it: `i` with probability `2^-(i+1)`.
+    /// A level with the distribution of events: `i` with probability `2^-(i+1)`.
     fn level(random: u32, levels: u8) -> u8 {
         u8::try_from(random.leading_zeros()).unwrap().min(levels - 1)
     }
 
     proptest! {
         #[test]
-        fn keeps_what_the_paper_keeps(randoms in prop::collection::vec(any::<u32>(), 0..2000), levels in 1..12u8, budget in 0..200u64) {
+        fn keeps_what_the_papers_algorithm_keeps(randoms in prop::collection::vec(any::<u32>(), 0..2000), levels in 1..12u8, budget in 0..200u64) {
             let mut coordinator = Coordinator::new(levels, budget);
             let mut reference = Reference { queues: std::vec![Vec::new(); usize::from(levels)], round: 0 };
             for (event, random) in (0..).zip(randoms) {
@@ -174,7 +178,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_taken_back_makes_room(kept in prop::collection::vec(0..6u8, 0..50), level in 0..8u8, events: u64) {
+        fn removing_events_makes_room(kept in prop::collection::vec(0..6u8, 0..50), level in 0..8u8, events: u64) {
             let mut coordinator = Coordinator::new(6, 100);
             for &level in &kept {
                 prop_assert_eq!(coordinator.offer(Level(level)), Offer::Kept);

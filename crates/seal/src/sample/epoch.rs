@@ -1,13 +1,14 @@
-//! An epoch of which every part is there, and what its parts must serve together (spec/formats.md, section 5).
+//! A whole epoch, and what its parts must contain together (spec/formats.md, section 5).
 //!
-//! *At most* and *sample* follow from all parts of an epoch: whoever may leave the last ones out chooses among as many samples as
-//! there are parts. So the choice is computed from a [`WholeEpoch`] only, and [`UniformSample`]s come from nothing else.
+//! *At most* and *sample* depend on all parts of an epoch: a sender that could leave out the last
+//! parts could choose among as many samples as there are parts. The choice is therefore computed
+//! from a [`WholeEpoch`] only.
 
 use crate::engine::Engine;
 use crate::sample::choice::{ChoiceError, EpochCounts, UniformSample};
 use crate::sample::permutation::Swap;
 use crate::sample::{Sample, Select, existing};
-use crate::{Authentic, Seal};
+use crate::seal::{Authentic, Seal};
 use moteseal_core::named_errors;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{Round, Sequence};
@@ -15,18 +16,19 @@ use moteseal_core::record::{Round, Sequence};
 named_errors! {
     /// Why parts are not known to be a whole epoch.
     EpochError {
-        /// A part is missing before or between the ones given, or one of them is of another device or epoch.
+        /// A part is missing before or between the ones given, or one of them is of another device
+        /// or epoch.
         Missing => "a part of the epoch is missing",
         /// A part follows the one that closed the epoch.
-        EpochClosed => "a part of the epoch follows the one that the device called its last",
+        EpochClosed => "a part of the epoch follows the part that the device marked as its last",
         /// The last part does not close the epoch, and no seal of a later epoch follows it.
         TailUnknown => "nothing shows that the epoch has no further part",
     }
 }
 
-/// All parts of one epoch of one device, none missing before, between or behind them.
+/// All parts of one epoch of one device, none missing.
 ///
-/// Nothing but [`new`](Self::new) makes one:
+/// Only [`new`](Self::new) makes one:
 ///
 /// ```compile_fail
 /// use moteseal_seal::sample::epoch::WholeEpoch;
@@ -38,11 +40,12 @@ pub struct WholeEpoch<'e> {
 }
 
 impl<'e> WholeEpoch<'e> {
-    /// Checks that `parts`, by index, are all parts of their epoch: what the first names as its predecessor is of an earlier epoch,
-    /// each other one names the one before it, and the last one closes the epoch, or is the predecessor of `next`, of a later epoch.
+    /// Checks that `parts`, by index, are all parts of their epoch: the first names a predecessor
+    /// of an earlier epoch, each other part names the one before it, and the last part closes the
+    /// epoch or is the predecessor of `next`, a seal of a later epoch.
     ///
     /// # Errors
-    /// [`EpochError`]; no parts at all are `Missing`.
+    /// [`EpochError`]; without parts, `Missing`.
     pub fn new(
         parts: &'e [Seal<Authentic>],
         next: Option<&Seal<Authentic>>,
@@ -80,7 +83,7 @@ impl<'e> WholeEpoch<'e> {
         self.parts
     }
 
-    /// Its events per level.
+    /// Its number of events per level.
     #[must_use]
     pub fn counts(&self) -> EpochCounts {
         let mut counts = EpochCounts::new(
@@ -90,13 +93,14 @@ impl<'e> WholeEpoch<'e> {
         counts
     }
 
-    /// What *at most* `m` forces.
+    /// What *at most* `m` selects.
     #[must_use]
     pub fn at_most(&self, m: u64) -> Forced<'e> {
         Forced { parts: self.parts, select: Selected::Levels(self.counts().at_most(m)) }
     }
 
-    /// Its events per level, if it was kept within a budget and ended at `round`: levels below it do not survive.
+    /// Its number of events per level if it was kept within a budget and ended at `round`: lower
+    /// levels do not survive.
     #[must_use]
     pub fn counts_from(&self, round: Round) -> EpochCounts {
         let mut counts = EpochCounts::at_round(
@@ -107,18 +111,20 @@ impl<'e> WholeEpoch<'e> {
         counts
     }
 
-    /// What *at most* `m` forces of an epoch that was kept within a budget and ended at `round`.
+    /// What *at most* `m` selects if the epoch was kept within a budget and ended at `round`.
     #[must_use]
     pub fn at_most_from(&self, round: Round, m: u64) -> Forced<'e> {
         Forced { parts: self.parts, select: Selected::Levels(self.counts_from(round).at_most(m)) }
     }
 
-    /// What *sample* `count` with this seed forces of an epoch that ended at `round` (0 without a budget). `chosen` takes the
-    /// positions that are drawn: it needs room for `count` or for all [existing](EpochCounts::existing) events, whichever is less.
-    /// `scratch` is as for [`choose`](crate::sample::permutation::choose).
+    /// What *sample* `count` with this seed selects if the epoch ended at `round` (0 without a
+    /// budget). `chosen` receives the selected positions: it must have room for `count` or for all
+    /// [existing](EpochCounts::existing) events, whichever is less. `scratch` is as for
+    /// [`choose`](crate::sample::permutation::choose).
     ///
     /// # Errors
-    /// `SchemeMismatch` if a part is no tree; `ScratchTooSmall` if `chosen` or `scratch` is.
+    /// `SchemeMismatch` if a part is not a tree; `ScratchTooSmall` if `chosen` or `scratch` is too
+    /// small.
     pub fn draw<'m>(
         &self,
         engine: &impl Engine,
@@ -144,9 +150,10 @@ impl<'e> WholeEpoch<'e> {
     }
 }
 
-/// What the parts of an epoch must serve: computed from all of them, so that whoever serves them has no choice.
+/// What the parts of an epoch must contain. It is computed from all of them, so that the sender has
+/// no choice.
 ///
-/// Nothing else says so of a part; no mask or list of events of the caller's own does:
+/// A mask or a list of events of the caller's own choice cannot be used instead:
 ///
 /// ```compile_fail
 /// use moteseal_seal::sample::epoch::ForcedPart;
@@ -163,12 +170,13 @@ pub struct Forced<'e> {
 #[derive(Clone, Copy, Debug)]
 enum Selected<'e> {
     Levels(u32),
-    /// Positions, ascending: of the epoch in a [`Forced`], of it those that fall to the part in a [`ForcedPart`].
+    /// Ascending positions: in a [`Forced`] within the epoch; in a [`ForcedPart`] those within the
+    /// part.
     Events(&'e [u64]),
 }
 
 impl<'e> Forced<'e> {
-    /// What each part must serve, by index.
+    /// What each part must contain, by index.
     pub fn parts(&self) -> impl Iterator<Item = ForcedPart<'e>> + use<'e> {
         let (mut rest, mut start) = (self.select, 0);
         self.parts.iter().map(move |seal| {
@@ -189,7 +197,7 @@ impl<'e> Forced<'e> {
     }
 }
 
-/// What one part of a whole epoch must serve.
+/// What one part of a whole epoch must contain.
 #[derive(Clone, Copy, Debug)]
 pub struct ForcedPart<'e> {
     seal: &'e Seal<Authentic>,
@@ -205,7 +213,7 @@ impl<'e> ForcedPart<'e> {
         self.seal
     }
 
-    /// Checks that a sample is of this part, and is what it must serve.
+    /// Checks that a sample belongs to this part and is what it must contain.
     ///
     /// # Errors
     /// `NotAsAsked`.

@@ -1,24 +1,26 @@
-//! Drawing among the events of an epoch's trees that exist (spec/formats.md, section 5).
+//! Choosing among the existing events of an epoch's trees (spec/formats.md, section 5).
 //!
-//! Within a budget only the events of some levels are kept, and which these are follows from the signed salts, counters and rounds:
-//! those that survive for *at most*, in all parts alike, or a part with a lower round would have more than its share. So a sample
-//! among them is uniform, as large as was asked as long as there are that many, and who serves it has no choice. Positions are
-//! drawn among the existing events and then found by their levels: drawing among all events and passing over the missing ones
-//! would take as many swaps as there are events whenever fewer exist than are asked for.
+//! With a budget, only the events of some levels are kept. The signed salts, counters and rounds
+//! determine which levels exist in all parts, as for *at most*; otherwise a part with a lower round
+//! would have more than its share. A sample among these events is uniform, has the requested size
+//! if enough events exist, and leaves its sender no choice. The positions are chosen among the
+//! existing events and then located by their levels. Choosing among all events and skipping missing
+//! ones could need as many swaps as there are events.
 
-use crate::Statement;
 use crate::engine::Engine;
-use crate::follow::masked;
-use crate::sample::members;
+use crate::members::members;
 use crate::sample::permutation::{ScratchTooSmall, Swap, choose};
+use crate::statement::Statement;
 use moteseal_core::record::Sequence;
 
-/// Draws as many of the existing events of an epoch as `chosen` holds, or all if there are fewer, and returns their positions,
-/// ascending: events are counted through the parts, by index and then by sequence number, those that do not exist as well.
+/// Chooses as many of the existing events of an epoch as `chosen` holds, or all if there are fewer,
+/// and returns their positions, ascending. Positions count all events through the parts, by index
+/// and then by sequence number, including those that do not exist.
 ///
-/// `parts` are all of the epoch's, by index, with counters that follow from their salts, as those of every verified seal do; `levels`
-/// is which of their levels exist, [`EpochCounts::surviving`](crate::sample::choice::EpochCounts::surviving). `scratch` is as for [`choose`].
-/// Computes the levels of the parts that lack events, up to the last one drawn of each.
+/// `parts` must be all parts of the epoch, by index, with counters that follow from their salts, as
+/// in every verified seal. `levels` is the mask of existing levels,
+/// [`EpochCounts::surviving`](crate::sample::choice::EpochCounts::surviving). `scratch` is as for
+/// [`choose`]. The levels of parts with missing events are computed up to the last chosen event.
 ///
 /// # Errors
 /// [`ScratchTooSmall`].
@@ -31,11 +33,12 @@ pub fn draw<'c, 's, E: Engine>(
     scratch: &mut [Swap],
 ) -> Result<&'c mut [u64], ScratchTooSmall> {
     let Some(first) = parts.clone().next() else { return Ok(&mut []) };
-    let existing = |part: &Statement| u64::from(masked(&part.counters, levels));
+    let existing = |part: &Statement| u64::from(part.counters.masked(levels));
     let total = parts.clone().map(existing).sum();
     let chosen = choose(seed, first.device, first.epoch, total, chosen, scratch)?;
     chosen.sort_unstable();
-    // What was drawn are numbers of existing events. Those before a part, and all events before it:
+    // The chosen numbers count existing events. These are the existing events before a part, and
+    // all events before it:
     let (mut before, mut start) = (0, 0);
     let mut rest = &mut *chosen;
     for part in parts {
@@ -82,7 +85,7 @@ mod tests {
 
     const LEVELS: u8 = 8;
 
-    /// A part of `n` events of a tree.
+    /// A part with `n` events of a tree.
     fn part(salt: [u8; 16], n: u32, own_round: u8) -> Statement {
         let mut statement =
             Statement::new(Scheme::Tree, GroupId([1; 8]), Digest::NULL, DeviceId([2; 8]), LEVELS);
@@ -114,7 +117,7 @@ mod tests {
         .to_vec()
     }
 
-    /// Every event that exists, one after the other, as the text has it; a permutation of them; the first of it, in order.
+    /// The definition: list the existing events, permute them, take the front and sort it.
     fn by_hand(parts: &[Statement], round: u8, seed: u8, count: usize) -> Vec<u64> {
         let mut start = 0;
         let mut existing = Vec::new();
@@ -146,7 +149,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_drawn_is_the_front_of_a_permutation_of_what_exists(
+        fn chooses_the_front_of_a_permutation_of_the_existing_events(
             shape in vector((any::<[u8; 16]>(), 0_u32..200, 0..LEVELS), 1..4), round in 0..=LEVELS, seed: u8, count in 0_usize..60,
         ) {
             let parts: Vec<Statement> = shape.into_iter().map(|(salt, n, own_round)| part(salt, n, own_round)).collect();
@@ -155,9 +158,9 @@ mod tests {
         }
     }
 
-    /// Where everything exists it is the permutation of all events.
+    /// If everything exists, the result is the permutation of all events.
     #[test]
-    fn without_a_round_nothing_is_passed_over() {
+    fn without_a_round_no_event_is_skipped() {
         let parts = [part([1; 16], 60, 0), part([2; 16], 40, 0)];
         let (mut chosen, mut scratch) = ([0; 10], [Swap::FREE; 21]);
         let seed = Digest::of(&[&[9]]).0;
@@ -169,16 +172,17 @@ mod tests {
     }
 
     #[test]
-    fn nothing_exists_at_the_round_of_all_levels_and_no_parts_have_no_events() {
+    fn chooses_nothing_if_nothing_exists() {
         assert_eq!(drawn(&[part([1; 16], 90, 0)], LEVELS, 1, 5), []);
         assert_eq!(drawn(&[part([1; 16], 90, 0)], 32, 1, 5), []);
         assert_eq!(drawn(&[], 0, 1, 5), []);
     }
 
-    /// Chi-square over 2,000 seeds: each event that exists is in the sample equally often, below the 99.9 % quantile for as many
-    /// degrees of freedom; the counts of one sample hang together, which makes their variance smaller by `(N - m) / (N - 1)`.
+    /// Over 2,000 seeds, each existing event is in the sample equally often: chi-square is below
+    /// the 99.9 % quantile for its degrees of freedom. The counts within a sample are dependent,
+    /// which reduces their variance by `(N - m) / (N - 1)`.
     #[test]
-    fn every_existing_event_is_drawn_equally_often() {
+    fn chooses_every_existing_event_equally_often() {
         let parts = [part([3; 16], 150, 0), part([4; 16], 90, 2)];
         let levels = surviving(&parts, 1).surviving();
         let existing = by_hand(&parts, 1, 0, 240);
@@ -205,7 +209,7 @@ mod tests {
             .map(|&at| (f64::from(hits[at as usize]) - expected).powi(2) / expected)
             .sum();
         let statistic = square * (total - 1) as f64 / (total - count) as f64;
-        // Wilson and Hilferty's quantile.
+        // The quantile by Wilson and Hilferty's approximation.
         let freedom = (total - 1) as f64;
         let quantile =
             freedom * (1.0 - 2.0 / (9.0 * freedom) + 3.09 * (2.0 / (9.0 * freedom)).sqrt()).powi(3);

@@ -1,22 +1,26 @@
-//! A device's side of sampling within a budget: Algorithm 1 of the paper (section V.A) over a link that loses things, and what
-//! the other end needs to follow it. DESIGN section 6; spec/formats.md, section 8.
+//! The device's side of sampling within a budget: Algorithm 1 of the paper (section V.A) over a
+//! lossy link, and the state that the coordinator needs to follow it (spec/formats.md, section 8;
+//! docs/design.md, section on sampling).
 //!
-//! A [`Forwarder`] buffers the events of one open seal that are at or above the device's round until they are acknowledged as
-//! durable, and of a tree the roots of the subtrees between them. It never drops a single event in silence: a buffer that fills raises
-//! the device's own round, which the seal states; at the last level what does not fit is counted as lost in a star, and ends the seal
-//! of a tree. Fixed memory, no heap, no clock: who drives it decides when to send and when to [`rewind`](Forwarder::rewind).
+//! A [`Forwarder`] buffers the events of one open seal that are at or above the device's round
+//! until they are acknowledged as durable; for a tree also the roots of the subtrees between them.
+//! It never drops a single event silently. If the buffer fills, the device raises its own round,
+//! which the seal states. At the last level, events that do not fit are counted as lost in a star,
+//! and end the seal of a tree. Memory is fixed and there is no clock: the caller decides when to
+//! send and when to [`rewind`](Forwarder::rewind).
 
 use core::fmt;
 
-use crate::Lost;
-use crate::frame::{Acknowledgement, Forward, MAX_RECORD, encode_event};
 use crate::level::Counters;
 use crate::sample::buffer::{Buffer, HEAD, Kind};
+use crate::statement::Lost;
+use crate::wire::{Acknowledgement, Forward, MAX_RECORD, encode_event};
 use moteseal_core::cbor::{BufferTooSmall, Writer};
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Framing, Level, Round, SealIndex, Sequence};
 
-/// The forwarded events of one open seal, in at most `N` bytes: each takes its length and 7 bytes more, the root of a subtree 39.
+/// The forwarded events of one open seal, in at most `N` bytes. An event takes its length and 7
+/// bytes, the root of a subtree 39.
 #[derive(Clone)]
 pub struct Forwarder<const N: usize> {
     index: SealIndex,
@@ -26,18 +30,18 @@ pub struct Forwarder<const N: usize> {
     announced: Round,
     own: Round,
     lost: Counters,
-    /// Events noted so far: the next one's sequence number.
+    /// The number of events so far, which is the sequence number of the next event.
     noted: u32,
-    /// The first event that is not known to be durable, and, of a star, the first that was not sent since. Of a tree that follows from the
-    /// buffer, in which nothing is left out.
+    /// The first event that is not known to be durable, and for a star the first that was not sent
+    /// since. For a tree the second follows from the buffer, which has no gaps.
     acknowledged: u32,
     sent: u32,
-    /// No event follows.
+    /// Whether the seal has ended.
     is_over: bool,
     buffer: Buffer<N>,
 }
 
-/// What became of an event.
+/// What happened to an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Noted {
@@ -45,12 +49,12 @@ pub enum Noted {
     Below,
     /// It will be forwarded.
     Buffered,
-    /// It will be forwarded, or is below the round to which the device had to raise itself to find room.
+    /// It will be forwarded, or is below the round to which the device raised itself to make room.
     Raised(Round),
-    /// It fits no more, at any round: its level's events are lost, and the seal will say so.
+    /// It does not fit at any round. The events of its level are lost, and the seal will state so.
     Lost,
-    /// There is no sequence number left for it, or no room in the buffer of a tree, which states no losses: it was not taken. Close the
-    /// seal, and go on under the next index.
+    /// It was not accepted: there is no sequence number left, or no room in the buffer of a tree,
+    /// which cannot state losses. Close the seal and continue under the next index.
     Full,
 }
 
@@ -66,8 +70,8 @@ impl<const N: usize> fmt::Debug for Forwarder<N> {
 }
 
 impl<const N: usize> Forwarder<N> {
-    /// For a seal that is being opened, in a group of `levels` levels, at the highest round that the device has been told for this
-    /// epoch (0 if none).
+    /// For a seal that is being opened, in a group of `levels` levels, at the highest round that
+    /// was announced to the device for this epoch (0 if none).
     #[must_use]
     pub fn new(
         index: SealIndex,
@@ -93,7 +97,7 @@ impl<const N: usize> Forwarder<N> {
         }
     }
 
-    /// Takes note of the seal's next event, at the level that `Star::push` or the salt gave it.
+    /// Adds the seal's next event, at the level that `Star::push` or the salt determined.
     pub fn note(&mut self, level: Level, record: &[u8]) -> Noted {
         let (seq, before) = (self.noted, self.own);
         if !self.make_room(level, record) {
@@ -107,7 +111,8 @@ impl<const N: usize> Forwarder<N> {
             return if self.own == before { Noted::Below } else { Noted::Raised(self.own) };
         }
         if self.scheme == Scheme::Star {
-            // Where the whole buffer is too small, a higher round makes no room: only what lies there would be given up.
+            // If the whole buffer is too small, a higher round makes no room and would only discard
+            // its content.
             if self.is_lost(level) || HEAD + record.len() > N || record.len() > MAX_RECORD {
                 return self.lose(level);
             }
@@ -124,8 +129,9 @@ impl<const N: usize> Forwarder<N> {
         if self.own == before { Noted::Buffered } else { Noted::Raised(self.own) }
     }
 
-    /// Whether [`note`](Self::note) would take the seal's next event. Of a tree whose buffer is full this raises the device's own round, as
-    /// `note` would, if a higher one makes room. An empty buffer has room for any record of at most [`MAX_RECORD`] and `N - 7` bytes.
+    /// Whether [`note`](Self::note) would accept the seal's next event. For a tree with a full
+    /// buffer this raises the device's own round, as `note` would, if a higher round makes room. An
+    /// empty buffer has room for any record of at most [`MAX_RECORD`] and `N - 7` bytes.
     pub fn make_room(&mut self, level: Level, record: &[u8]) -> bool {
         if self.noted == u32::MAX {
             return false;
@@ -142,7 +148,8 @@ impl<const N: usize> Forwarder<N> {
         if fits(self.own.0, self.buffer.used()) {
             return true;
         }
-        // At the last level a seal is closed with whatever it has rather than left without its finer levels.
+        // At the last level, close the seal with its current content rather than drop its finer
+        // levels.
         let Some(round) = (self.own.0 + 1..self.lost.levels())
             .find(|round| fits(*round, self.buffer.collapsed(*round)))
         else {
@@ -157,7 +164,8 @@ impl<const N: usize> Forwarder<N> {
         self.lost.at(level) > 0
     }
 
-    /// Gives up an event, and with it its whole level under this seal: a block with a hole is never served.
+    /// Discards an event and with it its whole level under this seal: an incomplete block is never
+    /// served.
     fn lose(&mut self, level: Level) -> Noted {
         let dropped = self.buffer.retain(|entry| entry.kind != Kind::Record(level));
         if let Some(lost) = self.lost.as_mut_slice().get_mut(usize::from(level.0)) {
@@ -166,7 +174,7 @@ impl<const N: usize> Forwarder<N> {
         Noted::Lost
     }
 
-    /// Goes to the next round by itself, if there is one.
+    /// Raises the device's own round by one, if possible.
     fn raise(&mut self) -> bool {
         let is_last = self.own.0 + 1 >= self.lost.levels();
         if !is_last {
@@ -183,8 +191,8 @@ impl<const N: usize> Forwarder<N> {
         }
     }
 
-    /// Goes up to a round that the coordinator announced for this epoch, and says whether that is a new one. Rounds never fall, and end at
-    /// the last level.
+    /// Raises the round to one that the coordinator announced for this epoch. Returns whether it is
+    /// new. Rounds never decrease and end at the last level.
     pub fn announced(&mut self, round: Round) -> bool {
         let round = round.min(Round(self.lost.levels().saturating_sub(1)));
         let is_news = round > self.announced;
@@ -198,13 +206,13 @@ impl<const N: usize> Forwarder<N> {
         is_news
     }
 
-    /// No event follows: what stands for the last ones of a tree may be sent now.
+    /// Ends the seal: the digests of the last events of a tree may be sent now.
     pub const fn end(&mut self) {
         self.is_over = true;
     }
 
-    /// Writes the next frame's events into `scratch`, whose length bounds them and a tree's digests; `None` if all that can be has been
-    /// sent.
+    /// Writes the events of the next frame to `scratch`, whose length limits the events and a
+    /// tree's digests. Returns `None` if everything that can be sent has been sent.
     ///
     /// # Errors
     /// [`BufferTooSmall`] if not even one event fits `scratch`.
@@ -279,22 +287,23 @@ impl<const N: usize> Forwarder<N> {
         }))
     }
 
-    /// Takes the coordinator's word on what is durable, and says whether that changed anything; what belongs to another seal says
-    /// nothing here.
+    /// Processes an acknowledgement and returns whether it changed anything. Acknowledgements of
+    /// another seal are ignored.
     pub fn acknowledge(&mut self, acknowledgement: &Acknowledgement) -> bool {
         let Ok(next) = u32::try_from(acknowledgement.next.0) else { return false };
         let is_news =
             acknowledgement.index == self.index && next > self.acknowledged && next <= self.noted;
         if is_news {
             self.acknowledged = next;
-            // Where it is ahead of what was sent again, the rest need not be.
+            // If the acknowledgement is ahead of what was sent again, the rest need not be sent
+            // again.
             self.buffer.acknowledged(next);
             self.sent = self.sent.max(next);
         }
         is_news
     }
 
-    /// Sends what is not acknowledged again, from the next frame on.
+    /// Restarts sending at the first event that has not been acknowledged, with the next frame.
     pub fn rewind(&mut self) {
         self.sent = self.acknowledged;
         self.buffer.sent_up_to(0);
@@ -306,19 +315,19 @@ impl<const N: usize> Forwarder<N> {
         sequence(self.acknowledged)
     }
 
-    /// Whether everything that was noted is durable at the coordinator.
+    /// Whether every event so far is durable at the coordinator.
     #[must_use]
     pub const fn is_drained(&self) -> bool {
         self.acknowledged == self.noted
     }
 
-    /// Bytes of the buffer that are taken.
+    /// The number of bytes in use.
     #[must_use]
     pub const fn buffered(&self) -> usize {
         self.buffer.used()
     }
 
-    /// Events noted so far.
+    /// The number of events so far.
     #[must_use]
     pub const fn noted(&self) -> u32 {
         self.noted
@@ -330,7 +339,8 @@ impl<const N: usize> Forwarder<N> {
         self.index
     }
 
-    /// What the seal must state: the highest round that was announced, the device's own, and what was lost.
+    /// What the seal must state: the highest announced round, the device's own round, and the lost
+    /// events.
     #[must_use]
     pub fn rounds(&self) -> (Round, Round, Lost) {
         (self.announced, self.own, (self.lost.total() > 0).then_some(self.lost))
@@ -338,48 +348,51 @@ impl<const N: usize> Forwarder<N> {
 }
 
 const fn sequence(seq: u32) -> Sequence {
-    // Widening.
+    // A widening cast.
     Sequence(seq as u64)
 }
 
-/// The other end: how far a device's open seal has been followed.
+/// The coordinator's side: how far it has followed a device's open seal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Followed {
     /// The seal.
     pub index: SealIndex,
     /// Its epoch.
     pub epoch: EpochNumber,
-    /// Every forwarded event before this one is here.
+    /// Every forwarded event before this one has been received.
     pub next: Sequence,
-    /// The device has confirmed this round: it forwards nothing below it.
+    /// The round that the device has confirmed: it forwards nothing below it.
     pub confirmed: Round,
 }
 
-/// What a frame is to one who follows.
+/// What a frame means to a receiver that follows the seal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Heard {
-    /// Its events from this sequence number on are new: take them. The follower stands behind the frame now.
+    /// Its events from this sequence number on are new: store them. The follower has advanced past
+    /// the frame.
     News(Sequence),
-    /// It says nothing new: acknowledge again.
+    /// It has nothing new: acknowledge again.
     Old,
-    /// Frames before it are missing: acknowledge again, and the device goes back.
+    /// Earlier frames are missing: acknowledge again, and the device goes back.
     Gap,
-    /// The device has gone on to this seal: the one that was followed, if it was not closed, is abandoned.
+    /// The device has continued with this seal. If the previous one was not closed, it is
+    /// abandoned.
     Next(Followed),
 }
 
 impl Followed {
-    /// The start of a seal that a frame speaks of.
+    /// The start of the seal that a frame belongs to.
     #[must_use]
     pub const fn start(forward: &Forward<'_>) -> Self {
         Self { index: forward.index, epoch: forward.epoch, next: Sequence(0), confirmed: Round(0) }
     }
 
-    /// Hears a frame, which changes nothing unless it is news.
+    /// Processes a frame. Only a frame with new events changes the state.
     pub fn hear(&mut self, forward: &Forward<'_>) -> Heard {
         if forward.index > self.index {
-            // Only what is taken may change anything: who follows keeps what was news, and forgets the rest.
+            // Only an accepted frame may change the state: the caller stores the new events and
+            // forgets the rest.
             let is_start = forward.from.0 == 0 && forward.until.0 > 0;
             return if is_start { Heard::Next(Self::start(forward)) } else { Heard::Gap };
         }
@@ -406,7 +419,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_without_a_sequence_number_is_not_taken() {
+    fn rejects_an_event_without_a_sequence_number() {
         let framing = Framing::Prefixed;
         let mut forwarder = Forwarder::<64>::new(
             SealIndex(0),

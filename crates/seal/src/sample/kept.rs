@@ -1,17 +1,18 @@
-//! Authentic samples that outlive the bytes they came in: an epoch's parts are judged together, and may come in several runs.
+//! Authentic samples that own their events. The parts of an epoch are checked together and may
+//! arrive in several runs.
 
 use core::fmt;
 use core::marker::PhantomData;
 
-use crate::Authentic;
 use crate::level::{Counters, Salt};
 use crate::sample::Sample;
+use crate::seal::Authentic;
 use crate::stream::{Gaps, Select};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Framing;
 use moteseal_core::record::Scheme;
 
-/// A sample of an authentic seal with a copy of its events in `B`, such as a `Vec<u8>`. Nothing else makes one.
+/// A sample of an authentic seal with a copy of its events in `B`, such as a `Vec<u8>`.
 pub struct Kept<B> {
     seal: Digest,
     scheme: Scheme,

@@ -1,6 +1,8 @@
-//! The permutation that leaves a cloud no choice: which events of an epoch answer "sample `m`" (spec/formats.md, section 5).
+//! The seeded permutation that determines which events of an epoch a "sample `m`" contains
+//! (spec/formats.md, section 5).
 //!
-//! A sparse Fisher-Yates shuffle: it remembers only the positions it has moved, in the caller's memory.
+//! It is a sparse Fisher-Yates shuffle, which stores only the positions that it has moved, in the
+//! caller's memory.
 
 use core::fmt;
 
@@ -10,7 +12,7 @@ use rand_core::{Rng, SeedableRng};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber};
 
-/// One remembered swap: what now stands at a position. Scratch memory for [`choose`].
+/// One stored swap: the value now at a position. Scratch memory for [`choose`].
 #[derive(Clone, Copy, Debug)]
 pub struct Swap {
     position: u64,
@@ -22,33 +24,37 @@ impl Swap {
     pub const FREE: Self = Self { position: u64::MAX, value: 0 };
 }
 
-/// How many [`Swap`]s of scratch a sample of `m` should have to be fast. It works from `m + 1` on, ever more slowly.
+/// The recommended number of [`Swap`]s of scratch for a sample of `m`. It works from `m + 1` on,
+/// but slower the fewer there are.
 #[must_use]
 pub const fn scratch_for(m: usize) -> usize {
     2 * m + 1
 }
 
-/// The scratch memory holds too few swaps.
+/// The scratch memory has too few swaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ScratchTooSmall;
 
 impl fmt::Display for ScratchTooSmall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("give scratch memory for two swaps a chosen event")
+        f.write_str("provide scratch memory for two swaps per chosen event")
     }
 }
 
 impl core::error::Error for ScratchTooSmall {}
 
-/// Chooses `min(chosen.len(), total)` different positions of `0 .. total`, uniformly, and writes them to the front of `chosen` in
-/// the order they were drawn; returns that part. They are served by ascending position: sort them.
+/// Chooses `min(chosen.len(), total)` different positions of `0 .. total` uniformly, writes them to
+/// the front of `chosen` in the order in which they were chosen, and returns that slice. They are
+/// served in ascending order: sort them.
 ///
-/// The generator is ChaCha12 with the key `H("moteseal/1/perm" || seed || device || epoch (8 bytes, big-endian))`, nonce 0 and a
-/// 64-bit block counter from 0; its key stream is read as 64-bit little-endian words. Step `i` takes the first word `w` below the
-/// largest multiple of `total - i` and swaps positions `i` and `i + w mod (total - i)`.
+/// The generator is ChaCha12 with the key `H("moteseal/1/perm" || seed || device || epoch (8 bytes,
+/// big-endian))`, nonce 0 and a 64-bit block counter from 0; its key stream is read as 64-bit
+/// little-endian words. Step `i` takes the first word `w` below the largest multiple of `total - i`
+/// and swaps positions `i` and `i + w mod (total - i)`.
 ///
 /// # Errors
-/// [`ScratchTooSmall`] if `scratch` does not hold one swap more than are chosen; see [`scratch_for`].
+/// [`ScratchTooSmall`] unless `scratch` has at least one swap more than are chosen; see
+/// [`scratch_for`].
 pub fn choose<'c>(
     seed: &[u8; 32],
     device: DeviceId,
@@ -65,21 +71,22 @@ pub fn choose<'c>(
     let mut moved = Moved::new(scratch);
     for (i, slot) in (0..total).zip(&mut chosen[..count]) {
         let j = i + draw(total - i, || words.next_u64());
-        // Position i is never looked at again, so only what moves to j must be remembered.
+        // Position i is never read again, so only the value that moves to j must be stored.
         let here = moved.at(i);
         *slot = if j == i { here } else { moved.replace(j, here) };
     }
     Ok(&mut chosen[..count])
 }
 
-/// The generator of one device's epoch.
+/// The generator for one epoch of one device.
 fn words(seed: &[u8; 32], device: DeviceId, epoch: EpochNumber) -> ChaCha12Rng {
     ChaCha12Rng::from_seed(
         Digest::of(&[b"moteseal/1/perm", seed, &device.0, &epoch.0.to_be_bytes()]).0,
     )
 }
 
-/// A uniform number below `span` (at least 1): words at or above the largest multiple of `span` are passed over.
+/// A uniform number below `span` (at least 1). Words at or above the largest multiple of `span` are
+/// skipped.
 fn draw(span: u64, mut word: impl FnMut() -> u64) -> u64 {
     // 2^64 mod span.
     let excess = (u64::MAX % span + 1) % span;
@@ -91,7 +98,8 @@ fn draw(span: u64, mut word: impl FnMut() -> u64) -> u64 {
     }
 }
 
-/// What stands where, as far as it is not in its place: open addressing with linear probing, never full.
+/// The values that are not at their own position: a hash table with linear probing that is never
+/// full.
 struct Moved<'s>(&'s mut [Swap]);
 
 impl<'s> Moved<'s> {
@@ -100,9 +108,10 @@ impl<'s> Moved<'s> {
         Self(scratch)
     }
 
-    /// The slot of a position, or the free one where it belongs.
+    /// The slot of a position, or the free slot where it belongs.
     fn slot(&mut self, position: u64) -> &mut Swap {
-        // The high half of the product spreads neighbours; scaled to the table instead of reduced, which needs no division.
+        // The high half of the product separates neighbours. Scaling it to the table size needs no
+        // division.
         let hash = position.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         #[allow(clippy::cast_possible_truncation)]
         let mut at = ((hash * self.0.len() as u64) >> 32) as usize;
@@ -117,7 +126,7 @@ impl<'s> Moved<'s> {
         if slot.position == position { slot.value } else { position }
     }
 
-    /// Puts `value` at a position and returns what stood there.
+    /// Stores `value` at a position and returns the previous value.
     fn replace(&mut self, position: u64, value: u64) -> u64 {
         let slot = self.slot(position);
         let before = if slot.position == position { slot.value } else { position };
@@ -146,7 +155,7 @@ mod tests {
             .to_vec()
     }
 
-    /// The shuffle as the text of the specification has it, over all positions.
+    /// The shuffle of the specification, over all positions.
     fn dense(seed: &[u8; 32], total: u64, m: usize) -> Vec<u64> {
         let mut stream = ChaCha12Rng::from_seed(
             Digest::of(&[b"moteseal/1/perm", seed, b"device 1", &7_u64.to_be_bytes()]).0,
@@ -171,13 +180,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_sparse_shuffle_is_the_dense_one(seed: [u8; 32], total in 0_u64..400, m in 0_usize..420, spare in 0_usize..40) {
+        fn the_sparse_shuffle_equals_the_dense_one(seed: [u8; 32], total in 0_u64..400, m in 0_usize..420, spare in 0_usize..40) {
             let scratch = m.min(usize::try_from(total).unwrap()) + 1 + spare;
             prop_assert_eq!(sparse(&seed, total, m, scratch), dense(&seed, total, m));
         }
 
         #[test]
-        fn nothing_is_chosen_twice(seed: [u8; 32], total in 1_u64.., m in 0_usize..300) {
+        fn chooses_no_position_twice(seed: [u8; 32], total in 1_u64.., m in 0_usize..300) {
             let mut chosen = sparse(&seed, total, m, scratch_for(m));
             prop_assert!(chosen.iter().all(|&position| position < total));
             let count = chosen.len();
@@ -188,13 +197,13 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_sample_is_the_front_of_a_larger_one() {
+    fn a_smaller_sample_is_a_prefix_of_a_larger_one() {
         let all = sparse(&[3; 32], 1000, 1000, scratch_for(1000));
         assert_eq!(sparse(&[3; 32], 1000, 10, scratch_for(10)), all[..10]);
     }
 
     #[test]
-    fn devices_and_epochs_and_seeds_draw_apart() {
+    fn different_devices_epochs_and_seeds_choose_differently() {
         let draw = |seed: u8, device, epoch| {
             let mut chosen = [0; 8];
             choose(
@@ -213,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn too_little_scratch_is_refused() {
+    fn rejects_too_little_scratch() {
         let scratch = &mut [Swap::FREE; 4];
         assert_eq!(
             choose(&[0; 32], DEVICE, EpochNumber(0), 100, &mut [0; 4], scratch),
@@ -223,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_would_bias_are_passed_over() {
+    fn skips_words_that_would_introduce_a_bias() {
         // 2^64 mod 3 is 1: only the largest word is rejected.
         let mut script = [u64::MAX, u64::MAX - 1].into_iter();
         assert_eq!(draw(3, || script.next().unwrap()), (u64::MAX - 1) % 3);
@@ -248,8 +257,9 @@ mod tests {
         );
     }
 
-    /// Over 2,000 seeds every draw hits each of 20 positions equally often: chi-square with 19 degrees of freedom stays below
-    /// its 99.9 % quantile, and so does the count of all five draws, whose variance is smaller by (N - m) / (N - 1).
+    /// Over 2,000 seeds, every draw hits each of 20 positions equally often: chi-square with 19
+    /// degrees of freedom is below its 99.9 % quantile, and so is the count over all five draws,
+    /// whose variance is smaller by (N - m) / (N - 1).
     #[test]
     fn positions_are_uniform_over_2000_seeds() {
         const POSITIONS: usize = 20;

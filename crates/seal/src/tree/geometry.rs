@@ -1,21 +1,23 @@
-//! Where the subtrees of an RFC 9162 tree lie: numbers only, no hashing. A subtree is the range of its leaves.
+//! The positions of the subtrees of an RFC 9162 tree. A subtree is the range of its leaves; nothing
+//! is hashed here.
 
 use core::iter::{FusedIterator, Peekable};
 use core::ops::Range;
 
 use moteseal_core::record::Sequence;
 
-/// How many leaves the left side of a tree of `n` leaves has: the largest power of two below `n` (RFC 9162, section 2.1.1), 0
-/// if `n < 2`.
+/// The number of leaves in the left half of a tree of `n` leaves: the largest power of two below
+/// `n` (RFC 9162, section 2.1.1), or 0 if `n < 2`.
 #[must_use]
 pub const fn split(n: u64) -> u64 {
     if n < 2 { 0 } else { 1 << (n - 1).ilog2() }
 }
 
-/// The largest subtree of a tree of `n` leaves that starts at `start` and ends at or before `end`, where `start < end <= n`.
+/// The largest subtree of a tree of `n` leaves that starts at `start` and ends at or before `end`,
+/// for `start < end <= n`.
 ///
-/// Subtrees are the perfect ones, `2^k` leaves from a multiple of `2^k`, and the right edge: from a multiple of `2^k` to `n`,
-/// where at most `2^k` leaves are left.
+/// Subtrees are the perfect ones, with `2^k` leaves from a multiple of `2^k`, and those of the
+/// right edge: from a multiple of `2^k` to `n`, if at most `2^k` leaves remain.
 #[must_use]
 pub const fn widest(n: u64, start: u64, end: u64) -> Range<u64> {
     let aligned = start.trailing_zeros();
@@ -26,16 +28,18 @@ pub const fn widest(n: u64, start: u64, end: u64) -> Range<u64> {
     start..start + (1 << if fits < aligned { fits } else { aligned })
 }
 
-/// The maximal subtrees without a selected leaf, left to right: what a compact multiproof holds the roots of.
+/// The maximal subtrees without a selected leaf, from left to right: the subtrees whose roots a
+/// compact multiproof consists of.
 ///
-/// `selected` yields ascending positions; each that is not above the one before, or not below `n`, is passed over. Nothing
-/// selected gives the whole tree, everything selected nothing, and a tree without leaves nothing.
+/// `selected` must ascend; positions that do not ascend, or are not below `n`, are ignored. If
+/// nothing is selected the result is the whole tree; if everything is selected, or the tree is
+/// empty, the result is empty.
 pub fn siblings<I: IntoIterator<Item = Sequence>>(n: u64, selected: I) -> Siblings<I::IntoIter> {
     Siblings { n, at: 0, end: n, selected: selected.into_iter().peekable() }
 }
 
-/// The same of the leaves in `range` alone, while nobody knows how many more will follow: perfect subtrees only, which are subtrees of
-/// whatever the tree becomes.
+/// As [`siblings`], for the leaves in `range` of a tree that is still growing: only perfect
+/// subtrees, which remain subtrees when leaves are added.
 pub fn perfect<I: IntoIterator<Item = Sequence>>(
     range: Range<u64>,
     selected: I,
@@ -80,7 +84,8 @@ impl<I: Iterator<Item = Sequence>> Iterator for Siblings<I> {
 impl<I: Iterator<Item = Sequence>> FusedIterator for Siblings<I> {}
 
 impl<I: Iterator<Item = Sequence>> Siblings<I> {
-    // What starts at `at` follows a selected leaf, a maximal subtree or what is not asked about, so nothing larger can begin before it.
+    // What starts at `at` follows a selected leaf, a maximal subtree or the start of the range, so
+    // no larger subtree can begin before it.
     fn step(&mut self, end: u64) -> Range<u64> {
         let subtree = widest(self.n, self.at, end);
         self.at = subtree.end;
@@ -88,11 +93,12 @@ impl<I: Iterator<Item = Sequence>> Siblings<I> {
     }
 }
 
-/// The subtrees whose roots are the inclusion path of leaf `seq` in a tree of `n` leaves, from the leaf up (RFC 9162, section
-/// 2.1.3.1); none if `seq >= n`.
+/// The subtrees whose roots are the inclusion path of leaf `seq` in a tree of `n` leaves, from the
+/// leaf up (RFC 9162, section 2.1.3.1). Empty if `seq >= n`.
 pub fn path(n: u64, seq: Sequence) -> impl Iterator<Item = Range<u64>> {
-    // Bottom up: at height k stands the subtree of 2^k leaves around `seq`, cut off at n. Its sibling is the other one under
-    // the next height; where that one would lie past n, the subtree is its own parent.
+    // Bottom up: at height k the subtree of 2^k leaves around `seq`, cut off at n. Its sibling is
+    // the other child of the subtree of the next height; if that sibling would start at or after n,
+    // the subtree is its own parent.
     (0..u64::BITS - n.saturating_sub(1).leading_zeros()).filter_map(move |height| {
         let start = (seq.0 >> height ^ 1) << height;
         let end = start.checked_add(1 << height).map_or(n, |end| end.min(n));

@@ -1,5 +1,5 @@
-//! Compact multiproofs: the root of each maximal subtree without a selected leaf, left to right, each exactly once
-//! (spec/formats.md, section 4, "Tree").
+//! Compact multiproofs: the root of each maximal subtree without a selected leaf, from left to
+//! right, each exactly once (spec/formats.md, section 4, "Tree").
 
 use crate::tree::{Frontier, empty_root, geometry};
 use moteseal_core::digest::Digest;
@@ -7,28 +7,31 @@ use moteseal_core::named_errors;
 use moteseal_core::record::Sequence;
 
 named_errors! {
-    /// Why digests and selected leaves cannot make a tree, whatever their values.
+    /// Why digests and selected leaves cannot form a tree, whatever their values.
     MultiproofError {
-        /// The selected positions do not ascend strictly.
+        /// The selected positions are not strictly ascending.
         Unsorted => "selected positions do not ascend",
-        /// A selected position is not below the number of leaves, or there are `2^32` leaves or more.
+        /// A selected position is not below the number of leaves, or there are `2^32` leaves or
+        /// more.
         OutOfRange => "a selected position is not below the number of leaves",
-        /// Fewer digests than subtrees without a selected leaf, or a digest cut short.
+        /// There are fewer digests than subtrees without a selected leaf, or a digest is
+        /// incomplete.
         TooFewDigests => "fewer digests than subtrees without a selected leaf",
-        /// More digests than subtrees without a selected leaf.
+        /// There are more digests than subtrees without a selected leaf.
         TooManyDigests => "more digests than subtrees without a selected leaf",
     }
 }
 
-/// How many digests the multiproof for `selected` (ascending, below `n`) has, without hashing anything.
+/// The number of digests in the multiproof for `selected` (ascending, below `n`). Hashes nothing.
 pub fn sibling_count(n: u64, selected: impl IntoIterator<Item = Sequence>) -> u64 {
     geometry::siblings(n, selected).map(|_| 1).sum()
 }
 
-/// The root of a tree of `n` leaves, at most `2^32 - 1`, from the leaf hashes of the selected ones, ascending, and the multiproof's
-/// 32-byte digests, joined. That the root is the right one is for the caller to check.
+/// The root of a tree of `n` leaves (at most `2^32 - 1`), from the hashes of the selected leaves
+/// (ascending) and the multiproof: 32-byte digests, concatenated. The caller must compare the
+/// result with the expected root.
 ///
-/// Hashes at most once for each selected leaf and digest, and keeps one digest for each bit of `n`.
+/// Hashes at most once per selected leaf and digest, and stores one digest for each bit of `n`.
 ///
 /// # Errors
 /// See [`MultiproofError`].
@@ -71,7 +74,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Takes the digests of the subtrees up to the leaf `end`. The last one is returned if it is the tree's ragged right edge.
+    /// Adds the digests of the subtrees up to the leaf `end`. Returns the last one if it is the
+    /// incomplete right edge of the tree.
     fn fill(&mut self, end: u64) -> Result<Option<Digest>, MultiproofError> {
         while self.frontier.state.position < end {
             let subtree = geometry::widest(self.n, self.frontier.state.position, end);

@@ -6,17 +6,18 @@ use moteseal_core::named_errors;
 use moteseal_core::record::Sequence;
 
 named_errors! {
-    /// Why an inclusion path cannot be one, whatever its digests.
+    /// Why an inclusion path has the wrong shape, whatever its digests.
     PathError {
         /// The position is not below the number of leaves.
         OutOfRange => "the position is not below the number of leaves",
-        /// Another number of digests than the path to this position has.
+        /// The number of digests is not that of the path to this position.
         DigestCount => "another number of digests than this path has",
     }
 }
 
-/// The root of a tree of `n` leaves that the leaf hash at `seq` and its path lead to (RFC 9162, section 2.1.3.2). `path` joins
-/// the 32-byte digests of the siblings from the leaf up. That the root is the right one is for the caller to check.
+/// The root of a tree of `n` leaves, computed from the leaf hash at `seq` and its inclusion path
+/// (RFC 9162, section 2.1.3.2). `path` is the concatenation of the 32-byte sibling digests from the
+/// leaf up. The caller must compare the result with the expected root.
 ///
 /// # Errors
 /// See [`PathError`].

@@ -1,8 +1,9 @@
-//! Frames with the right key and tag over bodies that no honest sender writes (spec/formats.md, section 8.2): cut off, altered in every byte,
-//! with lengths and counts at their extremes. What is opened has one form only; all else is `Malformed`.
+//! Frames with a valid tag over items that no honest sender writes (spec/formats.md, section 8.2):
+//! truncated, changed in every byte, with extreme lengths and counts. An item that opens has
+//! exactly one encoding; everything else is `Malformed`.
 //!
-//! The tags are made here from the text of the specification, not by the code that checks them. What a coordinator and a mote then do with such
-//! frames is tested where they are: crates/gateway/tests/hostile_frames.rs and crates/cli/tests/it/gateway_words.rs.
+//! The tags are computed from the text of the specification, not by the code under test. How a
+//! coordinator and a mote react to these frames is tested in crates/gateway and crates/cli.
 
 use hmac::{Hmac, KeyInit, Mac};
 use moteseal_core::cbor::Writer;
@@ -10,8 +11,8 @@ use moteseal_core::link::{FrameError, LinkKey, claimed_device};
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Framing};
 use moteseal_core::{DeviceId, Digest, GroupId, Level, Round, SealIndex, Sequence};
-use moteseal_seal::frame::{Acknowledgement, Forward, MAX_REFUSAL, Refusal, Uplink, encode_event};
 use moteseal_seal::tree::geometry;
+use moteseal_seal::wire::{Acknowledgement, Forward, MAX_REFUSAL, Refusal, Uplink, encode_event};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -36,13 +37,13 @@ fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
         .into()
 }
 
-/// A frame with these bytes for an item, and the tag of one who has the key.
+/// A frame of this item, with the tag of a sender that has the key.
 fn tagged(item: &[u8], direction: &[u8]) -> Vec<u8> {
     let tag = hmac(&hmac(&secret(), direction), item);
     [item, &tag[..16]].concat()
 }
 
-/// What stands before a record whose length the schema does not fix.
+/// The length prefix of a record whose length the schema does not fix.
 fn prefix(framing: Framing, record: &[u8]) -> Option<[u8; 2]> {
     (framing == Framing::Prefixed).then(|| u16::try_from(record.len()).unwrap().to_be_bytes())
 }
@@ -52,7 +53,8 @@ fn item_of(frame: &[u8]) -> Vec<u8> {
     frame[..frame.len() - 16].to_vec()
 }
 
-/// Opens a device's frame with this item. Whatever is opened is what an honest device would have written, byte for byte.
+/// Opens a device's frame with this item. If it opens, an honest device would have written the same
+/// bytes.
 fn opens_up(item: &[u8]) -> bool {
     let frame = tagged(item, UP);
     let uplink = match Uplink::open(&frame, &key()) {
@@ -80,7 +82,7 @@ fn opens_up(item: &[u8]) -> bool {
     true
 }
 
-/// The same of a coordinator's frame.
+/// The same for a coordinator's frame.
 fn opens_down(item: &[u8]) -> bool {
     let frame = tagged(item, DOWN);
     match Acknowledgement::open(&frame, DEVICE, &key()) {
@@ -145,15 +147,15 @@ fn honest() -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
 }
 
 #[test]
-fn what_an_honest_sender_writes_is_opened() {
+fn opens_honest_frames() {
     let (up, down) = honest();
     assert!(up.iter().all(|item| opens_up(item)) && down.iter().all(|item| opens_down(item)));
-    // Neither is the other direction's, whoever tags it.
+    // A frame of the other direction does not open, with any tag.
     assert!(!up.iter().any(|item| opens_down(item)) && !down.iter().any(|item| opens_up(item)));
 }
 
 #[test]
-fn no_truncation_is_a_frame_and_nothing_may_stand_behind_one() {
+fn rejects_truncated_frames_and_trailing_bytes() {
     let (up, down) = honest();
     for (items, opens) in [(up, opens_up as fn(&[u8]) -> bool), (down, opens_down)] {
         for item in items {
@@ -168,7 +170,7 @@ fn no_truncation_is_a_frame_and_nothing_may_stand_behind_one() {
 }
 
 #[test]
-fn every_byte_altered_to_every_other_gives_one_form_of_something_else_or_nothing() {
+fn a_frame_with_an_altered_byte_is_rejected_or_round_trips() {
     let (up, down) = honest();
     let (mut opened, mut refused) = (0, 0);
     for (items, opens) in [(up, opens_up as fn(&[u8]) -> bool), (down, opens_down)] {
@@ -182,11 +184,11 @@ fn every_byte_altered_to_every_other_gives_one_form_of_something_else_or_nothing
             }
         }
     }
-    // Numbers and records are the sender's to choose; heads and lengths are not.
+    // Numbers and records are the sender's choice; heads and lengths are not.
     assert!(opened > 10_000 && refused > 10_000, "{opened} opened, {refused} refused");
 }
 
-/// The fields of a forward frame behind the device, as numbers, and its events.
+/// The fields of a forward frame after the device, as numbers, and its events.
 fn forward_of(fields: [u64; 6], events: &[u8]) -> Vec<u8> {
     let mut buffer = vec![0; events.len() + 128];
     let mut out = Writer::new(&mut buffer);
@@ -199,12 +201,13 @@ fn forward_of(fields: [u64; 6], events: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn numbers_of_a_forward_frame_end_where_their_fields_do() {
+fn rejects_forward_frames_with_numbers_out_of_range() {
     const INDEX: u64 = u32::MAX as u64;
     let usual = [3, 70, 1, 10, 20, 4];
     let event = [7, 1, 2, 3, 4];
     assert!(opens_up(&forward_of(usual, &event)));
-    // Index, epoch, own round, from, until, size of a record: which value is the last that is taken, and what is behind it.
+    // Index, epoch, own round, from, until, size of a record: the last valid value, and the next
+    // one.
     let cases: [(usize, &[u64], &[u64]); 6] = [
         (0, &[0, INDEX], &[INDEX + 1, u64::MAX]),
         (1, &[0, u64::MAX], &[]),
@@ -225,7 +228,7 @@ fn numbers_of_a_forward_frame_end_where_their_fields_do() {
             assert!(!opens_up(&forward_of(fields, &event)), "{fields:?}");
         }
     }
-    // A range without events, and without numbers, is one.
+    // A range without events is valid.
     assert!(
         opens_up(&forward_of([3, 70, 1, 10, 10, 4], &[]))
             && opens_up(&forward_of([3, 70, 1, INDEX, INDEX, 0], &[]))
@@ -233,7 +236,7 @@ fn numbers_of_a_forward_frame_end_where_their_fields_do() {
 }
 
 #[test]
-fn places_and_lengths_of_events_end_where_their_frame_does() {
+fn rejects_events_outside_their_frame() {
     const LAST: u64 = u32::MAX as u64;
     let of = |from, until, size, events: &[u8]| {
         opens_up(&forward_of([3, 70, 0, from, until, size], events))
@@ -251,18 +254,18 @@ fn places_and_lengths_of_events_end_where_their_frame_does() {
             && !of(1, LAST, 4, &event(LAST - 1))
     );
     assert!(of(LAST - 1, LAST, 4, &event(0)) && !of(LAST - 1, LAST, 4, &event(1)));
-    // A gap so wide that the place would wrap around.
+    // A gap so large that the position would overflow.
     for gap in [(1 << 32) - 1, 1 << 32, (1 << 59) - 1] {
         assert!(!of(10, 20, 4, &event(gap)), "{gap}");
         assert!(!of(LAST, LAST, 4, &event(gap)), "{gap}");
     }
     assert!(!of(0, LAST, 4, &[&[0x1b][..], &[0xff; 8], &[9; 4]].concat()));
-    // Two events for one place cannot be said: the second is the next.
+    // Two events cannot have one position: the second is the next one.
     assert!(
         of(10, 12, 4, &[event(0), event(0)].concat())
             && !of(10, 11, 4, &[event(0), event(0)].concat())
     );
-    // Longer encodings of a small number, and heads of anything else.
+    // Longer encodings of a small number, and heads of other types.
     for head in
         [&[0x18, 7][..], &[0x19, 0, 7], &[0x1a, 0, 0, 0, 7], &[0x1b, 0, 0, 0, 0, 0, 0, 0, 7]]
     {
@@ -271,7 +274,7 @@ fn places_and_lengths_of_events_end_where_their_frame_does() {
     for head in (0x1c..=0xff).filter(|head| !(0x18..=0x1b).contains(head)) {
         assert!(!of(10, 20, 4, &[&[head][..], &[9; 4]].concat()), "{head:02x}");
     }
-    // Records with a length of their own.
+    // Records with a length prefix.
     let prefixed =
         |length: u16, bytes: usize| [&[7][..], &length.to_be_bytes(), &vec![9; bytes]].concat();
     assert!(
@@ -284,7 +287,7 @@ fn places_and_lengths_of_events_end_where_their_frame_does() {
             && !of(10, 20, 0, &prefixed(65_535, 65_534))
             && !of(10, 20, 0, &[7, 0])
     );
-    // Of a fixed size, the longest and one byte less.
+    // Of a fixed size: the longest, and one byte shorter.
     assert!(
         of(10, 20, 65_535, &[&[7][..], &[9; 65_535]].concat())
             && !of(10, 20, 65_535, &[&[7][..], &[9; 65_534]].concat())
@@ -292,7 +295,7 @@ fn places_and_lengths_of_events_end_where_their_frame_does() {
 }
 
 #[test]
-fn counts_and_lengths_that_promise_more_than_there_is_are_malformed() {
+fn rejects_counts_and_lengths_beyond_the_end() {
     let (up, down) = honest();
     for (items, opens) in [(up, opens_up as fn(&[u8]) -> bool), (down, opens_down)] {
         for item in items {
@@ -332,7 +335,7 @@ fn counts_and_lengths_that_promise_more_than_there_is_are_malformed() {
 }
 
 #[test]
-fn a_refusal_has_one_form_and_says_no_more_than_a_name() {
+fn a_refusal_has_one_encoding_and_only_a_name() {
     let opens = |item: &[u8]| {
         let frame = tagged(item, DOWN);
         match Refusal::open(&frame, DEVICE, &key()) {
@@ -381,7 +384,7 @@ fn a_refusal_has_one_form_and_says_no_more_than_a_name() {
 }
 
 #[test]
-fn numbers_of_an_acknowledgement_end_where_their_fields_do() {
+fn rejects_acknowledgements_with_numbers_out_of_range() {
     const LAST: u64 = u32::MAX as u64;
     let of =
         |kind: u64, device: DeviceId, index: u64, next: u64, sealed: Option<u64>, wants: u64| {
@@ -416,7 +419,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(20_000))]
 
     #[test]
-    fn any_bytes_under_a_right_tag_have_one_form_or_none(item in vec(any::<u8>(), 0..120), start in 0..6usize) {
+    fn any_item_with_a_valid_tag_is_rejected_or_round_trips(item in vec(any::<u8>(), 0..120), start in 0..6usize) {
         let starts: [&[u8]; 6] = [&[0x89, 1, 0x48], &[0x85, 2, 0x48], &[0x83, 3, 0x48], &[0x86, 16, 0x48], &[0x85, 4, 0x48], &[]];
         let item = [starts[start], &item].concat();
         opens_up(&item);
@@ -424,7 +427,7 @@ proptest! {
     }
 
     #[test]
-    fn pieces_of_honest_frames_have_one_form_or_none(
+    fn recombined_honest_frames_are_rejected_or_round_trip(
         first in any::<prop::sample::Index>(),
         second in any::<prop::sample::Index>(),
         cut in any::<prop::sample::Index>(),

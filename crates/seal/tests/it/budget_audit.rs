@@ -1,4 +1,5 @@
-//! A coordinator's words, and what anyone can conclude from them: an honest one is never accused, a cheating one is named.
+//! A coordinator's announcements and manifests, and what the audit concludes: an honest coordinator
+//! is never accused, a dishonest one is identified.
 
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, SealIndex};
@@ -23,7 +24,7 @@ fn secret(seed: u8) -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[seed; 32]).unwrap()
 }
 
-/// A seal over `events` events of a device that was told `round`.
+/// A seal over `events` events of a device to which `round` was announced.
 fn seal(device: u8, events: u32, round: u8) -> Seal<Authentic> {
     let mut statement =
         Statement::new(Scheme::Star, GROUP, Digest([1; 32]), DeviceId([device; 8]), LEVELS);
@@ -70,7 +71,7 @@ fn tally(seals: &[Seal<Authentic>], budget: u64) -> Tally {
     tally
 }
 
-/// What a coordinator ends at that hears every event at once.
+/// The final round of a coordinator that receives every event at once.
 fn honest(events: &[u32], budget: u64) -> Coordinator {
     let mut coordinator = Coordinator::new(LEVELS, budget);
     for (device, &events) in (0..).zip(events) {
@@ -86,7 +87,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn an_honest_coordinator_is_justified_and_every_other_round_is_not(events in vec(0..300u32, 1..8), budget in 1..400u64) {
+    fn justifies_exactly_the_honest_round(events in vec(0..300u32, 1..8), budget in 1..400u64) {
         let coordinator = honest(&events, budget);
         let due = coordinator.round();
         let seals: Vec<_> = (0..).zip(&events).map(|(device, &events)| seal(device, events, 0)).collect();
@@ -104,13 +105,14 @@ proptest! {
                 }
                 other => prop_assert!(false, "{:?}", other),
             }
-            // Of a device that is not known, more may be due, never less.
+            // If a device is unknown, more may be required, never less.
             match tally.judge(round, MISSING) {
                 Verdict::Undetermined => prop_assert!(round >= due),
                 Verdict::Unjustified(Finding::OverBudget { .. }) => prop_assert!(round < due),
                 other => prop_assert!(false, "{:?}", other),
             }
-            // What a restart lost may have raised the round; it cannot have made it right.
+            // Events lost by a restart may have raised the round; they cannot have lowered the
+            // required one.
             match tally.judge(round, RESTARTED) {
                 Verdict::Justified => prop_assert_eq!(round, due),
                 Verdict::Undetermined => prop_assert!(round > due),
@@ -121,7 +123,7 @@ proptest! {
     }
 
     #[test]
-    fn leaving_out_a_device_never_looks_justified_once_it_is_known_to_be_missing(events in vec(1..300u32, 2..8), budget in 1..400u64) {
+    fn a_missing_device_is_never_justified(events in vec(1..300u32, 2..8), budget in 1..400u64) {
         let seals: Vec<_> = (1..).zip(&events[1..]).map(|(device, &events)| seal(device, events, 0)).collect();
         let tally = tally(&seals, budget);
         for round in (0..=LEVELS).map(Round) {
@@ -131,7 +133,7 @@ proptest! {
 }
 
 #[test]
-fn a_device_that_was_told_more_than_the_final_round_is_evidence() {
+fn a_round_announced_above_the_final_one_is_a_finding() {
     let tally = tally(&[seal(1, 50, 0), seal(2, 50, 3)], 1000);
     let overstated =
         Verdict::Unjustified(Finding::RoundOverstated { round: Round(0), announced: Round(3) });
@@ -164,7 +166,7 @@ fn open(bytes: &[u8]) -> Result<Manifest<'_>, AnnouncementError> {
 }
 
 #[test]
-fn a_manifest_says_what_was_signed() {
+fn a_manifest_round_trips() {
     let digests = digests(3);
     let devices: [(DeviceId, &[Digest]); 2] =
         [(DeviceId([1; 8]), &digests[..1]), (DeviceId([4; 8]), &digests[1..])];
@@ -182,7 +184,7 @@ fn a_manifest_says_what_was_signed() {
 }
 
 #[test]
-fn a_manifest_out_of_order_or_with_an_empty_entry_is_refused() {
+fn rejects_a_manifest_out_of_order_or_with_an_empty_entry() {
     let digests = digests(1);
     let (one, two) = ((DeviceId([1; 8]), &digests[..]), (DeviceId([2; 8]), &digests[..]));
     assert!(open(&manifest(&[one, two], 0)).is_ok());
@@ -193,7 +195,7 @@ fn a_manifest_out_of_order_or_with_an_empty_entry_is_refused() {
 }
 
 #[test]
-fn words_of_others_for_others_or_changed_are_refused() {
+fn rejects_announcements_and_manifests_that_are_changed_or_of_others() {
     let mut out = [0; MAX_ANNOUNCEMENT];
     let bytes =
         Announcement::issue(GROUP, EpochNumber(70), Round(3), &secret(9), &mut out).unwrap();
@@ -212,7 +214,7 @@ fn words_of_others_for_others_or_changed_are_refused() {
         Announcement::open(bytes, GROUP, &esp256.public()).unwrap_err(),
         AnnouncementError::AlgorithmMismatch
     );
-    // An announcement is no manifest.
+    // An announcement is not a manifest.
     assert_eq!(open(bytes).unwrap_err().name(), "WrongType");
     let digests = digests(2);
     let manifest = manifest(&[(DeviceId([1; 8]), &digests)], 2);
@@ -237,7 +239,7 @@ fn words_of_others_for_others_or_changed_are_refused() {
 }
 
 #[test]
-fn a_round_that_no_group_has_is_refused() {
+fn rejects_a_round_above_the_number_of_levels() {
     let mut out = [0; MAX_ANNOUNCEMENT];
     let bytes =
         Announcement::issue(GROUP, EpochNumber(70), Round(32), &secret(9), &mut out).unwrap();

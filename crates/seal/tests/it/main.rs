@@ -1,4 +1,4 @@
-//! The tests of sealing: one behaviour a test.
+//! The tests of sealing.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

@@ -1,4 +1,4 @@
-//! RFC 9162, section 2.1, word by word: slow, recursive, with copies.
+//! RFC 9162, section 2.1, literally: slow, recursive, with copies.
 
 use moteseal_core::Digest;
 

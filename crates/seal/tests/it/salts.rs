@@ -1,11 +1,11 @@
-//! A seal's salt against HMAC-SHA256 written out over the bytes of spec/formats.md.
+//! A seal's salt, compared with HMAC-SHA256 over the bytes given in spec/formats.md.
 
 use hmac::{Hmac, KeyInit, Mac};
 use moteseal_core::{DeviceId, SealIndex};
 use moteseal_seal::level::SaltKey;
 
 #[test]
-fn a_salt_is_the_hmac_of_device_and_index_truncated_to_16_bytes() {
+fn a_salt_equals_the_truncated_reference_hmac() {
     for (key, index) in [([0; 32], 0), ([7; 32], 1), ([0xff; 32], u32::MAX)] {
         let device = DeviceId::of("home", "dev1");
         let mut mac = Hmac::<sha2::Sha256>::new_from_slice(&key).unwrap();

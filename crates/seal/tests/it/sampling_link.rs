@@ -1,4 +1,5 @@
-//! Device and coordinator over a link that loses, repeats, reorders and forges: nothing that is sealed as kept is missing.
+//! Device and coordinator over a link that loses, repeats, reorders and forges: no event that a
+//! seal keeps is missing.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -8,10 +9,10 @@ use moteseal_core::link::{FrameError, LinkKey, MAX_FRAME, claimed_device};
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Framing};
 use moteseal_core::{DeviceId, Digest, GroupId, Level, Round, SealIndex, Sequence};
-use moteseal_seal::frame::{Acknowledgement, MAX_EVENTS, MAX_RECORD, Uplink, encode_event};
 use moteseal_seal::level::Salt;
 use moteseal_seal::sample::{Followed, Forwarder, Heard, Noted};
 use moteseal_seal::tree::{leaf, node};
+use moteseal_seal::wire::{Acknowledgement, MAX_EVENTS, MAX_RECORD, Uplink, encode_event};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -22,22 +23,23 @@ fn key() -> LinkKey {
     LinkKey::new(&LinkKey::secret_of(&[7; 32], GroupId(*b"group  1"), DEVICE))
 }
 
-/// One thing that happens.
+/// One step of the simulation.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// The device senses so many events.
+    /// The device senses this many events.
     Sense(u8),
-    /// It sends a frame, whose events may take so many bytes.
+    /// The device sends a frame with at most this many bytes of events.
     Send(u8),
-    /// The frame at this place under way, from the oldest, arrives at the coordinator; it may be repeated.
+    /// The frame at this position in flight, from the oldest, arrives at the coordinator; it may be
+    /// repeated.
     Arrive(u8, bool),
-    /// It is lost.
+    /// The frame is lost.
     Lose(u8),
-    /// The acknowledgement at this place arrives at the device.
+    /// The acknowledgement at this position arrives at the device.
     Acknowledge(u8),
-    /// The device hears nothing for a while.
+    /// The device times out.
     Timeout,
-    /// It hears of a round.
+    /// A round is announced to the device.
     Round(u8),
 }
 
@@ -57,7 +59,7 @@ struct World {
     device: Forwarder<400>,
     scheme: Scheme,
     framing: Framing,
-    /// A tree took no more events: its device would go on under the next index.
+    /// A tree accepted no more events: its device would continue under the next index.
     is_full: bool,
     salt: Salt,
     sensed: Vec<Vec<u8>>,
@@ -65,7 +67,7 @@ struct World {
     down: VecDeque<Vec<u8>>,
     followed: Followed,
     taken: BTreeMap<u64, (Level, Vec<u8>)>,
-    /// Of a tree, the events for which a digest stands.
+    /// For a tree: the events that a digest replaces.
     covered: BTreeSet<u64>,
 }
 
@@ -145,7 +147,7 @@ impl World {
         self.down.push_back(acknowledgement.close(DEVICE, &key(), &mut out).unwrap().to_vec());
     }
 
-    /// The root of a perfect subtree of what was sensed, by the definition.
+    /// The root of a perfect subtree of the sensed events, by the definition.
     fn root(&self, range: Range<u64>) -> Digest {
         let middle = range.start.midpoint(range.end);
         if range.end - range.start == 1 {
@@ -184,7 +186,7 @@ impl World {
         }
     }
 
-    /// The link comes to its senses, and everything gets through.
+    /// The link recovers, and everything arrives.
     fn settle(&mut self) {
         self.device.end();
         for _ in 0..10_000 {
@@ -210,7 +212,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn whatever_the_link_does_each_level_that_the_seal_keeps_is_whole(steps in vec(step(), 0..120), fixed: bool, tree: bool) {
+    fn every_kept_level_is_complete_on_any_link(steps in vec(step(), 0..120), fixed: bool, tree: bool) {
         let framing = if fixed { Framing::fixed(4).unwrap() } else { Framing::Prefixed };
         let mut world = World::new(if tree { Scheme::Tree } else { Scheme::Star }, framing);
         for step in steps {
@@ -239,7 +241,7 @@ proptest! {
     }
 
     #[test]
-    fn no_byte_of_a_frame_can_be_changed(at in any::<prop::sample::Index>(), flip in 1..=255u8, cut in any::<prop::sample::Index>()) {
+    fn rejects_a_frame_with_any_byte_changed(at in any::<prop::sample::Index>(), flip in 1..=255u8, cut in any::<prop::sample::Index>()) {
         let mut out = [0; 300];
         let frame = Uplink::Close { schema: Digest([1; 32]), open: &[2; 20], part: &[3; 90] }.close(DEVICE, &key(), &mut out).unwrap();
         prop_assert!(Uplink::open(frame, &key()).is_ok());
@@ -252,7 +254,7 @@ proptest! {
 }
 
 #[test]
-fn a_frame_of_another_device_group_or_direction_is_not_authentic() {
+fn rejects_a_frame_of_another_device_group_or_direction() {
     let mut out = [0; 100];
     let frame = Uplink::Schema(b"schema").close(DEVICE, &key(), &mut out).unwrap();
     let other = |group: &[u8; 8], device: &[u8; 8]| {
@@ -271,7 +273,7 @@ fn a_frame_of_another_device_group_or_direction_is_not_authentic() {
 }
 
 #[test]
-fn a_seal_that_a_reboot_abandoned_is_followed_no_more() {
+fn stops_following_a_seal_abandoned_by_a_reboot() {
     let framing = Framing::fixed(4).unwrap();
     let frames = |index: u32| {
         let mut device = Forwarder::<200>::new(
@@ -288,7 +290,7 @@ fn a_seal_that_a_reboot_abandoned_is_followed_no_more() {
         let frame = device.next_frame(&mut scratch).unwrap().unwrap();
         (frame.own_round, frame.until, frame.events.to_vec())
     };
-    let forward = |index: u32, from: u64, events: &'static [u8]| moteseal_seal::frame::Forward {
+    let forward = |index: u32, from: u64, events: &'static [u8]| moteseal_seal::wire::Forward {
         index: SealIndex(index),
         epoch: EpochNumber(5),
         own_round: Round(0),
@@ -313,7 +315,7 @@ fn a_seal_that_a_reboot_abandoned_is_followed_no_more() {
 }
 
 #[test]
-fn a_scratch_too_small_for_an_event_is_an_error_and_not_silence() {
+fn a_scratch_buffer_too_small_for_an_event_is_an_error() {
     let mut device = Forwarder::<200>::new(
         SealIndex(0),
         EpochNumber(5),
@@ -329,7 +331,7 @@ fn a_scratch_too_small_for_an_event_is_an_error_and_not_silence() {
 }
 
 #[test]
-fn a_record_that_no_buffer_takes_is_lost_and_costs_the_others_nothing() {
+fn a_record_too_long_for_the_buffer_is_lost_alone() {
     let mut device = Forwarder::<400>::new(
         SealIndex(0),
         EpochNumber(5),
@@ -352,7 +354,7 @@ fn a_record_that_no_buffer_takes_is_lost_and_costs_the_others_nothing() {
 }
 
 #[test]
-fn the_longest_record_at_the_longest_place_just_fills_a_frame() {
+fn the_longest_record_exactly_fills_a_frame() {
     let frame_of = |length: usize| {
         let mut events = vec![0; MAX_EVENTS + 16];
         let mut out = Writer::new(&mut events);
@@ -367,7 +369,7 @@ fn the_longest_record_at_the_longest_place_just_fills_a_frame() {
             &record,
         )
         .unwrap();
-        let forward = moteseal_seal::frame::Forward {
+        let forward = moteseal_seal::wire::Forward {
             index: SealIndex(u32::MAX),
             epoch: EpochNumber(u64::MAX),
             own_round: Round(31),
@@ -380,13 +382,14 @@ fn the_longest_record_at_the_longest_place_just_fills_a_frame() {
         let mut frame = vec![0; MAX_FRAME];
         Uplink::Forward(forward).close(DEVICE, &key(), &mut frame).map(<[u8]>::len)
     };
-    // `from` and `size` are 0 here and there are no digests, which takes nine bytes less than the longest.
+    // `from` and `size` are 0 here and there are no digests, which takes nine bytes less than the
+    // maximum.
     assert_eq!(frame_of(MAX_RECORD), Ok(MAX_FRAME - 9));
     assert!(frame_of(MAX_RECORD + 10).is_err());
 }
 
 #[test]
-fn frames_go_on_where_the_last_one_ended_whatever_is_dropped_between() {
+fn frames_continue_after_dropped_events() {
     let framing = Framing::fixed(4).unwrap();
     let mut device = Forwarder::<4096>::new(
         SealIndex(0),
@@ -426,7 +429,7 @@ fn frames_go_on_where_the_last_one_ended_whatever_is_dropped_between() {
         };
         assert!(device.acknowledge(&acknowledgement) && !device.acknowledge(&acknowledgement));
     };
-    // What lies before the place where it goes on is let go of, then a level on both sides of it.
+    // Events before the continuation are removed, then a level on both sides of it.
     acknowledge(&mut device, 4);
     assert!(device.announced(Round(1)) && !device.announced(Round(1)));
     assert_eq!(sent(&mut device), (12, 20, vec![13, 14, 16, 17, 19]));

@@ -1,4 +1,5 @@
-//! A device seals, a stream carries any part of it, a follower rebuilds and proves it: for star and tree, all level sets.
+//! A device seals, a stream carries some of the events, a follower rebuilds and proves the seals:
+//! for star and tree, all sets of levels.
 
 use moteseal_core::cbor::Writer;
 use moteseal_core::digest::Digest;
@@ -9,12 +10,13 @@ use moteseal_core::record::{
 use moteseal_core::roster::Directory;
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
 use moteseal_seal::engine::Scalar;
-use moteseal_seal::follow::{Limits, Shape, star_evidence};
+use moteseal_seal::follow::{Limits, Shape};
 use moteseal_seal::level::LevelKey;
 use moteseal_seal::level::SaltKey;
 use moteseal_seal::sample::epoch::{EpochError, WholeEpoch};
 use moteseal_seal::sample::permutation::Swap;
 use moteseal_seal::sample::{ChoiceError, Rate, UniformSample};
+use moteseal_seal::star::star_evidence;
 use moteseal_seal::stream::{self, Item, Open, PART_OVERHEAD, Selection};
 use moteseal_seal::tree::{self, Tree};
 use moteseal_seal::{
@@ -53,7 +55,7 @@ impl Directory for OneDevice {
     }
 }
 
-/// A device with everything it ever sealed.
+/// A device with everything that it sealed.
 struct Device {
     secret: SecretKey,
     salt_key: SaltKey,
@@ -183,7 +185,8 @@ impl Sealed {
 
 type Row = (u32, u64, [u8; 4]);
 
-/// Reads a run as a client does: rebuild, prove the last by its signature and the others by the chain, then take the rows.
+/// Reads a run like a client: rebuild, prove the last seal by its signature and the others by the
+/// chain, then read the rows.
 fn read(device: &Device, bytes: &[u8]) -> Result<(Vec<Seal<Authentic>>, Vec<Row>), String> {
     let mut follower = Follower::new(&device.directory, Scalar, Limits::default());
     let shape = Shape { digest: Digest([3; 32]), framing: Framing::fixed(4).unwrap() };
@@ -242,7 +245,7 @@ fn expected(device: &Device, mask: u32) -> Vec<Row> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn any_levels_of_a_run_verify_and_read_back(
+    fn any_levels_of_a_run_verify_and_round_trip(
         counts in prop::collection::vec((0..120usize, any::<bool>()), 1..5),
         mask: u8,
     ) {
@@ -258,7 +261,7 @@ proptest! {
     }
 }
 
-/// Every byte set to a few other values, every truncation: an error or, never, other rows.
+/// Every byte set to a few other values, and every truncation: an error, and never false rows.
 #[test]
 fn no_mutation_of_a_run_yields_other_rows() {
     for scheme in [Scheme::Star, Scheme::Tree] {
@@ -290,7 +293,7 @@ fn no_mutation_of_a_run_yields_other_rows() {
 }
 
 #[test]
-fn a_run_without_its_signature_proves_nothing() {
+fn a_run_without_a_signature_proves_nothing() {
     let mut device = Device::new();
     device.seal(Scheme::Star, 0, &[[1; 4]]);
     let mut out = vec![0; 4096 + PART_OVERHEAD];
@@ -330,7 +333,7 @@ fn an_unbroken_chain_is_complete() {
     }
     let seals = authentic(&device);
     let id = device.directory.device;
-    // Epochs 3 to 7 hold seals 1 and 2; seal 3, of epoch 9, shows that nothing lies between.
+    // Epochs 3 to 7 have the seals 1 and 2; seal 3, of epoch 9, shows that nothing is between them.
     let mut history = History::new(id, EpochNumber(3), EpochNumber(8));
     assert_eq!(history.next(&seals[1]), Ok(true));
     assert_eq!(history.next(&seals[2]), Ok(true));
@@ -351,17 +354,17 @@ fn an_unbroken_chain_is_complete() {
     assert_eq!(history.next(&seals[3]), Err(missing(2, 5)));
     let mut history = History::new(id, EpochNumber(3), EpochNumber(8));
     assert_eq!(history.next(&seals[2]), Err(missing(1, 3)));
-    // What was not asked for is not taken.
+    // A seal that was not requested is rejected.
     let mut history = History::new(id, EpochNumber(3), EpochNumber(8));
     assert!(matches!(history.next(&seals[0]), Err(Incomplete::NotAsAsked { .. })));
-    // The last part of the last epoch ends the range by itself.
+    // The last part of the last epoch ends the range.
     let mut history = History::new(id, EpochNumber(2), EpochNumber(4));
     assert_eq!((history.next(&seals[0]), history.next(&seals[1])), (Ok(true), Ok(true)));
     assert!(history.finish().is_ok());
 }
 
 #[test]
-fn two_histories_of_one_device_are_an_equivocation() {
+fn detects_two_histories_of_one_device() {
     let (mut one, mut other) = (Device::new(), Device::new());
     for epoch in [2, 3, 5, 7] {
         one.seal(Scheme::Star, epoch, &[[1; 4]]);
@@ -381,8 +384,8 @@ fn two_histories_of_one_device_are_an_equivocation() {
     assert_eq!(two().next(&one[1]), not_asked(1));
     assert_eq!(two().next(&one[0]), not_asked(0));
     assert_eq!(two().next(&one[2]), Ok(true));
-    // From a seal on, whatever lies before it.
-    let mut history = History::behind(&one[1]);
+    // From one seal on, without regard to what precedes it.
+    let mut history = History::after(&one[1]);
     assert_eq!(
         (history.clone().next(&one[2]), history.clone().next(&other[2])),
         (Ok(true), equivocation(1))
@@ -393,7 +396,7 @@ fn two_histories_of_one_device_are_an_equivocation() {
 }
 
 #[test]
-fn an_epoch_is_whole_with_all_its_parts_only() {
+fn an_epoch_is_whole_only_with_all_its_parts() {
     let mut device = Device::new();
     for (epoch, last_in_epoch) in
         [(2, true), (3, false), (3, false), (3, true), (4, false), (5, true), (5, true)]
@@ -427,7 +430,8 @@ fn an_epoch_is_whole_with_all_its_parts_only() {
     let without_the_middle = [seals[1].clone(), seals[3].clone()];
     assert_eq!(WholeEpoch::new(&without_the_middle, None).map(|_| ()), Err(EpochError::Missing));
 
-    // What is forced of each part is the whole epoch's draw, and memory that does not hold it is refused.
+    // What each part must contain is determined by the choice from the whole epoch. Insufficient
+    // memory is an error.
     let epoch = WholeEpoch::new(&seals[1..4], None).unwrap();
     let (mut chosen, mut scratch) = ([0; 90], [Swap::FREE; 181]);
     assert_eq!(
@@ -449,7 +453,7 @@ fn an_epoch_is_whole_with_all_its_parts_only() {
 }
 
 #[test]
-fn a_sample_is_uniform_of_its_own_seal_only() {
+fn a_sample_is_uniform_only_with_its_own_seal() {
     let mut device = Device::new();
     device.seal(Scheme::Star, 2, &[]);
     device.seal(Scheme::Star, 3, &[]);
@@ -466,7 +470,7 @@ fn a_sample_is_uniform_of_its_own_seal_only() {
             panic!("a part")
         };
         let rebuilt = follower.part(&part, Some(&shape)).unwrap();
-        // It borrows from the bytes, which are as long-lived as the test needs.
+        // The sample borrows from the bytes, which live as long as the test needs.
         rebuilt.sample.proven(&seals[0]).unwrap().keep::<Vec<u8>>()
     };
     let kept = sample();
@@ -483,7 +487,7 @@ fn a_sample_is_uniform_of_its_own_seal_only() {
             .map(|_| ())
     };
     assert_eq!(forced(0), Ok(()));
-    // The other seal's levels are the same: none. It is the seal that differs.
+    // The levels of the other seal are equal (none). Only the seal differs.
     assert_eq!(
         UniformSample::by_rate(kept.sample(), &seals[1], Rate::ALL).unwrap_err(),
         ChoiceError::NotAsAsked
@@ -492,7 +496,7 @@ fn a_sample_is_uniform_of_its_own_seal_only() {
 }
 
 #[test]
-fn a_signature_of_another_key_is_refused() {
+fn rejects_a_signature_of_another_key() {
     let mut device = Device::new();
     device.seal(Scheme::Star, 0, &[[1; 4]]);
     let bytes = device.stream(0xff);
@@ -510,7 +514,7 @@ fn a_signature_of_another_key_is_refused() {
 }
 
 #[test]
-fn limits_are_checked_before_work_is_done() {
+fn checks_limits_before_working() {
     let mut device = Device::new();
     device.seal(Scheme::Star, 0, &[[1; 4]; 10]);
     let bytes = device.stream(0);
@@ -525,7 +529,7 @@ fn limits_are_checked_before_work_is_done() {
 }
 
 #[test]
-fn the_explaining_form_reads_back() {
+fn the_explaining_form_round_trips() {
     let mut device = Device::new();
     for scheme in [Scheme::Star, Scheme::Tree] {
         device.seal(scheme, 7, &[[1; 4]; 10]);

@@ -1,4 +1,4 @@
-//! The tree against RFC 9162: a slow reference, properties, answers from outside, hostile proofs.
+//! The tree against RFC 9162: a slow reference, properties, external answers, hostile proofs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -61,7 +61,7 @@ fn path_impl(seq: usize, records: &[Vec<u8>]) {
 }
 
 #[test]
-fn every_selection_of_small_trees_has_the_reference_proof() {
+fn multiproofs_of_small_trees_equal_the_reference() {
     for n in 0..=9 {
         let records = records(n, 4);
         for mask in 0..1_u32 << n {
@@ -72,7 +72,7 @@ fn every_selection_of_small_trees_has_the_reference_proof() {
 }
 
 #[test]
-fn every_path_of_small_trees_is_the_reference_path() {
+fn paths_of_small_trees_equal_the_reference() {
     for n in 1..=40 {
         let records = records(n, 3);
         for seq in 0..n {
@@ -82,7 +82,7 @@ fn every_path_of_small_trees_is_the_reference_path() {
 }
 
 #[test]
-fn every_record_length_around_the_block_boundary_has_the_leaf_hash_of_the_rfc() {
+fn leaf_hashes_follow_the_rfc_at_every_length_around_a_block_boundary() {
     for length in 0..200 {
         let record = &records(1, length)[0];
         assert_eq!(tree::leaf(record), Digest::of(&[&[0], record]), "{length}");
@@ -90,20 +90,20 @@ fn every_record_length_around_the_block_boundary_has_the_leaf_hash_of_the_rfc() 
 }
 
 #[test]
-fn a_node_has_the_hash_of_the_rfc() {
+fn node_hashes_follow_the_rfc() {
     let (left, right) = (Digest::of(&[b"left"]), Digest::of(&[b"right"]));
     assert_eq!(tree::node(&left, &right), Digest::of(&[&[1], &left.0, &right.0]));
 }
 
 proptest! {
     #[test]
-    fn pushing_gives_the_reference_root(n in 0_usize..300, size in 0_usize..70) {
+    fn pushed_records_have_the_reference_root(n in 0_usize..300, size in 0_usize..70) {
         let records = records(n, size);
         prop_assert_eq!(pushed(&records).root(), crate::reference::root(&records));
     }
 
     #[test]
-    fn extending_in_any_portions_is_pushing(portions in vec(0_usize..300, 0..8), size in 1_usize..70) {
+    fn extending_equals_pushing(portions in vec(0_usize..300, 0..8), size in 1_usize..70) {
         let records = records(portions.iter().sum(), size);
         let mut tree = Tree::<12>::new();
         let mut at = 0;
@@ -116,18 +116,18 @@ proptest! {
     }
 
     #[test]
-    fn any_selection_has_the_reference_proof(selected in vec(any::<bool>(), 0..200), sparse in any::<bool>()) {
+    fn any_multiproof_equals_the_reference(selected in vec(any::<bool>(), 0..200), sparse in any::<bool>()) {
         let selected: Vec<bool> = selected.iter().enumerate().map(|(i, chosen)| *chosen && (!sparse || i % 17 == 0)).collect();
         multiproof_impl(&selected, &records(selected.len(), 4));
     }
 
     #[test]
-    fn any_path_is_the_reference_path(n in 1_usize..300, seq: prop::sample::Index) {
+    fn any_path_equals_the_reference(n in 1_usize..300, seq: prop::sample::Index) {
         path_impl(seq.index(n), &records(n, 4));
     }
 
     #[test]
-    fn siblings_and_selected_leaves_tile_the_tree(n in 0_u64..1 << 32, selected in prop::collection::btree_set(0_u64..1 << 32, 0..40)) {
+    fn siblings_and_selected_leaves_cover_the_tree(n in 0_u64..1 << 32, selected in prop::collection::btree_set(0_u64..1 << 32, 0..40)) {
         let mut ranges: Vec<_> = geometry::siblings(n, selected.iter().copied().map(Sequence)).collect();
         ranges.extend(selected.iter().filter(|seq| **seq < n).map(|seq| *seq..seq + 1));
         ranges.sort_unstable_by_key(|range| range.start);
@@ -140,7 +140,7 @@ proptest! {
     }
 
     #[test]
-    fn another_number_of_digests_is_refused(selected in vec(any::<bool>(), 1..100), cut in 1_usize..32) {
+    fn rejects_a_wrong_number_of_digests(selected in vec(any::<bool>(), 1..100), cut in 1_usize..32) {
         let records = records(selected.len(), 4);
         let proof = joined(&crate::reference::multiproof(&selected, &records));
         let root = |proof: &[u8]| tree::multiproof_root(records.len() as u64, leaves(&selected, &records), proof);
@@ -152,7 +152,7 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_proof_gives_another_root(selected in vec(any::<bool>(), 2..60), at: prop::sample::Index, bit in 0_u32..8) {
+    fn a_changed_proof_has_another_root(selected in vec(any::<bool>(), 2..60), at: prop::sample::Index, bit in 0_u32..8) {
         let records = records(selected.len(), 4);
         let mut proof = joined(&crate::reference::multiproof(&selected, &records));
         prop_assume!(!proof.is_empty());
@@ -173,7 +173,7 @@ proptest! {
 }
 
 #[test]
-fn unsorted_repeated_and_outlying_positions_are_refused() {
+fn rejects_unsorted_repeated_and_out_of_range_positions() {
     let root = |n, selected: &[u64]| {
         let selected = selected.iter().map(|&seq| (Sequence(seq), Digest::NULL));
         tree::multiproof_root(n, selected, &[0; 32 * 8])
@@ -186,7 +186,7 @@ fn unsorted_repeated_and_outlying_positions_are_refused() {
 }
 
 #[test]
-fn a_path_of_another_length_or_to_nowhere_is_refused() {
+fn rejects_a_path_of_wrong_length_or_out_of_range() {
     let records = records(7, 4);
     let path = joined(&crate::reference::path(6, &records));
     let root =
@@ -200,7 +200,7 @@ fn a_path_of_another_length_or_to_nowhere_is_refused() {
 }
 
 #[test]
-fn a_full_tree_refuses_more_and_stays_as_it_was() {
+fn a_full_tree_rejects_records_and_stays_unchanged() {
     let records = records(7, 4);
     let mut tree = Tree::<3>::new();
     tree.extend(&Scalar, 4, &records.concat()).unwrap();
@@ -216,13 +216,14 @@ fn a_full_tree_refuses_more_and_stays_as_it_was() {
 }
 
 #[test]
-fn a_device_keeps_at_most_33_bytes_a_frontier_entry_and_256_more() {
+fn a_tree_takes_at_most_33_bytes_per_height_and_256_more() {
     assert!(size_of::<Tree<1>>() <= 33 + 256);
     assert!(size_of::<Tree<20>>() <= 33 * 20 + 256);
     assert!(size_of::<Tree<32>>() <= 33 * 32 + 256);
 }
 
-/// Test data that does not ship, from `$MOTESEAL_DATA` or beside the checkout, unpacked once a run.
+/// Test data that is not in the repository, from `$MOTESEAL_DATA` or next to the checkout, unpacked
+/// once per execution.
 fn vectors() -> Option<&'static Path> {
     static UNPACKED: OnceLock<Option<PathBuf>> = OnceLock::new();
     let unpack = || {
@@ -287,9 +288,10 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// transparency-dev/merkle, `testdata/inclusion`: each probe says whether the proof must be refused.
+/// transparency-dev/merkle, `testdata/inclusion`: each probe states whether the proof must be
+/// rejected.
 #[test]
-fn inclusion_probes_from_outside_are_judged_as_they_say() {
+fn agrees_with_external_inclusion_probes() {
     let Some(vectors) = vectors() else { return };
     let mut probes = Vec::new();
     files(&vectors.join("inclusion"), &mut probes);
@@ -318,9 +320,10 @@ fn inclusion_probes_from_outside_are_judged_as_they_say() {
     assert!(good >= 6 && bad >= 80, "{good} good, {bad} bad probes");
 }
 
-/// transparency-dev/tessera, `testdata/log`: entries, leaf hashes and the root a log signed at each size.
+/// transparency-dev/tessera, `testdata/log`: entries, leaf hashes, and the root that a log signed
+/// at each size.
 #[test]
-fn a_log_from_outside_has_the_roots_its_checkpoints_state() {
+fn agrees_with_the_checkpoints_of_an_external_log() {
     let Some(vectors) = vectors() else { return };
     let log = vectors.join("log");
     let mut tree = Tree::<8>::new();

@@ -7,7 +7,7 @@ use moteseal_core::record::Scheme;
 use moteseal_core::record::{
     DeviceId, EpochNumber, Framing, GroupId, Level, Round, SealIndex, Sequence,
 };
-use moteseal_seal::frame::{Acknowledgement, Forward, Refusal, Uplink, encode_event};
+use moteseal_seal::wire::{Acknowledgement, Forward, Refusal, Uplink, encode_event};
 use serde_json::{Value as Json, json};
 
 use super::pruned::device;

@@ -1,5 +1,5 @@
-//! The tree of gateways: what is refused, and that its answers are those of walking up from every node.
-#![allow(clippy::unwrap_used)]
+//! The tree of gateways: which trees are rejected, and that the queries agree with a walk up from
+//! every node.
 
 use moteseal_core::record::DeviceId;
 use moteseal_core::signature::{Algorithm, SecretKey};
@@ -29,7 +29,7 @@ fn tree(gateways: Pairs<'_>, devices: Pairs<'_>) -> Result<AggregationTree, Tree
 const ALL: Pairs<'static> = &[("mote0", "a"), ("mote1", "a"), ("mote2", "b")];
 
 #[test]
-fn a_tree_that_is_none_is_refused_by_name() {
+fn rejects_each_invalid_tree_with_its_name() {
     let (top, parent) = (("a", QUERIER), ("b", "a"));
     let long = "x".repeat(48);
     let cases: &[(Pairs<'_>, Pairs<'_>, &str, &str)] = &[
@@ -63,7 +63,7 @@ fn a_tree_that_is_none_is_refused_by_name() {
 }
 
 #[test]
-fn a_tree_as_high_as_may_be_is_taken_and_a_higher_one_is_not() {
+fn accepts_the_maximum_height_and_no_more() {
     let names: Vec<String> = (0..=MAX_HEIGHT).map(|n| format!("g{n:02}")).collect();
     let chain = |count: usize| {
         let parents = std::iter::once(QUERIER).chain(names.iter().map(String::as_str));
@@ -78,19 +78,20 @@ fn a_tree_as_high_as_may_be_is_taken_and_a_higher_one_is_not() {
 }
 
 #[test]
-fn of_many_missing_devices_few_are_named() {
+fn names_only_the_first_missing_devices() {
     let roster = roster(&motes(20));
     let error = AggregationTree::new(&roster, [("a", QUERIER)], [("mote0", "a")]).unwrap_err();
     assert!(error.to_string().contains("mote16 and 11 more;"), "{error}");
 }
 
 #[test]
-fn ids_are_as_the_spec_says() {
+fn gateway_ids_follow_the_specification() {
     // printf 'moteseal/1/gatewaygw-a' | sha256sum
     assert_eq!(gateway_id("gw-a").to_string(), "4b3f5ede1d89b7d6");
 }
 
-/// A tree as lists: the parent of each gateway, an earlier one or the querier, and the gateway of each device.
+/// A tree as lists: the parent of each gateway, an earlier one or the querier, and the gateway of
+/// each device.
 fn shapes() -> impl Strategy<Value = (Vec<Option<usize>>, Vec<usize>)> {
     let gateways = prop::collection::vec(any::<prop::sample::Index>(), 0..12).prop_map(|parents| {
         let above =
@@ -99,7 +100,7 @@ fn shapes() -> impl Strategy<Value = (Vec<Option<usize>>, Vec<usize>)> {
     });
     (gateways, prop::collection::vec(any::<prop::sample::Index>(), 0..40)).prop_map(
         |(parents, more)| {
-            // Each gateway has a device, and then there are others.
+            // Each gateway has a device; the other devices follow.
             let devices =
                 (0..parents.len()).chain(more.iter().map(|at| at.index(parents.len()))).collect();
             (parents, devices)
@@ -111,7 +112,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn a_aggregator_knows_what_walking_up_from_every_node_says((parents, devices) in shapes()) {
+    fn an_aggregators_children_match_a_walk_up_from_every_node((parents, devices) in shapes()) {
         let (names, motes): (Vec<String>, _) = ((0..parents.len()).map(|n| format!("gw{n}")).collect(), motes(devices.len()));
         let roster = roster(&motes);
         let parent = |at: usize| parents[at].map_or(QUERIER, |parent| names[parent].as_str());

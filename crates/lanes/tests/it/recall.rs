@@ -1,4 +1,4 @@
-//! An engine that recalls levels answers as core's scalar loops do, whatever it was asked before.
+//! An engine with a cache has the results of the scalar loops, whatever was computed before.
 
 use moteseal_lanes::{Host, Recall};
 use moteseal_seal::engine::{Engine, Scalar};
@@ -11,8 +11,8 @@ enum Asked {
     Levels { salt: u8, levels: u8, first: u64, length: usize },
 }
 
-/// Few salts, so that many questions meet what is recalled, in part or with another number of levels; and some seals so long that
-/// they push others out, or are not recalled at all.
+/// Few salts, so that many requests hit the cache, completely, partly, or with another number of
+/// levels; and some seals so long that they evict others or are not cached.
 fn asked() -> impl Strategy<Value = Asked> {
     let n = prop_oneof![8 => 0..700_u32, 1 => 60_000..90_000_u32, 1 => Just((256 << 10) + 1)];
     let levels = prop_oneof![Just(16_u8), 1..=32_u8];
@@ -32,7 +32,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..Default::default() })]
 
     #[test]
-    fn what_is_recalled_is_what_would_be_hashed(asked in prop::collection::vec(asked(), 1..40)) {
+    fn cached_levels_equal_computed_levels(asked in prop::collection::vec(asked(), 1..40)) {
         for engine in [Recall::detect(), Recall::from(Host::detect())] {
             let clone = engine.clone();
             for (at, asked) in asked.iter().enumerate() {

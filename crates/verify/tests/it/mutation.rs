@@ -1,6 +1,6 @@
-//! Exhaustive mutation of small bundles: every byte set to every other value, every truncation, every element of the CBOR tree
-//! removed, duplicated, or swapped with its neighbour. Never a row that was not sealed, never a panic.
-#![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
+//! Exhaustive mutation of small bundles: every byte set to every other value, every truncation,
+//! every element of the CBOR tree removed, duplicated, or swapped with its neighbour. There is
+//! never a row that was not sealed, and never a panic.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use moteseal_seal::engine::Scalar;
 use moteseal_seal::follow::Limits;
 use moteseal_verify::{Event, ReadError, Roster, StreamReader};
 
-/// What an application would use: which device said what, where, as which record of which schema.
+/// What an application uses of an event: device, seal, position, record and schema.
 type Row = (u32, u64, u64, u8, Vec<u8>, [u8; 32]);
 
 struct Bundle {
@@ -31,7 +31,7 @@ fn group() -> Roster {
     Roster::open(&roster(devices), &operator().public()).unwrap()
 }
 
-/// Every row that is proven before the first refusal.
+/// Every row that is proven before the first error.
 fn rows(roster: &Roster, bytes: &[u8]) -> (Vec<Row>, Result<(), ReadError>) {
     let mut rows = Vec::new();
     let mut reader = StreamReader::new(roster, Limits { max_events: 1 << 12 });
@@ -63,7 +63,8 @@ fn sealed_rows(one: &Sealed) -> impl Iterator<Item = Row> + '_ {
     })
 }
 
-/// A bundle of each scheme and framing, with events picked from a tree, and a run of two parts under one signature.
+/// A bundle of each scheme and framing, with single events of a tree, and a run of two parts under
+/// one signature.
 fn bundles() -> Vec<Bundle> {
     let mut bundles = Vec::new();
     for scheme in [Scheme::Star, Scheme::Tree] {
@@ -107,7 +108,7 @@ fn bundles() -> Vec<Bundle> {
 }
 
 impl Bundle {
-    /// A changed bundle gives no row that was not sealed; whether it gives any.
+    /// Checks that a changed bundle gives no row that was not sealed. Returns whether it gives any.
     fn judge(&self, changed: &[u8], what: impl Fn() -> String) -> bool {
         let (rows, result) = rows(&self.roster, changed);
         for row in &rows {
@@ -118,7 +119,7 @@ impl Bundle {
                 what()
             );
         }
-        // Rows come from a run that was proven as a whole: either there are none, or all of the bundle's.
+        // Rows come from a run that was proven as a whole: there are none, or all of the bundle's.
         if rows.is_empty() {
             return false;
         }
@@ -147,7 +148,7 @@ fn the_bundles_verify() {
 }
 
 #[test]
-fn no_byte_set_to_any_other_value_yields_a_row() {
+fn no_changed_byte_yields_a_row() {
     for bundle in bundles() {
         let mut changed = bundle.bytes.clone();
         for at in 0..changed.len() {
@@ -178,8 +179,8 @@ fn no_truncation_yields_a_row() {
     }
 }
 
-/// Every tree that differs from this one by one element removed, duplicated, or swapped with its right neighbour, at any depth; a
-/// byte string that holds an encoded structure is a tree, too.
+/// Every tree that differs from this one by one element removed, duplicated, or swapped with its
+/// right neighbour, at any depth. A byte string that contains an encoded structure is a tree, too.
 fn edits(value: &Value, out: &mut Vec<Value>) {
     let mut children = |children: &[Value], rebuild: &dyn Fn(Vec<Value>) -> Value| {
         for at in 0..children.len() {
@@ -231,7 +232,7 @@ fn edits(value: &Value, out: &mut Vec<Value>) {
     }
 }
 
-/// The structure that bytes encode, if they do.
+/// The structure that the bytes encode, if any.
 fn nested(bytes: &[u8]) -> Option<Value> {
     moteseal_core::cbor::check_item(bytes).ok()?;
     let value = Value::decode(bytes);
@@ -239,7 +240,7 @@ fn nested(bytes: &[u8]) -> Option<Value> {
 }
 
 #[test]
-fn no_element_removed_doubled_or_swapped_yields_a_row_that_was_not_sealed() {
+fn no_removed_duplicated_or_swapped_element_yields_a_false_row() {
     let mut kept = BTreeSet::new();
     for bundle in bundles() {
         let mut edited = Vec::new();
@@ -252,8 +253,9 @@ fn no_element_removed_doubled_or_swapped_yields_a_row_that_was_not_sealed() {
             }
         }
     }
-    // What still proves what was sealed: the schema or the open item twice, the two of them in the other order, and the whole run
-    // followed by a part that is refused (the last one again is one index too far).
+    // These changes still prove what was sealed: the schema or the open item twice, the two in the
+    // other order, and the whole run followed by a part that is rejected (repeated, the last part
+    // is one index too far).
     let expected = ["soop", "ssop", "osp", "sopp", "soopp", "ssopp", "ospp", "soppp"];
     let expected: BTreeSet<String> = expected.map(str::to_owned).into();
     assert_eq!(kept, expected);
@@ -272,9 +274,9 @@ fn kind(item: &Value) -> char {
     }
 }
 
-/// The same for what a bundle is judged by: no change of a roster opens.
+/// The same for the roster: no changed roster opens.
 #[test]
-fn no_changed_roster_opens() {
+fn no_changed_roster_is_accepted() {
     let (good, key) = (roster(&[("ed", &[(Algorithm::Ed25519, 0)])]), operator().public());
     let mut changed = good.clone();
     for at in 0..good.len() {

@@ -1,9 +1,10 @@
-//! What device and coordinator say to each other: authenticated datagrams that may be lost, repeated and reordered
-//! (spec/formats.md, section 8.2).
+//! Frames between a device and its coordinator: authenticated datagrams that may be lost, repeated
+//! and reordered (spec/formats.md, section 8.2).
 //!
-//! A frame is one CBOR item and a 16-byte HMAC-SHA256 tag under a key that only the two have. Frames carry no counter: each says
-//! from where to where it speaks under an index that is never reused, so that hearing it twice, or late, changes nothing. The tag
-//! is checked before anything but the device's id is read.
+//! A frame is one CBOR item and a 16-byte HMAC-SHA256 tag under a key that only the two ends share.
+//! Frames have no counter. Each states the range that it covers under an index that is never
+//! reused, so a repeated or late frame has no effect. Only the device's id is read before the tag
+//! has been checked.
 
 use core::ops::Range;
 
@@ -18,20 +19,23 @@ use moteseal_core::record::{
 mod refusal;
 pub use refusal::{MAX_REFUSAL, Refusal};
 
-/// What stands around the events of a forward frame takes at most this: the head of the array, kind, device, index, epoch, round, `from`,
-/// `until`, `size` and the heads of the events and of a tree's digests.
+/// Maximum number of bytes around the events of a forward frame: the array's head, kind, device,
+/// index, epoch, round, `from`, `until`, `size`, and the heads of the events and of a tree's
+/// digests.
 const FORWARD_FIELDS: usize = 1 + 1 + 9 + 5 + 9 + 2 + 5 + 5 + 3 + 3 + 3;
-/// A forward frame has room for this many bytes of events and digests.
+/// Bytes of events and digests that fit a forward frame.
 pub const MAX_EVENTS: usize = MAX_FRAME - FORWARD_FIELDS - TAG;
-/// No longer record can be forwarded: with the longest place and its length it fills a frame.
+/// Maximum length of a record that can be forwarded: with the longest position and its length it
+/// fills a frame.
 pub const MAX_RECORD: usize = MAX_EVENTS - 9 - 2;
 
-/// What a device says.
+/// A frame from a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Uplink<'a> {
     /// Events of an open seal.
     Forward(Forward<'a>),
-    /// A seal that was closed: an open item and a part item (section 4) that leaves out the events and what follows from them.
+    /// A closed seal: an open item and a part item (spec/formats.md, section 4) without the events
+    /// and what can be computed from them.
     Close {
         /// The schema's digest.
         schema: Digest,
@@ -40,46 +44,48 @@ pub enum Uplink<'a> {
         /// The part item.
         part: &'a [u8],
     },
-    /// A stream schema, at first use and when asked for.
+    /// A stream schema, sent before its first use and on request.
     Schema(&'a [u8]),
 }
 
-/// All events of the levels from a round on within a range of sequence numbers, and of a tree digests for the others.
+/// All events of the levels from a round on within a range of sequence numbers. For a tree, also
+/// digests in place of the other events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forward<'a> {
-    /// The seal that they will be under.
+    /// The index of the seal that will cover them.
     pub index: SealIndex,
     /// Its epoch.
     pub epoch: EpochNumber,
-    /// The device's own round: events of lower levels may be missing, none of others.
+    /// The device's own round. Events of lower levels may be missing; all others are present.
     pub own_round: Round,
-    /// The first sequence number that this frame speaks of.
+    /// The first sequence number of the range.
     pub from: Sequence,
-    /// The first that it no longer speaks of.
+    /// The first sequence number after the range.
     pub until: Sequence,
-    /// How records lie next to each other.
+    /// How the records are delimited.
     pub framing: Framing,
     /// The events, encoded: see [`events`](Self::events).
     pub events: &'a [u8],
-    /// Of a tree, and of a tree only, the digests that stand for the events that are not here: see [`subtrees`](Self::subtrees).
+    /// For a tree only: the digests in place of the events that are not in the frame; see
+    /// [`subtrees`](Self::subtrees).
     pub digests: Option<&'a [u8]>,
 }
 
-/// What a coordinator says to one device.
+/// A frame from a coordinator to one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acknowledgement {
-    /// The open seal.
+    /// The index of the open seal.
     pub index: SealIndex,
-    /// Every event of it before this one that was forwarded is durable.
+    /// Every forwarded event before this one is stored durably.
     pub next: Sequence,
-    /// Every seal up to this one is durable.
+    /// Every seal up to this one is stored durably.
     pub sealed: Option<SealIndex>,
-    /// The schema is wanted.
+    /// Whether the device should send the schema.
     pub wants_schema: bool,
 }
 
 impl<'a> Uplink<'a> {
-    /// Opens a frame of a device.
+    /// Checks the tag of a device's frame and decodes it.
     ///
     /// # Errors
     /// [`FrameError`].
@@ -118,7 +124,7 @@ impl<'a> Uplink<'a> {
         })
     }
 
-    /// Writes a frame of `device`.
+    /// Writes a frame from `device`.
     ///
     /// # Errors
     /// [`BufferTooSmall`].
@@ -166,8 +172,8 @@ impl<'a> Uplink<'a> {
     }
 }
 
-/// Writes one event behind those that are there: its distance from `next`, the sequence number after the event before it (of the
-/// first, the frame's `from`), its level, and the record.
+/// Appends one event: its distance from `next`, its level, and the record. `next` is the sequence
+/// number after the previous event, or the frame's `from` for the first event.
 ///
 /// # Errors
 /// [`BufferTooSmall`].
@@ -189,7 +195,8 @@ pub fn encode_event(
 }
 
 impl<'a> Forward<'a> {
-    /// The events: sequence number, level, and record. Ends early where the bytes are none; [`Uplink::open`] has refused those.
+    /// The events: sequence number, level, and record. Ends early at malformed bytes, which
+    /// [`Uplink::open`] rejects.
     pub fn events(&self) -> impl Iterator<Item = (Sequence, Level, &'a [u8])> + use<'a> {
         let (framing, until) = (self.framing, self.until.0);
         let (mut rest, mut next) = (self.events, self.from.0);
@@ -203,8 +210,8 @@ impl<'a> Forward<'a> {
         })
     }
 
-    /// Of a tree, the maximal perfect subtrees of the range without an event that is here, left to right, each with its root (spec/formats.md,
-    /// section 8.2); of a star none.
+    /// For a tree: the maximal perfect subtrees of the range that contain no event of the frame,
+    /// from left to right, each with its root (spec/formats.md, section 8.2). For a star: none.
     pub fn subtrees(&self) -> impl Iterator<Item = (Range<u64>, Digest)> + use<'a> {
         let (digests, _) = self.digests.unwrap_or_default().as_chunks::<32>();
         self.places().zip(digests).map(|(range, digest)| (range, Digest(*digest)))
@@ -214,7 +221,8 @@ impl<'a> Forward<'a> {
         geometry::perfect(self.from.0..self.until.0, self.events().map(|(seq, ..)| seq))
     }
 
-    /// Whether the events are encoded as they must be, and lie within the range, and a tree's digests are as many as stand for the others.
+    /// Whether the events are well-formed and within the range, and a tree has the right number of
+    /// digests.
     fn is_whole(&self) -> bool {
         let (mut rest, mut next) = (self.events, self.from.0);
         while !rest.is_empty() {
@@ -225,7 +233,8 @@ impl<'a> Forward<'a> {
             };
             (rest, next) = (tail, seq + 1);
         }
-        // As many as digests is enough to know: a range of few bytes may speak of four billion events.
+        // Stop counting at the number of digests: a short frame may claim a range of four billion
+        // events.
         let are_digests = |digests: &[u8]| {
             digests.len().is_multiple_of(32)
                 && self.places().take(digests.len() / 32 + 1).count() == digests.len() / 32
@@ -252,7 +261,7 @@ fn split_uint(bytes: &[u8]) -> Option<(u64, &[u8])> {
 }
 
 impl Acknowledgement {
-    /// Opens a frame of the coordinator to a device.
+    /// Checks the tag of a coordinator's frame to a device and decodes it.
     ///
     /// # Errors
     /// [`FrameError`].

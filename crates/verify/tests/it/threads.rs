@@ -1,6 +1,5 @@
-//! Verifying runs together, and on several threads, gives the rows and refusals that reading them one by one gives: of streams that
-//! are right, and of streams with anything wrong about them anywhere.
-#![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
+//! Verifying runs together and on several threads has the same rows and errors as reading them one
+//! by one, for valid streams and for streams with an error anywhere.
 
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +16,7 @@ use moteseal_seal::stream::MAX_RUN_PARTS;
 use moteseal_verify::{Event, ReadError, Roster, StreamReader};
 
 const DEVICES: [&str; 4] = ["ed", "north", "south", "east"];
-/// Small pieces bring every run alone; large ones bring them together.
+/// Small pieces deliver each run alone; large ones deliver several together.
 const PIECES: [usize; 3] = [61, 5000, usize::MAX];
 
 fn group() -> Roster {
@@ -26,7 +25,8 @@ fn group() -> Roster {
     Roster::open(&roster(&devices), &operator().public()).unwrap()
 }
 
-/// Runs of every length around a thread's share, of stars and trees, whole and in part, and what else may stand between them.
+/// Runs of every length around a thread's share, of stars and trees, whole and partial, with other
+/// items between them.
 fn answer(group: &Roster) -> Vec<u8> {
     let fixed = schema(FIXED);
     let mut bytes = Vec::new();
@@ -52,7 +52,8 @@ fn answer(group: &Roster) -> Vec<u8> {
     bytes
 }
 
-/// More parts than wait together, and far more than are worked on ahead of those that are handed out: the longest runs, and short ones.
+/// More parts than wait together, and far more than are processed ahead: the longest runs, and
+/// short ones.
 fn long_answer(group: &Roster) -> Vec<u8> {
     let fixed = schema(FIXED);
     let mut bytes = Vec::new();
@@ -71,7 +72,7 @@ fn long_answer(group: &Roster) -> Vec<u8> {
     bytes
 }
 
-/// All that comes out of a reader: what it hands out, in order, then why it stopped, and what it suspects.
+/// Everything that a reader returns, in order, then why it stopped, and the suspects.
 fn outcome(
     group: &Roster,
     bytes: &[u8],
@@ -105,7 +106,7 @@ fn outcome(
     (out, result, suspects)
 }
 
-/// Judges one stream in every way; whether it is refused.
+/// Reads one stream in every mode. Returns whether it is rejected.
 fn all_agree(group: &Roster, bytes: &[u8], what: &str) -> bool {
     let expected = outcome(group, bytes, PIECES[0], 1);
     for (piece, threads) in
@@ -123,7 +124,7 @@ fn all_agree(group: &Roster, bytes: &[u8], what: &str) -> bool {
 }
 
 #[test]
-fn a_stream_that_is_right_gives_the_same_in_every_way() {
+fn a_valid_stream_has_the_same_result_in_every_mode() {
     let group = group();
     let bytes = answer(&group);
     assert!(!all_agree(&group, &bytes, "whole"));
@@ -136,7 +137,7 @@ fn a_stream_that_is_right_gives_the_same_in_every_way() {
 }
 
 #[test]
-fn a_stream_that_is_cut_gives_the_same_in_every_way() {
+fn a_truncated_stream_has_the_same_result_in_every_mode() {
     let group = group();
     let bytes = answer(&group);
     for at in (0..bytes.len()).step_by(bytes.len() / 40) {
@@ -145,7 +146,7 @@ fn a_stream_that_is_cut_gives_the_same_in_every_way() {
 }
 
 #[test]
-fn a_stream_with_a_changed_byte_gives_the_same_in_every_way() {
+fn a_stream_with_a_changed_byte_has_the_same_result_in_every_mode() {
     let group = group();
     let bytes = answer(&group);
     let mut refused = 0;
@@ -158,7 +159,7 @@ fn a_stream_with_a_changed_byte_gives_the_same_in_every_way() {
 }
 
 #[test]
-fn a_stream_with_an_item_too_many_or_too_few_gives_the_same_in_every_way() {
+fn a_stream_with_an_extra_or_missing_item_has_the_same_result_in_every_mode() {
     let group = group();
     let items = sequence(&answer(&group));
     for at in (0..items.len()).step_by(3) {
@@ -178,7 +179,7 @@ fn a_stream_with_an_item_too_many_or_too_few_gives_the_same_in_every_way() {
 }
 
 #[test]
-fn a_stream_far_longer_than_what_is_worked_on_ahead_gives_the_same_in_every_way() {
+fn a_stream_longer_than_the_pipeline_has_the_same_result_in_every_mode() {
     let group = group();
     let bytes = long_answer(&group);
     assert!(!all_agree(&group, &bytes, "whole"));
@@ -189,7 +190,7 @@ fn a_stream_far_longer_than_what_is_worked_on_ahead_gives_the_same_in_every_way(
     }
 }
 
-/// Why a visitor takes no more.
+/// Why a visitor stops.
 #[derive(Debug, PartialEq)]
 enum Stop {
     Read(ReadError),
@@ -203,7 +204,7 @@ impl From<ReadError> for Stop {
 }
 
 #[test]
-fn who_takes_no_more_gets_no_more_however_far_others_are_ahead() {
+fn a_visitor_that_stops_receives_nothing_more() {
     let group = group();
     let bytes = long_answer(&group);
     for (enough, threads) in [(1, 2), (2, 5), (257, 2), (600, 1), (600, 3), (1200, 2)] {
@@ -212,7 +213,7 @@ fn who_takes_no_more_gets_no_more_however_far_others_are_ahead() {
             .with_threads(NonZero::new(threads).unwrap());
         let fed = reader.feed(&bytes, &mut |_| {
             taken += 1;
-            // Time for the others to run into what bounds them.
+            // Time for the other threads to reach their limits.
             if taken % 100 == 1 {
                 sleep(Duration::from_millis(5));
             }
@@ -228,7 +229,7 @@ fn who_takes_no_more_gets_no_more_however_far_others_are_ahead() {
 }
 
 #[test]
-fn a_visitor_that_panics_leaves_nobody_waiting() {
+fn a_panicking_visitor_leaves_no_thread_waiting() {
     let group = group();
     let bytes = long_answer(&group);
     for threads in [1, 2, 5] {

@@ -1,5 +1,4 @@
-//! Every loop of this machine gives the bytes of core's scalar ones.
-#![allow(clippy::unwrap_used, missing_docs)]
+//! Every loop of this processor has the same results as the scalar loops.
 
 use moteseal_core::record::{Framing, MAX_LEVELS};
 use moteseal_core::{DeviceId, Digest, GroupId, SealIndex, Sequence};
@@ -18,7 +17,7 @@ fn digests(n: usize, seed: u8) -> Vec<Digest> {
     (0..n).map(|i| Digest::of(&[&[seed], &(i as u64).to_be_bytes()])).collect()
 }
 
-/// This machine's loops, each set of them that it has.
+/// Every set of loops that this processor has.
 fn hosts() -> Vec<Host> {
     let hosts = Host::all();
     assert_eq!(hosts[0].name(), Host::detect().name());
@@ -81,7 +80,7 @@ proptest! {
         }
         let total = |engine: &dyn KeyEngine| {
             let mut totals = KeyTotals::default();
-            // Twice, so that what was there stays.
+            // Twice, so that existing totals are added to.
             engine.sum_keys(&keys, &present, Slot(slot), epoch, &mut totals);
             engine.sum_keys(&keys, &present, Slot(slot), epoch, &mut totals);
             (*totals.words(), totals.sources())
@@ -152,7 +151,7 @@ proptest! {
         }
         for host in hosts() {
             let root = host.multiproof_root(n, framing, &records, &mut positions(), &siblings);
-            // Where two things are wrong, either may be named.
+            // If there are two errors, either may be reported.
             prop_assert_eq!(root.ok(), expected.ok(), "{}", host.name());
         }
     }
@@ -192,7 +191,8 @@ fn the_root_of_leaves_is_the_root_of_the_online_tree() {
     }
 }
 
-/// One more and one less than the lanes, the steps and the portions of each loop; records around the ends of blocks.
+/// One more and one less than the lanes, steps and portions of each loop; records around the ends
+/// of blocks.
 #[test]
 fn every_length_around_the_boundaries() {
     let salt = Salt(*b"0123456789abcdef");
@@ -233,7 +233,7 @@ fn every_length_around_the_boundaries() {
     }
 }
 
-/// What a part may carry of a star, whatever its levels, and whether it could be one or not.
+/// A star's part with any levels, valid or not.
 #[derive(Clone, Debug)]
 struct AnyStar {
     device: [u8; 8],

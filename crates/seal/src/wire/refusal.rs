@@ -1,38 +1,41 @@
-//! The coordinator's word that a seal is refused, so that its device does not send it for ever (spec/formats.md, section 8.2).
+//! A coordinator's message that it rejects a seal, so that the device stops sending it
+//! (spec/formats.md, section 8.2).
 //!
-//! It is about one seal by its index, which is never reused: heard twice, or late, it says nothing else. It gives its sender no power that a
-//! coordinator has not anyway, who may as well acknowledge a seal and drop it: either way the seal is missing from the device's chain.
+//! It names one seal by its index, which is never reused, so a repeated or late message has no
+//! other effect. It gives the coordinator no additional power: it could as well acknowledge a seal
+//! and drop it. Either way the seal is missing from the device's chain.
 
 use moteseal_core::cbor::{BufferTooSmall, Reader, Writer};
 use moteseal_core::link::{Direction, FrameError, LinkKey, closed, opened};
 use moteseal_core::record::{DeviceId, SealIndex};
 
-/// What every such frame begins with: an array of five, and its kind.
+/// The first bytes of every such frame: an array of five, and its kind.
 const START: [u8; 2] = [0x85, 17];
-/// A frame is at most this long.
+/// Maximum length of a frame in bytes.
 pub const MAX_REFUSAL: usize = 96;
-/// Bytes of the longest name.
+/// Maximum length of a name in bytes.
 const MAX_NAME: usize = 48;
 
-/// A coordinator's refusal of one seal.
+/// A coordinator's rejection of one seal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal<'a> {
-    /// The seal.
+    /// The index of the seal.
     pub index: SealIndex,
-    /// Nothing that may happen makes the coordinator take it. Otherwise another roster, or another time, may.
+    /// Whether the rejection is final. Otherwise the seal may be accepted later, or under another
+    /// roster.
     pub is_final: bool,
-    /// Why: a name of spec/errors.md.
+    /// The reason: a name of spec/errors.md.
     pub name: &'a str,
 }
 
 impl<'a> Refusal<'a> {
-    /// Whether a frame claims to be one; nothing is proven.
+    /// Whether the bytes claim to be such a frame. Nothing is verified.
     #[must_use]
     pub fn is_claimed(frame: &[u8]) -> bool {
         frame.starts_with(&START)
     }
 
-    /// Opens a frame of the coordinator to a device.
+    /// Checks the tag of a coordinator's frame to a device and decodes it.
     ///
     /// # Errors
     /// [`FrameError`].
@@ -53,7 +56,7 @@ impl<'a> Refusal<'a> {
     /// Writes the frame.
     ///
     /// # Errors
-    /// [`BufferTooSmall`]; [`MAX_REFUSAL`] bytes suffice for a name that is opened.
+    /// [`BufferTooSmall`]; [`MAX_REFUSAL`] bytes suffice for every valid name.
     pub fn close<'o>(
         &self,
         device: DeviceId,

@@ -1,6 +1,5 @@
-//! A later version of a roster may have other devices, but no other epochs, levels or budget: what was sealed under the versions before is
-//! judged by it.
-#![allow(clippy::unwrap_used, missing_docs)]
+//! A later version of a roster may have other devices, but not another epoch length, number of
+//! levels or budget: they also apply to what was sealed under earlier versions.
 
 use moteseal_core::Digest;
 use moteseal_core::identity::{CertificateDraft, MAX_CERTIFICATE};
@@ -13,7 +12,7 @@ fn secret(byte: u8) -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]).unwrap()
 }
 
-/// What the rosters of this test differ in.
+/// The properties in which the rosters of this test differ.
 #[derive(Clone, Copy)]
 struct Says<'a> {
     group: &'a str,
@@ -80,12 +79,12 @@ fn a_later_version_may_have_other_devices() {
 }
 
 #[test]
-fn what_is_no_later_version_of_a_roster_is_refused_by_name() {
+fn rejects_each_change_that_is_no_later_version() {
     let first = roster(FIRST);
     let history = &[first.digest()][..];
     let name = |says: Says<'_>| roster(says).check_succeeds(&first).unwrap_err().name();
     assert_eq!(name(Says { group: "field", history, ..FIRST }), "WrongGroup");
-    // The same version, and one whose history is another's.
+    // The same version, and one whose history belongs to another roster.
     assert_eq!(name(FIRST), "NotLater");
     assert_eq!(name(Says { history: &[Digest([7; 32])], ..FIRST }), "NotLater");
     assert_eq!(name(Says { history: &[Digest([7; 32]), first.digest()], ..FIRST }), "NotLater");

@@ -1,5 +1,5 @@
-//! What a stranger can make a reader hoard, or work, before a signature is checked: never more than the formats say.
-#![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
+//! The memory and work that unauthenticated input can cause before a signature is checked: never
+//! more than the formats allow.
 
 use std::time::{Duration, Instant};
 
@@ -53,7 +53,7 @@ impl<'d> Feed<'d> {
         })
     }
 
-    /// Feeds `bytes` again and again until they are refused, which must be before `limit` bytes.
+    /// Feeds `bytes` repeatedly until they are rejected, which must happen before `limit` bytes.
     fn feed_endlessly(&mut self, bytes: &[u8], limit: usize) -> &'static str {
         loop {
             if let Err(error) = self.feed(bytes) {
@@ -65,7 +65,7 @@ impl<'d> Feed<'d> {
 }
 
 #[test]
-fn endless_schemas_behind_an_unsigned_part_are_refused() {
+fn rejects_endless_schemas_after_an_unsigned_part() {
     let group = group();
     let mut feed = Feed::new(&group);
     let items = run(&group, 2);
@@ -76,7 +76,7 @@ fn endless_schemas_behind_an_unsigned_part_are_refused() {
 }
 
 #[test]
-fn endless_items_of_other_kinds_behind_an_unsigned_part_are_refused() {
+fn rejects_endless_items_of_other_kinds_after_an_unsigned_part() {
     let group = group();
     let items = run(&group, 2);
     let long = |major| [head(major, 1000), vec![b'x'; 1000]].concat();
@@ -97,7 +97,7 @@ fn endless_items_of_other_kinds_behind_an_unsigned_part_are_refused() {
 }
 
 #[test]
-fn endless_schemas_and_opens_without_any_part_are_refused() {
+fn rejects_endless_schemas_and_opens_without_a_part() {
     let group = group();
     for item in 0..2 {
         let mut feed = Feed::new(&group);
@@ -108,7 +108,7 @@ fn endless_schemas_and_opens_without_any_part_are_refused() {
 }
 
 #[test]
-fn what_has_been_proven_no_longer_counts() {
+fn verified_runs_do_not_count_towards_limits() {
     let group = group();
     let mut feed = Feed::new(&group);
     let items = run(&group, 1);
@@ -122,7 +122,7 @@ fn what_has_been_proven_no_longer_counts() {
 }
 
 #[test]
-fn an_item_of_any_kind_is_refused_before_it_is_longer_than_items_are() {
+fn rejects_an_item_of_any_kind_at_the_maximum_length() {
     let group = group();
     let string = head(2, 1 << 40);
     let endless = [
@@ -139,7 +139,7 @@ fn an_item_of_any_kind_is_refused_before_it_is_longer_than_items_are() {
 }
 
 #[test]
-fn a_run_that_claims_too_many_events_is_refused_before_they_are_counted() {
+fn rejects_a_run_that_claims_too_many_events_before_counting_them() {
     let group = group();
     let mut items = run(&group, 200);
     items[2..].iter_mut().for_each(|part| claim(part, 1 << 23));
@@ -147,16 +147,19 @@ fn a_run_that_claims_too_many_events_is_refused_before_they_are_counted() {
     let start = Instant::now();
     let refused = feed.feed(&encode_sequence(&items)).unwrap_err();
     assert_eq!(refused.name(), "RunTooLong");
-    // The schema, the open, and three parts: 2^24 events are allowed to stand before a part, not before the one behind it.
+    // The schema, the open item, and three parts: 2^24 claimed events may precede a part, but not
+    // the part after it.
     assert_eq!(refused.item, 5);
-    // Four times 2^23 levels take a tenth of a second in a release build, 200 times that much far more than this in any.
+    // Four times 2^23 levels take a tenth of a second in a release build; 200 times that much would
+    // take far longer in any build.
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }
 
 #[test]
-fn an_item_that_comes_byte_by_byte_is_read_once() {
+fn scans_an_item_that_arrives_byte_by_byte_once() {
     let group = group();
-    // Half a million events of a tree, without the digests between them, picked one by one: looked at from its start with each byte, this would take hours.
+    // Half a million events of a tree, selected one by one, without the digests between them:
+    // scanning from the start with each byte would take hours.
     let mut item = vec![0x8e, 2, 1, 0, 0x18, 50];
     item.extend([head(2, 16), vec![0; 16], head(0, 1 << 20), vec![0, 0, 0x80, 0x80]].concat());
     item.extend([head(4, 500_000), vec![1; 500_000], vec![0x40, 0x40, 0xf6]].concat());
@@ -173,9 +176,9 @@ fn an_item_that_comes_byte_by_byte_is_read_once() {
     assert_eq!(feed.feed(&end).unwrap_err().name(), "DigestCount");
 }
 
-/// What an upload may hold is judged item by item, before a part's events are counted or hashed.
+/// The content of an upload is checked item by item, before a part's events are counted or hashed.
 #[test]
-fn of_bundles_no_more_are_taken_than_the_receiver_asks_for() {
+fn accepts_no_more_bundles_than_the_limits_allow() {
     let group = group();
     let fixed = schema(FIXED);
     let mut device = Device::new(&group, "ed", &fixed);
@@ -209,7 +212,7 @@ fn of_bundles_no_more_are_taken_than_the_receiver_asks_for() {
     let mut problem = bundles;
     write::problem(&mut problem, "x", "y");
     assert_eq!(read(&problem, 3, 15), (3, Some("BadBody")));
-    // Sixteen million claimed events that nobody counts.
+    // Sixteen million claimed events, which are not counted.
     let mut claiming = sequence(&stream(&fixed, &sealed[..1], &Pick::Levels(0xff)));
     claim(claiming.last_mut().unwrap(), 1 << 24);
     assert_eq!(read(&encode_sequence(&claiming), 3, 1 << 16), (0, Some("TooManyEvents")));

@@ -1,10 +1,13 @@
-//! Whole runs, and the open items between them, worked on together: several hashes side by side in each thread, and several threads.
+//! Verifies several runs at the same time: several hashes at once in each thread, on several
+//! threads.
 //!
-//! Only what is right passes here. At the first item with anything wrong about it the reader goes on by itself, from where the stream
-//! stands, so that there is one place that says what is refused and why. Runs are planned into batches. Parts are prepared and hashed
-//! in any order, since the digest of the seal before is not in what they hash; batches are linked one after the other; their
-//! signatures are verified in any order; runs are handed out in the order of the stream, on the caller's thread, while other threads
-//! work on what comes next. What is worked on and not handed out yet is bounded ([`AHEAD`]), whatever the threads.
+//! Only valid runs pass through the pipeline. At the first item with an error it stops, and the
+//! reader continues from there one run at a time, so that errors are reported in one place only.
+//! Runs are grouped into batches. Parts are prepared and hashed in any order, since their hashes do
+//! not depend on the digest of the previous seal. Batches are linked one after the other, and their
+//! signatures are verified in any order. Runs are returned in the order of the stream, on the
+//! caller's thread, while other threads work on the following ones. The amount of work ahead is
+//! bounded ([`AHEAD`]) for any number of threads.
 
 use std::num::NonZero;
 use std::ops::Range;
@@ -15,27 +18,30 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, SealIndex};
 use moteseal_core::roster::Directory;
 use moteseal_lanes::Recall;
-use moteseal_seal::follow::{Mark, Place, Prepared};
+use moteseal_seal::follow::{Mark, Place, Prepared, Stride};
 use moteseal_seal::stream::{Item, Open, Part};
 use moteseal_seal::{Authentic, Follower, Seal, Unverified};
 
-use crate::reader::{Event, Pending, Proven, Ready, SchemaEntry};
+use crate::event::{Event, Proven, SchemaEntry};
 
-/// Parts that a thread takes at once: as many as there are lanes, and few enough to stay in a core's cache.
+/// Parts that a thread processes at once: as many as there are lanes, and few enough for a core's
+/// cache.
 const SHARE: usize = 16;
-/// What is hashed and not handed out comes to so much at most, beside the two batches at its ends: what the engine recalls of the
-/// levels of [`BESIDE`] and its events for each seal, which is to be there when they are handed out.
+/// Limit on what is hashed and not yet returned, in addition to the two batches at its ends. For
+/// each seal it counts its events and [`BESIDE`], so that the engine still has the levels in its
+/// cache when the events are returned.
 const AHEAD: usize = 192 << 10;
-/// What a seal comes to beside its events. It also bounds how many are ahead: some hundreds.
+/// What a seal counts in addition to its events. It also limits the number of seals ahead, to some
+/// hundreds.
 const BESIDE: usize = 256;
-/// More threads than this are not started, whatever was asked for.
+/// Maximum number of threads.
 const MOST_THREADS: usize = 64;
 
-/// Gives the digest of a seal that the receiver has.
+/// Returns the digest of a seal that the receiver has.
 type Known<'k> = dyn Fn(DeviceId, SealIndex) -> Option<Digest> + Send + Sync + 'k;
 
-/// What of a stream is ready, and what it is verified with.
-pub(crate) struct Ahead<'b, 'd, D: ?Sized> {
+/// The input: what is ready to be verified, and what it is verified with.
+pub(crate) struct Pipeline<'b, 'd, D: ?Sized> {
     pub(crate) directory: &'d D,
     pub(crate) known: Option<&'b Known<'d>>,
     pub(crate) threads: NonZero<usize>,
@@ -43,7 +49,27 @@ pub(crate) struct Ahead<'b, 'd, D: ?Sized> {
     pub(crate) buffer: &'b [u8],
 }
 
-/// A part, and where it stands.
+/// A buffered part.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) range: Range<usize>,
+    pub(crate) item: usize,
+    pub(crate) stride: Stride,
+    /// The number of events that the part claims.
+    pub(crate) events: u32,
+    pub(crate) schema: Option<Arc<SchemaEntry>>,
+}
+
+/// What is ready to be verified together, in the order of the stream.
+#[derive(Debug)]
+pub(crate) enum Ready {
+    /// An open item, with its position in the stream.
+    Open(Open, usize),
+    /// A whole run, with the position of its last item.
+    Run(Vec<Pending>, usize),
+}
+
+/// A part with its place in the device's chain.
 #[derive(Clone, Copy)]
 struct Planned<'b> {
     place: Place,
@@ -51,17 +77,18 @@ struct Planned<'b> {
     schema: &'b Arc<SchemaEntry>,
 }
 
-/// Whole runs, one behind the other, with at least a share of parts where there are so many.
+/// Consecutive whole runs, with at least one share of parts if there are that many.
 struct Batch<'b> {
-    /// Which of what is ready: runs, and the open items before and between them.
+    /// The range of ready items: runs, and the open items before and between them.
     items: Range<usize>,
     parts: Vec<Planned<'b>>,
-    /// The parts, hashed, a share each; `None` while nobody has given it back.
+    /// The hashed parts, in shares; `None` until a share has been hashed.
     shares: Vec<Option<Vec<Hashed<'b>>>>,
-    /// What its parts come to, by [`AHEAD`].
+    /// The weight of its parts, as limited by [`AHEAD`].
     weight: usize,
     runs: Vec<Run>,
-    /// The first item that is not right, and where the follower stood before it. No run from there on is in `runs`.
+    /// The first item with an error, and the follower's position before it. `runs` ends before this
+    /// item.
     broken: Option<(usize, Mark)>,
 }
 
@@ -72,8 +99,8 @@ struct Hashed<'b> {
     seal: State,
 }
 
-/// What is known of a part's seal.
-// Each in its turn lies in the same place.
+/// The state of a part's seal.
+// All states of a part occupy the same memory.
 #[allow(clippy::large_enum_variant)]
 enum State {
     Unlinked,
@@ -83,49 +110,50 @@ enum State {
 
 /// A run in a batch.
 struct Run {
-    /// Which of what is ready.
+    /// Its position among the ready items.
     number: usize,
-    /// Where the follower stood before it.
+    /// The follower's position before it.
     before: Mark,
-    /// Which of the batch's parts.
+    /// Its range in the batch's parts.
     parts: Range<usize>,
 }
 
-/// Where the batches of a plan are: each is linked, proven and handed out.
+/// The progress of all batches: each is hashed, linked, proven and returned.
 struct Line<'b, 'f, F> {
     batches: Vec<Stage<'b>>,
-    /// The next share to be hashed: its batch, and its number there.
+    /// The next share to hash: its batch, and its position in the batch.
     next_share: (usize, usize),
-    /// The batch to be linked next, and who links; `None` while somebody does, or when one was broken.
+    /// The next batch to link, and the follower that links; `None` while a thread is linking, or
+    /// after an error.
     next_link: usize,
     follower: Option<&'f mut F>,
-    /// The batch to be proven next, once it is linked.
+    /// The next batch to prove, once it is linked.
     next_prove: usize,
-    /// The batch to be handed out next.
+    /// The next batch to return.
     next_out: usize,
-    /// What was given out to be hashed and has not been handed out comes to.
+    /// The weight of everything that has been given to a thread and not yet returned.
     ahead: usize,
-    /// Nobody is to begin anything more.
+    /// Set when no thread should start anything more.
     is_over: bool,
 }
 
 enum Stage<'b> {
     Waiting(Batch<'b>),
-    /// With who works on it, or handed out.
+    /// `None` while a thread works on it, and once it has been returned.
     Away,
     Proven(Batch<'b>),
 }
 
-/// Something to be done, with all that it takes.
+/// A task, with everything it needs.
 enum Task<'b, 'f, F> {
     Hash { batch: usize, share: usize, parts: Vec<Planned<'b>> },
     Link { number: usize, batch: Batch<'b>, follower: &'f mut F },
     Prove { number: usize, batch: Batch<'b> },
 }
 
-impl<'b, 'd, D: Directory + Sync + ?Sized> Ahead<'b, 'd, D> {
-    /// Works on what is ready as far as nothing is wrong, and says how far: there the follower stands then, and every run before it has
-    /// been handed out.
+impl<'b, 'd, D: Directory + Sync + ?Sized> Pipeline<'b, 'd, D> {
+    /// Verifies the ready items up to the first error and returns how many. The follower is then
+    /// positioned before the first remaining item, and every run before it has been returned.
     pub(crate) fn pass<E>(
         &self,
         follower: &mut Follower<'d, D, Recall>,
@@ -133,7 +161,7 @@ impl<'b, 'd, D: Directory + Sync + ?Sized> Ahead<'b, 'd, D> {
     ) -> Result<usize, E> {
         let (batches, end) = self.plan(follower);
         let shares = batches.iter().map(|batch| batch.shares.len()).sum();
-        let hasher = follower.beside();
+        let hasher = follower.detached();
         let line = Mutex::new(Line {
             batches: batches.into_iter().map(Stage::Waiting).collect(),
             next_share: (0, 0),
@@ -148,7 +176,7 @@ impl<'b, 'd, D: Directory + Sync + ?Sized> Ahead<'b, 'd, D> {
         let threads = self.threads.get().min(shares).min(MOST_THREADS);
         let broken = thread::scope(|scope| {
             for _ in 1..threads {
-                // A thread that cannot be started is done without.
+                // If a thread cannot be started, continue without it.
                 if thread::Builder::new().spawn_scoped(scope, || work.help()).is_err() {
                     break;
                 }
@@ -163,7 +191,8 @@ impl<'b, 'd, D: Directory + Sync + ?Sized> Ahead<'b, 'd, D> {
         }))
     }
 
-    /// Places the parts of the runs, as far as they can be. The second value is the first of what is ready that cannot.
+    /// Computes the places of the runs' parts. The second value is the first ready item that has no
+    /// place.
     fn plan(&self, follower: &mut Follower<'d, D, Recall>) -> (Vec<Batch<'b>>, usize) {
         let (mut batches, mut batch) = (Vec::new(), Batch::from(0));
         let before = follower.mark();
@@ -221,12 +250,12 @@ impl<'b, 'd, D: Directory + Sync + ?Sized> Ahead<'b, 'd, D> {
         parts: &mut Vec<Planned<'b>>,
     ) -> Option<()> {
         let (here, schema) = ((*place)?, pending.schema.as_ref()?);
-        *place = Some(follower.behind(&here, pending.stride).ok()?);
+        *place = Some(follower.place_after(&here, pending.stride).ok()?);
         parts.push(Planned { place: here, bytes: &self.buffer[pending.range.clone()], schema });
         Some(())
     }
 
-    /// Completes the seals of a batch, as far as they can be.
+    /// Completes the seals of a batch, up to the first error.
     fn link(&self, follower: &mut Follower<'d, D, Recall>, batch: &mut Batch<'b>) {
         let mut next = 0;
         for (number, waiting) in batch.items.clone().zip(&self.ready[batch.items.clone()]) {
@@ -251,7 +280,8 @@ impl<'b, 'd, D: Directory + Sync + ?Sized> Ahead<'b, 'd, D> {
         }
     }
 
-    /// Proves the runs of a batch, each one's newest seal by its signature and each before it by the one behind it, as far as they can be.
+    /// Proves the runs of a batch, up to the first error: the newest seal of a run by its
+    /// signature, each earlier one by its successor.
     fn prove(&self, batch: &mut Batch<'b>) {
         let runs = std::mem::take(&mut batch.runs);
         for run in runs {
@@ -286,7 +316,7 @@ impl<'b> Batch<'b> {
         self.shares.iter().all(Option::is_some)
     }
 
-    /// A part, unless its share was given back without it: something is wrong about it.
+    /// A part; `None` if it could not be hashed because of an error.
     fn part(&mut self, part: usize) -> Option<&mut Hashed<'b>> {
         self.shares.get_mut(part / SHARE)?.as_mut()?.get_mut(part % SHARE)
     }
@@ -300,7 +330,7 @@ impl<'b> Batch<'b> {
         }
     }
 
-    /// Proves a part's seal by the one behind it, or by its signature where there is none.
+    /// Proves a part's seal by its successor, or by its signature if there is none.
     fn prove<D: Directory + ?Sized>(
         &mut self,
         part: usize,
@@ -320,19 +350,19 @@ impl<'b> Batch<'b> {
     }
 }
 
-/// The line, and what those who work on it share.
+/// The progress, and what the threads share.
 struct Work<'w, 'b, 'd, 'f, D: ?Sized> {
-    ahead: &'w Ahead<'b, 'd, D>,
-    /// Prepares and hashes.
+    ahead: &'w Pipeline<'b, 'd, D>,
+    /// Prepares and hashes parts.
     hasher: Follower<'d, D, Recall>,
     line: Mutex<Line<'b, 'f, Follower<'d, D, Recall>>>,
-    /// Something has changed in the line.
+    /// Signals that the progress has changed.
     news: Condvar,
 }
 
 type Locked<'l, 'b, 'd, 'f, D> = MutexGuard<'l, Line<'b, 'f, Follower<'d, D, Recall>>>;
 
-/// Ends the work however its owner leaves, so that nobody waits for who is gone.
+/// Ends the work however the thread ends, so that no thread waits for it.
 struct Over<'o, 'w, 'b, 'd, 'f, D: ?Sized>(&'o Work<'w, 'b, 'd, 'f, D>);
 
 impl<D: ?Sized> Drop for Over<'_, '_, '_, '_, '_, D> {
@@ -347,9 +377,9 @@ impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does whatever is to be done until all is over.
+    /// Executes tasks until the work has ended.
     fn help(&self) {
-        // Only a panic leaves while there is more to do.
+        // Only a panic ends the loop early.
         let _over = Over(self);
         let mut line = self.lock();
         while !line.is_over {
@@ -357,20 +387,22 @@ impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
         }
     }
 
-    /// Hands the runs out in their order and helps meanwhile; gives the first item that is not right, and where the follower stood
-    /// before it.
+    /// Returns the runs in their order and executes tasks in between. Returns the first item with
+    /// an error, and the follower's position before it.
     fn hand_out<E>(
         &self,
         visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>,
     ) -> Result<Option<(usize, Mark)>, E> {
         let mut line = self.lock();
-        // Over before the last of them only if another thread panicked, and this one will when it is joined.
+        // If the work has ended before the last batch, another thread has panicked; joining it
+        // panics here.
+        // is joined.
         while line.next_out < line.batches.len() && !line.is_over {
             let Some(batch) = line.take_out() else {
                 line = self.work_or_wait(line);
                 continue;
             };
-            // The batch behind it may be hashed now, whatever it comes to.
+            // The next batch may be hashed now, whatever its weight.
             self.news.notify_all();
             drop(line);
             for (run, part) in
@@ -379,7 +411,7 @@ impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
                 let proven = batch
                     .proven(part)
                     .and_then(|(part, seal)| Some((part, seal, part.prepared.sample(seal)?)));
-                // Every part of a run is proven by now; one that were not would not be passed over.
+                // Every part of a returned run has been proven.
                 let Some((hashed, seal, sample)) = proven else {
                     return Ok(Some((run.number, run.before)));
                 };
@@ -397,7 +429,7 @@ impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
         Ok(None)
     }
 
-    /// Does something of what can be done now, or waits for news where there is nothing.
+    /// Executes one task, or waits if there is none.
     fn work_or_wait<'l>(
         &'l self,
         mut line: Locked<'l, 'b, 'd, 'f, D>,
@@ -427,7 +459,7 @@ impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
                 if batch.broken.is_none() {
                     line.follower = Some(follower);
                 } else {
-                    // Nothing behind it will be handed out.
+                    // No batch after it will be returned.
                     line.next_share = (line.batches.len(), 0);
                 }
                 line.batches[number] = Stage::Waiting(batch);
@@ -441,7 +473,7 @@ impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
         self.news.notify_all();
     }
 
-    /// Prepares and hashes neighbouring parts, up to the first that is no part of any seal.
+    /// Prepares and hashes consecutive parts, up to the first that cannot belong to any seal.
     fn hash(&self, parts: &[Planned<'b>]) -> Vec<Hashed<'b>> {
         let mut hashed = Vec::with_capacity(parts.len());
         for planned in parts {
@@ -458,7 +490,7 @@ impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
 }
 
 impl<'b, 'f, F> Line<'b, 'f, F> {
-    /// The next batch to be handed out, if it is proven.
+    /// The next batch to return, if it is proven.
     fn take_out(&mut self) -> Option<Batch<'b>> {
         let stage = self
             .batches
@@ -469,7 +501,7 @@ impl<'b, 'f, F> Line<'b, 'f, F> {
         Some(batch)
     }
 
-    /// Something that can be done now: what lets most others go on comes first.
+    /// The next task. Tasks that let most others continue come first.
     fn take(&mut self) -> Option<Task<'b, 'f, F>> {
         self.take_link().or_else(|| self.take_prove()).or_else(|| self.take_hash())
     }
@@ -505,7 +537,7 @@ impl<'b, 'f, F> Line<'b, 'f, F> {
             return None;
         }
         if share == 0 {
-            // What is handed out next is always worked on, however long its runs.
+            // The next batch to return is always processed, whatever its weight.
             if number > self.next_out && self.ahead + batch.weight > AHEAD {
                 return None;
             }

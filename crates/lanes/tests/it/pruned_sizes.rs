@@ -1,7 +1,7 @@
-//! What proves the events of a tree that was kept within a budget, and what crosses a link for it: the tables of `docs/pruned-trees.md`, regenerated here and compared.
+//! The size of the proofs of trees within a budget, and of the frames that carry them: regenerates
+//! the tables of `docs/pruned-trees.md` and compares.
 //!
-//! `MOTESEAL_BLESS=1 cargo test -p moteseal-lanes --test pruned_sizes` writes the page anew.
-#![allow(clippy::unwrap_used, missing_docs)]
+//! `MOTESEAL_BLESS=1 cargo test -p moteseal-lanes --test it pruned_sizes` writes the page anew.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -12,19 +12,19 @@ use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, Round, SealIndex};
 use moteseal_lanes::Host;
 use moteseal_seal::engine::Engine as _;
-use moteseal_seal::frame::{Acknowledgement, Uplink};
 use moteseal_seal::level::SaltKey;
 use moteseal_seal::sample::{Forwarder, Noted};
 use moteseal_seal::tree::sibling_count;
+use moteseal_seal::wire::{Acknowledgement, Uplink};
 
-/// Salts that a number is the mean over.
+/// The number of salts over which a result is averaged.
 const SALTS: u32 = 16;
 /// Bytes of events and digests in a frame.
 const FRAME_EVENTS: usize = 1 << 10;
 const ROUNDS: std::ops::RangeInclusive<u8> = 1..=10;
 
-/// Kept events of a tree of `n` at the levels from `round` on, and the digests of the compact multiproof that they have together: one
-/// for each maximal subtree without a kept event. Over all salts.
+/// The kept events of a tree of `n` at the levels from `round` on, and the digests of their common
+/// compact multiproof: one for each maximal subtree without a kept event. Sums over all salts.
 fn pruned_tree(n: u32, round: u8) -> (u64, u64) {
     let engine = Host::detect();
     let (mut kept, mut digests) = (0, 0);
@@ -43,8 +43,9 @@ fn pruned_tree(n: u32, round: u8) -> (u64, u64) {
     (kept, digests)
 }
 
-/// The bytes of all frames in which a device forwards a tree of `n` records of a size, and of what is the least: the records at the levels from
-/// `round` on, which it was told at the start, and the digests of their multiproof. Over all salts.
+/// The bytes of all frames in which a device forwards a tree of `n` records of one size, and the
+/// minimum: the records at the levels from `round` on, which was announced at the start, and the
+/// digests of their multiproof. Sums over all salts.
 fn forwarded_tree(n: u32, round: u8, size: usize) -> (u64, u64) {
     let (device, epoch) = (DeviceId([0; 8]), EpochNumber(7));
     let (framing, key) = (Framing::fixed(size).unwrap(), LinkKey::new(&[7; 32]));
@@ -69,7 +70,7 @@ fn forwarded_tree(n: u32, round: u8, size: usize) -> (u64, u64) {
             if seq + 1 == n {
                 forwarder.end();
             }
-            // A frame goes when it is full, and the last ones when all is over.
+            // A frame is sent when it is full, and the last ones at the end.
             while forwarder.buffered() >= 2 * FRAME_EVENTS || seq + 1 == n {
                 let Some(forward) = forwarder.next_frame(&mut scratch).unwrap() else { break };
                 let next = forward.until;
@@ -90,9 +91,9 @@ fn forwarded_tree(n: u32, round: u8, size: usize) -> (u64, u64) {
 }
 
 #[test]
-fn the_table_of_pruned_trees_is_true() {
+fn the_page_on_pruned_trees_is_current() {
     let mut text = String::from(
-        "# Trees within a budget\n\n`cargo test -p moteseal-lanes --test pruned_sizes` regenerates this page and fails where it is not true;\n\
+        "# Trees within a budget\n\n`cargo test -p moteseal-lanes --test it pruned_sizes` regenerates this page and fails where it is not true;\n\
          `MOTESEAL_BLESS=1` before it writes the page anew.\n\nBytes of digests an event that is kept, where a tree of so many events is \
          kept at a rate: the compact multiproof, one digest\nfor each maximal subtree without a kept event, which is the least that leads \
          to the signed root. Beside it an inclusion path of\n`log2 n` digests an event, as the paper counts. The mean over 16 salts.\n\n\

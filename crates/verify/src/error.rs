@@ -1,4 +1,4 @@
-//! Why a stream is refused, and where: what [`StreamReader`](crate::StreamReader) returns.
+//! Why a stream is rejected, and where: the errors of [`StreamReader`](crate::StreamReader).
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use moteseal_seal::follow::{OpenError, PartError};
 
 use crate::manifest::ManifestError;
 
-/// Why a stream is refused.
+/// Why a stream is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadErrorKind {
@@ -24,10 +24,10 @@ pub enum ReadErrorKind {
     /// An open item cannot be followed.
     #[error(transparent)]
     Open(OpenError),
-    /// A part cannot be a part of any seal.
+    /// A part cannot belong to any seal.
     #[error(transparent)]
     Part(PartError),
-    /// A manifest is not the coordinator's, or none of this group.
+    /// A manifest is not signed by the coordinator, or is of another group.
     #[error(transparent)]
     Manifest(ManifestError),
     /// A run is not proven.
@@ -36,33 +36,34 @@ pub enum ReadErrorKind {
     /// The stream ends, or goes to another device, within a run.
     #[error("the stream ends, or changes to another device, before a signature proves its parts")]
     Unsigned,
-    /// A run of more parts, events or bytes than a run may have.
+    /// A run has more parts, events or bytes than a run may have.
     #[error("more parts, events or bytes than one signature may cover")]
     RunTooLong,
-    /// More bundles than this receiver takes at once: so many.
+    /// More bundles than this receiver accepts at once; the field is the maximum.
     #[error("at most {0} bundles are accepted at once; send fewer")]
     TooManyParts(usize),
-    /// Bundles that together claim more events than this receiver takes at once: so many.
+    /// The bundles together claim more events than this receiver accepts at once; the field is the
+    /// maximum.
     #[error("bundles that cover at most {0} events are accepted at once; send fewer")]
     TooManyEvents(u64),
-    /// A part without a signature of its own, among bundles.
+    /// A part without its own signature, among bundles.
     #[error("a bundle's part must carry its own signature")]
     NotWhole,
-    /// An item that is no schema, open, part or end, among bundles.
+    /// An item other than schema, open, part or end, among bundles.
     #[error("only schema, open, part and end items may occur among bundles")]
     NoBundle,
 }
 
-/// Why a stream is refused, and where.
+/// Why a stream is rejected, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadError {
     /// What is wrong.
     pub kind: ReadErrorKind,
-    /// The number of the item, from 0.
+    /// The position of the item in the stream, from 0.
     pub item: usize,
-    /// The device that the stream was at.
+    /// The current device of the stream.
     pub device: Option<DeviceId>,
-    /// First and last index of the run in question.
+    /// The first and the last index of the rejected run.
     pub run: Option<(SealIndex, SealIndex)>,
 }
 

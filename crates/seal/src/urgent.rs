@@ -1,7 +1,7 @@
-//! An urgent event: signed by itself and sent at once (spec/formats.md, section 3). It has no salt and no counters, also takes
-//! its place in the epoch's seal, and never enters a sample.
+//! An urgent event: signed individually and sent at once (spec/formats.md, section 3). It has no
+//! salt and no counters. It is also part of the epoch's seal, and never part of a sample.
 
-use crate::SealError;
+use crate::seal::SealError;
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 use moteseal_core::cose::{self, Protected, Sign1, Typ};
 use moteseal_core::digest::Digest;
@@ -10,15 +10,15 @@ use moteseal_core::record::{DeviceId, EpochNumber, GroupId, MAX_PAYLOAD, SealInd
 use moteseal_core::roster::Directory;
 use moteseal_core::signature::Algorithm;
 
-/// The longest protected header of an urgent event.
+/// Length of the longest protected header of an urgent event.
 const MAX_HEADER: usize = 256;
 
-/// One event that could not wait for the end of its epoch.
+/// An event that cannot wait for the end of its epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UrgentEvent<'a> {
     /// The group.
     pub group: GroupId,
-    /// The digest of the roster that the device goes by.
+    /// The digest of the roster that the device uses.
     pub roster: Digest,
     /// The device.
     pub device: DeviceId,
@@ -26,7 +26,7 @@ pub struct UrgentEvent<'a> {
     pub index: SealIndex,
     /// The epoch.
     pub epoch: EpochNumber,
-    /// The event's place under that seal.
+    /// The position of the event under that seal.
     pub seq: Sequence,
     /// The digest of the stream schema.
     pub schema: Digest,
@@ -54,7 +54,7 @@ impl<'a> UrgentEvent<'a> {
         Ok(out.finish())
     }
 
-    /// Writes the bytes to sign into `buffer`, which needs 320 bytes more than the record.
+    /// Writes the bytes to sign to `buffer`, which must have 320 bytes more than the record.
     ///
     /// # Errors
     /// [`BufferTooSmall`].
@@ -81,8 +81,8 @@ impl<'a> UrgentEvent<'a> {
         Sign1::encode(out, self.protected(algorithm, &mut header)?, self.record, signature)
     }
 
-    /// Reads a signed object and proves it by the key that the directory names for its device and index. `scratch` needs 64 bytes
-    /// more than the object.
+    /// Reads a signed object and verifies it with the key that the directory has for its device and
+    /// index. `scratch` must have 64 bytes more than `bytes`.
     ///
     /// # Errors
     /// [`UrgentError`].

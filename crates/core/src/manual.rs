@@ -1,0 +1,167 @@
+//! The protocols of Moteseal, explained to a user. This module has no code.
+//!
+//! Moteseal is for networks in which small devices (motes) measure, an untrusted cloud stores, and
+//! someone else reads. Three protocols share identities, rosters and signatures:
+//!
+//! | you want to | protocol | crate | chapter |
+//! |---|---|---|---|
+//! | read stored readings and know that the devices made them | sealing | `moteseal-seal` | [`sealing`], [`sampling`] |
+//! | know the sum or average of many readings without any single one | private sums | `moteseal-sum` | [`sums`] |
+//! | send commands or firmware to many motes at once | broadcast | `moteseal-broadcast` | [`broadcast`] |
+//!
+//! Start with [`trust`]: it says who signs what, and what each party can and cannot do.
+//!
+//! # Words
+//!
+//! An *event* is one reading (or any other record) of a device. Time is divided into *epochs* of
+//! equal length, for example an hour. A *seal* is a device's signature over all its events of an
+//! epoch. A *group* is a set of devices with a common *roster*, the signed list of their keys.
+//! ARCHITECTURE.md has the full glossary, and `spec/` defines every byte.
+
+pub mod trust {
+    //! Who signs what, and what follows from it.
+    //!
+    //! - The **operator** runs a group. The operator's key is the root of trust: it certifies the
+    //!   key of each device and signs the roster. Every reader needs the operator's public key,
+    //!   obtained over a channel that the reader trusts. Keep the private key offline; it is needed
+    //!   only when devices change.
+    //! - A **device** signs its seals with its own key. Whoever has this key can invent readings of
+    //!   this device, but not of others, and cannot change what has been sealed and stored before.
+    //! - The **coordinator** is a gateway near the devices. If the group has a budget, it decides
+    //!   per epoch how many events are kept, and signs that decision. Readers recompute the
+    //!   decision from numbers that the devices have signed, so a coordinator that keeps too much
+    //!   or too little is detected.
+    //! - The **cloud** stores and serves. It signs nothing and is not trusted: it can refuse
+    //!   service, but data that it alters, invents, reorders or leaves out are rejected by the
+    //!   reader.
+    //! - A **reader** verifies. It needs the operator's public key and the roster, and no
+    //!   connection to anyone but the cloud.
+    //! - A **base station** signs broadcasts, or certifies the senders that do.
+    //!
+    //! # What is checked where
+    //!
+    //! [`Roster::open`](crate::roster::Roster::open) checks the operator's signature, every
+    //! certificate, and the consistency of the whole roster, once. After that nothing read from the
+    //! roster can fail.
+    //!
+    //! Trust is part of the type. A seal that has been decoded is a `Seal<Unverified>`; only a
+    //! valid signature, or the hash chain from a later valid signature, turns it into a
+    //! `Seal<Authentic>`. Events can be read only from an authentic sample.
+    //!
+    //! # What is not protected
+    //!
+    //! Moteseal authenticates what a device reports. It does not know whether a sensor measures
+    //! correctly, and it does not encrypt stored events: use transport and disk encryption for
+    //! that. Private sums hide single readings from the aggregators; see [`sums`](super::sums).
+}
+
+pub mod sealing {
+    //! How a device signs once per epoch, and how a reader verifies any part of the epoch.
+    //!
+    //! # The device
+    //!
+    //! Signing every event is too expensive for a mote. A device instead folds each event into a
+    //! running hash state and signs the result when the epoch ends:
+    //!
+    //! 1. The device numbers its events 0, 1, 2, ... and computes the *level* of each number with a
+    //!    keyed hash. Half of the events have level 0, a quarter level 1, and so on.
+    //! 2. It adds the event to its state. The state is a **star** (one running digest per level) or
+    //!    a **tree** (a Merkle tree as in RFC 9162). A star needs the least memory and lets the
+    //!    cloud serve any set of levels; a tree also lets it serve single events.
+    //! 3. At the end of the epoch it signs a *statement*: device, epoch, number of events per
+    //!    level, the digest of its previous seal, and the root of the star or tree.
+    //!
+    //! The secret salt of the hash is different for each seal and becomes public with the
+    //! signature. Nobody, not even someone who influences the sensor, can choose the level of an
+    //! event.
+    //!
+    //! # The reader
+    //!
+    //! A reader that receives some events of an epoch, with the digests of the others, recomputes
+    //! the root and the statement. If the result has the device's signature, then every event is
+    //! authentic, and the reader also knows how many events there were that it did not receive.
+    //!
+    //! # The chain
+    //!
+    //! Each seal contains the digest of its predecessor. One signature therefore proves a *run* of
+    //! up to 256 consecutive seals, and a missing seal is noticed: the cloud cannot leave out an
+    //! epoch without the gap showing. A device that lost power says so in its next seal, so an
+    //! outage is distinguishable from data that are withheld. Two different seals with the same
+    //! index are proof that the device's key is used in two places.
+    //!
+    //! # Urgent events
+    //!
+    //! An event that cannot wait for the end of the epoch is signed individually and sent at once.
+    //! It is also part of the epoch's seal.
+}
+
+pub mod sampling {
+    //! How to read or keep only a part of the events, without letting anyone choose the part.
+    //!
+    //! # Samples
+    //!
+    //! Level `i` contains an event with probability `2^-(i+1)`, independent of its content. The
+    //! levels from `j` on are therefore a uniform sample at rate `2^-j`, which the cloud can serve
+    //! with a proof that is smaller than the events. Other rates, and "at most 1,000 events per
+    //! epoch", are combinations of levels. A reader checks that exactly the levels of its query
+    //! were served: the cloud has no choice, so it cannot select the convenient events.
+    //!
+    //! A star serves whole levels. A tree serves any events; for a sample of an exact size the
+    //! reader gives a random seed, from which both sides compute the same positions.
+    //!
+    //! # Budgets
+    //!
+    //! A group may have a *budget*: the largest number of events per epoch that its uplink or its
+    //! cloud can take. The coordinator then announces *rounds*. Round `j` means that only levels
+    //! from `j` on are kept. It raises the round when more events arrive than the budget allows,
+    //! and every device drops the events of lower levels that it still holds. What remains at the
+    //! end of the epoch is a uniform sample of the events of all devices, and it fits the budget.
+    //!
+    //! The coordinator signs a *manifest* of each epoch: the final round and the digests of all
+    //! seals. The audit compares the round with the one that the counters in the seals require.
+}
+
+pub mod sums {
+    //! How a querier learns a sum over many motes, and nobody learns a single reading.
+    //!
+    //! Every mote shares a secret with the querier. For each epoch both derive a fresh key from it.
+    //! A mote adds its key to its reading and sends the result, a *partial state record*, to its
+    //! parent in a tree of aggregators. An aggregator adds the records of its children and passes
+    //! one record on. It sees only values that are masked by unknown keys. The querier subtracts
+    //! the keys of all motes that took part and obtains the sum.
+    //!
+    //! A secret share in each record makes the sum verifiable: a record that was changed, added
+    //! twice or left out does not open. The querier then asks for the records of smaller subtrees
+    //! until it knows which node failed (fault localisation).
+    //!
+    //! # What keeps single readings private
+    //!
+    //! - A query states a *floor*, the least number of participants. A mote rejects a query with a
+    //!   floor below the minimum, and the querier shows no sum below it.
+    //! - A mote answers each epoch of a query at most once, and remembers that across restarts. Two
+    //!   answers for one epoch would let the querier subtract them.
+    //! - Each seal states which query epochs the device has answered, so an audit can compare that
+    //!   with the participants that the querier reports.
+    //!
+    //! Counts, sums, averages, variances and histograms of a column are sums of suitable values, so
+    //! one mechanism computes all of them.
+}
+
+pub mod broadcast {
+    //! How motes accept commands from a base station over a link that anyone can write to.
+    //!
+    //! A base station sends messages of any length to all motes at once, for example a firmware
+    //! image or a query schedule. It divides them into packets, arranges the packets into *blocks*,
+    //! and signs only the head of a chain of hashes. Every packet of a block carries a leaf and its
+    //! path to a root that the mote has already authenticated, so a mote verifies each packet when
+    //! it arrives, with a few hashes, and stores nothing that it cannot verify. Lost packets are
+    //! requested again by *negative acknowledgement*.
+    //!
+    //! Short, frequent commands can use TESLA instead: each packet has a message authentication
+    //! code under a key that the sender discloses later. It needs loosely synchronised clocks and
+    //! no signature per message.
+    //!
+    //! A base station may certify *senders*, each for a range of time, and revoke them. A mote
+    //! accepts a sequence number only once, across restarts, so an old broadcast cannot be
+    //! replayed.
+}

@@ -1,0 +1,133 @@
+//! The announcement of a round: from which level on a coordinator wants events in the current epoch
+//! (spec/formats.md, section 8).
+//!
+//! Announcements and manifests are signed with the key that the roster certifies for the
+//! coordinator. Devices therefore accept rounds from nobody else, and anyone can check them later
+//! ([`audit`](crate::sample::audit)).
+
+use moteseal_core::cbor::{DecodeError, Reader, Writer};
+use moteseal_core::cose::{Sign1, Typ, sig_structure};
+use moteseal_core::identity::{IssueError, protected};
+use moteseal_core::named_errors;
+use moteseal_core::record::{EpochNumber, GroupId, MAX_LEVELS, Round};
+use moteseal_core::signature::{MAX_SIGNATURE, PublicKey, SignatureError, Signer};
+
+named_errors! {
+    /// Why an announcement or manifest is rejected.
+    AnnouncementError {
+        /// The bytes do not decode.
+        Decode(error: DecodeError) => from,
+        /// Signed with another suite than the coordinator's key.
+        AlgorithmMismatch => "signed with another signature suite than the coordinator's key",
+        /// The signature was rejected.
+        Signature(error: SignatureError) => from,
+        /// Signed for another group.
+        WrongGroup => "signed for another group",
+        /// Devices that are not sorted by id, or a device without seals.
+        UnsortedDevices => "the devices are not sorted by id, or one has no seals",
+    }
+}
+
+/// Checks the coordinator's signature of an object and returns its payload.
+pub(super) fn prove<'a>(
+    object: &Sign1<'a>,
+    coordinator: &PublicKey,
+    scratch: &mut [u8],
+) -> Result<&'a [u8], AnnouncementError> {
+    if object.header.algorithm != coordinator.algorithm() {
+        return Err(AnnouncementError::AlgorithmMismatch);
+    }
+    let message = object.message(scratch).map_err(|_| DecodeError::FieldOutOfRange)?;
+    coordinator.verify(message, object.signature).map_err(AnnouncementError::Signature)?;
+    Ok(object.payload)
+}
+
+/// Signs a payload and writes the object to `out`, which is also used as scratch.
+pub(super) fn issue<'o>(
+    typ: Typ,
+    payload: &[u8],
+    coordinator: &dyn Signer,
+    out: &'o mut [u8],
+) -> Result<&'o [u8], IssueError> {
+    let mut header = [0; _];
+    let header = protected(coordinator.algorithm(), typ, &mut header)?;
+    let signature = coordinator.signature(sig_structure(out, header, payload)?)?;
+    let mut out = Writer::new(out);
+    Sign1::encode(&mut out, header, payload, &signature)?;
+    Ok(out.finish())
+}
+
+/// Maximum number of bytes of a signed object in addition to its payload.
+pub(super) const AROUND: usize = 64 + MAX_SIGNATURE;
+/// Maximum length of a payload that is read. A valid announcement has at most 22 bytes.
+const ANNOUNCEMENT: usize = 32;
+/// Maximum length of an announcement, signature included.
+pub const MAX_ANNOUNCEMENT: usize = ANNOUNCEMENT + AROUND;
+
+/// A verified announcement: the current epoch, and the level from which on events are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Announcement {
+    epoch: EpochNumber,
+    round: Round,
+}
+
+impl Announcement {
+    /// Reads an announcement, and checks its group and the coordinator's signature.
+    ///
+    /// # Errors
+    /// [`AnnouncementError`].
+    pub fn open(
+        bytes: &[u8],
+        group: GroupId,
+        coordinator: &PublicKey,
+    ) -> Result<Self, AnnouncementError> {
+        let object = Sign1::decode(bytes, Typ::Round)?;
+        if object.payload.len() > ANNOUNCEMENT {
+            return Err(DecodeError::FieldOutOfRange.into());
+        }
+        // Sign1 accepts no header that is longer than a known one.
+        let payload = prove(&object, coordinator, &mut [0; ANNOUNCEMENT + 64])?;
+        let mut reader = Reader::new(payload)?;
+        reader.array(4)?;
+        reader.version()?;
+        let found = GroupId(reader.fixed()?);
+        let (epoch, round) = (EpochNumber(reader.u64()?), Round(reader.uint()?));
+        if usize::from(round.0) >= MAX_LEVELS {
+            return Err(DecodeError::FieldOutOfRange.into());
+        }
+        if found != group {
+            return Err(AnnouncementError::WrongGroup);
+        }
+        Ok(Self { epoch, round })
+    }
+
+    /// Signs an announcement and writes it to `out` ([`MAX_ANNOUNCEMENT`] bytes suffice).
+    ///
+    /// # Errors
+    /// [`IssueError`].
+    pub fn issue<'o>(
+        group: GroupId,
+        epoch: EpochNumber,
+        round: Round,
+        coordinator: &dyn Signer,
+        out: &'o mut [u8],
+    ) -> Result<&'o [u8], IssueError> {
+        let mut payload = [0; ANNOUNCEMENT];
+        let mut writer = Writer::new(&mut payload);
+        writer.array(4)?.uint(1u8)?.bytes(&group.0)?.uint(epoch.0)?.uint(round.0)?;
+        let payload = writer.finish();
+        issue(Typ::Round, payload, coordinator, out)
+    }
+
+    /// The epoch.
+    #[must_use]
+    pub const fn epoch(&self) -> EpochNumber {
+        self.epoch
+    }
+
+    /// The round. It never decreases within an epoch.
+    #[must_use]
+    pub const fn round(&self) -> Round {
+        self.round
+    }
+}

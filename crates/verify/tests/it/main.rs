@@ -1,0 +1,9 @@
+//! The tests of verification on hosts.
+
+#![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
+
+mod aggregation;
+mod mutation;
+mod run_limits;
+mod succession;
+mod threads;

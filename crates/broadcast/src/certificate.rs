@@ -1,7 +1,9 @@
-//! Whom a network listens to: senders' certificates, which base stations sign, and their revocation (spec/broadcast.md, section 1).
+//! The senders that a network accepts: certificates of senders, signed by base stations, and their
+//! revocation (spec/broadcast.md, section 1).
 //!
-//! A base station says of its own serials from which on they count; that number only goes up, and whoever listens keeps it. A clock is not
-//! needed: who has none cannot see that a certificate has expired, but sees that it was revoked.
+//! A base station revokes all its certificates with a serial below a minimum. The minimum only
+//! increases, and receivers store it. No clock is needed: a receiver without one cannot see that a
+//! certificate has expired, but sees that it was revoked.
 
 use core::fmt;
 use moteseal_core::named_errors;
@@ -16,32 +18,32 @@ use moteseal_core::signature::{
     Algorithm, KeyError, MAX_PUBLIC_KEY, MAX_SIGNATURE, PublicKey, SignatureError, Signer,
 };
 
-/// Room for the payload of any of these: fields of fixed size around a key.
+/// Bytes that suffice for any of these payloads: fields of fixed size and a key.
 const MAX_PAYLOAD: usize = MAX_PUBLIC_KEY + 80;
-/// Room for what is signed of any of these.
+/// Bytes that suffice for what is signed of any of these.
 const MAX_MESSAGE: usize = MAX_PAYLOAD + 80;
-/// Room for any sender's request.
+/// Bytes that suffice for any sender's request.
 pub const MAX_REQUEST: usize = MAX_MESSAGE + MAX_SIGNATURE;
-/// Room for any sender's certificate.
+/// Bytes that suffice for any sender's certificate.
 pub const MAX_SENDER_CERTIFICATE: usize = MAX_MESSAGE + MAX_SIGNATURE;
-/// Room for any revocation.
+/// Bytes that suffice for any revocation.
 pub const MAX_REVOCATION: usize = 160 + MAX_SIGNATURE;
 
-/// Why a request, certificate or revocation was refused.
+/// Why a request, certificate or revocation was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SenderCertificateError {
-    /// Not the bytes of one.
+    /// The bytes are not of this kind.
     Decode(DecodeError),
-    /// Of another network.
+    /// It belongs to another network.
     WrongNetwork,
-    /// Of a base station that is not this one.
+    /// The base station is not known here.
     UnknownBaseStation,
     /// Signed with another suite than the signer's key.
     AlgorithmMismatch,
-    /// The signature was refused.
+    /// The signature was rejected.
     Signature(SignatureError),
-    /// The sender's key was refused.
+    /// The sender's key was rejected.
     Key(KeyError),
 }
 
@@ -77,9 +79,7 @@ impl fmt::Display for SenderCertificateError {
         f.write_str(match self {
             Self::Decode(error) => return error.fmt(f),
             Self::WrongNetwork => "WrongNetwork: made for another network",
-            Self::UnknownBaseStation => {
-                "UnknownBaseStation: of a base station that is not known here"
-            }
+            Self::UnknownBaseStation => "UnknownBaseStation: the base station is not known here",
             Self::AlgorithmMismatch => {
                 "AlgorithmMismatch: signed with another suite than the signer's key"
             }
@@ -92,12 +92,12 @@ impl fmt::Display for SenderCertificateError {
 impl core::error::Error for SenderCertificateError {}
 
 named_errors! {
-    /// Why an authentic certificate does not count.
+    /// Why an authentic certificate is not valid now.
     NotInForce {
-        /// Its time has not come.
-        NotYetValid => "the certificate's time has not come; check the clock",
-        /// Its time is over.
-        Expired => "the certificate's time is over; have the sender certified again",
+        /// It is not yet valid.
+        NotYetValid => "the certificate is not valid yet; check the clock",
+        /// It has expired.
+        Expired => "the certificate has expired; have the sender certified again",
         /// Its serial is below the base station's minimum.
         Revoked => "the base station has revoked the certificate",
     }
@@ -113,24 +113,24 @@ fn check(object: &Sign1<'_>, key: &PublicKey) -> Result<(), SenderCertificateErr
         .map_err(SenderCertificateError::Signature)
 }
 
-/// Reads the suite and the raw key of a sender.
+/// Reads the suite and the raw bytes of a sender's key.
 fn read_key<'a>(reader: &mut Reader<'a>) -> Result<(i64, &'a [u8]), DecodeError> {
     Ok((reader.i64()?, reader.bytes()?))
 }
 
-/// The key of those bytes. What is longer than any suite's key would not fit the message either.
+/// The key with these bytes. Longer bytes than any suite's key are rejected.
 fn key_of(algorithm: Algorithm, bytes: &[u8]) -> Result<PublicKey, SenderCertificateError> {
     PublicKey::from_bytes(algorithm, bytes).map_err(SenderCertificateError::Key)
 }
 
-/// Defines how a draft with a `payload` is signed: both ends apart, or in one go.
+/// Defines the signing of a draft with a `payload`, in two steps or in one.
 macro_rules! signed {
     ($draft:ident, $typ:expr, $signer:literal) => {
         impl $draft<'_> {
-            #[doc = concat!("The bytes for ", $signer, "'s key of suite `algorithm` to sign, written to `scratch`.")]
+            #[doc = concat!("The bytes that ", $signer, " signs with its key of suite `algorithm`, written to `scratch`.")]
             ///
             /// # Errors
-            /// [`IssueError`]; `FieldOutOfRange` of what no reader takes.
+            /// [`IssueError`]; `FieldOutOfRange` if readers would reject a field.
             pub fn message<'o>(&self, algorithm: Algorithm, scratch: &'o mut [u8]) -> Result<&'o [u8], IssueError> {
                 let (mut header, mut payload) = ([0; _], [0; MAX_PAYLOAD]);
                 Ok(sig_structure(scratch, protected(algorithm, $typ, &mut header)?, self.payload(&mut payload)?)?)
@@ -161,10 +161,11 @@ macro_rules! signed {
     };
 }
 
-/// What a sender asks a base station to certify, to be signed with the key itself. [`MAX_REQUEST`] bytes suffice.
+/// A sender's request for a certificate, to be signed with the key itself. [`MAX_REQUEST`] bytes
+/// suffice.
 #[derive(Clone, Copy, Debug)]
 pub struct SenderRequestDraft<'k> {
-    /// Who asks.
+    /// The sender.
     pub sender: DeviceId,
     /// The key.
     pub key: &'k PublicKey,
@@ -184,11 +185,12 @@ impl SenderRequestDraft<'_> {
 
 signed!(SenderRequestDraft, Typ::SenderRequest, "the sender");
 
-/// A request whose signer has the key that it asks for. Whether it is who it says is for the base station's operator to know.
+/// A verified request: its signer holds the key that it names. The base station's operator must
+/// check who the signer is.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SenderRequest {
-    /// Who asks.
+    /// The sender.
     pub sender: DeviceId,
     /// The key.
     pub key: PublicKey,
@@ -213,22 +215,23 @@ impl SenderRequest {
     }
 }
 
-/// What a base station is to certify. [`MAX_SENDER_CERTIFICATE`] bytes suffice.
+/// A certificate to be signed. [`MAX_SENDER_CERTIFICATE`] bytes suffice.
 #[derive(Clone, Copy, Debug)]
 pub struct SenderCertificateDraft<'k> {
     /// The network.
     pub network: NetworkId,
     /// The base station: [`KeyId::of`] the key that signs.
     pub base: KeyId,
-    /// The base station's number for the certificate; below `u64::MAX`, so that it can be revoked.
+    /// The base station's number for the certificate; below `u64::MAX`, so that the certificate can
+    /// be revoked.
     pub serial: u64,
     /// The sender.
     pub sender: DeviceId,
     /// The sender's key.
     pub key: &'k PublicKey,
-    /// The first second, of Unix time, at which it counts.
+    /// The first second of validity, in Unix time.
     pub not_before: u64,
-    /// The first second at which it no longer counts; `u64::MAX` for no end.
+    /// The first second after the validity, in Unix time; `u64::MAX` for no end.
     pub not_after: u64,
 }
 
@@ -254,8 +257,8 @@ impl SenderCertificateDraft<'_> {
 
 signed!(SenderCertificateDraft, Typ::SenderCertificate, "the base station");
 
-/// A sender's certificate whose signature by a base station has been checked, by [`open`](Self::open) or before
-/// [`reopen`](Self::reopen).
+/// A verified certificate of a sender. Its signature was checked by [`open`](Self::open), or before
+/// it was stored for [`reopen`](Self::reopen).
 #[derive(Clone, Copy)]
 pub struct SenderCertificate<'a> {
     object: Sign1<'a>,
@@ -263,7 +266,7 @@ pub struct SenderCertificate<'a> {
     pub network: NetworkId,
     /// The base station.
     pub base: KeyId,
-    /// The base station's number for it.
+    /// The base station's serial number for it.
     pub serial: u64,
     /// The sender.
     pub sender: DeviceId,
@@ -271,18 +274,20 @@ pub struct SenderCertificate<'a> {
     pub algorithm: Algorithm,
     /// The sender's key, raw.
     pub key_bytes: &'a [u8],
-    /// The first second, of Unix time, at which it counts.
+    /// The first second of validity, in Unix time.
     pub not_before: u64,
-    /// The first second at which it no longer counts; `u64::MAX` for no end.
+    /// The first second after the validity, in Unix time; `u64::MAX` for no end.
     pub not_after: u64,
 }
 
 impl<'a> SenderCertificate<'a> {
-    /// Reads a certificate and checks that it is for this network, that the base station with the key `base` signed it, and that the sender's
-    /// key is one. Whether it is in force says [`check`](Self::check).
+    /// Reads a certificate and checks that it is for this network, that the base station with the
+    /// key `base` signed it, and that the sender's key is valid. [`check`](Self::check) tells
+    /// whether the certificate is in force.
     ///
     /// # Errors
-    /// [`SenderCertificateError`]. `WrongNetwork` and `UnknownBaseStation` cost no signature check.
+    /// [`SenderCertificateError`]. `WrongNetwork` and `UnknownBaseStation` are found without a
+    /// signature check.
     pub fn open(
         bytes: &'a [u8],
         network: NetworkId,
@@ -292,8 +297,8 @@ impl<'a> SenderCertificate<'a> {
             .map(|(certificate, _)| certificate)
     }
 
-    /// [`open`](Self::open) where several base stations are listened to; says which one signed, by its place in `bases`. At most one
-    /// signature is checked.
+    /// As [`open`](Self::open), for several accepted base stations; also returns the signer's index
+    /// in `bases`. Checks at most one signature.
     ///
     /// # Errors
     /// [`SenderCertificateError`].
@@ -316,20 +321,21 @@ impl<'a> SenderCertificate<'a> {
         Ok((certificate, place))
     }
 
-    /// What a certificate says, unchecked: to see whether it is wanted. No signature is looked at.
+    /// Reads a certificate without checking its signature, to see whether it is needed.
     ///
     /// # Errors
-    /// Those of a certificate's form.
+    /// The decoding errors of a certificate.
     pub fn peek(bytes: &[u8]) -> Result<SenderClaim, DecodeError> {
         let SenderCertificate { network, base, serial, sender, key_bytes, .. } =
             SenderCertificate::decode(bytes)?;
         Ok(SenderClaim { network, base, serial, sender, key: KeyId::of_bytes(key_bytes) })
     }
 
-    /// Reads a certificate that was opened before and kept where nobody else writes, or a sender's own. No signature is looked at.
+    /// Reads a certificate that was verified before and stored where no other party can write, or a
+    /// sender's own. Does not check the signature.
     ///
     /// # Errors
-    /// Those of a certificate's form.
+    /// The decoding errors of a certificate.
     pub fn reopen(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         Self::decode(bytes)
     }
@@ -344,7 +350,7 @@ impl<'a> SenderCertificate<'a> {
         let (algorithm, key_bytes) = read_key(&mut reader)?;
         let (not_before, not_after) = (reader.u64()?, reader.u64()?);
         let algorithm = Algorithm::from_cose(algorithm).ok_or(DecodeError::UnknownAlgorithm)?;
-        // The highest serial could never be revoked.
+        // The highest serial could not be revoked.
         if not_before >= not_after || serial == u64::MAX {
             return Err(DecodeError::FieldOutOfRange);
         }
@@ -364,13 +370,13 @@ impl<'a> SenderCertificate<'a> {
     /// The sender's key.
     ///
     /// # Errors
-    /// None from a certificate that was opened.
+    /// Never fails for a certificate that was opened.
     pub fn key(&self) -> Result<PublicKey, KeyError> {
         PublicKey::from_bytes(self.algorithm, self.key_bytes)
     }
 
-    /// Whether it counts `now`, in seconds of Unix time, where the base station's least serial is `minimum`. Without a clock only the serial
-    /// is looked at.
+    /// Checks that the certificate is valid at `now`, in seconds of Unix time, and not revoked: the
+    /// base station's lowest valid serial is `minimum`. Without a clock only the serial is checked.
     ///
     /// # Errors
     /// [`NotInForce`].
@@ -380,7 +386,7 @@ impl<'a> SenderCertificate<'a> {
         }
         match now {
             Some(now) if now < self.not_before => Err(NotInForce::NotYetValid),
-            // No end is no end, even at the end of time.
+            // `u64::MAX` means no end, even at that time.
             Some(now) if now >= self.not_after && self.not_after != u64::MAX => {
                 Err(NotInForce::Expired)
             }
@@ -400,29 +406,30 @@ impl fmt::Debug for SenderCertificate<'_> {
     }
 }
 
-/// What a certificate says before anything about it has been checked.
+/// The unverified content of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SenderClaim {
-    /// The network that it would be for.
+    /// The claimed network.
     pub network: NetworkId,
-    /// The base station that would have signed it.
+    /// The claimed base station.
     pub base: KeyId,
     /// Its serial.
     pub serial: u64,
-    /// The sender that it would be of.
+    /// The claimed sender.
     pub sender: DeviceId,
-    /// The key that it would certify.
+    /// The id of the certified key.
     pub key: KeyId,
 }
 
-/// What a base station is to revoke: all of its own serials below a minimum. [`MAX_REVOCATION`] bytes suffice.
+/// A revocation of all of a base station's serials below a minimum. [`MAX_REVOCATION`] bytes
+/// suffice.
 #[derive(Clone, Copy, Debug)]
 pub struct RevocationDraft<'k> {
     /// The network.
     pub network: NetworkId,
     /// The base station's key.
     pub base: &'k PublicKey,
-    /// The least serial that still counts; higher than every one before.
+    /// The lowest serial that remains valid; higher than every minimum before.
     pub minimum: u64,
 }
 
@@ -440,7 +447,7 @@ impl RevocationDraft<'_> {
 
 signed!(RevocationDraft, Typ::Revocation, "the base station");
 
-/// A revocation whose signature by a base station has been checked. There is no other kind.
+/// A verified revocation. Only [`open`](Self::open) makes one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Revocation {
     network: NetworkId,
@@ -449,10 +456,11 @@ pub struct Revocation {
 }
 
 impl Revocation {
-    /// Reads a revocation and checks that one of the base stations signed it, for this network; says which one, by its place in `bases`.
+    /// Reads a revocation and checks that one of the base stations signed it for this network; also
+    /// returns the signer's index in `bases`.
     ///
     /// # Errors
-    /// [`SenderCertificateError`]. At most one signature is checked.
+    /// [`SenderCertificateError`]. Checks at most one signature.
     pub fn open(
         bytes: &[u8],
         network: NetworkId,
@@ -468,10 +476,11 @@ impl Revocation {
         Ok((revocation, place))
     }
 
-    /// Which base station would revoke up to which serial, unchecked: to see whether it is news.
+    /// The base station and the minimum of a revocation, without checking its signature, to see
+    /// whether it is new.
     ///
     /// # Errors
-    /// Those of a revocation's form.
+    /// The decoding errors of a revocation.
     pub fn peek(bytes: &[u8]) -> Result<(KeyId, u64), DecodeError> {
         let (_, revocation) = Self::decode(bytes)?;
         Ok((revocation.base, revocation.minimum))
@@ -496,13 +505,13 @@ impl Revocation {
         self.network
     }
 
-    /// The base station, about whose own serials it is.
+    /// The base station whose serials are revoked.
     #[must_use]
     pub const fn base(&self) -> KeyId {
         self.base
     }
 
-    /// The least serial that still counts.
+    /// The lowest serial that remains valid; higher than every minimum before.
     #[must_use]
     pub const fn minimum(&self) -> u64 {
         self.minimum

@@ -1,7 +1,9 @@
-//! What a sender says: a chain of blocks behind one signed head (spec/broadcast.md, sections 2 and 3).
+//! The sender's side of a chain: blocks of messages under one signed head (spec/broadcast.md,
+//! sections 2 and 3).
 //!
-//! The sender hashes from the last block to the first and keeps a digest a block and a tag a message; the messages stay where they are
-//! and are read again when they are sent, and one that has changed meanwhile is not sent.
+//! The sender hashes from the last block to the first and keeps one digest for each block and one
+//! tag for each message. It does not keep the messages; it reads them again when it sends them, and
+//! does not send a message that has changed since.
 
 use core::fmt;
 use moteseal_core::named_errors;
@@ -21,36 +23,37 @@ use moteseal_core::signature::{Algorithm, KeyPair, MAX_SIGNATURE, PublicKey, Sig
 
 /// SHA-256 in the COSE registry.
 const SHA_256: i64 = -16;
-/// No head's payload is longer: thirteen fields, the array's head, the label and the tags.
+/// The maximum length of a head's payload: thirteen fields, the array's head, the label and the
+/// tags.
 const MAX_PAYLOAD: usize = 112 + MAX_LABEL + 8 * MAX_PER_BLOCK as usize;
-/// Room for any head, and for what is signed of it.
+/// Bytes that suffice for any head, and for the bytes that are signed.
 pub const MAX_HEAD: usize = MAX_PAYLOAD + 80 + MAX_SIGNATURE;
 
-/// What a head says of its chain but for the label and the digests.
+/// The parameters of a chain: the head without the label and the digests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outline {
-    /// Which chain.
+    /// The chain.
     pub id: ChainId,
     /// The sender's key that signs it.
     pub key: KeyId,
-    /// Messages of the chain, at least 1 and at most [`MAX_MESSAGES`].
+    /// The number of messages, 1 to [`MAX_MESSAGES`].
     pub messages: u32,
-    /// Messages of a block, 1 to [`MAX_PER_BLOCK`]; the last block may have fewer.
+    /// The number of messages in a block, 1 to [`MAX_PER_BLOCK`]; the last block may have fewer.
     pub per_block: u8,
-    /// Bytes of the longest message, at most [`MAX_MESSAGE`].
+    /// The length of the longest message in bytes, at most [`MAX_MESSAGE`].
     pub longest: u16,
-    /// What the messages are.
+    /// The kind of the messages.
     pub kind: Kind,
 }
 
 impl Outline {
-    /// Blocks of the chain; they are numbered from 1.
+    /// The number of blocks; blocks are counted from 1.
     #[must_use]
     pub const fn blocks(&self) -> u32 {
         self.messages.div_ceil(self.per_block as u32)
     }
 
-    /// Leaves of a block; 0 if the chain has no such block.
+    /// The number of leaves in a block; 0 if the chain has no such block.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)]
     pub const fn in_block(&self, block: u32) -> u8 {
@@ -64,7 +67,8 @@ impl Outline {
         }
     }
 
-    /// Bytes of the trailer before the message of a block's last leaf: nothing in the chain's last block.
+    /// The length of the trailer before the message of a block's last leaf; 0 in the chain's last
+    /// block.
     #[must_use]
     pub const fn trailer(&self, block: u32) -> usize {
         match self.in_block(block.saturating_add(1)) {
@@ -73,19 +77,19 @@ impl Outline {
         }
     }
 
-    /// The number, from 0, of the message of a leaf that the chain has.
+    /// The number of a leaf's message, counted from 0. The chain must have the leaf.
     #[must_use]
     pub const fn message(&self, block: u32, index: u8) -> u32 {
         block.saturating_sub(1).saturating_mul(self.per_block as u32).saturating_add(index as u32)
     }
 
-    /// Leaves of the largest block: what a receiver needs room for.
+    /// The number of leaves in the largest block, for which a receiver needs room.
     #[must_use]
     pub const fn largest_block(&self) -> u8 {
         self.in_block(1)
     }
 
-    /// What frames name the chain by.
+    /// The chain's reference in frames.
     #[must_use]
     pub fn reference(&self) -> ChainRef {
         self.id.reference(self.key)
@@ -125,28 +129,29 @@ impl Outline {
     }
 }
 
-/// Tags that announce a block of so many leaves: a block of one needs none, for its digest tells at once.
+/// The number of tags for a block of so many leaves. A block of one leaf needs none: its digest
+/// decides at once.
 pub(super) const fn tags_of(leaves: u8) -> usize {
     if leaves > 1 { leaves as usize } else { 0 }
 }
 
 named_errors! {
-    /// A chain that cannot be said.
+    /// Why a chain's draft is invalid.
     DraftError {
-        /// There is nothing to say.
+        /// The chain has no messages.
         NoMessages => "a chain has at least one message",
         /// More than [`MAX_MESSAGES`] messages.
         TooManyMessages => "a chain has at most 16,777,216 messages; send what is left as another chain",
-        /// No message a block, or more than [`MAX_PER_BLOCK`].
+        /// Blocks of no message, or of more than [`MAX_PER_BLOCK`].
         BlockTooLarge => "a block has 1 to 64 messages",
         /// The label is longer than [`MAX_LABEL`] bytes.
         LabelTooLong => "a label has at most 64 bytes",
-        /// The label has control characters, which would reach people's terminals.
+        /// The label has control characters, which could act on a terminal.
         LabelNotPlain => "a label has no control characters",
         /// A message of more than [`MAX_MESSAGE`] bytes.
         MessageTooLong => "a message has at most 8,192 bytes; cut it into several",
         /// A buffer is too small.
-        BufferTooSmall => "a buffer of the sender's is too small for the chain",
+        BufferTooSmall => "a buffer is too small for the chain",
     }
 }
 
@@ -159,9 +164,9 @@ impl From<BufferTooSmall> for DraftError {
 /// Why a chain was not built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BuildError<E> {
-    /// It cannot be said.
+    /// The draft is invalid.
     Draft(DraftError),
-    /// A message was not read.
+    /// Reading a message failed.
     Read(E),
 }
 
@@ -183,9 +188,9 @@ impl<E: fmt::Display> fmt::Display for BuildError<E> {
 impl<E: core::error::Error> core::error::Error for BuildError<E> {}
 
 named_errors! {
-    /// A message that is not the one that was signed: it is not sent.
+    /// Why a leaf is not sent.
     ContentChanged {
-        /// The message differs from what it was when the chain was built.
+        /// The message differs from the one that was hashed when the chain was built.
         ContentChanged => "the message is not the one that was signed; build a new chain",
         /// The chain has no such leaf.
         NoSuchLeaf => "the chain has no such message",
@@ -194,20 +199,20 @@ named_errors! {
     }
 }
 
-/// What a chain is to say, but for its messages.
+/// The parameters of a new chain, without its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChainDraft<'a> {
-    /// Which chain. The number is higher than that of every chain before under this key.
+    /// The chain. Its number must be higher than that of every earlier chain under this key.
     pub id: ChainId,
     /// The key that will sign it.
     pub key: KeyId,
-    /// How many messages there are.
+    /// The number of messages.
     pub messages: u32,
-    /// Messages of a block.
+    /// The number of messages in a block.
     pub per_block: u8,
-    /// What the messages are.
+    /// The kind of the messages.
     pub kind: Kind,
-    /// What the chain is called; may be empty.
+    /// The chain's label; may be empty.
     pub label: &'a str,
 }
 
@@ -239,27 +244,29 @@ impl ChainDraft<'_> {
     }
 }
 
-/// A chain that a sender has hashed: what it needs to sign the head and to hand out leaves. It borrows a digest a block and a tag a message.
+/// A hashed chain: what a sender needs to sign the head and to produce leaves. It borrows one
+/// digest for each block and one tag for each message.
 #[derive(Debug)]
 pub struct OutgoingChain<'s> {
     outline: Outline,
     label: &'s str,
     prefixes: Prefixes,
-    /// Of block `i` at `i - 1`.
+    /// The digest of block `i` is at `i - 1`.
     digests: &'s [Digest],
-    /// Of message `i` at `i`, in blocks of more than one message.
+    /// The tag of message `i` is at `i`; empty if blocks have one message.
     tags: &'s [Tag],
 }
 
 impl<'s> OutgoingChain<'s> {
-    /// Hashes a chain, from its last block to its first: `read` puts a message, by its number from 0, at the start of the buffer it is given
-    /// and says how long it is. Each message is read once.
+    /// Hashes a chain from its last block to its first. `read` writes a message, given by its
+    /// number from 0, to the start of its buffer and returns the length. Each message is read once.
     ///
-    /// `digests` has room for the chain's blocks, `tags` for its messages (none where a block is one message), and `scratch` for a trailer
-    /// and the longest message: [`MAX_LEAF`](crate::MAX_LEAF) bytes suffice.
+    /// `digests` needs room for the chain's blocks, `tags` for its messages (none if blocks have
+    /// one message), and `scratch` for a trailer and the longest message:
+    /// [`MAX_LEAF`](crate::MAX_LEAF) bytes suffice.
     ///
     /// # Errors
-    /// [`BuildError`]. A message that is longer than its buffer is `MessageTooLong`.
+    /// [`BuildError`]; `MessageTooLong` if a message is longer than its buffer.
     pub fn build<E>(
         draft: ChainDraft<'s>,
         digests: &'s mut [Digest],
@@ -316,25 +323,25 @@ impl<'s> OutgoingChain<'s> {
         Ok(Self { outline, label: draft.label, prefixes, digests, tags })
     }
 
-    /// What the head says of the chain.
+    /// The chain's parameters.
     #[must_use]
     pub const fn outline(&self) -> &Outline {
         &self.outline
     }
 
-    /// Blocks of the chain.
+    /// The number of blocks.
     #[must_use]
     pub const fn blocks(&self) -> u32 {
         self.outline.blocks()
     }
 
-    /// Leaves of a block; 0 if there is no such block.
+    /// The number of leaves in a block; 0 if the chain has no such block.
     #[must_use]
     pub const fn in_block(&self, block: u32) -> u8 {
         self.outline.in_block(block)
     }
 
-    /// What frames name the chain by.
+    /// The chain's reference in frames.
     #[must_use]
     pub fn reference(&self) -> ChainRef {
         self.outline.reference()
@@ -352,7 +359,8 @@ impl<'s> OutgoingChain<'s> {
         Ok(out.finish())
     }
 
-    /// The bytes for the sender's key of suite `algorithm` to sign, written to `scratch` ([`MAX_HEAD`] bytes suffice).
+    /// The bytes that the sender signs with its key of suite `algorithm`, written to `scratch`
+    /// ([`MAX_HEAD`] bytes suffice).
     ///
     /// # Errors
     /// [`BufferTooSmall`].
@@ -386,10 +394,11 @@ impl<'s> OutgoingChain<'s> {
         Ok(out.finish())
     }
 
-    /// Signs with the sender's key and writes the head to `out`; `scratch` and `out` need [`MAX_HEAD`] bytes.
+    /// Signs with the sender's key and writes the head to `out`; `scratch` and `out` need
+    /// [`MAX_HEAD`] bytes.
     ///
     /// # Errors
-    /// [`IssueError`]; `WrongKey` if it is not the one that the chain was built for.
+    /// [`IssueError`]; `WrongKey` if the chain was built for another key.
     pub fn head<'o>(
         &self,
         signer: &dyn KeyPair,
@@ -403,10 +412,10 @@ impl<'s> OutgoingChain<'s> {
         Ok(self.attach(signer.algorithm(), &signature, out)?)
     }
 
-    /// Writes a leaf to `out`, if its message is still the one that was signed.
+    /// Writes a leaf to `out`, if its message is still the one that was hashed.
     ///
-    /// A block of one message is compared by its digest, a message of a larger block by its tag: enough against what changes by itself or
-    /// by mistake.
+    /// A block of one message is compared by its digest, a message of a larger block by its tag,
+    /// which detects accidental changes.
     ///
     /// # Errors
     /// [`ContentChanged`].
@@ -456,7 +465,8 @@ fn set_tag(tags: &mut [Tag], message: u32, digest: &[u8; 32]) {
     }
 }
 
-/// Writes the trailer of a block, and says how long it is: digest and tags of the block behind it, which is hashed.
+/// Writes the trailer of a block and returns its length: digest and tags of the next block, which
+/// is hashed already.
 fn write_trailer(
     outline: &Outline,
     block: u32,
@@ -468,7 +478,7 @@ fn write_trailer(
     if leaves == 0 {
         return Ok(0);
     }
-    // Block `i` lies at `i - 1`, the one behind it at `i`.
+    // The digest of block `i` is at `i - 1`, that of the next block at `i`.
     let digest = index(block).and_then(|place| digests.get(place)).ok_or(BufferTooSmall)?;
     let first = index(outline.message(block + 1, 0)).ok_or(BufferTooSmall)?;
     let tags = match tags_of(leaves) {
@@ -480,21 +490,21 @@ fn write_trailer(
     Ok(out.position())
 }
 
-/// Why a head was refused.
+/// Why a head was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HeadError {
-    /// Not the bytes of one.
+    /// The bytes are not a head.
     Decode(DecodeError),
-    /// Of another network.
+    /// It belongs to another network.
     WrongNetwork,
-    /// Of another sender.
+    /// It belongs to another sender.
     WrongSender,
     /// Signed with another key of the sender.
     WrongKey,
     /// Signed with another suite than the sender's key.
     AlgorithmMismatch,
-    /// The signature was refused.
+    /// The signature was rejected.
     Signature(SignatureError),
 }
 
@@ -529,9 +539,9 @@ impl fmt::Display for HeadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Decode(error) => return error.fmt(f),
-            Self::WrongNetwork => "WrongNetwork: the chain is of another network",
-            Self::WrongSender => "WrongSender: the chain is another sender's",
-            Self::WrongKey => "WrongKey: the chain is under another key of the sender",
+            Self::WrongNetwork => "WrongNetwork: the chain belongs to another network",
+            Self::WrongSender => "WrongSender: the chain belongs to another sender",
+            Self::WrongKey => "WrongKey: the chain is signed with another key of the sender",
             Self::AlgorithmMismatch => {
                 "AlgorithmMismatch: signed with another suite than the sender's key"
             }
@@ -542,49 +552,51 @@ impl fmt::Display for HeadError {
 
 impl core::error::Error for HeadError {}
 
-/// What a head says before anything about it has been checked: to find the sender's key, and to refuse cheaply.
+/// The unverified content of a head: used to find the sender's key, and to reject a head before a
+/// signature check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim(Outline);
 
 impl Claim {
-    /// Which chain it would be.
+    /// The claimed chain.
     #[must_use]
     pub const fn id(&self) -> ChainId {
         self.0.id
     }
 
-    /// The sender's key that would have signed it.
+    /// The claimed key of the sender.
     #[must_use]
     pub const fn key(&self) -> KeyId {
         self.0.key
     }
 
-    /// What frames would name it by.
+    /// The reference of the claimed chain.
     #[must_use]
     pub fn reference(&self) -> ChainRef {
         self.0.reference()
     }
 
-    /// Leaves of its largest block.
+    /// The number of leaves in the largest block.
     #[must_use]
     pub const fn largest_block(&self) -> u8 {
         self.0.largest_block()
     }
 
-    /// Messages that it would have.
+    /// The claimed number of messages.
     #[must_use]
     pub const fn messages(&self) -> u32 {
         self.0.messages
     }
 
-    /// What they would be.
+    /// The claimed kind of the messages.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         self.0.kind
     }
 }
 
-/// A head whose signature has been checked, by [`open`](Self::open) or before [`reopen`](Self::reopen).
+/// A verified head. Its signature was checked by [`open`](Self::open), or before it was stored for
+/// [`reopen`](Self::reopen).
 #[derive(Clone, Copy, Debug)]
 pub struct Head<'a> {
     outline: Outline,
@@ -594,7 +606,8 @@ pub struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// Reads a head and checks that `sender` signed it with `key`, for this network. `scratch` needs [`MAX_HEAD`] bytes.
+    /// Reads a head and checks that `sender` signed it with `key` for this network. `scratch` needs
+    /// [`MAX_HEAD`] bytes.
     ///
     /// # Errors
     /// [`HeadError`].
@@ -622,19 +635,20 @@ impl<'a> Head<'a> {
         Ok(head)
     }
 
-    /// What a head says, unchecked. No signature is looked at.
+    /// Reads a head without checking its signature.
     ///
     /// # Errors
-    /// Those of a head's form.
+    /// The decoding errors of a head.
     pub fn peek(bytes: &[u8]) -> Result<Claim, DecodeError> {
         let (_, head) = Head::decode(bytes)?;
         Ok(Claim(head.outline))
     }
 
-    /// Reads a head again that was opened before and kept where nobody else writes. No signature is looked at.
+    /// Reads a head that was verified before and stored where no other party can write. Does not
+    /// check the signature.
     ///
     /// # Errors
-    /// Those of a head's form: what was kept is not a head.
+    /// The decoding errors of a head.
     pub fn reopen(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         Ok(Self::decode(bytes)?.1)
     }
@@ -664,7 +678,7 @@ impl<'a> Head<'a> {
         &self.outline
     }
 
-    /// Which chain.
+    /// The chain.
     #[must_use]
     pub const fn id(&self) -> ChainId {
         self.outline.id
@@ -676,13 +690,13 @@ impl<'a> Head<'a> {
         self.outline.key
     }
 
-    /// What the chain is called; may be empty. No control characters.
+    /// The chain's label; may be empty. Contains no control characters.
     #[must_use]
     pub const fn label(&self) -> &'a str {
         self.label
     }
 
-    /// The digest of the first block. All that the chain says follows from it.
+    /// The digest of the first block, which authenticates every block of the chain.
     #[must_use]
     pub const fn first(&self) -> Digest {
         self.first
@@ -693,19 +707,19 @@ impl<'a> Head<'a> {
         self.tags
     }
 
-    /// Blocks of the chain.
+    /// The number of blocks.
     #[must_use]
     pub const fn blocks(&self) -> u32 {
         self.outline.blocks()
     }
 
-    /// Leaves of a block; 0 if there is no such block.
+    /// The number of leaves in a block; 0 if the chain has no such block.
     #[must_use]
     pub const fn in_block(&self, block: u32) -> u8 {
         self.outline.in_block(block)
     }
 
-    /// What frames name the chain by.
+    /// The chain's reference in frames.
     #[must_use]
     pub fn reference(&self) -> ChainRef {
         self.outline.reference()

@@ -1,8 +1,10 @@
-//! What proves to third parties what a sender said: its certificate, the head of a chain, and the chain's leaves in order
-//! (spec/broadcast.md, section 6). Whoever checks it needs the base stations' keys and nothing else.
+//! Evidence for third parties of what a sender has sent: its certificate, the head of a chain, and
+//! the chain's leaves in order (spec/broadcast.md, section 6). A verifier needs only the base
+//! stations' keys.
 //!
-//! Each message counts once the block that it is in is whole, so that the first blocks of a chain are evidence of what they say. When a
-//! sender said it no chain tells; whether its certificate is in force at some time is asked of the certificate.
+//! Each message is proven once its block is complete, so the first blocks of a chain are evidence
+//! of their messages. Evidence does not prove when a message was sent; a certificate proves only
+//! its period of validity.
 
 use core::fmt;
 
@@ -16,19 +18,20 @@ use moteseal_core::record::DeviceId;
 use moteseal_core::record::NetworkId;
 use moteseal_core::signature::PublicKey;
 
-/// Why evidence was refused.
+/// Why evidence was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EvidenceError {
-    /// Not the bytes of a frame.
+    /// The bytes are not a frame.
     Decode(DecodeError),
-    /// A frame that does not stand here: evidence is a certificate, a head, and the chain's leaves in order.
+    /// A frame in the wrong place: evidence is a certificate, a head, and the chain's leaves in
+    /// order.
     OutOfOrder,
-    /// The certificate was refused.
+    /// The certificate was rejected.
     Certificate(SenderCertificateError),
-    /// The head was refused.
+    /// The head was rejected.
     Head(HeadError),
-    /// A leaf was refused.
+    /// A leaf was rejected.
     Leaf(LeafError),
 }
 
@@ -86,17 +89,17 @@ impl fmt::Display for EvidenceError {
 
 impl core::error::Error for EvidenceError {}
 
-/// What a frame of evidence has shown.
+/// What a frame of evidence shows.
 #[derive(Clone, Copy, Debug)]
 pub enum Shown<'f> {
-    /// Whose chain it is.
+    /// The sender of the chain.
     Certificate {
-        /// The certificate, which is authentic.
+        /// The authentic certificate.
         certificate: SenderCertificate<'f>,
-        /// The base station that signed it, by its place among those listened to.
+        /// The index of the base station that signed it.
         base: usize,
     },
-    /// What the chain is.
+    /// The head of the chain.
     Head(Head<'f>),
     /// The next message.
     Message {
@@ -104,12 +107,13 @@ pub enum Shown<'f> {
         number: u32,
         /// The message.
         message: &'f [u8],
-        /// Whether its block is whole with it: then this message and those before it are what the sender said. Until then they are not.
+        /// Whether its block is complete with this message: then this message and those before it
+        /// are proven. Until then they are not.
         is_proven: bool,
     },
 }
 
-/// Checks evidence frame by frame, in a fixed memory of about 5 KiB.
+/// Checks evidence frame by frame, in about 5 KiB of memory.
 #[derive(Debug)]
 pub struct EvidenceCheck<'k> {
     network: NetworkId,
@@ -126,13 +130,13 @@ enum Stage {
 }
 
 impl<'k> EvidenceCheck<'k> {
-    /// A check for a network whose base stations have these keys.
+    /// Makes a check for a network whose base stations have these keys.
     #[must_use]
     pub const fn new(network: NetworkId, bases: &'k [PublicKey]) -> Self {
         Self { network, bases, stage: Stage::Start }
     }
 
-    /// Checks the next frame. After an error the check is over: give it nothing more.
+    /// Checks the next frame. After an error the check is over; pass no more frames.
     ///
     /// # Errors
     /// [`EvidenceError`].
@@ -175,7 +179,7 @@ impl<'k> EvidenceCheck<'k> {
         }
     }
 
-    /// How many of the chain's messages are proven, and how many it has; `None` before its head.
+    /// The number of proven messages, and the number of all messages; `None` before the head.
     #[must_use]
     pub const fn proven(&self) -> Option<(u32, u32)> {
         match &self.stage {
@@ -194,9 +198,10 @@ impl<'k> EvidenceCheck<'k> {
 /// Why evidence was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportError<E> {
-    /// The buffer is too small for a frame: [`MAX_BROADCAST_FRAME`](crate::wire::MAX_BROADCAST_FRAME) bytes suffice.
+    /// The buffer is too small for a frame:
+    /// [`MAX_BROADCAST_FRAME`](crate::wire::MAX_BROADCAST_FRAME) bytes suffice.
     BufferTooSmall,
-    /// What was kept could not be read, or the evidence not be written.
+    /// Reading the leaves or writing the evidence failed.
     Other(E),
 }
 
@@ -215,10 +220,12 @@ impl<E: fmt::Display> fmt::Display for ExportError<E> {
     }
 }
 
-/// Writes the evidence of the first `blocks` blocks of a chain, a frame at a time: `fetch` puts the leaf of a block and place at the start of
-/// the buffer it is given and says how long it is, `write` takes the frames. `leaf` has room for a leaf, `frame` for a frame.
+/// Writes the evidence of the first `blocks` blocks of a chain, one frame at a time. `fetch` writes
+/// a leaf, given by block and index, to the start of its buffer and returns the length; `write`
+/// receives the frames. `leaf` needs room for a leaf, `frame` for a frame.
 ///
-/// What it is given is not checked: whoever took the leaves has done that, and whoever reads the evidence does it again.
+/// The inputs are not checked: the receiver checked the leaves, and the reader of the evidence
+/// checks them again.
 ///
 /// # Errors
 /// [`ExportError`].

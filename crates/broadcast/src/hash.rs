@@ -1,12 +1,13 @@
-//! The two hashes of a chain (spec/broadcast.md, section 2): of a leaf, for its tag, and of a block. Both are SHA-256 over a prefix of one
-//! compression that names chain and role, and whose state is kept, so that a short message costs one compression.
+//! The two hash functions of a chain (spec/broadcast.md, section 2): of a leaf, for its tag, and of
+//! a block. Both are SHA-256 with a 64-byte prefix that names the chain and the function. The state
+//! after the prefix is kept, so that a short message costs one compression.
 
 use crate::{ChainId, ChainRef, KeyId};
 use moteseal_core::digest::{self, INITIAL, compress256, state_bytes, tag};
 
 const TAG: [u8; 24] = tag(b"moteseal/cast/1");
 
-/// What a hash is of.
+/// What is hashed.
 #[derive(Clone, Copy)]
 enum Role {
     Leaf = 0,
@@ -28,7 +29,7 @@ pub(super) fn reference(id: &ChainId, key: KeyId) -> ChainRef {
     ChainRef(digest::short(&[&prefix(id, key, Role::Leaf)]))
 }
 
-/// The states of SHA-256 behind both prefixes of a chain: 64 bytes.
+/// The SHA-256 states after both prefixes of a chain: 64 bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Prefixes {
     leaf: [u32; 8],
@@ -45,26 +46,27 @@ impl Prefixes {
         Self { leaf: state(Role::Leaf), block: state(Role::Block) }
     }
 
-    /// `h` of a leaf.
+    /// The hash `h` of a leaf.
     #[inline]
     pub(super) fn leaf(&self, leaf: &[u8]) -> [u8; 32] {
         finish(self.leaf, leaf, leaf.len())
     }
 
-    /// The start of `d` of a block: its last leaf goes first, then the digests of the others.
+    /// The start of the hash `d` of a block: its last leaf comes first, then the digests of the
+    /// other leaves.
     #[inline]
     pub(super) const fn block(&self) -> Running {
         Running { state: self.block, length: 0, buffer: [0; 64] }
     }
 
-    /// `d` of a block of one leaf.
+    /// The hash `d` of a block of one leaf.
     #[inline]
     pub(super) fn alone(&self, leaf: &[u8]) -> [u8; 32] {
         finish(self.block, leaf, leaf.len())
     }
 }
 
-/// The digest of the `length` bytes behind a prefix, whose last ones are `rest`.
+/// The digest of `length` bytes after a prefix, of which `rest` are the last and not yet hashed.
 #[inline]
 fn finish(mut state: [u32; 8], rest: &[u8], length: usize) -> [u8; 32] {
     let (blocks, rest) = rest.as_chunks::<64>();
@@ -81,7 +83,7 @@ fn finish(mut state: [u32; 8], rest: &[u8], length: usize) -> [u8; 32] {
     state_bytes(&state)
 }
 
-/// The hash of a block under way: 104 bytes.
+/// An incremental hash of a block: 104 bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Running {
     state: [u32; 8],

@@ -1,10 +1,12 @@
-//! Authenticated broadcast: one signature for everything a sender has to say, then about one compression of SHA-256 a message
-//! (spec/broadcast.md).
+//! Authenticated broadcast: one signature for everything a sender has to say, then about one
+//! compression of SHA-256 a message (spec/broadcast.md).
 //!
-//! After Liu, Li and Guizani, "PKC Based Broadcast Authentication using Signature Amortization for WSNs" (IEEE TWC 2012), section III, with what
-//! the paper leaves open closed: chain numbers that only go up, tags that sort out forged fragments before a block is whole, certificates
-//! that expire and are revoked. What a chain says must be known when its head is signed; a live command is a chain of one
-//! ([`SingleDraft`]). Nothing here sends, stores or looks at a clock. For motes that cannot check a signature there is [`tesla`].
+//! After Liu, Li and Guizani, "PKC Based Broadcast Authentication using Signature Amortization for
+//! WSNs" (IEEE TWC 2012), section III, with what the paper leaves open closed: chain numbers that
+//! only go up, tags that sort out forged fragments before a block is whole, certificates that
+//! expire and are revoked. What a chain says must be known when its head is signed; a live command
+//! is a chain of one ([`SingleDraft`]). Nothing here sends, stores or looks at a clock. For motes
+//! that cannot check a signature there is [`tesla`].
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -45,20 +47,22 @@ pub use single::{MAX_SINGLE, OpenedSingle, SealError, SingleDraft, SingleError, 
 
 use moteseal_core::signature::PublicKey;
 
-/// Messages of a block, at most: a request for missing ones has a bit each.
+/// The maximum number of messages in a block: a request for missing messages has one bit for each.
 pub const MAX_PER_BLOCK: u8 = 64;
-/// Messages of a chain, at most.
+/// The maximum number of messages in a chain.
 pub const MAX_MESSAGES: u32 = 1 << 24;
-/// Bytes of a message, at most.
+/// The maximum length of a message, in bytes.
 pub const MAX_MESSAGE: usize = 8192;
-/// Bytes of a chain's label, at most.
+/// The maximum length of a chain's label, in bytes.
 pub const MAX_LABEL: usize = 64;
-/// Bytes of a trailer, at most: a digest and a tag for each message of the next block.
+/// The maximum length of a trailer, in bytes: a digest, and a tag for each message of the next
+/// block.
 pub const MAX_TRAILER: usize = 32 + 8 * MAX_PER_BLOCK as usize;
-/// Bytes of a leaf, at most.
+/// The maximum length of a leaf, in bytes.
 pub const MAX_LEAF: usize = MAX_TRAILER + MAX_MESSAGE;
 
-/// The first eight bytes of a leaf's digest: they sort out forged fragments before a block is whole.
+/// The first eight bytes of a leaf's digest. Tags let a receiver reject forged fragments before a
+/// block is complete.
 pub type Tag = [u8; 8];
 
 macro_rules! bytes_id {
@@ -83,12 +87,13 @@ macro_rules! bytes_id {
 }
 
 bytes_id!(
-    /// What frames name a chain by: the first bytes of the digest of its leaf prefix (spec/broadcast.md, section 2). To find another chain with a
-    /// given one takes its sender 2^64 hashes.
+    /// A chain's reference in frames: the first bytes of the digest of its leaf prefix
+    /// (spec/broadcast.md, section 2). A sender needs 2^64 hashes to find another chain of its own
+    /// with a given reference.
     ChainRef(8)
 );
 bytes_id!(
-    /// What a key is named by, a base station's or a sender's: a digest of it.
+    /// The id of a base station's or a sender's key: a digest of the key.
     KeyId(8)
 );
 
@@ -99,7 +104,7 @@ impl KeyId {
         Self::of_bytes(&key.to_bytes())
     }
 
-    /// The same of a raw key, which need not be one.
+    /// The id of raw key bytes, which need not be a valid key.
     fn of_bytes(key: &[u8]) -> Self {
         Self(digest::short(&[b"moteseal/1/key\0", key]))
     }
@@ -111,7 +116,7 @@ pub fn sender_named(name: &str) -> DeviceId {
     DeviceId(digest::short(&[b"moteseal/1/sender\0", name.as_bytes()]))
 }
 
-/// The number of a chain: a sender's next one is higher.
+/// The number of a chain. A sender's numbers increase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChainNumber(pub u64);
 
@@ -121,39 +126,40 @@ impl fmt::Display for ChainNumber {
     }
 }
 
-/// Which chain of a key: a sender has one with this id under each of its keys, at most.
+/// Identifies a chain. A sender has at most one chain with this id under each of its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChainId {
     /// The network.
     pub network: NetworkId,
-    /// Who speaks.
+    /// The sender.
     pub sender: DeviceId,
     /// The chain's number.
     pub number: ChainNumber,
 }
 
 impl ChainId {
-    /// What frames name the chain by that is signed with `key`. Costs two compressions.
+    /// The reference in frames of the chain with this id that is signed with `key`. Costs two
+    /// compressions.
     #[must_use]
     pub fn reference(&self, key: KeyId) -> ChainRef {
         hash::reference(self, key)
     }
 }
 
-/// What the messages of a chain are.
+/// The kind of a chain's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// Messages that each stand for themselves.
+    /// Independent messages.
     Messages,
-    /// The pieces of one file, in order.
+    /// The consecutive chunks of one file.
     Image,
-    /// What a querier asks at present (spec/sums.md, section 3).
+    /// A querier's current query schedule (spec/sums.md, section 3).
     QuerySchedule,
 }
 
 impl Kind {
-    /// The number in a head.
+    /// The number of the kind in a head.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
@@ -163,7 +169,7 @@ impl Kind {
         }
     }
 
-    /// The kind of a number.
+    /// The kind with a number.
     #[must_use]
     pub const fn from_number(number: u8) -> Option<Self> {
         match number {

@@ -1,13 +1,18 @@
-//! A node: whoever hears, verifies, keeps, passes on and repairs chains, and says its own (spec/broadcast.md, section 6). One state machine for
-//! relay, receiver and sender alike, without sockets, clock or heap.
+//! A node of a broadcast network: receives, verifies, stores, relays and repairs chains, and sends
+//! its own (spec/broadcast.md, section 6). One state machine serves relays, receivers and senders,
+//! without sockets, clock or heap.
 //!
-//! After section III-A.2 of the paper: blocks in order, what is new is passed on after a short random wait, what is missing is asked for by a
-//! bit vector, neighbours answer after a random wait, and whoever hears another say the same is silent. What the paper leaves open: nothing
-//! is passed on or kept before it is found to be genuine; chains of a sender only go up, over reboots too ([`Store`]); and everything that
-//! a stranger can make a node do (check a signature, ask, answer) is metered, with no advantage in coming first or most often.
+//! The protocol follows section III-A.2 of the paper: blocks in order; new items are relayed after
+//! a short random delay; missing ones are requested by a bit vector; neighbours answer after a
+//! random delay and stay silent if they receive the same answer from another node. Beyond the
+//! paper: nothing is relayed or stored before it is verified; a sender's chain numbers only
+//! increase, across reboots too ([`Store`]); and everything that frames of unknown origin can make
+//! a node do (check a signature, request, answer) is limited, with no advantage in coming first or
+//! most often.
 //!
-//! A host gives the node every frame it hears ([`Node::receive`]), sends what [`Node::poll`] writes, and polls again at [`Node::next_due`].
-//! Messages are read from the store when an [`Event::Verified`] says so.
+//! A host passes each received frame to [`Node::receive`], sends what [`Node::poll`] writes, and
+//! polls again at [`Node::next_due`]. It reads messages from the store when an [`Event::Verified`]
+//! reports them.
 
 use crate::wire::BroadcastFrame;
 use crate::{ChainId, ChainNumber, ChainRef, Incoming, KeyId};
@@ -38,76 +43,80 @@ use meter::{Bucket, Draws, Refusals, Waiting};
 use progress::{Ask, Pace, Progress, Tracked, Trickle};
 use queue::{Piece, Planned, Queue};
 
-/// Chains that were heard of and are not known, at once.
+/// The maximum number of chains whose head is unknown and requested.
 const UNKNOWN: usize = 4;
-/// Requests for the head of such a chain.
+/// The maximum number of requests for the head of an unknown chain.
 const UNKNOWN_ATTEMPTS: u8 = 8;
-/// Relays that are planned at once.
+/// The maximum number of planned relays.
 const RELAYS: usize = 24;
-/// Blocks of which something is to be answered at once.
+/// The maximum number of blocks with a planned answer.
 const ANSWERS: usize = 16;
-/// Blocks of which something was answered lately. While there is no place for another one, nothing of another one is answered.
+/// The maximum number of blocks with a recent answer. While the table is full, no other block is
+/// answered.
 const RECENT: usize = 16;
-/// Blocks of which something was not answered because others were heard to say it.
+/// The maximum number of blocks with an answer that was withheld because other nodes sent it.
 const SPARED: usize = 8;
-/// What a node that has just started asks for: whichever chains there are.
+/// The reference that a node which has just started requests: any chain.
 const ANY_CHAIN: ChainRef = ChainRef([0; 8]);
-/// No jump of the clock is longer than this, about 34 years.
+/// A clock jump counts as at most this long, about 34 years.
 const LONGEST_JUMP_MS: u64 = 1 << 40;
-/// In a request for what comes before the blocks.
+/// The bits of a request with block 0.
 const WANTS_HEAD: u64 = 1;
 const WANTS_CERTIFICATE: u64 = 2;
 
 named_errors! {
-    /// Why a frame, or something in it, was not taken. Nothing has changed, unless it says so.
+    /// Why a frame, or something in it, was rejected. Nothing has changed, unless the variant says
+    /// so.
     RefusedBroadcast {
-        /// Not a frame, or what is in it is not what it should be.
+        /// Not a frame, or its content is malformed.
         Malformed => "the bytes are not a frame of a broadcast",
-        /// Of another network.
-        WrongNetwork => "it is of another network",
-        /// Of a sender whose certificate is not known; it is asked for.
+        /// It belongs to another network.
+        WrongNetwork => "the frame belongs to another network",
+        /// The sender's certificate is not known; the node requests it.
         UnknownSender => "the sender's certificate is not known yet",
-        /// Of a base station that is not among the node's.
-        UnknownBaseStation => "the certificate is of a base station that is not known; add its key",
-        /// The certificate's time is over.
+        /// The base station is not among the node's.
+        UnknownBaseStation => "the certificate's base station is not known; add its key",
+        /// The certificate has expired.
         Expired => "the sender's certificate has expired; have it certified again",
-        /// The certificate's time has not come.
+        /// The certificate is not yet valid.
         NotYetValid => "the sender's certificate is not valid yet; check the clock",
         /// The certificate's serial is below the base station's minimum.
         Revoked => "the base station has revoked the sender's certificate",
-        /// A certificate or revocation by the same base station with a higher number is known.
-        Superseded => "a later one of the same base station is known",
-        /// The chain's number is not higher than that of a chain that was accepted.
-        ChainGoesBack => "the sender has said a later chain, or another one under this number",
+        /// A certificate or revocation of the same base station with a higher number is known.
+        Superseded => "a later certificate or revocation of the same base station is known",
+        /// The chain's number is not higher than that of an accepted chain of this sender.
+        ChainGoesBack => "the sender has sent a later chain, or another chain with this number",
         /// The chain's blocks have more messages than the node has room for.
         BlockTooLarge => "the chain's blocks have more messages than there is room for; send it with smaller blocks",
-        /// These very bytes were refused lately.
-        RefusedBefore => "the same bytes were refused before",
-        /// No signature can be checked now; one of those that wait will be.
-        Metered => "more signatures came than are checked at a time",
+        /// The same bytes were rejected recently.
+        RefusedBefore => "the same bytes were rejected before",
+        /// The limit of signature checks is reached; the node chooses one of the waiting candidates
+        /// for the next check.
+        Metered => "too many signatures arrived at once; the node checks one of them later",
         /// The signature is not the sender's or the base station's.
-        NotAuthentic => "the signature is not of whom it says",
-        /// Every place for senders or chains is taken by what is under way.
-        NoRoom => "all places for senders or chains are taken",
-        /// Another chain that is tracked has the same reference.
+        NotAuthentic => "the signature is not that of the stated signer",
+        /// All slots for senders or chains are in use by chains under way.
+        NoRoom => "all slots for senders or chains are in use",
+        /// Another chain under way has the same reference.
         ReferenceTaken => "another chain has the same reference; send it under another number",
-        /// A leaf of a chain whose head is not known; it is asked for.
+        /// A leaf of a chain whose head is not known; the node requests the head.
         UnknownChain => "the chain's head is not known yet",
-        /// A leaf of a later block than the one under way, which is asked for.
+        /// A leaf of a later block than the one under way; the node requests the missing leaves.
         NotThisBlock => "the leaf is of another block than the one under way",
         /// The bytes are not what the sender signed.
         ForgedLeaf => "the bytes are not what the sender signed",
-        /// All tags of the block fit and its digest does not: what was kept of the block was forgotten.
-        BlockMismatch => "the leaves fit their tags and the block does not fit its digest; it starts again",
-        /// The leaf was released before the chain was originated, or the chain has no such leaf.
+        /// All tags of the block fit, but its digest does not: the stored leaves of the block were
+        /// deleted.
+        BlockMismatch => "the leaves fit their tags, but the block does not fit its digest; the block starts again",
+        /// The chain is not one of the node's own, or has no such leaf.
         NoSuchLeaf => "the chain has no such leaf",
     }
 }
 
-/// What came of a frame.
+/// The outcome of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Nothing that is new.
+    /// Nothing new.
     Nothing,
     /// A sender's certificate was accepted.
     Certified {
@@ -116,7 +125,7 @@ pub enum Event {
         /// Its key.
         key: KeyId,
     },
-    /// A chain's head was accepted: the chain is tracked.
+    /// A chain's head was accepted; the node now receives the chain.
     Accepted {
         /// The chain.
         chain: ChainRef,
@@ -124,10 +133,10 @@ pub enum Event {
         sender: DeviceId,
         /// Its number.
         number: ChainNumber,
-        /// The chain of this sender that gave way to it before it was complete, if any: it is forgotten.
+        /// The incomplete chain of this sender that was deleted to make room, if any.
         abandoned: Option<ChainRef>,
     },
-    /// A leaf was kept that carries the right tag. It must not be acted on.
+    /// A leaf with the right tag was stored. The host must not act on it yet.
     Pending {
         /// The chain.
         chain: ChainRef,
@@ -136,7 +145,8 @@ pub enum Event {
         /// The leaf.
         index: u8,
     },
-    /// Blocks are authentic, and were not before: their messages, in the store, are to be acted on. Said once a block and in order.
+    /// Blocks became authentic: the host may act on their messages, which are in the store.
+    /// Reported once for each block and in order.
     Verified {
         /// The chain.
         chain: ChainRef,
@@ -144,34 +154,35 @@ pub enum Event {
         sender: DeviceId,
         /// Its number.
         number: ChainNumber,
-        /// The first of the blocks.
+        /// The first of these blocks.
         first: u32,
         /// The last of them.
         last: u32,
         /// Whether the chain is complete.
         is_last: bool,
     },
-    /// A base station has revoked the certificates below a serial. The chains under them are no longer tracked.
+    /// A base station has revoked the certificates below a serial. The node drops the incomplete
+    /// chains under them.
     Revoked {
-        /// The base station, by its place in the settings.
+        /// The base station's index in the settings.
         base: u8,
-        /// The lowest serial that is valid.
+        /// The lowest serial that is still valid.
         minimum: u64,
     },
-    /// Something was refused.
+    /// A frame was rejected.
     Refused(RefusedBroadcast),
 }
 
-/// Signatures that were checked since the start, genuine or not.
+/// The number of signatures checked since the start, valid or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checks {
-    /// Of heads.
+    /// Signatures of heads.
     pub heads: u64,
-    /// Of certificates and revocations.
+    /// Signatures of certificates and revocations.
     pub certificates: u64,
 }
 
-/// A sender whose certificate is known. One with two keys is two of these.
+/// A sender whose certificate is known. A sender with two keys has two entries.
 #[derive(Clone)]
 struct Sender {
     id: DeviceId,
@@ -181,29 +192,30 @@ struct Sender {
     serial: u64,
     not_before: u64,
     not_after: u64,
-    /// What the node knows the certificate by.
+    /// The certificate's fingerprint.
     certificate: u64,
-    /// The highest chain that was accepted.
+    /// The highest chain number that was accepted.
     floor: Option<ChainNumber>,
-    /// What the chain is named by that most likely comes next.
+    /// The reference of the chain that is most likely next.
     next: ChainRef,
     order: u32,
 }
 
-/// A chain that was heard of and whose head is not known.
+/// A chain that other nodes mention and whose head is not known.
 #[derive(Clone, Copy)]
 struct Unknown {
     chain: ChainRef,
     wanted: u64,
     link: u8,
-    /// Whether a known sender is about to say such a chain: it does not give way to whatever else is heard of.
+    /// Whether this is the next chain of a known sender: it is not displaced by other unknown
+    /// chains.
     is_expected: bool,
     ask: Ask,
     attempts: u8,
 }
 
-/// A block of which leaves were answered lately: those since a time, and those within a hold-off before it. Each is held for at least one
-/// hold-off and at most two.
+/// A block with recent answers: those since a time, and those within one hold-off before it. Each
+/// is kept for at least one and at most two hold-offs.
 #[derive(Clone, Copy)]
 struct Recent {
     chain: ChainRef,
@@ -214,7 +226,7 @@ struct Recent {
 }
 
 impl Recent {
-    /// Takes it that time has passed; whether something is still held.
+    /// Drops what is older than the hold-off and returns whether something is left.
     fn pass(&mut self, clock: u64, hold_off: u64) -> bool {
         let passed = clock.saturating_sub(self.since);
         if passed >= hold_off {
@@ -227,7 +239,7 @@ impl Recent {
     }
 }
 
-/// Leaves of a block that were not answered because others were heard to say them.
+/// Leaves of a block that were not answered because other nodes sent them.
 #[derive(Clone, Copy)]
 struct Spared {
     chain: ChainRef,
@@ -235,20 +247,21 @@ struct Spared {
     bits: u64,
 }
 
-/// A node that knows up to `SENDERS` senders and follows up to `CHAINS` chains of up to `B` messages a block. Its memory is its size, but for
-/// what is on the stack during a call: a head and a certificate.
+/// A node with room for `SENDERS` senders and `CHAINS` chains of up to `B` messages a block. It
+/// uses no memory besides its own size and the stack of a call, which holds a head and a
+/// certificate.
 #[derive(Clone)]
 pub struct Node<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> {
     settings: Settings<'a>,
     bases: [Option<KeyId>; MAX_BASES],
     minimums: [u64; MAX_BASES],
     draws: Draws,
-    /// Milliseconds since the start. Goes on however the host's clock jumps.
+    /// Milliseconds since the start; never goes back, however the host's clock jumps.
     clock: u64,
     host_ms: u64,
     senders: [Option<Sender>; SENDERS],
     chains: [Option<Tracked<B>>; CHAINS],
-    /// Counts what takes a place, so that the oldest is known.
+    /// Counts additions, so that the oldest entry is known.
     order: u32,
     unknown: [Option<Unknown>; UNKNOWN],
     relays: Queue<RELAYS>,
@@ -256,7 +269,7 @@ pub struct Node<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> {
     recent: [Option<Recent>; RECENT],
     spared: [Option<Spared>; SPARED],
     spared_next: usize,
-    /// Until when more signatures are taken to come than are checked.
+    /// Until this time, more signatures are assumed to arrive than can be checked.
     contended: u64,
     heads: Waiting<MAX_HEAD, SENDERS>,
     certificates: Waiting<MAX_SENDER_CERTIFICATE, 2>,
@@ -269,11 +282,12 @@ pub struct Node<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> {
 }
 
 impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SENDERS, CHAINS, B> {
-    /// A node at its start, which reads from the store what was revoked. All that is random follows from `seed`, which strangers should not
-    /// know. Chains that were under way go on by [`Node::resume`].
+    /// Makes a node and reads the revocations from the store. All random choices follow from
+    /// `seed`, which other parties should not know. To continue chains from before a reboot, call
+    /// [`Node::resume`].
     ///
     /// # Errors
-    /// Those of the store.
+    /// Those of the storage.
     pub fn new<S: Store>(
         settings: Settings<'a>,
         seed: u64,
@@ -314,10 +328,10 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
         Ok(node)
     }
 
-    /// Looks at a frame that was heard on a link.
+    /// Processes a frame that was received on a link.
     ///
     /// # Errors
-    /// Those of the store; then the frame was not taken, and is when it comes again.
+    /// Those of the storage; then the frame was not accepted, and will be when it arrives again.
     pub fn receive<S: Store>(
         &mut self,
         now: Now,
@@ -353,8 +367,8 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
         }
     }
 
-    /// Asks which chains there are, until somebody says: for a node that has just started, and cannot know what was said before. Those who hold
-    /// chains advertise them again.
+    /// Requests any chain until another node advertises one: for a node that has just started and
+    /// cannot know what was sent before. Nodes that hold chains advertise them again.
     pub fn solicit(&mut self, now: Now) {
         self.advance(now);
         self.note_unknown(ANY_CHAIN, WANTS_HEAD, 0);
@@ -366,7 +380,8 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
         self.checks
     }
 
-    /// The chains that the node has a place for: reference, which chain, its verified blocks, and whether that is all.
+    /// The chains in the node's slots: reference, id, number of verified blocks, and whether the
+    /// chain is complete.
     pub fn chains(&self) -> impl Iterator<Item = (ChainRef, ChainId, u32, bool)> {
         self.chains.iter().flatten().map(|chain| {
             let verified = chain
@@ -376,8 +391,8 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
         })
     }
 
-    /// Whether all that was asked for of a chain has been answered and nobody has asked for a while: a sender that is in no hurry goes on to
-    /// the next block then.
+    /// Whether all requests for a chain were answered and no node has requested anything for a
+    /// while. A sender that is in no hurry then goes on to the next block.
     #[must_use]
     pub fn is_settled(&self, chain: ChainRef) -> bool {
         let is_planned = |planned: &Planned| planned.piece.chain() == Some(chain);
@@ -389,7 +404,7 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
                 .is_none_or(|tracked| self.clock >= tracked.asked.saturating_add(pause))
     }
 
-    /// Takes it that time has passed. A clock that goes back has stood still.
+    /// Advances the node's clock. If the host's clock goes back, no time passes.
     fn advance(&mut self, now: Now) {
         let passed = now.ms.saturating_sub(self.host_ms).min(LONGEST_JUMP_MS);
         self.clock = self.clock.saturating_add(passed);
@@ -429,7 +444,7 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
         self.order
     }
 
-    /// A wait of up to so many milliseconds from now on.
+    /// A random time within the next `ms` milliseconds.
     fn within(&mut self, ms: u32) -> u64 {
         self.clock.saturating_add(u64::from(self.draws.below(ms)))
     }

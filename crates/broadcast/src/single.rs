@@ -1,4 +1,4 @@
-//! A live command: a chain of one message, whole in one frame (spec/broadcast.md, section 4).
+//! A live command: a complete chain of one message in one frame (spec/broadcast.md, section 4).
 
 use core::fmt;
 
@@ -13,16 +13,16 @@ use moteseal_core::record::DeviceId;
 use moteseal_core::record::NetworkId;
 use moteseal_core::signature::{KeyPair, PublicKey};
 
-/// Room for any frame of a chain of one.
+/// Bytes that suffice for any frame of a chain of one.
 pub const MAX_SINGLE: usize = MAX_HEAD + MAX_MESSAGE + 16;
 
-/// Why a chain of one was not sealed.
+/// Why a chain of one was not signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SealError {
-    /// It cannot be said.
+    /// The draft is invalid.
     Draft(DraftError),
-    /// It was not signed, or does not fit the buffers.
+    /// Signing failed, or a buffer is too small.
     Issue(IssueError),
 }
 
@@ -43,22 +43,24 @@ impl From<IssueError> for SealError {
     }
 }
 
-/// A chain of one to be signed.
+/// A chain of one message that is to be signed.
 #[derive(Clone, Copy, Debug)]
 pub struct SingleDraft<'a> {
-    /// Which chain. The number is higher than that of every chain before under the key that signs it.
+    /// The chain. Its number must be higher than that of every earlier chain under the key that
+    /// signs it.
     pub id: ChainId,
-    /// What the message is.
+    /// The kind of the message.
     pub kind: Kind,
-    /// What the chain is called; may be empty.
+    /// The chain's label; may be empty.
     pub label: &'a str,
     /// The message, at most [`MAX_MESSAGE`] bytes.
     pub message: &'a [u8],
 }
 
 impl SingleDraft<'_> {
-    /// Signs the chain and writes its frame to `out`. `scratch` needs [`MAX_HEAD`] bytes, or as many as the message if it is longer, and
-    /// `out` [`MAX_HEAD`] and 16 more than the message: [`MAX_SINGLE`] suffices for both.
+    /// Signs the chain and writes its frame to `out`. `scratch` needs [`MAX_HEAD`] bytes, or the
+    /// length of the message if that is more; `out` needs the length of the message plus
+    /// [`MAX_HEAD`] and 16 bytes. [`MAX_SINGLE`] suffices for both.
     ///
     /// # Errors
     /// [`SealError`].
@@ -99,17 +101,17 @@ impl SingleDraft<'_> {
     }
 }
 
-/// Why a chain of one was refused.
+/// Why the frame of a chain of one was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SingleError {
-    /// Not the bytes of a frame.
+    /// The bytes are not a frame.
     Decode(DecodeError),
-    /// Another frame, or the head of a chain of more messages.
+    /// Another kind of frame, or the head of a chain with more messages.
     NotSingle,
-    /// The head was refused.
+    /// The head was rejected.
     Head(HeadError),
-    /// The message was refused.
+    /// The message was rejected.
     Leaf(LeafError),
 }
 
@@ -145,7 +147,7 @@ impl From<DecodeError> for SingleError {
     }
 }
 
-/// What a sender said in a chain of one. It exists only once it has been checked.
+/// A verified chain of one message. It exists only after its signature was checked.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenedSingle<'a> {
     head: Head<'a>,
@@ -153,7 +155,7 @@ pub struct OpenedSingle<'a> {
 }
 
 impl<'a> OpenedSingle<'a> {
-    /// Which chain.
+    /// The chain.
     #[must_use]
     pub const fn id(&self) -> ChainId {
         self.head.id()
@@ -165,13 +167,13 @@ impl<'a> OpenedSingle<'a> {
         self.head.key()
     }
 
-    /// What the message is.
+    /// The kind of the message.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         self.head.outline().kind
     }
 
-    /// What the chain is called; may be empty. No control characters.
+    /// The chain's label; may be empty. Contains no control characters.
     #[must_use]
     pub const fn label(&self) -> &'a str {
         self.head.label()
@@ -183,15 +185,16 @@ impl<'a> OpenedSingle<'a> {
         self.message
     }
 
-    /// The digest of what was said under this chain's number.
+    /// The digest of the chain's only block.
     #[must_use]
     pub const fn digest(&self) -> Digest {
         self.head.first()
     }
 }
 
-/// Reads the frame of a chain of one and checks that `sender` said it under `key`, in this network. `scratch` needs [`MAX_HEAD`] bytes. That
-/// the chain's number is higher than those before is for the caller to see to.
+/// Reads the frame of a chain of one and checks that `sender` signed it with `key` for this
+/// network. `scratch` needs [`MAX_HEAD`] bytes. The caller must check that the chain's number is
+/// higher than those of earlier chains.
 ///
 /// # Errors
 /// [`SingleError`].

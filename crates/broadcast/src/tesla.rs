@@ -1,12 +1,16 @@
-//! uTESLA: authenticated broadcast with nothing but hashes, for motes that cannot check a signature (spec/tesla.md).
+//! uTESLA: authenticated broadcast with nothing but hashes, for motes that cannot check a signature
+//! (spec/tesla.md).
 //!
-//! After Perrig et al., "SPINS" (Wireless Networks 8, 2002), section 5, and RFC 4082, sections 3.2 to 3.5: a sender tags what it says in an
-//! interval under a key that it tells everybody `d` intervals later; the keys are a one-way chain, walked from its end. A receiver keeps what
-//! came while the key was still secret, and takes it once the key is out. It needs a clock that is right to within a stated offset, waits
-//! `d` intervals for every message, and can prove nothing to third parties: who can check a signature uses a chain instead.
+//! After Perrig et al., "SPINS" (Wireless Networks 8, 2002), section 5, and RFC 4082, sections 3.2
+//! to 3.5. A sender tags the messages of an interval with a key that it discloses `d` intervals
+//! later. The keys form a one-way chain, used from its end. A receiver keeps messages that arrived
+//! while the key was secret and accepts them once the key is disclosed. It needs a clock that is
+//! right to within a stated offset, waits `d` intervals for every message, and can prove nothing to
+//! third parties: a device that can check a signature uses a signed chain instead.
 //!
-//! Here are the schedule, the parameters and the functions of a chain of keys; who speaks is [`sender`], who listens [`receiver`]. Time and
-//! bytes come in as arguments, memory is fixed, and nothing is forwarded: what cannot be checked yet is nobody's to relay.
+//! This module has the schedule, the parameters and the functions of a chain of keys; [`sender`]
+//! and [`receiver`] are the two parties. Time and bytes are arguments, memory is fixed, and nothing
+//! is forwarded, because a packet cannot be verified before its key is disclosed.
 
 use core::fmt;
 use moteseal_core::named_errors;
@@ -24,47 +28,48 @@ pub mod receiver;
 pub mod sender;
 pub mod wire;
 
-/// Bytes of a key of the chain: 128 bits, each step with a number of its own in the hash, so that no two steps of any two chains can be
-/// attacked at once.
+/// The length of a key of the chain: 128 bits. Each step hashes its own number, so that an attacker
+/// cannot attack two steps of any chains at once.
 pub const KEY: usize = 16;
-/// Bytes of a packet's tag. A forger has one try a packet and learns only afterwards whether it was right, when the key is out and the try
-/// worthless; of the tries a receiver looks at as many as it has places. 64 bits suffice for that, and 8 bytes a packet are dear on a radio.
+/// The length of a packet's tag. A forger has one try for each packet and learns the result only
+/// after the key is disclosed, when it no longer helps; a receiver checks at most as many tries as
+/// it has places. 64 bits suffice for that, and bytes are expensive on a radio.
 pub const TAG: usize = 8;
-/// A message is at most this long, in bytes.
+/// The maximum length of a message, in bytes.
 pub const MAX_MESSAGE: usize = 4096;
-/// A chain is at most this many intervals long: twelve days of seconds.
+/// The maximum number of intervals of a chain: twelve days of seconds.
 pub const MAX_INTERVALS: u32 = 1 << 20;
-/// Bytes of [`Parameters`], encoded, at most.
+/// The maximum length of encoded [`Parameters`].
 pub const MAX_PARAMETERS: usize = 72;
 
-/// A key of the chain. Secret until its interval is `d` intervals old, and public from then on.
+/// A key of the chain: secret until its interval is `d` intervals old, public from then on.
 pub type ChainKey = [u8; KEY];
 
 named_errors! {
-    /// Why a schedule cannot be kept.
+    /// Why a schedule is invalid.
     ScheduleError {
         /// Intervals of no length.
         IntervalOutOfRange => "an interval must last at least a millisecond",
-        /// Keys that are told in the interval they are used in.
+        /// Keys that are disclosed in the interval in which they are used.
         DelayOutOfRange => "a key must stay secret for at least one interval after its own",
         /// No interval, or more than [`MAX_INTERVALS`].
         TooManyIntervals => "a chain has 1 to 1,048,576 intervals",
-        /// The last key would be told after 2^64 - 1 ms.
-        EndsTooLate => "the last key must be told within 64 bits of milliseconds",
+        /// The last key would be disclosed after 2^64 - 1 ms.
+        EndsTooLate => "the last key must be disclosed within 64 bits of milliseconds",
     }
 }
 
 named_errors! {
-    /// Why bytes are not the parameters that were expected.
+    /// Why parameters were rejected.
     ParametersError {
-        /// Not the encoding of parameters, or of a schedule that cannot be kept.
-        Malformed => "these are not the parameters of a chain of keys",
-        /// Of another network.
-        WrongNetwork => "the parameters are of another network",
-        /// Of another sender.
-        WrongSender => "the parameters are another sender's",
-        /// Of a chain with a higher number than what they came in.
-        WrongChain => "the parameters are of a chain with a higher number than the signed chain that they came in",
+        /// Not encoded parameters, or an invalid schedule.
+        Malformed => "the bytes are not the parameters of a chain of keys",
+        /// They belong to another network.
+        WrongNetwork => "the parameters belong to another network",
+        /// They belong to another sender.
+        WrongSender => "the parameters belong to another sender",
+        /// The chain has a higher number than the signed chain that carried them.
+        WrongChain => "the parameters have a higher chain number than the signed chain that carried them",
     }
 }
 
@@ -74,25 +79,27 @@ impl From<DecodeError> for ParametersError {
     }
 }
 
-/// Who speaks, and when which key is used and told. Interval `i` is from `start_ms + i * interval_ms` on, by the sender's clock; interval 0
-/// has no messages, its key is the first that is known.
+/// The sender, and when it uses and discloses each key. Interval `i` begins at `start_ms + i *
+/// interval_ms` on the sender's clock. Interval 0 has no messages; its key is the first public one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// Network, sender and number: that of the signed chain that the parameters first came in, or one above any that the sender had before.
+    /// Network, sender and number: that of the signed chain that first carried the parameters, or
+    /// one above any earlier number of the sender.
     pub id: ChainId,
     /// When interval 0 begins, in Unix milliseconds: `T_0` of RFC 4082.
     pub start_ms: u64,
     /// The length of an interval in milliseconds: `T_int`.
     pub interval_ms: u32,
-    /// `d`: the key of interval `i` is told from the beginning of interval `i + d` on. More than the longest way of a message plus the clock
-    /// offset, or honest packets come too late to be safe.
+    /// `d`: the key of interval `i` is disclosed from the beginning of interval `i + d`. Must cover
+    /// the longest delay of a message plus the clock offset; otherwise honest packets arrive too
+    /// late to be safe.
     pub delay: u8,
     /// The last interval that has messages.
     pub last: u32,
 }
 
 impl Schedule {
-    /// Checks that it can be kept.
+    /// Checks the schedule.
     ///
     /// # Errors
     /// [`ScheduleError`].
@@ -106,7 +113,7 @@ impl Schedule {
         if !(1..=MAX_INTERVALS).contains(&self.last) {
             return Err(ScheduleError::TooManyIntervals);
         }
-        // The end of the interval in which the last key is told.
+        // The end of the interval in which the last key is disclosed.
         let intervals = u64::from(self.last) + u64::from(self.delay) + 1;
         let end = intervals
             .checked_mul(self.interval_ms.into())
@@ -114,14 +121,15 @@ impl Schedule {
         end.map(|_| ()).ok_or(ScheduleError::EndsTooLate)
     }
 
-    /// The interval at a time of the sender's clock, in Unix milliseconds; `None` before interval 0.
+    /// The interval at a time of the sender's clock, in Unix milliseconds; `None` before interval
+    /// 0.
     #[must_use]
     pub fn interval_at(&self, ms: u64) -> Option<u64> {
-        // A schedule that was checked has intervals of some length.
+        // A checked schedule has intervals of at least one millisecond.
         ms.checked_sub(self.start_ms)?.checked_div(self.interval_ms.into())
     }
 
-    /// The eight bytes that stand for the chain in frames.
+    /// The chain's reference in frames.
     #[must_use]
     pub fn reference(&self) -> ChainRef {
         let mut reference = [0; 8];
@@ -129,7 +137,7 @@ impl Schedule {
         ChainRef(reference)
     }
 
-    /// The block that a function's hashes begin with.
+    /// The prefix block of a function's hashes.
     fn prefix(&self, function: Function) -> [u8; 64] {
         let mut block = [0; 64];
         block[..24].copy_from_slice(&digest::tag::<24>(b"moteseal/tesla/1"));
@@ -141,16 +149,18 @@ impl Schedule {
     }
 }
 
-/// What a receiver must know for certain before it listens: a schedule and one key of the chain, which is public already.
+/// What a receiver must know before it listens: a schedule and one public key of the chain.
 ///
-/// They come as the one message of a signed chain with the label `tesla`, or by an authenticated link to each receiver, as in SPINS. What
-/// comes by another way is worth nothing. A later signed chain may say them again, with a newer key, for those who join late. Either way the receiver, before it listens, makes durable that it knows this chain number, and takes
-/// no lower one from this sender.
+/// They arrive as the only message of a signed chain with the label `tesla`, or on an authenticated
+/// link to each receiver, as in SPINS; parameters from elsewhere are worthless. A later signed
+/// chain may repeat them with a newer key, for receivers that join late. Before a receiver listens,
+/// it makes the chain number durable, and from then on rejects lower numbers of this sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameters {
     /// The schedule.
     pub schedule: Schedule,
-    /// The interval of the known key; 0 at the chain's beginning, later for those who join late, and the last one when all is said.
+    /// The interval of the known key: 0 at the chain's beginning, later for receivers that join
+    /// late, and the last one when the chain is over.
     pub committed: u32,
     /// The known key.
     pub key: ChainKey,
@@ -181,9 +191,10 @@ impl Parameters {
         Ok(out.finish())
     }
 
-    /// Reads parameters that came in the signed chain `outer`, or by a link: of its network and sender, and with no higher number, so that they
-    /// can be said again. By an authenticated link the number is the highest that the caller expects. That they are authentic, and not of a chain
-    /// before the newest that this receiver has known, is the caller's to know.
+    /// Reads parameters from the signed chain `outer`, or from a link: they must have its network
+    /// and sender, and no higher number, so that they can be repeated. For an authenticated link,
+    /// pass the highest number that the caller expects. The caller must check that they are
+    /// authentic, and not of an older chain than the newest that this receiver has known.
     ///
     /// # Errors
     /// [`ParametersError`].
@@ -220,18 +231,19 @@ impl Parameters {
     }
 }
 
-/// Which function a prefix block is for.
+/// The function of a prefix block.
 #[derive(Clone, Copy)]
 #[repr(u8)]
 enum Function {
-    /// `F`, from a key to the one before.
+    /// `F`: maps a key to the previous one.
     Step = 0,
-    /// `F'`, from a key of the chain to the one that tags.
+    /// `F'`: maps a key of the chain to the key that tags messages.
     Mac = 1,
 }
 
-/// `F` and `F'` of one chain: SHA-256 behind a block that names network, sender, chain and function, hashed once. So each is one compression,
-/// and a key of one chain, function or interval says nothing about any other.
+/// `F` and `F'` of one chain: SHA-256 after a block that names network, sender, chain and function.
+/// The block is hashed once, so each call costs one compression, and a key of one chain, function
+/// or interval reveals nothing about any other.
 #[derive(Clone)]
 struct Functions {
     step: Sha256,
@@ -245,14 +257,16 @@ impl Functions {
         Self { step, mac }
     }
 
-    /// The key of the interval before: `F(i, K_i) = SHA-256(P(0) || i || K_i)`, its first 16 bytes.
+    /// The key of the previous interval: `F(i, K_i) = SHA-256(P(0) || i || K_i)`, its first 16
+    /// bytes.
     fn before(&self, interval: u32, key: &ChainKey) -> ChainKey {
         let mut before = [0; KEY];
         before.copy_from_slice(&of(&self.step, interval, key)[..KEY]);
         before
     }
 
-    /// The tag of a message: HMAC-SHA256 under `F'(i, K_i) = SHA-256(P(1) || i || K_i)`, its first 8 bytes.
+    /// The tag of a message: HMAC-SHA256 under `F'(i, K_i) = SHA-256(P(1) || i || K_i)`, its first
+    /// 8 bytes.
     fn tag(&self, interval: u32, key: &ChainKey, message: &[u8]) -> [u8; TAG] {
         #[allow(clippy::expect_used)]
         let mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&of(&self.mac, interval, key))

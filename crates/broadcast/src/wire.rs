@@ -1,12 +1,13 @@
-//! What is said on a medium that everybody hears: frames of authenticated broadcast (spec/broadcast.md, section 5).
+//! The frames of authenticated broadcast on a shared medium (spec/broadcast.md, section 5).
 //!
-//! Anybody can write any frame. Certificates, revocations, heads and leaves prove themselves; the others are hints, which cost whoever
-//! follows them no more than it has set aside for that.
+//! Anyone can write any frame. Certificates, revocations, heads and leaves prove themselves by
+//! signature, tag or digest. The other frames are hints: a node that acts on a forged one spends at
+//! most what its meters allow.
 
 use crate::{ChainRef, MAX_HEAD, MAX_LEAF, MAX_PER_BLOCK};
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 
-/// Room for any frame.
+/// Bytes that suffice for any frame.
 pub const MAX_BROADCAST_FRAME: usize = MAX_HEAD + MAX_LEAF + 32;
 
 const CERTIFICATE: u64 = 32;
@@ -18,7 +19,7 @@ const HOLDS: u64 = 37;
 const SINGLE: u64 = 38;
 const REPAIR: u64 = 39;
 
-/// A frame. Nothing in it has been checked but its form.
+/// A frame. Decoding checks only its form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BroadcastFrame<'a> {
     /// A sender's certificate.
@@ -29,47 +30,49 @@ pub enum BroadcastFrame<'a> {
     Head(&'a [u8]),
     /// A leaf.
     Fragment {
-        /// Of this chain.
+        /// The chain.
         chain: ChainRef,
-        /// Its block, from 1.
+        /// The block, counted from 1.
         block: u32,
-        /// Its place in the block, from 0.
+        /// The leaf's index in the block, counted from 0.
         index: u8,
-        /// Trailer, if any, and message.
+        /// The trailer, if any, and the message.
         leaf: &'a [u8],
     },
-    /// A negative acknowledgement: what somebody has not got.
+    /// A negative acknowledgement: the leaves that a node is missing.
     Wanted {
-        /// Of this chain.
+        /// The chain.
         chain: ChainRef,
-        /// Of this block; 0 asks for what comes before the blocks.
+        /// The block; 0 asks for the chain's certificate and head.
         block: u32,
-        /// Bit `j` is leaf `j`; of block 0, bit 0 is the head and bit 1 the certificate.
+        /// Bit `j` asks for leaf `j`. For block 0, bit 0 asks for the head and bit 1 for the
+        /// certificate.
         wanted: u64,
     },
-    /// An advertisement: somebody holds everything of a chain up to and with a leaf.
+    /// An advertisement: the node has every leaf of the chain up to and including this one.
     Holds {
         /// The chain.
         chain: ChainRef,
-        /// The block; 0 is the head alone.
+        /// The block; 0 if the node has the head alone.
         block: u32,
         /// The leaf.
         index: u8,
     },
-    /// A chain of one message, whole.
+    /// A complete chain of one message.
     Single {
         /// The head.
         head: &'a [u8],
         /// The only leaf.
         leaf: &'a [u8],
     },
-    /// Several leaves of a block, added up: who lacks one of them and has the others gets it from this.
+    /// The exclusive or of several leaves of a block. A node that lacks one of them and has the
+    /// others can compute it.
     Repair {
-        /// Of this chain.
+        /// The chain.
         chain: ChainRef,
-        /// Of this block.
+        /// The block.
         block: u32,
-        /// Which leaves: bit `j` is leaf `j`.
+        /// The leaves: bit `j` is leaf `j`.
         mask: u64,
         /// The exclusive or of the leaves' lengths.
         lengths: u16,
@@ -82,8 +85,8 @@ impl<'a> BroadcastFrame<'a> {
     /// Reads a frame.
     ///
     /// # Errors
-    /// `UnknownItem` of another kind of frame, `FieldOutOfRange` of an index that no block has or a repair of nothing, else as
-    /// [`Reader::new`].
+    /// `UnknownItem` for another kind of frame, `FieldOutOfRange` for a leaf index that no block
+    /// has or a repair of no leaf, otherwise as [`Reader::new`].
     pub fn decode(frame: &'a [u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(frame)?;
         let fields = reader.array_any()?;
@@ -127,8 +130,8 @@ impl<'a> BroadcastFrame<'a> {
         })
     }
 
-    /// Writes what precedes the byte string of a certificate frame, so that the certificate need
-    /// not be copied into a frame first.
+    /// Writes what precedes the byte string of a certificate frame. The certificate itself is then
+    /// read from the store into its place, without a copy.
     pub(crate) fn begin_certificate(out: &mut Writer<'_>) -> Result<(), BufferTooSmall> {
         out.array(2)?.uint(CERTIFICATE)?;
         Ok(())

@@ -1,6 +1,7 @@
-//! CRC-32 as IEEE 802.3 has it: polynomial 0x04c11db7, reflected, all ones before and after (spec/serial.md, section 2).
+//! CRC-32 of IEEE 802.3: polynomial 0x04c11db7, reflected, initial value and final exclusive or all
+//! ones (spec/serial.md, section 2).
 //!
-//! Four bits at a time: 64 bytes of table, about ten instructions a byte.
+//! Computed four bits at a time: 64 bytes of table, about ten instructions a byte.
 
 const TABLE: [u32; 16] = table();
 
@@ -19,7 +20,7 @@ const fn table() -> [u32; 16] {
     table
 }
 
-/// A checksum under way.
+/// An incremental checksum.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Crc32(u32);
 
@@ -47,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_check_value_is_that_of_the_catalogue() {
+    fn matches_the_check_value_of_the_crc_catalogue() {
         assert_eq!(Crc32::new().with(b"123456789").value(), 0xcbf4_3926);
         assert_eq!(Crc32::new().with(b"1234").with(b"").with(b"56789").value(), 0xcbf4_3926);
     }

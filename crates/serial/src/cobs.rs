@@ -1,16 +1,17 @@
-//! Consistent overhead byte stuffing (Cheshire and Baker, IEEE/ACM ToN 1999): packets without a zero byte, and zero bytes around them
-//! (spec/serial.md, section 1). Byte by byte both ways, so that neither end holds a packet twice.
+//! Consistent overhead byte stuffing (Cheshire and Baker, IEEE/ACM ToN 1999): packets without a
+//! zero byte, separated by zero bytes (spec/serial.md, section 1). Both directions work byte by
+//! byte, so that neither end holds a packet twice.
 
 use crate::packet::PacketError;
 
 /// The longest run that one code byte announces.
 const LONGEST_RUN: usize = 254;
 
-/// Gives the bytes of a packet as they travel: a zero, the stuffed packet, a zero.
+/// Produces the encoded bytes of a packet: a zero, the stuffed packet, a zero.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stuffer {
     next: Next,
-    /// The first byte that was not given yet.
+    /// The offset of the next byte.
     at: usize,
 }
 
@@ -19,7 +20,8 @@ enum Next {
     #[default]
     Opening,
     Code,
-    /// So many bytes of a run are left, and whether a zero that does not travel stands behind it.
+    /// The number of bytes left in a run, and whether the run has the full length, so that no zero
+    /// follows it.
     Run {
         left: usize,
         is_full: bool,
@@ -29,7 +31,8 @@ enum Next {
 }
 
 impl Stuffer {
-    /// The next byte of `packet`, which must be the same each time, and not empty; at the end none.
+    /// The next byte to send of `packet`, which must be the same in each call, and not empty;
+    /// `None` at the end.
     pub fn next(&mut self, packet: &[u8]) -> Option<u8> {
         let rest = packet.get(self.at..).unwrap_or_default();
         match self.next {
@@ -59,34 +62,34 @@ impl Stuffer {
         }
     }
 
-    /// What comes when so many bytes of a run are left.
+    /// The state after a byte of a run, with so many left.
     fn after(&mut self, packet: &[u8], left: usize, is_full: bool) -> Next {
         if left > 0 {
             Next::Run { left, is_full }
         } else if self.at >= packet.len() {
             Next::Closing
         } else {
-            // The zero behind a run is what the next code byte stands for; behind a full run there is none.
+            // The next code byte stands for the zero after a run; after a full run there is none.
             self.at += usize::from(!is_full);
             Next::Code
         }
     }
 
-    /// Whether all bytes have been given.
+    /// Whether all bytes have been produced.
     #[must_use]
     pub const fn is_done(&self) -> bool {
         matches!(self.next, Next::Nothing)
     }
 }
 
-/// Finds packets of up to `N` bytes in a stream of any bytes.
+/// Finds packets of up to `N` bytes in any stream of bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Unstuffer<const N: usize> {
     packet: [u8; N],
     length: usize,
-    /// Bytes of the run that are still to come.
+    /// Bytes of the run that have not arrived yet.
     left: u8,
-    /// A zero stands behind this run, unless the packet ends here.
+    /// A zero follows this run, unless the packet ends here.
     is_zero_due: bool,
     is_too_long: bool,
     is_begun: bool,
@@ -106,8 +109,8 @@ impl<const N: usize> Default for Unstuffer<N> {
 }
 
 impl<const N: usize> Unstuffer<N> {
-    /// Takes a byte. With the last one of a packet, says how long the packet is, or why there is none; [`packet`](Self::packet) has it
-    /// until the next byte comes.
+    /// Processes a byte. With the last byte of a packet, returns the packet's length, or an error;
+    /// [`packet`](Self::packet) returns the packet until the next byte arrives.
     ///
     /// # Errors
     /// `PacketTooLong`, `Malformed`.
@@ -149,7 +152,7 @@ impl<const N: usize> Unstuffer<N> {
         }
     }
 
-    /// The bytes of the packet that ended with the byte before.
+    /// The bytes of the packet that ended with the last byte.
     #[must_use]
     pub fn packet(&self) -> &[u8] {
         self.packet.get(..self.length).unwrap_or_default()

@@ -1,7 +1,9 @@
-//! One end of a serial line: the opening, stop and wait, repetition (spec/serial.md, sections 3 and 4).
+//! One end of a serial line: opening, stop and wait, retransmission (spec/serial.md, sections 3 and
+//! 4).
 //!
-//! An end takes a new session number whenever it forgets what it has heard, so that no packet of before can count again: what it takes to
-//! send is delivered at most once, in order, whatever the line does and however often either end starts anew.
+//! An end starts a new session number whenever it forgets what it has received, so that no earlier
+//! packet can be accepted again. A body that an end accepts for sending is delivered at most once
+//! and in order, whatever happens on the line and however often either end restarts.
 
 use crate::Channel;
 use crate::cobs::{Stuffer, Unstuffer};
@@ -10,11 +12,12 @@ use moteseal_core::named_errors;
 use moteseal_core::record::DeviceId;
 
 named_errors! {
-    /// Why a body was not taken.
+    /// Why a body was not accepted for sending.
     SendError {
-        /// The body before it is on its way: nothing has changed, try again once the line [is idle](Line::is_idle).
-        Busy => "the body before it is not acknowledged yet",
-        /// Longer than this end has room for, than the other takes, or than [`MAX_BODY`].
+        /// The previous body is not acknowledged. Nothing has changed; try again once the line [is
+        /// idle](Line::is_idle).
+        Busy => "the previous body is not acknowledged yet",
+        /// Longer than this end has room for, than the other end accepts, or than [`MAX_BODY`].
         BodyTooLong => "the body is longer than the line carries",
     }
 }
@@ -22,14 +25,14 @@ named_errors! {
 /// Which end of the line this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The mote, and its id.
+    /// The mote with its id.
     Mote(DeviceId),
     /// The gateway.
     Gateway,
 }
 
 impl Side {
-    /// What stands for it in a HELLO.
+    /// Its id in a HELLO.
     const fn id(self) -> DeviceId {
         match self {
             Self::Mote(device) => device,
@@ -38,51 +41,55 @@ impl Side {
     }
 }
 
-/// When a packet is repeated, and how often.
+/// When a packet is sent again, and how often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Milliseconds from the last byte of a packet until it is repeated; an acknowledgement must fit in between, behind the longest packet
-    /// that the other end may be sending: at 115,200 baud 130 ms, at 9,600 baud 1,500.
+    /// Milliseconds from the last byte of a packet until it is sent again. An acknowledgement must
+    /// fit in between, after the longest packet that the other end may be sending: 130 ms at
+    /// 115,200 baud, 1,500 ms at 9,600 baud.
     pub repeat_ms: u32,
-    /// How often a body is sent, the first time counted, before it is given up and the line is opened anew.
+    /// How often a body is sent, including the first time, before it is dropped and the line is
+    /// opened again.
     pub tries: u8,
 }
 
 impl Default for Timing {
-    /// For 115,200 baud and more: again after 400 ms, ten times.
+    /// For 115,200 baud and more: after 400 ms, up to ten times.
     fn default() -> Self {
         Self { repeat_ms: 400, tries: 10 }
     }
 }
 
-/// Who is at the other end.
+/// The other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its id, as it says: nothing is proven. A gateway's is eight zero bytes.
+    /// Its id, which is not authenticated. A gateway's is eight zero bytes.
     pub device: DeviceId,
-    /// Its session number: another one than before if it started anew or forgot what it had heard.
+    /// Its session number: a new one after each restart and whenever it forgets what it has
+    /// received.
     pub session: u64,
-    /// The longest body that it takes, in bytes.
+    /// The longest body that it accepts, in bytes.
     pub longest_body: usize,
 }
 
-/// What was heard.
+/// What was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received<'l> {
-    /// The line is open, for the first time or anew. What had been sent and not acknowledged is lost; what was taken since goes out.
+    /// The line is open, for the first time or again. Bodies that were sent and not acknowledged
+    /// are lost; bodies accepted since are sent now.
     Opened(Peer),
-    /// A body, once.
+    /// A body; each body is reported once.
     Body {
-        /// What it is.
+        /// Its channel.
         channel: Channel,
         /// Its bytes.
         body: &'l [u8],
     },
-    /// Something that is no packet for this end.
+    /// Bytes that are not a packet for this end.
     Dropped(PacketError),
 }
 
-/// What an end has counted since it was made. Each stops at its highest value.
+/// Counters since the end was made. Each stops at its maximum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// How often the line was opened.
@@ -91,13 +98,13 @@ pub struct Counters {
     pub acknowledged: u32,
     /// Packets with a body that were sent again.
     pub repeated: u32,
-    /// Bodies that were taken to be sent and may never have arrived.
+    /// Bodies that were accepted for sending and may never have arrived.
     pub lost: u32,
-    /// Bodies that were heard.
+    /// Bodies that were received.
     pub heard: u32,
-    /// Packets with a body that was heard before.
+    /// Packets with a body that was received before.
     pub heard_again: u32,
-    /// What was no packet for this end: noise, most of all.
+    /// What was not a packet for this end, mostly noise.
     pub dropped: u32,
 }
 
@@ -105,7 +112,7 @@ const fn count(counter: &mut u32) {
     *counter = counter.saturating_add(1);
 }
 
-/// A body that was taken and is not acknowledged yet.
+/// A body that was accepted and is not acknowledged yet.
 #[derive(Clone, Copy, Debug)]
 struct Outgoing {
     channel: Channel,
@@ -116,7 +123,7 @@ struct Outgoing {
     due_ms: u64,
 }
 
-/// A packet that is going out.
+/// A packet that is being sent.
 #[derive(Clone, Copy, Debug)]
 enum Packet {
     Body { length: usize },
@@ -124,8 +131,9 @@ enum Packet {
     Hello,
 }
 
-/// An end of a line that hears packets of up to `RX` bytes and sends packets of up to `TX`: [`room`](crate::room) says how many a body takes.
-/// It takes both, and at most 240 bytes.
+/// An end of a line that receives packets of up to `RX` bytes and sends packets of up to `TX`
+/// bytes; [`room`](crate::room) computes them from the length of a body. Its size is at most `RX +
+/// TX + 240` bytes.
 #[derive(Debug)]
 pub struct Line<const RX: usize, const TX: usize> {
     side: Side,
@@ -133,19 +141,19 @@ pub struct Line<const RX: usize, const TX: usize> {
     session: u64,
     peer: Option<Peer>,
     is_open: bool,
-    /// A HELLO is to be said, whenever the next one would be due.
+    /// A HELLO is to be sent before its next due time.
     is_hello_wanted: bool,
     hello_due_ms: u64,
-    /// The number of the body that is heard next.
+    /// The number of the next body to receive.
     expected: u32,
-    /// The number that is to be acknowledged.
+    /// The number to acknowledge.
     acknowledge: Option<u32>,
-    /// The number of the body that is sent next, or is on its way.
+    /// The number of the body that is sent next, or is being sent.
     number: u32,
     outgoing: Option<Outgoing>,
     going_out: Option<(Packet, Stuffer)>,
     incoming: Unstuffer<RX>,
-    /// Kind, sequence, body, checksum of what is outgoing.
+    /// Kind, sequence, body and checksum of the outgoing packet.
     body: [u8; TX],
     /// A HELLO or an acknowledgement.
     control: [u8; MIN_ROOM],
@@ -154,13 +162,14 @@ pub struct Line<const RX: usize, const TX: usize> {
 
 impl<const RX: usize, const TX: usize> Line<RX, TX> {
     const HAS_ROOM: () = assert!(RX >= MIN_ROOM && TX >= OVERHEAD, "a line needs room for a HELLO");
-    /// The longest body that this end takes from the other.
+    /// The longest body that this end accepts.
     const LONGEST_HEARD: usize = if RX - OVERHEAD < MAX_BODY { RX - OVERHEAD } else { MAX_BODY };
     /// The longest body that it has room to send.
     const LONGEST_SENT: usize = if TX - OVERHEAD < MAX_BODY { TX - OVERHEAD } else { MAX_BODY };
 
-    /// An end that opens the line as soon as it is asked what to say. `start` must be another one than at any start of this end before: a
-    /// mote keeps a counter where it survives, a gateway takes a random number.
+    /// Makes an end, which opens the line with its first bytes. `start` must differ from every
+    /// earlier start of this end: a mote keeps a counter that survives a restart, a gateway chooses
+    /// a random number.
     #[must_use]
     pub fn new(side: Side, start: u32, timing: Timing) -> Self {
         let () = Self::HAS_ROOM;
@@ -184,7 +193,7 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
         }
     }
 
-    /// Takes a body to send: it is copied, and goes out once the line is open.
+    /// Accepts a body for sending: it is copied, and sent once the line is open.
     ///
     /// # Errors
     /// [`SendError`]; nothing has changed.
@@ -201,31 +210,33 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
         Ok(())
     }
 
-    /// The longest body that can be sent: what this end has room for and, once that is known, the other takes.
+    /// The longest body that can be sent: limited by this end's room and, once known, by what the
+    /// other end accepts.
     #[must_use]
     pub fn longest_body(&self) -> usize {
         self.peer.map_or(Self::LONGEST_SENT, |peer| peer.longest_body.min(Self::LONGEST_SENT))
     }
 
-    /// Whether a body can be taken: the one before was acknowledged, or is lost.
+    /// Whether a body can be accepted: the previous one was acknowledged, or is lost.
     #[must_use]
     pub const fn is_idle(&self) -> bool {
         self.outgoing.is_none() && !matches!(self.going_out, Some((Packet::Body { .. }, _)))
     }
 
-    /// Who is at the other end, while the line is open.
+    /// The other end, while the line is open.
     #[must_use]
     pub const fn peer(&self) -> Option<Peer> {
         if self.is_open { self.peer } else { None }
     }
 
-    /// What has been counted.
+    /// The counters.
     #[must_use]
     pub const fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Takes a byte that came, and says what it completes. Asking [`speak`](Self::speak) behind it, sooner or later, is the caller's part.
+    /// Processes a received byte and returns what it completes. Afterwards the caller must call
+    /// [`speak`](Self::speak) until it returns `None`.
     pub fn receive(&mut self, byte: u8) -> Option<Received<'_>> {
         let packet = match self.incoming.take(byte)? {
             Ok(_) => self.incoming.packet(),
@@ -259,7 +270,8 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
             .peer
             .is_none_or(|known| (known.session, known.device) != (peer.session, peer.device))
         {
-            // A number under which the line was open is never used with another one of the other end's.
+            // A session number under which the line was open is never used with another session of
+            // the other end.
             if self.is_open {
                 self.forget();
             }
@@ -275,9 +287,10 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
         Some(Received::Opened(peer))
     }
 
-    /// Begins a session: nothing of what was heard counts any more, and what was sent and not acknowledged is lost.
+    /// Begins a session: nothing received before counts any more, and what was sent and not
+    /// acknowledged is lost.
     fn forget(&mut self) {
-        // The lower half counts sessions of one start: at a thousand a second, for 49 days of nothing else.
+        // The lower half counts the sessions of one start: at a thousand a second it lasts 49 days.
         self.session =
             self.session & !0xffff_ffff | u64::from((self.session as u32).wrapping_add(1));
         self.is_open = false;
@@ -297,7 +310,7 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
         let binding = Binding { sender: peer.session, receiver: self.session, number: self.number };
         let packet = self.incoming.packet();
         if packet.get(1).is_some_and(|sequence| *sequence != binding.sequence()) {
-            // Of a body that was sent twice and acknowledged twice.
+            // It acknowledges a body that was sent twice and acknowledged twice.
             return Ok(());
         }
         binding.open(packet)?;
@@ -337,7 +350,7 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
         }
     }
 
-    /// The next byte to send, if there is any. `now_ms` is any clock that does not go back.
+    /// The next byte to send, if any. `now_ms` is any monotonic clock.
     pub fn speak(&mut self, now_ms: u64) -> Option<u8> {
         if self.going_out.is_none() {
             self.begin(now_ms);
@@ -363,7 +376,7 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
         byte
     }
 
-    /// Chooses the packet that goes out next.
+    /// Chooses the packet to send next.
     fn begin(&mut self, now_ms: u64) {
         if let (Some(number), Some(peer)) = (self.acknowledge.take(), self.peer) {
             let binding = Binding { sender: self.session, receiver: peer.session, number };
@@ -411,7 +424,7 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
                 outgoing.tries += 1;
                 self.going_out = Some((Packet::Body { length }, Stuffer::default()));
             }
-            // It was taken before the other end said how little room it has.
+            // The body was accepted before the other end reported its limit.
             None => {
                 self.outgoing = None;
                 count(&mut self.counters.lost);
@@ -419,7 +432,8 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
         }
     }
 
-    /// When [`speak`](Self::speak) has something to say again, if nothing is heard before: in milliseconds of its clock, 0 for at once.
+    /// When [`speak`](Self::speak) next has something to send if nothing is received before: in
+    /// milliseconds of its clock, 0 for now.
     #[must_use]
     pub fn due_ms(&self) -> Option<u64> {
         if self.going_out.is_some() || self.acknowledge.is_some() || self.is_hello_wanted {

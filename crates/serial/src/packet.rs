@@ -1,7 +1,9 @@
-//! What stands in a packet: its kind or channel, a sequence byte, a body, a checksum (spec/serial.md, sections 2 and 3).
+//! The format of a packet: its kind or channel, a sequence byte, a body, a checksum
+//! (spec/serial.md, sections 2 and 3).
 //!
-//! The checksum of what belongs to a session covers more than what travels: both ends' session numbers and the whole sequence number. A packet of
-//! another session, an older one that comes late, and one's own that comes back as an echo have a wrong checksum.
+//! The checksum of a packet within a session also covers bytes that are not sent: both ends'
+//! session numbers and the whole sequence number. A packet of another session, a late packet and an
+//! echo of one's own packet therefore have a wrong checksum.
 
 use crate::Channel;
 use crate::checksum::Crc32;
@@ -12,52 +14,53 @@ use moteseal_core::record::DeviceId;
 pub const VERSION: u8 = 1;
 /// The longest body, in bytes.
 pub const MAX_BODY: usize = 1400;
-/// Bytes of a packet beside its body: kind, sequence, checksum.
+/// The length of a packet without its body: kind, sequence, checksum.
 pub const OVERHEAD: usize = 6;
 /// The first byte of a HELLO.
 pub const HELLO: u8 = 0x80;
 /// The first byte of an acknowledgement.
 pub const ACK: u8 = 0x81;
-/// Bytes of a HELLO's body.
+/// The length of a HELLO's body.
 const HELLO_BODY: usize = 28;
-/// Room for a HELLO: no line has less.
+/// The length of a HELLO, for which every line has room.
 pub const MIN_ROOM: usize = HELLO_BODY + OVERHEAD;
 
-/// Room for packets with bodies of so many bytes.
+/// The buffer size for packets with bodies of `body` bytes.
 #[must_use]
 pub const fn room(body: usize) -> usize {
     if body + OVERHEAD > MIN_ROOM { body + OVERHEAD } else { MIN_ROOM }
 }
 
 named_errors! {
-    /// Why what came is no packet for this end. It is counted and otherwise forgotten: a line makes such things.
+    /// Why received bytes were dropped. Noise on a line produces such bytes; they are counted.
     PacketError {
-        /// Not stuffed as it must be, too short, or of a kind that there is not.
-        Malformed => "not a packet of a serial line",
+        /// Wrong stuffing, too short, or an unknown kind.
+        Malformed => "the bytes are not a packet of a serial line",
         /// Longer than this end has room for.
         PacketTooLong => "the packet is longer than this end has room for",
-        /// Noise, or a packet of another session, or one that comes late, or an echo.
-        ChecksumMismatch => "the checksum is another one: noise, or a packet of another session",
+        /// Noise, a packet of another session, a late packet, or an echo.
+        ChecksumMismatch => "the checksum is wrong: noise, or a packet of another session",
         /// A HELLO of another version.
-        UnsupportedVersion => "the other end speaks another version",
-        /// A HELLO of an end of this kind: a mote that hears a mote or itself, or a gateway a gateway.
-        SameSide => "the other end is of the same kind as this one; join a mote to a gateway, and turn echo off",
+        UnsupportedVersion => "the other end uses another version",
+        /// A HELLO of an end of the same kind: a mote that receives from a mote or from itself, or
+        /// a gateway from a gateway.
+        SameSide => "the other end is of the same kind as this one; connect a mote to a gateway, and turn echo off",
     }
 }
 
-/// Which packet of which session a checksum is of.
+/// The session and sequence number that a checksum covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Binding {
-    /// The session number of who sends the packet.
+    /// The session number of the packet's sender.
     pub sender: u64,
-    /// That of who receives it.
+    /// The session number of its receiver.
     pub receiver: u64,
-    /// The sequence number of the body, or of the one that is acknowledged; its last byte travels.
+    /// The sequence number of the body, or of the acknowledged one; only its last byte is sent.
     pub number: u32,
 }
 
 impl Binding {
-    /// The checksum of a packet whose kind, sequence byte and body are given.
+    /// The checksum of a packet with the given kind, sequence byte and body.
     pub(super) fn checksum(&self, packet: &[u8]) -> [u8; 4] {
         let crc = Crc32::new().with(&self.sender.to_be_bytes()).with(&self.receiver.to_be_bytes());
         crc.with(&self.number.to_be_bytes()).with(packet).value().to_be_bytes()
@@ -69,8 +72,8 @@ impl Binding {
         self.number.to_be_bytes()[3]
     }
 
-    /// Completes a packet: `packet` has a body of `length` bytes behind two free ones, and four free ones behind it. How long the whole
-    /// is; nothing if there is no room.
+    /// Completes a packet and returns its length: `packet` has a body of `length` bytes after two
+    /// free bytes, and four free bytes after it. `None` if there is not enough room.
     pub fn close(&self, kind: u8, length: usize, packet: &mut [u8]) -> Option<usize> {
         let (front, behind) = packet.split_at_mut_checked(length.checked_add(2)?)?;
         let checksum = behind.first_chunk_mut()?;
@@ -79,7 +82,7 @@ impl Binding {
         Some(length + OVERHEAD)
     }
 
-    /// The body of a packet, if it is this one.
+    /// The body of a packet, if the packet has this binding.
     ///
     /// # Errors
     /// `Malformed`, `ChecksumMismatch`.
@@ -101,18 +104,18 @@ impl Binding {
     }
 }
 
-/// What an end says of itself.
+/// A HELLO: an end's identity and state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Whether it has heard who the other is, and that the other has heard who it is. If not, it wants an answer.
+    /// Whether it knows the other end, and the other end knows it. If not, it expects an answer.
     pub is_open: bool,
-    /// The longest body that it takes, in bytes.
+    /// The longest body that it accepts, in bytes.
     pub longest_body: u16,
-    /// Who it is; a gateway is eight zero bytes.
+    /// Its id; a gateway's is eight zero bytes.
     pub device: DeviceId,
     /// Its session number; never 0.
     pub session: u64,
-    /// The other's, as far as it has heard; else 0.
+    /// The other end's session number, if known; otherwise 0.
     pub heard: u64,
 }
 
@@ -140,7 +143,8 @@ impl Hello {
     /// Reads a packet whose first byte is [`HELLO`].
     ///
     /// # Errors
-    /// `Malformed`, `ChecksumMismatch`, `UnsupportedVersion`: in this order but that the length is that of the version.
+    /// `Malformed`, `ChecksumMismatch`, `UnsupportedVersion`, checked in this order; the length is
+    /// checked last, because it depends on the version.
     pub fn decode(packet: &[u8]) -> Result<Self, PacketError> {
         let (front, checksum) = packet.split_last_chunk::<4>().ok_or(PacketError::Malformed)?;
         let [HELLO, 0, version, rest @ ..] = front else { return Err(PacketError::Malformed) };

@@ -1,13 +1,15 @@
 //! One block of ChaCha20 (RFC 8439, section 2.3), as a pseudo-random function of slot and epoch.
 //!
-//! A source needs single blocks under two keys. Libraries make four blocks of one key for the price of one, which is the price here:
-//! this is the plain form, and takes less time and room for it. Lookups and branches do not depend on the key.
+//! A source needs single blocks under two keys. Libraries compute four blocks of one key at once
+//! and so cost four times as much here; this plain form needs less time and memory. Lookups and
+//! branches do not depend on the key.
 
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::sies::WORDS;
 
-/// The first [`WORDS`] words of the block under a key; the block counter is the slot, the nonce 4 zero bytes and the epoch, little-endian.
+/// The first [`WORDS`] words of the block under a key; the block counter is the slot, the nonce 4
+/// zero bytes and the epoch, little-endian.
 pub(super) fn block(key: &[u8; 32], slot: u32, epoch: u64) -> Zeroizing<[u32; WORDS]> {
     #[allow(clippy::cast_possible_truncation)]
     let tail = [slot, 0, epoch as u32, (epoch >> 32) as u32];

@@ -1,11 +1,13 @@
-//! The loop that dominates a querier's time, behind a trait, so that a host can run several lanes at once (crate
-//! `moteseal-lanes`). Every implementation gives the same sums as [`Scalar`].
+//! The loop that takes most of a querier's time, as a trait, so that a host can compute several
+//! lanes at once (crate `moteseal-lanes`). Every implementation must return the same sums as
+//! [`Scalar`].
 
 use crate::sies::{KeyLanes, KeyTotals, Slot};
 
-/// Adding up keys of many sources. The provided method is the reference.
+/// Sums the keys of many sources. The provided method is the reference.
 pub trait KeyEngine {
-    /// Adds to `totals` the blocks of one slot and epoch of the sources in `lanes` that are `present`, a bit each; as many as both hold.
+    /// Adds to `totals` the blocks of one slot and epoch of the sources in `lanes` that are
+    /// `present`, one bit each; stops at the shorter of the two slices.
     fn sum_keys(
         &self,
         lanes: &[KeyLanes],
@@ -20,7 +22,7 @@ pub trait KeyEngine {
     }
 }
 
-/// One lane: the reference.
+/// One lane at a time: the reference.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scalar;
 

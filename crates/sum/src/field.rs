@@ -14,14 +14,14 @@ pub(super) struct Element(U256);
 impl Element {
     pub(super) const ZERO: Self = Self(U256::ZERO);
 
-    /// Of an integer that is below `p`; none of others.
+    /// Makes an element from an integer below `p`; `None` for larger integers.
     pub(super) fn canonical(value: U256) -> Option<Self> {
         (value < P).then_some(Self(value))
     }
 
     /// `low + 2^256 * high mod p`.
     pub(super) const fn reduce(low: U256, high: u64) -> Self {
-        // Where `low - p` is negative, p is added again. 2^256 is 189.
+        // If `low - p` is negative, add p again. 2^256 is 189 modulo p.
         let low = Self(low.sub_mod_special(&P, C));
         low.add(Self(U256::from_u128(high as u128 * 189)))
     }
@@ -44,7 +44,7 @@ impl Element {
         Self(self.0.mul_mod_special(&other.0, C))
     }
 
-    /// The inverse; 0 of 0.
+    /// The inverse; 0 for 0.
     pub(super) fn invert(self) -> Self {
         const MODULUS: Odd<U256> = Odd::<U256>::from_be_hex(
             "ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff43",

@@ -1,25 +1,27 @@
-//! Which query epochs a source may still answer: each of them once, whatever happens (DESIGN section 7).
+//! The epoch guard: which query epochs a source may still answer, each at most once
+//! (docs/design.md, section sums).
 //!
-//! Two readings under the keys of one query and epoch reveal `K_t`, and with it what other sources sent. So nothing is encrypted
-//! without a [`Permit`], and the [`EpochGuard`] gives one for a query and epoch at most once, also where it has forgotten the query since.
-//! Of fixed size, without a heap or a clock. Whoever holds it must make each advance durable *before* what it permits is sent, and never go
-//! back to an older copy: after either mistake no guard can help.
+//! Two readings under the keys of one query and epoch reveal `K_t`, and with it what other sources
+//! sent. Nothing is therefore encrypted without a [`Permit`], and the [`EpochGuard`] gives one for
+//! a query and epoch at most once, even after it has forgotten the query. It has a fixed size and
+//! needs neither heap nor clock. Its owner must make each advance durable *before* sending what it
+//! permits, and must never go back to an older copy: the guard cannot help after either mistake.
 
 use core::fmt;
 use moteseal_core::named_errors;
 
 use crate::query::QueryId;
 
-/// So many queries are remembered one by one.
+/// The number of queries that are remembered individually.
 pub const MAX_GUARDED: usize = 8;
 
-/// Bytes of a guard, encoded.
+/// The length of an encoded guard.
 pub const GUARD_LENGTH: usize = 9 + MAX_GUARDED * ENTRY;
 
-/// Bytes of an entry, encoded: query, last epoch, duration.
+/// The length of an encoded entry: query, last epoch, duration.
 const ENTRY: usize = 32;
 
-/// The first byte of an encoding.
+/// The version, the first byte of an encoding.
 const VERSION: u8 = 1;
 
 named_errors! {
@@ -27,9 +29,11 @@ named_errors! {
     GuardError {
         /// This epoch of the query, or a later one, was permitted before.
         EpochAnswered => "this epoch of the query, or a later one, was answered before",
-        /// The query is not known (any more), and the epoch starts before the end of one that a forgotten query may have answered.
-        TooOld => "the epoch starts before what is remembered of answered queries",
-        /// The query had epochs of another length before: its id stands for its plan, and that for one length.
+        /// The query is unknown or forgotten, and the epoch starts before the end of one that a
+        /// forgotten query may have answered.
+        TooOld => "the epoch starts before the time from which answered queries are remembered",
+        /// The query had epochs of another length before. A query's id stands for its plan, which
+        /// fixes the length.
         DurationMismatch => "the query had epochs of another length before",
         /// Epochs of 0 ms, or an epoch that ends after 2^64 - 1 ms.
         EpochOutOfRange => "an epoch must have a length, and end within 64 bits of milliseconds",
@@ -37,17 +41,18 @@ named_errors! {
 }
 
 named_errors! {
-    /// Why bytes are no guard.
+    /// Why bytes are not an encoded guard.
     GuardDecodeError {
         /// Another version than 1.
         UnsupportedVersion => "only version 1 of an epoch guard is known",
-        /// A query twice, an entry behind a free one, a free one that is not zeros, or an entry that no advance makes.
-        NotCanonical => "these are not the bytes that an epoch guard is written as",
+        /// A duplicate query, an entry after a free one, a free entry that is not zeros, or an
+        /// entry that no advance makes.
+        NotCanonical => "the bytes are not the encoding of an epoch guard",
     }
 }
 
-/// The right to encrypt the values of one query and epoch, each slot once and in order. Only [`EpochGuard::advance`] makes one, and it cannot
-/// be copied:
+/// The right to encrypt the values of one query and epoch, each slot once and in order. Only
+/// [`EpochGuard::advance`] makes one, and it cannot be copied:
 ///
 /// ```compile_fail
 /// let query = moteseal_sum::query::QueryId([7; 16]);
@@ -63,7 +68,7 @@ named_errors! {
 pub struct Permit {
     query: QueryId,
     epoch: u64,
-    /// The first slot that is still free.
+    /// The first free slot.
     next_slot: u16,
 }
 
@@ -80,7 +85,7 @@ impl Permit {
         self.epoch
     }
 
-    /// Uses a slot up, and those before it; false if it is used up already.
+    /// Uses a slot and all slots before it; false if it is used already.
     pub(super) fn take(&mut self, slot: u8) -> bool {
         let is_free = u16::from(slot) >= self.next_slot;
         if is_free {
@@ -99,7 +104,8 @@ struct Entry {
 }
 
 impl Entry {
-    /// When the last epoch ended, in Unix milliseconds; `None` for what cannot be: no length, or an end beyond 64 bits.
+    /// When the last epoch ended, in Unix milliseconds; `None` for an impossible one, with no
+    /// length or an end beyond 64 bits.
     fn end_ms(&self) -> Option<u64> {
         if self.duration_ms == 0 {
             None
@@ -109,10 +115,12 @@ impl Entry {
     }
 }
 
-/// The last permitted epoch of each of [`MAX_GUARDED`] queries, and a time before which no other query is answered.
+/// The last permitted epoch of each of [`MAX_GUARDED`] queries, and a time before which no other
+/// query is answered.
 ///
-/// Where all entries are taken, the query whose last epoch ended first is forgotten, and the time becomes that end. A forgotten
-/// query's answered epochs start before it, so none is permitted again.
+/// If all entries are used, the query whose last epoch ended first is forgotten, and the time
+/// becomes that end. Every epoch that a forgotten query answered starts before it, so none is
+/// permitted again.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EpochGuard {
     entries: [Option<Entry>; MAX_GUARDED],
@@ -120,7 +128,7 @@ pub struct EpochGuard {
 }
 
 impl Default for EpochGuard {
-    /// The guard of a source that has never answered anything: its keys are new.
+    /// The guard of a source with new keys, which has never answered anything.
     fn default() -> Self {
         Self::starting_at(0)
     }
@@ -137,15 +145,16 @@ impl fmt::Debug for EpochGuard {
 }
 
 impl EpochGuard {
-    /// The guard of a source that may have answered before and no longer knows what: nothing is permitted that starts before this time, in
-    /// Unix milliseconds.
+    /// The guard of a source that may have answered before and no longer knows what: it permits
+    /// nothing that starts before this time, in Unix milliseconds.
     #[must_use]
     pub const fn starting_at(floor_ms: u64) -> Self {
         Self { entries: [None; MAX_GUARDED], floor_ms }
     }
 
-    /// Permits one epoch of a query, and no epoch up to it ever again. `duration_ms` is the length of the query's epochs in milliseconds,
-    /// which the query's id must stand for: epoch `e` is from `e * duration_ms` on, in Unix milliseconds.
+    /// Permits one epoch of a query, and no epoch up to it ever again. `duration_ms` is the length
+    /// of the query's epochs in milliseconds, which the query's id must determine: epoch `e` begins
+    /// at `e * duration_ms`, in Unix milliseconds.
     ///
     /// # Errors
     /// [`GuardError`]; nothing has changed.
@@ -167,7 +176,7 @@ impl EpochGuard {
             known.last = epoch;
             return Ok(Permit { query, epoch, next_slot: 0 });
         }
-        // The end fits 64 bits, so the start does.
+        // The end fits in 64 bits, so the start does too.
         if epoch.saturating_mul(duration_ms) < self.floor_ms {
             return Err(GuardError::TooOld);
         }
@@ -186,14 +195,15 @@ impl EpochGuard {
         Ok(Permit { query, epoch, next_slot: 0 })
     }
 
-    /// The last epoch of a query that was permitted, if the query is remembered.
+    /// The last permitted epoch of a query, if the query is remembered.
     #[must_use]
     pub fn last(&self, query: QueryId) -> Option<u64> {
         self.entries.iter().flatten().find(|entry| entry.query == query).map(|entry| entry.last)
     }
 
-    /// Its bytes: the version (1), the floor in milliseconds (8), and for each entry the query (16), its last epoch (8) and the length of its
-    /// epochs in milliseconds (8), a free entry zeros. Numbers are big-endian.
+    /// The encoding: the version (1 byte), the floor in milliseconds (8), and for each entry the
+    /// query (16), its last epoch (8) and the length of its epochs in milliseconds (8); a free
+    /// entry is zeros. Numbers are big-endian.
     #[must_use]
     pub fn encode(&self) -> [u8; GUARD_LENGTH] {
         let mut out = [0; GUARD_LENGTH];
@@ -240,7 +250,7 @@ impl EpochGuard {
     }
 }
 
-/// Up to 8 bytes as a big-endian number.
+/// Reads up to 8 bytes as a big-endian number.
 fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |value, &byte| value << 8 | u64::from(byte))
 }
@@ -257,13 +267,13 @@ mod tests {
 
     const DURATIONS: [u64; 5] = [1, 7, 1000, 5000, 60_000];
 
-    /// A query of the tests, with the length of its epochs.
+    /// A query for tests, with the length of its epochs.
     fn query(number: u8) -> (QueryId, u64) {
         (QueryId([number; 16]), DURATIONS[usize::from(number) % DURATIONS.len()])
     }
 
     #[test]
-    fn an_epoch_is_permitted_once_and_none_before_it() {
+    fn permits_an_epoch_once_and_no_earlier_one() {
         let mut guard = EpochGuard::default();
         assert_eq!(
             guard.advance(QueryId([1; 16]), 5000, 7),
@@ -283,14 +293,14 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_lost_its_guard_answers_nothing_that_started_before() {
+    fn a_source_that_lost_its_guard_answers_no_earlier_epoch() {
         let mut guard = EpochGuard::starting_at(10_001);
         assert_eq!(guard.advance(QueryId([1; 16]), 5000, 2), Err(GuardError::TooOld));
         guard.advance(QueryId([1; 16]), 5000, 3).unwrap();
     }
 
     #[test]
-    fn a_query_keeps_the_length_of_its_epochs() {
+    fn rejects_another_epoch_length_of_a_query() {
         let mut guard = EpochGuard::default();
         guard.advance(QueryId([1; 16]), 5000, 7).unwrap();
         assert_eq!(guard.advance(QueryId([1; 16]), 1000, 8), Err(GuardError::DurationMismatch));
@@ -298,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_without_length_or_beyond_64_bits_is_refused() {
+    fn rejects_an_epoch_without_length_or_beyond_64_bits() {
         let mut guard = EpochGuard::default();
         for (duration, epoch) in [(0, 0), (1, u64::MAX), (2, u64::MAX / 2), (u64::MAX, 1)] {
             assert_eq!(
@@ -313,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forgotten_query_is_never_answered_twice_for_one_time() {
+    fn never_permits_a_time_of_a_forgotten_query_again() {
         let mut guard = EpochGuard::default();
         // Query 0 ended first, so the ninth query takes its entry.
         for number in 0..=8 {
@@ -333,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bytes_than_a_guards_are_refused() {
+    fn rejects_bytes_that_are_not_a_guard() {
         let mut guard = EpochGuard::default();
         for number in 1..=3 {
             guard.advance(QueryId([number; 16]), 1000, u64::from(number)).unwrap();
@@ -361,7 +371,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// Any calls at all: against a map of everything that was ever permitted, which never forgets.
+        /// Compares any sequence of calls with a map of everything that was ever permitted, which
+        /// never forgets.
         #[test]
         fn no_query_and_epoch_is_permitted_twice(calls in prop::collection::vec((0u8..20, 0u64..200_000), 1..200)) {
             let (mut guard, mut permitted) = (EpochGuard::default(), HashMap::<u8, Vec<u64>>::new());
@@ -379,7 +390,7 @@ mod tests {
                         prop_assert_eq!(guard.last(id), Some(epoch));
                     }
                     Err(error) => {
-                        // Refused only for what may have been permitted, or was forgotten.
+                        // It rejects only what may have been permitted, or was forgotten.
                         match known {
                             Some(last) => prop_assert!(error == GuardError::EpochAnswered && epoch <= last),
                             None => prop_assert!(error == GuardError::TooOld && epoch * duration < before.floor_ms),
@@ -391,9 +402,9 @@ mod tests {
             }
         }
 
-        /// A source whose clock goes on, and that has at most eight queries, is never refused an epoch that is new.
+        /// A source whose clock advances, with at most eight queries, is never refused a new epoch.
         #[test]
-        fn a_source_in_time_is_never_refused(steps in prop::collection::vec((0u8..8, 0u64..5000), 1..200)) {
+        fn never_refuses_a_new_epoch_to_a_source_in_time(steps in prop::collection::vec((0u8..8, 0u64..5000), 1..200)) {
             let (mut guard, mut now, mut last) = (EpochGuard::default(), 100_000, HashMap::new());
             for (number, later) in steps {
                 now += later;
@@ -404,9 +415,9 @@ mod tests {
             }
         }
 
-        /// A guard that is read is written as the same bytes, whatever they are.
+        /// A decoded guard encodes to the same bytes.
         #[test]
-        fn bytes_have_one_reading(seed in prop::collection::vec((any::<[u8; 2]>(), any::<u8>(), 0u8..3), 8), floor: u64) {
+        fn decodes_only_what_encodes_to_the_same_bytes(seed in prop::collection::vec((any::<[u8; 2]>(), any::<u8>(), 0u8..3), 8), floor: u64) {
             let mut bytes = [0; GUARD_LENGTH];
             bytes[0] = VERSION;
             bytes[1..9].copy_from_slice(&floor.to_be_bytes());

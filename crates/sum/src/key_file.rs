@@ -1,6 +1,8 @@
-//! What set-up hands out, one file a device and one for the querier, in PEM (RFC 7468) around deterministic CBOR (spec/sums.md, section 7).
+//! The key files that set-up writes, one for each device and one for the querier, in PEM (RFC 7468)
+//! around deterministic CBOR (spec/sums.md, section 7).
 //!
-//! Each says for which version of the roster it was made: positions are places in that list.
+//! Each file names the version of the roster it was made for, because positions are indices in that
+//! roster.
 
 use core::fmt;
 
@@ -16,22 +18,22 @@ use moteseal_core::signature::{Algorithm, KeyError, MAX_PUBLIC_KEY, PublicKey};
 const SOURCE: &str = "MOTESEAL SUM SOURCE KEY";
 const QUERIER: &str = "MOTESEAL SUM QUERIER KEY";
 
-/// Room for what is in a file.
+/// Bytes that suffice for a file's CBOR content.
 const MAX_BODY: usize = 192 + MAX_PUBLIC_KEY;
-/// Room for a file.
+/// Bytes that suffice for a file.
 pub const MAX_KEY_FILE: usize = MAX_BODY * 3 / 2 + 128;
 
-/// Why a file was refused.
+/// Why a file was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum KeyFileError {
-    /// Not such a file.
+    /// The file is not a key file.
     MalformedPem,
-    /// The querier's file where a device's is wanted, or the other way round.
+    /// The querier's file instead of a device's, or the reverse.
     WrongPemLabel,
-    /// What is in it is damaged.
+    /// The content is damaged.
     Decode(DecodeError),
-    /// The querier's public key was refused.
+    /// The querier's public key was rejected.
     Key(KeyError),
     /// Made for another group.
     WrongGroup,
@@ -63,7 +65,7 @@ impl fmt::Display for KeyFileError {
             Self::WrongPemLabel => {
                 "WrongPemLabel: another kind of key file; a device has NAME.sum.key, the querier querier.sum.key"
             }
-            Self::WrongGroup => "WrongGroup: the keys of private sums are for another group's roster",
+            Self::WrongGroup => "WrongGroup: the keys of private sums are for another group",
             Self::WrongRoster => {
                 "WrongRoster: the keys of private sums are for another version of this roster; run `moteseal sum setup` again"
             }
@@ -79,16 +81,16 @@ impl From<DecodeError> for KeyFileError {
     }
 }
 
-/// For whom keys were made.
+/// The group and roster that keys were made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Circle {
     /// The group.
     pub group: GroupId,
     /// The digest of the roster.
     pub roster: Digest,
-    /// How many devices it has.
+    /// The number of devices in it.
     pub sources: u32,
-    /// How many of them, by position, are in a key group.
+    /// The number of consecutive positions that form a key group.
     pub key_group: u32,
 }
 
@@ -129,13 +131,13 @@ impl Circle {
 /// A device's file.
 #[derive(Clone, Debug)]
 pub struct SourceKeys {
-    /// For whom it was made.
+    /// The group and roster it was made for.
     pub circle: Circle,
     /// The device.
     pub device: DeviceId,
-    /// Its place among the sources.
+    /// Its position among the sources.
     pub position: u32,
-    /// Who asks.
+    /// The querier's public key.
     pub querier: PublicKey,
     /// Its secrets.
     pub secret: SourceSecret,
@@ -144,11 +146,11 @@ pub struct SourceKeys {
 /// The querier's file.
 #[derive(Debug)]
 pub struct QuerierKeys {
-    /// For whom it was made.
+    /// The group and roster it was made for.
     pub circle: Circle,
     /// The key that queries are signed with.
     pub querier: PublicKey,
-    /// The secret that all keys follow from.
+    /// The secret from which all keys are derived.
     pub master: Master,
 }
 
@@ -223,7 +225,8 @@ impl QuerierKeys {
         Ok(Self { circle, querier, master })
     }
 
-    /// Writes the file of 32 random bytes to `out` ([`MAX_KEY_FILE`] bytes suffice); zero it after use.
+    /// Writes the file of 32 random bytes to `out` ([`MAX_KEY_FILE`] bytes suffice); zero it after
+    /// use.
     ///
     /// # Errors
     /// [`BufferTooSmall`].
@@ -240,7 +243,7 @@ impl QuerierKeys {
         encode(QUERIER, writer.finish(), out)
     }
 
-    /// The file of a device at a position.
+    /// The key file of a device at a position.
     #[must_use]
     pub fn source(&self, device: DeviceId, position: u32) -> SourceKeys {
         let Circle { group, key_group, .. } = self.circle;

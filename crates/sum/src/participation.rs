@@ -1,7 +1,8 @@
-//! Who has taken part in a sum: a set of positions in the roster, in few bytes (spec/sums.md, section 5).
+//! The participants of a sum: a compact set of positions in the roster (spec/sums.md, section 5).
 //!
-//! Most sources speak, or most of a gateway's do, so a set is either the lengths of its runs or a bitmap, whichever is shorter; there is
-//! one encoding of every set. The first integer of either says which it is in its lowest bit. Integers are LEB128, positions below 2^31.
+//! Most sources usually answer, or most of a gateway's do, so a set is encoded either as the
+//! lengths of its runs or as a bitmap, whichever is shorter. Every set has exactly one encoding.
+//! The lowest bit of the first integer selects the form. Integers are LEB128, positions below 2^31.
 
 use core::ops::Range;
 use moteseal_core::named_errors;
@@ -9,22 +10,22 @@ use moteseal_core::named_errors;
 use moteseal_core::cbor::{BufferTooSmall, Writer};
 
 named_errors! {
-    /// Why bytes are no set of participants.
+    /// Why bytes are not a set of participants.
     ParticipationError {
-        /// Not the one encoding of any set.
-        MalformedParticipation => "not the encoding of a set of positions",
-        /// A position that the roster does not have.
-        UnknownPosition => "a position beyond the last source of the roster",
+        /// Not the canonical encoding of a set.
+        MalformedParticipation => "the bytes are not the canonical encoding of a set of positions",
+        /// A position that is not in the roster.
+        UnknownPosition => "a position is beyond the last source of the roster",
     }
 }
 
-/// No set of `sources` positions takes more bytes.
+/// The maximum length of an encoded set of `sources` positions.
 #[must_use]
 pub const fn max_size(sources: u32) -> usize {
     sources.div_ceil(8) as usize + 5
 }
 
-/// A set of positions, as it is encoded. Checked; there is no other kind.
+/// An encoded set of positions. Decoding checks that it is canonical.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Participation<'a>(&'a [u8]);
 
@@ -52,15 +53,17 @@ impl<'a> Participation<'a> {
             before = Some(run.end);
         }
         let is_whole = runs.are_whole() && before.is_some();
-        // The shorter form, with every integer in its shortest form and no zero byte at either end of a bitmap. The length alone does not
-        // prove the last: a smaller base can be a byte shorter and so make up for a leading zero byte.
+        // The shorter form, with every integer in its shortest form and no zero byte at either end
+        // of a bitmap. The length alone does not prove the last point: a smaller base can be one
+        // byte shorter and so hide a leading zero byte.
         let fits = size.is_bitmap() == runs.is_bitmap()
             && size.bytes() == bytes.len()
             && runs.start_is_canonical(&size);
         if is_whole && fits { Ok(Self(bytes)) } else { Err(MalformedParticipation) }
     }
 
-    /// Writes the set whose members are the bits of `words`, the lowest first, and says how many bytes that takes. [`max_size`] suffices.
+    /// Writes the set whose members are the bits of `words`, lowest first, and returns the length.
+    /// [`max_size`] bytes suffice.
     ///
     /// # Errors
     /// [`BufferTooSmall`].
@@ -68,7 +71,7 @@ impl<'a> Participation<'a> {
         write(|| runs_of(words), out)
     }
 
-    /// Writes the set of one position, as a source says it.
+    /// Writes the set of one position, which a source sends.
     ///
     /// # Errors
     /// [`BufferTooSmall`]; six bytes suffice.
@@ -82,19 +85,19 @@ impl<'a> Participation<'a> {
         self.0
     }
 
-    /// The runs of neighbouring positions, ascending.
+    /// The runs of consecutive positions, ascending.
     pub fn runs(&self) -> impl Iterator<Item = Range<u32>> + use<'a> {
         Runs::new(self.0).into_iter().flatten()
     }
 
-    /// How many there are.
+    /// The number of positions.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.runs().map(|run| run.end - run.start).sum()
     }
 }
 
-/// Writes the set of some runs.
+/// Writes a set given by its runs.
 fn write<R: Iterator<Item = Range<u32>>>(
     runs: impl Fn() -> R,
     out: &mut [u8],
@@ -130,7 +133,7 @@ pub fn runs_of(words: &[u64]) -> impl Iterator<Item = Range<u32>> {
     Bits { length: words.len() * 8, next: 0, byte: |at: usize| words[at / 8].to_le_bytes()[at % 8] }
 }
 
-/// The runs of set bits in so many bytes, from bit `next` on.
+/// The runs of set bits in a sequence of bytes, starting at bit `next`.
 struct Bits<F> {
     length: usize,
     next: usize,
@@ -138,7 +141,7 @@ struct Bits<F> {
 }
 
 impl<F: Fn(usize) -> u8> Bits<F> {
-    /// The next bit that is set, or is not; the end if there is none.
+    /// The next bit with the value `set`; the end if there is none.
     fn edge(&self, from: usize, set: bool) -> usize {
         let flip = if set { 0 } else { 0xff };
         let mut at = from;
@@ -164,7 +167,7 @@ impl<F: Fn(usize) -> u8> Iterator for Bits<F> {
     }
 }
 
-/// What a set takes in either form.
+/// The length of a set in both forms.
 #[derive(Default)]
 struct Size {
     first: Option<u32>,
@@ -202,9 +205,9 @@ const fn integer_size(value: u64) -> usize {
     bits.div_ceil(7) as usize
 }
 
-/// The runs of an encoding, whether it is the right one or not.
+/// The runs of an encoding, canonical or not.
 enum Runs<'a> {
-    /// What follows, and the end of the run before or the first start.
+    /// The rest of the bytes, and the end of the previous run or the first start.
     Lengths { rest: &'a [u8], before: Result<u32, u32>, has_failed: bool },
     /// A bitmap whose first bit is position `base`.
     Bitmap { bytes: &'a [u8], next: usize, base: u32 },
@@ -216,7 +219,7 @@ impl<'a> Runs<'a> {
         if head & 1 == 0 {
             return Some(Self::Lengths { rest, before: Err(head >> 1), has_failed: false });
         }
-        // A bitmap that would reach beyond 2^32 is none.
+        // A bitmap that would reach beyond 2^32 is invalid.
         let base = (head >> 1).checked_mul(8)?;
         u32::try_from(rest.len()).ok()?.checked_mul(8)?.checked_add(base)?;
         Some(Self::Bitmap { bytes: rest, next: 0, base })
@@ -243,7 +246,7 @@ impl<'a> Runs<'a> {
     }
 }
 
-/// The next run, whose start is `before` or lies behind its end, and the rest.
+/// The next run, which starts at `before` or after its end, and the rest.
 fn split_run(rest: &[u8], before: Result<u32, u32>) -> Option<(Range<u32>, &[u8])> {
     let (start, rest) = match before {
         Err(start) => (start, rest),
@@ -282,7 +285,7 @@ impl Iterator for Runs<'_> {
     }
 }
 
-/// Splits off an integer of up to 32 bits.
+/// Splits off an integer of at most 32 bits.
 fn split_integer(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let mut value = 0_u64;
     for (i, byte) in bytes.iter().take(5).enumerate() {

@@ -1,9 +1,12 @@
-//! What the querier asks at present: how queries reach gateways and motes, and how they end (spec/sums.md, section 3).
+//! The query schedule: how queries reach gateways and motes, and how they end (spec/sums.md,
+//! section 3).
 //!
-//! The querier is a sender of the group's network, and an query schedule is a chain of one message of it: the head is signed, the message is the
-//! query schedule, and the chain's number is its number. There is one query schedule at a time, with all queries that run. Its number only goes up: whoever
-//! keeps the highest that it has acted on can neither be made to answer a query that has ended, nor be kept from hearing that it has by an
-//! older schedule. Keeping it is the caller's.
+//! The querier is a sender of the group's network, and a query schedule is a chain of one message:
+//! the head is signed, the message is the query schedule, and the chain's number is its number.
+//! There is one current query schedule, with all running queries. Its number only increases: a
+//! device that stores the highest number that it has acted on cannot be made to answer a query that
+//! has ended, and an older schedule cannot hide from it that the query ended. The caller stores the
+//! number.
 
 use core::fmt;
 
@@ -20,15 +23,15 @@ use moteseal_core::record::NetworkId;
 use moteseal_core::record::{DeviceId, GroupId};
 use moteseal_core::signature::{KeyPair, PublicKey};
 
-/// At most so many queries run at a time.
+/// The maximum number of running queries.
 pub const MAX_QUERIES: usize = 4;
-/// No query schedule is longer: what is around the queries, and each with its fields.
+/// The maximum length of an encoded query schedule: its own fields, and those of each query.
 const MAX_LENGTH: usize = 64 + MAX_QUERIES * (MAX_PLAN + 48);
 const _: () = assert!(MAX_LENGTH <= MAX_MESSAGE, "any query schedule is one message");
-/// Room for any query schedule as it is announced, and for what it takes to sign or to check one.
+/// Bytes that suffice for any announced query schedule, and as scratch space to sign or verify one.
 pub const MAX_QUERY_SCHEDULE: usize = MAX_SINGLE;
 
-/// The network in which a group's query schedules are said: it has the group's id.
+/// The network in which a group's query schedules are sent: its id is the group's id.
 #[must_use]
 pub const fn network(group: GroupId) -> NetworkId {
     NetworkId(group.0)
@@ -40,23 +43,23 @@ pub fn querier_id() -> DeviceId {
     sender_named("querier")
 }
 
-/// Why an query schedule was refused.
+/// Why a query schedule was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum QueryScheduleError {
-    /// Not what the querier said in the group's network, as a chain of one message.
+    /// It is not a chain of one message that the querier signed for the group's network.
     Single(SingleError),
-    /// Said in another network than the group's.
+    /// It belongs to another network than the group's.
     WrongNetwork,
-    /// Said by another sender than the querier.
+    /// It was sent by another sender than the querier.
     WrongSender,
-    /// The querier said it, but as something else than an schedule.
+    /// The querier signed it, but as another kind of message.
     WrongKind,
-    /// What was said are not the bytes of one.
+    /// The message is not an encoded query schedule.
     Decode(DecodeError),
-    /// Made for another roster.
+    /// It was made for another roster.
     WrongRoster,
-    /// Two queries whose ids begin alike.
+    /// The ids of two queries begin with the same four bytes.
     AmbiguousQuery,
 }
 
@@ -94,43 +97,44 @@ impl fmt::Display for QueryScheduleError {
             Self::Single(error) => return error.fmt(f),
             Self::Decode(error) => return error.fmt(f),
             Self::WrongNetwork => "WrongNetwork: the queries are for another group",
-            Self::WrongSender => "WrongSender: said by somebody else than the querier",
-            Self::WrongKind => "WrongKind: the querier said this, but not as what it asks",
+            Self::WrongSender => "WrongSender: the sender is not the querier",
+            Self::WrongKind => "WrongKind: the querier signed this, but not as a query schedule",
             Self::WrongRoster => {
                 "WrongRoster: the queries are for another version of the roster; set up the sums again with this one"
             }
-            Self::AmbiguousQuery => "AmbiguousQuery: the ids of two queries begin alike; draw another nonce",
+            Self::AmbiguousQuery => "AmbiguousQuery: the ids of two queries begin with the same four bytes; choose another nonce",
         })
     }
 }
 
 impl core::error::Error for QueryScheduleError {}
 
-/// A query that runs.
+/// A running query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Posed<'a> {
-    /// Random, so that the query has keys of its own.
+    /// A random number, so that the query has its own keys.
     pub nonce: [u8; 16],
-    /// The first epoch that is asked for.
+    /// The first epoch to answer.
     pub first: u64,
-    /// The first that is no longer.
+    /// The first epoch that is no longer answered.
     pub until: u64,
     /// The plan, encoded ([`Plan::decode`](crate::query::Plan::decode) reads it).
     pub plan: &'a [u8],
 }
 
 impl Posed<'_> {
-    /// Its id, among sources of a roster.
+    /// The query's id under a roster.
     #[must_use]
     pub fn id(&self, roster: &Digest) -> QueryId {
         QueryId::of(roster, &self.nonce, self.plan)
     }
 }
 
-/// The number that an announcement has by its own word, which nobody has checked: what is too old needs no check.
+/// The number that an announcement claims. It is not verified, but lets a receiver skip an old
+/// announcement without a signature check.
 ///
 /// # Errors
-/// Not a chain of one message.
+/// The announcement is not a chain of one message.
 pub fn claimed_number(announcement: &[u8]) -> Result<u64, QueryScheduleError> {
     match BroadcastFrame::decode(announcement)? {
         BroadcastFrame::Single { head, .. } => Ok(Head::peek(head)?.id().number.0),
@@ -138,8 +142,8 @@ pub fn claimed_number(announcement: &[u8]) -> Result<u64, QueryScheduleError> {
     }
 }
 
-/// Verifies an announcement as what the querier of a group said. `scratch` needs [`MAX_QUERY_SCHEDULE`] bytes, or as many as the longest
-/// announcement that shall be read and 64 more.
+/// Verifies that the querier of a group signed an announcement. `scratch` needs
+/// [`MAX_QUERY_SCHEDULE`] bytes, or 64 bytes more than the longest announcement to be read.
 ///
 /// # Errors
 /// [`QueryScheduleError::Single`].
@@ -152,7 +156,7 @@ pub fn hear<'a>(
     Ok(open_single(announcement, network(group), querier_id(), querier, scratch)?)
 }
 
-/// What is asked at present. Checked, and made of what the querier said; there is no other kind.
+/// A verified query schedule of the querier. Only [`open`](Self::open) makes one.
 #[derive(Clone, Copy, Debug)]
 pub struct QuerySchedule<'a> {
     digest: Digest,
@@ -163,28 +167,31 @@ pub struct QuerySchedule<'a> {
     queries: &'a [u8],
 }
 
-/// An query schedule to be signed.
+/// A query schedule to be signed.
 #[derive(Clone, Copy, Debug)]
 pub struct QueryScheduleDraft<'a> {
     /// The group.
     pub group: GroupId,
     /// The digest of the roster that gives the sources their positions.
     pub roster: Digest,
-    /// Higher than that of every query schedule before; usually the time in milliseconds.
+    /// Its number: higher than that of every earlier query schedule; usually the time in
+    /// milliseconds.
     pub number: u64,
-    /// How many sources the roster has.
+    /// The number of sources in the roster.
     pub sources: u32,
-    /// How many sources, by position, are in a key group.
+    /// The number of consecutive positions that form a key group.
     pub key_group: u32,
-    /// The queries that run.
+    /// The running queries.
     pub queries: &'a [Posed<'a>],
 }
 
 impl QueryScheduleDraft<'_> {
-    /// Signs the query schedule and writes it to `out` as it is announced; both buffers need [`MAX_QUERY_SCHEDULE`] bytes.
+    /// Signs the query schedule and writes its announcement to `out`; both buffers need
+    /// [`MAX_QUERY_SCHEDULE`] bytes.
     ///
     /// # Errors
-    /// [`SealError`]. A draft that [`QuerySchedule::open`] would refuse makes an query schedule that nobody opens.
+    /// [`SealError`]. This does not check the draft as [`QuerySchedule::open`] does; receivers
+    /// reject an invalid one.
     pub fn issue<'o>(
         &self,
         querier: &dyn KeyPair,
@@ -228,7 +235,8 @@ fn posed<'a>(reader: &mut Reader<'a>) -> Result<Posed<'a>, DecodeError> {
 }
 
 impl<'a> QuerySchedule<'a> {
-    /// Reads what was said as an query schedule, and checks that it is the querier's, for this group and this version of its roster.
+    /// Reads a verified message as a query schedule, and checks that it is for this group and this
+    /// version of its roster.
     ///
     /// # Errors
     /// [`QueryScheduleError`].
@@ -289,31 +297,32 @@ impl<'a> QuerySchedule<'a> {
         Ok(())
     }
 
-    /// The digest by which two query schedules of one number are told apart: that of the chain's one message, under its number.
+    /// The digest that tells apart two query schedules with the same number: that of the chain's
+    /// only block.
     #[must_use]
     pub const fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// Its number, the chain's; higher than that of every query schedule before.
+    /// Its number, which is the chain's; higher than that of every earlier query schedule.
     #[must_use]
     pub const fn number(&self) -> u64 {
         self.number
     }
 
-    /// How many sources there are.
+    /// The number of sources.
     #[must_use]
     pub const fn sources(&self) -> u32 {
         self.sources
     }
 
-    /// How many sources, by position, are in a key group.
+    /// The number of consecutive positions that form a key group.
     #[must_use]
     pub const fn key_group(&self) -> u32 {
         self.key_group
     }
 
-    /// The queries that run, with their ids. Their plans are as they came.
+    /// The running queries with their ids. Their plans are still encoded.
     pub fn queries(&self) -> impl Iterator<Item = (QueryId, Posed<'a>)> + use<'a> {
         let (roster, bytes) = (self.roster, self.queries);
         let mut reader = Reader::new(bytes).ok();

@@ -1,10 +1,13 @@
-//! The scheme: a source encrypts, an aggregator adds, the querier takes the keys away and checks the shares.
+//! The SIES scheme: a source encrypts, an aggregator adds, the querier removes the keys and checks
+//! the shares.
 //!
-//! SIES of Papadopoulos et al. (ICDE 2011), section IV: `c = K_t * m + k_{i,t} mod p`, `m = value * 2^160 + share`. Other than there,
-//! keys and shares are of one query, one slot (one aggregate of the query) and one epoch: a ChaCha20 block each (RFC 8439, section
-//! 2.3, used as section 2.6 does for one-time keys) under a key of the query. So one block gives `k_{i,t}` and the share, and nothing
-//! that is said in one query, slot or epoch can be said again in another. The querier's part knows sums of keys only: how a host adds
-//! them up sixteen sources at a time is [`Engine::sum_keys`](moteseal_seal::engine::Engine::sum_keys)' business.
+//! SIES of Papadopoulos et al. (ICDE 2011), section IV: `c = K_t * m + k_{i,t} mod p`, `m = value *
+//! 2^160 + share`. Unlike in the paper, keys and shares belong to one query, one slot (one
+//! aggregate of the query) and one epoch: each is a ChaCha20 block (RFC 8439, section 2.3, used as
+//! section 2.6 does for one-time keys) under a key of the query. One block yields `k_{i,t}` and the
+//! share, and a record of one query, slot or epoch cannot be replayed in another. The querier needs
+//! only sums of keys; a host adds them for sixteen sources at a time with
+//! [`KeyEngine::sum_keys`](crate::engine::KeyEngine::sum_keys).
 //!
 //! ```
 //! use moteseal_sum::sies::{KeyTotals, Master, Psr, Slot};
@@ -43,48 +46,51 @@ use crate::guard::Permit;
 use crate::query::QueryId;
 use moteseal_core::record::{DeviceId, GroupId};
 
-/// Bytes of a PSR.
+/// The length of a partial state record (PSR), in bytes.
 pub const PSR: usize = 32;
-/// Bits of a share, and so of the room below a value.
+/// The bits of a share, and so of the space below a value.
 pub const SHARE_BITS: u32 = 160;
-/// Every sum of a slot, and every value, is below this: `p / 2^160`, rounded down. Set-up checks that all sources together stay below it.
+/// Every value and every sum of a slot is below this: `p / 2^160`, rounded down. Set-up checks that
+/// all sources together stay below it.
 pub const SUM_LIMIT: u128 = (1 << (256 - SHARE_BITS)) - 1;
-/// 32-bit words of a block that are used: eight of a key, five of a share.
+/// The number of 32-bit words of a block that are used: eight for a key, five for a share.
 pub const WORDS: usize = 13;
 
-/// One of the aggregates that a query is answered from, each with a PSR of its own: a count, a sum, a sum of squares.
+/// One of the aggregates from which a query is answered, each with its own PSR: a count, a sum, a
+/// sum of squares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub u8);
 
 named_errors! {
-    /// Why bytes are no partial state record.
+    /// Why bytes are not a partial state record.
     PsrError {
         /// Not 32 bytes.
         TruncatedPsr => "a partial state record has 32 bytes",
-        /// `p` or more.
+        /// The integer is `p` or more.
         NotCanonical => "a partial state record is an integer below 2^256 - 189",
     }
 }
 
 named_errors! {
-    /// Why a source does not encrypt.
+    /// Why a source does not encrypt a value.
     EncryptError {
         /// The permit is for another query than the key.
         WrongQuery => "the epoch was opened for another query than the key is for",
-        /// A value of this slot, or of a later one, was encrypted under the permit before.
-        SlotUsed => "a permit encrypts one value a slot, in order: two under one key reveal what all sources share",
+        /// A value of this slot, or of a later one, was already encrypted under the permit.
+        SlotUsed => "a permit encrypts one value for each slot, in order: two under one key reveal the key that all sources share",
         /// Above 2^96 - 2.
         ValueTooLarge => "a value must be below 2^96 - 1",
     }
 }
 
 named_errors! {
-    /// Why a sum was refused.
+    /// Why a sum was rejected.
     OpenError {
-        /// The shares in it are not those of the participants: something was dropped, added, altered, replayed or exchanged.
-        SharesMismatch => "the shares in it are not those of the named participants, in this query, slot and epoch",
-        /// A participant has said more than it may.
-        SumOutOfRange => "the sum is more than the named participants can have said",
+        /// Its shares are not those of the participants: a record was dropped, added, altered,
+        /// replayed or exchanged.
+        SharesMismatch => "the shares in the sum are not those of the named participants in this query, slot and epoch",
+        /// The sum is larger than the participants can have contributed.
+        SumOutOfRange => "the sum is more than the named participants can have contributed",
     }
 }
 
@@ -93,7 +99,7 @@ named_errors! {
 pub struct Psr(Element);
 
 impl Psr {
-    /// The sum of none.
+    /// The empty sum.
     pub const ZERO: Self = Self(Element::ZERO);
 
     /// Reads 32 bytes, big-endian.
@@ -111,7 +117,7 @@ impl Psr {
         self.0.value().to_be_bytes().into()
     }
 
-    /// The sum of two: all that an aggregator does.
+    /// The sum of two records: all that an aggregator computes.
     #[inline]
     #[must_use]
     pub const fn merge(&self, other: &Self) -> Self {
@@ -134,22 +140,24 @@ fn prf(key: &[u8; 32], parts: &[&[u8]]) -> [u8; 32] {
     parts.iter().fold(mac, |mac, part| mac.chain_update(part)).finalize().into_bytes().into()
 }
 
-/// The querier's one secret, from which all keys follow. Never printed.
+/// The querier's secret, from which all keys are derived. `Debug` does not show it.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub struct Master([u8; 32]);
 
-/// What a source holds for good: a key that it shares with the querier, and one that it shares with its key group, too. Never printed.
+/// The long-term secrets of a source: a key that it shares with the querier, and one that its key
+/// group also knows. `Debug` does not show them.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct SourceSecret {
     device: [u8; 32],
     key_group: KeyGroupSecret,
 }
 
-/// What the sources of a key group share with the querier. Whoever has it can bend the sums of the group. Never printed.
+/// The key that the sources of a key group share with the querier. A holder can alter the sums of
+/// the group. `Debug` does not show it.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct KeyGroupSecret([u8; 32]);
 
-/// A source's keys for one query. Never printed.
+/// A source's keys for one query. `Debug` does not show them.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct SourceKey {
     #[zeroize(skip)]
@@ -158,7 +166,7 @@ pub struct SourceKey {
     key_group: KeyGroupKey,
 }
 
-/// A key group's key for one query. Never printed.
+/// A key group's key for one query. `Debug` does not show it.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct KeyGroupKey([u8; 32]);
 
@@ -194,7 +202,7 @@ impl Master {
     }
 }
 
-/// The label of a key for a query.
+/// The derivation label of a key for a query.
 const OF_QUERY: &[u8] = b"moteseal/1/sum/query";
 
 impl KeyGroupSecret {
@@ -206,7 +214,7 @@ impl KeyGroupSecret {
 }
 
 impl SourceSecret {
-    /// Of the bytes of [`to_bytes`](Self::to_bytes).
+    /// Reads the bytes of [`to_bytes`](Self::to_bytes).
     #[must_use]
     pub fn from_bytes(bytes: &[u8; 64]) -> Self {
         let (mut device, mut key_group) = ([0; 32], KeyGroupSecret([0; 32]));
@@ -215,7 +223,7 @@ impl SourceSecret {
         Self { device, key_group }
     }
 
-    /// 64 secret bytes: the device's, and the key group's.
+    /// 64 secret bytes: the device's key, then the key group's.
     #[must_use]
     pub fn to_bytes(&self) -> Zeroizing<[u8; 64]> {
         let mut bytes = Zeroizing::new([0; 64]);
@@ -224,7 +232,7 @@ impl SourceSecret {
         bytes
     }
 
-    /// The keys for a query: once a query.
+    /// The keys for a query; derive them once for each query.
     #[must_use]
     pub fn for_query(&self, query: QueryId) -> SourceKey {
         SourceKey {
@@ -235,7 +243,7 @@ impl SourceSecret {
     }
 }
 
-/// An integer of 32-bit words, the least significant first.
+/// The integer of 32-bit words, least significant first.
 fn integer(words: &[u32]) -> U256 {
     let mut bytes = Zeroizing::new([0; 32]);
     for (bytes, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
@@ -252,8 +260,9 @@ impl KeyGroupKey {
 }
 
 impl SourceKey {
-    /// Encrypts a value below [`SUM_LIMIT`]. The permit says that the guard has not opened this epoch for this query before, which must be durable
-    /// before the PSR is sent. It is good for one value a slot, the slots in order.
+    /// Encrypts a value below [`SUM_LIMIT`]. The permit proves that the guard has not opened this
+    /// epoch for this query before; the guard must be durable before the PSR is sent. A permit is
+    /// good for one value in each slot, in slot order.
     ///
     /// # Errors
     /// [`EncryptError`].
@@ -289,10 +298,11 @@ impl SourceKey {
     }
 }
 
-/// Sources side by side in one [`KeyLanes`].
+/// The number of sources in one [`KeyLanes`].
 pub const LANES: usize = 16;
 
-/// The devices' keys of sixteen sources for one query, as a host's vector units want them: word by word, source by source. 32 bytes a source. Never printed.
+/// The keys of sixteen sources for one query, arranged for a host's vector units: word by word,
+/// source by source. 32 bytes for each source. `Debug` does not show them.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 #[repr(align(64))]
 pub struct KeyLanes([[u32; LANES]; 8]);
@@ -314,15 +324,15 @@ impl KeyLanes {
         }
     }
 
-    /// The words: of word `j`, that of each lane.
+    /// The words: for each word `j`, that of each lane.
     #[must_use]
     pub const fn words(&self) -> &[[u32; LANES]; 8] {
         &self.0
     }
 }
 
-/// The keys and shares of the participants, summed: each used word of their blocks on its own, so that nothing is carried until the end.
-/// Never printed.
+/// The sums of the participants' keys and shares. Each used word of their blocks is summed
+/// separately, and carries are resolved at the end. `Debug` does not show them.
 #[derive(Clone, Default, Zeroize, ZeroizeOnDrop)]
 pub struct KeyTotals {
     words: [u64; WORDS],
@@ -336,7 +346,8 @@ impl KeyTotals {
         self.add_words(&words.map(u64::from), 1);
     }
 
-    /// Adds sums of the used words of `sources` participants' blocks. Of more than `2^32 - 1` sources sums would not fit.
+    /// Adds the sums of the used words of `sources` participants' blocks. The sums fit at most
+    /// `2^32 - 1` sources.
     pub fn add_words(&mut self, words: &[u64; WORDS], sources: u32) {
         for (total, word) in self.words.iter_mut().zip(words) {
             *total = total.wrapping_add(*word);
@@ -344,8 +355,8 @@ impl KeyTotals {
         self.sources += sources;
     }
 
-    /// Adds the participants among sixteen sources, a bit each: one lane after the other, the reference of
-    /// [`Engine::sum_keys`](moteseal_seal::engine::Engine::sum_keys).
+    /// Adds the participants among sixteen sources, one bit each, lane after lane: the reference
+    /// for [`KeyEngine::sum_keys`](crate::engine::KeyEngine::sum_keys).
     pub fn add_lanes(&mut self, lanes: &KeyLanes, present: u16, slot: Slot, epoch: u64) {
         for lane in (0..LANES).filter(|lane| present >> lane & 1 != 0) {
             let mut key = Zeroizing::new([0; 32]);
@@ -357,20 +368,20 @@ impl KeyTotals {
         }
     }
 
-    /// The sums, word by word: secret.
+    /// The sums, word by word. They are secret.
     #[must_use]
     pub const fn words(&self) -> &[u64; WORDS] {
         &self.words
     }
 
-    /// How many participants were added.
+    /// The number of participants that were added.
     #[must_use]
     pub const fn sources(&self) -> u32 {
         self.sources
     }
 
-    /// Opens the sum of a slot of one key group: takes the keys of the participants away and checks their shares. `most` is the largest
-    /// value that one of them can have said.
+    /// Opens the sum of a slot of one key group: removes the participants' keys and checks their
+    /// shares. `most` is the largest value that one participant can have contributed.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -386,7 +397,8 @@ impl KeyTotals {
         let (shares, _) = carried(&self.words[8..]);
         let multiplier = key.multiplier(slot, epoch);
         let mut message = psr.0.sub(Element::reduce(keys, high)).mul(multiplier.invert()).value();
-        // What is left of the message is the sum above 160 zero bits, or it is not these participants'.
+        // The rest of the message is the sum and 160 zero bits, unless the record is not these
+        // participants'.
         let (rest, borrow) = message.borrowing_sub(&shares, crypto_bigint::Limb::ZERO);
         message.zeroize();
         let sum = rest.shr_vartime(SHARE_BITS);
@@ -401,12 +413,12 @@ impl KeyTotals {
     }
 }
 
-/// The integer of words that were added up each on its own: its low 256 bits, and what lies above them.
+/// The integer of words that were summed separately: its low 256 bits, and the bits above.
 fn carried(words: &[u64]) -> (U256, u64) {
     let mut out = Zeroizing::new([0_u32; 8]);
     let mut carry = 0_u64;
     for (i, out) in out.iter_mut().enumerate() {
-        // A word's sum has up to 64 bits: what the carry adds is below 2^33.
+        // A word's sum has up to 64 bits; the carry adds less than 2^33.
         let (sum, over) = words.get(i).copied().unwrap_or_default().overflowing_add(carry);
         #[allow(clippy::cast_possible_truncation)]
         {

@@ -1,71 +1,75 @@
-//! What a source or aggregator says to the parent above it about a sum, and what it is asked: frames of a link (spec/sums.md, section 4).
+//! The frames between a source or aggregator and its parent: shares of a sum, and questions for
+//! fault localisation (spec/sums.md, section 4).
 //!
-//! They are tagged as all frames of a link are, so that a stranger cannot speak as a child. That the sums in them are right is not the
-//! link's business: only the querier can tell. Whose frame it is says the link.
+//! The frames are authenticated with the link's key, so that a stranger cannot pose as a child. The
+//! link also identifies the child. Only the querier can check that the sums in them are right.
 
 use crate::sies::{Psr, PsrError};
 use moteseal_core::cbor::{BufferTooSmall, Reader, Writer};
 use moteseal_core::link::{Direction, FrameError, LinkKey, closed, opened};
 use moteseal_core::record::DeviceId;
 
-/// What a child says.
+/// A frame of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SumUplink<'a> {
-    /// What it has of an epoch.
+    /// Its share of an epoch.
     Share(Share<'a>),
-    /// What the children of an aggregator had said, when somebody asked.
+    /// The shares of an aggregator's children, in answer to a question.
     Children(Children<'a>),
 }
 
-/// Partial state records of an epoch, and whose values are in them.
+/// The partial state records of an epoch, and the participants whose values they contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share<'a> {
-    /// The query: how its id begins.
+    /// The query: the first four bytes of its id.
     pub query: u32,
-    /// Its epoch.
+    /// The epoch of the query.
     pub epoch: u64,
-    /// Who takes part: a [`Participation`](crate::participation::Participation), not looked at.
+    /// The participants: an encoded [`Participation`](crate::participation::Participation), not
+    /// decoded here.
     pub participation: &'a [u8],
     /// The records.
     pub psrs: Psrs<'a>,
 }
 
-/// Partial state records: for each key group that has a participant, ascending, those of the query's slots, in order.
+/// Partial state records: for each key group that has a participant, in ascending order, one record
+/// for each slot of the query, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Psrs<'a>(&'a [u8]);
 
-/// Some of the children of an aggregator, and what it has of each.
+/// Some of the children of an aggregator, with their shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Children<'a> {
-    /// The query: how its id begins.
+    /// The query: the first four bytes of its id.
     pub query: u32,
-    /// Its epoch.
+    /// The epoch of the query.
     pub epoch: u64,
     /// The aggregator.
     pub node: DeviceId,
-    /// The first of these among its children.
+    /// The index of the first of them among its children.
     pub first: u32,
-    /// How many children it has in all, of those that have spoken in this epoch.
+    /// How many of its children sent a share in this epoch.
     pub total: u32,
     /// The children, encoded: see [`shares`](Self::shares).
     pub shares: &'a [u8],
 }
 
-/// A question to an aggregator: what its children had said in an epoch. It goes down the tree to whom it is for, and the answer comes back.
+/// A question to an aggregator: which shares its children sent in an epoch. It travels down the
+/// tree to the aggregator, and the answer travels back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explain {
-    /// The query: how its id begins.
+    /// The query: the first four bytes of its id.
     pub query: u32,
-    /// Its epoch.
+    /// The epoch of the query.
     pub epoch: u64,
-    /// The aggregator that is asked.
+    /// The aggregator that the question is for.
     pub node: DeviceId,
-    /// The first of its children that is wanted.
+    /// The index of the first child that is wanted.
     pub first: u32,
 }
 
 impl<'a> Psrs<'a> {
-    /// Reads an array of records. Whether each is one is said when it is handed out.
+    /// Reads an array of records. Each record is checked when it is read out.
     fn read(reader: &mut Reader<'a>) -> Result<Self, FrameError> {
         let item = reader.raw()?;
         let mut each = Reader::new(item)?;
@@ -146,7 +150,7 @@ pub fn close_share<'o>(
 }
 
 impl<'a> Children<'a> {
-    /// The children: who, whose values it had, and the records.
+    /// For each child: its id, its participants, and its records.
     pub fn shares(&self) -> impl Iterator<Item = (DeviceId, &'a [u8], Psrs<'a>)> + use<'a> {
         let mut reader = Reader::new(self.shares).ok();
         let mut left =
@@ -157,8 +161,8 @@ impl<'a> Children<'a> {
         })
     }
 
-    /// Writes the frame of an answer to `asked`: as many of the children from the one asked for on as fit `out`. Every child's share must
-    /// fit a frame of its own.
+    /// Writes the frame of an answer to `asked`: as many children, starting with the one asked for,
+    /// as fit in `out`. Every child's share must fit in a frame.
     ///
     /// # Errors
     /// [`BufferTooSmall`] if not even one fits.
@@ -169,7 +173,7 @@ impl<'a> Children<'a> {
         out: &'o mut [u8],
     ) -> Result<&'o [u8], BufferTooSmall> {
         let from = children.get(asked.first as usize..).unwrap_or_default();
-        // Kind, query, epoch, node, numbers, heads and the tag take less than this.
+        // Kind, query, epoch, node, numbers, heads and the tag need less than this.
         let mut room = out.len().saturating_sub(80);
         let fitting = from.iter().take_while(|(_, participation, psrs)| {
             let size = 24 + participation.len() + 34 * psrs.len();
@@ -195,7 +199,7 @@ impl<'a> Children<'a> {
         closed(out, key, Direction::Up)
     }
 
-    /// Writes the same answer for the parent above.
+    /// Writes the same answer for this aggregator's own parent.
     ///
     /// # Errors
     /// [`BufferTooSmall`].

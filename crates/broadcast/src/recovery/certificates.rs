@@ -1,16 +1,16 @@
-//! Who may speak: certificates and revocations, as they are heard. Whoever has the certificate of a base station is a sender, until its date,
-//! or until the base station says otherwise.
+//! Processes certificates and revocations. A base station's certificate makes its holder a sender
+//! until the certificate expires or is revoked.
 
 use crate::recovery::receive::refused;
 use crate::recovery::*;
 use crate::{NotInForce, Revocation, SenderCertificate, SenderCertificateError};
 
-/// How those that wait for the check of a base station's signature are told apart.
+/// The sources among which the next check of a base station's signature is drawn.
 const CERTIFICATES: usize = 0;
 const REVOCATIONS: usize = 1;
 
 impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS, CHAINS, B> {
-    /// A certificate; `is_drawn` if its check is paid for.
+    /// Processes a certificate; `is_drawn` if the check is paid for.
     pub(super) fn receive_certificate<S: Store>(
         &mut self,
         now: Now,
@@ -29,7 +29,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             return Ok(refused(RefusedBroadcast::UnknownBaseStation));
         };
         if claim.serial < minimum {
-            // Whoever says it may not have heard.
+            // The node that sent it may not know the revocation.
             self.plan_answer(Piece::Revocation(base), link);
             return Ok(refused(RefusedBroadcast::Revoked));
         }
@@ -60,7 +60,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok(event)
     }
 
-    /// Checks a certificate's signature and dates, and takes it.
+    /// Checks a certificate's signature and dates, and stores it.
     pub(super) fn certify<S: Store>(
         &mut self,
         now: Now,
@@ -83,7 +83,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         )
     }
 
-    /// Takes a certificate whose signature has been checked, if it is in force.
+    /// Stores a certificate whose signature was checked, if it is in force.
     pub(super) fn enroll<S: Store>(
         &mut self,
         now: Now,
@@ -139,8 +139,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         }
     }
 
-    /// Where a sender's certificate goes: its own place, a free one, or that of the sender without chains here that has been known longest.
-    /// What it said before is not said again for that: its floor is in the store.
+    /// The slot for a sender's certificate: its own, a free one, or that of the sender without
+    /// chains here that has been known longest. This does not let old chains back in: the sender's
+    /// highest number is in the store.
     fn sender_place(&self, id: DeviceId, key: KeyId) -> Option<usize> {
         let free = || self.senders.iter().position(Option::is_none);
         let has_chains =
@@ -169,7 +170,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         ChainId { network: self.settings.network, sender, number }.reference(key)
     }
 
-    /// A revocation; `is_drawn` if its check is paid for.
+    /// Processes a revocation; `is_drawn` if the check is paid for.
     pub(super) fn receive_revocation<S: Store>(
         &mut self,
         link: u8,
@@ -225,7 +226,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok(Event::Revoked { base, minimum: claimed })
     }
 
-    /// A base station's place and the least serial that counts.
+    /// A base station's index and its lowest valid serial.
     fn base(&self, id: KeyId) -> Option<(u8, u64)> {
         let place = self.bases.iter().position(|base| *base == Some(id))?;
         Some((u8::try_from(place).ok()?, *self.minimums.get(place)?))

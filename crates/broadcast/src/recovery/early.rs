@@ -1,11 +1,13 @@
-//! Leaves of later blocks that came too early to be checked: a few bytes a chain, so that who lacks one fragment need not ask for those behind
-//! it too. They are not kept or passed on before their turn has come. Whoever forges them makes a node ask for what it could have had.
+//! Leaves of later blocks, which cannot be checked yet: a few hundred bytes for each chain, so that
+//! a node that lacks one fragment need not request the ones after it too. They are not stored or
+//! relayed until their block is next. A forger can at most make a node request what it could have
+//! kept.
 
-/// Bytes of leaves that wait, with seven for each of them.
+/// The capacity in bytes: the leaves and six bytes for each.
 const ROOM: usize = 512;
-/// The longest leaf that waits.
+/// The longest leaf that is kept.
 pub(super) const LONGEST: usize = 255;
-/// Block, place and length of a leaf.
+/// Bytes before each leaf: block, index and length.
 const START: usize = 6;
 
 #[derive(Clone)]
@@ -14,7 +16,7 @@ pub(super) struct EarlyLeaves {
     length: usize,
 }
 
-/// A leaf whose turn may have come.
+/// A leaf whose block may be next.
 pub(super) struct EarlyLeaf {
     pub(super) index: u8,
     length: usize,
@@ -32,7 +34,7 @@ impl EarlyLeaves {
         Self { bytes: [0; ROOM], length: 0 }
     }
 
-    /// Where each leaf starts, with its block, place and length.
+    /// The offset, block, index and length of each leaf.
     fn iter(&self) -> impl Iterator<Item = (usize, u32, u8, usize)> {
         let mut at = 0;
         core::iter::from_fn(move || {
@@ -44,7 +46,7 @@ impl EarlyLeaves {
         })
     }
 
-    /// Lets a leaf wait, if there is room and it does not wait already.
+    /// Keeps a leaf if there is room and it is not kept already.
     pub(super) fn add(&mut self, block: u32, index: u8, leaf: &[u8]) {
         let Ok(length) = u8::try_from(leaf.len()) else { return };
         let waits = self.iter().any(|(at, of, place, _)| {
@@ -64,7 +66,7 @@ impl EarlyLeaves {
         }
     }
 
-    /// Takes out a leaf of a block; all of those before it are dropped.
+    /// Removes and returns a leaf of block `current`; leaves of earlier blocks are dropped.
     pub(super) fn take(&mut self, current: u32) -> Option<EarlyLeaf> {
         loop {
             let found = self.iter().find(|(_, block, ..)| *block <= current)?;
@@ -86,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leaves_come_out_when_their_block_has_its_turn_and_older_ones_are_dropped() {
+    fn returns_the_leaves_of_the_current_block_and_drops_older_ones() {
         let mut early = EarlyLeaves::new();
         early.add(3, 1, b"three");
         early.add(2, 0, b"");
@@ -109,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_does_not_wait() {
+    fn drops_leaves_that_do_not_fit() {
         let mut early = EarlyLeaves::new();
         early.add(2, 0, &[0; LONGEST + 1]);
         assert_eq!(early.length, 0);

@@ -1,10 +1,12 @@
-//! Bounds on what strangers may cost a node: token buckets, a place for one of many candidates, and a memory of what was refused.
+//! Limits on what frames of unknown origin may cost a node: token buckets, one slot for many
+//! candidates, and a list of what was rejected recently.
 
 use crate::recovery::settings::Rate;
 use moteseal_core::digest::Digest;
 use moteseal_core::siphash::SipKey;
 
-/// A small seeded generator: SipHash of a counter. Whoever does not know the seed cannot tell what is drawn.
+/// A small seeded random generator: SipHash of a counter. Its output is unpredictable without the
+/// seed.
 #[derive(Clone)]
 pub(super) struct Draws {
     key: SipKey,
@@ -20,14 +22,15 @@ impl Draws {
         Self { key: SipKey::new(&bytes), seed: bytes, drawn: 0 }
     }
 
-    /// Uniform in `0 .. bound`, but for at most `bound / 2^64`; 0 of a `bound` of 0.
+    /// Uniform in `0 .. bound`, with a bias of at most `bound / 2^64`; 0 for a `bound` of 0.
     #[allow(clippy::cast_possible_truncation)]
     pub(super) fn below(&mut self, bound: u32) -> u32 {
         self.drawn = self.drawn.wrapping_add(1);
         ((u128::from(self.key.hash(self.drawn)) * u128::from(bound)) >> 64) as u32
     }
 
-    /// What a node knows bytes by. Nobody who does not know the seed can make others that are known by the same.
+    /// A keyed 64-bit fingerprint of some bytes. Without the seed, no one can find other bytes with
+    /// the same fingerprint.
     pub(super) fn fingerprint(&self, bytes: &[u8]) -> u64 {
         let [a, b, c, d, e, f, g, h, ..] = Digest::of(&[&self.seed, bytes]).0;
         u64::from_be_bytes([a, b, c, d, e, f, g, h])
@@ -39,7 +42,7 @@ impl Draws {
 pub(super) struct Bucket {
     rate: Rate,
     tokens: u16,
-    /// When the tokens were counted last.
+    /// When the tokens were last counted.
     since: u64,
 }
 
@@ -65,7 +68,7 @@ impl Bucket {
         left.is_some()
     }
 
-    /// When there is a token, at the earliest; never if there are none at all.
+    /// The earliest time at which a token is available; never if the burst is 0.
     pub(super) fn ready(&self) -> u64 {
         match (self.tokens, self.rate.burst) {
             (_, 0) => u64::MAX,
@@ -75,21 +78,22 @@ impl Bucket {
     }
 }
 
-/// One of those that came while no signature could be checked, drawn so that each of `G` sources is as likely as another, and of one
-/// source each that came: whoever comes first or most gains nothing by it. Its bytes are not checked.
+/// One slot for the candidates that arrive while no signature can be checked. Each of `G` sources
+/// is chosen with the same probability, and of one source each candidate, so that arriving first or
+/// most often is no advantage. The bytes are not verified.
 #[derive(Clone)]
 pub(super) struct Waiting<const N: usize, const G: usize> {
     bytes: [u8; N],
     length: usize,
     link: u8,
     source: usize,
-    /// How many came of each source.
+    /// How many candidates arrived from each source.
     came: [u16; G],
-    /// How many sources there were.
+    /// The number of sources with a candidate.
     sources: u16,
 }
 
-/// What waited: bytes, length, and the link it came on.
+/// A candidate: its bytes, its length, and the link on which it arrived.
 pub(super) struct Waited<const N: usize> {
     bytes: [u8; N],
     length: usize,
@@ -134,7 +138,7 @@ impl<const N: usize, const G: usize> Waiting<N, G> {
         }
     }
 
-    /// Takes the one that was drawn; the next draw begins.
+    /// Removes and returns the chosen candidate; the next draw begins.
     pub(super) fn take(&mut self) -> Option<Waited<N>> {
         if self.is_empty() {
             return None;
@@ -145,7 +149,7 @@ impl<const N: usize, const G: usize> Waiting<N, G> {
     }
 }
 
-/// What was refused lately, so that it costs no second check.
+/// Fingerprints of what was rejected recently, so that the node does not check it again.
 #[derive(Clone)]
 pub(super) struct Refusals {
     fingerprints: [u64; 8],

@@ -1,29 +1,31 @@
-//! A node's own chains, which it says as a sender, and those of before a reboot.
+//! A node's own chains, which it sends, and the chains that it had before a reboot.
 
 use crate::recovery::receive::HeadSigner;
 use crate::recovery::*;
 use crate::{Head, Revocation, SenderCertificate, Taken};
 
-/// A chain that goes on after a reboot.
+/// A chain that continues after a reboot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resumed {
-    /// Which chain.
+    /// The chain.
     pub id: ChainId,
-    /// How many of its blocks are verified. A host that does not know whether it has acted on them may act on them again: the node says
-    /// [`Event::Verified`] of none of them.
+    /// How many of its blocks are verified. The node reports no [`Event::Verified`] for them; a
+    /// host that does not know whether it has acted on them may act on them again.
     pub verified: u32,
     /// Whether the chain is complete.
     pub is_complete: bool,
 }
 
 impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS, CHAINS, B> {
-    /// Says a chain of the node's own, all of whose leaves are in the store. Certificate and head go out with the next polls, each message when
-    /// it is [released](Self::release). The certificate is taken at the host's word, if it is in force. After a reboot the same head may be originated again, and goes on where it is released.
+    /// Sends a chain of the node's own, all of whose leaves are in the store. The next polls send
+    /// the certificate and the head; each message follows when it is [released](Self::release). The
+    /// certificate's signature is not checked, only whether it is in force. After a reboot, the
+    /// same head may be originated again and continues where it is released.
     ///
-    /// The outcome is [`Event::Accepted`], or why others would refuse the chain.
+    /// Returns [`Event::Accepted`], or the reason for which other nodes would reject the chain.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Those of the storage.
     pub fn originate<S: Store>(
         &mut self,
         now: Now,
@@ -51,7 +53,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             if own.network != self.settings.network {
                 return Ok(Event::Refused(RefusedBroadcast::WrongNetwork));
             }
-            // No base station of a sender's needs to be known: whom others believe is for them to say.
+            // A sender need not know its own base station: each receiver decides which ones it
+            // accepts.
             match self.enroll(now, &own, u8::MAX, (certificate, fingerprint), store)? {
                 Event::Certified { key, .. } => self.send_now(Piece::Certificate(key)),
                 refused => return Ok(refused),
@@ -60,7 +63,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         let chain = claim.reference();
         let is_kept = store.is_kept(Item::Head(chain), head)?;
         if let (true, Some(slot)) = (is_kept, self.slot(chain)) {
-            // It went on by `resume`, as one that is complete.
+            // `resume` has continued it as a complete chain.
             let Some(tracked) = self.chains.get_mut(slot).and_then(Option::as_mut) else {
                 return Ok(Event::Nothing);
             };
@@ -87,11 +90,13 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok(event)
     }
 
-    /// Lets a message of an own chain go out, and answers for it from now on; those before it count as having gone out. Messages are released
-    /// in order, and polled for before the next one is released.
+    /// Releases a message of an own chain: the node sends it and answers requests for it from now
+    /// on. Earlier messages count as sent. Release messages in order, and poll until a message was
+    /// sent before releasing the next one.
     ///
     /// # Errors
-    /// `NoSuchLeaf` if the node has no such chain of its own with messages to be released, or the chain no such leaf.
+    /// `NoSuchLeaf` if the node has no such chain of its own with messages left to release, or the
+    /// chain has no such leaf.
     pub fn release(
         &mut self,
         now: Now,
@@ -123,11 +128,12 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok(())
     }
 
-    /// Goes on with a chain of before a reboot, as far as its leaves are in the store; `scratch` has room for the longest of them. `None` if
-    /// the store has no such chain, if its certificate is no longer in force, or if there is no room.
+    /// Continues a chain from before a reboot, as far as its leaves are in the store. `scratch`
+    /// needs room for the longest leaf. Returns `None` if the store does not have the chain, if its
+    /// certificate is no longer in force, or if there is no free slot.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Those of the storage.
     pub fn resume<S: Store>(
         &mut self,
         now: Now,
@@ -158,8 +164,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok(Some(Resumed { id, verified, is_complete: tracked.is_whole() }))
     }
 
-    /// Who vouches for a chain that goes on: by the certificate that is kept with it, if that is in force. It is taken as the sender's, unless
-    /// that has a later one.
+    /// The signer of a chain that continues, by the certificate that is kept with it, if that is in
+    /// force. The certificate also becomes the sender's, unless the sender has a later one.
     #[inline(never)]
     fn recertify<S: Store>(
         &mut self,
@@ -193,7 +199,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok(Some(HeadSigner { sender: certificate.sender, key, base, serial: certificate.serial }))
     }
 
-    /// Takes the leaves of a chain that are in the store, in order, until a block is not whole.
+    /// Verifies the leaves of a chain that are in the store, in order, up to the first incomplete
+    /// block.
     fn take_kept<S: Store>(
         &mut self,
         chain: ChainRef,
@@ -225,7 +232,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok(())
     }
 
-    /// Says something at once, behind what is to be said of the same chain.
+    /// Sends something at once, after what is planned of the same chain.
     fn send_now(&mut self, piece: Piece) {
         let (due, links) = (self.clock, self.settings.links);
         self.relays.add(
@@ -234,18 +241,18 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         );
     }
 
-    /// Gives a chain up that the host has no room for: it is forgotten, and is not accepted again.
+    /// Abandons a chain that the host has no room for: it is deleted and not accepted again.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Those of the storage.
     pub fn abandon<S: Store>(&mut self, chain: ChainRef, store: &mut S) -> Result<(), S::Error> {
         self.slot(chain).map_or(Ok(()), |slot| self.vacate(slot, store))
     }
 
-    /// Says a revocation, as a base station does.
+    /// Sends a revocation, as a base station does.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Those of the storage.
     pub fn revoke<S: Store>(
         &mut self,
         now: Now,

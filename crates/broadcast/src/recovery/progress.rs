@@ -1,4 +1,5 @@
-//! One chain at a node: how much of it is here, when to ask for the rest, and when to say that all of it is.
+//! The state of one chain at a node: how much of it is here, when to request the rest, and when to
+//! advertise it.
 
 use crate::recovery::early::EarlyLeaves;
 use crate::recovery::meter::Draws;
@@ -9,11 +10,11 @@ use crate::{ChainRef, Incoming, Outline};
 #[derive(Clone)]
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Progress<const B: usize> {
-    /// All of it.
+    /// The complete chain.
     Whole,
-    /// All of it, for it is the node's own; so many messages may be said.
+    /// The complete chain, which is the node's own; this many messages may be sent.
     Own { released: u32 },
-    /// What the verifier says.
+    /// The chain is incomplete; the verifier knows what is missing.
     Under(Incoming<B>),
 }
 
@@ -21,32 +22,33 @@ pub(super) enum Progress<const B: usize> {
 pub(super) struct Tracked<const B: usize> {
     pub(super) outline: Outline,
     pub(super) reference: ChainRef,
-    /// What the node knows the head by.
+    /// The fingerprint of the head.
     pub(super) head: u64,
-    /// Under whose certificate it was accepted, and which.
+    /// The base station and the serial of the certificate under which it was accepted.
     pub(super) base: u8,
     pub(super) serial: u64,
     pub(super) progress: Progress<B>,
-    /// Chains accepted before it.
+    /// How many chains were accepted before it.
     pub(super) order: u32,
-    /// The links it was heard on.
+    /// The links on which it was received.
     pub(super) links: LinkSet,
-    /// All up to this block is said to have been said: a hint, which costs requests and no more.
+    /// Other nodes are reported to have every block up to this one: a hint, which costs only
+    /// requests.
     pub(super) out: u32,
-    /// Requests have brought nothing: what is said to be out is not believed until one does.
+    /// Requests have brought nothing: the node ignores `out` until one does.
     pub(super) is_doubted: bool,
-    /// When this node asked last.
+    /// When this node last sent a request.
     pub(super) has_asked_at: Option<u64>,
     pub(super) ask: Ask,
     pub(super) trickle: Trickle,
     pub(super) early: EarlyLeaves,
-    /// When something new of it came last.
+    /// When something new of it last arrived.
     pub(super) since: u64,
-    /// When somebody asked for some of it last.
+    /// When another node last requested some of it.
     pub(super) asked: u64,
 }
 
-/// A bit for each of so many leaves.
+/// A mask with one bit for each of `leaves` leaves.
 pub(super) const fn every(leaves: u8) -> u64 {
     match leaves {
         0 => 0,
@@ -56,7 +58,7 @@ pub(super) const fn every(leaves: u8) -> u64 {
 }
 
 impl<const B: usize> Tracked<B> {
-    /// The leaves of a block that are here and may be said.
+    /// The leaves of a block that are here and may be sent.
     pub(super) fn held(&self, block: u32) -> u64 {
         let all = every(self.outline.in_block(block));
         match &self.progress {
@@ -76,7 +78,7 @@ impl<const B: usize> Tracked<B> {
         matches!(self.progress, Progress::Whole)
     }
 
-    /// Block and leaves that are missing next; nothing of a chain that is here.
+    /// The first incomplete block and its missing leaves; `None` if the chain is complete.
     pub(super) const fn missing(&self) -> Option<(u32, u64)> {
         match &self.progress {
             Progress::Under(incoming) => Some((incoming.current(), incoming.missing())),
@@ -84,36 +86,36 @@ impl<const B: usize> Tracked<B> {
         }
     }
 
-    /// The last leaf of the last block.
+    /// The last block and its last leaf.
     pub(super) const fn end(&self) -> (u32, u8) {
         let blocks = self.outline.blocks();
         (blocks, self.outline.in_block(blocks).saturating_sub(1))
     }
 
-    /// Whether others are said to have all of the block under way.
+    /// Whether other nodes are reported to have the whole block under way.
     fn is_reported_behind(&self) -> bool {
         self.missing().is_some_and(|(block, _)| self.out >= block)
     }
 
-    /// Whether they are, and requests have not shown otherwise.
+    /// Whether they are, and failed requests have not shown otherwise.
     pub(super) fn is_behind(&self) -> bool {
         self.is_reported_behind() && !self.is_doubted
     }
 
-    /// Somebody says, or it follows from what somebody says, that all up to a block has been said.
+    /// Another node reports, or its frame implies, that every block up to `block` was sent.
     pub(super) fn hint(&mut self, block: u32, clock: u64, pace: &Pace, draws: &mut Draws) {
         let was_behind = self.is_reported_behind();
         self.out = self.out.max(block.min(self.outline.blocks()));
         if self.missing().is_some_and(|(missing, _)| block >= missing) {
             if !was_behind {
-                // What it asked for while nobody said anything shows nothing about whoever does now.
+                // Requests made before any report say nothing about the node that reports now.
                 self.ask.attempts = 0;
             }
             self.ask.hint(self.is_doubted, clock, pace, draws);
         }
     }
 
-    /// A leaf has come that was missing.
+    /// A missing leaf has arrived.
     pub(super) fn came(
         &mut self,
         block_is_verified: bool,
@@ -127,14 +129,14 @@ impl<const B: usize> Tracked<B> {
             self.progress = Progress::Whole;
         }
         self.since = clock;
-        // What comes just when it was asked for is an answer: there is more where it came from.
+        // What arrives shortly after a request is an answer to it, so the other node has more.
         let window = u64::from(pace.retry_ms());
         self.is_doubted &=
             self.has_asked_at.is_none_or(|asked| clock.saturating_sub(asked) > window);
         self.ask = if self.missing().is_none() {
             Ask::NEVER
         } else if self.is_behind() {
-            // Somebody is answering: of this block there may be more to come.
+            // A node is answering: more leaves of this block may follow.
             let more = if block_is_verified { 0 } else { pace.timing.reply_ms };
             Ask::at(clock, more, pace.timing.request_ms, draws)
         } else {
@@ -142,7 +144,8 @@ impl<const B: usize> Tracked<B> {
         };
     }
 
-    /// The request is on its way. Three before it that brought nothing show that others have no more than this node, whatever somebody said.
+    /// A request was sent. If three earlier requests brought nothing, the other nodes have no more
+    /// than this node, whatever was reported.
     pub(super) fn has_asked(&mut self, clock: u64, pace: &Pace, draws: &mut Draws) {
         self.is_doubted |= self.is_reported_behind() && self.ask.attempts >= 3;
         self.has_asked_at = Some(clock);
@@ -151,14 +154,15 @@ impl<const B: usize> Tracked<B> {
         self.ask.again(first, clock, pace, draws);
     }
 
-    /// Whether nothing new of it has come for so long that others may have its place: four times the longest interval of advertisements.
+    /// Whether nothing new has arrived for so long that another chain may take the slot: four times
+    /// the longest advertisement interval.
     pub(super) fn is_given_up(&self, clock: u64, timing: &Timing) -> bool {
         let patience = u64::from(timing.advertise_ms.1).saturating_mul(4);
         matches!(self.progress, Progress::Under(_)) && clock.saturating_sub(self.since) > patience
     }
 }
 
-/// The times of a node, and how long what was said travels on by relays.
+/// The timing of a node, and the extra delay of relays.
 #[derive(Clone, Copy)]
 pub(super) struct Pace {
     pub(super) timing: Timing,
@@ -171,12 +175,13 @@ impl Pace {
     }
 }
 
-/// When to ask for what is missing.
+/// When to request what is missing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ask {
     pub(super) due: u64,
     attempts: u8,
-    /// Somebody else has asked for the same, and the own request waits, once, for what comes of that.
+    /// Another node has requested the same; this node postpones its own request once to wait for
+    /// the answers.
     has_yielded: bool,
 }
 
@@ -190,9 +195,9 @@ impl Ask {
         Self { due, attempts: 0, has_yielded: false }
     }
 
-    /// There is more to be had, and somebody is there to say it: a request that brought nothing was lost, or its answer was, and is not put
-    /// off for longer and longer. Whoever forges that makes a node ask until it doubts, four times after a genuine leaf, and then once after
-    /// each silence.
+    /// Another node has more: a request that brought nothing was lost, or its answer was, so the
+    /// wait is not doubled further. An attacker that forges such hints makes a node send at most
+    /// four requests after a genuine leaf, then one after each quiet time.
     fn hint(&mut self, is_doubted: bool, clock: u64, pace: &Pace, draws: &mut Draws) {
         let within = pace.timing.request_ms;
         let after = match self.attempts {
@@ -205,7 +210,7 @@ impl Ask {
         }
     }
 
-    /// Doubles the wait, from `first`, and ends it beyond the longest.
+    /// Doubles the wait, starting with `first`; stops asking when it exceeds the longest interval.
     pub(super) fn again(&mut self, first: u32, clock: u64, pace: &Pace, draws: &mut Draws) {
         let wait = u64::from(first) << self.attempts.min(31);
         self.attempts = self.attempts.saturating_add(1);
@@ -219,7 +224,7 @@ impl Ask {
         };
     }
 
-    /// Somebody else has asked for all of it.
+    /// Another node has requested everything that this node lacks.
     pub(super) fn yield_once(&mut self, clock: u64, pace: &Pace, draws: &mut Draws) {
         if !self.has_yielded && self.due != u64::MAX {
             let later = Self::at(clock, pace.timing.reply_ms, pace.timing.request_ms, draws).due;
@@ -230,16 +235,18 @@ impl Ask {
     }
 }
 
-/// When to say that all of a chain is here: Trickle (RFC 6206) with `k = 1`, which ends after its longest interval.
+/// When to advertise that a chain is complete: Trickle (RFC 6206) with `k = 1`, which stops after
+/// its longest interval.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trickle {
     /// When this interval's advertisement is due; never if there is none.
     pub(super) due: u64,
-    /// When it began.
+    /// When the interval began.
     start: u64,
     interval: u32,
     has_duplicate: bool,
-    /// Intervals in a row in which others spoke: a forger must not silence a node for good.
+    /// Consecutive intervals in which this node sent nothing because others did: a forger must not
+    /// silence a node for good.
     silent: u8,
 }
 
@@ -247,7 +254,7 @@ impl Trickle {
     pub(super) const OVER: Self =
         Self { due: u64::MAX, start: 0, interval: 0, has_duplicate: false, silent: 0 };
 
-    /// From the shortest interval on, if it is not the one that runs.
+    /// Starts with the shortest interval, unless that interval is running already.
     pub(super) fn start(&mut self, clock: u64, timing: &Timing, draws: &mut Draws) {
         if self.due == u64::MAX || self.interval != timing.advertise_ms.0 {
             *self = Self { interval: timing.advertise_ms.0, ..Self::OVER };
@@ -264,14 +271,14 @@ impl Trickle {
         self.has_duplicate = false;
     }
 
-    /// Somebody else has said it.
+    /// Another node has sent the same advertisement.
     pub(super) const fn note_duplicate(&mut self, clock: u64) {
         if clock >= self.start {
             self.has_duplicate = true;
         }
     }
 
-    /// The advertisement is due: whether it is said. The next interval begins.
+    /// The advertisement is due: returns whether to send it, and begins the next interval.
     pub(super) fn fire(&mut self, timing: &Timing, draws: &mut Draws) -> bool {
         let sends = !self.has_duplicate || self.silent >= 2;
         self.silent = if sends { 0 } else { self.silent + 1 };

@@ -1,33 +1,33 @@
-//! What a node has planned to say: relays and answers, each at a time of its own. Queues are arrays; what does not fit is dropped, for whoever
-//! lacks it asks again.
+//! The frames that a node has planned to send: relays and answers, each with its due time. Queues
+//! are arrays; what does not fit is dropped, because a node that lacks it requests it again.
 
 use crate::recovery::settings::LinkSet;
 use crate::recovery::store::Item;
 use crate::{ChainRef, KeyId};
 
-/// Why a node says something.
+/// Why a node sends a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Purpose {
-    /// The node is the sender, and it is time.
+    /// The node is the chain's sender, and released the message.
     Original,
-    /// It passes on what it has heard.
+    /// It relays what it has received.
     Relay,
-    /// Somebody has asked.
+    /// It answers a request.
     Answer,
-    /// It asks.
+    /// It requests what is missing.
     Request,
-    /// It says what it holds.
+    /// It advertises what it has.
     Advertisement,
 }
 
-/// What is to be said.
+/// What is to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
     Certificate(KeyId),
     Revocation(u8),
     ChainCertificate(ChainRef),
     Head(ChainRef),
-    /// Leaves of a block, a bit each; they go one by one.
+    /// Leaves of a block, one bit each; they are sent one by one.
     Leaves {
         chain: ChainRef,
         block: u32,
@@ -45,7 +45,7 @@ impl Piece {
         }
     }
 
-    /// What goes next of it.
+    /// The next item of the piece.
     #[allow(clippy::cast_possible_truncation)]
     pub(super) const fn next(&self) -> Item {
         match *self {
@@ -59,7 +59,7 @@ impl Piece {
         }
     }
 
-    /// Takes `item` out; whether something is left.
+    /// Removes `item` and returns whether something is left.
     fn remove(&mut self, item: Item) -> bool {
         match (self, item) {
             (Self::Leaves { chain, block, bits }, Item::Leaf { chain: of, block: at, index })
@@ -88,16 +88,18 @@ pub(super) struct Planned {
     pub(super) piece: Piece,
     pub(super) links: LinkSet,
     pub(super) purpose: Purpose,
-    /// How many others were heard to say it meanwhile.
+    /// How many copies were received from other nodes in the meantime.
     pub(super) duplicates: u8,
-    /// It is said whatever others are heard to say: whoever repeats what is genuine must not silence those that he is near to.
+    /// It is sent even if other nodes send copies: an attacker that repeats genuine frames must not
+    /// silence the nodes near it.
     pub(super) is_firm: bool,
 }
 
 #[derive(Clone)]
 pub(super) struct Queue<const N: usize> {
     places: [Option<(Planned, u32)>; N],
-    /// Counts what was planned: of two that are due at once the one that was planned first goes first.
+    /// Counts what was planned: of two entries that are due at the same time, the one planned first
+    /// is sent first.
     planned: u32,
 }
 
@@ -114,8 +116,9 @@ impl<const N: usize> Queue<N> {
         self.places.iter_mut().flatten().map(|(planned, _)| planned)
     }
 
-    /// Plans something. If it `joins`, the same and other leaves of the same block that are planned go together with it, to all their links; what
-    /// there is no room for otherwise joins what goes to the same links, or else what is due last gives way.
+    /// Adds an entry. If `joins`, it is merged with a planned entry for the same item, or for other
+    /// leaves of the same block, and the links are united. If the queue is full, the entry is
+    /// merged with one for the same links, or replaces the one that is due last.
     pub(super) fn add(&mut self, planned: Planned, joins: bool) {
         if (joins || self.places.iter().all(Option::is_some)) && self.join(&planned, joins) {
             return;
@@ -154,7 +157,7 @@ impl<const N: usize> Queue<N> {
         })
     }
 
-    /// When the latest of a chain is due; 0 if nothing of it is planned.
+    /// When the last entry of a chain is due; 0 if there is none.
     pub(super) fn latest(&self, chain: Option<ChainRef>) -> u64 {
         self.iter()
             .filter(|planned| planned.piece.chain() == chain)
@@ -163,7 +166,7 @@ impl<const N: usize> Queue<N> {
             .unwrap_or(0)
     }
 
-    /// When the first is due.
+    /// When the first entry is due.
     pub(super) fn due(&self) -> u64 {
         self.iter().map(|planned| planned.due).min().unwrap_or(u64::MAX)
     }
@@ -176,7 +179,7 @@ impl<const N: usize> Queue<N> {
             .map(|(planned, _)| *planned)
     }
 
-    /// Puts off the next of a piece.
+    /// Postpones a planned entry.
     pub(super) fn put_off(&mut self, planned: &Planned, due: u64) {
         let same =
             |other: &&mut Planned| other.piece == planned.piece && other.links == planned.links;
@@ -185,7 +188,8 @@ impl<const N: usize> Queue<N> {
         }
     }
 
-    /// Takes out an item that is said, or cannot be; what is left of its piece is due at `again`.
+    /// Removes an item that was sent, or cannot be sent; what is left of its piece is due at
+    /// `again`.
     pub(super) fn mark_sent(&mut self, planned: &Planned, item: Item, again: u64) {
         let same = |other: &Planned| {
             other.piece == planned.piece
@@ -208,7 +212,7 @@ impl<const N: usize> Queue<N> {
         self.iter().any(|planned| planned.piece.has(item))
     }
 
-    /// Others were heard to say an item: those that `ends` chooses no longer say it.
+    /// Other nodes have sent an item: removes it from the entries that `ends` chooses.
     pub(super) fn suppress(&mut self, item: Item, mut ends: impl FnMut(&mut Planned) -> bool) {
         for place in &mut self.places {
             if let Some((planned, _)) = place
@@ -221,7 +225,7 @@ impl<const N: usize> Queue<N> {
         }
     }
 
-    /// Drops what `ends` chooses.
+    /// Removes the entries that `ends` chooses.
     pub(super) fn drop_if(&mut self, ends: impl Fn(&Planned) -> bool) {
         for place in &mut self.places {
             if place.as_ref().is_some_and(|(planned, _)| ends(planned)) {

@@ -1,12 +1,13 @@
-//! What a node hears. Whatever can be refused without a signature check is refused before one; what waits for one is drawn by lot
-//! ([`Waiting`]); and nothing is kept or passed on before it is found to be genuine.
+//! The frames that a node receives. What can be rejected without a signature check is rejected
+//! before one; candidates for a check are chosen at random ([`Waiting`]); and nothing is stored or
+//! relayed before it is verified.
 
 use crate::recovery::progress::every;
 use crate::recovery::send::place_of;
 use crate::recovery::*;
 use crate::{Claim, Head, HeadError, LeafError, SenderCertificate, Taken};
 
-/// Who vouches for a head: a sender, by a key that a base station has certified.
+/// The signer of a head: a sender with a key that a base station has certified.
 pub(super) struct HeadSigner {
     pub(super) sender: DeviceId,
     pub(super) key: PublicKey,
@@ -19,7 +20,7 @@ pub(super) const fn refused(error: RefusedBroadcast) -> Event {
 }
 
 impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS, CHAINS, B> {
-    /// Checks one of those that wait for the check of a signature, if one can be checked.
+    /// Checks one of the waiting signatures, if the limits allow one.
     pub(super) fn check_waiting<S: Store>(
         &mut self,
         now: Now,
@@ -44,7 +45,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok(())
     }
 
-    /// A head, and the leaf that came with it, if one did; `is_drawn` if its check is paid for.
+    /// Processes a head, and the leaf that came with it, if any; `is_drawn` if the check is paid
+    /// for.
     pub(super) fn receive_head<S: Store>(
         &mut self,
         now: Now,
@@ -66,7 +68,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             if known.head != fingerprint {
                 return Ok(refused(RefusedBroadcast::ChainGoesBack));
             }
-            // With another leaf it is no copy of what others wait for.
+            // With another leaf it is not a copy of what other nodes wait for.
             let is_copy = match leaf {
                 Some(leaf) => store.is_kept(Item::Leaf { chain, block: 1, index: 0 }, leaf)?,
                 None => true,
@@ -85,7 +87,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
                 return Ok(refused(error));
             }
         };
-        // While others wait, the next check is theirs: whoever comes just when there is one again gains nothing.
+        // While others wait, the next check is theirs, so that arriving at the right moment is no
+        // advantage.
         if !(is_drawn || self.heads.is_empty() && self.head_meter.take(self.clock)) {
             self.heads.offer(bytes, link, place, &mut self.draws);
             self.note_contention();
@@ -101,7 +104,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok(event)
     }
 
-    /// The sender at a place, who vouches for heads.
+    /// The sender in a slot, as the signer of heads.
     pub(super) fn head_signer(&self, place: usize) -> Option<HeadSigner> {
         let sender = self.senders.get(place)?.as_ref()?;
         Some(HeadSigner {
@@ -112,8 +115,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         })
     }
 
-    /// Whether a head may be accepted if its signature is its sender's, before that is looked at; and the sender's place. One that was accepted
-    /// before and `is_kept` may be the sender's latest.
+    /// Checks everything but the signature of a head and returns the sender's slot. With `is_kept`,
+    /// a head that was accepted before may be the sender's latest.
     pub(super) fn may_accept(
         &self,
         now: Now,
@@ -147,7 +150,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         self.chain_place(id.sender).map(|_| place).ok_or(RefusedBroadcast::NoRoom)
     }
 
-    /// Checks a head's signature by the key of who vouches for it, and follows the chain; with `is_own`, all of it is in the store.
+    /// Checks a head's signature and starts to receive the chain; with `is_own`, all its leaves are
+    /// in the store.
     pub(super) fn accept<S: Store>(
         &mut self,
         bytes: &[u8],
@@ -180,7 +184,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         if floor.is_none_or(|floor| number > floor) {
             keep_certificate(key, chain, store)?;
             store.keep(Item::Head(chain), bytes)?;
-            // Durable before anything follows from it, and with it what was kept.
+            // Make the number durable before acting on it, and everything kept so far with it.
             store.raise(key, number)?;
         }
         let abandoned = self
@@ -228,9 +232,11 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok(Event::Accepted { chain, sender: id, number, abandoned })
     }
 
-    /// Where the next chain of a sender goes: a free place, or that of a chain that is whole (its own before others', those that are no longer
-    /// advertised before others, the oldest first), or of its own oldest. That of another sender's chain that is under
-    /// way only if nothing has come of it for very long: who signs heads and sends no leaves must not hold all places for ever.
+    /// The slot for the next chain of a sender: a free slot, or that of a complete chain (the
+    /// sender's own first, then those no longer advertised, the oldest first), or that of the
+    /// sender's own oldest chain. A slot of another sender's incomplete chain is used only if
+    /// nothing of that chain has arrived for very long, so that a sender that signs heads and sends
+    /// no leaves cannot hold all slots for ever.
     fn chain_place(&self, sender: DeviceId) -> Option<usize> {
         if let Some(free) = self.chains.iter().position(Option::is_none) {
             return Some(free);
@@ -255,7 +261,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         ranked.min().map(|(_, place)| place)
     }
 
-    /// Empties a chain's place.
+    /// Empties a chain's slot.
     pub(super) fn vacate<S: Store>(&mut self, slot: usize, store: &mut S) -> Result<(), S::Error> {
         let Some(tracked) = self.chains.get(slot).and_then(Option::as_ref) else { return Ok(()) };
         let chain = tracked.reference;
@@ -272,7 +278,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok(())
     }
 
-    /// A chain of one message, whole.
+    /// Processes a complete chain of one message.
     pub(super) fn receive_single<S: Store>(
         &mut self,
         now: Now,
@@ -287,13 +293,13 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             (_, Ok(claim)) => claim.reference(),
         };
         match self.receive_leaf(link, chain, 1, 0, leaf, store)? {
-            // The head is news whatever became of the leaf, which is asked for.
+            // The head is new even if the leaf was rejected; the leaf is then requested.
             Event::Refused(_) | Event::Nothing if event != Event::Nothing => Ok(event),
             of_leaf => Ok(of_leaf),
         }
     }
 
-    /// A leaf.
+    /// Processes a leaf.
     pub(super) fn receive_leaf<S: Store>(
         &mut self,
         link: u8,
@@ -312,7 +318,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             return Ok(Event::Nothing);
         };
         if index < 64 && tracked.held(block) >> index & 1 == 1 {
-            // Only a true copy spares others the saying of it.
+            // Only an exact copy lets other nodes withhold theirs.
             let is_planned = self.relays.has(item) || self.answers.has(item);
             if is_planned && store.is_kept(item, leaf)? {
                 self.note_duplicate(item, link);
@@ -323,7 +329,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         let Event::Verified { chain, sender, number, first, mut last, mut is_last } = event else {
             return Ok(event);
         };
-        // It may have been the turn of leaves that came too early. What becomes of them is not what became of this one.
+        // The next block may have leaves that arrived early. Their outcome does not change the
+        // outcome of this leaf.
         while let Some(tracked) = self.chains.get_mut(slot).and_then(Option::as_mut)
             && let Some((current, _)) = tracked.missing()
             && let Some(early) = tracked.early.take(current)
@@ -337,7 +344,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok(Event::Verified { chain, sender, number, first, last, is_last })
     }
 
-    /// Shows a leaf to the verifier, keeps it if it is genuine, and passes it on.
+    /// Verifies a leaf, stores it if it is genuine, and relays it.
     fn take_leaf<S: Store>(
         &mut self,
         slot: usize,
@@ -388,7 +395,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         if tracked.is_whole() {
             tracked.trickle.start(clock, &pace.timing, &mut self.draws);
         }
-        // A chain of one goes whole, with its head, where that has not gone yet.
+        // A chain of one is relayed complete, with its head, unless the head was relayed already.
         if tracked.outline.messages > 1 || !self.relays.has(Item::Head(chain)) {
             self.pass_on(Piece::Leaves { chain, block, bits: 1 << index }, link);
         }
@@ -400,7 +407,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         })
     }
 
-    /// Somebody asks.
+    /// Processes a request.
     pub(super) fn receive_wanted(&mut self, link: u8, chain: ChainRef, block: u32, wanted: u64) {
         let (pace, clock) = (self.pace(), self.clock);
         if chain == ANY_CHAIN {
@@ -415,7 +422,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
                 Some(unknown) if block == 0 && unknown.wanted & !wanted == 0 => {
                     unknown.ask.yield_once(clock, &pace, &mut self.draws);
                 }
-                // Who asks for a block has the head; who asks for the head has not, and two of those would ask each other for ever.
+                // A node that requests a block has the head; a node that requests the head does
+                // not, and two of those would ask each other for ever.
                 None if block > 0 => self.note_unknown(chain, WANTS_HEAD, link),
                 _ => {}
             }
@@ -431,7 +439,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             }
             return;
         }
-        // Whoever asks for a block has those before it.
+        // A node that requests a block has the blocks before it.
         tracked.hint(block - 1, clock, &pace, &mut self.draws);
         if let Some((current, missing)) = tracked.missing()
             && current == block
@@ -448,11 +456,11 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         }
     }
 
-    /// Somebody says that it holds a chain up to a leaf.
+    /// Processes an advertisement of a chain up to a leaf.
     pub(super) fn receive_holds(&mut self, link: u8, chain: ChainRef, block: u32, index: u8) {
         let (pace, clock) = (self.pace(), self.clock);
         for place in &mut self.unknown {
-            // That is an answer to whoever has asked which chains there are.
+            // This answers a request for any chain.
             place.take_if(|unknown| unknown.chain == ANY_CHAIN && unknown.attempts > 0);
         }
         let Some(slot) = self.slot(chain) else {
@@ -473,7 +481,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         tracked.hint(out, clock, &pace, &mut self.draws);
     }
 
-    /// A chain was heard of whose head is not known: it is asked for. Those that a known sender is about to say do not give way to others.
+    /// Notes a chain whose head is not known, and requests the head. The next chains of known
+    /// senders are not displaced by others.
     pub(super) fn note_unknown(&mut self, chain: ChainRef, wanted: u64, link: u8) {
         if let Some(known) =
             self.unknown.iter_mut().flatten().find(|unknown| unknown.chain == chain)
@@ -481,7 +490,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             known.wanted |= wanted;
             return;
         }
-        // Without any certificate, the head alone is of no use.
+        // Without any certificate, the head alone is useless.
         let wanted = if self.senders.iter().all(Option::is_none) {
             wanted | WANTS_CERTIFICATE
         } else {
@@ -499,14 +508,14 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         let gives_way =
             |place: &&mut Option<Unknown>| place.is_some_and(|unknown| !unknown.is_expected);
         let count = u32::try_from(self.unknown.iter_mut().filter(gives_way).count()).unwrap_or(0);
-        // As likely one of those that are there as the new one.
+        // Each candidate has the same probability, the new one included.
         let drawn = self.draws.below(if is_expected { count } else { count.saturating_add(1) });
         if let Some(place) = self.unknown.iter_mut().filter(gives_way).nth(drawn as usize) {
             *place = Some(new);
         }
     }
 
-    /// What is new and genuine is passed on, in the order in which it came.
+    /// Relays new, verified items in the order in which they arrived.
     pub(super) fn pass_on(&mut self, piece: Piece, link: u8) {
         let (links, others) =
             (self.settings.links, self.settings.links.without(LinkSet::one(link)));
@@ -527,7 +536,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         }
     }
 
-    /// Plans to answer what was not answered lately, and is not about to be said anyway; whether there is something of that.
+    /// Plans to answer what was not answered recently and will not be sent anyway; returns whether
+    /// anything is left to answer.
     pub(super) fn plan_answer(&mut self, piece: Piece, link: u8) -> bool {
         let link = LinkSet::one(link);
         let is_about_to_be_sent = |item: Item| {
@@ -560,7 +570,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         let is_something = !matches!(piece, Piece::Leaves { bits: 0, .. });
         if is_something {
             let due = self.within(self.settings.timing.reply_ms);
-            // Who asks again for what others were heard to say has not heard them.
+            // A node that requests again what other nodes have sent did not receive it from them.
             let is_firm = self.was_spared(piece);
             self.answers.add(
                 Planned {
@@ -577,7 +587,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         is_something
     }
 
-    /// Remembers what was not answered because others were heard to say it.
+    /// Records leaves that were not answered because other nodes sent them.
     fn spare(&mut self, chain: ChainRef, block: u32, bits: u64) {
         let same = |spared: &&mut Spared| (spared.chain, spared.block) == (chain, block);
         if let Some(spared) = self.spared.iter_mut().flatten().find(same) {
@@ -591,7 +601,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         }
     }
 
-    /// Whether some of a piece was not answered when it was asked for before; that is forgotten.
+    /// Whether some of a piece was withheld when it was last requested; clears the record.
     fn was_spared(&mut self, piece: Piece) -> bool {
         let (chain, block, bits) = match piece {
             Piece::Leaves { chain, block, bits } => (chain, block, bits),
@@ -614,8 +624,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         })
     }
 
-    /// More signatures come than are checked. What is genuine among them may need many attempts, so that a node goes on asking; and somebody
-    /// should say what there is.
+    /// More signatures arrive than are checked. A genuine one may need many attempts, so the node
+    /// keeps requesting, and asks other nodes to advertise their chains.
     pub(super) fn note_contention(&mut self) {
         self.contended = self.clock.saturating_add(u64::from(self.settings.timing.quiet_ms));
         if self.unknown.iter().all(Option::is_none) {
@@ -623,7 +633,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         }
     }
 
-    /// Others have said an item, which is genuine: it need not be answered there, nor passed on if it was said often enough.
+    /// Another node has sent a copy of a genuine item: it need not be answered on that link, nor
+    /// relayed if enough copies were received.
     pub(super) fn note_duplicate(&mut self, item: Item, link: u8) {
         let link = LinkSet::one(link);
         let enough = match self.settings.relay {
@@ -646,7 +657,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         if let (true, Some((chain, block, bits))) = (is_spared, place_of(item)) {
             self.spare(chain, block, bits);
         }
-        // What answers for a chain answers for its sender too.
+        // A certificate sent for a chain answers a request for the sender's, too.
         if let Item::Certificate(_) = item {
             self.answers.drop_if(|planned| {
                 planned.links == link && matches!(planned.piece, Piece::ChainCertificate(_))
@@ -655,7 +666,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     }
 }
 
-/// Keeps the sender's certificate with the chain, whose evidence it is part of.
+/// Stores the sender's certificate with the chain, as part of its evidence.
 #[inline(never)]
 fn keep_certificate<S: Store>(key: KeyId, chain: ChainRef, store: &mut S) -> Result<(), S::Error> {
     let mut buffer = [0; MAX_SENDER_CERTIFICATE];

@@ -1,4 +1,5 @@
-//! What a node says, and when: originals and relays, answers, requests, advertisements, in the order in which they are due.
+//! What a node sends and when: its own frames and relays, answers, requests and advertisements, in
+//! the order in which they are due.
 
 use crate::recovery::*;
 use moteseal_core::cbor::Writer;
@@ -6,15 +7,15 @@ use moteseal_core::cbor::Writer;
 /// A frame to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
-    /// On these links.
+    /// The links on which to send it.
     pub links: LinkSet,
-    /// Its length: it stands at the start of the buffer.
+    /// Its length; it is at the start of the buffer.
     pub length: usize,
-    /// Why.
+    /// The reason.
     pub purpose: Purpose,
 }
 
-/// Where the next thing to say is.
+/// Which queue or chain the next frame comes from.
 #[derive(Clone, Copy)]
 enum Turn {
     Relay,
@@ -25,11 +26,12 @@ enum Turn {
 }
 
 impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS, CHAINS, B> {
-    /// Does what is due: writes the next frame to be sent to `out`, which has room for the longest frame of the network (a chain's longest
-    /// leaf and 32 bytes; [`MAX_BROADCAST_FRAME`](crate::wire::MAX_BROADCAST_FRAME) suffices), or says that there is none.
+    /// Performs the work that is due and writes the next frame to be sent to `out`; returns `None`
+    /// if there is none. `out` needs room for the longest frame of the network: a chain's longest
+    /// leaf and 32 bytes; [`MAX_BROADCAST_FRAME`](crate::wire::MAX_BROADCAST_FRAME) suffices.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Those of the storage.
     pub fn poll<S: Store>(
         &mut self,
         now: Now,
@@ -38,7 +40,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     ) -> Result<Option<Transmit>, S::Error> {
         self.advance(now);
         self.check_waiting(now, store)?;
-        // Every turn ends something or puts it off, so that there are no more turns than there is memory for.
+        // Each turn finishes or postpones something, so the number of turns is bounded.
         while let Some((_, turn)) = self.turn().filter(|(due, _)| *due <= self.clock) {
             let transmit = match turn {
                 Turn::Relay => self.send_planned(false, store, out)?,
@@ -54,7 +56,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok(None)
     }
 
-    /// When there is something to do next, in the host's milliseconds; `None`: not before a frame is heard.
+    /// When the node next has something to do, in the host's milliseconds; `None` if it only waits
+    /// for frames.
     #[must_use]
     pub fn next_due(&self) -> Option<u64> {
         let turn = self.turn().map_or(u64::MAX, |(due, _)| due);
@@ -65,7 +68,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         (due != u64::MAX).then(|| self.host_ms.saturating_add(due.saturating_sub(self.clock)))
     }
 
-    /// What is due first, and when.
+    /// The source of the frame that is due first, and its time.
     fn turn(&self) -> Option<(u64, Turn)> {
         let request = self.request_meter.ready();
         let answer = self.answers.due().max(self.answer_meter.ready());
@@ -91,7 +94,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         (first.0 != u64::MAX).then_some(first)
     }
 
-    /// The next relay or answer.
+    /// Sends the next relay or answer.
     fn send_planned<S: Store>(
         &mut self,
         answers: bool,
@@ -102,7 +105,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         let Some(planned) = planned else { return Ok(None) };
         let item = planned.piece.next();
         if answers && !self.note_recent(item) {
-            // What was answered lately fills the memory of it: this waits until there is a place.
+            // The table of recent answers is full: postpone this answer until there is a free
+            // entry.
             let later =
                 self.clock.saturating_add(u64::from(self.settings.timing.hold_off_ms.max(1)));
             self.answers.put_off(&planned, later);
@@ -130,7 +134,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok(length.map(|length| Transmit { links: planned.links, length, purpose: planned.purpose }))
     }
 
-    /// Writes the frame of an item; `None` if the store no longer has it, or it does not fit. And whether it is a chain whole.
+    /// Writes the frame of an item; the length is `None` if the store no longer has the item, or it
+    /// does not fit. The flag says whether the frame is a complete chain of one message.
     fn write_item<S: Store>(
         &self,
         item: Item,
@@ -156,7 +161,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok((at.map_or(Ok(None), |at| append(store, item, out, at))?, false))
     }
 
-    /// Asks for what is missing of the block under way.
+    /// Requests what is missing of the block under way.
     fn send_wanted(&mut self, slot: usize, out: &mut [u8]) -> Option<Transmit> {
         let (pace, clock, links) = (self.pace(), self.clock, self.settings.links);
         let tracked = self.chains.get_mut(slot)?.as_mut()?;
@@ -174,7 +179,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         transmit(&frame, links, Purpose::Request, out)
     }
 
-    /// Asks for the head of a chain that was heard of.
+    /// Requests the head of an unknown chain.
     fn send_unknown(&mut self, place: usize, out: &mut [u8]) -> Option<Transmit> {
         let (pace, clock) = (self.pace(), self.clock);
         if !self.request_meter.take(clock) {
@@ -198,7 +203,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         transmit(&frame, links, Purpose::Request, out)
     }
 
-    /// Says that all of a chain is here, unless others have said so.
+    /// Advertises that a chain is complete, unless other nodes have done so.
     fn send_holds(&mut self, slot: usize, out: &mut [u8]) -> Option<Transmit> {
         let tracked = self.chains.get_mut(slot)?.as_mut()?;
         let sends = tracked.trickle.fire(&self.settings.timing, &mut self.draws);
@@ -214,7 +219,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         )
     }
 
-    /// Whether an item may be answered now: it was not within the hold-off, and that it was can be remembered.
+    /// Records an answer and returns whether it may be sent: the item was not answered within the
+    /// hold-off, and the table has an entry for it.
     fn note_recent(&mut self, item: Item) -> bool {
         let Some((chain, block, bit)) = place_of(item) else { return true };
         let (clock, hold_off) = (self.clock, u64::from(self.settings.timing.hold_off_ms));
@@ -236,7 +242,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         })
     }
 
-    /// Which items of a block were answered within the hold-off.
+    /// Which leaves of a block were answered within the hold-off.
     pub(super) fn recent_bits(&self, chain: ChainRef, block: u32) -> u64 {
         let same = |recent: &&Recent| (recent.chain, recent.block) == (chain, block);
         self.recent.iter().flatten().find(same).copied().map_or(0, |mut recent| {
@@ -246,7 +252,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     }
 }
 
-/// Where the memory of answers has an item: chain, block and bit.
+/// The chain, block and bit under which the table of recent answers records an item.
 pub(super) const fn place_of(item: Item) -> Option<(ChainRef, u32, u64)> {
     match item {
         Item::Leaf { chain, block, index } => Some((chain, block, 1 << (index & 63))),
@@ -274,14 +280,15 @@ fn copy(out: &mut [u8], at: usize, bytes: &[u8]) -> Option<usize> {
     Some(end)
 }
 
-/// Appends what is kept, as a byte string; where that ends.
+/// Appends a stored item as a CBOR byte string and returns the offset after it.
 fn append<S: Store>(
     store: &mut S,
     item: Item,
     out: &mut [u8],
     at: usize,
 ) -> Result<Option<usize>, S::Error> {
-    // The head of a byte string has up to five bytes, and how many is known when the string is there.
+    // The head of a byte string has up to five bytes, depending on the length of the string, which
+    // is known only once the string was read.
     const HEAD: usize = 5;
     let Some(room) = out.get_mut(at.saturating_add(HEAD)..) else { return Ok(None) };
     let Some(length) = store.fetch(item, room)?.map(<[u8]>::len) else { return Ok(None) };

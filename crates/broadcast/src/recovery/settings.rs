@@ -1,14 +1,15 @@
-//! What a node is told once: its network and base stations, when it speaks, what it passes on, and what strangers may cost it.
+//! The configuration of a node: its network and base stations, its timing, what it relays, and what
+//! other nodes' frames may cost it.
 
 use moteseal_core::record::NetworkId;
 use moteseal_core::signature::PublicKey;
 
-/// Links a node has, at most.
+/// The maximum number of links of a node.
 pub const MAX_LINKS: u8 = 8;
-/// Base stations whose certificates a node accepts, at most.
+/// The maximum number of base stations whose certificates a node accepts.
 pub const MAX_BASES: usize = 8;
 
-/// Some of a node's links: link `n` is bit `n`.
+/// A set of a node's links: link `n` is bit `n`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkSet(pub u8);
 
@@ -16,7 +17,7 @@ impl LinkSet {
     /// No link.
     pub const NONE: Self = Self(0);
 
-    /// One link; none if a node has no link of that number.
+    /// One link; the empty set if `link` is out of range.
     #[must_use]
     pub const fn one(link: u8) -> Self {
         Self(if link < MAX_LINKS { 1 << link } else { 0 })
@@ -28,70 +29,76 @@ impl LinkSet {
         Self(if count >= MAX_LINKS { u8::MAX } else { (1 << count) - 1 })
     }
 
-    /// Whether `link` is among them.
+    /// Whether the set contains `link`.
     #[must_use]
     pub const fn has(self, link: u8) -> bool {
         self.0 & Self::one(link).0 != 0
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// These and those.
+    /// The union of both sets.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// These without those.
+    /// The links of this set that are not in `other`.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Those of these that are also among `other`.
+    /// The intersection of both sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 }
 
-/// What a node does with what it has found to be genuine.
+/// What a node relays of what it has verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relay {
-    /// Nothing: it answers requests.
+    /// Nothing; the node only answers requests.
     Never,
-    /// Says it on the links it was not heard on: a bridge between networks.
+    /// Sends it on the links on which it was not received: a bridge between networks.
     OtherLinks,
-    /// Says it on all links, the one it was heard on too: a radio, where not everybody hears everybody.
+    /// Sends it on all links, including the one on which it was received: a radio, where not every
+    /// node is in range of every other.
     Flood {
-        /// It is not said on a link where so many others have been heard to say it meanwhile; 255: it is always said, as in the paper.
+        /// The node does not send an item on a link on which it has received this many copies in
+        /// the meantime. With 255 it always sends, as in the paper.
         copies: u8,
     },
 }
 
-/// When a node speaks, in milliseconds.
+/// The timing of a node, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// What is passed on waits at random up to this.
+    /// The maximum random delay of a relay.
     pub relay_ms: u32,
-    /// A request waits at random up to this.
+    /// The maximum random delay of a request.
     pub request_ms: u32,
-    /// Each fragment of an answer waits at random up to this.
+    /// The maximum random delay of each fragment that answers a request.
     pub reply_ms: u32,
-    /// A fragment that was sent as an answer is not sent as one again for so long, whatever is asked, and may not be for twice as long.
+    /// A fragment that was sent as an answer is not sent as an answer again for this long, even if
+    /// it is requested; the node may hold it back for up to twice as long.
     pub hold_off_ms: u32,
-    /// After so much silence a node asks for what is missing of a block, and then after twice as much, until the longest of `advertise_ms`.
+    /// After this long without a new leaf, a node requests what is missing of a block. The interval
+    /// doubles with each request, up to the longest of `advertise_ms`.
     pub quiet_ms: u32,
-    /// The shortest and the longest interval between advertisements (Trickle, RFC 6206, with `k = 1`); after the longest one they end.
+    /// The shortest and the longest interval between advertisements (Trickle, RFC 6206, with `k =
+    /// 1`). After the longest interval a node stops advertising.
     pub advertise_ms: (u32, u32),
 }
 
 impl Timing {
-    /// Radios: the two seconds of the paper, and silences that a sender with a message every five seconds does not make.
+    /// Radios: the two seconds of the paper, and quiet times longer than the gaps of a sender that
+    /// sends a message every five seconds.
     pub const RADIO: Self = Self {
         relay_ms: 2_000,
         request_ms: 2_000,
@@ -100,7 +107,8 @@ impl Timing {
         quiet_ms: 30_000,
         advertise_ms: (15_000, 480_000),
     };
-    /// Local networks of machines with an operating system. Whoever asks again because the answer was lost asks after the hold-off.
+    /// Local networks of machines with an operating system. A node that requests again because the
+    /// answer was lost does so after the hold-off.
     pub const LAN: Self = Self {
         relay_ms: 5,
         request_ms: 10,
@@ -111,30 +119,31 @@ impl Timing {
     };
 }
 
-/// So much at once, and then one each so often.
+/// The rate of a token bucket: `burst` at once, then one every `each_ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// How many at once.
+    /// The maximum number at once.
     pub burst: u16,
-    /// The milliseconds that one takes to come back, at least 1.
+    /// The milliseconds until one token comes back, at least 1.
     pub each_ms: u32,
 }
 
-/// What strangers may cost a node.
+/// The limits on what frames of unknown origin may cost a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meter {
-    /// Signatures of heads that are checked.
+    /// Signatures of heads that the node checks.
     pub heads: Rate,
-    /// Signatures of certificates and of revocations that are checked.
+    /// Signatures of certificates and revocations that the node checks.
     pub certificates: Rate,
-    /// Requests and advertisements that are sent.
+    /// Requests and advertisements that the node sends.
     pub requests: Rate,
-    /// Frames that are sent as answers.
+    /// Frames that the node sends as answers.
     pub answers: Rate,
 }
 
 impl Meter {
-    /// A mote: one check a second of a head and one of a certificate or revocation, and about a tenth of a slow radio's time for others.
+    /// A mote: one signature check a second for heads and one for certificates and revocations, and
+    /// about a tenth of a slow radio's time for answers.
     pub const MOTE: Self = Self {
         heads: Rate { burst: 4, each_ms: 1_000 },
         certificates: Rate { burst: 4, each_ms: 1_000 },
@@ -150,28 +159,31 @@ impl Meter {
     };
 }
 
-/// What a node is told once.
+/// The configuration of a node.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings<'a> {
     /// Its network.
     pub network: NetworkId,
-    /// The base stations whose certificates it accepts; of more than [`MAX_BASES`] the first ones.
+    /// The base stations whose certificates the node accepts; beyond [`MAX_BASES`], the rest are
+    /// ignored.
     pub bases: &'a [PublicKey],
-    /// The links it has.
+    /// Its links.
     pub links: LinkSet,
-    /// What it passes on.
+    /// What it relays.
     pub relay: Relay,
-    /// When it speaks.
+    /// Its timing.
     pub timing: Timing,
-    /// What strangers may cost it.
+    /// Its limits against floods.
     pub meter: Meter,
 }
 
-/// The time, as the node's host has it.
+/// The time on the node's host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
-    /// Milliseconds of a clock that does not go back. If it does, the node takes it that no time has passed.
+    /// Milliseconds of a monotonic clock. If it goes back, the node assumes that no time has
+    /// passed.
     pub ms: u64,
-    /// Seconds since 1970, if the host knows: certificates are then held to their dates.
+    /// Seconds since 1970, if the host knows the date. The node then checks the dates of
+    /// certificates.
     pub unix: Option<u64>,
 }

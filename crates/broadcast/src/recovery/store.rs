@@ -1,15 +1,16 @@
-//! What a node keeps outside its own memory: flash, a file, a map.
+//! What a node keeps outside its own memory: in flash, in a file, in a map.
 
 use crate::wire::BroadcastFrame;
 use crate::{ChainNumber, ChainRef, KeyId};
 use moteseal_core::cbor::{BufferTooSmall, Writer};
 
-/// Something a node keeps. All of it has been found to be genuine, or to carry the tag of what is (a leaf of the block under way).
+/// An item that a node keeps. Each item was verified before, except the leaves of the block under
+/// way, which only carry the right tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Item {
     /// The latest certificate of a sender's key.
     Certificate(KeyId),
-    /// The latest revocation by a base station, by its place in the settings.
+    /// The latest revocation by a base station, given by its index in the settings.
     Revocation(u8),
     /// The certificate under which the head of a chain was accepted.
     ChainCertificate(ChainRef),
@@ -19,9 +20,9 @@ pub enum Item {
     Leaf {
         /// The chain.
         chain: ChainRef,
-        /// The block, from 1.
+        /// The block, counted from 1.
         block: u32,
-        /// The leaf's place in it, from 0.
+        /// The leaf's index in the block, counted from 0.
         index: u8,
     },
 }
@@ -42,71 +43,77 @@ impl Item {
     }
 }
 
-/// Where a node keeps things. `raise` and `raise_minimum` MUST make durable what they are given and everything that was kept before;
-/// nothing else needs to be durable at once. After an error the node has not taken what it was told, and takes it when it comes again.
+/// A node's storage. `raise` and `raise_minimum` MUST make durable what they are given and
+/// everything that was kept before; nothing else needs to be durable at once. If a method fails,
+/// the node does not accept the frame that caused the call; it accepts the frame when it arrives
+/// again.
 pub trait Store {
-    /// Why something was not kept or found.
+    /// The error of the storage.
     type Error;
 
-    /// Keeps an item, in place of what was kept under that name.
+    /// Keeps an item and replaces an earlier value of the same item.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Those of the storage.
     fn keep(&mut self, item: Item, bytes: &[u8]) -> Result<(), Self::Error>;
 
-    /// Writes what is kept to the start of `out`; `None` if nothing is, or if it is longer than `out`.
+    /// Reads an item into the start of `out`. Returns `None` if the item is not kept, or is longer
+    /// than `out`.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Those of the storage.
     fn fetch<'b>(&mut self, item: Item, out: &'b mut [u8])
     -> Result<Option<&'b [u8]>, Self::Error>;
 
-    /// Whether exactly these bytes are kept.
+    /// Whether exactly these bytes are kept for the item.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Those of the storage.
     fn is_kept(&mut self, item: Item, bytes: &[u8]) -> Result<bool, Self::Error>;
 
-    /// Forgets the leaves of a block: some of them were forged, and nobody can tell which.
+    /// Deletes the leaves of a block: some of them were forged, and the node cannot tell which.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Those of the storage.
     fn forget_block(&mut self, chain: ChainRef, block: u32) -> Result<(), Self::Error>;
 
-    /// Forgets a chain that will not become complete.
+    /// Deletes a chain that will not become complete.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Those of the storage.
     fn forget(&mut self, chain: ChainRef) -> Result<(), Self::Error>;
 
-    /// A complete chain that the node no longer answers for, because others need its place. An archive keeps it, a mote frees it.
+    /// Releases a complete chain for which the node no longer answers requests, because another
+    /// chain needs its slot. An archive keeps the chain; a mote deletes it.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Those of the storage.
     fn retire(&mut self, chain: ChainRef) -> Result<(), Self::Error>;
 
-    /// Makes durable that no chain up to `number` that `key` signed may be accepted any more. Keys do not share what they have raised: who has
-    /// stolen one and says the highest number silences that one alone.
+    /// Makes durable that chains up to `number` under `key` are no longer accepted. The number is
+    /// kept for each key, so that an attacker who has stolen one key and uses the highest number
+    /// blocks that key alone.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Those of the storage.
     fn raise(&mut self, key: KeyId, number: ChainNumber) -> Result<(), Self::Error>;
 
-    /// What was raised last for `key`.
+    /// The number last given to [`raise`](Self::raise) for `key`.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Those of the storage.
     fn floor(&mut self, key: KeyId) -> Result<Option<ChainNumber>, Self::Error>;
 
-    /// Makes durable that no certificate of the base station at place `base` in the settings with a serial below `minimum` is valid.
+    /// Makes durable that certificates of a base station with a serial below `minimum` are invalid.
+    /// `base` is the base station's index in the settings.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Those of the storage.
     fn raise_minimum(&mut self, base: u8, minimum: u64) -> Result<(), Self::Error>;
 
-    /// What was raised last for that base station; 0 if nothing was.
+    /// The minimum last given for that base station; 0 if none was.
     ///
     /// # Errors
-    /// Those of the store.
+    /// Those of the storage.
     fn minimum(&mut self, base: u8) -> Result<u64, Self::Error>;
 }

@@ -1,7 +1,10 @@
-//! The receiver: keeps what came in time, checks keys before it uses them, and hands out what their tags prove.
+//! The receiver of uTESLA: keeps packets that arrived in time, verifies keys before it uses them,
+//! and returns the messages whose tags are right.
 //!
-//! RFC 4082, section 3.5, in its order: the packet is safe, the key is new, the key leads to the one known before, the tag is right. Until a
-//! key is out nobody can tell a forged packet from a genuine one, so the places for packets are few, are shared by chance, and never grow.
+//! The checks follow RFC 4082, section 3.5, in its order: the packet is safe, the key is new, the
+//! key leads to the known one, the tag is right. Until a key is disclosed, a forged packet cannot
+//! be told from a genuine one, so places for packets are few, are assigned at random, and never
+//! grow.
 
 use core::fmt;
 use moteseal_core::named_errors;
@@ -11,73 +14,81 @@ use crate::tesla::wire::TeslaFrame;
 use crate::tesla::{ChainKey, Functions, Parameters, Schedule, TAG};
 
 named_errors! {
-    /// Why a packet is not kept.
+    /// Why a packet is rejected.
     PacketError {
-        /// A frame of another chain.
-        WrongChain => "the frame is of another chain",
+        /// The frame belongs to another chain.
+        WrongChain => "the frame belongs to another chain",
         /// Interval 0, which has no messages.
         NoSuchInterval => "interval 0 has no messages",
         /// An interval after the chain's last.
         BeyondEnd => "the interval is after the last one of the chain",
-        /// The sender cannot be there yet, even with its clock ahead by all that is allowed.
-        FutureInterval => "the interval has not begun, whatever the clock offset",
-        /// The key may be out already: by the clock, or because it was heard.
-        NotSafe => "the key of the interval may be known to others already",
-        /// Longer than this receiver's places.
+        /// The sender cannot have reached the interval, even with its clock ahead by the allowed
+        /// offset.
+        FutureInterval => "the interval has not begun, even with the allowed clock offset",
+        /// The key may be public already: by the clock, or because it was received.
+        NotSafe => "the key of the interval may be public already",
+        /// Longer than this receiver's places for packets.
         MessageTooLong => "the message is longer than this receiver keeps",
-        /// The same packet is kept already.
-        Repeated => "the packet is there already",
-        /// More packets than places; which stay is decided by chance.
-        NoRoom => "more packets came in the interval than there are places for",
+        /// The same packet is here already.
+        Repeated => "the packet was received before",
+        /// More packets than places; those that stay are chosen at random.
+        NoRoom => "more packets arrived in the interval than there are places for",
     }
 }
 
 named_errors! {
-    /// Why a key is not taken.
+    /// Why a key is rejected.
     KeyError {
-        /// A frame of another chain.
-        WrongChain => "the frame is of another chain",
+        /// The frame belongs to another chain.
+        WrongChain => "the frame belongs to another chain",
         /// An interval after the chain's last.
         BeyondEnd => "the interval is after the last one of the chain",
-        /// The newest key that is known, again.
+        /// The newest known key was received again.
         Repeated => "the key is known",
         /// A key of an interval before that of the newest known one.
         OldKey => "a newer key is known",
-        /// Further from the newest known key than this receiver computes at once: if it is due, newer parameters are needed. Genuine or not
-        /// cannot be said, so that a leak so far ahead is not noticed.
+        /// The key is further from the newest known one than this receiver computes at once. If it
+        /// is due, the receiver needs newer parameters. The receiver does not verify the key, so it
+        /// does not notice a leak so far ahead.
         TooManySteps => "the key is too far from the newest known one; newer parameters are needed",
-        /// Keys have cost this interval's budget of steps already. Nothing was computed; a later interval has a new budget.
+        /// The budget of this interval is spent. Nothing was computed; a later interval has a new
+        /// budget.
         BudgetSpent => "this interval's budget of steps along the chain is spent",
-        /// It does not lead to the newest known key.
+        /// The key does not lead to the newest known key.
         ForgedKey => "the key is not one of this chain",
-        /// A genuine key before its time: the sender's clock is further ahead than was stated. What waited for it was dropped, for others may
-        /// have had it.
-        ClockTooFarOff => "a genuine key came before its time: the clocks are further apart than stated; set the clock",
+        /// A genuine key before its time: the sender's clock is further ahead than stated. The
+        /// packets that waited for the key were dropped, because other parties may have had it.
+        ClockTooFarOff => "a genuine key arrived before its time: the clocks are further apart than stated; set the clock",
     }
 }
 
 named_errors! {
-    /// Why there can be no such receiver.
+    /// Why a receiver cannot be made.
     ReceiverError {
-        /// Fewer rows than intervals whose packets can wait at one time, from the one whose key is coming to the newest that is safe.
-        TooFewRows => "the receiver needs rows for the disclosure delay, one interval more, and those that the clock offset takes",
+        /// There are fewer rows than intervals whose packets can wait at one time, from the one
+        /// whose key is due to the newest that is safe.
+        TooFewRows => "the receiver needs rows for the disclosure delay, for one more interval, and for the clock offset",
     }
 }
 
-/// How a receiver judges. Printed without its secret.
+/// The settings of a receiver. `Debug` omits the seed.
 #[derive(Clone, Copy)]
 pub struct Settings {
-    /// The most by which the sender's clock may be ahead of the receiver's, in milliseconds: `D_t` of RFC 4082.
+    /// The maximum by which the sender's clock may be ahead of the receiver's, in milliseconds:
+    /// `D_t` of RFC 4082.
     pub offset_ms: u64,
-    /// The most steps along the chain for one key, so that a forged one costs no more. If the sender's clock leaps further ahead than this, the
-    /// keys that it then tells everybody are `TooManySteps` here, and what others forge with them is not: let it be more than the sender leaps.
+    /// The maximum number of steps along the chain for one key, which bounds the cost of a forged
+    /// one. If the sender's clock skips further ahead than this, its keys are `TooManySteps` here,
+    /// and messages forged with those keys are not detected: let it be more than the sender skips.
     pub steps: u32,
-    /// The most steps in one interval, of the receiver's clock, for keys that are further than `d + 1` steps from the newest known one; not below
-    /// `steps`, or such keys are never looked at. Nearer ones always are, for no flood may keep a key out that comes when it is due: each costs as
-    /// little as its frame. After a longer silence a flood of forged keys can spend each budget before the genuine key comes; then newer
-    /// parameters are needed. The same flood can hide a leak from further ahead.
+    /// The maximum number of steps in one interval of the receiver's clock for keys that are
+    /// further than `d + 1` steps from the newest known one; not below `steps`, or the receiver
+    /// never verifies such a key. Nearer keys are always verified, so that no flood can suppress a
+    /// key that is due; each costs as little as its frame. After a longer silence, forged keys can
+    /// spend each budget before the genuine key arrives; the receiver then needs newer parameters.
+    /// The same flood can hide a leak from further ahead.
     pub budget: u32,
-    /// Secret randomness, so that nobody knows which packets will stay of too many.
+    /// Secret randomness, so that no attacker knows which of too many packets stay.
     pub seed: u64,
 }
 
@@ -92,22 +103,23 @@ impl fmt::Debug for Settings {
     }
 }
 
-/// What was lost, since the receiver was made.
+/// The losses since the receiver was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// Packets that there was no place for.
+    /// Packets without a place.
     pub no_room: u64,
-    /// Packets that were given up for newer intervals before a key came, or because their key came too early.
+    /// Packets that were dropped for newer intervals before a key arrived, or because their key
+    /// arrived too early.
     pub given_up: u64,
-    /// Packets whose tag was wrong once the key was out.
+    /// Packets whose tag was wrong under the disclosed key.
     pub forged: u64,
 }
 
-/// What the sender said: its key has proven it.
+/// A verified message of the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Delivered<'a> {
-    /// The interval in which it was said.
+    /// The interval in which it was sent.
     pub interval: u32,
     /// The message.
     pub message: &'a [u8],
@@ -116,7 +128,7 @@ pub struct Delivered<'a> {
 /// A packet that waits.
 #[derive(Clone, Copy)]
 struct Place<const BYTES: usize> {
-    /// In which order it came among those of its interval; `None` if the place is free.
+    /// Its order of arrival in its interval; `None` if the place is free.
     order: Option<u32>,
     length: u16,
     tag: [u8; TAG],
@@ -138,7 +150,7 @@ struct Row<const PLACES: usize, const BYTES: usize> {
     interval: u32,
     /// The interval's key, once it is known.
     key: Option<ChainKey>,
-    /// Packets that came.
+    /// The number of packets that arrived.
     seen: u32,
     places: [Place<BYTES>; PLACES],
 }
@@ -151,13 +163,15 @@ impl<const PLACES: usize, const BYTES: usize> Row<PLACES, BYTES> {
     }
 }
 
-/// A receiver of one chain, with `PLACES` places of `BYTES` bytes for packets of each of `ROWS` intervals: at most
-/// `ROWS * (PLACES * (BYTES + 22) + 28) + 400` bytes.
+/// A receiver of one chain, with `PLACES` places of `BYTES` bytes for the packets of each of `ROWS`
+/// intervals. Its size is at most `ROWS * (PLACES * (BYTES + 22) + 28) + 400` bytes.
 ///
-/// Of `ROWS`, `d + 1 + ceil(D_t / T_int)` must be there: when a key comes in time, packets wait from its interval up to the newest that can have
-/// begun, and what is forged must not take the row of the one whose key is coming. Each row more is for one disclosure that is missed: so many
-/// in a row may be lost without losing a message. If the receiver's clock is ahead, or a key is heard after the interval in which it was told,
-/// the lead and the lateness count as the offset does: `d + 1 + ceil((D_t + lead + lateness) / T_int)` rows, and one for each missed disclosure.
+/// `ROWS` must be at least `d + 1 + ceil(D_t / T_int)`: when a key arrives in time, packets wait
+/// from its interval up to the newest that can have begun, and forged packets must not displace the
+/// row whose key is due. Each further row tolerates one lost disclosure in a row without losing a
+/// message. If the receiver's clock is ahead, or a key arrives after the interval in which it was
+/// disclosed, the lead and the lateness count as the offset does: `d + 1 + ceil((D_t + lead +
+/// lateness) / T_int)` rows, and one for each lost disclosure.
 #[derive(Clone)]
 pub struct Receiver<const ROWS: usize, const PLACES: usize, const BYTES: usize> {
     parameters: Parameters,
@@ -165,7 +179,8 @@ pub struct Receiver<const ROWS: usize, const PLACES: usize, const BYTES: usize> 
     functions: Functions,
     settings: Settings,
     random: u64,
-    /// The interval by the clock in which steps were counted, and how many; `None` before the chain begins.
+    /// The clock's interval in which steps were counted, and their number; `None` before the chain
+    /// begins.
     spent: (Option<u64>, u32),
     rows: [Row<PLACES, BYTES>; ROWS],
     losses: Losses,
@@ -183,7 +198,7 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> fmt::Debug
 }
 
 impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, PLACES, BYTES> {
-    /// A receiver that knows authentic parameters.
+    /// Makes a receiver with authentic parameters.
     ///
     /// # Errors
     /// [`ReceiverError`].
@@ -211,21 +226,22 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
         })
     }
 
-    /// The parameters with the newest known key: all that must be kept for a receiver that starts again. Packets that wait are lost with its
-    /// memory.
+    /// The parameters with the newest known key: all that a receiver must store to start again.
+    /// Waiting packets are lost with its memory.
     #[must_use]
     pub const fn parameters(&self) -> Parameters {
         self.parameters
     }
 
-    /// What was lost so far.
+    /// The losses so far.
     #[must_use]
     pub const fn losses(&self) -> Losses {
         self.losses
     }
 
-    /// Hears a frame of this chain, at a time of the receiver's own clock in Unix milliseconds; see [`packet`](Self::packet) and
-    /// [`key`](Self::key). After a key, [`take`](Self::take) gives what it proved.
+    /// Processes a frame of this chain, at a time of the receiver's own clock in Unix milliseconds;
+    /// see [`packet`](Self::packet) and [`key`](Self::key). After a key, call [`take`](Self::take)
+    /// for the verified messages.
     ///
     /// # Errors
     /// [`FrameError`].
@@ -240,11 +256,12 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
         }
     }
 
-    /// Keeps a packet, if no one but the sender can have known its key when it came: if `x < i + d`, where `i` is its interval and `x` the
-    /// highest in which the sender can be now, `floor((now + D_t - T_0) / T_int)`.
+    /// Keeps a packet if only the sender can have known its key when it arrived: if `x < i + d`,
+    /// where `i` is its interval and `x` the highest interval in which the sender can be now,
+    /// `floor((now + D_t - T_0) / T_int)`.
     ///
     /// # Errors
-    /// [`PacketError`]. Nothing has changed, except that after `NoRoom` it was counted.
+    /// [`PacketError`]. Nothing has changed, except that `NoRoom` was counted.
     pub fn packet(
         &mut self,
         now_ms: u64,
@@ -263,7 +280,7 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
         if interval > schedule.last {
             return Err(PacketError::BeyondEnd);
         }
-        // A key that was heard is out, whatever the clock says.
+        // A received key is public, whatever the clock says.
         if interval <= self.parameters.committed {
             return Err(PacketError::NotSafe);
         }
@@ -293,7 +310,8 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
             Some(free) => Some(free),
             None => {
                 self.losses.no_room += 1;
-                // Each of the packets that came stays with the same chance, so that no flood gets its way by being first or last.
+                // Each packet stays with the same probability, so that arriving first or last is no
+                // advantage for a flood.
                 usize::try_from(random % u64::from(row.seen))
                     .ok()
                     .and_then(|place| row.places.get_mut(place))
@@ -305,13 +323,15 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
         Ok(())
     }
 
-    /// Takes a key, if it leads to the newest known one. The keys between, which may have been lost, follow from it.
+    /// Accepts a key if it leads to the newest known one. The keys between, which may have been
+    /// lost, are computed from it.
     ///
-    /// So it does with a genuine key before its time, for what is out stays out: what waits for keys up to it is given up, and packets of these
-    /// intervals are `NotSafe` from then on, even if the sender's clock is set back and they look safe by the time.
+    /// A genuine key before its time is accepted too, because it is public: waiting packets of
+    /// intervals up to it are dropped, and packets of these intervals are `NotSafe` from then on,
+    /// even if the sender's clock is set back and they look safe by the time.
     ///
     /// # Errors
-    /// [`KeyError`]. But for `ClockTooFarOff`, nothing has changed but what is left of the budget.
+    /// [`KeyError`]. Except for `ClockTooFarOff`, nothing has changed but the rest of the budget.
     pub fn key(
         &mut self,
         now_ms: u64,
@@ -337,7 +357,7 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
             return Err(KeyError::TooManySteps);
         }
         self.spend(now_ms, interval - committed)?;
-        // The keys of the rows are noted on the way, and believed at its end.
+        // The rows' keys are noted on the way, and used if the end matches.
         let mut noted = [None::<ChainKey>; ROWS];
         let mut walked = *key;
         for at in (committed + 1..=interval).rev() {
@@ -363,8 +383,8 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
         if in_time { Ok(()) } else { Err(KeyError::ClockTooFarOff) }
     }
 
-    /// The next message that a known key proves, by interval and then in the order in which they came; each once. Take all of them after each
-    /// key: where room is short, what was not taken is given up.
+    /// The next verified message, by interval and then in order of arrival; each once. Read all of
+    /// them after each key: where room is short, unread ones are dropped.
     pub fn take(&mut self) -> Option<Delivered<'_>> {
         let (row, place) = loop {
             let proven = self
@@ -390,12 +410,13 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
         Some(Delivered { interval: row.interval, message: row.places[place].message() })
     }
 
-    /// The highest interval in which the sender can be: `None` if it cannot have begun.
+    /// The highest interval in which the sender can be; `None` if the chain cannot have begun.
     fn highest(&self, now_ms: u64) -> Option<u64> {
         self.parameters.schedule.interval_at(now_ms.saturating_add(self.settings.offset_ms))
     }
 
-    /// Pays for steps, if they are more than a key that is due takes even if `d` disclosures before it were lost.
+    /// Charges steps to the budget, unless they are no more than for a key that is due after `d`
+    /// lost disclosures.
     fn spend(&mut self, now_ms: u64, steps: u32) -> Result<(), KeyError> {
         if steps <= u32::from(self.parameters.schedule.delay) + 1 {
             return Ok(());
@@ -412,7 +433,8 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
         Ok(())
     }
 
-    /// The row of an interval, a free one, or the one of the oldest interval, which has waited longest for a key.
+    /// The row of an interval, a free row, or that of the oldest interval, which has waited longest
+    /// for a key.
     fn row(&mut self, interval: u32) -> Option<usize> {
         if let Some(row) = self.rows.iter().position(|row| row.interval == interval) {
             return Some(row);
@@ -420,7 +442,7 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
         // A free row has the interval 0.
         let (oldest, row) = self.rows.iter_mut().enumerate().min_by_key(|(_, row)| row.interval)?;
         if row.interval > interval {
-            // Only if the clock was set back.
+            // This happens only if the clock was set back.
             self.losses.no_room += 1;
             return None;
         }
@@ -429,7 +451,8 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
         Some(oldest)
     }
 
-    /// `SplitMix64` (Steele, Lea and Flood 2014): its seed is secret and its numbers are never seen.
+    /// `SplitMix64` (Steele, Lea and Flood 2014): its seed is secret and its numbers are never
+    /// seen.
     fn random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.random ^ self.random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -438,12 +461,12 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
     }
 }
 
-/// Why a frame was of no use.
+/// Why a frame was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
-    /// Of a packet.
+    /// The frame of a packet.
     Packet(PacketError),
-    /// Of a key.
+    /// The frame of a key.
     Key(KeyError),
 }
 

@@ -1,7 +1,9 @@
-//! The sender: a chain of keys walked forwards in little memory, packets, and keys that are told when their time has come.
+//! The sender of uTESLA: produces keys in order in little memory, tags packets, and discloses keys
+//! when they are due.
 //!
-//! The keys follow from the last one, and are needed from the first one on. [`KeyChain`] keeps `log2 n` of them and finds the next in about
-//! `log2 n` steps, whatever the interval (Jakobsson, "Fractal hash sequence representation and traversal", ISIT 2002).
+//! Each key is computed from the next one, but they are used from the first on. [`KeyChain`] keeps
+//! `log2 n` of them and finds the next key in about `log2 n` steps for every interval (Jakobsson,
+//! "Fractal hash sequence representation and traversal", ISIT 2002).
 
 use core::fmt;
 use moteseal_core::named_errors;
@@ -16,23 +18,25 @@ use moteseal_core::cbor::{BufferTooSmall, Writer};
 
 /// Pebbles of the longest chain.
 const PEBBLES: usize = MAX_INTERVALS.ilog2() as usize;
-/// A sender goes over at most so many intervals at once, unless it is told to: keys that a clock gives away by a leap ahead are lost for good, and
-/// what receivers cannot walk they do not even notice.
+/// The maximum number of intervals that a sender skips unless told to: keys that a wrong clock
+/// discloses early are lost for good, and receivers do not notice keys that are too far ahead.
 pub const MAX_LEAP: u32 = 1024;
-/// Where a pebble is that is of no use any more.
+/// The position of a pebble that is no longer needed.
 const DONE: u32 = u32::MAX;
 
 named_errors! {
-    /// Why a sender says nothing.
+    /// Why a sender sends nothing.
     SenderError {
-        /// Interval 0 is not over: its key is known to everybody.
+        /// Interval 0 is not over; its key is public.
         NotStarted => "the first interval with messages has not begun",
-        /// The last interval is over; go on with a new chain.
+        /// The last interval is over; continue with a new chain.
         Ended => "the last interval is over; start a new chain",
-        /// The clock shows an interval before one that was served; keys that are public by now would be used again.
-        ClockWentBack => "the clock was set back to an interval before one that was served",
-        /// The clock shows more than [`MAX_LEAP`] intervals after the one that was served last, and [`Sender::leap_to`] was not called.
-        LeapTooLong => "the clock is more than 1,024 intervals ahead of what was served last: check it, and leap there if it is right",
+        /// The clock shows an earlier interval than one already used; keys that may be public would
+        /// be used again.
+        ClockWentBack => "the clock was set back to an interval before one that was used",
+        /// The clock shows more than [`MAX_LEAP`] intervals after the last one used, and
+        /// [`Sender::leap_to`] was not called.
+        LeapTooLong => "the clock is more than 1,024 intervals ahead of the last one used: check it, and skip ahead if it is right",
         /// Longer than [`MAX_MESSAGE`].
         MessageTooLong => "a message has at most 4,096 bytes",
         /// The caller's buffer is too small for the frame.
@@ -46,7 +50,7 @@ impl From<BufferTooSmall> for SenderError {
     }
 }
 
-/// A key that is kept, on its way to where it will be needed.
+/// A stored key, on its way to the interval where it will be needed.
 #[derive(Clone, Copy, Default, Zeroize)]
 struct Pebble {
     key: ChainKey,
@@ -61,20 +65,21 @@ struct Pebble {
 struct KeyChain {
     #[zeroize(skip)]
     functions: Functions,
-    /// The first `levels` are in use, the nearest first.
+    /// The first `levels` are in use, ordered by destination.
     pebbles: [Pebble; PEBBLES],
     levels: usize,
-    /// The interval of the key that was handed out last.
+    /// The interval of the current key.
     current: u32,
     key: ChainKey,
-    /// Calls of `F` so far.
+    /// The number of calls of `F`.
     #[cfg(test)]
     #[zeroize(skip)]
     steps: u64,
 }
 
 impl KeyChain {
-    /// Walks the whole chain once. `secret` is the key of interval `n`, the least power of two that is neither 1 nor below `last`.
+    /// Computes the whole chain once. `secret` is the key of interval `n`, the least power of two
+    /// that is neither 1 nor below `last`.
     fn new(functions: Functions, last: u32, secret: ChainKey) -> Self {
         let mut chain = Self {
             functions,
@@ -104,7 +109,7 @@ impl KeyChain {
         self.functions.before(at, key)
     }
 
-    /// The key of the next interval. The caller does not ask beyond the last one.
+    /// Advances to the key of the next interval. The caller does not go beyond the last one.
     fn advance(&mut self) {
         self.current += 1;
         for i in 0..self.levels {
@@ -121,7 +126,7 @@ impl KeyChain {
             return;
         }
         self.key = nearest.key;
-        // It starts again from a pebble further away, to where it will be needed next.
+        // The pebble starts again from one further away, towards the next interval that needs it.
         let (destination, at) =
             (nearest.at + (2 << nearest.level), nearest.at + (3 << nearest.level));
         let from = self.pebbles[..self.levels]
@@ -134,7 +139,7 @@ impl KeyChain {
             }
             _ => Pebble { key: [0; KEY], at: DONE, destination: DONE, level: nearest.level },
         };
-        // The one that is needed next first again: no two have the same destination.
+        // Put the one that is needed next first: no two have the same destination.
         self.pebbles[..self.levels].sort_unstable_by_key(|pebble| pebble.destination);
     }
 }
@@ -145,7 +150,7 @@ pub struct Sender {
     #[zeroize(skip)]
     schedule: Schedule,
     commitment: ChainKey,
-    /// The highest interval that was served; unlike the keys, it goes on after the last one.
+    /// The highest interval used; unlike the keys, it continues after the last interval.
     served: u64,
     keys: KeyChain,
 }
@@ -160,10 +165,11 @@ impl fmt::Debug for Sender {
 }
 
 impl Sender {
-    /// A sender of a new chain. `secret` is 16 bytes of fresh randomness, for this chain alone. Takes as many steps as the power of two at or
-    /// above `last`.
+    /// Makes a sender of a new chain. `secret` is 16 bytes of fresh randomness, for this chain
+    /// alone. Takes as many steps as the power of two at or above `last`.
     ///
-    /// A sender that loses its memory starts a new chain: it would have to walk as far again, and could not know what it had told.
+    /// A sender that loses its memory starts a new chain: it could not know which keys it had
+    /// disclosed.
     ///
     /// # Errors
     /// [`ScheduleError`].
@@ -173,14 +179,15 @@ impl Sender {
         Ok(Self { schedule, commitment: keys.key, served: 0, keys })
     }
 
-    /// The parameters for receivers that know nothing yet, with the key of interval 0.
+    /// The parameters for receivers that start with the chain, with the key of interval 0.
     #[must_use]
     pub const fn parameters(&self) -> Parameters {
         Parameters { schedule: self.schedule, committed: 0, key: self.commitment }
     }
 
-    /// The parameters for receivers that join late: with the newest key `K_i` for which `i < j - d` in the present interval `j` (RFC 4082,
-    /// section 3.4), so that they need not walk from the beginning.
+    /// The parameters for receivers that join late: with the newest key `K_i` for which `i < j - d`
+    /// in the current interval `j` (RFC 4082, section 3.4), so that they need not compute from the
+    /// beginning.
     ///
     /// # Errors
     /// `ClockWentBack`, `LeapTooLong`.
@@ -195,7 +202,7 @@ impl Sender {
 
     /// Writes the frame of a message, to be sent before the interval is over.
     ///
-    /// The same message twice in an interval is one message to receivers.
+    /// Receivers treat the same message twice in an interval as one message.
     ///
     /// # Errors
     /// [`SenderError`].
@@ -223,8 +230,9 @@ impl Sender {
         Ok(out.finish())
     }
 
-    /// Writes the frame of the newest key that may be told: in interval `j` that of `j - d`. `None` as long as there is none. Said once an
-    /// interval, or oftener where much is lost: any later key makes up for the ones before.
+    /// Writes the frame of the newest key that may be disclosed: in interval `j` that of `j - d`.
+    /// `None` as long as there is none. Send it once an interval, or more often where much is lost;
+    /// any later key makes up for lost ones.
     ///
     /// # Errors
     /// `ClockWentBack`, `LeapTooLong`, `BufferTooSmall`.
@@ -244,8 +252,9 @@ impl Sender {
         Ok(Some(out.finish()))
     }
 
-    /// Goes over any number of intervals, after a long silence or at a late start: for a caller who has made sure that the clock is right. Every
-    /// key up to `d` intervals before is then told.
+    /// Skips any number of intervals, after a long silence or at a late start. The caller must have
+    /// made sure that the clock is right, because every key up to `d` intervals before is then
+    /// disclosed.
     ///
     /// # Errors
     /// `ClockWentBack`.
@@ -253,7 +262,8 @@ impl Sender {
         self.walk_to(self.schedule.interval_at(now_ms).unwrap_or(0)).map(|_| ())
     }
 
-    /// Walks to the key of the present interval, or of the last one, if that is no leap; gives the present interval, 0 also before it.
+    /// Advances to the key of the current interval, or of the last one, if that is no leap; returns
+    /// the current interval, 0 before it.
     fn advance_to(&mut self, now_ms: u64) -> Result<u64, SenderError> {
         let now = self.schedule.interval_at(now_ms).unwrap_or(0);
         if now.min(self.schedule.last.into()) > u64::from(self.keys.current) + u64::from(MAX_LEAP) {
@@ -273,7 +283,7 @@ impl Sender {
         Ok(now)
     }
 
-    /// An earlier key, at most `d + 1` steps away; of interval 0 the one that was kept.
+    /// An earlier key, at most `d + 1` steps away; for interval 0 the stored one.
     fn key_of(&self, interval: u32) -> ChainKey {
         if interval == 0 {
             return self.commitment;
@@ -308,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn pebbles_find_every_key_of_every_short_chain_in_few_steps() {
+    fn finds_every_key_of_short_chains_in_few_steps() {
         for levels in 1..=13_u32 {
             let last = 1_u32 << levels;
             let mut keys: Vec<ChainKey> = std::vec![[9; KEY]];
@@ -339,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_of_any_length_has_the_power_of_two_above_it_as_its_end() {
+    fn a_chain_ends_at_the_power_of_two_at_or_above_its_length() {
         for (last, levels) in
             [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (1000, 10), (1024, 10), (1025, 11)]
         {

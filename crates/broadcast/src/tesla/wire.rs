@@ -1,14 +1,15 @@
 //! The frames of uTESLA: a packet, and a key whose time has come (spec/tesla.md, section 4).
 //!
-//! Anybody can write such frames. What they are worth is said by the [receiver](crate::tesla::receiver).
+//! Anyone can write these frames; the [receiver](crate::tesla::receiver) verifies them.
 
 use crate::ChainRef;
 use crate::tesla::{ChainKey, TAG};
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 
-/// A packet's frame is longer than its message by at most this: array, kind, reference, interval, the message's head and the tag.
+/// The maximum length of a packet's frame beyond its message: array, kind, reference, interval, the
+/// message's head and the tag.
 pub const OVERHEAD: usize = 1 + 2 + 9 + 5 + 3 + 1 + TAG;
-/// Bytes of a key's frame, at most.
+/// The maximum length of a key's frame, in bytes.
 pub const KEY_FRAME: usize = 1 + 2 + 9 + 5 + 1 + size_of::<ChainKey>();
 
 /// A frame.
@@ -18,18 +19,18 @@ pub enum TeslaFrame<'a> {
     Packet {
         /// The chain of keys.
         chain: ChainRef,
-        /// The interval in which it was said.
+        /// The interval in which it was sent.
         interval: u32,
         /// The message.
         message: &'a [u8],
-        /// What the interval's key will prove it with.
+        /// The message's tag under the interval's key.
         tag: [u8; TAG],
     },
     /// `[41, reference, interval, key]`.
     Key {
         /// The chain of keys.
         chain: ChainRef,
-        /// The interval that the key was for.
+        /// The interval of the key.
         interval: u32,
         /// The key.
         key: ChainKey,

@@ -250,10 +250,10 @@ impl Posed {
         let signer = decode_secret_pem(&secret(&parts.key)?)
             .map_err(|error| in_file(&parts.key, &error.named()))?;
         let keys = QuerierKeys::decode(&secret(&parts.keys)?)
-            .map_err(|error| in_file(&parts.keys, &error))?;
+            .map_err(|error| in_file(&parts.keys, &error.named()))?;
         keys.circle
             .check(roster.group(), &roster.digest())
-            .map_err(|error| in_file(&parts.keys, &error))?;
+            .map_err(|error| in_file(&parts.keys, &error.named()))?;
         if keys.querier != signer.public() {
             let text = format_args!(
                 "{} is not the key that the set-up was told of, and no device would answer it",
@@ -392,7 +392,7 @@ fn plan<'a>(
     ranges: &[(String, String, String)],
 ) -> Result<Plan<'a>, Problem> {
     let mut plan = Plan::parse(text, schema)
-        .map_err(|error| Problem::named(Kind::Usage, "UsageError", error))?;
+        .map_err(|error| Problem::named(Kind::Usage, "UsageError", error.named()))?;
     for (column, least, greatest) in ranges {
         if schema.field(column).is_none() {
             return Err(Problem::new(
@@ -405,7 +405,7 @@ fn plan<'a>(
             Problem::named(
                 Kind::Usage,
                 "UsageError",
-                format_args!("{error} (ranges: {column}, {least} to {greatest})"),
+                format_args!("{} (ranges: {column}, {least} to {greatest})", error.named()),
             )
         })?;
     }

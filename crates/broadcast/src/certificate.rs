@@ -29,42 +29,21 @@ pub const MAX_SENDER_CERTIFICATE: usize = MAX_MESSAGE + MAX_SIGNATURE;
 /// Bytes that suffice for any revocation.
 pub const MAX_REVOCATION: usize = 160 + MAX_SIGNATURE;
 
-/// Why a request, certificate or revocation was rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum SenderCertificateError {
-    /// The bytes are not of this kind.
-    Decode(DecodeError),
-    /// It belongs to another network.
-    WrongNetwork,
-    /// The base station is not known here.
-    UnknownBaseStation,
-    /// Signed with another suite than the signer's key.
-    AlgorithmMismatch,
-    /// The signature was rejected.
-    Signature(SignatureError),
-    /// The sender's key was rejected.
-    Key(KeyError),
-}
-
-impl SenderCertificateError {
-    /// The error's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Decode(error) => error.name(),
-            Self::WrongNetwork => "WrongNetwork",
-            Self::UnknownBaseStation => "UnknownBaseStation",
-            Self::AlgorithmMismatch => "AlgorithmMismatch",
-            Self::Signature(error) => error.name(),
-            Self::Key(error) => error.name(),
-        }
-    }
-}
-
-impl From<DecodeError> for SenderCertificateError {
-    fn from(error: DecodeError) -> Self {
-        Self::Decode(error)
+named_errors! {
+    /// Why a request, certificate or revocation was rejected.
+    SenderCertificateError {
+        /// The bytes are not of this kind.
+        Decode(error: DecodeError) => from,
+        /// It belongs to another network.
+        WrongNetwork => "it was made for another network",
+        /// The base station is not known here.
+        UnknownBaseStation => "the base station is not known here",
+        /// Signed with another suite than the signer's key.
+        AlgorithmMismatch => "the signature is of another suite than the signer's key",
+        /// The signature was rejected.
+        Signature(error: SignatureError) => forward,
+        /// The sender's key was rejected.
+        Key(error: KeyError) => forward,
     }
 }
 
@@ -73,23 +52,6 @@ impl From<BufferTooSmall> for SenderCertificateError {
         Self::Decode(DecodeError::FieldOutOfRange)
     }
 }
-
-impl fmt::Display for SenderCertificateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Decode(error) => return error.fmt(f),
-            Self::WrongNetwork => "WrongNetwork: made for another network",
-            Self::UnknownBaseStation => "UnknownBaseStation: the base station is not known here",
-            Self::AlgorithmMismatch => {
-                "AlgorithmMismatch: signed with another suite than the signer's key"
-            }
-            Self::Signature(error) => return error.fmt(f),
-            Self::Key(error) => return error.fmt(f),
-        })
-    }
-}
-
-impl core::error::Error for SenderCertificateError {}
 
 named_errors! {
     /// Why an authentic certificate is not valid now.

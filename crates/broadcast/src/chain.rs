@@ -490,42 +490,21 @@ fn write_trailer(
     Ok(out.position())
 }
 
-/// Why a head was rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum HeadError {
-    /// The bytes are not a head.
-    Decode(DecodeError),
-    /// It belongs to another network.
-    WrongNetwork,
-    /// It belongs to another sender.
-    WrongSender,
-    /// Signed with another key of the sender.
-    WrongKey,
-    /// Signed with another suite than the sender's key.
-    AlgorithmMismatch,
-    /// The signature was rejected.
-    Signature(SignatureError),
-}
-
-impl HeadError {
-    /// The error's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Decode(error) => error.name(),
-            Self::WrongNetwork => "WrongNetwork",
-            Self::WrongSender => "WrongSender",
-            Self::WrongKey => "WrongKey",
-            Self::AlgorithmMismatch => "AlgorithmMismatch",
-            Self::Signature(error) => error.name(),
-        }
-    }
-}
-
-impl From<DecodeError> for HeadError {
-    fn from(error: DecodeError) -> Self {
-        Self::Decode(error)
+named_errors! {
+    /// Why a head was rejected.
+    HeadError {
+        /// The bytes are not a head.
+        Decode(error: DecodeError) => from,
+        /// It belongs to another network.
+        WrongNetwork => "the chain belongs to another network",
+        /// It belongs to another sender.
+        WrongSender => "the chain belongs to another sender",
+        /// Signed with another key of the sender.
+        WrongKey => "the chain is signed with another key of the sender",
+        /// Signed with another suite than the sender's key.
+        AlgorithmMismatch => "the signature is of another suite than the sender's key",
+        /// The signature was rejected.
+        Signature(error: SignatureError) => forward,
     }
 }
 
@@ -534,23 +513,6 @@ impl From<BufferTooSmall> for HeadError {
         Self::Decode(DecodeError::FieldOutOfRange)
     }
 }
-
-impl fmt::Display for HeadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Decode(error) => return error.fmt(f),
-            Self::WrongNetwork => "WrongNetwork: the chain belongs to another network",
-            Self::WrongSender => "WrongSender: the chain belongs to another sender",
-            Self::WrongKey => "WrongKey: the chain is signed with another key of the sender",
-            Self::AlgorithmMismatch => {
-                "AlgorithmMismatch: signed with another suite than the sender's key"
-            }
-            Self::Signature(error) => return error.fmt(f),
-        })
-    }
-}
-
-impl core::error::Error for HeadError {}
 
 /// The unverified content of a head: used to find the sender's key, and to reject a head before a
 /// signature check.

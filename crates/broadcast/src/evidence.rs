@@ -14,80 +14,26 @@ use crate::incoming::{Incoming, LeafError, Taken};
 use crate::wire::BroadcastFrame;
 use crate::{ChainRef, MAX_PER_BLOCK};
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Writer};
+use moteseal_core::named_errors;
 use moteseal_core::record::DeviceId;
 use moteseal_core::record::NetworkId;
 use moteseal_core::signature::PublicKey;
 
-/// Why evidence was rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum EvidenceError {
-    /// The bytes are not a frame.
-    Decode(DecodeError),
-    /// A frame in the wrong place: evidence is a certificate, a head, and the chain's leaves in
-    /// order.
-    OutOfOrder,
-    /// The certificate was rejected.
-    Certificate(SenderCertificateError),
-    /// The head was rejected.
-    Head(HeadError),
-    /// A leaf was rejected.
-    Leaf(LeafError),
-}
-
-impl EvidenceError {
-    /// The error's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Decode(error) => error.name(),
-            Self::OutOfOrder => "OutOfOrder",
-            Self::Certificate(error) => error.name(),
-            Self::Head(error) => error.name(),
-            Self::Leaf(error) => error.name(),
-        }
+named_errors! {
+    /// Why evidence was rejected.
+    EvidenceError {
+        /// The bytes are not a frame.
+        Decode(error: DecodeError) => from,
+        /// A frame in the wrong place.
+        OutOfOrder => "evidence is a certificate, a head, and the chain's leaves in order",
+        /// The certificate was rejected.
+        Certificate(error: SenderCertificateError) => from,
+        /// The head was rejected.
+        Head(error: HeadError) => from,
+        /// A leaf was rejected.
+        Leaf(error: LeafError) => from,
     }
 }
-
-impl From<DecodeError> for EvidenceError {
-    fn from(error: DecodeError) -> Self {
-        Self::Decode(error)
-    }
-}
-
-impl From<SenderCertificateError> for EvidenceError {
-    fn from(error: SenderCertificateError) -> Self {
-        Self::Certificate(error)
-    }
-}
-
-impl From<HeadError> for EvidenceError {
-    fn from(error: HeadError) -> Self {
-        Self::Head(error)
-    }
-}
-
-impl From<LeafError> for EvidenceError {
-    fn from(error: LeafError) -> Self {
-        Self::Leaf(error)
-    }
-}
-
-impl fmt::Display for EvidenceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Decode(error) => error.fmt(f),
-            Self::OutOfOrder => f.write_str(
-                "OutOfOrder: evidence is a certificate, a head, and the chain's leaves in order",
-            ),
-            Self::Certificate(error) => error.fmt(f),
-            Self::Head(error) => error.fmt(f),
-            Self::Leaf(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for EvidenceError {}
 
 /// What a frame of evidence shows.
 #[derive(Clone, Copy, Debug)]

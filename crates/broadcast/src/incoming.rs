@@ -28,7 +28,7 @@ impl BlockTooLarge {
 
 impl fmt::Display for BlockTooLarge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("BlockTooLarge: the chain's blocks have more messages than there is room for; send it with smaller blocks")
+        f.write_str("the chain's blocks have more messages than there is room for; send it with smaller blocks")
     }
 }
 

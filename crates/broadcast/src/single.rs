@@ -1,7 +1,5 @@
 //! A live command: a complete chain of one message in one frame (spec/broadcast.md, section 4).
 
-use core::fmt;
-
 use crate::chain::{BuildError, ChainDraft, DraftError, Head, HeadError, MAX_HEAD, OutgoingChain};
 use crate::incoming::{Incoming, LeafError, Taken};
 use crate::wire::BroadcastFrame;
@@ -9,6 +7,7 @@ use crate::{ChainId, KeyId, Kind, MAX_MESSAGE};
 use moteseal_core::cbor::{DecodeError, Writer};
 use moteseal_core::digest::Digest;
 use moteseal_core::identity::IssueError;
+use moteseal_core::named_errors;
 use moteseal_core::record::DeviceId;
 use moteseal_core::record::NetworkId;
 use moteseal_core::signature::{KeyPair, PublicKey};
@@ -16,30 +15,13 @@ use moteseal_core::signature::{KeyPair, PublicKey};
 /// Bytes that suffice for any frame of a chain of one.
 pub const MAX_SINGLE: usize = MAX_HEAD + MAX_MESSAGE + 16;
 
-/// Why a chain of one was not signed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SealError {
-    /// The draft is invalid.
-    Draft(DraftError),
-    /// Signing failed, or a buffer is too small.
-    Issue(IssueError),
-}
-
-impl fmt::Display for SealError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Draft(error) => error.fmt(f),
-            Self::Issue(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for SealError {}
-
-impl From<IssueError> for SealError {
-    fn from(error: IssueError) -> Self {
-        Self::Issue(error)
+named_errors! {
+    /// Why a chain of one was not signed.
+    SealError {
+        /// The draft is invalid.
+        Draft(error: DraftError) => forward,
+        /// Signing failed, or a buffer is too small.
+        Issue(error: IssueError) => from,
     }
 }
 
@@ -101,49 +83,17 @@ impl SingleDraft<'_> {
     }
 }
 
-/// Why the frame of a chain of one was rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum SingleError {
-    /// The bytes are not a frame.
-    Decode(DecodeError),
-    /// Another kind of frame, or the head of a chain with more messages.
-    NotSingle,
-    /// The head was rejected.
-    Head(HeadError),
-    /// The message was rejected.
-    Leaf(LeafError),
-}
-
-impl SingleError {
-    /// The error's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Decode(error) => error.name(),
-            Self::NotSingle => "NotSingle",
-            Self::Head(error) => error.name(),
-            Self::Leaf(error) => error.name(),
-        }
-    }
-}
-
-impl fmt::Display for SingleError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Decode(error) => error.fmt(f),
-            Self::NotSingle => f.write_str("NotSingle: not the frame of a chain of one message"),
-            Self::Head(error) => error.fmt(f),
-            Self::Leaf(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for SingleError {}
-
-impl From<DecodeError> for SingleError {
-    fn from(error: DecodeError) -> Self {
-        Self::Decode(error)
+named_errors! {
+    /// Why the frame of a chain of one was rejected.
+    SingleError {
+        /// The bytes are not a frame.
+        Decode(error: DecodeError) => from,
+        /// Another kind of frame, or the head of a chain with more messages.
+        NotSingle => "the frame is not a chain of one message",
+        /// The head was rejected.
+        Head(error: HeadError) => forward,
+        /// The message was rejected.
+        Leaf(error: LeafError) => forward,
     }
 }
 

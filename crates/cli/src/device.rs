@@ -276,9 +276,9 @@ fn source_keys(
     let wrong = |what: &dyn std::fmt::Display| {
         said(Failure::usage(format_args!("{}: {what}", path.display())))
     };
-    let keys =
-        SourceKeys::decode(&files::read(path).map_err(said)?).map_err(|error| wrong(&error))?;
-    keys.circle.check(roster.group(), &roster.digest()).map_err(|error| wrong(&error))?;
+    let keys = SourceKeys::decode(&files::read(path).map_err(said)?)
+        .map_err(|error| wrong(&error.named()))?;
+    keys.circle.check(roster.group(), &roster.digest()).map_err(|error| wrong(&error.named()))?;
     if keys.device != device {
         let whose = roster.name(keys.device).unwrap_or("another device");
         return Err(wrong(&format_args!("WrongDevice: these are the keys of {whose}")));

@@ -75,7 +75,7 @@ impl Unheard {
 impl fmt::Display for Unheard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::QuerySchedule(error) => error.fmt(f),
+            Self::QuerySchedule(error) => error.named().fmt(f),
             Self::OtherSources => {
                 f.write_str("OtherSources: the query schedule is for other key groups than this device's key file; set up the sums again")
             }
@@ -223,7 +223,7 @@ impl Answerer {
         let plan = Plan::decode(posed.plan).map_err(|error| error.to_string())?;
         plan.check_capacity(self.membership.sources).map_err(|error| error.to_string())?;
         let schema = Schema::decode(&self.schema).map_err(|error| error.to_string())?;
-        plan.bind(&schema).map_err(|error| error.to_string())?;
+        plan.bind(&schema).map_err(|error| error.named().to_string())?;
         Ok(plan.to_string())
     }
 
@@ -381,6 +381,6 @@ fn contribution(
 ) -> Result<usize, String> {
     let schema = Schema::decode(schema).map_err(|error| error.to_string())?;
     let plan = Plan::decode(plan).map_err(|error| error.to_string())?;
-    let bound = plan.bind(&schema).map_err(|error| error.to_string())?;
-    bound.contribution(reading, values).map_err(|error| error.to_string())
+    let bound = plan.bind(&schema).map_err(|error| error.named().to_string())?;
+    bound.contribution(reading, values).map_err(|error| error.named().to_string())
 }

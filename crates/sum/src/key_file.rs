@@ -4,14 +4,13 @@
 //! Each file names the version of the roster it was made for, because positions are indices in that
 //! roster.
 
-use core::fmt;
-
 use pem_rfc7468::LineEnding;
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::sies::{Master, SourceSecret};
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 use moteseal_core::digest::Digest;
+use moteseal_core::named_errors;
 use moteseal_core::record::{DeviceId, GroupId};
 use moteseal_core::signature::{Algorithm, KeyError, MAX_PUBLIC_KEY, PublicKey};
 
@@ -23,61 +22,21 @@ const MAX_BODY: usize = 192 + MAX_PUBLIC_KEY;
 /// Bytes that suffice for a file.
 pub const MAX_KEY_FILE: usize = MAX_BODY * 3 / 2 + 128;
 
-/// Why a file was rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum KeyFileError {
-    /// The file is not a key file.
-    MalformedPem,
-    /// The querier's file instead of a device's, or the reverse.
-    WrongPemLabel,
-    /// The content is damaged.
-    Decode(DecodeError),
-    /// The querier's public key was rejected.
-    Key(KeyError),
-    /// Made for another group.
-    WrongGroup,
-    /// Made for another version of the roster.
-    WrongRoster,
-}
-
-impl KeyFileError {
-    /// The error's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::MalformedPem => "MalformedPem",
-            Self::WrongPemLabel => "WrongPemLabel",
-            Self::Decode(error) => error.name(),
-            Self::Key(error) => error.name(),
-            Self::WrongGroup => "WrongGroup",
-            Self::WrongRoster => "WrongRoster",
-        }
-    }
-}
-
-impl fmt::Display for KeyFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Decode(error) => return error.fmt(f),
-            Self::Key(error) => return error.fmt(f),
-            Self::MalformedPem => "MalformedPem: not a key file of private sums; `moteseal sum setup` makes one",
-            Self::WrongPemLabel => {
-                "WrongPemLabel: another kind of key file; a device has NAME.sum.key, the querier querier.sum.key"
-            }
-            Self::WrongGroup => "WrongGroup: the keys of private sums are for another group",
-            Self::WrongRoster => {
-                "WrongRoster: the keys of private sums are for another version of this roster; run `moteseal sum setup` again"
-            }
-        })
-    }
-}
-
-impl core::error::Error for KeyFileError {}
-
-impl From<DecodeError> for KeyFileError {
-    fn from(error: DecodeError) -> Self {
-        Self::Decode(error)
+named_errors! {
+    /// Why a file was rejected.
+    KeyFileError {
+        /// The file is not a key file.
+        MalformedPem => "not a key file of private sums; `moteseal sum setup` makes one",
+        /// The querier's file instead of a device's, or the reverse.
+        WrongPemLabel => "another kind of key file; a device has NAME.sum.key, the querier querier.sum.key",
+        /// The content is damaged.
+        Decode(error: DecodeError) => from,
+        /// The querier's public key was rejected.
+        Key(error: KeyError) => forward,
+        /// Made for another group.
+        WrongGroup => "the keys of private sums are for another group",
+        /// Made for another version of the roster.
+        WrongRoster => "the keys of private sums are for another version of this roster; run `moteseal sum setup` again",
     }
 }
 

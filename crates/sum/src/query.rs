@@ -34,6 +34,7 @@ use core::fmt;
 use core::ops::RangeInclusive;
 
 use moteseal_core::digest::Digest;
+use moteseal_core::named_errors;
 use moteseal_core::schema::{MAX_NAME, Schema};
 
 mod answer;
@@ -144,37 +145,15 @@ pub struct Plan<'a> {
     epoch_ms: u32,
 }
 
-/// Why a column's range was not narrowed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RangeError {
-    /// A bound is no decimal number, or one of more than 38 digits.
-    NotANumber,
-    /// No value of the column lies between the bounds.
-    RangeEmpty,
-}
-
-impl RangeError {
-    /// The error's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::NotANumber => "NotANumber",
-            Self::RangeEmpty => "RangeEmpty",
-        }
+named_errors! {
+    /// Why a column's range was not narrowed.
+    RangeError {
+        /// A bound is not a decimal number, or has more than 38 digits.
+        NotANumber => "a bound of a range is a decimal number such as -40 or 85.5",
+        /// No value of the column lies between the bounds.
+        RangeEmpty => "the column can hold no value in this range; give the lower bound first",
     }
 }
-
-impl fmt::Display for RangeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotANumber => "NotANumber: a bound of a range is a decimal number such as -40 or 85.5",
-            Self::RangeEmpty => "RangeEmpty: no value that the column can hold lies in the range; the lower bound comes first",
-        })
-    }
-}
-
-impl core::error::Error for RangeError {}
 
 impl<'a> Plan<'a> {
     fn empty() -> Self {

@@ -8,8 +8,6 @@
 //! has ended, and an older schedule cannot hide from it that the query ended. The caller stores the
 //! number.
 
-use core::fmt;
-
 use crate::query::{MAX_PLAN, QueryId};
 use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{
@@ -19,6 +17,7 @@ use moteseal_broadcast::{
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 use moteseal_core::digest::Digest;
 use moteseal_core::identity::IssueError;
+use moteseal_core::named_errors;
 use moteseal_core::record::NetworkId;
 use moteseal_core::record::{DeviceId, GroupId};
 use moteseal_core::signature::{KeyPair, PublicKey};
@@ -43,71 +42,25 @@ pub fn querier_id() -> DeviceId {
     sender_named("querier")
 }
 
-/// Why a query schedule was rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum QueryScheduleError {
-    /// It is not a chain of one message that the querier signed for the group's network.
-    Single(SingleError),
-    /// It belongs to another network than the group's.
-    WrongNetwork,
-    /// It was sent by another sender than the querier.
-    WrongSender,
-    /// The querier signed it, but as another kind of message.
-    WrongKind,
-    /// The message is not an encoded query schedule.
-    Decode(DecodeError),
-    /// It was made for another roster.
-    WrongRoster,
-    /// The ids of two queries begin with the same four bytes.
-    AmbiguousQuery,
-}
-
-impl QueryScheduleError {
-    /// The error's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Single(error) => error.name(),
-            Self::Decode(error) => error.name(),
-            Self::WrongNetwork => "WrongNetwork",
-            Self::WrongSender => "WrongSender",
-            Self::WrongKind => "WrongKind",
-            Self::WrongRoster => "WrongRoster",
-            Self::AmbiguousQuery => "AmbiguousQuery",
-        }
+named_errors! {
+    /// Why a query schedule was rejected.
+    QueryScheduleError {
+        /// It is not a chain of one message that the querier signed for the group's network.
+        Single(error: SingleError) => from,
+        /// It belongs to another network than the group's.
+        WrongNetwork => "the queries are for another group",
+        /// It was sent by another sender than the querier.
+        WrongSender => "the sender is not the querier",
+        /// The querier signed it, but as another kind of message.
+        WrongKind => "the querier signed this, but not as a query schedule",
+        /// The message is not an encoded query schedule.
+        Decode(error: DecodeError) => from,
+        /// It was made for another roster.
+        WrongRoster => "the queries are for another version of the roster; set up the sums again with this one",
+        /// The ids of two queries begin with the same four bytes.
+        AmbiguousQuery => "the ids of two queries begin with the same four bytes; choose another nonce",
     }
 }
-
-impl From<SingleError> for QueryScheduleError {
-    fn from(error: SingleError) -> Self {
-        Self::Single(error)
-    }
-}
-
-impl From<DecodeError> for QueryScheduleError {
-    fn from(error: DecodeError) -> Self {
-        Self::Decode(error)
-    }
-}
-
-impl fmt::Display for QueryScheduleError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Single(error) => return error.fmt(f),
-            Self::Decode(error) => return error.fmt(f),
-            Self::WrongNetwork => "WrongNetwork: the queries are for another group",
-            Self::WrongSender => "WrongSender: the sender is not the querier",
-            Self::WrongKind => "WrongKind: the querier signed this, but not as a query schedule",
-            Self::WrongRoster => {
-                "WrongRoster: the queries are for another version of the roster; set up the sums again with this one"
-            }
-            Self::AmbiguousQuery => "AmbiguousQuery: the ids of two queries begin with the same four bytes; choose another nonce",
-        })
-    }
-}
-
-impl core::error::Error for QueryScheduleError {}
 
 /// A running query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -461,33 +461,12 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
     }
 }
 
-/// Why a frame was rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FrameError {
-    /// The frame of a packet.
-    Packet(PacketError),
-    /// The frame of a key.
-    Key(KeyError),
-}
-
-impl FrameError {
-    /// The error's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Packet(error) => error.name(),
-            Self::Key(error) => error.name(),
-        }
+named_errors! {
+    /// Why a frame was rejected.
+    FrameError {
+        /// The frame of a packet.
+        Packet(error: PacketError) => forward,
+        /// The frame of a key.
+        Key(error: KeyError) => forward,
     }
 }
-
-impl fmt::Display for FrameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Packet(error) => error.fmt(f),
-            Self::Key(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for FrameError {}

@@ -125,8 +125,9 @@ impl Speaker {
         let certificate = files::read(path)?.to_vec();
         let claim = SenderCertificate::peek(&certificate).map_err(|error| {
             Failure::usage(format_args!(
-                "{}: {error}; `moteseal key certify` makes a sender's certificate",
-                path.display()
+                "{}: {}; `moteseal key certify` makes a sender's certificate",
+                path.display(),
+                error.named()
             ))
         })?;
         let numbers = ChainNumbers::new(
@@ -187,8 +188,9 @@ fn revocation(path: &Path) -> Result<Vec<u8>, Failure> {
     let bytes = files::read(path)?.to_vec();
     Revocation::peek(&bytes).map_err(|error| {
         Failure::usage(format_args!(
-            "{}: {error}; `moteseal key revoke` makes a revocation",
-            path.display()
+            "{}: {}; `moteseal key revoke` makes a revocation",
+            path.display(),
+            error.named()
         ))
     })?;
     Ok(bytes)

@@ -73,10 +73,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut check = EvidenceCheck::new(network, &bases);
     let mut report = Report::new(arguments)?;
     while let Some(frame) = frames.next()? {
-        match check.take(frame).map_err(|error| refused(&error))? {
+        match check.take(frame).map_err(|error| refused(&error.named()))? {
             Shown::Certificate { certificate, base } => {
                 let minimum = minimums.get(base).copied().unwrap_or_default();
-                certificate.check(Some(now), minimum).map_err(|error| refused(&error))?;
+                certificate.check(Some(now), minimum).map_err(|error| refused(&error.named()))?;
                 report.certificate(&certificate);
             }
             Shown::Head(head) => report.head(&head),

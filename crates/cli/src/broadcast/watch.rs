@@ -113,7 +113,7 @@ fn watch_failure(error: &WatchError) -> Failure {
 fn revocation(path: &Path, network: NetworkId, bases: &[PublicKey]) -> Result<Vec<u8>, Failure> {
     let bytes = files::read(path)?.to_vec();
     Revocation::open(&bytes, network, bases)
-        .map_err(|error| Failure::refused(error).about(path))?;
+        .map_err(|error| Failure::refused(error.named()).about(path))?;
     Ok(bytes)
 }
 
@@ -352,9 +352,12 @@ impl Teller<'_> {
         }
         let times = std::mem::take(times);
         *told = Instant::now();
-        let said =
-            if times > 1 { format!("{refused} ({times} times)") } else { refused.to_string() };
-        self.event(json!({ "event": "refused", "name": refused.name(), "times": times, "detail": refused.to_string() }), &said)
+        let said = if times > 1 {
+            format!("{} ({times} times)", refused.named())
+        } else {
+            refused.named().to_string()
+        };
+        self.event(json!({ "event": "refused", "name": refused.name(), "times": times, "detail": refused.named().to_string() }), &said)
     }
 
     fn verdict(self) -> Result<(), Failure> {

@@ -254,7 +254,7 @@ fn plan<'a>(
 ) -> Result<Plan<'a>, Failure> {
     let mut plan = Plan::parse(text, schema).map_err(|error| {
         point_at(text, &error);
-        Failure::usage(error)
+        Failure::usage(error.named())
     })?;
     for (column, range) in &config.ranges {
         let said = |what: String| Failure::usage(what).about_key(file, &format!("ranges.{column}"));
@@ -265,7 +265,7 @@ fn plan<'a>(
             .split_once("..")
             .ok_or_else(|| said(format!("{range:?}: two numbers, for example \"-40..125\"")))?;
         plan.narrow(column, least.trim(), greatest.trim())
-            .map_err(|error| said(format!("{range:?}: {error}")))?;
+            .map_err(|error| said(format!("{range:?}: {}", error.named())))?;
     }
     Ok(plan)
 }
@@ -295,10 +295,11 @@ fn pointed(text: &str, column: usize) -> [String; 2] {
 fn querier_keys(path: &Path, roster: &Roster) -> Result<QuerierKeys, Failure> {
     use moteseal_core::roster::Directory as _;
     let text = files::read(path)?;
-    let keys = QuerierKeys::decode(&text).map_err(|error| Failure::usage(error).about(path))?;
+    let keys =
+        QuerierKeys::decode(&text).map_err(|error| Failure::usage(error.named()).about(path))?;
     keys.circle
         .check(roster.group(), &roster.digest())
-        .map_err(|error| Failure::usage(error).about(path))?;
+        .map_err(|error| Failure::usage(error.named()).about(path))?;
     Ok(keys)
 }
 

@@ -140,7 +140,7 @@ impl fmt::Display for Refusal {
                 write!(f, "BelowFloor: {participants} took part, and sums of fewer than {floor} are not shown")
             }
             Self::Sum { error, slot, key_group } => write!(f, "{} ({slot}, key group {key_group})", error.named()),
-            Self::Answer(error) => error.fmt(f),
+            Self::Answer(error) => error.named().fmt(f),
             Self::AlreadyAccepted => {
                 f.write_str("AlreadyAccepted: this epoch has a result, and the difference of two would show single readings")
             }
@@ -260,7 +260,7 @@ impl<E: KeyEngine + Sync> Querier<E> {
             return Err(PoseError::FloorOutOfRange { floor: question.floor, sources });
         }
         plan.check_capacity(sources)
-            .map_err(|overflow| PoseError::Overflow(overflow.to_string()))?;
+            .map_err(|overflow| PoseError::Overflow(overflow.named().to_string()))?;
         let most: Vec<u128> = plan.slots().map(|slot| slot.vmax).collect();
         let slots =
             u8::try_from(most.len()).map_err(|_| PoseError::Plan(DecodeError::FieldOutOfRange))?;

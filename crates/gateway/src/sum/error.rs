@@ -79,10 +79,10 @@ impl Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
-            Self::Frame(error) => return error.fmt(f),
-            Self::QuerySchedule(error) => return error.fmt(f),
-            Self::Participation(error) => return error.fmt(f),
-            Self::Psr(error) => return error.fmt(f),
+            Self::Frame(error) => return error.named().fmt(f),
+            Self::QuerySchedule(error) => return error.named().fmt(f),
+            Self::Participation(error) => return error.named().fmt(f),
+            Self::Psr(error) => return error.named().fmt(f),
             Self::UnknownChild => {
                 "the tree has no such child here; give all gateways the same tree"
             }

@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use moteseal_core::error::Named;
+
 use crate::query::{MAX_COLUMNS, MAX_DEPTH, MAX_ITEMS, MAX_STEPS, MAX_TEXT, Name};
 use moteseal_core::schema::Schema;
 
@@ -95,12 +97,18 @@ impl<'a> QueryError<'a> {
             Mistake::TooDeep => "TooDeep",
         }
     }
+
+    /// The error with its name, displayed as `Name: sentence`.
+    #[must_use]
+    pub const fn named(self) -> Named<Self> {
+        Named { name: self.name(), error: self }
+    }
 }
 
 impl fmt::Display for QueryError<'_> {
     /// The name, where, what is wrong, and what to write instead: one line, whatever the query had in it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: column {}: ", self.name(), self.column)?;
+        write!(f, "column {}: ", self.column)?;
         match self.mistake {
             Mistake::UnexpectedToken { expected, found: "" } => write!(f, "the query ends where {expected} is missing"),
             Mistake::UnexpectedToken { expected, found } => write!(f, "here should be {expected}, not {}", Shown(found)),

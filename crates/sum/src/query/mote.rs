@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use moteseal_core::error::Named;
+
 use crate::query::predicate::holds;
 use crate::query::{MAX_COLUMNS, Name, Plan, SlotKind};
 use moteseal_core::schema::{Decimal, Field, FieldType, Schema};
@@ -28,11 +30,16 @@ impl BindError<'_> {
             Self::DivisorMismatch(_) => "DivisorMismatch",
         }
     }
+
+    /// The error with its name, displayed as `Name: sentence`.
+    #[must_use]
+    pub const fn named(self) -> Named<Self> {
+        Named { name: self.name(), error: self }
+    }
 }
 
 impl fmt::Display for BindError<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.name())?;
         match self {
             Self::UnknownColumn(name) => {
                 write!(f, "the query asks for {}, which these records do not have", Name(name))
@@ -76,11 +83,16 @@ impl ContributionError<'_> {
             Self::BufferTooSmall => "BufferTooSmall",
         }
     }
+
+    /// The error with its name, displayed as `Name: sentence`.
+    #[must_use]
+    pub const fn named(self) -> Named<Self> {
+        Named { name: self.name(), error: self }
+    }
 }
 
 impl fmt::Display for ContributionError<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.name())?;
         match self {
             Self::ValueOutOfRange { column, value } => {
                 write!(

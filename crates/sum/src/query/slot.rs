@@ -3,6 +3,8 @@
 
 use core::fmt;
 
+use moteseal_core::error::Named;
+
 use crate::query::{Aggregate, Name, Plan};
 
 /// Sums have to stay below this: what a modulus just below 2^256 leaves above shares of 160 bits.
@@ -61,16 +63,20 @@ impl Overflow<'_> {
     pub const fn name(&self) -> &'static str {
         "Overflow"
     }
+
+    /// The error with its name, displayed as `Name: sentence`.
+    #[must_use]
+    pub const fn named(self) -> Named<Self> {
+        Named { name: self.name(), error: self }
+    }
 }
 
 impl fmt::Display for Overflow<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{}: {} over {} sources can outgrow its 96 bits; declare the range that the column's values have",
-            self.name(),
-            self.slot,
-            self.sources
+            "{} over {} sources can outgrow its 96 bits; declare the range of the column's values",
+            self.slot, self.sources
         )
     }
 }

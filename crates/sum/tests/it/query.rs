@@ -336,14 +336,14 @@ fn a_sum_that_could_outgrow_96_bits_is_refused_at_set_up() {
         narrow
             .into_iter()
             .for_each(|greatest| assert_eq!(plan.narrow("b", "0", greatest), Ok(true)));
-        plan.check_capacity(sources).map_err(|error| error.to_string())
+        plan.check_capacity(sources).map_err(|error| error.named().to_string())
     };
     // (2^32 - 1)^2 + 1, times 2^32, is above 2^95 and below 2^96.
     assert_eq!(check("VARIANCE(a)", None, u32::MAX), Ok(()));
     assert_eq!(check("SUM(b)", None, u32::MAX), Ok(()));
     assert_eq!(
         check("COUNT(*), STDDEV(b)", None, 1).unwrap_err(),
-        "Overflow: the sum of squares of b over 1 sources can outgrow its 96 bits; declare the range that the column's values have"
+        "Overflow: the sum of squares of b over 1 sources can outgrow its 96 bits; declare the range of the column's values"
     );
     // At the bound: 2^16 * ((2^40 - 1)^2 + 1) = 2^96 - 2^57 + 2^17.
     assert_eq!(check("STDDEV(b)", Some("1099511627775"), 1 << 16), Ok(()));
@@ -366,7 +366,7 @@ fn a_mote_binds_a_plan_only_to_columns_of_the_same_scale() {
         let bytes =
             encode(&columns.iter().map(|column| Field::parse(column).unwrap()).collect::<Vec<_>>());
         let schema = Schema::decode(&bytes).unwrap();
-        plan.bind(&schema).map(|_| ()).map_err(|error| error.to_string())
+        plan.bind(&schema).map(|_| ()).map_err(|error| error.named().to_string())
     };
     // Another order, another type and another offset are no other numerators.
     assert_eq!(bind(&["humidity:%RH:u32/100", "x::u8", "temperature:Cel:u8/100-40"]), Ok(()));
@@ -399,7 +399,7 @@ fn a_mote_never_answers_with_a_value_outside_the_declared_range() {
         bound
             .contribution(record, &mut slots[..room])
             .map(|count| slots[..count].to_vec())
-            .map_err(|error| error.to_string())
+            .map_err(|error| error.named().to_string())
     };
     assert_eq!(contribution(Some(&record(-1000, 4001)), 2), Ok(vec![1, 0]));
     assert_eq!(contribution(Some(&record(5000, 4001)), 2), Ok(vec![1, 6000]));

@@ -34,7 +34,7 @@ fn encoded(plan: &Plan<'_>) -> Vec<u8> {
 fn mistake(text: &str) -> String {
     let schema = weather();
     let schema = Schema::decode(&schema).unwrap();
-    Plan::parse(text, &schema).map(|plan| plan.to_string()).unwrap_err().to_string()
+    Plan::parse(text, &schema).map(|plan| plan.to_string()).unwrap_err().named().to_string()
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn an_opaque_stream_counts_and_has_no_columns() {
     let parse = |text| {
         Plan::parse(text, &Schema::OPAQUE)
             .map(|plan| plan.to_string())
-            .map_err(|error| error.to_string())
+            .map_err(|error| error.named().to_string())
     };
     assert_eq!(
         parse("select count ( * ) from SENSORS epoch duration 60 s").unwrap(),
@@ -280,6 +280,7 @@ fn an_opaque_stream_counts_and_has_no_columns() {
     assert_eq!(
         Plan::parse("SELECT AVG(t) FROM sensors EPOCH DURATION 1m", &floats)
             .unwrap_err()
+            .named()
             .to_string(),
         "UnknownColumn: column 12: there is no column t; there is none that can be summed"
     );
@@ -369,7 +370,7 @@ fn the_largest_plan_fits_its_room_and_its_text_reads_back() {
         steps.join(" AND ")
     );
     assert_eq!(
-        Plan::parse(&text, &schema).map(|plan| plan.to_string()).unwrap_err().to_string(),
+        Plan::parse(&text, &schema).map(|plan| plan.to_string()).unwrap_err().named().to_string(),
         format!(
             "NumberOutOfRange: column {}: -2147483650.9 is too large or too fine to compare this column with; leave digits out",
             text.find("-2147").unwrap() + 1
@@ -407,8 +408,10 @@ fn comparisons_become_what_the_scale_can_hold() {
     let schema = Schema::decode(&schema).unwrap();
     let shown = |predicate: &str| {
         let text = format!("SELECT COUNT(*) FROM sensors WHERE {predicate} EPOCH DURATION 1s");
-        let plan =
-            Plan::parse(&text, &schema).map_err(|error| error.to_string()).unwrap().to_string();
+        let plan = Plan::parse(&text, &schema)
+            .map_err(|error| error.named().to_string())
+            .unwrap()
+            .to_string();
         plan.strip_prefix("SELECT COUNT(*) FROM sensors WHERE ")
             .and_then(|rest| rest.strip_suffix(" EPOCH DURATION 1s"))
             .unwrap()

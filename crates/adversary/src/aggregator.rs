@@ -1,8 +1,9 @@
-//! What an untrusted gateway might do to the private sums that it adds up: each lie rewrites the frame that an honest one would send to
-//! the aggregator above (spec/sums.md, section 6).
+//! What an untrusted gateway might do to the private sums that it adds: each lie rewrites the frame
+//! that an honest gateway would send to its parent (spec/sums.md, section 6).
 //!
-//! A [`LyingAggregator`] stands beside an honest aggregator, hears what its children say to it, and holds all that such a gateway holds:
-//! its link secrets, what it has heard and sent before. It has no key of any source.
+//! A [`LyingAggregator`] runs next to an honest aggregator, receives what its children send, and
+//! holds what a gateway holds: its link secrets, and what it has received and sent. It has no key
+//! of any source.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,18 +16,18 @@ use moteseal_sum::sies::Psr;
 use moteseal_sum::wire::{Share, SumUplink};
 use moteseal_verify::aggregation::Aggregator;
 
-/// Epochs of which the liar remembers what it heard.
+/// The number of epochs of received shares that the liar keeps.
 const REMEMBERED: usize = 16;
 
 /// A lie about a sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Malice {
-    /// Leaves a child's records out, and says that it is in.
+    /// Omits a child's records, and claims that they are included.
     Drop,
     /// Adds a child's records twice.
     AddTwice,
-    /// Adds something of its own.
+    /// Adds a value of the liar's choice.
     AddDelta,
     /// Doubles the sum.
     Scale,
@@ -38,13 +39,14 @@ pub enum Malice {
     SwapSlots,
     /// Sends the sum of one key group for that of another.
     SwapKeyGroups,
-    /// Leaves one child's records out and names another as silent instead.
+    /// Omits one child's records, and names another child as silent instead.
     SwapChildren,
-    /// Names a child as silent whose records are in.
+    /// Names a child as silent although its records are included.
     HideParticipant,
-    /// Names a silent source as one that takes part.
+    /// Names a silent source as a participant.
     InventParticipant,
-    /// Leaves a child out, and says so: the sum is right, over fewer sources. Only the child's own seals show that it spoke.
+    /// Omits a child and reports it as silent: the sum is right, over fewer sources. Only the
+    /// child's own seals show that it answered.
     ClaimSilent,
     /// Sends a record that is not below the modulus.
     NonCanonical,
@@ -53,7 +55,7 @@ pub enum Malice {
 }
 
 impl Malice {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 14] = [
         Self::Drop,
         Self::AddTwice,
@@ -71,7 +73,7 @@ impl Malice {
         Self::Truncated,
     ];
 
-    /// What it does, in a few words.
+    /// A short description.
     #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
@@ -92,20 +94,21 @@ impl Malice {
         }
     }
 
-    /// Whether the sum it sends is right for the sources it names, so that no check of the sum can find it.
+    /// Whether the sum is right for the named sources, so that no check of the sum can detect the
+    /// lie.
     #[must_use]
     pub const fn is_sound(self) -> bool {
         matches!(self, Self::ClaimSilent)
     }
 
-    /// Whether the aggregator above refuses the frame by its form.
+    /// Whether the parent rejects the frame by its form.
     #[must_use]
     pub const fn is_malformed(self) -> bool {
         matches!(self, Self::NonCanonical | Self::Truncated)
     }
 }
 
-/// Participants, and the records of each key group.
+/// The participants, and the records of each key group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Claim {
     participants: BTreeSet<u32>,
@@ -114,7 +117,7 @@ struct Claim {
 
 type Epoch = (u32, u64);
 
-/// A gateway that lies to the aggregator above.
+/// A gateway that lies to its parent.
 pub struct LyingAggregator {
     malice: Malice,
     aggregator: Aggregator,
@@ -122,9 +125,9 @@ pub struct LyingAggregator {
     keys: Vec<LinkKey>,
     up: LinkKey,
     up_secret: [u8; 32],
-    /// What children said, by query and epoch, then by child.
+    /// The children's shares, by query and epoch, then by child.
     heard: BTreeMap<Epoch, BTreeMap<DeviceId, Claim>>,
-    /// What an honest gateway would have sent last, by query.
+    /// The last share that an honest gateway would have sent, by query.
     sent: BTreeMap<u32, Claim>,
 }
 
@@ -135,7 +138,8 @@ impl std::fmt::Debug for LyingAggregator {
 }
 
 impl LyingAggregator {
-    /// A liar at a place of the tree, with the secrets of that gateway; `key_group` is as in the schedule.
+    /// A liar in place of a gateway of the tree, with its secrets; `key_group` is as in the query
+    /// schedule.
     #[must_use]
     pub fn new(
         malice: Malice,
@@ -157,12 +161,12 @@ impl LyingAggregator {
         }
     }
 
-    /// Lies in another way from now on.
+    /// Changes the lie.
     pub const fn turn(&mut self, malice: Malice) {
         self.malice = malice;
     }
 
-    /// Overhears what a child says.
+    /// Records a child's frame.
     pub fn hear(&mut self, child: DeviceId, frame: &[u8]) {
         let Some(at) = self.aggregator.child(child) else { return };
         let Ok(SumUplink::Share(share)) = SumUplink::open(frame, &self.keys[at]) else { return };
@@ -189,8 +193,8 @@ impl LyingAggregator {
         Some(Claim { participants, records })
     }
 
-    /// The lie for a frame that the honest gateway would send to the aggregator above; none where there is nothing to lie about, such as no
-    /// epoch before, or it is no share.
+    /// The lie in place of a frame that the honest gateway would send to its parent; `None` if
+    /// there is nothing to lie about: no previous epoch, or the frame is not a share.
     pub fn lie(&mut self, frame: &[u8]) -> Option<Vec<u8>> {
         let Ok(SumUplink::Share(share)) = SumUplink::open(frame, &self.up) else { return None };
         let honest = self.read(&share)?;
@@ -232,7 +236,8 @@ impl LyingAggregator {
                 claim.records = sum(&children, &[victim], &claim);
             }
             Malice::HideParticipant => {
-                // One without whom every key group still has somebody: else its record would go with it, as if it had been silent.
+                // A child without which every key group still has a participant; otherwise its
+                // record would be removed too, as if it had been silent.
                 let mut less =
                     children.values().map(|child| without(&honest, child, self.key_group));
                 let is_hidden = |less: &Claim| {
@@ -266,7 +271,7 @@ impl LyingAggregator {
         self.frame(epoch, &claim, None)
     }
 
-    /// A frame that says this; with other bytes for the first record.
+    /// A frame with this share; with other bytes for the first record, if given.
     fn frame(&self, (query, epoch): Epoch, claim: &Claim, first: Option<&[u8]>) -> Option<Vec<u8>> {
         let mut words = vec![0_u64; self.aggregator.group_sources().div_ceil(64) as usize];
         claim
@@ -317,7 +322,7 @@ fn add(records: &mut BTreeMap<u32, Vec<Psr>>, more: &BTreeMap<u32, Vec<Psr>>) {
     }
 }
 
-/// The sums of what children said, but for some, in the key groups that are claimed.
+/// The sums of the children's shares, without some, in the claimed key groups.
 fn sum(
     children: &BTreeMap<DeviceId, Claim>,
     but: &[&Claim],
@@ -334,7 +339,7 @@ fn sum(
     records
 }
 
-/// The claim without a child's participants, and key groups that nobody is left in.
+/// The claim without a child's participants and without key groups that have no participant left.
 fn without(honest: &Claim, child: &Claim, key_group: u32) -> Claim {
     let participants: BTreeSet<u32> =
         honest.participants.difference(&child.participants).copied().collect();
@@ -347,7 +352,7 @@ fn without(honest: &Claim, child: &Claim, key_group: u32) -> Claim {
     Claim { records: records.collect(), participants }
 }
 
-/// Whether the records of one could stand for those of the other.
+/// Whether the records of one could replace those of the other.
 fn has_shape(one: &Claim, other: &Claim) -> bool {
     let shape = |claim: &Claim| {
         claim.records.iter().map(|(group, slots)| (*group, slots.len())).collect::<Vec<_>>()

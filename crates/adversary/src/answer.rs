@@ -1,4 +1,4 @@
-//! The items of an answer as owned values, every field open to change (spec/formats.md, section 4).
+//! The items of an answer as owned values with public fields (spec/formats.md, section 4).
 
 use moteseal_core::cbor::{DecodeError, head};
 use moteseal_core::record::Scheme;
@@ -18,13 +18,13 @@ pub struct Answer {
 pub enum Item {
     /// The schema of the parts that follow, encoded.
     Schema(Vec<u8>),
-    /// The device of the parts that follow, and where its chain stands.
+    /// The device of the parts that follow, and the position of its chain.
     Open(Open),
     /// One seal with some of its events.
     Part(Box<Part>),
-    /// The answer is whole.
+    /// The answer is complete.
     End,
-    /// The server could not go on.
+    /// The server failed.
     Problem {
         /// The error's name.
         name: String,
@@ -42,7 +42,7 @@ pub enum Item {
     },
     /// The coordinator's manifest of an epoch.
     Manifest(Vec<u8>),
-    /// Bytes as they are: no item, or half of one.
+    /// Raw bytes that are not an item, or part of one.
     Raw(Vec<u8>),
 }
 
@@ -53,27 +53,27 @@ pub struct Part {
     pub scheme: Scheme,
     /// No further seal covers this epoch.
     pub last_in_epoch: bool,
-    /// The device restarted since the seal before.
+    /// The device restarted since the previous seal.
     pub restart: bool,
-    /// Indices abandoned since the seal before.
+    /// Indices abandoned since the previous seal.
     pub skipped: u32,
-    /// Epochs since the seal before.
+    /// Epochs since the previous seal.
     pub advance: u64,
     /// The salt of the levels.
     pub salt: [u8; 16],
-    /// All events under the seal.
+    /// The number of events under the seal.
     pub n: u32,
     /// The highest round announced.
     pub round: Round,
     /// The device's own round.
     pub own_round: Round,
-    /// Events that were abandoned, per level; empty if none were.
+    /// The number of abandoned events for each level; empty if there are none.
     pub lost: Vec<u32>,
-    /// Query epochs that the device answered, in runs.
+    /// The query epochs that the device answered, in runs.
     pub answered: Vec<Answered>,
-    /// Which events these are.
+    /// The selected events.
     pub select: Select,
-    /// The digests beside them, joined.
+    /// The digests of the other events, joined.
     pub digests: Vec<u8>,
     /// The records of the selected events.
     pub events: Vec<u8>,
@@ -90,10 +90,10 @@ pub enum Select {
     Events(Vec<u64>),
 }
 
-/// Where a part of an answer belongs, by what the items before it say.
+/// The position of a part in an answer, derived from the items before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Its position among the items.
+    /// Its index among the items.
     pub item: usize,
     /// Its device.
     pub device: DeviceId,
@@ -126,7 +126,7 @@ impl Answer {
         out
     }
 
-    /// Where the parts stand. Index and epoch saturate where an edited answer overflows them.
+    /// The positions of the parts. Index and epoch saturate where an edited answer overflows them.
     #[must_use]
     pub fn places(&self) -> Vec<Place> {
         let mut places = Vec::new();
@@ -151,7 +151,7 @@ impl Answer {
         places
     }
 
-    /// The part at an item's position.
+    /// The part at an item's index.
     #[must_use]
     pub fn part(&self, item: usize) -> Option<&Part> {
         match self.items.get(item) {
@@ -160,7 +160,7 @@ impl Answer {
         }
     }
 
-    /// The same, to be changed.
+    /// The part at an item's index, mutable.
     pub fn part_mut(&mut self, item: usize) -> Option<&mut Part> {
         match self.items.get_mut(item) {
             Some(Item::Part(part)) => Some(part),

@@ -1,8 +1,10 @@
-//! What an attacker in earshot of a broadcast network might do to it: overhear, forge, replay and flood (`spec/broadcast.md`).
+//! What an attacker in range of a broadcast network might do: record, forge, replay and flood
+//! (spec/broadcast.md).
 //!
-//! A [`Broadcaster`] knows the formats, the base stations' network and every byte that was ever on the air, and has signing keys of its own; it has
-//! no key of a sender or base station. It is sans-IO: it is given what is in earshot and the time, and gives frames to send. What it remembers is
-//! bounded, and everything follows from its seed. It does not jam: against noise no authentication helps.
+//! A [`Broadcaster`] knows the formats, the network's id and every byte that was ever sent, and has
+//! its own signing keys, but no key of a sender or base station. It is sans-IO: frames in range and
+//! the time are its input, frames to send its output. Its memory is bounded, and everything follows
+//! from its seed. It does not jam, because authentication does not help against noise.
 
 mod forge;
 
@@ -11,49 +13,51 @@ use std::collections::VecDeque;
 use moteseal_core::Digest;
 use moteseal_core::signature::{Algorithm, SecretKey};
 
-/// Frames that an attacker remembers of what it hears; as many of an earlier time.
+/// The number of recent frames that the attacker keeps; it keeps as many older ones.
 pub const REMEMBERED: usize = 2048;
-/// Of those, how far back it looks for the block that is under way.
+/// How many of those it searches for the block under way.
 const RECENT: usize = 8;
-/// The longest frame that it sends: more than any genuine one has.
+/// The maximum length of its frames: more than any genuine frame.
 pub const MAX_FORGED: usize = 12_288;
 
 /// An attack on a broadcast network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Assault {
-    /// First blocks in a known sender's name under keys of its own, with numbers of this and of later chains, each another digest.
+    /// Heads in a known sender's name, signed with the attacker's keys, with the numbers of this
+    /// and later chains, each with another digest.
     ForgeHeads,
-    /// A genuine first block with bits of the statement changed, under the signature that was there.
+    /// A genuine head with changed bits under the original signature.
     AlterHeads,
-    /// Fragments of the block that is under way, and of later ones, with made-up leaves.
+    /// Fragments of the block under way, and of later ones, with invented leaves.
     ForgeLeaves,
-    /// Genuine fragments with a bit of the leaf changed: of the message, or of the digest and tags before it.
+    /// Genuine fragments with a changed bit: in the message, or in the digest and tags before it.
     AlterLeaves,
-    /// Genuine messages at another place of their chain.
+    /// Genuine messages at other positions of their chain.
     MoveLeaves,
-    /// Whole chains of earlier, with their certificates.
+    /// Complete earlier chains, with their certificates.
     ReplayOld,
-    /// Frames of the present chain, again.
+    /// Repeated frames of the current chain.
     ReplayPresent,
-    /// Requests for everything there is.
+    /// Requests for everything.
     Ask,
-    /// Advertisements of what nobody has.
+    /// Advertisements of what no node has.
     Advertise,
-    /// Coded repairs of nothing.
+    /// Coded repairs of unrelated bytes.
     ForgeRepairs,
-    /// Certificates that give a known sender a key of the attacker, and genuine ones with bits changed.
+    /// Certificates that give a known sender a key of the attacker, and genuine ones with changed
+    /// bits.
     ForgeCertificates,
-    /// Revocations of everything, under keys of its own.
+    /// Revocations of every certificate, signed with the attacker's keys.
     ForgeRevocations,
-    /// Whole chains of one message in a known sender's name.
+    /// Complete chains of one message in a known sender's name.
     ForgeSingles,
-    /// Bytes that are no frame: cut short, lengthened, changed, made up.
+    /// Bytes that are not a frame: truncated, extended, changed, random.
     Malform,
 }
 
 impl Assault {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 14] = [
         Self::ForgeHeads,
         Self::AlterHeads,
@@ -71,7 +75,7 @@ impl Assault {
         Self::Malform,
     ];
 
-    /// What it is, for people.
+    /// A short description.
     #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
@@ -93,7 +97,7 @@ impl Assault {
     }
 }
 
-/// A number that follows from a seed: SHA-256 in counter mode.
+/// A random number generated from a seed: SHA-256 in counter mode.
 #[derive(Clone, Debug)]
 struct Chance {
     seed: [u8; 32],
@@ -110,7 +114,7 @@ impl Chance {
         Digest::of(&[b"moteseal/adversary/broadcaster\0", &self.seed, &self.drawn.to_be_bytes()]).0
     }
 
-    /// In `0 .. bound`; 0 where there is none.
+    /// A number in `0 .. bound`; 0 for a bound of 0.
     fn below(&mut self, bound: u64) -> u64 {
         self.word().checked_rem(bound).unwrap_or(0)
     }
@@ -143,16 +147,17 @@ pub struct Broadcaster {
     per_second: u32,
     from_ms: u64,
     ticks: u64,
-    /// What it hears now, the newest last.
+    /// Recently received frames, the newest last.
     heard: VecDeque<Vec<u8>>,
-    /// What it has from earlier.
+    /// Frames of earlier chains.
     recorded: VecDeque<Vec<u8>>,
     replayed: usize,
     sent: Vec<(Assault, u64)>,
 }
 
 impl Broadcaster {
-    /// An attacker that tells these lies in turn, `per_second` frames a second (at least one) from `from_ms` on.
+    /// Makes an attacker that performs these assaults in turn, `per_second` frames a second (at
+    /// least one) from `from_ms` on.
     #[must_use]
     pub fn new(assaults: &[Assault], per_second: u32, from_ms: u64, seed: [u8; 32]) -> Self {
         let mut chance = Chance { seed, drawn: 0 };
@@ -176,24 +181,25 @@ impl Broadcaster {
         }
     }
 
-    /// A frame that was on the air before: of chains that are over, to be replayed.
+    /// Records a frame of an earlier chain, for replay.
     pub fn remember(&mut self, frame: &[u8]) {
         keep(&mut self.recorded, frame);
     }
 
-    /// A frame that is on the air now.
+    /// Records a frame that is sent now.
     pub fn hear(&mut self, frame: &[u8]) {
         keep(&mut self.heard, frame);
     }
 
-    /// When it wants to send next, in milliseconds; none if it has no lies to tell.
+    /// When it next has a frame to send, in milliseconds; `None` if it has no assaults.
     #[must_use]
     pub fn next_due(&self) -> Option<u64> {
         (!self.assaults.is_empty())
             .then(|| self.from_ms + self.ticks.saturating_mul(1000) / u64::from(self.per_second))
     }
 
-    /// The frame that is due, if any: written to the start of `out`, its length. A kind of lie that there is no occasion for yet lets the next kind go first.
+    /// Writes the frame that is due, if any, to the start of `out` and returns its length. An
+    /// assault that has no occasion yet is skipped.
     pub fn send(&mut self, now_ms: u64, out: &mut [u8]) -> Option<usize> {
         if self.next_due()? > now_ms {
             return None;
@@ -216,7 +222,7 @@ impl Broadcaster {
         None
     }
 
-    /// How many frames of each kind it has sent.
+    /// The number of frames that it has sent of each kind.
     #[must_use]
     pub fn sent(&self) -> &[(Assault, u64)] {
         &self.sent

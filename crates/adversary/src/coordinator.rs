@@ -1,8 +1,9 @@
-//! What a coordinator might do to the epochs that it uploads: a table of lies, signed with its own key, since it is the one that cheats.
+//! What a dishonest coordinator might do to the epochs that it uploads: a table of cheats, each
+//! signed with the coordinator's own key.
 //!
-//! An [`Upload`] is an epoch's manifest, open to change, with the bundles beside it. A [`Cheat`] bends one epoch of several, and says
-//! by which names an audit, or whoever verifies the bundles, may find it out. What a coordinator tells its devices meanwhile is no
-//! upload, and not here.
+//! An [`Upload`] is an epoch's manifest with its bundles, open to change. A [`Cheat`] alters one
+//! epoch of several, and states the names under which an audit or a verifier of the bundles may
+//! detect it. What a coordinator sends to its devices is not part of this module.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,16 +23,16 @@ use moteseal_verify::{Event, ReadError, Roster, StreamReader, write};
 
 use crate::answer::{Answer, Item, Part, Select};
 
-/// An epoch that is over, as its coordinator uploads it.
+/// A closed epoch, as its coordinator uploads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upload {
     /// The epoch.
     pub epoch: EpochNumber,
     /// The final round.
     pub round: Round,
-    /// What the manifest lists.
+    /// The seals that the manifest lists.
     pub listed: BTreeMap<DeviceId, Vec<Digest>>,
-    /// A further manifest of the epoch.
+    /// A second manifest of the epoch.
     pub other: Option<Box<Upload>>,
     /// The manifest is not sent.
     pub withheld: bool,
@@ -39,7 +40,7 @@ pub struct Upload {
     pub bundles: Vec<Bundle>,
 }
 
-/// One seal with what is kept of it.
+/// One seal with what the coordinator kept of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bundle {
     /// The device.
@@ -48,18 +49,19 @@ pub struct Bundle {
     pub index: SealIndex,
     /// The seal's digest.
     pub digest: Digest,
-    /// How long each record of it is; 0 where their lengths stand before them.
+    /// The length of each record; 0 if records have a length prefix.
     pub record_size: usize,
-    /// Events of each level, by the signed counters.
+    /// The number of events of each level, by the signed counters.
     pub counters: Counters,
-    /// `D_i` of the levels that are kept.
+    /// The digests `D_i` of the levels that are kept.
     pub blocks: Vec<Digest>,
     /// Its stream of schema, open and part.
     pub bytes: Vec<u8>,
 }
 
 impl Upload {
-    /// Reads a coordinator's manifest and the bundles of the epoch; `None` if one of them is not what it should be.
+    /// Reads a coordinator's manifest and the bundles of the epoch; `None` if one of them is
+    /// invalid.
     #[must_use]
     pub fn read(roster: &Roster, manifest: &[u8], bundles: &[Vec<u8>]) -> Option<Self> {
         let mut scratch = vec![0; manifest.len() + 64];
@@ -136,7 +138,7 @@ impl Bundle {
         found
     }
 
-    /// Changes the part; false if there is none, or nothing to change.
+    /// Changes the part; returns false if there is none, or nothing changed.
     fn alter(&mut self, change: impl FnOnce(&mut Part) -> bool) -> bool {
         let Ok(mut answer) = Answer::decode(&self.bytes) else { return false };
         let part = answer.items.iter_mut().find_map(|item| match item {
@@ -158,14 +160,14 @@ impl Bundle {
     }
 }
 
-/// Where a cheat is found out.
+/// Where a cheat is detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FoundBy {
-    /// The audit, as a finding.
+    /// By the audit, as a finding.
     Audit,
-    /// The audit, as what cannot be determined.
+    /// By the audit, as something that cannot be determined.
     Doubt,
-    /// Whoever verifies the bundle: a cloud that takes it in, or a client where the cloud is in on it.
+    /// By a verifier of the bundle: a cloud that ingests it, or a client if the cloud colludes.
     Verifier,
 }
 
@@ -174,13 +176,14 @@ pub enum FoundBy {
 pub struct Cheat {
     /// Its name.
     pub name: &'static str,
-    /// What is done.
+    /// A short description.
     pub about: &'static str,
-    /// Where it is found out.
+    /// Where it is detected.
     pub found_by: FoundBy,
-    /// By which names.
+    /// The names under which it is detected.
     pub names: &'static [&'static str],
-    /// Bends the epoch at a place of several, at the cost of a device; false where there is no occasion.
+    /// Alters the epoch at an index, to the disadvantage of a device; returns false if there is no
+    /// occasion.
     pub bend: fn(&mut [Upload], usize, DeviceId) -> bool,
 }
 
@@ -212,21 +215,21 @@ pub const CHEATS: &[Cheat] = &[
     },
     Cheat {
         name: "event-dropped",
-        about: "one reading is cut out of what was kept of a device",
+        about: "one reading of a device is removed",
         found_by: FoundBy::Verifier,
         names: &["EventsLength"],
         bend: |uploads, at, device| of(uploads, at, device).is_some_and(cut_event),
     },
     Cheat {
         name: "event-replaced",
-        about: "one reading of a device is told twice instead of the one behind it",
+        about: "one reading of a device is repeated in place of the next one",
         found_by: FoundBy::Verifier,
         names: &["NotAuthentic"],
         bend: |uploads, at, device| of(uploads, at, device).is_some_and(repeat_event),
     },
     Cheat {
         name: "level-dropped",
-        about: "what was kept of a device lacks the finest level that the manifest's round keeps",
+        about: "a device's kept readings lack the finest level that the manifest's round keeps",
         found_by: FoundBy::Verifier,
         names: &["NotAsAsked"],
         bend: |uploads, at, device| of(uploads, at, device).is_some_and(drop_level),
@@ -263,7 +266,7 @@ pub const CHEATS: &[Cheat] = &[
     },
     Cheat {
         name: "seal-invented",
-        about: "a seal of a device is listed that it never signed",
+        about: "a seal is listed that the device never signed",
         found_by: FoundBy::Audit,
         names: &["InventedSeal"],
         bend: |uploads, at, device| {
@@ -334,7 +337,7 @@ pub const CHEATS: &[Cheat] = &[
             };
             let (mine, theirs) = (bundles[one].events(), bundles[other].events());
             let differ = mine != theirs;
-            // As many bytes as the other's counters ask for, so that only the digests can tell.
+            // As many bytes as the other's counters require, so that only the digests differ.
             let fit = |from: &[u8], length: usize| {
                 from.iter().copied().cycle().take(length).collect::<Vec<u8>>()
             };
@@ -376,7 +379,7 @@ fn repeat_event(bundle: &mut Bundle) -> bool {
     })
 }
 
-/// Cuts the finest kept level off, with the evidence that makes what is left authentic.
+/// Removes the finest kept level, with the evidence that makes the rest authentic.
 fn drop_level(bundle: &mut Bundle) -> bool {
     let (size, counters, blocks) = (bundle.record_size, bundle.counters, bundle.blocks.clone());
     bundle.alter(|part| {
@@ -399,7 +402,7 @@ fn drop_level(bundle: &mut Bundle) -> bool {
             Err(_) => (0..finest).fold(star::chain_start(), link),
         };
         part.digests = (finest..next).fold(above, link).0.to_vec();
-        // The coarsest block lies first.
+        // The coarsest block comes first.
         let cut = size * counters.at(Level(u8::try_from(finest).unwrap_or(u8::MAX))) as usize;
         part.events.truncate(part.events.len().saturating_sub(cut));
         part.select = Select::Levels(coarse);
@@ -407,7 +410,8 @@ fn drop_level(bundle: &mut Bundle) -> bool {
     })
 }
 
-/// Cuts a tree down to the levels of a mask, with the multiproof that makes what is left authentic: the obvious way, from the root down.
+/// Reduces a tree to the levels of a mask, with the multiproof that makes the rest authentic,
+/// computed recursively from the root.
 fn prune_tree(part: &mut Part, levels: u8, size: usize, mask: u32) -> bool {
     let Select::Levels(before) = part.select else { return false };
     let (n, salt) = (u64::from(part.n), Salt(part.salt));
@@ -435,7 +439,8 @@ fn prune_tree(part: &mut Part, levels: u8, size: usize, mask: u32) -> bool {
     true
 }
 
-/// The root of a subtree, from subtrees whose roots are known, and records; `None` where there is neither.
+/// The root of a subtree, from known roots of subtrees and from records; `None` if neither
+/// suffices.
 fn root(
     leaves: Range<u64>,
     known: &BTreeMap<(u64, u64), Digest>,
@@ -455,7 +460,8 @@ fn root(
     ))
 }
 
-/// A stream of everything that was uploaded: manifests, then every bundle, by device and index. What a cloud that is in on it serves.
+/// A stream of everything that was uploaded, as a colluding cloud serves it: manifests, then every
+/// bundle, by device and index.
 ///
 /// # Errors
 /// [`IssueError`].

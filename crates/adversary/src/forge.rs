@@ -1,4 +1,5 @@
-//! What lies are made of: honest parts put together in other ways, and dishonest ones that are right in every size.
+//! The building blocks of lies: honest parts in another composition, and dishonest parts whose
+//! sizes are right.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
@@ -12,10 +13,10 @@ use crate::answer::{Answer, Item, Part, Place, Select};
 use crate::holdings::{Held, Holdings, frame};
 use crate::lie::Context;
 
-/// Parts to a run, as an honest cloud has them.
+/// The number of parts in a run, as an honest cloud serves them.
 const RUN_PARTS: usize = 64;
 
-/// One seal that is served, and what of it.
+/// A served seal, and which of its events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Served {
     pub device: DeviceId,
@@ -36,7 +37,7 @@ pub(crate) fn served(answer: &Answer) -> Vec<Served> {
         .collect()
 }
 
-/// The answer that serves these, with every signature that it needs: nothing in it is false.
+/// Composes the answer that serves these, with every necessary signature. Nothing in it is false.
 pub(crate) fn compose(holdings: &Holdings, served: &[Served]) -> Answer {
     let held: Vec<(&Held, &Select)> = served
         .iter()
@@ -70,7 +71,8 @@ pub(crate) fn compose(holdings: &Holdings, served: &[Served]) -> Answer {
     Answer { items }
 }
 
-/// Replaces the answer by what `change` makes of what it serves; false if that is nothing else.
+/// Replaces the answer with what `change` makes of the list of served seals; returns false if
+/// nothing changed.
 pub(crate) fn serve_otherwise(
     answer: &mut Answer,
     context: &Context<'_>,
@@ -88,18 +90,19 @@ pub(crate) fn serve_otherwise(
     true
 }
 
-/// The parts of the asked range, from the middle outward: a lie in the middle is the hardest to see.
+/// The parts of the queried range, from the middle outward, where a lie is hardest to see.
 pub(crate) fn inner_places(answer: &Answer, context: &Context<'_>) -> Vec<Place> {
     let places: Vec<Place> =
         answer.places().into_iter().filter(|place| context.question.covers(place.epoch)).collect();
-    // Past the middle: with several devices, the middle itself is the start of one.
+    // After the middle: with several devices, the middle itself is the start of one.
     let middle = places.len() * 9 / 16;
     let mut order: Vec<usize> = (0..places.len()).collect();
     order.sort_by_key(|&at| (at.abs_diff(middle), at));
     order.into_iter().map(|at| places[at]).collect()
 }
 
-/// Tries `change` on the parts of the asked range, from the middle outward, until one lets itself be changed.
+/// Tries `change` on the parts of the queried range, from the middle outward, until it succeeds on
+/// one.
 pub(crate) fn change_part(
     answer: &mut Answer,
     context: &Context<'_>,
@@ -117,7 +120,8 @@ pub(crate) fn change_part(
     false
 }
 
-/// The events of a part in the order in which they lie: sequence number, level, and where the record starts and ends.
+/// The events of a part in their order: sequence number, level, and the range of the record's
+/// bytes.
 pub(crate) fn layout(part: &Part, held: &Held) -> Vec<(u64, u8, std::ops::Range<usize>)> {
     let statement = held.seal.statement();
     let levels = statement.counters.levels();
@@ -140,7 +144,8 @@ pub(crate) fn layout(part: &Part, held: &Held) -> Vec<(u64, u8, std::ops::Range<
     places
 }
 
-/// Counters, surviving levels, and how many digests and events a part with these fields must have.
+/// The counters, the surviving levels, and the numbers of digests and events that a part with these
+/// fields must have.
 fn sizes(part: &Part, levels: u8) -> (Counters, u32, u64, u32) {
     let counters = Counters::of(&Salt(part.salt), levels, part.n);
     let lost = |level: usize| part.lost.get(level).is_some_and(|&lost| lost > 0);
@@ -168,7 +173,8 @@ fn sizes(part: &Part, levels: u8) -> (Counters, u32, u64, u32) {
     (counters, surviving, digests, events)
 }
 
-/// Whether a part has as many digests and events as its fields ask for, so that only its proof can fail.
+/// Whether a part has the numbers of digests and events that its fields require, so that only its
+/// proof can fail.
 pub(crate) fn fits(part: &Part, framing: Framing, levels: u8) -> bool {
     let (_, surviving, digests, events) = sizes(part, levels);
     let selectable = match part.select {
@@ -180,12 +186,12 @@ pub(crate) fn fits(part: &Part, framing: Framing, levels: u8) -> bool {
         && framing.length_of(&part.events, events) == Some(part.events.len())
 }
 
-/// How many events a part with these fields has.
+/// The number of events of a part with these fields.
 pub(crate) fn selected_count(part: &Part, levels: u8) -> u32 {
     sizes(part, levels).3
 }
 
-/// Cuts or fills up the digests to as many as the part's fields ask for.
+/// Truncates or extends the digests to the number that the part's fields require.
 pub(crate) fn refit_digests(part: &mut Part, levels: u8) {
     let (.., digests, _) = sizes(part, levels);
     part.digests.resize(usize::try_from(32 * digests).unwrap_or(0), 0x5a);

@@ -1,4 +1,4 @@
-//! What a cloud holds: every bundle it was ever given. From it any part can be served, honestly or not.
+//! What a cloud holds: every uploaded bundle. It can serve any part of them, honestly or not.
 
 use std::collections::BTreeMap;
 
@@ -24,29 +24,29 @@ pub struct Held {
     pub signature: Vec<u8>,
     /// Its schema, encoded.
     pub schema: Vec<u8>,
-    /// How its records lie next to each other.
+    /// The framing of its records.
     pub framing: Framing,
     /// A star's `D_0 .. D_{L-1}`; empty for a tree.
     pub blocks: Vec<Digest>,
     /// All records, by `seq`, without their lengths.
     pub records: Vec<Vec<u8>>,
-    /// The open item that goes before it.
+    /// The open item before it.
     pub open: Open,
     /// Its part with every event, signed.
     pub(crate) whole: Part,
 }
 
-/// All that a cloud holds.
+/// Everything that a cloud holds.
 #[derive(Clone, Debug, Default)]
 pub struct Holdings {
     devices: BTreeMap<DeviceId, BTreeMap<SealIndex, Held>>,
 }
 
 impl Holdings {
-    /// Takes a bundle (`.mseal`): one schema, one open, one part with every event and a signature.
+    /// Adds a bundle (`.mseal`): one schema, one open, one part with every event and a signature.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// A description of what is wrong with it.
     pub fn take(&mut self, roster: &dyn Directory, bundle: &[u8]) -> Result<(), String> {
         let mut follower = Follower::new(roster, Host::detect(), Limits::default());
         let (mut schema, mut opened) = (None, None);
@@ -125,7 +125,7 @@ fn records(seal: &Seal<Unverified>, framing: Framing, events: &[u8]) -> Vec<Vec<
     if statement.scheme == Scheme::Tree {
         return split;
     }
-    // A star's blocks lie from the finest to the coarsest level.
+    // A star's blocks are in order from the coarsest to the finest level.
     let levels = statement.counters.levels();
     let mut order: Vec<u64> = (0..n).collect();
     order.sort_by_key(|&seq| std::cmp::Reverse(statement.salt.level(Sequence(seq), levels)));
@@ -174,7 +174,7 @@ impl Held {
         subtree.root()
     }
 
-    /// The records of a selection as they lie in a part.
+    /// The records of a selection as in a part.
     #[must_use]
     pub fn events(&self, select: &Select) -> Vec<u8> {
         let statement = self.seal.statement();
@@ -233,7 +233,7 @@ impl Held {
     }
 }
 
-/// Appends a record as it lies in a part.
+/// Appends a record with its framing.
 pub(crate) fn frame(out: &mut Vec<u8>, framing: Framing, record: &[u8]) {
     if framing == Framing::Prefixed {
         #[allow(clippy::cast_possible_truncation)]

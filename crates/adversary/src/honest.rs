@@ -1,4 +1,4 @@
-//! The honest answer from what a cloud holds: what lies are told about, and what they are compared with.
+//! The honest answer from what a cloud holds: lies start from it and are compared with it.
 
 use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_seal::Statement;
@@ -12,8 +12,8 @@ use crate::holdings::{Held, Holdings};
 use crate::question::Question;
 
 impl Holdings {
-    /// The answer that an honest cloud gives, for these devices in this order. Levels that cannot be had are left out, where an honest
-    /// cloud would refuse.
+    /// The answer of an honest cloud for these devices, in this order. Unavailable levels are left
+    /// out, where an honest cloud would reject the query.
     #[must_use]
     pub fn answer(&self, devices: &[DeviceId], question: &Question) -> Answer {
         let mut served = Vec::new();
@@ -53,7 +53,7 @@ impl Holdings {
     }
 }
 
-/// What the choice forces of the parts of one epoch.
+/// The selection that the choice determines for the parts of one epoch.
 pub(crate) fn select(device: DeviceId, parts: &[&Held], choice: Choice) -> Vec<Select> {
     let statements = parts.iter().map(|held| held.seal.statement());
     match choice {
@@ -77,7 +77,7 @@ pub(crate) fn select(device: DeviceId, parts: &[&Held], choice: Choice) -> Vec<S
             let total: u64 = statements.clone().map(|statement| statement.counters.total()).sum();
             let drawn = usize::try_from(total.min(u64::from(count))).unwrap_or(usize::MAX);
             let (mut chosen, mut scratch) = (vec![0; drawn], vec![Swap::FREE; scratch_for(drawn)]);
-            // The scratch is as long as asked for, so the choice cannot fail.
+            // The scratch has the required length, so the choice cannot fail.
             let _ = choose(&seed, device, epoch, total, &mut chosen, &mut scratch);
             chosen.sort_unstable();
             let mut start = 0;

@@ -1,4 +1,4 @@
-//! The table of lies: what each does, by which names it is refused, and what the explaining form then shows.
+//! The type of a lie, and what a liar has to lie with.
 
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, SealIndex};
@@ -7,20 +7,20 @@ use crate::answer::Answer;
 use crate::holdings::Holdings;
 use crate::question::Question;
 
-/// As whom the coordinator of a group with a budget is asked to be in on a lie.
+/// The id under which an [`Accomplice`] signs as the coordinator of a group with a budget.
 pub const COORDINATOR: DeviceId = DeviceId([0xff; 8]);
 
-/// Signs a message as a device does, or as [`COORDINATOR`]; `None` for one that is not in on it.
+/// Signs a message as a device, or as [`COORDINATOR`]; `None` for one that does not collude.
 pub type Accomplice<'a> = dyn Fn(DeviceId, &[u8]) -> Option<Vec<u8>> + 'a;
 
-/// What a liar has to lie with.
+/// What a lying cloud has.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
-    /// All that the cloud holds.
+    /// Everything that the cloud holds.
     pub holdings: &'a Holdings,
-    /// What was asked.
+    /// The query.
     pub question: Question,
-    /// The signature of a device over a message: for what only a device that is in on it can do. `None` for a cloud alone.
+    /// The signature of a colluding device over a message; `None` for a cloud that acts alone.
     pub accomplice: Option<&'a Accomplice<'a>>,
 }
 
@@ -30,7 +30,7 @@ impl std::fmt::Debug for Context<'_> {
     }
 }
 
-/// Which schemes a lie can be told about.
+/// The schemes to which a lie applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Schemes {
     /// Stars only.
@@ -42,7 +42,7 @@ pub enum Schemes {
 }
 
 impl Schemes {
-    /// Whether this is one of them.
+    /// Whether the set includes a scheme.
     #[must_use]
     pub const fn include(self, scheme: Scheme) -> bool {
         matches!(
@@ -52,12 +52,12 @@ impl Schemes {
     }
 }
 
-/// What the explaining form names.
+/// The name that the explaining form reports, for each scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explains {
-    /// Of a star.
+    /// For a star.
     pub star: &'static str,
-    /// Of a tree.
+    /// For a tree.
     pub tree: &'static str,
 }
 
@@ -77,21 +77,23 @@ impl Explains {
 pub struct Lie {
     /// Its name: lower case, words joined by hyphens.
     pub name: &'static str,
-    /// What it does, in a few words.
+    /// A short description.
     pub what: &'static str,
-    /// The names by which a verifier refuses it: one of these.
+    /// The names by which a verifier may reject it.
     pub expected: &'static [&'static str],
-    /// What the explaining form names, where the refusal is that of an unproven run (`NotAuthentic`).
+    /// The name that the explaining form reports, if the verifier rejects an unproven run
+    /// (`NotAuthentic`).
     pub explained: Option<Explains>,
-    /// Which schemes it can be told about.
+    /// The schemes to which it applies.
     pub schemes: Schemes,
-    /// Whether it moves tens of megabytes.
+    /// Whether it needs tens of megabytes.
     pub heavy: bool,
-    /// Tells it. False if this answer gives no occasion: then it is unchanged.
+    /// Applies the lie. Returns false, and leaves the answer unchanged, if the answer gives no
+    /// occasion.
     pub alter: fn(&mut Answer, &Context<'_>) -> bool,
 }
 
-/// An explaining form: the item's two fields, or nothing where it is withheld.
+/// An explaining form: the two fields of its item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
     /// The tagged `COSE_Sign1`.
@@ -105,13 +107,13 @@ pub struct Explanation {
 pub struct ExplainLie {
     /// Its name.
     pub name: &'static str,
-    /// What it does, in a few words.
+    /// A short description.
     pub what: &'static str,
-    /// What a verifier names: one of these.
+    /// The names that a verifier may report.
     pub expected: &'static [&'static str],
-    /// Which schemes it can be told about.
+    /// The schemes to which it applies.
     pub schemes: Schemes,
-    /// What is given in place of the honest explanation of this seal; `None` withholds it.
+    /// Returns the replacement for the honest explanation of a seal; `None` withholds it.
     pub alter: fn(&Explanation, DeviceId, SealIndex, &Context<'_>) -> Option<Explanation>,
 }
 

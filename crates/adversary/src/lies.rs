@@ -12,7 +12,7 @@ mod readings;
 mod statement;
 mod stream;
 
-/// The lie of this name.
+/// The lie with this name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Lie> {
     LIES.iter().chain(BUDGET_LIES).find(|lie| lie.name == name)
@@ -31,7 +31,7 @@ pub const LIES: &[Lie] = &[
         .explained(BLOCK, PATH),
     lie(
         "duplicated-reading",
-        "a reading told twice, in place of another",
+        "a reading repeated in place of another",
         UNPROVEN,
         readings::duplicated,
     )
@@ -70,10 +70,10 @@ pub const LIES: &[Lie] = &[
         .explained(STATED, STATED),
     lie("short-events", "the last reading cut off", &["EventsLength"], readings::cut_off),
     lie("surplus-events", "a reading too many", &["EventsLength"], readings::surplus),
-    // The choice of what is served.
+    // The selection.
     lie("other-rate", "all of it at half the rate", OTHER, choice::other_rate),
-    lie("fewer-levels", "one level of one epoch kept back", OTHER, choice::fewer_levels),
-    lie("more-levels", "one level more than asked, in one epoch", OTHER, choice::more_levels),
+    lie("fewer-levels", "one level of one epoch withheld", OTHER, choice::fewer_levels),
+    lie("more-levels", "one level more than queried, in one epoch", OTHER, choice::more_levels),
     lie(
         "other-event",
         "one event of the drawn sample replaced by its neighbour",
@@ -83,7 +83,7 @@ pub const LIES: &[Lie] = &[
     .only(Schemes::Tree),
     lie("drawn-again", "a sample that another seed draws", OTHER, choice::drawn_again)
         .only(Schemes::Tree),
-    // What is withheld, and what was not asked for.
+    // What is withheld, and what was not queried.
     lie("withheld-epoch", "an epoch in the middle withheld", &["Missing"], range::withheld_epoch),
     lie("withheld-first", "the first epoch withheld", &["Missing"], range::withheld_first),
     lie(
@@ -100,7 +100,7 @@ pub const LIES: &[Lie] = &[
     ),
     lie(
         "withheld-boundary",
-        "the seal behind the range withheld",
+        "the seal after the range withheld",
         &["TailUnknown", "Missing"],
         range::withheld_boundary,
     ),
@@ -110,7 +110,7 @@ pub const LIES: &[Lie] = &[
         &["TailUnknown", "Missing"],
         range::withheld_device,
     ),
-    lie("denied-epoch", "an epoch removed as if it never was", UNPROVEN, range::denied_epoch)
+    lie("denied-epoch", "an epoch removed without a trace", UNPROVEN, range::denied_epoch)
         .explained(STATED, STATED),
     lie(
         "invented-outage",
@@ -119,8 +119,8 @@ pub const LIES: &[Lie] = &[
         range::invented_outage,
     )
     .explained(STATED, STATED),
-    lie("epoch-before-range", "an epoch before the ones asked for", OTHER, range::before),
-    lie("epoch-behind-range", "an epoch behind the ones asked for", OTHER, range::behind),
+    lie("epoch-before-range", "an epoch before the queried range", OTHER, range::before),
+    lie("epoch-behind-range", "an epoch after the queried range", OTHER, range::behind),
     lie(
         "replayed-epoch",
         "an old epoch under a newer one's number",
@@ -128,7 +128,7 @@ pub const LIES: &[Lie] = &[
         range::replayed_epoch,
     )
     .explained(STATED, STATED),
-    lie("replayed-run", "a device's epochs told twice", OTHER, range::replayed_run),
+    lie("replayed-run", "a device's epochs repeated", OTHER, range::replayed_run),
     lie(
         "other-devices-run",
         "another device's readings under this device's name",
@@ -139,7 +139,7 @@ pub const LIES: &[Lie] = &[
     lie("devices-out-of-order", "two devices change places", OTHER, range::devices_swapped),
     lie(
         "equivocation",
-        "two seals under one index, by a device that is in on it",
+        "two seals under one index, by a colluding device",
         &["Equivocation", "NotAsAsked"],
         range::equivocation,
     ),
@@ -160,7 +160,7 @@ pub const LIES: &[Lie] = &[
     ),
     lie(
         "unknown-roster",
-        "a roster version that never was",
+        "a roster version that does not exist",
         &["UnknownRoster"],
         statement::roster_version,
     ),
@@ -193,12 +193,12 @@ pub const LIES: &[Lie] = &[
         statement::last_in_epoch,
     )
     .explained(STATED, STATED),
-    lie("invented-restart", "a restart that never was", UNPROVEN, statement::restart)
+    lie("invented-restart", "an invented restart", UNPROVEN, statement::restart)
         .explained(STATED, STATED),
-    lie("skipped-index", "an index passed over", &["GapWithoutRestart"], statement::skipped),
+    lie("skipped-index", "an index skipped", &["GapWithoutRestart"], statement::skipped),
     lie(
         "raised-round",
-        "levels declared not kept",
+        "levels declared as not kept",
         &["NotAuthentic", "RoundOutOfRange"],
         statement::round,
     )
@@ -249,8 +249,8 @@ pub const LIES: &[Lie] = &[
         .explained(STATED, STATED),
     lie("swapped-columns", "two columns of the schema change names", UNPROVEN, statement::columns)
         .explained(STATED, STATED),
-    // The digests beside the events.
-    lie("altered-digest", "a digest beside the events flipped", UNPROVEN, proof::altered_digest)
+    // The digests of the events that are not served.
+    lie("altered-digest", "one bit of a digest flipped", UNPROVEN, proof::altered_digest)
         .explained("EvidenceMismatch", "EvidenceMismatch"),
     lie("surplus-digest", "a digest too many", &["DigestCount"], proof::surplus_digest),
     lie("missing-digest", "a digest too few", &["DigestCount"], proof::missing_digest),
@@ -263,7 +263,7 @@ pub const LIES: &[Lie] = &[
         &["Unsigned"],
         stream::end_within_run,
     ),
-    lie("after-the-end", "more behind the end", &["TrailingBytes"], stream::after_the_end),
+    lie("after-the-end", "more after the end", &["TrailingBytes"], stream::after_the_end),
     lie("unknown-item", "an item of no known kind", &["UnknownItem"], stream::unknown_item),
     lie(
         "other-encoding",
@@ -271,8 +271,8 @@ pub const LIES: &[Lie] = &[
         &["NonCanonical"],
         stream::other_encoding,
     ),
-    lie("no-schema", "no word of what the bytes mean", &["SchemaUnknown"], stream::no_schema),
-    lie("no-device", "no word of whose epochs these are", &["NoOpen"], stream::no_device),
+    lie("no-schema", "the schema missing", &["SchemaUnknown"], stream::no_schema),
+    lie("no-device", "the device item missing", &["NoOpen"], stream::no_device),
     lie("proof-in-answer", "a proof's query in the middle", OTHER, stream::proof_in_answer),
     lie("feigned-problem", "a problem feigned halfway", &["StoreDamaged"], stream::feigned_problem),
     lie(
@@ -289,7 +289,8 @@ pub const LIES: &[Lie] = &[
     },
 ];
 
-/// Every lie about an answer that only the cloud of a group with a budget can tell. Of [`LIES`] it can tell every other one.
+/// Every lie that only the cloud of a group with a budget can tell. Such a cloud can also tell
+/// every lie of [`LIES`].
 pub const BUDGET_LIES: &[Lie] = &[
     lie("withheld-manifest", "the manifest of an epoch withheld", OTHER, budget::withheld_manifest),
     lie(
@@ -309,7 +310,7 @@ pub const BUDGET_LIES: &[Lie] = &[
     lie("forged-manifest", "a manifest of the cloud's own making", UNPROVEN, budget::forged),
     lie(
         "second-manifest",
-        "two manifests of one epoch, by a coordinator that is in on it",
+        "two manifests of one epoch, by a colluding coordinator",
         &["TwoManifests"],
         budget::second_manifest,
     ),
@@ -321,19 +322,19 @@ pub const BUDGET_LIES: &[Lie] = &[
     ),
     lie(
         "fewer-levels-than-the-round",
-        "a level kept back that survived the round",
+        "a level withheld that survived the round",
         OTHER,
         budget::fewer_levels,
     ),
     lie(
         "more-levels-than-the-round",
-        "a level served that the round took away",
+        "a level served that the round removed",
         OTHER,
         budget::more_levels,
     ),
 ];
 
-/// Every lie about an explaining form. They follow [`altered-reading`](LIES).
+/// Every lie about an explaining form. Each follows [`altered-reading`](LIES).
 pub const EXPLAIN_LIES: &[ExplainLie] = &[
     ExplainLie {
         name: "withheld-explanation",

@@ -3,19 +3,19 @@
 use moteseal_core::record::EpochNumber;
 use moteseal_seal::sample::Choice;
 
-/// What was asked.
+/// A query for an answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Question {
     /// The first epoch.
     pub since: EpochNumber,
-    /// The epoch behind the last; `None` for everything so far.
+    /// The epoch after the last; `None` for everything so far.
     pub until: Option<EpochNumber>,
     /// Which events of each epoch.
     pub choice: Choice,
 }
 
 impl Question {
-    /// Whether an epoch was asked for.
+    /// Whether the range includes an epoch.
     #[must_use]
     pub fn covers(&self, epoch: EpochNumber) -> bool {
         epoch >= self.since && self.until.is_none_or(|until| epoch < until)

@@ -1,4 +1,4 @@
-//! The frames of each assault, made from what was overheard.
+//! The frames of each assault, made from recorded ones.
 
 use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{ChainNumber, ChainRef, Claim, Head, KeyId, MAX_HEAD, SenderCertificate};
@@ -13,7 +13,7 @@ use super::{Assault, Broadcaster, MAX_FORGED, RECENT};
 const SHA_256: i64 = -16;
 
 impl Broadcaster {
-    /// A frame of this kind; none where nothing was heard yet that it could be made from.
+    /// A frame of this kind; `None` if no recorded frame allows one yet.
     pub(super) fn frame(&mut self, assault: Assault) -> Option<Vec<u8>> {
         match assault {
             Assault::ForgeHeads => self.forged_head(),
@@ -40,12 +40,12 @@ impl Broadcaster {
         }
     }
 
-    /// The newest frame, of those heard, that this finds something in.
+    /// The newest recorded frame in which `find` finds something.
     fn newest<T>(&self, find: impl Fn(&BroadcastFrame<'_>) -> Option<T>) -> Option<T> {
         self.heard.iter().rev().find_map(|frame| find(&BroadcastFrame::decode(frame).ok()?))
     }
 
-    /// The chain that is under way: what its head claims, and the head.
+    /// The chain under way: the claim of its head, and the head.
     fn under_way(&self) -> Option<(Claim, Vec<u8>)> {
         self.newest(|frame| match frame {
             BroadcastFrame::Head(head) | BroadcastFrame::Single { head, .. } => {
@@ -55,7 +55,7 @@ impl Broadcaster {
         })
     }
 
-    /// A fragment of the last few that were heard.
+    /// One of the last few recorded fragments.
     fn recent(&mut self) -> Option<(ChainRef, u32, u8, Vec<u8>)> {
         let fragments: Vec<_> = self
             .heard
@@ -72,14 +72,15 @@ impl Broadcaster {
         self.chance.pick(&fragments).cloned()
     }
 
-    /// The reference of what is under way and a block around the one that is.
+    /// The reference of the chain under way, and a block near the current one.
     fn place(&mut self) -> Option<(ChainRef, u32)> {
         let (chain, block, ..) = self.recent()?;
         let ahead = [0, 0, 0, 1, 1, 2, 1000][self.chance.index(7)];
         Some((chain, block.saturating_add(ahead)))
     }
 
-    /// A number that a receiver may be waiting for, or that would lock a sender out if it were believed.
+    /// A chain number that a receiver may expect, or that would block the sender if it were
+    /// accepted.
     fn number(&mut self, present: ChainNumber) -> ChainNumber {
         let ahead = self.chance.below(1000);
         ChainNumber(match self.chance.below(4) {
@@ -96,7 +97,7 @@ impl Broadcaster {
         encoded(&BroadcastFrame::Head(&head))
     }
 
-    /// A head in the name of who speaks, under a key of the attacker, with a digest that nobody has seen before.
+    /// A head in the sender's name, signed with a key of the attacker, with a new digest.
     fn head_of(&mut self, claim: &Claim) -> Option<Vec<u8>> {
         let number = self.number(claim.id().number);
         let (messages, per_block) = (1 + self.chance.below(100), 1 + self.chance.below(10));
@@ -109,7 +110,7 @@ impl Broadcaster {
 
     fn altered_head(&mut self) -> Option<Vec<u8>> {
         let (_, mut head) = self.under_way()?;
-        // The statement's digest, and the signature, are in its second half.
+        // The digest and the signature are in the second half.
         let half = head.len() / 2;
         let at = half + self.chance.index(head.len() - half);
         let bit = self.chance.below(8);
@@ -175,7 +176,8 @@ impl Broadcaster {
         encoded(&BroadcastFrame::Repair { chain, block, mask, lengths, bytes: &bytes })
     }
 
-    /// The base station that the network listens to, if a certificate has named it; else one of the attacker's own.
+    /// The network's base station, if a certificate has named it; otherwise one of the attacker's
+    /// own.
     fn base(&self) -> KeyId {
         let named = self.newest(|frame| match frame {
             BroadcastFrame::Certificate(certificate) => {
@@ -248,7 +250,8 @@ impl Broadcaster {
     fn forged_single(&mut self) -> Option<Vec<u8>> {
         let (claim, genuine) = self.under_way()?;
         let leaf = self.chance.filled(20);
-        // The genuine head with a message of its own, or a head of its own that fits the message: only the signature tells.
+        // The genuine head with another message, or a forged head that fits its message: only the
+        // signature differs.
         let head = if self.chance.below(2) == 0 {
             genuine
         } else {
@@ -267,13 +270,13 @@ impl Broadcaster {
             1 => frame.push(0),
             2 => frame = self.chance.filled(1 + at % 300),
             3 => {
-                // Heads of CBOR items stand in the first bytes: kinds, lengths, numbers.
+                // The first bytes are heads of CBOR items: types, lengths, numbers.
                 let at = self.chance.index(frame.len().min(24));
                 let bit = self.chance.below(8);
                 *frame.get_mut(at)? ^= 1 << bit;
             }
             _ => {
-                // An array that claims more than any memory holds.
+                // An array that claims more elements than any memory holds.
                 frame = vec![0x9b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
                 frame.extend(self.chance.bytes());
             }
@@ -282,7 +285,7 @@ impl Broadcaster {
     }
 }
 
-/// What the digest of a block is taken behind (spec/broadcast.md, section 2).
+/// The prefix of a block's hash (spec/broadcast.md, section 2).
 fn block_prefix(claim: &Claim, number: ChainNumber) -> [u8; 64] {
     let id = claim.id();
     let parts: [&[u8]; 6] = [
@@ -298,7 +301,7 @@ fn block_prefix(claim: &Claim, number: ChainNumber) -> [u8; 64] {
     prefix
 }
 
-/// A head of so many messages, so many a block, under a key of the attacker.
+/// A head for this many messages and block size, signed with a key of the attacker.
 fn head(
     claim: &Claim,
     number: ChainNumber,
@@ -332,7 +335,7 @@ fn encoded(frame: &BroadcastFrame<'_>) -> Option<Vec<u8>> {
     Some(out.finish().to_vec())
 }
 
-/// A signed object under the attacker's key: perfect but for whose key it is.
+/// A signed object under the attacker's key: valid except for the key.
 fn signed(typ: Typ, payload: &[u8], key: &SecretKey) -> Option<Vec<u8>> {
     let mut header = [0; 64];
     let mut header = Writer::new(&mut header);

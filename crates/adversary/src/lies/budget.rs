@@ -1,4 +1,4 @@
-//! Lies of a cloud that keeps a group within a budget: about the manifests, and about what follows from them.
+//! Lies of a cloud of a group with a budget: about the manifests, and about what follows from them.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,8 @@ use crate::answer::{Answer, Item, Select};
 use crate::forge::{Served, serve_otherwise};
 use crate::lie::{Accomplice, COORDINATOR, Context};
 
-/// The manifests that an honest answer begins with, as positions in it: one an epoch, from the first that was asked for.
+/// The indices of the manifests at the start of an honest answer: one for each epoch of the queried
+/// range, in order.
 fn manifests(answer: &Answer) -> Vec<usize> {
     (0..answer.items.len())
         .take_while(|at| matches!(answer.items[*at], Item::Manifest(_)))
@@ -24,7 +25,7 @@ fn middle(answer: &Answer, context: &Context<'_>) -> Option<(usize, EpochNumber)
     Some((at, EpochNumber(context.question.since.0 + at as u64)))
 }
 
-/// Whether what is served follows from the rounds.
+/// Whether the rounds determine what is served.
 const fn by_round(context: &Context<'_>) -> bool {
     matches!(context.question.choice, Choice::AtMost(1..))
 }
@@ -35,7 +36,7 @@ pub(crate) fn withheld_manifest(answer: &mut Answer, context: &Context<'_>) -> b
     true
 }
 
-/// Serves nothing of the epoch, either: as an honest cloud does that has no manifest.
+/// Also serves nothing of the epoch, as an honest cloud without a manifest does.
 pub(crate) fn feigned_absence(answer: &mut Answer, context: &Context<'_>) -> bool {
     let Some((at, epoch)) = middle(answer, context).filter(|_| by_round(context)) else {
         return false;
@@ -73,7 +74,7 @@ pub(crate) fn out_of_order(answer: &mut Answer, context: &Context<'_>) -> bool {
 pub(crate) fn altered(answer: &mut Answer, context: &Context<'_>) -> bool {
     let Some((at, _)) = middle(answer, context) else { return false };
     let Some(Item::Manifest(manifest)) = answer.items.get_mut(at) else { return false };
-    // Within the list of digests: the bytes stay a manifest.
+    // Within the list of digests, so that the bytes are still a manifest.
     let Some(byte) = manifest.len().checked_sub(80).and_then(|byte| manifest.get_mut(byte)) else {
         return false;
     };
@@ -114,7 +115,7 @@ pub(crate) fn forged(answer: &mut Answer, context: &Context<'_>) -> bool {
     true
 }
 
-/// The coordinator's key, in the hands of a coordinator that is in on it.
+/// Signs with the key of a colluding coordinator.
 struct Coordinator<'a>(&'a Accomplice<'a>);
 
 impl Signer for Coordinator<'_> {
@@ -145,7 +146,7 @@ pub(crate) fn second_manifest(answer: &mut Answer, context: &Context<'_>) -> boo
     true
 }
 
-/// The newest seal of a device, and what would show by itself that there is one.
+/// Withholds the newest seal of a device, and the later seals that would show its absence.
 pub(crate) fn withheld_listed(answer: &mut Answer, context: &Context<'_>) -> bool {
     serve_otherwise(answer, context, |served| {
         let device = served.first()?.device;

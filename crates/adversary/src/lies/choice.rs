@@ -1,4 +1,4 @@
-//! Lies about the choice: authentic events, but not the ones that the question forces.
+//! Lies about the selection: authentic events, but not those that the query determines.
 
 use moteseal_core::record::SealIndex;
 use moteseal_seal::sample::Choice;
@@ -23,7 +23,7 @@ pub(crate) fn other_rate(answer: &mut Answer, context: &Context<'_>) -> bool {
     })
 }
 
-/// A part past the middle that `select` can change.
+/// Changes the selection of the part nearest to the middle for which `select` returns another one.
 fn change_one(served: &mut [Served], select: impl Fn(&Served) -> Option<Select>) -> Option<()> {
     let changed: Vec<(usize, Select)> =
         served.iter().enumerate().filter_map(|(at, serve)| Some((at, select(serve)?))).collect();
@@ -79,7 +79,7 @@ pub(crate) fn drawn_again(answer: &mut Answer, context: &Context<'_>) -> bool {
     let Choice::Sample { count, seed } = context.question.choice else { return false };
     let seed = seed.map(|byte| !byte);
     serve_otherwise(answer, context, |served| {
-        // Epochs of one part only: there the permutation is over the part's events alone.
+        // Only epochs of one part: there the permutation is over the part's events alone.
         let alone = |serve: &Served| {
             let seal = context.holdings.get(serve.device, serve.index)?;
             let epoch = seal.seal.statement().epoch;

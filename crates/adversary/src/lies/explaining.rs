@@ -31,14 +31,15 @@ pub(crate) fn made_up(
     _: &Context<'_>,
 ) -> Option<Explanation> {
     let mut forged = honest.clone();
-    // The signature stands at the end.
+    // The signature is at the end.
     if let Some(byte) = forged.seal.last_mut() {
         *byte ^= 1;
     }
     Some(forged)
 }
 
-/// The digests of the explanation; where an honest store gave none (a tree's are optional), those that it could give.
+/// The digests of the explanation; if an honest store gave none (they are optional for a tree),
+/// those that it could give.
 fn digests(
     honest: &Explanation,
     device: DeviceId,

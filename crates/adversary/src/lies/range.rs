@@ -1,4 +1,5 @@
-//! Lies about which epochs there are: withheld, replayed, told under another name.
+//! Lies about the range: epochs that are withheld, replayed, or attributed to another device or
+//! epoch.
 
 use moteseal_core::record::{DeviceId, SealIndex};
 use moteseal_seal::sample::Choice;
@@ -8,7 +9,7 @@ use crate::forge::{Served, change_part, inner_places, reseal, serve_otherwise, s
 use crate::holdings::Held;
 use crate::lie::Context;
 
-/// The parts of the asked range by device, each as positions in `served`.
+/// The parts of the queried range for each device, as indices in `served`.
 fn by_device(served: &[Served], context: &Context<'_>) -> Vec<(DeviceId, Vec<usize>)> {
     let mut devices: Vec<(DeviceId, Vec<usize>)> = Vec::new();
     for (at, serve) in served.iter().enumerate() {
@@ -65,7 +66,7 @@ pub(crate) fn withheld_tail(answer: &mut Answer, context: &Context<'_>) -> bool 
     })
 }
 
-/// With every part of the newest epoch that it leaves out, a cloud draws another sample: as many to choose from as there are parts.
+/// A cloud that omits a part of the newest epoch draws another sample, from the remaining parts.
 pub(crate) fn shortened_epoch(answer: &mut Answer, context: &Context<'_>) -> bool {
     serve_otherwise(answer, context, |served| {
         let held = |serve: &Served| context.holdings.get(serve.device, serve.index);
@@ -84,7 +85,7 @@ pub(crate) fn shortened_epoch(answer: &mut Answer, context: &Context<'_>) -> boo
                 served[*at].select = select;
             }
             let last = *last;
-            // The seal behind the range, too: it would show that a part is missing.
+            // The seal after the range too, because it would show that a part is missing.
             let mut at = 0;
             served.retain(|serve| {
                 at += 1;
@@ -118,7 +119,8 @@ pub(crate) fn withheld_device(answer: &mut Answer, context: &Context<'_>) -> boo
     })
 }
 
-/// Removes a part that another one of the same run follows, and gives the follower to `patch`.
+/// Removes a part that is followed by another one of the same run, and passes the latter to
+/// `patch`.
 fn remove_within_run(
     answer: &mut Answer,
     context: &Context<'_>,
@@ -155,7 +157,7 @@ pub(crate) fn invented_outage(answer: &mut Answer, context: &Context<'_>) -> boo
     })
 }
 
-/// What the question selects of a seal that it does not cover.
+/// The selection of the query for a seal outside its range.
 fn selection(held: &Held, context: &Context<'_>) -> Select {
     let statement = held.seal.statement();
     let mask = match context.question.choice {
@@ -188,7 +190,7 @@ pub(crate) fn behind(answer: &mut Answer, context: &Context<'_>) -> bool {
             .find(|held| held.seal.statement().index > served[last].index)?;
         let serve =
             Served { device, index: held.seal.statement().index, select: selection(held, context) };
-        // In place of the boundary, if there is one: its seal is the same, only with events.
+        // Replaces the boundary, if there is one: the same seal, but with events.
         match served.get(last + 1) {
             Some(next) if next.device == device => served[last + 1] = serve,
             _ => served.insert(last + 1, serve),
@@ -241,7 +243,7 @@ pub(crate) fn other_device(answer: &mut Answer, context: &Context<'_>) -> bool {
     let Some(&other) = devices.iter().find(|other| **other != device) else { return false };
     let foreign: Vec<Served> =
         served(answer).into_iter().filter(|serve| serve.device == other).collect();
-    // The other device's whole course, told as this one's.
+    // The other device's whole chain under this device's name.
     let mut told: Vec<Item> = crate::forge::compose(context.holdings, &foreign).items;
     told.retain(|item| !matches!(item, Item::End));
     for item in &mut told {
@@ -274,7 +276,7 @@ pub(crate) fn devices_swapped(answer: &mut Answer, context: &Context<'_>) -> boo
 pub(crate) fn equivocation(answer: &mut Answer, context: &Context<'_>) -> bool {
     let Some(accomplice) = context.accomplice else { return false };
     let places = answer.places();
-    // A device's newest seal of the answer: what a client compares the next one with.
+    // A device's newest seal of the answer, with which a client compares the next one.
     let newest = |place: &&Place| {
         let end = places.iter().rfind(|other| other.device == place.device).map(|other| other.item);
         end == Some(place.item) && context.question.covers(place.epoch)

@@ -52,7 +52,8 @@ pub(crate) fn reordered(answer: &mut Answer, context: &Context<'_>) -> bool {
     })
 }
 
-/// Puts events of another seal where a part has its own: a star's whole block, a tree's single event.
+/// Replaces a part's events with those of another seal: a star's whole block, or a tree's single
+/// event.
 fn moved(part: &mut Part, held: &Held, other: &Held) -> bool {
     if other.seal.statement().scheme != held.seal.statement().scheme
         || other.framing != held.framing
@@ -79,7 +80,7 @@ fn moved(part: &mut Part, held: &Held, other: &Held) -> bool {
         let records =
             foreign.iter().filter_map(|&seq| other.records.get(usize::try_from(seq).ok()?));
         let block: Vec<u8> = records.flatten().copied().collect();
-        // Records without a length only: then blocks of one size have one count.
+        // Only records of fixed size: then blocks of equal size have equal counts.
         if foreign.len() == own.len()
             && block.len() == end - start
             && part.events[start..end] != block
@@ -170,7 +171,8 @@ pub(crate) fn added(answer: &mut Answer, context: &Context<'_>) -> bool {
         }
         let seq = u64::from(part.n) - 1;
         let level = held.seal.statement().salt.level(moteseal_core::Sequence(seq), levels(held)).0;
-        // Behind the last event of its level; a tree's events lie by seq, so behind all.
+        // After the last event of its level; a tree's events are ordered by sequence number, so
+        // after all of them.
         let tree = part.scheme == Scheme::Tree;
         let Some((.., at)) = events.iter().rfind(|(_, of, _)| tree || *of == level) else {
             return false;

@@ -1,4 +1,4 @@
-//! Lies about what the device stated: numbers, flags, salts, schemas.
+//! Lies about the statement of a device: numbers, flags, salts, schemas.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
@@ -74,7 +74,8 @@ pub(crate) fn last_in_epoch(answer: &mut Answer, context: &Context<'_>) -> bool 
 
 pub(crate) fn restart(answer: &mut Answer, context: &Context<'_>) -> bool {
     change_part(answer, context, |part, _, _| {
-        // A restart cannot be taken back where indices are skipped: that would be refused for the gap.
+        // A restart cannot be removed where indices are skipped, because the gap would be rejected
+        // first.
         part.restart = !part.restart;
         part.skipped == 0
     })
@@ -198,7 +199,8 @@ pub(crate) fn impossible_level(answer: &mut Answer, context: &Context<'_>) -> bo
     })
 }
 
-/// Changes the fields of the first schema that lets itself be changed, to ones of the same record size.
+/// Changes the fields of the first schema for which `change` succeeds; the record size stays the
+/// same.
 fn change_schema(answer: &mut Answer, change: impl Fn(&mut Vec<Field<'_>>) -> bool) -> bool {
     for item in &mut answer.items {
         let Item::Schema(bytes) = item else { continue };

@@ -1,4 +1,4 @@
-//! Lies about the stream: broken off, padded, endless, in a form of its own.
+//! Lies about the stream: truncated, padded, endless, or in a non-canonical encoding.
 
 use crate::answer::{Answer, Item, Part, Select};
 use crate::forge::inner_places;
@@ -35,7 +35,7 @@ pub(crate) fn after_the_end(answer: &mut Answer, _: &Context<'_>) -> bool {
     ended
 }
 
-/// Puts something before the second device, or before the end.
+/// Inserts an item before the second device, or before the end.
 fn insert(answer: &mut Answer, item: Item) -> bool {
     let opens = answer.items.iter().enumerate().filter(|(_, item)| matches!(item, Item::Open(_)));
     let at = opens
@@ -65,7 +65,8 @@ pub(crate) fn feigned_problem(answer: &mut Answer, _: &Context<'_>) -> bool {
     insert(answer, Item::Problem { name: "StoreDamaged".to_owned(), detail })
 }
 
-/// What a program that judges errors by their text takes for the end of its own output.
+/// The text of a broken pipe, which a program that reads the text of errors would mistake for the
+/// end of its own output.
 pub(crate) fn feigned_closed_pipe(answer: &mut Answer, _: &Context<'_>) -> bool {
     let detail = "Broken pipe (os error 32)".to_owned();
     insert(answer, Item::Problem { name: "StoreDamaged".to_owned(), detail })
@@ -97,13 +98,13 @@ pub(crate) fn endless_run(answer: &mut Answer, context: &Context<'_>) -> bool {
     true
 }
 
-/// A part up to the head of its events, which claims `length` bytes of them.
+/// The start of a part, up to the head of its events, which claims `length` bytes of events.
 fn claim(answer: &Answer, item: usize, length: u64) -> Option<Vec<u8>> {
     let part = answer.part(item)?;
     let empty = Part { events: Vec::new(), signature: None, ..part.clone() };
     let mut bytes = Vec::new();
     empty.encode(&mut bytes);
-    // The empty events and the null behind them take a byte each.
+    // The empty events and the null after them are one byte each.
     bytes.truncate(bytes.len() - 2);
     let (head, size) = moteseal_core::cbor::head(2, length);
     bytes.extend_from_slice(&head[..size]);

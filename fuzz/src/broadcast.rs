@@ -1,5 +1,6 @@
-//! What travels and rests of authenticated broadcast: frames, certificates, heads, leaves, snapshots, evidence. What opens has exactly one
-//! encoding, and only what was signed opens; a receiver takes nothing but what the sender said, in whatever order it comes.
+//! The stored and transmitted data of authenticated broadcast: frames, certificates, heads, leaves,
+//! snapshots, evidence. What decodes has exactly one encoding, only what was signed opens, and a
+//! receiver accepts only what the sender sent, in any order.
 
 use std::sync::OnceLock;
 

@@ -1,4 +1,5 @@
-//! A small group with a star device and a tree device, and everything they ever sealed: what the targets compare with.
+//! A small group with a star device and a tree device, and everything they sealed, with which the
+//! targets compare.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -168,7 +169,8 @@ pub fn rows() -> &'static BTreeSet<Row> {
     })
 }
 
-/// The stream of a schema and one device's seals from `first` on, at the levels of `mask`, signed at the end only.
+/// The stream of a schema and one device's seals from `first` on, at the levels of `mask`, signed
+/// at the end only.
 pub fn stream(history: &[Sealed], first: usize, mask: u32) -> Vec<u8> {
     let mut out = vec![0; 4096 + history.len() * (PART_OVERHEAD + 1024)];
     let mut writer = Writer::new(&mut out);

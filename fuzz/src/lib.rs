@@ -1,8 +1,8 @@
-//! What hostile bytes must not do, one parser a module: `run` takes any bytes and panics if a promise is broken, `seeds` are
-//! valid inputs to start from.
+//! Promises that hostile bytes must not break, one parser in each module: `run` processes any bytes
+//! and panics if a promise is broken; `seeds` are valid inputs to start from.
 //!
-//! Two drivers share these: libFuzzer (`make fuzz-smoke`), and on every `make test` the deterministic mutations of
-//! `crates/cli/tests/mutation.rs`.
+//! Two drivers share these: libFuzzer (`make fuzz-smoke`), and on every `make test` the
+//! deterministic mutations of `crates/cli/tests/mutation.rs`.
 
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 
@@ -35,7 +35,8 @@ pub const TARGETS: [Target; 10] = [
     ("sums", sums::run, sums::seeds),
 ];
 
-/// Writes a target's seeds to `TARGET/` below the folder that `MOTESEAL_FUZZ_CORPUS` names, if it is set.
+/// Writes a target's seeds to `TARGET/` below the folder that `MOTESEAL_FUZZ_CORPUS` names, if it
+/// is set.
 pub fn write_seeds(target: &str) {
     let Some(corpus) = std::env::var_os("MOTESEAL_FUZZ_CORPUS") else { return };
     let folder = std::path::Path::new(&corpus).join(target);

@@ -1,5 +1,5 @@
-//! Frames between a device and its coordinator, and the coordinator's words: what opens has exactly one encoding and keeps within its
-//! own bounds, and only what was signed is a word.
+//! Frames between a device and its coordinator, and the coordinator's announcements: what opens has
+//! exactly one encoding and respects its bounds, and only what was signed is an announcement.
 
 use moteseal_core::Digest;
 use moteseal_core::link::{LinkKey, MAX_FRAME, claimed_device};

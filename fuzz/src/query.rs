@@ -1,4 +1,5 @@
-//! Queries: a text has one plan, a plan one text and one encoding, and no plan makes a mote or a querier panic.
+//! Queries: each text has one plan, each plan has one text and one encoding, and no plan makes a
+//! mote or a querier panic.
 
 use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema};
 use moteseal_sum::query::{MAX_PLAN, MAX_SLOTS, Plan};
@@ -33,7 +34,8 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// Encodes a plan and reads it back, evaluates it at a mote, and answers it from what the mote contributed and from any sums.
+/// Encodes a plan and reads it back, evaluates it at a mote, and answers it from what the mote
+/// contributed and from any sums.
 fn check(plan: &Plan<'_>, schema: &Schema<'_>, bytes: &[u8]) {
     let mut buffer = [0; MAX_PLAN];
     assert_eq!(Plan::decode(plan.encode(&mut buffer).unwrap()).as_ref(), Ok(plan));

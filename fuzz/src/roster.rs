@@ -1,4 +1,5 @@
-//! Rosters: of any bytes, and of any payload that a careless operator signs, nothing inconsistent opens.
+//! Rosters: no inconsistent roster opens, from any bytes or from any payload that a careless
+//! operator signs.
 
 use moteseal_core::cose::{Sign1, Typ};
 use moteseal_core::record::{DeviceId, GroupId, MAX_LEVELS, SealIndex};

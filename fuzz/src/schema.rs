@@ -1,10 +1,11 @@
-//! Schemas: what decodes has one encoding, and any record of its size reads.
+//! Schemas: what decodes has exactly one encoding, and any record of its size can be read.
 
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 
 use crate::fixture;
 
-/// Decodes a schema, writes it again, and reads a record by it. The same bytes as text are a column's description.
+/// Decodes a schema, writes it again, and reads a record by it. The same bytes as text are a
+/// column's description.
 pub fn run(bytes: &[u8]) {
     if let Ok(schema) = Schema::decode(bytes) {
         let fields: Vec<Field<'_>> = schema.fields().collect();

@@ -1,5 +1,6 @@
-//! The serial line: any bytes as what an end hears, as packets, and as what happens to a line between two ends. What is heard was said, once
-//! and in order; nobody says much more than it hears.
+//! The serial line: any bytes as what an end receives, as packets, and as events on a line between
+//! two ends. What an end delivers was sent, once and in order, and no end sends much more than it
+//! receives.
 
 use moteseal_core::DeviceId;
 use moteseal_serial::{
@@ -20,7 +21,7 @@ fn end(side: bool, start: u32) -> End {
 }
 
 fn said(end: &mut End, now_ms: u64) -> Vec<u8> {
-    std::iter::from_fn(|| end.speak(now_ms)).collect()
+    std::iter::from_fn(|| end.next_byte(now_ms)).collect()
 }
 
 fn stuffed(packet: &[u8]) -> Vec<u8> {
@@ -47,7 +48,8 @@ fn as_bytes(bytes: &[u8]) {
         }
         spoken += said(&mut gateway, 0).len();
     }
-    // A HELLO of 34 bytes answers one of as many, and the shortest body an acknowledgement of the same length.
+    // A HELLO of 34 bytes answers one of as many, and the shortest body an acknowledgement of the
+    // same length.
     assert!(spoken <= 2 * (bytes.len() + 40), "{spoken} bytes answer {}", bytes.len());
     let mut unstuffer = Unstuffer::<256>::default();
     for byte in bytes.iter().chain(&[0]) {
@@ -73,10 +75,12 @@ fn as_bytes(bytes: &[u8]) {
     }
 }
 
-/// What an end said and is under way, what has come to the other, what that heard of it, and the next number to say.
+/// What an end said and is under way, what has come to the other, what that heard of it, and the
+/// next number to say.
 type Way = (Vec<u8>, Vec<u8>, Vec<u8>, u8);
 
-/// The bytes as what happens to a line: two ends say numbers, and each must hear the other's in order and once.
+/// The bytes as what happens to a line: two ends say numbers, and each must hear the other's in
+/// order and once.
 fn as_happenings(bytes: &[u8]) {
     let mut ends = [end(false, 1), end(true, 1)];
     let mut ways: [Way; 2] = Default::default();
@@ -123,7 +127,8 @@ pub fn run(bytes: &[u8]) {
     as_happenings(bytes);
 }
 
-/// What a mote says to a gateway of the session that `as_bytes` has, packets, and a script in which bodies come through.
+/// What a mote says to a gateway of the session that `as_bytes` has, packets, and a script in which
+/// bodies come through.
 pub fn seeds() -> Vec<Vec<u8>> {
     let hello = |is_open, heard| {
         let hello = Hello {

@@ -1,4 +1,4 @@
-//! Streams: whatever the bytes, no row comes out that was not sealed, and a reader ends.
+//! Streams: for any bytes, no row is returned that was not sealed, and a reader terminates.
 
 use moteseal_core::record::Framing;
 use moteseal_core::schema::Schema;
@@ -9,7 +9,8 @@ use moteseal_seal::{Authentic, Follower, Seal};
 
 use crate::fixture::{self, Row};
 
-/// Reads the stream as a client does, and checks every row that verifies against those that were sealed.
+/// Reads the stream as a client does, and checks every row that verifies against those that were
+/// sealed.
 pub fn run(bytes: &[u8]) {
     for row in rows(bytes) {
         assert!(fixture::rows().contains(&row), "a row that was never sealed: {row:?}");

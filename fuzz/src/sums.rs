@@ -1,5 +1,5 @@
-//! What travels and rests of private sums: participants, frames, query schedules, key files. What opens has exactly one encoding, and only what
-//! was signed is an schedule.
+//! The stored and transmitted data of private sums: participants, frames, query schedules, key
+//! files. What decodes has exactly one encoding, and only what was signed is a query schedule.
 
 use moteseal_core::Digest;
 use moteseal_core::link::{LinkKey, MAX_FRAME};

@@ -1,11 +1,58 @@
-//! What an untrusted cloud might do to an honest answer: a table of lies, for tests and the demo. No product crate links this.
+//! What an untrusted cloud, gateway, coordinator or radio neighbour might do: tables of lies and
+//! attacks, for tests, the demo and the lab. No product crate links this crate.
 //!
-//! An [`Answer`] is an answer's items with every field open to change; unchanged it encodes to the bytes it was read from. What
-//! the cloud holds, and so can serve in any selection with all signatures its devices ever gave it, is [`Holdings`]. Each [`Lie`]
-//! of [`LIES`] says what it does, by which names a verifier may refuse it, and what the explaining form then shows. Lies about the
-//! explaining form itself are [`EXPLAIN_LIES`]; those about what a group's budget left are [`BUDGET_LIES`]. What an untrusted
-//! coordinator might do to its epochs is [`coordinator::CHEATS`], what an untrusted gateway might do to private sums,
-//! [`aggregator::Malice`], and what an attacker in earshot might do to a broadcast network, [`broadcaster::Assault`].
+//! For developers who want to show that a verifier rejects an attack. An [`Answer`] is a cloud's
+//! answer with every field open to change; unchanged, it encodes to the bytes it was read from.
+//! [`Holdings`] is what the cloud holds, and so can serve in any selection with every signature
+//! that its devices made. Each [`Lie`] of [`LIES`] states what it does, by which names a verifier
+//! may reject it, and what the explaining form then reports. The other tables are:
+//!
+//! - [`EXPLAIN_LIES`]: lies about the explaining form itself;
+//! - [`BUDGET_LIES`]: lies about what a group's budget has kept;
+//! - [`coordinator::CHEATS`]: what a coordinator might do to its epochs;
+//! - [`aggregator::Malice`]: what a gateway might do to private sums;
+//! - [`broadcaster::Assault`]: what an attacker in radio range might do to a broadcast network.
+//!
+//! A cloud inserts an item of an unknown kind into an answer, and the verifier rejects it:
+//!
+//! ```
+//! use moteseal_adversary::{Answer, Context, Holdings, Item, Question, find};
+//! use moteseal_core::record::EpochNumber;
+//! use moteseal_core::signature::{Algorithm, SecretKey};
+//! use moteseal_seal::follow::Limits;
+//! use moteseal_seal::sample::{Choice, Rate};
+//! use moteseal_verify::issue::FirstRoster;
+//! use moteseal_verify::{ReadError, Roster, StreamReader};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let operator = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32])?;
+//! let device = SecretKey::from_seed(Algorithm::Ed25519, &[2; 32])?.public();
+//! let roster = FirstRoster {
+//!     group: "orchard",
+//!     epoch_ms: 900_000,
+//!     levels: 12,
+//!     budget: None,
+//!     devices: &[("north", device)],
+//! };
+//! let roster = Roster::open(&roster.issue(&operator)?, &operator.public())?;
+//!
+//! let holdings = Holdings::default();
+//! let question = Question {
+//!     since: EpochNumber(0),
+//!     until: None,
+//!     choice: Choice::Rate(Rate::ALL),
+//! };
+//! let context = Context { holdings: &holdings, question, accomplice: None };
+//! let mut answer = Answer { items: vec![Item::End] };
+//! let lie = find("unknown-item").ok_or("no such lie")?;
+//! assert!((lie.alter)(&mut answer, &context));
+//!
+//! let mut reader = StreamReader::new(&roster, Limits::default());
+//! let rejected = reader.feed::<ReadError>(&answer.encode(), &mut |_| Ok(())).unwrap_err();
+//! assert!(lie.expected.contains(&rejected.name()));
+//! # Ok(())
+//! # }
+//! ```
 
 #![forbid(unsafe_code)]
 

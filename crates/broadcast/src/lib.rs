@@ -1,12 +1,69 @@
-//! Authenticated broadcast: one signature for everything a sender has to say, then about one
-//! compression of SHA-256 a message (spec/broadcast.md).
+//! Authenticated broadcast: one signature for a chain of messages, then about one compression of
+//! SHA-256 for each message (spec/broadcast.md).
+//!
+//! For senders of commands, firmware images and query schedules, for the nodes that relay them, and
+//! for motes that receive them. The crate needs neither an operating system nor a heap, and depends
+//! on nothing of seals or sums. It does not send or store anything and reads no clock.
 //!
 //! After Liu, Li and Guizani, "PKC Based Broadcast Authentication using Signature Amortization for
-//! WSNs" (IEEE TWC 2012), section III, with what the paper leaves open closed: chain numbers that
-//! only go up, tags that sort out forged fragments before a block is whole, certificates that
-//! expire and are revoked. What a chain says must be known when its head is signed; a live command
-//! is a chain of one ([`SingleDraft`]). Nothing here sends, stores or looks at a clock. For motes
-//! that cannot check a signature there is [`tesla`].
+//! WSNs" (IEEE TWC 2012), section III. Beyond the paper: chain numbers only increase, tags let a
+//! receiver reject forged fragments before a block is complete, and certificates expire and are
+//! revoked. A sender must know all messages of a chain before it signs the head; a live command is
+//! a chain of one message ([`SingleDraft`]). Motes that cannot check a signature use [`tesla`].
+//!
+//! A sender signs a chain of one block, and a receiver verifies it:
+//!
+//! ```
+//! use moteseal_broadcast::{
+//!     ChainDraft, ChainId, ChainNumber, Head, Incoming, KeyId, Kind, MAX_HEAD, MAX_LEAF,
+//!     OutgoingChain, Taken, sender_named,
+//! };
+//! use moteseal_core::digest::Digest;
+//! use moteseal_core::record::NetworkId;
+//! use moteseal_core::signature::{Algorithm, SecretKey};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let key = SecretKey::from_seed(Algorithm::Ed25519, &[7; 32])?;
+//! let id = ChainId {
+//!     network: NetworkId([1; 8]),
+//!     sender: sender_named("operations"),
+//!     number: ChainNumber(1),
+//! };
+//! let messages = [&b"open valve 3"[..], b"report hourly"];
+//!
+//! // The sender hashes the messages and signs the head.
+//! let draft = ChainDraft {
+//!     id,
+//!     key: KeyId::of(&key.public()),
+//!     messages: 2,
+//!     per_block: 2,
+//!     kind: Kind::Messages,
+//!     label: "orders",
+//! };
+//! let (mut digests, mut tags, mut scratch) = ([Digest::NULL], [[0; 8]; 2], [0; MAX_LEAF]);
+//! let chain = OutgoingChain::build(draft, &mut digests, &mut tags, &mut scratch, |at, buffer| {
+//!     let message = messages[at as usize];
+//!     buffer[..message.len()].copy_from_slice(message);
+//!     Ok::<_, std::convert::Infallible>(message.len())
+//! })?;
+//! let mut head = [0; MAX_HEAD];
+//! let head = chain.head(&key, &mut scratch, &mut head)?;
+//!
+//! // A receiver that knows the sender's key checks the head, then one leaf after the other.
+//! let opened = Head::open(head, id.network, id.sender, &key.public(), &mut [0; MAX_HEAD])?;
+//! let mut incoming = Incoming::<2>::new(&opened)?;
+//! let mut leaf = [0; MAX_LEAF];
+//! let first = chain.leaf(1, 0, messages[0], &mut leaf)?;
+//! assert_eq!(incoming.take(1, 0, first)?, Taken::Pending { message: messages[0] });
+//! let last = chain.leaf(1, 1, messages[1], &mut leaf)?;
+//! // The block is complete: both messages are authentic.
+//! assert_eq!(
+//!     incoming.take(1, 1, last)?,
+//!     Taken::Verified { message: messages[1], block: 1, is_last: true }
+//! );
+//! # Ok(())
+//! # }
+//! ```
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -250,7 +250,7 @@ impl Driver {
                 (written, spoken) = (0, Vec::new());
                 let now_ms = self.now_ms();
                 while spoken.len() < CHUNK
-                    && let Some(byte) = self.line.speak(now_ms)
+                    && let Some(byte) = self.line.next_byte(now_ms)
                 {
                     spoken.push(byte);
                 }

@@ -1,7 +1,9 @@
-//! Hash chaining: Gennaro and Rohatgi, "How to sign digital streams" (Information and Computation 165, 2001), as Li et al. compare
-//! with it. One signature stands at the head, and every message vouches for the next.
+//! Hash chaining: Gennaro and Rohatgi, "How to sign digital streams" (Information and Computation
+//! 165, 2001), as Li et al. compare with it. One signature is at the head, and every message
+//! authenticates the next.
 //!
-//! A chain cannot do without a link: to prove event `k`, all before it must be there. So a sample costs as much as everything.
+//! To prove event `k`, a chain needs every event before it. A sample therefore costs as much as
+//! everything.
 
 mod offline;
 mod one_time;
@@ -13,7 +15,7 @@ pub use online::OnlineChain;
 
 use crate::scheme::{Ask, OpenError};
 
-/// How many events from the start have to travel for what is asked.
+/// The number of events from the start that must be served for a query.
 fn prefix(events: usize, ask: &Ask<'_>) -> usize {
     match ask {
         Ask::Events(chosen) => chosen
@@ -24,7 +26,7 @@ fn prefix(events: usize, ask: &Ask<'_>) -> usize {
     }
 }
 
-/// Whether a prefix of `events` events, which is the whole chain or not, can answer what is asked.
+/// Whether a prefix of `events` events, complete or not, can answer the query.
 fn suffices(events: usize, whole: bool, ask: &Ask<'_>) -> Result<(), OpenError> {
     let enough = match ask {
         Ask::Events(chosen) => chosen.last().is_some_and(|&last| last < events as u64),

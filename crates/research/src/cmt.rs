@@ -1,11 +1,13 @@
-//! CMT: Castelluccia, Mykletun and Tsudik, "Efficient aggregation of encrypted data in wireless sensor networks" (MobiQuitous 2005), as
-//! section II.D of Papadopoulos et al. 2011 sets it for comparison: a 20-byte modulus, and keys of one epoch by HMAC over SHA-1.
+//! CMT: Castelluccia, Mykletun and Tsudik, "Efficient aggregation of encrypted data in wireless
+//! sensor networks" (MobiQuitous 2005), as section II.D of Papadopoulos et al. 2011 defines it for
+//! comparison: a 20-byte modulus, and keys of one epoch by HMAC over SHA-1.
 //!
-//! It keeps readings secret and nothing else. Whoever is on the way adds to the sum what they like; the querier cannot tell.
+//! It keeps readings secret and nothing else. Anyone on the path can add to the sum, and the
+//! querier cannot detect it.
 
 use crate::prf::{KEY_BYTES, hm1};
 
-/// Bytes of a ciphertext, on every edge.
+/// The length of a ciphertext on every edge, in bytes.
 pub const BYTES: usize = 20;
 
 /// A residue modulo `n = 2^160`, the only 20-byte modulus under which 20-byte keys are uniform.
@@ -18,7 +20,7 @@ pub struct Ciphertext {
 impl Ciphertext {
     const ZERO: Self = Self { high: 0, low: 0 };
 
-    /// From its 20 bytes, big-endian; each such string is one.
+    /// Reads 20 bytes, big-endian; every such string is a residue.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; BYTES]) -> Self {
         let (mut high, mut low) = ([0; 4], [0; 16]);
@@ -67,7 +69,7 @@ impl Source {
     }
 }
 
-/// The querier, who has every source's key.
+/// The querier, which has every source's key.
 #[derive(Clone)]
 pub struct Querier(Vec<[u8; KEY_BYTES]>);
 
@@ -78,8 +80,8 @@ impl Querier {
         Self(keys)
     }
 
-    /// The sum of all sources' readings; `None` if what comes out is no sum of as many 64-bit readings. Nothing else is checked, because
-    /// nothing else can be.
+    /// The sum of all sources' readings; `None` if the result is not a sum of as many 64-bit
+    /// readings. Nothing else can be checked.
     #[must_use]
     pub fn decrypt(&self, epoch: u64, sum: Ciphertext) -> Option<u128> {
         let keys = self

@@ -1,4 +1,4 @@
-//! Concatenate: one signature over everything, all or nothing (Li et al., section IV.A).
+//! Concatenate: one signature over all events of an epoch (Li et al., section IV.A).
 
 use moteseal_core::digest::Digest;
 use moteseal_core::signature::{PublicKey, SignError, Signer};
@@ -39,7 +39,7 @@ impl Scheme for Concatenate {
         })
     }
 
-    /// Everything, whatever is asked for: less proves nothing.
+    /// Serves every event, whatever the query: fewer events prove nothing.
     fn serve(
         &self,
         context: &Context,
@@ -68,7 +68,8 @@ impl Scheme for Concatenate {
         scheme::pick(events, ask)
     }
 
-    /// The paper's device buffers every event until it signs; a running hash would do without.
+    /// The paper's device buffers every event until it signs; an incremental hash would not need
+    /// to.
     fn device_state(&self, events: u64, size: usize) -> u64 {
         events * size as u64
     }

@@ -1,12 +1,12 @@
-//! The paper's levels: from the content of an event, by a public hash (Li et al., section IV.C).
+//! The paper's levels: a public hash of an event's content (Li et al., section IV.C).
 
 use xxhash_rust::xxh64::xxh64;
 
-/// How many levels the compared schemes use; with 64 bits of hash there could be 65.
+/// The number of levels of the compared schemes; with 64 bits of hash there could be 65.
 pub const LEVELS: u8 = 16;
 
-/// The leading zeros of xxHash64 of the event, the last level catching the rest. Equal events have equal levels, and whoever
-/// chooses an event's content chooses its level.
+/// The number of leading zeros of xxHash64 of the event; the last level includes all higher counts.
+/// Equal events have equal levels, and the author of an event's content determines its level.
 #[must_use]
 pub fn level(event: &[u8]) -> u8 {
     #[allow(clippy::cast_possible_truncation)]

@@ -1,4 +1,5 @@
-//! The schemes of `core` behind the common interface: what is served is a real stream, opened by `core`'s own follower.
+//! The product's schemes behind the common interface: what is served is a real stream, opened by
+//! the product's own follower.
 
 use moteseal_core::cbor::{BufferTooSmall, Writer};
 use moteseal_core::digest::Digest;
@@ -22,7 +23,7 @@ use crate::content::LEVELS;
 use crate::scheme::{Ask, Context, OpenError, Row, Scheme, Sealed, Unsupported};
 use crate::wire::put_event;
 
-/// Star or tree as `core` has them.
+/// The product's star or tree.
 #[derive(Clone, Copy, Debug)]
 pub struct EpochSeal(Kind);
 
@@ -33,7 +34,7 @@ impl EpochSeal {
     pub const TREE: Self = Self(Kind::Tree);
 }
 
-/// A group of one device, as a verifier knows it.
+/// A group of one device, for a verifier.
 struct OneDevice<'k> {
     device: DeviceId,
     key: &'k PublicKey,
@@ -84,7 +85,7 @@ fn seal(
     );
     let mut tree = Tree::<32>::new();
     for event in events {
-        // Both take what is of the context's framing, and more than memory holds.
+        // Both accept events with the context's framing.
         let _ = star.push(event);
         if kind == Kind::Tree {
             let _ = tree.push(event);
@@ -102,7 +103,7 @@ fn seal(
     (Seal::new(statement, root, algorithm), blocks.to_vec())
 }
 
-/// What a part selects, the sequence numbers of that by row of the part, and its digests.
+/// The selection of a part, the sequence numbers of its rows, and its digests.
 struct Chosen {
     mask: Option<u32>,
     events: Vec<Sequence>,
@@ -141,7 +142,8 @@ impl EpochSeal {
             let mut evidence = [Digest::NULL; MAX_LEVELS];
             let count = star_evidence(statement, blocks, mask.unwrap_or(0), &mut evidence);
             digests.extend(evidence[..count].iter().flat_map(|digest| digest.0));
-            // Blocks lie from the finest on; within one the order of sequence stays, for the sort is stable.
+            // Blocks lie from the finest on; within one the order of sequence stays, for the sort
+            // is stable.
             events.sort_by_key(|&seq| std::cmp::Reverse(statement.salt.level(seq, LEVELS)));
         } else {
             for range in tree::geometry::siblings(n, events.iter().copied()) {
@@ -268,7 +270,7 @@ impl Scheme for EpochSeal {
         let rate = match ask {
             Ask::All => Rate::ALL,
             Ask::Rate(rate) => *rate,
-            // Events that somebody picked are authentic, and no uniform sample.
+            // Events chosen by number are authentic, but not a uniform sample.
             Ask::Events(chosen) => {
                 return match sample.select() {
                     Select::Events(gaps)

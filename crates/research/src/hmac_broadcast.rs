@@ -1,16 +1,17 @@
-//! HMAC broadcast: every message with eight bytes of a tag under one key that all nodes share (Liu, Li and Guizani 2012, section V), over
-//! SHA-256, and over SHA-1 as there.
+//! HMAC broadcast: every message with an 8-byte tag under one key that all nodes share (Liu, Li and
+//! Guizani 2012, section V), over SHA-256, and over SHA-1 as in the paper.
 //!
-//! It is the cheapest there is, and what a receiver can check it can also make: one opened node speaks for the sender to all others.
+//! It is the cheapest scheme, but a receiver can also create what it can check: one compromised
+//! node can pose as the sender to all others.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha1::Sha1;
 use sha2::Sha256;
 
-/// Bytes of a tag.
+/// The length of a tag, in bytes.
 pub const TAG: usize = 8;
 
-/// The key of all nodes, with its two blocks hashed once.
+/// The key of all nodes; its two blocks are hashed once.
 #[derive(Clone)]
 pub struct SharedKey {
     sha256: Hmac<Sha256>,
@@ -18,7 +19,7 @@ pub struct SharedKey {
 }
 
 impl SharedKey {
-    /// The key of these bytes.
+    /// Makes the key from its bytes.
     #[must_use]
     #[allow(clippy::missing_panics_doc, clippy::expect_used)]
     pub fn new(key: &[u8]) -> Self {
@@ -32,19 +33,19 @@ impl SharedKey {
         first(&self.sha256.clone().chain_update(message).finalize().into_bytes())
     }
 
-    /// The paper's: of HMAC over SHA-1.
+    /// The paper's tag: HMAC over SHA-1.
     #[must_use]
     pub fn paper_tag(&self, message: &[u8]) -> [u8; TAG] {
         first(&self.sha1.clone().chain_update(message).finalize().into_bytes())
     }
 
-    /// A packet: the message, and behind it the tag.
+    /// A packet: the message, then the tag.
     #[must_use]
     pub fn seal(&self, message: &[u8]) -> Vec<u8> {
         [message, &self.tag(message)].concat()
     }
 
-    /// The message of a packet whose tag is right.
+    /// The message of a packet, if its tag is right.
     #[must_use]
     pub fn open<'p>(&self, packet: &'p [u8]) -> Option<&'p [u8]> {
         let (message, tag) = packet.split_last_chunk()?;

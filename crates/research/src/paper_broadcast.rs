@@ -1,11 +1,13 @@
-//! Signature amortization to the letter: Liu, Li and Guizani, "PKC Based Broadcast Authentication using Signature Amortization for WSNs"
-//! (IEEE TWC 2012), sections III and V: `d_i = H(m || ... || m || d_{i+1})`, `EB_0 = d_1 || E(PR_s, d_1)`, `H` the first 64 bits of SHA-1,
-//! ECDSA over secp160r1.
+//! Signature amortization as published: Liu, Li and Guizani, "PKC Based Broadcast Authentication
+//! using Signature Amortization for WSNs" (IEEE TWC 2012), sections III and V: `d_i = H(m || ... ||
+//! m || d_{i+1})`, `EB_0 = d_1 || E(PR_s, d_1)`, `H` the first 64 bits of SHA-1, ECDSA over
+//! secp160r1.
 //!
-//! What the paper leaves open is left open here, so that the same attack can be tried on this and on `core`: a chain has no number, no network
-//! and no length; messages are joined without saying where they end; a receiver forwards fragments before it can check them, checks every
-//! signature it hears, and answers every acknowledgement. Where the paper says nothing of what a receiver does, the choice that serves the
-//! attacked is made, and said.
+//! What the paper leaves open is left open here, so that the same attack can be tried on this and
+//! on the product: a chain has no number, no network and no length; messages are joined without
+//! their boundaries; a receiver forwards fragments before it can check them, checks every signature
+//! that it receives, and answers every acknowledgement. Where the paper does not define a
+//! receiver's behaviour, the choice that is safer for the receiver is made and documented.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +15,7 @@ use sha1::{Digest as _, Sha1};
 
 use crate::secp160r1::{PublicKey, SIGNATURE, SecretKey};
 
-/// Bytes of a digest.
+/// The length of a digest, in bytes.
 pub const DIGEST: usize = 8;
 
 /// A digest: 64 bits of SHA-1.
@@ -59,7 +61,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Generates the extended blocks; `random` is `d_{k+1}`.
+    /// Makes the extended blocks; `random` is `d_{k+1}`.
     #[must_use]
     pub fn generate(
         messages: &[Vec<u8>],
@@ -77,7 +79,8 @@ impl Chain {
         Self { first: next, signature: key.sign(&next), blocks }
     }
 
-    /// All that a sender broadcasts, in order. The next digest goes with a block's last message.
+    /// Everything that a sender broadcasts, in order. The next digest is sent with a block's last
+    /// message.
     #[must_use]
     pub fn packets(&self) -> Vec<Packet> {
         let mut packets = vec![Packet::First { digest: self.first, signature: self.signature }];
@@ -87,7 +90,7 @@ impl Chain {
         packets
     }
 
-    /// Bytes that are not messages: `L_sig + (k + 1) L_d`, as equation 7 counts them.
+    /// The number of bytes that are not messages: `L_sig + (k + 1) L_d`, as in equation 7.
     #[must_use]
     pub fn authenticator_bytes(&self) -> usize {
         SIGNATURE + (self.blocks.len() + 1) * DIGEST
@@ -99,7 +102,7 @@ fn fragment(block: &ExtendedBlock, number: u32, index: usize) -> Packet {
     Packet::Fragment { block: number, index, message: block.messages[index].clone(), next }
 }
 
-/// What travels.
+/// A packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Packet {
     /// `EB_0`.
@@ -113,14 +116,14 @@ pub enum Packet {
     Fragment {
         /// The block, from 1.
         block: u32,
-        /// Its place in the block, from 0.
+        /// Its index in the block, counted from 0.
         index: usize,
         /// The message.
         message: Vec<u8>,
         /// With the last message of the block, the digest of the next.
         next: Option<ShortDigest>,
     },
-    /// "I miss these": bit `j` is message `j` of the block.
+    /// The missing messages of a block: bit `j` is message `j`.
     Acknowledgement {
         /// The block.
         block: u32,
@@ -129,7 +132,8 @@ pub enum Packet {
     },
 }
 
-/// A receiver, with what its neighbours ask of it. Chain and block length are agreed beforehand: `EB_0` does not say them.
+/// A receiver, which also answers its neighbours. Chain and block length are agreed beforehand,
+/// because `EB_0` does not contain them.
 #[derive(Clone, Debug)]
 pub struct Receiver {
     key: PublicKey,
@@ -140,19 +144,19 @@ pub struct Receiver {
     /// The block under way, from 1.
     current: u32,
     held: BTreeMap<usize, (Vec<u8>, Option<ShortDigest>)>,
-    /// Fragments of later blocks, "buffered".
+    /// Fragments of later blocks, which the paper calls "buffered".
     ahead: Vec<Packet>,
     verified: Vec<ExtendedBlock>,
-    /// What was handed to the application, in order.
+    /// The messages delivered to the application, in order.
     pub accepted: Vec<Vec<u8>>,
-    /// Signatures that were checked.
+    /// The number of checked signatures.
     pub signature_checks: u64,
-    /// Blocks whose messages were all there and did not have their digest.
+    /// The number of complete blocks with a wrong digest.
     pub failed_blocks: u64,
 }
 
 impl Receiver {
-    /// A receiver of chains of so many messages, in blocks of `per_block`.
+    /// Makes a receiver of chains with this many messages, in blocks of `per_block`.
     #[must_use]
     pub const fn new(key: PublicKey, messages: usize, per_block: usize) -> Self {
         Self {
@@ -170,17 +174,17 @@ impl Receiver {
         }
     }
 
-    /// How many fragments it keeps.
+    /// The number of fragments that it keeps.
     #[must_use]
     pub fn buffered(&self) -> usize {
         self.held.len() + self.ahead.len()
     }
 
-    /// Hears a packet; gives what it transmits because of it (section III.A.2).
+    /// Processes a packet and returns what the receiver transmits in response (section III.A.2).
     pub fn hear(&mut self, packet: &Packet) -> Vec<Packet> {
         match packet {
             Packet::First { digest, signature } => {
-                // The first that is heard, and every later one: nothing says which is newer.
+                // The first one received, and every later one: nothing tells which is newer.
                 self.signature_checks += 1;
                 if !self.key.verify(digest, signature) {
                     return Vec::new();
@@ -235,14 +239,16 @@ impl Receiver {
     ) -> Vec<Packet> {
         let Some(expected) = self.expected else { return Vec::new() };
         if block > self.current {
-            // "The receiver buffers m_j and broadcasts an acknowledgement to ask for the missing messages."
+            // "The receiver buffers m_j and broadcasts an acknowledgement to ask for the missing
+            // messages."
             self.ahead.push(packet.clone());
             return vec![Packet::Acknowledgement { block: self.current, missing: self.missing() }];
         }
         if block < self.current || index >= self.in_block() || self.held.contains_key(&index) {
             return Vec::new();
         }
-        // "Tries authenticating EB_i and broadcasts m_j to its neighbors": a part of a block cannot be authenticated, and goes out.
+        // "Tries authenticating EB_i and broadcasts m_j to its neighbors": a part of a block cannot
+        // be authenticated, and goes out.
         self.held.insert(index, (message.to_vec(), next));
         let mut out = vec![packet.clone()];
         if self.held.len() < self.in_block() {
@@ -252,7 +258,8 @@ impl Receiver {
         let next = held.values().find_map(|(_, next)| *next).unwrap_or_default();
         let messages: Vec<_> = held.into_values().map(|(message, _)| message).collect();
         if block_digest(&messages, &next) != expected {
-            // The paper does not say what happens to the block. It starts again, or it would be lost for good.
+            // The paper does not define what happens to the block. It starts again here, because
+            // otherwise it would be lost.
             self.failed_blocks += 1;
             return out;
         }

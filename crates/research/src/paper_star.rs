@@ -1,6 +1,8 @@
-//! Geometric Star Chaining to the letter of Li et al., section IV.C: levels from the content, and `D_i = H(H(e) || D_i)`.
+//! Geometric Star Chaining as published in Li et al., section IV.C: levels from the content, and
+//! `D_i = H(H(e) || D_i)`.
 //!
-//! `core` hashes blocks as they lie and takes levels from salted sequence numbers; docs/decisions/0002 says why.
+//! The product hashes whole blocks and takes levels from salted sequence numbers;
+//! docs/decisions/0002 gives the reasons.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::signature::{PublicKey, SignError, Signer};
@@ -20,14 +22,14 @@ impl RunningStar {
         Self([Digest::NULL; LEVELS as usize])
     }
 
-    /// Folds in an event and says its level.
+    /// Adds an event and returns its level.
     pub fn push(&mut self, event: &[u8]) -> u8 {
         let level = level(event);
         self.fold(level, event);
         level
     }
 
-    /// The paper's step, apart from its choice of level.
+    /// The paper's step, without its choice of level.
     #[inline]
     pub fn fold(&mut self, level: u8, event: &[u8]) {
         let running = &mut self.0[usize::from(level)];
@@ -51,7 +53,8 @@ impl Default for RunningStar {
     }
 }
 
-/// The paper's star. Its rows have no sequence numbers: a block says the order of its events, not where they stood.
+/// The paper's star. Its rows have no sequence numbers: a block gives the order of its events, not
+/// their positions in the epoch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PaperStar;
 
@@ -89,7 +92,7 @@ impl Scheme for PaperStar {
         })
     }
 
-    /// The wanted blocks, and the digest of every other.
+    /// The selected blocks, and the digest of every other block.
     fn serve(
         &self,
         context: &Context,

@@ -1,8 +1,8 @@
-//! Dynamic Tree Chaining to the letter of Li et al., section IV.B: `D = H(e)`, `D_12 = H(D_1 || D_2)`, the root and the epoch signed, and
-//! levels from the content where a rate is asked for.
+//! Dynamic Tree Chaining as published in Li et al., section IV.B: `D = H(e)`, `D_12 = H(D_1 ||
+//! D_2)`, the root and the epoch are signed, and levels come from the content if a rate is queried.
 //!
-//! `core` hashes trees as RFC 9162 does, which keeps leaves and inner nodes apart, signs how many leaves there are, and takes levels
-//! from salted sequence numbers.
+//! The product hashes trees as RFC 9162 does, which separates leaves and inner nodes, signs the
+//! number of leaves, and takes levels from salted sequence numbers.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::signature::{PublicKey, SignError, Signer};
@@ -11,7 +11,8 @@ use crate::content::{LEVELS, level};
 use crate::scheme::{Ask, Context, OpenError, Row, Scheme, Sealed, Unsupported};
 use crate::wire::{Input, put_event, put_u32};
 
-/// The paper's tree. It splits as RFC 9162's does, since the paper leaves open what becomes of an odd leaf.
+/// The paper's tree. It splits as in RFC 9162, because the paper does not define what happens to an
+/// odd leaf.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PaperTree;
 
@@ -36,8 +37,8 @@ fn root(leaves: &[Digest]) -> Digest {
     }
 }
 
-/// The roots of the maximal subtrees without a chosen leaf, left to right; the first of `leaves` is number `first`, and all of
-/// `chosen` are among them.
+/// The roots of the maximal subtrees without a chosen leaf, left to right; the first of `leaves` is
+/// number `first`, and all of `chosen` are among them.
 fn siblings(first: u64, leaves: &[Digest], chosen: &[u64], out: &mut Vec<Digest>) {
     if chosen.is_empty() {
         out.push(root(leaves));
@@ -51,7 +52,7 @@ fn siblings(first: u64, leaves: &[Digest], chosen: &[u64], out: &mut Vec<Digest>
     }
 }
 
-/// The root that chosen leaves and siblings give: the inverse of [`siblings`].
+/// The root from chosen leaves and siblings: the inverse of [`siblings`].
 fn rebuild(
     first: u64,
     count: u64,
@@ -161,12 +162,13 @@ impl Scheme for PaperTree {
         let root =
             if count == 0 { Digest::of(&[]) } else { rebuild(0, count, &leaves, &mut input)? };
         if count == 0 && selected == 0 {
-            // The empty tree's digest also travels as the sibling of nothing.
+            // The empty tree's digest is also sent as the sibling for an empty selection.
             input.digest()?;
         }
         key.verify(&context.message("tree", &root.0), input.signature())
             .map_err(|_| OpenError::NotAuthentic)?;
-        // Whether a level is whole cannot be told: the content of what is missing is unknown, and so is its level.
+        // Whether a level is complete cannot be checked: the content of a missing event is unknown,
+        // and so is its level.
         let as_asked = match ask {
             Ask::All => rows.len() as u64 == count,
             Ask::Rate(rate) => {

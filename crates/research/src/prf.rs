@@ -1,13 +1,14 @@
-//! The pseudo-random functions of Papadopoulos et al., "Secure and Efficient In-Network Processing of Exact SUM Queries" (ICDE 2011),
-//! table I: `HM_1` is HMAC over SHA-1, `HM_256` over SHA-256.
+//! The pseudo-random functions of Papadopoulos et al., "Secure and Efficient In-Network Processing
+//! of Exact SUM Queries" (ICDE 2011), table I: `HM_1` is HMAC over SHA-1, `HM_256` over SHA-256.
 //!
-//! SHA-1 is here because the papers say so; as a MAC it still holds, but nothing of ours uses it.
+//! SHA-1 is used as the papers define. It is still secure as a MAC, but the product does not use
+//! it.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha1::Sha1;
 use sha2::Sha256;
 
-/// Bytes of a key, as section IV.A sets them.
+/// The length of a key in bytes, as in section IV.A.
 pub const KEY_BYTES: usize = 20;
 
 /// `HM_1(key, message)`: 20 bytes.

@@ -1,4 +1,5 @@
-//! The one interface of all schemes: a device seals an epoch, a cloud serves a part of it, an application opens what it was served.
+//! The common interface of all schemes: a device seals an epoch, a cloud serves a part of it, an
+//! application opens what it was served.
 
 use std::fmt;
 
@@ -8,20 +9,21 @@ use moteseal_core::signature::{Algorithm, PublicKey, SignError, Signer};
 use moteseal_seal::level::Salt;
 use moteseal_seal::sample::Rate;
 
-/// Whose events these are, when, and how they lie next to each other.
+/// The device, the epoch and the framing of events.
 #[derive(Clone, Copy, Debug)]
 pub struct Context {
     /// The device.
     pub device: DeviceId,
     /// The epoch.
     pub epoch: EpochNumber,
-    /// Fixed-size records travel raw, others behind their length.
+    /// Records of fixed size have no prefix, others a length prefix.
     pub framing: Framing,
-    /// The device's salt; only [`EpochSeal`](crate::EpochSeal) uses it, and an application learns it from what is served.
+    /// The device's salt, which only [`EpochSeal`](crate::EpochSeal) uses. An application learns it
+    /// from what is served.
     pub salt: Salt,
 }
 
-/// What an application wants of an epoch.
+/// What an application queries of an epoch.
 #[derive(Clone, Copy, Debug)]
 pub enum Ask<'a> {
     /// Every event.
@@ -32,31 +34,31 @@ pub enum Ask<'a> {
     Events(&'a [u64]),
 }
 
-/// What a device hands to the cloud: its events, and beside them what the scheme needs.
+/// What a device sends to the cloud: its events and the scheme's data.
 #[derive(Clone, Debug)]
 pub struct Sealed {
     /// The suite of its signatures.
     pub algorithm: Algorithm,
     /// The events, in order.
     pub events: Vec<Vec<u8>>,
-    /// Signatures: one, or one an event.
+    /// Signatures: one, or one for each event.
     pub signatures: Vec<Vec<u8>>,
-    /// Digests that only the device can make.
+    /// Digests that only the device can compute.
     pub digests: Vec<Digest>,
-    /// Bytes sent beside the events.
+    /// The number of bytes sent in addition to the events.
     pub overhead: usize,
 }
 
-/// An event that an application got.
+/// An event that an application received.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Row {
-    /// Its place in the epoch, where the scheme proves it.
+    /// Its position in the epoch, if the scheme proves it.
     pub seq: Option<u64>,
     /// The event.
     pub event: Vec<u8>,
 }
 
-/// The scheme has no way to serve that.
+/// The scheme cannot serve the query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsupported;
 
@@ -72,13 +74,13 @@ impl std::error::Error for Unsupported {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Not bytes that the scheme serves.
+    /// The bytes are not in the scheme's encoding.
     Malformed,
     /// The signature does not prove what was served.
     NotAuthentic,
-    /// It is authentic, but provably not what was asked for.
+    /// It is authentic, but it is not what was queried.
     NotAsAsked,
-    /// The scheme has no way to prove that.
+    /// The scheme cannot prove the query.
     Unsupported,
 }
 
@@ -111,7 +113,8 @@ pub trait Scheme {
         events: &[Vec<u8>],
     ) -> Result<Sealed, SignError>;
 
-    /// The cloud's part: as few bytes as the scheme allows for what is asked. Sequence numbers are below the number of events.
+    /// The cloud's part: as few bytes as the scheme allows for the query. Sequence numbers must be
+    /// below the number of events.
     ///
     /// # Errors
     /// [`Unsupported`].
@@ -122,7 +125,7 @@ pub trait Scheme {
         ask: &Ask<'_>,
     ) -> Result<Vec<u8>, Unsupported>;
 
-    /// The application's part: the rows that are proven and were asked for.
+    /// The application's part: the rows that are proven and were queried.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -134,12 +137,13 @@ pub trait Scheme {
         ask: &Ask<'_>,
     ) -> Result<Vec<Row>, OpenError>;
 
-    /// Bytes that the device must remember after `events` events of `size` bytes, beside its keys.
+    /// The number of bytes that the device must store after `events` events of `size` bytes, in
+    /// addition to its keys.
     fn device_state(&self, events: u64, size: usize) -> u64;
 }
 
 impl Context {
-    /// The bytes that are signed over `digest`: no product accepts their tag.
+    /// The bytes that are signed over `digest`, with a tag that no product accepts.
     pub(crate) fn message(&self, scheme: &str, digest: &[u8]) -> Vec<u8> {
         let mut message = b"moteseal/research/".to_vec();
         message.extend(scheme.as_bytes());
@@ -151,7 +155,7 @@ impl Context {
     }
 }
 
-/// The rows that an application which holds all events picks for itself.
+/// The rows that an application with all events selects itself.
 pub(crate) fn pick(events: Vec<&[u8]>, ask: &Ask<'_>) -> Result<Vec<Row>, OpenError> {
     let row = |seq: u64, event: &[u8]| Row { seq: Some(seq), event: event.to_vec() };
     let wanted: Box<dyn Fn(u64) -> bool> = match ask {

@@ -1,7 +1,8 @@
-//! ECDSA over secp160r1 with SHA-1, as the broadcast paper's motes sign (SEC 2 version 1, section 2.4.2; SEC 1, section 4.1).
+//! ECDSA over secp160r1 with SHA-1, as the broadcast paper's motes sign (SEC 2 version 1, section
+//! 2.4.2; SEC 1, section 4.1).
 //!
-//! For comparison only: 80 bits of security, withdrawn from SEC 2 since 2010, and every step here takes a time that depends on the secret.
-//! Products use the suites of `core`.
+//! For comparison only: 80 bits of security, withdrawn from SEC 2 since 2010, and the running time
+//! depends on the secret. Products use the suites of `moteseal-core`.
 
 use std::sync::LazyLock;
 
@@ -10,9 +11,10 @@ use sha1::{Digest as _, Sha1};
 
 use crate::prf::hm256;
 
-/// Bytes of a signature: `r` and `s` of 161 bits each, in 11 words of 16 bits as TinyECC keeps them. The paper counts 44.
+/// The length of a signature in bytes: `r` and `s` of 161 bits each, in 11 words of 16 bits as
+/// TinyECC keeps them. The paper counts 44.
 pub const SIGNATURE: usize = 44;
-/// Bytes of a public key: both coordinates.
+/// The length of a public key in bytes: both coordinates.
 pub const PUBLIC_KEY: usize = 40;
 
 /// The field's prime, the curve's `b`, and the order of its base point. Its `a` is -3.
@@ -112,7 +114,7 @@ impl Jacobian {
     }
 }
 
-/// `u G + v Q`, both bit by bit together.
+/// `u G + v Q`, computed bit by bit together.
 fn combination(u: &BigUint, v: &BigUint, q: &Affine) -> Option<Affine> {
     let both = Jacobian { x: q.x.clone(), y: q.y.clone(), z: BigUint::from(1_u8) }
         .add(&CURVE.base)
@@ -122,7 +124,7 @@ fn combination(u: &BigUint, v: &BigUint, q: &Affine) -> Option<Affine> {
         sum = sum.double();
         sum = match (u.bit(bit), v.bit(bit), &both) {
             (true, true, Some(both)) => sum.add(both),
-            // Q is -G: both together are nothing.
+            // Q is -G: their sum is the point at infinity.
             (true, true, None) | (false, false, _) => sum,
             (true, false, _) => sum.add(&CURVE.base),
             (false, true, _) => sum.add(q),
@@ -131,7 +133,7 @@ fn combination(u: &BigUint, v: &BigUint, q: &Affine) -> Option<Affine> {
     sum.affine()
 }
 
-/// SHA-1 as an integer: 160 bits are not more than the order has.
+/// SHA-1 as an integer; its 160 bits do not exceed the order's length.
 fn hashed(message: &[u8]) -> BigUint {
     BigUint::from_bytes_be(&Sha1::digest(message))
 }
@@ -149,7 +151,7 @@ fn fixed<const N: usize>(number: &BigUint) -> [u8; N] {
 pub struct PublicKey(Affine);
 
 impl PublicKey {
-    /// Reads 40 bytes; `None` of what is no point of the curve.
+    /// Reads 40 bytes; `None` if they are not a point of the curve.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; PUBLIC_KEY]) -> Option<Self> {
         let (x, y) = (BigUint::from_bytes_be(&bytes[..20]), BigUint::from_bytes_be(&bytes[20..]));
@@ -169,7 +171,8 @@ impl PublicKey {
         out
     }
 
-    /// Whether a signature is of this key over a message. It may be so in two forms, `s` and `n - s`: SEC 1 does not choose.
+    /// Whether a signature of a message is valid under this key. Both `s` and `n - s` are valid:
+    /// SEC 1 does not choose one.
     #[must_use]
     pub fn verify(&self, message: &[u8], signature: &[u8; SIGNATURE]) -> bool {
         let (r, s) =
@@ -184,7 +187,7 @@ impl PublicKey {
     }
 }
 
-/// A private key. Not kept secret by its type: nothing secret belongs here.
+/// A private key. The type does not protect it: no real secret belongs here.
 #[derive(Clone, Debug)]
 pub struct SecretKey {
     d: BigUint,
@@ -192,7 +195,7 @@ pub struct SecretKey {
 }
 
 impl SecretKey {
-    /// The key of a number from 1 to below the order.
+    /// The key for a number from 1 to below the order.
     #[must_use]
     pub fn new(d: BigUint) -> Option<Self> {
         let range = BigUint::from(1_u8)..CURVE.n.clone();
@@ -206,7 +209,7 @@ impl SecretKey {
         &self.public
     }
 
-    /// Signs with a nonce; `None` of one that gives no signature.
+    /// Signs with a nonce; `None` for a nonce that gives no signature.
     #[must_use]
     pub fn sign_with_nonce(&self, message: &[u8], nonce: &BigUint) -> Option<[u8; SIGNATURE]> {
         let r = combination(nonce, &zero(), &CURVE.base)?.x % &CURVE.n;
@@ -217,7 +220,7 @@ impl SecretKey {
         (r != zero() && s != zero()).then_some(out)
     }
 
-    /// Signs with a nonce that follows from key and message, so that no randomness is needed.
+    /// Signs with a nonce derived from key and message, so that no randomness is needed.
     #[must_use]
     pub fn sign(&self, message: &[u8]) -> [u8; SIGNATURE] {
         let digest = Sha1::digest(message);

@@ -1,8 +1,10 @@
-//! SIES to the letter: Papadopoulos, Kiayias and Papadias, "Secure and Efficient In-Network Processing of Exact SUM Queries" (ICDE 2011),
-//! sections III.D and IV. `PSR = K_t * m + k_{i,t} mod p`, keys by HMAC over SHA-256 and shares over SHA-1, a 4-byte value, one global `K`.
+//! SIES as published: Papadopoulos, Kiayias and Papadias, "Secure and Efficient In-Network
+//! Processing of Exact SUM Queries" (ICDE 2011), sections III.D and IV. `PSR = K_t * m + k_{i,t}
+//! mod p`, keys by HMAC over SHA-256 and shares over SHA-1, a 4-byte value, one global `K`.
 //!
-//! What the paper leaves open is left open here, so that [`attack`] can show what comes of it: no guard against a second answer in one
-//! epoch, no key groups, no word on who took part but the aggregators'. `core` has the scheme that products use.
+//! What the paper leaves open is left open here, so that [`attack`] can show the consequences: no
+//! guard against a second answer in one epoch, no key groups, and only the aggregators report who
+//! took part. Products use `moteseal-sum`.
 
 pub mod attack;
 pub mod field;
@@ -14,9 +16,10 @@ use crypto_bigint::U256;
 use crate::prf::{KEY_BYTES, hm1, hm256};
 use field::{add, from_bytes, multiply, reduced, subtract};
 
-/// Bytes of a partial state record, on every edge.
+/// The length of a partial state record on every edge, in bytes.
 pub const BYTES: usize = 32;
-/// The value's place in the plaintext: above 8 bytes of padding, the most that section IV.A names, and a 20-byte share.
+/// The position of the value in the plaintext: above 8 bytes of padding, the maximum in section
+/// IV.A, and a 20-byte share.
 pub const VALUE_SHIFT: u32 = 224;
 
 /// A partial state record: a residue modulo `p = 2^256 - 189`.
@@ -24,7 +27,7 @@ pub const VALUE_SHIFT: u32 = 224;
 pub struct Psr(U256);
 
 impl Psr {
-    /// From 32 bytes, big-endian; `None` of `p` and above.
+    /// Reads 32 bytes, big-endian; `None` for `p` and above.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; BYTES]) -> Option<Self> {
         from_bytes(bytes).map(Self)
@@ -51,13 +54,14 @@ pub struct Source {
 }
 
 impl Source {
-    /// The source that has the key `K`, as all have, and `k_i`, as no other has.
+    /// The source with the key `K`, which all share, and its own key `k_i`.
     #[must_use]
     pub const fn new(global: [u8; KEY_BYTES], own: [u8; KEY_BYTES]) -> Self {
         Self { global, own }
     }
 
-    /// The initialization phase. The paper asks of nobody to remember that an epoch was answered already.
+    /// The initialization phase. In the paper, a source does not record which epochs it has
+    /// answered.
     #[must_use]
     pub fn answer(&self, epoch: u64, value: u32) -> Psr {
         let (key, share) = own_key(&self.own, epoch);
@@ -66,13 +70,13 @@ impl Source {
     }
 }
 
-/// Why the querier does not take a record.
+/// Why the querier rejects a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// There is no such source.
+    /// The source is unknown.
     UnknownSource,
-    /// The shares within do not add up to those of the sources.
+    /// Its shares do not add up to those of the sources.
     SharesMismatch,
 }
 
@@ -97,7 +101,7 @@ pub struct Querier {
 }
 
 impl Querier {
-    /// The querier who has `K` and every `k_i`.
+    /// The querier with `K` and every `k_i`.
     #[must_use]
     pub const fn new(global: [u8; KEY_BYTES], own: Vec<[u8; KEY_BYTES]>) -> Self {
         Self { global, own }
@@ -111,8 +115,8 @@ impl Querier {
         self.evaluate(epoch, psr, self.own.iter())
     }
 
-    /// The same when nodes are said to have failed (the paper's discussion at the end of section IV.B): over those that, as the
-    /// aggregators say, took part.
+    /// The evaluation phase when nodes are reported as failed (the paper's discussion at the end of
+    /// section IV.B): over the sources that took part according to the aggregators.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -140,7 +144,7 @@ impl Querier {
         if message.wrapping_sub(&value.shl_vartime(VALUE_SHIFT)) != shares {
             return Err(OpenError::SharesMismatch);
         }
-        // What is left of 256 bits above the 224th are 32.
+        // 32 of the 256 bits are above the 224th.
         let mut result = [0; 4];
         result.copy_from_slice(&field::to_bytes(&value)[BYTES - 4..]);
         Ok(u32::from_be_bytes(result))

@@ -1,14 +1,14 @@
-//! SIGS: every broadcast message with a signature of its own (Liu, Li and Guizani 2012, section V), by the suites of `core` or by the
-//! paper's secp160r1.
+//! SIGS: a signature for every broadcast message (Liu, Li and Guizani 2012, section V), with the
+//! suites of `moteseal-core` or with the paper's secp160r1.
 //!
-//! To the letter: the message alone is signed, so that a receiver cannot tell an old message from a new one, and has a signature to check for
-//! every datagram that anybody sends.
+//! As published, only the message is signed, so that a receiver cannot tell an old message from a
+//! new one, and must check a signature for every datagram that anyone sends.
 
 use moteseal_core::signature::{PublicKey, SignError, Signer};
 
 use crate::secp160r1;
 
-/// A packet: the message, and behind it the signature.
+/// A packet: the message, then the signature.
 ///
 /// # Errors
 /// [`SignError`].
@@ -16,7 +16,7 @@ pub fn seal(signer: &dyn Signer, message: &[u8]) -> Result<Vec<u8>, SignError> {
     Ok([message, &signer.signature(message)?].concat())
 }
 
-/// The message of a packet whose signature is right.
+/// The message of a packet, if its signature is right.
 #[must_use]
 pub fn open<'p>(key: &PublicKey, packet: &'p [u8]) -> Option<&'p [u8]> {
     let (message, signature) =
@@ -24,13 +24,13 @@ pub fn open<'p>(key: &PublicKey, packet: &'p [u8]) -> Option<&'p [u8]> {
     key.verify(message, signature).ok().map(|()| message)
 }
 
-/// The same with the paper's signatures.
+/// As above, with the paper's signatures.
 #[must_use]
 pub fn seal_secp160r1(key: &secp160r1::SecretKey, message: &[u8]) -> Vec<u8> {
     [message, &key.sign(message)].concat()
 }
 
-/// The same with the paper's signatures.
+/// As above, with the paper's signatures.
 #[must_use]
 pub fn open_secp160r1<'p>(key: &secp160r1::PublicKey, packet: &'p [u8]) -> Option<&'p [u8]> {
     let (message, signature) = packet.split_last_chunk()?;

@@ -1,11 +1,12 @@
-//! The plain encoding in which the compared schemes serve: big-endian numbers, events framed as the context says.
+//! The encoding in which the compared schemes serve: big-endian numbers, events with the context's
+//! framing.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Framing;
 
 use crate::scheme::OpenError;
 
-/// Writes an event: raw where its size is fixed, else behind its length.
+/// Writes an event: raw if its size is fixed, otherwise with a length prefix.
 pub(crate) fn put_event(out: &mut Vec<u8>, framing: Framing, event: &[u8]) {
     if framing == Framing::Prefixed {
         #[allow(clippy::cast_possible_truncation)]
@@ -20,7 +21,7 @@ pub(crate) fn put_u32(out: &mut Vec<u8>, value: usize) {
     out.extend((value as u32).to_be_bytes());
 }
 
-/// What is left to read.
+/// The rest to read.
 pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Input<'a> {
@@ -46,7 +47,8 @@ impl<'a> Input<'a> {
         Ok(event)
     }
 
-    /// As many events as say so; each takes a byte at least, so the bytes bound their number.
+    /// Reads the stated number of events. Each needs at least one byte, so the input bounds the
+    /// number.
     pub(crate) fn events(
         &mut self,
         framing: Framing,

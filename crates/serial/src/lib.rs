@@ -1,10 +1,49 @@
-//! A serial line between one mote and its gateway (spec/serial.md): packets in a stream of bytes that loses, changes and repeats some.
+//! The serial line between one mote and its gateway (spec/serial.md): packets in a stream of bytes
+//! that may be lost, changed or repeated.
 //!
-//! What an end accepts to send, the other delivers once and in order, or never: [`Line`] packs it with a checksum, repeats it until it is
-//! acknowledged, and gives it up in the end, which its [`Counters`] say. The checksum is against noise and nothing else: who really said what,
-//! and that it was not heard before, is said by the frames that travel here.
+//! For firmware and for gateways. The crate needs neither an operating system nor a heap, and
+//! depends on nothing of seals, sums or broadcasts. Bytes and the time in milliseconds are
+//! arguments; all memory is the [`Line`]'s own and of fixed size.
 //!
-//! Sans-IO: bytes and the time in milliseconds come in as arguments. All memory is the line's own, and is fixed.
+//! A body that one end accepts for sending is delivered by the other end once and in order, or not
+//! at all: a [`Line`] adds a checksum, repeats the body until it is acknowledged, and finally drops
+//! it, which its [`Counters`] show. The checksum detects noise, not attacks: the frames in the
+//! bodies authenticate themselves.
+//!
+//! A mote and a gateway open the line, and the mote sends a body:
+//!
+//! ```
+//! use moteseal_core::DeviceId;
+//! use moteseal_serial::{Channel, Line, Received, Side, Timing, room};
+//!
+//! # fn main() -> Result<(), moteseal_serial::SendError> {
+//! type End = Line<{ room(64) }, { room(64) }>;
+//! let mut mote = End::new(Side::Mote(DeviceId(*b"dev00001")), 1, Timing::default());
+//! let mut gateway = End::new(Side::Gateway, 0x5eed, Timing::default());
+//! mote.send(Channel::Coordinator, b"reading")?;
+//!
+//! // Exchange bytes until neither end has more to send at this time.
+//! let (now_ms, mut delivered) = (0, Vec::new());
+//! loop {
+//!     let up: Vec<u8> = std::iter::from_fn(|| mote.next_byte(now_ms)).collect();
+//!     let down: Vec<u8> = std::iter::from_fn(|| gateway.next_byte(now_ms)).collect();
+//!     if up.is_empty() && down.is_empty() {
+//!         break;
+//!     }
+//!     for byte in up {
+//!         if let Some(Received::Body { channel, body }) = gateway.receive(byte) {
+//!             delivered.push((channel, body.to_vec()));
+//!         }
+//!     }
+//!     for byte in down {
+//!         mote.receive(byte);
+//!     }
+//! }
+//! assert_eq!(delivered, [(Channel::Coordinator, b"reading".to_vec())]);
+//! assert!(mote.is_idle(), "the body is acknowledged");
+//! # Ok(())
+//! # }
+//! ```
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -23,21 +62,24 @@ pub use packet::{
     ACK, Binding, HELLO, Hello, MAX_BODY, MIN_ROOM, OVERHEAD, PacketError, VERSION, room,
 };
 
-/// What a body is, and whom the gateway passes it to.
+/// The kind of a body, which determines where the gateway forwards it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Channel {
-    /// A frame between the mote and its group's coordinator (spec/formats.md, section 8.2), both ways.
+    /// A frame between the mote and its group's coordinator (spec/formats.md, section 8.2), both
+    /// ways.
     Coordinator = 1,
     /// The coordinator's newest announcement, to the mote.
     CoordinatorAnnouncement = 2,
-    /// A frame between the mote and the gateway that adds up its sums (spec/sums.md, section 5), both ways.
+    /// A frame between the mote and the aggregator of its private sums (spec/sums.md, section 5),
+    /// both ways.
     Sums = 3,
-    /// The newest query schedule of sums, to the mote.
+    /// The newest query schedule, to the mote.
     SumsAnnouncement = 4,
     /// A frame of a broadcast medium (spec/broadcast.md, section 5), both ways.
     Broadcast = 5,
-    /// The gateway's time, to the mote: Unix milliseconds, 8 bytes, big-endian. A hint that nobody vouches for, and late by as long as it waited.
+    /// The gateway's time, to the mote: Unix milliseconds, 8 bytes, big-endian. It is not
+    /// authenticated, and late by its transmission time.
     Time = 6,
 }
 
@@ -52,7 +94,7 @@ impl Channel {
         Self::Time,
     ];
 
-    /// The channel of a packet's first byte.
+    /// The channel with this number, the first byte of a packet.
     #[must_use]
     pub const fn of(kind: u8) -> Option<Self> {
         match kind {

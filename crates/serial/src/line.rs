@@ -236,7 +236,7 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
     }
 
     /// Processes a received byte and returns what it completes. Afterwards the caller must call
-    /// [`speak`](Self::speak) until it returns `None`.
+    /// [`next_byte`](Self::next_byte) until it returns `None`.
     pub fn receive(&mut self, byte: u8) -> Option<Received<'_>> {
         let packet = match self.incoming.take(byte)? {
             Ok(_) => self.incoming.packet(),
@@ -351,7 +351,7 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
     }
 
     /// The next byte to send, if any. `now_ms` is any monotonic clock.
-    pub fn speak(&mut self, now_ms: u64) -> Option<u8> {
+    pub fn next_byte(&mut self, now_ms: u64) -> Option<u8> {
         if self.going_out.is_none() {
             self.begin(now_ms);
         }
@@ -432,7 +432,7 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
         }
     }
 
-    /// When [`speak`](Self::speak) next has something to send if nothing is received before: in
+    /// When [`next_byte`](Self::next_byte) next has something to send if nothing is received before: in
     /// milliseconds of its clock, 0 for now.
     #[must_use]
     pub fn due_ms(&self) -> Option<u64> {

@@ -1,9 +1,49 @@
-//! Exact private sums (SIES): readings are encrypted at the motes, added up on their way by parties who can neither read nor bend them,
-//! and opened and checked by the querier (spec/sums.md).
+//! Exact private sums (SIES): sources encrypt readings, aggregators add them without being able to
+//! read or alter them, and the querier decrypts the sum and checks it (spec/sums.md).
 //!
-//! After Papadopoulos, Kiayias and Papadias, "Secure and Efficient In-Network Processing of Exact SUM Queries" (ICDE 2011), section
-//! IV, with what the paper leaves open closed: keys of their own for each query, aggregate and epoch; an epoch guard; a named set of
-//! participants; key groups (spec/sums.md).
+//! For firmware that answers sum queries, for gateways that aggregate, and for queriers. The crate
+//! needs neither an operating system nor a heap.
+//!
+//! After Papadopoulos, Kiayias and Papadias, "Secure and Efficient In-Network Processing of Exact
+//! SUM Queries" (ICDE 2011), section IV. Beyond the paper: each query, aggregate and epoch has its
+//! own keys, an epoch guard prevents a second answer, the participants are named, and sources are
+//! divided into key groups.
+//!
+//! Two sources encrypt their readings, an aggregator adds the records, and the querier opens the sum:
+//!
+//! ```
+//! use moteseal_core::{DeviceId, GroupId};
+//! use moteseal_sum::guard::EpochGuard;
+//! use moteseal_sum::query::QueryId;
+//! use moteseal_sum::sies::{KeyTotals, Master, Psr, Slot};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (group, query, slot, epoch) = (GroupId([1; 8]), QueryId([9; 16]), Slot(0), 5);
+//! // The querier's secret. In practice it is random, and set-up gives each source its own keys.
+//! let master = Master::new([7; 32]);
+//! let sources = [DeviceId(*b"dev00001"), DeviceId(*b"dev00002")];
+//!
+//! // At each source. The guard must be durable before the record is sent.
+//! let encrypt = |device, reading| -> Result<Psr, Box<dyn std::error::Error>> {
+//!     let key = master.source(group, device, 0).for_query(query);
+//!     let mut permit = EpochGuard::default().advance(query, 30_000, epoch)?;
+//!     Ok(key.encrypt(&mut permit, slot, reading)?)
+//! };
+//! let records = [encrypt(sources[0], 20)?, encrypt(sources[1], 22)?];
+//!
+//! // At an aggregator.
+//! let sum = records[0].merge(&records[1]);
+//!
+//! // At the querier, who knows from the share which sources took part.
+//! let mut totals = KeyTotals::default();
+//! for device in sources {
+//!     totals.add(&master.source(group, device, 0).for_query(query), slot, epoch);
+//! }
+//! let key = master.key_group(group, 0).for_query(query);
+//! assert_eq!(totals.open(&sum, &key, slot, epoch, 100)?, 42);
+//! # Ok(())
+//! # }
+//! ```
 
 #![no_std]
 #![forbid(unsafe_code)]

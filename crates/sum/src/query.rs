@@ -1,8 +1,10 @@
-//! Queries: what is to be added up over the readings of many devices, spec/queries.md.
+//! Queries: which sums to compute over the readings of many devices (spec/queries.md).
 //!
-//! The querier reads the text into a [`Plan`] by the columns of the stream's schema, and sends the plan's one encoding. A mote
-//! [binds](Plan::bind) it to its own schema and makes of each epoch's reading a few small integers, one a [slot](Plan::slots); the
-//! querier makes the [answer](Plan::answer) of their sums. How the integers are encrypted, added and checked is not of this module.
+//! The querier parses the text into a [`Plan`] for the columns of the stream's schema, and sends
+//! the plan's one encoding. A mote [binds](Plan::bind) it to its own schema and computes from each
+//! epoch's reading a few small integers, one for each [slot](Plan::slots). The querier computes the
+//! [answer](Plan::answer) from their sums. Encryption, addition and checking of the integers are in
+//! [`sies`](crate::sies).
 //!
 //! ```
 //! use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
@@ -57,41 +59,42 @@ use list::List;
 use literal::Literal;
 use predicate::Steps;
 
-/// The longest text of a query, in bytes.
+/// The maximum length of a query's text, in bytes.
 pub const MAX_TEXT: usize = 16_384;
-/// The most aggregates of a query.
+/// The maximum number of aggregates in a query.
 pub const MAX_ITEMS: usize = 16;
-/// The most columns that a query names.
+/// The maximum number of columns that a query names.
 pub const MAX_COLUMNS: usize = 8;
-/// The most steps of a predicate: each comparison is one, each NOT, and each run of operands of AND or of OR.
+/// The maximum number of steps in a predicate: each comparison is one, each NOT, and each sequence
+/// of operands of AND or of OR.
 pub const MAX_STEPS: usize = 32;
-/// The deepest nesting of a predicate.
+/// The maximum nesting depth of a predicate.
 pub const MAX_DEPTH: usize = 16;
-/// The most slots of a query: a count, and of each column a sum and a sum of squares.
+/// The maximum number of slots of a query: a count, and for each column a sum and a sum of squares.
 pub const MAX_SLOTS: usize = 1 + 2 * MAX_COLUMNS;
-/// Room for any plan's encoding.
+/// Bytes that suffice for any encoded plan.
 pub const MAX_PLAN: usize = 16 + 4 * MAX_ITEMS + MAX_COLUMNS * (MAX_NAME + 32) + 24 * MAX_STEPS;
-/// How long an epoch can last, in milliseconds: a second to a week.
+/// The permitted lengths of an epoch, in milliseconds: a second to a week.
 pub const EPOCH_MS: RangeInclusive<u32> = 1000..=7 * 86_400_000;
 
-/// What is computed of the readings that a query is about.
+/// What is computed from the selected readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Aggregate {
-    /// The sum; of no readings, 0.
+    /// The sum; 0 for no readings.
     Sum,
-    /// How many readings there are.
+    /// The number of readings.
     #[default]
     Count,
-    /// The mean; of no readings, none.
+    /// The mean; none for no readings.
     Avg,
-    /// The population's variance; of no readings, none.
+    /// The variance of the population; none for no readings.
     Variance,
-    /// The square root of the variance; of no readings, none.
+    /// The square root of the variance; none for no readings.
     Stddev,
 }
 
 impl Aggregate {
-    /// All of them, by their numbers in an encoded plan.
+    /// All aggregates, by their numbers in an encoded plan.
     pub const ALL: [Self; 5] = [Self::Sum, Self::Count, Self::Avg, Self::Variance, Self::Stddev];
 
     /// The name in a query.
@@ -106,17 +109,17 @@ impl Aggregate {
         }
     }
 
-    /// Whether it takes the sum of squares.
+    /// Whether it needs the sum of squares.
     const fn takes_squares(self) -> bool {
         matches!(self, Self::Variance | Self::Stddev)
     }
 }
 
-/// An aggregate of a column, the column by its place in the plan.
+/// An aggregate of a column, given by its index in the plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Item {
     aggregate: Aggregate,
-    /// `None` only of `COUNT(*)`.
+    /// `None` only for `COUNT(*)`.
     column: Option<u8>,
 }
 
@@ -125,7 +128,8 @@ struct Item {
 struct Column<'a> {
     name: &'a str,
     divisor: u32,
-    /// The least and the greatest numerator that may be summed; `None` of a column that is not.
+    /// The least and the greatest numerator that may be summed; `None` for a column that is not
+    /// summed.
     range: Option<(i64, i64)>,
 }
 
@@ -135,11 +139,11 @@ impl Default for Column<'_> {
     }
 }
 
-/// A query in which everything has been checked: what [`parse`](Self::parse) reads and [`decode`](Self::decode) lets pass.
+/// A checked query: the result of [`parse`](Self::parse) or [`decode`](Self::decode).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan<'a> {
     items: List<Item, MAX_ITEMS>,
-    /// By first mention.
+    /// In order of first mention.
     columns: List<Column<'a>, MAX_COLUMNS>,
     predicate: Steps,
     epoch_ms: u32,
@@ -160,8 +164,8 @@ impl<'a> Plan<'a> {
         Self { items: List::new(), columns: List::new(), predicate: List::new(), epoch_ms: 0 }
     }
 
-    /// Reads the text of a query against the columns of a schema. A column that is summed may hold any value of its type, until
-    /// [`narrow`](Self::narrow) says otherwise.
+    /// Parses the text of a query for the columns of a schema. A summed column may hold any value
+    /// of its type, unless [`narrow`](Self::narrow) declares a range.
     ///
     /// # Errors
     /// [`QueryError`]: the first mistake.
@@ -169,8 +173,9 @@ impl<'a> Plan<'a> {
         parse::parse(text, schema)
     }
 
-    /// Declares that the values of a column lie between two decimal numbers, such as `-40` and `85.5`, so that sums of more sources
-    /// fit. A mote that reads a value outside does not answer. Says whether the query sums this column; of others, nothing changes.
+    /// Declares that the values of a column are between two decimal numbers, such as `-40` and
+    /// `85.5`, so that sums of more sources fit. A mote that reads a value outside the range does
+    /// not answer. Returns whether the query sums this column; for other columns nothing changes.
     ///
     /// # Errors
     /// [`RangeError`].
@@ -202,19 +207,20 @@ impl<'a> Plan<'a> {
         if least > greatest {
             return Err(RangeError::RangeEmpty);
         }
-        // Both lie within the range that was there, or the range is empty.
+        // Both are within the previous range, or the range is empty.
         *low = i64::try_from(least).map_err(|_| RangeError::RangeEmpty)?;
         *high = i64::try_from(greatest).map_err(|_| RangeError::RangeEmpty)?;
         Ok(true)
     }
 
-    /// How long an epoch lasts, in milliseconds: one of [`EPOCH_MS`].
+    /// The length of an epoch in milliseconds, within [`EPOCH_MS`].
     #[must_use]
     pub const fn epoch_ms(&self) -> u32 {
         self.epoch_ms
     }
 
-    /// What is selected, in order: the aggregate and its column, which only `COUNT(*)` is without.
+    /// The selected items in order: the aggregate and its column, which is absent only for
+    /// `COUNT(*)`.
     pub fn items(&self) -> impl ExactSizeIterator<Item = Selected<'a>> {
         self.items.iter().map(|item| Selected {
             aggregate: item.aggregate,
@@ -222,23 +228,23 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// Of a plan that has been checked, every place that it names is there.
+    /// In a checked plan, every column index is valid.
     fn column(&self, at: u8) -> Column<'a> {
         self.columns.get(usize::from(at)).copied().unwrap_or_default()
     }
 }
 
-/// What is selected: `AVG(temperature)` or `COUNT(*)`.
+/// A selected item: `AVG(temperature)` or `COUNT(*)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Selected<'a> {
-    /// What is computed.
+    /// The aggregate.
     pub aggregate: Aggregate,
-    /// The column; `None` only of `COUNT(*)`.
+    /// The column; `None` only for `COUNT(*)`.
     pub column: Option<&'a str>,
 }
 
 impl fmt::Display for Selected<'_> {
-    /// As in a query.
+    /// The text as in a query.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.column {
             Some(column) => write!(f, "{}({})", self.aggregate.name(), Name(column)),
@@ -248,8 +254,8 @@ impl fmt::Display for Selected<'_> {
 }
 
 impl fmt::Display for Plan<'_> {
-    /// The one text of the query: keywords in capitals, numbers as the columns' scales hold them, no parentheses but those that are
-    /// needed. It parses to this plan, but for ranges that were narrowed.
+    /// The canonical text of the query: keywords in capitals, numbers as the columns' scales hold
+    /// them, and only necessary parentheses. It parses to this plan, except for narrowed ranges.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, item) in self.items().enumerate() {
             write!(f, "{}{item}", if at == 0 { "SELECT " } else { ", " })?;
@@ -268,7 +274,7 @@ impl fmt::Display for Plan<'_> {
     }
 }
 
-/// The name of a column as a query has it: in double quotes where it could be taken for something else.
+/// The name of a column as in a query: in double quotes if it could be read as something else.
 struct Name<'a>(&'a str);
 
 impl fmt::Display for Name<'_> {
@@ -285,7 +291,7 @@ impl fmt::Display for Name<'_> {
     }
 }
 
-/// What names a query everywhere: two queries of one text differ by their nonces.
+/// The id of a query. Two queries with the same text have different nonces.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueryId(pub [u8; 16]);
 
@@ -298,7 +304,7 @@ impl QueryId {
         Self(id)
     }
 
-    /// The first four bytes, big-endian: what frames name the query by.
+    /// The first four bytes, big-endian, which identify the query in frames.
     #[must_use]
     pub const fn reference(&self) -> u32 {
         let [a, b, c, d, ..] = self.0;

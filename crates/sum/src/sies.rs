@@ -8,30 +8,6 @@
 //! share, and a record of one query, slot or epoch cannot be replayed in another. The querier needs
 //! only sums of keys; a host adds them for sixteen sources at a time with
 //! [`KeyEngine::sum_keys`](crate::engine::KeyEngine::sum_keys).
-//!
-//! ```
-//! use moteseal_sum::sies::{KeyTotals, Master, Psr, Slot};
-//! use moteseal_sum::guard::EpochGuard;
-//! use moteseal_sum::query::QueryId;
-//! use moteseal_core::{DeviceId, GroupId};
-//!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let (master, group, query, slot) = (Master::new([7; 32]), GroupId([1; 8]), QueryId([9; 16]), Slot(0));
-//! let mut sum = Psr::ZERO;
-//! let mut totals = KeyTotals::default();
-//! for (device, reading) in [(DeviceId(*b"dev00001"), 20), (DeviceId(*b"dev00002"), 22)] {
-//!     // On the device, once a query and then once an epoch. The guard is made durable before the PSR is sent.
-//!     let source = master.source(group, device, 0).for_query(query);
-//!     let mut permit = EpochGuard::default().advance(query, 30_000, 5)?;
-//!     sum = sum.merge(&source.encrypt(&mut permit, slot, reading)?);
-//!     // At the querier.
-//!     totals.add(&master.source(group, device, 0).for_query(query), slot, 5);
-//! }
-//! let key = master.key_group(group, 0).for_query(query);
-//! assert_eq!(totals.open(&sum, &key, slot, 5, 100)?, 42);
-//! # Ok(())
-//! # }
-//! ```
 
 use core::fmt;
 use moteseal_core::named_errors;

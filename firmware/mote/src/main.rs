@@ -177,7 +177,7 @@ fn work<'p>(
             // It is idle, and no body is longer; one that is not taken is said again, as what the line loses.
             let _ = line.send(channel, out.get(..length).unwrap_or_default());
         }
-        while let Some(byte) = waiting.take().or_else(|| line.speak(now_ms)) {
+        while let Some(byte) = waiting.take().or_else(|| line.next_byte(now_ms)) {
             still = 0;
             if !uart.write(byte) {
                 waiting = Some(byte);

@@ -1,4 +1,5 @@
-//! An attacker on the air: each of its assaults finds an occasion, comes as far as it can, and is refused by the checks of `core`.
+//! An attacker on the radio: each assault finds an occasion, gets as far as it can, and is rejected
+//! by the checks of the broadcast protocol.
 
 use std::convert::Infallible;
 
@@ -114,7 +115,8 @@ impl Scene {
         incoming
     }
 
-    /// Whether a frame says anything that the sender or base station did not: by the checks of core, under every state of a receiver.
+    /// Whether a frame says anything that the sender or base station did not: by the checks of
+    /// core, under every state of a receiver.
     fn believes(&self, bytes: &[u8]) -> bool {
         let mut scratch = [0; MAX_HEAD];
         let base = self.base.public();
@@ -173,7 +175,7 @@ fn sent(attacker: &mut Broadcaster, frames: usize) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn every_assault_finds_an_occasion_and_nothing_of_it_is_believed() {
+fn every_assault_finds_an_occasion_and_is_rejected() {
     let (scene, earlier) = (Scene::new(9), Scene::new(8));
     for assault in Assault::ALL {
         let mut attacker = Broadcaster::new(&[assault], 100, 0, [3; 32]);
@@ -194,7 +196,7 @@ fn every_assault_finds_an_occasion_and_nothing_of_it_is_believed() {
 
 /// An attack that a receiver could refuse by its form alone would be a weak one.
 #[test]
-fn forged_heads_and_certificates_fail_by_their_signature_alone() {
+fn forged_heads_and_certificates_fail_only_by_their_signature() {
     let scene = Scene::new(9);
     let mut scratch = [0; MAX_HEAD];
     let mut attacker = Broadcaster::new(
@@ -238,7 +240,8 @@ fn forged_heads_and_certificates_fail_by_their_signature_alone() {
     assert_eq!((heads, digests.len()), (100, 100), "each another digest");
 }
 
-/// A forged command fits its message in all but the signature; one behind the genuine head is not what that head says.
+/// A forged command fits its message in all but the signature; one behind the genuine head is not
+/// what that head says.
 #[test]
 fn forged_commands_fail_by_their_signature_or_as_another_message() {
     let scene = Scene::new(9);
@@ -273,7 +276,7 @@ fn every_forged_head_is_well_formed() {
 }
 
 #[test]
-fn replays_are_what_was_heard_and_the_memory_for_them_is_bounded() {
+fn replays_only_recorded_frames_in_bounded_memory() {
     let (scene, earlier) = (Scene::new(9), Scene::new(8));
     let mut attacker =
         Broadcaster::new(&[Assault::ReplayOld, Assault::ReplayPresent], 10, 0, [5; 32]);
@@ -292,7 +295,7 @@ fn replays_are_what_was_heard_and_the_memory_for_them_is_bounded() {
 }
 
 #[test]
-fn the_same_seed_tells_the_same_lies_at_the_stated_rate() {
+fn the_same_seed_sends_the_same_frames_at_the_stated_rate() {
     let scene = Scene::new(9);
     let told = |seed| {
         let mut attacker = Broadcaster::new(&Assault::ALL, 20, 5000, seed);

@@ -1,4 +1,5 @@
-//! Every lie is told, and refused by one of the names that the table gives; every honest answer is accepted.
+//! Every lie is applied and rejected by one of the names in its table; every honest answer is
+//! accepted.
 
 use std::collections::BTreeMap;
 
@@ -90,7 +91,8 @@ fn bundle(
     (out, seal.position())
 }
 
-/// Three devices of nine epochs each; the second never closes its epochs, the third has two parts in each.
+/// Three devices of nine epochs each; the second never closes its epochs, the third has two parts
+/// in each.
 fn world(scheme: Scheme) -> World {
     let operator = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32]).unwrap();
     let secret =
@@ -165,7 +167,8 @@ fn questions(scheme: Scheme) -> Vec<Question> {
     questions
 }
 
-/// A verifier as small as can be: it goes by the stream reader, the history, and the honest answer's selections.
+/// A verifier as small as can be: it goes by the stream reader, the history, and the honest
+/// answer's selections.
 fn judge(world: &World, question: &Question, bytes: &[u8]) -> Result<(), String> {
     let honest: BTreeMap<(DeviceId, u32), String> = {
         let answer = world.holdings.answer(&world.devices, question);
@@ -305,7 +308,7 @@ fn honest_explanation(world: &World, device: DeviceId, index: SealIndex) -> Opti
 }
 
 #[test]
-fn an_unchanged_answer_is_the_same_bytes() {
+fn an_unchanged_answer_encodes_to_the_same_bytes() {
     for scheme in [Scheme::Star, Scheme::Tree] {
         let world = world(scheme);
         for question in questions(scheme) {
@@ -330,7 +333,7 @@ fn honest_answers_are_accepted() {
 }
 
 #[test]
-fn every_lie_is_told_and_refused_by_name() {
+fn rejects_every_lie_by_name() {
     let mut wrong = Vec::new();
     for scheme in [Scheme::Star, Scheme::Tree] {
         let world = world(scheme);
@@ -377,7 +380,7 @@ fn every_lie_is_told_and_refused_by_name() {
 }
 
 #[test]
-fn lies_about_explanations_are_named() {
+fn rejects_lies_about_explanations_by_name() {
     for scheme in [Scheme::Star, Scheme::Tree] {
         let world = world(scheme);
         let accomplice = |_: DeviceId, _: &[u8]| None;

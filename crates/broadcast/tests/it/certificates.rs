@@ -1,4 +1,4 @@
-//! Whom a network listens to: requests, certificates and revocations, chains of one, and the frames that carry them.
+//! Requests, certificates and revocations, chains of one, and the frames that carry them.
 
 use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_broadcast::{
@@ -43,7 +43,7 @@ fn revoked(base: &SecretKey, network: NetworkId, minimum: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_request_is_signed_with_the_key_that_it_asks_for() {
+fn a_request_is_signed_with_its_own_key() {
     for &suite in SUITES {
         let (own, other) = (key(suite, 1), key(suite, 2));
         let public = own.public();
@@ -59,7 +59,7 @@ fn a_request_is_signed_with_the_key_that_it_asks_for() {
 }
 
 #[test]
-fn a_certificate_is_one_base_stations_for_one_network() {
+fn a_certificate_belongs_to_one_base_station_and_one_network() {
     for &suite in SUITES {
         let (base, other, sender) = (key(suite, 1), key(suite, 2), key(Algorithm::Esp256, 3));
         let network = NetworkId::of(&base.public());
@@ -109,7 +109,7 @@ fn a_certificate_is_one_base_stations_for_one_network() {
 }
 
 #[test]
-fn every_flipped_bit_of_a_certificate_or_revocation_is_refused() {
+fn rejects_every_flipped_bit_of_a_certificate_or_revocation() {
     let base = key(Algorithm::Ed25519, 1);
     let (bases, network) = ([base.public()], NetworkId::of(&base.public()));
     let certificate = certified(&base, network, &key(Algorithm::Ed25519, 3).public(), 200);
@@ -130,7 +130,7 @@ fn every_flipped_bit_of_a_certificate_or_revocation_is_refused() {
 }
 
 #[test]
-fn a_certificate_counts_from_its_first_second_to_the_one_before_its_end() {
+fn a_certificate_is_valid_from_its_first_second_until_before_its_end() {
     let base = key(Algorithm::Ed25519, 1);
     let network = NetworkId::of(&base.public());
     let bytes = certified(&base, network, &base.public(), 200);
@@ -183,7 +183,7 @@ fn raw_certificate(base: &SecretKey, serial: u64, not_before: u64, not_after: u6
 }
 
 #[test]
-fn a_certificate_that_never_counts_or_that_nothing_could_revoke_is_none() {
+fn rejects_a_certificate_that_is_never_valid_or_not_revocable() {
     let base = key(Algorithm::Ed25519, 1);
     let (public, network) = (base.public(), NetworkId::of(&base.public()));
     for (serial, not_before, not_after, is_one) in [
@@ -220,7 +220,7 @@ fn a_certificate_that_never_counts_or_that_nothing_could_revoke_is_none() {
 }
 
 #[test]
-fn a_revocation_is_one_base_stations_about_itself() {
+fn a_revocation_applies_to_its_own_base_station_only() {
     let (base, other) = (key(Algorithm::Ed25519, 1), key(Algorithm::Esp256, 2));
     let (network, bases) = (NetworkId::of(&base.public()), [base.public(), other.public()]);
     for (place, signer) in [&base, &other].into_iter().enumerate() {
@@ -250,7 +250,7 @@ fn a_revocation_is_one_base_stations_about_itself() {
 
 /// What is signed for one purpose says nothing for another.
 #[test]
-fn no_signed_object_is_taken_for_another() {
+fn does_not_accept_one_kind_of_signed_object_as_another() {
     let base = key(Algorithm::Ed25519, 1);
     let (public, network) = (base.public(), NetworkId::of(&base.public()));
     let request = SenderRequestDraft { sender: sender_named("ops"), key: &public }
@@ -281,7 +281,7 @@ fn said(signer: &SecretKey, label: &str, message: &[u8]) -> Result<Vec<u8>, Seal
 }
 
 #[test]
-fn a_chain_of_one_is_opened_as_it_was_sealed() {
+fn opens_a_chain_of_one_as_it_was_signed() {
     for &suite in SUITES {
         let signer = key(suite, 1);
         for message in [&[][..], b"close valve 3", &[7; MAX_MESSAGE]] {
@@ -311,7 +311,7 @@ fn a_chain_of_one_is_opened_as_it_was_sealed() {
 }
 
 #[test]
-fn every_flipped_bit_of_a_chain_of_one_is_refused() {
+fn rejects_every_flipped_bit_of_a_chain_of_one() {
     let signer = key(Algorithm::Ed25519, 1);
     let frame = said(&signer, "", b"close valve 3").unwrap();
     let mut scratch = [0; MAX_SINGLE];
@@ -404,7 +404,7 @@ proptest! {
 }
 
 #[test]
-fn frames_of_other_kinds_and_places_are_refused() {
+fn rejects_frames_of_unknown_kinds_and_places() {
     let refusal = |bytes: &[u8]| BroadcastFrame::decode(bytes).unwrap_err();
     assert_eq!(refusal(&[0x82, 0x18, 31, 0x40]), DecodeError::UnknownItem);
     assert_eq!(refusal(&[0x82, 0x18, 40, 0x40]), DecodeError::UnknownItem);

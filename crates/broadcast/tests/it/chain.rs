@@ -1,4 +1,5 @@
-//! A block is taken if and only if it is what the sender signed: against a reference that hashes whole chains in the obvious way.
+//! A block is accepted if and only if it is what the sender signed: compared with a naive reference
+//! that hashes whole chains.
 
 use std::collections::BTreeSet;
 
@@ -67,12 +68,12 @@ fn reference(messages: &[Vec<u8>], per_block: usize) -> Reference {
     Reference { first, tags, leaves }
 }
 
-/// A head that says what it is told to, signed.
+/// A signed head with the given fields.
 fn head(messages: u32, per_block: u8, longest: u16, first: &[u8], tags: &[u8]) -> Vec<u8> {
     head_by(&key(), messages, per_block, longest, first, tags)
 }
 
-/// The same, by whoever.
+/// The same, signed with any key.
 fn head_by(
     signer: &SecretKey,
     messages: u32,
@@ -253,7 +254,7 @@ proptest! {
 }
 
 #[test]
-fn a_damaged_snapshot_is_another_one_or_is_refused() {
+fn rejects_a_damaged_snapshot_unless_it_is_another_valid_one() {
     let (bytes, _) = sent(&some_messages(13), 4);
     let chain = Incoming::<5>::new(&open(&bytes).unwrap()).unwrap();
     let mut out = [0; MAX_SNAPSHOT];
@@ -277,7 +278,7 @@ fn a_damaged_snapshot_is_another_one_or_is_refused() {
 }
 
 #[test]
-fn all_orders_of_all_leaves_of_small_chains_are_taken() {
+fn accepts_the_leaves_of_small_chains_in_every_order() {
     let mut taken = 0;
     for count in 1..=7 {
         for per_block in 1..=5 {
@@ -305,7 +306,7 @@ fn all_orders_of_all_leaves_of_small_chains_are_taken() {
 }
 
 #[test]
-fn every_flipped_bit_of_a_leaf_is_refused_wherever_it_comes_and_changes_nothing() {
+fn rejects_every_flipped_bit_of_a_leaf_without_a_change() {
     for per_block in [1, 2, 3] {
         let messages = some_messages(5);
         let (bytes, leaves) = sent(&messages, per_block);
@@ -346,7 +347,7 @@ fn every_flipped_bit_of_a_leaf_is_refused_wherever_it_comes_and_changes_nothing(
 }
 
 #[test]
-fn every_flipped_bit_of_a_head_is_refused() {
+fn rejects_every_flipped_bit_of_a_head() {
     let (bytes, _) = sent(&some_messages(4), 2);
     assert!(open(&bytes).is_ok());
     for bit in 0..bytes.len() * 8 {
@@ -363,7 +364,7 @@ fn every_flipped_bit_of_a_head_is_refused() {
 }
 
 #[test]
-fn a_leaf_of_another_place_is_refused() {
+fn rejects_a_leaf_of_another_place() {
     let messages = some_messages(9);
     let (bytes, leaves) = sent(&messages, 3);
     let mut chain = Incoming::<3>::new(&open(&bytes).unwrap()).unwrap();
@@ -394,7 +395,7 @@ fn a_leaf_of_another_place_is_refused() {
 }
 
 #[test]
-fn a_leaf_is_no_longer_than_the_head_says() {
+fn rejects_a_leaf_longer_than_the_head_allows() {
     let messages = vec![vec![1; 40], vec![2; 60]];
     let (bytes, leaves) = sent(&messages, 1);
     let mut chain = Incoming::<1>::new(&open(&bytes).unwrap()).unwrap();
@@ -407,7 +408,7 @@ fn a_leaf_is_no_longer_than_the_head_says() {
 
 /// A sender that signs tags and a digest that do not belong together.
 #[test]
-fn a_block_whose_tags_fit_and_whose_digest_does_not_starts_again() {
+fn restarts_a_block_whose_tags_fit_but_not_its_digest() {
     let messages = some_messages(3);
     let honest = reference(&messages, 3);
     let mut wrong = honest.first.clone();
@@ -431,7 +432,7 @@ fn a_block_whose_tags_fit_and_whose_digest_does_not_starts_again() {
 }
 
 #[test]
-fn a_receiver_takes_blocks_as_large_as_it_has_room_for() {
+fn rejects_blocks_larger_than_the_receiver() {
     let (bytes, _) = sent(&some_messages(9), 3);
     assert!(Incoming::<3>::new(&open(&bytes).unwrap()).is_ok());
     assert_eq!(Incoming::<2>::new(&open(&bytes).unwrap()).unwrap_err().name(), "BlockTooLarge");
@@ -441,7 +442,7 @@ fn a_receiver_takes_blocks_as_large_as_it_has_room_for() {
 }
 
 #[test]
-fn a_receiver_goes_on_from_a_snapshot_at_every_block() {
+fn continues_from_a_snapshot_at_every_block() {
     for per_block in [1, 2, 4, 5] {
         let messages = some_messages(13);
         let (bytes, leaves) = sent(&messages, per_block);
@@ -489,7 +490,7 @@ fn a_receiver_goes_on_from_a_snapshot_at_every_block() {
 }
 
 #[test]
-fn a_message_that_changed_since_it_was_signed_is_not_sent() {
+fn does_not_send_a_message_that_changed_since_it_was_hashed() {
     for per_block in [1, 2, 3] {
         let messages = some_messages(7);
         let (mut digests, mut tags) = (vec![Digest::NULL; 7], vec![[0; 8]; 7]);
@@ -540,7 +541,7 @@ fn a_message_that_changed_since_it_was_signed_is_not_sent() {
 }
 
 #[test]
-fn what_cannot_be_said_is_refused_by_name() {
+fn rejects_invalid_drafts_by_name() {
     let build = |draft, digests: usize, tags: usize, scratch: usize, length: usize| {
         let (mut digests, mut tags) = (vec![Digest::NULL; digests], vec![[0; 8]; tags]);
         let read = |_: u32, _: &mut [u8]| if length == 77 { Err("it is gone") } else { Ok(length) };
@@ -585,7 +586,7 @@ fn what_cannot_be_said_is_refused_by_name() {
 }
 
 #[test]
-fn a_head_that_no_draft_gives_is_refused() {
+fn rejects_a_head_that_no_draft_gives() {
     let out_of_range = Some(HeadError::Decode(DecodeError::FieldOutOfRange));
     let refusal = |bytes: Vec<u8>| open(&bytes).err();
     let first = &[1; 32];
@@ -607,7 +608,7 @@ fn a_head_that_no_draft_gives_is_refused() {
 }
 
 #[test]
-fn a_head_is_of_one_network_one_sender_and_one_key() {
+fn a_head_belongs_to_one_network_one_sender_and_one_key() {
     let (bytes, _) = sent(&some_messages(1), 1);
     let (scratch, public) = (&mut [0; MAX_HEAD], key().public());
     let other = SecretKey::from_seed(Algorithm::Ed25519, &[6; 32]).unwrap().public();
@@ -653,7 +654,7 @@ fn chains_of_two_keys_never_have_one_reference() {
 
 /// The figures of spec/broadcast.md, section 3.
 #[test]
-fn a_receiver_takes_the_memory_that_it_says() {
+fn a_receiver_has_the_documented_size() {
     assert!(size_of::<Incoming<1>>() <= 48 + 408, "{}", size_of::<Incoming<1>>());
     assert!(size_of::<Incoming<10>>() <= 480 + 408, "{}", size_of::<Incoming<10>>());
     assert!(size_of::<Incoming<64>>() <= 3072 + 408, "{}", size_of::<Incoming<64>>());

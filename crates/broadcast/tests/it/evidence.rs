@@ -1,4 +1,5 @@
-//! Evidence of what a sender said: whoever has the base stations' keys can check it, and no part of it can be changed.
+//! Evidence of what a sender has sent: it can be checked with the base stations' keys alone, and no
+//! byte of it can be changed.
 
 use std::convert::Infallible;
 
@@ -107,7 +108,7 @@ fn all() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn every_prefix_of_whole_blocks_is_evidence_of_itself() {
+fn every_prefix_of_whole_blocks_is_evidence() {
     let bases = [key(9).public(), key(1).public()];
     for blocks in 0..=4 {
         let count = (blocks * 4).min(11) as usize;
@@ -122,7 +123,7 @@ fn every_prefix_of_whole_blocks_is_evidence_of_itself() {
 }
 
 #[test]
-fn no_bit_of_evidence_can_be_flipped() {
+fn rejects_every_flipped_bit_of_evidence() {
     let (bases, frames) = ([key(1).public()], evidence(3));
     for (at, frame) in frames.iter().enumerate() {
         for bit in 0..frame.len() * 8 {
@@ -136,7 +137,7 @@ fn no_bit_of_evidence_can_be_flipped() {
 }
 
 #[test]
-fn frames_that_are_left_out_repeated_or_moved_are_out_of_order() {
+fn rejects_omitted_repeated_and_moved_frames() {
     let (bases, frames) = ([key(1).public()], evidence(3));
     for at in 0..frames.len() {
         for other in 0..frames.len() {
@@ -163,7 +164,7 @@ fn frames_that_are_left_out_repeated_or_moved_are_out_of_order() {
 }
 
 #[test]
-fn evidence_is_of_base_stations_that_are_known_and_of_one_network() {
+fn rejects_evidence_of_other_base_stations_and_networks() {
     let frames = evidence(3);
     let refusal = |bases: &[PublicKey]| proven(&frames, bases).1;
     assert_eq!(
@@ -174,7 +175,8 @@ fn evidence_is_of_base_stations_that_are_known_and_of_one_network() {
     let mut check = EvidenceCheck::new(NetworkId([0; 8]), &bases);
     let refused = check.take(&frames[0]).unwrap_err();
     assert_eq!(refused, EvidenceError::Certificate(SenderCertificateError::WrongNetwork));
-    // Another key's chain behind the certificate, with a leaf of which there would be nothing wrong.
+    // Another key's chain behind the certificate, with a leaf of which there would be nothing
+    // wrong.
     let foreign = evidence_of(&key(3), 3);
     let mixed: Vec<_> = frames[..1].iter().chain(&foreign[1..]).cloned().collect();
     assert_eq!(

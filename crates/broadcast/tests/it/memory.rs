@@ -1,15 +1,17 @@
-//! The stated memory of a node of authenticated broadcast, in bytes: `cargo test -p moteseal-broadcast memory -- --nocapture`.
+//! The documented memory of a broadcast node, in bytes: `cargo test -p moteseal-broadcast memory --
+//! --nocapture`.
 //!
-//! Most of it does not depend on the sizes: a head and a certificate that wait for a signature check, and the queues. On a mote the
-//! post-quantum suite is not built in, whose signatures and keys those would have room for. A 32-bit machine has smaller pointers and needs
-//! no more than what is stated here.
+//! Most of it does not depend on the sizes: a head and a certificate that wait for a signature
+//! check, and the queues. On a mote the post-quantum suite is not built in, whose signatures and
+//! keys those would have room for. A 32-bit machine has smaller pointers and needs no more than
+//! what is stated here.
 
 use moteseal_broadcast::Incoming;
 use moteseal_broadcast::recovery::Node;
 use moteseal_core::signature::MAX_SIGNATURE;
 
 #[test]
-fn a_node_takes_no_more_memory_than_stated() {
+fn a_node_needs_no_more_memory_than_documented() {
     let nodes = [
         ("1 sender, 1 chain, b = 1", size_of::<Node<'_, 1, 1, 1>>(), 6_100, 13_200),
         ("2 senders, 2 chains, b = 10", size_of::<Node<'_, 2, 2, 10>>(), 8_300, 16_500),
@@ -23,7 +25,8 @@ fn a_node_takes_no_more_memory_than_stated() {
         let stated = if MAX_SIGNATURE > 64 { host } else { mote };
         assert!(size <= stated, "{name}: {size} bytes, stated {stated}");
     }
-    // A chain more costs a verifier, half a kilobyte of leaves that come too early, and when to ask and to advertise.
+    // A chain more costs a verifier, half a kilobyte of leaves that come too early, and when to ask
+    // and to advertise.
     let (two, three) = (size_of::<Node<'_, 2, 2, 10>>(), size_of::<Node<'_, 2, 3, 10>>());
     assert!(three - two <= size_of::<Incoming<10>>() + 800, "{}", three - two);
 }

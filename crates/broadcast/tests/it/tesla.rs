@@ -1,5 +1,5 @@
-//! uTESLA against a slow reference that keeps everything and reads the rules off the clock; every pattern of loss of short chains; clocks at the
-//! edge of what is safe; floods.
+//! uTESLA compared with a slow reference that keeps everything and applies the rules literally;
+//! every pattern of loss of short chains; clocks at the limits of safety; floods.
 
 use moteseal_broadcast::tesla::receiver::{
     FrameError, KeyError, Losses, PacketError, Receiver, ReceiverError, Settings,
@@ -70,7 +70,7 @@ impl Slow {
 }
 
 #[test]
-fn the_sender_says_what_the_text_says() {
+fn the_sender_sends_what_the_specification_says() {
     let schedule = schedule(100, 2, 7);
     let (table, mut sender) =
         (Table::new(schedule, SECRET), Sender::new(schedule, SECRET).unwrap());
@@ -114,7 +114,7 @@ fn the_sender_says_what_the_text_says() {
 }
 
 #[test]
-fn no_key_is_told_or_used_at_another_time_than_its_own() {
+fn uses_and_discloses_each_key_only_at_its_time() {
     let schedule = schedule(100, 3, 64);
     let (table, mut sender) =
         (Table::new(schedule, SECRET), Sender::new(schedule, SECRET).unwrap());
@@ -127,7 +127,8 @@ fn no_key_is_told_or_used_at_another_time_than_its_own() {
     assert_eq!(TeslaFrame::decode(told).unwrap(), table.key(1));
     let packet = sender.packet(START + 999, b"", &mut buffer).unwrap();
     assert_eq!(TeslaFrame::decode(packet).unwrap(), table.packet(9, b""));
-    // Its clock is set back: by less than an interval nothing is wrong, by more the keys may be out.
+    // Its clock is set back: by less than an interval nothing is wrong, by more the keys may be
+    // out.
     assert!(sender.packet(START + 900, b"", &mut buffer).is_ok());
     assert_eq!(sender.packet(START + 899, b"", &mut buffer), Err(SenderError::ClockWentBack));
     assert_eq!(sender.disclosure(START + 899, &mut buffer), Err(SenderError::ClockWentBack));
@@ -145,7 +146,7 @@ fn no_key_is_told_or_used_at_another_time_than_its_own() {
 }
 
 #[test]
-fn a_schedule_that_cannot_be_kept_is_refused() {
+fn rejects_an_invalid_schedule() {
     let good = schedule(100, 1, 1);
     assert_eq!(good.check(), Ok(()));
     assert_eq!(Schedule { last: MAX_INTERVALS, ..good }.check(), Ok(()));
@@ -163,7 +164,7 @@ fn a_schedule_that_cannot_be_kept_is_refused() {
 }
 
 #[test]
-fn parameters_are_those_of_one_chain_and_of_no_other() {
+fn parameters_belong_to_one_chain() {
     let parameters = Table::new(schedule(100, 2, 8), SECRET).parameters();
     let mut buffer = [0; MAX_PARAMETERS];
     let bytes = parameters.encode(&mut buffer).unwrap().to_vec();
@@ -207,7 +208,7 @@ fn parameters_are_those_of_one_chain_and_of_no_other() {
 }
 
 #[test]
-fn parameters_come_as_the_one_message_of_a_signed_chain_with_their_number_or_a_later_one() {
+fn parameters_arrive_in_a_signed_chain_of_the_same_or_a_later_number() {
     let schedule = schedule(100, 2, 8);
     let mut sender = Sender::new(schedule, SECRET).unwrap();
     let key = SecretKey::from_seed(Algorithm::Ed25519, &[6; 32]).unwrap();
@@ -252,7 +253,7 @@ fn parameters_come_as_the_one_message_of_a_signed_chain_with_their_number_or_a_l
 }
 
 #[test]
-fn frames_are_read_as_they_were_written_and_nothing_else_is() {
+fn reads_frames_as_written_and_nothing_else() {
     let table = Table::new(schedule(100, 2, 8), SECRET);
     let (chain, interval) = (table.schedule.reference(), u32::MAX);
     let longest = [
@@ -280,9 +281,10 @@ fn frames_are_read_as_they_were_written_and_nothing_else_is() {
 }
 
 #[test]
-fn a_packet_is_safe_as_long_as_its_key_cannot_be_out_to_the_millisecond() {
+fn a_packet_is_safe_until_the_millisecond_its_key_may_be_public() {
     let table = Table::new(schedule(100, 2, 8), SECRET);
-    // The key of interval 3 is out from START + 500 on. With the sender's clock ahead by OFFSET, the last safe millisecond is the one before.
+    // The key of interval 3 is out from START + 500 on. With the sender's clock ahead by OFFSET,
+    // the last safe millisecond is the one before.
     let edge = START + 500 - OFFSET;
     for (now, verdict) in [
         (edge - 1, Ok(())),
@@ -323,11 +325,12 @@ fn a_packet_is_safe_as_long_as_its_key_cannot_be_out_to_the_millisecond() {
 }
 
 #[test]
-fn a_key_that_was_heard_makes_its_packets_unsafe_whatever_the_clock_says() {
+fn a_received_key_makes_its_packets_unsafe_at_any_time() {
     let table = Table::new(schedule(100, 2, 8), SECRET);
     let mut receiver = receiver::<4, 4>(table.parameters());
     receiver.receive(START + 520, &table.key(3)).unwrap();
-    // The clock is set back by 300 ms. By the clock alone the packet would be safe; its key is known to everybody.
+    // The clock is set back by 300 ms. By the clock alone the packet would be safe; its key is
+    // known to everybody.
     for interval in 1..=3 {
         let forged = table.packet(interval, b"forged with the key that is out");
         assert_eq!(
@@ -339,13 +342,14 @@ fn a_key_that_was_heard_makes_its_packets_unsafe_whatever_the_clock_says() {
 }
 
 #[test]
-fn a_genuine_key_before_its_time_gives_the_clock_away_and_proves_nothing() {
+fn an_early_genuine_key_shows_the_clock_offset_and_proves_no_message() {
     let table = Table::new(schedule(100, 2, 8), SECRET);
     let mut receiver = receiver::<4, 4>(table.parameters());
     let now = START + 410;
     receiver.receive(now, &table.packet(3, b"three")).unwrap();
     receiver.receive(now, &table.packet(4, b"four")).unwrap();
-    // Sent in interval 5 at the earliest: the sender's clock is at START + 500 or later, ours 90 ms behind, and 30 ms were promised.
+    // Sent in interval 5 at the earliest: the sender's clock is at START + 500 or later, ours 90 ms
+    // behind, and 30 ms were promised.
     assert_eq!(
         receiver.receive(now, &table.key(3)),
         Err(FrameError::Key(KeyError::ClockTooFarOff))
@@ -368,10 +372,11 @@ fn a_genuine_key_before_its_time_gives_the_clock_away_and_proves_nothing() {
 }
 
 #[test]
-fn every_pattern_of_loss_of_a_short_chain_delivers_what_a_later_key_proves() {
+fn delivers_what_a_later_key_proves_under_every_pattern_of_loss() {
     let schedule = schedule(100, 2, 5);
     let table = Table::new(schedule, SECRET);
-    // A packet in each of five intervals, and their keys two intervals later: 2^10 patterns. The rows suffice for keys that get lost.
+    // A packet in each of five intervals, and their keys two intervals later: 2^10 patterns. The
+    // rows suffice for keys that get lost.
     for pattern in 0..1 << 10_u32 {
         let (has_packet, has_key) =
             (|i: u32| pattern >> (i - 1) & 1 == 1, |i: u32| pattern >> (i + 4) & 1 == 1);
@@ -394,7 +399,7 @@ fn every_pattern_of_loss_of_a_short_chain_delivers_what_a_later_key_proves() {
 }
 
 #[test]
-fn too_many_lost_keys_give_up_the_oldest_intervals_only() {
+fn too_many_lost_keys_drop_only_the_oldest_intervals() {
     let schedule = schedule(100, 2, 16);
     let table = Table::new(schedule, SECRET);
     for lost in 1..=10_u32 {
@@ -420,7 +425,7 @@ fn too_many_lost_keys_give_up_the_oldest_intervals_only() {
 }
 
 #[test]
-fn a_lost_key_is_found_again_within_the_steps_that_were_allowed() {
+fn recovers_a_lost_key_within_the_allowed_steps() {
     let schedule = schedule(100, 2, 1000);
     let table = Table::new(schedule, SECRET);
     let limited = Settings { steps: 40, ..settings() };
@@ -473,7 +478,7 @@ fn a_lost_key_is_found_again_within_the_steps_that_were_allowed() {
 }
 
 #[test]
-fn each_frame_that_does_not_belong_is_refused_by_name() {
+fn rejects_each_invalid_frame_by_name() {
     let schedule = schedule(100, 2, 8);
     let table = Table::new(schedule, SECRET);
     let other = Table::new(
@@ -532,10 +537,11 @@ fn each_frame_that_does_not_belong_is_refused_by_name() {
 }
 
 #[test]
-fn a_flood_of_forged_packets_takes_its_share_of_the_places_and_no_more() {
+fn a_flood_of_forged_packets_gets_only_its_share_of_the_places() {
     let schedule = schedule(100, 1, 4000);
     let table = Table::new(schedule, SECRET);
-    // Ninety-nine forged packets for a genuine one, which comes first, last or amid them; four places.
+    // Ninety-nine forged packets for a genuine one, which comes first, last or amid them; four
+    // places.
     for genuine_at in [0, 50, 99] {
         let mut receiver = Receiver::<3, 4, 32>::new(table.parameters(), settings()).unwrap();
         let mut delivered = 0;
@@ -575,7 +581,7 @@ fn a_flood_of_forged_packets_takes_its_share_of_the_places_and_no_more() {
 }
 
 #[test]
-fn the_memory_of_a_receiver_is_what_is_stated() {
+fn a_receiver_has_the_documented_size() {
     let stated =
         |rows: usize, places: usize, bytes: usize| rows * places * (bytes + 22) + rows * 28 + 400;
     assert!(
@@ -646,9 +652,10 @@ fn edge_u64() -> impl Strategy<Value = u64> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(3000))]
 
-    /// Whatever comes, in whatever order, at whatever time: against the reference, which never forgets.
+    /// Whatever comes, in whatever order, at whatever time: against the reference, which never
+    /// forgets.
     #[test]
-    fn what_is_handed_out_is_what_the_reference_hands_out(acts in acts(), delay in 1..4_u8) {
+    fn delivers_what_the_reference_delivers(acts in acts(), delay in 1..4_u8) {
         let schedule = Schedule { start_ms: START, ..schedule(20, delay, 12) };
         let mut slow = Slow { table: Table::new(schedule, SECRET), newest: 0, kept: Vec::new() };
         let table = Table::new(schedule, SECRET);
@@ -685,7 +692,7 @@ proptest! {
 
     /// Whatever bytes come: they are no frame, or the one encoding of one.
     #[test]
-    fn any_bytes_are_one_frame_or_none(mut bytes in prop::collection::vec(any::<u8>(), 0..60), start in 0..3_u8) {
+    fn any_bytes_decode_to_at_most_one_frame(mut bytes in prop::collection::vec(any::<u8>(), 0..60), start in 0..3_u8) {
         // Mostly bytes that begin as frames do.
         let begins: &[u8] = match start { 0 => &[], 1 => &[0x85, 0x18, 40, 0x44], _ => &[0x84, 0x18, 41, 0x44] };
         bytes.splice(0..begins.len().min(bytes.len()), begins.iter().copied());
@@ -697,7 +704,8 @@ proptest! {
         }
     }
 
-    /// Numbers at the edges of their types, at any time, with parameters at theirs: every frame is judged, and none is worth anything.
+    /// Numbers at the edges of their types, at any time, with parameters at theirs: every frame is
+    /// judged, and none is worth anything.
     #[test]
     fn forged_frames_with_extreme_numbers_are_judged_and_worthless(
         frames in prop::collection::vec((edge_u32(), any::<bool>(), edge_u64()), 1..50),
@@ -727,8 +735,9 @@ proptest! {
         prop_assert_eq!(receiver.parameters(), parameters);
     }
 
-    /// A sender and a receiver whose clock is off, either way, by anything up to what was stated, over a link that loses and delays within the
-    /// bound: what arrives is delivered, and nothing else.
+    /// A sender and a receiver whose clock is off, either way, by anything up to what was stated,
+    /// over a link that loses and delays within the bound: what arrives is delivered, and nothing
+    /// else.
     #[test]
     fn with_clocks_within_the_offset_all_that_arrives_in_time_is_delivered(
         off in -OFFSET.cast_signed()..=OFFSET.cast_signed(), way in prop::collection::vec((0..60_u64, any::<bool>(), any::<bool>()), 40),
@@ -738,7 +747,8 @@ proptest! {
         let mut receiver = receiver::<8, 2>(sender.parameters());
         let mut arrivals = Vec::new();
         let mut expected = Vec::new();
-        // Whether the key of an interval was lost, from 1 on; those of the last two are told at the end only.
+        // Whether the key of an interval was lost, from 1 on; those of the last two are told at the
+        // end only.
         let keys_lost: Vec<_> = way.iter().skip(2).map(|(_, _, lost)| *lost).chain([true; 8]).collect();
         let mut may_give_up = 0;
         let mut buffer = [0; 64];
@@ -748,7 +758,8 @@ proptest! {
                 let frame = sender.packet(now, &interval.to_be_bytes(), &mut buffer).unwrap().to_vec();
                 arrivals.push((now + delay, frame));
                 expected.push((interval, interval.to_be_bytes().to_vec()));
-                // The eight rows are full only after six disclosures in a row that were lost: its own and five more.
+                // The eight rows are full only after six disclosures in a row that were lost: its
+                // own and five more.
                 may_give_up += usize::from(keys_lost[interval as usize - 1..][..6].iter().all(|lost| *lost));
             }
             if let Some(frame) = sender.disclosure(now, &mut buffer).unwrap() && !key_lost {

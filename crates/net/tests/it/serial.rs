@@ -169,7 +169,7 @@ async fn a_connection_that_breaks_is_made_again_and_loses_nothing() {
         while !mote.is_idle() {
             assert!(began.elapsed() < LONG);
             let now_ms = u64::try_from(began.elapsed().as_millis()).unwrap();
-            let said: Vec<u8> = std::iter::from_fn(|| mote.speak(now_ms)).collect();
+            let said: Vec<u8> = std::iter::from_fn(|| mote.next_byte(now_ms)).collect();
             connection.write_all(&said).await.unwrap();
             let mut chunk = [0; 256];
             if let Ok(bytes) = timeout(Duration::from_millis(5), connection.read(&mut chunk)).await
@@ -251,7 +251,7 @@ async fn a_terminal_carries_every_byte_as_it_is_and_belongs_to_one() {
                 }
             }
             let now_ms = u64::try_from(began.elapsed().as_millis()).unwrap();
-            let said: Vec<u8> = std::iter::from_fn(|| mote.speak(now_ms)).collect();
+            let said: Vec<u8> = std::iter::from_fn(|| mote.next_byte(now_ms)).collect();
             writer.write_all(&said).unwrap();
             let Ok(bytes) = timeout(Duration::from_millis(5), tells.recv()).await else { continue };
             let Some(bytes) = bytes else { return };
@@ -306,7 +306,7 @@ async fn while_nobody_receives_nothing_more_is_read() {
     let mut mote = Line::<{ room(MAX_BODY) }, { room(MAX_BODY) }>::new(Side::Mote(MOTE), 1, QUICK);
     let began = Instant::now();
     // It opens the line again and again, and never listens.
-    let mut said: Vec<u8> = std::iter::from_fn(|| mote.speak(0)).collect();
+    let mut said: Vec<u8> = std::iter::from_fn(|| mote.next_byte(0)).collect();
     let mut chunk = [0; 256];
     while mote.peer().is_none() {
         connection.write_all(&said).await.unwrap();
@@ -314,7 +314,7 @@ async fn while_nobody_receives_nothing_more_is_read() {
         for byte in &chunk[..bytes] {
             let _ = mote.receive(*byte);
         }
-        said = std::iter::from_fn(|| mote.speak(0)).collect();
+        said = std::iter::from_fn(|| mote.next_byte(0)).collect();
     }
     connection.write_all(&said).await.unwrap();
     // Whoever knows the session may say number after number without waiting.

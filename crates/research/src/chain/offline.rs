@@ -1,4 +1,5 @@
-//! The off-line solution (section 3 there): the stream is known beforehand, each message holds the digest of the next.
+//! The off-line solution (section 3 of Gennaro and Rohatgi): the stream is known beforehand, and
+//! each message holds the digest of the next.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::signature::{PublicKey, SignError, Signer};
@@ -11,7 +12,7 @@ use crate::wire::{Input, put_event, put_u32};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OfflineChain;
 
-/// What stands behind the last event.
+/// The digest after the last event.
 const END: Digest = Digest(*b"moteseal/research/chain/end\0\0\0\0\0");
 
 fn link(context: &Context, event: &[u8], next: &Digest) -> Digest {
@@ -52,7 +53,7 @@ impl Scheme for OfflineChain {
         })
     }
 
-    /// Everything up to the last event that is wanted, and the digest of the rest.
+    /// Every event up to the last selected one, and the digest of the rest.
     fn serve(
         &self,
         context: &Context,

@@ -1,7 +1,9 @@
-//! Winternitz one-time signatures over SHA-256, with 4 bits a chain: what an on-line chain signs each message with.
+//! Winternitz one-time signatures over SHA-256, with 4 bits for each chain: an on-line chain signs
+//! each message with one.
 //!
-//! The construction is Merkle's ("A certified digital signature", 1989): 64 chains for the digest's digits and 3 for a checksum that
-//! falls when any digit rises, so that a signature cannot be moved further along all chains.
+//! The construction is Merkle's ("A certified digital signature", 1989): 64 chains for the digest's
+//! digits and 3 for a checksum that falls when any digit rises, so that a signature cannot be moved
+//! further along all chains.
 
 use moteseal_core::digest::Digest;
 
@@ -9,10 +11,10 @@ const DIGITS: usize = 64;
 const CHAINS: usize = DIGITS + 3;
 const TOP: u8 = 15;
 
-/// Bytes of a signature: 67 digests.
+/// The length of a signature in bytes: 67 digests.
 pub const SIGNATURE_BYTES: usize = CHAINS * 32;
 
-/// A key that must sign one message and no more.
+/// A key that must sign only one message.
 #[derive(Clone, Copy)]
 pub struct OneTimeKey<'s> {
     seed: &'s [u8; 32],
@@ -26,7 +28,7 @@ impl std::fmt::Debug for OneTimeKey<'_> {
 }
 
 impl<'s> OneTimeKey<'s> {
-    /// Key `number` of those that `seed` gives.
+    /// Key `number` of the keys derived from `seed`.
     #[must_use]
     pub const fn new(seed: &'s [u8; 32], number: u64) -> Self {
         Self { seed, number }
@@ -57,7 +59,7 @@ impl<'s> OneTimeKey<'s> {
     }
 }
 
-/// The public key under which `signature` holds for the digest: the right one, if it does.
+/// The public key that a signature of the digest implies: the signer's, if the signature is valid.
 #[must_use]
 pub(super) fn implied_key(digest: &Digest, signature: &[u8]) -> Option<Digest> {
     if signature.len() != SIGNATURE_BYTES {

@@ -1,5 +1,5 @@
-//! The on-line solution (section 4 there): the stream is not known beforehand, so each message holds the one-time public key that the
-//! next one is signed with. The device remembers one number.
+//! The on-line solution (section 4 of Gennaro and Rohatgi): the stream is not known beforehand, so
+//! each message holds the one-time public key for the next. The device stores one number.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::signature::{PublicKey, SignError, Signer};
@@ -9,7 +9,8 @@ use super::{prefix, suffices};
 use crate::scheme::{self, Ask, Context, OpenError, Row, Scheme, Sealed, Unsupported};
 use crate::wire::{Input, put_event, put_u32};
 
-/// A chain of one-time signatures. The first one-time key is signed by the device's key, the last message says that it is the last.
+/// A chain of one-time signatures. The device's key signs the first one-time key; the last message
+/// states that it is the last.
 #[derive(Clone)]
 pub struct OnlineChain {
     seed: [u8; 32],
@@ -22,7 +23,7 @@ impl std::fmt::Debug for OnlineChain {
 }
 
 impl OnlineChain {
-    /// A chain whose one-time keys come from `seed`. A seed must serve one epoch and no more.
+    /// A chain with one-time keys derived from `seed`. A seed must be used for one epoch only.
     #[must_use]
     pub const fn new(seed: [u8; 32]) -> Self {
         Self { seed }
@@ -41,7 +42,8 @@ impl Scheme for OnlineChain {
         "hash chaining (on-line)"
     }
 
-    /// `digests` are the one-time public keys; `signatures` the device's, then one a message, then that of the end.
+    /// `digests` are the one-time public keys; `signatures` the device's, then one a message, then
+    /// that of the end.
     fn seal(
         &self,
         context: &Context,

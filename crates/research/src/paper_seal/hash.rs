@@ -1,4 +1,4 @@
-//! The paper's digest functions, each of a fixed size, and all of them by the same crates.
+//! The paper's digest functions, each of fixed size.
 
 use std::fmt::Debug;
 
@@ -12,10 +12,10 @@ pub trait Hash: Clone + Debug {
     /// Its name in tables.
     const NAME: &'static str;
 
-    /// Bytes of a digest.
+    /// The length of a digest, in bytes.
     const LENGTH: usize = size_of::<Self::Digest>();
 
-    /// The digest of the parts, one behind the other.
+    /// The digest of the concatenated inputs.
     fn of(parts: &[&[u8]]) -> Self::Digest;
 }
 

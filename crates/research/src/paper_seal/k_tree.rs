@@ -1,12 +1,13 @@
-//! Trees in which a node has `k` children (section VII.A): building them, and the packets that carry an event with its siblings.
+//! Trees in which a node has `k` children (section VII.A): building them, and the packets that
+//! carry an event with its siblings.
 
 use super::Hash;
 
-/// The tree, or the part of it that is held, has no such event.
+/// The tree, or the stored section of it, has no such event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoSuchEvent;
 
-/// The nodes of a tree of degree `k`, by level from the leaves, the root not among them.
+/// The nodes of a tree of degree `k`, by level from the leaves, without the root.
 #[derive(Clone, Debug)]
 pub struct KTree<H: Hash> {
     degree: usize,
@@ -15,7 +16,7 @@ pub struct KTree<H: Hash> {
     root: H::Digest,
 }
 
-/// A node over at most `k` children, one behind the other.
+/// A node over the concatenation of at most `k` children.
 fn node<H: Hash>(children: &[H::Digest]) -> H::Digest {
     // The paper's point is that four digests of MD5 fill one block: they are hashed as one message.
     let parts: Vec<&[u8]> = children.iter().map(AsRef::as_ref).collect();
@@ -40,8 +41,9 @@ impl<H: Hash> KTree<H> {
         Self { degree, leaves, levels, root: level.first().copied().unwrap_or_default() }
     }
 
-    /// A part of a tree of this height that is too large to be held: digests from a counter, enough on each level to send packets of the first
-    /// `degree^2` events. It is good for packets only; its root is no digest of anything.
+    /// A section of a tree of this height that is too large to hold: digests from a counter, enough
+    /// on each level to send packets of the first `degree^2` events. It only serves to make
+    /// packets; its root is not a real digest.
     #[must_use]
     pub fn first_part(degree: usize, height: u32) -> Self {
         let groups = |level: u32| degree.pow((height - level).min(2));
@@ -56,13 +58,14 @@ impl<H: Hash> KTree<H> {
         &self.root
     }
 
-    /// How many levels lie below the root.
+    /// The number of levels below the root.
     #[must_use]
     pub const fn height(&self) -> usize {
         self.levels.len()
     }
 
-    /// Writes a packet: the event, and on each level of its way to the root the digests beside it, as they lie.
+    /// Writes a packet: the event, and on each level of its path to the root the sibling digests in
+    /// order.
     ///
     /// # Errors
     /// [`NoSuchEvent`].
@@ -86,7 +89,8 @@ impl<H: Hash> KTree<H> {
         Ok(())
     }
 
-    /// The root that a packet's event gives, of a tree with so many leaves; `None` if the packet is of another length.
+    /// The root that a packet gives in a tree with this many leaves; `None` if the packet has
+    /// another length.
     #[must_use]
     pub fn root_of(
         degree: usize,

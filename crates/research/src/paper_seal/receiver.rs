@@ -1,25 +1,29 @@
-//! The receiver of tree chaining: an event at a time, each with its siblings, and a cache of nodes that are verified (section IV.B).
+//! The receiver of tree chaining: one event at a time with its siblings, and a cache of verified
+//! nodes (section IV.B).
 
 use super::Hash;
 
-/// Verifies events of one tree after the other. Stops caching when `capacity` nodes are cached, as the paper's prototype does; a new tree
-/// empties the cache. The paper leaves open in which order a path's nodes are cached: here from the root down, where each serves most events.
+/// Verifies events of one tree after the other. It stops caching when `capacity` nodes are cached,
+/// as the paper's prototype does; a new tree empties the cache. The paper does not define the order
+/// in which a path's nodes are cached: here from the root down, where each node serves most events.
 #[derive(Clone, Debug)]
 pub struct Receiver<H: Hash> {
     capacity: usize,
     cached: usize,
-    /// What marks the present tree's entries, so that emptying the cache costs nothing.
+    /// The mark of the current tree's entries, so that emptying the cache costs nothing.
     tree: u32,
     root: H::Digest,
-    /// Where each level of the present tree begins in `cache`, from the leaves, and how many nodes it has.
+    /// The start of each level of the current tree in `cache`, from the leaves, and its number of
+    /// nodes.
     levels: Vec<(usize, usize)>,
-    /// A place for every node of the tree, so that looking one up takes no search; at most `capacity` are taken.
+    /// One slot for each node of the tree, so that a look-up needs no search; at most `capacity`
+    /// are used.
     cache: Vec<(u32, H::Digest)>,
     path: Vec<(usize, H::Digest)>,
 }
 
 impl<H: Hash> Receiver<H> {
-    /// With room for so many nodes.
+    /// Makes a receiver with a cache of this many nodes.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self {
@@ -33,7 +37,7 @@ impl<H: Hash> Receiver<H> {
         }
     }
 
-    /// Begins with a tree of so many leaves, whose root a signature has proven.
+    /// Begins a tree of this many leaves, whose root a signature has proven.
     pub fn begin(&mut self, leaves: usize, root: H::Digest) {
         (self.tree, self.root, self.cached) = (self.tree + 1, root, 0);
         self.levels.clear();
@@ -51,14 +55,14 @@ impl<H: Hash> Receiver<H> {
         }
     }
 
-    /// How many nodes are cached.
+    /// The number of cached nodes.
     #[must_use]
     pub const fn cached(&self) -> usize {
         self.cached
     }
 
-    /// Whether an event stands at this place of the tree; `siblings` are those on its way to the root, from below. Climbs until it meets a node
-    /// that is verified already.
+    /// Whether an event is at this position of the tree; `siblings` are those on its path to the
+    /// root, from below. Climbs until it reaches a verified node.
     pub fn verify(&mut self, seq: usize, event: &[u8], siblings: &[H::Digest]) -> bool {
         let (mut at, mut digest, mut given) = (seq, H::of(&[event]), siblings.iter());
         self.path.clear();

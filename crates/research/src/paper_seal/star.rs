@@ -1,15 +1,16 @@
-//! Geometric Star Chaining in `u` units of space: as many levels, the last of which catches what is finer (section IV.C).
+//! Geometric Star Chaining in `u` units of space: that many levels, of which the last includes all
+//! finer ones (section IV.C).
 
 use xxhash_rust::xxh64::xxh64;
 
 use super::Hash;
 
-/// The running digests of a device, or of a verifier that rebuilds them.
+/// The running digests of a device, or of a verifier that recomputes them.
 #[derive(Clone, Debug)]
 pub struct Star<H: Hash>(Vec<H::Digest>);
 
 impl<H: Hash> Star<H> {
-    /// As many levels as units of space, one at least.
+    /// One level for each unit of space, at least one.
     #[must_use]
     pub fn new(units: usize) -> Self {
         Self(vec![H::Digest::default(); units.max(1)])
@@ -21,14 +22,14 @@ impl<H: Hash> Star<H> {
         (xxh64(event, 0).leading_zeros() as usize).min(self.0.len() - 1)
     }
 
-    /// Folds in an event, `D = H(H(event) || D)`, and says its level.
+    /// Adds an event, `D = H(H(event) || D)`, and returns its level.
     pub fn push(&mut self, event: &[u8]) -> usize {
         let level = self.level(event);
         self.fold(level, event);
         level
     }
 
-    /// The same for an event whose level is known, and below the number of levels.
+    /// Adds an event whose level is known, and below the number of levels.
     pub fn fold(&mut self, level: usize, event: &[u8]) {
         let running = &mut self.0[level];
         *running = H::of(&[H::of(&[event]).as_ref(), running.as_ref()]);
@@ -40,7 +41,7 @@ impl<H: Hash> Star<H> {
         self.0[level]
     }
 
-    /// Takes over the digest of a level whose events a verifier does not have.
+    /// Sets the digest of a level whose events a verifier does not have.
     pub fn adopt(&mut self, level: usize, digest: H::Digest) {
         self.0[level] = digest;
     }
@@ -59,7 +60,8 @@ impl<H: Hash> Star<H> {
     }
 }
 
-/// The levels whose blocks together have at least the share `rate` of all events, and as little more as `units` levels allow. A bit a level.
+/// The levels whose blocks together have at least the share `rate` of all events, and as little
+/// more as `units` levels allow. One bit for each level.
 #[must_use]
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 pub fn cover(rate: f64, units: usize) -> u64 {

@@ -1,8 +1,10 @@
-//! Dynamic Tree Chaining in `u` units of space: where the buffer is full, the root is signed and a new tree begins (section IV.B).
+//! Dynamic Tree Chaining in `u` units of space: when the buffer is full, the root is signed and a
+//! new tree begins (section IV.B).
 
 use super::Hash;
 
-/// A device's part: the roots of the perfect subtrees that wait for their neighbours, never more than its units.
+/// The device's part: the roots of perfect subtrees that wait for their neighbours, never more than
+/// its units.
 #[derive(Clone, Debug)]
 pub struct TreeSigner<H: Hash> {
     units: usize,
@@ -14,13 +16,15 @@ fn node<H: Hash>(left: &H::Digest, right: &H::Digest) -> H::Digest {
 }
 
 impl<H: Hash> TreeSigner<H> {
-    /// With room for so many digests, one at least. One holds a tree of one event, `u` a tree of `2^u - 1`.
+    /// Makes a tree with room for this many digests, at least one. One holds a tree of one event,
+    /// `u` a tree of `2^u - 1`.
     #[must_use]
     pub fn new(units: usize) -> Self {
         Self { units: units.max(1), waiting: Vec::new() }
     }
 
-    /// Takes an event. If there is no room for it, the tree so far is closed first, and its root is to be signed.
+    /// Adds an event. If there is no room for it, the tree so far is closed first, and its root is
+    /// to be signed.
     pub fn push(&mut self, event: &[u8]) -> Option<H::Digest> {
         let closed = if self.waiting.len() == self.units { self.close() } else { None };
         self.waiting.push((0, H::of(&[event])));
@@ -33,13 +37,14 @@ impl<H: Hash> TreeSigner<H> {
         closed
     }
 
-    /// How many digests wait now.
+    /// The number of waiting digests.
     #[must_use]
     pub const fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// The root of the tree so far, which is to be signed; `None` of no events. A new tree begins.
+    /// The root of the tree so far, which is to be signed; `None` if there are no events. A new
+    /// tree begins.
     pub fn close(&mut self) -> Option<H::Digest> {
         let (_, mut root) = self.waiting.pop()?;
         while let Some((_, left)) = self.waiting.pop() {
@@ -49,12 +54,13 @@ impl<H: Hash> TreeSigner<H> {
     }
 }
 
-/// All nodes of one tree, as the cloud has them: by level from the leaves; a node without a neighbour stands for its parent.
+/// All nodes of one tree, as the cloud has them: by level from the leaves; a node without a
+/// neighbour is its own parent.
 #[derive(Clone, Debug)]
 pub struct Nodes<H: Hash>(Vec<Vec<H::Digest>>);
 
 impl<H: Hash> Nodes<H> {
-    /// The tree over these events, of which there is one at least.
+    /// The tree over these events, of which there must be at least one.
     #[must_use]
     pub fn of<'e>(events: impl IntoIterator<Item = &'e [u8]>) -> Self {
         let mut levels = vec![events.into_iter().map(|event| H::of(&[event])).collect::<Vec<_>>()];
@@ -75,13 +81,14 @@ impl<H: Hash> Nodes<H> {
         self.0.last().and_then(|top| top.first()).copied().unwrap_or_default()
     }
 
-    /// How many leaves.
+    /// The number of leaves.
     #[must_use]
     pub fn leaves(&self) -> usize {
         self.0[0].len()
     }
 
-    /// What is appended to an event: the siblings on its way to the root, from below; none where a node has none.
+    /// What is appended to an event: the siblings on its path to the root, from below; none where a
+    /// node has none.
     pub fn siblings(&self, seq: usize, out: &mut Vec<H::Digest>) {
         out.clear();
         for (level, nodes) in self.0.iter().enumerate() {

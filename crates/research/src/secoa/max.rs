@@ -1,26 +1,30 @@
-//! SECOA^M: a maximum with an inflation certificate and a SEAL, section II.D of Papadopoulos et al. 2011.
+//! SECOA^M: a maximum with an inflation certificate and a SEAL, section II.D of Papadopoulos et al.
+//! 2011.
 //!
-//! Values are a byte, which is what sketches need; chains are as long as values are large, so larger ones would cost accordingly.
+//! Values are one byte, which is what sketches need; chains are as long as values are large, so
+//! larger values would cost more.
 
 use super::{CERTIFICATE_BYTES, Folding, Key, Refused, Seal};
 use crate::prf::KEY_BYTES;
 
-/// What travels: the largest value so far, whose it is, that source's certificate, and the fold of all SEALs at that value.
+/// What is sent: the largest value so far, its source, that source's certificate, and the fold of
+/// all SEALs at that value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// The largest value.
     pub value: u8,
-    /// The number of the source that has it.
+    /// The number of its source.
     pub source: u32,
     /// That source's inflation certificate.
     pub certificate: [u8; CERTIFICATE_BYTES],
-    /// The deflation certificate of everybody beneath.
+    /// The deflation certificate of all sources below.
     pub seal: Seal,
 }
 
 impl Claim {
-    /// What an aggregator makes of its children's: the largest value, and every SEAL rolled up to it, lower ones after being folded with
-    /// each other. `None` of no claims. Of equal values the source with the smaller number counts.
+    /// Merges the children's maxima: the largest value, and every SEAL rolled up to it; lower ones
+    /// are folded with each other first. `None` for no children. Of equal values, the source with
+    /// the smaller number counts.
     #[must_use]
     pub fn merge(mut claims: Vec<Self>) -> Option<Self> {
         claims.sort_unstable_by_key(|claim| (claim.value, std::cmp::Reverse(claim.source)));
@@ -51,7 +55,7 @@ impl Source {
         self.number
     }
 
-    /// Its value of an epoch; `instance` tells maxima of one epoch apart.
+    /// Its value in an epoch; `instance` distinguishes maxima of one epoch.
     #[must_use]
     pub fn claim(&self, epoch: u64, instance: u32, value: u8) -> Claim {
         Claim {
@@ -63,7 +67,7 @@ impl Source {
     }
 }
 
-/// The querier, who has every source's key: source `i` has the `i`-th.
+/// The querier, which has every source's key: source `i` has the `i`-th.
 #[derive(Clone)]
 pub struct Querier {
     pub(super) keys: Vec<Key>,
@@ -76,7 +80,7 @@ impl Querier {
         Self { keys: keys.iter().map(Key::new).collect() }
     }
 
-    /// The maximum over all sources, if it is that.
+    /// The verified maximum over all sources.
     ///
     /// # Errors
     /// [`Refused`].

@@ -1,13 +1,15 @@
-//! SEALs: a seed encrypted over and over with RSA's public key. Rolling encrypts once more; folding multiplies, and the product is the SEAL
-//! of the product of the seeds. Section II.D of Papadopoulos et al. 2011.
+//! SEALs: a seed encrypted repeatedly with RSA's public key. Rolling encrypts once more; folding
+//! multiplies, and the product is the SEAL of the product of the seeds. Section II.D of
+//! Papadopoulos et al. 2011.
 
 use crypto_bigint::modular::{ConstMontyForm, ConstMontyParams};
 use crypto_bigint::{U1024, Uint, const_monty_params};
 
-/// Bytes of a SEAL.
+/// The length of a SEAL, in bytes.
 pub const SEAL_BYTES: usize = 128;
 
-// RSA Laboratories' challenge number RSA-1024, whose factors nobody is known to have: here, too, nobody needs them.
+// RSA Laboratories' challenge number RSA-1024, whose factors are not publicly known and are not
+// needed here.
 const_monty_params!(
     Rsa1024,
     U1024,
@@ -18,7 +20,7 @@ const_monty_params!(
 
 type Residue = ConstMontyForm<Rsa1024, { U1024::LIMBS }>;
 
-/// A SEAL, or the fold of several that stand at the same position of their chains.
+/// A SEAL, or the fold of several at the same position of their chains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seal(Residue);
 
@@ -29,7 +31,8 @@ impl Seal {
         Self(Residue::new(&widened(seed))).roll(position)
     }
 
-    /// Moves on by so many positions: each takes two modular multiplications, the exponent being 3.
+    /// Rolls forward by this many positions. Each needs two modular multiplications, because the
+    /// exponent is 3.
     #[must_use]
     pub fn roll(self, positions: u32) -> Self {
         let mut residue = self.0;
@@ -45,14 +48,14 @@ impl Seal {
         Self(self.0.mul(&other.0))
     }
 
-    /// As it travels: its residue `x` as `x * 2^1024 mod n`, big-endian. That is another name for `x` which anybody may translate, and
-    /// one in which aggregators can calculate at once.
+    /// The bytes that are sent: its residue `x` as `x * 2^1024 mod n`, big-endian. Anyone can
+    /// convert this form to `x`, and aggregators can compute with it directly.
     #[must_use]
     pub fn to_bytes(self) -> [u8; SEAL_BYTES] {
         self.0.as_montgomery().to_be_bytes().into()
     }
 
-    /// From what [`to_bytes`](Self::to_bytes) gives; `None` of `n` and above.
+    /// Reads the bytes of [`to_bytes`](Self::to_bytes); `None` for `n` and above.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; SEAL_BYTES]) -> Option<Self> {
         let residue = U1024::from_be_slice(bytes);
@@ -66,10 +69,12 @@ impl Seal {
     }
 }
 
-/// Seeds folded together at position 0, as a querier does with very many: one modular multiplication each.
+/// Seeds folded together at position 0, as a querier does with very many: one modular
+/// multiplication each.
 #[derive(Clone, Copy, Debug)]
 pub struct Folding {
-    /// The product of all seeds, each taken as if it were in Montgomery's form already: `2^-1024` too small, each.
+    /// The product of all seeds, each taken as if it were in Montgomery's form already: `2^-1024`
+    /// too small, each.
     product: Residue,
     seeds: u64,
 }

@@ -1,7 +1,7 @@
-//! What the paper's signature amortization leaves open, tried on the paper's scheme and on `core`'s: the same attack, which works there and
-//! must fail here.
+//! What the paper's signature amortization leaves open, tried on the paper's scheme and on the
+//! product's: the same attack, which succeeds there and must fail here.
 //!
-//! Where a part of it still works here, the test says so, and where its limit is.
+//! Where a part of the attack still succeeds here, the test states it and its limit.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -98,7 +98,7 @@ fn is_verified(taken: Result<Taken<'_>, LeafError>) -> bool {
 }
 
 #[test]
-fn one_forged_fragment_costs_the_paper_a_block_each_time_and_travels_through_the_network() {
+fn one_forged_fragment_costs_the_paper_a_block_and_spreads() {
     let messages = texts(&["valve 1 open", "valve 2 open", "valve 3 open"]);
     let forged =
         Packet::Fragment { block: 1, index: 1, message: b"valve 2 SHUT".to_vec(), next: None };
@@ -138,7 +138,7 @@ fn one_forged_fragment_costs_the_paper_a_block_each_time_and_travels_through_the
 }
 
 #[test]
-fn bytes_moved_from_one_message_to_the_next_pass_with_the_paper_and_not_with_us() {
+fn the_paper_accepts_bytes_moved_between_messages_and_we_reject_them() {
     // CON is plain concatenation: where a message ends, nobody has signed.
     let genuine = texts(&["disarm ", "all but gate 1", "7 is open"]);
     let shifted = texts(&["disarm all", " but gate ", "17 is open"]);
@@ -152,7 +152,8 @@ fn bytes_moved_from_one_message_to_the_next_pass_with_the_paper_and_not_with_us(
     };
     forged.packets().iter().for_each(|packet| drop(receiver.hear(packet)));
     assert_eq!(receiver.accepted, shifted);
-    // Nor how many messages a block has: at a receiver set up for one, all three arrive as a single one.
+    // Nor how many messages a block has: at a receiver set up for one, all three arrive as a single
+    // one.
     let joined = Chain {
         blocks: vec![ExtendedBlock { messages: vec![genuine.concat()], next: [0x11; 8] }],
         ..chain
@@ -170,7 +171,8 @@ fn bytes_moved_from_one_message_to_the_next_pass_with_the_paper_and_not_with_us(
             assert!(matches!(refused, LeafError::ForgedLeaf | LeafError::LeafTooLong), "{refused}");
         }
     }
-    // Also in the order in which a block is hashed: the last leaf and then the others' digests. Bytes moved over that seam are refused.
+    // Also in the order in which a block is hashed: the last leaf and then the others' digests.
+    // Bytes moved over that seam are refused.
     let leaf = &chain.blocks[0][2];
     let mut incoming = opened(&chain.head).unwrap();
     assert!(
@@ -186,8 +188,9 @@ fn bytes_moved_from_one_message_to_the_next_pass_with_the_paper_and_not_with_us(
 }
 
 #[test]
-fn a_chain_said_elsewhere_passes_with_the_paper_and_not_with_us() {
-    // The paper: a head is a digest and a signature. Whatever network, sender's role or purpose it was for, it is good everywhere.
+fn the_paper_accepts_a_chain_of_another_network_and_we_reject_it() {
+    // The paper: a head is a digest and a signature. Whatever network, sender's role or purpose it
+    // was for, it is good everywhere.
     let messages = texts(&["pumps off", "doors open"]);
     let test_site = paper_chain(&messages, 1);
     let mut plant = paper_receiver(2, 1);
@@ -204,7 +207,8 @@ fn a_chain_said_elsewhere_passes_with_the_paper_and_not_with_us() {
     let other_sender = elsewhere(ID.network, DeviceId([9; 8]), ID.number);
     assert_eq!(opened(&other_network.head).unwrap_err(), HeadError::WrongNetwork);
     assert_eq!(opened(&other_sender.head).unwrap_err(), HeadError::WrongSender);
-    // The same messages in the next chain of the same sender: what announces the block behind is of one chain only.
+    // The same messages in the next chain of the same sender: what announces the block behind is of
+    // one chain only.
     let (here, next) = (ours(&messages, 1), elsewhere(ID.network, ID.sender, ChainNumber(4)));
     let mut incoming = opened(&here.head).unwrap();
     for other in [&next, &other_network, &other_sender] {
@@ -215,13 +219,14 @@ fn a_chain_said_elsewhere_passes_with_the_paper_and_not_with_us() {
 }
 
 #[test]
-fn a_shared_key_of_one_opened_node_speaks_to_all_and_what_our_receivers_hold_speaks_to_none() {
+fn a_compromised_node_can_forge_with_a_shared_key_but_not_with_our_receivers_state() {
     // HMAC: every receiver has the key, or it could not check.
     let opened_node = SharedKey::new(b"the key of all nodes");
     let everybody_else = SharedKey::new(b"the key of all nodes");
     assert_eq!(everybody_else.open(&opened_node.seal(b"pumps off")), Some(&b"pumps off"[..]));
 
-    // Ours: a receiver holds public keys, heads and leaves. A head signed by anybody else's key is refused.
+    // Ours: a receiver holds public keys, heads and leaves. A head signed by anybody else's key is
+    // refused.
     let chain = ours(&texts(&["pumps on"]), 1);
     let forger = SecretKey::from_seed(Algorithm::Ed25519, &[6; 32]).unwrap();
     let (mut digests, mut scratch, mut out) = ([Digest::NULL], vec![0; MAX_LEAF], [0; MAX_HEAD]);
@@ -250,8 +255,9 @@ fn a_shared_key_of_one_opened_node_speaks_to_all_and_what_our_receivers_hold_spe
     }
 }
 
-/// Two messages of twenty bytes each, contradicting each other, with the same 64 bits of SHA-1 in front of the eight bytes that end a chain.
-/// Found by a search of 5.8 * 10^9 hashes, in eight minutes of half a core.
+/// Two messages of twenty bytes each, contradicting each other, with the same 64 bits of SHA-1 in
+/// front of the eight bytes that end a chain. Found by a search of 5.8 * 10^9 hashes, in eight
+/// minutes of half a core.
 const COLLISION: [(&[u8; 12], u64); 2] =
     [(b"valve 3 open", 0xb9c6_5687_5a82_4e30), (b"valve 3 shut", 0xad5a_9fc4_f38f_060d)];
 
@@ -260,9 +266,10 @@ fn colliding([text, salt]: [&[u8]; 2]) -> Vec<u8> {
 }
 
 #[test]
-fn sixty_four_bits_let_a_sender_say_two_things_under_one_signature_and_our_digests_do_not() {
+fn a_sender_can_sign_two_messages_at_once_with_64_bit_digests_and_not_with_ours() {
     let [open, shut] = COLLISION.map(|(text, salt)| colliding([text, &salt.to_be_bytes()]));
-    // The paper: the sender signs one of them and shows the other to whom it likes. Lemma 5 says that it could not deny either.
+    // The paper: the sender signs one of them and shows the other to whom it likes. Lemma 5 says
+    // that it could not deny either.
     let chain = paper_chain(std::slice::from_ref(&open), 1);
     for said in [&open, &shut] {
         let mut receiver = paper_receiver(1, 1);
@@ -420,7 +427,7 @@ fn said(node: &mut Mote<'_>, from: u64, until: u64, flash: &mut Flash) -> Vec<Ve
 }
 
 #[test]
-fn an_old_chain_said_again_passes_with_the_paper_and_is_refused_by_us_after_a_reboot_too() {
+fn the_paper_accepts_a_replayed_chain_and_we_reject_it_even_after_a_reboot() {
     let (old, new) = (texts(&["pumps off"]), texts(&["pumps on"]));
     let (first, second) = (paper_chain(&old, 1), paper_chain(&new, 1));
     let mut receiver = paper_receiver(1, 1);
@@ -470,7 +477,7 @@ fn an_old_chain_said_again_passes_with_the_paper_and_is_refused_by_us_after_a_re
 }
 
 #[test]
-fn a_flood_of_forged_heads_costs_the_paper_a_signature_check_each_and_us_what_the_meter_allows() {
+fn a_flood_of_forged_heads_costs_the_paper_a_check_each_and_us_what_the_meter_allows() {
     let forger = secp160r1::SecretKey::new(BigUint::from(666_u32)).unwrap();
     let mut receiver = paper_receiver(1, 1);
     for forged in 0..50_u64 {
@@ -483,7 +490,8 @@ fn a_flood_of_forged_heads_costs_the_paper_a_signature_check_each_and_us_what_th
     let mut flash = Flash::default();
     let mut node = Mote::new(settings(&bases), 1, at(0), &mut flash).unwrap();
     hear(&mut node, 0, &framed(&BroadcastFrame::Certificate(&certificate())), &mut flash);
-    // A hundred forged heads a second for ten minutes, each another, and in each second the genuine one once.
+    // A hundred forged heads a second for ten minutes, each another, and in each second the genuine
+    // one once.
     let messages = texts(&["pumps off"]);
     let genuine = frames(3, &messages, 1);
     let mut head = ours(&messages, 1).head;
@@ -508,12 +516,13 @@ fn a_flood_of_forged_heads_costs_the_paper_a_signature_check_each_and_us_what_th
         "{} checks of 60,000 forged heads",
         node.checks().heads
     );
-    // What waits is drawn by lot: the genuine head has one chance in a hundred and one each second, however early the others come.
+    // What waits is drawn by lot: the genuine head has one chance in a hundred and one each second,
+    // however early the others come.
     assert!(accepted.is_some(), "and the genuine head gets through");
 }
 
 #[test]
-fn forged_acknowledgements_make_the_papers_nodes_send_without_end_and_ours_within_the_meter() {
+fn forged_acknowledgements_make_the_papers_nodes_send_endlessly_and_ours_within_the_meter() {
     let messages = texts(&["one", "two", "three", "four", "five"]);
     let chain = paper_chain(&messages, 5);
     let mut receiver = paper_receiver(5, 5);
@@ -544,6 +553,7 @@ fn forged_acknowledgements_make_the_papers_nodes_send_without_end_and_ours_withi
         hear(&mut node, ms, &wanted, &mut flash);
         answers += said(&mut node, ms, ms + 10, &mut flash).len();
     }
-    // Each of five fragments at once, and again every four seconds at the earliest; an advertisement or two beside them.
+    // Each of five fragments at once, and again every four seconds at the earliest; an
+    // advertisement or two beside them.
     assert!((5..=5 * 3 + 2).contains(&answers), "{answers} frames for 1,000 forged requests");
 }

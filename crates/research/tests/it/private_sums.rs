@@ -1,4 +1,5 @@
-//! CMT and the paper's own SIES: right against slow references, and weak where their descriptions say so.
+//! CMT and the paper's SIES: compared with slow references, and weak where their descriptions say
+//! so.
 
 use moteseal_research::cmt;
 use moteseal_research::prf::{hm1, hm256};
@@ -65,7 +66,7 @@ fn the_pseudo_random_functions_are_hmac() {
 
 proptest! {
     #[test]
-    fn cmt_adds_up_as_big_numbers_do(values in prop::collection::vec(any::<u64>(), 1..40), epoch in any::<u64>()) {
+    fn cmt_adds_as_big_integers_do(values in prop::collection::vec(any::<u64>(), 1..40), epoch in any::<u64>()) {
         let keys = keys(values.len());
         let ciphertexts: Vec<_> =
             keys.iter().zip(&values).map(|(&key, &value)| cmt::Source::new(key).encrypt(epoch, value)).collect();
@@ -81,7 +82,7 @@ proptest! {
     }
 
     #[test]
-    fn sies_answers_as_big_numbers_do(value in any::<u32>(), epoch in any::<u64>(), source in 0..1000_usize) {
+    fn sies_encrypts_as_big_integers_do(value in any::<u32>(), epoch in any::<u64>(), source in 0..1000_usize) {
         let psr = sies_paper::Source::new(GLOBAL, own(source)).answer(epoch, value);
         prop_assert_eq!(psr.to_bytes(), bytes(&answer_slowly(&own(source), epoch, value)));
         prop_assert_eq!(Psr::from_bytes(&psr.to_bytes()), Some(psr));
@@ -96,7 +97,7 @@ proptest! {
     }
 
     #[test]
-    fn sies_notices_what_is_dropped_added_or_changed(values in prop::collection::vec(0..1_u32 << 26, 2..20), at in any::<prop::sample::Index>(), bit in 0..256_usize) {
+    fn sies_detects_dropped_added_and_changed_records(values in prop::collection::vec(0..1_u32 << 26, 2..20), at in any::<prop::sample::Index>(), bit in 0..256_usize) {
         let (sources, querier) = paper(values.len());
         let psrs = answers(&sources, 9, &values);
         let at = at.index(psrs.len());
@@ -119,14 +120,14 @@ fn only_residues_are_records() {
 }
 
 #[test]
-fn a_source_that_nobody_knows_is_named() {
+fn rejects_an_unknown_source_by_name() {
     let (sources, querier) = paper(2);
     let sum = merged(&answers(&sources, 1, &[1, 2]));
     assert_eq!(querier.open_of(1, sum, &[0, 2]), Err(OpenError::UnknownSource));
 }
 
 #[test]
-fn cmt_takes_a_bent_sum_for_true() {
+fn cmt_accepts_an_altered_sum() {
     let keys = keys(3);
     let sum = keys
         .iter()
@@ -161,7 +162,7 @@ fn two_answers_in_one_epoch_reveal_the_epoch_key_of_the_papers_scheme() {
 }
 
 #[test]
-fn two_answers_bend_the_papers_sums_though_nobody_knows_the_readings() {
+fn two_answers_let_an_attacker_alter_the_papers_sums_without_knowing_readings() {
     let (sources, querier) = paper(8);
     let psrs = answers(&sources, 3, &[100; 8]);
     let again = sources[2].answer(3, 97);
@@ -174,9 +175,10 @@ fn two_answers_bend_the_papers_sums_though_nobody_knows_the_readings() {
 }
 
 #[test]
-fn a_leaked_key_bends_every_sum_of_the_papers_scheme() {
+fn a_leaked_key_lets_an_attacker_alter_every_sum_of_the_papers_scheme() {
     let (sources, querier) = paper(8);
-    // One source is opened, and its copy of `K` with it. Sources and epochs that it has nothing to do with are forged.
+    // One source is opened, and its copy of `K` with it. Sources and epochs that it has nothing to
+    // do with are forged.
     for epoch in [0, 1, 1 << 40] {
         let psrs = answers(&sources, epoch, &[50; 8]);
         let key = attack::epoch_key_of_leaked(&GLOBAL, epoch);
@@ -187,10 +189,11 @@ fn a_leaked_key_bends_every_sum_of_the_papers_scheme() {
 }
 
 #[test]
-fn a_source_claimed_silent_goes_unnoticed_in_the_papers_scheme() {
+fn the_papers_scheme_does_not_detect_a_source_claimed_silent() {
     let (sources, querier) = paper(4);
     let psrs = answers(&sources, 6, &[18, 18, 18, 900]);
-    // The aggregator drops the answer it dislikes and says that its source failed; nothing tells this from a failure.
+    // The aggregator drops the answer it dislikes and says that its source failed; nothing tells
+    // this from a failure.
     let dropped = merged(&psrs[..3]);
     assert_eq!(querier.open(6, dropped), Err(OpenError::SharesMismatch));
     assert_eq!(querier.open_of(6, dropped, &[0, 1, 2]), Ok(54));

@@ -1,4 +1,4 @@
-//! Every scheme does what it promises, and cannot do what its description says it cannot.
+//! Every scheme does what it promises, and cannot do what its description says it cannot do.
 
 use moteseal_core::record::{DeviceId, EpochNumber, Framing};
 use moteseal_core::signature::{Algorithm, SecretKey};
@@ -61,7 +61,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn all_that_was_sealed_comes_back(events in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..90), 0..60)) {
+    fn opens_everything_that_was_sealed(events in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..90), 0..60)) {
         for scheme in schemes() {
             let rows = through(&*scheme, &context(Framing::Prefixed), &events, &Ask::All, &Ask::All).unwrap();
             let mut got: Vec<Vec<u8>> = rows.iter().map(|row| row.event.clone()).collect();
@@ -76,7 +76,7 @@ proptest! {
     }
 
     #[test]
-    fn single_events_come_back(n in 1..60u32, picks: u64) {
+    fn opens_single_events(n in 1..60u32, picks: u64) {
         let events = numbered(n);
         let mut chosen: Vec<u64> = (0..u64::from(n)).filter(|seq| picks >> seq & 1 == 1).collect();
         if chosen.is_empty() {
@@ -95,7 +95,7 @@ proptest! {
     }
 
     #[test]
-    fn a_rate_takes_its_share_or_everything_travels(n in 400..600u32) {
+    fn a_rate_serves_its_share_or_everything(n in 400..600u32) {
         let events = numbered(n);
         for scheme in schemes() {
             let ask = Ask::Rate(half());
@@ -109,7 +109,8 @@ proptest! {
 fn no_changed_byte_yields_a_row_that_was_not_sealed() {
     for scheme in schemes() {
         let context = four();
-        // Thousands of bytes an event, and as many hashes to check each: fewer events and bytes show the same.
+        // Thousands of bytes an event, and as many hashes to check each: fewer events and bytes
+        // show the same.
         let long = scheme.name() == "hash chaining (on-line)";
         let (events, step): (_, usize) = if long { (numbered(2), 23) } else { (numbered(9), 1) };
         let single: &[u64] = if long { &[1] } else { &[2, 3, 7] };
@@ -171,7 +172,7 @@ fn one_signature_covers_an_epoch_except_where_each_event_has_one() {
 }
 
 #[test]
-fn half_of_an_epoch_costs_everything_without_partial_retrieval() {
+fn half_of_an_epoch_costs_as_much_as_all_without_partial_retrieval() {
     for scheme in schemes() {
         let events = numbered(4000);
         let events = if scheme.name().contains("on-line") { &events[..100] } else { &events[..] };
@@ -193,7 +194,7 @@ fn half_of_an_epoch_costs_everything_without_partial_retrieval() {
 }
 
 #[test]
-fn a_choice_in_the_clouds_favour_passes_with_sign_each_only() {
+fn only_sign_each_accepts_a_choice_in_the_clouds_favour() {
     // The cloud keeps back what it does not like: every event whose value is in the upper half.
     let events = numbered(200);
     let liked: Vec<u64> = (0..100).collect();
@@ -248,8 +249,9 @@ fn content_levels_put_equal_readings_into_one_block() {
 }
 
 #[test]
-fn whoever_chooses_a_reading_chooses_its_paper_level() {
-    // Of readings that differ in their last digits only, an adversary finds one for any sample, and one for none.
+fn the_content_of_a_reading_determines_its_paper_level() {
+    // Of readings that differ in their last digits only, an adversary finds one for any sample, and
+    // one for none.
     let level = |reading: u32| moteseal_research::content::level(&reading.to_be_bytes());
     assert!((21_500..21_600).any(|reading| level(reading) == 0), "in no sample but the whole");
     assert!((21_500..22_500).any(|reading| level(reading) >= 8), "in every sample down to 1/256");
@@ -276,7 +278,8 @@ fn the_papers_tree_does_not_notice_a_missing_event_of_a_level() {
 #[test]
 fn the_papers_tree_takes_an_inner_node_for_an_event() {
     use moteseal_core::Digest;
-    // Four events; whoever serves says there were two, of 64 bytes: the concatenations that the inner nodes are hashes of.
+    // Four events; whoever serves says there were two, of 64 bytes: the concatenations that the
+    // inner nodes are hashes of.
     let context = context(Framing::Prefixed);
     let events = numbered(4);
     let sealed = PaperTree.seal(&context, &key(), &events).unwrap();
@@ -313,7 +316,7 @@ fn the_papers_step_is_a_chain_of_digests() {
 }
 
 #[test]
-fn star_and_chains_remember_as_much_after_a_million_events_as_after_ten() {
+fn star_and_chains_store_as_much_after_a_million_events_as_after_ten() {
     for scheme in schemes() {
         let grows = scheme.device_state(1_000_000, 4) > scheme.device_state(10, 4);
         let expected =

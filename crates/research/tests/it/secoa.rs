@@ -1,4 +1,5 @@
-//! SECOA: right against slow references, closed to inflation and deflation, and as exact as it is.
+//! SECOA: compared with slow references; it detects inflation and deflation, and its precision is
+//! measured.
 
 use moteseal_research::prf::hm1;
 use moteseal_research::secoa::max::{self, Claim};
@@ -36,7 +37,7 @@ fn seed() -> impl Strategy<Value = [u8; 20]> {
 
 proptest! {
     #[test]
-    fn seals_roll_and_fold_as_big_numbers_do(seeds in prop::collection::vec(seed(), 1..12), position in 0..30_u32, further in 0..30_u32) {
+    fn seals_roll_and_fold_as_big_integers_do(seeds in prop::collection::vec(seed(), 1..12), position in 0..30_u32, further in 0..30_u32) {
         let product: BigUint = seeds.iter().map(|seed| number(seed)).product();
         let slowly = seal_slowly(&product, position + further);
         let folded = seeds.iter().map(|seed| Seal::of(seed, position)).reduce(Seal::fold).unwrap().roll(further);
@@ -49,7 +50,7 @@ proptest! {
     }
 
     #[test]
-    fn a_maximum_goes_up_any_tree_and_verifies(values in prop::collection::vec(0..24_u8, 1..20), fanout in 2..5_usize) {
+    fn a_maximum_verifies_after_any_tree(values in prop::collection::vec(0..24_u8, 1..20), fanout in 2..5_usize) {
         let (claims, querier) = claims(&values);
         let top = up_a_tree(claims, fanout, Claim::merge);
         prop_assert_eq!(top.value, *values.iter().max().unwrap());
@@ -59,7 +60,7 @@ proptest! {
     }
 
     #[test]
-    fn a_sum_goes_up_any_tree_and_verifies(values in prop::collection::vec(0..5000_u64, 1..12), fanout in 2..5_usize) {
+    fn a_sum_verifies_after_any_tree(values in prop::collection::vec(0..5000_u64, 1..12), fanout in 2..5_usize) {
         let (reports, querier) = reports(&values, 10);
         let result = up_a_tree(reports, fanout, Partial::merge).finish();
         let mut all = Sketch::empty(10);
@@ -70,7 +71,7 @@ proptest! {
     }
 
     #[test]
-    fn a_source_that_was_dropped_is_missed(values in prop::collection::vec(0..5000_u64, 2..12), drop in any::<prop::sample::Index>()) {
+    fn detects_a_dropped_source(values in prop::collection::vec(0..5000_u64, 2..12), drop in any::<prop::sample::Index>()) {
         let (mut reports, querier) = reports(&values, 10);
         let dropped = drop.index(reports.len());
         reports.remove(dropped);
@@ -173,7 +174,8 @@ fn a_sum_cannot_be_changed_on_the_way() {
     assert_eq!(refused(&|result| result.values.truncate(29)), Refused::Malformed);
     assert_eq!(querier.verify(EPOCH, 29, &honest), Err(Refused::Malformed));
 
-    // One sketch's maximum given up for a smaller one that its source did certify: the XOR comes out, the SEALs do not.
+    // One sketch's maximum given up for a smaller one that its source did certify: the XOR comes
+    // out, the SEALs do not.
     let instance = (0..30)
         .find(|&i| reports.iter().any(|child| child.claims[i].value < honest.values[i]))
         .unwrap();
@@ -188,7 +190,7 @@ fn a_sum_cannot_be_changed_on_the_way() {
 }
 
 #[test]
-fn what_honest_sources_add_up_to_can_be_made_from_the_keys() {
+fn the_querier_computes_the_honest_certificates_from_the_keys() {
     let values = [700, 20, 4000, 1, 0, 90];
     let (reports, querier) = reports(&values, 25);
     let sketches: Vec<_> =
@@ -207,10 +209,11 @@ fn children_of_different_sizes_are_not_merged() {
     assert_eq!(Partial::merge(Vec::new()), None);
 }
 
-/// Table V has 38,720 bytes an edge, and 448 to 6,700 to the querier: it does not count which source a maximum is of (4 bytes a sketch),
-/// nor the certificates before they are XORed (20 bytes a sketch).
+/// Table V has 38,720 bytes an edge, and 448 to 6,700 to the querier: it does not count which
+/// source a maximum is of (4 bytes a sketch), nor the certificates before they are XORed (20 bytes
+/// a sketch).
 #[test]
-fn messages_are_as_large_as_the_paper_says_and_what_it_leaves_out() {
+fn message_sizes_are_the_papers_and_what_it_omits() {
     let (reports, _) = reports(&[1800, 4000, 2500], 300);
     let partial = Partial::merge(reports).unwrap();
     assert_eq!(partial.to_bytes().len(), 300 + 300 * 128 + 20 + 300 * 4 + 299 * 20);
@@ -219,11 +222,12 @@ fn messages_are_as_large_as_the_paper_says_and_what_it_leaves_out() {
     assert!(last.seals.len() < 20, "{} SEALs", last.seals.len());
 }
 
-/// A seed of 20 bytes is a small number: encrypted once with exponent 3 it is a cube of 480 bits, shorter than the modulus, and its root
-/// is the seed. So what stands at position 1 can be deflated after all. Nobody would build that today; the paper's sizes are kept
-/// because its costs are compared.
+/// A seed of 20 bytes is a small number: encrypted once with exponent 3 it is a cube of 480 bits,
+/// shorter than the modulus, and its root is the seed. So what stands at position 1 can be deflated
+/// after all. Nobody would build that today; the paper's sizes are kept because its costs are
+/// compared.
 #[test]
-fn a_seal_at_position_one_gives_its_seed_away() {
+fn a_seal_at_position_one_reveals_its_seed() {
     let seed = hm1(b"a secret", b"seed");
     let seal = number(&Seal::of(&seed, 1).residue());
     assert_eq!(seal.cbrt(), number(&seed));
@@ -258,7 +262,7 @@ fn moments(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
 }
 
 #[test]
-fn drawn_sketches_are_distributed_as_inserted_ones() {
+fn sampled_sketches_are_distributed_as_inserted_ones() {
     let mut uniform = Uniform(1);
     for value in [1, 2, 7, 100, 3000] {
         let inserted = Sketch::of(20_000, 5, EPOCH, value);
@@ -285,8 +289,9 @@ fn drawn_sketches_are_distributed_as_inserted_ones() {
     assert_eq!(Sketch::drawn(9, 0, &mut || uniform.draw()), Sketch::empty(9));
 }
 
-/// The paper sets J = 300 "in order to bound the relative approximation error within 10% with probability 90%". What we find: 2^mean by
-/// the letter is a quarter too large on average and almost never within 10 %; without that bias about four of five estimates are.
+/// The paper sets J = 300 "in order to bound the relative approximation error within 10% with
+/// probability 90%". What we find: 2^mean by the letter is a quarter too large on average and
+/// almost never within 10 %; without that bias about four of five estimates are.
 #[test]
 fn three_hundred_sketches_are_within_a_tenth_less_often_than_the_paper_says() {
     let mut uniform = Uniform(2);

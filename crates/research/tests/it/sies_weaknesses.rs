@@ -1,6 +1,7 @@
-//! What the paper's SIES leaves open, tried on the paper's scheme and on `core`'s: the same attack, which works there and must fail here.
+//! What the paper's SIES leaves open, tried on the paper's scheme and on the product's: the same
+//! attack, which succeeds there and must fail here.
 //!
-//! Where a part of it still works here, the test says so, and where its limit is.
+//! Where a part of the attack still succeeds here, the test states it and its limit.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
@@ -75,7 +76,7 @@ fn open(
 }
 
 #[test]
-fn two_answers_in_one_epoch_bend_the_papers_sums_and_ours_are_never_given() {
+fn two_answers_in_one_epoch_break_the_papers_sums_and_our_guard_prevents_them() {
     // The paper: a source that restarts within an epoch answers again, and nobody stops it.
     let (sources, querier) = paper(4);
     let psrs: Vec<_> = sources.iter().map(|source| source.answer(EPOCH, 100)).collect();
@@ -85,7 +86,8 @@ fn two_answers_in_one_epoch_bend_the_papers_sums_and_ours_are_never_given() {
     let forged = attack::bend(&paper_sum(&psrs), &key, 5000, VALUE_SHIFT).unwrap();
     assert_eq!(querier.open(EPOCH, sies_paper::Psr::from_bytes(&forged).unwrap()), Ok(5400));
 
-    // Ours: the guard permits an epoch once, restarted from what was made durable before the answer left, too.
+    // Ours: the guard permits an epoch once, restarted from what was made durable before the answer
+    // left, too.
     let master = Master::new([9; 32]);
     let sources = ours(&master, 0, 4, QUERY);
     let mut guard = EpochGuard::default();
@@ -98,7 +100,8 @@ fn two_answers_in_one_epoch_bend_the_papers_sums_and_ours_are_never_given() {
     assert_eq!(restarted.advance(QUERY, DURATION_MS, EPOCH), Err(GuardError::EpochAnswered));
     assert_eq!(restarted.advance(QUERY, DURATION_MS, EPOCH - 1), Err(GuardError::EpochAnswered));
 
-    // So the adversary has answers of different epochs, slots and queries. Their keys have nothing in common: no forgery passes.
+    // So the adversary has answers of different epochs, slots and queries. Their keys have nothing
+    // in common: no forgery passes.
     let others = ours(&master, 0, 4, OTHER_QUERY);
     let psrs: Vec<_> = sources.iter().map(|source| answer(source, SLOT, EPOCH, 100)).collect();
     assert_eq!(psrs[1], first);
@@ -125,8 +128,9 @@ fn two_answers_in_one_epoch_bend_the_papers_sums_and_ours_are_never_given() {
 }
 
 #[test]
-fn a_leaked_key_bends_all_sums_of_the_paper_and_one_key_groups_of_ours() {
-    // The paper: one opened source gives away `K`, with which every sum of every source is bent for ever.
+fn a_leaked_key_breaks_all_sums_of_the_paper_and_one_key_group_of_ours() {
+    // The paper: one opened source gives away `K`, with which every sum of every source is bent for
+    // ever.
     let (sources, querier) = paper(4);
     for epoch in [0, EPOCH, 1 << 50] {
         let psrs: Vec<_> = sources.iter().map(|source| source.answer(epoch, 100)).collect();
@@ -135,7 +139,8 @@ fn a_leaked_key_bends_all_sums_of_the_paper_and_one_key_groups_of_ours() {
         assert_eq!(querier.open(epoch, sies_paper::Psr::from_bytes(&forged).unwrap()), Ok(477));
     }
 
-    // Ours: the opened source is one of key group 0. Whoever has its keys asks no guard, so that two answers give `K_t` of its group.
+    // Ours: the opened source is one of key group 0. Whoever has its keys asks no guard, so that
+    // two answers give `K_t` of its group.
     let master = Master::new([9; 32]);
     let groups = [ours(&master, 0, 4, QUERY), ours(&master, 1, 4, QUERY)];
     let captured = &groups[0][3];
@@ -154,10 +159,12 @@ fn a_leaked_key_bends_all_sums_of_the_paper_and_one_key_groups_of_ours() {
         Err(OpenError::SharesMismatch),
         "another key group"
     );
-    // What is left, and why key groups are small: within its own group a captured source still bends.
+    // What is left, and why key groups are small: within its own group a captured source still
+    // bends.
     assert_eq!(open(&master, 0, &groups[0], SLOT, EPOCH, &forged[0]), Ok(477));
 
-    // And the key of one epoch, slot and query bends no other, even in that group: a leak of a `K_t` alone is over with its epoch.
+    // And the key of one epoch, slot and query bends no other, even in that group: a leak of a
+    // `K_t` alone is over with its epoch.
     let other_query = ours(&master, 0, 4, OTHER_QUERY);
     for (sources, slot, epoch) in
         [(&groups[0], SLOT, EPOCH + 1), (&groups[0], Slot(1), EPOCH), (&other_query, SLOT, EPOCH)]
@@ -171,8 +178,9 @@ fn a_leaked_key_bends_all_sums_of_the_paper_and_one_key_groups_of_ours() {
 }
 
 #[test]
-fn a_source_claimed_silent_is_lost_to_the_paper_and_speaks_through_its_seal_in_ours() {
-    // The paper: an aggregator drops the answer it dislikes and reports a failure. Nothing that the querier ever gets says otherwise.
+fn the_paper_loses_a_source_claimed_silent_and_our_seals_reveal_it() {
+    // The paper: an aggregator drops the answer it dislikes and reports a failure. Nothing that the
+    // querier ever gets says otherwise.
     let (sources, querier) = paper(4);
     let psrs: Vec<_> = sources[..3].iter().map(|source| source.answer(EPOCH, 100)).collect();
     assert_eq!(
@@ -180,7 +188,8 @@ fn a_source_claimed_silent_is_lost_to_the_paper_and_speaks_through_its_seal_in_o
         Ok(300)
     );
 
-    // Ours: the sum of the rest is the sum of the rest, and whoever is missing is missing by name. Silence cannot be passed off as a sum over all.
+    // Ours: the sum of the rest is the sum of the rest, and whoever is missing is missing by name.
+    // Silence cannot be passed off as a sum over all.
     let master = Master::new([9; 32]);
     let sources = ours(&master, 0, 4, QUERY);
     let dropped = sum(&sources[..3]
@@ -190,7 +199,8 @@ fn a_source_claimed_silent_is_lost_to_the_paper_and_speaks_through_its_seal_in_o
     assert_eq!(open(&master, 0, &sources, SLOT, EPOCH, &dropped), Err(OpenError::SharesMismatch));
     assert_eq!(open(&master, 0, &sources[..3], SLOT, EPOCH, &dropped), Ok(300));
 
-    // And the source that was said to be silent signs that it answered, under its next seal, on a way that no aggregator decides on.
+    // And the source that was said to be silent signs that it answered, under its next seal, on a
+    // way that no aggregator decides on.
     let mut statement = Statement::new(Scheme::Star, GROUP, Digest([4; 32]), DeviceId([3; 8]), 16);
     assert!(statement.add_answered(QUERY.0, EPOCH));
     let seal = Seal::new(statement, Digest([5; 32]), Algorithm::Ed25519);

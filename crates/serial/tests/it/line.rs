@@ -1,5 +1,6 @@
-//! The serial line of spec/serial.md: its bytes are those of a slow reference, and what an end takes is delivered at most once, in order and
-//! unchanged, whatever the line loses, changes, repeats and brings late, and however often either end starts anew.
+//! The serial line of spec/serial.md: its bytes equal those of a slow reference, and a body that an
+//! end accepts is delivered at most once, in order and unchanged, whatever the line loses, changes,
+//! repeats and delays, and however often either end restarts.
 
 use moteseal_core::DeviceId;
 use moteseal_serial::{
@@ -18,12 +19,12 @@ fn ends() -> (End, End) {
     )
 }
 
-/// All that an end has to say at a time.
+/// All bytes that an end has to send at a time.
 fn said<const RX: usize, const TX: usize>(end: &mut Line<RX, TX>, now_ms: u64) -> Vec<u8> {
-    std::iter::from_fn(|| end.speak(now_ms)).collect()
+    std::iter::from_fn(|| end.next_byte(now_ms)).collect()
 }
 
-/// Bodies, in the order in which they were heard.
+/// The received bodies in order.
 fn hear<const RX: usize, const TX: usize>(
     end: &mut Line<RX, TX>,
     bytes: &[u8],
@@ -37,7 +38,7 @@ fn hear<const RX: usize, const TX: usize>(
     bodies
 }
 
-/// Lets two ends talk over a line that carries everything, until neither has anything to say at that time.
+/// Connects two ends by a perfect line until neither has more to send at that time.
 fn settle(mote: &mut End, gateway: &mut End, now_ms: u64) -> [Vec<(Channel, Vec<u8>)>; 2] {
     let mut heard = [Vec::new(), Vec::new()];
     loop {
@@ -51,7 +52,7 @@ fn settle(mote: &mut End, gateway: &mut End, now_ms: u64) -> [Vec<(Channel, Vec<
 }
 
 #[test]
-fn the_first_packets_are_those_of_the_text() {
+fn the_first_packets_are_those_of_the_specification() {
     let (mut mote, mut gateway) = ends();
     let hello = |is_open: u8, device: [u8; 8], session: u64, heard: u64| {
         let mut body = vec![1, is_open, 1, 44];
@@ -85,7 +86,7 @@ fn the_first_packets_are_those_of_the_text() {
 }
 
 #[test]
-fn bodies_go_both_ways_one_after_the_other() {
+fn delivers_bodies_in_both_directions() {
     let (mut mote, mut gateway) = ends();
     settle(&mut mote, &mut gateway, 0);
     for number in 0..600_u32 {
@@ -107,7 +108,7 @@ fn bodies_go_both_ways_one_after_the_other() {
 }
 
 #[test]
-fn a_body_is_said_again_until_it_is_acknowledged_and_heard_once() {
+fn repeats_a_body_until_it_is_acknowledged_and_delivers_it_once() {
     let (mut mote, mut gateway) = ends();
     settle(&mut mote, &mut gateway, 0);
     mote.send(Channel::Coordinator, b"reading").unwrap();
@@ -129,7 +130,7 @@ fn a_body_is_said_again_until_it_is_acknowledged_and_heard_once() {
 }
 
 #[test]
-fn a_body_that_nobody_acknowledges_is_given_up_and_the_line_opens_anew() {
+fn drops_a_body_that_is_never_acknowledged_and_opens_the_line_again() {
     let (mut mote, mut gateway) = ends();
     settle(&mut mote, &mut gateway, 0);
     mote.send(Channel::Coordinator, b"lost").unwrap();
@@ -153,7 +154,7 @@ fn a_body_that_nobody_acknowledges_is_given_up_and_the_line_opens_anew() {
 }
 
 #[test]
-fn an_end_that_starts_anew_opens_the_line_anew_and_nothing_of_before_counts() {
+fn a_restarted_end_opens_the_line_again_and_ignores_earlier_packets() {
     let (mut mote, mut gateway) = ends();
     settle(&mut mote, &mut gateway, 0);
     gateway.send(Channel::CoordinatorAnnouncement, b"round").unwrap();
@@ -177,7 +178,7 @@ fn an_end_that_starts_anew_opens_the_line_anew_and_nothing_of_before_counts() {
 }
 
 #[test]
-fn another_mote_under_the_same_session_number_is_another_mote() {
+fn distinguishes_motes_with_the_same_session_number() {
     let (mut mote, mut gateway) = ends();
     settle(&mut mote, &mut gateway, 0);
     mote.send(Channel::Coordinator, b"old").unwrap();
@@ -196,7 +197,7 @@ fn another_mote_under_the_same_session_number_is_another_mote() {
 }
 
 #[test]
-fn a_body_longer_than_the_other_end_takes_is_refused_or_counted_as_lost() {
+fn rejects_or_counts_as_lost_a_body_that_the_other_end_cannot_hold() {
     let mut mote = Line::<{ room(64) }, { room(300) }>::new(Side::Mote(MOTE), 1, Timing::default());
     let mut gateway =
         Line::<{ room(MAX_BODY) }, { room(MAX_BODY) }>::new(Side::Gateway, 1, Timing::default());
@@ -217,7 +218,7 @@ fn a_body_longer_than_the_other_end_takes_is_refused_or_counted_as_lost() {
 }
 
 #[test]
-fn an_echo_and_an_end_of_the_same_kind_are_named() {
+fn reports_an_echo_and_an_end_of_the_same_kind() {
     let (mut mote, mut gateway) = ends();
     for _ in 0..2 {
         let echo = said(&mut mote, 400);
@@ -238,7 +239,7 @@ fn an_echo_and_an_end_of_the_same_kind_are_named() {
 }
 
 #[test]
-fn each_packet_that_is_none_is_refused_by_its_name() {
+fn rejects_each_invalid_packet_by_name() {
     let hello = Hello { is_open: false, longest_body: 1400, device: MOTE, session: 1, heard: 0 };
     let good = hello.encode();
     assert_eq!(Hello::decode(&good), Ok(hello));
@@ -299,7 +300,7 @@ fn each_packet_that_is_none_is_refused_by_its_name() {
 }
 
 #[test]
-fn what_has_no_room_or_is_not_stuffed_is_named_and_the_next_packet_is_heard() {
+fn recovers_after_packets_that_are_too_long_or_badly_stuffed() {
     let mut unstuffer = Unstuffer::<8>::default();
     let mut feed = |bytes: &[u8]| {
         let ends: Vec<_> = bytes.iter().filter_map(|byte| unstuffer.take(*byte)).collect();
@@ -448,7 +449,8 @@ impl World {
     }
 }
 
-/// Whatever happens, bodies are heard in order and once; and once the line carries again, the next ones are.
+/// Whatever happens, bodies are heard in order and once; and once the line carries again, the next
+/// ones are.
 fn holds(happenings: &[Happening]) -> Result<(), TestCaseError> {
     let mut world = World::new();
     happenings.iter().for_each(|happening| world.happen(happening));
@@ -456,7 +458,8 @@ fn holds(happenings: &[Happening]) -> Result<(), TestCaseError> {
         prop_assert!(way.heard.is_sorted_by(|earlier, later| earlier < later), "{:?}", way.heard);
         prop_assert!(way.heard.iter().all(|number| *number < way.next));
     }
-    // What is under way still comes; then the line opens, and what was taken goes out or is given up.
+    // What is under way still comes; then the line opens, and what was taken goes out or is given
+    // up.
     for _ in 0..60 {
         world.talk(400);
         [0, 1].into_iter().for_each(|way| world.carry(way, usize::MAX));
@@ -479,12 +482,12 @@ fn holds(happenings: &[Happening]) -> Result<(), TestCaseError> {
 
 proptest! {
     #[test]
-    fn what_is_taken_is_heard_at_most_once_in_order_and_unchanged(happenings in happenings()) {
+    fn delivers_bodies_at_most_once_in_order_and_unchanged(happenings in happenings()) {
         holds(&happenings)?;
     }
 
     #[test]
-    fn bytes_travel_as_the_reference_stuffs_them(packet in prop::collection::vec(prop_oneof![Just(0), any::<u8>()], 1..700)) {
+    fn stuffs_as_the_reference_does(packet in prop::collection::vec(prop_oneof![Just(0), any::<u8>()], 1..700)) {
         let mut stuffer = Stuffer::default();
         let stuffed: Vec<u8> = std::iter::from_fn(|| stuffer.next(&packet)).collect();
         prop_assert!(stuffer.is_done());
@@ -496,7 +499,7 @@ proptest! {
     }
 
     #[test]
-    fn long_runs_travel_as_the_reference_stuffs_them(runs in prop::collection::vec(prop_oneof![0..4usize, 252..257usize, 506..511usize], 1..4)) {
+    fn stuffs_long_runs_as_the_reference_does(runs in prop::collection::vec(prop_oneof![0..4usize, 252..257usize, 506..511usize], 1..4)) {
         let packet = runs.iter().map(|run| vec![1; *run]).collect::<Vec<_>>().join(&0);
         prop_assume!(!packet.is_empty());
         let mut stuffer = Stuffer::default();
@@ -506,7 +509,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_unstuffed_as_the_reference_does(bytes in prop::collection::vec(1..=255u8, 1..300)) {
+    fn unstuffs_any_bytes_as_the_reference_does(bytes in prop::collection::vec(1..=255u8, 1..300)) {
         let mut unstuffer = Unstuffer::<300>::default();
         let heard = bytes.iter().chain(&[0]).filter_map(|byte| unstuffer.take(*byte)).next().unwrap();
         let expected = crate::reference::unstuffed(&bytes);
@@ -514,7 +517,7 @@ proptest! {
     }
 
     #[test]
-    fn packets_are_those_of_the_reference(sender in 1..u64::MAX, receiver in 1..u64::MAX, number: u32, channel in 1..7u8,
+    fn encodes_packets_as_the_reference_does(sender in 1..u64::MAX, receiver in 1..u64::MAX, number: u32, channel in 1..7u8,
                                           body in prop::collection::vec(any::<u8>(), 0..300)) {
         let mut packet = vec![0; body.len() + 6];
         packet[2..body.len() + 2].copy_from_slice(&body);
@@ -526,7 +529,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_an_end_panic_deliver_or_say_more_than_it_heard(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
+    fn no_bytes_make_an_end_panic_deliver_or_send_more_than_it_received(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
         let (_, mut gateway) = ends();
         said(&mut gateway, 0);
         prop_assert!(hear(&mut gateway, &bytes).is_empty());
@@ -632,7 +635,7 @@ fn refused_rows() -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn the_tables_in_the_text_are_what_two_ends_say_and_what_one_refuses() {
+fn the_tables_of_the_specification_match_what_ends_send_and_reject() {
     let text = include_str!("../../../../spec/serial.md");
     for (head, rows) in
         [("| who | what | bytes |", rows()), ("| what | error | bytes |", refused_rows())]

@@ -1,7 +1,7 @@
-//! The packets of spec/serial.md as its text says them, slowly: whole byte strings, division of polynomials bit by bit.
+//! A slow reference of spec/serial.md: whole byte strings, and polynomial division bit by bit.
 
-/// COBS without the zeros around it: a zero is put behind the packet, and what stands before each zero, in pieces of at most 254 bytes,
-/// gets its length in front.
+/// COBS without the zeros around it: a zero is put behind the packet, and what stands before each
+/// zero, in pieces of at most 254 bytes, gets its length in front.
 pub(crate) fn stuffed(packet: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     for run in packet.split(|byte| *byte == 0) {
@@ -42,8 +42,8 @@ pub(crate) fn unstuffed(mut stuffed: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// CRC-32 of IEEE 802.3: the remainder of the message, each byte's lowest bit first, with its first 32 bits turned over, all times x^32, by
-/// the polynomial; turned over and read backwards.
+/// CRC-32 of IEEE 802.3: the remainder of the message, each byte's lowest bit first, with its first
+/// 32 bits turned over, all times x^32, by the polynomial; turned over and read backwards.
 pub(crate) fn crc32(message: &[u8]) -> u32 {
     let mut bits: Vec<bool> =
         message.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1 == 1)).collect();
@@ -60,7 +60,8 @@ pub(crate) fn crc32(message: &[u8]) -> u32 {
     !remainder.iter().enumerate().fold(0, |value, (at, bit)| value | u32::from(*bit) << at)
 }
 
-/// A packet as it travels, with the zeros around it; `binding` is sender's session, receiver's session, number.
+/// A packet as it travels, with the zeros around it; `binding` is sender's session, receiver's
+/// session, number.
 pub(crate) fn packet(kind: u8, binding: Option<(u64, u64, u32)>, body: &[u8]) -> Vec<u8> {
     let (sender, receiver, number) = binding.unwrap_or_default();
     let mut covered = Vec::new();

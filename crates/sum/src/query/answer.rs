@@ -1,9 +1,12 @@
-//! What the querier makes of the sums: exact quotients, and square roots, as fixed-point numbers. Spec/queries.md, section 5.
+//! The querier's results from the sums: exact quotients and square roots, as fixed-point numbers
+//! (spec/queries.md, section 5).
 //!
-//! Nothing overflows. Let `N` be the participants, `S` the sum of numerators, `Q` that of squares and `n` the count; the set-up has
-//! seen to `N * (vmax + 1) < 2^96`, so that `|S| < 2^96`, `Q < 2^96`, `n < 2^32`, and `n * Q < 2^128`. A divisor is below 2^32 and takes at
-//! most 31 places. The largest number on the way is that of a standard deviation: `4 * (n * Q - S^2) * 10^70` has 363 bits, the
-//! largest result is a variance: `Q * 10^66 / 2^62` has 254. [`U512`] holds all of them, and [`U256`] all results.
+//! Nothing overflows. Let `N` be the number of participants, `S` the sum of numerators, `Q` that of
+//! squares and `n` the count. Set-up has checked `N * (vmax + 1) < 2^96`, so that `|S| < 2^96`, `Q
+//! < 2^96`, `n < 2^32`, and `n * Q < 2^128`. A divisor is below 2^32 and needs at most 31 places.
+//! The largest intermediate number is that of a standard deviation: `4 * (n * Q - S^2) * 10^70` has
+//! 363 bits. The largest result is a variance: `Q * 10^66 / 2^62` has 254. [`U512`] holds all
+//! intermediate numbers, and [`U256`] all results.
 
 use core::cmp::Ordering;
 use core::fmt;
@@ -16,20 +19,21 @@ use crate::query::{Aggregate, Column, Plan, SlotKind};
 use moteseal_core::schema::Decimal;
 
 named_errors! {
-    /// Why sums are no answer. No honest sources and no honest querier give them.
+    /// Why sums give no answer. Honest sources and an honest querier never cause this.
     AnswerError {
-        /// Not one sum a slot.
-        WrongSlotCount => "there is not one sum for each slot of the query",
-        /// A sum above what the participants can contribute, or a set-up that was not checked.
-        SumOutOfRange => "a sum is more than its sources can contribute",
-        /// No readings have these sums: a source contributed what it never read.
+        /// The number of sums is not the number of slots.
+        WrongSlotCount => "the number of sums is not the number of the query's slots",
+        /// A sum is more than the participants can contribute, or the set-up was not checked.
+        SumOutOfRange => "a sum is more than the participants can contribute",
+        /// No readings have these sums: a source contributed values that it cannot have read.
         Inconsistent => "no readings within the declared ranges have these sums: a source contributed what it cannot have read",
     }
 }
 
-/// Digits after the point that mean and standard deviation have beyond those of their column; a variance beyond twice those.
+/// The digits after the point that a mean or standard deviation has beyond those of its column; a
+/// variance has as many beyond twice those.
 const EXTRA_PLACES: u32 = 4;
-/// Digits after the point where no number of them is exact.
+/// The digits after the point where no number of them is exact.
 const INEXACT_PLACES: u32 = 9;
 
 /// A decimal number with a fixed number of digits after the point.
@@ -50,7 +54,8 @@ impl FixedPoint {
         Self::new(digits < 0, U256::from_u128(digits.unsigned_abs()), places)
     }
 
-    /// All digits as one integer, which is the number times `10^places`; `None` if that takes more than 128 bits.
+    /// All digits as one integer: the number times `10^places`. `None` if it needs more than 128
+    /// bits.
     #[must_use]
     pub fn digits(&self) -> Option<i128> {
         let words = self.digits.to_be_bytes();
@@ -60,7 +65,7 @@ impl FixedPoint {
         Some(if self.negative { -digits } else { digits })
     }
 
-    /// Digits after the point.
+    /// The number of digits after the point.
     #[must_use]
     pub const fn places(&self) -> u32 {
         self.places
@@ -68,7 +73,7 @@ impl FixedPoint {
 }
 
 impl fmt::Display for FixedPoint {
-    /// With all digits after the point, as many as [`places`](Self::places) says.
+    /// Shows all digits after the point, [`places`](Self::places) of them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // 2^256 has 78 digits.
         let mut text = [b'0'; 80];
@@ -90,21 +95,22 @@ impl fmt::Display for FixedPoint {
     }
 }
 
-/// The sums of a column over the readings that a query is about.
+/// The sums of a column over the selected readings.
 #[derive(Clone, Copy, Default)]
 struct Sums {
-    /// Of numerators: below 2^96, whatever its sign.
+    /// The sum of numerators: below 2^96 in absolute value.
     sum: i128,
     /// `n * Q - S^2`: the variance times the square of the count.
     spread: u128,
 }
 
 impl<'a> Plan<'a> {
-    /// The result of each selected aggregate, in order, over the readings of the participants that the query is about; `None` for the
-    /// mean, variance and standard deviation of no readings. `totals` are the sums of the slots over all participants.
+    /// The result of each selected aggregate, in order, over the participants' selected readings;
+    /// `None` for the mean, variance and standard deviation of no readings. `totals` are the sums
+    /// of the slots over all participants.
     ///
     /// # Errors
-    /// [`AnswerError`], before anything is handed out.
+    /// [`AnswerError`]; then there is no result.
     pub fn answer<'p>(
         &'p self,
         totals: &[u128],
@@ -126,7 +132,8 @@ impl<'a> Plan<'a> {
                     sums.sum = total as i128 + i128::from(slot.shift) * i128::from(participants)
                 }
                 SlotKind::SumOfSquares => {
-                    // A sum whose square does not fit 128 bits has a square above count * total, which does.
+                    // A sum whose square does not fit 128 bits has a square above count * total,
+                    // which does.
                     let square = sums.sum.unsigned_abs().checked_pow(2);
                     let spread = square.and_then(|square| (count * total).checked_sub(square));
                     sums.spread = spread
@@ -138,7 +145,7 @@ impl<'a> Plan<'a> {
         if slots != totals.len() || slots != self.slots().count() {
             return Err(AnswerError::WrongSlotCount);
         }
-        // Without a count, any sum up to that of all participants can be.
+        // Without a count, any sum up to that of all participants is possible.
         if self.slots().any(|slot| slot.kind == SlotKind::Count) {
             let possible = |(sums, column): (&Sums, &Column<'_>)| {
                 column.range.is_none_or(|(low, high)| {
@@ -159,7 +166,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The result of an aggregate of a column; `None` if it has none over no readings.
+/// The result of an aggregate of a column; `None` if it is undefined for no readings.
 fn result(aggregate: Aggregate, sums: Sums, count: u128, divisor: u32) -> Option<FixedPoint> {
     let places = Decimal { numerator: 0, divisor }.places();
     let at = |exact: fn(u32) -> u32| places.map_or(INEXACT_PLACES, exact);
@@ -199,21 +206,21 @@ fn quotient(numerator: u128, denominator: u128, places: u32) -> U256 {
 /// `10^places * sqrt(numerator / denominator)`, to the nearest integer, half to even.
 fn root(numerator: u128, denominator: u128, places: u32) -> U256 {
     let scaled = U512::from_u128(numerator).wrapping_mul(&power_of_ten(2 * places));
-    // The root of the quotient rounded down is the quotient's root rounded down.
+    // The root of the rounded-down quotient equals the rounded-down root of the quotient.
     let down = divided(&scaled, denominator).0.floor_sqrt_vartime();
-    // Above the middle between it and the next one: scaled / denominator > (down + 1/2)^2.
+    // Compare with the middle between it and the next one: scaled / denominator > (down + 1/2)^2.
     let odd = down.shl_vartime(1).wrapping_add(&U512::ONE);
     let middle = odd.wrapping_mul(&odd).wrapping_mul(&U512::from_u128(denominator));
     rounded(&down, scaled.shl_vartime(2).cmp_vartime(&middle))
 }
 
-/// `down`, or the next one if what was cut off is more than a half, or a half of an odd one.
+/// `down`, or the next one if the remainder is more than a half, or a half and `down` is odd.
 fn rounded(down: &U512, cut_off: Ordering) -> U256 {
     let up = cut_off == Ordering::Greater || (cut_off == Ordering::Equal && down.bit_vartime(0));
     down.wrapping_add(&U512::from_u8(up.into())).resize()
 }
 
-/// Quotient and remainder; of a denominator of 0, which does not come here, those by 1.
+/// Quotient and remainder. A denominator of 0 does not occur; it is treated as 1.
 fn divided(numerator: &U512, denominator: u128) -> (U512, U512) {
     let denominator = U512::from_u128(denominator.max(1));
     match Option::<NonZero<U512>>::from(NonZero::new(denominator)) {

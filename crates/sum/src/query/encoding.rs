@@ -1,4 +1,4 @@
-//! The one encoding of a plan: spec/queries.md, section 3.
+//! The canonical encoding of a plan: spec/queries.md, section 3.
 
 use crate::query::list::List;
 use crate::query::predicate::{Interval, Join, Step, is_canonical};
@@ -42,10 +42,11 @@ impl<'a> Plan<'a> {
         Ok(out.finish())
     }
 
-    /// Reads a plan. What is let pass, a query's text gives: it encodes to the same bytes again.
+    /// Reads a plan. An accepted plan is one that a query's text gives, and it encodes to the same
+    /// bytes.
     ///
     /// # Errors
-    /// [`DecodeError`]: `FieldOutOfRange` where the form is right and the plan is not one.
+    /// [`DecodeError`]; `FieldOutOfRange` if the form is right but the plan is invalid.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes)?;
         let mut plan = Self::empty();

@@ -2,7 +2,7 @@
 
 use crate::query::mistake::{Mistake, QueryError};
 
-/// What a token is. Each borrows its characters of the text.
+/// The kind of a token, with its characters in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A keyword or the name of a column.
@@ -11,7 +11,7 @@ pub(super) enum Kind {
     Quoted,
     /// Digits, perhaps with a fraction, without a sign.
     Number,
-    /// A text in single quotes, which no column can be compared with.
+    /// A text in single quotes, with which no column can be compared.
     Text,
     /// A sign of one or two characters.
     Sign,
@@ -19,13 +19,13 @@ pub(super) enum Kind {
     End,
 }
 
-/// A token and where it stands.
+/// A token and its position.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Token<'a> {
     pub(super) kind: Kind,
     /// Its characters, quotes included; empty at the end.
     pub(super) text: &'a str,
-    /// Where it starts, in bytes.
+    /// Its offset in bytes.
     pub(super) start: usize,
 }
 
@@ -41,11 +41,11 @@ impl Token<'_> {
     }
 }
 
-/// Words that name no column unless they are quoted: each could stand where a column may.
+/// Reserved words, which name a column only in quotes: each may occur where a column may.
 const RESERVED: [&str; 9] =
     ["SELECT", "FROM", "WHERE", "EPOCH", "DURATION", "AND", "OR", "NOT", "BETWEEN"];
 
-/// Whether a word is one of the language's own.
+/// Whether a word is reserved.
 pub(super) fn is_reserved(word: &str) -> bool {
     RESERVED.iter().any(|reserved| word.eq_ignore_ascii_case(reserved))
 }
@@ -58,7 +58,7 @@ fn continues_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Whether a column's name can stand without quotes.
+/// Whether a column's name can be written without quotes.
 pub(super) fn is_plain(name: &str) -> bool {
     name.starts_with(starts_word) && name.chars().all(continues_word) && !is_reserved(name)
 }
@@ -123,7 +123,8 @@ fn quoted(rest: &str, quote: char) -> Option<usize> {
     }
 }
 
-/// The length of the number that `rest` starts with: digits, and a fraction if a digit follows the point.
+/// The length of the number that `rest` starts with: digits, and a fraction if a digit follows the
+/// point.
 fn number(rest: &str) -> usize {
     let digits = |from: usize| rest[from..].bytes().take_while(u8::is_ascii_digit).count();
     let whole = digits(0);

@@ -106,14 +106,15 @@ impl<'a> QueryError<'a> {
 }
 
 impl fmt::Display for QueryError<'_> {
-    /// The name, where, what is wrong, and what to write instead: one line, whatever the query had in it.
+    /// The column, what is wrong, and what to write instead, in one line, whatever characters the
+    /// query contains.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "column {}: ", self.column)?;
         match self.mistake {
             Mistake::UnexpectedToken { expected, found: "" } => write!(f, "the query ends where {expected} is missing"),
             Mistake::UnexpectedToken { expected, found } => write!(f, "here should be {expected}, not {}", Shown(found)),
             Mistake::UnknownCharacter(c) => {
-                write!(f, "{c:?} means nothing in a query; a column's name that has it stands in double quotes")
+                write!(f, "{c:?} means nothing in a query; put a column's name that contains it in double quotes")
             }
             Mistake::Unterminated => f.write_str("the quote that opens here is not closed"),
             Mistake::UnknownAggregate(found) => {
@@ -143,7 +144,7 @@ impl fmt::Display for QueryError<'_> {
                 f.write_str("the query does not say how often; end it with EPOCH DURATION 30s, or another time")
             }
             Mistake::DurationOutOfRange => f.write_str("an epoch lasts from 1s to 7d; write for example EPOCH DURATION 30s"),
-            Mistake::DuplicateItem => f.write_str("this is selected already; leave it out"),
+            Mistake::DuplicateItem => f.write_str("this is already selected; leave it out"),
             Mistake::TooLong => write!(f, "a query has at most {MAX_TEXT} bytes"),
             Mistake::TooManyItems => write!(f, "at most {MAX_ITEMS} aggregates can be selected at once; ask in two queries"),
             Mistake::TooManyColumns => write!(f, "a query names at most {MAX_COLUMNS} columns; ask in two queries"),
@@ -155,7 +156,7 @@ impl fmt::Display for QueryError<'_> {
 
 impl core::error::Error for QueryError<'_> {}
 
-/// Something of the query, shown so that it acts on no terminal: escaped, and not too long.
+/// Part of the query, escaped and truncated so that it cannot act on a terminal.
 struct Shown<'a>(&'a str);
 
 impl fmt::Display for Shown<'_> {
@@ -163,7 +164,7 @@ impl fmt::Display for Shown<'_> {
         const LONGEST: usize = 64;
         let (whole, rest) =
             self.0.char_indices().nth(LONGEST).map_or((self.0, ""), |(at, _)| self.0.split_at(at));
-        // Quotes stay as they are: they may be what is wrong.
+        // Quotes are not escaped: they may be what is wrong.
         for c in whole.chars() {
             if matches!(c, '"' | '\'') {
                 write!(f, "{c}")?

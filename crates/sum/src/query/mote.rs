@@ -1,4 +1,5 @@
-//! What a mote does with a plan: bind it to the schema of its own records, and make of each reading what it contributes.
+//! The mote's part: binds a plan to the schema of its records, and computes what a reading
+//! contributes.
 
 use core::fmt;
 
@@ -8,15 +9,15 @@ use crate::query::predicate::holds;
 use crate::query::{MAX_COLUMNS, Name, Plan, SlotKind};
 use moteseal_core::schema::{Decimal, Field, FieldType, Schema};
 
-/// Why a plan cannot be answered from records of a schema.
+/// Why a plan cannot be answered from records with a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BindError<'a> {
     /// The schema has no column of this name.
     UnknownColumn(&'a str),
-    /// The column is of floats or times.
+    /// The column holds floats or times.
     NotExact(&'a str),
-    /// The column has another divisor than the plan was made for.
+    /// The column's divisor differs from the plan's.
     DivisorMismatch(&'a str),
 }
 
@@ -45,7 +46,7 @@ impl fmt::Display for BindError<'_> {
                 write!(f, "the query asks for {}, which these records do not have", Name(name))
             }
             Self::NotExact(name) => {
-                write!(f, "{} is no scaled integer in these records", Name(name))
+                write!(f, "{} is not a scaled integer in these records", Name(name))
             }
             Self::DivisorMismatch(name) => {
                 write!(f, "{} has another divisor in these records than in the query", Name(name))
@@ -56,11 +57,11 @@ impl fmt::Display for BindError<'_> {
 
 impl core::error::Error for BindError<'_> {}
 
-/// Why a reading was not made into a contribution. The mote does not answer the epoch then.
+/// Why a reading gives no contribution. The mote then does not answer the epoch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ContributionError<'a> {
-    /// A value outside the range that the query declares of its column.
+    /// A value outside the range that the query declares for its column.
     ValueOutOfRange {
         /// The column.
         column: &'a str,
@@ -69,7 +70,7 @@ pub enum ContributionError<'a> {
     },
     /// The record ends before a column.
     RecordTooShort,
-    /// There is no room for all slots.
+    /// The buffer is too small for all slots.
     BufferTooSmall,
 }
 
@@ -102,14 +103,16 @@ impl fmt::Display for ContributionError<'_> {
                 )
             }
             Self::RecordTooShort => f.write_str("the record ends before a column of the query"),
-            Self::BufferTooSmall => f.write_str("there is no room for all slots of the query"),
+            Self::BufferTooSmall => {
+                f.write_str("the buffer is too small for all slots of the query")
+            }
         }
     }
 }
 
 impl core::error::Error for ContributionError<'_> {}
 
-/// A plan together with where its columns stand in a mote's records.
+/// A plan with the positions of its columns in a mote's records.
 #[derive(Clone, Copy, Debug)]
 pub struct Bound<'p, 'a> {
     plan: &'p Plan<'a>,
@@ -120,7 +123,7 @@ impl<'a> Plan<'a> {
     /// Finds the plan's columns in a mote's schema.
     ///
     /// # Errors
-    /// [`BindError`]: the first column that is not as the plan has it.
+    /// [`BindError`] for the first column that does not match the plan.
     pub fn bind<'p>(&'p self, schema: &Schema<'p>) -> Result<Bound<'p, 'a>, BindError<'a>> {
         let mut fields = [Field::new("", "", FieldType::U8); MAX_COLUMNS];
         for (place, column) in fields.iter_mut().zip(self.columns.iter()) {
@@ -138,11 +141,12 @@ impl<'a> Plan<'a> {
 }
 
 impl<'a> Bound<'_, 'a> {
-    /// Writes what a source contributes to each slot, and says how many there are: of a reading that the query is about, its values; of
-    /// any other, or of none, those of an absent reading, which leave all sums as they are.
+    /// Writes a source's contribution to each slot and returns the number of slots. For a selected
+    /// reading these are its values; for another reading, or none, those that leave all sums
+    /// unchanged.
     ///
     /// # Errors
-    /// [`ContributionError`]; then nothing that was written may be sent.
+    /// [`ContributionError`]; then nothing of the buffer may be sent.
     pub fn contribution(
         &self,
         record: Option<&[u8]>,
@@ -165,7 +169,7 @@ impl<'a> Bound<'_, 'a> {
             };
             *place = match slot.kind {
                 SlotKind::Count => matching.is_some().into(),
-                // Not negative: the shift is the least that the range has, or 0.
+                // The difference is not negative: the shift is the least value of the range, or 0.
                 SlotKind::Sum => numerator.abs_diff(slot.shift).into(),
                 SlotKind::SumOfSquares => u128::from(numerator.unsigned_abs()).pow(2),
             };
@@ -174,7 +178,7 @@ impl<'a> Bound<'_, 'a> {
         Ok(count)
     }
 
-    /// The numerator of a column, which must lie in the range that the plan declares.
+    /// The numerator of a column, which must be in the plan's range.
     fn summed(&self, at: u8, record: &[u8]) -> Result<i64, ContributionError<'a>> {
         let (numerator, column) = (self.numerator(at, record)?, self.plan.column(at));
         let value = Decimal { numerator, divisor: column.divisor };

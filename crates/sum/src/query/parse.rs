@@ -1,5 +1,5 @@
-//! From the text of a query to its plan (spec/queries.md, section 1): one token of lookahead, and no recursion beyond
-//! [`MAX_DEPTH`].
+//! The parser of a query's text (spec/queries.md, section 1): one token of lookahead, and recursion
+//! of at most [`MAX_DEPTH`].
 
 use crate::query::lexer::{Kind, Lexer, Token, is_reserved};
 use crate::query::list::Full;
@@ -27,13 +27,14 @@ pub(super) fn parse<'a>(text: &'a str, schema: &Schema<'a>) -> Result<Plan<'a>, 
 
 struct Parser<'a> {
     lexer: Lexer<'a>,
-    /// The token that comes next.
+    /// The next token.
     token: Token<'a>,
     schema: Schema<'a>,
     plan: Plan<'a>,
 }
 
-/// Operands that stand on the steps and are joined once no more of them come: one alone, or several that AND or OR will join.
+/// Operands on the stack of steps that are joined when no more follow: a single one, or several for
+/// AND or OR.
 #[derive(Clone, Copy)]
 struct Run {
     join: Option<Join>,
@@ -147,7 +148,7 @@ impl<'a> Parser<'a> {
         self.comparison()
     }
 
-    /// Ends a run: what was to be joined is.
+    /// Ends a sequence of operands and joins them.
     fn close(&mut self, run: Run) -> Result<Run, QueryError<'a>> {
         match run.join {
             Some(join) => self.step(Step::Join(join, run.operands), run.depth + 1),
@@ -155,12 +156,13 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A run to which operands can be joined by `join`: one that is already, or ended.
+    /// A sequence to which operands can be joined by `join`: an open one of the same kind, or an
+    /// ended one.
     fn open(&mut self, run: Run, join: Join) -> Result<Run, QueryError<'a>> {
         if run.join == Some(join) { Ok(run) } else { self.close(run) }
     }
 
-    /// Both runs as one; the second is ended first unless it joins in the same way.
+    /// Merges both sequences; the second is ended first unless it joins in the same way.
     fn joined(&mut self, run: Run, next: Run, join: Join) -> Result<Run, QueryError<'a>> {
         let next = self.open(next, join)?;
         // No more than there are steps.
@@ -212,7 +214,7 @@ impl<'a> Parser<'a> {
         if not { self.step(Step::Not, 1) } else { Ok(run) }
     }
 
-    /// The numerators for which `column sign literal` holds, or for `!=` those for which it does not.
+    /// The numerators for which `column sign literal` holds; for `!=`, those for which it does not.
     fn interval(
         &self,
         literal: Literal<'a>,
@@ -227,7 +229,7 @@ impl<'a> Parser<'a> {
             ">=" => low(ceil),
             "<" => high(ceil.map(|ceil| ceil - 1)),
             "<=" => high(floor),
-            // Between two numerators lies none.
+            // No numerator is between two adjacent ones.
             _ => Ok(Interval::between(self.bound(literal, ceil)?, self.bound(literal, floor)?)),
         }
     }
@@ -273,7 +275,7 @@ impl<'a> Parser<'a> {
         Ok(sign)
     }
 
-    /// The name of a column that is there and holds scaled integers; its place in the plan.
+    /// The name of an existing column of scaled integers; returns its index in the plan.
     fn column(&mut self, expected: &'static str) -> Result<(usize, Field<'a>), QueryError<'a>> {
         let token = self.token;
         let field = match token.kind {
@@ -325,7 +327,7 @@ impl<'a> Parser<'a> {
         self.advance()?;
         let out_of_range =
             || QueryError::at(self.lexer.text(), start.start, Mistake::DurationOutOfRange);
-        // Of nothing, the unit does not matter.
+        // For zero, the unit does not matter.
         let count: u32 =
             start.text.parse().ok().filter(|&count| count > 0).ok_or_else(out_of_range)?;
         let unit = UNITS.iter().find(|(name, _)| self.token.is_word(name));
@@ -365,7 +367,7 @@ impl<'a> Parser<'a> {
         if self.accept_sign(sign)? { Ok(()) } else { Err(self.unexpected(expected)) }
     }
 
-    /// A mistake that is the next token.
+    /// A mistake at the next token.
     fn mistake(&self, mistake: Mistake<'a>) -> QueryError<'a> {
         QueryError::at(self.lexer.text(), self.token.start, mistake)
     }
@@ -379,7 +381,7 @@ impl<'a> Parser<'a> {
 fn is_quoted(name: &str, quoted: &str) -> bool {
     let inner = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(quoted);
     let mut quote = false;
-    // Of two quotes the second is left out.
+    // Of a doubled quote the second is skipped.
     let unquoted = inner.chars().filter(|&c| {
         quote = c == '"' && !quote;
         !quote
@@ -387,14 +389,14 @@ fn is_quoted(name: &str, quoted: &str) -> bool {
     unquoted.eq(name.chars())
 }
 
-/// The numerators that a field can hold, of those that a plan can name.
+/// The range of numerators of a field, limited to what a plan can name.
 fn numerators(field: &Field<'_>) -> (i64, i64) {
     let bits = 8 * u32::try_from(field.kind.size()).unwrap_or(8);
     let signed =
         matches!(field.kind, FieldType::I8 | FieldType::I16 | FieldType::I32 | FieldType::I64);
     let (low, high) =
         if signed { (-(1i128 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) };
-    // Beyond 64 bits with sign lie only those that a mote refuses to answer with.
+    // Beyond signed 64 bits are only values with which a mote refuses to answer.
     let clamped =
         |raw: i128| (raw + i128::from(field.offset)).clamp(i64::MIN.into(), i64::MAX.into());
     (

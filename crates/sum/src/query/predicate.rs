@@ -1,7 +1,9 @@
-//! Predicates: which readings a query is about. Kept in postfix order, so that a mote evaluates them with the bits of one word.
+//! Predicates: which readings a query selects. They are kept in postfix order, so that a mote
+//! evaluates them with the bits of one word.
 //!
-//! A comparison is a closed interval of the column's *numerators* (raw value plus offset), exactly what the decimal literal means on
-//! the column's scale. AND and OR of any number of operands are one step, so that redundant parentheses leave no trace.
+//! A comparison is a closed interval of the column's *numerators* (raw value plus offset): exactly
+//! what the decimal literal means on the column's scale. AND and OR of any number of operands are
+//! one step, so that redundant parentheses have no effect.
 
 use core::fmt;
 
@@ -9,7 +11,7 @@ use crate::query::list::List;
 use crate::query::{Column, FixedPoint, MAX_DEPTH, MAX_STEPS, Name};
 use moteseal_core::schema::Decimal;
 
-/// A closed interval of numerators; `None` is no bound.
+/// A closed interval of numerators; `None` means no bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Interval {
     pub(super) low: Option<i64>,
@@ -17,10 +19,10 @@ pub(super) struct Interval {
 }
 
 impl Interval {
-    /// The one form of all intervals without an element.
+    /// The canonical form of the empty interval.
     pub(super) const EMPTY: Self = Self { low: Some(1), high: Some(0) };
 
-    /// The interval between two bounds, in its one form.
+    /// The interval between two bounds, in canonical form.
     pub(super) fn between(low: i64, high: i64) -> Self {
         if low <= high { Self { low: Some(low), high: Some(high) } } else { Self::EMPTY }
     }
@@ -40,12 +42,12 @@ impl Interval {
     }
 }
 
-/// What a step does to the truths that the steps before it left.
+/// What a step does to the stack of truth values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Adds whether the numerator of a column is in an interval.
+    /// Pushes whether a column's numerator is in an interval.
     Compare(u8, Interval),
-    /// Turns the last one around.
+    /// Negates the last one.
     #[default]
     Not,
     /// Joins the last ones, at least two.
@@ -59,12 +61,12 @@ pub(super) enum Join {
     Or,
 }
 
-/// The steps of a predicate; none let every reading through.
+/// The steps of a predicate; an empty list selects every reading.
 pub(super) type Steps = List<Step, MAX_STEPS>;
 
-/// Whether steps leave one truth, in the form that a query's text gives.
+/// Whether steps leave one truth value, in the form that a query's text gives.
 pub(super) fn is_canonical(steps: &[Step]) -> bool {
-    // Of each operand that waits: how it was joined, and how deep it is nested.
+    // For each waiting operand: how it was joined, and its nesting depth.
     let mut waiting = [(None, 0); MAX_STEPS];
     let mut count = 0;
     for &step in steps {
@@ -87,12 +89,13 @@ pub(super) fn is_canonical(steps: &[Step]) -> bool {
     count == usize::from(!steps.is_empty())
 }
 
-/// Whether a reading, given by the numerators of its columns, is let through.
+/// Whether a reading, given by the numerators of its columns, is selected.
 pub(super) fn holds<E>(
     steps: &[Step],
     mut numerator: impl FnMut(u8) -> Result<i128, E>,
 ) -> Result<bool, E> {
-    // One truth a bit, the last one lowest: at most MAX_STEPS of them, which is half of the word.
+    // One truth value for each bit, the last one lowest: at most MAX_STEPS of them, which is half
+    // of the word.
     let mut truths = 1u64;
     for &step in steps {
         match step {
@@ -153,7 +156,7 @@ impl fmt::Display for Shown<'_, '_> {
 }
 
 impl Shown<'_, '_> {
-    /// An operand; in parentheses if it would come apart without: an OR of an AND, and any of the two of a NOT.
+    /// An operand, in parentheses where necessary: an OR in an AND, and either of the two in a NOT.
     fn operand(
         &self,
         f: &mut fmt::Formatter<'_>,
@@ -168,7 +171,7 @@ impl Shown<'_, '_> {
     }
 }
 
-/// Where the last operand of steps starts.
+/// The start of the last operand of steps.
 fn start_of_last(steps: &[Step]) -> usize {
     let mut wanted = 1;
     for (at, step) in steps.iter().enumerate().rev() {
@@ -185,7 +188,8 @@ fn start_of_last(steps: &[Step]) -> usize {
     0
 }
 
-/// Digits after the point that keep two numerators apart on every scale, since a divisor is below 2^32.
+/// The digits after the point that keep two numerators apart on every scale, since a divisor is
+/// below 2^32.
 const ENOUGH_PLACES: u32 = 10;
 
 fn show_comparison(
@@ -198,8 +202,8 @@ fn show_comparison(
         .places()
         .filter(|&places| places <= ENOUGH_PLACES);
     let places = exact.unwrap_or(ENOUGH_PLACES);
-    // Where the digits are not exact, the lowest value is shown too low and the highest too high, each by less than one numerator: they
-    // read back as the same.
+    // Where the digits are not exact, the lowest value is shown too low and the highest too high,
+    // each by less than one numerator, so that they parse to the same interval.
     let scaled = |numerator: i64| i128::from(numerator) * 10i128.pow(places);
     let low = |numerator| {
         FixedPoint::from_digits(scaled(numerator).div_euclid(column.divisor.into()), places)

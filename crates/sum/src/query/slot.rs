@@ -1,5 +1,5 @@
-//! Slots: the small non-negative integers that each source contributes and that are added up in encrypted form, spec/queries.md,
-//! section 4.
+//! Slots: the small non-negative integers that each source contributes and that are added in
+//! encrypted form (spec/queries.md, section 4).
 
 use core::fmt;
 
@@ -7,15 +7,16 @@ use moteseal_core::error::Named;
 
 use crate::query::{Aggregate, Name, Plan};
 
-/// Sums have to stay below this: what a modulus just below 2^256 leaves above shares of 160 bits.
+/// Sums must stay below this: the space that a modulus just below 2^256 leaves above shares of 160
+/// bits.
 pub(super) const CAPACITY: u128 = 1 << 96;
 
-/// What a slot adds up.
+/// What a slot sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SlotKind {
-    /// 1 for each reading that the query is about.
+    /// 1 for each selected reading.
     Count,
-    /// The numerator of a column, less the slot's shift.
+    /// The numerator of a column, minus the slot's shift.
     Sum,
     /// The square of the numerator of a column.
     SumOfSquares,
@@ -24,15 +25,15 @@ pub enum SlotKind {
 /// One integer that each source contributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot<'a> {
-    /// What is added up.
+    /// What is summed.
     pub kind: SlotKind,
-    /// The column; of a count, none.
+    /// The column; `None` for a count.
     pub column: Option<&'a str>,
-    /// The most that a source contributes.
+    /// The maximum that a source contributes.
     pub vmax: u128,
-    /// What is taken off each numerator so that none is negative: 0 or less.
+    /// What is subtracted from each numerator so that none is negative: 0 or less.
     pub shift: i64,
-    /// The column's place in the plan.
+    /// The column's index in the plan.
     pub(super) at: u8,
 }
 
@@ -48,12 +49,12 @@ impl fmt::Display for Slot<'_> {
     }
 }
 
-/// A sum that could outgrow its room.
+/// A sum that could exceed its 96 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overflow<'a> {
-    /// Which one.
+    /// The slot.
     pub slot: Slot<'a>,
-    /// Of how many sources.
+    /// The number of sources.
     pub sources: u32,
 }
 
@@ -84,8 +85,9 @@ impl fmt::Display for Overflow<'_> {
 impl core::error::Error for Overflow<'_> {}
 
 impl<'a> Plan<'a> {
-    /// The slots in their order: the count, if anything but sums is asked for; then of each column, by first mention, its sum if it is
-    /// summed, and its sum of squares if variance or standard deviation is asked for.
+    /// The slots in order: the count, if anything but sums is selected; then for each column, by
+    /// first mention, its sum if the column is summed, and its sum of squares if a variance or
+    /// standard deviation is selected.
     pub fn slots(&self) -> impl Iterator<Item = Slot<'a>> + Clone {
         let counts = self.items.iter().any(|item| item.aggregate != Aggregate::Sum);
         let count = counts.then_some(Slot {
@@ -112,10 +114,10 @@ impl<'a> Plan<'a> {
         }))
     }
 
-    /// Checks that the sums of so many sources fit: `sources * (vmax + 1) < 2^96` in each slot.
+    /// Checks that the sums of `sources` sources fit: `sources * (vmax + 1) < 2^96` in each slot.
     ///
     /// # Errors
-    /// [`Overflow`]: the first slot that they do not fit.
+    /// [`Overflow`] for the first slot that does not fit.
     pub fn check_capacity(&self, sources: u32) -> Result<(), Overflow<'a>> {
         let fits = |slot: &Slot<'_>| {
             (slot.vmax + 1).checked_mul(sources.into()).is_some_and(|most| most < CAPACITY)

@@ -1,4 +1,4 @@
-//! Key files of private sums: what was written is read, anything else is named.
+//! Key files of private sums: what is written can be read; anything else is rejected by name.
 
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_core::{DeviceId, Digest, GroupId};
@@ -20,7 +20,7 @@ fn files() -> (String, String) {
 }
 
 #[test]
-fn what_was_written_is_read() {
+fn reads_what_was_written() {
     let (querier, source) = files();
     let querier = QuerierKeys::decode(querier.as_bytes()).unwrap();
     let source = SourceKeys::decode(source.as_bytes()).unwrap();
@@ -35,14 +35,14 @@ fn what_was_written_is_read() {
 }
 
 #[test]
-fn a_file_for_another_roster_or_group_is_named() {
+fn rejects_a_file_for_another_roster_or_group() {
     assert_eq!(CIRCLE.check(CIRCLE.group, &CIRCLE.roster), Ok(()));
     assert_eq!(CIRCLE.check(CIRCLE.group, &Digest([3; 32])), Err(KeyFileError::WrongRoster));
     assert_eq!(CIRCLE.check(GroupId([3; 8]), &CIRCLE.roster), Err(KeyFileError::WrongGroup));
 }
 
 #[test]
-fn files_of_the_other_kind_and_damaged_ones_are_named() {
+fn rejects_damaged_files_and_files_of_the_other_kind() {
     let (querier, source) = files();
     assert_eq!(SourceKeys::decode(querier.as_bytes()).unwrap_err(), KeyFileError::WrongPemLabel);
     assert_eq!(QuerierKeys::decode(source.as_bytes()).unwrap_err(), KeyFileError::WrongPemLabel);

@@ -1,4 +1,4 @@
-//! Sets of participants: one encoding of each, whatever the set; anything else is refused.
+//! Sets of participants: each set has one encoding, and everything else is rejected.
 
 use std::collections::BTreeSet;
 
@@ -44,7 +44,7 @@ fn every_set_of_twelve_positions_has_its_own_encoding() {
 }
 
 #[test]
-fn of_all_short_byte_strings_those_that_are_read_are_written_the_same() {
+fn every_short_byte_string_that_decodes_encodes_to_itself() {
     let mut read = 0_u32;
     let mut check = |bytes: &[u8]| {
         if let Ok(participation) = Participation::decode(bytes, 1 << 20) {
@@ -69,9 +69,10 @@ fn of_all_short_byte_strings_those_that_are_read_are_written_the_same() {
     assert!(read > 10_000, "{read}");
 }
 
-/// Where the integer of a bitmap's base grows by a byte, a smaller base and a leading zero byte take as many bytes as the right encoding.
+/// Where the integer of a bitmap's base grows by a byte, a smaller base and a leading zero byte
+/// take as many bytes as the right encoding.
 #[test]
-fn a_bitmap_with_a_leading_zero_byte_is_refused() {
+fn rejects_a_bitmap_with_a_leading_zero_byte() {
     let malformed = Err(ParticipationError::MalformedParticipation);
     assert_eq!(Participation::decode(&[0x7f, 0x00, 0x81], 1 << 22), malformed);
     for base in [1_u32 << 6, 1 << 13, 1 << 20] {
@@ -92,7 +93,7 @@ fn a_bitmap_with_a_leading_zero_byte_is_refused() {
 }
 
 #[test]
-fn a_set_of_one_is_written_without_a_bitmap() {
+fn encodes_a_set_of_one_without_a_bitmap() {
     for n in [0, 1, 63, 64, 1023, 70_000, (1 << 31) - 1] {
         let mut out = [0; 6];
         let length = Participation::encode_one(n, &mut out).unwrap();
@@ -102,7 +103,7 @@ fn a_set_of_one_is_written_without_a_bitmap() {
 }
 
 #[test]
-fn few_bytes_for_few_silent_and_never_more_than_a_bitmap() {
+fn is_short_for_few_silent_sources_and_never_longer_than_a_bitmap() {
     // Sources of 1,024 that are silent, evenly apart; the bytes of the set.
     for (silent, bytes) in [(0, 3), (10, 22), (102, 129), (512, 129)] {
         let step = 1024_u32.checked_div(silent).unwrap_or(u32::MAX);
@@ -115,12 +116,12 @@ fn few_bytes_for_few_silent_and_never_more_than_a_bitmap() {
 
 proptest! {
     #[test]
-    fn any_set_is_read_as_it_was_written(set in prop::collection::btree_set(0_u32..5000, 0..600)) {
+    fn reads_any_set_as_written(set in prop::collection::btree_set(0_u32..5000, 0..600)) {
         round_trip(&set, 5000);
     }
 
     #[test]
-    fn any_runs_are_read_as_they_were_written(lengths in prop::collection::vec((1_u32..300, 1_u32..300), 0..20)) {
+    fn reads_any_runs_as_written(lengths in prop::collection::vec((1_u32..300, 1_u32..300), 0..20)) {
         let (mut set, mut at) = (BTreeSet::new(), 0);
         for (gap, length) in lengths {
             set.extend(at + gap..at + gap + length);
@@ -130,7 +131,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_are_refused_or_written_the_same(bytes in prop::collection::vec(any::<u8>(), 0..24)) {
+    fn rejects_bytes_or_encodes_them_the_same(bytes in prop::collection::vec(any::<u8>(), 0..24)) {
         if let Ok(read) = Participation::decode(&bytes, 1 << 22) {
             prop_assert_eq!(encoded(&members(read)), bytes);
         }

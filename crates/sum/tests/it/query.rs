@@ -1,5 +1,6 @@
-//! Queries: random schemas, readings and queries against a naive evaluator over big rationals; slots, motes, and sums that no readings
-//! have. spec/queries.md, sections 3 to 5. The language: query_language.rs.
+//! Queries: random schemas, readings and queries, compared with a naive evaluator over big
+//! rationals; slots, motes, and sums that no readings have (spec/queries.md, sections 3 to 5).
+//! query_language.rs tests the language.
 
 use crate::reference::{Query, Ratio, fixed, query, root};
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
@@ -32,7 +33,8 @@ fn encoded(plan: &Plan<'_>) -> Vec<u8> {
     plan.encode(&mut [0; MAX_PLAN]).unwrap().to_vec()
 }
 
-// ------------------------------------------------------------------ the naive evaluator, and the one form
+// ------------------------------------------------------------------ the naive evaluator, and the
+// one form
 
 fn answers_are_those_of_the_naive_evaluator(query: &Query) {
     let (schema, text) = (encode(&query.fields()), query.text());
@@ -96,12 +98,12 @@ proptest! {
     ))]
 
     #[test]
-    fn plan_contribution_and_answer_equal_the_plain_computation_to_the_last_digit(query in query()) {
+    fn answers_equal_the_naive_evaluation_to_the_last_digit(query in query()) {
         answers_are_those_of_the_naive_evaluator(&query);
     }
 
     #[test]
-    fn case_space_and_redundant_parentheses_leave_no_trace(query in query(), seed in any::<u64>()) {
+    fn ignores_case_space_and_redundant_parentheses(query in query(), seed in any::<u64>()) {
         let schema = encode(&query.fields());
         let schema = Schema::decode(&schema).unwrap();
         let (text, disguised) = (query.text(), query.disguised(seed));
@@ -111,7 +113,7 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_encoding_is_refused_or_is_the_one_of_another_plan(query in query(), changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4), cut in any::<Option<prop::sample::Index>>()) {
+    fn rejects_a_changed_encoding_unless_it_is_that_of_another_plan(query in query(), changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4), cut in any::<Option<prop::sample::Index>>()) {
         let schema = encode(&query.fields());
         let schema = Schema::decode(&schema).unwrap();
         let text = query.text();
@@ -150,7 +152,7 @@ fn answer(column: &str, select: &str, records: &[&[u8]]) -> Vec<Option<FixedPoin
 }
 
 #[test]
-fn a_half_is_rounded_to_the_even_digit_and_more_than_a_half_up() {
+fn rounds_half_to_even() {
     let mean = |records: &[&[u8]]| answer("v::i8", "AVG(v)", records)[0].unwrap().to_string();
     // 1/32 = 0.03125 and 3/32 = 0.09375 are halves of the last digit; 1/3 and 2/3 are not.
     let of = |first: u8, n: usize| -> Vec<Vec<u8>> {
@@ -172,7 +174,8 @@ fn a_half_is_rounded_to_the_even_digit_and_more_than_a_half_up() {
         .map(|value| value.unwrap().to_string())
         .collect();
     assert_eq!(shown, ["0.0154", "0.1240"]);
-    // 1,024 readings with the deviations 7/32 = 0.21875 and 9/32 = 0.28125, halves of the last digit: so many of 1 and of -1, else 0.
+    // 1,024 readings with the deviations 7/32 = 0.21875 and 9/32 = 0.28125, halves of the last
+    // digit: so many of 1 and of -1, else 0.
     let deviation = |ones: usize, minus_ones: usize| {
         let records =
             [vec![&[1][..]; ones], vec![&[0xff]; minus_ones], vec![&[0]; 1024 - ones - minus_ones]]
@@ -183,7 +186,7 @@ fn a_half_is_rounded_to_the_even_digit_and_more_than_a_half_up() {
 }
 
 #[test]
-fn results_have_the_places_of_their_columns_and_some_more() {
+fn results_have_the_places_of_their_columns_and_a_fixed_number_more() {
     let shown = |column: &str| {
         answer(column, "SUM(v), AVG(v), STDDEV(v), VARIANCE(v)", &[&[0], &[1]])
             .iter()
@@ -196,7 +199,8 @@ fn results_have_the_places_of_their_columns_and_some_more() {
         shown("v::u8/512"),
         ["0.001953125", "0.0009765625000", "0.0009765625000", "0.0000009536743164062500"]
     );
-    // Where no number of places is exact there are 9: the root of 1/36, and numbers to either side of half the ninth digit.
+    // Where no number of places is exact there are 9: the root of 1/36, and numbers to either side
+    // of half the ninth digit.
     assert_eq!(shown("v::u8/3"), ["0.333333333", "0.166666667", "0.166666667", "0.027777778"]);
     assert_eq!(shown("v::u8/1000000003")[1..], ["0.000000000", "0.000000000", "0.000000000"]);
     assert_eq!(shown("v::u8/999999999")[1..], ["0.000000001", "0.000000001", "0.000000000"]);
@@ -259,7 +263,7 @@ fn the_largest_sums_on_the_finest_scale_are_exact() {
 }
 
 #[test]
-fn of_no_readings_there_is_a_sum_and_a_count_and_nothing_else() {
+fn only_sum_and_count_are_defined_for_no_readings() {
     let found: Vec<Option<String>> =
         answer("v:V:u8/10", "SUM(v), COUNT(v), AVG(v), VARIANCE(v), STDDEV(v)", &[])
             .iter()
@@ -273,7 +277,7 @@ fn of_no_readings_there_is_a_sum_and_a_count_and_nothing_else() {
 // ------------------------------------------------------------------ slots and set-up
 
 #[test]
-fn slots_stand_in_one_order_and_are_never_negative() {
+fn slots_have_one_order_and_are_never_negative() {
     let schema = weather();
     let schema = Schema::decode(&schema).unwrap();
     let text = "SELECT SUM(humidity), STDDEV(temperature), SUM(temperature) FROM sensors WHERE n > 5 EPOCH DURATION 1s";
@@ -380,7 +384,7 @@ fn a_mote_binds_a_plan_only_to_columns_of_the_same_scale() {
     );
     assert_eq!(
         bind(&["temperature:Cel:f32", "humidity:%RH:u16/100"]).unwrap_err(),
-        "NotExact: temperature is no scaled integer in these records"
+        "NotExact: temperature is not a scaled integer in these records"
     );
 }
 
@@ -419,14 +423,14 @@ fn a_mote_never_answers_with_a_value_outside_the_declared_range() {
     );
     assert_eq!(
         contribution(None, 1).unwrap_err(),
-        "BufferTooSmall: there is no room for all slots of the query"
+        "BufferTooSmall: the buffer is too small for all slots of the query"
     );
 }
 
 // ------------------------------------------------------------------ sums that no readings have
 
 #[test]
-fn sums_that_no_readings_have_are_no_answer() {
+fn rejects_sums_that_no_readings_have() {
     let bytes = encode(&[Field::parse("t::i8").unwrap()]);
     let schema = Schema::decode(&bytes).unwrap();
     let parse = |text| Plan::parse(text, &schema).unwrap();
@@ -445,7 +449,8 @@ fn sums_that_no_readings_have_are_no_answer() {
         (&[2, 511, 34], 2, AnswerError::SumOutOfRange),
         (&[2, 264, 32769], 2, AnswerError::SumOutOfRange),
         (&[u128::MAX, 264, 34], 2, AnswerError::SumOutOfRange),
-        // A variance below 0; readings of nobody; a sum and squares of more readings than are counted.
+        // A variance below 0; readings of nobody; a sum and squares of more readings than are
+        // counted.
         (&[2, 264, 31], 2, AnswerError::Inconsistent),
         (&[0, 264, 34], 2, AnswerError::Inconsistent),
         (&[0, 256, 1], 2, AnswerError::Inconsistent),

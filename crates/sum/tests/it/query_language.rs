@@ -1,5 +1,5 @@
-//! The language of queries: what is said of mistakes, the limits, the one text and the one encoding, and plans that no text gives.
-//! spec/queries.md, sections 1 to 3. What queries answer: query.rs.
+//! The query language: messages about mistakes, limits, the canonical text and encoding, and plans
+//! that no text gives (spec/queries.md, sections 1 to 3). query.rs tests the answers.
 
 use moteseal_core::Digest;
 use moteseal_core::cbor::{DecodeError, Writer};
@@ -38,7 +38,7 @@ fn mistake(text: &str) -> String {
 }
 
 #[test]
-fn a_mistake_is_said_by_name_with_where_it_is_and_what_to_write_instead() {
+fn reports_a_mistake_by_name_with_its_column_and_a_remedy() {
     for (query, expected) in MISTAKES {
         assert_eq!(mistake(query), *expected, "{query}");
     }
@@ -112,7 +112,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "SELECT AVG(temperature), COUNT(*), avg(temperature) FROM sensors EPOCH DURATION 5s",
-        "DuplicateItem: column 36: this is selected already; leave it out",
+        "DuplicateItem: column 36: this is already selected; leave it out",
     ),
     (
         "SELECT COUNT(*) sensors EPOCH DURATION 5s",
@@ -172,7 +172,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "SELECT COUNT(*) FROM sensors EPOCH DURATION 5s;",
-        "UnknownCharacter: column 47: ';' means nothing in a query; a column's name that has it stands in double quotes",
+        "UnknownCharacter: column 47: ';' means nothing in a query; put a column's name that contains it in double quotes",
     ),
     (
         "SELECT COUNT(*) FROM sensors EPOCH DURATION 5s LIMIT 1",
@@ -248,11 +248,11 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "SELECT COUNT(*) FROM sensors WHERE humidity > 5 % EPOCH DURATION 5s",
-        "UnknownCharacter: column 49: '%' means nothing in a query; a column's name that has it stands in double quotes",
+        "UnknownCharacter: column 49: '%' means nothing in a query; put a column's name that contains it in double quotes",
     ),
     (
         "SELECT COUNT(*) FROM sensors WHERE humidity > 5 AND\u{1b}[2J EPOCH DURATION 5s",
-        "UnknownCharacter: column 52: '\\u{1b}' means nothing in a query; a column's name that has it stands in double quotes",
+        "UnknownCharacter: column 52: '\\u{1b}' means nothing in a query; put a column's name that contains it in double quotes",
     ),
     (
         "SELECT COUNT(*) FROM sensors WHERE \"état\u{7}\" > 5 EPOCH DURATION 5s",
@@ -261,7 +261,7 @@ const MISTAKES: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn an_opaque_stream_counts_and_has_no_columns() {
+fn an_opaque_stream_has_only_a_count() {
     let parse = |text| {
         Plan::parse(text, &Schema::OPAQUE)
             .map(|plan| plan.to_string())
@@ -287,7 +287,7 @@ fn an_opaque_stream_counts_and_has_no_columns() {
 }
 
 #[test]
-fn a_query_beyond_a_limit_is_refused_where_it_passes_it() {
+fn rejects_a_query_at_the_place_where_it_exceeds_a_limit() {
     let fields: Vec<String> = (0..9).map(|at| format!("c{at}")).collect();
     let bytes =
         encode(&fields.iter().map(|name| Field::new(name, "", FieldType::U8)).collect::<Vec<_>>());
@@ -347,7 +347,7 @@ fn a_query_beyond_a_limit_is_refused_where_it_passes_it() {
 }
 
 #[test]
-fn the_largest_plan_fits_its_room_and_its_text_reads_back() {
+fn the_largest_plan_fits_its_limits_and_its_text_parses_back() {
     // Names of nothing but quotes, on the finest scales.
     let names: Vec<String> = (0..8).map(|at| format!("{}{at}", "\"".repeat(63))).collect();
     let fields: Vec<Field<'_>> = names
@@ -388,7 +388,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(20_000))]
 
     #[test]
-    fn no_text_panics(text in "[ -~é\n]{0,80}", start in 0usize..5) {
+    fn never_panics_on_any_text(text in "[ -~é\n]{0,80}", start in 0usize..5) {
         let schema = weather();
         let schema = Schema::decode(&schema).unwrap();
         let starts = ["", "SELECT ", "SELECT COUNT(*) FROM sensors ", "SELECT COUNT(*) FROM sensors WHERE ", "SELECT COUNT(*) FROM sensors EPOCH DURATION "];
@@ -400,10 +400,11 @@ proptest! {
     }
 }
 
-// ------------------------------------------------------------------ the one text and the one encoding
+// ------------------------------------------------------------------ the one text and the one
+// encoding
 
 #[test]
-fn comparisons_become_what_the_scale_can_hold() {
+fn rounds_comparisons_to_the_scale_of_the_column() {
     let schema = weather();
     let schema = Schema::decode(&schema).unwrap();
     let shown = |predicate: &str| {
@@ -454,7 +455,7 @@ fn comparisons_become_what_the_scale_can_hold() {
 }
 
 #[test]
-fn the_encoding_is_the_specifications() {
+fn encodes_as_the_specification_says() {
     let bytes = encode(
         &["temperature:Cel:i16/100", "humidity:%RH:u16/100"]
             .map(|column| Field::parse(column).unwrap()),
@@ -463,7 +464,8 @@ fn the_encoding_is_the_specifications() {
     let text = "SELECT AVG(temperature), COUNT(*) FROM sensors WHERE NOT humidity > 40 OR humidity = 1 EPOCH DURATION 30s";
     let mut plan = Plan::parse(text, &schema).unwrap();
     assert_eq!(plan.narrow("temperature", "-40", "85"), Ok(true));
-    // [1, [[2, 0], [1, null]], [["temperature", 100, -4000, 8500], ["humidity", 100]], [[1, 4001, null], 0, [1, 100, 100], -2], 30000]
+    // [1, [[2, 0], [1, null]], [["temperature", 100, -4000, 8500], ["humidity", 100]], [[1, 4001,
+    // null], 0, [1, 100, 100], -2], 30000]
     let expected = "850182820200820 1f682846b74656d706572617475726518 64390f9f19213482 6868756d696469747918 6484830 1190fa1f600830118641864 21197530";
     assert_eq!(hex::encode(encoded(&plan)), expected.replace(' ', ""));
     let id = QueryId::of(&Digest([1; 32]), &[2; 16], &encoded(&plan));
@@ -530,7 +532,7 @@ enum Step {
 }
 
 #[test]
-fn a_plan_that_no_text_gives_is_refused() {
+fn rejects_a_plan_that_no_text_gives() {
     use Step::{Compare, Op};
     const SUM: (u8, Option<u8>) = (0, Some(0));
     const COUNT: (u8, Option<u8>) = (1, None);

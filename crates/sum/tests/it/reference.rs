@@ -1,5 +1,6 @@
-//! The slow obvious evaluator of queries: values are decimal quotients of big integers, a predicate is a tree, every sum is made again
-//! for each aggregate. And the queries, schemas and readings to try it on.
+//! A naive evaluator of queries: values are decimal quotients of big integers, a predicate is a
+//! tree, and every sum is computed again for each aggregate. Also generates the queries, schemas
+//! and readings to test with.
 
 use std::fmt::Write as _;
 

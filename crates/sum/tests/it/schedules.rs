@@ -1,5 +1,5 @@
-//! Query schedules of private sums as chains of one message: what the querier of a group said as an query schedule is one, and nothing else that was ever
-//! signed, by it or by anybody else.
+//! Query schedules of private sums as chains of one message: only what the querier of a group
+//! signed as a query schedule is accepted as one.
 
 use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{ChainId, ChainNumber, Kind, MAX_MESSAGE, SealError, SingleDraft};
@@ -79,7 +79,7 @@ fn said(network: NetworkId, sender: DeviceId, kind: Kind, message: &[u8]) -> Vec
 }
 
 #[test]
-fn an_schedule_is_what_the_querier_said_with_every_suite() {
+fn opens_a_schedule_that_the_querier_signed_with_every_suite() {
     for algorithm in SUITES {
         let key = key(*algorithm, 7);
         let bytes = issue(&draft(9, &[POSED]), &key).unwrap();
@@ -92,7 +92,7 @@ fn an_schedule_is_what_the_querier_said_with_every_suite() {
 }
 
 #[test]
-fn the_querier_is_the_sender_of_that_name_in_the_network_of_the_group() {
+fn the_querier_is_the_sender_of_that_name_in_the_groups_network() {
     let id: Vec<u8> = hex::decode("f21feb2d5e2c97c5").unwrap();
     assert_eq!(schedule::querier_id().0, id[..]);
     assert_eq!(schedule::network(GROUP), NetworkId(GROUP.0));
@@ -112,7 +112,7 @@ fn resigned(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_was_said_elsewhere_by_somebody_else_or_as_something_else_is_refused_by_name() {
+fn rejects_other_networks_senders_and_kinds_by_name() {
     let bytes = issued(9, &[POSED]);
     let leaf = message(&bytes);
     let (network, sender) = (schedule::network(GROUP), schedule::querier_id());
@@ -147,7 +147,7 @@ fn what_was_said_elsewhere_by_somebody_else_or_as_something_else_is_refused_by_n
 }
 
 #[test]
-fn who_was_verified_as_another_sender_or_in_another_group_has_said_no_schedule() {
+fn rejects_a_message_verified_for_another_sender_or_group() {
     let bytes = issued(9, &[POSED]);
     let (mut scratch, public) = (vec![0; MAX_QUERY_SCHEDULE], querier().public());
     let said = schedule::hear(&bytes, GROUP, &public, &mut scratch).unwrap();
@@ -167,7 +167,7 @@ fn who_was_verified_as_another_sender_or_in_another_group_has_said_no_schedule()
 }
 
 #[test]
-fn an_schedule_under_another_number_is_another_one_and_the_head_of_one_does_not_carry_another() {
+fn a_head_belongs_to_one_schedule_and_one_number() {
     let (one, other, newer) = (issued(9, &[POSED]), issued(9, &[]), issued(10, &[POSED]));
     assert_eq!(message(&one), message(&newer));
     let digest = |bytes: &[u8]| {
@@ -187,7 +187,7 @@ fn an_schedule_under_another_number_is_another_one_and_the_head_of_one_does_not_
 }
 
 #[test]
-fn the_longest_schedule_is_one_message_and_a_longer_one_is_not_signed() {
+fn refuses_to_sign_a_schedule_longer_than_one_message() {
     let plan = [0; MAX_PLAN];
     let posed =
         |nonce: u8| Posed { nonce: [nonce; 16], first: u64::MAX - 1, until: u64::MAX, plan: &plan };
@@ -206,7 +206,7 @@ fn the_longest_schedule_is_one_message_and_a_longer_one_is_not_signed() {
 
 proptest! {
     #[test]
-    fn no_byte_of_an_schedule_can_be_another_one(at in any::<prop::sample::Index>(), flip in 1..=255_u8) {
+    fn rejects_every_changed_byte_of_a_schedule(at in any::<prop::sample::Index>(), flip in 1..=255_u8) {
         let mut bytes = issued(9, &[POSED]);
         let at = at.index(bytes.len());
         bytes[at] ^= flip;
@@ -215,7 +215,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_the_querier_says_as_lines_is_no_schedule(message in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn rejects_messages_of_the_querier_that_are_not_schedules(message in prop::collection::vec(any::<u8>(), 0..200)) {
         let lines = said(schedule::network(GROUP), schedule::querier_id(), Kind::Messages, &message);
         prop_assert_eq!(heard(&lines).unwrap_err(), QueryScheduleError::WrongKind);
     }

@@ -1,4 +1,5 @@
-//! The scheme of private sums against the formulas of the paper written out with big integers, and against who would bend a sum.
+//! The scheme of private sums, compared with the paper's formulas in big integers, and under
+//! attack.
 
 use hmac::{Hmac, KeyInit, Mac};
 use moteseal_core::{DeviceId, GroupId};
@@ -187,7 +188,7 @@ proptest! {
     }
 
     #[test]
-    fn lanes_are_the_same_as_one_source_after_the_other(present: u16, query: [u8; 16], slot: u8, epoch in 0_u64..1 << 50) {
+    fn lanes_equal_one_source_after_the_other(present: u16, query: [u8; 16], slot: u8, epoch in 0_u64..1 << 50) {
         let query = QueryId(query);
         let mut lanes = KeyLanes::default();
         let mut sum = Psr::ZERO;
@@ -240,7 +241,7 @@ proptest! {
 }
 
 #[test]
-fn a_source_that_says_more_than_it_may_is_named_so() {
+fn rejects_a_sum_above_what_the_participants_may_contribute() {
     let query = QueryId([1; 16]);
     let sum = encrypt(0, 0, query, 0, 9, (1 << 40) + 1);
     assert_eq!(open(&sum, [0], query, 0, 9), Err(OpenError::SumOutOfRange));
@@ -248,7 +249,7 @@ fn a_source_that_says_more_than_it_may_is_named_so() {
 }
 
 #[test]
-fn a_record_that_is_none_is_named() {
+fn rejects_invalid_records_by_name() {
     assert_eq!(Psr::from_bytes(&[0; 31]), Err(PsrError::TruncatedPsr));
     assert_eq!(Psr::from_bytes(&[0; 33]), Err(PsrError::TruncatedPsr));
     let p = reference::p().to_bytes_be();
@@ -263,7 +264,7 @@ fn a_record_that_is_none_is_named() {
 }
 
 #[test]
-fn a_value_that_would_reach_into_others_is_refused() {
+fn rejects_a_value_that_is_too_large() {
     let query = QueryId([1; 16]);
     let key = Master::new(SECRET).source(GROUP, id(0), 0).for_query(query);
     assert_eq!(
@@ -285,7 +286,7 @@ fn a_value_that_would_reach_into_others_is_refused() {
 }
 
 #[test]
-fn secrets_are_not_printed() {
+fn debug_output_hides_secrets() {
     let master = Master::new(SECRET);
     let source = master.source(GROUP, id(0), 0);
     let key = source.for_query(QueryId([0; 16]));

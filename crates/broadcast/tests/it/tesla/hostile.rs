@@ -1,4 +1,5 @@
-//! uTESLA under attack: forged packets that crowd out rows, keys that a leapt clock gave away, and floods of forged keys.
+//! uTESLA under attack: forged packets that displace rows, keys that a wrong clock disclosed, and
+//! floods of forged keys.
 
 use moteseal_broadcast::tesla::receiver::{
     FrameError, KeyError, Losses, PacketError, Receiver, ReceiverError, Settings,
@@ -11,7 +12,8 @@ use crate::tesla::table::{
     OFFSET, SECRET, START, Table, amid, receiver, schedule, settings, taken,
 };
 
-/// All that is delivered of a packet an interval, with a forged packet of the newest possible interval as soon as it can be.
+/// All that is delivered of a packet an interval, with a forged packet of the newest possible
+/// interval as soon as it can be.
 fn delivered_under_forgery<const ROWS: usize>(
     delay: u8,
     ahead: u64,
@@ -52,7 +54,7 @@ fn delivered_under_forgery<const ROWS: usize>(
 }
 
 #[test]
-fn no_forged_packet_of_a_newer_interval_takes_the_row_of_one_whose_key_is_coming() {
+fn forged_packets_of_newer_intervals_do_not_displace_the_row_whose_key_is_due() {
     let all = (1..=50).collect::<Vec<_>>();
     let losses = Losses { forged: 50, ..Losses::default() };
     // The receiver's clock is right, or ahead by the offset.
@@ -67,7 +69,7 @@ fn no_forged_packet_of_a_newer_interval_takes_the_row_of_one_whose_key_is_coming
 }
 
 #[test]
-fn a_receiver_has_a_row_for_each_interval_that_can_wait_at_one_time() {
+fn rejects_settings_with_too_few_rows() {
     // (delay, offset, whether four rows suffice for intervals of 100 ms)
     for (delay, offset_ms, enough) in [
         (3, 0, true),
@@ -88,12 +90,13 @@ fn a_receiver_has_a_row_for_each_interval_that_can_wait_at_one_time() {
 }
 
 #[test]
-fn keys_that_a_leapt_clock_gave_away_forge_nothing_later() {
+fn keys_disclosed_by_a_leap_forge_nothing_later() {
     let schedule = schedule(100, 2, 64);
     let table = Table::new(schedule, SECRET);
     let mut receiver = receiver::<4, 4>(table.parameters());
     receiver.receive(START + 350, &table.packet(3, b"three")).unwrap();
-    // The sender's clock leaps to interval 42 and it tells the key of 40, which everybody hears, and then it is set right.
+    // The sender's clock leaps to interval 42 and it tells the key of 40, which everybody hears,
+    // and then it is set right.
     assert_eq!(
         receiver.receive(START + 360, &table.key(40)),
         Err(FrameError::Key(KeyError::ClockTooFarOff))
@@ -155,7 +158,7 @@ fn a_forged_key_of_an_interval_that_has_not_begun_changes_nothing() {
 }
 
 #[test]
-fn a_flood_of_forged_keys_costs_a_budget_an_interval_and_keeps_out_no_key_that_is_due() {
+fn a_flood_of_forged_keys_costs_one_budget_an_interval_and_suppresses_no_due_key() {
     let schedule = schedule(100, 2, 64);
     let table = Table::new(schedule, SECRET);
     let metered = Settings { steps: 20, budget: 50, ..settings() };
@@ -165,7 +168,8 @@ fn a_flood_of_forged_keys_costs_a_budget_an_interval_and_keeps_out_no_key_that_i
     for interval in 1..=12 {
         let now = amid(&schedule, interval);
         receiver.receive(now, &table.packet(interval, b"genuine")).unwrap();
-        // Two of the furthest are looked at, one of ten steps, and none more for the rest of the interval.
+        // Two of the furthest are looked at, one of ten steps, and none more for the rest of the
+        // interval.
         let known = receiver.parameters().committed;
         for (steps, error) in [
             (20, KeyError::ForgedKey),
@@ -197,7 +201,7 @@ fn a_flood_of_forged_keys_costs_a_budget_an_interval_and_keeps_out_no_key_that_i
 }
 
 #[test]
-fn a_sender_leaps_over_many_intervals_only_if_it_is_told_to() {
+fn a_sender_skips_many_intervals_only_if_told_to() {
     let schedule = schedule(100, 2, 5000);
     let (table, mut sender) =
         (Table::new(schedule, SECRET), Sender::new(schedule, SECRET).unwrap());
@@ -225,7 +229,7 @@ fn a_sender_leaps_over_many_intervals_only_if_it_is_told_to() {
 }
 
 #[test]
-fn settings_are_printed_without_their_secret() {
+fn debug_output_of_settings_hides_the_seed() {
     let printed = format!("{:?}", Settings { seed: 987_654_321, ..settings() });
     assert!(printed.contains("offset_ms") && printed.contains("steps"), "{printed}");
     assert!(!printed.contains("987654321") && !printed.contains("987_654_321"), "{printed}");

@@ -1,4 +1,5 @@
-//! What the tests of uTESLA share: a schedule, a receiver, and the whole chain in a table, computed from the text of spec/tesla.md.
+//! Shared helpers of the uTESLA tests: a schedule, a receiver, and the whole chain in a table,
+//! computed from the text of spec/tesla.md.
 
 use hmac::{Hmac, KeyInit, Mac};
 use moteseal_broadcast::tesla::receiver::{FrameError, Receiver, Settings};

@@ -1,7 +1,8 @@
-//! What a receiver checks: the leaves of one chain, block after block, in whatever order those of a block come (spec/broadcast.md, section 3).
+//! The verifier of a chain: checks leaves block after block, in any order within a block
+//! (spec/broadcast.md, section 3).
 //!
-//! Memory is fixed: 32 bytes of digest and 16 of tags for each message of a block, no messages. What it says of a leaf it says at once;
-//! whoever relays and stores leaves does so by that word.
+//! Memory is fixed: 48 bytes for each message of a block, and no messages. Each leaf is decided at
+//! once, so that a node knows whether to relay and store it.
 
 use core::fmt;
 use moteseal_core::named_errors;
@@ -11,7 +12,7 @@ use crate::hash::{Prefixes, Running};
 use crate::{ChainRef, MAX_PER_BLOCK};
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 
-/// Room for any snapshot of an [`Incoming`].
+/// Bytes that suffice for any snapshot of an [`Incoming`].
 pub const MAX_SNAPSHOT: usize = 112 + 8 * MAX_PER_BLOCK as usize;
 
 /// The chain's blocks have more messages than this receiver has room for.
@@ -35,54 +36,57 @@ impl fmt::Display for BlockTooLarge {
 impl core::error::Error for BlockTooLarge {}
 
 named_errors! {
-    /// Why a leaf was not taken. But for `BlockMismatch`, nothing has changed.
+    /// Why a leaf was rejected. Except for `BlockMismatch`, nothing has changed.
     LeafError {
-        /// Neither its tag nor its block's digest says so.
+        /// It fits neither its tag nor its block's digest.
         ForgedLeaf => "the bytes are not what the sender signed",
-        /// Of a block that is verified already, or of one whose turn has not come.
+        /// It belongs to a block that is verified already, or to a later block.
         NotThisBlock => "the leaf is of an earlier or a later block",
         /// The block has no such leaf.
         IndexOutOfRange => "the block has no such leaf",
-        /// Longer than the longest message of the chain allows.
+        /// Longer than the chain's longest message allows.
         LeafTooLong => "the leaf is longer than any of the chain's",
-        /// Too short for the trailer that it must have.
+        /// Too short for its trailer.
         LeafTooShort => "the leaf is too short for its trailer",
-        /// All tags of the block fit and its digest does not: somebody has found another leaf with a tag of 64 bits, or the sender itself is
-        /// not honest. Everything that was taken of the block is to be forgotten; it starts again.
-        BlockMismatch => "the leaves fit their tags and the block does not fit its digest; it starts again",
+        /// All tags of the block fit, but its digest does not: someone has found another leaf with
+        /// the same 64-bit tag, or the sender is dishonest. Delete every stored leaf of the block;
+        /// it starts again.
+        BlockMismatch => "the leaves fit their tags, but the block does not fit its digest; the block starts again",
     }
 }
 
-/// What a leaf that was taken is.
+/// The result of an accepted leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken<'l> {
-    /// A leaf of the block under way that was there already; its tag fits.
+    /// A leaf that is here already; its tag fits.
     Repeated,
-    /// The tag fits, which is 64 bits of evidence: enough to relay and store the leaf, too little to act on its message.
+    /// The tag fits, which is 64 bits of evidence: enough to relay and store the leaf, too little
+    /// to act on its message.
     Pending {
         /// The leaf's message.
         message: &'l [u8],
     },
-    /// The whole block is authentic, with this leaf and all that were pending: act on its messages.
+    /// The block is complete and authentic, including the leaves that were pending: act on its
+    /// messages.
     Verified {
         /// The message of this leaf, which need not be the block's last.
         message: &'l [u8],
         /// The block.
         block: u32,
-        /// Whether the chain is whole now.
+        /// Whether the chain is complete now.
         is_last: bool,
     },
 }
 
-/// Bytes of memory that a receiver has for each message of a block: the message's digest, its tag, and the tag of the message in
-/// its place in the next block.
+/// The memory of a receiver for each message of a block, in bytes: the message's digest, its tag,
+/// and the tag of the message at the same index in the next block.
 pub const BYTES_PER_MESSAGE: usize = 48;
 
-/// The memory of a receiver, for each message of a block.
+/// The memory of a receiver, divided into its three tables.
 struct Places<'m> {
     tags: &'m mut [[u8; 8]],
     next_tags: &'m mut [[u8; 8]],
-    /// The digests of the leaves but the last, where they are here.
+    /// The digests of the leaves that are here, except the last.
     others: &'m mut [[u8; 32]],
 }
 
@@ -107,7 +111,8 @@ fn tags_in(memory: &[[u8; BYTES_PER_MESSAGE]]) -> &[[u8; 8]] {
     memory.as_flattened().as_chunks().0.get(..count).unwrap_or_default()
 }
 
-/// The verifier of one chain whose blocks have at most `B` messages: `48 * B` bytes and at most 408.
+/// The verifier of one chain whose blocks have at most `B` messages. Its size is at most `48 * B +
+/// 408` bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Incoming<const B: usize> {
     state: IncomingState,
@@ -124,19 +129,20 @@ impl<const B: usize> Incoming<B> {
         Ok(Self { state: IncomingState::new(head, &mut memory)?, memory })
     }
 
-    /// What the head says of the chain.
+    /// The chain's parameters from its head.
     #[must_use]
     pub const fn outline(&self) -> &Outline {
         self.state.outline()
     }
 
-    /// What frames name the chain by.
+    /// The chain's reference in frames.
     #[must_use]
     pub fn reference(&self) -> ChainRef {
         self.state.reference()
     }
 
-    /// The block under way, from 1; one more than the chain has when it is complete.
+    /// The block under way, counted from 1; one more than the number of blocks if the chain is
+    /// complete.
     #[must_use]
     pub const fn current(&self) -> u32 {
         self.state.current()
@@ -148,13 +154,14 @@ impl<const B: usize> Incoming<B> {
         self.state.is_complete()
     }
 
-    /// Which leaves of the block under way are not here: bit `j` is leaf `j`.
+    /// The missing leaves of the block under way: bit `j` is leaf `j`.
     #[must_use]
     pub const fn missing(&self) -> u64 {
         self.state.missing()
     }
 
-    /// Looks at a leaf: one hash of it, and of the last that comes of a block one of 32 bytes for each of the others.
+    /// Verifies a leaf. Costs one hash of the leaf and, when it completes the block, one hash over
+    /// 32 bytes for each of the other leaves.
     ///
     /// # Errors
     /// [`LeafError`].
@@ -168,8 +175,9 @@ impl<const B: usize> Incoming<B> {
         self.state.take(&mut self.memory, block, index, leaf)
     }
 
-    /// Writes where the chain stands: all verified blocks, none of the leaves of the block under way, which are taken again. [`MAX_SNAPSHOT`]
-    /// bytes suffice. A snapshot is not authenticated: it belongs into the receiver's own memory, where nobody else writes.
+    /// Writes a snapshot of the chain's position: every verified block, and none of the leaves of
+    /// the block under way, which must be verified again. [`MAX_SNAPSHOT`] bytes suffice. A
+    /// snapshot is not authenticated: keep it where only the receiver can write.
     ///
     /// # Errors
     /// [`BufferTooSmall`].
@@ -177,44 +185,48 @@ impl<const B: usize> Incoming<B> {
         self.state.save(&self.memory, out)
     }
 
-    /// A verifier that goes on where [`save`](Self::save) stood.
+    /// Makes a verifier that continues from a [`save`](Self::save)d snapshot.
     ///
     /// # Errors
-    /// [`DecodeError`]: not a snapshot, or one of a chain with larger blocks than `B` (`FieldOutOfRange`).
+    /// [`DecodeError`] if the bytes are not a snapshot, or the chain's blocks are larger than `B`
+    /// (`FieldOutOfRange`).
     pub fn restore(snapshot: &[u8]) -> Result<Self, DecodeError> {
         let mut memory = [[0; BYTES_PER_MESSAGE]; B];
         Ok(Self { state: IncomingState::restore(snapshot, &mut memory)?, memory })
     }
 }
 
-/// A verifier without the memory for a block: the caller keeps that, [`BYTES_PER_MESSAGE`] for each message of the largest block,
-/// and passes it to each call. [`Incoming`] holds both; a caller that knows the size of blocks at run time only keeps them apart.
+/// A verifier whose caller keeps the memory for a block, [`BYTES_PER_MESSAGE`] for each message of
+/// the largest block, and passes it to each call. [`Incoming`] holds both; only a caller that
+/// learns the size of blocks at run time keeps them apart.
 #[derive(Clone, Copy, Debug)]
 pub struct IncomingState {
     outline: Outline,
     prefixes: Prefixes,
     /// Blocks of the chain.
     blocks: u32,
-    /// The block under way; the one behind the last when all is there.
+    /// The block under way; one more than the number of blocks if the chain is complete.
     current: u32,
-    /// Leaves of the block under way, 0 when there is none.
+    /// Leaves of the block under way; 0 if there is none.
     leaves: u8,
-    /// Bytes of trailer in its last leaf.
+    /// Bytes of the trailer in its last leaf.
     trailer: usize,
-    /// Which leaves of it are here, a bit each.
+    /// The leaves of it that are here, one bit each.
     held: u64,
     /// Its digest.
     digest: [u8; 32],
-    /// The last leaf, where it came before others: the block's hash so far, and what it announces, which counts once the block is verified.
+    /// If the last leaf came before others: the state of the block's hash, and the next block's
+    /// digest and tags, which count once this block is verified.
     last: Running,
     next_digest: [u8; 32],
 }
 
 impl IncomingState {
-    /// A verifier at the start of a chain. What the memory held does not matter.
+    /// Makes a verifier at the start of a chain. The previous content of the memory does not
+    /// matter.
     ///
     /// # Errors
-    /// [`BlockTooLarge`] if the memory is for blocks of fewer messages.
+    /// [`BlockTooLarge`] if the memory is too small for the chain's blocks.
     pub fn new(
         head: &Head<'_>,
         memory: &mut [[u8; BYTES_PER_MESSAGE]],
@@ -250,19 +262,20 @@ impl IncomingState {
         Ok(incoming)
     }
 
-    /// What the head says of the chain.
+    /// The chain's parameters from its head.
     #[must_use]
     pub const fn outline(&self) -> &Outline {
         &self.outline
     }
 
-    /// What frames name the chain by.
+    /// The chain's reference in frames.
     #[must_use]
     pub fn reference(&self) -> ChainRef {
         self.outline.reference()
     }
 
-    /// The block under way, from 1; one more than the chain has when it is complete.
+    /// The block under way, counted from 1; one more than the number of blocks if the chain is
+    /// complete.
     #[must_use]
     pub const fn current(&self) -> u32 {
         self.current
@@ -274,13 +287,14 @@ impl IncomingState {
         self.current > self.blocks
     }
 
-    /// Which leaves of the block under way are not here: bit `j` is leaf `j`.
+    /// The missing leaves of the block under way: bit `j` is leaf `j`.
     #[must_use]
     pub const fn missing(&self) -> u64 {
         !self.held & every(self.leaves)
     }
 
-    /// Looks at a leaf: one hash of it, and of the last that comes of a block one of 32 bytes for each of the others.
+    /// Verifies a leaf. Costs one hash of the leaf and, when it completes the block, one hash over
+    /// 32 bytes for each of the other leaves.
     ///
     /// # Errors
     /// [`LeafError`].
@@ -312,7 +326,7 @@ impl IncomingState {
         }
     }
 
-    /// A leaf that is not its block's last.
+    /// Verifies a leaf that is not the last of its block.
     #[inline]
     fn take_other<'l>(
         &mut self,
@@ -340,7 +354,8 @@ impl IncomingState {
         self.close(places, hash, message)
     }
 
-    /// The last leaf of a block, with the trailer that announces the next. The block's digest tells all by itself when the others are here.
+    /// Verifies the last leaf of a block, with the trailer for the next block. If the other leaves
+    /// are here, the block's digest alone decides.
     #[inline]
     fn take_last<'l>(
         &mut self,
@@ -382,7 +397,8 @@ impl IncomingState {
         Ok(Taken::Pending { message })
     }
 
-    /// The block's digest: of its last leaf, or what is left of it, behind `hash`, and of the others' digests.
+    /// The block's digest: continues `hash` with the last leaf, or its rest, and the digests of the
+    /// others.
     #[inline]
     fn with_others(&self, others: &[[u8; 32]], mut hash: Running, last: &[u8]) -> [u8; 32] {
         hash.update(last);
@@ -420,7 +436,7 @@ impl IncomingState {
         self.digest = self.next_digest;
         places.tags.copy_from_slice(places.next_tags);
         let is_last = block == self.blocks;
-        // All blocks but the last two look like the one before.
+        // All blocks except the last two have the same shape as the one before.
         if self.current + 1 >= self.blocks {
             self.leaves = self.outline.in_block(self.current);
             self.trailer = self.outline.trailer(self.current);
@@ -428,8 +444,9 @@ impl IncomingState {
         Taken::Verified { message, block, is_last }
     }
 
-    /// Writes where the chain stands: all verified blocks, none of the leaves of the block under way, which are taken again. [`MAX_SNAPSHOT`]
-    /// bytes suffice. A snapshot is not authenticated: it belongs into the receiver's own memory, where nobody else writes.
+    /// Writes a snapshot of the chain's position: every verified block, and none of the leaves of
+    /// the block under way, which must be verified again. [`MAX_SNAPSHOT`] bytes suffice. A
+    /// snapshot is not authenticated: keep it where only the receiver can write.
     ///
     /// # Errors
     /// [`BufferTooSmall`].
@@ -447,10 +464,11 @@ impl IncomingState {
         Ok(out.finish())
     }
 
-    /// A verifier that goes on where [`save`](Self::save) stood.
+    /// Makes a verifier that continues from a [`save`](Self::save)d snapshot.
     ///
     /// # Errors
-    /// [`DecodeError`]: not a snapshot, or one of a chain with larger blocks than the memory is for (`FieldOutOfRange`).
+    /// [`DecodeError`] if the bytes are not a snapshot, or the chain's blocks are larger than the
+    /// memory allows (`FieldOutOfRange`).
     pub fn restore(
         snapshot: &[u8],
         memory: &mut [[u8; BYTES_PER_MESSAGE]],
@@ -469,7 +487,7 @@ impl IncomingState {
     }
 }
 
-/// A bit for each of so many leaves.
+/// A mask with one bit for each of `leaves` leaves.
 const fn every(leaves: u8) -> u64 {
     match leaves {
         0 => 0,

@@ -1,19 +1,24 @@
-//! SECOA: Nath, Yu and Chan, "Secure outsourced aggregation via one-way chains" (SIGMOD 2009), as section II.D of Papadopoulos et al. 2011
-//! sets it for comparison: [`max`] is SECOA^M, [`sum`] is SECOA^S.
+//! SECOA: Nath, Yu and Chan, "Secure outsourced aggregation via one-way chains" (SIGMOD 2009), as
+//! section II.D of Papadopoulos et al. 2011 defines it for comparison: [`max`] is SECOA^M, [`sum`]
+//! is SECOA^S.
 //!
-//! **Patented in the United States (US 8,607,057 B2). It is here for comparison only: no product crate may link it**, and
-//! `crates/cli/tests/it/import_order.rs` fails if one does.
+//! **Patented in the United States (US 8,607,057 B2). It is here for comparison only: no product
+//! crate may link it**, and `crates/cli/tests/it/import_order.rs` fails if one does.
 //!
-//! A maximum cannot be inflated, because its source certifies it, and cannot be deflated, because every source's [`Seal`] stands at its
-//! own value in a one-way chain, and chains only roll forward. A sum is estimated from the maxima of many sketches. Nothing is secret:
-//! readings travel in the clear.
+//! A maximum cannot be inflated, because its source certifies it. It cannot be deflated, because
+//! every source's [`Seal`](seal::Seal) is at the position of its own value in a one-way chain, and
+//! chains only roll forward. A sum is estimated from the maxima of many sketches. Nothing is
+//! secret: readings are sent in plaintext.
 //!
-//! What the paper leaves unsaid, and how it is here:
-//! - Which source a maximum is of. Its certificate cannot be checked without, so 4 bytes a maximum travel that the paper does not count.
-//! - Equation 5 has every aggregator XOR its children's certificates. What was XORed cannot be taken apart again, so above it nobody
-//!   could keep the winners' certificates alone, which are all that the querier can make. Here certificates travel one a
-//!   sketch, and the sink alone XORs them: [`sum::Final`] is as the paper has it, [`sum::Partial`] is larger.
-//! - The exponent. Table II has RSA at 3.9 modular multiplications, so it is small: 3 here, two multiplications.
+//! What the paper does not define, and the choice made here:
+//! - The source of a maximum. Its certificate cannot be checked without it, so each maximum carries
+//!   4 bytes that the paper does not count.
+//! - Equation 5 lets every aggregator XOR its children's certificates. XORed certificates cannot be
+//!   separated again, so an aggregator above could not keep only the winners' certificates, which
+//!   are all that the querier can compute. Here each sketch carries its certificate, and only the
+//!   sink XORs them: [`sum::Final`] is as in the paper, [`sum::Partial`] is larger.
+//! - The exponent. Table II gives RSA as 3.9 modular multiplications, so the exponent is small: 3
+//!   here, two multiplications.
 
 pub mod max;
 mod seal;
@@ -27,20 +32,20 @@ pub use sketch::{Estimate, Sketch};
 
 use crate::prf::{Hm1, KEY_BYTES};
 
-/// Bytes of a certificate.
+/// The length of a certificate, in bytes.
 pub const CERTIFICATE_BYTES: usize = 20;
 
-/// What the querier finds wrong with a result.
+/// Why the querier rejects a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refused {
-    /// Not as many values, sources and SEALs as belong together.
+    /// The numbers of values, sources and SEALs do not match.
     Malformed,
-    /// It names a source that there is not.
+    /// It names an unknown source.
     UnknownSource,
-    /// No source certified that value: it is too large, or of another epoch.
+    /// No source certified the value: it is too large, or of another epoch.
     Inflated,
-    /// Some source's SEAL stood further on, or is missing.
+    /// Some source's SEAL was further along its chain, or is missing.
     Deflated,
 }
 
@@ -61,7 +66,8 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// What a source shares with the querier: certificates and temporal seeds follow from it.
+/// The key that a source shares with the querier, from which certificates and temporal seeds are
+/// derived.
 #[derive(Clone)]
 struct Key(Hm1);
 

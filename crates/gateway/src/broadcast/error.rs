@@ -47,9 +47,9 @@ impl SendError {
 impl fmt::Display for SendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Draft(error) => error.fmt(f),
+            Self::Draft(error) => error.named().fmt(f),
             Self::Issue(error) => write!(f, "{}: {error}", self.name()),
-            Self::Refused(refused) => refused.fmt(f),
+            Self::Refused(refused) => refused.named().fmt(f),
             Self::ContentChanged { message: Some(message) } => write!(
                 f,
                 "{}: message {message} is not what was signed; the chain ends here, nobody takes the rest of it: send it anew, and leave it \

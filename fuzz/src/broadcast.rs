@@ -34,7 +34,7 @@ fn id() -> ChainId {
     ChainId { network: network(), sender: sender_named("ops"), number: ChainNumber(3) }
 }
 
-/// Reads the bytes as each of them.
+/// Reads the bytes as each kind of object.
 pub fn run(bytes: &[u8]) {
     let (base, ops) = (fixture::operator().public(), ops().public());
     let is_seed = || seeds().iter().any(|seed| seed == bytes);
@@ -80,7 +80,7 @@ pub fn run(bytes: &[u8]) {
     evidence(bytes);
 }
 
-/// The bytes as leaves of the chain, cut at each zero: whatever is verified is what was said.
+/// The bytes as leaves of the chain, cut at each zero: every verified message is one that was sent.
 fn fragments(bytes: &[u8]) {
     let (_, head, leaves) = chain();
     let head = Head::reopen(head).expect("it was signed");
@@ -170,7 +170,7 @@ fn signed() -> Built {
     (certificate, head, (0..5).map(leaf).collect())
 }
 
-/// One of each.
+/// One seed of each kind.
 pub fn seeds() -> Vec<Vec<u8>> {
     let (base, ops) = (fixture::operator(), ops());
     let (certificate, head, leaves) = chain();

@@ -30,7 +30,7 @@ pub(crate) fn framed(direction: &[u8], item: &[u8]) -> Vec<u8> {
     [item, &tag(direction, item)].concat()
 }
 
-/// Opens the bytes as they are, as items with a right tag, and as words.
+/// Opens the bytes unchanged, as items with a right tag, and as announcements.
 pub fn run(bytes: &[u8]) {
     let key = LinkKey::new(&SECRET);
     let _ = Uplink::open(bytes, &key);
@@ -107,7 +107,7 @@ fn words() -> Vec<Vec<u8>> {
     vec![round, draft.issue(&operator, &mut scratch, &mut out).unwrap().to_vec()]
 }
 
-/// The items of each kind of frame, without their tags, and the words.
+/// The items of each kind of frame, without their tags, and the announcements.
 pub fn seeds() -> Vec<Vec<u8>> {
     let key = LinkKey::new(&SECRET);
     let sealed = &fixture::sealed()[0][1];
@@ -120,7 +120,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         .into_iter()
         .flat_map(|scheme| framings.map(|framing| (scheme, framing)))
     {
-        // A tree's device is told a round, so that digests stand for some of its events.
+        // The tree's device receives a round, so that digests replace some of its events.
         let round = if scheme == Scheme::Tree { Round(1) } else { Round(0) };
         let mut forwarder = Forwarder::<1024>::new(
             SealIndex(3),

@@ -34,8 +34,8 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// Encodes a plan and reads it back, evaluates it at a mote, and answers it from what the mote
-/// contributed and from any sums.
+/// Encodes a plan and reads it back, evaluates it at a mote, and computes the answer from the
+/// mote's contributions and from arbitrary sums.
 fn check(plan: &Plan<'_>, schema: &Schema<'_>, bytes: &[u8]) {
     let mut buffer = [0; MAX_PLAN];
     assert_eq!(Plan::decode(plan.encode(&mut buffer).unwrap()).as_ref(), Ok(plan));
@@ -78,7 +78,7 @@ fn schema() -> Vec<u8> {
     Schema::encode(&fields, &mut [0; MAX_SCHEMA]).unwrap().as_bytes().to_vec()
 }
 
-/// Queries as people write them, and the plans of each.
+/// Typical queries, and their plans.
 pub fn seeds() -> Vec<Vec<u8>> {
     let texts = [
         "SELECT COUNT(*) FROM sensors EPOCH DURATION 30s",

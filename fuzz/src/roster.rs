@@ -31,7 +31,7 @@ fn open(bytes: &[u8]) -> Option<()> {
         .map(|_| ())
 }
 
-/// What an opened roster promises.
+/// The properties of every opened roster.
 fn check(roster: &Roster<'_>) {
     assert_eq!(roster.group(), GroupId::of(roster.group_name()));
     assert!((1..=MAX_LEVELS).contains(&usize::from(roster.levels())));

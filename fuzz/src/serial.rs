@@ -38,7 +38,7 @@ fn receive(end: &mut End, bytes: &[u8], heard: &mut Vec<u8>) {
     }
 }
 
-/// The bytes as they are: to an end, and as packets.
+/// The bytes unchanged: to an end, and as packets.
 fn as_bytes(bytes: &[u8]) {
     let mut gateway = end(true, 2);
     let mut spoken = said(&mut gateway, 0).len();
@@ -75,11 +75,11 @@ fn as_bytes(bytes: &[u8]) {
     }
 }
 
-/// What an end said and is under way, what has come to the other, what that heard of it, and the
-/// next number to say.
+/// The bytes in transit from an end, those that reached the other end, the bodies received there,
+/// and the next number to send.
 type Way = (Vec<u8>, Vec<u8>, Vec<u8>, u8);
 
-/// The bytes as what happens to a line: two ends say numbers, and each must hear the other's in
+/// The bytes as a script for a line: two ends send numbers, and each must receive the other's in
 /// order and once.
 fn as_happenings(bytes: &[u8]) {
     let mut ends = [end(false, 1), end(true, 1)];
@@ -121,14 +121,14 @@ fn as_happenings(bytes: &[u8]) {
     }
 }
 
-/// All of it.
+/// All checks.
 pub fn run(bytes: &[u8]) {
     as_bytes(bytes);
     as_happenings(bytes);
 }
 
-/// What a mote says to a gateway of the session that `as_bytes` has, packets, and a script in which
-/// bodies come through.
+/// A mote's bytes to a gateway of the session in `as_bytes`, packets, and a script in which bodies
+/// arrive.
 pub fn seeds() -> Vec<Vec<u8>> {
     let hello = |is_open, heard| {
         let hello = Hello {

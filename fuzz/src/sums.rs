@@ -16,7 +16,7 @@ use crate::link::{SECRET, framed};
 const SOURCES: u32 = 5000;
 const ROSTER: Digest = Digest([9; 32]);
 
-/// Reads the bytes as each of them.
+/// Reads the bytes as each kind of object.
 pub fn run(bytes: &[u8]) {
     participants(bytes);
     let key = LinkKey::new(&SECRET);
@@ -101,7 +101,7 @@ fn schedule() -> Vec<u8> {
     draft.issue(&fixture::operator(), &mut scratch, &mut out).unwrap().to_vec()
 }
 
-/// One of each.
+/// One seed of each kind.
 pub fn seeds() -> Vec<Vec<u8>> {
     let key = LinkKey::new(&SECRET);
     let mut out = vec![0; MAX_FRAME];

@@ -77,8 +77,8 @@ impl Malice {
     #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
-            Self::Drop => "leaves out what a child said, and says that it is in",
-            Self::AddTwice => "adds what a child said twice",
+            Self::Drop => "omits a child's share and claims that it is included",
+            Self::AddTwice => "adds a child's share twice",
             Self::AddDelta => "adds something of its own",
             Self::Scale => "doubles the sum",
             Self::ReplayEpoch => "sends the sums of the epoch before",

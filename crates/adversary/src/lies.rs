@@ -94,7 +94,7 @@ pub const LIES: &[Lie] = &[
     ),
     lie(
         "shortened-epoch",
-        "the last part of the newest epoch withheld, the sample drawn anew",
+        "the last part of the newest epoch withheld, and another sample drawn",
         &["TailUnknown"],
         range::shortened_epoch,
     ),

@@ -54,7 +54,7 @@ pub struct ExtendedBlock {
 pub struct Chain {
     /// `d_1`.
     pub first: ShortDigest,
-    /// Its signature.
+    /// The signature of `d_1`.
     pub signature: [u8; SIGNATURE],
     /// `EB_1` to `EB_k`.
     pub blocks: Vec<ExtendedBlock>,
@@ -109,7 +109,7 @@ pub enum Packet {
     First {
         /// `d_1`.
         digest: ShortDigest,
-        /// Its signature.
+        /// The signature of `d_1`.
         signature: [u8; SIGNATURE],
     },
     /// One message of a block.

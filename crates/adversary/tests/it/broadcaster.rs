@@ -153,7 +153,7 @@ impl Scene {
                 });
                 chain == self.id.reference(KeyId::of(&self.key.public())) && taken && !is_genuine
             }
-            // Hints: whoever follows them believes nothing.
+            // Hints, which a receiver does not trust.
             Ok(
                 BroadcastFrame::Wanted { .. }
                 | BroadcastFrame::Holds { .. }

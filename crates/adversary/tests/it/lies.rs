@@ -38,7 +38,7 @@ fn sign(key: &SecretKey, message: &[u8]) -> Vec<u8> {
     signature
 }
 
-/// One bundle, and where the chain stands behind it.
+/// One bundle, and the position of the chain after it.
 fn bundle(
     roster: &Roster,
     (device, key): (DeviceId, &SecretKey),

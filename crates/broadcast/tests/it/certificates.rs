@@ -420,7 +420,7 @@ fn rejects_frames_of_unknown_kinds_and_places() {
     );
     assert_eq!(refusal(&[0x82, 0x18, 32, 0x40, 0]), DecodeError::TrailingBytes);
     assert!(BroadcastFrame::decode(&[0x82, 0x18, 32, 0x40]).is_ok());
-    // The largest frames fit the buffer that is said to suffice.
+    // The largest frames fit the documented buffer size.
     let (leaf, head) = (vec![0; MAX_LEAF], vec![0; MAX_HEAD]);
     let mut out = [0; MAX_BROADCAST_FRAME];
     assert!(

@@ -92,7 +92,7 @@ fn the_sender_sends_what_the_specification_says() {
             .map(|frame| TeslaFrame::decode(frame).unwrap());
         assert_eq!(told, (interval > 2).then(|| table.key(interval - 2)), "interval {interval}");
     }
-    // The last keys are told after the last interval, and the very last one again for ever.
+    // The last keys are disclosed after the last interval, and the very last one repeatedly.
     for (interval, told) in [(8, 6), (9, 7), (10, 7), (1000, 7)] {
         let frame = sender.disclosure(amid(&schedule, interval), &mut buffer).unwrap().unwrap();
         assert_eq!(TeslaFrame::decode(frame).unwrap(), table.key(told));

@@ -55,7 +55,7 @@ impl<H: Hash> TreeSigner<H> {
 }
 
 /// All nodes of one tree, as the cloud has them: by level from the leaves; a node without a
-/// neighbour is its own parent.
+/// neighbour is used as its own parent.
 #[derive(Clone, Debug)]
 pub struct Nodes<H: Hash>(Vec<Vec<H::Digest>>);
 

@@ -95,7 +95,7 @@ impl Folding {
     /// The SEAL at position 0 of all seeds.
     #[must_use]
     pub fn seal(&self) -> Seal {
-        // In Montgomery's form `r2`, which is `2^2048`, stands for `2^1024`.
+        // In Montgomery form, `r2`, which is `2^2048`, represents `2^1024`.
         let missing = Residue::from_montgomery(*Rsa1024::PARAMS.r2())
             .pow_vartime(&Uint::<1>::from(self.seeds));
         Seal(self.product.mul(&missing))

@@ -1,5 +1,5 @@
-//! SECOA^S: a sum as `J` maxima of sketches, each by SECOA^M, section II.D of Papadopoulos et al. 2011. The sink XORs the certificates, and
-//! folds the SEALs that stand at the same position.
+//! SECOA^S: a sum as `J` maxima of sketches, each by SECOA^M, section II.D of Papadopoulos et al.
+//! 2011. The sink XORs the certificates, and folds the SEALs that stand at the same position.
 
 use super::max::{self, Claim};
 use super::{CERTIFICATE_BYTES, Estimate, Folding, Refused, SEAL_BYTES, Seal, Sketch};
@@ -16,7 +16,8 @@ pub struct Partial {
 }
 
 impl Partial {
-    /// What an aggregator makes of its children's; `None` of no children, or if they differ in their number of sketches.
+    /// What an aggregator makes of its children's; `None` of no children, or if they differ in
+    /// their number of sketches.
     #[must_use]
     pub fn merge(children: Vec<Self>) -> Option<Self> {
         let sketches = children.first()?.claims.len();
@@ -66,7 +67,7 @@ pub struct Final {
     pub sources: Vec<u32>,
     /// The XOR of their certificates.
     pub certificate: [u8; CERTIFICATE_BYTES],
-    /// The folds of the SEALs at each position that a maximum stands at, ascending.
+    /// The folds of the SEALs at each position of a maximum, ascending.
     pub seals: Vec<Seal>,
 }
 
@@ -122,7 +123,7 @@ impl Querier {
         Self(max::Querier::new(keys))
     }
 
-    /// What the sum over all sources is about, if nobody on the way changed any sketch's maximum.
+    /// The estimated sum over all sources, if no sketch's maximum was changed on the way.
     ///
     /// # Errors
     /// [`Refused`].
@@ -160,9 +161,10 @@ impl Querier {
         }
     }
 
-    /// What an honest network hands over when its sources have these sketches, source by source: made from the keys, at about the
-    /// querier's own cost, for experiments with more sources than one has the patience to run. `None` unless there is a sketch a source
-    /// and all have the same size.
+    /// What an honest network hands over when its sources have these sketches, source by source:
+    /// made from the keys, at about the querier's own cost, for experiments with more sources than
+    /// one has the patience to run. `None` unless there is a sketch a source and all have the same
+    /// size.
     #[must_use]
     pub fn as_aggregated(&self, epoch: u64, sketches: &[Sketch]) -> Option<Final> {
         let instances = sketches.first()?.values().len();

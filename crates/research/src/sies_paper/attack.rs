@@ -1,13 +1,14 @@
-//! What an adversary makes of what the paper's scheme leaves open. Each works on bare residues modulo `p = 2^256 - 189`, so that it can be
-//! tried on every scheme of the form `K_t * m + k_{i,t}`: on the paper's it succeeds, on `core`'s it must not.
+//! What an adversary makes of what the paper's scheme leaves open. Each works on bare residues
+//! modulo `p = 2^256 - 189`, so that it can be tried on every scheme of the form `K_t * m +
+//! k_{i,t}`: on the paper's it succeeds, on `core`'s it must not.
 //!
 //! `value_shift` is where a scheme puts the value in `m`: [`VALUE_SHIFT`](super::VALUE_SHIFT) here.
 
 use super::field::{add, from_bytes, invert, multiply, residue, shifted, subtract, to_bytes};
 use crate::prf::{KEY_BYTES, hm256};
 
-/// `K_t`, from two answers that one source gave in one epoch, if the adversary knows by how much the second reading was smaller.
-/// Everything else cancels: `c_1 - c_2 = K_t (v_1 - v_2) 2^shift`.
+/// `K_t`, from two answers that one source gave in one epoch, if the adversary knows by how much
+/// the second reading was smaller. Everything else cancels: `c_1 - c_2 = K_t (v_1 - v_2) 2^shift`.
 ///
 /// `None` if an answer is no residue, or the difference is 0.
 #[must_use]
@@ -21,8 +22,9 @@ pub fn epoch_key_of_two(
     Some(to_bytes(&multiply(&gap, &invert(&shifted(difference, value_shift))?)))
 }
 
-/// The same two answers used without knowing anything: adding their difference `times` to a sum of that epoch bends it by `times`
-/// what the readings differ by. `None` if one of the records is no residue.
+/// The same two answers used without knowing anything: adding their difference `times` to a sum of
+/// that epoch bends it by `times` what the readings differ by. `None` if one of the records is no
+/// residue.
 #[must_use]
 pub fn bend_by_two(
     sum: &[u8; 32],
@@ -34,7 +36,8 @@ pub fn bend_by_two(
     Some(to_bytes(&add(&from_bytes(sum)?, &multiply(&gap, &shifted(times, 0)))))
 }
 
-/// A record of an epoch bent by `delta`, by whoever has that epoch's `K_t`. `None` if the record is no residue.
+/// Adds `delta` to a record of an epoch, as an attacker with that epoch's `K_t` can. `None` if the
+/// record is not a residue.
 #[must_use]
 pub fn bend(
     sum: &[u8; 32],
@@ -48,7 +51,8 @@ pub fn bend(
     )))
 }
 
-/// `K_t` of any epoch, past or to come, from the one `K` that every source of the paper's scheme holds.
+/// `K_t` of any epoch, past or to come, from the one `K` that every source of the paper's scheme
+/// holds.
 #[must_use]
 pub fn epoch_key_of_leaked(global: &[u8; KEY_BYTES], epoch: u64) -> [u8; 32] {
     hm256(global, &epoch.to_be_bytes())

@@ -139,7 +139,7 @@ fn one_forged_fragment_costs_the_paper_a_block_and_spreads() {
 
 #[test]
 fn the_paper_accepts_bytes_moved_between_messages_and_we_reject_them() {
-    // CON is plain concatenation: where a message ends, nobody has signed.
+    // CON is plain concatenation: the boundaries of messages are not signed.
     let genuine = texts(&["disarm ", "all but gate 1", "7 is open"]);
     let shifted = texts(&["disarm all", " but gate ", "17 is open"]);
     let chain = paper_chain(&genuine, 3);

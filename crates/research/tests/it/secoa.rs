@@ -135,7 +135,7 @@ fn a_maximum_cannot_be_changed_on_the_way() {
     assert_eq!(querier.verify(EPOCH, 4, &of_another), Err(Refused::Inflated));
     let of_nobody = Claim { source: 4, ..honest.clone() };
     assert_eq!(querier.verify(EPOCH, 4, &of_nobody), Err(Refused::UnknownSource));
-    // Source 2's certificate is good, but the SEALs stand at 9, and nobody rolls them back.
+    // Source 2's certificate is valid, but the SEALs are at 9 and cannot be rolled back.
     let smaller = Claim { seal: honest.seal, ..claims[2].clone() };
     assert_eq!(querier.verify(EPOCH, 4, &smaller), Err(Refused::Deflated));
     let without_the_large = Claim::merge(vec![claims[0].clone(), claims[2].clone()]).unwrap();

@@ -77,7 +77,7 @@ fn open(
 
 #[test]
 fn two_answers_in_one_epoch_break_the_papers_sums_and_our_guard_prevents_them() {
-    // The paper: a source that restarts within an epoch answers again, and nobody stops it.
+    // The paper: nothing prevents a source that restarts within an epoch from answering again.
     let (sources, querier) = paper(4);
     let psrs: Vec<_> = sources.iter().map(|source| source.answer(EPOCH, 100)).collect();
     let again = sources[1].answer(EPOCH, 97);
@@ -188,8 +188,7 @@ fn the_paper_loses_a_source_claimed_silent_and_our_seals_reveal_it() {
         Ok(300)
     );
 
-    // Ours: the sum of the rest is the sum of the rest, and whoever is missing is missing by name.
-    // Silence cannot be passed off as a sum over all.
+    // Ours: the sum is that of the other sources, and the missing source is named.
     let master = Master::new([9; 32]);
     let sources = ours(&master, 0, 4, QUERY);
     let dropped = sum(&sources[..3]

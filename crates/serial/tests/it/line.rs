@@ -149,7 +149,7 @@ fn drops_a_body_that_is_never_acknowledged_and_opens_the_line_again() {
         settle(&mut mote, &mut gateway, now_ms)[0],
         [(Channel::Coordinator, b"later".to_vec())]
     );
-    // What was said before comes late: it is of another session.
+    // A packet of the earlier session arrives late.
     assert!(hear(&mut gateway, &spoken[0]).is_empty());
 }
 
@@ -192,7 +192,7 @@ fn distinguishes_motes_with_the_same_session_number() {
         (gateway.peer().map(|peer| peer.device), gateway.counters().opened),
         (Some(other), 2)
     );
-    // What the first one said under that number counts no more.
+    // Packets of the first mote under that number no longer count.
     assert!(hear(&mut gateway, &old).is_empty());
 }
 
@@ -202,7 +202,7 @@ fn rejects_or_counts_as_lost_a_body_that_the_other_end_cannot_hold() {
     let mut gateway =
         Line::<{ room(MAX_BODY) }, { room(MAX_BODY) }>::new(Side::Gateway, 1, Timing::default());
     assert_eq!(gateway.send(Channel::Coordinator, &[1; MAX_BODY + 1]), Err(SendError::BodyTooLong));
-    // Before the line is open nobody knows.
+    // Before the line is open, neither end knows.
     gateway.send(Channel::Coordinator, &[1; 65]).unwrap();
     for _ in 0..4 {
         hear(&mut gateway, &said(&mut mote, 0));
@@ -330,7 +330,7 @@ enum Happening {
     Talk(u16),
     /// The mote's side, or the gateway's, takes its next body.
     Send(bool),
-    /// It starts anew.
+    /// It restarts.
     Reset(bool),
     /// The line carries so many bytes that way.
     Carry(bool, u16),
@@ -356,7 +356,7 @@ fn happenings() -> impl Strategy<Value = Vec<Happening>> {
     prop::collection::vec(happening, 0..300)
 }
 
-/// A body that says which one it is, with zeros and other bytes behind it.
+/// A body that contains its number, with zeros and other bytes after it.
 fn numbered(number: u32) -> Vec<u8> {
     let mut body = number.to_be_bytes().to_vec();
     body.extend((0..number % 40).map(|at| u8::try_from(at % 3).unwrap()));
@@ -368,7 +368,7 @@ fn numbered(number: u32) -> Vec<u8> {
 struct Way {
     under_way: Vec<u8>,
     carried: Vec<u8>,
-    /// The number of the next body, and those that were heard.
+    /// The number of the next body, and those that were received.
     next: u32,
     heard: Vec<u32>,
 }

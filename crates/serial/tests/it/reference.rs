@@ -14,7 +14,7 @@ pub(crate) fn stuffed(packet: &[u8]) -> Vec<u8> {
         out.push(u8::try_from(rest.len()).unwrap() + 1);
         out.extend(rest);
     }
-    // A packet that ends with a full piece has no empty one behind it.
+    // A packet that ends with a full run has no empty run after it.
     let ends_full = packet
         .rsplit(|byte| *byte == 0)
         .next()
@@ -25,7 +25,7 @@ pub(crate) fn stuffed(packet: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What COBS without the zeros around it stands for.
+/// Decodes COBS without the zeros around it.
 pub(crate) fn unstuffed(mut stuffed: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     while let Some((&code, rest)) = stuffed.split_first() {

@@ -3,7 +3,8 @@
 use core::fmt;
 use core::ops::{Deref, DerefMut};
 
-/// At most `N` elements. What lies behind the last one is always the default, so that equal lists are equal throughout.
+/// At most `N` elements. Unused places hold the default, so that equal lists are equal in every
+/// byte.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct List<T, const N: usize> {
     elements: [T; N],
@@ -19,7 +20,7 @@ impl<T: Copy + Default, const N: usize> List<T, N> {
         Self { elements: [T::default(); N], length: 0 }
     }
 
-    /// Appends an element and says where it stands.
+    /// Appends an element and returns its index.
     pub(super) fn push(&mut self, element: T) -> Result<usize, Full> {
         *self.elements.get_mut(self.length).ok_or(Full)? = element;
         self.length += 1;

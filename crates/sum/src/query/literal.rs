@@ -1,6 +1,6 @@
 //! Decimal numbers, exactly, on the scale of a column.
 
-/// A decimal number as it stands in a query: `±mantissa / 10^places`.
+/// A decimal number as written in a query: `±mantissa / 10^places`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Literal<'a> {
     negative: bool,
@@ -31,7 +31,8 @@ impl<'a> Literal<'a> {
         Some(Self { negative, mantissa, places, text, start })
     }
 
-    /// The highest numerator that is not above the number, on the scale of `divisor`; `None` if that takes more than 127 bits.
+    /// The highest numerator that is not above the number, on the scale of `divisor`; `None` if
+    /// that takes more than 127 bits.
     pub(super) fn floor(&self, divisor: u32) -> Option<i128> {
         Some(self.times(divisor)?.div_euclid(10i128.pow(self.places)))
     }

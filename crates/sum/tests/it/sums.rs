@@ -217,7 +217,7 @@ proptest! {
         let sum_of = |psrs: &[Psr]| psrs.iter().fold(Psr::ZERO, |sum, psr| sum.merge(psr));
         let sum = sum_of(&psrs);
         let refused = Err(OpenError::SharesMismatch);
-        // Dropped, added twice, scaled, bent by something, nothing at all.
+        // Dropped, added twice, scaled, altered, or nothing at all.
         prop_assert_eq!(open(&sum_of(&psrs[1..]), devices.clone(), query, slot, epoch), refused);
         prop_assert_eq!(open(&sum.merge(&psrs[0]), devices.clone(), query, slot, epoch), refused);
         prop_assert_eq!(open(&sum.merge(&sum), devices.clone(), query, slot, epoch), refused);

@@ -110,7 +110,7 @@ fn keys_disclosed_by_a_leap_forge_nothing_later() {
         assert_eq!(heard, Err(FrameError::Packet(PacketError::NotSafe)), "interval {interval}");
     }
     assert_eq!(taken(&mut receiver), []);
-    // From the first key on that was not told, all is well again.
+    // Starting with the first key that was not disclosed, messages are verified again.
     receiver.receive(amid(&schedule, 41), &table.packet(41, b"safe again")).unwrap();
     receiver.receive(amid(&schedule, 43), &table.key(41)).unwrap();
     assert_eq!(taken(&mut receiver), [(41, b"safe again".to_vec())]);
@@ -132,7 +132,7 @@ fn a_forged_key_of_an_interval_that_has_not_begun_changes_nothing() {
     for (now, interval, error) in [
         (START + 360, 20, KeyError::ForgedKey),
         (START + 360, 21, KeyError::TooManySteps),
-        // A genuine one that is too far: it cannot be told from a forged one.
+        // A genuine key that is too far ahead cannot be told from a forged one.
         (START + 360, 63, KeyError::TooManySteps),
         // Before the chain begins.
         (0, 5, KeyError::ForgedKey),
@@ -190,7 +190,7 @@ fn a_flood_of_forged_keys_costs_one_budget_an_interval_and_suppresses_no_due_key
             receiver.receive(now, &table.key(known + 4)),
             Err(FrameError::Key(KeyError::BudgetSpent))
         );
-        // Two disclosures of three are lost, and the third comes behind the flood.
+        // Two of three disclosures are lost, and the third arrives after the flood.
         if interval > 2 && (interval - 2) % 3 == 0 {
             receiver.receive(now, &table.key(interval - 2)).unwrap();
             let proven: Vec<_> =

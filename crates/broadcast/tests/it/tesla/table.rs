@@ -37,7 +37,7 @@ pub(crate) fn amid(schedule: &Schedule, interval: u32) -> u64 {
         + u64::from(schedule.interval_ms / 2)
 }
 
-/// All that was said, in order.
+/// Every message that was sent, in order.
 pub(crate) fn taken<const R: usize, const P: usize, const B: usize>(
     receiver: &mut Receiver<R, P, B>,
 ) -> Vec<(u32, Vec<u8>)> {

@@ -1,4 +1,5 @@
-//! Gives the linker the memory of the chosen board, under the name that cortex-m-rt's script looks for.
+//! Gives the linker the memory of the chosen board, under the name that cortex-m-rt's script looks
+//! for.
 
 use std::path::PathBuf;
 use std::{env, fs, io};

@@ -1,5 +1,6 @@
-//! Makes the table of recorded readings: four TelosB motes of data/telosb, one behind the other, 4 bytes a reading (humidity in hundredths of a
-//! percent, then temperature in hundredths of a degree, both 16 bits, big-endian). 18,914 readings, unaltered.
+//! Makes the table of recorded readings: four TelosB motes of data/telosb, one behind the other, 4
+//! bytes a reading (humidity in hundredths of a percent, then temperature in hundredths of a
+//! degree, both 16 bits, big-endian). 18,914 readings, unaltered.
 
 use std::path::PathBuf;
 use std::{env, fs, io};

@@ -1,8 +1,10 @@
-//! A device as a source of private sums: what it sensed in an epoch of a query, encrypted right after its end (spec/sums.md).
+//! A device as a source of private sums: it encrypts what it sensed in an epoch of a query right
+//! after that epoch ends (spec/sums.md).
 //!
-//! Query epochs are of the device's clock, whatever time its readings say: a recording is answered as if it were sensed now. Nothing is
-//! encrypted that the [`DurableMote`] has not permitted. What cannot be answered soon after an epoch's end is not answered: the gateway
-//! would not wait for it, and the seal would state an answer that nobody could take.
+//! Query epochs follow the device's clock, whatever time its readings have: a recording is answered
+//! as if it were sensed now. Nothing is encrypted that the [`DurableMote`] has not permitted. An
+//! answer that cannot be sent soon after its epoch's end is not made: the gateway would not wait
+//! for it, and the seal would state an answer that never arrived.
 
 use std::fmt;
 
@@ -20,14 +22,14 @@ use tracing::{debug, info, warn};
 
 use crate::durable::{DurableError, DurableMote, QueryScheduleRefused};
 
-/// An answer leaves within this part of the epoch after it, or not at all.
+/// An answer is sent within this fraction (1/10) of the epoch after it, or not at all.
 const WITHIN: u64 = 10;
-/// But so many milliseconds may always pass, and no more than so many.
+/// Lower and upper bound of that time, in milliseconds.
 const WITHIN_MS: (u64, u64) = (250, 1000);
-/// What stands around the records in a frame takes less.
+/// Upper bound of a frame's bytes other than its records.
 const AROUND: usize = 80;
 
-/// What set-up gave a device, and how it speaks to the coordinator above it.
+/// What set-up configured for a device, and its link to its parent in the tree of sums.
 #[derive(Debug)]
 pub struct Membership {
     /// The group.
@@ -44,7 +46,7 @@ pub struct Membership {
     pub secret: SourceSecret,
     /// Who asks.
     pub querier: PublicKey,
-    /// The keys of the link to the coordinator above.
+    /// The keys of the link to the parent.
     pub link: LinkKey,
 }
 
@@ -52,11 +54,12 @@ pub struct Membership {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unheard {
-    /// No query schedule, or not the querier's for this group and roster.
+    /// The announcement is not a query schedule, or not one of this querier for this group and
+    /// roster.
     QuerySchedule(QueryScheduleError),
-    /// It counts other sources or key groups than set-up told this device of.
+    /// Its numbers of sources and key groups differ from those that set-up configured.
     OtherSources,
-    /// One with this number or a higher one was accepted before.
+    /// A schedule with this number or a higher one was accepted before.
     Refused(QueryScheduleRefused),
 }
 
@@ -102,9 +105,10 @@ struct Running {
     key: SourceKey,
     /// The next epoch to answer.
     next: u64,
-    /// The first epoch of which every reading was seen here: of one before, nothing sensed may be something forgotten.
+    /// The first epoch of which this process saw every reading. Of an earlier one, a missing
+    /// reading may have been forgotten.
     whole_from: u64,
-    /// The newest reading of each of the two newest epochs in which there was one, the older one first.
+    /// The newest reading of each of the two newest epochs that have one, the older first.
     readings: [Option<(u64, Vec<u8>)>; 2],
 }
 
@@ -126,7 +130,7 @@ impl fmt::Debug for Answerer {
 }
 
 impl Answerer {
-    /// A source whose records are of this schema; `clock` gives Unix milliseconds.
+    /// A source whose records follow this schema; `clock` returns Unix milliseconds.
     #[must_use]
     pub fn new(
         membership: Membership,
@@ -136,7 +140,7 @@ impl Answerer {
         Self { membership, schema, clock, running: Vec::new() }
     }
 
-    /// Hears an announcement, and logs why it is not acted on if it is not.
+    /// Receives an announcement, and logs the reason if it is not acted on.
     ///
     /// # Errors
     /// [`DurableError`].
@@ -151,10 +155,12 @@ impl Answerer {
         Ok(())
     }
 
-    /// Hears an announcement. One that is not the querier's, or older than another, changes nothing.
+    /// Receives an announcement. One that is not the querier's, or is older than the newest,
+    /// changes nothing.
     ///
     /// # Errors
-    /// [`Unheard`] within: it is not acted on. Otherwise [`DurableError`], with the same consequence.
+    /// [`Unheard`] within: the announcement is not acted on. Otherwise [`DurableError`], with the
+    /// same consequence.
     pub fn try_hear<K: Signer>(
         &mut self,
         announcement: &[u8],
@@ -186,7 +192,7 @@ impl Answerer {
             }
             self.start(id, &posed);
         }
-        // What was sensed for a query that goes on stays.
+        // Keep the readings of a query that continues.
         for old in before {
             if let Some(running) = self.running.iter_mut().find(|running| running.id == old.id) {
                 (running.next, running.whole_from, running.readings) =
@@ -196,7 +202,7 @@ impl Answerer {
         Ok(Ok(()))
     }
 
-    /// The query schedule that was announced, if it is this device's and no older than the newest one.
+    /// The announced query schedule, if it is for this device and no older than the newest one.
     fn open<'a>(
         &self,
         announcement: &'a [u8],
@@ -204,7 +210,7 @@ impl Answerer {
         scratch: &mut [u8],
     ) -> Result<QuerySchedule<'a>, Unheard> {
         let of = &self.membership;
-        // What is old by its own word is not worth the check of a signature.
+        // Skip the signature check for a schedule that is old by its own number.
         if let Some(newest) = newest.filter(|newest| {
             schedule::claimed_number(announcement).is_ok_and(|number| number < *newest)
         }) {
@@ -218,7 +224,7 @@ impl Answerer {
         Ok(schedule)
     }
 
-    /// Whether a query can be answered from this device's records; its text.
+    /// Whether a query can be answered from this device's records; returns the query's text.
     fn check(&self, posed: &Posed<'_>) -> Result<String, String> {
         let plan = Plan::decode(posed.plan).map_err(|error| error.to_string())?;
         plan.check_capacity(self.membership.sources).map_err(|error| error.to_string())?;
@@ -274,7 +280,7 @@ impl Answerer {
         self.running.iter().map(|running| end(running).saturating_sub(now)).min()
     }
 
-    /// The frames of what is due, to be sent at once; none if the coordinator cannot be reached now.
+    /// The frames that are due, to be sent at once; none if the parent cannot be reached now.
     ///
     /// # Errors
     /// [`DurableError`].
@@ -286,7 +292,7 @@ impl Answerer {
         let now = (self.clock)();
         let mut frames = Vec::new();
         for running in &mut self.running {
-            // Of a clock that was set back: what was answered before, the guard knows.
+            // If the clock was set back, the guard knows which epochs were answered before.
             running.next = running.next.min(now / running.epoch_ms).max(running.first);
             let Some(epoch) =
                 (now / running.epoch_ms).checked_sub(1).filter(|epoch| *epoch >= running.next)
@@ -316,7 +322,7 @@ impl Answerer {
     }
 }
 
-/// The frame of an answer, or why there is none.
+/// The frame of an answer, or the reason why there is none.
 fn answer<K: Signer>(
     of: &Membership,
     schema: &[u8],
@@ -340,8 +346,8 @@ fn answer<K: Signer>(
         Ok(slots) => &values[..slots],
         Err(error) => return Ok(Err(error)),
     };
-    // A journal that does not know what was answered before begins with this epoch, which is one that the querier asks for, whatever the
-    // clock says: nobody has answered it before its end.
+    // A journal that does not know earlier answers starts with this epoch. The querier asks for it,
+    // whatever the clock says, and no one answers an epoch before its end.
     mote.begin_answers(epoch.saturating_mul(running.epoch_ms))?;
     let mut permit = match mote.answer(running.id, running.epoch_ms, epoch)? {
         Ok(permit) => permit,
@@ -372,7 +378,7 @@ fn answer<K: Signer>(
     Ok(Ok(frame))
 }
 
-/// What a reading, or none, contributes to each slot.
+/// What a reading, or no reading, contributes to each slot.
 fn contribution(
     schema: &[u8],
     plan: &[u8],

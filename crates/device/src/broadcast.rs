@@ -1,7 +1,10 @@
-//! Listening to authenticated broadcasts (DESIGN.md, section 8): a [`Watcher`] follows what senders say on one or several links, keeps it in an
-//! archive, hands out messages once they are verified, in order, and files once they are complete, and repairs and passes on what others lack.
+//! Receiving authenticated broadcasts (docs/design.md, broadcasts). A [`Watcher`] follows the
+//! senders on one or several links and keeps their chains in an archive. It delivers messages in
+//! order once they are verified, and files once they are complete, and it repairs and relays what
+//! other receivers lack.
 //!
-//! It has no cryptography and no timing of its own: that is [`moteseal_broadcast::recovery`]. [`run()`] connects it to links.
+//! Cryptography and timing are in [`moteseal_broadcast::recovery`]. [`run()`] connects a watcher to
+//! links.
 
 mod image;
 mod runner;

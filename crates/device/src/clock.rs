@@ -1,29 +1,34 @@
-//! The epoch of a reading that comes now, by a clock that may jump: DESIGN section 5, "Restart".
+//! The epoch of a live reading, from a clock that may jump (docs/design.md, sealing).
 //!
-//! Epochs never go back, so a clock that reads a far year once would silence a device until then. A machine's clock is therefore believed
-//! only as far as something else vouches for it: the epochs that the coordinator has signed, what the clock said when the device
-//! started, and the time that has passed since either. It does not set the clock, and knows no source of time of its own.
+//! Epochs never go back, so a clock that once reads a date years ahead would silence a device until
+//! then. The machine's clock is therefore trusted only as far as something else confirms it: the
+//! epochs that the coordinator has signed, the clock's own value when the device started, and the
+//! time that has passed since either. This module does not set the clock and has no time source of
+//! its own.
 
 use std::time::Duration;
 
 use moteseal_core::record::EpochNumber;
 
-/// Epochs by which a clock may be ahead of what is vouched for: two clocks differ, and an announcement is of an epoch, not of a moment.
+/// Epochs by which a clock may be ahead of the confirmed time: two clocks differ, and an
+/// announcement names an epoch, not a moment.
 const AHEAD: u64 = 2;
-/// How long a device may have been off, in milliseconds: a clock that says more when it starts has to wait for the coordinator's word.
+/// How long a device may have been off, in milliseconds. If the clock is further ahead at the
+/// start, the device waits for an announcement of the coordinator.
 const LONGEST_ABSENCE: u64 = 31 * 24 * 60 * 60 * 1000;
 
 /// What is known of the time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     epoch_ms: u64,
-    /// The latest time that is vouched for, as that of the start, in milliseconds since 1970.
+    /// The latest confirmed time, converted to the time of the start, in milliseconds since 1970.
     start_ms: u64,
 }
 
 impl Clock {
-    /// At the start of a run, at which the machine's clock says `unix_ms`. `newest` is the newest epoch that the device has opened or the
-    /// coordinator has announced; before there is one, the machine's clock is all there is.
+    /// A clock at the start of the process, when the machine's clock reads `unix_ms`. `newest` is
+    /// the newest epoch that the device has opened or the coordinator has announced; without one,
+    /// the machine's clock is trusted.
     pub(crate) fn new(epoch_ms: u64, unix_ms: u64, newest: Option<EpochNumber>) -> Self {
         let epoch_ms = epoch_ms.max(1);
         let known_ms = newest.map(|newest| newest.0.saturating_mul(epoch_ms));
@@ -34,13 +39,15 @@ impl Clock {
         Self { epoch_ms, start_ms: start_ms.max(known_ms.unwrap_or(0)) }
     }
 
-    /// The coordinator has announced an epoch, so long after the start. Words may be old ones: none takes anything back.
+    /// The coordinator has announced an epoch, `elapsed` after the start. An old announcement
+    /// changes nothing.
     pub(crate) fn announced(&mut self, epoch: EpochNumber, elapsed: Duration) {
         let unix_ms = epoch.0.saturating_mul(self.epoch_ms);
         self.start_ms = self.start_ms.max(unix_ms.saturating_sub(millis(elapsed)));
     }
 
-    /// The epoch that it is when the machine's clock says `unix_ms`, so long after the start; and whether that clock is not believed.
+    /// The current epoch when the machine's clock reads `unix_ms`, `elapsed` after the start; and
+    /// whether that clock is not trusted.
     pub(crate) fn epoch(&self, unix_ms: u64, elapsed: Duration) -> (EpochNumber, bool) {
         let vouched = self.start_ms.saturating_add(millis(elapsed)) / self.epoch_ms;
         let says = unix_ms / self.epoch_ms;
@@ -78,7 +85,7 @@ mod tests {
                 (EpochNumber(490_000 + elapsed), false)
             );
         }
-        // A step of two epochs is one; a clock that is behind says what it says.
+        // A step of two epochs is accepted; a clock that is behind is used as it is.
         assert_eq!(epoch(&clock, NOW + 2 * HOUR, hours(0)), 490_002);
         assert_eq!(epoch(&clock, NOW - 9 * HOUR, hours(0)), 489_991);
     }
@@ -113,9 +120,9 @@ mod tests {
             Clock::new(HOUR, FAR, newest).epoch(FAR, hours(1)),
             (EpochNumber(490_001), true)
         );
-        // One that has never sealed nor heard anything has nothing else to go by.
+        // A device that has never sealed or received an announcement has only its clock.
         assert_eq!(epoch(&Clock::new(HOUR, FAR, None), FAR, hours(0)), FAR / HOUR);
-        // A machine without a battery starts in 1970, and is set later.
+        // A machine without a battery starts in 1970, and its clock is set later.
         let mut clock = Clock::new(HOUR, 0, None);
         assert_eq!(clock.epoch(NOW, hours(1)), (EpochNumber(1), true));
         clock.announced(EpochNumber(490_001), hours(1));

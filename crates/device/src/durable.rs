@@ -1,11 +1,14 @@
-//! A mote that survives: what it was told rests in a journal, and is told again after a restart.
+//! A mote that survives restarts: its inputs are in a journal, and are replayed after a restart.
 //!
-//! A [`Mote`] follows from its inputs: readings, epochs that end, announcements, acknowledgements. A [`DurableMote`] writes each to its
-//! journal, and hands out frames only once the inputs that they follow from are synced. Killed at any moment, it comes back to the same
-//! seals, byte for byte: it loses no reading that is synced, and never signs two things under one index.
-//! The chain's state is kept where every sealer of the key keeps it ([`Outbox`]), so that none goes on behind another's back: the
-//! indices that are opened are in it before the journal's sync, what was signed under them before anything is sent. Killed between, the
-//! mote passes over an index, and the next seal says `restart`.
+//! The state of a [`Mote`] follows from its inputs: readings, ends of epochs, announcements,
+//! acknowledgements. A [`DurableMote`] writes each to its journal, and returns frames only once the
+//! inputs that they follow from are synced. After a kill at any moment it rebuilds the same seals,
+//! byte for byte: it loses no synced reading and never signs two statements under one index.
+//!
+//! The chain's state is in the [`Outbox`], where every sealer with the same key keeps it, so that
+//! no sealer continues a chain that another one has extended. Opened indices are stored there
+//! before the journal is synced, and signed positions before anything is sent. After a kill between
+//! the two, the mote skips an index, and the next seal states `restart`.
 
 mod answering;
 mod entry;
@@ -35,7 +38,7 @@ use crate::seal::{Chain, Profile, SealRefused};
 pub use answering::{AnswerRefused, MOST_UNSTATED, QueryScheduleRefused};
 use entry::{Input, Start, is_of_no_seal, pass_over};
 
-/// The journal is written anew when this many of its records are no longer needed, and they are more than the others.
+/// The journal is rewritten when this many of its records are obsolete, and they are the majority.
 const STALE_RECORDS: u64 = 256;
 
 /// Why a durable mote cannot go on.
@@ -48,21 +51,21 @@ pub enum DurableError {
     Journal(JournalError),
     /// The chain's state failed.
     Outbox(OutboxError),
-    /// The journal is another device's, or none of a mote.
+    /// The journal belongs to another device, or is not a mote's journal.
     NotThisDevice(PathBuf),
-    /// The journal has readings of another schema that are not with the gateway yet.
+    /// The journal has readings of another schema that the gateway does not have yet.
     OtherSchema(PathBuf),
-    /// The journal has readings for seals of the other scheme that are not with the gateway yet.
+    /// The journal has readings for seals of the other scheme that the gateway does not have yet.
     OtherScheme(PathBuf, Scheme),
-    /// What is due does not fit a frame: a defect, since no such reading is taken.
+    /// A frame that is due is too long. This is a defect, since such readings are rejected.
     Unsendable(BufferTooSmall),
-    /// Another sealer has gone on with the chain since.
+    /// Another sealer has extended the chain in the meantime.
     SealedElsewhere {
         /// The journal.
         journal: PathBuf,
         /// The index that it would use next.
         next: SealIndex,
-        /// The index that the chain's state says is next.
+        /// The next index according to the chain's state.
         found: SealIndex,
     },
 }
@@ -133,13 +136,13 @@ impl From<OutboxError> for DurableError {
 /// The newest epoch of which readings were taken, and how many.
 pub type Taken = Option<(EpochNumber, u64)>;
 
-/// Where a mote stood before a seal was opened.
+/// A mote's state before a seal was opened.
 #[derive(Clone, Debug)]
 struct Before {
     chain: Chain,
     taken: Taken,
     announcement: Option<Vec<u8>>,
-    /// The answers that no seal stated, as the seal was opened.
+    /// The answers that no seal stated when the seal was opened.
     unstated: Unstated,
 }
 
@@ -166,15 +169,16 @@ pub struct DurableMote<K> {
     /// Every seal since the journal's start.
     opened: VecDeque<Opened>,
     records: u64,
-    /// Records when the journal was last written anew.
+    /// The number of records when the journal was last rewritten.
     compacted: u64,
     taken: Taken,
     announcement: Option<Vec<u8>>,
-    /// Seals that the gateway refused, and that were given up, since this was opened.
+    /// Seals that were given up because the gateway refused them, since this process opened the
+    /// journal.
     refused: u64,
-    /// Which epochs of queries may still be answered; none before answers were allowed.
+    /// The epochs of queries that may still be answered; `None` before answers were allowed.
     guard: Option<Box<EpochGuard>>,
-    /// Number and digest of the newest query schedule of queries.
+    /// Number and digest of the newest query schedule.
     schedule: Option<(u64, Digest)>,
 }
 
@@ -194,8 +198,8 @@ pub struct Identity<K> {
 }
 
 impl<K: Signer> DurableMote<K> {
-    /// Goes on where the device stopped. `state` and `chain` are what [`Outbox::open`] gave; the journal is made if there is none. At most
-    /// `most_waiting` closed seals wait for the gateway.
+    /// Continues where the device stopped. `state` and `chain` are what [`Outbox::open`] returned.
+    /// A missing journal is created. At most `most_waiting` closed seals wait for the gateway.
     ///
     /// # Errors
     /// [`DurableError`].
@@ -229,7 +233,7 @@ impl<K: Signer> DurableMote<K> {
             return Err(DurableError::OtherSchema(path.to_owned()));
         }
         let most = start.most_waiting as usize;
-        // What was signed before must be signed alike.
+        // What was signed before must be signed identically.
         let profile = Profile { scheme: start.scheme, ..profile };
         let mote = Mote::new(profile, signer, salt_key, link, start.before.chain, Vec::new(), most);
         let mut durable = Self {
@@ -264,7 +268,8 @@ impl<K: Signer> DurableMote<K> {
             ours.position.last.map(|(index, _)| index),
             chain.position.last.map(|(index, _)| index),
         );
-        // The state is behind the journal in what was signed, if a kill came between. What is not the journal's is another's.
+        // After a kill, the state may lack what the journal has signed. A position that the journal
+        // does not contain comes from another sealer.
         if found > signed || (found == signed && chain.position.prev != ours.position.prev) {
             let (journal, next) = (durable.path, ours.next_index);
             return Err(DurableError::SealedElsewhere { journal, next, found: chain.next_index });
@@ -272,7 +277,8 @@ impl<K: Signer> DurableMote<K> {
         if chain.next_index > ours.next_index {
             durable.tell(&Input::SkipTo(chain.next_index))?;
         }
-        // What the journal tells depends on how many could wait, so another number holds from a new journal on.
+        // The replay depends on how many seals could wait, so another limit applies from a new
+        // journal on.
         durable.most_waiting =
             most_waiting.max(u32::try_from(durable.mote.waiting()).unwrap_or(u32::MAX)).max(1);
         durable.mote.set_most_waiting(durable.most_waiting as usize);
@@ -304,21 +310,21 @@ impl<K: Signer> DurableMote<K> {
         self.announcement.is_some().then(|| self.mote.newest_announced().0)
     }
 
-    /// Seals that the gateway refused, and that were given up, since the device was opened.
+    /// Seals that were given up because the gateway refused them, since the device was opened.
     #[must_use]
     pub const fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Takes a reading; it is durable after the next [`sync`](Self::sync).
+    /// Seals a reading. It is durable after the next [`sync`](Self::sync).
     ///
     /// # Errors
-    /// [`DurableError`]; the reading was not taken.
+    /// [`DurableError`]; the reading was not added.
     pub fn sense(&mut self, epoch: EpochNumber, record: &[u8]) -> Result<(), DurableError> {
         self.tell(&Input::Reading(epoch, record))
     }
 
-    /// Ends an epoch: what is open is closed, or, if nothing was sensed in it, a seal says that.
+    /// Ends an epoch: closes the open seal, or, if nothing was sensed, adds a seal that states so.
     ///
     /// # Errors
     /// [`DurableError`].
@@ -329,10 +335,10 @@ impl<K: Signer> DurableMote<K> {
         self.tell(&Input::End(epoch))
     }
 
-    /// Hears an announcement.
+    /// Receives an announcement.
     ///
     /// # Errors
-    /// [`AnnouncementError`] if it is not the coordinator's; otherwise as the journal's.
+    /// [`AnnouncementError`] within if it is not the coordinator's; otherwise [`DurableError`].
     pub fn announced(
         &mut self,
         bytes: &[u8],
@@ -348,10 +354,10 @@ impl<K: Signer> DurableMote<K> {
         Ok(word)
     }
 
-    /// Hears an acknowledgement, or that a seal is refused; says whether it was news.
+    /// Receives an acknowledgement or a refusal; returns whether it changed anything.
     ///
     /// # Errors
-    /// [`FrameError`] if it is not the gateway's; otherwise as the journal's.
+    /// [`FrameError`] within if the frame is not the gateway's; otherwise [`DurableError`].
     pub fn acknowledged(&mut self, frame: &[u8]) -> Result<Result<bool, FrameError>, DurableError> {
         if Refusal::is_claimed(frame) {
             return self.hear_refusal(frame);
@@ -372,8 +378,9 @@ impl<K: Signer> DurableMote<K> {
         Ok(heard)
     }
 
-    /// Gives a seal up that the gateway refuses, if it would hold up the others for ever: of an open one the next seal says so, one that was
-    /// signed stays missing from the chain.
+    /// Gives up a seal that the gateway refuses, if it would hold up the others forever. If the
+    /// seal is open, the next one states the gap; if it was signed, it stays missing from the
+    /// chain.
     fn hear_refusal(&mut self, frame: &[u8]) -> Result<Result<bool, FrameError>, DurableError> {
         Ok(match self.mote.refused(frame) {
             Ok(Some((index, name))) => {
@@ -387,15 +394,16 @@ impl<K: Signer> DurableMote<K> {
         })
     }
 
-    /// Gives a seal up; what it states of answers, the next one that is opened will.
+    /// Gives up a seal; the next seal to be opened states its answers.
     fn give_up(&mut self, index: SealIndex) -> Result<(), DurableError> {
-        // In the record: when the journal is read, the seal may not be in it any more.
+        // The record contains the answers: when the journal is replayed, the seal may no longer be
+        // in it.
         let mut answers = Unstated::default();
         answers.add_all(&self.mote.answers_of(index));
         self.tell(&Input::GiveUp(index, answers))
     }
 
-    /// What a seal that is opened from now on starts at.
+    /// Keeps the announcement that decides the round of the next seal.
     fn keep_newest(&mut self, word: &Announcement, bytes: &[u8]) {
         if self.mote.newest_announced() == (word.epoch(), word.round()) {
             self.announcement = Some(bytes.to_vec());
@@ -407,7 +415,7 @@ impl<K: Signer> DurableMote<K> {
         self.mote.timeout();
     }
 
-    /// The frames that are due, at most `most`, once all that they follow from is durable.
+    /// The frames that are due, at most `most`, once everything that they follow from is durable.
     ///
     /// # Errors
     /// [`DurableError`]: nothing may be sent.
@@ -416,14 +424,14 @@ impl<K: Signer> DurableMote<K> {
         Ok(self.mote.frames(most)?)
     }
 
-    /// Makes everything durable that was told so far.
+    /// Makes all inputs so far durable.
     ///
     /// # Errors
-    /// [`DurableError`]; it can be tried again.
+    /// [`DurableError`]; the call can be repeated.
     pub fn sync(&mut self) -> Result<(), DurableError> {
         let chain = self.mote.chain();
         if chain.next_index > self.persisted.next_index {
-            // Ahead of the journal: whoever seals after a kill right here passes over the index, and so do we.
+            // Before the journal: after a kill at this point, any sealer skips the index.
             self.persist(Chain {
                 next_index: chain.next_index,
                 epoch: chain.epoch,
@@ -431,7 +439,7 @@ impl<K: Signer> DurableMote<K> {
             })?;
         }
         self.journal.sync()?;
-        // Behind the journal: a position that is ahead of it was sealed elsewhere.
+        // After the journal: a position that is ahead of the journal comes from another sealer.
         self.persist(chain)
     }
 
@@ -455,7 +463,7 @@ impl<K: Signer> DurableMote<K> {
         Ok(())
     }
 
-    /// Gives the mote an input, which is, or will be, the record of that number.
+    /// Applies an input, which is or will be the record of that number.
     fn apply(&mut self, input: &Input<'_>, record: u64) -> Result<(), DurableError> {
         let (chain, taken) = (self.mote.chain(), self.taken);
         match *input {
@@ -486,7 +494,8 @@ impl<K: Signer> DurableMote<K> {
             Input::SkipTo(next) => self.mote.skip_to(next),
             Input::Answered { query, duration_ms, epoch } => {
                 if let Some(guard) = &mut self.guard {
-                    // A guard that was written later than this record, and read before it, refuses what it knows.
+                    // A guard that was written after this record, and read before it, already knows
+                    // the epoch.
                     let _ = guard.advance(query, duration_ms, epoch);
                 }
                 self.mote.answered(query, epoch);
@@ -499,12 +508,12 @@ impl<K: Signer> DurableMote<K> {
             Input::Part(epoch) => self.mote.part(epoch)?,
         }
         let after = self.mote.chain();
-        // The open seal stays open behind indices that were never used.
+        // The open seal stays open when unused indices are skipped.
         if after.next_index > chain.next_index && !matches!(input, Input::SkipTo(_)) {
-            // The seal before was closed by the same input, if one was. No announcement opens a seal.
+            // The same input may have closed the seal before. An announcement opens no seal.
             let index = SealIndex(after.next_index.0 - 1);
             let chain = Chain { next_index: index, epoch: chain.epoch, ..after };
-            // What it took over of answers that no seal stated; it has taken none of its own yet.
+            // The answers that the seal took over; it has none of its own yet.
             let mut unstated = self.mote.unstated().clone();
             unstated.add_all(&self.mote.answers_of(index));
             let before = Before { chain, taken, announcement: self.announcement.clone(), unstated };
@@ -513,7 +522,7 @@ impl<K: Signer> DurableMote<K> {
         Ok(())
     }
 
-    /// Writes the journal anew if most of it is no longer needed.
+    /// Rewrites the journal if most of it is obsolete.
     fn tidy(&mut self) -> Result<(), DurableError> {
         if self.records < self.compacted.saturating_mul(2).max(STALE_RECORDS) {
             return Ok(());
@@ -531,7 +540,8 @@ impl<K: Signer> DurableMote<K> {
         Ok(())
     }
 
-    /// Keeps in the journal what leads to the seals that are open or wait, and passes over those that were given up.
+    /// Keeps in the journal what leads to the seals that are open or waiting, and skips those that
+    /// were given up.
     fn compact(&mut self) -> Result<(), DurableError> {
         let Profile { device, schema_digest: schema, scheme, .. } = *self.mote.profile();
         let old = self.journal.iter().collect::<Result<Vec<_>, _>>()?;
@@ -557,7 +567,7 @@ impl<K: Signer> DurableMote<K> {
                 .encode(),
         ];
         records.extend(announcement.as_deref().map(|bytes| Input::Announcement(bytes).encode()));
-        // The guard as it is now: it refuses what the records behind it tell again.
+        // The current guard, which already knows what the records after it repeat.
         records.extend(self.guard.as_ref().map(|guard| Input::Guard(guard.clone()).encode()));
         records.extend(
             self.schedule.map(|(number, digest)| Input::QuerySchedule(number, digest).encode()),

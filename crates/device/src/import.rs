@@ -1,7 +1,8 @@
-//! Import of recorded readings: a table with a header becomes records of a stream schema, each with its instant.
+//! Import of recorded readings: a table with a header becomes records of a stream schema, each with
+//! its time.
 //!
-//! Values are taken exactly or not at all ([`Field::write`]), and every refusal names the file, the line, the column, the value
-//! and the way out. Nothing is sealed here.
+//! Values are converted exactly or rejected ([`Field::write`]). Every error names the file, the
+//! line, the column, the value and the remedy. Nothing is sealed here.
 
 mod table;
 mod time;
@@ -21,9 +22,11 @@ pub use time::{TimeFormat, display_ms};
 /// Where the instants come from.
 #[derive(Clone, Debug)]
 pub enum Clock {
-    /// A column: Unix seconds or milliseconds, RFC 3339, or `YYYY-MM-DD[ HH:MM:SS]` in UTC, whichever the first row has.
+    /// A column of Unix seconds or milliseconds, RFC 3339, or `YYYY-MM-DD[ HH:MM:SS]` in UTC; the
+    /// first row decides which.
     Column(String),
-    /// The table has no times: its rows are `every_ms` milliseconds apart from `start_ms` (Unix) on.
+    /// The table has no times: its rows are `every_ms` milliseconds apart, starting at `start_ms`
+    /// (Unix).
     Every {
         /// The first row's instant.
         start_ms: u64,
@@ -35,34 +38,37 @@ pub enum Clock {
 /// What to make of a table.
 #[derive(Clone, Debug)]
 pub struct Import {
-    /// The columns to seal, as `name:unit:type[/divisor][+offset]` ([`Field::parse`]); the names are the table's.
+    /// The columns to seal, as `name:unit:type[/divisor][+offset]` ([`Field::parse`]). The names
+    /// are the table's.
     pub columns: Vec<String>,
-    /// Instead of columns: seal this one's text as it is, as opaque records.
+    /// Seal this one column's text unchanged as opaque records, instead of columns.
     pub opaque: Option<String>,
     /// Where the instants come from.
     pub clock: Clock,
-    /// Record each instant in a field of type `time`, as milliseconds since the start of its epoch of this many milliseconds.
+    /// Record each time in a field of type `time`, as milliseconds since the start of its epoch;
+    /// the value is the length of epochs in milliseconds.
     pub keep_time: Option<u64>,
-    /// What separates columns; `None` to find out from the header.
+    /// The delimiter of columns; `None` detects it from the header.
     pub delimiter: Option<Delimiter>,
-    /// Leave rows out that lack a value, instead of refusing them.
+    /// Skip rows that lack a value, instead of rejecting them.
     pub skip_incomplete: bool,
-    /// Put rows in order of their instants, instead of refusing a clock that goes back.
+    /// Sort rows by time, instead of rejecting a time that goes back.
     pub sort: bool,
-    /// Refuse instants after this one (Unix, ms): a wrong clock that is sealed once closes the time before it for good.
+    /// Reject times after this one (Unix, ms): once a wrong future time is sealed, the device can
+    /// never seal earlier times.
     pub latest_ms: Option<u64>,
 }
 
-/// The readings of one device, in order of their instants.
+/// The readings of one device, ordered by time.
 #[derive(Clone, Debug)]
 pub struct Recording {
     /// The stream schema, encoded.
     pub schema: Vec<u8>,
     /// What separated the columns.
     pub delimiter: Delimiter,
-    /// How the instants were written, if they were.
+    /// The format of the times, if the table has any.
     pub time_format: Option<TimeFormat>,
-    /// Rows that were left out because they lacked a value.
+    /// Rows that were skipped because they lacked a value.
     pub skipped: u64,
     records: Vec<u8>,
     rows: Vec<Row>,
@@ -135,7 +141,7 @@ pub enum ImportErrorKind {
         /// The columns that there are.
         columns: Vec<String>,
     },
-    /// A row has another number of columns than the header.
+    /// A row has a different number of columns than the header.
     Width {
         /// Columns in the row.
         found: usize,
@@ -171,10 +177,10 @@ pub enum ImportErrorKind {
         column: String,
         /// The value.
         value: String,
-        /// How the first row was written; `None` in the first row.
+        /// The format of the first row; `None` if this is the first row.
         expected: Option<TimeFormat>,
     },
-    /// An instant is before the one in the row before.
+    /// A time is before the one in the previous row.
     ClockGoesBack {
         /// The instant (Unix, ms).
         unix_ms: u64,
@@ -253,7 +259,7 @@ impl fmt::Display for ImportErrorKind {
     }
 }
 
-/// A column of the table, and the field its values go to.
+/// A column of the table, and its field in the schema.
 struct Wanted<'s> {
     column: usize,
     field: Field<'s>,
@@ -274,7 +280,7 @@ impl Import {
         self.read(path, BufReader::with_capacity(1 << 16, file))
     }
 
-    /// Imports a table; `name` is what errors call it.
+    /// Imports a table; errors call it `name`.
     ///
     /// # Errors
     /// [`ImportError`].
@@ -356,7 +362,7 @@ impl Import {
             }
         })? {
             *line = Some(row.line());
-            // A row that is left out takes its time with it.
+            // A skipped row still counts towards the time.
             let place = count;
             count += 1;
             if row.len() != width {

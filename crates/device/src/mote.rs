@@ -1,16 +1,23 @@
-//! A device that samples within its group's budget: seals, forwards, and waits for its gateway (DESIGN section 6).
+//! A device that samples within its group's budget: it seals, forwards, and waits for its gateway
+//! (docs/design.md, sampling).
 //!
-//! [`Mote`] is the whole protocol without sockets or clock: readings and frames go in, frames come out. It keeps a closed seal, with
-//! what was forwarded under it, until the gateway has all of it durably. Its memory is bounded: a buffer of [`BUFFER`] bytes a
-//! seal, which raises the device's own round rather than lose single events, and a number of closed seals. Where no higher round makes
-//! room in a tree's buffer, its seal is closed and the epoch goes on under the next index. While so many wait, seals and epochs that
-//! pass are given up: their indices are abandoned, and the first seal behind them says so (`restart`: an outage).
+//! [`Mote`] is the protocol without sockets or clock: readings and frames go in, frames come out.
+//! The session with the coordinator is [`DeviceSession`]; this module adds a queue of closed seals
+//! and their buffers. A closed seal and its forwarded events are kept until the gateway has all of
+//! it durably.
 //!
-//! A gateway that has lost what it acknowledged cannot be given it again: [`Mote::forsaken`] says so, and the seal is given up.
+//! Memory is bounded. A buffer of [`BUFFER`] bytes a seal raises the device's own round rather than
+//! lose single events; if no round makes room in a tree's buffer, the seal is closed and the epoch
+//! continues under the next index. The number of closed seals is limited too. While the limit is
+//! reached, seals and epochs that pass are given up: their indices are abandoned, and the next seal
+//! reports the outage (`restart`).
 //!
-//! What must survive a restart is [`Chain`](crate::Chain), as for every sealer: [`Mote::would_open`] before the first event of a seal.
-//! Closed seals that wait survive if whoever drives the mote keeps [`Waiting`]; readings of an open seal do not, and the next
-//! seal says so (`restart`).
+//! If a gateway has lost what it acknowledged, the device can no longer send it: [`Mote::forsaken`]
+//! reports that seal, which must be given up.
+//!
+//! What must survive a restart is [`Chain`](crate::Chain), as for every sealer: persist
+//! [`Mote::would_open`] before the first event of a seal. Closed seals survive if the caller keeps
+//! [`Waiting`]. Readings of an open seal do not, and the next seal reports it (`restart`).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -41,7 +48,8 @@ pub use unstated::Unstated;
 
 /// Bytes of forwarded events that a mote buffers for one seal.
 pub const BUFFER: usize = 1 << 16;
-/// Bytes of events in one frame: a frame then fits one datagram of any link, and one packet of most.
+/// Bytes of events in one frame, so that a frame fits one datagram of any link, and one packet of
+/// most.
 pub const FRAME_EVENTS: usize = 1 << 10;
 
 const _: () = assert!(BUFFER >= MAX_RECORD + 7, "the buffer takes any record");
@@ -56,7 +64,7 @@ pub struct Mote<K> {
     open: Option<Open>,
     waiting: VecDeque<Waiting>,
     most_waiting: usize,
-    /// Answers that no seal states that was not given up.
+    /// Answers that are in no seal, except in those that were given up.
     unstated: Unstated,
 }
 
@@ -73,7 +81,7 @@ struct Open {
 
 /// What a seal's root is made from.
 enum Folded {
-    /// Of a star, the running digests of the levels from the device's round on.
+    /// For a star, the running digests of the levels from the device's round on.
     Star(BTreeMap<u8, sha2::Sha256>),
     /// Of a tree, the frontier over all events.
     Tree(Box<Tree<32>>),
@@ -90,14 +98,14 @@ pub struct Waiting {
 }
 
 impl Open {
-    /// Whether it takes this event as one of at most `limit`.
+    /// Whether the seal has room for this event as one of at most `limit`.
     fn has_room(&mut self, record: &[u8], limit: u64) -> bool {
         let count = self.counters.total();
         count < limit
             && self.forwarder.make_room(self.key.level(count, self.counters.levels()), record)
     }
 
-    /// Takes an event for which it has room.
+    /// Adds an event for which there is room.
     fn take(&mut self, device: DeviceId, framing: Framing, record: &[u8]) {
         let level = self.key.level(self.counters.total(), self.counters.levels());
         if let Some(count) = self.counters.as_mut_slice().get_mut(usize::from(level.0)) {
@@ -141,7 +149,8 @@ impl std::fmt::Debug for Waiting {
 }
 
 impl<K: Signer> Mote<K> {
-    /// A mote that goes on where `chain` ended, with the closed seals that still waited. At most `most_waiting` (at least 1) wait.
+    /// A mote that continues where `chain` ended, with the closed seals that were waiting. At most
+    /// `most_waiting` (at least 1) wait.
     #[must_use]
     pub fn new(
         profile: Profile,
@@ -165,7 +174,7 @@ impl<K: Signer> Mote<K> {
         }
     }
 
-    /// Where the chain stands; an open seal's index and epoch are in it.
+    /// The position in the chain; an open seal's index and epoch are in it.
     #[must_use]
     pub const fn chain(&self) -> Chain {
         self.chain
@@ -177,7 +186,7 @@ impl<K: Signer> Mote<K> {
         self.waiting.len()
     }
 
-    /// The oldest seal that is open, or waits for the gateway.
+    /// The oldest seal that is open or waits for the gateway.
     #[must_use]
     pub fn oldest(&self) -> Option<SealIndex> {
         self.waiting.front().map(|waiting| waiting.index).or_else(|| self.opened())
@@ -189,7 +198,8 @@ impl<K: Signer> Mote<K> {
         self.open.as_ref().map(|open| open.index)
     }
 
-    /// Whether a seal is open or waits for the gateway: not if it was given up, or the gateway has it.
+    /// Whether a seal is open or waits for the gateway; false once it was given up, or the gateway
+    /// has it.
     #[must_use]
     pub fn has(&self, index: SealIndex) -> bool {
         self.opened() == Some(index) || self.waiting.iter().any(|waiting| waiting.index == index)
@@ -201,18 +211,18 @@ impl<K: Signer> Mote<K> {
         self.open.as_ref().map_or(0, |open| open.forwarder.buffered())
     }
 
-    /// How many closed seals may wait from now on.
+    /// Sets how many closed seals may wait from now on.
     pub fn set_most_waiting(&mut self, most_waiting: usize) {
         self.most_waiting = most_waiting.max(1);
     }
 
-    /// Star or tree, of the seals that are opened from now on.
+    /// Sets the scheme, star or tree, of seals that are opened from now on.
     pub const fn set_scheme(&mut self, scheme: Scheme) {
         self.profile.scheme = scheme;
     }
 
-    /// Passes over indices and epochs that another run of the device gave up: the open seal is closed, as the last one of its epoch or not,
-    /// and the next one is `next_index`.
+    /// Skips indices and epochs that another process of the device gave up: closes the open seal,
+    /// as the last one of its epoch or not, and continues at `next_index`.
     ///
     /// # Errors
     /// [`SealRefused`].
@@ -230,20 +240,21 @@ impl<K: Signer> Mote<K> {
         Ok(())
     }
 
-    /// Passes over indices that were opened and never used; the open seal stays open.
+    /// Skips indices that were opened and never used; the open seal stays open.
     pub fn skip_to(&mut self, next_index: SealIndex) {
         self.chain.next_index = self.chain.next_index.max(next_index);
     }
 
-    /// The oldest seal, where the gateway has lost what it acknowledged of it: it goes on asking for events that the device no longer has.
-    /// It is to be given up: nothing else ever ends that.
+    /// The oldest seal, if the gateway has lost what it acknowledged of it and keeps asking for
+    /// events that the device no longer has. Give it up: nothing else ends that.
     #[must_use]
     pub fn forsaken(&self) -> Option<SealIndex> {
         self.oldest().filter(|_| self.session.is_forsaken())
     }
 
-    /// Gives up a seal that is open or waits. Of an open one the next seal says so (`restart`); one that was signed stays missing from the
-    /// chain. What it stated of answers is forgotten: [`answers_of`](Self::answers_of) tells it before.
+    /// Gives up a seal that is open or waits. If it is open, the next seal reports the gap
+    /// (`restart`); if it was signed, it stays missing from the chain. Its answers are forgotten:
+    /// read [`answers_of`](Self::answers_of) first.
     pub fn give_up(&mut self, index: SealIndex) {
         self.waiting.retain(|waiting| waiting.index != index);
         if self.opened() == Some(index) {
@@ -258,14 +269,16 @@ impl<K: Signer> Mote<K> {
         &self.profile
     }
 
-    /// Gives up the mote and hands out what waits: what a journal would have kept.
+    /// Consumes the mote and returns its chain and the waiting seals, which a journal would have
+    /// kept.
     #[must_use]
     pub fn into_parts(self) -> (Chain, Vec<Waiting>) {
         (self.chain, self.waiting.into())
     }
 
-    /// What must be persisted before [`sense`](Self::sense) takes this reading of `epoch`, if that opens a seal. Where a tree's buffer has
-    /// no room for it, the device's own round is raised, as `sense` would raise it.
+    /// What must be persisted before [`sense`](Self::sense) adds this reading of `epoch`, if that
+    /// opens a seal. If a tree's buffer has no room for the reading, this raises the device's own
+    /// round, as `sense` would.
     #[must_use]
     pub fn would_open(&mut self, epoch: EpochNumber, record: &[u8]) -> Option<Chain> {
         let limit = self.limit();
@@ -277,11 +290,11 @@ impl<K: Signer> Mote<K> {
         (!goes_on).then_some(Chain { next_index, epoch: Some(epoch), ..self.chain })
     }
 
-    /// Takes the next reading. Where its epoch is a later one than the open seal's, that seal is closed first; a seal that is full is closed,
-    /// and its epoch goes on under the next index.
+    /// Adds the next reading. If its epoch is later than the open seal's, that seal is closed
+    /// first. A full seal is closed, and its epoch continues under the next index.
     ///
     /// # Errors
-    /// [`SealRefused`]; the reading was not taken.
+    /// [`SealRefused`]; the reading was not added.
     pub fn sense(&mut self, epoch: EpochNumber, record: &[u8]) -> Result<(), SealRefused> {
         self.check_length(record.len())?;
         let limit = self.limit();
@@ -299,8 +312,8 @@ impl<K: Signer> Mote<K> {
         Ok(())
     }
 
-    /// Ends an epoch: the open seal is closed, or, if there is none for it, one that says that nothing happened. A later reading
-    /// must be of a later epoch.
+    /// Ends an epoch: closes the open seal, or, if there is none for it, adds one that states that
+    /// nothing happened. Later readings must be of later epochs.
     ///
     /// # Errors
     /// [`SealRefused`].
@@ -311,7 +324,7 @@ impl<K: Signer> Mote<K> {
         self.close_or_give_up(true)
     }
 
-    /// Opens a seal for an epoch, if none is open for it; that of an epoch before is closed.
+    /// Opens a seal for an epoch unless one is open for it; a seal of an earlier epoch is closed.
     ///
     /// # Errors
     /// [`SealRefused`].
@@ -325,7 +338,7 @@ impl<K: Signer> Mote<K> {
         self.open.as_ref().map(|open| open.epoch)
     }
 
-    /// Closes the open seal, or gives it up where too many wait.
+    /// Closes the open seal, or gives it up if too many wait.
     fn close_or_give_up(&mut self, last_in_epoch: bool) -> Result<(), SealRefused> {
         if self.waiting.len() < self.most_waiting {
             return self.close(last_in_epoch);
@@ -336,7 +349,7 @@ impl<K: Signer> Mote<K> {
         Ok(())
     }
 
-    /// A seal with so many events is closed before it takes another one: no verifier takes one with more.
+    /// The number of events at which a seal is closed: verifiers accept no seal with more.
     fn limit(&self) -> u64 {
         u64::from(self.profile.max_events.clamp(1, Limits::default().max_events))
     }
@@ -351,7 +364,7 @@ impl<K: Signer> Mote<K> {
         }
     }
 
-    /// Makes sure that a seal is open for an epoch.
+    /// Ensures that a seal is open for an epoch.
     fn go_to(&mut self, epoch: EpochNumber) -> Result<(), SealRefused> {
         if let Some(after) = self.chain.epoch.filter(|after| epoch < *after) {
             return Err(SealRefused::EpochGoesBack { epoch, after });
@@ -445,12 +458,15 @@ impl<K: Signer> Mote<K> {
         Ok(())
     }
 
-    /// The frames that are due: what has not been sent since it was last said to be missing. At most `most`.
+    /// The frames that are due, at most `most`: those that were not sent since they were last
+    /// reported missing.
     ///
-    /// One seal after the other: a frame of the next one would tell the gateway that this one was abandoned.
+    /// One seal is sent after the other: a frame of the next seal would tell the gateway that this
+    /// one was abandoned.
     ///
     /// # Errors
-    /// [`BufferTooSmall`] if one does not fit a frame. That would be a defect: no such reading is taken.
+    /// [`BufferTooSmall`] if a frame is too long. That would be a defect: such readings are
+    /// rejected.
     pub fn frames(&mut self, most: usize) -> Result<Vec<Vec<u8>>, BufferTooSmall> {
         let frame_events = match self.profile.framing {
             Framing::Fixed(size) => FRAME_EVENTS.max(usize::from(size.get()) + 16).min(MAX_EVENTS),
@@ -470,8 +486,9 @@ impl<K: Signer> Mote<K> {
         Ok(frames)
     }
 
-    /// Hears the gateway's acknowledgement. Says whether that changed what the mote still has: one that did must be told again after a
-    /// restart, in its place, and one that did not need not.
+    /// Receives the gateway's acknowledgement. Returns whether it changed what the mote still
+    /// keeps: after a restart, such an acknowledgement must be replayed in its place, and any other
+    /// need not be.
     ///
     /// # Errors
     /// [`FrameError`].
@@ -494,9 +511,10 @@ impl<K: Signer> Mote<K> {
         Ok(is_news)
     }
 
-    /// Hears that the gateway refuses a seal: the seal to give up ([`Mote::give_up`]), if it is to be, and the refusal's name. It is if it
-    /// is the oldest, which holds up all others, and either nothing can make the gateway take it, or as many seals as may wait do: from
-    /// then on it would cost newer ones.
+    /// Receives the gateway's refusal of a seal. Returns the seal and the refusal's name if the
+    /// seal is to be given up ([`Mote::give_up`]): it is the oldest, which holds up all others, and
+    /// either the refusal is final, or as many seals as may wait do, so that waiting would cost
+    /// newer ones.
     ///
     /// # Errors
     /// [`FrameError`].
@@ -506,24 +524,27 @@ impl<K: Signer> Mote<K> {
         Ok(refusal.map(|refusal| (refusal.index, refusal.name)))
     }
 
-    /// Hears the coordinator's word on the round; what is old changes nothing, and it says so. The caller has checked whose word it is.
+    /// Receives an announcement of the coordinator, which the caller has verified. Returns whether
+    /// it changed anything; an old one does not.
     pub fn announced(&mut self, announcement: &Announcement) -> bool {
         let open = self.open.as_mut().map(|open| (open.epoch, &mut *open.forwarder));
         self.session.announced(announcement, open)
     }
 
-    /// The newest epoch that the coordinator has announced, and its round: epoch 0 and round 0 before the first announcement.
+    /// The newest epoch that the coordinator has announced, and its round: epoch 0 and round 0
+    /// before the first announcement.
     #[must_use]
     pub const fn newest_announced(&self) -> (EpochNumber, Round) {
         self.session.newest_announced()
     }
 
-    /// Makes everything that is not acknowledged due again: the coordinator has not replied for a while.
+    /// Makes everything that is not acknowledged due again: the coordinator has not replied for a
+    /// while.
     pub fn timeout(&mut self) {
         self.session.timeout(outstanding(&mut self.waiting, &mut self.open));
     }
 
-    /// Whether everything that was sensed is sealed, and with the gateway.
+    /// Whether the gateway has everything that was sensed, sealed.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.open.is_none() && self.waiting.is_empty()

@@ -1,13 +1,15 @@
-//! Where a device's signed bundles and its chain's state rest: a directory with one `.mseal` file a seal, and one small state file.
+//! The directory of a device's signed bundles, one `.mseal` file a seal, and the small state file
+//! of its chain.
 //!
-//! The state belongs to the device's key, not to the directory: by default it lies beside the key ([`state_beside`]), so that a key
-//! has one chain whatever directories its bundles go to.
+//! The state belongs to the device's key, not to the directory: by default it is next to the key
+//! ([`state_beside`]), so that a key has one chain whatever directories its bundles go to.
 //!
-//! A batch of bundles is stored whole or not at all. The order of writes is the one of DESIGN section 5: every bundle's bytes are
-//! durable under a temporary name, then the state says that their indices are opened, then they get their names, then the state says
-//! that they are signed. A crash between the last steps leaves signed bundles beyond the state; [`Outbox::open`] takes them up again,
-//! from the directory that the state names, so that no index is ever signed twice. Locks on the state and on the directory keep two
-//! processes from sealing at once.
+//! A batch of bundles is stored completely or not at all, in this order: every bundle's bytes
+//! become durable under a temporary name; the state records that their indices are opened; the
+//! bundles get their names; the state records that they are signed. A crash between the last steps
+//! leaves signed bundles beyond the state. [`Outbox::open`] finds them in the directory that the
+//! state names, so that no index is ever signed twice. Locks on the state and on the directory keep
+//! two processes from sealing at once.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -49,14 +51,14 @@ pub enum OutboxError {
     Locked(PathBuf),
     /// The chain's state cannot be kept at this place.
     NoState {
-        /// The place: a state's file, or the key beside which it would lie.
+        /// The path: a state file, or the key next to which it would be.
         path: PathBuf,
         /// Why.
         error: io::Error,
     },
-    /// The state file is not one, or not whole, or another device's.
+    /// The file is not a state file, is incomplete, or belongs to another device.
     BadState(PathBuf),
-    /// A bundle stands where the next one would go, or behind it, but the state does not know of it.
+    /// A bundle is at the next index or after it, but the state does not know it.
     Unknown {
         /// The bundle.
         bundle: PathBuf,
@@ -109,11 +111,12 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> OutboxError + '_ {
     |error| OutboxError::Io { path: path.to_owned(), error }
 }
 
-/// Where the state of a device's chain lies unless it is told otherwise: beside the device's secret key, `dev1.<device id>.chain` for
-/// `dev1.key.pem`. Links are followed, so that a key has one state however it is called.
+/// The default path of a chain's state: next to the device's secret key, `dev1.<device id>.chain`
+/// for `dev1.key.pem`. Symbolic links are followed, so that a key has one state under all its
+/// names.
 ///
 /// # Errors
-/// `NoState` if the key is no file in a directory: a pipe, for example.
+/// `NoState` if the key is not a file in a directory, but for example a pipe.
 pub fn state_beside(key: &Path, device: DeviceId) -> Result<PathBuf, OutboxError> {
     let no_state = |error| OutboxError::NoState { path: key.to_owned(), error };
     let file = fs::canonicalize(key).map_err(no_state)?;
@@ -131,18 +134,19 @@ pub fn state_beside(key: &Path, device: DeviceId) -> Result<PathBuf, OutboxError
 #[derive(Debug)]
 pub struct Outbox {
     directory: PathBuf,
-    /// The directory as the state names it: whole, and without links.
+    /// The directory's absolute path without links, as the state names it.
     whole: PathBuf,
     state: PathBuf,
     stem: String,
     device: DeviceId,
-    /// Held for as long as the outbox is open: on the state, and on the directory.
+    /// Locks on the state and on the directory, held while the outbox is open.
     _locks: [File; 2],
 }
 
 impl Outbox {
-    /// Opens the outbox of a device, makes the directory if there is none, and says where the chain stands. A chain has one state,
-    /// whatever directory its bundles go to: it is at `state`, for example [`state_beside`] the key. Its folder must be there.
+    /// Opens the outbox of a device, creates the directory if necessary, and returns the position
+    /// in the chain. A chain has one state, whatever directory its bundles go to. It is at `state`,
+    /// for example [`state_beside`] the key; the folder of `state` must exist.
     ///
     /// # Errors
     /// [`OutboxError`].
@@ -152,7 +156,7 @@ impl Outbox {
         roster: &Roster,
         device: DeviceId,
     ) -> Result<(Self, Chain), OutboxError> {
-        // The state itself is replaced whenever it is written, so its lock is a file of its own, which stays.
+        // Each write replaces the state file, so the lock is a separate file that stays.
         let no_state = |error| OutboxError::NoState { path: state.to_owned(), error };
         let mut options = File::options();
         let lock_path = with_suffix(state, ".lock");
@@ -219,10 +223,11 @@ impl Outbox {
         &self.state
     }
 
-    /// Persists where the chain stands: before the first event of a seal is taken, [`Sealer::would_open`](crate::Sealer::would_open).
+    /// Stores the position in the chain: [`Sealer::would_open`](crate::Sealer::would_open), before
+    /// the first event of a seal is added.
     ///
     /// # Errors
-    /// `Io`; the state is then the one before.
+    /// `Io`; the state is then unchanged.
     pub fn persist(&self, chain: &Chain) -> Result<(), OutboxError> {
         write_durably(&self.state, &encode(self.device, chain, &self.whole))
             .map_err(at(&self.state))?;
@@ -234,11 +239,12 @@ impl Outbox {
         sync_directory(directory)
     }
 
-    /// Stores bundles of one chain, in order: all of them, durably, or none. `stored` is called after each. What failed can be
-    /// stored again: a bundle that is there already, byte for byte, stays.
+    /// Stores bundles of one chain in order, durably: all of them or none. Calls `stored` after
+    /// each. A failed call can be repeated: a bundle that exists already, byte for byte, stays.
     ///
     /// # Errors
-    /// `Io` or `Unknown`; nothing is stored, or, if a file could not get its name at the very end, the bundles before it.
+    /// `Io` or `Unknown`; nothing is stored, or, if a file could not be renamed at the very end,
+    /// the bundles before it.
     pub fn store(
         &self,
         bundles: &[Bundle],
@@ -274,7 +280,8 @@ impl Outbox {
                 Position { prev: statement.prev, last: statement.last, epoch_closed: false };
         }
         opened.next_index = last.chain.next_index;
-        // After a crash the chain goes on behind what got its name; no later epoch of this batch is closed to it.
+        // After a crash, the chain continues after the bundles that got their names; later epochs
+        // of this batch stay open.
         opened.epoch = bundles.first().map(Bundle::epoch);
         self.persist(&opened)?;
         for (bundle, temporary) in missing.iter().zip(&staged.0) {
@@ -286,7 +293,7 @@ impl Outbox {
         Ok(bundles.iter().map(|bundle| self.path(bundle.index())).collect())
     }
 
-    /// The chain as the state has it, and the directory that its newest bundles went to.
+    /// The chain according to the state, and the directory of its newest bundles.
     fn read_state(&self) -> Result<Option<(Chain, PathBuf)>, OutboxError> {
         match fs::read(&self.state) {
             Ok(bytes) => decode(self.device, &bytes)
@@ -297,7 +304,7 @@ impl Outbox {
         }
     }
 
-    /// The chain as the state has it, and what was signed beyond.
+    /// The chain according to the state, and the bundles that were signed beyond it.
     fn recover(&self, roster: &Roster) -> Result<Chain, OutboxError> {
         let certificate =
             roster.device(self.device).map_or(Digest::NULL, |device| device.certificate);
@@ -305,7 +312,7 @@ impl Outbox {
             self.read_state()?.unwrap_or_else(|| (Chain::start(certificate), self.whole.clone()));
         let from = chain.position.last.map_or(0, |(index, _)| index.0 + 1);
         for index in (from..chain.next_index.0).map(SealIndex) {
-            // The directory that the state names may have been renamed since.
+            // The directory that the state names may have been renamed.
             for directory in [&newest, &self.directory] {
                 let bytes = fs::read(directory.join(self.file_name(index))).ok();
                 let Some(found) = bytes.and_then(|bytes| proven(&bytes, roster, self.device))
@@ -351,13 +358,13 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Temporary files that have not got their names; they go when this does.
+/// Temporary files that have not been renamed; dropping this removes them.
 struct Staged(Vec<PathBuf>);
 
 impl Drop for Staged {
     fn drop(&mut self) {
         for path in &self.0 {
-            // Those that were renamed are not there any more.
+            // Renamed files no longer exist under this name.
             let _ = fs::remove_file(path);
         }
     }
@@ -392,7 +399,8 @@ fn proven(bytes: &[u8], roster: &Roster, device: DeviceId) -> Option<Found> {
     found
 }
 
-/// A file name for a device: its name where that is plain, else what is plain of it and the start of its id.
+/// A file name for a device: its name if that is plain, or else its plain characters and the start
+/// of its id.
 fn stem(name: &str, device: DeviceId) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     if !name.is_empty() && name.chars().all(plain) {
@@ -402,7 +410,8 @@ fn stem(name: &str, device: DeviceId) -> String {
     format!("{name}-{}", &device.to_string()[..8])
 }
 
-/// `[1, device, prev, prev_index / null, prev_epoch / null, closed, next index, epoch / null, readings, directory]` and its SHA-256.
+/// `[1, device, prev, prev_index / null, prev_epoch / null, closed, next index, epoch / null,
+/// readings, directory]` and its SHA-256.
 fn encode(device: DeviceId, chain: &Chain, directory: &Path) -> Vec<u8> {
     let directory = directory.as_os_str().as_bytes();
     let mut buffer = vec![0; MAX_STATE + directory.len()];
@@ -450,7 +459,8 @@ fn decode(device: DeviceId, bytes: &[u8]) -> Option<(Chain, PathBuf)> {
     read().ok().filter(|(found, _)| *found == device).map(|(_, state)| state)
 }
 
-/// Writes every bundle to its path, durably. Several at once, for one commit of a file system's journal serves many files.
+/// Writes every bundle to its path, durably. Writes several at once, so that one commit of the file
+/// system's journal serves many files.
 fn write_all(
     bundles: &[&Bundle],
     paths: &[PathBuf],
@@ -494,7 +504,7 @@ fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_data()
 }
 
-/// Replaces a file at once: whoever reads it sees the old bytes or the new ones.
+/// Replaces a file atomically: a reader sees either the old bytes or the new ones.
 fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = Staged(vec![with_suffix(path, ".tmp")]);
     write_file(&temporary.0[0], bytes)?;

@@ -1,9 +1,11 @@
-//! Pushing an outbox to a cloud: every bundle in the order of its chain, many a request, resumable.
+//! Uploading an outbox to a cloud: every bundle in the order of its chain, many a request,
+//! resumable.
 //!
-//! The cloud is asked first what it has, so that a push that was interrupted goes on where it stopped. A bundle is passed over only
-//! if the cloud lists the very seal that it holds: by its digest, which the next bundle of the chain names, or by its signature.
-//! Sending something twice does no harm: uploads are idempotent. Another seal under the same index is evidence against the device,
-//! and is sent, and reported. Nothing is deleted here.
+//! The upload first asks the cloud what it has, so that an interrupted upload continues where it
+//! stopped. A bundle is skipped only if the cloud lists the same seal: by its digest, which the
+//! next bundle of the chain names, or by its signature. Uploads are idempotent, so repeating one
+//! does no harm. A different seal under the same index is evidence against the device; it is
+//! uploaded and reported. Nothing is deleted.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -20,30 +22,31 @@ use moteseal_seal::stream::{Item, Part};
 
 use crate::outbox::EXTENSION;
 
-/// A request is sent when its bundles are this many bytes, or more.
+/// A request is sent when its bundles have at least this many bytes.
 const REQUEST_BYTES: usize = 4 << 20;
 /// Or when they are this many.
 const REQUEST_BUNDLES: usize = 512;
-/// A bundle is one seal with at most 64 MiB of events; a larger file is none.
+/// The longest accepted bundle, in bytes: one seal with at most 64 MiB of events.
 const MAX_BUNDLE: u64 = 80 << 20;
-/// A listing's page or a receipt is never longer.
+/// The longest accepted page of a listing, or receipt, in bytes.
 const MAX_JSON: usize = 4 << 20;
-/// The explaining form of one seal, without a tree's leaves, is never longer.
+/// The longest accepted explanation of one seal, without a tree's leaves, in bytes.
 const MAX_EXPLANATION: usize = 64 << 10;
 /// How many seals to ask for at once.
 const PAGE: u32 = 1000;
-/// How often a request is sent again when the connection breaks.
+/// How often a request is repeated when the connection breaks.
 const ATTEMPTS: u32 = 5;
 
-/// A bundle's file, as far as it says without a roster.
+/// A bundle's file, as far as it can be read without a roster.
 #[derive(Clone, Debug)]
 struct File {
     path: PathBuf,
     device: DeviceId,
-    /// The seal before, by which a chain's bundles are in order, and its digest.
+    /// The previous seal, by which the bundles of a chain are ordered, and its digest.
     after: Option<SealIndex>,
     prev: Option<Digest>,
-    /// Its seal; `None` where a file has more or less than one, which is sent as it is.
+    /// The file's seal; `None` if it does not have exactly one, in which case it is uploaded as it
+    /// is.
     seal: Option<Outline>,
 }
 
@@ -91,7 +94,7 @@ pub enum PushError {
     Net {
         /// Why.
         error: NetError,
-        /// How many bundles it has acknowledged in this push.
+        /// How many bundles the cloud acknowledged during this upload.
         pushed: u64,
     },
 }
@@ -120,7 +123,8 @@ impl fmt::Display for PushError {
 
 impl std::error::Error for PushError {}
 
-/// Different seals of one device under one index: its chain was started twice, or its key is in two hands.
+/// Different seals of one device under one index: its chain was started twice, or its key is used
+/// in two places.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
     /// The device.
@@ -129,7 +133,7 @@ pub struct Conflict {
     pub index: SealIndex,
     /// The bundle that holds one of them.
     pub path: PathBuf,
-    /// The digests of all that the cloud has, ascending.
+    /// The digests of all seals that the cloud has, ascending.
     pub digests: Vec<String>,
 }
 
@@ -156,18 +160,18 @@ pub struct Pushed {
     pub bytes: u64,
     /// Requests sent.
     pub requests: u64,
-    /// Where the cloud has different seals of one device under one index, of those pushed here.
+    /// Conflicts between the cloud's seals and those uploaded here.
     pub conflicts: Vec<Conflict>,
 }
 
-/// The bundles of one directory, ready to be pushed.
+/// The bundles of one directory, ready to be uploaded.
 #[derive(Debug)]
 pub struct Push {
     files: Vec<File>,
 }
 
 impl Push {
-    /// Finds the bundles of a directory, or takes a single file.
+    /// Finds the bundles of a directory, or opens a single file.
     ///
     /// # Errors
     /// [`PushError`].
@@ -190,7 +194,7 @@ impl Push {
         Self::of(found)
     }
 
-    /// Takes these files.
+    /// Opens these files.
     ///
     /// # Errors
     /// `Io` or `NotABundle`.
@@ -212,14 +216,15 @@ impl Push {
         self.files.is_empty()
     }
 
-    /// Pushes what the cloud does not have; `done` is called with the number of bundles that it has now.
+    /// Uploads what the cloud does not have; calls `done` with the number of bundles that it has
+    /// now.
     ///
     /// # Errors
-    /// `Io` or `Net`; what was acknowledged stays stored.
+    /// `Io` or `Net`; acknowledged bundles stay stored.
     pub async fn to(&self, cloud: &Client, done: &mut dyn FnMut(u64)) -> Result<Pushed, PushError> {
         let mut pushed = Pushed::default();
         let digests = self.digests();
-        // Indices under which the cloud has, or may have, another seal.
+        // Indices under which the cloud has, or may have, a different seal.
         let mut doubtful: BTreeSet<(DeviceId, u32)> = BTreeSet::new();
         let (mut body, mut count) = (Vec::new(), 0);
         for files in self.files.chunk_by(|a, b| a.device == b.device) {
@@ -272,7 +277,8 @@ impl Push {
         Ok(pushed)
     }
 
-    /// The digests of seals that another bundle names as its predecessor; `None` where two name different ones.
+    /// The digests of seals that another bundle names as its predecessor; `None` if two bundles
+    /// name different ones.
     fn digests(&self) -> HashMap<(DeviceId, u32), Option<Digest>> {
         let mut digests = HashMap::new();
         for file in &self.files {
@@ -284,7 +290,7 @@ impl Push {
         digests
     }
 
-    /// Where the cloud has different seals under one of these indices, asked again now that it has ours.
+    /// The conflicts under these indices, queried again after the upload.
     async fn conflicts(
         &self,
         cloud: &Client,
@@ -323,7 +329,8 @@ impl Pushed {
         PushError::Net { error, pushed: self.stored }
     }
 
-    /// Sends a request's bundles, again if the connection breaks. Says which of `files` are not alone under their indices.
+    /// Uploads a request's bundles, and repeats it if the connection breaks. Returns which of
+    /// `files` have a conflict.
     async fn request(
         &mut self,
         cloud: &Client,
@@ -375,8 +382,9 @@ async fn parse<T: serde::de::DeserializeOwned>(
         .map_err(|error| NetError::NotACloud { url, cause: error.to_string() })
 }
 
-/// What the cloud lists under these indices of a device. It is not trusted: what it claims to have without having it, verification
-/// misses. It is asked once an index at most, and nothing but these indices is kept, whatever it says.
+/// What the cloud lists under these indices of a device. The listing is not trusted: if the cloud
+/// claims a seal that it does not have, verification detects it. At most one request is made for
+/// each index, and only these indices are kept.
 async fn list(
     cloud: &Client,
     device: DeviceId,
@@ -386,7 +394,8 @@ async fn list(
     let mut rest = wanted.range(..);
     while let Some(&from) = rest.next() {
         let answer = match cloud.get(&paths::seals(device, SealIndex(from), PAGE)).await {
-            // A device that the cloud's roster does not have: the upload will be refused with the reason.
+            // The cloud's roster does not have the device: the upload will be rejected with the
+            // reason.
             Err(NetError::Refused { status: 404, .. }) => return Ok(found),
             answer => answer?.expect(JSON)?,
         };
@@ -415,7 +424,7 @@ async fn list(
     Ok(found)
 }
 
-/// Whether a page's seals stand by ascending index, from `from` on and before the next page.
+/// Whether a page's seals ascend by index, from `from` on and before the next page.
 fn ascends(page: &SealList, from: u32) -> bool {
     let indices = page.seals.iter().map(|seal| seal.index);
     indices.is_sorted()
@@ -426,7 +435,8 @@ fn ascends(page: &SealList, from: u32) -> bool {
         && page.next.is_none_or(|next| next > from)
 }
 
-/// Whether the seal that the cloud shows under this index has the bundle's signature. If it does not answer that, it has not.
+/// Whether the cloud's seal under this index has the bundle's signature; false if the cloud does
+/// not respond with it.
 async fn has_signature(cloud: &Client, device: DeviceId, seal: &Outline) -> bool {
     let path = paths::explain(device, SealIndex(seal.index));
     let Ok(answer) = cloud.get(&path).await.and_then(|answer| answer.expect(CBOR_SEQ)) else {
@@ -480,7 +490,7 @@ fn outline(path: PathBuf) -> Result<File, PushError> {
     })
 }
 
-/// The seal that a part behind `last` belongs to.
+/// The seal of a part that follows `last`.
 fn seal(last: Option<(SealIndex, EpochNumber)>, part: &Part<'_>) -> Option<Outline> {
     let (index, epoch) =
         last.map_or(Some((0, 0)), |(index, epoch)| Some((index.0.checked_add(1)?, epoch.0)))?;

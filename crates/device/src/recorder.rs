@@ -1,12 +1,14 @@
-//! A device that senses now: every reading is durable before it counts as taken, and a seal when its epoch has passed.
+//! A device that seals live readings: every reading is durable before it counts as recorded, and a
+//! seal is durable once its epoch has passed.
 //!
-//! The readings of the open seal rest in a journal, signed bundles and the chain's state in the [`Outbox`]. After a crash
-//! [`Recorder::open`] finds the readings again: their seal was opened and never signed, so they go under the next index, which
-//! says that the device restarted (DESIGN section 5). A crash between the outbox and the journal leaves readings in both; the index
-//! before them in the journal shows that they are sealed.
+//! A journal holds the readings of the open seal; the [`Outbox`] holds signed bundles and the
+//! chain's state. After a crash, [`Recorder::open`] recovers the readings. Their seal was opened
+//! and never signed, so they go under the next index, which states that the device restarted. After
+//! a crash between writing the outbox and the journal, readings are in both; the index before them
+//! in the journal shows that they are sealed.
 //!
-//! The journal's records are `0, device (8), index (4), schema digest (32)` where a seal was opened, and `1, epoch (8), record` for
-//! each of its readings; numbers are big-endian.
+//! The journal's records are `0, device (8), index (4), schema digest (32)` when a seal is opened,
+//! and `1, epoch (8), record` for each of its readings. Numbers are big-endian.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -30,7 +32,7 @@ pub enum RecordError {
     Journal(JournalError),
     /// The outbox failed.
     Outbox(OutboxError),
-    /// The journal is another device's, or no recorder's.
+    /// The journal belongs to another device, or is not a recorder's.
     NotThisDevice(PathBuf),
     /// The journal has readings of another schema that are not sealed yet.
     OtherSchema(PathBuf),
@@ -82,14 +84,14 @@ impl From<OutboxError> for RecordError {
 /// What a recorder found when it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// Readings of a seal that was never signed; they go under the next index.
+    /// Recovered readings of a seal that was never signed; they go under the next index.
     pub readings: u64,
-    /// Whether that is so: the chain will say that the device restarted.
+    /// Whether there was an unsigned seal: the chain will state that the device restarted.
     pub restarted: bool,
 }
 
-/// How many readings of the device an earlier recorder has left in a journal. Whoever seals without the journal must not before they
-/// are sealed: the chain would pass over them. A journal that is not there has none.
+/// How many readings an earlier recorder left in a journal. Seal them before sealing anything
+/// without the journal: the chain would skip them. A missing journal has none.
 ///
 /// # Errors
 /// [`RecordError`].
@@ -106,17 +108,18 @@ pub struct Recorder<K> {
     sealer: Sealer<K>,
     outbox: Outbox,
     journal: Journal,
-    /// A bundle that is signed and not stored: it is the only one there may be under its index, so it is stored before all else.
+    /// A bundle that is signed and not stored. No other may exist under its index, so it is stored
+    /// before anything else.
     unstored: Option<Bundle>,
-    /// A bundle that was stored in a call that failed later, still to be handed out.
+    /// A bundle that a failed call has stored, and that is still to be returned.
     unreported: Option<PathBuf>,
     /// Whether all readings in the journal are sealed and stored.
     stale: bool,
 }
 
 impl<K: Signer> Recorder<K> {
-    /// Goes on where the device stopped. `sealer` stands where `outbox` says; the journal is made if there is none. Readings in it
-    /// stay in it until they are in a bundle that is stored.
+    /// Continues where the device stopped. `sealer` is at the position that `outbox` returned. A
+    /// missing journal is created. Its readings stay in it until they are in a stored bundle.
     ///
     /// # Errors
     /// [`RecordError`]; the readings are still in the journal.
@@ -138,7 +141,8 @@ impl<K: Signer> Recorder<K> {
         Ok((recorder, recovered))
     }
 
-    /// Takes readings that an earlier run left: the journal is replaced in one step by one that has them under their new indices.
+    /// Records the readings of an earlier process: replaces the journal atomically by one that has
+    /// them under their new indices.
     fn take_again(&mut self, left: &[Reading]) -> Result<(), RecordError> {
         let Some(first) = left.first() else { return Ok(()) };
         for reading in left {
@@ -148,7 +152,7 @@ impl<K: Signer> Recorder<K> {
         if let Some(opened) = self.sealer.would_open(first.epoch, first.record.len()) {
             self.outbox.persist(&opened)?;
         }
-        // They may take more than one seal, if seals have become smaller since.
+        // They may need more than one seal if the limits have become smaller.
         let profile = self.sealer.profile();
         let mut entries: Vec<Vec<u8>> = Vec::with_capacity(left.len() + 1);
         let (mut index, mut open) = (self.sealer.chain().next_index, None);
@@ -173,7 +177,7 @@ impl<K: Signer> Recorder<K> {
             if let Some(open) = self.sealer.epoch()
                 && self.sealer.would_open(*epoch, record.len()).is_some()
             {
-                // The journal keeps its readings: the next seal's lie behind them.
+                // The journal keeps its readings: the next seal's follow them.
                 if let Some(bundle) = self.sealer.close(open < *epoch)? {
                     self.outbox.store(slice::from_ref(&bundle), &mut |_| {})?;
                 }
@@ -198,17 +202,18 @@ impl<K: Signer> Recorder<K> {
         self.sealer.epoch()
     }
 
-    /// The epoch of the newest seal, signed or open, that has readings, and how many of its readings are sealed or in the journal.
+    /// The epoch of the newest seal, signed or open, that has readings, and how many of its
+    /// readings are sealed or in the journal.
     #[must_use]
     pub fn taken(&self) -> Option<(EpochNumber, u64)> {
         self.sealer.taken()
     }
 
-    /// Takes a reading; it is durable after the next [`sync`](Self::sync). Hands out the file of the seal before, if this reading
-    /// opened another one.
+    /// Records a reading. It is durable after the next [`sync`](Self::sync). Returns the previous
+    /// seal's file if this reading starts a new seal.
     ///
     /// # Errors
-    /// [`RecordError`]; the reading was not taken, and can be tried again.
+    /// [`RecordError`]; the reading was not recorded, and can be tried again.
     pub fn record(
         &mut self,
         epoch: EpochNumber,
@@ -225,13 +230,13 @@ impl<K: Signer> Recorder<K> {
                 self.journal.append(&opening(self.sealer.profile(), index))?;
             }
         }
-        // The sealer takes it for certain, the journal may not.
+        // The sealer certainly accepts it; the journal may fail.
         self.journal.append(&taking(epoch, record))?;
         self.sealer.push(epoch, record)?;
         Ok(self.unreported.take())
     }
 
-    /// Makes every reading taken so far durable.
+    /// Makes all recorded readings durable.
     ///
     /// # Errors
     /// `Journal`.
@@ -239,8 +244,8 @@ impl<K: Signer> Recorder<K> {
         Ok(self.journal.sync()?)
     }
 
-    /// Seals what is open, if anything is, and hands out the bundle's file. `last_in_epoch` promises that no further seal will
-    /// cover its epoch.
+    /// Seals the open readings, if there are any, and returns the bundle's file. `last_in_epoch`
+    /// promises that no further seal will cover the epoch.
     ///
     /// # Errors
     /// [`RecordError`].
@@ -251,12 +256,13 @@ impl<K: Signer> Recorder<K> {
     }
 
     fn seal(&mut self, last_in_epoch: bool) -> Result<(), RecordError> {
-        // From here on the sealer stands behind the bundle, whether or not it can be stored yet.
+        // From here on the sealer is after the bundle, whether or not it can be stored yet.
         self.unstored = self.sealer.close(last_in_epoch)?;
         self.settle()
     }
 
-    /// Finishes what an earlier call could not: stores the bundle that is signed, and empties the journal of what is sealed.
+    /// Completes an earlier call that failed: stores the signed bundle, and removes sealed readings
+    /// from the journal.
     fn settle(&mut self) -> Result<(), RecordError> {
         if let Some(bundle) = &self.unstored {
             self.unreported = self.outbox.store(slice::from_ref(bundle), &mut |_| {})?.pop();
@@ -271,7 +277,7 @@ impl<K: Signer> Recorder<K> {
     }
 }
 
-/// A reading that was durable and never sealed.
+/// A durable reading that was never sealed.
 struct Reading {
     epoch: EpochNumber,
     record: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Sealing a whole recording at once.
+//! Sealing a complete recording.
 
 use std::fmt;
 
@@ -13,9 +13,9 @@ use crate::seal::{Bundle, SealRefused, Sealer};
 pub struct Batch {
     /// The length of the group's epochs, in milliseconds.
     pub epoch_ms: u64,
-    /// Leave readings out whose epochs the device has already closed or passed, instead of refusing them.
+    /// Skip readings of epochs that the device has closed or passed, instead of rejecting them.
     pub new_only: bool,
-    /// More readings of the last epoch will follow: it is not closed.
+    /// More readings of the last epoch will follow: do not close it.
     pub keep_open: bool,
 }
 
@@ -55,15 +55,16 @@ impl std::error::Error for BatchRefused {}
 pub struct Sealed {
     /// The bundles, in order.
     pub bundles: Vec<Bundle>,
-    /// Readings that were left out because their epochs had been sealed before.
+    /// Readings that were skipped because their epochs were sealed before.
     pub left_out: u64,
 }
 
 impl Batch {
-    /// Seals a recording; `taken` is called with the number of readings that have been, every few thousand and at the end.
+    /// Seals a recording. Calls `taken` with the number of readings so far, every few thousand and
+    /// at the end.
     ///
     /// # Errors
-    /// [`BatchRefused`]; what was sealed until then is lost with the sealer.
+    /// [`BatchRefused`]; what was sealed so far is lost with the sealer.
     pub fn seal<K: Signer>(
         &self,
         recording: &Recording,

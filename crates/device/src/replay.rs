@@ -1,6 +1,7 @@
-//! Replaying a recording as if it were sensed now, at a chosen speed, while an uplink takes the bundles.
+//! Replaying a recording as if it were sensed now, at a chosen speed, while an uplink uploads the
+//! bundles.
 //!
-//! The uplink may fail for as long as it likes: bundles wait in the outbox, in order.
+//! The uplink may fail for any length of time: bundles wait in the outbox, in order.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,9 +17,9 @@ use crate::push::{Conflict, Push, PushError};
 use crate::recorder::{RecordError, Recorder};
 use crate::seal::SealRefused;
 
-/// Readings that come faster than this many between two waits are made durable together.
+/// At most this many readings between two waits are made durable together.
 const SYNC_EVERY: u32 = 256;
-/// How long the uplink waits before it tries a bundle again, at first and at most.
+/// How long the uplink waits before it retries a bundle, at first and at most.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// How to replay.
@@ -26,7 +27,7 @@ const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 pub struct Replay {
     /// The length of the group's epochs, in milliseconds.
     pub epoch_ms: u64,
-    /// Recorded seconds a second; `None` for as fast as it goes.
+    /// Recorded seconds per second; `None` for as fast as possible.
     pub speed: Option<f64>,
 }
 
@@ -35,19 +36,21 @@ pub struct Replay {
 pub struct Replayed {
     /// Readings taken.
     pub readings: u64,
-    /// Readings left out because an earlier replay has taken them, or their epochs were sealed before.
+    /// Readings that were skipped because an earlier replay has sealed them, or their epochs were
+    /// sealed before.
     pub left_out: u64,
     /// Bundles stored.
     pub bundles: u64,
 }
 
 impl Replay {
-    /// Takes the readings of a recording at their pace, and closes the last epoch. Of the newest epoch as many readings are passed
-    /// over as an earlier replay of the recording has taken ([`Recorder::taken`]). `taken` is called with the number of readings so
-    /// far, `stored` with each new bundle. Dropping the future is safe at any moment: what was taken rests in the journal.
+    /// Records the readings of a recording at their pace, and closes the last epoch. Of the newest
+    /// epoch, skips as many readings as an earlier replay has recorded ([`Recorder::taken`]). Calls
+    /// `taken` with the number of readings so far and `stored` with each new bundle. The future may
+    /// be dropped at any moment: recorded readings are in the journal.
     ///
     /// # Errors
-    /// [`RecordError`], with the instant (Unix, ms) of the reading in question.
+    /// [`RecordError`], with the time (Unix, ms) of the reading.
     pub async fn run<K: Signer>(
         &self,
         recording: &Recording,
@@ -90,7 +93,7 @@ impl Replay {
                     SealRefused::EpochGoesBack { .. } | SealRefused::EpochClosed { .. },
                 )) => {
                     replayed.left_out += 1;
-                    // The pace is that of the readings that are new.
+                    // The pace starts with the first new reading.
                     first = None;
                 }
                 Err(error) => return Err(fail(error)),
@@ -121,11 +124,11 @@ pub struct Uplinked {
     pub conflicts: Vec<Conflict>,
 }
 
-/// Pushes the bundles that wait, then others as they come, in order, and tries again for as long as the cloud does not answer. Ends
-/// when `bundles` is closed and everything is pushed.
+/// Uploads the waiting bundles and then others as they come, in order, and retries while the cloud
+/// does not respond. Returns when `bundles` is closed and everything is uploaded.
 ///
 /// # Errors
-/// [`PushError`] where the cloud refuses a bundle, or its file cannot be read.
+/// [`PushError`] if the cloud rejects a bundle, or its file cannot be read.
 pub async fn uplink(
     cloud: &Client,
     waiting: Vec<PathBuf>,

@@ -1,7 +1,9 @@
-//! A device at work: readings in, from a recording or as they come, frames out over a link, the gateway's word back.
+//! Runs a device over a link: readings go in, from a recording or live; frames go out, and the
+//! gateway's frames come back.
 //!
-//! What is sensed is never held up by the link: a gateway that cannot be reached costs closed seals that wait, then epochs that are given
-//! up, as [`Mote`](crate::Mote) does it. Epochs never go back, whatever the clock does, and go far ahead only at the coordinator's word.
+//! The link never delays sensing: while a gateway cannot be reached, closed seals wait, and then
+//! epochs are given up, as [`Mote`](crate::Mote) describes. Epochs never go back, whatever the
+//! clock does, and go far ahead only after an announcement of the coordinator.
 
 use std::fmt;
 use std::future::Future;
@@ -24,17 +26,17 @@ use crate::import::Recording;
 use crate::mote::BUFFER;
 use crate::seal::SealRefused;
 
-/// Readings that come faster than this many between two waits are made durable together.
+/// At most this many readings between two waits are made durable together.
 const BATCH: usize = 256;
-/// Frames between two looks at what the gateway says.
+/// Frames that are sent before the gateway's frames are read again.
 const FRAMES: usize = 32;
-/// A link that is up and does not take a frame in this time has lost it.
+/// If a link that is up does not accept a frame in this time, the frame is lost.
 const SEND_TIME: Duration = Duration::from_secs(2);
-/// How long to wait for the link of sums, where an answer is due and it is down.
+/// How long to wait for the link of sums if an answer is due and the link is down.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How often a clock is looked at.
 const TICK: Duration = Duration::from_millis(200);
-/// As fast as it goes, a recording waits while this many seals wait for the gateway.
+/// A recording without a pace waits while this many seals wait for the gateway.
 const MOST_WAITING: usize = 2;
 
 /// How a device runs.
@@ -42,7 +44,8 @@ const MOST_WAITING: usize = 2;
 pub struct Settings {
     /// The length of the group's epochs, in milliseconds.
     pub epoch_ms: u64,
-    /// How long to wait for the gateway before what it has not acknowledged is sent again; doubled each time, up to `longest_wait`.
+    /// How long to wait for the gateway before frames that are not acknowledged are sent again. The
+    /// wait doubles each time, up to `longest_wait`.
     pub first_wait: Duration,
     /// No wait is longer.
     pub longest_wait: Duration,
@@ -60,14 +63,14 @@ impl Settings {
 pub enum Source<'a> {
     /// A recording, as if it were sensed now.
     Recording {
-        /// The recording, from its start: what was taken before is passed over.
+        /// The complete recording; readings that were sealed before are skipped.
         recording: &'a Recording,
-        /// Recorded seconds a second; none for as fast as the gateway takes them.
+        /// Recorded seconds per second; `None` for as fast as the gateway accepts them.
         speed: Option<f64>,
     },
     /// Records as they come.
     Live {
-        /// The records; a device ends when all who send them are gone.
+        /// The records. The device ends when all senders are dropped.
         records: mpsc::Receiver<Vec<u8>>,
         /// The machine's clock, in milliseconds since 1970; usually [`system_clock`].
         clock: &'a (dyn Fn() -> u64 + Sync),
@@ -95,9 +98,11 @@ pub fn system_clock() -> u64 {
 pub struct Ran {
     /// Readings taken.
     pub readings: u64,
-    /// Readings of a recording that were passed over: an earlier run has taken them, or their epochs are closed.
+    /// Readings of a recording that were skipped: an earlier process has sealed them, or their
+    /// epochs are closed.
     pub left_out: u64,
-    /// Readings as they came that could not be sealed: they are not of the schema's size, or too long.
+    /// Live readings that could not be sealed: their size does not match the schema, or they are
+    /// too long.
     pub refused: u64,
     /// Whether everything is with the gateway.
     pub is_done: bool,
@@ -169,7 +174,7 @@ impl<'a> Now<'a> {
         self.clock.announced(epoch, self.start.elapsed());
     }
 
-    /// The epoch by the clock, as far as it is believed.
+    /// The epoch according to the clock, as far as it is trusted.
     fn epoch(&mut self) -> EpochNumber {
         let unix_ms = (self.machine)();
         let (epoch, is_far) = self.clock.epoch(unix_ms, self.start.elapsed());
@@ -184,7 +189,7 @@ impl<'a> Now<'a> {
         epoch
     }
 
-    /// The epoch of a reading: the clock's, but none before `least`.
+    /// The epoch of a reading: the clock's, but at least `least`.
     fn epoch_from(&mut self, least: EpochNumber) -> EpochNumber {
         let epoch = self.epoch();
         let is_behind = epoch < least;
@@ -218,8 +223,9 @@ impl Pace {
 }
 
 impl<'a> Readings<'a> {
-    /// The readings of a source, and how many of a recording an earlier run has taken: of the newest epoch as many as it says, and all of
-    /// those before. `newest` is the newest epoch that the device knows of.
+    /// The readings of a source, and how many of a recording are skipped because an earlier process
+    /// has sealed them: those that `taken` counts in the newest epoch, and all before it. `newest`
+    /// is the newest epoch that the device knows of.
     fn new(
         source: Source<'a>,
         taken: Taken,
@@ -247,7 +253,7 @@ impl<'a> Readings<'a> {
         }
     }
 
-    /// Whether they come as fast as they are taken.
+    /// Whether readings arrive as fast as they are accepted.
     const fn is_free(&self) -> bool {
         matches!(self, Self::Recorded { pace: Pace { speed: None, .. }, .. })
     }
@@ -259,8 +265,9 @@ impl<'a> Readings<'a> {
         }
     }
 
-    /// Waits for the next reading: what came, of a live source; of a recording, that the next one is due. Never ends where there is none,
-    /// or it is held back. Safe to drop: a reading that has not been handed out stays.
+    /// Waits for the next reading: a live source returns it; a recording returns once its next
+    /// reading is due. Never returns while there is none, or it is held back. May be dropped: a
+    /// reading that was not returned stays.
     async fn next(&mut self, holds_back: bool) -> Option<Option<Vec<u8>>> {
         match self {
             Self::Recorded { next: Some((unix_ms, _)), pace, .. } if !holds_back => {
@@ -273,7 +280,7 @@ impl<'a> Readings<'a> {
     }
 }
 
-/// When what the gateway has not acknowledged is sent again.
+/// When frames that the gateway has not acknowledged are sent again.
 struct Retry {
     first: Duration,
     longest: Duration,
@@ -290,13 +297,13 @@ impl Retry {
         Self { first, longest, wait: first, at: now + first, heard: now }
     }
 
-    /// The gateway goes on: waits are short again.
+    /// The gateway makes progress: waits are short again.
     fn reset(&mut self) {
         self.wait = self.first;
         self.at = Instant::now() + self.wait;
     }
 
-    /// The wait is over; the next one is longer if it was for nothing.
+    /// The wait is over; the next one is longer if nothing came of it.
     fn back_off(&mut self, in_vain: bool) {
         if in_vain {
             self.wait = (self.wait * 2).min(self.longest);
@@ -304,15 +311,16 @@ impl Retry {
         self.at = Instant::now() + self.wait;
     }
 
-    /// Something was heard. Says whether that was after a long silence: the gateway is back.
+    /// Something was received. Returns whether that was after a long silence: the gateway is back.
     fn hear(&mut self) -> bool {
         let before = std::mem::replace(&mut self.heard, Instant::now());
         self.heard - before >= self.longest / 2
     }
 }
 
-/// Runs a device until `stop` is done, or its source has ended and the gateway has everything. Dropping the future is safe at any
-/// moment: what was taken rests in the journal. `taken` is called with the number of readings so far.
+/// Runs a device until `stop` is done, or until its source has ended and the gateway has
+/// everything. The future may be dropped at any moment: accepted readings are in the journal. Calls
+/// `taken` with the number of readings so far.
 ///
 /// # Errors
 /// [`RunError`].
@@ -327,7 +335,7 @@ pub async fn run<K: Signer + Send, L: ChildLink + Sync>(
     run_answering(mote, link, source, settings, None, taken, stop).await
 }
 
-/// The same, of a device that also answers queries, over a link of their own.
+/// Does the same for a device that also answers queries, over a separate link.
 ///
 /// # Errors
 /// [`RunError`].
@@ -402,7 +410,7 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
     }
 }
 
-/// What a link hears next; where there is none, nothing ever.
+/// The next message on a link; waits forever if there is none.
 async fn receive<L: ChildLink>(link: Option<&mut L>) -> Result<Down, LinkError> {
     match link {
         Some(link) => link.receive().await,
@@ -424,7 +432,8 @@ struct Run<'a, K> {
 }
 
 impl<K: Signer + Send> Run<'_, K> {
-    /// Ends epochs that have passed: of a live device by the clock, of a recording when it is over.
+    /// Ends epochs that have passed: for a live device by the clock, for a recording when it is
+    /// over.
     fn look_at_clock(&mut self, readings: &mut Readings<'_>) -> Result<(), RunError> {
         if readings.is_over() {
             if !std::mem::replace(&mut self.is_ended, true)
@@ -440,11 +449,11 @@ impl<K: Signer + Send> Run<'_, K> {
         let (first, last) = self.mote.mote().profile().epochs;
         let is_due = match self.mote.mote().epoch() {
             Some(open) => open <= before,
-            // A device that sensed nothing says so, from its first reading on.
+            // After its first reading, a device that sensed nothing seals that.
             None => chain.epoch.is_some_and(|newest| newest < before),
         };
         if is_due && before >= first && last.is_none_or(|last| before <= last) {
-            // Where it slept through epochs, the newest of them says that nothing was sensed.
+            // After epochs in which it slept, the newest of them is sealed as empty.
             if let Some(open) = self.mote.mote().epoch().filter(|open| *open < before) {
                 self.mote.end(open)?;
             }
@@ -454,7 +463,8 @@ impl<K: Signer + Send> Run<'_, K> {
         Ok(())
     }
 
-    /// The least epoch of a reading that comes now: the one that is open, or the next, and none before the roster's first.
+    /// The earliest epoch of a live reading: the open one or the next, and at least the roster's
+    /// first.
     fn least_epoch(&self) -> EpochNumber {
         let chain = self.mote.mote().chain();
         let least = match (self.mote.mote().epoch(), chain.epoch) {
@@ -478,7 +488,7 @@ impl<K: Signer + Send> Run<'_, K> {
         }
     }
 
-    /// Sends the answers that are due, and says when to look again.
+    /// Sends the answers that are due, and returns when to look again.
     async fn answer<L: ChildLink>(
         &mut self,
         link: Option<&L>,
@@ -495,7 +505,7 @@ impl<K: Signer + Send> Run<'_, K> {
         Ok(answerer.due_in_ms().map(|due| Duration::from_millis(due).max(PAUSE)))
     }
 
-    /// Hears the coordinator of sums: only its query schedules are for a source.
+    /// Receives a message of the parent of sums; only its query schedules matter to a source.
     fn hear_query(&mut self, down: &Down) -> Result<(), RunError> {
         match (&mut self.answerer, down) {
             (Some(answerer), Down::Announcement(schedule)) => {
@@ -505,7 +515,7 @@ impl<K: Signer + Send> Run<'_, K> {
         }
     }
 
-    /// Takes what has come, and more of it that is there.
+    /// Seals the readings that have come, and more that are there.
     fn take(
         &mut self,
         readings: &mut Readings<'_>,
@@ -528,7 +538,7 @@ impl<K: Signer + Send> Run<'_, K> {
                             SealRefused::EpochGoesBack { .. } | SealRefused::EpochClosed { .. },
                         )) => {
                             self.ran.left_out += 1;
-                            // The pace is that of the readings that are new.
+                            // The pace starts with the first new reading.
                             pace.start = None;
                         }
                         Err(error) => return Err(error.into()),
@@ -552,8 +562,8 @@ impl<K: Signer + Send> Run<'_, K> {
         Ok(())
     }
 
-    /// Takes the live readings that were handed over and not looked at: whoever read them from somewhere cannot read them again. Those
-    /// that come meanwhile are not waited for.
+    /// Seals the live readings that are still in the channel: their senders cannot read them again.
+    /// Does not wait for those that come meanwhile.
     fn take_what_waits(&mut self, readings: &mut Readings<'_>) -> Result<(), RunError> {
         let Readings::Live { records, now, .. } = readings else { return Ok(()) };
         for _ in 0..records.len() {
@@ -563,7 +573,8 @@ impl<K: Signer + Send> Run<'_, K> {
         Ok(())
     }
 
-    /// Takes a live reading. One that does not fit is left out: that is this reading's fault, and no other's.
+    /// Takes a live reading. One that does not fit is left out: that is this reading's fault, and
+    /// no other's.
     fn sense_now(&mut self, now: &mut Now<'_>, record: &[u8]) -> Result<(), RunError> {
         let epoch = now.epoch_from(self.least_epoch());
         match self.mote.sense(epoch, record) {
@@ -579,8 +590,8 @@ impl<K: Signer + Send> Run<'_, K> {
         Ok(())
     }
 
-    /// Whether a recording that goes as fast as it can has to wait for the gateway, so as not to lose what a device of its time would have
-    /// kept.
+    /// Whether a recording that goes as fast as it can has to wait for the gateway, so as not to
+    /// lose what a device of its time would have kept.
     fn holds_back(&self) -> bool {
         let mote = self.mote.mote();
         mote.waiting() >= MOST_WAITING || mote.buffered() > BUFFER / 2
@@ -610,7 +621,8 @@ impl<K: Signer + Send> Run<'_, K> {
                     if let Readings::Live { now, .. } = readings {
                         now.announced(word.epoch());
                     }
-                    // Its grace is no longer than the longest wait: what it has missed must not wait for that.
+                    // Its grace is no longer than the longest wait: what it has missed must not
+                    // wait for that.
                     if self.retry.hear() && !self.mote.mote().is_done() {
                         debug!("the gateway is back; sending again");
                         self.mote.timeout();

@@ -1,11 +1,13 @@
 //! Sealing on a host: readings in, in order of their epochs; signed bundles out. No I/O, no clock.
 //!
-//! A mote folds every event into its running star or tree at once, because it cannot keep them. A host keeps the epoch's events for
-//! the bundle anyway, so [`Sealer`] computes levels and hashes when the seal closes, in lanes where the machine has them. The
-//! bytes are those that core's `Star` and `Tree` give (tests/sealing.rs).
+//! A mote folds every event into its running star or tree at once, because it cannot keep them. A
+//! host keeps the epoch's events for the bundle anyway, so [`Sealer`] computes levels and hashes
+//! when the seal closes, in lanes where the machine has them. The bytes are those that core's
+//! `Star` and `Tree` give (tests/sealing.rs).
 //!
-//! What must survive a restart is [`Chain`]: persist [`Sealer::would_open`] before the first event of a seal is taken, and
-//! [`Bundle::chain`] with the bundle's bytes before the bundle is sent (DESIGN section 5, "Restart").
+//! What must survive a restart is [`Chain`]: persist [`Sealer::would_open`] before the first event
+//! of a seal is taken, and [`Bundle::chain`] with the bundle's bytes before the bundle is sent
+//! (DESIGN section 5, "Restart").
 
 use std::fmt;
 
@@ -26,9 +28,11 @@ use moteseal_seal::wire::MAX_RECORD;
 use moteseal_seal::{Position, Seal, Statement, Unverified, star};
 use moteseal_verify::{Roster, write};
 
-/// A seal closes early when it holds this many events, unless [`Profile::max_events`] says otherwise.
+/// A seal closes early when it holds this many events, unless [`Profile::max_events`] says
+/// otherwise.
 pub const DEFAULT_MAX_EVENTS: u32 = 1 << 20;
-/// A seal closes early before its events take more bytes than this, unless [`Profile::max_bytes`] says otherwise.
+/// A seal closes early before its events take more bytes than this, unless [`Profile::max_bytes`]
+/// says otherwise.
 pub const DEFAULT_MAX_BYTES: usize = 16 << 20;
 
 /// What all seals of one device have in common.
@@ -63,7 +67,8 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// The profile of the device called `name` in a roster; `None` if the roster has no such device.
+    /// The profile of the device called `name` in a roster; `None` if the roster has no such
+    /// device.
     #[must_use]
     pub fn new(roster: &Roster, name: &str, scheme: Scheme, schema: &Schema<'_>) -> Option<Self> {
         let device = roster.device(roster.id(name)?)?;
@@ -89,7 +94,8 @@ impl Profile {
         length + if self.framing == Framing::Prefixed { 2 } else { 0 }
     }
 
-    /// Whether a seal of `count` events in `bytes` bytes is closed before a record of `length` bytes.
+    /// Whether a seal of `count` events in `bytes` bytes is closed before a record of `length`
+    /// bytes.
     pub(crate) fn is_full(&self, count: u32, bytes: usize, length: usize) -> bool {
         count >= self.max_events.max(1)
             || (count > 0 && bytes + self.framed(length) > self.max_bytes)
@@ -103,14 +109,16 @@ pub struct Chain {
     pub position: Position,
     /// The next index that has never been opened.
     pub next_index: SealIndex,
-    /// The epoch of the seal that was opened last, whether or not it was signed: epochs never go back.
+    /// The epoch of the seal that was opened last, whether or not it was signed: epochs never go
+    /// back.
     pub epoch: Option<EpochNumber>,
     /// How many readings the signed seals of the last one's epoch cover together.
     pub readings: u64,
 }
 
 impl Chain {
-    /// The chain of a device that has not sealed anything; `certificate` is the digest of its first certificate.
+    /// The chain of a device that has not sealed anything; `certificate` is the digest of its first
+    /// certificate.
     #[must_use]
     pub const fn start(certificate: Digest) -> Self {
         Self {
@@ -121,7 +129,8 @@ impl Chain {
         }
     }
 
-    /// Whether indices were opened that were never signed: the next seal must say that the device restarted.
+    /// Whether indices were opened that were never signed: the next seal must say that the device
+    /// restarted.
     #[must_use]
     pub fn restarted(&self) -> bool {
         self.next_index.0 != self.position.last.map_or(0, |(index, _)| index.0 + 1)
@@ -224,7 +233,8 @@ pub struct Bundle {
     pub blocks: Vec<Digest>,
     /// The `.mseal` stream: one schema, one open, one part (spec/formats.md, section 4).
     pub bytes: Vec<u8>,
-    /// Where the part starts in `bytes`: from here on it is what the device sends when the receiver knows schema and chain.
+    /// Where the part starts in `bytes`: from here on it is what the device sends when the receiver
+    /// knows schema and chain.
     pub part_start: usize,
     /// Bytes of the events in `bytes`.
     pub events_length: usize,
@@ -310,7 +320,8 @@ impl<K: Signer> Sealer<K> {
         self.chain
     }
 
-    /// The epoch of the newest seal, signed or open, that has readings, and how many of its readings have been taken so far.
+    /// The epoch of the newest seal, signed or open, that has readings, and how many of its
+    /// readings have been taken so far.
     #[must_use]
     pub fn taken(&self) -> Option<(EpochNumber, u64)> {
         let signed = self.chain.position.last.map(|(_, epoch)| (epoch, self.chain.readings));
@@ -320,7 +331,8 @@ impl<K: Signer> Sealer<K> {
         Some((open.epoch, before + u64::from(open.count)))
     }
 
-    /// What must be persisted before [`push`](Self::push) takes a reading of `epoch` with `length` bytes, if that opens a seal.
+    /// What must be persisted before [`push`](Self::push) takes a reading of `epoch` with `length`
+    /// bytes, if that opens a seal.
     #[must_use]
     pub fn would_open(&self, epoch: EpochNumber, length: usize) -> Option<Chain> {
         let goes_on = self
@@ -331,8 +343,8 @@ impl<K: Signer> Sealer<K> {
         (!goes_on).then_some(Chain { next_index, epoch: Some(epoch), ..self.chain })
     }
 
-    /// Takes the next reading. Hands out the bundle of the seal before, if this reading opens another one: the epoch before has
-    /// ended, or the seal was full.
+    /// Takes the next reading. Hands out the bundle of the seal before, if this reading opens
+    /// another one: the epoch before has ended, or the seal was full.
     ///
     /// # Errors
     /// [`SealRefused`]; the reading was not taken and nothing has changed.
@@ -360,7 +372,8 @@ impl<K: Signer> Sealer<K> {
         Ok(bundle)
     }
 
-    /// Closes the open seal, if there is one. `last_in_epoch` promises that no further seal will cover its epoch.
+    /// Closes the open seal, if there is one. `last_in_epoch` promises that no further seal will
+    /// cover its epoch.
     ///
     /// # Errors
     /// `Sign`; the seal stays open.
@@ -372,8 +385,8 @@ impl<K: Signer> Sealer<K> {
         Ok(Some(bundle))
     }
 
-    /// Opens a seal for an epoch in which nothing has been sensed yet; if nothing will be, [`close`](Self::close) says so. Hands out
-    /// the bundle of the seal before, if one was open.
+    /// Opens a seal for an epoch in which nothing has been sensed yet; if nothing will be,
+    /// [`close`](Self::close) says so. Hands out the bundle of the seal before, if one was open.
     ///
     /// # Errors
     /// [`SealRefused`]; nothing has changed.

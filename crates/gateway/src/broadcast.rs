@@ -1,8 +1,9 @@
-//! Saying authenticated broadcasts (DESIGN.md, section 8): lines or a file become a chain, whose number is never used again, and a [`Sender`] says
-//! it block by block, answers those who ask, and goes on when nobody does.
+//! Sending authenticated broadcasts (docs/design.md, broadcasts). Lines or a file become a chain,
+//! whose number is never used again. A [`Sender`] sends it block by block, serves receivers that
+//! request parts, and continues when no receiver does.
 //!
-//! What chains are and how they are repaired is `moteseal_broadcast`; a sender is one of its nodes, with a store that reads messages
-//! from where they lie.
+//! `moteseal_broadcast` defines chains and their repair. A sender is one of its nodes, with a store
+//! that reads messages from their source.
 
 mod content;
 mod error;

@@ -1,14 +1,16 @@
-//! The machine's clock, as far as a gateway believes it: epochs end by it, and an epoch that has ended early stays ended.
+//! The machine's clock, as far as a gateway trusts it: it ends epochs, and an ended epoch stays
+//! ended.
 //!
-//! A clock that is set ahead, or says so for a moment, is believed once it has said so for a grace without a break. Until then time goes on
-//! by what has passed. One that is set back is believed at once: that ends nothing. This module reads no clock: moments are arguments.
+//! A clock that jumps ahead is trusted once it has stayed ahead for a grace without interruption.
+//! Until then, time advances by what has passed. A clock that is set back is trusted at once, since
+//! that ends nothing. This module reads no clock: times are arguments.
 
 use std::time::{Duration, Instant};
 
 #[derive(Debug)]
 pub(crate) struct Clock {
     grace: Duration,
-    /// When the clock was last believed, and what it said, in milliseconds since 1970.
+    /// When the clock was last trusted, and its value then, in milliseconds since 1970.
     believed: Option<(Instant, u64)>,
     /// Since when it has been ahead.
     ahead: Option<Instant>,
@@ -19,7 +21,7 @@ pub(crate) struct Clock {
 pub(crate) struct Told {
     /// The time, in milliseconds since 1970.
     pub(crate) unix_ms: u64,
-    /// It has just been set ahead, and is not believed yet.
+    /// The clock has just jumped ahead and is not trusted yet.
     pub(crate) has_jumped: bool,
 }
 
@@ -28,13 +30,13 @@ impl Clock {
         Self { grace, believed: None, ahead: None }
     }
 
-    /// The time, where the machine's clock says `unix_ms`.
+    /// The trusted time, when the machine's clock reads `unix_ms`.
     pub(crate) fn read(&mut self, unix_ms: u64, now: Instant) -> Told {
         let passed = |at: Instant| {
             u64::try_from(now.saturating_duration_since(at).as_millis()).unwrap_or(u64::MAX)
         };
         let due = self.believed.map_or(unix_ms, |(at, told)| told.saturating_add(passed(at)));
-        // Clocks are slewed, and read a moment after the time that passes.
+        // Clocks are slewed, and are read a moment after the time that passes.
         let slack = u64::try_from(self.grace.as_millis() / 4).unwrap_or(u64::MAX);
         let is_ahead = unix_ms > due.saturating_add(slack);
         let is_new = is_ahead && self.ahead.is_none();
@@ -59,7 +61,8 @@ mod tests {
     const START: u64 = 1_700_000_000_000;
     const EPOCH_MS: u64 = 60_000;
 
-    /// A gateway's time: the clock is read every 50 ms, and what ends is what the gateway would end.
+    /// A gateway's time: reads the clock every 50 ms, and ends the epochs that the gateway would
+    /// end.
     struct World {
         clock: Clock,
         group: GroupTime,
@@ -80,7 +83,8 @@ mod tests {
             }
         }
 
-        /// Lets time go by with the clock off by so much, either way; the epochs that end, and when, by true time.
+        /// Lets time pass with the clock off by `off_ms`; returns the epochs that end, and when, in
+        /// true time.
         fn pass(&mut self, seconds: u64, off_ms: i64) -> Vec<(u64, u64)> {
             let mut ended = Vec::new();
             for _ in 0..seconds * 20 {

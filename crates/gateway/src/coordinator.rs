@@ -1,13 +1,16 @@
-//! The coordinator of a group, without sockets, clock or disk (DESIGN section 6; spec/formats.md, section 8).
+//! The coordinator of a group, without sockets, clock or disk (docs/design.md, sampling;
+//! spec/formats.md, section 8).
 //!
-//! [`GroupCoordinator::hear`] takes a device's frame and says what it changed. Whoever drives the coordinator makes the frames that changed something
-//! durable, in the order in which they were heard, and only then sends [`GroupCoordinator::acknowledgement`]s; after a restart it lets the coordinator
-//! hear them again, which leads to the same state. [`GroupCoordinator::end`] closes an epoch: the manifest, and a bundle for each seal, pruned to the round
-//! that the signed counters ask for.
+//! [`GroupCoordinator::hear`] receives a device's frame and returns what it changed. The caller
+//! makes the frames that changed something durable, in the order in which they were received, and
+//! only then sends [`GroupCoordinator::acknowledgement`]s. After a restart it replays those frames,
+//! which leads to the same state. [`GroupCoordinator::end`] ends an epoch: it returns the manifest,
+//! and a bundle for each seal, pruned to the round that the signed counters require.
 //!
-//! A seal is taken only if it verifies: the coordinator has the events of the levels that it kept, a running digest of those that it
-//! has forgotten since, and nothing of those that the device says it never forwarded; of a tree, the roots of all subtrees between.
-//! What is refused is counted by its name, and touches no other device.
+//! A seal is accepted only if it verifies. The coordinator has the events of the levels that it
+//! kept, a running digest of the levels that it has dropped since, and nothing of the levels that
+//! the device did not forward; for a tree, it has the roots of all subtrees between kept events.
+//! Rejected frames are counted by name and affect no other device.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -41,9 +44,10 @@ mod intake;
 mod refusal;
 mod schemas;
 
-/// Open epochs of which one device may be the first to speak: epochs that others never reach cost memory and, when they end, time.
+/// Open epochs that one device may be the first to name. Epochs that no other device reaches cost
+/// memory and, when they end, time.
 const OPENED: usize = 512;
-/// Epochs whose final rounds the coordinator remembers, for seals that come late.
+/// Epochs whose final rounds are kept, for seals that arrive late.
 const ROUNDS: usize = 1 << 12;
 
 /// What a frame changed.
@@ -56,37 +60,39 @@ pub struct News {
     pub durable: bool,
     /// A round to announce.
     pub raised: Option<(EpochNumber, Round)>,
-    /// The seal that it speaks of, and its epoch; none where it speaks of a schema.
+    /// The seal that the frame concerns, and its epoch; `None` for a schema.
     pub about: Option<(SealIndex, EpochNumber)>,
 }
 
 /// Events, since the coordinator was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Forwarded, each once; of a tree also those that came in the place of their digests.
+    /// Forwarded events, each counted once; for a tree also those that replaced a digest.
     pub seen: u64,
-    /// Let go of again, or never kept, because their level was below the round.
+    /// Events that were dropped, or never kept, because their level was below the round.
     pub discarded: u64,
 }
 
-/// What is left of epochs that are over: with the frames that speak of others, a coordinator can go on from it ([`GroupCoordinator::resume`]).
+/// The state that remains of ended epochs. With the frames of the other epochs, a coordinator can
+/// continue from it ([`GroupCoordinator::resume`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
     /// The newest epoch that is over.
     pub over: Option<EpochNumber>,
     /// The final rounds of the newest of these.
     pub rounds: BTreeMap<EpochNumber, Round>,
-    /// The newest seal of each device that belongs to an epoch that is over.
+    /// The newest seal of each device in an ended epoch.
     pub sealed: BTreeMap<DeviceId, Newest>,
-    /// The newest seal that a device has abandoned since, of an epoch that is over, and that epoch.
+    /// The newest seal of an ended epoch that a device has abandoned since, and that epoch.
     pub abandoned: BTreeMap<DeviceId, (SealIndex, EpochNumber)>,
     /// The stream schemas, encoded.
     pub schemas: Vec<Vec<u8>>,
-    /// Those that each device has shown, in the order in which it did, by their places in [`schemas`](Self::schemas).
+    /// The schemas of each device, in the order in which it sent them, as indices into
+    /// [`schemas`](Self::schemas).
     pub shown: BTreeMap<DeviceId, Vec<u32>>,
 }
 
-/// The newest seal that is here of a device: what the next one follows.
+/// The newest seal that is here of a device: the predecessor of its next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Newest {
     /// Its index.
@@ -124,21 +130,21 @@ pub struct GroupCoordinator {
     devices: Vec<Member>,
     schemas: Schemas,
     epochs: BTreeMap<EpochNumber, Epoch>,
-    /// Epochs that are over, of which a device still forwards a seal.
+    /// Ended epochs of which a device still forwards a seal.
     late: BTreeMap<EpochNumber, Epoch>,
     /// Bundles of late seals.
     late_bundles: Vec<(EpochNumber, Vec<u8>)>,
     counts: Counts,
-    /// The newest epoch that is over, and the final rounds of the newest of these.
+    /// The newest ended epoch, and the final rounds of the newest ended epochs.
     over: Option<EpochNumber>,
     rounds: BTreeMap<EpochNumber, Round>,
-    /// The newest seal that a device abandoned since its newest one that is here, and its epoch: by slot, for few do.
+    /// The newest seal that a device abandoned since its newest stored one, and its epoch, by slot.
     abandoned: BTreeMap<u32, (SealIndex, EpochNumber)>,
-    /// Who was the first to speak of an open epoch.
+    /// The device that was the first to name each open epoch.
     openers: BTreeMap<EpochNumber, u32>,
 }
 
-/// What became of a frame whose device is known.
+/// The effect of a frame whose device is known.
 enum Outcome {
     /// Nothing new: acknowledge what is there.
     Stale,
@@ -146,10 +152,10 @@ enum Outcome {
     Fresh(Option<Round>),
 }
 
-/// A device of the roster: small, for most of many are idle.
+/// A device of the roster. It is small, since most of many devices are idle.
 struct Member {
     id: DeviceId,
-    /// Derived again where it is not kept, as it is while a seal is open.
+    /// Kept while a seal is open; derived again when needed otherwise.
     key: Option<Box<LinkKey>>,
     open: Option<Box<Open>>,
     /// The newest seal that is here.
@@ -173,17 +179,18 @@ struct Sealed {
     signature: Vec<u8>,
     schema: Digest,
     framing: Framing,
-    /// Its events, by level from the coarsest, as blocks; those of a forgotten level are gone.
+    /// The events by level, the coarsest first, as blocks, without dropped levels.
     events: BTreeMap<u8, Vec<u8>>,
     /// Whether the manifest will list it.
     is_listed: bool,
 }
 
-/// What leads to the root of a seal beside the events that are kept.
+/// What leads from the kept events to the root of a seal.
 enum Beside {
-    /// Of a star, `D_i` of every level that is not null.
+    /// For a star, `D_i` of every level that is not null.
     Blocks(Box<[Digest; MAX_LEVELS]>),
-    /// Of a tree, the roots of the subtrees between them, and their sequence numbers by level, ascending.
+    /// For a tree, the roots of the subtrees between kept events, and the kept sequence numbers by
+    /// level, ascending.
     Roots { roots: Pruned, seqs: BTreeMap<u8, Vec<Sequence>> },
 }
 
@@ -197,8 +204,8 @@ impl fmt::Debug for GroupCoordinator {
 }
 
 impl GroupCoordinator {
-    /// The coordinator of a roster's group. `secret` is the group's link secret; without a budget in the roster there is nothing to
-    /// coordinate.
+    /// The coordinator of a roster's group. `secret` is the group's link secret. Returns `None` if
+    /// the roster has no budget: there is nothing to coordinate.
     #[must_use]
     pub fn new(roster: Roster, secret: impl Into<Zeroizing<[u8; 32]>>) -> Option<Self> {
         let budget = roster.budget()?;
@@ -211,7 +218,7 @@ impl GroupCoordinator {
             wants_schema: false,
             schemas: Held::EMPTY,
         };
-        // A roster lists its devices in ascending order: they are found by halving.
+        // A roster lists its devices in ascending order: binary search finds them.
         let devices: Vec<Member> = roster.devices().map(|device| member(device.id)).collect();
         Some(Self {
             roster,
@@ -236,18 +243,19 @@ impl GroupCoordinator {
         u32::try_from(place).ok()
     }
 
-    /// Hears a frame. `now` is the group's epoch by the coordinator's own clock.
+    /// Receives a frame. `now` is the group's epoch by the coordinator's own clock.
     ///
     /// # Errors
-    /// [`Refused`]; nothing has changed then.
+    /// [`Refused`]; nothing has changed.
     pub fn hear(&mut self, frame: &[u8], now: EpochNumber) -> Result<News, Refused> {
         self.hear_if(frame, now, |_| true)
     }
 
-    /// Hears a frame, but takes nothing new of a device that there is no room for: `has_room` says whether the frame may become durable.
+    /// Receives a frame, but accepts nothing new from a device without room: `has_room` decides
+    /// whether the frame may become durable.
     ///
     /// # Errors
-    /// [`Refused`]; nothing has changed then.
+    /// [`Refused`]; nothing has changed.
     pub fn hear_if(
         &mut self,
         frame: &[u8],
@@ -297,7 +305,7 @@ impl GroupCoordinator {
         if !has_room {
             return Err(Refused::OverQuota);
         }
-        // What a seal uses that is here must be here again after a restart.
+        // What a seal uses here must be here again after a restart.
         let sealed = || {
             self.epochs
                 .values()
@@ -349,8 +357,9 @@ impl GroupCoordinator {
         self.epochs.get(&epoch).map_or(0, |epoch| epoch.coordinator.kept())
     }
 
-    /// How many digests the bundles of trees that are here may take: the roots that stand for what is not kept, and one for each event that
-    /// may yet be let go of. They may be more bytes than the frames from which they follow.
+    /// How many digests the bundles of trees may take: the roots of what is not kept, and one for
+    /// each event that may still be dropped. They may take more bytes than the frames from which
+    /// they follow.
     #[must_use]
     pub fn digests(&self) -> u64 {
         let roots_of_open =
@@ -413,14 +422,14 @@ impl GroupCoordinator {
         Ok(())
     }
 
-    /// Notes who was the first to speak of an epoch.
+    /// Notes the first device that named an epoch.
     fn note_opener(&mut self, slot: u32, epoch: EpochNumber) {
         if !self.is_over(epoch) && !self.is_live(epoch) {
             self.openers.insert(epoch, slot);
         }
     }
 
-    /// Whether an epoch is open: something of it was heard, and it was not ended.
+    /// Whether an epoch is open: a frame of it was received, and it was not ended.
     #[must_use]
     pub fn is_live(&self, epoch: EpochNumber) -> bool {
         self.epochs.contains_key(&epoch)
@@ -430,8 +439,8 @@ impl GroupCoordinator {
         self.over.is_some_and(|over| epoch <= over)
     }
 
-    /// The state of an epoch, made if there is none. What comes late is sampled at the final round, if that is still known, and within
-    /// the budget.
+    /// The state of an epoch, created if necessary. A late epoch is sampled at its final round, if
+    /// that is still known, and within the budget.
     fn epoch(&mut self, epoch: EpochNumber) -> &mut Epoch {
         let (levels, budget) = (self.roster.levels(), self.budget);
         let is_over = self.is_over(epoch);
@@ -463,13 +472,13 @@ impl GroupCoordinator {
         Some((epochs.get_mut(&epoch)?, &mut self.devices))
     }
 
-    /// The bundles of seals that came after their epoch's manifest, pruned to its round, each with its epoch. They are to be stored, not
-    /// judged again.
+    /// The bundles of seals that arrived after their epoch's manifest, pruned to its round, each
+    /// with its epoch. They are to be stored; they cannot change the round.
     pub fn take_late(&mut self) -> Vec<(EpochNumber, Vec<u8>)> {
         std::mem::take(&mut self.late_bundles)
     }
 
-    /// Forgets late epochs of which nobody forwards a seal any more.
+    /// Drops late epochs of which no device forwards a seal any more.
     fn forget_late(&mut self) {
         let open: Vec<_> = self
             .devices
@@ -490,7 +499,7 @@ impl GroupCoordinator {
     pub fn standing(&self) -> Standing {
         let sealed =
             self.devices.iter().filter_map(|member| Some((member.id, member.over?))).collect();
-        // Of epochs that are not over, the frames say it again.
+        // For epochs that have not ended, the frames contain it.
         let abandoned = self.abandoned.iter().filter(|(_, (_, epoch))| self.is_over(*epoch));
         let abandoned = abandoned
             .map(|(slot, abandoned)| (self.devices[*slot as usize].id, *abandoned))
@@ -508,16 +517,17 @@ impl GroupCoordinator {
         Standing { over: self.over, rounds: self.rounds.clone(), sealed, abandoned, schemas, shown }
     }
 
-    /// Whether a frame about this seal of a device must be heard again by a coordinator that resumes from [`standing`](Self::standing): its epoch
-    /// is not over, or the device has it open.
+    /// Whether a coordinator that resumes from [`standing`](Self::standing) must receive a frame
+    /// about this seal again: its epoch has not ended, or the device has it open.
     #[must_use]
     pub fn needs(&self, device: DeviceId, index: SealIndex, epoch: EpochNumber) -> bool {
         let open = || self.slot(device).and_then(|slot| self.devices[slot as usize].open.as_ref());
         !self.is_over(epoch) || open().is_some_and(|open| open.followed.index == index)
     }
 
-    /// Lets a new coordinator go on where another one stood. The frames that the other one [`needs`](Self::needs) are to be heard after that. What
-    /// belongs to devices that the roster no longer has is left out.
+    /// Continues from another coordinator's state. The frames that the other one
+    /// [`needs`](Self::needs) must be received after that. Devices that the roster no longer has
+    /// are left out.
     pub fn resume(&mut self, standing: Standing) {
         self.over = standing.over;
         self.rounds = standing.rounds;
@@ -543,7 +553,7 @@ impl GroupCoordinator {
         }
     }
 
-    /// The devices that were heard of an epoch, each with the newest.
+    /// The devices that named an epoch, each with its newest one.
     pub fn reached(&self) -> impl Iterator<Item = (DeviceId, EpochNumber)> {
         self.devices.iter().filter_map(|member| {
             let open = member.open.as_ref().map(|open| open.followed.epoch);
@@ -581,7 +591,7 @@ impl Newest {
         }
     }
 
-    /// Whether a seal behind this one can be of an epoch.
+    /// Whether a seal after this one can be of an epoch.
     fn goes_on_in(&self, epoch: EpochNumber) -> bool {
         epoch > self.epoch || (epoch == self.epoch && !self.is_last)
     }
@@ -640,7 +650,7 @@ fn link_key(secret: &[u8; 32], roster: &Roster, device: DeviceId) -> LinkKey {
 mod tests {
     use super::*;
 
-    /// An idle device costs its place in the list, and a word a level in the queues of an epoch.
+    /// An idle device costs its entry in the list, and a word a level in the queues of an epoch.
     #[test]
     fn an_idle_device_takes_200_bytes_at_most() {
         let newest = 16 * size_of::<u32>();

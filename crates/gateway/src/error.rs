@@ -1,4 +1,4 @@
-//! Why one of the gateways does not run: the one of sealed events, of private sums, of serial lines.
+//! Why a gateway service does not run: the one of a group, of private sums, or of serial lines.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use moteseal_net::LinkError;
 
 use crate::station::StationError;
 
-/// Why a gateway does not start, or has stopped: one line.
+/// Why a gateway does not start, or has stopped.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ServiceError {
@@ -17,7 +17,7 @@ pub enum ServiceError {
     Thread(std::io::Error),
     /// The station cannot go on.
     Station(StationError),
-    /// A link was refused or closed, or its address is none.
+    /// A link was refused or closed, or its address is invalid.
     Link(LinkError),
 }
 

@@ -1,8 +1,8 @@
-//! What time it is for a group: which epoch is the newest, and when the grace of those before it is over.
+//! The time of a group: which epoch is the newest, and when the grace of the earlier ones is over.
 //!
-//! By the gateway's clock, or, where devices replay what they recorded, by how far they are: the newest epoch is then one that more than half
-//! of the devices that are heard have reached, so that one device that is far ahead, or says so, ends nobody's epochs. This module reads no
-//! clock: moments are arguments.
+//! Time follows the gateway's clock, or, if devices replay recordings, their progress: the newest
+//! epoch is then one that more than half of the active devices have reached, so that one device
+//! that is far ahead ends no epochs of others. This module reads no clock: times are arguments.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -15,8 +15,9 @@ pub enum Time {
     /// The gateway's clock.
     #[default]
     Clock,
-    /// The devices': they replay what was recorded, and the newest epoch is the one that more than half of the devices have reached, of those that
-    /// were heard within the grace. An epoch is over when all devices have closed it, or the grace after a later one has begun.
+    /// The devices' time: they replay recordings. The newest epoch is the one that more than half
+    /// of the devices have reached, of those that sent a frame within the grace. An epoch is over
+    /// when all devices have closed it, or a grace after a later one has begun.
     Recorded,
 }
 
@@ -24,13 +25,15 @@ pub enum Time {
 pub(crate) struct GroupTime {
     time: Time,
     grace: Duration,
-    /// By the clock it never goes back, by recorded time not once it was that for a grace; none as long as nothing is known.
+    /// The newest epoch. By the clock it never goes back; by recorded time it does not after a
+    /// grace. `None` while nothing is known.
     newest: Option<EpochNumber>,
-    /// When epochs were first known to be the newest: what the grace of those before is counted from in recorded time.
+    /// When epochs first became the newest: in recorded time, the grace of earlier epochs starts
+    /// there.
     since: BTreeMap<EpochNumber, Instant>,
-    /// Since when frames could come without a break.
+    /// Since when frames could arrive without interruption.
     listening: Instant,
-    /// How far devices are in recorded time, and when they were last heard.
+    /// The progress of devices in recorded time, and when each last sent a frame.
     reached: HashMap<DeviceId, (EpochNumber, Instant)>,
 }
 
@@ -51,7 +54,8 @@ impl GroupTime {
         self.newest
     }
 
-    /// The epoch that frames are judged by: none is too far ahead of recorded time, which follows the frames.
+    /// The epoch against which frames are checked: in recorded time, which follows the frames, none
+    /// is too far ahead.
     pub(crate) fn judged_by(&self) -> EpochNumber {
         match self.time {
             Time::Clock => self.newest.unwrap_or(EpochNumber(0)),
@@ -59,7 +63,7 @@ impl GroupTime {
         }
     }
 
-    /// No frame could come up to now: time before is no grace.
+    /// No frame could arrive until now: the time before does not count as grace.
     pub(crate) const fn nothing_came(&mut self, now: Instant) {
         self.listening = now;
     }
@@ -72,7 +76,8 @@ impl GroupTime {
         }
     }
 
-    /// Goes on: with the clock, which says `clock`, or with the devices. Whether the newest epoch is another one.
+    /// Advances with the clock, which reads `clock`, or with the devices. Returns whether the
+    /// newest epoch has changed.
     pub(crate) fn look(&mut self, clock: EpochNumber, now: Instant) -> bool {
         let epoch = match self.time {
             Time::Clock => Some(clock),
@@ -90,16 +95,16 @@ impl GroupTime {
         is_other
     }
 
-    /// Whether an epoch may have been taken for the newest too early: the first device that is heard is most of them, until the others
-    /// are. A grace later it may have ended others.
+    /// Whether an epoch may have become the newest too early: the first device that sends is the
+    /// majority until the others do. A grace later it may have ended other epochs.
     fn may_go_back(&self, newest: EpochNumber, now: Instant) -> bool {
         let since = self.since.get(&newest);
         self.time == Time::Recorded
             && since.is_some_and(|since| now.saturating_duration_since(*since) < self.grace)
     }
 
-    /// The epoch that more than half of the devices have reached, of those that were heard within the grace. Where none was, all are
-    /// done, or gone: nobody is waited for.
+    /// The epoch that more than half of the devices have reached, of those that sent a frame within
+    /// the grace. If none did, all are done or gone, and no device is waited for.
     fn reached_by_most(&self, now: Instant) -> Option<EpochNumber> {
         let is_heard = |at: &Instant| now.saturating_duration_since(*at) < self.grace;
         let mut heard: Vec<_> =
@@ -204,7 +209,7 @@ mod tests {
         replay.wait(31);
         replay.heard(1, 9);
         assert_eq!(replay.time.newest(), Some(EpochNumber(9)));
-        // When nobody speaks any more, all that was reached counts.
+        // When no device sends any more, the progress of all counts.
         let mut replay = Replay::start();
         replay.heard(1, 9);
         replay.heard(2, 7);

@@ -1,12 +1,11 @@
-//! The records of a gateway's journal, from which a restarted gateway comes to the state that it had.
+//! The records of a gateway's journal, from which a restarted gateway rebuilds its state.
 //!
-//! A [`GroupCoordinator`](crate::GroupCoordinator) follows from the frames that it heard and the epochs that it ended, in their order. The journal has these,
-//! and before them what is left of the epochs that are over. Each record starts with a byte that says what it is; numbers are
-//! big-endian:
-//!
+//! The state of a [`GroupCoordinator`](crate::GroupCoordinator) follows from the frames that it
+//! received and the epochs that it ended, in their order. The journal holds these, after the
+//! remaining state of ended epochs. The first byte of a record is its kind; numbers are big-endian:
 //! | first byte | then |
 //! |---|---|
-//! | 0 | a standing, in CBOR: `[1, over / null, [* [epoch, round]], [* [device, index, digest, epoch, is last]], [* [device, index, epoch]], [* schema], [* [device, [* place]]]]`: rounds, newest seals, abandoned seals, schemas, and whose they are |
+//! | 0 | the state of ended epochs, in CBOR: `[1, over / null, [* [epoch, round]], [* [device, index, digest, epoch, is last]], [* [device, index, epoch]], [* schema], [* [device, [* place]]]]`: rounds, newest seals, abandoned seals, schemas, and the devices that use them |
 //! | 1 | the gateway's epoch (8), the seal's epoch (8) and index (4), a frame about it |
 //! | 2 | a frame with a stream schema |
 //! | 3 | the epoch (8) that was ended |

@@ -1,7 +1,58 @@
-//! The edge of a group: takes events from devices, keeps a sample within the budget, and hands on what it kept with proof.
+//! The edge of a group: a gateway receives events from devices, keeps a sample within the budget,
+//! and uploads what it kept with proof (docs/design.md, sampling; section V of the paper).
 //!
-//! DESIGN section 6; section V of the paper. Nobody has to trust it: what it kept follows from what the devices sign, and anyone
-//! can check that ([`moteseal_seal::sample::audit`]). What decides is sans-IO: [`GroupCoordinator`] takes frames and gives frames.
+//! This crate is for gateway programs. A gateway is not trusted: what it kept follows from what the
+//! devices sign, and [`moteseal_seal::sample::audit`] checks it. [`GroupCoordinator`] decides
+//! without I/O: frames go in, frames come out. [`Station`] adds a disk, [`Gateway`] links, a clock
+//! and an uplink. [`sum`] aggregates private sums, [`broadcast`] sends authenticated broadcasts,
+//! and [`serial`] connects motes on serial lines.
+//!
+//! # Example
+//! A coordinator that answers a device over a link within this process:
+//!
+//! ```
+//! use moteseal_core::link::{LinkKey, MAX_FRAME};
+//! use moteseal_core::record::EpochNumber;
+//! use moteseal_core::schema::Schema;
+//! use moteseal_core::signature::{Algorithm, SecretKey};
+//! use moteseal_gateway::GroupCoordinator;
+//! use moteseal_net::in_memory::{Faults, Network};
+//! use moteseal_net::{ChildLink as _, ParentLink as _};
+//! use moteseal_seal::device_session::DeviceSession;
+//! use moteseal_verify::Roster;
+//! use moteseal_verify::issue::{Budget, FirstRoster};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let key = |seed| SecretKey::from_seed(Algorithm::Ed25519, &[seed; 32]);
+//! let (operator, coordinator, device) = (key(1)?, key(2)?, key(3)?);
+//! let budget = Some(Budget { events: 1000, coordinator: coordinator.public() });
+//! let devices = [("sensor", device.public())];
+//! let first = FirstRoster { group: "field", epoch_ms: 60_000, levels: 8, budget, devices: &devices };
+//! let roster = Roster::open(&first.issue(&operator)?, &operator.public())?;
+//! let id = roster.id("sensor").ok_or("no such device")?;
+//!
+//! let group_secret = [7; 32];
+//! let secret = LinkKey::secret_of(&group_secret, roster.group(), id);
+//! let mut coordinator = GroupCoordinator::new(roster, group_secret).ok_or("no budget")?;
+//! let network = Network::new(0, Faults::default());
+//! let (parent, child) = (network.parent(), network.child(id.0));
+//!
+//! // The first frame of a device's session is its schema.
+//! let mut session = DeviceSession::new(id, LinkKey::new(&secret));
+//! let schema = (Schema::OPAQUE.as_bytes(), Schema::OPAQUE.digest());
+//! let mut out = [0; MAX_FRAME];
+//! let frame = session.next_frame::<1024>(schema, None, &mut [], &mut out).map_err(|_| "no room")?;
+//! child.send(frame.ok_or("no frame")?.to_vec().into()).await?;
+//!
+//! let up = parent.receive().await?;
+//! let news = coordinator.hear(&up.frame, EpochNumber(0))?;
+//! assert!(news.durable, "store the frame before it is acknowledged");
+//! let reply = coordinator.acknowledgement(id).ok_or("an unknown device")?;
+//! parent.send(up.device, reply.into()).await?;
+//! # Ok(())
+//! # }
+//! ```
 
 #![forbid(unsafe_code)]
 

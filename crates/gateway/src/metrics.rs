@@ -1,5 +1,5 @@
-//! What an operator watches of a gateway, in Prometheus' text format. Every handle is made once; each gateway has a recorder of
-//! its own, so that several in one process do not mix.
+//! A gateway's metrics, in Prometheus' text format. Every handle is made once. Each gateway has its
+//! own recorder, so that several in one process do not mix.
 
 use std::fmt;
 use std::time::Duration;
@@ -122,14 +122,15 @@ impl Metrics {
         Self { recorder, ..made }
     }
 
-    /// Counts a frame that was refused, by the name of the reason. Names are ours, so there are few.
+    /// Counts a rejected frame by the reason's name, which is one of a small fixed set.
     pub(crate) fn refused(&self, name: &'static str) {
         metrics::with_local_recorder(&self.recorder, || {
             counter!(REFUSED, "name" => name).increment(1);
         });
     }
 
-    /// Counts an upload that failed. The name may be a cloud's, which is one of the contract's: a stranger's is not passed on.
+    /// Counts a failed upload. A name that a cloud reports counts only if it belongs to the
+    /// contract.
     pub(crate) fn upload_failed(&self, name: &'static str) {
         metrics::with_local_recorder(&self.recorder, || {
             counter!(FAILED, "name" => name).increment(1);

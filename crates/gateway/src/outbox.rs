@@ -1,9 +1,11 @@
-//! Epochs that are over and wait for the cloud: a folder with one file for each, and one for each seal that came late.
+//! Ended epochs that wait for the cloud: a folder with one file for each, and one for each seal
+//! that arrived late.
 //!
-//! A file is written under another name, synced and renamed, so that it is there whole or not at all, and checked when it is read: it
-//! is a journal (`moteseal_store::Journal`) whose first record is the manifest, empty for a late seal, and whose others are the
-//! bundles. What is in the outbox stays until the cloud has it durably ([`Outbox::remove`]); how much room there is is the
-//! station's business.
+//! A file is written under another name, synced and renamed, so that it exists completely or not at
+//! all, and it is checked when it is read. It is a journal (`moteseal_store::Journal`) whose first
+//! record is the manifest, empty for a late seal, and whose other records are the bundles. An item
+//! stays until the cloud has it durably ([`Outbox::remove`]). The station decides how much room
+//! there is.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +24,7 @@ use moteseal_store::journal::JournalError;
 pub struct Name {
     /// The epoch.
     pub epoch: EpochNumber,
-    /// None for the epoch itself; for a late seal, the first bytes of its bundle's SHA-256.
+    /// `None` for the epoch itself; for a late seal, the first bytes of its bundle's SHA-256.
     pub late: Option<u64>,
 }
 
@@ -80,7 +82,7 @@ pub struct Item {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OutboxError {
-    /// A file is no item, or was damaged after it was written.
+    /// A file is not an item, or was damaged after it was written.
     Damaged {
         /// Which.
         path: PathBuf,
@@ -149,7 +151,7 @@ pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> OutboxError + '_ {
     }
 }
 
-/// The items of a folder. Who writes and who uploads share it.
+/// The items of a folder, shared by the writer and the uploader.
 #[derive(Debug)]
 pub struct Outbox {
     folder: PathBuf,
@@ -158,7 +160,7 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Opens the outbox of a folder, which is made if there is none. What was not written whole is removed.
+    /// Opens the outbox of a folder, which is created if necessary. Incomplete files are removed.
     ///
     /// # Errors
     /// [`OutboxError`].
@@ -185,10 +187,11 @@ impl Outbox {
         self.folder.join(name.to_string())
     }
 
-    /// Writes an item, durably. What has that name already stays: the same epoch gives the same item.
+    /// Writes an item durably. An existing item of that name stays: the same epoch gives the same
+    /// item.
     ///
     /// # Errors
-    /// [`OutboxError`]; nothing has changed then.
+    /// [`OutboxError`]; nothing has changed.
     pub fn store(&self, name: Name, item: &Item) -> Result<(), OutboxError> {
         if self.items().contains_key(&name) {
             return Ok(());
@@ -212,7 +215,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// Reads an item. Its file is not touched, whatever is wrong with it: no byte of it may be lost before somebody has looked.
+    /// Reads an item. A damaged file is not modified, so that an operator can inspect it.
     ///
     /// # Errors
     /// [`OutboxError`].
@@ -221,7 +224,7 @@ impl Outbox {
         let damaged = |error| OutboxError::journal(&path, error);
         let journal = Journal::open_frozen(&path).map_err(damaged)?;
         if journal.torn_bytes() > 0 {
-            // It got its name when all of it was durable: nothing of it can have been torn.
+            // The file got its name when all of it was durable: it cannot be torn.
             let (offset, record) = (journal.length(), journal.synced_records());
             return Err(damaged(JournalError::Damaged { path: path.clone(), offset, record }));
         }
@@ -235,10 +238,10 @@ impl Outbox {
         })
     }
 
-    /// Forgets an item that the cloud has.
+    /// Removes an item that the cloud has.
     ///
     /// # Errors
-    /// [`OutboxError`]; it is still there then.
+    /// [`OutboxError`]; the item still exists.
     pub fn remove(&self, name: Name) -> Result<(), OutboxError> {
         let path = self.path(name);
         match fs::remove_file(&path) {

@@ -1,9 +1,11 @@
-//! A tree of which only some leaves are here: the roots of the maximal perfect subtrees without one that is kept (DESIGN section 6,
-//! "trees under a budget").
+//! A tree of which only some leaves are kept: the roots of the maximal perfect subtrees without a
+//! kept leaf (docs/design.md, sampling).
 //!
-//! Leaves come in order, single or as roots of whole subtrees, and go one by one as rounds advance; two halves without a kept leaf
-//! become one root at once. What is here is therefore always the least that leads to the tree's root, but for its right edge, which
-//! [`Pruned::multiproof`] folds when the number of leaves is known. The leaves that are kept lie elsewhere.
+//! Leaves arrive in order, single or as roots of whole subtrees, and are dropped one by one as
+//! rounds advance. Two halves without a kept leaf become one root at once. The stored roots are
+//! therefore always the minimum that leads to the tree's root, except for its right edge, which
+//! [`Pruned::multiproof`] folds when the number of leaves is known. The kept leaves are stored
+//! elsewhere.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,15 +22,16 @@ pub(crate) struct Pruned {
 }
 
 impl Pruned {
-    /// Lets go of a leaf, which was kept or has just come.
+    /// Drops a leaf, which was kept or has just arrived.
     pub(crate) fn drop_leaf(&mut self, seq: Sequence, leaf: Digest) {
         if let Ok(start) = u32::try_from(seq.0) {
             self.insert(start, 0, leaf);
         }
     }
 
-    /// Takes the root of a perfect subtree without a kept leaf. The leaves before `next` have come before: a subtree that begins there and
-    /// ends behind takes the place of their roots, and one that ends there says nothing new.
+    /// Adds the root of a perfect subtree without a kept leaf. The leaves before `next` have
+    /// arrived before: a subtree that starts there and ends after `next` replaces their roots; one
+    /// that ends before `next` is not new.
     pub(crate) fn take(&mut self, subtree: &Range<u64>, root: Digest, next: Sequence) {
         let (Ok(start), Ok(known)) = (u32::try_from(subtree.start), u32::try_from(next.0)) else {
             return;
@@ -64,8 +67,8 @@ impl Pruned {
         self.roots.insert(start, (height, root));
     }
 
-    /// The compact multiproof of the kept leaves of a tree of `n`, ascending: the digests joined, left to right. None if the roots that are
-    /// here are not those of the other leaves.
+    /// The compact multiproof of the kept leaves of a tree of `n`, ascending: the digests joined,
+    /// left to right. `None` if the stored roots are not those of the other leaves.
     pub(crate) fn multiproof(
         &self,
         n: u64,
@@ -87,7 +90,8 @@ impl Pruned {
                 return None;
             }
             used += parts.len();
-            // The right edge alone has several: the perfect subtrees that fall in size, the last of them the innermost.
+            // The right edge alone has several: the perfect subtrees that fall in size, the last of
+            // them the innermost.
             let root = parts.into_iter().rev().reduce(|right, left| node(&left, &right))?;
             proof.extend_from_slice(&root.0);
         }
@@ -119,7 +123,8 @@ mod tests {
     }
 
     proptest! {
-        /// Levels are forgotten while leaves still come, some of them as subtrees, some of those twice.
+        /// Levels are forgotten while leaves still come, some of them as subtrees, some of those
+        /// twice.
         #[test]
         fn what_is_here_is_the_least_that_leads_to_the_root(
             levels in prop::collection::vec(0..6u8, 1..300),
@@ -139,7 +144,8 @@ mod tests {
                         pruned.drop_leaf(Sequence(seq), record(seq));
                     }
                 }
-                // A device sends a whole subtree, perhaps one that begins before what is known, where it holds no kept leaf.
+                // A device sends a whole subtree, perhaps one that begins before what is known,
+                // where it holds no kept leaf.
                 let mut widths = (0..8u32).map(|height| 1u64 << height).filter(|width| {
                     let (start, end) = (next / width * width, (next / width + 1) * width);
                     end <= n && (start..end).all(|seq| levels[seq as usize] < round)

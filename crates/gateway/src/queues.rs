@@ -1,13 +1,15 @@
-//! The events that a coordinator keeps of one epoch: a queue for each device and level (the paper's `Q_i^k`), of which a whole
-//! level is forgotten at once, for all devices.
+//! The events that a coordinator keeps of one epoch: a queue for each device and level (the paper's
+//! `Q_i^k`). A whole level is dropped at once, for all devices.
 //!
-//! All queues of a level share one arena of chunks, so that forgetting a level is freeing its chunks. An event stands there once,
-//! with 10 bytes beside it: where the device's event before it lies, its sequence number and its length. What a device withdraws
-//! stays as garbage until it is half of the arena, which is then written anew.
+//! All queues of a level share one arena of chunks, so that dropping a level frees its chunks. An
+//! event is stored once, with 10 bytes of links: the position of the device's previous event, its
+//! sequence number and its length. Withdrawn events stay as garbage until they are half of the
+//! arena, which is then rewritten.
 
 use moteseal_core::record::{Level, MAX_LEVELS, Sequence};
 
-/// A device's place among those of the epoch: a small number that whoever keeps the devices gives out.
+/// A device's place among those of the epoch: a small number that whoever keeps the devices gives
+/// out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub u32);
 
@@ -113,7 +115,8 @@ impl Queues {
     /// Whether every level has room for 64 KiB of events more, in records of any length.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        // What stands beside records makes of so many bytes 352 KiB at most, in eleven chunks; records that fill chunks are few.
+        // What stands beside records makes of so many bytes 352 KiB at most, in eleven chunks;
+        // records that fill chunks are few.
         self.arenas.iter().all(|arena| arena.chunks.len() + 16 < CHUNKS)
     }
 
@@ -128,7 +131,8 @@ impl Queues {
             .then(|| slot.0 as usize * usize::from(self.levels) + usize::from(level.0))
     }
 
-    /// Keeps an event behind the device's others of its level. Of a level that was forgotten, or that there is not, nothing is kept.
+    /// Keeps an event after the device's others of its level. Nothing is kept of a dropped level,
+    /// or of one that does not exist.
     ///
     /// # Errors
     /// [`Full`].
@@ -153,7 +157,7 @@ impl Queues {
         Ok(())
     }
 
-    /// Forgets a level, for all devices and for good.
+    /// Drops a level, for all devices and permanently.
     pub fn forget(&mut self, level: Level) {
         if let Some(arena) = self.arenas.get_mut(usize::from(level.0)) {
             *arena = Arena { forgotten: true, ..Arena::default() };
@@ -184,7 +188,8 @@ impl Queues {
         events
     }
 
-    /// Lets go of a device's events of a level: their seal was abandoned, or its device went above them. How many there were.
+    /// Removes a device's events of a level, because their seal was abandoned, or the device raised
+    /// its round. Returns their number.
     pub fn withdraw(&mut self, slot: Slot, level: Level) -> u64 {
         let (mut count, mut bytes) = (0, 0);
         for (_, record) in self.newest_first(slot, level) {

@@ -1,8 +1,9 @@
-//! How much of the journal each device may fill: half of the room is for whoever comes first, the other half is every device's alike.
+//! How much of the journal each device may fill: half of the room is for any device, the other half
+//! is divided equally among all.
 //!
-//! A device may always fill its own part, and beyond it whatever is left once the others' parts are put aside. So one that sends
-//! without end is refused in the end, and cannot keep the others from sending. What a device has in the journal is its
-//! own until the journal is compacted.
+//! A device may always fill its own part, and in addition the room that remains once the others'
+//! parts are reserved. A device that floods is therefore rejected at some point, and cannot keep
+//! the others from sending. A device's bytes count until the journal is compacted.
 
 use std::collections::HashMap;
 
@@ -64,7 +65,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the others did, a device's own part is there; and all together never have more than the room.
+        /// Whatever the others did, a device's own part is there; and all together never have more
+        /// than the room.
         #[test]
         fn nobody_can_take_anothers_part(frames in prop::collection::vec((0..5u8, 1..200u64), 0..200), devices in 1..6usize) {
             let mut quota = Quota::new(3000, devices);

@@ -1,8 +1,10 @@
-//! A gateway for motes on serial lines: joins each to the links that other devices reach by themselves (spec/serial.md, section 5).
+//! A gateway for motes on serial lines: it joins each to the links that other devices reach by
+//! themselves (spec/serial.md, section 5).
 //!
-//! It holds no key and opens no frame. A mote is who its HELLO says, if the group's roster has it and its port is for it; that is enough, since what
-//! it then says counts only if its frames prove it. A port has a task, queues and links of its own, all bounded: a mote that floods, forges or starts
-//! anew all the time harms its own line.
+//! It holds no key and opens no frame. It accepts the device id of a mote's HELLO if the group's
+//! roster has it and the port is for it; that suffices, since frames count only if their tags prove
+//! them. Each port has its own task, queues and links, all bounded: a mote that floods, forges or
+//! restarts all the time harms only its own line.
 
 mod claims;
 mod metrics;
@@ -99,7 +101,8 @@ impl Shared {
         }
     }
 
-    /// Passes on what was broadcast: to the medium, unless it came from there, and to all ports but the one where it was said.
+    /// Passes on what was broadcast: to the medium, unless it came from there, and to all ports but
+    /// the one where it was said.
     async fn broadcast(&self, frame: Bytes, from: Option<usize>) -> Result<(), LinkError> {
         for (_, turns) in self.heard.iter().enumerate().filter(|(port, _)| Some(*port) != from) {
             turns.put(from, frame.clone());

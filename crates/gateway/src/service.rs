@@ -1,9 +1,11 @@
-//! A running gateway: a link to the devices, a station with its disk, an uplink to the cloud, and what an operator watches.
+//! A running gateway: a link to the devices, a station with its disk, an uplink to the cloud, and
+//! what an operator watches.
 //!
-//! The station lives on a thread of its own, for it waits for the disk. It takes frames from the link when it can hear them, so that what
-//! comes too fast waits there, in fair turns; its words go to the link through a bounded queue. It hears frames that have come,
-//! commits them at once, and only then speaks. Epochs end by the clock, after a grace in which
-//! frames could come: time in which the link was down, or the station could take nothing, is no grace.
+//! The station lives on a thread of its own, for it waits for the disk. It takes frames from the
+//! link when it can hear them, so that what comes too fast waits there, in fair turns; its words go
+//! to the link through a bounded queue. It hears frames that have come, commits them at once, and
+//! only then speaks. Epochs end by the clock, after a grace in which frames could come: time in
+//! which the link was down, or the station could take nothing, is no grace.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -35,8 +37,9 @@ use crate::watch::{Listener, Watched};
 
 /// Frames that the station hears before it commits.
 const INTAKE: usize = 128;
-/// The least time that a batch of frames may take. As a rule it may take half as long as the commit before did, and half of that once
-/// frames of others stand in it beside those of a device that floods: they shall wait little longer than for the sync.
+/// The least time that a batch of frames may take. As a rule it may take half as long as the commit
+/// before did, and half of that once frames of others stand in it beside those of a device that
+/// floods: they shall wait little longer than for the sync.
 const BATCH: Duration = Duration::from_micros(50);
 /// Who was heard within this time beside a device that floods is waited for between its commits.
 const LATELY: Duration = Duration::from_secs(10);
@@ -145,7 +148,8 @@ impl Gateway {
         self.listener.as_ref().map(Listener::address)
     }
 
-    /// Runs until `stop` is done; then takes no more frames, makes durable and acknowledges what has come, and returns.
+    /// Runs until `stop` is done; then takes no more frames, makes durable and acknowledges what
+    /// has come, and returns.
     ///
     /// # Errors
     /// [`ServiceError`].
@@ -296,7 +300,8 @@ struct Keeper {
     flooder: Option<[u8; 8]>,
     /// When others were last heard beside one that floods.
     others: Option<Instant>,
-    /// When it was last said that a device filled its part of the journal, or that a seal of one is refused for good.
+    /// When it was last said that a device filled its part of the journal, or that a seal of one is
+    /// refused for good.
     filled: Option<Instant>,
     counted: Counts,
 }
@@ -402,8 +407,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// Between two commits for a device that floods, as long as the commit before took belongs to the others: a frame of theirs that comes
-    /// then waits for no other commit than its own.
+    /// Between two commits for a device that floods, as long as the commit before took belongs to
+    /// the others: a frame of theirs that comes then waits for no other commit than its own.
     fn wait_for_others<L: ParentLink + Sync>(
         &self,
         link: &L,
@@ -426,7 +431,8 @@ impl Keeper {
 
     /// Waits for the disk, or for the cloud to take epochs.
     fn wait_for_room(&mut self) {
-        // While the disk fails, devices can do nothing. At the bound, time goes on: if epochs did not end, nothing might ever make room.
+        // While the disk fails, devices can do nothing. At the bound, time goes on: if epochs did
+        // not end, nothing might ever make room.
         if self.trouble != Some(OUTBOX_FULL) {
             self.time.nothing_came(Instant::now());
         }
@@ -555,7 +561,8 @@ impl Keeper {
                 }
                 if said != Said::default() {
                     let announcement = said.announcement.is_some();
-                    // A link that is slow misses words that are said again: acknowledgements when devices ask, rounds by and by.
+                    // A link that is slow misses words that are said again: acknowledgements when
+                    // devices ask, rounds by and by.
                     if self.words.try_send(said).is_err() && announcement {
                         self.says_again = true;
                     }

@@ -1,12 +1,15 @@
-//! A coordinator with a memory that survives: its journal, its outbox, and the words that it says once what they speak of is durable.
+//! A coordinator with a memory that survives: its journal, its outbox, and the words that it says
+//! once what they speak of is durable.
 //!
-//! Time and frames come in as arguments; the disk is the only thing that a [`Station`] touches. What it heard counts from
-//! [`Station::commit`] on, which makes everything since the one before durable in one sync and hands out what may be said then: one
-//! cumulative acknowledgement a device, and the newest round. Killed at any moment, it comes back to the state that its journal
+//! Time and frames come in as arguments; the disk is the only thing that a [`Station`] touches.
+//! What it heard counts from [`Station::commit`] on, which makes everything since the one before
+//! durable in one sync and hands out what may be said then: one cumulative acknowledgement a
+//! device, and the newest round. Killed at any moment, it comes back to the state that its journal
 //! tells ([`Station::open`]), which is at least all that it has acknowledged.
 //!
-//! Where the disk is full, or the outbox at its bound, a station takes no more frames: nothing that was acknowledged is given up,
-//! and devices hold back what is not. The journal has a quarter of the bound, in which no device can take the others' parts.
+//! Where the disk is full, or the outbox at its bound, a station takes no more frames: nothing that
+//! was acknowledged is given up, and devices hold back what is not. The journal has a quarter of
+//! the bound, in which no device can take the others' parts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -31,14 +34,18 @@ use crate::ledger::Entry;
 use crate::outbox::{Item, Name, Outbox, OutboxError};
 use crate::quota::Quota;
 
-/// A commit is due when frames of this many bytes wait for it: a sync of more takes longer, and who waits for the next one waits for this.
+/// A commit is due when frames of this many bytes wait for it: a sync of more takes longer, and who
+/// waits for the next one waits for this.
 pub const COMMIT_BYTES: usize = 64 << 10;
-/// What an epoch takes in the outbox at most, beside twice what its frames take in the journal, and the digests of its trees.
+/// What an epoch takes in the outbox at most, beside twice what its frames take in the journal, and
+/// the digests of its trees.
 const RESERVE: u64 = 1 << 20;
-/// Epochs whose rounds are said again and again: those that are open at once, but for devices that are far apart.
+/// Epochs whose rounds are said again and again: those that are open at once, but for devices that
+/// are far apart.
 const ANNOUNCED: usize = 8;
-/// The part of the bound that frames may take in the journal. Each counts twice, for what it becomes in the outbox: while the outbox
-/// takes less than half of the bound, whatever it waits for, there is always room.
+/// The part of the bound that frames may take in the journal. Each counts twice, for what it
+/// becomes in the outbox: while the outbox takes less than half of the bound, whatever it waits
+/// for, there is always room.
 const JOURNAL_PART: u64 = 4;
 
 /// Why a station cannot go on.
@@ -124,7 +131,8 @@ impl From<OutboxError> for StationError {
 /// What may be said now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Said {
-    /// An acknowledgement for each device that was heard, and a refusal for each of which a seal is refused for good.
+    /// An acknowledgement for each device that was heard, and a refusal for each of which a seal is
+    /// refused for good.
     pub acknowledgements: Vec<(DeviceId, Vec<u8>)>,
     /// A signed announcement to all.
     pub announcement: Option<Vec<u8>>,
@@ -194,8 +202,9 @@ impl fmt::Debug for Station {
 }
 
 impl Station {
-    /// Opens a station with its state in `folder`, which is made if there is none: `journal` and `outbox/`. `secret` is the group's link
-    /// secret, `signer` the coordinator's key, `bound` how many bytes the folder may take.
+    /// Opens a station with its state in `folder`, which is made if there is none: `journal` and
+    /// `outbox/`. `secret` is the group's link secret, `signer` the coordinator's key, `bound` how
+    /// many bytes the folder may take.
     ///
     /// # Errors
     /// [`StationError`].
@@ -252,7 +261,8 @@ impl Station {
                     }
                     Err(_) => recovered.refused += 1,
                 },
-                // The same frames give the same manifest. Where the outbox has it, or the cloud, it is written once more at most.
+                // The same frames give the same manifest. Where the outbox has it, or the cloud, it
+                // is written once more at most.
                 Entry::End(epoch) => ended
                     .push(self.coordinator.end(epoch, &*self.signer).map_err(StationError::Sign)?),
             }
@@ -315,7 +325,8 @@ impl Station {
     /// # Errors
     /// [`Refused`]; nothing has changed then.
     pub fn hear(&mut self, frame: &[u8], now: EpochNumber) -> Result<News, Refused> {
-        // What stands before a frame in the journal is a few bytes, which the device does not choose.
+        // What stands before a frame in the journal is a few bytes, which the device does not
+        // choose.
         let Self { coordinator, quota, .. } = self;
         let heard =
             coordinator.hear_if(frame, now, |device| quota.admits(device, size_of_record(frame)));
@@ -327,12 +338,14 @@ impl Station {
             let entry = Entry::Frame { now, about: news.about, frame }.encode();
             self.uncommitted += entry.len();
             self.quota.add(news.device, size_of_record(&entry));
-            // It takes 256 MiB, and a commit is due long before. Not acknowledging is what would be right.
+            // It takes 256 MiB, and a commit is due long before. Not acknowledging is what would be
+            // right.
             if self.journal.append(&entry).is_err() {
                 self.heard.remove(&news.device);
             }
         }
-        // Whoever goes on with an epoch that is over goes by its final round, which is not announced any more.
+        // Whoever goes on with an epoch that is over goes by its final round, which is not
+        // announced any more.
         self.to_announce.extend(
             news.raised.map(|(epoch, _)| epoch).filter(|epoch| self.coordinator.is_live(*epoch)),
         );
@@ -344,8 +357,8 @@ impl Station {
         self.to_announce.insert(epoch);
     }
 
-    /// The round of one epoch is said again: `newest`, the newest by the group's time, and all that are open and above round 0 take
-    /// turns. A device may be ahead of the others, or behind them.
+    /// The round of one epoch is said again: `newest`, the newest by the group's time, and all that
+    /// are open and above round 0 take turns. A device may be ahead of the others, or behind them.
     pub fn announce_next(&mut self, newest: EpochNumber) {
         let mut turns: BTreeSet<_> = self.raised().take(ANNOUNCED).collect();
         turns.insert(newest);
@@ -361,7 +374,8 @@ impl Station {
         u32::try_from(self.raised().take(ANNOUNCED).count()).unwrap_or(u32::MAX).max(1)
     }
 
-    /// The epochs that are open and above round 0, the oldest first: most devices are there, however far one is ahead.
+    /// The epochs that are open and above round 0, the oldest first: most devices are there,
+    /// however far one is ahead.
     fn raised(&self) -> impl Iterator<Item = EpochNumber> {
         self.coordinator.epochs().filter(|epoch| self.coordinator.round(*epoch) > Round(0))
     }
@@ -378,8 +392,8 @@ impl Station {
         Ok(())
     }
 
-    /// Makes everything durable, writes what is over to the outbox, and says what may be said. What it could not do it does with the
-    /// next call.
+    /// Makes everything durable, writes what is over to the outbox, and says what may be said. What
+    /// it could not do it does with the next call.
     ///
     /// # Errors
     /// [`StationError`]: nothing may be said, and no frame heard, until a later commit succeeds.
@@ -392,8 +406,8 @@ impl Station {
         self.say()
     }
 
-    /// The same, but what is over stays in the journal until [`commit`](Self::commit): where several epochs end, the journal is written anew
-    /// once.
+    /// The same, but what is over stays in the journal until [`commit`](Self::commit): where
+    /// several epochs end, the journal is written anew once.
     ///
     /// # Errors
     /// As those of [`commit`](Self::commit).
@@ -486,7 +500,8 @@ const fn journal_room(bound: u64) -> u64 {
     bound.saturating_sub(RESERVE) / JOURNAL_PART
 }
 
-/// What a record takes in the journal at most: its bytes behind their length, and the head of a sync of its own.
+/// What a record takes in the journal at most: its bytes behind their length, and the head of a
+/// sync of its own.
 const fn size_of_record(record: &[u8]) -> u64 {
     24 + record.len() as u64
 }

@@ -1,8 +1,10 @@
-//! A gateway in the tree that adds up private sums: takes what its children say of an epoch, adds, and says the sum to the parent.
+//! A gateway in the tree of private sums: it receives its children's sums of an epoch, adds them,
+//! and sends the result to its parent (docs/design.md, sums; spec/sums.md, section 6).
 //!
-//! DESIGN section 7; spec/sums.md, section 6. It holds no key of any source and can read nothing. Nobody has to trust it: what it drops,
-//! adds or bends makes a sum that the querier refuses, and what its children said is kept for a while so that the querier can find the
-//! edge. What decides is sans-IO: [`Aggregator`] takes frames and times and gives frames; [`service`] gives it links, a clock and a disk.
+//! It holds no key of any source and can read nothing. It is not trusted: if it drops, adds or
+//! modifies something, the querier rejects the sum. It keeps its children's sums for a while, so
+//! that the querier can localise the fault. [`Aggregator`] decides without I/O: frames and times go
+//! in, frames come out. [`service`] adds links, a clock and a disk.
 
 mod aggregator;
 mod error;

@@ -1,11 +1,13 @@
-//! From the outbox to the cloud: the manifest of an epoch, then its bundles, the oldest epoch first, for as long as it takes.
+//! Uploads the outbox to the cloud: the manifest of an epoch, then its bundles, the oldest epoch
+//! first.
 //!
-//! Uploads are idempotent, so what was interrupted is sent again from its start. A cloud that does not answer is asked again with
-//! growing pauses. An item that the cloud refuses for what it is stays in the outbox, is tried again from time to time, and does not
-//! hold up the others.
+//! Uploads are idempotent, so that an interrupted one is repeated from its start. A cloud that does
+//! not respond is tried again after growing pauses. An item that the cloud rejects for its content
+//! stays in the outbox, is tried again from time to time, and does not hold up the others.
 //!
-//! A request is bounded by its bytes, its bundles and the events that these claim to cover: of a long epoch few are kept, but a cloud
-//! computes the levels of all. Where a cloud takes less than is usual, requests are halved.
+//! A request is bounded by its bytes, its bundles and the events that these claim to cover: few
+//! events of a long epoch are kept, but a cloud computes the levels of all. If a cloud accepts less
+//! than usual, requests are halved.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,7 +28,8 @@ use crate::outbox::{Item, Name, Outbox, OutboxError};
 const REQUEST_BYTES: usize = 4 << 20;
 /// A request has at most so many bundles.
 const REQUEST_BUNDLES: usize = 512;
-/// And they claim at most so many events together, unless it is one bundle: what every verifier takes (spec/formats.md, section 4.1).
+/// And they claim at most so many events together, unless it is one bundle: what every verifier
+/// takes (spec/formats.md, section 4.1).
 const REQUEST_EVENTS: u64 = MAX_RUN_EVENTS;
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -68,7 +71,8 @@ impl UploadError {
         matches!(self, Self::Net(NetError::Refused { status: 413, .. }))
     }
 
-    /// Whether somebody has taken the item out of the folder, as the error of a damaged one advises.
+    /// Whether somebody has taken the item out of the folder, as the error of a damaged one
+    /// advises.
     fn is_gone(&self) -> bool {
         matches!(self, Self::Outbox(OutboxError::Io(_, error)) if error.kind() == std::io::ErrorKind::NotFound)
     }
@@ -83,7 +87,8 @@ impl fmt::Display for UploadError {
     }
 }
 
-/// Uploads what is in the outbox, and what comes into it, until it is dropped. Nothing is lost then.
+/// Uploads what is in the outbox, and what comes into it, until it is dropped. Nothing is lost
+/// then.
 pub(crate) async fn run(
     outbox: Arc<Outbox>,
     cloud: Client,
@@ -160,7 +165,8 @@ async fn upload(outbox: &Arc<Outbox>, cloud: &Client, name: Name) -> Result<(), 
     remove(outbox, name).await
 }
 
-/// Cuts bundles into requests, in their order: each one proves itself, or stands on those before it.
+/// Cuts bundles into requests, in their order: each one proves itself, or stands on those before
+/// it.
 fn requests(bundles: &[Vec<u8>]) -> Vec<&[Vec<u8>]> {
     let (mut requests, mut start) = (Vec::new(), 0);
     let (mut bytes, mut events) = (0, 0);
@@ -182,7 +188,8 @@ fn requests(bundles: &[Vec<u8>]) -> Vec<&[Vec<u8>]> {
     requests
 }
 
-/// How many events the parts of a bundle say that they cover. What is no bundle is for the cloud to name.
+/// How many events the parts of a bundle say that they cover. What is no bundle is for the cloud to
+/// name.
 fn claimed_events(bundle: &[u8]) -> u64 {
     let (mut rest, mut events) = (bundle, 0);
     while let Ok((item, length)) = StreamItem::decode(rest) {

@@ -1,8 +1,10 @@
-//! Broadcast media: whoever sends is heard by all others, by whom depends on the medium alone (DESIGN.md, section 8).
+//! Broadcast media, on which every participant receives what any other sends (docs/design.md,
+//! broadcasts).
 //!
-//! A broadcast link carries frames of spec/broadcast.md. It may lose, repeat and reorder, and anyone may speak on it: what a frame means and
-//! who said it is for `moteseal_broadcast` to find out. [`Broadcast::open`] gives the link that an address names: UDP multicast or
-//! broadcast ([`udp`]), or a topic of an MQTT broker ([`MqttBroadcast`]). Nobody hears their own frames.
+//! A broadcast link carries frames of spec/broadcast.md. It may lose, repeat and reorder them, and
+//! anyone may send: `moteseal_broadcast` decides what a frame means and who sent it.
+//! [`Broadcast::open`] opens the link that an address names: UDP multicast or broadcast ([`udp`]),
+//! or a topic of an MQTT broker ([`MqttBroadcast`]). A participant does not receive its own frames.
 
 pub mod lossy;
 pub(crate) mod medium;
@@ -19,7 +21,7 @@ use medium::bad_address;
 pub use medium::{BroadcastLink, MAX_DATAGRAM};
 use udp::UdpBroadcast;
 
-/// A broadcast link of any kind, by its address.
+/// A broadcast link of either kind.
 #[derive(Debug)]
 pub struct Broadcast {
     medium: Medium,
@@ -34,15 +36,19 @@ enum Medium {
 
 impl Broadcast {
     /// Opens the link at `url`:
-    /// - `udp://GROUP:PORT[?interface=..][&ttl=1]`: multicast of IPv4 (`interface` is one of this machine's addresses) or IPv6
-    ///   (a name or a number); broadcast, where the address is an interface's broadcast address or `255.255.255.255`;
-    /// - `mqtt://host[:1883]/GROUP` and `mqtts://host[:8883]/GROUP`: `access` says how (its own address and group do not matter).
     ///
-    /// For trials, any may say `loss=0.1` and `seed=7`: that part of the frames that come is lost on this side.
+    /// - `udp://GROUP:PORT[?interface=..][&ttl=1]`: multicast over IPv4 (`interface` is an address
+    ///   of this machine) or IPv6 (`interface` is a name or a number), or broadcast if the address
+    ///   is an interface's broadcast address or `255.255.255.255`;
+    /// - `mqtt://host[:1883]/GROUP` and `mqtts://host[:8883]/GROUP`: a broker, reached as `access`
+    ///   says; its own address and group are ignored.
+    ///
+    /// For experiments, every kind accepts `loss=0.1` and `seed=7`: this end then drops that share
+    /// of the received frames.
     ///
     /// # Errors
-    /// `BadAddress`, `PortInUse`, `NoSuchInterface`, `NetworkDown`, `BadFile`, `PasswordInClear`. Of an MQTT broker, nothing is asked yet:
-    /// see [`until_up`](Self::until_up).
+    /// `BadAddress`, `PortInUse`, `NoSuchInterface`, `NetworkDown`, `BadFile`, `PasswordInClear`.
+    /// An MQTT broker is not contacted yet: see [`until_up`](Self::until_up).
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -57,10 +63,10 @@ impl Broadcast {
         Ok(Self { medium, losses })
     }
 
-    /// Waits until the link carries: UDP does at once, a broker must have been reached.
+    /// Waits until the link works: UDP works at once, a broker must have been reached.
     ///
     /// # Errors
-    /// Why the broker refuses, or `Closed`.
+    /// The broker's refusal, or `Closed`.
     pub async fn until_up(&self) -> Result<(), LinkError> {
         match &self.medium {
             Medium::Udp(_) => Ok(()),
@@ -97,7 +103,7 @@ impl BroadcastLink for Broadcast {
     }
 }
 
-/// Takes `loss` and `seed` out of an address.
+/// Removes `loss` and `seed` from an address.
 fn take_losses(url: &str, parsed: &mut Url) -> Result<Option<Losses>, LinkError> {
     let (mut loss, mut seed, mut others) = (None, 0, Vec::new());
     for (name, value) in parsed.query_pairs() {
@@ -121,7 +127,7 @@ fn take_losses(url: &str, parsed: &mut Url) -> Result<Option<Losses>, LinkError>
     Ok(loss.map(|loss| Losses::new(seed, loss)))
 }
 
-/// How to reach the broker of an address whose path is the group.
+/// The broker's options for an address whose path is the group.
 fn of_broker(
     url: &str,
     mut parsed: Url,

@@ -1,4 +1,4 @@
-//! The HTTP client: one cloud, its options, and answers that come in chunks.
+//! The HTTP client: one cloud, its options, and responses that arrive in chunks.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -17,27 +17,28 @@ use crate::tls;
 
 /// The longest token, in bytes.
 const MAX_TOKEN: u64 = 4096;
-/// The longest problem that is read.
+/// The longest problem document that is read, in bytes.
 const MAX_PROBLEM: usize = 64 << 10;
 /// The media type of problems (RFC 9457).
 const PROBLEM_TYPE: &str = "application/problem+json";
-/// How long to wait after a refused connection while there is patience.
+/// The pause before the next attempt after a refused connection, until [`Options::patience`] is
+/// over.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How to speak to a cloud.
+/// How to reach a cloud.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// A PEM file of certificate authorities to believe besides the platform's.
+    /// A PEM file of certificate authorities to trust in addition to the platform's.
     pub ca: Option<PathBuf>,
-    /// The token that opens the cloud.
+    /// The bearer token that the cloud requires.
     pub token: Option<Token>,
-    /// How long a connection may take.
+    /// The timeout for establishing a connection.
     pub connect_timeout: Duration,
-    /// How long the cloud may be silent.
+    /// How long the cloud may send nothing before the connection counts as broken.
     pub idle_timeout: Duration,
     /// When to try again.
     pub retry: Retry,
-    /// How long to wait for a cloud that is being started: for so long, refused connections are tried again until one succeeds.
+    /// How long to keep retrying refused connections, for a cloud that is still starting.
     pub patience: Duration,
 }
 
@@ -57,11 +58,12 @@ impl Default for Options {
 /// When to try again after 429 (Too Many Requests) and 503 (Service Unavailable).
 #[derive(Clone, Copy, Debug)]
 pub struct Retry {
-    /// How often to ask at most, the first time included.
+    /// The maximum number of attempts, including the first.
     pub attempts: u32,
-    /// How long to wait after the first refusal, doubled after each; what `Retry-After` asks for, if that is longer.
+    /// The wait after the first refusal. It doubles after each refusal; a longer `Retry-After`
+    /// wins.
     pub first_wait: Duration,
-    /// No single wait is longer.
+    /// The upper bound of one wait.
     pub longest_wait: Duration,
 }
 
@@ -76,7 +78,8 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// How long to wait after the refusal `attempt` (from 1); `spread` in 0..1 keeps clients from coming back all at once.
+    /// The wait after refusal number `attempt` (from 1). `spread` in 0..1 keeps clients from
+    /// returning all at once.
     fn wait(&self, attempt: u32, asked: Option<Duration>, spread: f64) -> Duration {
         let doubled = self.first_wait.saturating_mul(1 << (attempt - 1).min(16));
         let own = doubled.min(self.longest_wait).mul_f64(0.5 + 0.5 * spread);
@@ -84,12 +87,12 @@ impl Retry {
     }
 }
 
-/// A bearer token (RFC 6750). It is never shown.
+/// A bearer token (RFC 6750). It is never printed.
 #[derive(Clone)]
 pub struct Token(HeaderValue);
 
 impl Token {
-    /// Reads a token from a file: one line.
+    /// Reads a token from a file of one line.
     ///
     /// # Errors
     /// [`NetError::BadFile`].
@@ -114,7 +117,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Speaks to one cloud. Cheap to clone; clones share their connections.
+/// A client of one cloud. Cloning is cheap; clones share their connections.
 #[derive(Clone, Debug)]
 pub struct Client {
     http: reqwest::Client,
@@ -122,15 +125,17 @@ pub struct Client {
     token: Option<Token>,
     retry: Retry,
     patience: Duration,
-    /// Whether somebody has answered: who is gone then is not waited for.
+    /// Whether the cloud has ever responded. If so, a refused connection is an error at once.
     answered: Arc<AtomicBool>,
 }
 
 impl Client {
-    /// A client of the cloud at `base`, such as `http://127.0.0.1:8080` or `https://cloud.example/moteseal`.
+    /// A client of the cloud at `base`, such as `http://127.0.0.1:8080` or
+    /// `https://cloud.example/moteseal`.
     ///
     /// # Errors
-    /// `BadAddress`, `BadFile`, or `TokenInClear` if a token would go unencrypted to another machine. Nothing is sent yet.
+    /// `BadAddress`, `BadFile`, or `TokenInClear` if a token would go unencrypted to another
+    /// machine. Nothing is sent yet.
     pub fn new(base: &str, options: &Options) -> Result<Self, NetError> {
         let bad =
             |cause: &str| NetError::BadAddress { url: base.to_owned(), cause: cause.to_owned() };
@@ -183,7 +188,8 @@ impl Client {
         self.base.as_str()
     }
 
-    /// Gets a resource. `path` is relative to the cloud's address, such as `v1/devices`; a leading slash does not matter.
+    /// Gets a resource. `path` is relative to the cloud's address, such as `v1/devices`; a leading
+    /// slash does not matter.
     ///
     /// # Errors
     /// [`NetError`].
@@ -191,7 +197,7 @@ impl Client {
         self.send(Method::GET, path, None).await
     }
 
-    /// Posts a body: a question, so that asking again does no harm.
+    /// Posts a body. Requests are queries, so that repeating one does no harm.
     ///
     /// # Errors
     /// [`NetError`].
@@ -275,7 +281,7 @@ impl Client {
     }
 }
 
-/// An answer on its way.
+/// A response whose body may still be arriving.
 #[derive(Debug)]
 pub struct Response {
     url: Url,
@@ -283,13 +289,13 @@ pub struct Response {
 }
 
 impl Response {
-    /// The address that answers.
+    /// The address that responded.
     #[must_use]
     pub fn url(&self) -> &str {
         self.url.as_str()
     }
 
-    /// The media type of the answer, without parameters; empty if it has none.
+    /// The media type of the response, without parameters; empty if it has none.
     #[must_use]
     pub fn media_type(&self) -> &str {
         let header = self
@@ -325,10 +331,10 @@ impl Response {
         })
     }
 
-    /// The whole answer, of at most `limit` bytes.
+    /// The whole body, of at most `limit` bytes.
     ///
     /// # Errors
-    /// `Interrupted`; `NotACloud` if it is longer.
+    /// `Interrupted`; `NotACloud` if the body is longer.
     pub async fn bytes(mut self, limit: usize) -> Result<Vec<u8>, NetError> {
         let mut bytes = Vec::new();
         while let Some(chunk) = self.chunk().await? {
@@ -342,7 +348,7 @@ impl Response {
     }
 }
 
-/// Reads a problem (RFC 9457), as far as it is one.
+/// Reads a problem document (RFC 9457), as far as the body is one.
 async fn refusal(answer: Response) -> NetError {
     let (url, status) = (answer.url.to_string(), answer.response.status());
     let is_problem = answer.media_type() == PROBLEM_TYPE;
@@ -371,12 +377,12 @@ async fn refusal(answer: Response) -> NetError {
     }
 }
 
-/// What a stranger calls an error must not reach a terminal unseen.
+/// Whether a name from the cloud is a plain identifier, and thus safe to print.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= 64 && name.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
-/// A stranger's text on one line, without control characters, and not too long.
+/// A text from the cloud on one line, without control characters, and shortened.
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(400).collect()
 }
@@ -389,13 +395,13 @@ pub(crate) fn is_this_machine(url: &Url) -> bool {
     })
 }
 
-/// The seconds of a `Retry-After`; the form with a date is not used by clouds of ours.
+/// The seconds of a `Retry-After`. A Moteseal cloud never uses the form with a date.
 fn retry_after(response: &reqwest::Response) -> Option<Duration> {
     let value = response.headers().get(RETRY_AFTER)?.to_str().ok()?;
     value.trim().parse().ok().map(Duration::from_secs)
 }
 
-/// Whether nobody listens there.
+/// Whether the connection was refused.
 fn is_refused(error: &reqwest::Error) -> bool {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
@@ -410,10 +416,10 @@ fn is_refused(error: &reqwest::Error) -> bool {
     false
 }
 
-/// Why there is no answer, and whether it may be the scheme.
+/// Why there is no response, and whether the scheme may be wrong.
 fn unreached(url: &Url, error: &reqwest::Error) -> String {
     let cause = cause_of(error);
-    // What rustls says of bytes that are no TLS, and hyper of bytes that are no HTTP.
+    // How rustls reports bytes that are not TLS, and hyper bytes that are not HTTP.
     match url.scheme() {
         "https" if cause.contains("InvalidContentType") => {
             "what answers there speaks no TLS; with http:// it may".to_owned()
@@ -434,7 +440,7 @@ pub(crate) fn spread() -> f64 {
     f64::from((random() >> 32) as u32) / f64::from(u32::MAX)
 }
 
-/// 64 bits that nobody else has, of no use as a secret.
+/// 64 random bits that identify this end. They are not a secret.
 pub(crate) fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish()

@@ -1,13 +1,13 @@
-//! What can go wrong between here and a cloud.
+//! Why a request to a cloud failed.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Why a cloud did not do what it was asked to.
+/// Why a cloud did not do what it was asked to do.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NetError {
-    /// The address is none, or of another scheme than `http` and `https`.
+    /// The address is invalid, or its scheme is neither `http` nor `https`.
     BadAddress {
         /// The address as given.
         url: String,
@@ -26,51 +26,51 @@ pub enum NetError {
         /// The address.
         url: String,
     },
-    /// Nobody answers there: no route, no listener, no common TLS, or no answer in time.
+    /// No response: no route, no listener, no common TLS version, or a timeout.
     Unreachable {
         /// The address.
         url: String,
         /// The innermost cause.
         cause: String,
     },
-    /// The connection broke while the answer was on its way.
+    /// The connection broke while the response was arriving.
     Interrupted {
         /// The address.
         url: String,
         /// The innermost cause.
         cause: String,
     },
-    /// The cloud has been busy for as long as we were ready to wait.
+    /// The cloud was busy until the last attempt.
     Busy {
         /// The address.
         url: String,
-        /// What the cloud last answered.
+        /// The last status code.
         status: u16,
-        /// How often it was asked.
+        /// How many attempts were made.
         attempts: u32,
     },
-    /// The cloud refuses, and says why (RFC 9457).
+    /// The cloud rejected the request and gave a reason (RFC 9457).
     Refused {
         /// The address.
         url: String,
         /// The status code.
         status: u16,
-        /// The problem's name, such as `UnknownDevice`; the status text if it gave none.
+        /// The problem's name, such as `UnknownDevice`, or the status text if there is none.
         name: String,
         /// What happened and what to do.
         detail: String,
     },
-    /// What answers there does not speak our contract.
+    /// The service at the address does not follow the contract of a Moteseal cloud.
     NotACloud {
         /// The address.
         url: String,
-        /// What is strange about the answer.
+        /// What is unexpected about the response.
         cause: String,
     },
 }
 
 impl NetError {
-    /// The error's name: for a refusal, the one that the cloud gives.
+    /// The error's name (spec/errors.md). For a rejection it is the name that the cloud reports.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -85,12 +85,14 @@ impl NetError {
         }
     }
 
-    /// Whether no cloud could be made to answer there (exit code 6): nobody does, or another service, or one that is out of order.
-    /// Whether to try again is another question: [`is_unreachable`](Self::is_unreachable).
+    /// Whether no working cloud is at the address: nothing responds, another service does, or the
+    /// cloud is out of order. Whether a retry may help is a different question:
+    /// [`is_unreachable`](Self::is_unreachable).
     #[must_use]
     pub fn is_no_cloud(&self) -> bool {
         match self {
-            // A path that no cloud has: the address leads into another service, or past this one's place in it.
+            // No cloud lacks these paths: the address leads to another service, or to a wrong path
+            // of this one.
             Self::Refused { status: 404 | 405, name, .. } => {
                 matches!(name.as_str(), "NotFound" | "MethodNotAllowed")
             }
@@ -100,7 +102,7 @@ impl NetError {
         }
     }
 
-    /// Whether the cloud could not be reached, or not long enough, so that trying again may help.
+    /// Whether the cloud could not be reached, or not for long enough, so that a retry may help.
     #[must_use]
     pub const fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Interrupted { .. } | Self::Busy { .. })
@@ -171,7 +173,7 @@ impl From<BadFile> for NetError {
     }
 }
 
-/// The innermost cause: the layers above it say little more than that there was one.
+/// The innermost cause. The errors around it add only that there was one.
 pub(crate) fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {

@@ -1,5 +1,6 @@
-//! Frames of many devices that wait at the parent: devices take turns, and when too many frames wait, the device that has most of them
-//! waiting loses its newest. So one that floods harms itself only.
+//! A queue of frames from many devices. Devices take turns. When too many bytes wait, the device
+//! with the most waiting bytes loses its newest frame, so that a device that floods harms only
+//! itself.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -10,19 +11,20 @@ use tokio::sync::Notify;
 
 use crate::link::Up;
 
-/// What a waiting frame costs besides its bytes: its places in the queues, roughly.
+/// Approximate cost of a waiting frame in addition to its bytes: its entries in the queues.
 const OVERHEAD: usize = 128;
 
-/// The waiting frames, within a bound of bytes.
+/// The waiting frames, within a bound in bytes.
 pub(crate) struct Fair {
     bound: usize,
     total: usize,
     queues: HashMap<[u8; 8], Queue>,
-    /// Devices with waiting frames by their turn, the next one first: one that loses its last frame loses its turn, wherever that is.
+    /// Devices with waiting frames by turn, the next one first. A device that loses its last frame
+    /// loses its turn.
     turns: BTreeMap<u64, [u8; 8]>,
-    /// The turn of the next device that comes.
+    /// The last turn that was given out.
     last_turn: u64,
-    /// The same devices by how much of them waits.
+    /// The same devices by the number of their waiting bytes.
     by_size: BTreeSet<(usize, [u8; 8])>,
     dropped: u64,
 }
@@ -35,7 +37,7 @@ struct Queue {
 }
 
 impl Fair {
-    /// Nothing waits yet; `bound` bytes at most ever will.
+    /// An empty queue of at most `bound` bytes.
     pub(crate) fn new(bound: usize) -> Self {
         let (queues, turns, by_size) = (HashMap::new(), BTreeMap::new(), BTreeSet::new());
         Self { bound, total: 0, queues, turns, last_turn: 0, by_size, dropped: 0 }
@@ -51,9 +53,9 @@ impl Fair {
         while self.total > self.bound && self.drop_newest_of_largest() {}
     }
 
-    /// The frame whose turn it is, or, of those of other devices than `but`, whose turn it would be.
+    /// The frame whose turn it is, skipping those of the device `but`.
     pub(crate) fn pop(&mut self, but: Option<[u8; 8]>) -> Option<Up> {
-        // A device has one turn: at most one is passed over.
+        // A device has one turn, so that at most one is skipped.
         let (turn, device) = self
             .turns
             .iter()
@@ -67,19 +69,19 @@ impl Fair {
         Some(Up { device, frame })
     }
 
-    /// Gives a device the turn behind all others.
+    /// Gives a device the last turn.
     fn queue_up(&mut self, device: [u8; 8]) {
         self.turns.insert(self.last_turn, device);
         self.queues.entry(device).or_default().turn = self.last_turn;
         self.last_turn += 1;
     }
 
-    /// Frames that wait for a device.
+    /// The number of frames that wait for a device.
     pub(crate) fn waiting(&self, device: [u8; 8]) -> usize {
         self.queues.get(&device).map_or(0, |queue| queue.frames.len())
     }
 
-    /// Counts what is no frame.
+    /// Counts a message that is not a frame.
     pub(crate) const fn refuse(&mut self) {
         self.dropped += 1;
     }
@@ -101,7 +103,8 @@ impl Fair {
         true
     }
 
-    /// Keeps the sums and the order by size. Where no frame of the device waits any more, says which turn was its own.
+    /// Updates the sums and the order by size. Returns the device's turn if none of its frames
+    /// waits any more.
     fn resize(&mut self, device: [u8; 8], change: impl FnOnce(usize) -> usize) -> Option<u64> {
         let queue = self.queues.get_mut(&device)?;
         let old = queue.size;
@@ -116,7 +119,7 @@ impl Fair {
     }
 }
 
-/// The same, to put in on one side and to wait for on the other.
+/// The same queue, shared by a task that fills it and one that waits for frames.
 pub(crate) struct Inbox {
     waiting: Mutex<Fair>,
     arrived: Notify,
@@ -146,7 +149,7 @@ impl Inbox {
         self.waiting().refuse();
     }
 
-    /// Waits for the next frame of anybody but `but`; one at a time may wait.
+    /// Waits for the next frame of any device except `but`. Only one task at a time may wait.
     pub(crate) async fn next(&self, but: Option<[u8; 8]>) -> Up {
         loop {
             let next = self.waiting().pop(but);
@@ -230,7 +233,7 @@ mod tests {
         assert_eq!(order(&mut fair).len(), 10);
     }
 
-    /// The same with one list of frames in the order in which they came, and everything looked for anew.
+    /// The reference: one list of frames in order of arrival, searched anew each time.
     #[derive(Default)]
     struct Reference {
         frames: Vec<(u8, usize)>,
@@ -253,7 +256,7 @@ mod tests {
             }
             self.frames.push((device, length));
             while self.frames.iter().map(|(_, length)| length + OVERHEAD).sum::<usize>() > bound {
-                // Of several that have as much, the one of the highest number.
+                // Among several of the same size, the one with the highest number.
                 let largest = *self
                     .turns
                     .iter()

@@ -1,7 +1,9 @@
-//! A link within one process, for tests and simulations: it loses, delays, repeats and reorders as it is told, by a seed.
+//! A link within one process, for tests and simulations. It loses, delays, repeats and reorders
+//! frames as configured, reproducibly from a seed.
 //!
-//! What happens to a device's n-th frame in a direction depends on the seed, the device, the direction and n alone, not on how
-//! tasks are scheduled. Delays follow tokio's clock: with that paused, on one thread, a run repeats exactly.
+//! What happens to a device's n-th frame in a direction depends only on the seed, the device, the
+//! direction and n, not on how tasks are scheduled. Delays follow tokio's clock: while that is
+//! paused, on one thread, an execution repeats exactly.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,25 +16,27 @@ use tokio::time::Instant;
 use crate::fair::Fair;
 use crate::link::{ChildLink, Down, LinkError, ParentLink, State, Up, check_length};
 
-/// Frames of one device that may be on their way in a direction: a device waits, a parent's further frames are lost.
+/// Frames of one device that may be in transit in one direction. When they are so many, a device
+/// waits, and a frame of the parent is lost.
 const ROOM: usize = 1024;
 /// Bytes that may wait at the parent.
 const PARENT_BYTES: usize = 64 << 20;
 
-/// What the link does to frames. Probabilities are from 0 to 1.
+/// The faults of a network. Probabilities are from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
-    /// How likely a frame is lost.
+    /// The probability that a frame is lost.
     pub loss: f64,
-    /// How likely a frame that is not lost comes twice.
+    /// The probability that a frame that is not lost arrives twice.
     pub duplication: f64,
-    /// How likely a frame overtakes everything of its direction and device that is on its way.
+    /// The probability that a frame overtakes all frames of its direction and device that are in
+    /// transit.
     pub reordering: f64,
-    /// How long a frame takes at least, and at most: evenly spread between.
+    /// The shortest and the longest transit time; uniformly distributed between them.
     pub delay: (Duration, Duration),
 }
 
-/// Links that share a parent. Cheap to clone; clones are the same network.
+/// Links that share a parent. Cloning is cheap; clones are the same network.
 #[derive(Clone)]
 pub struct Network {
     inner: Arc<Inner>,
@@ -41,7 +45,7 @@ pub struct Network {
 struct Inner {
     seed: u64,
     ways: Mutex<Ways>,
-    /// Something came for the parent; room was made for a device.
+    /// A frame for the parent has arrived; a device has room to send.
     for_parent: Notify,
     room: Notify,
     state: watch::Sender<State>,
@@ -61,11 +65,11 @@ struct Device {
     arrived: Arc<Notify>,
     up_chance: Chance,
     down_chance: Chance,
-    /// Frames on their way up, at the parent not counted.
+    /// Frames in transit to the parent, without those that wait there.
     rising: usize,
 }
 
-/// What is on its way, by when it is due and then by when it was sent.
+/// Frames in transit, by the time when they are due and then by the order in which they were sent.
 struct Way<T> {
     frames: BTreeMap<(Instant, i64), T>,
     sent: i64,
@@ -85,12 +89,13 @@ impl<T> Way<T> {
         self.frames.first_key_value().map(|((due, _), _)| *due)
     }
 
-    /// Puts a frame on its way, as chance and faults have it; says how often.
+    /// Puts a frame in transit, subject to the faults. Returns the number of copies.
     fn add(&mut self, chance: &mut Chance, faults: &Faults, frame: &T) -> usize
     where
         T: Clone,
     {
-        // Every frame takes the same number of draws, so that a fault changes nothing for those behind it.
+        // Every frame takes the same number of draws, so that a fault does not change the fate of
+        // later frames.
         let (lost, twice) = (chance.hits(faults.loss), chance.hits(faults.duplication));
         let mut copies = 0;
         for copy in [true, twice] {
@@ -107,7 +112,7 @@ impl<T> Way<T> {
     }
 }
 
-/// A stream of pseudo-random numbers (SplitMix64): good enough for faults, and the same everywhere.
+/// A stream of pseudo-random numbers (SplitMix64), the same on every machine.
 #[derive(Debug)]
 pub(crate) struct Chance(u64);
 
@@ -127,7 +132,7 @@ impl Chance {
         z ^ (z >> 31)
     }
 
-    /// In 0..1.
+    /// A number in 0..1.
     fn fraction(&mut self) -> f64 {
         f64::from((self.next() >> 32) as u32) / (f64::from(u32::MAX) + 1.0)
     }
@@ -153,13 +158,13 @@ impl Network {
         Self { inner: Arc::new(Inner { seed, ways, for_parent, room, state }) }
     }
 
-    /// Changes the faults, for what is sent from now on.
+    /// Changes the faults of the frames that are sent from now on.
     pub fn set_faults(&self, faults: Faults) {
         self.inner.ways().faults = faults;
     }
 
-    /// Cuts the network, or mends it. What is sent meanwhile is lost; what is on its way arrives, and the newest announcement is heard
-    /// once it is mended.
+    /// Cuts the network, or restores it. Frames that are sent meanwhile are lost, those in transit
+    /// arrive, and the newest announcement arrives once it is restored.
     pub fn cut(&self, is_cut: bool) {
         let mut ways = self.inner.ways();
         if ways.is_cut && !is_cut {
@@ -178,13 +183,14 @@ impl Network {
         });
     }
 
-    /// The parent's end. What has not been received waits for the next one who takes this end.
+    /// The parent's end. Frames that were not received wait for the next user of this end.
     #[must_use]
     pub fn parent(&self) -> MemoryParent {
         MemoryParent { inner: self.inner.clone() }
     }
 
-    /// A device's end. What was on its way to an earlier end of the same device is lost: it rebooted.
+    /// A device's end. Frames in transit to an earlier end of the same device are lost, as when a
+    /// device reboots.
     #[must_use]
     pub fn child(&self, device: [u8; 8]) -> MemoryChild {
         let mut ways = self.inner.ways();
@@ -234,7 +240,7 @@ impl Device {
 }
 
 impl Ways {
-    /// Whether there was room for a device's frame, which is on its way then.
+    /// Puts a device's frame in transit; returns false if there is no room.
     fn send_up(&mut self, device: [u8; 8], frame: &Bytes) -> bool {
         let waiting = self.at_parent.waiting(device);
         let Some(end) = self.devices.get_mut(&device) else { return true };
@@ -247,7 +253,7 @@ impl Ways {
         true
     }
 
-    /// The next frame at the parent, or when there may be one.
+    /// The next frame at the parent, or when the next one is due.
     fn take_up(&mut self, but: Option<[u8; 8]>) -> Result<Up, Option<Instant>> {
         let now = Instant::now();
         while let Some((device, frame)) = self.up.take_due(now) {
@@ -259,7 +265,7 @@ impl Ways {
         self.at_parent.pop(but).ok_or_else(|| self.up.next_due())
     }
 
-    /// What a device hears next, or when there may be something.
+    /// The next message for a device, or when the next one is due.
     fn take_down(&mut self, device: [u8; 8]) -> Result<Down, Option<Instant>> {
         let Some(end) = self.devices.get_mut(&device) else { return Err(None) };
         end.down.take_due(Instant::now()).ok_or_else(|| end.down.next_due())

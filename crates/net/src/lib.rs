@@ -1,11 +1,39 @@
-//! Links between the rooms: the HTTP client of the [`moteseal_api`] contract, and the links between devices and their parent.
+//! Transport: the HTTP client of the [`moteseal_api`] contract, and the links between devices,
+//! gateways and queriers.
 //!
-//! [`link`] is what a link between devices and parent promises; [`memory`] carries within a process, [`mqtt`] over a broker.
-//! [`broadcast`] is for media on which everybody hears everybody. [`serial`] carries all of that to one mote. None of them knows what the
-//! bytes mean.
+//! This crate is for programs that connect to a cloud or run a device, a gateway or a querier. It
+//! transports bytes and does not interpret them.
 //!
-//! A [`Client`] speaks to one cloud. It waits and tries again where the cloud asks it to, follows no redirects (an untrusted
-//! cloud must not send a token elsewhere), and its errors say which address failed, how, and what to do.
+//! - [`link`] defines the link between one parent (a coordinator, an aggregator or a querier) and
+//!   its children; [`in_memory`] implements it within a process, [`mqtt`] over a broker.
+//! - [`broadcast`] is for media on which every participant receives every frame.
+//! - [`serial`] connects one mote to its gateway.
+//! - A [`Client`] connects to one cloud. It waits and retries when the cloud asks it to. It does
+//!   not follow redirects, since an untrusted cloud must not send a token elsewhere. Its errors
+//!   name the address that failed, the cause, and what to do.
+//!
+//! # Example
+//! Two ends of a link within this process:
+//!
+//! ```
+//! use bytes::Bytes;
+//! use moteseal_net::in_memory::{Faults, Network};
+//! use moteseal_net::{ChildLink as _, Down, ParentLink as _};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), moteseal_net::LinkError> {
+//! let network = Network::new(0, Faults::default());
+//! let (parent, mut child) = (network.parent(), network.child(*b"device-1"));
+//!
+//! child.send(Bytes::from_static(b"events")).await?;
+//! let up = parent.receive().await?;
+//! assert_eq!((&up.device, &up.frame[..]), (b"device-1", &b"events"[..]));
+//!
+//! parent.send(up.device, Bytes::from_static(b"acknowledged")).await?;
+//! assert_eq!(child.receive().await?, Down::Frame(Bytes::from_static(b"acknowledged")));
+//! # Ok(())
+//! # }
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,10 @@
-//! Links between devices and their coordinator: one small interface, and what all its implementations share.
+//! Links between children and their parent: one interface, and what its implementations share.
 //!
-//! A link carries datagrams, *frames*, between many devices and one parent, and the parent's newest *announcement* to all devices. It may
-//! lose, repeat and reorder: what a frame means, who really sent it and whether it is durable is said by the protocol above, in the
-//! frames themselves (spec/formats.md, section 8.2). A link reconnects by itself, and everything in it is bounded.
+//! The parent is a coordinator, an aggregator or a querier; a child is a device or a lower gateway.
+//! A link carries datagrams, *frames*, between many children and one parent, and the parent's
+//! newest *announcement* to all children. It may lose, repeat and reorder them. The frames
+//! themselves state who sent them, what they mean and what is durable (spec/formats.md, section
+//! 8.2). A link reconnects by itself, and everything in it is bounded.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -41,38 +43,39 @@ pub enum State {
     Connecting,
     /// Connected and subscribed.
     Up,
-    /// Not connected; the link tries again by itself.
+    /// Not connected; the link retries by itself.
     Down {
-        /// Why.
+        /// The cause.
         cause: LinkError,
-        /// When it tries next, from the moment that this state was entered.
+        /// The time until the next attempt, from the moment that this state was entered.
         again_in: Duration,
     },
 }
 
-/// A device's end of a link.
+/// A child's end of a link.
 pub trait ChildLink: Send {
-    /// Sends a frame to the parent. Waits while there is no room for it; returns once the link has taken it, which says nothing about
-    /// the parent.
+    /// Sends a frame to the parent. Waits while there is no room for it. Returns once the link has
+    /// accepted it, which does not mean that the parent has it.
     ///
     /// # Errors
     /// `FrameTooLong`, `Closed`.
     fn send(&self, frame: Bytes) -> impl Future<Output = Result<(), LinkError>> + Send;
 
-    /// Waits for what comes next. Nothing is lost if the future is dropped.
+    /// Waits for the next frame or announcement. Dropping the future loses nothing.
     ///
     /// # Errors
     /// `Closed`.
     fn receive(&mut self) -> impl Future<Output = Result<Down, LinkError>> + Send;
 
-    /// How the link stands, and a way to be told when that changes.
+    /// The link's state, as a channel that reports changes.
     fn state(&self) -> watch::Receiver<State>;
 }
 
 /// The parent's end of a link.
 pub trait ParentLink: Send {
-    /// Waits for the next frame of any device; one at a time may wait. Devices take turns: one that floods delays and loses its own
-    /// frames only. Nothing is lost if the future is dropped.
+    /// Waits for the next frame of any child. Only one task at a time may wait. Children take
+    /// turns: one that floods delays and loses only its own frames. Dropping the future loses
+    /// nothing.
     ///
     /// # Errors
     /// `Closed`.
@@ -80,7 +83,7 @@ pub trait ParentLink: Send {
         self.receive_but(None)
     }
 
-    /// The same of all devices but one, whose frames wait meanwhile.
+    /// Waits for the next frame of any child except `device`, whose frames wait meanwhile.
     ///
     /// # Errors
     /// `Closed`.
@@ -89,7 +92,7 @@ pub trait ParentLink: Send {
         device: Option<[u8; 8]>,
     ) -> impl Future<Output = Result<Up, LinkError>> + Send;
 
-    /// Sends a frame to one device; returns once the link has taken it.
+    /// Sends a frame to one child. Returns once the link has accepted it.
     ///
     /// # Errors
     /// `FrameTooLong`, `Closed`.
@@ -99,23 +102,26 @@ pub trait ParentLink: Send {
         frame: Bytes,
     ) -> impl Future<Output = Result<(), LinkError>> + Send;
 
-    /// Tells all devices. The newest announcement is retained: a device that comes later hears it.
+    /// Sends an announcement to all children. The newest one is retained for children that connect
+    /// later.
     ///
     /// # Errors
     /// `FrameTooLong`, `Closed`.
     fn announce(&self, announcement: Bytes) -> impl Future<Output = Result<(), LinkError>> + Send;
 
-    /// How the link stands, and a way to be told when that changes.
+    /// The link's state, as a channel that reports changes.
     fn state(&self) -> watch::Receiver<State>;
 
-    /// Frames that were dropped at this end: they came faster than they were received, were nobody's whom the parent knows, or were none.
+    /// The number of frames dropped at this end: they arrived faster than they were received, came
+    /// from an unknown sender, or were not frames.
     fn dropped(&self) -> u64;
 }
 
-/// Waits until a link is up. A broker that cannot be reached is waited for; one that answers and refuses is not.
+/// Waits until a link is up. Keeps waiting while a broker cannot be reached, but not after it
+/// refuses.
 ///
 /// # Errors
-/// Why the link was refused ([`LinkError::is_refusal`]), or `Closed`.
+/// The refusal ([`LinkError::is_refusal`]), or `Closed`.
 pub async fn until_up(mut state: watch::Receiver<State>) -> Result<(), LinkError> {
     let reached = state.wait_for(|state| match state {
         State::Connecting => false,
@@ -129,10 +135,10 @@ pub async fn until_up(mut state: watch::Receiver<State>) -> Result<(), LinkError
     }
 }
 
-/// The same, but not for ever: where the broker could not be reached in time, why.
+/// Waits until a link is up, for at most `patience`.
 ///
 /// # Errors
-/// As [`until_up`], or why it is not up yet.
+/// As [`until_up`], or why the link is not up yet.
 pub async fn until_up_within(
     state: watch::Receiver<State>,
     patience: Duration,
@@ -147,46 +153,46 @@ pub async fn until_up_within(
     }
 }
 
-/// Why a link does not carry.
+/// Why a link does not work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LinkError {
     /// The frame is longer than this kind of link carries: [`MAX_FRAME`], or
-    /// [`MAX_DATAGRAM`](crate::broadcast::MAX_DATAGRAM) where it is broadcast.
+    /// [`MAX_DATAGRAM`](crate::broadcast::MAX_DATAGRAM) on a broadcast link.
     FrameTooLong {
         /// Its length in bytes.
         length: usize,
-        /// What the link carries at most.
+        /// The longest frame that the link carries, in bytes.
         limit: usize,
     },
     /// The link was shut down.
     Closed,
-    /// The address is none.
+    /// The address is invalid.
     BadAddress {
         /// The address as given.
         url: String,
         /// What is wrong with it.
         cause: String,
-        /// What addresses of this kind of link look like.
+        /// Example addresses of this kind of link.
         example: &'static str,
     },
-    /// Another program has the port to itself.
+    /// Another program uses the port exclusively.
     PortInUse {
         /// The address.
         url: String,
     },
-    /// This machine has no such interface, or none that leads there.
+    /// This machine has no such interface, or none that leads to the address.
     NoSuchInterface {
         /// The address.
         url: String,
-        /// What the system says.
+        /// The operating system's message.
         cause: String,
     },
-    /// The network carries nothing just now.
+    /// The network is down.
     NetworkDown {
         /// The address.
         url: String,
-        /// What the system says.
+        /// The operating system's message.
         cause: String,
     },
     /// A file with certificates, a key or a password cannot be used.
@@ -201,38 +207,38 @@ pub enum LinkError {
         /// The address.
         url: String,
     },
-    /// No broker answers there, or the connection broke.
+    /// The broker does not respond, or the connection broke.
     Unreachable {
         /// The address.
         url: String,
         /// The innermost cause.
         cause: String,
     },
-    /// The serial port is not there, or nobody accepts the connection, or it broke.
+    /// The serial port does not exist, the connection was refused, or it broke.
     LineDown {
         /// The port's path or address.
         url: String,
-        /// What the system says.
+        /// The operating system's message.
         cause: String,
     },
-    /// The other side is not who it should be, or does not take us for who we are: TLS failed over a certificate.
+    /// TLS failed over a certificate: one side does not trust the other.
     NotTrusted {
         /// The address.
         url: String,
-        /// What TLS says.
+        /// The TLS error.
         cause: String,
     },
-    /// The broker refuses the user, the password, the client or the subscription.
+    /// The broker rejects the user, the password, the client or the subscription.
     Refused {
         /// The address.
         url: String,
-        /// What the broker says.
+        /// The broker's reason.
         cause: String,
     },
 }
 
 impl LinkError {
-    /// The error's name.
+    /// The error's name (spec/errors.md).
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -251,7 +257,8 @@ impl LinkError {
         }
     }
 
-    /// Whether somebody answers there and refuses, so that trying again helps only once somebody has changed something.
+    /// Whether the other side responds and refuses, so that a retry helps only after a change of
+    /// configuration.
     #[must_use]
     pub const fn is_refusal(&self) -> bool {
         matches!(self, Self::NotTrusted { .. } | Self::Refused { .. })
@@ -323,7 +330,7 @@ impl From<BadFile> for LinkError {
     }
 }
 
-/// Lets through what a link may carry.
+/// Checks that a frame is short enough for a link.
 pub(crate) fn check_length(frame: &Bytes) -> Result<(), LinkError> {
     let (length, limit) = (frame.len(), MAX_FRAME);
     if length > limit { Err(LinkError::FrameTooLong { length, limit }) } else { Ok(()) }

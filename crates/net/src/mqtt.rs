@@ -1,13 +1,16 @@
 //! Links over an MQTT broker (3.1.1 or 5), over TCP or TLS.
 //!
-//! Of a group `G`, a device `D` (16 hexadecimal digits) publishes its frames to `moteseal/1/G/up/D` and subscribes to
-//! `moteseal/1/G/down/D` and `moteseal/1/G/round`; the parent subscribes to `moteseal/1/G/up/+`, and publishes its announcements
-//! retained. Everything is QoS 1. The parent's session is persistent: what comes while it is away waits at the broker, as far as that
-//! has room. A broker's acknowledgement says nothing about the parent; that is the frames' own business.
+//! In a group `G`, a child `D` (16 hexadecimal digits) publishes its frames to `moteseal/1/G/up/D`
+//! and subscribes to `moteseal/1/G/down/D` and `moteseal/1/G/round`. The parent subscribes to
+//! `moteseal/1/G/up/+` and publishes its announcements retained. All messages are QoS 1. The
+//! parent's session is persistent: frames that arrive while it is away wait at the broker, within
+//! the broker's limits. A broker's acknowledgement does not mean that the parent has a frame; the
+//! frames' own protocol acknowledges that.
 //!
-//! The broker needs no trust but for availability. Its access list should let a device publish and subscribe under its own name
-//! only, and its `max_queued_messages` and `message_size_limit` bound what it keeps for an absent parent. Mosquitto wants
-//! `set_tcp_nodelay true`: without it, Nagle's algorithm there and delayed acknowledgements here make every round trip 40 ms.
+//! The broker is trusted only for availability. Its access list should let a device publish and
+//! subscribe only under its own name; its `max_queued_messages` and `message_size_limit` bound what
+//! it keeps for an absent parent. Mosquitto needs `set_tcp_nodelay true`: without it, Nagle's
+//! algorithm at the broker and delayed acknowledgements at this end add 40 ms to every round trip.
 
 pub(crate) mod broadcast;
 mod connection;
@@ -31,7 +34,7 @@ use driver::{ChildInbox, Driver, ParentInbox};
 /// The longest password file, in bytes.
 const MAX_PASSWORD: u64 = 4096;
 
-/// How to reach a broker, and whose frames to carry.
+/// How to reach a broker, and the group whose frames to carry.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Where the broker is: `mqtt://host[:1883]`, or `mqtts://host[:8883]` for TLS.
@@ -40,20 +43,20 @@ pub struct Options {
     pub group: String,
     /// The protocol's version.
     pub version: Version,
-    /// A PEM file of certificate authorities to believe instead of the platform's.
+    /// A PEM file of certificate authorities to trust instead of the platform's.
     pub ca: Option<PathBuf>,
-    /// The certificate to show to a broker that asks for one.
+    /// The client certificate, for brokers that require one.
     pub identity: Option<Identity>,
     /// User and password.
     pub login: Option<Login>,
-    /// When to try again after the connection was lost or refused.
+    /// When to reconnect after the connection was lost or refused.
     pub backoff: Backoff,
-    /// How long a connection may be silent before either side asks whether the other is there.
+    /// How long a connection may be silent before either end checks that the other is alive.
     pub keep_alive: Duration,
 }
 
 impl Options {
-    /// Options for a broker and a group, the rest as is usual.
+    /// Options for a broker and a group, with defaults for the rest.
     #[must_use]
     pub fn new(url: impl Into<String>, group: impl Into<String>) -> Self {
         Self {
@@ -79,7 +82,7 @@ pub enum Version {
     V5,
 }
 
-/// A client's certificate, for TLS in both directions.
+/// A client certificate, for mutual TLS.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// A PEM file with the chain of certificates, the client's own first.
@@ -88,7 +91,7 @@ pub struct Identity {
     pub key: PathBuf,
 }
 
-/// Who we are to the broker.
+/// User and password for the broker.
 #[derive(Clone, Debug)]
 pub struct Login {
     /// The user's name.
@@ -97,12 +100,12 @@ pub struct Login {
     pub password: Password,
 }
 
-/// A password. It is never shown.
+/// A password. It is never printed.
 #[derive(Clone)]
 pub struct Password(String);
 
 impl Password {
-    /// Reads a password from a file: one line.
+    /// Reads a password from a file of one line.
     ///
     /// # Errors
     /// `BadFile`.
@@ -123,13 +126,13 @@ impl fmt::Debug for Password {
     }
 }
 
-/// How long to wait before each attempt to connect again: doubled after each, half of it by chance, so that a broker that comes
-/// back does not meet everybody at once.
+/// The waits before each attempt to reconnect: doubled after each failure, half of each random, so
+/// that clients do not all return at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
     /// The first wait.
     pub first: Duration,
-    /// No wait is longer.
+    /// The upper bound of one wait.
     pub longest: Duration,
 }
 
@@ -191,14 +194,15 @@ fn name(device: [u8; 8]) -> String {
     format!("{:016x}", u64::from_be_bytes(device))
 }
 
-/// The device that a topic's last part names: as [`name`] writes it and no other way, so that a device has one name.
+/// The device that a topic's last level names. Only the spelling that [`name`] writes is accepted,
+/// so that a device has one name.
 fn named(part: &[u8]) -> Option<[u8; 8]> {
     let text = std::str::from_utf8(part).ok().filter(|text| text.len() == 16)?;
     let device = u64::from_str_radix(text, 16).ok()?.to_be_bytes();
     (name(device) == text).then_some(device)
 }
 
-/// Checks the address, as far as that goes without asking anybody.
+/// Checks the address, without contacting the broker.
 fn parse(options: &Options) -> Result<Url, LinkError> {
     let bad = |cause: &str| LinkError::BadAddress {
         url: options.url.clone(),
@@ -224,7 +228,7 @@ fn parse(options: &Options) -> Result<Url, LinkError> {
     Ok(url)
 }
 
-/// A device's end.
+/// A child's end of a link over MQTT.
 #[derive(Debug)]
 pub struct MqttChild {
     sender: Sender,
@@ -234,7 +238,8 @@ pub struct MqttChild {
 }
 
 impl MqttChild {
-    /// A device's link: it connects, and connects again, by itself. [`until_up`](crate::link::until_up) waits for that.
+    /// A child's link. It connects and reconnects by itself; [`until_up`](crate::link::until_up)
+    /// waits for that.
     ///
     /// # Errors
     /// `BadAddress`, `BadFile`, `PasswordInClear`. Nothing is sent yet.
@@ -268,7 +273,7 @@ impl ChildLink for MqttChild {
     }
 }
 
-/// The parent's end.
+/// The parent's end of a link over MQTT.
 #[derive(Debug)]
 pub struct MqttParent {
     sender: Sender,
@@ -279,9 +284,10 @@ pub struct MqttParent {
 }
 
 impl MqttParent {
-    /// A parent's link to its `members`: it connects, and connects again, by itself. [`until_up`](crate::link::until_up) waits for that. A
-    /// group has one parent: of two, the broker lets the newer one stay. What is published under other names than the members' is counted
-    /// and dropped as it comes, so that however many there are, it takes no room from theirs.
+    /// A parent's link to its `members`. It connects and reconnects by itself;
+    /// [`until_up`](crate::link::until_up) waits for that. A group has one parent: if two connect,
+    /// the broker keeps the newer one. Messages under other names than the members' are counted and
+    /// dropped on arrival, so that they take no room from the members' frames.
     ///
     /// # Errors
     /// `BadAddress`, `BadFile`, `PasswordInClear`. Nothing is sent yet.
@@ -315,7 +321,8 @@ impl ParentLink for MqttParent {
         Ok(self.inbox.next(device).await)
     }
 
-    /// While the link is down, frames are lost: what they say is said again when the device asks again.
+    /// While the link is down, frames are lost; the parent repeats their content when the device
+    /// asks again.
     async fn send(&self, device: [u8; 8], frame: Bytes) -> Result<(), LinkError> {
         check_length(&frame)?;
         if !self.driver.is_up() {
@@ -324,7 +331,7 @@ impl ParentLink for MqttParent {
         self.sender.publish(&self.topics.down(device), false, frame).await
     }
 
-    /// Never waits: while the link is down, the newest announcement is kept and told once it is up.
+    /// Never waits: while the link is down, the newest announcement is kept and sent once it is up.
     async fn announce(&self, announcement: Bytes) -> Result<(), LinkError> {
         check_length(&announcement)?;
         self.announcement.send_replace(Some(announcement));

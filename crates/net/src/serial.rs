@@ -1,7 +1,9 @@
-//! The serial line between a mote and its gateway, on a port of this machine or over TCP (spec/serial.md).
+//! The serial line between a mote and its gateway, over a port of this machine or over TCP
+//! (spec/serial.md).
 //!
-//! What is said on it is [`Line`]'s; here it gets bytes and a clock. A port that goes away, an adapter that is unplugged or a connection that breaks,
-//! is opened again by itself; to the line that is noise. Everything waits within bounds: one body to send, eight that came, one read.
+//! [`Line`] implements the protocol; this module gives it bytes and a clock. A port that
+//! disappears, such as an unplugged adapter or a broken connection, is reopened by itself; to the
+//! line, the gap is noise. All queues are bounded: one body to send, eight received ones, one read.
 
 mod port;
 
@@ -24,27 +26,29 @@ use crate::link::{LinkError, State};
 use crate::mqtt::Backoff;
 use port::{Address, Port};
 
-/// Bodies that came and wait to be received.
+/// Received bodies that may wait for [`SerialLine::receive`].
 const WAITING: usize = 8;
-/// Bytes that are read, or made, at once.
+/// Bytes that are read or written at once.
 const CHUNK: usize = 4096;
-/// A connection that lasted so long was a success.
+/// A connection that lasted this long counts as a success.
 const LASTED: Duration = Duration::from_secs(30);
 
 /// Which port, and which end of the line this is.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// A port's path, `/dev/ttyUSB0`, or `tcp://host:port` to connect to, where an emulator or a terminal server listens.
+    /// A port's path, such as `/dev/ttyUSB0`, or `tcp://host:port`, where an emulator or a terminal
+    /// server listens.
     pub address: String,
-    /// Bits per second; of TCP, what is to be expected of the line behind it.
+    /// Bits per second. For TCP, the speed to expect of the line at the other end.
     pub baud: u32,
     /// Which end this is.
     pub side: Side,
-    /// Another number than at any start of this end before; for a gateway a random one.
+    /// A number that differs from those of all earlier starts of this end. A gateway uses a random
+    /// one.
     pub start: u32,
-    /// When packets are repeated, if not as the speed suggests.
+    /// When packets are repeated; `None` derives it from the speed.
     pub timing: Option<Timing>,
-    /// When to try again after the port could not be opened, or went away.
+    /// When to retry after the port could not be opened, or disappeared.
     pub backoff: Backoff,
 }
 
@@ -64,7 +68,7 @@ impl Options {
         }
     }
 
-    /// Checks the address and the speed, as far as that goes without opening anything.
+    /// Checks the address and the speed, without opening anything.
     ///
     /// # Errors
     /// `BadAddress`.
@@ -72,7 +76,8 @@ impl Options {
         Address::parse(self).map(drop)
     }
 
-    /// The longest packet goes out, the other end's longest one comes before the acknowledgement, and half a longest one is to spare.
+    /// Time for the longest packet to be sent and the other end's longest packet to arrive before
+    /// the acknowledgement, plus half a longest packet.
     fn timing(&self) -> Timing {
         let longest_ms = MAX_BODY as u64 * 10 * 1000 / u64::from(self.baud.max(1));
         let repeat_ms = u32::try_from((longest_ms * 5 / 2 + 100).max(400)).unwrap_or(u32::MAX);
@@ -80,29 +85,30 @@ impl Options {
     }
 }
 
-/// What came.
+/// What was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The line is open, for the first time or anew: the other end has started, or has forgotten what it had heard.
+    /// The line is open, for the first time or again: the other end has started, or has lost its
+    /// state.
     Opened(Peer),
-    /// A body.
+    /// A received body.
     Body(Channel, Bytes),
 }
 
-/// What a line has counted since it was made.
+/// Counters since the line was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// What was said and heard.
+    /// Counters of the line protocol.
     pub line: Counters,
-    /// Bodies that were longer than the other end takes, and were dropped.
+    /// Bodies that were dropped because they were longer than the other end accepts.
     pub too_long: u32,
     /// How often the port was opened.
     pub connections: u32,
-    /// The newest reason why the other end is none for this one: `SameSide` or `UnsupportedVersion`.
+    /// The newest reason why the other end cannot be used: `SameSide` or `UnsupportedVersion`.
     pub misfit: Option<PacketError>,
 }
 
-/// One end of a serial line. It opens its port, and opens it again, by itself.
+/// One end of a serial line. It opens and reopens its port by itself.
 #[derive(Debug)]
 pub struct SerialLine {
     outgoing: mpsc::Sender<(Channel, Bytes)>,
@@ -119,7 +125,7 @@ impl Drop for SerialLine {
 }
 
 impl SerialLine {
-    /// An end of a line: [`State::Up`] once the other end has answered.
+    /// An end of a line. Its state is [`State::Up`] once the other end has responded.
     ///
     /// # Errors
     /// `BadAddress`. Nothing is opened yet.
@@ -128,7 +134,8 @@ impl SerialLine {
     /// Outside of a tokio runtime.
     pub fn new(options: &Options) -> Result<Self, LinkError> {
         let address = Address::parse(options)?;
-        // One body waits behind the one on its way: whoever has several decides late which is next.
+        // One body waits while another is being sent: the caller decides as late as possible which
+        // is next.
         let (outgoing, bodies) = mpsc::channel(1);
         let (sender, events) = mpsc::channel(WAITING);
         let (tell, state) = watch::channel(State::Connecting);
@@ -146,8 +153,8 @@ impl SerialLine {
         Ok(Self { outgoing, events: Mutex::new(events), state, counted, task })
     }
 
-    /// Sends a body. Waits while one is on its way and another one waits; returns once the line has taken it, which says nothing about the
-    /// other end.
+    /// Sends a body. Waits while one is being sent and another one waits. Returns once the line has
+    /// accepted it, which does not mean that the other end has it.
     ///
     /// # Errors
     /// `FrameTooLong`, `Closed`.
@@ -158,7 +165,8 @@ impl SerialLine {
         self.outgoing.send((channel, body)).await.map_err(|_| LinkError::Closed)
     }
 
-    /// Waits until there is room to send. Whoever alone sends need not wait then.
+    /// Waits until there is room to send. If only one task sends, its next [`send`](Self::send)
+    /// then does not wait.
     ///
     /// # Errors
     /// `Closed`.
@@ -166,8 +174,8 @@ impl SerialLine {
         self.outgoing.reserve().await.map(drop).map_err(|_| LinkError::Closed)
     }
 
-    /// Waits for what comes next; one at a time may wait. While nobody receives, nothing more is read, and the other end waits. Nothing is lost if
-    /// the future is dropped.
+    /// Waits for the next event. Only one task at a time may wait. While no task receives, nothing
+    /// more is read, and the other end waits. Dropping the future loses nothing.
     ///
     /// # Errors
     /// `Closed`.
@@ -175,26 +183,26 @@ impl SerialLine {
         self.events.lock().await.recv().await.ok_or(LinkError::Closed)
     }
 
-    /// How the line stands, and a way to be told when that changes.
+    /// The line's state, as a channel that reports changes.
     #[must_use]
     pub fn state(&self) -> watch::Receiver<State> {
         self.state.clone()
     }
 
-    /// What has been counted.
+    /// The line's counters.
     #[must_use]
     pub fn counted(&self) -> Counted {
         *self.counted.borrow()
     }
 }
 
-/// What keeps a line going.
+/// The task that runs a line.
 struct Driver {
     line: Box<Line<{ room(MAX_BODY) }, { room(MAX_BODY) }>>,
     began: Instant,
     bodies: mpsc::Receiver<(Channel, Bytes)>,
     events: mpsc::Sender<Event>,
-    /// What came and was not passed on yet.
+    /// The event that was received and not passed on yet.
     event: Option<Event>,
     state: watch::Sender<State>,
     counted: watch::Sender<Counted>,
@@ -236,7 +244,8 @@ impl Driver {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Carries until the port breaks, and says why; nothing if nobody wants the line any more.
+    /// Runs the line until the port breaks, and returns why; returns `None` if the line has been
+    /// dropped.
     async fn carry(&mut self, port: Port) -> Option<std::io::Error> {
         let (mut reader, mut writer) = split(port);
         let (mut chunk, mut read, mut heard) = ([0; CHUNK], 0, 0);
@@ -307,7 +316,7 @@ impl Driver {
         }
     }
 
-    /// Says how the line stands and what it has counted, where that has changed.
+    /// Reports the line's state and counters if they have changed.
     fn tell(&self) {
         let state = if self.line.peer().is_some() { State::Up } else { State::Connecting };
         self.state.send_if_modified(|told| {

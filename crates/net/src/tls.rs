@@ -1,4 +1,4 @@
-//! Whom to believe that they are the cloud or the broker, and who we are to them.
+//! TLS: which certificates a client trusts, and which one it presents.
 
 use std::path::Path;
 use std::sync::Once;
@@ -12,12 +12,12 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use crate::error::BadFile;
 use crate::file::read_small;
 
-/// A file of certificates larger than this is none.
+/// The longest accepted file of certificates, in bytes.
 const MAX_CA_FILE: u64 = 4 << 20;
-/// So is a file with one key.
+/// The longest accepted file with a key, in bytes.
 const MAX_KEY_FILE: u64 = 64 << 10;
 
-/// Makes aws-lc-rs the process's provider, once; whoever installed one before keeps it.
+/// Makes aws-lc-rs the process's provider, unless one is installed already.
 pub(crate) fn install_provider() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -37,8 +37,9 @@ pub(crate) fn authorities(path: &Path) -> Result<Vec<Certificate>, BadFile> {
     }
 }
 
-/// A client's side of TLS: it believes the authorities of the file `ca` and no others, or without one the platform's; it shows
-/// `identity`, a chain of certificates and its key, to who asks.
+/// The TLS configuration of a client. It trusts the authorities in the file `ca` and no others, or
+/// without one the platform's. It presents `identity`, a chain of certificates and its key, to
+/// servers that ask for one.
 pub(crate) fn client_config(
     ca: Option<&Path>,
     identity: Option<(&Path, &Path)>,

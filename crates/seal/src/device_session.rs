@@ -1,11 +1,13 @@
-//! A device's session with the coordinator of its group: which frames to send, and what the frames and announcements of the
-//! coordinator change (spec/formats.md, section 8.2).
+//! A device's session with the coordinator of its group: which frames to send, and what the frames
+//! and announcements of the coordinator change (spec/formats.md, section 8.2).
 //!
-//! A [`DeviceSession`] holds the protocol's state and no seals: its caller keeps those, on a heap or in flash, and passes the
-//! [`Outstanding`] one, which is the oldest seal that the coordinator does not have. It has no clock: the caller decides when to
-//! send, and when so much time has passed that [`timeout`](DeviceSession::timeout) is due.
+//! A [`DeviceSession`] holds the protocol's state and no seals: its caller keeps those, on a heap
+//! or in flash, and passes the [`Outstanding`] one, which is the oldest seal that the coordinator
+//! does not have. It has no clock: the caller decides when to send, and when so much time has
+//! passed that [`timeout`](DeviceSession::timeout) is due.
 //!
-//! One seal is sent after the other: a frame of the next seal would tell the coordinator that the device has abandoned this one.
+//! One seal is sent after the other: a frame of the next seal would tell the coordinator that the
+//! device has abandoned this one.
 
 use moteseal_core::cbor::BufferTooSmall;
 use moteseal_core::digest::Digest;
@@ -16,7 +18,8 @@ use crate::sample::{Announcement, Forwarder};
 use crate::wire::{Acknowledgement, Refusal, Uplink};
 use crate::{Position, Statement};
 
-/// After this many timeouts in a row, a coordinator that replies without knowing what it has acknowledged has lost it for good.
+/// After this many timeouts in a row, a coordinator that replies without knowing what it has
+/// acknowledged has lost it for good.
 const PATIENCE: u8 = 4;
 
 /// The oldest seal that the coordinator does not have, whose events are in a buffer of `N` bytes.
@@ -24,13 +27,15 @@ const PATIENCE: u8 = 4;
 pub struct Outstanding<'a, const N: usize> {
     /// The seal's index.
     pub index: SealIndex,
-    /// Its forwarded events; `None` if the coordinator has all of them and the device has dropped them.
+    /// Its forwarded events; `None` if the coordinator has all of them and the device has dropped
+    /// them.
     pub forwarder: Option<&'a mut Forwarder<N>>,
     /// The items of its closing frame; `None` while the seal is open.
     pub closing: Option<Closing<'a>>,
 }
 
-/// What a closing frame carries: the two items that turn forwarded events into a seal (spec/formats.md, section 4).
+/// What a closing frame carries: the two items that turn forwarded events into a seal
+/// (spec/formats.md, section 4).
 #[derive(Clone, Copy, Debug)]
 pub struct Closing<'a> {
     /// The open item.
@@ -51,7 +56,8 @@ pub struct DeviceSession {
     closing_sent: Option<SealIndex>,
     /// Everything was sent again, and no acknowledgement has come since.
     has_asked: bool,
-    /// How many acknowledgements in a row did not know what the coordinator had acknowledged of the oldest seal.
+    /// How many acknowledgements in a row did not know what the coordinator had acknowledged of the
+    /// oldest seal.
     unknown: u8,
 }
 
@@ -80,7 +86,8 @@ impl DeviceSession {
         }
     }
 
-    /// The newest epoch that the coordinator has announced, and its round: epoch 0 and round 0 before the first announcement.
+    /// The newest epoch that the coordinator has announced, and its round: epoch 0 and round 0
+    /// before the first announcement.
     #[must_use]
     pub const fn newest_announced(&self) -> (EpochNumber, Round) {
         self.announced
@@ -92,15 +99,17 @@ impl DeviceSession {
         if self.announced.0 == epoch { self.announced.1 } else { Round(0) }
     }
 
-    /// Whether the coordinator has lost what it acknowledged of the oldest seal, and asks for events that the device no longer has. The
-    /// device must give that seal up: nothing else ends the exchange.
+    /// Whether the coordinator has lost what it acknowledged of the oldest seal, and asks for
+    /// events that the device no longer has. The device must give that seal up: nothing else ends
+    /// the exchange.
     #[must_use]
     pub const fn is_forsaken(&self) -> bool {
         self.unknown >= PATIENCE
     }
 
-    /// Writes the next frame that is due to `out`; `None` if none is. `scratch` bounds the events and digests of one frame. The schema
-    /// goes first, then the outstanding seal's events, then its closing frame.
+    /// Writes the next frame that is due to `out`; `None` if none is. `scratch` bounds the events
+    /// and digests of one frame. The schema goes first, then the outstanding seal's events, then
+    /// its closing frame.
     ///
     /// # Errors
     /// [`BufferTooSmall`] if a single event does not fit `scratch`, or a frame does not fit `out`.
@@ -131,7 +140,8 @@ impl DeviceSession {
         }
     }
 
-    /// Makes everything that the coordinator has not acknowledged due again: frames may have been lost.
+    /// Makes everything that the coordinator has not acknowledged due again: frames may have been
+    /// lost.
     pub fn resend<const N: usize>(&mut self, outstanding: Option<Outstanding<'_, N>>) {
         let Some(Outstanding { forwarder, closing, .. }) = outstanding else { return };
         // The coordinator may be a new one, which does not have the schema of a closed seal.
@@ -142,15 +152,16 @@ impl DeviceSession {
         }
     }
 
-    /// Does the same as [`resend`](Self::resend) because the coordinator has not replied for a while. The next acknowledgement shows
-    /// whether it still knows the outstanding seal.
+    /// Does the same as [`resend`](Self::resend) because the coordinator has not replied for a
+    /// while. The next acknowledgement shows whether it still knows the outstanding seal.
     pub fn timeout<const N: usize>(&mut self, outstanding: Option<Outstanding<'_, N>>) {
         self.resend(outstanding);
         self.has_asked = true;
     }
 
-    /// Opens an acknowledgement. The caller then drops the seals that it covers ([`is_sealed`]), passes it to the forwarders of the others
-    /// ([`Forwarder::acknowledge`]), and calls [`acknowledged`](Self::acknowledged).
+    /// Opens an acknowledgement. The caller then drops the seals that it covers ([`is_sealed`]),
+    /// passes it to the forwarders of the others ([`Forwarder::acknowledge`]), and calls
+    /// [`acknowledged`](Self::acknowledged).
     ///
     /// # Errors
     /// [`FrameError`] if the frame is not an acknowledgement of the coordinator to this device.
@@ -160,12 +171,13 @@ impl DeviceSession {
         Ok(acknowledgement)
     }
 
-    /// Counts the acknowledgements in a row that do not know what was acknowledged of the oldest seal ([`is_forsaken`](Self::is_forsaken)).
-    /// `oldest` is the oldest seal that the coordinator does not have, and its first event that is not acknowledged; `is_news` says whether
-    /// the acknowledgement has dropped a seal or advanced a forwarder.
+    /// Counts the acknowledgements in a row that do not know what was acknowledged of the oldest
+    /// seal ([`is_forsaken`](Self::is_forsaken)). `oldest` is the oldest seal that the coordinator
+    /// does not have, and its first event that is not acknowledged; `is_news` says whether the
+    /// acknowledgement has dropped a seal or advanced a forwarder.
     ///
-    /// An acknowledgement may be old, late or repeated: one counts only after everything was sent again, and any that knows the seal
-    /// resets the count.
+    /// An acknowledgement may be old, late or repeated: one counts only after everything was sent
+    /// again, and any that knows the seal resets the count.
     pub fn acknowledged(
         &mut self,
         acknowledgement: &Acknowledgement,
@@ -173,8 +185,8 @@ impl DeviceSession {
         is_news: bool,
     ) {
         let is_unknown = oldest.is_some_and(|(index, next)| {
-            // An acknowledgement names an earlier seal while no event of this one has arrived. It never names a later one to a device
-            // that still sends this one.
+            // An acknowledgement names an earlier seal while no event of this one has arrived. It
+            // never names a later one to a device that still sends this one.
             let is_earlier = acknowledgement.index < index && next.0 > 0;
             let is_short = acknowledgement.index == index && acknowledgement.next < next;
             is_earlier || is_short || acknowledgement.index > index
@@ -186,14 +198,16 @@ impl DeviceSession {
         }
     }
 
-    /// Forgets the timeouts so far: another seal is the oldest one now, or the coordinator has made progress.
+    /// Forgets the timeouts so far: another seal is the oldest one now, or the coordinator has made
+    /// progress.
     pub const fn reset_patience(&mut self) {
         self.has_asked = false;
         self.unknown = 0;
     }
 
-    /// Opens the coordinator's refusal of a seal, and returns it if the device is to give that seal up: it is the oldest one, which holds
-    /// up all others, and either the refusal is final or waiting for the coordinator to change its mind would cost newer readings.
+    /// Opens the coordinator's refusal of a seal, and returns it if the device is to give that seal
+    /// up: it is the oldest one, which holds up all others, and either the refusal is final or
+    /// waiting for the coordinator to change its mind would cost newer readings.
     ///
     /// # Errors
     /// [`FrameError`] if the frame is not a refusal of the coordinator to this device.
@@ -208,8 +222,9 @@ impl DeviceSession {
         Ok(gives_up.then_some(refusal))
     }
 
-    /// Notes an announcement of the coordinator, which the caller has verified, and raises the round of the open seal if it is of the
-    /// announced epoch. Returns whether that changed anything.
+    /// Notes an announcement of the coordinator, which the caller has verified, and raises the
+    /// round of the open seal if it is of the announced epoch. Returns whether that changed
+    /// anything.
     pub fn announced<const N: usize>(
         &mut self,
         announcement: &Announcement,
@@ -218,7 +233,8 @@ impl DeviceSession {
         let (epoch, round) = (announcement.epoch(), announcement.round());
         let is_newest = (epoch, round) > self.announced;
         self.announced = self.announced.max((epoch, round));
-        // Another device may be ahead of this one, so that the newest announcement is of a later epoch than the open seal.
+        // Another device may be ahead of this one, so that the newest announcement is of a later
+        // epoch than the open seal.
         let open = open.filter(|(of, _)| *of == epoch);
         open.is_some_and(|(_, forwarder)| forwarder.announced(round)) || is_newest
     }
@@ -230,8 +246,9 @@ pub fn is_sealed(acknowledgement: &Acknowledgement, index: SealIndex) -> bool {
     acknowledgement.sealed.is_some_and(|sealed| index <= sealed)
 }
 
-/// Links the statement of a forwarded seal into its device's chain at `position`, and states what its forwarder did: the rounds, and what
-/// was lost. A gap between `position` and the seal's index is an outage, which the statement reports (`restart`).
+/// Links the statement of a forwarded seal into its device's chain at `position`, and states what
+/// its forwarder did: the rounds, and what was lost. A gap between `position` and the seal's index
+/// is an outage, which the statement reports (`restart`).
 pub fn link_statement<const N: usize>(
     statement: &mut Statement,
     position: &Position,

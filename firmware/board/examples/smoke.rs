@@ -1,4 +1,5 @@
-//! Every part of the board at once: says what it found and ends QEMU with status 0. With input on the serial line it echoes a line first.
+//! Every part of the board at once: says what it found and ends QEMU with status 0. With input on
+//! the serial line it echoes a line first.
 
 #![no_std]
 #![no_main]

@@ -1,4 +1,5 @@
-//! Milliseconds since the clock was started, by SysTick. Under `-icount` they follow from the instructions executed, and from nothing else.
+//! Milliseconds since the clock was started, by SysTick. Under `-icount` they follow from the
+//! instructions executed, and from nothing else.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -20,7 +21,8 @@ impl Clock {
         Self(syst)
     }
 
-    /// Starts the clock at 0. From here on an interrupt runs each millisecond, on the stack of the program.
+    /// Starts the clock at 0. From here on an interrupt runs each millisecond, on the stack of the
+    /// program.
     pub fn start(&mut self) {
         self.0.set_clock_source(SystClkSource::Core);
         self.0.set_reload(CYCLES_PER_MS - 1);

@@ -1,5 +1,6 @@
-//! A page of flash, simulated in memory that no start-up code touches: erasing sets all bits of a sector, programming clears bits of one word, and a
-//! reset between two words leaves the one written and the other not. It survives every reset of the board; at power-on it is whatever
+//! A page of flash, simulated in memory that no start-up code touches: erasing sets all bits of a
+//! sector, programming clears bits of one word, and a reset between two words leaves the one
+//! written and the other not. It survives every reset of the board; at power-on it is whatever
 //! memory is, zeros in QEMU, as a chip that was never erased may hold anything.
 
 use core::ptr;
@@ -29,7 +30,8 @@ impl Flash {
     /// The page as it is.
     #[must_use]
     pub fn bytes(&self) -> &[u8; LENGTH] {
-        // SAFETY: the linker script reserves the region, of this length, for this purpose; it changes only through `&mut self`.
+        // SAFETY: the linker script reserves the region, of this length, for this purpose; it
+        // changes only through `&mut self`.
         unsafe { &*start().cast::<[u8; LENGTH]>() }
     }
 
@@ -47,8 +49,9 @@ impl Flash {
         Ok(())
     }
 
-    /// Clears those bits of the word at `offset`, a multiple of 4, that `word` has not set: what programming does to flash, whatever
-    /// the word held before. The bytes come to lie in the order given.
+    /// Clears those bits of the word at `offset`, a multiple of 4, that `word` has not set: what
+    /// programming does to flash, whatever the word held before. The bytes come to lie in the order
+    /// given.
     ///
     /// # Errors
     /// [`OutOfRange`].
@@ -70,8 +73,8 @@ fn start() -> *mut u32 {
 
 /// Changes one word. Callers give a number below [`WORDS`] and hold the only `Flash` mutably.
 fn write(word: usize, change: impl FnOnce(u32) -> u32) {
-    // SAFETY: the word lies in the reserved region, and nothing else refers to it meanwhile. Volatile, so that the words are written one by one and
-    // in this order, as flash is.
+    // SAFETY: the word lies in the reserved region, and nothing else refers to it meanwhile.
+    // Volatile, so that the words are written one by one and in this order, as flash is.
     unsafe {
         let place = start().add(word);
         ptr::write_volatile(place, change(ptr::read_volatile(place)));

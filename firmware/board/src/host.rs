@@ -1,5 +1,6 @@
-//! Words with whoever runs QEMU, through semihosting (ARM IHI 0078): text on its standard output, and an exit status. A board on its own, with no
-//! debugger attached, must call none of this: it would stop with a hard fault.
+//! Words with whoever runs QEMU, through semihosting (ARM IHI 0078): text on its standard output,
+//! and an exit status. A board on its own, with no debugger attached, must call none of this: it
+//! would stop with a hard fault.
 
 use core::fmt;
 
@@ -54,7 +55,8 @@ macro_rules! println {
 pub fn exit(status: u8) -> ! {
     let block = [APPLICATION_EXIT, usize::from(status)];
     loop {
-        // SAFETY: SYS_EXIT_EXTENDED reads the two words at the address and returns only if nobody listens.
+        // SAFETY: SYS_EXIT_EXTENDED reads the two words at the address and returns only if nobody
+        // listens.
         unsafe { syscall(EXIT_EXTENDED, &block) };
     }
 }

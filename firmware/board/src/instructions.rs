@@ -1,7 +1,9 @@
-//! How many instructions a piece of work takes, exactly, in QEMU with `-icount shift=8` (mps2-an385 only: QEMU cannot read the LM3S6965's timers).
+//! How many instructions a piece of work takes, exactly, in QEMU with `-icount shift=8` (mps2-an385
+//! only: QEMU cannot read the LM3S6965's timers).
 //!
-//! With `-icount` QEMU's time is nothing but instructions: 256 ns each. A timer of 25 MHz then counts 6.4 ticks an instruction, which gives every
-//! number of instructions apart. They are instructions: not cycles, nor time, nor energy.
+//! With `-icount` QEMU's time is nothing but instructions: 256 ns each. A timer of 25 MHz then
+//! counts 6.4 ticks an instruction, which gives every number of instructions apart. They are
+//! instructions: not cycles, nor time, nor energy.
 
 use core::hint::black_box;
 use core::ptr;
@@ -29,7 +31,8 @@ impl Instructions {
     pub fn of<R>(&mut self, work: impl FnOnce() -> R) -> (u64, R) {
         for (register, value) in [(CONTROL, 0), (RELOAD, u32::MAX), (VALUE, u32::MAX), (CONTROL, 1)]
         {
-            // SAFETY: these are registers of the board's first timer, which only the one `Instructions` touches.
+            // SAFETY: these are registers of the board's first timer, which only the one
+            // `Instructions` touches.
             unsafe { ptr::write_volatile(register, value) };
         }
         let nothing = timed(|| ()).0;

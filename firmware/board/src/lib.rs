@@ -1,7 +1,9 @@
-//! What firmware needs of a board, on two boards with a Cortex-M3 that QEMU has: `lm3s6965evb` and `mps2-an385` (a feature each).
+//! What firmware needs of a board, on two boards with a Cortex-M3 that QEMU has: `lm3s6965evb` and
+//! `mps2-an385` (a feature each).
 //!
-//! Start-up (cortex-m-rt), a serial line, a clock of milliseconds, a page of simulated flash that survives resets, the provisioning blob, a way to
-//! speak to whoever runs QEMU, and measurements: exact instructions, and the stack. All `unsafe` code of the firmware is here. A program takes
+//! Start-up (cortex-m-rt), a serial line, a clock of milliseconds, a page of simulated flash that
+//! survives resets, the provisioning blob, a way to speak to whoever runs QEMU, and measurements:
+//! exact instructions, and the stack. All `unsafe` code of the firmware is here. A program takes
 //! the [`Board`] once and owns its parts.
 
 #![no_std]
@@ -66,7 +68,8 @@ impl Board {
     }
 }
 
-/// Starts the program again, as the reset button does. RAM keeps what it holds; the start-up code clears what is the program's.
+/// Starts the program again, as the reset button does. RAM keeps what it holds; the start-up code
+/// clears what is the program's.
 pub fn reset() -> ! {
     cortex_m::peripheral::SCB::sys_reset()
 }
@@ -82,6 +85,7 @@ fn provision() -> &'static [u8] {
         static __provision_end: u8;
     }
     let (start, end) = (&raw const __provision_start, &raw const __provision_end);
-    // SAFETY: the linker script reserves the region for this purpose, nothing else lies in it, and nothing of the program writes to it.
+    // SAFETY: the linker script reserves the region for this purpose, nothing else lies in it, and
+    // nothing of the program writes to it.
     unsafe { core::slice::from_raw_parts(start, end.addr() - start.addr()) }
 }

@@ -1,4 +1,5 @@
-//! What becomes of a program that cannot go on: with the feature `report` its last words, else a reset.
+//! What becomes of a program that cannot go on: with the feature `report` its last words, else a
+//! reset.
 
 use core::panic::PanicInfo;
 

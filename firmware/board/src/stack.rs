@@ -1,5 +1,6 @@
-//! How deep the stack gets: the unused part is painted, the work runs, and what is no longer painted was used. A frame's padding that is never
-//! written counts if anything deeper was; interrupts count if any run meanwhile.
+//! How deep the stack gets: the unused part is painted, the work runs, and what is no longer
+//! painted was used. A frame's padding that is never written counts if anything deeper was;
+//! interrupts count if any run meanwhile.
 
 use core::hint::black_box;
 use core::ptr;
@@ -10,7 +11,8 @@ const PAINT: u32 = 0xc5c5_c5c5;
 /// Bytes below the stack pointer that the painting itself may use.
 const MARGIN: usize = 64;
 
-/// Runs the work and measures how many bytes of stack it needs below the caller's frame, with 4 bytes' precision.
+/// Runs the work and measures how many bytes of stack it needs below the caller's frame, with 4
+/// bytes' precision.
 pub fn peak_of<R>(work: impl FnOnce() -> R) -> (usize, R) {
     let top = paint();
     let result = black_box(apart(work));
@@ -23,7 +25,8 @@ pub fn paint() -> usize {
     let top = msp::read() as usize;
     let (mut word, end) = (end(), (top - MARGIN) as *mut u32);
     while word < end {
-        // SAFETY: between the end of the program's memory and the stack pointer, less what this function may need, lies nothing that is in use.
+        // SAFETY: between the end of the program's memory and the stack pointer, less what this
+        // function may need, lies nothing that is in use.
         unsafe {
             ptr::write_volatile(word, PAINT);
             word = word.add(1);
@@ -45,7 +48,8 @@ pub fn peak() -> usize {
 /// The lowest address that is no longer painted.
 fn deepest() -> usize {
     let (mut word, top) = (end(), msp::read() as usize);
-    // SAFETY: words between the end of the program's memory and the stack pointer, which hold paint or what the program left there.
+    // SAFETY: words between the end of the program's memory and the stack pointer, which hold paint
+    // or what the program left there.
     while word.addr() < top && unsafe { ptr::read_volatile(word) } == PAINT {
         // SAFETY: still below the stack pointer.
         word = unsafe { word.add(1) };

@@ -1,5 +1,6 @@
-//! The first serial line: PL011 on the LM3S6965 (its data sheet, section 12), the CMSDK UART on the MPS2 (ARM DDI 0479, section 4.3). Bytes are read and
-//! written without waiting, and no interrupt is used: the receivers hold one byte (CMSDK) or 16 (PL011), and QEMU waits while they are full.
+//! The first serial line: PL011 on the LM3S6965 (its data sheet, section 12), the CMSDK UART on the
+//! MPS2 (ARM DDI 0479, section 4.3). Bytes are read and written without waiting, and no interrupt
+//! is used: the receivers hold one byte (CMSDK) or 16 (PL011), and QEMU waits while they are full.
 
 use core::ptr;
 
@@ -51,7 +52,8 @@ impl Uart {
 
     /// The next byte that came, if there is one.
     pub fn read(&mut self) -> Option<u8> {
-        // SAFETY: reading the data register takes a byte out of the receiver, which only the one `Uart` does. Its low 8 bits are the byte.
+        // SAFETY: reading the data register takes a byte out of the receiver, which only the one
+        // `Uart` does. Its low 8 bits are the byte.
         #[allow(clippy::cast_possible_truncation)]
         self.is(registers::HAS_BYTE).then(|| unsafe { ptr::read_volatile(registers::DATA) } as u8)
     }

@@ -1,18 +1,21 @@
-//! A mote as a source of private sums: what it sensed in an epoch of a query, encrypted right after its end (spec/sums.md).
+//! A mote as a source of private sums: what it sensed in an epoch of a query, encrypted right after
+//! its end (spec/sums.md).
 //!
-//! The host's counterpart is `moteseal_device::answerer`; this one has no heap and no clock. Query epochs are wall time, which the mote is told by
-//! hints: the gateway's, and the number of an query schedule, which the querier makes its time of signing. A wrong hint costs answers and never a key:
-//! nothing is encrypted that the journal has not permitted, and nothing that the query schedule does not ask for.
+//! The host's counterpart is `moteseal_device::answerer`; this one has no heap and no clock. Query
+//! epochs are wall time, which the mote is told by hints: the gateway's, and the number of an query
+//! schedule, which the querier makes its time of signing. A wrong hint costs answers and never a
+//! key: nothing is encrypted that the journal has not permitted, and nothing that the query
+//! schedule does not ask for.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::link::LinkKey;
 use moteseal_core::provision::{Membership, Provisioning};
 use moteseal_core::schema::Schema;
-use moteseal_sum::wire::close_share;
 use moteseal_sum::participation::Participation;
 use moteseal_sum::query::{MAX_SLOTS, Plan, QueryId};
 use moteseal_sum::schedule::{self, Posed, QuerySchedule};
 use moteseal_sum::sies::{Psr, Slot, SourceKey, SourceSecret};
+use moteseal_sum::wire::close_share;
 
 use crate::durable::{AnswerRefused, Durable};
 use crate::flash::Flash;
@@ -86,8 +89,8 @@ impl<'p> Answerer<'p> {
         }
     }
 
-    /// Somebody says what time it is. In another epoch than the present one, what was sensed was sensed at another time, and the first
-    /// epoch that is known from its beginning is the next.
+    /// Somebody says what time it is. In another epoch than the present one, what was sensed was
+    /// sensed at another time, and the first epoch that is known from its beginning is the next.
     pub fn hint(&mut self, now_ms: u64, unix_ms: u64) {
         let before = self.unix_ms(now_ms);
         self.ahead_ms = Some(unix_ms.saturating_sub(now_ms));
@@ -105,7 +108,8 @@ impl<'p> Answerer<'p> {
         Some(self.ahead_ms?.saturating_add(now_ms))
     }
 
-    /// Hears an announcement. One that is not the querier's, or older than another, changes nothing.
+    /// Hears an announcement. One that is not the querier's, or older than another, changes
+    /// nothing.
     ///
     /// # Errors
     /// [`JournalError`]: the query schedule must not be acted on.
@@ -279,7 +283,8 @@ fn respond<F: Flash>(
 ) -> Result<Answer, JournalError> {
     let newest = running.newest.iter().flatten().find(|newest| newest.epoch == epoch);
     let reading = newest.and_then(|newest| newest.record.get(..newest.length));
-    // Of an epoch that it does not know from its beginning, nothing sensed may be something forgotten.
+    // Of an epoch that it does not know from its beginning, nothing sensed may be something
+    // forgotten.
     if reading.is_none() && epoch < running.whole_from {
         return Ok(Answer::Nothing);
     }

@@ -1,4 +1,5 @@
-//! What a broadcast may tell a mote to do: one command a message, as text (spec/mote.md, section 4).
+//! What a broadcast may tell a mote to do: one command a message, as text (spec/mote.md, section
+//! 4).
 
 use core::fmt;
 

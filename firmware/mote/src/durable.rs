@@ -1,7 +1,9 @@
-//! What a mote must remember through a reboot, and the records that change it (spec/mote.md, section 3).
+//! What a mote must remember through a reboot, and the records that change it (spec/mote.md,
+//! section 3).
 //!
-//! Everything here is in RAM too; [`Durable`] writes a change to the journal before anybody acts on it. Each method's document says what must not
-//! happen before it has returned. After an error nothing more may be sealed, encrypted or acted on until the next start.
+//! Everything here is in RAM too; [`Durable`] writes a change to the journal before anybody acts on
+//! it. Each method's document says what must not happen before it has returned. After an error
+//! nothing more may be sealed, encrypted or acted on until the next start.
 
 use moteseal_broadcast::{ChainNumber, KeyId};
 use moteseal_core::digest::Digest;
@@ -14,11 +16,14 @@ use moteseal_sum::query::QueryId;
 use crate::flash::Flash;
 use crate::journal::{Journal, JournalError, Page};
 
-/// Bytes of the open item and the part item of a closed seal, at most: those of a part without events that a group of 32 levels takes.
+/// Bytes of the open item and the part item of a closed seal, at most: those of a part without
+/// events that a group of 32 levels takes.
 pub const MAX_ITEMS: usize = 720;
-/// Runs of answers that no seal states yet, at most. Half of them are kept free for those of a seal that was given up.
+/// Runs of answers that no seal states yet, at most. Half of them are kept free for those of a seal
+/// that was given up.
 const MAX_UNSTATED: usize = 16;
-/// Keys of senders whose newest chain is remembered. None gives way, for its chains could then be said again: those of another key are refused.
+/// Keys of senders whose newest chain is remembered. None gives way, for its chains could then be
+/// said again: those of another key are refused.
 const MAX_FLOORS: usize = 4;
 
 const IDENTITY: u8 = 0;
@@ -450,7 +455,8 @@ impl Memory {
         Ok(content)
     }
 
-    /// The content of the record of a signed seal, of which position and resumption are this memory's.
+    /// The content of the record of a signed seal, of which position and resumption are this
+    /// memory's.
     fn sealed_content(&self, sealed: &Sealed) -> Result<Content, JournalError> {
         let mut content = Content::new();
         let open = u8::try_from(sealed.open).map_err(|_| JournalError::Full)?;
@@ -491,7 +497,8 @@ pub struct Durable<F> {
 }
 
 impl<F: Flash> Durable<F> {
-    /// Starts: reads the journal, and counts the start in it. `settings` are those of a mote that was never told others.
+    /// Starts: reads the journal, and counts the start in it. `settings` are those of a mote that
+    /// was never told others.
     ///
     /// # Errors
     /// [`JournalError`]; also if the journal is another device's.
@@ -530,7 +537,8 @@ impl<F: Flash> Durable<F> {
         self.journal.write(kind, &[content.written()], &self.memory, Memory::snapshot)
     }
 
-    /// Says which recording is sensed: its first reading's place in the table, and its time. Of another one than before nothing was sensed yet.
+    /// Says which recording is sensed: its first reading's place in the table, and its time. Of
+    /// another one than before nothing was sensed yet.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -572,8 +580,8 @@ impl<F: Flash> Durable<F> {
         self.tell(OPEN, &content)
     }
 
-    /// Keeps a signed seal with its items, before anything of them is sent. `position` is behind it, `resume` the first reading that it does not
-    /// cover, `answers` what it states.
+    /// Keeps a signed seal with its items, before anything of them is sent. `position` is behind
+    /// it, `resume` the first reading that it does not cover, `answers` what it states.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -612,11 +620,13 @@ impl<F: Flash> Durable<F> {
         self.tell(GIVEN_UP, Content::new().put(&index.0.to_be_bytes())?)
     }
 
-    /// Permits one answer to an epoch of a query: durable before this returns, so that nothing is encrypted twice. A journal that does not know
-    /// what was answered before begins with this epoch.
+    /// Permits one answer to an epoch of a query: durable before this returns, so that nothing is
+    /// encrypted twice. A journal that does not know what was answered before begins with this
+    /// epoch.
     ///
     /// # Errors
-    /// [`AnswerRefused`] within: nothing may be encrypted. Otherwise [`JournalError`], with the same consequence.
+    /// [`AnswerRefused`] within: nothing may be encrypted. Otherwise [`JournalError`], with the
+    /// same consequence.
     pub fn answer(
         &mut self,
         query: QueryId,
@@ -652,10 +662,12 @@ impl<F: Flash> Durable<F> {
         self.tell(QUERY_SCHEDULE, Content::new().put(&number.to_be_bytes())?.put(&digest.0)?)
     }
 
-    /// No chain of this key up to this number is accepted any more: before anything of the chain is acted on.
+    /// No chain of this key up to this number is accepted any more: before anything of the chain is
+    /// acted on.
     ///
     /// # Errors
-    /// [`NoRoom`] within: it is one key too many, and its chain must not be accepted. Otherwise [`JournalError`], with the same consequence.
+    /// [`NoRoom`] within: it is one key too many, and its chain must not be accepted. Otherwise
+    /// [`JournalError`], with the same consequence.
     pub fn raise(
         &mut self,
         key: KeyId,

@@ -1,7 +1,8 @@
-//! What the mote needs of flash memory: two pages that erase to ones, and words whose bits programming clears.
+//! What the mote needs of flash memory: two pages that erase to ones, and words whose bits
+//! programming clears.
 //!
-//! Programming a word may be cut short by a loss of power: then any of the bits that it clears may be cleared. So may erasing: then the page
-//! holds anything. What makes that safe is the journal's.
+//! Programming a word may be cut short by a loss of power: then any of the bits that it clears may
+//! be cleared. So may erasing: then the page holds anything. What makes that safe is the journal's.
 
 /// Two pages of flash.
 pub trait Flash {
@@ -17,7 +18,8 @@ pub trait Flash {
     /// [`FlashFailed`].
     fn erase(&mut self, page: usize) -> Result<(), FlashFailed>;
 
-    /// Clears the bits of the word at `offset` from the start of both pages, a multiple of 4, that are clear in `word`.
+    /// Clears the bits of the word at `offset` from the start of both pages, a multiple of 4, that
+    /// are clear in `word`.
     ///
     /// # Errors
     /// [`FlashFailed`].

@@ -1,9 +1,11 @@
-//! Records that survive a loss of power at any word: two pages of flash, of which one is in force (spec/mote.md, section 3).
+//! Records that survive a loss of power at any word: two pages of flash, of which one is in force
+//! (spec/mote.md, section 3).
 //!
-//! A page begins with its generation, twice, written last: a page is in force once that stands. Records follow, each behind a head that
-//! checks itself and before a CRC-32. A record that a loss of power cut short can only be the last one; it never counts, and the page is left
-//! for the other one before anything else is written. What is not so is damage: a journal that cannot be read whole is refused, for
-//! going on without it could use an index twice.
+//! A page begins with its generation, twice, written last: a page is in force once that stands.
+//! Records follow, each behind a head that checks itself and before a CRC-32. A record that a loss
+//! of power cut short can only be the last one; it never counts, and the page is left for the other
+//! one before anything else is written. What is not so is damage: a journal that cannot be read
+//! whole is refused, for going on without it could use an index twice.
 
 use crate::flash::{Flash, FlashFailed};
 
@@ -62,7 +64,8 @@ pub struct Page<'f, F> {
 }
 
 impl<F: Flash> Page<'_, F> {
-    /// Writes a record: its kind, below 128, and up to 4 KiB of content. It counts once all of it stands.
+    /// Writes a record: its kind, below 128, and up to 4 KiB of content. It counts once all of it
+    /// stands.
     ///
     /// # Errors
     /// `Full` if the page has no room for it: nothing was written. `Flash`.
@@ -109,7 +112,8 @@ fn program<F: Flash>(flash: &mut F, offset: usize, word: [u8; 4]) -> Result<(), 
     }
 }
 
-/// A record's head: kind (8 bits), length (12), and a check of both (12). Never all ones, which is where nothing was written.
+/// A record's head: kind (8 bits), length (12), and a check of both (12). Never all ones, which is
+/// where nothing was written.
 fn head(kind: u8, length: usize) -> u32 {
     let front = u32::from(kind) << 12 | (length as u32 & 0xfff);
     front << 12 | check(front)
@@ -158,8 +162,9 @@ fn look(page: &[u8]) -> Found {
 }
 
 impl<F: Flash> Journal<F> {
-    /// Opens what is in flash: `replay` is told every record in order, and `snapshot` writes what must be remembered of them to the other
-    /// page where the last record was cut short. Flash that was never written is a journal without records.
+    /// Opens what is in flash: `replay` is told every record in order, and `snapshot` writes what
+    /// must be remembered of them to the other page where the last record was cut short. Flash that
+    /// was never written is a journal without records.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -177,7 +182,8 @@ impl<F: Flash> Journal<F> {
         };
         let old = match (look(first), look(second)) {
             (Found::Valid(a), Found::Valid(b)) => {
-                // The later one, whose predecessor was to be marked and erased. What is no predecessor was no such page.
+                // The later one, whose predecessor was to be marked and erased. What is no
+                // predecessor was no such page.
                 (journal.page, journal.generation) = match (a.wrapping_sub(b), b.wrapping_sub(a)) {
                     (1, _) => (0, a),
                     (_, 1) => (1, b),
@@ -193,7 +199,8 @@ impl<F: Flash> Journal<F> {
                 (journal.page, journal.generation) = (1, generation);
                 !matches!(rest, Found::Erased)
             }
-            // The very first page, of which at most the head was begun: nothing was done on its account.
+            // The very first page, of which at most the head was begun: nothing was done on its
+            // account.
             (Found::Erased | Found::Unfinished, Found::Erased)
                 if first[PAGE_HEAD..].iter().all(|byte| *byte == 0xff) =>
             {
@@ -258,10 +265,12 @@ impl<F: Flash> Journal<F> {
         }
     }
 
-    /// Makes a record durable, in the other page if this one has no room for it: `state` is what must be remembered with the record in it.
+    /// Makes a record durable, in the other page if this one has no room for it: `state` is what
+    /// must be remembered with the record in it.
     ///
     /// # Errors
-    /// [`JournalError`]: whether the record will be told at the next start is not known, and nothing more can be written.
+    /// [`JournalError`]: whether the record will be told at the next start is not known, and
+    /// nothing more can be written.
     pub fn write<S>(
         &mut self,
         kind: u8,
@@ -279,7 +288,8 @@ impl<F: Flash> Journal<F> {
         }
     }
 
-    /// Goes to the other page. It is in force once its head stands; then the old one is erased, so that it is never taken for the newer one.
+    /// Goes to the other page. It is in force once its head stands; then the old one is erased, so
+    /// that it is never taken for the newer one.
     fn swap<S>(
         &mut self,
         state: &S,
@@ -295,7 +305,8 @@ impl<F: Flash> Journal<F> {
         self.leave(old)
     }
 
-    /// Erases a page that was in force. An erasure that is cut short may set bits of both words of a head, and make it a later one's: it goes first.
+    /// Erases a page that was in force. An erasure that is cut short may set bits of both words of
+    /// a head, and make it a later one's: it goes first.
     fn leave(&mut self, page: usize) -> Result<(), JournalError> {
         program(&mut self.flash, page * F::PAGE + 4, [0; 4])?;
         Ok(self.flash.erase(page)?)

@@ -1,8 +1,10 @@
-//! A whole mote without a heap: it seals star and tree epochs within its group's budget, answers private sums, acts on authenticated broadcasts,
-//! and keeps in two pages of flash what a reboot must not forget (spec/mote.md).
+//! A complete mote without a heap: it seals star and tree epochs within its group's budget, answers
+//! private sums, acts on authenticated broadcasts, and keeps in two pages of flash what a reboot
+//! must not lose (spec/mote.md).
 //!
-//! Generic over flash and readings, so that hosts test it word by word; `main.rs` runs it on a board. The protocols are `moteseal_core`'s: here is what
-//! drives them with fixed memory, as `moteseal_device` does on Linux.
+//! The mote is generic over flash and readings, so that hosts can test it; `main.rs` runs it on a
+//! board. The protocols are in the crates `moteseal_seal`, `moteseal_sum` and `moteseal_broadcast`;
+//! this crate drives them with fixed memory, as `moteseal_device` does on Linux.
 
 #![no_std]
 #![forbid(unsafe_code)]

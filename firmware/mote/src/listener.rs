@@ -1,9 +1,12 @@
-//! Broadcasts: a node of core's recovery with one base station, whose messages are commands (spec/broadcast.md; spec/mote.md, section 4).
+//! Broadcasts: a node of core's recovery with one base station, whose messages are commands
+//! (spec/broadcast.md; spec/mote.md, section 4).
 //!
-//! What it keeps of chains is in RAM, a few hundred bytes: a reboot forgets certificates, and the node asks for them. What must not be forgotten is
-//! in the journal: the newest chain of each key and the lowest serial, written before the node tells that a chain was accepted. So a command
-//! is acted on at most once; one that a reboot comes upon between the two is not acted on, and nobody reports that it was. Certificates
-//! are not held to their dates: a mote has no clock that can be believed.
+//! What it keeps of chains is in RAM, a few hundred bytes: a reboot forgets certificates, and the
+//! node asks for them. What must not be forgotten is in the journal: the newest chain of each key
+//! and the lowest serial, written before the node tells that a chain was accepted. So a command is
+//! acted on at most once; one that a reboot comes upon between the two is not acted on, and nobody
+//! reports that it was. Certificates are not held to their dates: a mote has no clock that can be
+//! believed.
 
 use moteseal_broadcast::recovery::{
     Event, Item, LinkSet, Meter, Node, Now, Relay, Settings, Store, Timing,
@@ -28,7 +31,8 @@ const PER_BLOCK: usize = 1;
 const LEAF: usize = 256;
 /// Leaves that are kept: the last of a chain, which neighbours may ask for.
 const LEAVES: usize = 4;
-/// Bytes of what announces the next block, before the message of a block of one that is not the last.
+/// Bytes of what announces the next block, before the message of a block of one that is not the
+/// last.
 const TRAILER: usize = 32;
 /// The only link.
 const LINE: u8 = 0;
@@ -119,7 +123,8 @@ impl Shelf {
             Item::Revocation(base) => self.revocation.put(base, bytes),
             Item::ChainCertificate(chain) => self.chain_certificate.put(chain, bytes),
             Item::Head(chain) => self.head.put(chain, bytes),
-            // No command is so long. Nobody gets it from here, and the listener says that it was none.
+            // No command is so long. Nobody gets it from here, and the listener says that it was
+            // none.
             Item::Leaf { .. } if bytes.len() > LEAF => Ok(()),
             Item::Leaf { chain, block, .. } => {
                 self.next_leaf = (self.next_leaf + 1) % LEAVES;
@@ -214,7 +219,8 @@ fn only_journal<T>(result: Result<T, KeepError>) -> Result<Option<T>, JournalErr
     }
 }
 
-/// A node at its start, to be lent to a [`Listener`]. `seed` decides when it speaks; strangers should not know it. It asks which chains there are.
+/// A node at its start, to be lent to a [`Listener`]. `seed` decides when it speaks; strangers
+/// should not know it. It asks which chains there are.
 ///
 /// # Errors
 /// [`JournalError`].

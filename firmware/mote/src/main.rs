@@ -1,7 +1,9 @@
-//! The firmware: a mote on one of QEMU's boards, with its gateway at the other end of the first serial line. Everything that it does is the library's.
+//! The firmware: a mote on one of QEMU's boards, with its gateway at the other end of the first
+//! serial line. Everything that it does is the library's.
 //!
-//! With the feature `report` it says through semihosting what it does and how deep its stack got, and ends QEMU with status 2 where it was told nothing that it can use and 3
-//! where its journal cannot be read; a board on its own resets instead.
+//! With the feature `report` it says through semihosting what it does and how deep its stack got,
+//! and ends QEMU with status 2 where it was told nothing that it can use and 3 where its journal
+//! cannot be read; a board on its own resets instead.
 
 #![no_std]
 #![no_main]
@@ -21,7 +23,7 @@ use moteseal_mote::listener::{Listener, Shelf, ears};
 use moteseal_mote::notice::Notice;
 use moteseal_mote::readings::Recording;
 use moteseal_mote::{Fault, Mote};
-use moteseal_serial::{Received, Line, MAX_BODY, Side, Timing, room};
+use moteseal_serial::{Line, MAX_BODY, Received, Side, Timing, room};
 
 /// The levels of the groups that this firmware is for.
 const LEVELS: usize = 16;
@@ -60,8 +62,9 @@ impl Flash for Pages {
 }
 
 impl Pages {
-    /// The simulated flash is RAM, which holds zeros when QEMU starts: that is no chip's journal, and is made what a new chip holds. No journal
-    /// consists of words that are all zeros or all ones.
+    /// The simulated flash is RAM, which holds zeros when QEMU starts: that is no chip's journal,
+    /// and is made what a new chip holds. No journal consists of words that are all zeros or all
+    /// ones.
     fn new(flash: BoardFlash) -> Result<Self, FlashFailed> {
         let mut pages = Self(flash);
         let (words, _) = pages.0.bytes().as_chunks::<4>();
@@ -126,7 +129,8 @@ fn run(
     clock.start();
     let settings =
         Settings { interval_ms: told.window.interval_ms, led: false, scheme: told.scheme };
-    // Results are looked into where they lie: taking what is in them out would take its memory twice.
+    // Results are looked into where they lie: taking what is in them out would take its memory
+    // twice.
     let mut opened = Durable::open(flash, told.device, told.certificate, settings);
     let durable = opened.as_mut().map_err(|error| *error)?;
     let Some(audience) = &told.audience else { return work(told, durable, None, uart, clock) };
@@ -174,7 +178,8 @@ fn work<'p>(
             && line.peer().is_some()
             && let Some((channel, length)) = mote.say(now_ms, &mut out, &mut tell)?
         {
-            // It is idle, and no body is longer; one that is not taken is said again, as what the line loses.
+            // It is idle, and no body is longer; one that is not taken is said again, as what the
+            // line loses.
             let _ = line.send(channel, out.get(..length).unwrap_or_default());
         }
         while let Some(byte) = waiting.take().or_else(|| line.next_byte(now_ms)) {

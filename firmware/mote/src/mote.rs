@@ -1,8 +1,11 @@
-//! The whole mote, without a board: bytes of five channels and the time come in, bytes of channels go out (spec/mote.md).
+//! The complete mote, without a board: bytes of its channels and the time go in, bytes of channels
+//! come out (spec/mote.md).
 //!
-//! It senses, seals, forwards within the group's budget, and waits for the coordinator; it answers queries and acts on broadcasts. One seal at
-//! a time: an epoch that is over is signed once the coordinator has its events, and the next one begins when it is. What must survive a
-//! reboot is in the journal before anything is sent or done on its account. After an error nothing more may be done: the board restarts.
+//! It senses, seals, forwards within the group's budget, and waits for the coordinator; it answers
+//! queries and acts on broadcasts. It has one open seal: when an epoch ends, its seal is signed
+//! once the coordinator has its events, and the next epoch begins then. The session with the
+//! coordinator is [`DeviceSession`]. Whatever must survive a reboot is in the journal before
+//! anything that depends on it is sent or done. After an error the board must restart.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::link::LinkKey;
@@ -28,7 +31,8 @@ use crate::retry::Retry;
 
 /// Readings that are taken between two looks at the line.
 const BATCH: usize = 8;
-/// Bytes of events and digests in one frame: with what stands around them, it fits a body of the line.
+/// Bytes of events and digests in one frame: with what stands around them, it fits a body of the
+/// line.
 const FRAME_EVENTS: usize = 1024;
 /// How long a mote waits whose readings' seal was refused before it seals them again.
 const PAUSE_MS: u64 = 10_000;
@@ -39,7 +43,8 @@ const PAUSE_MS: u64 = 10_000;
 pub enum Fault {
     /// The journal.
     Journal(JournalError),
-    /// The schema is none, its records are longer than a frame, or what is sensed is not of their size.
+    /// The schema is none, its records are longer than a frame, or what is sensed is not of their
+    /// size.
     Schema,
     /// There are no such readings in flash.
     Readings,
@@ -92,7 +97,8 @@ pub struct Mote<'p, 'd, F, R, const L: usize, const N: usize> {
 
 impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd, F, R, L, N> {
     /// A mote that is to be [started](Self::start), where the journal says that it was.
-    // Large parts are made where they lie, when they are needed: a board has no stack to move them over.
+    // Large parts are made where they lie, when they are needed: a board has no stack to move them
+    // over.
     pub fn new(
         told: &'p Provisioning<'p>,
         durable: &'d mut Durable<F>,
@@ -226,7 +232,8 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         Ok(())
     }
 
-    /// Writes the next body to be sent to `out`, which has room for one of the line's longest; its channel and length.
+    /// Writes the next body to be sent to `out`, which has room for one of the line's longest; its
+    /// channel and length.
     ///
     /// # Errors
     /// [`Fault`].
@@ -253,7 +260,8 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         Ok(None)
     }
 
-    /// The next frame to the coordinator. One seal after the other: a frame of the next one would tell it that this one was abandoned.
+    /// The next frame to the coordinator. One seal after the other: a frame of the next one would
+    /// tell it that this one was abandoned.
     #[inline(never)]
     fn frame(&mut self, out: &mut [u8]) -> Option<usize> {
         let mut scratch = [0; FRAME_EVENTS];
@@ -309,7 +317,8 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         let own = EpochNumber(unix_ms / self.told.epoch_ms);
         let (first, last) = self.told.epochs;
         if own < first {
-            // Before the roster there is nothing to seal them in; the next seal says that something is missing.
+            // Before the roster there is nothing to seal them in; the next seal says that something
+            // is missing.
             if let Some(open) = &mut self.open {
                 open.end(false);
                 return Ok(false);
@@ -450,7 +459,8 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         Ok(())
     }
 
-    /// Gives up the oldest seal. One that was signed stays missing from the chain; readings of an open one are sealed again, where they can be.
+    /// Gives up the oldest seal. One that was signed stays missing from the chain; readings of an
+    /// open one are sealed again, where they can be.
     fn give_up(&mut self, now_ms: u64, tell: &mut Tell<'_>) -> Result<(), Fault> {
         self.session.reset_patience();
         if let Some(index) = self.durable.memory().sealed().map(|sealed| sealed.index) {

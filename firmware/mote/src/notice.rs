@@ -26,7 +26,8 @@ pub enum Notice {
     Done,
     /// Readings from this place on, until one is of the roster's first epoch, are passed over.
     TooEarly(u32),
-    /// Every reading from this place on is of an epoch that the roster does not allow: it seals no more.
+    /// Every reading from this place on is of an epoch that the roster does not allow: it seals no
+    /// more.
     OutOfRange(u32),
     /// It acts on an query schedule of this number.
     QuerySchedule(u64),

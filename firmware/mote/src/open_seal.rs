@@ -1,7 +1,9 @@
-//! A seal that is open: its events folded and forwarded, until the coordinator has all of them and it is signed.
+//! An open seal: its events are hashed and forwarded, until the coordinator has all of them and the
+//! seal is signed.
 //!
-//! It is signed only then: what is signed never waits for events that a reboot would forget. So a reboot costs an index that was never
-//! signed, which the next seal says (`restart`), and nothing that was.
+//! It is signed only then, so that a signed seal never waits for events that a reboot would lose. A
+//! reboot costs an index that was never signed, which the next seal states (`restart`), and nothing
+//! that was signed.
 
 use moteseal_core::cbor::{BufferTooSmall, Writer};
 use moteseal_core::digest::Digest;
@@ -117,7 +119,8 @@ impl<const L: usize, const N: usize> Open<L, N> {
         self.forwarder.end();
     }
 
-    /// The seal, to be signed behind `position`, that states these answers. It is made once: a star is spent with it.
+    /// The seal, to be signed behind `position`, that states these answers. It is made once: a star
+    /// is spent with it.
     pub(crate) fn seal(
         &mut self,
         told: &Provisioning<'_>,

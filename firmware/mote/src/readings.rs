@@ -20,11 +20,13 @@ pub trait Readings {
     /// The reading at a place, which is the one behind the last that was taken.
     fn next(&mut self, place: u32) -> Next<'_>;
 
-    /// The mote goes on at this place: after a reboot readings that no signed seal covers are to be had once more. A sensor, which cannot give them
-    /// again, says that it has [missed](Next::Missed) some.
+    /// The mote goes on at this place: after a reboot readings that no signed seal covers are to be
+    /// had once more. A sensor, which cannot give them again, says that it has
+    /// [missed](Next::Missed) some.
     fn resume(&mut self, place: u32);
 
-    /// Whether they wait to be taken, however long that is: the mote then waits for the link rather than lose resolution.
+    /// Whether they wait to be taken, however long that is: the mote then waits for the link rather
+    /// than lose resolution.
     fn can_wait(&self) -> bool;
 
     /// The length of every record in bytes, where that is known before the first.
@@ -40,7 +42,8 @@ pub struct Recording<'r> {
 }
 
 impl<'r> Recording<'r> {
-    /// The readings of a table of records of `size` bytes that lie in a window; `None` if the table has no such.
+    /// The readings of a table of records of `size` bytes that lie in a window; `None` if the table
+    /// has no such.
     #[must_use]
     pub fn new(table: &'r [u8], size: usize, window: Window) -> Option<Self> {
         let start = usize::try_from(window.first).ok()?.checked_mul(size)?;

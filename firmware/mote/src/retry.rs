@@ -1,4 +1,5 @@
-//! When what the coordinator has not acknowledged is sent again: after a second, then twice as long, up to half a minute.
+//! When frames that the coordinator has not acknowledged are sent again: after a second, then after
+//! twice as long each time, up to half a minute.
 
 /// The first wait and the longest one, in milliseconds.
 const WAITS_MS: (u64, u64) = (1_000, 30_000);

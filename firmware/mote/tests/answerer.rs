@@ -1,4 +1,5 @@
-//! A mote as a source: whoever says what time it is, it never answers that it sensed nothing in an epoch that it did not live through.
+//! A mote as a source: whoever says what time it is, it never answers that it sensed nothing in an
+//! epoch that it did not live through.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod support;
@@ -91,7 +92,8 @@ enum Happens {
 }
 use Happens::{Hint, Sensed};
 
-/// The epochs that are answered when this happens, each so many milliseconds after the query schedule was heard, until `end_ms`.
+/// The epochs that are answered when this happens, each so many milliseconds after the query
+/// schedule was heard, until `end_ms`.
 fn answered(happenings: &[(u64, Happens)], end_ms: u64) -> Vec<u64> {
     let mut buffer = [0; 64];
     let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();

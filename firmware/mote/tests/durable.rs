@@ -1,4 +1,5 @@
-//! What a mote remembers of senders: as many keys as it has room for, and never one less for another.
+//! What a mote remembers of senders: as many keys as it has room for, and never one less for
+//! another.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod support;

@@ -1,5 +1,5 @@
-//! Power that goes at every single word of a long history: what was promised stands, what was not is as if it had never been tried, and nothing
-//! else ever comes up.
+//! Power that goes at every single word of a long history: what was promised stands, what was not
+//! is as if it had never been tried, and nothing else ever comes up.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod support;
@@ -206,8 +206,8 @@ fn a_page_that_was_left_is_never_taken_again_whatever_is_left_of_its_erasure() {
     let expected = open(flash.repowered()).unwrap().memory().next_index();
     let generation = |page: &[u8]| u32::from_be_bytes(*page.first_chunk().unwrap());
     let in_force = generation(&flash.bytes[(1 - left) * 4096..]);
-    // Bits of the head that both of its words have at zero are set: it looks like a later one. The very next generation would be believed, which is
-    // why the head goes before the erasure begins.
+    // Bits of the head that both of its words have at zero are set: it looks like a later one. The
+    // very next generation would be believed, which is why the head goes before the erasure begins.
     let bits = (0..32).filter(|bit| 0x4d6f_7465_u32 >> bit & 1 == 0);
     for bit in bits.filter(|bit| generation(&old) | 1 << bit != in_force + 1) {
         let mut torn = flash.repowered();

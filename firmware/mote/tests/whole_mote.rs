@@ -1,5 +1,6 @@
-//! A whole mote on flash that loses power at any word, over a link that loses frames, before a coordinator that believes nothing: what it gets under a seal
-//! is exactly what was sensed, no index is signed twice, and what is missing is what the next seal confesses.
+//! A whole mote on flash that loses power at any word, over a link that loses frames, before a
+//! coordinator that believes nothing: what it gets under a seal is exactly what was sensed, no
+//! index is signed twice, and what is missing is what the next seal confesses.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod support;
@@ -68,14 +69,16 @@ fn told(schema: &[u8], scheme: Scheme) -> Provisioning<'_> {
     }
 }
 
-/// What a sensor has given, and nobody has taken yet: when, what, and whether some before it were lost.
+/// What a sensor has given, and nobody has taken yet: when, what, and whether some before it were
+/// lost.
 #[derive(Default)]
 struct Feed {
     waiting: VecDeque<(u64, [u8; 4], bool)>,
     has_lost: bool,
 }
 
-/// A sensor that cannot give a reading again, nor wait long: of more than a few that come in between it loses some, and says so.
+/// A sensor that cannot give a reading again, nor wait long: of more than a few that come in
+/// between it loses some, and says so.
 struct Sensor {
     feed: Rc<RefCell<Feed>>,
     front: Option<(u64, [u8; 4], bool)>,
@@ -125,7 +128,8 @@ struct Taken {
     records: BTreeMap<u64, [u8; 4]>,
 }
 
-/// Follows one mote, and rebuilds each seal from what was forwarded: its signature says whether that is all.
+/// Follows one mote, and rebuilds each seal from what was forwarded: its signature says whether
+/// that is all.
 struct Coordinator {
     key: LinkKey,
     public: PublicKey,
@@ -556,7 +560,8 @@ fn a_sensor_that_cannot_wait_loses_nothing_that_is_not_confessed() {
                 break;
             }
         }
-        // Where each seal's readings begin among all that were given, by any event of it; what lies between two seals is confessed by the later.
+        // Where each seal's readings begin among all that were given, by any event of it; what lies
+        // between two seals is confessed by the later.
         let mut behind: Option<u64> = Some(0);
         for (index, taken) in &coordinator.sealed {
             let place = |record: &[u8; 4]| u64::from((u32::from_be_bytes(*record) - 1) / 3);

@@ -1,4 +1,5 @@
-//! Files that came as chains: whole or not at all, never over another one, and under no name but one in their folder.
+//! Files that came as chains: whole or not at all, never over another one, and under no name but
+//! one in their folder.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};
@@ -11,8 +12,8 @@ const MAX_NAME: usize = 200;
 /// Files of one name, at most.
 const MAX_NUMBER: u32 = 10_000;
 
-/// The name of the file for a chain of this label: the part behind the last slash of either kind, without what acts on terminals or file
-/// systems, and not hidden.
+/// The name of the file for a chain of this label: the part behind the last slash of either kind,
+/// without what acts on terminals or file systems, and not hidden.
 #[must_use]
 pub fn file_name(label: &str) -> String {
     let last = label.rsplit(['/', '\\']).next().unwrap_or_default();
@@ -34,12 +35,13 @@ pub fn file_name(label: &str) -> String {
     name
 }
 
-/// Writes a file into `folder`, under `name` or, where that is another file's, under the next number: `name-2.txt`. It is there once all of it is
-/// on the disk. A file of the same content that is there already is the one: nothing is written twice. `key` tells unfinished files apart.
+/// Writes a file into `folder`, under `name` or, where that is another file's, under the next
+/// number: `name-2.txt`. It is there once all of it is on the disk. A file of the same content that
+/// is there already is the one: nothing is written twice. `key` tells unfinished files apart.
 ///
 /// # Errors
-/// Those of the file system, and of `fill`; nothing stays behind then but perhaps a file whose name ends with `.part`, which the next attempt with
-/// the same `key` replaces.
+/// Those of the file system, and of `fill`; nothing stays behind then but perhaps a file whose name
+/// ends with `.part`, which the next attempt with the same `key` replaces.
 pub fn save(
     folder: &Path,
     name: &str,
@@ -82,8 +84,9 @@ fn write(part: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io
     out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
 }
 
-/// Gives the finished file a name, unless there is something under it. A link fails where a rename would replace what is there; where a file system
-/// has none, the name is taken by an empty file first.
+/// Gives the finished file a name, unless there is something under it. A link fails where a rename
+/// would replace what is there; where a file system has none, the name is taken by an empty file
+/// first.
 fn link(part: &Path, path: &Path) -> io::Result<()> {
     match fs::hard_link(part, path) {
         Err(error)

@@ -1,4 +1,4 @@
-//! A watcher on links.
+//! Runs a watcher on links.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -18,17 +18,18 @@ const _: () = assert!(MAX_BROADCAST_FRAME <= MAX_DATAGRAM);
 
 /// How long a link may take a frame.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Frames that are taken before it is looked whether there is something to say.
+/// Frames that are received before the watcher is asked for frames to send.
 const AT_ONCE: usize = 32;
 
-/// The time since `start`, and that of the machine's clock.
+/// The time since `start`, and the machine's clock.
 #[must_use]
 pub fn now(start: Instant) -> Now {
     let ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
     Now { ms, unix: SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs()) }
 }
 
-/// Connects a watcher to its links until `stop` is done or every link is closed. `start` is the moment at which its clock stood at 0.
+/// Connects a watcher to its links until `stop` is done or every link is closed. `start` is the
+/// moment at which the watcher's clock was 0.
 ///
 /// # Errors
 /// [`WatchError`].
@@ -51,12 +52,12 @@ pub async fn run<L: BroadcastLink>(
                 if !transmit.links.has(number) {
                     continue;
                 }
-                // A link that takes nothing must not hold up the others.
+                // A link that accepts nothing must not hold up the others.
                 let sent = match tokio::time::timeout(PATIENCE, link.send(frame.clone())).await {
                     Ok(sent) => sent.map_err(|error| error.to_string()),
                     Err(_) => Err("it takes nothing for a second".to_owned()),
                 };
-                // Once each time: what is not sent now is asked for again.
+                // Reported once per outage: frames that are not sent now are requested again.
                 if let (Err(cause), false) = (&sent, *was_down) {
                     tell(News::LinkDown { link: number, cause }).map_err(WatchError::Tell)?;
                 }
@@ -89,7 +90,7 @@ async fn sleep(wait: Option<Duration>) {
     }
 }
 
-/// The next frame of any link; they take turns to be looked at first.
+/// The next frame of any link; links take turns to be polled first.
 async fn first_of<L: BroadcastLink>(links: &[L], turn: usize) -> Result<(u8, Bytes), LinkError> {
     let mut receiving: Vec<Pin<Box<_>>> =
         links.iter().map(|link| Box::pin(link.receive())).collect();

@@ -1,7 +1,9 @@
-//! A node with an archive: what it has verified is handed out once each, also over kills and reboots, as far as whoever takes it lets it.
+//! A node with an archive: it delivers everything that it has verified, also after kills and
+//! reboots.
 //!
-//! A block's messages are handed out, then noted; killed between, it hands them out again: at least once, with sender, chain and number, by
-//! which a repetition is told. A file is saved before it is noted, and saving it again finds it there.
+//! A block's messages are delivered and then recorded as delivered. After a kill between the two,
+//! they are delivered again: delivery is at least once, and sender, chain and number identify
+//! repetitions. A file is saved before it is recorded; saving it again finds the existing file.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,14 +26,15 @@ use moteseal_store::{Archive, ArchiveError};
 
 use super::image;
 
-/// After something new of a chain has come on a link, requests there are left for so long to whoever says it: it can answer, and what a
-/// neighbour would say again, because it missed the answer, is saved. Nobody but the sender can make something new.
+/// After something new of a chain arrives on a link, the watcher leaves requests on that link to
+/// its source for this long. The source can answer them, and a neighbour that missed the answer
+/// does not repeat it. Only the sender can make something new.
 const LEAVE_MS: u64 = 1000;
-/// How often chains are tried again that could not be taken up.
+/// How often chains are tried again that could not be resumed.
 const RESUME_MS: u64 = 10_000;
 /// Senders that are followed at once.
 const SENDERS: usize = 64;
-/// Chains that are followed or answered for at once.
+/// Chains that are followed or served at once.
 const CHAINS: usize = 64;
 
 /// Whom to listen to, and what to do with it.
@@ -39,17 +42,17 @@ const CHAINS: usize = 64;
 pub struct Options<'a> {
     /// The network.
     pub network: NetworkId,
-    /// The base stations whose certificates count.
+    /// The base stations whose certificates are trusted.
     pub bases: &'a [PublicKey],
-    /// How many links there are: what is heard on one is passed on to the others.
+    /// The number of links. What is received on one is relayed to the others.
     pub links: u8,
     /// When to speak.
     pub timing: Timing,
-    /// Where files go; none are kept but in the archive otherwise.
+    /// The folder for files; `None` keeps them only in the archive.
     pub save: Option<PathBuf>,
     /// Where evidence of complete chains goes.
     pub evidence: Option<PathBuf>,
-    /// Revocations that count from the start on, and are said to others.
+    /// Revocations that apply from the start, and that are sent to others.
     pub revocations: &'a [Vec<u8>],
 }
 
@@ -57,7 +60,7 @@ pub struct Options<'a> {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum News<'n> {
-    /// The links are open, and what was kept is taken up.
+    /// The links are open, and the archive is loaded.
     Listening,
     /// A sender's certificate was accepted.
     Certified(DeviceId),
@@ -68,7 +71,7 @@ pub enum News<'n> {
         /// What it is called.
         label: &'n str,
     },
-    /// A chain goes on where the last process stopped.
+    /// A chain continues where the last process stopped.
     Resumed {
         /// What the chain is.
         outline: &'n Outline,
@@ -106,13 +109,13 @@ pub enum News<'n> {
         /// Where the evidence of it is.
         evidence: Option<&'n Path>,
     },
-    /// The sender's newer chains have pushed out one that was not complete.
+    /// Newer chains of the sender displaced one that was not complete.
     Abandoned(ChainRef),
-    /// A chain does not fit what may be kept; it is forgotten.
+    /// A chain exceeds the storage limits and is dropped.
     TooLarge(ChainRef),
     /// A base station has revoked its certificates below a serial.
     Revoked {
-        /// The base station, by its place in the options.
+        /// The base station, as an index into the options.
         base: u8,
         /// The lowest serial that counts.
         minimum: u64,
@@ -137,11 +140,13 @@ pub type Tell<'t> = dyn FnMut(News<'_>) -> io::Result<()> + 't;
 pub enum WatchError {
     /// The archive failed.
     Archive(ArchiveError),
-    /// A file or evidence could not be saved. The chain stays in the archive: the next process tries again.
+    /// A file or evidence could not be saved. The chain stays in the archive, and the next process
+    /// tries again.
     Save(PathBuf, io::Error),
     /// The news could not be told.
     Tell(io::Error),
-    /// What was verified is no longer as it was in the archive: started again, the watcher verifies it again, and asks for what is missing.
+    /// Verified data in the archive has changed. After a restart, the watcher verifies it again and
+    /// requests what is missing.
     Damaged(ChainRef),
 }
 
@@ -183,7 +188,8 @@ impl From<ArchiveError> for WatchError {
     }
 }
 
-/// A node with its archive. Without sockets and clock: [`run`](super::run()) has them.
+/// A node with its archive, without sockets and clock; [`broadcast::run`](crate::broadcast::run())
+/// adds those.
 pub struct Watcher<'a> {
     node: Box<Node<'a, SENDERS, CHAINS, { MAX_PER_BLOCK as usize }>>,
     archive: Archive,
@@ -192,7 +198,8 @@ pub struct Watcher<'a> {
     leaf: Vec<u8>,
     /// When something new of a chain came on a link.
     fresh: HashMap<(u8, ChainRef), u64>,
-    /// Chains of the archive that could not be taken up: the machine's clock may not be right yet, or there was no room.
+    /// Chains of the archive that could not be resumed: the machine's clock may be wrong, or there
+    /// was no room.
     unresumed: Vec<ChainRef>,
     resumed_at: u64,
 }
@@ -204,8 +211,8 @@ impl fmt::Debug for Watcher<'_> {
 }
 
 impl<'a> Watcher<'a> {
-    /// Goes on where the archive stands: what is in it is verified again, and what was not handed out is. `seed` is anything that strangers do
-    /// not know.
+    /// Continues from the archive: verifies its content again, and delivers what was not delivered.
+    /// `seed` is any number that others do not know.
     ///
     /// # Errors
     /// [`WatchError`].
@@ -247,7 +254,8 @@ impl<'a> Watcher<'a> {
         Ok(watcher)
     }
 
-    /// Takes up chains of the archive: all that are under way, and of the complete ones the newest, to answer for them.
+    /// Resumes chains of the archive: all incomplete ones, and the newest of the complete ones, to
+    /// serve them.
     fn resume(&mut self, now: Now, tell: &mut Tell<'_>) -> Result<(), WatchError> {
         self.resumed_at = now.ms;
         let all = std::mem::take(&mut self.unresumed);
@@ -258,7 +266,8 @@ impl<'a> Watcher<'a> {
         for chain in chains {
             let Some(resumed) = self.node.resume(now, chain, &mut self.archive, &mut self.leaf)?
             else {
-                // Its certificate may count later, when the clock is right or another one has come: it is tried again.
+                // Its certificate may become valid later, when the clock is right or another
+                // certificate arrives: it is tried again.
                 if !self.archive.is_complete(chain) {
                     self.unresumed.push(chain);
                 }
@@ -278,7 +287,7 @@ impl<'a> Watcher<'a> {
         Ok(())
     }
 
-    /// Takes a base station's revocation from a file, and says it to the others.
+    /// Applies a base station's revocation from a file, and sends it to others.
     ///
     /// # Errors
     /// [`WatchError`].
@@ -297,10 +306,10 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    /// Hears a frame.
+    /// Receives a frame.
     ///
     /// # Errors
-    /// [`WatchError`]. Nothing is lost: started again, the watcher goes on.
+    /// [`WatchError`]. Nothing is lost: after a restart, the watcher continues.
     pub fn receive(
         &mut self,
         now: Now,
@@ -353,13 +362,14 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    /// Writes the next frame that is due to the start of `out`, which has room for [`MAX_BROADCAST_FRAME`] bytes.
+    /// Writes the next frame that is due to the start of `out`, which has room for
+    /// [`MAX_BROADCAST_FRAME`] bytes.
     ///
     /// # Errors
     /// [`WatchError`].
     pub fn poll(&mut self, now: Now, out: &mut [u8]) -> Result<Option<Transmit>, WatchError> {
         match self.node.poll(now, &mut self.archive, out) {
-            // One of the heads that waited; it is gone now.
+            // One of the heads that waited; it is dropped now.
             Err(ArchiveError::ReferenceTaken(_) | ArchiveError::QuotaReached { .. }) => Ok(None),
             transmit => Ok(transmit?),
         }
@@ -377,7 +387,7 @@ impl<'a> Watcher<'a> {
         &self.archive
     }
 
-    /// Takes up what could not be taken up before, now and then.
+    /// Periodically resumes what could not be resumed before.
     ///
     /// # Errors
     /// [`WatchError`].
@@ -389,7 +399,7 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    /// Forgets the chain of a frame for which there is no room: the others go on.
+    /// Drops the chain of a frame for which there is no room: the others continue.
     fn give_up(&mut self, frame: &[u8], tell: &mut Tell<'_>) -> Result<(), WatchError> {
         let chain = match BroadcastFrame::decode(frame) {
             Ok(BroadcastFrame::Fragment { chain, .. } | BroadcastFrame::Repair { chain, .. }) => {
@@ -418,7 +428,7 @@ impl<'a> Watcher<'a> {
         Ok((*head.outline(), head.label().to_owned()))
     }
 
-    /// Hands out what is verified up to a block and was not handed out before.
+    /// Delivers what is verified up to a block and was not delivered before.
     fn hand_out(
         &mut self,
         chain: ChainRef,
@@ -474,7 +484,8 @@ impl<'a> Watcher<'a> {
         Ok(())
     }
 
-    /// Puts a file together. What comes from the disk is verified once more, so that what is saved is what was signed.
+    /// Assembles a file. Data from the disk is verified again, so that the saved file is what was
+    /// signed.
     fn save_image(
         &mut self,
         chain: ChainRef,
@@ -560,7 +571,7 @@ fn kept<'b>(
     leaf.ok_or_else(|| io::Error::other(WatchError::Damaged(chain)))
 }
 
-/// What went wrong while a file was written to `folder`.
+/// The error of writing a file to `folder`.
 fn unwrapped(error: io::Error, folder: &Path) -> WatchError {
     error.downcast().unwrap_or_else(|error| WatchError::Save(folder.to_owned(), error))
 }

@@ -1,7 +1,9 @@
-//! Answering queries: each epoch of a query once, whatever the mote is killed in, and each answer in a seal (DESIGN section 7).
+//! Answering queries: each epoch of a query at most once, whenever the mote is killed, and each
+//! answer stated in a seal (docs/design.md, sums).
 //!
-//! What is permitted here is in the journal, and synced, before anything can be encrypted for it. Killed behind that and before the answer
-//! is sent, the mote states an answer that nobody got: that costs one epoch, and never a key.
+//! A permit is in the journal, and synced, before anything can be encrypted for it. If the mote is
+//! killed after that and before the answer is sent, it states an answer that never arrived. That
+//! costs one epoch, and never a key.
 
 use std::fmt;
 
@@ -13,9 +15,10 @@ use moteseal_sum::query::QueryId;
 use super::entry::Input;
 use super::{DurableError, DurableMote};
 
-/// No further answer is permitted while so many runs of answers are in no seal.
+/// No further answer is permitted while this many runs of answers are in no seal.
 pub const MOST_UNSTATED: usize = 64;
-/// So many seals are closed at most to make room for one answer: enough for all that is unstated, eight runs a seal.
+/// At most this many seals are closed to make room for one answer: enough for all unstated runs,
+/// eight a seal.
 const MOST_PARTS: usize = MOST_UNSTATED / moteseal_seal::MAX_ANSWERED + 1;
 
 /// Why an epoch of a query is not answered.
@@ -26,7 +29,7 @@ pub enum AnswerRefused {
     NotBegun,
     /// The epoch was answered, or may have been.
     Guard(GuardError),
-    /// Too many answers wait for a seal to state them.
+    /// Too many answers wait for a seal that states them.
     AnswersFull,
 }
 
@@ -59,7 +62,7 @@ impl fmt::Display for AnswerRefused {
 
 impl std::error::Error for AnswerRefused {}
 
-/// Why an query schedule of queries is not acted on.
+/// Why a query schedule is not acted on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QueryScheduleRefused {
@@ -99,9 +102,9 @@ impl fmt::Display for QueryScheduleRefused {
 impl std::error::Error for QueryScheduleRefused {}
 
 impl<K: Signer> DurableMote<K> {
-    /// Allows answers from now on, `unix_ms` by a clock that can be believed. A journal that is new, or took the place of one that was moved
-    /// away, does not know what was answered before: nothing that starts before this time will be. Only the first call of a journal
-    /// counts.
+    /// Allows answers from `unix_ms` on, which must be a trusted time. A journal that is new, or
+    /// replaced one that was moved away, does not know earlier answers: no epoch that starts before
+    /// this time will be answered. Only the first call for a journal has an effect.
     ///
     /// # Errors
     /// [`DurableError`].
@@ -112,11 +115,13 @@ impl<K: Signer> DurableMote<K> {
         self.tell(&Input::Guard(Box::new(EpochGuard::starting_at(unix_ms))))
     }
 
-    /// Permits one answer to an epoch of a query, whose epochs are `duration_ms` milliseconds long. When this returns, it is durable that
-    /// the epoch was answered, and a seal will state it: the open one, or the next one.
+    /// Permits one answer to an epoch of a query, whose epochs are `duration_ms` milliseconds long.
+    /// When this returns, it is durable that the epoch was answered, and a seal will state it: the
+    /// open one, or the next one.
     ///
     /// # Errors
-    /// [`AnswerRefused`] within: nothing may be sent for this epoch. Otherwise [`DurableError`], with the same consequence.
+    /// [`AnswerRefused`] within: nothing may be sent for this epoch. Otherwise [`DurableError`],
+    /// with the same consequence.
     pub fn answer(
         &mut self,
         query: QueryId,
@@ -124,7 +129,8 @@ impl<K: Signer> DurableMote<K> {
         epoch: u64,
     ) -> Result<Result<Permit, AnswerRefused>, DurableError> {
         let Some(guard) = &self.guard else { return Ok(Err(AnswerRefused::NotBegun)) };
-        // The guard itself goes on when the journal is told, as it does when the journal is read.
+        // The guard itself advances when the input is applied, as it does when the journal is
+        // replayed.
         let permit = match EpochGuard::clone(guard).advance(query, duration_ms, epoch) {
             Ok(permit) => permit,
             Err(error) => return Ok(Err(AnswerRefused::Guard(error))),
@@ -137,7 +143,8 @@ impl<K: Signer> DurableMote<K> {
         Ok(Ok(permit))
     }
 
-    /// Closes seals until one states this answer, as long as none is given up for it. Says whether the answer will be stated.
+    /// Closes seals until one states this answer, unless one would have to be given up for it.
+    /// Returns whether the answer will be stated.
     fn makes_room(&mut self, query: QueryId, epoch: u64) -> Result<bool, DurableError> {
         for _ in 0..MOST_PARTS {
             if self.mote.would_state(query, epoch) {
@@ -153,17 +160,18 @@ impl<K: Signer> DurableMote<K> {
         Ok(self.mote.would_state(query, epoch) || self.mote.unstated().runs().len() < MOST_UNSTATED)
     }
 
-    /// The number and the digest of the newest query schedule of queries that was accepted.
+    /// The number and the digest of the newest accepted query schedule.
     #[must_use]
     pub const fn schedule(&self) -> Option<(u64, Digest)> {
         self.schedule
     }
 
-    /// Accepts an query schedule of queries, whose signature the caller has checked: durable when this returns, so that no older one is ever
-    /// acted on again. Says whether it is news.
+    /// Accepts a query schedule, whose signature the caller has checked. It is durable when this
+    /// returns, so that no older one is ever acted on again. Returns whether it is new.
     ///
     /// # Errors
-    /// [`QueryScheduleRefused`] within: it must not be acted on. Otherwise [`DurableError`], with the same consequence.
+    /// [`QueryScheduleRefused`] within: the schedule must not be acted on. Otherwise
+    /// [`DurableError`], with the same consequence.
     pub fn accept_schedule(
         &mut self,
         number: u64,

@@ -1,23 +1,23 @@
-//! The records of a mote's journal: what it was told, and where the journal starts.
+//! The records of a mote's journal: its inputs, and where the journal starts.
 //!
-//! Records start with a byte that says what they are; numbers are big-endian, `?` is 0 for none or 1 and the number:
-//!
+//! The first byte of a record is its kind. Numbers are big-endian; `?` is 0 for none, or 1 and the
+//! number:
 //! | first byte | then |
 //! |---|---|
-//! | 0 | the device (8), the schema's digest (32), most waiting (4), the chain before: `prev` (32), `?` index (4), `?` epoch (8), whether that epoch is closed (1), next index (4), `?` epoch (8); taken: `?` epoch (8), readings (8); 1 for trees, 0 or nothing for stars (1) |
+//! | 0 | the device (8), the schema's digest (32), most waiting (4), the chain before: `prev` (32), `?` index (4), `?` epoch (8), whether that epoch is closed (1), next index (4), `?` epoch (8); sealed readings: `?` epoch (8), count (8); 1 for trees, 0 or nothing for stars (1) |
 //! | 1 | a reading: its epoch (8), the record |
-//! | 2 | an announcement as it came |
-//! | 3 | an acknowledgement as it came |
+//! | 2 | an announcement as received |
+//! | 3 | an acknowledgement as received |
 //! | 4 | an epoch (8) was begun |
 //! | 5 | an epoch (8) has ended |
-//! | 6 | what was given up: the next index (4), the newest epoch (8), its readings (8), whether the seal before was the last of its epoch (1; without it, it was) |
-//! | 7 | a seal (4) was given up: the gateway refuses it, or has lost what it acknowledged of it; the answers that it stated, as in 12 |
+//! | 6 | seals were given up: the next index (4), the newest epoch (8), its readings (8), whether the seal before was the last of its epoch (1; without it, it was) |
+//! | 7 | a seal (4) was given up, because the gateway refuses it or has lost what it acknowledged; the answers that it stated, as in 12 |
 //! | 8 | indices were opened and never used: the next one (4) |
 //! | 9 | an epoch of a query was answered: the query (16), the length of its epochs in milliseconds (8), the epoch (8) |
-//! | 10 | an query schedule of queries was accepted: its number (8), its digest (32) |
-//! | 11 | the epoch guard as it was |
-//! | 12 | the answers that no seal stated: runs of a query (16), the first epoch (8) and how many (4) |
-//! | 13 | the open seal had no room for an answer: it was closed, and its epoch (8) goes on |
+//! | 10 | a query schedule was accepted: its number (8), its digest (32) |
+//! | 11 | the state of the epoch guard |
+//! | 12 | the answers that no seal stated: runs of a query (16), the first epoch (8) and their number (4) |
+//! | 13 | the open seal had no room for an answer: it was closed, and its epoch (8) continues |
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
@@ -139,7 +139,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Whether a record, which is not the first one, says nothing of seals: it stays when nothing waits.
+/// Whether a record that is not the first does not concern seals: it stays when nothing waits.
 pub(super) fn is_of_no_seal(record: &[u8]) -> bool {
     matches!(record.first(), Some(2 | 9..=12))
 }
@@ -167,10 +167,10 @@ fn unstated(bytes: &[u8]) -> Option<Unstated> {
     rest.is_empty().then_some(answers)
 }
 
-/// The record that says that everything before this was given up.
+/// The record which states that everything before it was given up.
 pub(super) fn pass_over(before: &Before) -> Option<Vec<u8>> {
     let readings = before.taken.map_or(0, |(_, readings)| readings);
-    // What was signed last was open before what was given up, and closed its epoch or not.
+    // The last signed seal was open before the given-up ones, and closed its epoch or not.
     let closed = before.chain.position.epoch_closed;
     Some(Input::PassOver(before.chain.next_index, before.chain.epoch?, readings, closed).encode())
 }
@@ -247,7 +247,7 @@ impl Start {
             unstated: Unstated::default(),
         };
         let scheme = match rest {
-            // A journal from before there were trees ends here.
+            // A journal written before trees were supported ends here.
             [] | [0] => Scheme::Star,
             [1] => Scheme::Tree,
             _ => return None,

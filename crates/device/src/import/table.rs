@@ -1,4 +1,5 @@
-//! Rows of text: comma, semicolon or tab separated with quotes (RFC 4180), or separated by any white space.
+//! Rows of text, separated by comma, semicolon or tab with quotes (RFC 4180), or by any white
+//! space.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read};
@@ -11,7 +12,7 @@ const MAX_LINE: usize = 1 << 20;
 pub enum Delimiter {
     /// `,`
     Comma,
-    /// `;`, with the comma as decimal mark where there is no point.
+    /// `;`, with a comma as the decimal mark in values without a point.
     Semicolon,
     /// A tab.
     Tab,
@@ -20,7 +21,8 @@ pub enum Delimiter {
 }
 
 impl Delimiter {
-    /// The delimiter of a header: the most frequent of comma, semicolon and tab, else white space.
+    /// The delimiter of a header: the most frequent of comma, semicolon and tab, or else white
+    /// space.
     fn detect(header: &str) -> Self {
         let candidates = [(Self::Comma, ','), (Self::Semicolon, ';'), (Self::Tab, '\t')];
         let counted =
@@ -89,7 +91,7 @@ impl fmt::Display for TableError {
 
 impl From<io::Error> for TableError {
     fn from(error: io::Error) -> Self {
-        // What `read_line` says of bytes that are not UTF-8.
+        // The error kind of `read_line` for bytes that are not UTF-8.
         if error.kind() == io::ErrorKind::InvalidData { Self::NotText } else { Self::Io(error) }
     }
 }
@@ -129,7 +131,8 @@ impl Row<'_> {
     /// The line that the row starts in, from 1.
     pub(super) fn line(&self) -> u64 {
         match self {
-            // The position is where the reader stood before it passed over empty lines and started the row.
+            // The position is where the reader was before it skipped empty lines and started the
+            // row.
             Self::Quoted(record, _) => record.position().map_or(0, csv::Position::line),
             Self::Plain { line, .. } => *line,
         }
@@ -143,7 +146,7 @@ impl Row<'_> {
         }
     }
 
-    /// One column's value, without white space around it; empty past the last.
+    /// One column's value without surrounding white space; empty after the last column.
     pub(super) fn value(&self, column: usize) -> &str {
         match self {
             Self::Quoted(record, _) => record.get(column).unwrap_or("").trim(),
@@ -153,7 +156,7 @@ impl Row<'_> {
         }
     }
 
-    /// The same with a decimal point, where the table writes a decimal comma.
+    /// The same with a decimal point, if the table uses a decimal comma.
     pub(super) fn number(&self, column: usize) -> std::borrow::Cow<'_, str> {
         let value = self.value(column);
         match self {
@@ -166,7 +169,7 @@ impl Row<'_> {
 }
 
 impl<R: Read> Table<R> {
-    /// Reads the header; finds out the delimiter from it if none is given.
+    /// Reads the header; detects the delimiter from it if none is given.
     pub(super) fn open(from: R, delimiter: Option<Delimiter>) -> Result<Self, TableError> {
         let mut reader = BufReader::with_capacity(1 << 16, from);
         let (mut header, mut line) = (String::new(), 0);
@@ -185,7 +188,7 @@ impl<R: Read> Table<R> {
         } else {
             let mut builder = csv::ReaderBuilder::new();
             builder.delimiter(delimiter.byte()).flexible(true);
-            // The lines before the header keep line numbers true.
+            // Empty lines before the header keep the line numbers right.
             let start = "\n".repeat(usize::try_from(line - 1).unwrap_or(0)) + &header;
             let mut reader =
                 Box::new(builder.from_reader(io::Cursor::new(start.into_bytes()).chain(reader)));
@@ -213,7 +216,7 @@ impl<R: Read> Table<R> {
         self.delimiter
     }
 
-    /// The next row that is not empty; an error comes with its line.
+    /// The next row that is not empty; an error has its line.
     pub(super) fn next_row(&mut self) -> Result<Option<Row<'_>>, (Option<u64>, TableError)> {
         match &mut self.rows {
             Rows::Quoted { reader, record } => {

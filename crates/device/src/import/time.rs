@@ -1,4 +1,4 @@
-//! Instants as tables write them, as Unix milliseconds.
+//! The formats of times in tables, converted to Unix milliseconds.
 
 use std::fmt;
 
@@ -39,7 +39,8 @@ impl TimeFormat {
         Some(format)
     }
 
-    /// The instant of a value, in Unix milliseconds; `None` if it is not of this format, or before 1970.
+    /// The time of a value, in Unix milliseconds; `None` if the value has another format, or is
+    /// before 1970.
     #[must_use]
     pub fn parse(self, value: &str) -> Option<u64> {
         let at = |timestamp: Timestamp| u64::try_from(timestamp.as_millisecond()).ok();
@@ -50,7 +51,7 @@ impl TimeFormat {
             Self::UnixMilliseconds => value.parse().ok(),
             Self::Rfc3339 => value.parse().ok().and_then(at),
             Self::Utc => value.parse().ok().and_then(utc).and_then(at),
-            // A DateTime would also read it, but would not refuse a time behind it.
+            // A DateTime would also parse it, but would accept a time of day after it.
             Self::Day if value.len() == 10 => value
                 .parse::<Date>()
                 .ok()
@@ -62,7 +63,7 @@ impl TimeFormat {
     }
 }
 
-/// Decimal seconds to milliseconds; finer digits are cut off.
+/// Decimal seconds as milliseconds; finer digits are truncated.
 fn seconds(value: &str) -> Option<u64> {
     let (whole, fraction) = value.split_once('.').unwrap_or((value, ""));
     if whole.is_empty() || !whole.bytes().chain(fraction.bytes()).all(|byte| byte.is_ascii_digit())
@@ -89,7 +90,7 @@ impl fmt::Display for TimeFormat {
     }
 }
 
-/// An instant (Unix, ms) in RFC 3339; the number itself past the year 9999.
+/// A time (Unix, ms) in RFC 3339, or the number itself after the year 9999.
 #[must_use]
 pub fn display_ms(unix_ms: u64) -> String {
     let timestamp = i64::try_from(unix_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());

@@ -1,6 +1,8 @@
-//! What a mote states of the queries that it answered: each answer in one seal that is signed and not given up (DESIGN section 7).
+//! The answers to queries that a mote has to state: each in exactly one seal that is signed and not
+//! given up (docs/design.md, sums).
 //!
-//! Whether an epoch may be answered is not asked here: that is the epoch guard's. Nor does anything here survive a restart by itself.
+//! The epoch guard decides whether an epoch may be answered. Nothing here survives a restart by
+//! itself.
 
 use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_core::signature::Signer;
@@ -10,7 +12,7 @@ use moteseal_sum::query::QueryId;
 use super::Mote;
 use crate::seal::SealRefused;
 
-/// Answers that no seal states: runs by query and first epoch, those that touch as one.
+/// Answers that no seal states: runs ordered by query and first epoch, with adjacent runs joined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unstated(Vec<Answered>);
 
@@ -46,7 +48,7 @@ impl Unstated {
     }
 }
 
-/// Two runs as one, where they touch and one can count them.
+/// Joins two runs, if they are adjacent and one run can count them.
 fn join(before: Answered, run: Answered) -> Option<Answered> {
     let end = |run: Answered| u128::from(run.first) + u128::from(run.count);
     let touch = before.query == run.query && u128::from(run.first) <= end(before);
@@ -55,7 +57,8 @@ fn join(before: Answered, run: Answered) -> Option<Answered> {
 }
 
 impl<K: Signer> Mote<K> {
-    /// An epoch of a query is answered: the open seal states it. Where none is open, or it has no room, the next one will.
+    /// Notes that an epoch of a query was answered. The open seal states it; if none is open, or it
+    /// has no room, the next one does.
     pub fn answered(&mut self, query: QueryId, epoch: u64) {
         let stated = self.open.as_mut().is_some_and(|open| open.answers.add(query.0, epoch));
         if !stated {
@@ -69,7 +72,8 @@ impl<K: Signer> Mote<K> {
         self.open.as_ref().is_some_and(|open| Answers::add(&mut { open.answers }, query.0, epoch))
     }
 
-    /// Closes the open seal, if it is this epoch's, and goes on with the epoch under the next index: a seal has room for so many answers.
+    /// Closes the open seal if it is of this epoch, and continues the epoch under the next index,
+    /// to make room for answers.
     ///
     /// # Errors
     /// [`SealRefused`]; nothing has changed.
@@ -89,12 +93,12 @@ impl<K: Signer> Mote<K> {
         &self.unstated
     }
 
-    /// The answers that no seal states yet are these.
+    /// Replaces the answers that no seal states yet.
     pub fn set_unstated(&mut self, unstated: Unstated) {
         self.unstated = unstated;
     }
 
-    /// A seal that stated these was given up: the next one that is opened states them.
+    /// Adds the answers of a seal that was given up: the next one that is opened states them.
     pub fn state_again(&mut self, answers: &Unstated) {
         answers.runs().iter().for_each(|run| self.unstated.add(*run));
     }

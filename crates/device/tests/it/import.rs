@@ -1,4 +1,5 @@
-//! What a table says is what is recorded, exactly; what is wrong is named with its place and the way out.
+//! What a table says is what is recorded, exactly; what is wrong is named with its place and the
+//! way out.
 
 use std::path::Path;
 

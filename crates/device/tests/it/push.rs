@@ -1,4 +1,5 @@
-//! What a push makes of what a cloud says: an honest one, one that has another seal, one that never comes to an end.
+//! What a push makes of what a cloud says: an honest one, one that has another seal, one that never
+//! comes to an end.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -54,8 +55,8 @@ fn entry(bundle: &Bundle) -> SealEntry {
     }
 }
 
-/// Answers requests, one a connection, and notes them. `seals` gives a listing from an index on; uploads are taken, and what
-/// `seals` is told is how many there have been.
+/// Answers requests, one a connection, and notes them. `seals` gives a listing from an index on;
+/// uploads are taken, and what `seals` is told is how many there have been.
 struct FakeCloud {
     client: Client,
     requests: Arc<Mutex<Vec<String>>>,

@@ -1,4 +1,5 @@
-//! Whatever moment a device crashes at: every reading that was durable is sealed once, in order, under a chain that verifies.
+//! Whatever moment a device crashes at: every reading that was durable is sealed once, in order,
+//! under a chain that verifies.
 
 use std::fs;
 use std::path::Path;
@@ -182,7 +183,8 @@ fn recovered_readings_survive_a_crash_between_the_seals_they_take() {
     let (mut recorder, _) = open(directory.path());
     take(&mut recorder, 0..10);
     drop(recorder);
-    // Seals of four now. The second bundle of the recovery cannot be stored: readings 0 to 3 are sealed then, 4 to 9 are not.
+    // Seals of four now. The second bundle of the recovery cannot be stored: readings 0 to 3 are
+    // sealed then, 4 to 9 are not.
     let obstacle = directory.path().join("dev1-0000000002.mseal.tmp");
     fs::create_dir(&obstacle).unwrap();
     assert!(try_open(directory.path(), 4, "v").is_err());
@@ -205,7 +207,8 @@ fn a_bundle_that_cannot_be_stored_is_stored_before_anything_else() {
         let obstacle = directory.path().join("dev1-0000000000.mseal.tmp");
         fs::create_dir(&obstacle).unwrap();
         for _ in 0..2 {
-            // The tenth reading opens the next epoch; an eleventh of the old one must not get under the signed index either.
+            // The tenth reading opens the next epoch; an eleventh of the old one must not get under
+            // the signed index either.
             assert!(recorder.record(EpochNumber(1), &10u16.to_be_bytes()).is_err());
             assert!(recorder.record(EpochNumber(0), &99u16.to_be_bytes()).is_err());
             assert!(recorder.close(true).is_err());
@@ -254,7 +257,8 @@ fn a_journal_that_could_not_be_emptied_costs_no_reading() {
     let first = fs::read(directory.path().join("journal")).unwrap();
     take(&mut recorder, 10..15);
     drop(recorder);
-    // What the second seal's readings look like behind those of the first, had its journal not been emptied.
+    // What the second seal's readings look like behind those of the first, had its journal not been
+    // emptied.
     let path = directory.path().join("both");
     let mut both = moteseal_store::Journal::open(&path).unwrap();
     fs::write(directory.path().join("first"), first).unwrap();

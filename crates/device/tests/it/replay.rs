@@ -1,4 +1,5 @@
-//! A replay that was killed goes on after the last reading that was durable, in whatever seal it is, and seals none twice.
+//! A replay that was killed goes on after the last reading that was durable, in whatever seal it
+//! is, and seals none twice.
 
 use std::path::Path;
 
@@ -58,7 +59,8 @@ fn open(directory: &Path, max_events: u32) -> Recorder<SecretKey> {
     Recorder::open(sealer, outbox, &directory.join("journal")).unwrap().0
 }
 
-/// Every record under the outbox's bundles, in the order of the chain; a star's come by level, so sorted within a seal.
+/// Every record under the outbox's bundles, in the order of the chain; a star's come by level, so
+/// sorted within a seal.
 fn sealed(recorder: &Recorder<SecretKey>) -> Vec<u8> {
     let mut records = Vec::new();
     for (_, path) in recorder.outbox().bundles().unwrap() {

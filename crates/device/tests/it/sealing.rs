@@ -1,4 +1,5 @@
-//! What a host seals is what a mote would, and reads back through the verifier: star and tree, records and opaque payloads.
+//! What a host seals is what a mote would, and reads back through the verifier: star and tree,
+//! records and opaque payloads.
 
 use moteseal_core::Digest;
 use moteseal_core::record::Scheme;

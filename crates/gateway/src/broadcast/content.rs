@@ -1,4 +1,5 @@
-//! What a chain says: lines that are in memory, or a file that is read again for each message that is sent.
+//! What a chain says: lines that are in memory, or a file that is read again for each message that
+//! is sent.
 
 use std::fmt;
 use std::fs::File;
@@ -102,7 +103,8 @@ impl Content {
         Ok(Self(Source::Lines(lines)))
     }
 
-    /// The pieces of a file, of `size` bytes but for the last one. It is read when it is needed, and must not change meanwhile.
+    /// The pieces of a file, of `size` bytes but for the last one. It is read when it is needed,
+    /// and must not change meanwhile.
     ///
     /// # Errors
     /// `NothingToSay`, `TooManyMessages`, `BadMessageSize`, `Unreadable`.
@@ -147,7 +149,8 @@ impl Content {
         }
     }
 
-    /// Whether a file has neither grown nor shrunk nor been written to since it was opened. Lines do not change.
+    /// Whether a file has neither grown nor shrunk nor been written to since it was opened. Lines
+    /// do not change.
     ///
     /// # Errors
     /// Those of the file system.
@@ -170,7 +173,8 @@ impl Content {
         }
     }
 
-    /// Reads a message, by its number from 0, and says how long it is. `out` has room for [`MAX_MESSAGE`] bytes.
+    /// Reads a message, by its number from 0, and says how long it is. `out` has room for
+    /// [`MAX_MESSAGE`] bytes.
     ///
     /// # Errors
     /// Those of the file system; `UnexpectedEof` where the file has become shorter.

@@ -18,7 +18,8 @@ pub enum SendError {
     Issue(IssueError),
     /// Receivers would refuse it.
     Refused(RefusedBroadcast),
-    /// A message is no longer what was signed. The chain ends here: what was said before is what it was.
+    /// A message is no longer what was signed. The chain ends here: what was said before is what it
+    /// was.
     ContentChanged {
         /// Its number in the chain, from 0; `None` where the file as a whole is another one.
         message: Option<u32>,

@@ -1,8 +1,10 @@
-//! The numbers of a sender's chains: each is used once and is higher than all before, over kills, reboots and processes.
+//! The numbers of a sender's chains: each is used once and is higher than all before, over kills,
+//! reboots and processes.
 //!
-//! A small journal holds the last one. It is open only while a number is taken, so that several processes may speak with one key. The first
-//! number is the time in milliseconds since 1970: a sender whose file is lost goes on above what it used, unless it made more than a
-//! thousand chains a second.
+//! A small journal holds the last one. It is open only while a number is taken, so that several
+//! processes may speak with one key. The first number is the time in milliseconds since 1970: a
+//! sender whose file is lost goes on above what it used, unless it made more than a thousand chains
+//! a second.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

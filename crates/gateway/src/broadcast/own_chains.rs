@@ -1,4 +1,5 @@
-//! What a sender's node keeps: its own chains, whose messages are read from where they lie. What has changed there is not sent.
+//! What a sender's node keeps: its own chains, whose messages are read from where they lie. What
+//! has changed there is not sent.
 
 use std::collections::VecDeque;
 use std::io;

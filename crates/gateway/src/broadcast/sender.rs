@@ -29,10 +29,11 @@ const _: () = assert!(MAX_BROADCAST_FRAME <= MAX_DATAGRAM);
 
 /// Chains that are answered for at once: the newest.
 const CHAINS: usize = 16;
-/// How long a block waits for those who still ask for some of it: whoever needs longer is served while later blocks go out.
+/// How long a block waits for those who still ask for some of it: whoever needs longer is served
+/// while later blocks go out.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Offers in a row that nobody answers with a request before the next block goes out. The offer, or the request, may have been lost, and whoever is left
-/// behind a block loses all of the next one.
+/// Offers in a row that nobody answers with a request before the next block goes out. The offer, or
+/// the request, may have been lost, and whoever is left behind a block loses all of the next one.
 const QUIET: u32 = 3;
 /// How long the network may be down, and a link may take nothing.
 const DOWN: Duration = Duration::from_secs(30);
@@ -196,8 +197,9 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         self.amount
     }
 
-    /// Says a chain, block by block; `told` hears how many blocks are out. Returns when nobody asks for the last one any more; who comes later is
-    /// served by [`linger`](Self::linger), and by the other receivers.
+    /// Says a chain, block by block; `told` hears how many blocks are out. Returns when nobody asks
+    /// for the last one any more; who comes later is served by [`linger`](Self::linger), and by the
+    /// other receivers.
     ///
     /// # Errors
     /// [`SendError`].
@@ -228,8 +230,9 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         check_unchanged(content)
     }
 
-    /// Says a chain of one message at once, in one frame, and returns when nobody asks for it any more: a receiver that lost it and heard the next
-    /// one first would take it for one that goes back.
+    /// Says a chain of one message at once, in one frame, and returns when nobody asks for it any
+    /// more: a receiver that lost it and heard the next one first would take it for one that goes
+    /// back.
     ///
     /// # Errors
     /// [`SendError`].
@@ -326,7 +329,8 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         Ok(())
     }
 
-    /// Hears and says until `end`; whether somebody asked for some of a block, or for what comes before it.
+    /// Hears and says until `end`; whether somebody asked for some of a block, or for what comes
+    /// before it.
     async fn drive(
         &mut self,
         end: Instant,

@@ -1,4 +1,5 @@
-//! What a coordinator does where an epoch's queues have no room: a test of its own, for it takes four gibibytes to get there.
+//! The behaviour when an epoch's queues are full. The test is inside the crate because filling them
+//! takes four gibibytes of events.
 #![allow(clippy::unwrap_used)]
 
 use moteseal_core::link::MAX_FRAME;

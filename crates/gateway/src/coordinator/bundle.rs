@@ -1,4 +1,5 @@
-//! A device's seal, put together from what it says and what the coordinator has: verified as anyone would, and written as a bundle.
+//! Assembles a device's seal from its closing frame and the kept events, verifies it as any
+//! verifier would, and writes it as a bundle.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,8 @@ use crate::pruned::Pruned;
 use crate::queues::Slot;
 
 impl GroupCoordinator {
-    /// Puts a seal together from what the device says and what the coordinator has, and verifies it as anyone would.
+    /// Puts a seal together from what the device says and what the coordinator has, and verifies it
+    /// as anyone would.
     pub(super) fn prove(
         &self,
         slot: u32,
@@ -84,7 +86,8 @@ impl GroupCoordinator {
                     Some(Behind::Roots(roots)) => roots.clone(),
                     _ => Pruned::default(),
                 };
-                // The device may have gone above what it had forwarded before, and no frame said so.
+                // The device may have gone above what it had forwarded before, and no frame said
+                // so.
                 for (seq, record) in (0..part.own_round.0).flat_map(|level| kept(Level(level))) {
                     roots.drop_leaf(seq, tree::leaf(record));
                 }
@@ -185,7 +188,8 @@ impl GroupCoordinator {
     }
 }
 
-/// What stands above the coarsest kept block of a star is one digest (section 4), if there is anything.
+/// What stands above the coarsest kept block of a star is one digest (section 4), if there is
+/// anything.
 fn above(
     counters: &Counters,
     blocks: &[Digest],

@@ -1,8 +1,9 @@
-//! A device's closing frame: what the coordinator takes for a seal (spec/formats.md, section 8.2).
+//! A device's closing frame: which seals the coordinator accepts (spec/formats.md, section 8.2).
 //!
-//! Beside verifying as anyone would, a seal must agree with what its device forwarded, and with the rounds that the coordinator said:
-//! from the seals alone an audit computes the round that was due, so that a device whose seal contradicts its frames could have
-//! an honest coordinator accused. Such a device is refused, and absent.
+//! In addition to verifying, a seal must agree with what its device forwarded, and with the rounds
+//! that the coordinator announced. An audit computes the required round from the seals alone, so
+//! that a device whose seal contradicts its frames could have an honest coordinator accused. The
+//! seal is rejected, and the device counts as absent.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
@@ -120,7 +121,8 @@ impl GroupCoordinator {
         }
     }
 
-    /// The newest seal that the coordinator has seen anything of, before the one with this index, and its epoch.
+    /// The newest seal that the coordinator has seen anything of, before the one with this index,
+    /// and its epoch.
     fn seen_before(&self, slot: u32, index: SealIndex) -> Option<(SealIndex, EpochNumber)> {
         let member = &self.devices[slot as usize];
         let open = member.open.as_ref().map(|open| (open.followed.index, open.followed.epoch));
@@ -129,16 +131,17 @@ impl GroupCoordinator {
         seen.into_iter().flatten().filter(|(seen, _)| *seen < index).max()
     }
 
-    /// The seal's place in its chain must agree with the epochs that the device forwarded before it. What the chain says of a seal that was
-    /// abandoned decides whether an audit takes the device to have been silent.
+    /// The seal's place in its chain must agree with the epochs that the device forwarded before
+    /// it. The chain's account of an abandoned seal decides whether an audit considers the device
+    /// silent.
     fn check_chain(&self, slot: u32, closing: &Closing<'_>) -> Result<(), Refused> {
         let Some((seen, epoch)) = self.seen_before(slot, closing.index) else { return Ok(()) };
         let denies = closing.open.last.is_some_and(|(last, of)| last >= seen && of < epoch);
         if closing.epoch < epoch || denies { Err(Refused::EpochGoesBack) } else { Ok(()) }
     }
 
-    /// The levels that the device claimed for what it forwarded must be those of its salt, and it cannot have been told a round that the
-    /// coordinator has not reached.
+    /// The levels that the device claimed for forwarded events must be those of its salt, and the
+    /// coordinator must have announced the round that it states.
     fn check_claims(&self, slot: u32, statement: &Statement) -> Result<(), Refused> {
         if let Some(open) = self.open_as(slot, statement.index) {
             let is_true =
@@ -153,10 +156,11 @@ impl GroupCoordinator {
         if is_told { Ok(()) } else { Err(Refused::RoundNotAnnounced) }
     }
 
-    /// Whether the seal accounts for all that its device forwarded of its epoch. Not if the chain says that a seal which the device abandoned was
-    /// sealed: without `restart` nobody could tell what its events did to the round. Nor if it follows a seal that the coordinator never had, though
-    /// the device was heard before: what that one says of earlier epochs nobody has compared with what was forwarded. Such a seal is stored as
-    /// if it came late.
+    /// Whether the seal accounts for all that its device forwarded of its epoch. It does not if the
+    /// chain claims that an abandoned seal was sealed: without `restart`, no one could tell how its
+    /// events affected the round. Nor does it if it follows a seal that the coordinator never had
+    /// although the device was active before: no one has compared that seal with what was
+    /// forwarded. Then the seal is stored as if it had arrived late.
     fn accounts_for_all(&self, slot: u32, closing: &Closing<'_>) -> bool {
         let sealed = self.devices[slot as usize].sealed.map(|sealed| sealed.index);
         if self.seen_before(slot, closing.index).is_some()
@@ -186,7 +190,8 @@ impl GroupCoordinator {
         {
             self.abandon(slot);
         }
-        // The coordinator goes on counting what the seal keeps; what it says to be null is nobody's any more.
+        // The coordinator goes on counting what the seal keeps; what it says to be null is nobody's
+        // any more.
         let kept = sealed.events.keys().fold(0u32, |mask, level| mask | 1 << level);
         let state = self.epoch(epoch);
         for level in (0..state.queues.levels()).map(Level) {

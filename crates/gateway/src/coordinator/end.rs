@@ -1,4 +1,5 @@
-//! The end of an epoch: the round that the signed counters ask for, the manifest, and the bundles (spec/formats.md, section 8.1).
+//! The end of an epoch: the round that the signed counters require, the manifest, and the bundles
+//! (spec/formats.md, section 8.1).
 
 use moteseal_core::digest::Digest;
 use moteseal_core::identity::IssueError;
@@ -10,11 +11,11 @@ use moteseal_seal::sample::{ManifestDraft, Tally};
 use super::{Ended, Epoch, GroupCoordinator, Member, Newest, ROUNDS, Sealed};
 
 impl GroupCoordinator {
-    /// Ends an epoch: no further seal of it is listed. End them in ascending order: what comes for an epoch before one that is over
-    /// is late. Signs the manifest with the coordinator's key.
+    /// Ends an epoch and signs its manifest with the coordinator's key: no further seal of it is
+    /// listed. End epochs in ascending order: seals of an epoch before an ended one are late.
     ///
     /// # Errors
-    /// [`IssueError`]; nothing has changed then but the round.
+    /// [`IssueError`]; nothing has changed except the round.
     pub fn end(
         &mut self,
         epoch: EpochNumber,
@@ -75,7 +76,8 @@ impl GroupCoordinator {
         Ok(draft.issue(coordinator, &mut scratch, &mut out)?.to_vec())
     }
 
-    /// Lets go of an epoch, but for what is still open of it: who is in the middle of a seal goes on with what is here, late.
+    /// Lets go of an epoch, but for what is still open of it: who is in the middle of a seal goes
+    /// on with what is here, late.
     fn leave(&mut self, epoch: EpochNumber, round: Round) {
         let Some(state) = self.epochs.remove(&epoch) else { return };
         self.openers.remove(&epoch);

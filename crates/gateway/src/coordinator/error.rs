@@ -1,11 +1,11 @@
-//! Why a frame is refused: by a name that is counted, and a line that says what to do (spec/errors.md).
+//! Why a frame is rejected (spec/errors.md).
 
 use std::fmt;
 
 use moteseal_core::link::FrameError;
 
-/// Why a frame was dropped. It is counted, changes nothing, and is answered only where its device would send it for ever
-/// ([`GroupCoordinator::refusal`](crate::GroupCoordinator::refusal)).
+/// Why a frame was dropped. It is counted and changes nothing. The device is told only if it would
+/// repeat the frame forever ([`GroupCoordinator::refusal`](crate::GroupCoordinator::refusal)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refused {
@@ -15,19 +15,21 @@ pub enum Refused {
     UnknownDevice,
     /// The epoch is ahead of the group's by more than one, or outside the roster's.
     EpochTooFar,
-    /// The epoch is before one that the device has forwarded or sealed under an earlier index, or one that it has closed.
+    /// The epoch is before one that the device has forwarded or sealed under an earlier index, or
+    /// one that it has closed.
     EpochGoesBack,
     /// The seal counts other events than its device forwarded, or gives them other levels.
     NotAsForwarded,
-    /// The seal says that its device was told a round that the coordinator has not reached.
+    /// The seal states a round that the coordinator has not announced.
     RoundNotAnnounced,
-    /// The device is the first to speak of too many epochs that are still open.
+    /// The device is the first to name too many epochs that are still open.
     TooManyEpochs,
     /// The epoch holds as many bytes as can be kept of a level: 4 GiB.
     EpochFull,
     /// The device fills more of the journal than is its part, and others need the room.
     OverQuota,
-    /// The frame's framing, or whether it is of a star or a tree, differs from the one before under the same seal.
+    /// The frame's framing, or whether it is of a star or a tree, differs from the one before under
+    /// the same seal.
     FramingChanged,
     /// The schema does not decode, or the device's seals use as many as one may.
     Schema,
@@ -60,9 +62,10 @@ impl Refused {
 }
 
 impl Refused {
-    /// Whether the seal that was refused is refused for good, and its device is to be told; none where the same frame may be taken later,
-    /// when epochs have ended or room was made, or where nobody known sent it. Not for good is what another roster, another version of the
-    /// gateway, or the clock may change.
+    /// Whether a rejected seal is rejected for good, so that its device is told; `None` if the same
+    /// frame may be accepted later, when epochs have ended or room was made, or if the sender is
+    /// unknown. A rejection is not final if another roster, another version of the gateway, or the
+    /// clock may change it.
     pub(crate) const fn is_final(&self) -> Option<bool> {
         match self {
             Self::EpochGoesBack | Self::NotAsForwarded | Self::FramingChanged => Some(true),

@@ -1,4 +1,5 @@
-//! Following a device's open seal, frame by frame (spec/formats.md, section 8.2): what is kept of it, and what stands for the rest.
+//! Receiving a device's open seal, frame by frame (spec/formats.md, section 8.2): what is kept of
+//! it, and what represents the rest.
 
 use std::collections::BTreeMap;
 
@@ -19,14 +20,16 @@ use crate::queues::Slot;
 pub(super) struct Open {
     pub(super) followed: Followed,
     pub(super) framing: Framing,
-    /// Events that were forwarded, by the level that the device claims: the seal's salt must give them.
+    /// Events that were forwarded, by the level that the device claims: the seal's salt must give
+    /// them.
     pub(super) claimed: [u32; MAX_LEVELS],
     pub(super) behind: Behind,
 }
 
 /// What stands for the events that are not kept.
 pub(super) enum Behind {
-    /// Of a star, running digests of levels that were forgotten before the device confirmed their round.
+    /// Of a star, running digests of levels that were forgotten before the device confirmed their
+    /// round.
     Running(BTreeMap<u8, sha2::Sha256>),
     /// Of a tree, roots.
     Roots(Pruned),
@@ -139,8 +142,8 @@ impl GroupCoordinator {
         Ok(Outcome::Fresh((round > before).then_some(round)))
     }
 
-    /// Where a frame leads, and from which event on it is news; none if it is not. Nothing changes: a frame that is no news must leave no
-    /// trace, for it is not in the journal.
+    /// Where a frame leads, and from which event on it is new; `None` if nothing is. Changes
+    /// nothing: a frame that is not new is not in the journal and must leave no trace.
     fn follow(
         &self,
         slot: u32,
@@ -152,7 +155,8 @@ impl GroupCoordinator {
             return Ok(None);
         }
         self.check_epoch(slot, forward.epoch, now)?;
-        // A seal of that epoch could no longer come: its events would raise a round that no counters account for.
+        // A seal of that epoch could no longer come: its events would raise a round that no
+        // counters account for.
         if sealed.is_some_and(|sealed| !sealed.goes_on_in(forward.epoch)) {
             return Err(Refused::EpochGoesBack);
         }
@@ -199,7 +203,8 @@ impl GroupCoordinator {
         }
     }
 
-    /// Passes over an event that is not kept: of a star its level's digest goes on for as long as the device still forwards it.
+    /// Passes over an event that is not kept: of a star its level's digest goes on for as long as
+    /// the device still forwards it.
     fn pass_over(&mut self, slot: u32, seq: Sequence, level: Level, record: &[u8]) {
         let member = &mut self.devices[slot as usize];
         if let Some(open) = &mut member.open {
@@ -207,7 +212,8 @@ impl GroupCoordinator {
         }
     }
 
-    /// Forgets levels of an epoch for all devices, keeping the digests that their seals may still need.
+    /// Forgets levels of an epoch for all devices, keeping the digests that their seals may still
+    /// need.
     pub(super) fn forget(&mut self, epoch: EpochNumber, levels: std::ops::Range<u8>) {
         let Some((state, devices)) = self.epoch_and_devices(epoch) else { return };
         for level in levels.clone().map(Level) {
@@ -228,7 +234,8 @@ impl GroupCoordinator {
         state.sealed.iter_mut().for_each(|sealed| sealed.forget(&levels));
     }
 
-    /// Lets go of what a device holds below the round that it has confirmed: those blocks will be null, and a tree has those leaves alone.
+    /// Lets go of what a device holds below the round that it has confirmed: those blocks will be
+    /// null, and a tree has those leaves alone.
     fn confirm(&mut self, slot: u32, epoch: EpochNumber) {
         let Some((state, devices)) = self.epoch_and_devices(epoch) else { return };
         let member = &mut devices[slot as usize];
@@ -254,7 +261,7 @@ impl GroupCoordinator {
         }
     }
 
-    /// The device restarted: what it had open will never be sealed.
+    /// The device restarted: its open seal will never be completed.
     pub(super) fn abandon(&mut self, slot: u32) {
         if let Some(open) = self.devices[slot as usize].open.take() {
             (0..self.roster.levels())

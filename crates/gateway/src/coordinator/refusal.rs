@@ -1,4 +1,5 @@
-//! What a coordinator tells a device whose seal it refuses, where trying again does not help by itself.
+//! The frame that tells a device that one of its seals is rejected, and that sending it again does
+//! not help.
 
 use moteseal_core::link::claimed_device;
 use moteseal_core::record::DeviceId;
@@ -8,8 +9,9 @@ use super::error::Refused;
 use super::{GroupCoordinator, close, link_key};
 
 impl GroupCoordinator {
-    /// The frame that tells a device that one of its seals is refused: none if the frame was not the device's, speaks of no seal, or may be
-    /// taken when it comes again. `frame` is what [`hear`](Self::hear) refused. Send it only once what was heard before is durable.
+    /// The frame that tells a device that one of its seals is rejected; `None` if the frame was not
+    /// the device's, concerns no seal, or may be accepted later. `frame` is what
+    /// [`hear`](Self::hear) rejected. Send it only once earlier frames are durable.
     #[must_use]
     pub fn refusal(&self, frame: &[u8], refused: &Refused) -> Option<(DeviceId, Vec<u8>)> {
         let is_final = refused.is_final()?;

@@ -1,5 +1,5 @@
-//! The stream schemas that a coordinator remembers: a few for each device, shared by those that use the same, so that no device can fill the
-//! others' place.
+//! The stream schemas that a coordinator keeps: a few for each device, shared by devices that use
+//! the same, so that no device can displace the others'.
 
 use std::collections::HashMap;
 
@@ -54,7 +54,8 @@ impl Schemas {
         self.at(*self.places.get(digest)?)
     }
 
-    /// Takes a schema that a device shows and does not hold yet. Where it holds as many as it may, the oldest goes that is not `in_use`.
+    /// Takes a schema that a device shows and does not hold yet. Where it holds as many as it may,
+    /// the oldest goes that is not `in_use`.
     ///
     /// # Errors
     /// `Schema`: all are in use. Nothing has changed then.

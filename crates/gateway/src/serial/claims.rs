@@ -1,4 +1,5 @@
-//! Which mote is at which port. A broker knows a device by one name, so that two ports with one mote would put each other out.
+//! Which mote is at which port. A broker knows a device by one name, so that two ports with one
+//! mote would put each other out.
 
 use std::collections::HashMap;
 
@@ -10,7 +11,8 @@ use tokio::sync::watch;
 pub(super) struct Claims(watch::Sender<HashMap<DeviceId, usize>>);
 
 impl Claims {
-    /// Takes a mote for a port: if no other one has it, or its line is not open any more, as `is_open` says of a port.
+    /// Takes a mote for a port: if no other one has it, or its line is not open any more, as
+    /// `is_open` says of a port.
     pub(super) fn take(
         &self,
         device: DeviceId,

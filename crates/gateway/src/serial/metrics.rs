@@ -1,4 +1,5 @@
-//! What an operator watches of a gateway for serial lines, in Prometheus' text format; most of it by port.
+//! What an operator watches of a gateway for serial lines, in Prometheus' text format; most of it
+//! by port.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -19,7 +19,8 @@ use super::{Port, Shared};
 
 /// How long a link may take to take a frame of a mote.
 const SEND_TIME: Duration = Duration::from_secs(1);
-/// A port that changes its mote is joined again after this time at the earliest: a broker must not pay for it.
+/// A port that changes its mote is joined again after this time at the earliest: a broker must not
+/// pay for it.
 const JOIN_TIME: Duration = Duration::from_secs(2);
 /// How often a port looks after itself.
 const TICK: Duration = Duration::from_millis(500);
@@ -179,7 +180,8 @@ impl PortTask {
                 "the port is for another device: exchange the motes, or change `device` of the port",
             ));
         }
-        // What a HELLO says is not proven: who comes first must not keep a mote from the port that is known to be its.
+        // What a HELLO says is not proven: who comes first must not keep a mote from the port that
+        // is known to be its.
         if self.pinned.is_none() && shared.pinned.contains(&Some(device)) {
             return Err((
                 "DeviceElsewhere",
@@ -248,7 +250,8 @@ impl PortTask {
             info!(port = self.address, "the mote answers at another port now");
             self.part();
         }
-        // Who was refused when it said who it is may be joined later; it is not refused again for that.
+        // Who was refused when it said who it is may be joined later; it is not refused again for
+        // that.
         let _ = self.join();
         let counted = self.line.counted();
         let misfit = counted.misfit.filter(|misfit| self.counted.misfit != Some(*misfit));
@@ -288,7 +291,8 @@ impl PortTask {
         }
     }
 
-    /// Whether it is time to say something: something else than was said last, or the same after a while; not more than once a second.
+    /// Whether it is time to say something: something else than was said last, or the same after a
+    /// while; not more than once a second.
     fn say_now(&mut self, what: &'static str) -> bool {
         let is_time = self
             .said
@@ -468,7 +472,8 @@ impl Downward {
     }
 }
 
-/// How much a mote may broadcast: half of what its line carries, so that the lines of others have room for the rest.
+/// How much a mote may broadcast: half of what its line carries, so that the lines of others have
+/// room for the rest.
 #[derive(Debug)]
 struct Allowance {
     per_second: f64,

@@ -1,5 +1,6 @@
-//! Broadcast frames that wait for a port. Those who said them take turns, and where too many wait, whoever has most of them there loses the oldest: a
-//! medium or a mote that floods delays and loses its own frames only.
+//! Broadcast frames that wait for a port. Those who said them take turns, and where too many wait,
+//! whoever has most of them there loses the oldest: a medium or a mote that floods delays and loses
+//! its own frames only.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};

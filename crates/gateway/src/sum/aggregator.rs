@@ -1,8 +1,10 @@
-//! An aggregator, sans-IO: frames, query schedules and times go in; frames, announcements and what there is to tell come out.
+//! An aggregator, sans-IO: frames, query schedules and times go in; frames, announcements and what
+//! there is to tell come out.
 //!
-//! spec/sums.md, sections 3, 4 and 6. Everything in it is bounded: four queries, a few epochs of each, of each child one share an epoch
-//! that is no longer than the child's part of the tree needs, a few questions that are on their way. A stranger's frame costs at most
-//! the check of a tag.
+//! spec/sums.md, sections 3, 4 and 6. Everything in it is bounded: four queries, a few epochs of
+//! each, of each child one share an epoch that is no longer than the child's part of the tree
+//! needs, a few questions that are on their way. A stranger's frame costs at most the check of a
+//! tag.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -27,7 +29,8 @@ use super::gather::{Gathering, Held};
 
 /// Questions on their way whose answers are waited for.
 const MAX_ASKED: usize = 64;
-/// The present query schedule is announced again after this time: whoever was told another one, or could not act on it, hears it again.
+/// The present query schedule is announced again after this time: whoever was told another one, or
+/// could not act on it, hears it again.
 const ANNOUNCE_MS: u64 = 60_000;
 /// What stands around participants and records in any frame, the tag with it, takes at most this.
 const FRAME_FIELDS: usize = 128;
@@ -210,8 +213,8 @@ impl Aggregator {
         self.queries.iter().map(Gathering::bytes).sum()
     }
 
-    /// Hears an announcement of the parent: acts on it if it is the querier's and no older than what was acted on, and passes it on
-    /// as it is. `keep` makes its number durable before.
+    /// Hears an announcement of the parent: acts on it if it is the querier's and no older than
+    /// what was acted on, and passes it on as it is. `keep` makes its number durable before.
     ///
     /// # Errors
     /// [`Refused`].
@@ -284,7 +287,8 @@ impl Aggregator {
         Ok(Gathering::new(id, &plan, epochs, self.grace_ms, heights, now_ms))
     }
 
-    /// Whether the records of all sources beneath fit a frame, whoever takes part. If they do, every child's do.
+    /// Whether the records of all sources beneath fit a frame, whoever takes part. If they do,
+    /// every child's do.
     fn fits(&self, slots: usize) -> bool {
         let (mut sources, mut groups, mut last) = (0, 0, None);
         for position in
@@ -298,8 +302,9 @@ impl Aggregator {
         fit_a_frame(self.node.group_sources(), sources, groups.saturating_mul(slots))
     }
 
-    /// Hears a frame of a child. An epoch is over once [`tick`](Self::tick) or all children have ended it, so that whoever comes round late
-    /// first hears what has come meanwhile, and then ticks.
+    /// Hears a frame of a child. An epoch is over once [`tick`](Self::tick) or all children have
+    /// ended it, so that whoever comes round late first hears what has come meanwhile, and then
+    /// ticks.
     ///
     /// # Errors
     /// [`Refused`]: nothing has changed.
@@ -343,7 +348,8 @@ impl Aggregator {
             .ok_or(Refused::WrongQuery)
     }
 
-    /// Ends the epochs whose time is up. Every minute the query schedule is announced again, as it is.
+    /// Ends the epochs whose time is up. Every minute the query schedule is announced again, as it
+    /// is.
     pub fn tick(&mut self, now_ms: u64) {
         for at in 0..self.queries.len() {
             let (over, _) = self.queries[at].over(now_ms);
@@ -359,7 +365,8 @@ impl Aggregator {
         }
     }
 
-    /// Ends the epochs that have ended by the clock and of which something was heard: what a gateway does that stops.
+    /// Ends the epochs that have ended by the clock and of which something was heard: what a
+    /// gateway does that stops.
     pub fn finish(&mut self, now_ms: u64) {
         self.tick(now_ms);
         for at in 0..self.queries.len() {
@@ -453,7 +460,8 @@ impl Aggregator {
     }
 }
 
-/// Whether so many records fit a frame, with whichever of so many sources of a group of `group_sources` takes part.
+/// Whether so many records fit a frame, with whichever of so many sources of a group of
+/// `group_sources` takes part.
 fn fit_a_frame(group_sources: u32, sources: usize, records: usize) -> bool {
     let participants =
         participation::max_size(group_sources).min(PARTICIPANT.saturating_mul(sources));
@@ -466,7 +474,8 @@ mod tests {
 
     #[test]
     fn what_fits_a_frame_is_counted_by_who_is_beneath_and_not_by_the_size_of_the_group() {
-        // A bitmap of a million sources is longer than a frame; ten of them say who they are in a hundred bytes.
+        // A bitmap of a million sources is longer than a frame; ten of them say who they are in a
+        // hundred bytes.
         assert!(fit_a_frame(1_000_000, 10, 3));
         assert!(!fit_a_frame(1_000_000, 10, 2000));
         assert!(!fit_a_frame(1_000_000, 1_000_000, 3));

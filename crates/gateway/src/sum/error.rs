@@ -1,4 +1,5 @@
-//! Why an aggregator refuses what it is told: by a name that is counted, and a line that says what to do (spec/errors.md).
+//! Why an aggregator refuses what it is told: by a name that is counted, and a line that says what
+//! to do (spec/errors.md).
 
 use std::fmt;
 

@@ -1,8 +1,10 @@
-//! One query that runs, as a gateway gathers it: what each child has said of each epoch, and which epochs are over.
+//! One query that runs, as a gateway gathers it: what each child has said of each epoch, and which
+//! epochs are over.
 //!
-//! An epoch is open until all children have spoken or its time is up; its children's records are kept for some epochs more, so that a
-//! sum that fails can be walked down. Epochs end once, but for those that a clock ended early that was set back since. No time is read
-//! here: it is an argument, in milliseconds since 1970.
+//! An epoch is open until all children have spoken or its time is up; its children's records are
+//! kept for some epochs more, so that a sum that fails can be walked down. Epochs end once, but for
+//! those that a clock ended early that was set back since. No time is read here: it is an argument,
+//! in milliseconds since 1970.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +16,9 @@ use moteseal_verify::aggregation;
 
 use super::error::Refused;
 
-/// A gateway waits at most so many epochs for children after an epoch's end, all heights of the tree together: where the grace would be
-/// longer, it is shortened, so that no more than these, the current and the next epoch are ever open.
+/// A gateway waits at most so many epochs for children after an epoch's end, all heights of the
+/// tree together: where the grace would be longer, it is shortened, so that no more than these, the
+/// current and the next epoch are ever open.
 pub const OPEN_EPOCHS: u64 = 6;
 /// Of so many epochs that are over what the children had said is kept at least, whatever it takes.
 pub const KEPT_EPOCHS: usize = 8;
@@ -23,10 +26,12 @@ pub const KEPT_EPOCHS: usize = 8;
 const KEPT_MS: u64 = 60_000;
 /// Those beyond [`KEPT_EPOCHS`] are kept while all together takes no more bytes than this.
 const KEPT_BYTES: usize = 16 << 20;
-/// A gateway that has not looked at the clock for so many epochs passes over those of which it heard nothing.
+/// A gateway that has not looked at the clock for so many epochs passes over those of which it
+/// heard nothing.
 const MISSED_EPOCHS: u64 = 2 * OPEN_EPOCHS;
 
-/// Of how many epochs of this length what the children had said is kept, where its bytes allow that.
+/// Of how many epochs of this length what the children had said is kept, where its bytes allow
+/// that.
 #[must_use]
 pub const fn kept_epochs(epoch_ms: u64) -> usize {
     let in_time = KEPT_MS.div_ceil(if epoch_ms == 0 { 1 } else { epoch_ms }) as usize;
@@ -45,8 +50,8 @@ pub(super) struct Gathering {
     wait_ms: u64,
     /// All epochs before it are over.
     next: u64,
-    /// When the query was heard of. Of epochs that had ended by then nothing is said if nothing is heard; of those that had begun it is
-    /// not known what the children said before.
+    /// When the query was heard of. Of epochs that had ended by then nothing is said if nothing is
+    /// heard; of those that had begun it is not known what the children said before.
     heard_ms: u64,
     epochs: BTreeMap<u64, Epoch>,
 }
@@ -84,8 +89,8 @@ pub(super) struct Sum {
 }
 
 impl Gathering {
-    /// A query of `epochs`, first heard of at `now_ms`. `grace_ms` is waited for each of the `height`s of a tree, this gateway's beneath
-    /// the querier's.
+    /// A query of `epochs`, first heard of at `now_ms`. `grace_ms` is waited for each of the
+    /// `height`s of a tree, this gateway's beneath the querier's.
     pub(super) fn new(
         id: QueryId,
         plan: &Plan<'_>,
@@ -153,11 +158,13 @@ impl Gathering {
         ended.filter(|(_, epoch)| !epoch.is_over).map(|(epoch, _)| *epoch).collect()
     }
 
-    /// No epoch whose time is up is open any more. Where the clock was ahead and was set back, epochs that it had ended before they began
-    /// are open again: whoever was sent their sums takes the first only.
+    /// No epoch whose time is up is open any more. Where the clock was ahead and was set back,
+    /// epochs that it had ended before they began are open again: whoever was sent their sums takes
+    /// the first only.
     pub(super) fn pass(&mut self, now_ms: u64) {
         let current = now_ms / self.epoch_ms;
-        // Children may speak of the epoch after the current one, and that may be over when all have.
+        // Children may speak of the epoch after the current one, and that may be over when all
+        // have.
         if self.next > current.saturating_add(2) {
             self.next = self.first;
             self.heard_ms = self.heard_ms.min(now_ms);
@@ -174,7 +181,8 @@ impl Gathering {
         }
     }
 
-    /// Takes what a child says of an epoch; says whether it is news, and whether that was the last child.
+    /// Takes what a child says of an epoch; says whether it is news, and whether that was the last
+    /// child.
     pub(super) fn take(
         &mut self,
         epoch: u64,
@@ -262,8 +270,8 @@ impl Gathering {
         sum
     }
 
-    /// Forgets what is kept no longer. Epochs from `next` on stay: they are few, and what is known of them keeps them from being opened
-    /// again.
+    /// Forgets what is kept no longer. Epochs from `next` on stay: they are few, and what is known
+    /// of them keeps them from being opened again.
     fn forget(&mut self) {
         let (mut bytes, mut oldest) = (0_usize, self.next);
         for (count, (epoch, held)) in (1..).zip(self.epochs.range(..self.next).rev()) {
@@ -276,8 +284,8 @@ impl Gathering {
         self.epochs = self.epochs.split_off(&oldest);
     }
 
-    /// What the children had said of an epoch that is over; nothing where that is not kept, or where some of it may have been said to
-    /// this gateway before it was restarted.
+    /// What the children had said of an epoch that is over; nothing where that is not kept, or
+    /// where some of it may have been said to this gateway before it was restarted.
     pub(super) fn kept(&self, epoch: u64) -> Result<Vec<(usize, &Held)>, Refused> {
         let held = self.epochs.get(&epoch);
         if epoch >= self.next && held.is_none_or(|held| !held.is_over) {
@@ -326,7 +334,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// A gathering of one-second epochs of which so many are over, each with a share of so many records.
+    /// A gathering of one-second epochs of which so many are over, each with a share of so many
+    /// records.
     fn over(epochs: u64, records: usize) -> Gathering {
         let (id, until) = (QueryId([0; 16]), u64::MAX);
         let mut gathering = Gathering {

@@ -1,11 +1,13 @@
-//! The highest query schedule that a gateway has acted on, on disk: so that a restart cannot be used to play back an older one.
+//! The highest query schedule that a gateway has acted on, on disk: so that a restart cannot be
+//! used to play back an older one.
 
 use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-/// The file's name in the state folder, and that of the file that is locked while a process uses it.
+/// The file's name in the state folder, and that of the file that is locked while a process uses
+/// it.
 const NUMBER: &str = "agenda";
 const LOCK: &str = "agenda.lock";
 /// No number is longer than this, with a line's end.
@@ -66,7 +68,8 @@ pub struct NumberFile {
 }
 
 impl NumberFile {
-    /// Opens the file of a state folder, which is made if there is none, and reads the number: 0 if there has been none.
+    /// Opens the file of a state folder, which is made if there is none, and reads the number: 0 if
+    /// there has been none.
     ///
     /// # Errors
     /// [`NumberError`].

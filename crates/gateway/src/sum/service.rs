@@ -1,8 +1,11 @@
-//! A running gateway of the tree: a link to its children, one to the parent, the clock, and what an operator watches.
+//! A running gateway of the tree: a link to its children, one to the parent, the clock, and what an
+//! operator watches.
 //!
-//! All that decides is [`Aggregator`]'s. What has come is heard before epochs whose time is up are ended, so that a machine that stood still
-//! for a moment loses nothing that came in time. Links connect again by themselves; while the one upward does not take a frame, the frame is lost
-//! after a moment, for its epoch soon is over above, too. Where the clock jumps ahead it is believed once it has said so for a while.
+//! All that decides is [`Aggregator`]'s. What has come is heard before epochs whose time is up are
+//! ended, so that a machine that stood still for a moment loses nothing that came in time. Links
+//! connect again by themselves; while the one upward does not take a frame, the frame is lost after
+//! a moment, for its epoch soon is over above, too. Where the clock jumps ahead it is believed once
+//! it has said so for a while.
 
 use std::fmt;
 use std::future::Future;
@@ -88,7 +91,8 @@ impl fmt::Debug for SumGateway {
 }
 
 impl SumGateway {
-    /// A gateway that keeps the number of its query schedule in `number`, and shows metrics and health where it shall listen.
+    /// A gateway that keeps the number of its query schedule in `number`, and shows metrics and
+    /// health where it shall listen.
     ///
     /// # Errors
     /// `Listen`.
@@ -120,8 +124,8 @@ impl SumGateway {
         self.listener.as_ref().map(Listener::address)
     }
 
-    /// Runs until `stop` is done; then says what it has of epochs that have ended, and returns. `children` is the link to the children, `up` the
-    /// one to the parent.
+    /// Runs until `stop` is done; then says what it has of epochs that have ended, and returns.
+    /// `children` is the link to the children, `up` the one to the parent.
     ///
     /// # Errors
     /// [`ServiceError`].
@@ -261,8 +265,8 @@ impl SumGateway {
         }
     }
 
-    /// Hears what has come of the children: at most what all of them have to say of all epochs that are open, for a flood must not keep
-    /// epochs from ending.
+    /// Hears what has come of the children: at most what all of them have to say of all epochs that
+    /// are open, for a flood must not keep epochs from ending.
     fn hear_waiting(&mut self, children: &impl ParentLink) -> Result<(), ServiceError> {
         let most = self.aggregator.node().children().len() as u64 * (OPEN_EPOCHS + 2);
         for _ in 0..most {

@@ -1,5 +1,6 @@
-//! An aggregator against the plain sum: whatever the tree and whoever fails, what reaches the querier opens to the exact sum over
-//! exactly the sources that could be heard; deadlines, restarts and the walk down. No clock runs here: times are arguments.
+//! An aggregator against the plain sum: whatever the tree and whoever fails, what reaches the
+//! querier opens to the exact sum over exactly the sources that could be heard; deadlines, restarts
+//! and the walk down. No clock runs here: times are arguments.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +12,8 @@ use proptest::sample::Index;
 
 const END: u64 = (T + 1) * EPOCH_MS;
 
-/// A tree as lists: the parent of each gateway, an earlier one or the querier; the gateway of each device.
+/// A tree as lists: the parent of each gateway, an earlier one or the querier; the gateway of each
+/// device.
 fn shape(parents: &[Index], devices: &[Index]) -> (Vec<(String, String)>, Vec<String>) {
     let name = |at: usize| format!("gw{at}");
     let parent = |(at, parent): (usize, &Index)| {
@@ -187,7 +189,8 @@ fn a_grace_that_is_longer_than_epochs_is_shortened_for_the_whole_tree() {
         assert!(gateway.take_said().up.len() <= 1);
         gateway.due_ms().unwrap() % EPOCH_MS
     };
-    // Three heights in all, the querier's with them; the root waits for two: six epochs are four for it.
+    // Three heights in all, the querier's with them; the root waits for two: six epochs are four
+    // for it.
     assert_eq!((due(1), due(4), due(11), due(3600)), (2000, 3000, 0, 0));
 }
 
@@ -209,7 +212,8 @@ fn a_gateway_that_is_restarted_works_again_for_the_next_epochs() {
         Ok(())
     });
     assert_eq!((heard, kept), (Ok(Heard::Taken), None));
-    // Of the epoch that had ended nothing is said, for it may have been said before; frames that still wait are taken.
+    // Of the epoch that had ended nothing is said, for it may have been said before; frames that
+    // still wait are taken.
     again.tick(END + 10_000);
     let said = again.take_said();
     assert_eq!(
@@ -346,7 +350,8 @@ fn an_hour_without_a_look_at_the_clock_is_passed_over() {
 #[test]
 fn a_clock_that_was_ahead_for_a_moment_costs_no_epoch_after_it_is_set_back() {
     let mut world = small();
-    // An hour ahead, and back: all that time a gateway would hear nothing, if it did not open epochs again.
+    // An hour ahead, and back: all that time a gateway would hear nothing, if it did not open
+    // epochs again.
     for gateway in world.gateways.values_mut() {
         gateway.tick(END + 3_600_000);
         gateway.tick(END);
@@ -398,7 +403,8 @@ fn a_gateway_does_not_answer_for_what_it_may_have_heard_before_it_was_restarted(
     again.hear_schedule(&schedule, END + 100, |_| Ok(())).unwrap();
     again.take_said();
     world.gateways.insert("left".to_owned(), again);
-    // One child had spoken before, and the others do now: what it knows is not all that it had, so it says that it has nothing.
+    // One child had spoken before, and the others do now: what it knows is not all that it had, so
+    // it says that it has nothing.
     for epoch in [T, T + 1, T + 2] {
         let now = (epoch + 1) * EPOCH_MS + 150;
         for position in &of_left[1..] {

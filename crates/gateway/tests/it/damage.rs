@@ -1,5 +1,5 @@
-//! A gateway's files that were damaged after they had been synced: what was acknowledged rests on them, so the damage is named, and no
-//! byte is cut away.
+//! A gateway's files that were damaged after they had been synced: what was acknowledged rests on
+//! them, so the damage is named, and no byte is cut away.
 
 use std::path::Path;
 
@@ -52,7 +52,8 @@ fn frame(device: DeviceId, range: std::ops::Range<u8>) -> Vec<u8> {
     Uplink::Forward(forward).close(device, &key, &mut out).unwrap().to_vec()
 }
 
-/// The file with one bit of a byte flipped; nothing else about it changes while `check` looks at it.
+/// The file with one bit of a byte flipped; nothing else about it changes while `check` looks at
+/// it.
 fn damaged(path: &Path, at: usize, check: impl FnOnce()) {
     let whole = std::fs::read(path).unwrap();
     let mut bytes = whole.clone();
@@ -139,7 +140,8 @@ fn a_damaged_item_of_the_outbox_is_named_and_stays_as_it_is() {
                 assert!(error.to_string().contains("restore it"), "{error}");
             });
         }
-        // A tail that is missing is damage, too: an item has its name only once all of it is durable.
+        // A tail that is missing is damage, too: an item has its name only once all of it is
+        // durable.
         let whole = std::fs::read(&path).unwrap();
         for cut in [whole.len() - 1, whole.len() / 2, 21] {
             std::fs::write(&path, &whole[..cut]).unwrap();

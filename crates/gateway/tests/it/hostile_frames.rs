@@ -1,6 +1,6 @@
-//! What a coordinator does with frames of a device of its group that bear the right tag and say what no honest device says: every byte altered,
-//! every truncation, epochs without end. Refused by name they change nothing; taken they touch nobody else, and the journal leads to
-//! the same state.
+//! What a coordinator does with frames of a device of its group that bear the right tag and say
+//! what no honest device says: every byte altered, every truncation, epochs without end. Refused by
+//! name they change nothing; taken they touch nobody else, and the journal leads to the same state.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,6 @@
-//! What an aggregator does with frames and query schedules that no honest child and no honest querier says: refused by name, they change nothing
-//! for anybody else, and however many there are, what is kept stays within its bound.
+//! What an aggregator does with frames and query schedules that no honest child and no honest
+//! querier says: refused by name, they change nothing for anybody else, and however many there are,
+//! what is kept stays within its bound.
 
 use std::time::Duration;
 
@@ -143,7 +144,8 @@ fn what_a_child_cannot_honestly_say_is_refused_by_name_and_changes_nothing() {
         (child, vec![0; MAX_FRAME + 1], "FrameTooLong"),
         (child, vec![0; 3], "Malformed"),
     ];
-    // The same bytes with an honest record are taken, so the others are refused for what is wrong with them.
+    // The same bytes with an honest record are taken, so the others are refused for what is wrong
+    // with them.
     let mut root = world.gateway("root", 0);
     root.hear_schedule(&world.schedule(1, &[world.posed()]), T * EPOCH_MS, |_| Ok(())).unwrap();
     assert_eq!(root.hear(child, &raw(&[0; 32]), END), Ok(Heard::Taken));
@@ -350,7 +352,8 @@ fn only_the_queriers_newest_schedule_is_acted_on_and_only_once_its_number_is_dur
         hear(&mut gateway, &world.schedule(4, &[posed])),
         (Err(Refused::OlderAgenda), false, 0)
     );
-    // What is old by its own word is not checked: nobody could make a gateway check signatures with what was said long ago.
+    // What is old by its own word is not checked: nobody could make a gateway check signatures with
+    // what was said long ago.
     assert_eq!(
         hear(&mut gateway, &world.draft(4, &[posed], &secret(4))),
         (Err(Refused::OlderAgenda), false, 0)

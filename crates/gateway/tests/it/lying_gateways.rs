@@ -1,5 +1,6 @@
-//! Gateways that lie about the sums they add up: each lie is refused by the aggregator above, or makes a sum that does not open; and walking
-//! down from the querier, learning only whether each child's sum opens, leads to the edge at which it went wrong.
+//! Gateways that lie about the sums they add up: each lie is refused by the aggregator above, or
+//! makes a sum that does not open; and walking down from the querier, learning only whether each
+//! child's sum opens, leads to the edge at which it went wrong.
 
 use std::collections::BTreeSet;
 
@@ -86,7 +87,8 @@ fn run(
     Outcome { said, refused, lied }
 }
 
-/// A tree that is asked two queries, after an epoch in which a liar has learned, and of another query if it needs that.
+/// A tree that is asked two queries, after an epoch in which a liar has learned, and of another
+/// query if it needs that.
 fn prepared(
     name: &str,
     malice: Malice,
@@ -125,7 +127,8 @@ fn plain(participants: &BTreeSet<u32>, epoch: u64) -> Vec<u128> {
     ]
 }
 
-/// Walks down from the querier to the edges whose sums do not open although those beneath do: the child's end and the parent's.
+/// Walks down from the querier to the edges whose sums do not open although those beneath do: the
+/// child's end and the parent's.
 fn edges(world: &mut World, epoch: u64, now: u64) -> Vec<(String, String)> {
     let (mut found, mut open) = (Vec::new(), vec![("root".to_owned(), QUERIER.to_owned())]);
     while let Some((node, parent)) = open.pop() {
@@ -167,7 +170,8 @@ proptest! {
         };
         prop_assert_eq!(outcome.refused.is_some(), outcome.lied && malice.is_malformed());
         if !outcome.lied || malice.is_sound() || malice.is_malformed() {
-            // Nothing to lie about; or the sum is right, over those that it names: fewer, as it says.
+            // Nothing to lie about; or the sum is right, over those that it names: fewer, as it
+            // says.
             prop_assert_eq!(said.participants.len() < spoken.len(), outcome.lied);
             prop_assert!(said.participants.is_subset(&spoken));
             let expected = plain(&said.participants, T + 1);

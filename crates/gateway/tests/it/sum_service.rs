@@ -1,5 +1,6 @@
-//! Running gateways over links within the process, by the machine's clock: a tree of them answers epoch after epoch, goes on without one
-//! that was killed, takes it back when it is there again, and ends in good order.
+//! Running gateways over links within the process, by the machine's clock: a tree of them answers
+//! epoch after epoch, goes on without one that was killed, takes it back when it is there again,
+//! and ends in good order.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -74,7 +75,8 @@ impl Field {
         Running { task, stop, watch }
     }
 
-    /// Lets all sources answer an epoch once it has ended, and waits for what reaches the querier of it.
+    /// Lets all sources answer an epoch once it has ended, and waits for what reaches the querier
+    /// of it.
     async fn epoch(&mut self, epoch: u64) -> Said {
         let end = (epoch + 1) * EPOCH_MS;
         tokio::time::sleep(Duration::from_millis(end.saturating_sub(unix_ms()))).await;
@@ -169,7 +171,8 @@ async fn what_came_while_a_gateway_stood_still_is_heard_before_its_time_is_up() 
     let root = field.start("root", &states.path().join("root")).await;
     tokio::time::sleep(Duration::from_millis((first * EPOCH_MS + 500).saturating_sub(unix_ms())))
         .await;
-    // All speak of two epochs in time, and the gateway, which is on this thread, comes round when the time of both is up.
+    // All speak of two epochs in time, and the gateway, which is on this thread, comes round when
+    // the time of both is up.
     for epoch in [first, first + 1] {
         std::thread::sleep(Duration::from_millis(
             ((epoch + 1) * EPOCH_MS + 20).saturating_sub(unix_ms()),

@@ -1,4 +1,5 @@
-//! A group with a tree of gateways, its sources and its querier, all in one place: no links, no clock.
+//! A group with a tree of gateways, its sources and its querier, all in one place: no links, no
+//! clock.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::OnceLock;
@@ -260,7 +261,8 @@ impl World {
         200 * u64::from(self.tree.aggregator(gateway).unwrap().height())
     }
 
-    /// Carries what gateways have said up to their parents until nothing is left; what reaches the querier, and what ended.
+    /// Carries what gateways have said up to their parents until nothing is left; what reaches the
+    /// querier, and what ended.
     pub(crate) fn carry(&mut self, now_ms: u64) -> (Vec<Frame>, Vec<(String, Ended)>) {
         let (mut reached, mut ended) = (Vec::new(), Vec::new());
         let mut waiting: VecDeque<String> = self.gateways.keys().cloned().collect();
@@ -349,7 +351,8 @@ impl World {
         question.close(&self.key_at(aggregator, child), &mut [0; 128]).unwrap().to_vec()
     }
 
-    /// Asks a node beneath the child `root` of the querier, page by page, as the tree of gateways carries it.
+    /// Asks a node beneath the child `root` of the querier, page by page, as the tree of gateways
+    /// carries it.
     pub(crate) fn explain(
         &mut self,
         root: &str,

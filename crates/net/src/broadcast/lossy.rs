@@ -1,4 +1,5 @@
-//! Losses on purpose, at the receiver and by a seed: for tests and trials. Receivers with seeds of their own lose independently.
+//! Deliberate losses at the receiver, reproducible from a seed, for tests and experiments.
+//! Receivers with different seeds lose independently.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,7 +9,7 @@ use super::medium::BroadcastLink;
 use crate::in_memory::Chance;
 use crate::link::LinkError;
 
-/// Which frames are lost.
+/// Decides which frames are lost.
 #[derive(Debug)]
 pub struct Losses {
     loss: f64,
@@ -16,7 +17,7 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// The part `loss` of the frames, from 0 to 1, chosen by `seed`.
+    /// Loses the share `loss` of the frames, from 0 to 1, chosen by `seed`.
     #[must_use]
     pub fn new(seed: u64, loss: f64) -> Self {
         Self { loss, chance: Mutex::new(Chance::new(seed, *b"losses\0\0", 0)) }
@@ -28,7 +29,7 @@ impl Losses {
     }
 }
 
-/// A link that loses some of what it hears.
+/// A link that loses some of the frames that it receives.
 #[derive(Debug)]
 pub struct Lossy<L> {
     link: L,
@@ -36,7 +37,7 @@ pub struct Lossy<L> {
 }
 
 impl<L> Lossy<L> {
-    /// Loses `losses` of what `link` hears.
+    /// Loses `losses` of what `link` receives.
     pub const fn new(link: L, losses: Losses) -> Self {
         Self { link, losses }
     }

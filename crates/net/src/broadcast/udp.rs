@@ -1,10 +1,11 @@
-//! UDP multicast of IPv4 and IPv6 (RFC 1112, RFC 4291) and broadcast of IPv4 (RFC 919). Any number of processes of a machine may share a
-//! port; each hears the others, too.
+//! UDP multicast over IPv4 and IPv6 (RFC 1112, RFC 4291) and broadcast over IPv4 (RFC 919). Any
+//! number of processes of a machine may share a port and receive each other's frames.
 //!
-//! One socket hears, bound to the group's own address, so that it hears no other group; another one speaks, from a port of its own,
-//! by which a process knows its own frames and drops them. What comes is taken from the system at once into a queue in which
-//! addresses take turns. Addresses can be forged, so that is fair among the honest and the clumsy, and no protection from an attacker
-//! on the same wire: against that, the protocol above meters its work.
+//! One socket receives; it is bound to the group's own address, so that it receives no other group.
+//! Another one sends from a port of its own, by which the process recognizes and drops its own
+//! frames. Received frames go at once into a queue in which addresses take turns. Addresses can be
+//! forged: turns are fair between honest and faulty senders, and no protection against an attacker
+//! on the same network. Against an attacker, the protocol above limits its own work.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -21,14 +22,15 @@ use super::medium::{BroadcastLink, MAX_DATAGRAM, bad_address, check_length};
 use crate::fair::Inbox;
 use crate::link::LinkError;
 
-/// Bytes that may wait here.
+/// Received bytes that may wait in this process.
 const WAITING_BYTES: usize = 8 << 20;
-/// Bytes that may wait with the system, as far as it lets us: for the moments in which this process does not run.
+/// Requested size of the operating system's receive buffer, which covers the moments when this
+/// process does not run.
 const SYSTEM_BYTES: usize = 4 << 20;
-/// How long to wait after the system could not receive.
+/// The pause after the system could not receive.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// One's end of a multicast group or a broadcast domain.
+/// One end of a multicast group or a broadcast domain.
 #[derive(Debug)]
 pub struct UdpBroadcast {
     url: String,
@@ -73,9 +75,9 @@ impl BroadcastLink for UdpBroadcast {
     }
 }
 
-/// Takes what comes into the inbox, but for what this process itself has sent.
+/// Moves received frames into the inbox, except those that this process has sent.
 async fn hear(socket: UdpSocket, own: SocketAddr, inbox: Arc<Inbox>) {
-    // A byte more than is allowed shows what is too long.
+    // One byte more than the limit reveals a frame that is too long.
     let mut buffer = vec![0; MAX_DATAGRAM + 1];
     loop {
         match socket.recv_from(&mut buffer).await {
@@ -91,13 +93,14 @@ async fn hear(socket: UdpSocket, own: SocketAddr, inbox: Arc<Inbox>) {
     }
 }
 
-/// Whether two addresses are the same but for IPv6's flow and scope, which the system fills in on one side only.
+/// Whether two addresses are the same except for IPv6's flow and scope, which the system fills in
+/// on one side only.
 fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
     (one.ip(), one.port()) == (other.ip(), other.port())
 }
 
-/// Who takes a turn: a machine, not a port, of which one process can have many. Of IPv6 the half of the address that says which network
-/// folds into the other half.
+/// The unit that takes a turn: a machine rather than a port, since one process can have many ports.
+/// For IPv6, the network half of the address is folded into the other half.
 fn speaker(from: SocketAddr) -> [u8; 8] {
     match from.ip() {
         IpAddr::V4(address) => u64::from(u32::from(address)).to_be_bytes(),
@@ -108,7 +111,7 @@ fn speaker(from: SocketAddr) -> [u8; 8] {
     }
 }
 
-/// Where to speak and to hear.
+/// Where to send and receive.
 #[derive(Debug, PartialEq, Eq)]
 enum Place {
     Multicast4 { group: SocketAddrV4, interface: Ipv4Addr, ttl: u32 },
@@ -176,7 +179,8 @@ impl Place {
         }
     }
 
-    /// A socket that speaks. It is connected, so that the system chooses its address now, and it can be told from others' later.
+    /// A socket that sends. It is connected, so that the system chooses its address now and it can
+    /// be recognized later.
     fn speaking(&self, url: &str) -> Result<UdpSocket, LinkError> {
         let socket = new_socket(url, self.address())?;
         let told = match self {
@@ -189,7 +193,8 @@ impl Place {
                 .and_then(|()| socket.set_multicast_loop_v6(true))
                 .and_then(|()| socket.set_multicast_hops_v6(*ttl)),
             Self::Broadcast { to, interface } => {
-                // Without being told to broadcast, the system lets nobody speak to a broadcast address: any other is one machine's.
+                // Without `SO_BROADCAST`, sending to a broadcast address fails; any other address
+                // belongs to one machine.
                 let probe = new_socket(url, self.address())?;
                 if probe.connect(&self.address().into()).is_ok() {
                     return Err(bad_address(
@@ -212,12 +217,12 @@ impl Place {
 
     fn hearing(&self, url: &str) -> Result<UdpSocket, LinkError> {
         let socket = new_socket(url, self.address())?;
-        // More room is better, and less is no failure.
+        // A larger buffer helps; a smaller one is no error.
         let _ = socket.set_recv_buffer_size(SYSTEM_BYTES);
         socket.set_reuse_address(true).map_err(|error| network_down(url, &error))?;
         #[cfg(all(unix, not(any(target_os = "linux", target_os = "android"))))]
         socket.set_reuse_port(true).map_err(|error| network_down(url, &error))?;
-        // Only what comes for this group, and by this process' own membership.
+        // Receive only for this group, and through this process's own membership.
         socket.bind(&self.address().into()).map_err(|error| match error.kind() {
             ErrorKind::AddrInUse => LinkError::PortInUse { url: url.to_owned() },
             _ => no_interface(url, &error),
@@ -248,7 +253,7 @@ impl Place {
     }
 }
 
-/// The number of a network interface, by its name or as it is.
+/// The number of a network interface, from its name or its decimal digits.
 fn index_of(url: &str, named: &str) -> Result<u32, LinkError> {
     let unknown = || LinkError::NoSuchInterface {
         url: url.to_owned(),
@@ -277,7 +282,7 @@ fn network_down(url: &str, error: &io::Error) -> LinkError {
     LinkError::NetworkDown { url: url.to_owned(), cause: error.to_string() }
 }
 
-/// What the system answers where an interface is missing, or none of its routes leads to the group.
+/// The system's error if an interface is missing, or none of its routes leads to the group.
 fn no_interface(url: &str, error: &io::Error) -> LinkError {
     LinkError::NoSuchInterface { url: url.to_owned(), cause: error.to_string() }
 }

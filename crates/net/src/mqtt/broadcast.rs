@@ -1,12 +1,16 @@
-//! A broadcast medium at an MQTT broker: everybody of a group `G` publishes to `moteseal/1/G/broadcast/NAME` and subscribes to
-//! `moteseal/1/G/broadcast/+`. The name, 16 hexadecimal digits, is drawn anew for each link: by it a link knows its own frames, and
-//! clients take turns. It binds nobody: whoever may publish in the group may use any name, one that was heard among them, and have its frames
-//! taken for another's or dropped with them. A broker's access list says who may publish in a group at all (`moteseal/1/G/broadcast/+`); within it, what
-//! holds against an attacker is the protocol above, as on a radio.
+//! A broadcast medium over an MQTT broker. Every participant of a group `G` publishes to
+//! `moteseal/1/G/broadcast/NAME` and subscribes to `moteseal/1/G/broadcast/+`. `NAME`, 16
+//! hexadecimal digits, is random for each link. By it a link recognizes its own frames, and
+//! participants take turns. It authenticates no one: a client that may publish in the group may use
+//! any name, including another participant's, and then its frames count as that participant's or
+//! are dropped with them. The broker's access list decides who may publish in a group
+//! (`moteseal/1/G/broadcast/+`); within it, the protocol above protects against attackers, as on a
+//! radio.
 //!
-//! Everything is QoS 0. What gets lost is asked for by the protocol above, of whoever has it; a broker's acknowledgements say nothing about
-//! receivers, would double the packets, and its queue for a slow subscriber would deliver requests and repairs after nobody
-//! needs them any more. Nothing is retained: who comes late hears of a chain by the advertisements.
+//! All messages are QoS 0. The protocol above requests lost frames from any participant that has
+//! them. A broker's acknowledgements would not show that receivers have a frame, would double the
+//! packets, and its queue for a slow subscriber would deliver requests and repairs too late.
+//! Nothing is retained: a participant that joins late learns of a chain from the advertisements.
 
 use std::sync::Arc;
 
@@ -24,7 +28,7 @@ use crate::link::{LinkError, State};
 /// Bytes that may wait here.
 const WAITING_BYTES: usize = 8 << 20;
 
-/// One's end of a broadcast medium at a broker.
+/// One end of a broadcast medium over a broker.
 #[derive(Debug)]
 pub struct MqttBroadcast {
     sender: Sender,
@@ -34,7 +38,8 @@ pub struct MqttBroadcast {
 }
 
 impl MqttBroadcast {
-    /// A link that connects, and connects again, by itself. [`until_up`](crate::link::until_up) waits for that.
+    /// A link that connects and reconnects by itself; [`until_up`](crate::link::until_up) waits for
+    /// that.
     ///
     /// # Errors
     /// `BadAddress`, `BadFile`, `PasswordInClear`. Nothing is sent yet.
@@ -59,7 +64,7 @@ impl MqttBroadcast {
         Ok(Self { sender, topic: topics.broadcast(name(own)), inbox, driver })
     }
 
-    /// How the link stands, and a way to be told when that changes.
+    /// The link's state, as a channel that reports changes.
     #[must_use]
     pub fn state(&self) -> watch::Receiver<State> {
         self.driver.state()
@@ -67,7 +72,7 @@ impl MqttBroadcast {
 }
 
 impl BroadcastLink for MqttBroadcast {
-    /// While the link is down, frames are lost, like those of a radio that is switched off.
+    /// While the link is down, frames are lost, as with a radio that is switched off.
     async fn send(&self, frame: Bytes) -> Result<(), LinkError> {
         check_length(&frame)?;
         if !self.driver.is_up() {
@@ -85,7 +90,7 @@ impl BroadcastLink for MqttBroadcast {
     }
 }
 
-/// What waits here: everybody's but one's own.
+/// The waiting frames: those of all other participants.
 #[derive(Clone, Debug)]
 struct Inbox {
     prefix: Arc<str>,
@@ -97,7 +102,7 @@ impl driver::Inbox for Inbox {
     fn put(&self, topic: &[u8], payload: &Bytes) {
         match topic.strip_prefix(self.prefix.as_bytes()).and_then(named) {
             Some(from) if from == self.own => {}
-            // A slice of the connection's buffer would keep all of that alive.
+            // A slice would keep the connection's whole buffer alive.
             Some(from) if payload.len() <= MAX_DATAGRAM => {
                 self.waiting.put(from, Bytes::copy_from_slice(payload))
             }

@@ -1,5 +1,6 @@
-//! One way to speak MQTT 3.1.1 and 5: the two clients of `rumqttc-next` (docs/decisions/0008-mqtt-client.md), reduced to what
-//! links need, and their errors to what a person can act on.
+//! One interface to MQTT 3.1.1 and 5: the two clients of `rumqttc-next`
+//! (docs/decisions/0008-mqtt-client.md), reduced to what links need, with errors reduced to what a
+//! user can act on.
 
 use std::error::Error;
 #[cfg(feature = "tls")]
@@ -18,22 +19,23 @@ use crate::link::{LinkError, MAX_FRAME};
 #[cfg(feature = "tls")]
 use crate::tls;
 
-/// Frames that wait to be published; whoever sends more waits too.
+/// Frames that may wait to be published; further senders wait.
 const QUEUE: usize = 256;
-/// Frames that are published and not acknowledged by the broker.
+/// Frames that may be published and not yet acknowledged by the broker.
 const IN_FLIGHT: u16 = 100;
 /// The longest packet: a frame, its topic and headers.
 const MAX_PACKET: u32 = (MAX_FRAME + 1024) as u32;
-/// How long the broker keeps the parent's session while it is away (MQTT 5; of 3.1.1 the broker's own setting decides).
+/// How long the broker keeps the parent's session while it is away (MQTT 5). With 3.1.1, the
+/// broker's own setting decides.
 const SESSION: Duration = Duration::from_secs(24 * 3600);
 
 /// What happened on a connection.
 pub(super) enum Happened {
-    /// The broker has taken us in: subscribe.
+    /// The broker has accepted the connection: subscribe now.
     Connected,
-    /// The broker has taken the subscriptions.
+    /// The broker has accepted the subscriptions.
     Subscribed,
-    /// The broker refuses the subscriptions.
+    /// The broker has rejected the subscriptions.
     NotSubscribed,
     /// A message on one of the topics.
     Message { topic: Bytes, payload: Bytes },
@@ -50,7 +52,7 @@ pub(super) enum Quality {
     AtLeastOnce,
 }
 
-/// Publishes and subscribes. Cheap to clone.
+/// Publishes and subscribes. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub(super) enum Sender {
     V3(v4::AsyncClient),
@@ -58,7 +60,7 @@ pub(super) enum Sender {
 }
 
 impl Sender {
-    /// Publishes at least once. Waits for room, not for the broker.
+    /// Publishes at least once. Waits for room in the queue, not for the broker.
     pub(super) async fn publish(
         &self,
         topic: &str,
@@ -68,7 +70,7 @@ impl Sender {
         self.publish_at(Quality::AtLeastOnce, topic, retained, payload).await
     }
 
-    /// The same at any quality.
+    /// Publishes at the given quality.
     pub(super) async fn publish_at(
         &self,
         quality: Quality,
@@ -111,7 +113,7 @@ impl Sender {
     }
 }
 
-/// A connection that is made, and made again, while [`next`](Self::next) is called.
+/// A connection that is established and re-established while [`next`](Self::next) is called.
 pub(super) struct Connection {
     url: String,
     events: Events,
@@ -124,7 +126,8 @@ enum Events {
 }
 
 impl Connection {
-    /// Nothing is sent yet. The session of a persistent client outlives its connections.
+    /// A connection that has not sent anything yet. A persistent client's session outlives its
+    /// connections.
     pub(super) fn new(
         options: &Options,
         url: &Url,
@@ -209,7 +212,8 @@ impl Connection {
         Ok((Self { url: options.url.clone(), events, is_persistent }, sender))
     }
 
-    /// Waits for what happens next; connects if there is no connection. After an error, call it again to try again.
+    /// Waits for the next event, and connects first if necessary. After an error, call it again to
+    /// retry.
     pub(super) async fn next(&mut self) -> Result<Happened, LinkError> {
         match &mut self.events {
             Events::V3(events) => match events.poll().await {
@@ -244,7 +248,8 @@ impl Connection {
                         PayloadSizeLimitExceeded { .. },
                     )) = error
                     {
-                        // In a session that is kept, the broker would send that packet again and again.
+                        // In a persistent session, the broker would send that packet again and
+                        // again.
                         events.mqtt_options.set_clean_session(true);
                         return Err(LinkError::Unreachable {
                             url,
@@ -271,7 +276,7 @@ impl Connection {
             Events::V5(events) => match events.poll().await {
                 Ok(v5::Event::Incoming(packet)) => Ok(match packet {
                     v5::Incoming::ConnAck(_) => {
-                        // From here on the client remembers by itself.
+                        // From here on the client keeps its own session state.
                         events.options.clear_session_store();
                         events.options.set_clean_start(!self.is_persistent);
                         Happened::Connected
@@ -303,7 +308,8 @@ impl Connection {
                         | Deserialization(v5::mqttbytes::Error::PayloadSizeLimitExceeded { .. }),
                     ) = error
                     {
-                        // A broker that knows our limit does not do this; one that does would do it again and again.
+                        // A broker that respects our limit never sends such a packet; one that does
+                        // would repeat it.
                         events.options.set_clean_start(true);
                         return Err(LinkError::Unreachable {
                             url,
@@ -340,7 +346,7 @@ impl Connection {
         }
     }
 
-    /// Why a connection came to nothing, where the broker did not say.
+    /// Why a connection failed, if the broker did not say.
     fn lost(&self, error: &(dyn Error + 'static)) -> LinkError {
         let url = self.url.clone();
         #[cfg(not(feature = "tls"))]
@@ -362,8 +368,8 @@ impl Connection {
             Some(other) => LinkError::Unreachable { url, cause: other.to_string() },
             None => {
                 let cause = innermost(error);
-                // Once connected, the client hands on of an I/O error only what it says; of TLS 1.3 that is when a broker that wants
-                // a certificate says so.
+                // Once connected, the client keeps only the text of an I/O error. With TLS 1.3, a
+                // broker that requires a certificate reports it at that point.
                 match cause.split_once("received fatal alert: ") {
                     Some((_, alert)) => LinkError::NotTrusted {
                         url,
@@ -376,8 +382,9 @@ impl Connection {
     }
 }
 
+/// The TLS error within another error. An I/O error that wraps one does not return it as its
+/// source.
 #[cfg(feature = "tls")]
-/// The error of TLS within another. An I/O error that wraps one does not name it as its source.
 fn tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     let mut cause = Some(error);
     while let Some(error) = cause {

@@ -1,4 +1,5 @@
-//! What keeps a link over MQTT going: connects again, subscribes, tells the newest announcement, and sorts what comes.
+//! The tasks that run a link over MQTT: they reconnect, subscribe, publish the newest announcement,
+//! and sort incoming messages.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,15 +20,15 @@ const PARENT_BYTES: usize = 64 << 20;
 /// Frames that may wait at a device.
 const DEVICE_FRAMES: usize = 256;
 
-/// Where messages go. What does not fit or does not belong there is dropped: a link may lose.
+/// Where messages go. A message that does not fit or does not belong there is dropped.
 pub(super) trait Inbox: Clone + Send + 'static {
     fn put(&self, topic: &[u8], payload: &Bytes);
 }
 
-/// The topic and the newest of a parent's announcements.
+/// The topic, and the newest announcement, of a parent.
 type Announcements = (String, watch::Receiver<Option<Bytes>>);
 
-/// The tasks of a link; they end with it.
+/// The tasks of a link; dropping it ends them.
 #[derive(Debug)]
 pub(super) struct Driver {
     state: watch::Receiver<State>,
@@ -107,8 +108,8 @@ async fn drive(
     }
 }
 
-/// Subscribes on every connection, and tells the newest announcement: on every connection, too, since a broker that was restarted
-/// may have forgotten it.
+/// Subscribes on every connection, and publishes the newest announcement again, since a broker that
+/// restarted may have lost it.
 async fn greet(
     sender: Sender,
     subscriptions: Vec<String>,
@@ -136,14 +137,15 @@ async fn greet(
     }
 }
 
-/// What waits at the parent.
+/// The frames that wait at the parent.
 #[derive(Clone)]
 pub(super) struct ParentInbox(Arc<AtParent>);
 
 struct AtParent {
     /// What the topics of devices begin with.
     prefix: String,
-    /// Whose frames are taken, ascending: whoever may publish could make up any number of others.
+    /// The children whose frames are accepted, ascending. Without this list, a client could invent
+    /// any number of names.
     members: Vec<[u8; 8]>,
     waiting: fair::Inbox,
 }
@@ -174,7 +176,7 @@ impl Inbox for ParentInbox {
         let device = topic.strip_prefix(self.0.prefix.as_bytes()).and_then(named);
         let device = device.filter(|device| self.0.members.binary_search(device).is_ok());
         match device {
-            // A slice of the connection's buffer would keep all of that alive.
+            // A slice would keep the connection's whole buffer alive.
             Some(device) if payload.len() <= MAX_FRAME => {
                 self.0.waiting.put(device, Bytes::copy_from_slice(payload))
             }
@@ -183,7 +185,7 @@ impl Inbox for ParentInbox {
     }
 }
 
-/// What waits at a device: of announcements the newest, of frames the newest few.
+/// What waits at a child: the newest announcement, and the newest few frames.
 #[derive(Clone)]
 pub(super) struct ChildInbox(Arc<AtDevice>);
 
@@ -255,7 +257,8 @@ impl Inbox for ChildInbox {
 mod tests {
     use super::*;
 
-    /// More strangers than fit the queue, each with the shortest frame: of members with longer ones, none must give way.
+    /// More strangers than the queue has room for, each with the shortest frame. No member's longer
+    /// frames may be dropped for them.
     #[tokio::test]
     async fn strangers_take_no_room_from_members() {
         let members = [[0xff; 8], [1; 8], [7; 8]];

@@ -1,8 +1,9 @@
-//! How a parent that was restarted takes up the session that the broker kept (MQTT 5).
+//! How a parent that restarted resumes the session that the broker kept (MQTT 5).
 //!
-//! The client refuses to publish in a session that it has no memory of, since a packet of QoS 2 may be half delivered. Ours are of
-//! QoS 1, of which a broker remembers nothing (MQTT 5, section 4.1), and what was on its way is said again by the protocol above. So
-//! the memory of every session is the same: nothing was on its way.
+//! The client refuses to publish in a session whose state it does not have, since a packet of QoS 2
+//! may be half delivered. Moteseal uses only QoS 1, for which a broker keeps no such state (MQTT 5,
+//! section 4.1), and the protocol above repeats frames that were in transit. The state of every
+//! session is therefore the same: nothing is in transit.
 
 use std::pin::Pin;
 
@@ -10,10 +11,10 @@ use rumqttc_v5::{
     PersistedAckMode, PersistedSession, SessionStore, SessionStoreError, SessionStoreKey,
 };
 
-/// Remembers of every session that nothing was on its way.
+/// A session store in which nothing is ever in transit.
 #[derive(Debug)]
 pub(super) struct NothingOnItsWay {
-    /// What the client's options say, too.
+    /// The same limit as in the client's options.
     pub(super) in_flight: u16,
 }
 

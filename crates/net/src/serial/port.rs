@@ -1,4 +1,4 @@
-//! Ports that bytes go through: a terminal device in raw mode, or a TCP connection.
+//! Ports: a terminal device in raw mode, or a TCP connection.
 
 use std::fs::File;
 use std::io;
@@ -21,13 +21,13 @@ use tokio::time::timeout;
 use super::Options;
 use crate::link::LinkError;
 
-/// What addresses look like.
+/// Example addresses.
 const EXAMPLE: &str = "/dev/ttyUSB0 or tcp://127.0.0.1:4001";
-/// How long a connection may take.
+/// The timeout for establishing a connection.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
-/// A silent connection is asked after this time whether the other side is still there.
+/// After this much silence, TCP checks that the other end is alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Speeds that make sense: below, a HELLO takes longer than its repetition waits.
+/// Accepted speeds. Below them, a HELLO takes longer than the wait before its repetition.
 const BAUD: std::ops::RangeInclusive<u32> = 1200..=4_000_000;
 
 /// Where a port is.
@@ -46,7 +46,8 @@ enum Place {
 /// An open port.
 #[derive(Debug)]
 pub(super) enum Port {
-    /// The same terminal twice. These read, write and wait, which is all that is asked of them; that it is no pipe does not matter.
+    /// The same terminal twice, for reading and writing. The pipe types offer the needed
+    /// operations; that it is not a pipe does not matter.
     Terminal(Receiver, Sender),
     Tcp(TcpStream),
 }
@@ -85,7 +86,7 @@ impl Address {
         Ok(Self { text, place })
     }
 
-    /// What is said of a port that broke.
+    /// The error for a port that broke.
     pub(super) fn down(&self, error: &io::Error) -> LinkError {
         LinkError::LineDown { url: self.text.clone(), cause: error.to_string() }
     }
@@ -98,7 +99,7 @@ impl Address {
                 let stream = connected
                     .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
                     .map_err(|error| self.down(&error))?;
-                // What these refuse to do makes the line slower, or a dead one known later.
+                // If these options fail, the line is slower, or a broken one is noticed later.
                 let _ = stream.set_nodelay(true);
                 let _ = SockRef::from(&stream)
                     .set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEP_ALIVE));
@@ -128,7 +129,8 @@ impl Address {
         }
     }
 
-    /// Takes a terminal for us alone, and makes it carry every byte as it is: 8 bits, no parity, no echo, no flow control.
+    /// Locks a terminal for this process, and sets it to raw mode: 8 bits, no parity, no echo, no
+    /// flow control.
     fn prepare(&self, file: &File, baud: u32) -> Result<(), LinkError> {
         let bad = |cause: &str| LinkError::BadAddress {
             url: self.text.clone(),
@@ -149,7 +151,7 @@ impl Address {
             .control_modes
             .insert(ControlModes::CS8 | ControlModes::CREAD | ControlModes::CLOCAL);
         settings.set_speed(baud).map_err(|_| bad("the port does not have this speed"))?;
-        // What came before goes: it is of nobody's session.
+        // Discard earlier input: it belongs to no session.
         tcsetattr(file, OptionalActions::Flush, &settings).map_err(|error| self.down(&error.into()))
     }
 }

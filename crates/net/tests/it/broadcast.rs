@@ -42,7 +42,8 @@ async fn silent(link: &impl BroadcastLink) {
     assert!(heard.is_err(), "{heard:?}");
 }
 
-/// Everybody hears all that the others say, in the order in which each says it, and nobody hears himself.
+/// Everybody hears all that the others say, in the order in which each says it, and nobody hears
+/// himself.
 async fn all_hear_all_others(links: [Broadcast; 3]) {
     for (from, link) in links.iter().enumerate() {
         for number in 0..50 {
@@ -85,7 +86,8 @@ async fn multicast_of_ipv6_reaches_all_others_of_one_machine() {
     all_hear_all_others([(); 3].map(|()| open(&url).unwrap())).await;
 }
 
-/// An interface with an address of IPv6 that is up and knows groups; the loopback interface has no route for groups.
+/// An interface with an address of IPv6 that is up and knows groups; the loopback interface has no
+/// route for groups.
 fn an_interface() -> String {
     let addresses = std::fs::read_to_string("/proc/net/if_inet6").unwrap();
     let names = addresses.lines().filter_map(|line| line.split_whitespace().last());

@@ -1,4 +1,5 @@
-//! A Mosquitto of a test's own: on free loopback ports, with its configuration, certificates and data in a temporary folder.
+//! A Mosquitto of a test's own: on free loopback ports, with its configuration, certificates and
+//! data in a temporary folder.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! What the client does when a cloud is busy, refuses, breaks off, is someone else, or is not there: against real sockets.
+//! What the client does when a cloud is busy, refuses, breaks off, is someone else, or is not
+//! there: against real sockets.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,7 +10,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 
-/// A listener that answers its connections with `answers`, one each, and then closes; it keeps the requests' heads.
+/// A listener that answers its connections with `answers`, one each, and then closes; it keeps the
+/// requests' heads.
 struct Script {
     url: String,
     heads: Arc<Mutex<Vec<String>>>,

@@ -1,4 +1,5 @@
-//! What the link within a process promises: it loses, repeats, delays and reorders exactly as told, and is bounded.
+//! What the link within a process promises: it loses, repeats, delays and reorders exactly as told,
+//! and is bounded.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Links over a real Mosquitto: both versions, with and without TLS, through restarts, refusals and floods.
+//! Links over a real Mosquitto: both versions, with and without TLS, through restarts, refusals and
+//! floods.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -114,7 +115,8 @@ async fn a_late_device_hears_the_newest_announcement() {
     }
 }
 
-/// A device that sends until the parent has said that it has everything, as the protocol above a link does.
+/// A device that sends until the parent has said that it has everything, as the protocol above a
+/// link does.
 async fn deliver(mut device: MqttChild, frames: u32) {
     let mut confirmed = 0;
     while confirmed < frames {
@@ -159,7 +161,8 @@ async fn a_broker_that_is_killed_and_restarted_loses_nothing_that_is_sent_again(
         }
         sending.await.unwrap();
         assert_eq!((next, kills), (frames, 3), "{version:?}");
-        // The broker keeps nothing on disk: the parent has told the newcomer its announcement again.
+        // The broker keeps nothing on disk: the parent has told the newcomer its announcement
+        // again.
         assert_eq!(down(&mut device(&options, B).await).await, Down::Announcement(numbered(77)));
     }
 }
@@ -377,7 +380,8 @@ async fn a_flooding_device_does_not_starve_another_one() {
         while timeout(Duration::from_millis(100), parent.receive()).await.is_ok() {
             rest += 1;
         }
-        // In order of arrival the tenth frame would have come after the rest, at two milliseconds each.
+        // In order of arrival the tenth frame would have come after the rest, at two milliseconds
+        // each.
         assert!(rest > 2_000, "no flood: {of_flood} frames taken, {rest} waited");
         assert!(
             of_calm.iter().all(|wait| *wait < Duration::from_secs(2)),

@@ -1,5 +1,5 @@
-//! The serial line over the real thing: TCP on the loopback interface, a pseudo-terminal, and a proxy between that loses, changes and
-//! repeats bytes.
+//! The serial line over the real thing: TCP on the loopback interface, a pseudo-terminal, and a
+//! proxy between that loses, changes and repeats bytes.
 
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
@@ -34,7 +34,8 @@ fn mote_options(address: &str) -> Options {
     Options { side: Side::Mote(MOTE), ..options(address) }
 }
 
-/// Where somebody listens who joins the first two connections, byte for byte but for what `change` does to them.
+/// Where somebody listens who joins the first two connections, byte for byte but for what `change`
+/// does to them.
 async fn joined(change: fn(&mut u64, &mut Vec<u8>)) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -68,7 +69,8 @@ fn chance(state: &mut u64) -> u64 {
     z ^ z >> 31
 }
 
-/// Of two thousand bytes about one is lost, one is changed, one is said three times, and before one others are said again.
+/// Of two thousand bytes about one is lost, one is changed, one is said three times, and before one
+/// others are said again.
 fn noise(state: &mut u64, bytes: &mut Vec<u8>) {
     let mut out = Vec::new();
     for byte in bytes.iter() {
@@ -165,7 +167,8 @@ async fn a_connection_that_breaks_is_made_again_and_loses_nothing() {
     for number in 0..5_u32 {
         let mut connection = timeout(LONG, listener.accept()).await.unwrap().unwrap().0;
         mote.send(Channel::Coordinator, &number.to_be_bytes()).unwrap();
-        // The mote goes on as if nothing were; the connection breaks as soon as it has its acknowledgement.
+        // The mote goes on as if nothing were; the connection breaks as soon as it has its
+        // acknowledgement.
         while !mote.is_idle() {
             assert!(began.elapsed() < LONG);
             let now_ms = u64::try_from(began.elapsed().as_millis()).unwrap();

@@ -5,8 +5,8 @@
 
 use moteseal_board::entry;
 use moteseal_broadcast::tesla::Parameters;
-use moteseal_broadcast::tesla::wire::TeslaFrame;
 use moteseal_broadcast::tesla::receiver::{Receiver, Settings};
+use moteseal_broadcast::tesla::wire::TeslaFrame;
 use moteseal_broadcast::{ChainId, ChainNumber};
 use moteseal_core::DeviceId;
 use moteseal_core::record::NetworkId;

@@ -56,7 +56,8 @@ impl Simulated {
         }
     }
 
-    /// Whether there is power for one more; if this is the moment at which it goes, `torn` is what that leaves.
+    /// Whether there is power for one more; if this is the moment at which it goes, `torn` is what
+    /// that leaves.
     fn write(&mut self, torn: impl FnOnce(&mut Vec<u8>, &mut Chance)) -> Result<(), FlashFailed> {
         match self.fuse.get() {
             None => {}

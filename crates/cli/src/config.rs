@@ -1,7 +1,6 @@
 //! The TOML files of gateways and devices: read, with errors that name file, line, key and remedy. Paths in them are relative to the
 //! file's folder.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -41,33 +40,6 @@ pub(crate) struct Gateway {
     pub(crate) listen: Option<SocketAddr>,
     pub(crate) link: Link,
     pub(crate) cloud: Option<Cloud>,
-}
-
-/// `querier.toml`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Querier {
-    pub(crate) roster: PathBuf,
-    pub(crate) operator: PathBuf,
-    /// The secret key that signs what is asked.
-    pub(crate) key: PathBuf,
-    /// The keys of the sums: `querier.sum.key`.
-    pub(crate) keys: PathBuf,
-    /// Which gateway speaks to which, and which device to which gateway.
-    pub(crate) tree: PathBuf,
-    /// The secret of the querier's link to the gateways below it.
-    pub(crate) link_secret: PathBuf,
-    /// The file of the query schedules' numbers.
-    pub(crate) state: PathBuf,
-    /// The columns that the devices seal: `temperature:Cel:i16/100`.
-    pub(crate) columns: Vec<String>,
-    /// Of a column the values that it can have: `-40..125`.
-    #[serde(default)]
-    pub(crate) ranges: BTreeMap<String, String>,
-    /// How long an edge of the tree may take after an epoch's end.
-    #[serde(default = "default_sum_grace", deserialize_with = "duration")]
-    pub(crate) grace: Duration,
-    pub(crate) link: Link,
 }
 
 /// `aggregator.toml`.

@@ -272,7 +272,7 @@ fn one_file_is_not_written_for_two_things() {
     symlink("same", scene.path("link")).unwrap();
     let get = ["get", "dev1", "--from", "http://127.0.0.1:1", "--rate", "1"];
     for (one, other) in [("same", "same"), ("same", "./sub/../same"), ("link", "same")] {
-        for option in ["--proof", "--memory"] {
+        for option in ["--proof", "--pinned-seals"] {
             let run = scene.with_roster(&[&get[..], &["-o", one, option, other]].concat());
             assert!(
                 run.failed(USAGE).contains("one would replace the other; name two files"),
@@ -444,8 +444,7 @@ fn a_roster_of_another_operator_is_named_as_the_cause_and_every_file_once() {
     assert_eq!(lines.len(), names.len(), "{run:?}");
     for (line, name) in lines.iter().zip(&names) {
         assert!(
-            line.contains(name)
-                && line.contains("no seal of what was given holds under other.cbor"),
+            line.contains(name) && line.contains("no seal verifies under other.cbor"),
             "{line}"
         );
     }

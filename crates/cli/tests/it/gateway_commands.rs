@@ -282,9 +282,11 @@ impl Site {
         let round = epochs.iter().map(|epoch| epoch["round"].as_u64().unwrap()).max().unwrap();
         assert!((3..=5).contains(&round), "a tenth of 1,440 readings is kept: round {round}");
         let rate = format!("1/{}", 1 << round);
-        let get =
-            [&["get", "--all", "--rate", &rate, "--format", "csv", "--no-memory"][..], &UNTIL]
-                .concat();
+        let get = [
+            &["get", "--all", "--rate", &rate, "--format", "csv", "--no-pinned-seals"][..],
+            &UNTIL,
+        ]
+        .concat();
         let rows = self.ask(&get).done().out;
         assert!(
             rows.starts_with("epoch,epoch_start,device,index,seq,temperature,humidity\n"),
@@ -315,7 +317,7 @@ impl Site {
             &"5e".repeat(32),
             "--format",
             "csv",
-            "--no-memory",
+            "--no-pinned-seals",
         ];
         let drawn = self.ask(&[&sample[..], &UNTIL].concat()).done().out;
         drawn.lines().skip(1).for_each(is_true);
@@ -330,13 +332,13 @@ impl Site {
             assert!((least..=20).contains(&of(&drawn, epoch)) && least > 0, "{drawn}");
         }
         assert!(
-            self.ask(&[&["get", STAR, "--sample", "20", "--no-memory"][..], &UNTIL].concat())
+            self.ask(&[&["get", STAR, "--sample", "20", "--no-pinned-seals"][..], &UNTIL].concat())
                 .talk
                 .contains("SchemeMismatch")
         );
         // More than a budget left is not to be had, and it is said what is.
         let refused =
-            self.ask(&[&["get", "--all", "--rate", "1", "--no-memory"][..], &UNTIL].concat());
+            self.ask(&[&["get", "--all", "--rate", "1", "--no-pinned-seals"][..], &UNTIL].concat());
         assert!(
             refused.failed(2).contains("RateUnavailable")
                 && refused.talk.contains("the highest rate that can be had"),
@@ -345,7 +347,7 @@ impl Site {
 
         // The number of readings is exact; the mean is near, whatever the salts.
         let count = self
-            .ask(&[&["estimate", "count", "temperature", "--no-memory"][..], &UNTIL].concat())
+            .ask(&[&["estimate", "count", "temperature", "--no-pinned-seals"][..], &UNTIL].concat())
             .done();
         let says = format!(
             "count 8834.0000  (95 %: 8834.0000 to 8834.0000), from {expected} of 8,834 readings"
@@ -359,7 +361,7 @@ impl Site {
         );
         let mean = self
             .ask(
-                &[&["estimate", "mean", "temperature", "--no-memory", "--json"][..], &UNTIL]
+                &[&["estimate", "mean", "temperature", "--no-pinned-seals", "--json"][..], &UNTIL]
                     .concat(),
             )
             .done()

@@ -13,7 +13,7 @@ use moteseal_adversary::{
     find,
 };
 use moteseal_api::{CBOR_SEQ, JSON, PROBLEM_JSON, Query, paths};
-use moteseal_client::{DeviceReport, Failure, Report, Standing, get};
+use moteseal_client::{DeviceReport, Report, Standing};
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_net::{Client, NetError};
@@ -159,7 +159,7 @@ impl Scene {
         choice: Choice,
         lie: Option<&'static Lie>,
         explain: Option<&'static ExplainLie>,
-    ) -> (Result<Report, Failure>, usize, bool) {
+    ) -> (Result<Report, moteseal_client::Error>, usize, bool) {
         let (outcome, seen, done) =
             self.ask_for(&self.liar.field.query(choice), lie, explain).await;
         (outcome, seen.len(), done)
@@ -171,20 +171,23 @@ impl Scene {
         query: &Query,
         lie: Option<&'static Lie>,
         explain: Option<&'static ExplainLie>,
-    ) -> (Result<Report, Failure>, BTreeMap<Key, Vec<u8>>, bool) {
+    ) -> (Result<Report, moteseal_client::Error>, BTreeMap<Key, Vec<u8>>, bool) {
         let question = Question { since: query.since, until: query.until, choice: query.choice };
         *self.liar.told.lock().unwrap() =
             Told { lie, explain, question: Some(question), done: false };
         let mut sink = Checked::new(&self.liar.field);
-        let outcome =
-            get(&self.client, &self.liar.field.roster, query, None, None, &mut sink).await;
+        let outcome = moteseal_client::Client::new(&self.client, &self.liar.field.roster)
+            .query(query)
+            .run(&mut sink)
+            .await
+            .map(|verified| verified.report);
         let done = self.liar.told.lock().unwrap().done;
         (outcome, sink.seen, done)
     }
 }
 
 /// The names of an outcome: of the refusal as a whole, and of the finding.
-fn names(outcome: &Result<Report, Failure>) -> (String, Option<&'static str>) {
+fn names(outcome: &Result<Report, moteseal_client::Error>) -> (String, Option<&'static str>) {
     match outcome {
         Ok(report) if report.is_complete() => ("accepted".into(), None),
         Ok(report) => {
@@ -194,9 +197,10 @@ fn names(outcome: &Result<Report, Failure>) -> (String, Option<&'static str>) {
                 if report.devices.iter().any(missing) { "ManifestMissing" } else { "TailUnknown" };
             (name.into(), None)
         }
-        Err(Failure::Refused(refused)) => {
-            (refused.refusal.name(), refused.finding.as_ref().map(|finding| finding.name()))
-        }
+        Err(moteseal_client::Error::Rejected(refused)) => (
+            refused.rejection.name().to_owned(),
+            refused.finding.as_ref().map(|finding| finding.name()),
+        ),
         Err(failure) => (format!("not a refusal, {failure}"), None),
     }
 }

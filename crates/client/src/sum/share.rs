@@ -77,16 +77,13 @@ impl fmt::Display for ShareError {
         match self {
             Self::Participation(error) => error.fmt(f),
             Self::WrongPsrCount { expected, found } => {
-                write!(
-                    f,
-                    "WrongPsrCount: {found} partial state records where these participants make {expected}"
-                )
+                write!(f, "{found} partial state records where these participants make {expected}")
             }
             Self::Psr(error) => error.fmt(f),
-            Self::NotBeneath => f.write_str(
-                "NotBeneath: it names a participant that is not beneath the child in the tree",
-            ),
-            Self::Overlap => f.write_str("Overlap: two children name the same participant"),
+            Self::NotBeneath => {
+                f.write_str("it names a participant that is not beneath the child in the tree")
+            }
+            Self::Overlap => f.write_str("two children name the same participant"),
         }
     }
 }

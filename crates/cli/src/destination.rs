@@ -1,0 +1,222 @@
+//! Where verified rows go: to a file that appears whole or not at all, or to stdout once everything is
+//! verified.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use indicatif::ProgressBar;
+use moteseal_client::estimate::Estimator;
+use moteseal_client::output::{AtomicFile, Format, OutputError, RowOutput, RowSpool};
+use moteseal_client::{Report, Rows, Sink, Standing, start_text};
+use moteseal_core::record::Round;
+use moteseal_verify::Roster;
+
+use crate::client_error;
+use crate::failure::{Exit, Failure};
+use crate::progress::{bytes, count, thousands};
+use crate::terminal::{Stdout, talk};
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum FormatName {
+    /// Aligned columns, for people
+    Table,
+    /// Comma-separated values
+    Csv,
+    /// One JSON object a line
+    Jsonl,
+    /// An Arrow IPC stream
+    Arrow,
+    /// A Parquet file
+    Parquet,
+}
+
+/// Where rows go, and how they are written.
+#[derive(Args, Debug)]
+pub(crate) struct Destination {
+    /// The format of the rows; default: by the extension of --out, else a table
+    #[arg(long, value_enum)]
+    format: Option<FormatName>,
+    /// The file for the rows; default: stdout
+    #[arg(short, long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+impl Destination {
+    fn format(&self) -> Format {
+        let ending = || self.out.as_ref()?.extension()?.to_str()?.parse().ok();
+        match self.format {
+            None => ending().unwrap_or(Format::Table),
+            Some(FormatName::Table) => Format::Table,
+            Some(FormatName::Csv) => Format::Csv,
+            Some(FormatName::Jsonl) => Format::JsonLines,
+            Some(FormatName::Arrow) => Format::Arrow,
+            Some(FormatName::Parquet) => Format::Parquet,
+        }
+    }
+
+    /// The file for the rows, if there is one.
+    pub(crate) fn out(&self) -> Option<&Path> {
+        self.out.as_deref()
+    }
+
+    /// Whether rows are asked for at all.
+    pub(crate) const fn is_given(&self) -> bool {
+        self.out.is_some() || self.format.is_some()
+    }
+
+    /// Starts writing. `field` is a field whose mean is estimated.
+    pub(crate) fn open(
+        &self,
+        field: Option<&str>,
+        progress: ProgressBar,
+    ) -> Result<Output, Failure> {
+        let rows = match &self.out {
+            Some(path) => RowOutput::to_file(path, self.format()),
+            None => RowOutput::to_spool(self.format()),
+        };
+        let rows = rows.map_err(client_error::output)?;
+        Ok(Output { rows, mean: field.map(Estimator::new), progress })
+    }
+}
+
+/// Receives verified rows, which stay invisible until they are [released](Finished::release).
+pub(crate) struct Output {
+    rows: RowOutput,
+    mean: Option<Estimator>,
+    progress: ProgressBar,
+}
+
+impl Sink for Output {
+    fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
+        self.progress.inc(u64::from(rows.len()));
+        if let Some(mean) = &mut self.mean {
+            mean.rows(rows)?;
+        }
+        self.rows.rows(rows)
+    }
+}
+
+impl Output {
+    /// Ends the rows: all of them are written, and still invisible. Returns the estimator, if any.
+    pub(crate) fn finish(self) -> Result<(Finished, Option<Estimator>), Failure> {
+        self.progress.finish_and_clear();
+        Ok((Finished(self.rows.finish().map_err(client_error::output)?), self.mean))
+    }
+
+    /// Ends and releases the rows.
+    pub(crate) fn keep(self) -> Result<(), Failure> {
+        self.finish()?.0.release()
+    }
+}
+
+/// All rows, written but invisible. Dropping it discards them.
+pub(crate) struct Finished(RowSpool);
+
+impl Finished {
+    /// Puts the file in place, or copies the rows to stdout.
+    pub(crate) fn release(self) -> Result<(), Failure> {
+        let spool = self.0.release().map_err(client_error::output)?;
+        spool.map_or(Ok(()), |spool| Stdout::lock().copy(spool))
+    }
+}
+
+/// Rejects arguments that write two outputs to one file, or replace a file that is read.
+pub(crate) fn distinct(
+    written: &[(&str, Option<&Path>)],
+    read: &[&PathBuf],
+) -> Result<(), Failure> {
+    let written: Vec<(&str, &Path)> =
+        written.iter().filter_map(|(option, path)| Some((*option, (*path)?))).collect();
+    for (at, (option, path)) in written.iter().enumerate() {
+        if let Some((other, _)) =
+            written[..at].iter().find(|(_, other)| AtomicFile::is_same(path, other))
+        {
+            return Err(Failure::usage(format_args!(
+                "{other} and {option} are both {}: one would replace the other; name two files",
+                path.display()
+            )));
+        }
+        if read.iter().any(|read| AtomicFile::is_same(path, read)) {
+            return Err(Failure::usage(format_args!(
+                "{option} {} would replace a file that is read here; name another",
+                path.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Prints to stderr what was verified, a line for each device. `came` says what happened to the bytes:
+/// received, or read.
+pub(crate) fn report_lines(report: &Report, roster: &Roster, came: &str) {
+    for device in &report.devices {
+        let until = match device.standing {
+            Standing::Complete => "complete".to_owned(),
+            Standing::TailUnknown { from } | Standing::ManifestMissing { from } => {
+                format!("complete to {}", start_text(roster, from))
+            }
+        };
+        let late = match device.late {
+            0 => String::new(),
+            number => format!(", {} after the manifest", count(number, "seal")),
+        };
+        let newer = if device.newer.is_some() { "; newer seals are known" } else { "" };
+        let outages = match device.outages.len() {
+            0 => String::new(),
+            number => format!(", {}", count(number as u64, "restart")),
+        };
+        talk(format_args!(
+            "{:<12} verified  {} of {}, {}, {until}{late}{outages}{newer}",
+            device.name,
+            thousands(device.rows),
+            count(device.events, "reading"),
+            count(device.epochs, "epoch"),
+        ));
+    }
+    if let Some(budget) = report.budget {
+        talk(format_args!(
+            "{}",
+            kept((budget, roster.levels()), report.round_span(), report.rounds.len() as u64)
+        ));
+    }
+    talk(format_args!(
+        "{} checked, {} {came}",
+        count(report.signatures, "signature"),
+        bytes(report.bytes)
+    ));
+}
+
+/// The share of readings that a group's budget left.
+fn kept((budget, levels): (u64, u8), rounds: Option<(Round, Round)>, epochs: u64) -> String {
+    let share = |round: Round| match round.0 {
+        0 => "all readings".to_owned(),
+        round if round >= levels => "no reading".to_owned(),
+        round => format!("1 reading in {}", thousands(1 << round)),
+    };
+    let within = format!("the group keeps at most {} an epoch", count(budget, "reading"));
+    match rounds {
+        None => format!("{within}; no epoch of the range has a manifest that states what was kept"),
+        Some((least, most)) if least == most => {
+            format!(
+                "{within}; {} ended at round {least}, about {}",
+                count(epochs, "epoch"),
+                share(least)
+            )
+        }
+        Some((least, most)) => format!(
+            "{within}; {} ended at rounds {least} to {most}, from about {} to {}",
+            count(epochs, "epoch"),
+            share(least),
+            share(most)
+        ),
+    }
+}
+
+/// The failure for a device that is less complete than was asked for, if there is one.
+pub(crate) fn incomplete(report: &Report, roster: &Roster) -> Option<Failure> {
+    let error = report.require_complete(roster).err()?;
+    let text = client_error::named(error.error_name(), &error);
+    let hint =
+        if error.lacks_manifest { String::new() } else { format!(" (--until {})", error.time) };
+    Some(Failure::new(Exit::Incomplete, text + &hint))
+}

@@ -1,0 +1,187 @@
+//! Checks the seals of one device in a response: their history, the pinned seal, and the counts for the
+//! report.
+
+use moteseal_core::record::{DeviceId, EpochNumber};
+use moteseal_seal::{Authentic, History, Incomplete, Seal, Statement};
+
+use crate::completeness::{DeviceReport, Outage, Standing};
+use crate::pinned::PinnedSeal;
+use crate::rejection::Rejection;
+
+/// Number of outages that are listed at most.
+const MAX_OUTAGES: usize = 256;
+
+#[derive(Debug)]
+pub(super) struct DeviceCheck {
+    device: DeviceId,
+    since: EpochNumber,
+    until: Option<EpochNumber>,
+    history: History,
+    pinned: Option<PinnedSeal>,
+    /// Whether this is the response of a store, and not a proof: only a response must contain later seals.
+    live: bool,
+    newest: Option<PinnedSeal>,
+    last_epoch: Option<EpochNumber>,
+    /// The first epoch that could not be checked because its manifest is missing.
+    unmanifested: Option<EpochNumber>,
+    report: DeviceReport,
+}
+
+impl DeviceCheck {
+    /// `live` is whether this is the response of a store. A proof may be older than the pinned seal.
+    pub(super) fn new(
+        device: DeviceId,
+        (since, until): (EpochNumber, Option<EpochNumber>),
+        pinned: Option<PinnedSeal>,
+        live: bool,
+    ) -> Self {
+        let report = DeviceReport {
+            device,
+            name: String::new(),
+            since,
+            until,
+            seals: 0,
+            epochs: 0,
+            events: 0,
+            rows: 0,
+            lost: 0,
+            late: 0,
+            outages: Vec::new(),
+            standing: Standing::Complete,
+            newer: None,
+        };
+        let history = History::new(device, since, until.unwrap_or(EpochNumber(u64::MAX)));
+        Self {
+            device,
+            since,
+            until,
+            history,
+            pinned,
+            live,
+            newest: None,
+            last_epoch: None,
+            unmanifested: None,
+            report,
+        }
+    }
+
+    pub(super) const fn device(&self) -> DeviceId {
+        self.device
+    }
+
+    /// Counts a checked part, and the rows that were passed to the sink.
+    pub(super) fn count(&mut self, statement: &Statement, rows: u32) {
+        self.report.rows += u64::from(rows);
+        self.report.seals += 1;
+        self.report.epochs += u64::from(self.last_epoch != Some(statement.epoch));
+        self.last_epoch = Some(statement.epoch);
+        self.report.events += statement.counters.total();
+        self.report.lost += statement.lost.map_or(0, |lost| lost.total());
+        if statement.restart && self.report.outages.len() < MAX_OUTAGES {
+            let from = statement.last.map(|(_, epoch)| epoch);
+            self.report.outages.push(Outage { from, to: statement.epoch, index: statement.index });
+        }
+    }
+
+    /// Counts a seal that its epoch's manifest does not list.
+    pub(super) const fn count_late(&mut self) {
+        self.report.late += 1;
+    }
+
+    /// Records an epoch that cannot be checked because its manifest is missing.
+    pub(super) fn without_manifest(&mut self, epoch: EpochNumber) {
+        self.unmanifested.get_or_insert(epoch);
+    }
+
+    /// Checks the next seal of the response. Returns whether its events are in the range.
+    pub(super) fn take(&mut self, seal: &Seal<Authentic>) -> Result<bool, Rejection> {
+        let here = PinnedSeal {
+            index: seal.statement().index,
+            epoch: seal.statement().epoch,
+            digest: seal.digest(),
+        };
+        if let Some(known) = self.pinned {
+            self.agree(seal, &here, &known)?;
+        }
+        let in_range = self.history.next(seal).map_err(|error| refusal(&error))?;
+        self.newest = Some(here);
+        Ok(in_range)
+    }
+
+    /// Checks that a seal is in one history with the pinned one; otherwise the device signed two
+    /// histories. The seals of one response are checked by [`History`].
+    fn agree(
+        &self,
+        seal: &Seal<Authentic>,
+        here: &PinnedSeal,
+        known: &PinnedSeal,
+    ) -> Result<(), Rejection> {
+        let statement = seal.statement();
+        let parted = Err(Rejection::Equivocation { device: self.device, index: known.index });
+        if here.index == known.index {
+            return if here.digest == known.digest { Ok(()) } else { parted };
+        }
+        if here.index < known.index {
+            return if here.epoch > known.epoch { parted } else { Ok(()) };
+        }
+        if here.epoch < known.epoch {
+            return parted;
+        }
+        match statement.last {
+            Some((before, _)) if before == known.index && statement.prev != known.digest => parted,
+            Some((before, _)) if before >= known.index => Ok(()),
+            // The seal skips the pinned one, which the device also signed.
+            _ => parted,
+        }
+    }
+
+    /// Ends the seals of the device.
+    pub(super) fn finish(
+        self,
+        name: String,
+    ) -> Result<(DeviceReport, Option<PinnedSeal>), Rejection> {
+        let beyond = |known: &PinnedSeal| {
+            let reached = self.newest.is_some_and(|newest| newest.index >= known.index);
+            !reached && known.epoch >= self.since && self.history.tail().is_some()
+        };
+        let newer = self.pinned.filter(beyond);
+        if let Some(PinnedSeal { index, epoch, .. }) = newer.filter(|_| self.live) {
+            return Err(Rejection::Missing {
+                device: self.device,
+                index,
+                epoch: Some(epoch),
+                pinned: true,
+            });
+        }
+        let newer = newer.map(|known| (known.index, known.epoch));
+        let standing = match self.history.finish() {
+            Ok(_) => Standing::Complete,
+            Err(Incomplete::TailUnknown { from, .. }) => Standing::TailUnknown { from },
+            Err(error) => return Err(refusal(&error)),
+        };
+        debug_assert!(self.until.is_some() || matches!(standing, Standing::TailUnknown { .. }));
+        let standing = match (standing, self.unmanifested) {
+            (Standing::TailUnknown { from }, Some(epoch)) if from <= epoch => standing,
+            (_, Some(from)) => Standing::ManifestMissing { from },
+            (_, None) => standing,
+        };
+        Ok((DeviceReport { name, standing, newer, ..self.report }, self.newest))
+    }
+}
+
+fn refusal(error: &Incomplete) -> Rejection {
+    match *error {
+        Incomplete::Missing { device, index, epoch } => {
+            Rejection::Missing { device, index, epoch, pinned: false }
+        }
+        Incomplete::Equivocation { device, index } => Rejection::Equivocation { device, index },
+        Incomplete::NotAsAsked { device, index } => {
+            Rejection::NotAsAsked { device: Some(device), index: Some(index) }
+        }
+        // `Incomplete` is non-exhaustive.
+        Incomplete::TailUnknown { device, .. } => {
+            Rejection::NotAsAsked { device: Some(device), index: None }
+        }
+        _ => Rejection::NotAsAsked { device: None, index: None },
+    }
+}

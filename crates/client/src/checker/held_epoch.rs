@@ -1,0 +1,131 @@
+//! Holds the parts of an epoch until all have arrived: *at most* and *sample* follow from the counters of
+//! all parts and, in a group with a budget, from the round of the epoch's manifest.
+
+use std::sync::Arc;
+
+use moteseal_core::record::EpochNumber;
+use moteseal_seal::sample::permutation::{Swap, scratch_for};
+use moteseal_seal::sample::{Choice, EpochError, Kept, UniformSample, WholeEpoch};
+use moteseal_seal::{Authentic, Seal};
+use moteseal_verify::{Proven, SchemaEntry};
+
+use super::RowOutlet;
+use crate::error::Stop;
+use crate::rejection::Rejection;
+
+/// Limit of the bytes of events that are held.
+const MAX_BYTES: usize = 256 << 20;
+/// Limit of the number of parts that are held.
+const MAX_PARTS: usize = 1 << 16;
+/// Limit of the number of events that are drawn from one epoch; each needs 40 bytes while drawing.
+const MAX_DRAWN: u64 = 1 << 24;
+
+/// The parts of one epoch of one device, by index: the seals, and the sample and schema of each.
+#[derive(Debug, Default)]
+pub(super) struct HeldEpoch {
+    seals: Vec<Seal<Authentic>>,
+    samples: Vec<(Kept<Vec<u8>>, Arc<SchemaEntry>)>,
+    bytes: usize,
+}
+
+impl HeldEpoch {
+    /// Whether parts of another epoch are held.
+    pub(super) fn holds_other_than(&self, epoch: EpochNumber) -> bool {
+        self.seals.first().is_some_and(|seal| seal.statement().epoch != epoch)
+    }
+
+    /// Holds a part.
+    pub(super) fn hold(&mut self, proven: Proven<'_>) -> Result<(), Rejection> {
+        let statement = proven.seal.statement();
+        self.bytes += proven.part.events.len();
+        if self.bytes > MAX_BYTES || self.seals.len() >= MAX_PARTS {
+            return Err(Rejection::EpochTooLarge {
+                device: statement.device,
+                epoch: statement.epoch,
+            });
+        }
+        self.seals.push(proven.seal.clone());
+        self.samples.push((proven.sample.keep(), proven.schema.clone()));
+        Ok(())
+    }
+
+    /// Checks the held parts together, and emits their rows if they are the whole epoch. `next` is the
+    /// seal after them, if there is one. If nothing shows that the last part has arrived, the store could
+    /// choose among as many samples as there are parts; then there are no rows, and the history reports
+    /// that the device's tail is unknown from this epoch on.
+    pub(super) fn release(
+        &mut self,
+        next: Option<&Seal<Authentic>>,
+        choice: Choice,
+        outlet: &mut RowOutlet<'_>,
+    ) -> Result<(), Stop> {
+        let Self { seals, samples, .. } = std::mem::take(self);
+        let Some((device, epoch)) =
+            seals.first().map(Seal::statement).map(|first| (first.device, first.epoch))
+        else {
+            return Ok(());
+        };
+        let whole = match WholeEpoch::new(&seals, next) {
+            Ok(whole) => whole,
+            Err(EpochError::TailUnknown) => return Ok(()),
+            Err(error) => return Err(Rejection::Epoch { error, device, epoch }.into()),
+        };
+        let refuse = |seal: &Seal<Authentic>| {
+            let index = seal.statement().index;
+            move |error| Rejection::Choice { error, device, index }
+        };
+        let (mut chosen, mut scratch) = (Vec::new(), Vec::new());
+        let forced = match choice {
+            Choice::AtMost(most) => match outlet.manifests.round(epoch) {
+                Some(round) => whole.at_most_from(round, most),
+                None => {
+                    outlet.check.without_manifest(epoch);
+                    whole.at_most(0)
+                }
+            },
+            Choice::Sample { count, seed } => match outlet.manifests.round(epoch) {
+                Some(round) => {
+                    let drawn = whole.counts_from(round).existing().min(count.into());
+                    let too_large = Rejection::EpochTooLarge { device, epoch };
+                    let room = usize::try_from(drawn)
+                        .ok()
+                        .filter(|_| drawn <= MAX_DRAWN)
+                        .ok_or(too_large)?;
+                    chosen.resize(room, 0);
+                    scratch.resize(scratch_for(room), Swap::FREE);
+                    let drawn =
+                        whole.draw(outlet.engine, round, (count, &seed), &mut chosen, &mut scratch);
+                    drawn.map_err(refuse(&seals[0]))?
+                }
+                None => {
+                    outlet.check.without_manifest(epoch);
+                    whole.at_most(0)
+                }
+            },
+            // Not reached: the parts of a rate are checked one by one and never held.
+            Choice::Rate(rate) => {
+                for (seal, (kept, schema)) in seals.iter().zip(&samples) {
+                    let sample =
+                        UniformSample::by_rate(kept.sample(), seal, rate).map_err(refuse(seal))?;
+                    outlet.emit(choice, seal.statement(), &sample, schema)?;
+                }
+                return Ok(());
+            }
+        };
+        // Check all parts before emitting the first row.
+        let parts = forced.parts().zip(&samples);
+        let checked = parts.map(|(part, (kept, schema))| {
+            let sample = part.check(kept.sample()).map_err(refuse(part.seal()))?;
+            Ok((part.seal().statement(), sample, schema))
+        });
+        let checked = checked.collect::<Result<Vec<_>, Rejection>>()?;
+        if outlet.manifests.round(epoch).is_none() {
+            // Without a manifest it is unknown what should have been served, so no row is emitted.
+            return Ok(());
+        }
+        for (statement, sample, schema) in checked {
+            outlet.emit(choice, statement, &sample, schema)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,90 @@
+//! The manifests at the start of a response, in a group with a budget: the final round of each epoch, and
+//! the seals that must be shown (`spec/formats.md`, sections 5 and 8.1). The audit checks whether the
+//! rounds follow from the counters.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use moteseal_api::Query;
+use moteseal_core::digest::Digest;
+use moteseal_core::record::{DeviceId, EpochNumber, Round};
+use moteseal_seal::sample::Manifest;
+use moteseal_verify::Roster;
+
+use crate::rejection::Rejection;
+
+/// The manifests of a response, for the epochs and devices that were asked for.
+#[derive(Debug)]
+pub(super) struct Manifests {
+    /// Whether the group has a budget; without one there are no manifests, and nothing is pruned.
+    budgeted: bool,
+    ended: BTreeMap<EpochNumber, (Round, Digest)>,
+    /// Listed seals of the devices that were asked for, and that were not shown yet.
+    unseen: BTreeMap<DeviceId, BTreeSet<(EpochNumber, Digest)>>,
+    /// Whether nothing but manifests has arrived so far.
+    first: bool,
+}
+
+impl Manifests {
+    pub(super) fn new(roster: &Roster) -> Self {
+        Self {
+            budgeted: roster.budget().is_some(),
+            ended: BTreeMap::new(),
+            unseen: BTreeMap::new(),
+            first: true,
+        }
+    }
+
+    /// Checks the next manifest: in the range, after the previous one, and before all parts.
+    pub(super) fn take(&mut self, manifest: &Manifest<'_>, query: &Query) -> Result<(), Rejection> {
+        let epoch = manifest.epoch();
+        let in_range = epoch >= query.since && query.until.is_none_or(|until| epoch < until);
+        if let Some((last, (_, digest))) = self.ended.last_key_value()
+            && *last == epoch
+            && *digest != manifest.digest()
+        {
+            return Err(Rejection::TwoManifests { epoch });
+        }
+        let ascends = self.ended.last_key_value().is_none_or(|(last, _)| *last < epoch);
+        if !self.budgeted || !self.first || !in_range || !ascends {
+            return Err(Rejection::ManifestNotAsAsked { epoch });
+        }
+        self.ended.insert(epoch, (manifest.round(), manifest.digest()));
+        for (device, seals) in
+            manifest.devices().filter(|(device, _)| query.devices.contains(device))
+        {
+            self.unseen.entry(device).or_default().extend(seals.map(|seal| (epoch, seal)));
+        }
+        Ok(())
+    }
+
+    /// Records that a part has arrived: no manifest may follow.
+    pub(super) const fn begun(&mut self) {
+        self.first = false;
+    }
+
+    /// Records a seal of the range. Returns whether it is late: its epoch's manifest does not list it.
+    pub(super) fn shown(&mut self, device: DeviceId, epoch: EpochNumber, seal: Digest) -> bool {
+        let listed =
+            self.unseen.get_mut(&device).is_some_and(|unseen| unseen.remove(&(epoch, seal)));
+        !listed && self.ended.contains_key(&epoch)
+    }
+
+    /// Rejects a device of which a listed seal was not shown.
+    pub(super) fn all_shown(&self, device: DeviceId) -> Result<(), Rejection> {
+        match self.unseen.get(&device).and_then(BTreeSet::first) {
+            Some(&(epoch, seal)) => Err(Rejection::Unshown { device, epoch, seal }),
+            None => Ok(()),
+        }
+    }
+
+    /// The round of an epoch, below which no level survives: 0 in a group without a budget, `None` without
+    /// a manifest.
+    pub(super) fn round(&self, epoch: EpochNumber) -> Option<Round> {
+        if self.budgeted { self.ended.get(&epoch).map(|(round, _)| *round) } else { Some(Round(0)) }
+    }
+
+    /// The epochs with their rounds, ascending.
+    pub(super) fn rounds(&self) -> impl Iterator<Item = (EpochNumber, Round)> + '_ {
+        self.ended.iter().map(|(epoch, (round, _))| (*epoch, *round))
+    }
+}

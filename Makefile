@@ -1,17 +1,19 @@
-# Everything one does with Moteseal from a checkout. Each target does its own set-up (tools/setup.sh); nothing needs to be
-# configured first. CARGO_FLAGS are passed to every cargo command that compiles.
+# Every task of a checkout. Each target does its own set-up (tools/setup.sh); nothing needs to be configured first.
+# CARGO_FLAGS are passed to every cargo command that compiles.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-# The targets take turns, whatever -j says: most want the whole machine. `make tests` asks for its three streams by STREAMS.
+# Targets run one after the other, whatever -j says, since most need the whole machine. `make tests` starts its two streams by STREAMS.
 ifndef STREAMS
 .NOTPARALLEL:
 endif
 MAKEFLAGS += --no-print-directory
+# Nothing here is compiled twice, so incremental compilation would only cost time and space.
+export CARGO_INCREMENTAL := 0
 
 CARGO_FLAGS ?= --locked
-# Cargo's progress is for people: it is shown where stderr is a terminal.
+# Cargo shows its progress only on a terminal.
 CARGO_TALK = $(shell [ -t 2 ] || echo --quiet)
 VENV_PYTHON := .venv/bin/python
 # The machines of QEMU that the firmware is built for (firmware/board).
@@ -30,9 +32,9 @@ help: ## List the targets
 
 .PHONY: demo
 demo: setup-build ## Seal, store, sample and verify real readings, then watch the cloud lie
-	@[ -x "$${CARGO_TARGET_DIR:-target}/release/moteseal-demo" ] || echo 'building the demo, a few minutes the first time' >&2
-	@cargo build --release $(CARGO_TALK) $(CARGO_FLAGS) -p moteseal-demo
-	@cargo run --release --quiet $(CARGO_FLAGS) -p moteseal-demo -- $(DEMO_FLAGS)
+	@[ -x "$${CARGO_TARGET_DIR:-target}/demo/moteseal-demo" ] || echo 'building the demo, a few minutes the first time' >&2
+	@cargo build --profile demo $(CARGO_TALK) $(CARGO_FLAGS) -p moteseal-demo
+	@cargo run --profile demo --quiet $(CARGO_FLAGS) -p moteseal-demo -- $(DEMO_FLAGS)
 
 .PHONY: bench
 bench: setup-build ## Measure speed against physical limits; fails where a bar is missed
@@ -76,30 +78,29 @@ mote: setup-build ## Build what a mote runs for a Cortex-M3, without an operatin
 	$(call step,core and the protocols for thumbv7m-none-eabi)
 	cargo build $(CARGO_FLAGS) $(PROTOCOLS:%=-p moteseal-%) --target thumbv7m-none-eabi
 
-# Most tests wait more than they compute: they run in three streams, and what counts bytes while others compete for the machine runs by itself.
 TEST = cargo test $(CARGO_FLAGS) --workspace
-# What runs cargo does not take part in make's accounts of jobs.
+# A cargo command that does not take part in make's job server.
 BY_ITSELF = env -u MAKEFLAGS -u MFLAGS
+# The test that counts bytes under pacing; it runs while nothing else does.
 ALONE = a_mebibyte_reaches
+# Most tests wait for processes and timers, so more of them run at once than there are processors.
+export RUST_TEST_THREADS ?= 4
 
 .PHONY: tests
-tests: setup-test ## The tests alone, of everything, in Rust, C and Python
-	$(call step,the tests and all that they run)
+tests: setup-test ## The tests alone: Rust, C, Python and the mote's firmware
+	$(call step,compiling the tests)
 	$(TEST) --no-run $(CARGO_TALK)
-	$(call step,tests: three streams that are shown when they end)
-	@$(MAKE) STREAMS=3 --jobs=3 --output-sync=recurse tests-a-to-l tests-m-to-z tests-beside
-	$(call step,tests by themselves)
+	$(call step,tests: two streams whose output is shown when they end)
+	@$(MAKE) STREAMS=2 --jobs=2 --output-sync=recurse tests-rust tests-other
+	$(call step,the test that runs alone)
 	$(TEST) --test broadcast_image $(ALONE)
 
-.PHONY: tests-a-to-l tests-m-to-z tests-beside
-tests-a-to-l:
-	$(BY_ITSELF) $(TEST) --test '[a-l]*' -- --skip $(ALONE)
-
-tests-m-to-z:
-	$(BY_ITSELF) $(TEST) --lib --bins --test '[m-z]*'
+.PHONY: tests-rust tests-other
+tests-rust:
+	$(BY_ITSELF) $(TEST) --lib --bins --tests -- --skip $(ALONE)
 	$(BY_ITSELF) $(TEST) --doc
 
-tests-beside:
+tests-other:
 	@$(MAKE) STREAMS= firmware-test c python
 
 .PHONY: firmware-test

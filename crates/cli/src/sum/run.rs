@@ -12,7 +12,7 @@ use moteseal_client::sum::{
     Asking, FollowError, NumberError, Numbers, Outcome, PoseError, Querier, Question, Row,
     RowFormat, RowNames, RowWriter, Run, default_floor, follow,
 };
-use moteseal_cloud::stop_signal;
+use moteseal_service::stop_signal;
 use moteseal_core::record::DeviceId;
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_lanes::Host;

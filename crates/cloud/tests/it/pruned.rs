@@ -1,8 +1,8 @@
 //! A group with a budget: pruned bundles are taken once the manifest of their epoch is there, kept, and served as far as they go.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod support;
-
+use crate::support::{
+    LEVELS, Running, budgeted, coordinator, group, manifest, problem, query, verified,
+};
 use moteseal_api::{Receipt, paths};
 use moteseal_cloud::Config;
 use moteseal_core::Digest;
@@ -16,7 +16,6 @@ use moteseal_seal::sample::{Choice, Rate};
 use moteseal_seal::stream::Item;
 use moteseal_store::EpochStore;
 use moteseal_verify::Roster;
-use support::{LEVELS, Running, budgeted, coordinator, group, manifest, problem, query, verified};
 
 async fn put_manifest(
     cloud: &Running,

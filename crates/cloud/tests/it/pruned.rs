@@ -140,10 +140,10 @@ async fn an_answer_begins_with_the_manifests_and_serves_what_survived() {
 
     // A rate below what is kept is refused with the one that can be had.
     for (since, choice, detail) in [
-        (3, Choice::Rate(Rate::ALL), "round 2 on: the highest rate that can be had is 1/4"),
-        (4, rate("1/4"), "round 3 on: the highest rate that can be had is 1/8"),
+        (3, Choice::Rate(Rate::ALL), "round 2 on: the highest available rate is 1/4"),
+        (4, rate("1/4"), "round 3 on: the highest available rate is 1/8"),
         (3, rate("3/8"), "round 2"),
-        (5, rate("1/128"), "no rate can be had"),
+        (5, rate("1/128"), "no rate is available"),
     ] {
         let refused =
             problem(cloud.ask(&query(&[mote.id], since, Some(since + 1), choice)).await).await;
@@ -156,7 +156,7 @@ async fn an_answer_begins_with_the_manifests_and_serves_what_survived() {
     let refused = problem(cloud.ask(&query(&[mote.id], 6, Some(7), rate("1/4"))).await).await;
     assert_eq!((refused.name(), refused.status), ("RateUnavailable", 422), "{refused}");
     assert!(
-        refused.detail.contains("round 3 on: the highest rate that can be had is 1/8"),
+        refused.detail.contains("round 3 on: the highest available rate is 1/8"),
         "{}",
         refused.detail
     );

@@ -69,7 +69,7 @@ pub(crate) async fn stored(
     result.map_err(|error| {
         match error {
             PutError::Busy | PutError::Closed => {}
-            _ => warn!(%error, "the store failed"),
+            _ => warn!(name = error.name(), %error, "the store failed"),
         }
         let of = match error {
             PutError::Busy | PutError::Closed => ProblemType::UNAVAILABLE,

@@ -20,8 +20,8 @@
 //!
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let operator = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32]).ok_or("a bad seed")?;
-//! let device = SecretKey::from_seed(Algorithm::Ed25519, &[2; 32]).ok_or("a bad seed")?;
+//! let operator = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32])?;
+//! let device = SecretKey::from_seed(Algorithm::Ed25519, &[2; 32])?;
 //! let devices = [("dev1", device.public())];
 //! let first =
 //!     FirstRoster { group: "home", epoch_ms: 60_000, levels: 8, budget: None, devices: &devices };

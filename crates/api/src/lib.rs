@@ -1,7 +1,19 @@
-//! The HTTP contract between a cloud and those who use it: paths, queries, listings, problem codes. No sockets.
+//! The HTTP contract between a cloud and its clients: paths, queries, listings and problems. This
+//! crate opens no sockets.
 //!
-//! What carries proof travels as the items of `spec/formats.md`, section 4 (`application/cbor-seq`); everything here is the
-//! frame around them and proves nothing. A client takes no number of a listing for more than a hint where to look.
+//! For authors of clients and clouds. Data with proofs travels as the items of `spec/formats.md`,
+//! section 4 (`application/cbor-seq`). Everything in this crate frames those items and proves
+//! nothing: a client uses the numbers of a listing only as hints.
+//!
+//! ```
+//! use moteseal_api::Query;
+//!
+//! let text = br#"{"devices": ["0123456789abcdef"], "since": 480000, "until": 480024,
+//!                 "rate": "1/8"}"#;
+//! let query = Query::from_json(text)?;
+//! assert_eq!((query.devices.len(), query.since.0), (1, 480_000));
+//! # Ok::<(), moteseal_api::QueryError>(())
+//! ```
 
 #![forbid(unsafe_code)]
 
@@ -15,24 +27,25 @@ pub use error::ErrorKind;
 pub use listing::{
     Conflict, DeviceEntry, DeviceList, ManifestReceipt, Newest, Receipt, SealEntry, SealList,
 };
-pub use problem::{Place, Problem};
+pub use problem::{Place, Problem, ProblemType};
 pub use query::{Query, QueryError};
 
-/// The media type of item streams (RFC 8742): uploads, answers, bundles, explanations.
+/// The media type of item streams (RFC 8742): uploads, responses, bundles, explanations.
 pub const CBOR_SEQ: &str = "application/cbor-seq";
 /// The media type of manifests (RFC 9052): a tagged `COSE_Sign1`.
 pub const COSE: &str = "application/cose";
 /// The media type of queries and listings.
 pub const JSON: &str = "application/json";
-/// The media type of refusals (RFC 9457).
+/// The media type of problems (RFC 9457).
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
-/// An answer's runs have at most this many parts, so that a client need not hold more before it may use any.
+/// Parts in a run of a response, at most: a client holds a run in memory until its signature is
+/// verified.
 pub const RUN_PARTS: usize = 64;
-/// An answer's runs end with the part that takes them past this many bytes.
+/// A run of a response ends with the part that exceeds this many bytes.
 pub const RUN_BYTES: usize = 16 << 20;
 
-/// A device id from its sixteen hexadecimal digits; `None` if these are others.
+/// Parses a device id of sixteen hexadecimal digits.
 #[must_use]
 pub fn parse_device(text: &str) -> Option<moteseal_core::DeviceId> {
     let mut id = [0; 8];

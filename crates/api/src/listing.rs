@@ -1,27 +1,30 @@
-//! The JSON of listings and receipts. Ids and digests are lower-case hexadecimal. None of it is proof.
+//! The JSON of listings and receipts. Ids and digests are lower-case hexadecimal. None of it is a
+//! proof.
 
 use serde::{Deserialize, Serialize};
 
-/// The answer to an upload: everything in it is durable.
+/// The response to an upload: everything in the upload is durable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Receipt {
-    /// Bundles that are new.
+    /// New bundles.
     pub stored: u64,
-    /// Bundles that were there already; sending one again changes nothing.
+    /// Bundles that were stored already; sending one again changes nothing.
     pub known: u64,
-    /// Indices of the request under which the device has now signed different seals. Both are kept.
+    /// Indices of the request under which the device signed different seals. The cloud keeps all of
+    /// them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<Conflict>,
 }
 
-/// The answer to a manifest: it is durable.
+/// The response to a manifest: it is durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestReceipt {
-    /// 1 if it is new.
+    /// 1 if the manifest is new.
     pub stored: u64,
-    /// 1 if it was there already; sending it again changes nothing.
+    /// 1 if it was stored already; sending it again changes nothing.
     pub known: u64,
-    /// The coordinator has now signed different manifests of this epoch. All are kept, as evidence against it.
+    /// The coordinator signed different manifests of this epoch. The cloud keeps all of them as
+    /// evidence.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub conflict: bool,
 }
@@ -40,7 +43,7 @@ pub struct Conflict {
 pub struct DeviceList {
     /// The group's name.
     pub group: String,
-    /// The version of the roster that the service goes by.
+    /// The version of the roster that the service uses.
     pub roster_version: u32,
     /// That roster's digest.
     pub roster_digest: String,
@@ -55,29 +58,29 @@ pub struct DeviceEntry {
     pub id: String,
     /// Its name in the roster.
     pub name: String,
-    /// The stored seal with the highest index, if there is any.
+    /// The stored seal with the highest index; null if there is none.
     pub newest: Option<Newest>,
 }
 
-/// How far a device has come.
+/// The newest stored seal of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Newest {
     /// The seal's index.
     pub index: u32,
     /// Its epoch.
     pub epoch: u64,
-    /// Its digest: the `prev` of the next.
+    /// Its digest: the `prev` of the next seal.
     pub digest: String,
 }
 
-/// A stretch of a device's seals.
+/// A page of a device's seals.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SealList {
     /// The device.
     pub device: String,
-    /// By ascending index; where a device signed different seals under one index, all of them stand here.
+    /// By ascending index; if the device signed different seals under one index, all of them.
     pub seals: Vec<SealEntry>,
-    /// The `from` of the next page; none after the last.
+    /// The `from` of the next page; null on the last page.
     pub next: Option<u32>,
 }
 
@@ -96,14 +99,14 @@ pub struct SealEntry {
     pub scheme: String,
     /// The events it covers.
     pub events: u64,
-    /// No further seal covers its epoch.
+    /// Whether no further seal covers its epoch.
     pub last_in_epoch: bool,
-    /// The device restarted before it.
+    /// Whether the device restarted before it.
     pub restart: bool,
-    /// Not 0 where only the levels from this round on are stored.
+    /// The round from which on its levels are stored; 0 if all are.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub kept_from: u8,
-    /// Another seal has the same index: the device equivocated, or its key is in other hands.
+    /// Whether another seal has the same index: the device equivocated, or its key was stolen.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub conflict: bool,
 }

@@ -1,35 +1,43 @@
-//! Where things are: one constant a route, as the router and the OpenAPI document spell it, and how to fill in its blanks.
+//! The routes, spelled as in the router and the OpenAPI document, and functions that fill in their
+//! parameters.
 
 use moteseal_core::{DeviceId, EpochNumber, SealIndex};
 
-/// `PUT`: stores bundles, a stream of schema, open and part items; all or nothing. Answers a [`Receipt`](crate::Receipt).
+/// `PUT`: stores all bundles of a stream of schema, open and part items, or none. Returns a
+/// [`Receipt`](crate::Receipt).
 pub const BUNDLES: &str = "/v1/bundles";
-/// `PUT`: the same, of seals that no manifest lists and none will: they came after their epoch's, or it has none. Each may then be
-/// pruned at any round.
+/// `PUT`: the same for late seals, which no manifest lists: they arrived after their epoch's
+/// manifest, or their epoch has none. Each may be pruned at any round.
 pub const LATE_BUNDLES: &str = "/v1/bundles?late=true";
-/// `GET`: the devices of the roster and how far each has come. Answers a [`DeviceList`](crate::DeviceList).
+/// `GET`: the devices of the roster and the newest seal of each. Returns a
+/// [`DeviceList`](crate::DeviceList).
 pub const DEVICES: &str = "/v1/devices";
-/// `GET`: what seals of a device there are, by ascending index. Answers a [`SealList`](crate::SealList).
+/// `GET`: the stored seals of a device, by ascending index. Returns a
+/// [`SealList`](crate::SealList).
 pub const SEALS: &str = "/v1/devices/{device}/seals";
-/// `GET`: one whole bundle, as a stream of schema, open, part and end.
+/// `GET`: one whole bundle, as a stream of schema, open, part and end items.
 pub const BUNDLE: &str = "/v1/devices/{device}/bundles/{index}";
-/// `GET`: the explaining form of one seal (spec/formats.md, section 6), as a stream of explain and end.
+/// `GET`: the explaining form of one seal (spec/formats.md, section 6), as a stream of
+/// explain and end items.
 pub const EXPLAIN: &str = "/v1/devices/{device}/seals/{index}/explain";
-/// `POST`: a [`Query`](crate::Query); answers a stream of items.
+/// `POST`: a [`Query`](crate::Query). Returns a stream of items.
 pub const QUERY: &str = "/v1/query";
-/// `PUT`: stores the manifest of an epoch, a tagged `COSE_Sign1`; answers a [`ManifestReceipt`](crate::ManifestReceipt).
-/// `GET`: the manifests of the epochs from `since` on that lie before `until`, as a stream of manifest items, then end.
+/// `PUT`: stores the manifest of an epoch, a tagged `COSE_Sign1`. Returns a
+/// [`ManifestReceipt`](crate::ManifestReceipt).
+/// `GET`: the manifests of the epochs from `since` to before `until`, as a stream of manifest items
+/// and an end item.
 pub const MANIFESTS: &str = "/v1/manifests";
 /// `GET`: this contract as an OpenAPI 3.1 document.
 pub const OPENAPI: &str = "/openapi.json";
 /// `GET`: Prometheus metrics.
 pub const METRICS: &str = "/metrics";
-/// `GET`: 200 while the process lives.
+/// `GET`: status 200 while the process lives.
 pub const HEALTHZ: &str = "/healthz";
-/// `GET`: 200 while requests are taken, 503 once it is stopping or its store failed.
+/// `GET`: status 200 while the service accepts requests, 503 while it is stopping or its store
+/// fails.
 pub const READYZ: &str = "/readyz";
 
-/// Every route with each method it has.
+/// Every route with each of its methods.
 pub const ALL: [(&str, &str); 12] = [
     (BUNDLES, "put"),
     (DEVICES, "get"),
@@ -45,7 +53,7 @@ pub const ALL: [(&str, &str); 12] = [
     (READYZ, "get"),
 ];
 
-/// The path of a device's seals, `limit` of them at most from index `from` on.
+/// The path of a device's seals: at most `limit` of them, from index `from` on.
 #[must_use]
 pub fn seals(device: DeviceId, from: SealIndex, limit: u32) -> String {
     format!("/v1/devices/{device}/seals?from={from}&limit={limit}")
@@ -57,13 +65,13 @@ pub fn bundle(device: DeviceId, index: SealIndex) -> String {
     format!("/v1/devices/{device}/bundles/{index}")
 }
 
-/// The path of one seal's explaining form.
+/// The path of the explaining form of one seal.
 #[must_use]
 pub fn explain(device: DeviceId, index: SealIndex) -> String {
     format!("/v1/devices/{device}/seals/{index}/explain")
 }
 
-/// The path of the manifests of a range of epochs; without an end, of everything so far.
+/// The path of the manifests of a range of epochs; without an end, of all epochs so far.
 #[must_use]
 pub fn manifests(since: EpochNumber, until: Option<EpochNumber>) -> String {
     let until = until.map_or_else(String::new, |until| format!("&until={until}"));

@@ -1,57 +1,125 @@
-//! Refusals: RFC 9457 problems whose `type` is the error's name.
+//! Problems (RFC 9457): the body of every response that reports an error. The `type` of a problem
+//! is the name of the error.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What the `type` of every problem starts with; the error's name follows.
+/// The prefix of every problem's `type`; the error's name follows.
 pub const TYPE_PREFIX: &str = "urn:moteseal:problem:";
 
-/// The names of problems that a service has beside those of verification (spec/errors.md).
-pub mod name {
-    /// 401: the route needs a bearer token, and there is none or an unknown one.
-    pub const UNAUTHORIZED: &str = "Unauthorized";
-    /// 403: the token is not for this.
-    pub const FORBIDDEN: &str = "Forbidden";
-    /// 404: no such path, device or seal.
-    pub const NOT_FOUND: &str = "NotFound";
-    /// 405: the path has other methods.
-    pub const METHOD_NOT_ALLOWED: &str = "MethodNotAllowed";
-    /// 408: the request did not arrive in time.
-    pub const REQUEST_TIMEOUT: &str = "RequestTimeout";
-    /// 413: the request's body is longer than the service takes.
-    pub const BODY_TOO_LARGE: &str = "BodyTooLarge";
-    /// 413: more bundles in one request than the service takes.
-    pub const TOO_MANY_PARTS: &str = "TooManyParts";
-    /// 415: the body is of another media type.
-    pub const UNSUPPORTED_MEDIA_TYPE: &str = "UnsupportedMediaType";
-    /// 400: the query or a parameter of the path is malformed.
-    pub const BAD_QUERY: &str = "BadQuery";
-    /// 400: the request's body ended early or was torn.
-    pub const BAD_BODY: &str = "BadBody";
-    /// 413: the query asks for more devices, epochs or events than the service answers at once.
-    pub const QUERY_TOO_LARGE: &str = "QueryTooLarge";
-    /// 429: as many answers are being sent as the service sends at once.
-    pub const TOO_MANY_REQUESTS: &str = "TooManyRequests";
-    /// 503: too much at once, or stopping.
-    pub const UNAVAILABLE: &str = "Unavailable";
-    /// 507: the store's disk is full.
-    pub const STORE_FULL: &str = "StoreFull";
-    /// 500: the store failed.
-    pub const STORE_FAILED: &str = "StoreFailed";
-    /// 422: an upload's part lacks its signature or a surviving level.
-    pub const NOT_WHOLE: &str = "NotWhole";
-    /// 409: a part of the levels from a round on, and no manifest of its epoch.
-    pub const MANIFEST_MISSING: &str = "ManifestMissing";
-    /// 409: two different seals under one index: evidence against the device, kept and reported.
-    pub const EQUIVOCATION: &str = "Equivocation";
+/// The name of an error and the HTTP status it is sent with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProblemType {
+    name: &'static str,
+    status: u16,
 }
 
-/// Where in an upload the problem lies.
+macro_rules! problem_types {
+    ($($(#[$doc:meta])* $constant:ident = $name:literal, $status:literal;)+) => {
+        impl ProblemType {
+            $($(#[$doc])* pub const $constant: Self = Self::new($name, $status);)+
+
+            /// The problems of the service itself (`spec/errors.md`). A service also sends the
+            /// errors of verification, under their own names.
+            pub const ALL: &[Self] = &[$(Self::$constant),+];
+        }
+    };
+}
+
+problem_types! {
+    /// The route needs a bearer token, and the request has none or an unknown one.
+    UNAUTHORIZED = "Unauthorized", 401;
+    /// The token does not have the scope of the route.
+    FORBIDDEN = "Forbidden", 403;
+    /// There is no such path, device or seal.
+    NOT_FOUND = "NotFound", 404;
+    /// The path has other methods.
+    METHOD_NOT_ALLOWED = "MethodNotAllowed", 405;
+    /// The request did not arrive in time.
+    REQUEST_TIMEOUT = "RequestTimeout", 408;
+    /// The request's body is longer than the service accepts.
+    BODY_TOO_LARGE = "BodyTooLarge", 413;
+    /// The request has more bundles than the service accepts.
+    TOO_MANY_PARTS = "TooManyParts", 413;
+    /// The body has another media type than the route expects.
+    UNSUPPORTED_MEDIA_TYPE = "UnsupportedMediaType", 415;
+    /// The query or a parameter of the path is malformed.
+    BAD_QUERY = "BadQuery", 400;
+    /// The request's body ended early or was interrupted.
+    BAD_BODY = "BadBody", 400;
+    /// The query selects more devices, epochs or events than the service sends at once.
+    QUERY_TOO_LARGE = "QueryTooLarge", 413;
+    /// The service sends the maximum number of responses already.
+    TOO_MANY_REQUESTS = "TooManyRequests", 429;
+    /// The service is overloaded or stopping.
+    UNAVAILABLE = "Unavailable", 503;
+    /// The disk of the store is full.
+    STORE_FULL = "StoreFull", 507;
+    /// The store failed.
+    STORE_FAILED = "StoreFailed", 500;
+    /// A part of an upload lacks its signature or a surviving level.
+    NOT_WHOLE = "NotWhole", 422;
+    /// A part has only the levels from a round on, and its epoch has no manifest.
+    MANIFEST_MISSING = "ManifestMissing", 409;
+    /// Two different seals have one index: evidence against the device, which is stored and
+    /// reported.
+    EQUIVOCATION = "Equivocation", 409;
+}
+
+impl ProblemType {
+    /// The type of an error called `name`, sent with an HTTP status.
+    #[must_use]
+    pub const fn new(name: &'static str, status: u16) -> Self {
+        Self { name, status }
+    }
+
+    /// The type of an upload's error: 400 if the body is malformed, 409 if the sender can correct
+    /// it by sending something else first, 413 above a limit, 500 if the store failed, else 422.
+    #[must_use]
+    pub fn of_upload(name: &'static str) -> Self {
+        let status = match name {
+            "PrevUnknown" | "UnknownRoster" | "ManifestMissing" => 409,
+            "StoreDamaged" | "StoreFailed" => 500,
+            "TooManyParts" | "TooManyEvents" | "RunTooLong" => 413,
+            "BadBody" => 400,
+            _ => 422,
+        };
+        Self::new(name, status)
+    }
+
+    /// The type of an error that prevents a response from starting: 409 for an equivocation, 413
+    /// above a limit, 500 if the store failed, 503 if it is closed, else 422.
+    #[must_use]
+    pub fn of_response(name: &'static str) -> Self {
+        let status = match name {
+            "Equivocation" => 409,
+            "QueryTooLarge" => 413,
+            "Closed" => 503,
+            "StoreFailed" | "StoreDamaged" | "UnknownRoster" => 500,
+            _ => 422,
+        };
+        Self::new(name, status)
+    }
+
+    /// The stable name of the error (`spec/errors.md`).
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.name
+    }
+
+    /// The HTTP status.
+    #[must_use]
+    pub const fn status(self) -> u16 {
+        self.status
+    }
+}
+
+/// Where in an upload a problem is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// The item's number in the body, from 0.
+    /// The number of the item in the body, from 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<u64>,
     /// The device, as sixteen hexadecimal digits.
@@ -65,45 +133,50 @@ pub struct Place {
     pub last_index: Option<u32>,
 }
 
-/// A refusal (RFC 9457).
+/// A problem (RFC 9457).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// [`TYPE_PREFIX`] and the error's name.
     #[serde(rename = "type")]
-    pub kind: String,
+    pub type_uri: String,
     /// The error's name.
     pub title: Cow<'static, str>,
     /// The HTTP status.
     pub status: u16,
-    /// What was wrong and what to do, in one line.
+    /// What is wrong and what to do, in one line, without the error's name.
     pub detail: String,
-    /// Where in an upload.
+    /// Where in an upload the problem is.
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
 }
 
 impl Problem {
-    /// A problem called `name`. The detail does not begin with that name; where it does, as errors' texts do, the name is cut off.
+    /// A problem of a type. The detail is a sentence for people, without the error's name.
     #[must_use]
-    pub fn new(name: impl Into<Cow<'static, str>>, status: u16, detail: impl AsRef<str>) -> Self {
-        let title = name.into();
-        let detail = without_name(&title, detail.as_ref()).to_owned();
-        Self { kind: format!("{TYPE_PREFIX}{title}"), title, status, detail, place: None }
+    pub fn new(of: ProblemType, detail: impl Into<String>) -> Self {
+        let ProblemType { name, status } = of;
+        Self {
+            type_uri: format!("{TYPE_PREFIX}{name}"),
+            title: name.into(),
+            status,
+            detail: detail.into(),
+            place: None,
+        }
     }
 
-    /// The same problem, at a place.
+    /// The same problem with its place in an upload.
     #[must_use]
     pub fn at(self, place: Place) -> Self {
         Self { place: Some(place), ..self }
     }
 
-    /// The error's name, from its type.
+    /// The error's name, from the problem's type.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.kind.strip_prefix(TYPE_PREFIX).unwrap_or(&self.kind)
+        self.type_uri.strip_prefix(TYPE_PREFIX).unwrap_or(&self.type_uri)
     }
 
-    /// The body of the response.
+    /// The JSON of the problem: the body of the response.
     #[must_use]
     #[allow(clippy::missing_panics_doc, clippy::expect_used)]
     pub fn to_json(&self) -> String {
@@ -113,78 +186,53 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} (HTTP {})", self.name(), self.detail, self.status)
+        write!(f, "{} (HTTP {})", self.detail, self.status)
     }
 }
 
 impl std::error::Error for Problem {}
-
-/// An error's text without its name and the colon behind it.
-#[must_use]
-pub fn without_name<'t>(name: &str, text: &'t str) -> &'t str {
-    text.strip_prefix(name).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(text)
-}
-
-/// The status of an upload that fails verification: 400 where it holds what does not belong in it, 409 where the sender
-/// can mend it by sending more, 413 where a limit is passed, else 422.
-#[must_use]
-pub fn upload_status(name: &str) -> u16 {
-    match name {
-        "PrevUnknown" | "UnknownRoster" | name::MANIFEST_MISSING => 409,
-        "StoreDamaged" | name::STORE_FAILED => 500,
-        name::TOO_MANY_PARTS | "TooManyEvents" | "RunTooLong" => 413,
-        name::BAD_BODY => 400,
-        _ => 422,
-    }
-}
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// The specification has every name, and the status that comes with it.
     #[test]
-    fn every_name_is_specified() {
-        let source = include_str!("problem.rs");
+    fn the_specification_lists_every_type_with_its_status() {
         let specified = include_str!("../../../spec/errors.md");
-        let mut found = 0;
-        for pair in source.lines().collect::<Vec<_>>().windows(2) {
-            let Some((_, value)) = pair[1]
-                .trim()
-                .strip_prefix("pub const ")
-                .and_then(|line| line.split_once(": &str = \""))
-            else {
-                continue;
-            };
-            let name = value.trim_end_matches("\";");
-            if name.starts_with("urn:") {
-                continue;
-            }
-            found += 1;
-            let status: String = pair[0].chars().filter(char::is_ascii_digit).take(3).collect();
-            // What a problem is called may also be what an answer is refused with, in a table of its own.
-            let start = format!("| `{name}` | {status} |");
+        for problem in ProblemType::ALL {
+            // Further tables may list the same name as a verdict on a response.
+            let start = format!("| `{}` | {} |", problem.name, problem.status);
             assert!(
                 specified.lines().any(|line| line.starts_with(&start)),
                 "spec/errors.md does not have {start}"
             );
         }
-        assert_eq!(found, 18);
+        assert_eq!(ProblemType::ALL.len(), 18);
     }
 
     #[test]
-    fn problems_read_back_with_and_without_a_place() {
-        let bare = Problem::new(name::NOT_FOUND, 404, "no such device; see /v1/devices");
+    fn the_types_of_uploads_and_responses_agree_with_the_constants() {
+        for problem in ProblemType::ALL {
+            let of_upload = ProblemType::of_upload(problem.name);
+            let of_response = ProblemType::of_response(problem.name);
+            assert!(of_upload.status == 422 || of_upload == *problem, "{of_upload:?}");
+            assert!(of_response.status == 422 || of_response == *problem, "{of_response:?}");
+        }
+    }
+
+    #[test]
+    fn problems_decode_with_and_without_a_place() {
+        let bare = Problem::new(ProblemType::NOT_FOUND, "no such device; see /v1/devices");
         assert_eq!(
             bare.to_json(),
             r#"{"type":"urn:moteseal:problem:NotFound","title":"NotFound","status":404,"detail":"no such device; see /v1/devices"}"#
         );
         assert_eq!(
-            Problem::new("NoOpen", 422, "NoOpen: a part").to_string(),
-            "NoOpen: a part (HTTP 422)"
+            Problem::new(ProblemType::of_upload("NoOpen"), "a part").to_string(),
+            "a part (HTTP 422)"
         );
-        let placed = Problem::new("NotAuthentic".to_owned(), 422, "x").at(Place {
+        let placed = Problem::new(ProblemType::of_upload("NotAuthentic"), "x").at(Place {
             item: Some(2),
             device: Some("0123456789abcdef".into()),
             first_index: Some(3),

@@ -1,6 +1,4 @@
-//! What an application asks: devices, a range of epochs, and a choice of events (spec/formats.md, section 5).
-
-use std::fmt;
+//! Queries: devices, a range of epochs, and a choice of events (`spec/formats.md`, section 5).
 
 use moteseal_core::{DeviceId, EpochNumber};
 use moteseal_seal::sample::{Choice, Rate};
@@ -15,34 +13,30 @@ use crate::ErrorKind;
 /// ```
 ///
 /// with exactly one of `"rate": "k/2^d"`, `"at_most": N` (events an epoch) and
-/// `"sample": {"count": N, "seed": "64 hexadecimal digits"}`. `until` is the epoch behind the last, null for everything so far.
+/// `"sample": {"count": N, "seed": "64 hexadecimal digits"}`. `until` is the epoch
+/// after the last; null means all epochs so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// The devices, in the order they are answered; none twice, at least one.
+    /// The devices, in the order of the response: at least one, without repetitions.
     pub devices: Vec<DeviceId>,
     /// The first epoch.
     pub since: EpochNumber,
-    /// The epoch behind the last; above `since`. `None` is everything so far.
+    /// The epoch after the last, above `since`; `None` means all epochs so far.
     pub until: Option<EpochNumber>,
-    /// Which events of each epoch of each device.
+    /// Which events of each epoch of each device are selected.
     pub choice: Choice,
 }
 
-/// Why a query is none: what is wrong, and how it should be.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// An invalid query: what is wrong, and what is valid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct QueryError(String);
-
-impl fmt::Display for QueryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "BadQuery: {}", self.0)
-    }
-}
 
 impl QueryError {
     /// The stable name (`spec/errors.md`): always `BadQuery`.
     #[must_use]
     pub const fn name(&self) -> &'static str {
-        crate::problem::name::BAD_QUERY
+        crate::ProblemType::BAD_QUERY.name()
     }
 
     /// Always [`ErrorKind::Usage`].
@@ -52,18 +46,18 @@ impl QueryError {
     }
 }
 
-impl std::error::Error for QueryError {}
-
 impl Query {
     /// Reads the JSON and checks it.
     ///
     /// # Errors
-    /// [`QueryError`] if the text is no query, a device stands in it twice or none at all, or the range is empty.
+    /// [`QueryError`] if the text is not a query, it has no devices or one of them twice, or the
+    /// range of epochs is empty.
     pub fn from_json(text: &[u8]) -> Result<Self, QueryError> {
         serde_json::from_slice(text).map_err(|error| QueryError(error.to_string()))
     }
 
-    /// The query as JSON in one line, always the same for the same query: what a client sends, and what stands in a proof.
+    /// The query as JSON in one line, always the same for the same query. Clients send it, and proof
+    /// files contain it.
     #[must_use]
     #[allow(clippy::missing_panics_doc, clippy::expect_used)]
     pub fn to_json(&self) -> String {
@@ -72,7 +66,7 @@ impl Query {
 
     fn check(self) -> Result<Self, String> {
         if self.devices.is_empty() {
-            return Err("no devices; name at least one".into());
+            return Err("there are no devices; name at least one".into());
         }
         let mut sorted = self.devices.clone();
         sorted.sort_unstable();
@@ -83,7 +77,7 @@ impl Query {
             return Err("the range of epochs is empty: until must be above since".into());
         }
         if let Choice::Sample { count: 0, .. } = self.choice {
-            return Err("a sample of 0 events; ask for at least 1".into());
+            return Err("a sample has 0 events; request at least 1".into());
         }
         Ok(self)
     }
@@ -150,14 +144,14 @@ impl Text {
             (None, None, Some(sample)) => {
                 let mut seed = [0; 32];
                 hex::decode_to_slice(&sample.seed, &mut seed)
-                    .map_err(|_| "the seed is 64 hexadecimal digits")?;
+                    .map_err(|_| "the seed must have 64 hexadecimal digits")?;
                 Choice::Sample { count: sample.count, seed }
             }
             _ => return Err("give exactly one of rate, at_most and sample".into()),
         };
         let device = |text: &String| {
             crate::parse_device(text).ok_or_else(|| {
-                format!("\"{text}\" is no device id; these are 16 hexadecimal digits")
+                format!("\"{text}\" is not a device id; an id has 16 hexadecimal digits")
             })
         };
         Ok(Query {
@@ -188,7 +182,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_query_reads_back(
+        fn every_query_round_trips(
             devices in prop::collection::btree_set(any::<[u8; 8]>(), 1..6),
             since in 0..1u64 << 60,
             length in prop::option::of(1..1u64 << 30),
@@ -210,14 +204,14 @@ mod tests {
     }
 
     #[test]
-    fn each_bad_query_is_told_what_is_wrong() {
+    fn errors_state_what_is_wrong_with_a_query() {
         let cases = [
             (r#"{"devices":[],"since":0,"until":1,"rate":"1"}"#, "no devices"),
             (
                 r#"{"devices":["0011223344556677","0011223344556677"],"since":0,"until":1,"rate":"1"}"#,
                 "named twice",
             ),
-            (r#"{"devices":["dev1"],"since":0,"until":1,"rate":"1"}"#, "no device id"),
+            (r#"{"devices":["dev1"],"since":0,"until":1,"rate":"1"}"#, "not a device id"),
             (
                 r#"{"devices":["0011223344556677"],"since":4,"until":4,"rate":"1"}"#,
                 "until must be above since",
@@ -239,8 +233,10 @@ mod tests {
             ),
         ];
         for (text, expected) in cases {
-            let error = Query::from_json(text.as_bytes()).unwrap_err().to_string();
-            assert!(error.starts_with("BadQuery: ") && error.contains(expected), "{text}: {error}");
+            let error = Query::from_json(text.as_bytes()).unwrap_err();
+            assert_eq!(error.name(), "BadQuery");
+            let error = error.to_string();
+            assert!(error.contains(expected), "{text}: {error}");
         }
     }
 }

@@ -80,7 +80,8 @@ impl Asked {
     ) -> Result<Query, Failure> {
         let (devices, (since, until)) = (self.devices(roster, names)?, self.epochs(roster));
         let query = Query { devices, since, until, choice };
-        Query::from_json(query.to_json().as_bytes()).map_err(Failure::usage)
+        Query::from_json(query.to_json().as_bytes())
+            .map_err(|error| Failure::usage(format_args!("{}: {error}", error.name())))
     }
 }
 

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand, ValueEnum};
-use moteseal_cloud::{Cloud, Config, TlsFiles, stop_signal};
+use moteseal_cloud::{Cloud, Config};
+use moteseal_service::{TlsFiles, stop_signal};
 use moteseal_store::{EpochStore, OpenError, Options, RedbStore};
 use tracing_subscriber::EnvFilter;
 

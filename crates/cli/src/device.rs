@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use clap::{Args, Subcommand};
-use moteseal_cloud::stop_signal;
+use moteseal_service::stop_signal;
 use moteseal_core::DeviceId;
 use moteseal_core::link::LinkKey;
 use moteseal_core::roster::Directory as _;

@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use moteseal_cloud::stop_signal;
+use moteseal_service::stop_signal;
 use moteseal_gateway::station;
 use moteseal_gateway::{Gateway, ServiceError, Settings, Station, StationError, Time};
 use moteseal_net::link::until_up;

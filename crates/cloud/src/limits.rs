@@ -1,56 +1,68 @@
-//! How much a cloud does at once, and how long anything may take.
+//! How much a cloud does at once, and how long each step may take.
 
 use std::time::Duration;
 
-/// How much is done at once, and how long anything may take. Whatever passes a limit is refused before memory is taken for it.
-/// Nothing is taken for bytes that have not come.
+use moteseal_api::ErrorKind;
+
+/// How much a cloud does at once, and how long each step may take. A request above a limit is
+/// rejected before memory is allocated for it; no memory is allocated for bytes that have not
+/// arrived.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Of connections, requests, answers and memory one address (IPv6: one /64) may take more than this many percent only while
-    /// half is free, so that one peer cannot keep all from others; 100 treats all alike, for a proxy that limits its clients itself.
-    /// Default 25.
+    /// The share, in percent, of connections, requests, responses and memory that one address (IPv6:
+    /// one /64 network) may have once half of them are in use, so that one client cannot exclude the
+    /// others. Use 100 if a proxy limits the clients. Default 25.
     pub peer_percent: u8,
-    /// Open connections; one more is answered 503 and closed. Default 1024.
+    /// Open connections; another one is closed with status 503. Default 1024.
     pub connections: usize,
-    /// Requests being answered at once, those whose body is still coming not counted; one more is answered 503. Default 256.
+    /// Requests in progress, not counting those whose body has not fully arrived; another one is
+    /// rejected with status 503. Default 256.
     pub requests: usize,
-    /// Queries and bundles being streamed at once; one more is answered 429. Default 32.
+    /// Queries and bundles that are streamed at once; another one is rejected with status 429.
+    /// Default 32.
     pub answers: usize,
-    /// Memory for the events of all long parts being sent; an answer waits for its share. Default 256 MiB.
+    /// Memory for the events of all long parts that are being sent; a response waits for its share.
+    /// Default 256 MiB.
     pub answer_bytes: usize,
-    /// Bytes of one upload; more is 413. Default 64 MiB.
+    /// Bytes of one upload; a longer one is rejected with status 413. Default 64 MiB.
     pub body_bytes: usize,
-    /// Memory for all uploads: a third for bodies that are coming, which take of it what they have sent, and are refused with 503
-    /// when there is no more; the rest for bundles being verified and stored, which wait for it. The longest body fits, however
-    /// little this is. Default 512 MiB.
+    /// Memory for all uploads. A third is for request bodies, which count with the bytes that have
+    /// arrived and are rejected with status 503 when the third is used up. The rest is for bundles
+    /// that are verified and stored, which wait for it. A single upload may always have the maximum
+    /// size. Default 512 MiB.
     pub upload_bytes: usize,
-    /// Bundles in one upload; more is 413. Default 4096.
+    /// Bundles in one upload; more are rejected with status 413. Default 4096.
     pub upload_parts: usize,
-    /// Events under one seal, and under all seals of one upload; more is 413. Default 2^24.
+    /// Events under one seal, and under all seals of one upload; more are rejected with status 413.
+    /// Default 2^24.
     pub events: u32,
-    /// Devices of one query; more is 413. Default 4096.
+    /// Devices of one query; more are rejected with status 413. Default 4096.
     pub query_devices: usize,
-    /// Epochs of a query's range, an open one counting to the end of time; more is 413. Default unlimited: what costs is seals,
-    /// and those are streamed.
+    /// Epochs in the range of a query; a range without an end counts to the last possible epoch. More
+    /// are rejected with status 413. Unlimited by default: the cost is in the seals, which are
+    /// streamed.
     pub query_epochs: u64,
-    /// Events an epoch that a query by count and seed may ask for; more is 413. Default 2^18.
+    /// Events of each epoch that a query by count and seed may select; more are rejected with status
+    /// 413. Default 2^18.
     pub query_sample: u32,
     /// Seals on one page of a listing. Default 1000.
     pub page: usize,
-    /// A request's head must be there in this time, also the first byte of the next on an idle connection. Default 30 s.
+    /// The time in which the head of a request must arrive. It also limits how long a connection may
+    /// be idle. Default 30 s.
     pub head_time: Duration,
-    /// How often a body's pace is judged: in each such time it must bring what [`body_rate`](Self::body_rate) asks. Default 10 s.
+    /// The interval over which the pace of a request's body is measured against
+    /// [`body_rate`](Self::body_rate). Default 10 s.
     pub body_stall: Duration,
-    /// Bytes a second that a request's body must bring. Default 1 KiB.
+    /// Bytes a second at which a request's body must arrive. Default 1 KiB.
     pub body_rate: u64,
-    /// A request's whole body must come in this time. Default 120 s.
+    /// The time in which a request's whole body must arrive. Default 120 s.
     pub body_time: Duration,
-    /// How often the pace of an answer's receiver is judged: of each such time spent waiting for it, it must have taken what
-    /// [`write_rate`](Self::write_rate) asks. Default 30 s.
+    /// The interval over which the pace of a receiving client is measured against
+    /// [`write_rate`](Self::write_rate); only time spent waiting for the client counts. Default 30 s.
     pub write_stall: Duration,
-    /// Bytes a second that the receiver of an answer must take. Default 16 KiB.
+    /// Bytes a second at which a client must receive a response. Default 16 KiB.
     pub write_rate: u64,
-    /// Requests under way when the service is told to stop may take this long. Default 10 s.
+    /// The time that requests in progress have to finish when the service stops. Default 10 s.
     pub stop_time: Duration,
 }
 
@@ -81,7 +93,7 @@ impl Default for Limits {
     }
 }
 
-/// The limits by name, as [`Limits::set`] takes them.
+/// The names that [`Limits::set`] accepts.
 pub const NAMES: [&str; 20] = [
     "peer_percent",
     "connections",
@@ -105,15 +117,52 @@ pub const NAMES: [&str; 20] = [
     "stop_time",
 ];
 
+/// Why a limit cannot be set.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LimitError {
+    /// The text has no `=`.
+    #[error("\"{0}\" is not of the form NAME=VALUE")]
+    NotAnAssignment(String),
+    /// There is no limit of that name.
+    #[error("there is no limit \"{0}\"; the limits are {names}", names = NAMES.join(", "))]
+    Unknown(String),
+    /// The value is not a number, or out of range.
+    #[error("the limit {name} cannot be \"{value}\"; use a number from 1 on, such as 64 or 64MiB")]
+    Number {
+        /// The limit.
+        name: String,
+        /// The value.
+        value: String,
+    },
+    /// The value is not a time, or out of range.
+    #[error("the limit {name} cannot be \"{value}\"; use a time up to a day, such as 500ms or 30s")]
+    Time {
+        /// The limit.
+        name: String,
+        /// The value.
+        value: String,
+    },
+}
+
+impl LimitError {
+    /// Always [`ErrorKind::Usage`].
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        ErrorKind::Usage
+    }
+}
+
 impl Limits {
-    /// Sets one limit from text: `NAME=VALUE`. Numbers may end in KiB, MiB or GiB, times end in ms, s or m.
+    /// Sets one limit from text of the form `NAME=VALUE`. Numbers may end in KiB, MiB or GiB; times
+    /// end in ms, s or m.
     ///
     /// # Errors
-    /// One line that says what is wrong and what would be right.
-    pub fn set(&mut self, assignment: &str) -> Result<(), String> {
+    /// [`LimitError`] states what is wrong and what is valid.
+    pub fn set(&mut self, assignment: &str) -> Result<(), LimitError> {
         let (name, value) = assignment
             .split_once('=')
-            .ok_or_else(|| format!("\"{assignment}\" is not NAME=VALUE"))?;
+            .ok_or_else(|| LimitError::NotAnAssignment(assignment.to_owned()))?;
         match name {
             "peer_percent" => self.peer_percent = number(name, value)?,
             "connections" => self.connections = number(name, value)?,
@@ -135,18 +184,13 @@ impl Limits {
             "write_stall" => self.write_stall = time(name, value)?,
             "write_rate" => self.write_rate = number(name, value)?,
             "stop_time" => self.stop_time = time(name, value)?,
-            _ => {
-                return Err(format!(
-                    "there is no limit \"{name}\"; there are {}",
-                    NAMES.join(", ")
-                ));
-            }
+            _ => return Err(LimitError::Unknown(name.to_owned())),
         }
         Ok(())
     }
 }
 
-fn number<T: TryFrom<u64>>(name: &str, value: &str) -> Result<T, String> {
+fn number<T: TryFrom<u64>>(name: &str, value: &str) -> Result<T, LimitError> {
     let (digits, unit) = split(value);
     let scale = match unit {
         "" => Some(0),
@@ -161,10 +205,10 @@ fn number<T: TryFrom<u64>>(name: &str, value: &str) -> Result<T, String> {
         .zip(scale)
         .and_then(|(number, scale)| number.checked_mul(1 << scale));
     let fitting = number.filter(|&number| number > 0).and_then(|number| T::try_from(number).ok());
-    fitting.ok_or_else(|| format!("\"{value}\" cannot be the limit {name}: a number from 1 on, with or without KiB, MiB or GiB"))
+    fitting.ok_or_else(|| LimitError::Number { name: name.to_owned(), value: value.to_owned() })
 }
 
-fn time(name: &str, value: &str) -> Result<Duration, String> {
+fn time(name: &str, value: &str) -> Result<Duration, LimitError> {
     let (digits, unit) = split(value);
     let scale = match unit {
         "ms" => Some(1),
@@ -174,11 +218,9 @@ fn time(name: &str, value: &str) -> Result<Duration, String> {
     };
     let time =
         digits.parse::<u64>().ok().zip(scale).and_then(|(number, scale)| number.checked_mul(scale));
-    // A day is longer than anything here should take, and far from what timers overflow at.
+    // A day is far below the value at which timers overflow.
     let fitting = time.filter(|time| (1..=86_400_000).contains(time)).map(Duration::from_millis);
-    fitting.ok_or_else(|| {
-        format!("\"{value}\" cannot be the limit {name}: a time like 500ms, 30s or 2m, up to a day")
-    })
+    fitting.ok_or_else(|| LimitError::Time { name: name.to_owned(), value: value.to_owned() })
 }
 
 fn split(value: &str) -> (&str, &str) {
@@ -191,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_limit_can_be_set_by_name_and_bad_values_are_told_why() {
+    fn sets_every_limit_by_name_and_rejects_invalid_values() {
         let mut limits = Limits::default();
         for name in NAMES {
             let is_time = name.ends_with("time") || name.ends_with("stall");
@@ -199,15 +241,15 @@ mod tests {
             limits.set(&format!("{name}={}", if is_time { "7s" } else { "7" })).unwrap();
             assert_ne!(format!("{limits:?}"), before, "{name}");
             for bad in ["", "0", "x", "-1", "7 s", "99999999999999999999", "7TiB"] {
-                let error = limits.set(&format!("{name}={bad}")).unwrap_err();
+                let error = limits.set(&format!("{name}={bad}")).unwrap_err().to_string();
                 assert!(error.contains(name), "{error}");
             }
         }
         limits.set("body_bytes=3MiB").unwrap();
         limits.set("head_time=1500ms").unwrap();
         assert_eq!((limits.body_bytes, limits.head_time), (3 << 20, Duration::from_millis(1500)));
-        assert!(limits.set("events=4GiB").is_err(), "more than a seal can count");
-        assert!(limits.set("conections=7").unwrap_err().contains("connections"));
-        assert!(limits.set("connections").unwrap_err().contains("NAME=VALUE"));
+        assert!(limits.set("events=4GiB").is_err(), "a seal counts fewer events");
+        assert!(limits.set("conections=7").unwrap_err().to_string().contains("connections"));
+        assert!(limits.set("connections").unwrap_err().to_string().contains("NAME=VALUE"));
     }
 }

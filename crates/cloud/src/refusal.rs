@@ -1,48 +1,71 @@
-//! Problems as responses (RFC 9457), each with what a client needs to do better.
+//! Problems as HTTP responses (RFC 9457), with the header fields that tell a client how to go on.
 
 use std::borrow::Cow;
 
 use axum::body::Body;
-use axum::http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::header::{
+    ALLOW, CONNECTION, CONTENT_TYPE, HeaderName, RETRY_AFTER, WWW_AUTHENTICATE,
+};
 use axum::http::{HeaderValue, Response, StatusCode};
 use axum::response::IntoResponse;
-use moteseal_api::problem::name;
-use moteseal_api::{PROBLEM_JSON, Problem};
+use moteseal_api::{PROBLEM_JSON, Problem, ProblemType};
 
-/// A problem on its way out. Boxed: the way that succeeds carries it around for nothing.
+/// A problem and the header field that belongs to it. Boxed, so that results stay small.
 #[derive(Debug)]
-pub(crate) struct Refusal(Box<Problem>);
+pub(crate) struct Refusal(Box<Content>);
+
+#[derive(Debug)]
+struct Content {
+    problem: Problem,
+    header: Option<(HeaderName, HeaderValue)>,
+}
 
 impl Refusal {
-    pub(crate) fn new(name: &'static str, status: u16, detail: impl AsRef<str>) -> Self {
-        Self(Box::new(Problem::new(name, status, detail)))
+    pub(crate) fn new(of: ProblemType, detail: impl Into<String>) -> Self {
+        Problem::new(of, detail).into()
     }
 
-    pub(crate) fn not_found(detail: impl AsRef<str>) -> Self {
-        Self::new(name::NOT_FOUND, 404, detail)
+    pub(crate) fn not_found(detail: impl Into<String>) -> Self {
+        Self::new(ProblemType::NOT_FOUND, detail)
     }
 
-    pub(crate) fn bad_query(detail: impl AsRef<str>) -> Self {
-        Self::new(name::BAD_QUERY, 400, detail)
+    pub(crate) fn bad_query(detail: impl Into<String>) -> Self {
+        Self::new(ProblemType::BAD_QUERY, detail)
     }
 
-    /// The service does enough already; a second later it may not.
-    pub(crate) fn busy(detail: impl AsRef<str>) -> Self {
-        Self::new(name::UNAVAILABLE, 503, detail)
+    /// The service is overloaded now; a client retries after a second.
+    pub(crate) fn busy(detail: impl Into<String>) -> Self {
+        Self::new(ProblemType::UNAVAILABLE, detail)
+    }
+
+    /// The path has other methods: `allowed`, in upper case.
+    pub(crate) fn method_not_allowed(detail: impl Into<String>, allowed: &str) -> Self {
+        let mut refusal = Self::new(ProblemType::METHOD_NOT_ALLOWED, detail);
+        refusal.0.header = HeaderValue::from_str(allowed).ok().map(|allowed| (ALLOW, allowed));
+        refusal
     }
 
     pub(crate) fn problem(&self) -> &Problem {
-        &self.0
+        &self.0.problem
     }
 }
 
 impl From<Problem> for Refusal {
     fn from(problem: Problem) -> Self {
-        Self(Box::new(problem))
+        let header = match problem.status {
+            401 => Some((WWW_AUTHENTICATE, "Bearer")),
+            // The rest of the body is not read, so the connection cannot be used again.
+            408 | 413 => Some((CONNECTION, "close")),
+            429 | 503 => Some((RETRY_AFTER, "1")),
+            507 => Some((RETRY_AFTER, "60")),
+            _ => None,
+        };
+        let header = header.map(|(name, value)| (name, HeaderValue::from_static(value)));
+        Self(Box::new(Content { problem, header }))
     }
 }
 
-/// What a refused response was for, for the log.
+/// Why a response reports a problem, for the log.
 #[derive(Clone, Debug)]
 pub(crate) struct Reason {
     pub(crate) name: Cow<'static, str>,
@@ -51,40 +74,14 @@ pub(crate) struct Reason {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response<Body> {
+        let Content { problem, header } = *self.0;
         let status =
-            StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut response = Response::new(Body::from(self.0.to_json()));
+            StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = Response::new(Body::from(problem.to_json()));
         *response.status_mut() = status;
-        response
-            .extensions_mut()
-            .insert(Reason { name: self.0.title.clone(), detail: self.0.detail.clone() });
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
-        match self.0.status {
-            401 => {
-                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            }
-            // The detail ends with the methods that the path has.
-            405 => {
-                let allowed = self
-                    .0
-                    .detail
-                    .rsplit_once("use ")
-                    .and_then(|(_, methods)| HeaderValue::from_str(methods).ok());
-                headers.insert(ALLOW, allowed.unwrap_or(HeaderValue::from_static("GET")));
-            }
-            // The rest of the body is not read, so the connection cannot be used again.
-            408 | 413 => {
-                headers.insert(CONNECTION, HeaderValue::from_static("close"));
-            }
-            429 | 503 => {
-                headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
-            }
-            507 => {
-                headers.insert(RETRY_AFTER, HeaderValue::from_static("60"));
-            }
-            _ => {}
-        }
+        response.extensions_mut().insert(Reason { name: problem.title, detail: problem.detail });
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        response.headers_mut().extend(header);
         response
     }
 }

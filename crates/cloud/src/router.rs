@@ -1,4 +1,5 @@
-//! The routes, and what every request passes on its way to one: a place among the requests at once, its token, the count, the log.
+//! The routes, and what applies to every request: the token, the limit on requests in progress, the
+//! metrics and the log.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,41 +13,41 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::IntoResponse;
 use axum::routing::{get, post, put};
 use axum::{Extension, Router};
-use moteseal_api::problem::name;
-use moteseal_api::{JSON, paths};
+use moteseal_api::{JSON, ProblemType, paths};
+use moteseal_service::{Peer, monitor};
 use tracing::{debug, info, warn};
 
+use crate::handlers::{bundles, listings, manifests, query};
 use crate::refusal::{Reason, Refusal};
-use crate::service::Shared;
-use crate::share::Peer;
-use crate::token::{Scope, Verdict};
-use crate::{body, listing, manifest, query, upload};
+use crate::request_body;
+use crate::state::Shared;
+use crate::token::{Access, Scope};
 
-/// The contract, as OpenAPI 3.1.
+/// The HTTP contract as an OpenAPI 3.1 document.
 pub const OPENAPI: &str = include_str!("openapi.json");
 
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
     Router::new()
-        .route(paths::BUNDLES, put(upload::bundles))
-        .route(paths::DEVICES, get(listing::devices))
-        .route(paths::SEALS, get(listing::seals))
+        .route(paths::BUNDLES, put(bundles::put))
+        .route(paths::DEVICES, get(listings::devices))
+        .route(paths::SEALS, get(listings::seals))
         .route(paths::BUNDLE, get(query::bundle))
         .route(paths::EXPLAIN, get(query::explain))
         .route(paths::QUERY, post(query::query))
-        .route(paths::MANIFESTS, put(manifest::put).get(manifest::list))
+        .route(paths::MANIFESTS, put(manifests::put).get(manifests::list))
         .route(paths::OPENAPI, get(openapi))
         .route(paths::METRICS, get(render_metrics))
-        .route(paths::HEALTHZ, get(|| async { "alive\n" }))
+        .route(paths::HEALTHZ, get(|| async { monitor::alive() }))
         .route(paths::READYZ, get(ready))
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
         .layer(from_fn_with_state(Arc::clone(&shared), gate))
-        // Bodies are limited where they are read, by what the route is for.
+        // Each handler limits its own body.
         .layer(DefaultBodyLimit::disable())
         .with_state(shared)
 }
 
-/// Which token a route needs; `None` for those that tell nothing about data.
+/// The scope that a route needs; `None` for routes that reveal nothing about data.
 fn scope(route: &str, method: &Method) -> Option<Scope> {
     match route {
         paths::BUNDLES => Some(Scope::Write),
@@ -56,7 +57,7 @@ fn scope(route: &str, method: &Method) -> Option<Scope> {
     }
 }
 
-/// Whether requests of a route have a body that is read.
+/// Whether the handler of a route reads a body.
 fn has_body(route: &str, method: &Method) -> bool {
     match route {
         paths::BUNDLES | paths::QUERY => true,
@@ -76,18 +77,17 @@ async fn gate(
     let route = matched.as_ref().map_or("other", MatchedPath::as_str);
     let method = request.method().clone();
     let uri = request.uri().clone();
-    let refused = |refusal: Refusal| refusal.into_response();
     let mut response = match allowed(&shared, route, &request) {
         Err(refusal) => {
             let (head, body) = request.into_parts();
-            refused(body::drained(&head.headers, body, refusal).await)
+            request_body::drain(&head.headers, body, refusal).await.into_response()
         }
-        // Whether the service is well can be asked however much it does.
+        // Health is available whatever the load.
         Ok(()) if scope(route, &method).is_none() => next.run(request).await,
-        // Their handlers take a place once the body is there: one that is slow to come holds up nobody.
+        // Their handlers take a place once the body has arrived, so that slow bodies take no places.
         Ok(()) if has_body(route, &method) => next.run(request).await,
-        Ok(()) => match body::request_place(&shared, peer) {
-            Err(refusal) => refused(refusal),
+        Ok(()) => match request_body::place(&shared, peer) {
+            Err(refusal) => refusal.into_response(),
             Ok(_place) => next.run(request).await,
         },
     };
@@ -104,7 +104,7 @@ async fn gate(
         (_, Some(Reason { name, detail })) => {
             info!(%method, path, status, %name, detail, took_us, "refused")
         }
-        _ => debug!(%method, path, status, took_us, "answered"),
+        _ => debug!(%method, path, status, took_us, "served"),
     }
     response
 }
@@ -114,26 +114,24 @@ fn allowed(shared: &Shared, route: &str, request: &Request) -> Result<(), Refusa
         return Ok(());
     };
     let authorization = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
-    match tokens.judge(authorization, scope) {
-        Verdict::Allowed => Ok(()),
-        Verdict::Unknown => Err(Refusal::new(
-            name::UNAUTHORIZED,
-            401,
+    match tokens.check(authorization, scope) {
+        Access::Allowed => Ok(()),
+        Access::Unknown => Err(Refusal::new(
+            ProblemType::UNAUTHORIZED,
             "send a known token as \"Authorization: Bearer TOKEN\"",
         )),
-        Verdict::OtherScope => {
+        Access::OtherScope => {
             let needed = if scope == Scope::Read { "read" } else { "write" };
             Err(Refusal::new(
-                name::FORBIDDEN,
-                403,
-                format!("this token is not for that; use one that may {needed}"),
+                ProblemType::FORBIDDEN,
+                format!("this token does not have the scope {needed}; use one that has it"),
             ))
         }
     }
 }
 
 async fn no_such_path() -> Refusal {
-    Refusal::not_found("there is nothing at this path; /openapi.json lists what there is")
+    Refusal::not_found("there is nothing at this path; /openapi.json lists the paths")
 }
 
 async fn no_such_method(matched: Option<MatchedPath>, method: Method) -> Refusal {
@@ -142,12 +140,8 @@ async fn no_such_method(matched: Option<MatchedPath>, method: Method) -> Refusal
         .iter()
         .filter(|(path, _)| *path == route)
         .map(|(_, method)| method.to_uppercase());
-    let allowed: Vec<String> = allowed.collect();
-    Refusal::new(
-        name::METHOD_NOT_ALLOWED,
-        405,
-        format!("{method} means nothing here; use {}", allowed.join(", ")),
-    )
+    let allowed = allowed.collect::<Vec<String>>().join(", ");
+    Refusal::method_not_allowed(format!("this path has no {method}; use {allowed}"), &allowed)
 }
 
 async fn openapi() -> impl IntoResponse {
@@ -155,18 +149,18 @@ async fn openapi() -> impl IntoResponse {
 }
 
 async fn render_metrics(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], shared.metrics.render())
+    monitor::metrics_page(shared.metrics.render())
 }
 
-async fn ready(State(shared): State<Arc<Shared>>) -> Result<&'static str, Refusal> {
+async fn ready(State(shared): State<Arc<Shared>>) -> Result<impl IntoResponse, Refusal> {
     if shared.stopping.load(Ordering::Relaxed) {
         return Err(Refusal::busy("the service is stopping"));
     }
     let store = Arc::clone(&shared.store);
     let read = tokio::task::spawn_blocking(move || store.devices(None, 1)).await;
     match read {
-        Ok(Ok(_)) => Ok("ready\n"),
+        Ok(Ok(_)) => Ok(monitor::ready()),
         Ok(Err(error)) => Err(Refusal::busy(error.to_string())),
-        Err(_) => Err(Refusal::busy("the store does not answer")),
+        Err(_) => Err(Refusal::busy("the store does not respond")),
     }
 }

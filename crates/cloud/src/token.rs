@@ -1,6 +1,6 @@
-//! Bearer tokens (RFC 6750): who may read and who may write.
+//! Bearer tokens (RFC 6750): which clients may read and which may write.
 //!
-//! The file has one token a line, after what it is good for; `#` starts a comment:
+//! Each line of the file has the scopes of a token and the token; `#` starts a comment:
 //!
 //! ```text
 //! read        Zx3k...
@@ -8,18 +8,20 @@
 //! read,write  b71L...
 //! ```
 //!
-//! Only digests of tokens are kept, and each presented token is compared with all of them in constant time.
+//! Memory holds only the digests of the tokens. A presented token is compared with all of them in
+//! constant time.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use moteseal_api::ErrorKind;
 use moteseal_core::Digest;
 use subtle::{Choice, ConstantTimeEq};
 
 /// The shortest token: sixteen characters of base64 are 96 bits.
 const SHORTEST: usize = 16;
 
-/// What a request needs to be allowed.
+/// The scope that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Queries, listings, bundles, metrics.
@@ -39,13 +41,58 @@ impl Scope {
 
 /// Whether a request is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It is.
+pub enum Access {
+    /// The token has the scope.
     Allowed,
-    /// There is no token, or an unknown one.
+    /// The request has no token, or an unknown one.
     Unknown,
-    /// The token is for something else.
+    /// The token has only another scope.
     OtherScope,
+}
+
+/// Why a file of tokens cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TokensError {
+    /// The file cannot be read.
+    #[error("cannot read the tokens in {}: {error}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        error: std::io::Error,
+    },
+    /// A line does not have the form of a token.
+    #[error("line {0} must be a scope (read, write or read,write) and a token")]
+    Line(usize),
+    /// A token is too short, or has other characters.
+    #[error(
+        "the token in line {0} must have at least {SHORTEST} printable characters and no spaces"
+    )]
+    Token(usize),
+    /// The file has no token.
+    #[error("there is no token, so no client could ever be served; add one or omit the file")]
+    Empty,
+    /// An error in a file.
+    #[error("{}: {error}", path.display())]
+    InFile {
+        /// The file.
+        path: PathBuf,
+        /// The error.
+        error: Box<Self>,
+    },
+}
+
+impl TokensError {
+    fn about(self, path: &Path) -> Self {
+        Self::InFile { path: path.to_owned(), error: Box::new(self) }
+    }
+
+    /// Always [`ErrorKind::Usage`].
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        ErrorKind::Usage
+    }
 }
 
 /// The known tokens.
@@ -62,26 +109,25 @@ impl Tokens {
     /// Reads a token file.
     ///
     /// # Errors
-    /// One line that names the file, the line and what is wrong with it, never a token.
-    pub fn read(path: &Path) -> Result<Self, String> {
+    /// [`TokensError`] names the file, the line and the mistake; it never contains a token.
+    pub fn read(path: &Path) -> Result<Self, TokensError> {
         let text = std::fs::read_to_string(path)
-            .map_err(|error| format!("cannot read the tokens in {}: {error}", path.display()))?;
-        Self::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
+            .map_err(|error| TokensError::Unreadable { path: path.to_owned(), error })?;
+        Self::parse(&text).map_err(|error| error.about(path))
     }
 
     /// Reads the text of a token file.
     ///
     /// # Errors
-    /// As [`read`](Self::read), without the file.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    /// [`TokensError`] without the name of a file.
+    pub fn parse(text: &str) -> Result<Self, TokensError> {
         let mut tokens = Vec::new();
         for (number, line) in (1..).zip(text.lines()) {
             let line = line.split('#').next().unwrap_or_default().trim();
             if line.is_empty() {
                 continue;
             }
-            let wrong =
-                || format!("line {number} is not a scope (read, write or read,write) and a token");
+            let wrong = || TokensError::Line(number);
             let (scopes, token) = line.split_once(char::is_whitespace).ok_or_else(wrong)?;
             let mut bits = 0;
             for scope in scopes.split(',') {
@@ -93,25 +139,20 @@ impl Tokens {
             }
             let token = token.trim();
             if token.len() < SHORTEST || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-                return Err(format!(
-                    "the token in line {number} needs at least {SHORTEST} printable characters and no spaces"
-                ));
+                return Err(TokensError::Token(number));
             }
             tokens.push((Digest::of(&[token.as_bytes()]), bits));
         }
         if tokens.is_empty() {
-            return Err(
-                "there is no token, so nobody could ever be served; add one or leave the file out"
-                    .into(),
-            );
+            return Err(TokensError::Empty);
         }
         Ok(Self(tokens))
     }
 
-    /// Judges the value of an `Authorization` header.
+    /// Checks the value of an `Authorization` header against a scope.
     #[must_use]
-    pub fn judge(&self, authorization: Option<&[u8]>, scope: Scope) -> Verdict {
-        let Some(token) = authorization.and_then(bearer) else { return Verdict::Unknown };
+    pub fn check(&self, authorization: Option<&[u8]>, scope: Scope) -> Access {
+        let Some(token) = authorization.and_then(bearer) else { return Access::Unknown };
         let presented = Digest::of(&[token]);
         let (mut known, mut allowed) = (Choice::from(0), Choice::from(0));
         for (digest, bits) in &self.0 {
@@ -120,9 +161,9 @@ impl Tokens {
             allowed |= same & Choice::from(u8::from(bits & scope.bit() != 0));
         }
         match (bool::from(known), bool::from(allowed)) {
-            (_, true) => Verdict::Allowed,
-            (true, false) => Verdict::OtherScope,
-            (false, false) => Verdict::Unknown,
+            (_, true) => Access::Allowed,
+            (true, false) => Access::OtherScope,
+            (false, false) => Access::Unknown,
         }
     }
 }
@@ -138,23 +179,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_good_for_its_scopes_only() {
+    fn a_token_grants_only_its_scopes() {
         let tokens =
-            Tokens::parse("# ours\nread aaaaaaaaaaaaaaaa\nwrite bbbbbbbbbbbbbbbb # the gateway\n\nread,write cccccccccccccccc")
+            Tokens::parse("# tokens\nread aaaaaaaaaaaaaaaa\nwrite bbbbbbbbbbbbbbbb # the gateway\n\nread,write cccccccccccccccc")
                 .unwrap();
-        let judge = |value: &str, scope| tokens.judge(Some(value.as_bytes()), scope);
-        assert_eq!(judge("Bearer aaaaaaaaaaaaaaaa", Scope::Read), Verdict::Allowed);
-        assert_eq!(judge("bearer aaaaaaaaaaaaaaaa", Scope::Write), Verdict::OtherScope);
-        assert_eq!(judge("Bearer bbbbbbbbbbbbbbbb", Scope::Read), Verdict::OtherScope);
-        assert_eq!(judge("Bearer cccccccccccccccc", Scope::Write), Verdict::Allowed);
-        assert_eq!(judge("Bearer cccccccccccccccd", Scope::Write), Verdict::Unknown);
-        assert_eq!(judge("Basic aaaaaaaaaaaaaaaa", Scope::Read), Verdict::Unknown);
-        assert_eq!(judge("", Scope::Read), Verdict::Unknown);
-        assert_eq!(tokens.judge(None, Scope::Read), Verdict::Unknown);
+        let check = |value: &str, scope| tokens.check(Some(value.as_bytes()), scope);
+        assert_eq!(check("Bearer aaaaaaaaaaaaaaaa", Scope::Read), Access::Allowed);
+        assert_eq!(check("bearer aaaaaaaaaaaaaaaa", Scope::Write), Access::OtherScope);
+        assert_eq!(check("Bearer bbbbbbbbbbbbbbbb", Scope::Read), Access::OtherScope);
+        assert_eq!(check("Bearer cccccccccccccccc", Scope::Write), Access::Allowed);
+        assert_eq!(check("Bearer cccccccccccccccd", Scope::Write), Access::Unknown);
+        assert_eq!(check("Basic aaaaaaaaaaaaaaaa", Scope::Read), Access::Unknown);
+        assert_eq!(check("", Scope::Read), Access::Unknown);
+        assert_eq!(tokens.check(None, Scope::Read), Access::Unknown);
     }
 
     #[test]
-    fn a_bad_file_is_refused_without_showing_a_token() {
+    fn errors_of_a_file_never_contain_a_token() {
         for text in [
             "",
             "# nothing",
@@ -164,10 +205,10 @@ mod tests {
             "read aaaaaaaaaaaaaaaa bbbb",
             "aaaaaaaaaaaaaaaaaaaa",
         ] {
-            let error = Tokens::parse(text).unwrap_err();
+            let error = Tokens::parse(text).unwrap_err().to_string();
             assert!(!error.contains("aaaa"), "{error}");
         }
-        let missing = Tokens::read(Path::new("no/such/file")).unwrap_err();
+        let missing = Tokens::read(Path::new("no/such/file")).unwrap_err().to_string();
         assert!(missing.contains("no/such/file"), "{missing}");
     }
 }

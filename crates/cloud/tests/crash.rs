@@ -2,6 +2,7 @@
 //! acknowledged is there afterwards, and verifies.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+#[path = "it/support.rs"]
 mod support;
 
 use std::collections::BTreeMap;

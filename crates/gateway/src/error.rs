@@ -1,9 +1,9 @@
 //! Why a gateway service does not run: the one of a group, of private sums, or of serial lines.
 
 use std::fmt;
-use std::net::SocketAddr;
 
 use moteseal_net::LinkError;
+use moteseal_service::ListenError;
 
 use crate::station::StationError;
 
@@ -11,8 +11,8 @@ use crate::station::StationError;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ServiceError {
-    /// It cannot listen there.
-    Listen(SocketAddr, std::io::Error),
+    /// The pages for the operator cannot be served.
+    Listen(ListenError),
     /// The station's thread cannot be started, or failed.
     Thread(std::io::Error),
     /// The station cannot go on.
@@ -24,12 +24,7 @@ pub enum ServiceError {
 impl fmt::Display for ServiceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Listen(address, error) => {
-                write!(
-                    f,
-                    "cannot listen on {address}: {error}; listen elsewhere (port 0 takes a free one)"
-                )
-            }
+            Self::Listen(error) => error.fmt(f),
             Self::Thread(error) => write!(f, "the station's thread: {error}"),
             Self::Station(error) => error.fmt(f),
             Self::Link(error) => error.fmt(f),
@@ -38,3 +33,9 @@ impl fmt::Display for ServiceError {
 }
 
 impl std::error::Error for ServiceError {}
+
+impl From<ListenError> for ServiceError {
+    fn from(error: ListenError) -> Self {
+        Self::Listen(error)
+    }
+}

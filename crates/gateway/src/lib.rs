@@ -72,7 +72,10 @@ pub mod service;
 pub mod station;
 pub mod sum;
 mod uplink;
-mod watch;
+
+use std::net::SocketAddr;
+
+use moteseal_service::Monitor;
 
 pub use coordinator::{Ended, GroupCoordinator, News, Refused};
 pub use error::ServiceError;
@@ -80,3 +83,9 @@ pub use outbox::Outbox;
 pub use queues::Queues;
 pub use service::{Gateway, Settings, Time};
 pub use station::{Station, StationError};
+
+/// The operator's pages on `address`; without an address there are none.
+async fn monitor(address: Option<SocketAddr>) -> Result<Option<Monitor>, ServiceError> {
+    let Some(address) = address else { return Ok(None) };
+    Ok(Some(Monitor::bind(address).await?))
+}

@@ -1,28 +1,14 @@
-//! A gateway's metrics, in Prometheus' text format. Every handle is made once. Each gateway has its
-//! own recorder, so that several in one process do not mix.
+//! The metrics of a coordinator. Every handle is registered once.
 
-use std::fmt;
-use std::time::Duration;
+use metrics::{Counter, Gauge, Histogram, Label};
+use moteseal_service::Table;
 
-use metrics::{
-    Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, describe_histogram,
-    gauge, histogram,
-};
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
-
-/// How often observed times move from their buffer to the buckets.
-pub(crate) const UPKEEP: Duration = Duration::from_secs(5);
-/// Bounds of the buckets of times, in seconds.
-const BUCKETS: [f64; 12] =
-    [0.000_1, 0.000_3, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 60.0];
-
-/// What is counted by the name of an error.
-const REFUSED: &str = "moteseal_gateway_frames_refused_total";
+const REJECTED: &str = "moteseal_gateway_frames_refused_total";
 const FAILED: &str = "moteseal_gateway_uploads_failed_total";
 
+#[derive(Debug)]
 pub(crate) struct Metrics {
-    recorder: PrometheusRecorder,
-    handle: PrometheusHandle,
+    table: Table,
     pub(crate) frames: Counter,
     pub(crate) frames_dropped: Counter,
     pub(crate) events_seen: Counter,
@@ -48,128 +34,99 @@ pub(crate) struct Metrics {
 
 impl Metrics {
     pub(crate) fn new() -> Self {
-        let builder = PrometheusBuilder::new()
-            .set_buckets(&BUCKETS)
-            .unwrap_or_else(|_| PrometheusBuilder::new());
-        let recorder = builder.build_recorder();
-        let handle = recorder.handle();
-        let describe_named = || {
-            describe_counter!(REFUSED, "Frames that were refused, by the name of the reason.");
-            describe_counter!(FAILED, "Uploads that failed, by the name of the error.");
-        };
-        metrics::with_local_recorder(&recorder, describe_named);
-        let made = metrics::with_local_recorder(&recorder, || Self {
-            frames: counter("moteseal_gateway_frames_total", "Frames of devices that were heard."),
+        let table = Table::new();
+        table.describe_counter(REJECTED, "Frames rejected, by the name of the reason.");
+        table.describe_counter(FAILED, "Uploads that failed, by the name of the error.");
+        let counter = |name, about| table.counter(name, about);
+        let gauge = |name, about| table.gauge(name, about);
+        Self {
+            frames: counter("moteseal_gateway_frames_total", "Frames received from devices."),
             frames_dropped: counter(
                 "moteseal_gateway_frames_dropped_total",
-                "Frames dropped unheard: their device sent faster than it had a share in.",
+                "Frames dropped unread because their device sent more than its share.",
             ),
             events_seen: counter(
                 "moteseal_gateway_events_seen_total",
-                "Events forwarded by devices, each once.",
+                "Events forwarded by devices, each counted once.",
             ),
             events_discarded: counter(
                 "moteseal_gateway_events_discarded_total",
-                "Events let go of because their level was below the round.",
+                "Events discarded because their level was below the round.",
             ),
             events_kept: counter(
                 "moteseal_gateway_events_kept_total",
-                "Events of epochs that were ended, as they go to the cloud.",
+                "Events of ended epochs that go to the cloud.",
             ),
             buffered: gauge(
                 "moteseal_gateway_buffered_events",
-                "The most events that any open epoch has buffered: at most the budget.",
+                "The largest number of events that an open epoch has buffered; at most the budget.",
             ),
-            budget: gauge("moteseal_gateway_budget_events", "The group's budget."),
+            budget: gauge("moteseal_gateway_budget_events", "The budget of the group, in events."),
             round: gauge("moteseal_gateway_round", "The round of the newest epoch."),
             epoch: gauge("moteseal_gateway_epoch", "The newest epoch."),
-            epochs_ended: counter("moteseal_gateway_epochs_ended_total", "Epochs that were ended."),
+            epochs_ended: counter("moteseal_gateway_epochs_ended_total", "Epochs that have ended."),
             devices_absent: gauge(
                 "moteseal_gateway_devices_absent",
-                "Devices that had not closed the epoch that was ended last.",
+                "Devices that had not closed the epoch that ended last.",
             ),
             link_up: gauge("moteseal_gateway_link_up", "1 while the link to the devices is up."),
             taking: gauge(
                 "moteseal_gateway_taking_frames",
-                "1 while frames are taken; 0 while the disk is full or the state at its bound.",
+                "1 while frames are accepted; 0 while the disk is full or the state at its bound.",
             ),
-            state_bytes: gauge("moteseal_gateway_state_bytes", "Bytes of journal and outbox."),
-            state_bound: gauge("moteseal_gateway_state_bound_bytes", "The bound on these bytes."),
+            state_bytes: gauge(
+                "moteseal_gateway_state_bytes",
+                "Size of journal and outbox, in bytes.",
+            ),
+            state_bound: gauge(
+                "moteseal_gateway_state_bound_bytes",
+                "Upper bound on the size of journal and outbox, in bytes.",
+            ),
             outbox_items: gauge(
                 "moteseal_gateway_outbox_items",
-                "Epochs and late seals that wait for the cloud.",
+                "Epochs and late seals not yet uploaded.",
             ),
-            outbox_bytes: gauge("moteseal_gateway_outbox_bytes", "Bytes that wait for the cloud."),
+            outbox_bytes: gauge(
+                "moteseal_gateway_outbox_bytes",
+                "Size of what is not yet uploaded, in bytes.",
+            ),
             oldest_epoch: gauge(
                 "moteseal_gateway_outbox_oldest_epoch",
-                "The oldest epoch that waits for the cloud; the newest epoch if none does.",
+                "The oldest epoch not yet uploaded; the newest epoch if there is none.",
             ),
             uploaded: counter(
                 "moteseal_gateway_uploads_total",
-                "Epochs and late seals that the cloud has taken.",
+                "Epochs and late seals uploaded to the cloud.",
             ),
             held: gauge(
                 "moteseal_gateway_outbox_held",
-                "Epochs and late seals that the cloud refuses.",
+                "Epochs and late seals that the cloud rejects.",
             ),
-            commit_seconds: histogram(
+            commit_seconds: table.histogram(
                 "moteseal_gateway_commit_seconds",
-                "How long it takes to make what was heard durable.",
+                "Time to make received frames durable, in seconds.",
             ),
-            recorder: PrometheusBuilder::new().build_recorder(),
-            handle: handle.clone(),
-        });
-        Self { recorder, ..made }
+            table,
+        }
     }
 
-    /// Counts a rejected frame by the reason's name, which is one of a small fixed set.
+    /// Counts a rejected frame. The reasons are a fixed set, so the labels are bounded.
     pub(crate) fn refused(&self, name: &'static str) {
-        metrics::with_local_recorder(&self.recorder, || {
-            counter!(REFUSED, "name" => name).increment(1);
-        });
+        self.table.counter_with(REJECTED, vec![Label::new("name", name)]).increment(1);
     }
 
-    /// Counts a failed upload. A name that a cloud reports counts only if it belongs to the
-    /// contract.
+    /// Counts a failed upload. Names that a cloud sends are those of the contract; others are not
+    /// used as labels.
     pub(crate) fn upload_failed(&self, name: &'static str) {
-        metrics::with_local_recorder(&self.recorder, || {
-            counter!(FAILED, "name" => name).increment(1);
-        });
+        self.table.counter_with(FAILED, vec![Label::new("name", name)]).increment(1);
     }
 
-    /// All of it, as text.
+    /// All metrics in Prometheus' text format.
     pub(crate) fn render(&self) -> String {
-        self.handle.render()
+        self.table.render()
     }
 
     pub(crate) fn upkeep(&self) {
-        self.handle.run_upkeep();
-    }
-}
-
-/// A number as a gauge has it.
-#[allow(clippy::cast_precision_loss)]
-pub(crate) const fn value(number: u64) -> f64 {
-    number as f64
-}
-
-fn counter(name: &'static str, about: &'static str) -> Counter {
-    describe_counter!(name, about);
-    counter!(name)
-}
-
-fn gauge(name: &'static str, about: &'static str) -> Gauge {
-    describe_gauge!(name, about);
-    gauge!(name)
-}
-
-fn histogram(name: &'static str, about: &'static str) -> Histogram {
-    describe_histogram!(name, about);
-    histogram!(name)
-}
-
-impl fmt::Debug for Metrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Metrics")
+        self.table.upkeep();
     }
 }

@@ -22,12 +22,12 @@ use moteseal_core::DeviceId;
 use moteseal_net::serial::{Options, SerialLine};
 use moteseal_net::{Broadcast, BroadcastLink as _, LinkError, mqtt};
 use moteseal_serial::MAX_BODY;
+use moteseal_service::metrics::UPKEEP;
+use moteseal_service::{Monitor, Monitored};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use crate::error::ServiceError;
-use crate::metrics::UPKEEP;
-use crate::watch::{Listener, Watched};
 use claims::Claims;
 use metrics::{PortMetrics, SerialMetrics};
 use port::PortTask;
@@ -114,7 +114,7 @@ impl Shared {
     }
 }
 
-impl Watched for Shown {
+impl Monitored for Shown {
     fn metrics(&self) -> String {
         self.0.metrics.render()
     }
@@ -138,7 +138,7 @@ struct Shown(Arc<Shared>);
 pub struct SerialGateway {
     ports: Vec<Port>,
     shared: Arc<Shared>,
-    listener: Option<Listener>,
+    monitor: Option<Monitor>,
 }
 
 impl fmt::Debug for SerialGateway {
@@ -153,15 +153,15 @@ impl SerialGateway {
     /// # Errors
     /// `Listen`.
     pub async fn bind(settings: Settings) -> Result<Self, ServiceError> {
-        let listener = Listener::bind(settings.listen).await?;
+        let monitor = crate::monitor(settings.listen).await?;
         let ports = settings.ports.clone();
-        Ok(Self { ports, shared: Arc::new(Shared::new(settings)), listener })
+        Ok(Self { ports, shared: Arc::new(Shared::new(settings)), monitor })
     }
 
     /// Where metrics and health are served.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
-        self.listener.as_ref().map(Listener::address)
+        self.monitor.as_ref().map(Monitor::address)
     }
 
     /// Runs until `stop` is done.
@@ -171,10 +171,10 @@ impl SerialGateway {
     pub async fn run(mut self, stop: impl Future<Output = ()> + Send) -> Result<(), ServiceError> {
         info!(ports = self.ports.len(), motes = self.shared.motes.len(), "joining serial lines");
         let mut tasks = JoinSet::new();
-        if let Some(listener) = self.listener.take() {
+        if let Some(monitor) = self.monitor.take() {
             let shown = Arc::new(Shown(Arc::clone(&self.shared)));
             tasks.spawn(async move {
-                listener.serve(shown).await;
+                monitor.serve(shown).await;
                 Ok(())
             });
         }

@@ -21,6 +21,8 @@ use futures_util::FutureExt as _;
 use moteseal_core::record::EpochNumber;
 use moteseal_net::link::State;
 use moteseal_net::{Client, LinkError, ParentLink, Up};
+use moteseal_service::metrics::{UPKEEP, gauge_value as value};
+use moteseal_service::{Monitor, Monitored};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tracing::{debug, error, info, warn};
@@ -30,10 +32,9 @@ use crate::coordinator::{Counts, Refused};
 use crate::error::ServiceError;
 use crate::group_time::GroupTime;
 pub use crate::group_time::Time;
-use crate::metrics::{Metrics, value};
+use crate::metrics::Metrics;
 use crate::station::{Said, Station, StationError};
 use crate::uplink;
-use crate::watch::{Listener, Watched};
 
 /// Frames that the station hears before it commits.
 const INTAKE: usize = 128;
@@ -96,7 +97,7 @@ pub(crate) struct Shared {
     pub(crate) is_stopping: AtomicBool,
 }
 
-impl Watched for Shared {
+impl Monitored for Shared {
     fn metrics(&self) -> String {
         self.metrics.render()
     }
@@ -119,7 +120,7 @@ pub struct Gateway {
     station: Station,
     settings: Settings,
     cloud: Option<Client>,
-    listener: Option<Listener>,
+    monitor: Option<Monitor>,
 }
 
 impl fmt::Debug for Gateway {
@@ -138,14 +139,14 @@ impl Gateway {
         settings: Settings,
         cloud: Option<Client>,
     ) -> Result<Self, ServiceError> {
-        let listener = Listener::bind(settings.listen).await?;
-        Ok(Self { station, settings, cloud, listener })
+        let monitor = crate::monitor(settings.listen).await?;
+        Ok(Self { station, settings, cloud, monitor })
     }
 
     /// Where metrics and health are served.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
-        self.listener.as_ref().map(Listener::address)
+        self.monitor.as_ref().map(Monitor::address)
     }
 
     /// Runs until `stop` is done; then takes no more frames, makes durable and acknowledges what
@@ -158,7 +159,7 @@ impl Gateway {
         link: L,
         stop: impl Future<Output = ()> + Send,
     ) -> Result<(), ServiceError> {
-        let Self { station, settings, cloud, listener } = self;
+        let Self { station, settings, cloud, monitor } = self;
         let shared = Arc::new(Shared {
             metrics: Arc::new(Metrics::new()),
             stored: Arc::new(Notify::new()),
@@ -190,14 +191,14 @@ impl Gateway {
             let (metrics, stored) = (Arc::clone(&shared.metrics), Arc::clone(&shared.stored));
             tasks.spawn(uplink::run(outbox, cloud, metrics, stored, settings.first_pause));
         }
-        if let Some(listener) = listener {
-            tasks.spawn(listener.serve(Arc::clone(&shared)));
+        if let Some(monitor) = monitor {
+            tasks.spawn(monitor.serve(Arc::clone(&shared)));
         }
 
         let mut state = link.state();
         let mut stop = pin!(stop);
         let mut is_asked = false;
-        let mut upkeep = tokio::time::interval(crate::metrics::UPKEEP);
+        let mut upkeep = tokio::time::interval(UPKEEP);
         let mut result = Ok(());
         note_link(&shared, &state.borrow_and_update());
         loop {

@@ -18,10 +18,11 @@ use bytes::Bytes;
 use moteseal_api::{CBOR_SEQ, COSE, paths};
 use moteseal_net::{Client, NetError};
 use moteseal_seal::stream::{Item as StreamItem, MAX_RUN_EVENTS};
+use moteseal_service::metrics::gauge_value as value;
 use tokio::sync::Notify;
 use tracing::{error, info, warn};
 
-use crate::metrics::{Metrics, value};
+use crate::metrics::Metrics;
 use crate::outbox::{Item, Name, Outbox, OutboxError};
 
 /// A request is sent when its bundles are this many bytes, or more.

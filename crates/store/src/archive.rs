@@ -1,9 +1,11 @@
-//! What a node of authenticated broadcast keeps on disk (DESIGN.md, section 8): the highest chain of each sender, the minimum serial of each base
-//! station, and the chains themselves, of which the oldest complete ones go when the quota is reached.
+//! What a node of authenticated broadcast keeps on disk: the highest chain of each sender, the
+//! minimum serial of each base station, and the chains. When the quota is reached, the oldest
+//! complete chains are removed.
 //!
-//! A folder holds a journal of facts ([`facts`]), synced before anybody acts on a number that was raised, and a file of leaves for each
-//! chain ([`leaves`]). Leaves are not waited for: those that a power loss takes are asked for again. Nothing here is believed when
-//! it is read back: whoever takes a chain up verifies it again. One process at a time has a folder open.
+//! A folder has a journal of facts ([`facts`]), synced before a raised number takes effect, and a
+//! file of leaves for each chain ([`leaves`]). Leaves are not synced: the node requests those that
+//! a power loss removes again. Data read back is not trusted: the receiver of a chain verifies it
+//! again. Only one process at a time can open a folder.
 
 mod facts;
 mod leaves;
@@ -23,11 +25,12 @@ use crate::journal::{Journal, JournalError, is_full, sync_directory};
 use facts::{Fact, Facts};
 use leaves::Leaves;
 
-/// What an archive keeps of chains, in bytes, unless it is told otherwise: 256 MiB.
+/// The default quota for chains, in bytes: 256 MiB.
 pub const QUOTA: u64 = 256 << 20;
-/// Complete chains that are kept, whatever the quota: each is an open file.
+/// Complete chains that are kept, at most, whatever the quota: each is an open file.
 pub const MOST_COMPLETE: usize = 256;
-/// The journal is written anew when this many of its records say nothing any more, and they are more than the others.
+/// The journal is rewritten when at least this many of its records are obsolete, and more than half
+/// of all.
 const STALE_RECORDS: u64 = 256;
 
 /// Why an archive cannot be opened, read or written.
@@ -36,27 +39,27 @@ const STALE_RECORDS: u64 = 256;
 pub enum ArchiveError {
     /// The journal failed, or another process has the archive open.
     Journal(JournalError),
-    /// The folder is something else: it has files, and no journal of an archive.
+    /// The folder has files, but no journal of an archive.
     NotAnArchive(PathBuf),
     /// The archive is of another network.
     OtherNetwork {
-        /// The archive.
+        /// The path of the archive.
         path: PathBuf,
         /// Its network.
         found: NetworkId,
     },
-    /// The chains under way need more than the quota, and no complete one is left that could go.
+    /// The incomplete chains need more than the quota, and no complete chain is left to remove.
     QuotaReached {
-        /// The archive.
+        /// The path of the archive.
         path: PathBuf,
         /// The quota in bytes.
         quota: u64,
     },
-    /// Another chain of the same reference is kept.
+    /// Another chain with the same reference is kept.
     ReferenceTaken(ChainRef),
     /// The disk is full.
     DiskFull(PathBuf),
-    /// Another failure of the operating system.
+    /// Another error of the operating system.
     Io(PathBuf, io::Error),
 }
 
@@ -133,7 +136,7 @@ impl From<JournalError> for ArchiveError {
 pub struct Archive {
     folder: PathBuf,
     quota: u64,
-    /// What the node calls its base stations: by their place here.
+    /// The node's base stations, by their position here.
     bases: Vec<KeyId>,
     journal: Journal,
     facts: Facts,
@@ -143,8 +146,9 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// Opens the archive in `folder`, and makes an empty one if there is none. `bases` are the base stations in the node's order; what the
-    /// archive knows of others stays in it. Of chains it keeps `quota` bytes at most.
+    /// Opens the archive in `folder`, or creates an empty one. `bases` are the base stations in the
+    /// node's order; what the archive knows of others stays in it. It keeps at most `quota` bytes
+    /// of chains.
     ///
     /// # Errors
     /// [`ArchiveError`].
@@ -185,13 +189,14 @@ impl Archive {
         let facts = Facts { network: Some(network), ..facts };
         let mut archive =
             Self { folder, quota, bases, journal, facts, leaves: HashMap::new(), in_files: 0 };
-        // Before their files are opened: an archive that was written under another limit must open, too.
+        // Before their files are opened, since an archive written under a higher limit must open,
+        // too.
         archive.limit_complete()?;
         archive.read_leaves()?;
         Ok(archive)
     }
 
-    /// Reads which leaves there are; files of chains that were forgotten go.
+    /// Finds out which leaves are stored. Files of forgotten chains are removed.
     fn read_leaves(&mut self) -> Result<(), ArchiveError> {
         let io = |error| ArchiveError::io(&self.folder, error);
         for entry in fs::read_dir(&self.folder).map_err(io)? {
@@ -208,7 +213,8 @@ impl Archive {
         Ok(())
     }
 
-    /// The chains of which the head is kept, in the order in which they came: those under way, and the newest complete ones.
+    /// The chains whose head is kept, in the order of arrival: the incomplete ones and the newest
+    /// complete ones.
     #[must_use]
     pub fn chains(&self) -> Vec<ChainRef> {
         self.facts.order.iter().copied().collect()
@@ -220,13 +226,13 @@ impl Archive {
         self.facts.complete.contains(&chain)
     }
 
-    /// Bytes that are kept of all chains: leaves, heads and certificates.
+    /// Bytes kept of all chains: leaves, heads and certificates.
     #[must_use]
     pub const fn used(&self) -> u64 {
         self.in_files + self.facts.of_chains
     }
 
-    /// Marks a chain as complete: from now on it may go when room is needed.
+    /// Marks a chain as complete: from now on it may be removed when room is needed.
     ///
     /// # Errors
     /// [`ArchiveError`].
@@ -238,32 +244,32 @@ impl Archive {
         self.limit_complete()
     }
 
-    /// Forgets the oldest complete chains that are too many.
+    /// Removes the oldest complete chains above the limit.
     fn limit_complete(&mut self) -> Result<(), ArchiveError> {
         while self.facts.complete.len() > MOST_COMPLETE && self.remove_oldest()? {}
         Ok(())
     }
 
-    /// Forgets the oldest complete chain, if there is any.
+    /// Removes the oldest complete chain, if there is one.
     fn remove_oldest(&mut self) -> Result<bool, ArchiveError> {
         let oldest =
             self.facts.order.iter().copied().find(|chain| self.facts.complete.contains(chain));
         oldest.map_or(Ok(false), |oldest| self.remove(oldest).map(|()| true))
     }
 
-    /// Whether a chain of so many messages can be kept at all, however short they are.
+    /// Whether a chain of `messages` messages can be kept at all, however short they are.
     #[must_use]
     pub const fn has_room_for(&self, messages: u32) -> bool {
         leaves::room_for(&[]).saturating_mul(messages as u64) <= self.quota
     }
 
-    /// How many leaves of a chain are kept.
+    /// The number of leaves of a chain that are kept.
     #[must_use]
     pub fn kept_leaves(&self, chain: ChainRef) -> usize {
         self.leaves.get(&chain).map_or(0, Leaves::count)
     }
 
-    /// Notes how far whoever owns this archive got with a chain. Durable when it returns.
+    /// Records the progress of the archive's owner with a chain. Durable when it returns.
     ///
     /// # Errors
     /// [`ArchiveError`].
@@ -272,13 +278,13 @@ impl Archive {
         self.sync()
     }
 
-    /// What was [noted](Self::note) of a chain; 0 before anything was.
+    /// The progress recorded by [`note`](Self::note); 0 if there is none.
     #[must_use]
     pub fn noted(&self, chain: ChainRef) -> u64 {
         self.facts.progress.get(&chain).copied().unwrap_or(0)
     }
 
-    /// Makes durable what is kept beside leaves.
+    /// Makes everything durable except leaves.
     ///
     /// # Errors
     /// [`ArchiveError`].
@@ -298,7 +304,7 @@ impl Archive {
         Ok(())
     }
 
-    /// What is kept of anything but leaves.
+    /// The bytes kept of everything except leaves.
     fn fact(&self, item: Item) -> Option<&[u8]> {
         let kept = match item {
             Item::Certificate(key) => self.facts.certificates.get(&key),
@@ -314,7 +320,7 @@ impl Archive {
         self.bases.get(usize::from(place)).copied()
     }
 
-    /// Forgets complete chains, the oldest first, until there is room.
+    /// Removes complete chains, the oldest first, until there is room.
     fn make_room(&mut self, length: u64) -> Result<(), ArchiveError> {
         while self.used().saturating_add(length) > self.quota {
             if !self.remove_oldest()? {
@@ -349,7 +355,7 @@ impl Archive {
 
     fn remove(&mut self, chain: ChainRef) -> Result<(), ArchiveError> {
         self.tell(Fact::Forgotten(chain))?;
-        // The file goes after the fact: without its head it would go at the next start.
+        // The file is removed after the fact: without its head, the next start would remove it.
         self.sync()?;
         if let Some(leaves) = self.leaves.remove(&chain) {
             self.in_files -= leaves.bytes();
@@ -374,7 +380,8 @@ impl Store for Archive {
         let kept = bytes.to_vec();
         match item {
             Item::Leaf { chain, block, index } => self.keep_leaf(chain, (block, index), bytes),
-            // What a chain was accepted under stays the evidence of it, and no chain takes another one's place.
+            // The certificate under which a chain was accepted stays as evidence, and no chain
+            // replaces another.
             Item::ChainCertificate(chain) if self.facts.heads.contains_key(&chain) => Ok(()),
             Item::Head(chain) if self.facts.heads.contains_key(&chain) => {
                 Err(ArchiveError::ReferenceTaken(chain))
@@ -433,7 +440,7 @@ impl Store for Archive {
         self.remove(chain)
     }
 
-    /// The chain stays, as long as the quota allows.
+    /// The chain stays as long as the quota allows.
     fn retire(&mut self, chain: ChainRef) -> Result<(), ArchiveError> {
         self.complete(chain)
     }
@@ -447,7 +454,7 @@ impl Store for Archive {
         Ok(self.facts.floors.get(&key).copied())
     }
 
-    /// What is raised for a base station that the archive was not told of is forgotten with the process.
+    /// A number raised for a base station that is not in `bases` is lost with the process.
     fn raise_minimum(&mut self, base: u8, minimum: u64) -> Result<(), ArchiveError> {
         if let Some(base) = self.base(base) {
             self.tell(Fact::Minimum(base, minimum))?;

@@ -1,9 +1,9 @@
-//! What is stored together, all or nothing: bundles, or manifests.
+//! A batch: bundles or manifests that are stored together or not at all.
 
 use crate::bundle::Bundle;
 use crate::manifest::StoredManifest;
 
-/// What one submission stores.
+/// The bundles and manifests of one submission.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Batch {
     pub(crate) bundles: Vec<Bundle>,
@@ -11,7 +11,7 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// The bytes that a store keeps of it, schemas and indices aside.
+    /// The bytes that a store keeps, without schemas and indices.
     pub(crate) fn stored_bytes(&self) -> usize {
         let bundles: usize = self.bundles.iter().map(Bundle::stored_bytes).sum();
         bundles + self.manifests.iter().map(|manifest| manifest.bytes.len()).sum::<usize>()

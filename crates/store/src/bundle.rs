@@ -1,20 +1,23 @@
-//! What goes into a store: one verified seal with the events it covers, laid out so that any sample is a few ranges.
+//! A bundle: one verified seal with its events, laid out so that reading any sample needs few ranges.
 //!
-//! Every store keeps two byte strings a seal. The **head** holds the signed object and the digests `D_i` of a star. The **body**
-//! holds the events as they stand in a part with every surviving level: of a star the blocks from the finest to the coarsest,
-//! so that all levels from one up are a prefix; of a tree the records by `seq`, followed by what proves them in parts (see
-//! [`tiles`](crate::tiles)). A store may cut the body wherever it likes.
+//! Every store keeps two byte strings for a seal. The **head** contains the signed object and the
+//! digests `D_i` of a star. The **body** contains the events in the order of a part with every
+//! surviving level: for a star the blocks from the finest to the coarsest level, so that all levels
+//! from some level up are a prefix; for a tree the records by `seq`, followed by the hashes that
+//! prove parts of them (see [`tiles`](crate::tiles)). A store may split the body anywhere.
 //!
-//! Of a star that was kept within a budget only the surviving levels from some level `b` on are there: the head holds which, their
-//! `D_i`, and the digest `A_{b-1}` of all above them; the body is the prefix that they are. So a bundle of more levels of the same
-//! seal goes on where one of fewer ends.
+//! A star that was pruned to a budget has only the surviving levels from some level `b` on. Its head
+//! contains the mask of these levels, their `D_i`, and the digest `A_{b-1}` of all levels above; its
+//! body is the corresponding prefix. A bundle of the same seal with more levels extends that prefix.
 //!
-//! Of a tree within a budget the records of the surviving levels from `b` on are there, with the compact multiproof that they
-//! have together: the head holds which levels and how many digests. A bundle of more levels has another body.
+//! A tree that was pruned to a budget has the records of the surviving levels from `b` on and their
+//! compact multiproof. Its head contains the mask of the levels and the number of digests. A bundle
+//! of the same seal with more levels has a different body.
 
 use std::fmt;
 use std::sync::Arc;
 
+use moteseal_api::ErrorKind;
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, Level, Round, SealIndex};
@@ -26,7 +29,8 @@ use moteseal_verify::{Proven, SchemaEntry, kept_from, write};
 
 use crate::tiles::{self, Geometry, Pruned};
 
-/// What addresses a seal: device, index, and the digest of the signed object, because a device can sign two under one index.
+/// The key of a seal: device, index, and the digest of the signed object, since a device can sign
+/// two seals under one index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SealKey {
     /// The device.
@@ -38,7 +42,7 @@ pub struct SealKey {
 }
 
 impl SealKey {
-    /// Bytes of [`to_bytes`](Self::to_bytes).
+    /// The length of [`to_bytes`](Self::to_bytes), in bytes.
     pub const LENGTH: usize = 8 + 4 + 32;
 
     /// The key of a seal.
@@ -51,7 +55,7 @@ impl SealKey {
         }
     }
 
-    /// Device, index (big-endian), digest: bytes that sort as keys do.
+    /// Device, index (big-endian) and digest: bytes that sort like the keys.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LENGTH] {
         let mut bytes = [0; Self::LENGTH];
@@ -61,7 +65,7 @@ impl SealKey {
         bytes
     }
 
-    /// The key of [`to_bytes`](Self::to_bytes).
+    /// The key that [`to_bytes`](Self::to_bytes) encoded.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; Self::LENGTH]) -> Self {
         let mut key = Self { device: DeviceId([0; 8]), index: SealIndex(0), digest: Digest::NULL };
@@ -78,15 +82,22 @@ impl fmt::Display for SealKey {
     }
 }
 
-/// Why a seal and its events cannot be stored. All of these are faults of the caller: a verified upload has none of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a seal and its events cannot be stored. Each is a mistake of the caller: a verified upload
+/// causes none of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BundleError {
-    /// The schema is not the one that the seal names.
+    /// The schema is not the one that the seal refers to.
+    #[error("the schema is not the one that the seal refers to")]
     SchemaMismatch,
-    /// The part carries no signature; a store keeps signed seals only.
+    /// The part has no signature; a store keeps only signed seals.
+    #[error("only parts with their own signature can be stored; upload each part signed")]
     Unsigned,
     /// The events are not all of the surviving ones, or digests and events do not lead to the root.
+    #[error(
+        "only whole seals, and seals whole from a round on, can be stored; \
+         upload every surviving level"
+    )]
     Partial,
 }
 
@@ -100,31 +111,23 @@ impl BundleError {
             Self::Partial => "Partial",
         }
     }
-}
 
-impl fmt::Display for BundleError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::SchemaMismatch => "SchemaMismatch: the schema is not the one that the seal names",
-            Self::Unsigned => "Unsigned: only parts with their own signature can be stored; upload each part signed",
-            Self::Partial => {
-                "Partial: only whole seals, and those whole from a round on, can be stored; upload every surviving level"
-            }
-        })
+    /// Always [`ErrorKind::Usage`].
+    #[must_use]
+    pub const fn kind(self) -> ErrorKind {
+        ErrorKind::Usage
     }
 }
 
-impl std::error::Error for BundleError {}
-
-/// One verified seal with all its surviving events, or with those from a round on, ready to be stored. All that costs time has
-/// been done by whoever made it.
+/// One verified seal with all its surviving events, or with those from a round on, ready to be
+/// stored. The constructor does all expensive work, so that the store's thread does none.
 #[derive(Clone, Debug)]
 pub struct Bundle {
     pub(crate) key: SealKey,
     pub(crate) epoch: EpochNumber,
-    /// The levels whose events are here.
+    /// The levels whose events are included.
     pub(crate) kept: u32,
-    /// Of a tree, the round from which on they are here.
+    /// For a tree, the round from which on events are included.
     pub(crate) tree_from: Option<Round>,
     pub(crate) schema: Arc<SchemaEntry>,
     pub(crate) head: Vec<u8>,
@@ -133,26 +136,28 @@ pub struct Bundle {
 
 /// The first byte of the head of a whole seal.
 pub(crate) const VERSION: u8 = 1;
-/// The first byte of the head of a seal of which only the levels from a round on are kept.
+/// The first byte of the head of a seal with only the levels from a round on.
 pub(crate) const PRUNED: u8 = 2;
 
-/// What stands for the events that are not here.
+/// The digests that represent the events that are not included.
 #[derive(Clone, Copy)]
-enum Beside<'b> {
-    /// All that survived are.
+enum Omitted<'b> {
+    /// All surviving events are included.
     Nothing,
-    /// Of a star, the digest of all levels above the lowest one that is here.
+    /// For a star, the digest of all levels above the lowest included one.
     Above(Digest),
-    /// Of a tree, the compact multiproof.
+    /// For a tree, the compact multiproof.
     Siblings(&'b [u8]),
 }
 
 impl Bundle {
-    /// Lays out an authentic seal, its signature, and its events as they stand in a part with every surviving level. `blocks` are
-    /// a star's `D_0 .. D_{L-1}`, of which those of null levels are not looked at; a tree has none.
+    /// Lays out an authentic seal, its signature, and its events in the order of a part with every
+    /// surviving level. `blocks` are a star's `D_0 .. D_{L-1}`, of which those of empty levels are
+    /// ignored; a tree has none.
     ///
-    /// Checks what costs little: lengths, the schema's digest, that the digests of a star lead to its root; of a tree
-    /// everything, because its hashes are needed. That a star's events have these digests is what the caller has verified.
+    /// Checks lengths, the schema's digest, and that the digests of a star lead to its root. For a
+    /// tree it checks everything, since it computes the hashes. The caller has verified that a
+    /// star's events have these digests.
     ///
     /// # Errors
     /// [`BundleError`].
@@ -167,17 +172,17 @@ impl Bundle {
             seal,
             signature,
             schema,
-            (seal.statement().surviving(), Beside::Nothing),
+            (seal.statement().surviving(), Omitted::Nothing),
             blocks,
             events,
         )
     }
 
-    /// The same of a tree of which only the records of the levels `kept` are here, those from a round on that survived, with their
-    /// compact multiproof.
+    /// The same for a tree with only the records of the levels `kept` (those from a round on that
+    /// survived) and their compact multiproof, 32-byte digests concatenated.
     ///
     /// # Errors
-    /// [`BundleError`]; `Partial` also if `kept` is no such mask, or every record is here.
+    /// [`BundleError`]; `Partial` also if `kept` is another mask, or every record is included.
     pub fn pruned_tree(
         seal: &Seal<Authentic>,
         signature: &[u8],
@@ -191,14 +196,15 @@ impl Bundle {
         if statement.scheme != Scheme::Tree || !lacks {
             return Err(BundleError::Partial);
         }
-        Self::lay_out(seal, signature, schema, (kept, Beside::Siblings(siblings)), &[], events)
+        Self::lay_out(seal, signature, schema, (kept, Omitted::Siblings(siblings)), &[], events)
     }
 
-    /// The same of a star of which only the surviving levels `kept` are here: those from a round on. `above` is `A_{b-1}`, `b` the
-    /// lowest of them (the number of levels if there is none, so that `above` is the root).
+    /// The same for a star with only the surviving levels `kept`: those from a round on. `above` is
+    /// `A_{b-1}`, where `b` is the lowest kept level (the number of levels if there is none, so that
+    /// `above` is the root).
     ///
     /// # Errors
-    /// [`BundleError`]; `Partial` also if `kept` is no such mask, or is all that survived.
+    /// [`BundleError`]; `Partial` also if `kept` is another mask, or has every surviving level.
     pub fn pruned(
         seal: &Seal<Authentic>,
         signature: &[u8],
@@ -211,14 +217,14 @@ impl Bundle {
         let from = kept_from(statement, kept)
             .filter(|from| from.0 > 0 && statement.scheme == Scheme::Star);
         from.ok_or(BundleError::Partial)?;
-        Self::lay_out(seal, signature, schema, (kept, Beside::Above(above)), blocks, events)
+        Self::lay_out(seal, signature, schema, (kept, Omitted::Above(above)), blocks, events)
     }
 
     fn lay_out(
         seal: &Seal<Authentic>,
         signature: &[u8],
         schema: &Arc<SchemaEntry>,
-        (kept, beside): (u32, Beside<'_>),
+        (kept, omitted): (u32, Omitted<'_>),
         blocks: &[Digest],
         events: &[u8],
     ) -> Result<Self, BundleError> {
@@ -235,7 +241,7 @@ impl Bundle {
         }
         let sign1 = write::sign1(seal, signature);
         let mut head = Vec::with_capacity(64 + sign1.len() + 32 * (1 + kept.count_ones()) as usize);
-        head.push(if matches!(beside, Beside::Nothing) { VERSION } else { PRUNED });
+        head.push(if matches!(omitted, Omitted::Nothing) { VERSION } else { PRUNED });
         head.extend_from_slice(&statement.epoch.0.to_be_bytes());
         head.extend_from_slice(&record_size(framing).to_be_bytes());
         head.extend_from_slice(&(events.len() as u64).to_be_bytes());
@@ -243,13 +249,13 @@ impl Bundle {
         #[allow(clippy::cast_possible_truncation)]
         head.extend_from_slice(&(sign1.len() as u16).to_be_bytes());
         head.extend_from_slice(&sign1);
-        match beside {
-            Beside::Nothing => {}
-            Beside::Above(above) => {
+        match omitted {
+            Omitted::Nothing => {}
+            Omitted::Above(above) => {
                 head.extend_from_slice(&kept.to_be_bytes());
                 head.extend_from_slice(&above.0);
             }
-            Beside::Siblings(siblings) => {
+            Omitted::Siblings(siblings) => {
                 head.extend_from_slice(&kept.to_be_bytes());
                 head.extend_from_slice(&(siblings.len() as u64 / 32).to_be_bytes());
             }
@@ -263,9 +269,9 @@ impl Bundle {
                     all[usize::from(level)] = *digest;
                     head.extend_from_slice(&digest.0);
                 }
-                let (from, above) = match beside {
-                    Beside::Above(above) => (lowest(kept, levels), above),
-                    Beside::Nothing | Beside::Siblings(_) => (0, star::chain_start()),
+                let (from, above) = match omitted {
+                    Omitted::Above(above) => (lowest(kept, levels), above),
+                    Omitted::Nothing | Omitted::Siblings(_) => (0, star::chain_start()),
                 };
                 if star::root_from(&statement.counters, from, above, &all) != *seal.root() {
                     return Err(BundleError::Partial);
@@ -284,14 +290,14 @@ impl Bundle {
             }
             Scheme::Tree => {
                 let n = statement.counters.total();
-                let (body, root) = match beside {
-                    Beside::Siblings(siblings) => {
+                let (body, root) = match omitted {
+                    Omitted::Siblings(siblings) => {
                         let pruned = Some(Pruned::new(statement, kept, siblings.len() as u64 / 32));
                         let geometry = Geometry { n, framing, events: events.len() as u64, pruned };
                         tiles::lay_out_pruned(&Host::detect(), geometry, events, siblings)
                             .ok_or(BundleError::Partial)?
                     }
-                    // Where records are missing, the multiproof is as well.
+                    // Records are missing, and so is the multiproof.
                     _ if u64::from(statement.counters.masked(kept)) < n => {
                         return Err(BundleError::Partial);
                     }
@@ -315,7 +321,7 @@ impl Bundle {
         })
     }
 
-    /// A place for a bundle that is yet to be made.
+    /// A placeholder for a bundle.
     #[cfg(feature = "conformance")]
     pub(crate) fn empty() -> Self {
         let key = SealKey { device: DeviceId([0; 8]), index: SealIndex(0), digest: Digest::NULL };
@@ -341,7 +347,8 @@ impl Bundle {
                 Self::pruned_tree(seal, signature, schema, (*mask, proven.part.digests), events)
             }
             Select::Levels(mask) if !proven.is_whole() => {
-                // Where levels below the lowest one selected survived, the first digest of a part is that of all of them.
+                // The first digest of a part represents the surviving levels below the lowest
+                // selected one.
                 let above = proven
                     .part
                     .digests
@@ -355,25 +362,26 @@ impl Bundle {
         }
     }
 
-    /// The levels whose events are here, as a bit mask: all that survived, or those of them from a round on.
+    /// The levels whose events are included, as a bit mask: all surviving ones, or those from a round
+    /// on.
     #[must_use]
     pub const fn kept(&self) -> u32 {
         self.kept
     }
 
-    /// What addresses it.
+    /// The key of the seal.
     #[must_use]
     pub const fn key(&self) -> SealKey {
         self.key
     }
 
-    /// The bytes a store keeps of it, schema and index aside.
+    /// The bytes that a store keeps, without schema and index.
     #[must_use]
     pub const fn stored_bytes(&self) -> usize {
         self.head.len() + self.body.len()
     }
 
-    /// What a store has to keep: the head and the body. [`StoredSeal`](crate::StoredSeal) reads them back.
+    /// The head and the body that a store keeps. [`StoredSeal`](crate::StoredSeal) decodes them.
     #[must_use]
     pub fn rows(&self) -> (&[u8], &[u8]) {
         (&self.head, &self.body)
@@ -392,7 +400,7 @@ impl Bundle {
     }
 }
 
-/// A framing in two bytes: the records' size, 0 for records behind their length.
+/// A framing in two bytes: the size of the records, or 0 for records with a length prefix.
 fn record_size(framing: Framing) -> u16 {
     match framing {
         Framing::Fixed(size) => size.get(),

@@ -1,19 +1,24 @@
-//! The embedded store: one file of redb (a B-tree with copy on write), a journal before it, two threads that write, any number
-//! of readers.
+//! The embedded store: one redb file (a copy-on-write B-tree), a journal, two threads that write,
+//! and any number of readers.
 //!
-//! A batch is durable once it stands in the journal, which is appended to and synced once for all who wait; from there it is
-//! brought into the tables in large transactions (docs/decisions/0007). A read first waits until what had been acknowledged
-//! is in the tables. Closing the store empties and removes the journal, opening it applies what a crash left there.
+//! A batch is durable once it is in the journal, to which one thread appends all waiting batches
+//! with one sync; another thread brings them into the tables in large transactions
+//! (docs/decisions/0007). A read first waits until everything acknowledged before is in the tables.
+//! Closing the store empties and removes the journal; opening it applies what a crash left in the
+//! journal.
 //!
-//! Heads lie in one table by device, index and digest; a body of up to about 7 KiB lies with its head, so that a bundle of a
-//! thousand readings is one insert; longer ones are cut into pieces of two pages each. There is no index by epoch: epochs
-//! never go back along a device's chain, so a range is located by bisection over the indices, about twenty lookups. Devices
-//! for which that does not hold (somebody else has their key) are noted and searched one seal after the other.
+//! Heads are in one table by device, index and digest. A body of up to about 7 KiB is stored with
+//! its head, so that a bundle of a thousand readings is one insert; longer bodies are split into
+//! pieces of two pages each. There is no index by epoch: epochs never decrease along a device's
+//! chain, so a range is found by bisection over the indices, in about twenty lookups. Devices for
+//! which that does not hold (their key was stolen) are recorded, and their seals are searched one
+//! by one.
 //!
-//! Every page is verified when it is read (see [`pages`](crate::pages)), so nothing wrong is served, and nothing is missing
-//! without an error. redb asserts what it has not verified itself and may panic at a damaged page: every call into it stands
-//! behind [`guarded`], which makes that a [`ReadError::Damaged`]. A failed write closes redb's file for good; it is then opened
-//! again, so that a full disk needs no restart once there is space.
+//! Every page is verified when it is read (see [`pages`](crate::pages)), so the store never returns
+//! wrong data, and missing data is always an error. redb asserts what it has not verified and may
+//! panic at a damaged page: every call into it is inside [`guarded`], which turns the panic into
+//! [`ReadError::Damaged`]. A failed write closes redb's file for good; the store then opens it
+//! again, so that after a full disk no restart is needed once there is space.
 
 mod apply;
 mod commit;
@@ -48,16 +53,17 @@ use crate::stored::{self, StoredSeal};
 use apply::Withheld;
 use writer::{Job, Pending, Writer};
 
-/// A [`SealKey`] to a head, and the body where it is short.
+/// From a [`SealKey`] to a head, followed by the body if that is short.
 pub(crate) const SEALS: TableDefinition<'_, [u8; SealKey::LENGTH], &[u8]> =
     TableDefinition::new("seals");
-/// A [`SealKey`] and the number of a piece (u32, big-endian) to [`PIECE`] bytes of the body, the last piece shorter.
+/// From a [`SealKey`] and the number of a piece (u32, big-endian) to [`PIECE`] bytes of the body;
+/// the last piece is shorter.
 pub(crate) const PIECES: TableDefinition<'_, [u8; PIECE_KEY], &[u8]> =
     TableDefinition::new("pieces");
-/// A [`ManifestKey`] to the signed object.
+/// From a [`ManifestKey`] to the signed object.
 pub(crate) const MANIFESTS: TableDefinition<'_, [u8; ManifestKey::LENGTH], &[u8]> =
     TableDefinition::new("manifests");
-/// A schema's digest to its encoding.
+/// From a schema's digest to its encoding.
 pub(crate) const SCHEMAS: TableDefinition<'_, [u8; 32], &[u8]> = TableDefinition::new("schemas");
 /// Device and index (big-endian) of each index with more than one seal.
 pub(crate) const EQUIVOCATIONS: TableDefinition<'_, [u8; 12], ()> =
@@ -66,9 +72,9 @@ pub(crate) const EQUIVOCATIONS: TableDefinition<'_, [u8; 12], ()> =
 pub(crate) const UNORDERED: TableDefinition<'_, [u8; 8], ()> = TableDefinition::new("unordered");
 
 pub(crate) const PIECE_KEY: usize = SealKey::LENGTH + 4;
-/// Two pages, less what redb needs beside one entry in a leaf: 8 bytes and the key.
+/// Two pages, less what redb needs for one entry in a leaf: 8 bytes and the key.
 pub(crate) const PIECE: usize = 2 * 4096 - 64;
-/// The longest row of a head with its body: two pages as well.
+/// The longest row of a head with its body: also two pages.
 pub(crate) const ROW: usize = PIECE;
 
 pub(crate) fn piece_key(key: &SealKey, number: u32) -> [u8; PIECE_KEY] {
@@ -81,13 +87,14 @@ pub(crate) fn piece_key(key: &SealKey, number: u32) -> [u8; PIECE_KEY] {
 /// The pieces of one body have numbers below this: 512 GiB.
 pub(crate) const PIECES_OF_A_BODY: u32 = 1 << 26;
 
-/// The number of the first piece of a body. A pruned tree of more levels has another body, which must not take the place of the
-/// one that somebody may be reading: each of the 33 rounds from which on one can be kept has numbers of its own.
+/// The number of the first piece of a body. A pruned tree with more levels has a different body,
+/// which must not replace one that is being read: each of the 33 rounds from which on a tree can be
+/// kept has its own numbers.
 pub(crate) fn first_piece(tree_from: Option<Round>) -> u32 {
     tree_from.map_or(0, |from| u32::from(from.0) * PIECES_OF_A_BODY)
 }
 
-/// All keys of a device between two indices, both included.
+/// All keys of a device between two indices, inclusive.
 pub(crate) fn keys(
     device: DeviceId,
     from: SealIndex,
@@ -106,54 +113,56 @@ pub struct RedbStore {
     writer: Writer,
 }
 
-/// What readers and the two writing threads share. Locks are taken in the order journal, database, state.
+/// What readers and the two writing threads share. Locks are acquired in the order journal,
+/// database, state.
 struct Shared {
-    /// For messages.
+    /// The path, for messages.
     name: String,
     options: Options,
     path: std::path::PathBuf,
-    /// Nothing only where the file could not be opened again after a failed write.
+    /// `None` only if the file could not be opened again after a failed write.
     database: RwLock<Option<Database>>,
-    /// Nothing once the store is closed.
+    /// `None` once the store is closed.
     journal: Mutex<Option<Journal>>,
     state: Mutex<State>,
-    /// Something is queued, or the store closes.
+    /// Notified when something is queued, or the store closes.
     queued: Condvar,
-    /// Something is to be applied, or the store closes.
+    /// Notified when something is to be applied, or the store closes.
     due: Condvar,
-    /// Something was applied.
+    /// Notified when something was applied.
     applied: Condvar,
-    /// Batches that are journaled and not applied.
+    /// The number of batches that are journaled and not applied.
     unapplied: AtomicU64,
-    /// Whether anything is withheld.
+    /// Whether any batch is withheld.
     withholding: AtomicBool,
 }
 
-/// Where every batch is that was taken.
+/// The state of every accepted batch.
 #[derive(Default)]
 struct State {
     queue: Vec<Job>,
-    /// How many queued jobs the writer sleeps for, if it does and has not been woken.
+    /// The number of queued jobs that the writer waits for, if it sleeps and has not been woken.
     awaited: Option<usize>,
     /// Bytes of the jobs that are queued or being journaled.
     queued_bytes: usize,
     pending: Vec<Pending>,
     /// Bytes of what is pending or being applied.
     pending_bytes: usize,
-    /// Since when something has been pending.
+    /// When the oldest pending batch was journaled.
     since: Option<Instant>,
-    /// How many batches were journaled since the store was opened, how many of them are applied, and how many somebody waits for.
+    /// How many batches were journaled since the store was opened, how many of them are applied,
+    /// and up to which one a caller waits.
     journaled: u64,
     applied: u64,
     wanted: u64,
     withheld: Withheld,
-    /// A batch that was journaled could not be applied, and was refused.
+    /// Whether a journaled batch could not be applied and was rejected.
     distrusted: bool,
     /// Why the file cannot be written, until it can.
     held: Option<PutError>,
-    /// Nothing more is taken.
+    /// Whether the store accepts no more batches.
     closing: bool,
-    /// Nothing more is journaled.
+    /// Whether no more batches are journaled.
     ended: bool,
 }
 
@@ -168,10 +177,11 @@ impl Shared {
 }
 
 impl RedbStore {
-    /// Opens a store, and makes a new one if there is no such file and the options say so. What a crash left in the journal
-    /// is brought into the store.
+    /// Opens a store, or creates one if there is no such file and the options allow it. Applies
+    /// what a crash left in the journal.
     ///
-    /// After the process or the machine died, this reads the whole file once; [`Options::on_recovery`] says how far it is.
+    /// After the process or the machine died, this reads the whole file once;
+    /// [`Options::on_recovery`] receives the progress.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -196,7 +206,7 @@ impl RedbStore {
         Ok(Self { shared, writer })
     }
 
-    /// Reads the tables once everything acknowledged so far is in them; of one device, or of all.
+    /// Reads the tables once everything acknowledged so far is in them, for one device or for all.
     fn read<T>(
         &self,
         device: Option<DeviceId>,
@@ -217,7 +227,8 @@ impl fmt::Debug for RedbStore {
 
 /// Runs a read; a panic of redb, which only a damaged file causes, becomes an error.
 ///
-/// Whatever a panic interrupts is dropped with the transaction; redb keeps nothing of a reader's beyond that.
+/// Whatever a panic interrupts is dropped with the transaction; redb keeps nothing else of a
+/// reader.
 pub(crate) fn guarded<T>(read: impl FnOnce() -> Result<T, ReadError>) -> Result<T, ReadError> {
     catch_unwind(AssertUnwindSafe(read))
         .unwrap_or_else(|_| Err(damaged("a page of the file is damaged")))
@@ -255,7 +266,7 @@ impl From<redb::TableError> for ReadError {
     }
 }
 
-/// Reads a head's row.
+/// Decodes the row of a head.
 pub(crate) fn decode(key: [u8; SealKey::LENGTH], row: &[u8]) -> Result<StoredSeal, ReadError> {
     let key = SealKey::from_bytes(&key);
     StoredSeal::decode(&key, row)
@@ -269,8 +280,8 @@ fn epoch_of(key: [u8; SealKey::LENGTH], row: &[u8]) -> Result<EpochNumber, ReadE
 
 /// Reads a range of a body.
 ///
-/// Where not every level of a seal is kept, more of them may have come since its head was read: the body of a star then goes on
-/// behind what the head knows of, and that of a tree stands in pieces of its own, beside those of the one before.
+/// More levels of a pruned seal may have been stored since its head was read: the body of a star
+/// then continues after the range that the head knows, and that of a tree is in separate pieces.
 pub(crate) fn read_body(
     pieces: &impl ReadableTable<[u8; PIECE_KEY], &'static [u8]>,
     seal: &StoredSeal,
@@ -508,7 +519,7 @@ fn collect(
     Ok(found)
 }
 
-/// The lowest index of a device whose epoch is not before `since`, where epochs ascend with the indices.
+/// The lowest index of a device whose epoch is at least `since`, if epochs ascend with the indices.
 fn bisect(
     seals: &impl ReadableTable<[u8; SealKey::LENGTH], &'static [u8]>,
     device: DeviceId,

@@ -1,10 +1,10 @@
-//! The contract of an epoch store: a grow-only set of verified seals with their events, and of the manifests of epochs
-//! (DESIGN section 9).
+//! The contract of an epoch store: a grow-only set of verified seals with their events, and of the
+//! manifests of epochs.
 
-use std::fmt;
 use std::ops::Range;
 use std::sync::mpsc;
 
+use moteseal_api::ErrorKind;
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
@@ -15,35 +15,38 @@ use crate::manifest::{ManifestKey, StoredManifest};
 use crate::stored::StoredSeal;
 use crate::tiles::{self, TreePart};
 
-/// Says what became of a batch. It runs on the store's own thread and must return at once: hand the result on, nothing more.
+/// Receives the result of a batch. It runs on the store's thread and must return at once: it should
+/// only pass the result to another thread or task.
 pub type Reply = Box<dyn FnOnce(Result<Receipt, PutError>) + Send>;
 
 /// A grow-only set of bundles, keyed by device, index and seal digest.
 ///
-/// What every implementation promises; `conformance::run` tests it.
+/// Every implementation promises the following; `conformance::run` tests it.
 ///
-/// - Once a batch is acknowledged with a [`Receipt`], all of it MUST survive the end of the process by any means, and a power
+/// - A batch that is acknowledged with a [`Receipt`] MUST survive any end of the process and a power
 ///   loss. It MUST be visible to every read that starts afterwards.
-/// - A batch is all or nothing: no read, and no restart, MUST ever show a part of it.
-/// - Nothing MUST ever be removed, or overwritten with other than itself and more. A bundle whose key is there already changes
-///   nothing and is reported as `known`, unless it keeps more levels of its seal than are there: then it takes the place of the
-///   other, and is reported as `stored`. One of fewer levels never does. Of two signatures for one key that are not replaced so
-///   the first is kept. Two different seals under one index MUST both be kept, and
-///   reported by [`equivocations`](Self::equivocations) from then on.
-/// - A batch that is not acknowledged MAY be there or not. Sending it again is always right.
-/// - A read MUST return what was put or an error. It MUST NOT return other bytes: damage is [`ReadError::Damaged`].
-/// - A store MUST NOT acknowledge what it keeps in memory only, and MUST NOT queue without bound: it answers
-///   [`PutError::Busy`] instead.
-/// - The cost of a read MUST NOT grow with the number of seals stored, but for a logarithm.
+/// - A batch is atomic: no read and no restart MUST ever show a part of it.
+/// - A store MUST NOT remove or overwrite data, except that a bundle with more levels of a seal
+///   replaces the stored bundle of the same key and is reported as `stored`. Any other bundle whose
+///   key is stored already changes nothing and is reported as `known`; of two signatures of one
+///   key the store keeps the first. A store MUST keep two different seals of one index, and report
+///   them by [`equivocations`](Self::equivocations) from then on.
+/// - A batch that is not acknowledged MAY be stored or not. Sending it again is always correct.
+/// - A read MUST return what was put, or an error. It MUST NOT return other bytes: damage is
+///   [`ReadError::Damaged`].
+/// - A store MUST NOT acknowledge data that is only in memory, and MUST NOT queue without bound: it
+///   returns [`PutError::Busy`] instead.
+/// - The cost of a read MUST grow at most logarithmically with the number of stored seals.
 pub trait EpochStore: Send + Sync {
-    /// Hands in a batch. `reply` is called exactly once, after the batch is durable or has failed, unless this returns an error.
+    /// Submits a batch. `reply` is called exactly once, after the batch is durable or has failed,
+    /// unless this function returns an error.
     ///
     /// # Errors
     /// [`PutError::Busy`] and [`PutError::Closed`]; the batch is not stored and `reply` is not called.
     fn submit(&self, batch: Vec<Bundle>, reply: Reply) -> Result<(), PutError>;
 
-    /// Hands in manifests, with the promises of [`submit`](Self::submit). Two of one epoch are both kept, and reported by the
-    /// receipt of the second.
+    /// Submits manifests, with the promises of [`submit`](Self::submit). The store keeps two
+    /// manifests of one epoch and reports them in the receipt of the second.
     ///
     /// # Errors
     /// As [`submit`](Self::submit).
@@ -69,8 +72,8 @@ pub trait EpochStore: Send + Sync {
         awaited(|reply| self.submit_manifests(manifests, reply))
     }
 
-    /// The manifests of the epochs from `since` on that lie before `until` (`None`: all), ascending by epoch and digest, those
-    /// behind `after`, at most `limit`.
+    /// The manifests of the epochs from `since` to before `until` (`None`: all) that follow `after`,
+    /// ascending by epoch and digest, at most `limit`.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -82,13 +85,14 @@ pub trait EpochStore: Send + Sync {
         limit: usize,
     ) -> Result<Vec<StoredManifest>, ReadError>;
 
-    /// The devices that have seals, ascending, each with its newest; those after `after`, at most `limit`.
+    /// The devices that have seals and follow `after`, ascending, each with its newest seal; at most
+    /// `limit`.
     ///
     /// # Errors
     /// [`ReadError`].
     fn devices(&self, after: Option<DeviceId>, limit: usize) -> Result<Vec<Head>, ReadError>;
 
-    /// The seals of a device from an index on, ascending, at most `limit`. Several under one index come by ascending digest.
+    /// The seals of a device from an index on, ascending by index and digest, at most `limit`.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -99,8 +103,8 @@ pub trait EpochStore: Send + Sync {
         limit: usize,
     ) -> Result<Vec<StoredSeal>, ReadError>;
 
-    /// The seals of a device from the first on whose epoch is not before `since`, in order of index, at most `limit`. Go on
-    /// with [`seals`](Self::seals).
+    /// The seals of a device from the first one on whose epoch is at least `since`, in the order of
+    /// their indices, at most `limit`. Continue with [`seals`](Self::seals).
     ///
     /// # Errors
     /// [`ReadError`].
@@ -117,19 +121,20 @@ pub trait EpochStore: Send + Sync {
     /// [`ReadError`].
     fn seals_at(&self, device: DeviceId, index: SealIndex) -> Result<Vec<StoredSeal>, ReadError>;
 
-    /// A range of the body of a seal: see [`Bundle::rows`].
+    /// A range of the body of a seal, in bytes: see [`Bundle::rows`].
     ///
     /// # Errors
-    /// [`ReadError`]; `Damaged` also for a range that ends behind the body.
+    /// [`ReadError`]; `Damaged` also for a range that ends after the body.
     fn body(&self, seal: &StoredSeal, range: Range<u64>) -> Result<Vec<u8>, ReadError>;
 
-    /// The encoding of a schema that a stored seal names.
+    /// The encoding of a schema that a stored seal refers to; `None` if the store does not have it.
     ///
     /// # Errors
     /// [`ReadError`].
     fn schema(&self, digest: &Digest) -> Result<Option<Vec<u8>>, ReadError>;
 
-    /// Indices under which a device signed more than one seal, ascending, those after `after`, at most `limit`.
+    /// The indices after `after` under which a device signed more than one seal, ascending, at most
+    /// `limit`.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -139,8 +144,8 @@ pub trait EpochStore: Send + Sync {
         limit: usize,
     ) -> Result<Vec<Equivocation>, ReadError>;
 
-    /// All stored events of a seal, as a part carries them: of a star the blocks from the finest to the coarsest, of a tree the
-    /// records by `seq`.
+    /// All stored events of a seal, in the order of a part: for a star the blocks from the finest to
+    /// the coarsest level, for a tree the records by `seq`.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -148,7 +153,8 @@ pub trait EpochStore: Send + Sync {
         self.body(seal, 0..seal.events_length())
     }
 
-    /// The blocks of a star's levels `mask`, from the finest to the coarsest; null levels have none. Reads no other levels.
+    /// The blocks of a star's levels `mask` (bit L is level L), from the finest to the coarsest;
+    /// empty levels have none. Reads no other levels.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -162,7 +168,8 @@ pub trait EpochStore: Send + Sync {
         Ok(blocks)
     }
 
-    /// All stored records of a tree, with the compact multiproof that they have together: empty if every record is stored.
+    /// All stored records of a tree and their compact multiproof, which is empty if every record is
+    /// stored.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -173,16 +180,17 @@ pub trait EpochStore: Send + Sync {
         Ok(TreePart { records: self.events(seal)?, siblings })
     }
 
-    /// Selected records of a tree, with the compact multiproof. `selected` must ascend strictly and name stored records only.
-    /// Reads about one chunk of 256 records, and one tile of 256 hashes, for each scattered record.
+    /// Selected records of a tree and their compact multiproof. `selected` must be strictly ascending
+    /// and contain only stored records. Each isolated record costs a read of about one chunk of 256
+    /// records and one tile of 256 hashes.
     ///
     /// # Errors
-    /// [`ReadError`]; `Damaged` also for records that there are not.
+    /// [`ReadError`]; `Damaged` also for records that do not exist.
     fn tree_part(&self, seal: &StoredSeal, selected: &[Sequence]) -> Result<TreePart, ReadError> {
         debug_assert_eq!(seal.seal().statement().scheme, Scheme::Tree);
         let geometry = seal.geometry();
         let damaged =
-            || ReadError::damaged(seal.key(), "its records and hashes do not make a tree");
+            || ReadError::damaged(seal.key(), "its records and hashes do not form a tree");
         tiles::part(
             &Host::detect(),
             geometry,
@@ -193,7 +201,7 @@ pub trait EpochStore: Send + Sync {
     }
 }
 
-/// Waits for the reply to what `submit` hands in.
+/// Waits for the reply to what `submit` submits.
 fn awaited(submit: impl FnOnce(Reply) -> Result<(), PutError>) -> Result<Receipt, PutError> {
     let (send, receive) = mpsc::sync_channel(1);
     submit(Box::new(move |result| {
@@ -202,29 +210,30 @@ fn awaited(submit: impl FnOnce(Reply) -> Result<(), PutError>) -> Result<Receipt
     receive.recv().unwrap_or(Err(PutError::Closed))
 }
 
-/// What became of a batch.
+/// The result of a durable batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Receipt {
-    /// Bundles, or manifests, that are new, and bundles that brought more levels of a seal.
+    /// New bundles or manifests, and bundles with more levels of a stored seal.
     pub stored: u64,
-    /// Bundles, or manifests, that were there already.
+    /// Bundles or manifests that were stored already.
     pub known: u64,
-    /// Indices under which the device has now signed more than one seal, where this batch brought another one.
+    /// Indices at which this batch added a second or further seal of the device.
     pub equivocations: Vec<(DeviceId, SealIndex)>,
-    /// Epochs of which the coordinator has now signed more than one manifest, where this batch brought another one.
+    /// Epochs to which this batch added a second or further manifest of the coordinator.
     pub doubled: Vec<EpochNumber>,
 }
 
 /// A device and its newest seal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// The seal with the highest index; of several under that index the one with the highest digest.
+    /// The seal with the highest index; of several with that index, the one with the highest digest.
     pub key: SealKey,
     /// Its epoch.
     pub epoch: EpochNumber,
 }
 
-/// An index under which a device signed more than one seal. The seals themselves, from [`EpochStore::seals_at`], are evidence.
+/// An index under which a device signed more than one seal. The seals, from
+/// [`EpochStore::seals_at`], are evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Equivocation {
     /// The device.
@@ -236,21 +245,27 @@ pub struct Equivocation {
 }
 
 /// Why a batch was not acknowledged.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PutError {
     /// Too much is queued: wait a moment and send the batch again.
+    #[error("the store's queue is full; wait a moment and send the same again")]
     Busy,
     /// The store is closing.
+    #[error("the store is closing; send the same again when it is open")]
     Closed,
     /// The disk is full.
+    #[error(
+        "no space left for {store}; free some and send the same again (stored data is not affected)"
+    )]
     DiskFull {
-        /// The store.
+        /// The path of the store.
         store: String,
     },
-    /// The store could not be written: what failed.
+    /// The store could not be written.
+    #[error("{store} could not be written ({what}); check the disk, then send the same again")]
     Failed {
-        /// The store.
+        /// The path of the store.
         store: String,
         /// What failed.
         what: String,
@@ -268,49 +283,38 @@ impl PutError {
             Self::Failed { .. } => "StoreFailed",
         }
     }
-}
 
-impl fmt::Display for PutError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// [`ErrorKind::Unreachable`] if the caller can send the batch again later, otherwise
+    /// [`ErrorKind::Internal`].
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
         match self {
-            Self::Busy => f.write_str(
-                "Busy: the store's queue is full; wait a moment and send the same again",
-            ),
-            Self::Closed => {
-                f.write_str("Closed: the store is closing; send the same again when it is back")
-            }
-            Self::DiskFull { store } => {
-                write!(
-                    f,
-                    "DiskFull: no space left for {store}; free some and send the same again, nothing stored is affected"
-                )
-            }
-            Self::Failed { store, what } => {
-                write!(
-                    f,
-                    "StoreFailed: {store} could not be written ({what}); look at the disk, then send the same again"
-                )
-            }
+            Self::Busy | Self::Closed => ErrorKind::Unreachable,
+            Self::DiskFull { .. } | Self::Failed { .. } => ErrorKind::Internal,
         }
     }
 }
 
-impl std::error::Error for PutError {}
-
 /// Why something could not be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
     /// The store is closing, or could not be opened again after a failed write.
+    #[error("the store is closed")]
     Closed,
-    /// What was stored is damaged.
+    /// Stored data is damaged.
+    #[error(
+        "{}{what}; stop the service and run `moteseal store check`",
+        key.map_or_else(String::new, |key| format!("{key}: "))
+    )]
     Damaged {
-        /// The seal, where it is known.
+        /// The seal, if it is known.
         key: Option<SealKey>,
         /// What is wrong.
         what: String,
     },
     /// The disk could not be read.
+    #[error("the store could not be read ({what}); check the disk")]
     Failed {
         /// What failed.
         what: String,
@@ -331,26 +335,13 @@ impl ReadError {
             Self::Failed { .. } => "StoreFailed",
         }
     }
-}
 
-impl fmt::Display for ReadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// [`ErrorKind::Unreachable`] if the store is closed, otherwise [`ErrorKind::Internal`].
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
         match self {
-            Self::Closed => f.write_str("Closed: the store is closed"),
-            Self::Damaged { key: Some(key), what } => {
-                write!(
-                    f,
-                    "StoreDamaged: {key}: {what}; stop the service and run `moteseal store check`"
-                )
-            }
-            Self::Damaged { key: None, what } => {
-                write!(f, "StoreDamaged: {what}; stop the service and run `moteseal store check`")
-            }
-            Self::Failed { what } => {
-                write!(f, "StoreFailed: the store could not be read ({what}); look at the disk")
-            }
+            Self::Closed => ErrorKind::Unreachable,
+            Self::Damaged { .. } | Self::Failed { .. } => ErrorKind::Internal,
         }
     }
 }
-
-impl std::error::Error for ReadError {}

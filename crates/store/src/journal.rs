@@ -1,20 +1,24 @@
-//! The durable journal: an append-only file of records, for a device's outbox and before the embedded store.
+//! The durable journal: an append-only file of records, for a device's outbox and in front of the
+//! embedded store.
 //!
-//! Records are gathered in memory and written by [`Journal::sync`] as one frame: four bytes that start every frame, the length
-//! of its records (u32), a checksum of these two (the lower half of their xxHash64), one of all of it (xxHash64), both seeded with
-//! the frame's place in the file, then each record behind its length (u32). All numbers are big-endian. Behind the last frame may
-//! stand zeros: room that was written ahead ([`Journal::fill_ahead`]).
+//! Records are collected in memory. [`Journal::sync`] writes them as one frame: four bytes that
+//! start every frame, the length of its records (u32), a checksum of these two (the lower half of
+//! their xxHash64), a checksum of all of it (xxHash64), both seeded with the position of the frame
+//! in the file, then each record after its length (u32). All numbers are big-endian. Zeros may
+//! follow the last frame: room that was written ahead ([`Journal::fill_ahead`]).
 //!
-//! One frame is written and synced before the next is begun, so a crash can tear the last frame only: it is dropped when the
-//! journal is opened, and what was synced before it is all there. A frame that fails its checksum while a whole one stands
-//! behind it was damaged later; that is an error which names the place.
+//! A frame is synced before the next one is written, so a crash can leave only the last frame
+//! incomplete: opening the journal drops it, and everything synced before is present. A frame that
+//! fails its checksum while a complete one follows was damaged later; that is an error with the
+//! position.
 //!
-//! Damage to the very last frame looks much like a torn one: [`Journal::open`] drops it, and [`Journal::torn_bytes`] says how
-//! much. Who acknowledges what it has synced, as the embedded store and a gateway do, opens its journal strictly
-//! ([`Journal::open_strict`]): a last frame that is there in its full length, with no sector of it missing, is damage and named as
-//! such.
+//! Damage to the last frame looks much like an incomplete frame: [`Journal::open`] drops it, and
+//! [`Journal::torn_bytes`] returns its length. A service that acknowledges what it has synced, such
+//! as the embedded store or a gateway, opens its journal with [`Journal::open_strict`]: a last
+//! frame of full length without a missing sector is then reported as damage.
 //!
-//! A journal with room ahead writes frames past the page cache where it can ([`direct`]): a third less work for the system.
+//! A journal with room ahead writes frames past the page cache if the system allows it
+//! ([`direct`]), which costs the system a third less work.
 
 mod direct;
 
@@ -197,9 +201,9 @@ impl Journal {
         }
     }
 
-    /// Writes room for frames ahead from now on, `bytes` at a time. A sync then finds its place on the disk already there and
-    /// waits for the frame alone, where otherwise the file system must also note that the file has grown: about half the
-    /// time, for twice the bytes.
+    /// From now on, writes room for frames ahead, `bytes` at a time. A sync then finds its place on
+    /// the disk allocated and waits only for the frame; otherwise the file system also has to
+    /// record the growth of the file. This takes about half the time, for twice the bytes.
     #[must_use]
     pub const fn fill_ahead(mut self, bytes: u64) -> Self {
         self.ahead = bytes;
@@ -219,7 +223,7 @@ impl Journal {
         let length = file.metadata().map_err(io)?.len();
         let mut journal = Self::at(path, file, length);
         if !journal.has_header()? {
-            // New, or torn while it was made.
+            // The file is new, or a crash interrupted its creation.
             file = journal.handle()?;
             file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(HEADER)).map_err(io)?;
             file.sync_all().map_err(io)?;
@@ -235,7 +239,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Whether the file starts as a journal does; not if it is too short to say.
+    /// Whether the file has the header of a journal; `false` if it is too short.
     fn has_header(&self) -> Result<bool, JournalError> {
         let mut header = Vec::new();
         (&self.file)
@@ -249,7 +253,7 @@ impl Journal {
         }
     }
 
-    /// Finds the end of what was synced, in a file of `length` bytes.
+    /// Finds the end of the synced frames in a file of `length` bytes.
     fn find_end(&mut self, length: u64, tail: Tail) -> Result<(), JournalError> {
         while let Some(records) = self.read_frame(self.end, length)? {
             self.synced += split(&records).count() as u64;
@@ -270,13 +274,14 @@ impl Journal {
         Ok(())
     }
 
-    /// How many bytes of a torn frame were dropped when the journal was opened: nothing of it had been synced.
+    /// The bytes of an incomplete frame that opening the journal dropped: nothing of it had been
+    /// synced.
     #[must_use]
     pub const fn torn_bytes(&self) -> u64 {
         self.torn
     }
 
-    /// How many records are synced.
+    /// The number of synced records.
     #[must_use]
     pub const fn synced_records(&self) -> u64 {
         self.synced
@@ -306,8 +311,8 @@ impl Journal {
         &self.pending[FRAME_HEAD..]
     }
 
-    /// Makes everything appended so far durable. Once this returns, it survives a kill and a power loss; after an error nothing
-    /// of it counts as written, and it can be tried again.
+    /// Makes everything appended so far durable. Once this returns, it survives a kill and a power
+    /// loss. After an error nothing of it counts as written, and the call can be repeated.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -315,7 +320,8 @@ impl Journal {
         self.write(true)
     }
 
-    /// As [`sync`](Self::sync); without `sync` the disk is not waited for, and nothing is promised.
+    /// Like [`sync`](Self::sync); without `sync` it does not wait for the disk and promises
+    /// nothing.
     pub(crate) fn write(&mut self, sync: bool) -> Result<(), JournalError> {
         if self.waiting().is_empty() {
             return Ok(());
@@ -324,7 +330,7 @@ impl Journal {
         self.pending[..FRAME_HEAD].copy_from_slice(&head);
         let written = self.write_frame(sync);
         if let Err(error) = written {
-            // A part of a frame must not stay in the middle of the file.
+            // An incomplete frame must not stay in the middle of the file.
             let _ = self.cut();
             return Err(JournalError::io(&self.path, error));
         }
@@ -338,7 +344,7 @@ impl Journal {
     fn write_frame(&mut self, sync: bool) -> io::Result<()> {
         let until = (self.end + self.pending.len() as u64).next_multiple_of(BLOCK);
         if self.ahead > 0 && until > self.filled {
-            // Without the room a frame may still find its place: the last of a disk is for frames.
+            // A frame may fit without the room ahead: the last bytes of a disk are for frames.
             if self.fill(sync).is_err() {
                 self.cut()?;
             }
@@ -349,7 +355,7 @@ impl Journal {
         self.file.seek(SeekFrom::Start(self.end))?;
         self.file.write_all(&self.pending)?;
         if matches!(self.past_cache, PastCache::Open(_)) {
-            // It does not know how the file ends now.
+            // The end of the file is unknown now.
             self.past_cache = PastCache::Untried;
         }
         if sync {
@@ -359,7 +365,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes the next frame past the page cache, or says that it cannot be.
+    /// Writes the next frame past the page cache; returns `false` if that is not possible.
     fn write_past_cache(&mut self) -> io::Result<bool> {
         if self.ahead == 0 || self.pending.len() > direct::LONGEST {
             return Ok(false);
@@ -376,7 +382,8 @@ impl Journal {
         let PastCache::Open(direct) = &mut self.past_cache else { return Ok(false) };
         match direct.write(self.end, &self.pending) {
             Ok(()) => Ok(true),
-            // The file system opens files so and does not write them, or wants other blocks.
+            // The file system opens the file this way but does not write it, or it requires other
+            // blocks.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -390,14 +397,15 @@ impl Journal {
         }
     }
 
-    /// Writes zeros behind the next frame's place, and on the disk if frames are.
+    /// Writes zeros after the next frame's position, and syncs them if frames are synced.
     fn fill(&mut self, sync: bool) -> io::Result<()> {
         let until = (self.end + self.pending.len() as u64 + self.ahead).next_multiple_of(BLOCK);
         let from = self.filled;
         self.file.seek(SeekFrom::Start(from))?;
         let mut left = until - from;
         while left > 0 {
-            // In large pieces, each one system call: the file system then finds room for many pages at once.
+            // In large pieces, one system call each, so that the file system allocates many pages
+            // at once.
             let piece = left.min(ZEROS.len() as u64);
             #[allow(clippy::cast_possible_truncation)]
             self.file.write_all(&ZEROS[..piece as usize])?;
@@ -410,7 +418,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Cuts off what stands behind the last frame.
+    /// Removes what follows the last frame.
     fn cut(&mut self) -> io::Result<()> {
         self.file.set_len(self.end)?;
         self.filled = self.end;
@@ -426,7 +434,8 @@ impl Journal {
         &self.path
     }
 
-    /// Where the last whole frame ends, in bytes: how long the file is without the room ahead and without what was torn.
+    /// The end of the last complete frame, in bytes: the length of the file without the room ahead
+    /// and without an incomplete frame.
     #[must_use]
     pub const fn length(&self) -> u64 {
         self.end
@@ -439,7 +448,7 @@ impl Journal {
             .map_err(|error| JournalError::io(&self.path, error))
     }
 
-    /// All records in order: those that are synced, read again and checked, then those that wait.
+    /// All records in order: the synced ones, read again and verified, then those that wait.
     pub fn iter(&self) -> impl Iterator<Item = Result<Vec<u8>, JournalError>> + '_ {
         let (mut at, mut number, mut failed) = (HEADER.len() as u64, 0, false);
         let frames = std::iter::from_fn(move || {
@@ -467,27 +476,29 @@ impl Journal {
         frames.flatten().chain(split(self.waiting()).map(|record| Ok(record.to_vec())))
     }
 
-    /// Drops all records, those that wait too. Durable when it returns.
+    /// Removes all records, including those that wait. Durable when it returns.
     ///
     /// # Errors
-    /// [`JournalError`]; the records are then all there or all gone, and go with the next sync at the latest if they are gone.
+    /// [`JournalError`]; the records are then all present or all removed; if they are removed, the
+    /// next sync makes that durable.
     pub fn reset(&mut self) -> Result<(), JournalError> {
         let start = HEADER.len() as u64;
         let io = |error| JournalError::io(&self.path, error);
         self.file.set_len(start).map_err(io)?;
-        // Whether or not the next step succeeds, the file ends here now: the next frame must follow, not leave a hole.
+        // Whether or not the next step succeeds, the file ends here now: the next frame must not
+        // leave a hole.
         (self.end, self.filled, self.synced) = (start, start, 0);
         self.past_cache = PastCache::Untried;
         self.discard();
         self.file.sync_all().map_err(|error| JournalError::io(&self.path, error))
     }
 
-    /// Keeps only these records, in one step that a crash either leaves undone or finds done: what waits is dropped too, unless
-    /// it is among them.
+    /// Keeps only these records, in one step that is either complete or undone after a crash.
+    /// Records that wait are dropped, unless they are among them.
     ///
     /// # Errors
-    /// [`JournalError`]; the journal is then as it was, unless only its folder could not be synced: then it holds these records, and
-    /// a power loss may bring back what it was.
+    /// [`JournalError`]; the journal is then unchanged, unless only its folder could not be synced:
+    /// then it has these records, and a power loss may restore the previous state.
     pub fn compact<'r>(
         &mut self,
         records: impl IntoIterator<Item = &'r [u8]>,
@@ -497,8 +508,9 @@ impl Journal {
         })
     }
 
-    /// As [`compact`](Self::compact), for a journal of any length: keeps `first`, then those of its records for which `keeps` says so, in
-    /// their order, with a frame of them in memory at a time.
+    /// Like [`compact`](Self::compact), for a journal of any length: keeps `first`, then those of
+    /// its records for which `keeps` returns true, in their order, with one frame of them in memory
+    /// at a time.
     ///
     /// # Errors
     /// Those of `keeps`, and of [`compact`](Self::compact).
@@ -532,7 +544,8 @@ impl Journal {
         }
         let ahead = self.ahead;
         *self = compacted?.fill_ahead(ahead);
-        // The file has its name: from here on it is the journal, or what follows would be written to one that is not there any more.
+        // The new file has the journal's name: from here on it is the journal, or later records
+        // would go to a removed file.
         Ok(sync_directory(&self.path).map_err(|error| JournalError::io(&self.path, error))?)
     }
 
@@ -542,7 +555,8 @@ impl Journal {
         fill: impl FnOnce(&Self, &mut Self) -> Result<(), E>,
     ) -> Result<Self, E> {
         let _ = fs::remove_file(temporary);
-        // The lock of the new file is taken before it gets its name, so no other process comes between.
+        // The new file is locked before it gets its name, so that no other process can open it
+        // first.
         let mut journal = Self::open(temporary)?;
         fill(self, &mut journal)?;
         journal.sync()?;
@@ -551,7 +565,8 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Adds a record to a journal that nobody relies on before all of it is synced. The last one always waits for that.
+    /// Adds a record to a journal that is used only after all of it is synced. The last record
+    /// always waits for that.
     fn put(&mut self, record: &[u8]) -> Result<(), JournalError> {
         if self.waiting().len() + record.len() > COMPACT_FRAME {
             self.write(false)?;
@@ -593,7 +608,8 @@ impl Journal {
         Ok(rest)
     }
 
-    /// Whether a whole frame starts anywhere behind the first byte of `rest`, which stands behind the last whole frame.
+    /// Whether a complete frame starts anywhere after the first byte of `rest`, which follows the
+    /// last complete frame.
     fn whole_frame_behind(&self, rest: &[u8], length: u64) -> Result<bool, JournalError> {
         for (at, _) in
             rest.windows(FRAME.len()).enumerate().skip(1).filter(|(_, bytes)| *bytes == FRAME)
@@ -606,12 +622,12 @@ impl Journal {
     }
 }
 
-/// How the end of a file is judged that is no whole frame.
+/// How to treat an end of a file that is not a complete frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tail {
-    /// Torn, whatever it is.
+    /// As incomplete, whatever it is.
     Lenient,
-    /// Torn only if it can be.
+    /// As incomplete only if a crash can have caused it.
     Strict,
 }
 
@@ -627,7 +643,7 @@ fn lock(path: &Path, file: &File) -> Result<(), JournalError> {
 fn frame_head(offset: u64, records: &[u8]) -> [u8; FRAME_HEAD] {
     let mut head = [0; FRAME_HEAD];
     head[..4].copy_from_slice(&FRAME);
-    // The limit on what waits is below 2^32.
+    // The limit on waiting records is below 2^32.
     #[allow(clippy::cast_possible_truncation)]
     head[4..8].copy_from_slice(&(records.len() as u32).to_be_bytes());
     let start = xxh64(&head[..8], offset);
@@ -636,17 +652,18 @@ fn frame_head(offset: u64, records: &[u8]) -> [u8; FRAME_HEAD] {
     head
 }
 
-/// How many bytes of records the frame at `offset` has; `None` if this is not its head.
+/// The bytes of records of the frame at `offset`; `None` if this is not its head.
 fn records_length(offset: u64, head: &[u8; FRAME_HEAD]) -> Option<u32> {
     let sound = head[..4] == FRAME && head[8..12] == xxh64(&head[..8], offset).to_be_bytes()[4..];
     sound.then(|| u32::from_be_bytes([head[4], head[5], head[6], head[7]]))
 }
 
-/// Whether `rest`, which stands at `offset` behind the last whole frame, can be what a crash left of the next: less than all of
-/// it, or all with sectors that were never written.
+/// Whether `rest`, at `offset` after the last complete frame, can be what a crash left of the next
+/// one: less than all of it, or all of it with sectors that were never written.
 fn can_be_torn(offset: u64, rest: &[u8]) -> bool {
     let Some(head) = rest.first_chunk::<FRAME_HEAD>() else { return true };
-    // Where the head was damaged, its sectors alone can say whether the rest of the frame was ever there.
+    // If the head is damaged, only its sectors can show whether the rest of the frame was ever
+    // written.
     let length = records_length(offset, head)
         .map_or(FRAME_HEAD, |size| FRAME_HEAD.saturating_add(size as usize));
     let Some(frame) = rest.get(..length) else { return true };
@@ -657,7 +674,7 @@ fn can_be_torn(offset: u64, rest: &[u8]) -> bool {
         .any(|sector| sector.iter().all(|&byte| byte == 0))
 }
 
-/// Splits the first record off.
+/// Splits off the first record.
 fn split_first(records: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = records.split_first_chunk()?;
     rest.split_at_checked(u32::from_be_bytes(*length) as usize)
@@ -672,12 +689,13 @@ fn split(records: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Whether these are records and nothing but.
+/// Whether the bytes are records and nothing else.
 fn is_whole(records: &[u8]) -> bool {
     split(records).map(|record| 4 + record.len()).sum::<usize>() == records.len()
 }
 
-/// Whether an error of the operating system means that there is no room left: on the disk, in the quota, or in the largest file.
+/// Whether an error of the operating system means that there is no room left: on the disk, in the
+/// quota, or in the file.
 pub(crate) fn is_full(kind: io::ErrorKind) -> bool {
     matches!(
         kind,
@@ -685,7 +703,7 @@ pub(crate) fn is_full(kind: io::ErrorKind) -> bool {
     )
 }
 
-/// A new or renamed file is durable once its directory is.
+/// Syncs the directory of a new or renamed file, which makes its name durable.
 pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
     let directory =
         path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

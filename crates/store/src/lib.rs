@@ -1,12 +1,41 @@
 //! Epoch stores behind one trait, and the durable journal.
 //!
-//! A store needs no trust, only durability: what it acknowledged survives a kill and a power loss. It is a grow-only set of
-//! bundles keyed by device, index and seal digest (DESIGN section 9), so that nothing in it is ever overwritten and writing
-//! something again changes nothing. [`EpochStore`] is the contract, [`RedbStore`] the embedded store in one file with a journal,
-//! [`archive`] what a node of authenticated broadcast keeps, [`conformance`] the suite that every implementation has to pass, [`check`] what finds and names damage.
+//! For authors of clouds, gateways and devices. A store needs no trust, only durability: what it
+//! acknowledged survives a kill of the process and a power loss. It is a grow-only set of bundles
+//! keyed by device, index and seal digest; writing a bundle again changes nothing.
 //!
-//! What is written has been verified first, and [`Bundle`] is the type that says so. What is read back is
-//! [`Unverified`](moteseal_seal::Unverified) again: disks lie too, and whoever receives it verifies anyway.
+//! - [`EpochStore`] is the contract, [`RedbStore`] the embedded store in one file with a journal.
+//! - [`Archive`] keeps what a node of authenticated broadcast needs.
+//! - [`conformance`] is the test suite that every implementation has to pass.
+//! - [`check`] finds and names damage.
+//!
+//! A [`Bundle`] has been verified before it is stored. A bundle read back is
+//! [`Unverified`](moteseal_seal::Unverified) again: a disk may return other data, and clients verify
+//! what they receive.
+//!
+//! ```
+//! # #[cfg(feature = "conformance")]
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use moteseal_core::record::Scheme;
+//! use moteseal_store::conformance::Mote;
+//! use moteseal_store::{EpochStore as _, Options, RedbStore};
+//!
+//! let directory = tempfile::tempdir()?;
+//! let store = RedbStore::open(&directory.path().join("epochs.redb"), Options::default())?;
+//! // A device of the test suite; a cloud makes bundles of uploads with `Bundle::from_proven`.
+//! let made = Mote::new("dev1", false).seal_some(Scheme::Star, 7, 100);
+//! let receipt = store.put(vec![made.bundle.clone()])?;
+//! assert_eq!(receipt.stored, 1);
+//!
+//! let key = made.bundle.key();
+//! let seals = store.seals_at(key.device, key.index)?;
+//! assert_eq!(seals[0].key(), key);
+//! assert_eq!(store.events(&seals[0])?.len() as u64, seals[0].events_length());
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "conformance"))]
+//! # fn main() {}
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
-//! What a store keeps of an epoch's manifest (spec/formats.md, section 8.1): the signed object as it came.
+//! The manifest of an epoch in a store (`spec/formats.md`, section 8.1): the signed object, unchanged.
 //!
-//! What is written has been verified first, as bundles have. What is read back is for whoever receives it, and for
-//! [`check`](crate::check), to verify again.
+//! Manifests are verified before they are stored. Clients and [`check`](crate::check) verify them
+//! again after reading.
 
 use std::fmt;
 
@@ -9,7 +9,8 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::EpochNumber;
 use moteseal_seal::sample::Manifest;
 
-/// What addresses a manifest: its epoch, and the digest of the signed object, because a coordinator can sign two for one epoch.
+/// The key of a manifest: its epoch and the digest of the signed object, since a coordinator can
+/// sign two manifests of one epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ManifestKey {
     /// The epoch.
@@ -19,10 +20,10 @@ pub struct ManifestKey {
 }
 
 impl ManifestKey {
-    /// Bytes of [`to_bytes`](Self::to_bytes).
+    /// The length of [`to_bytes`](Self::to_bytes), in bytes.
     pub const LENGTH: usize = 8 + 32;
 
-    /// Epoch (big-endian) and digest: bytes that sort as keys do.
+    /// Epoch (big-endian) and digest: bytes that sort like the keys.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LENGTH] {
         let mut bytes = [0; Self::LENGTH];
@@ -31,7 +32,7 @@ impl ManifestKey {
         bytes
     }
 
-    /// The key of [`to_bytes`](Self::to_bytes).
+    /// The key that [`to_bytes`](Self::to_bytes) encoded.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; Self::LENGTH]) -> Self {
         let mut key = Self { epoch: EpochNumber(0), digest: Digest::NULL };
@@ -48,7 +49,7 @@ impl fmt::Display for ManifestKey {
     }
 }
 
-/// A manifest in a store: its key, and the signed object.
+/// A manifest in a store: its key and the signed object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredManifest {
     pub(crate) key: ManifestKey,
@@ -56,7 +57,7 @@ pub struct StoredManifest {
 }
 
 impl StoredManifest {
-    /// What is to be stored of a manifest that was opened from `bytes`, a tagged `COSE_Sign1`.
+    /// The stored form of a verified manifest that was opened from `bytes`, a tagged `COSE_Sign1`.
     #[must_use]
     pub fn new(manifest: &Manifest<'_>, bytes: &[u8]) -> Self {
         Self {
@@ -65,13 +66,14 @@ impl StoredManifest {
         }
     }
 
-    /// What an implementation of [`EpochStore`](crate::EpochStore) has kept under a key.
+    /// For implementations of [`EpochStore`](crate::EpochStore): the manifest that is stored under a
+    /// key.
     #[must_use]
     pub const fn of_parts(key: ManifestKey, bytes: Vec<u8>) -> Self {
         Self { key, bytes }
     }
 
-    /// What addresses it.
+    /// The key of the manifest.
     #[must_use]
     pub const fn key(&self) -> ManifestKey {
         self.key

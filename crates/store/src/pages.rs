@@ -1,14 +1,18 @@
-//! The store's file: redb's pages, each behind a checksum that every read verifies.
+//! The file of a store: redb's pages, each with a checksum that every read verifies.
 //!
-//! redb checks its pages only when it repairs. Below it stands this backend: the first page, redb's header, is kept as it is
-//! (its commit slots carry checksums of their own); every later page of 4,096 bytes is followed by eight bytes of xxHash64,
-//! seeded with the page's number, so that a page in the wrong place is as wrong as a page with a flipped bit. A page that
-//! fails reads as zeros: redb then stops at a page that is neither leaf nor branch, and never follows a damaged pointer or
-//! serves a damaged value. (An error instead would make redb refuse everything from then on, for the sake of one page.)
+//! redb verifies its pages only when it repairs a file. This backend is below redb. It keeps the
+//! first page, redb's header, unchanged (its commit slots have their own checksums). Eight bytes of
+//! xxHash64, seeded with the page's number, follow every later page of 4,096 bytes, so that a page
+//! in the wrong place is detected like a page with a flipped bit. A page that fails reads as zeros:
+//! redb then stops at a page that is neither a leaf nor a branch, and never follows a damaged
+//! pointer or returns a damaged value. (After an error of the backend redb would reject every
+//! further operation because of one page.)
 //!
-//! The last 32 bytes of the first page, which redb does not use, say that the file is a store of ours and of which version.
+//! The last 32 bytes of the first page, which redb does not use, mark the file as a store and state
+//! its version.
 //!
-//! [`Pages::frozen`] never writes the file: what redb writes (to repair, to note that it is open) stays in memory.
+//! [`Pages::frozen`] never writes the file: what redb writes (to repair, or to record that the file
+//! is open) stays in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -22,15 +26,15 @@ use xxhash_rust::xxh64::xxh64;
 
 const PAGE: u64 = 4096;
 const STRIDE: u64 = PAGE + 8;
-/// Where [`MARK`] stands.
+/// The position of [`MARK`] in the file.
 const MARK_AT: u64 = PAGE - 32;
-/// What tells a store from other files of redb.
+/// Distinguishes a store from other redb files.
 const MARK: &[u8; 32] = b"moteseal epoch store, version 1\n";
 
-/// Numbers of pages that were read and found damaged.
+/// Numbers of pages that were read and are damaged.
 pub(crate) type Damaged = Arc<Mutex<BTreeSet<u64>>>;
 
-/// The checked pages of one file.
+/// The verified pages of one file.
 #[derive(Debug)]
 pub(crate) struct Pages<B = FileBackend> {
     file: B,
@@ -38,7 +42,7 @@ pub(crate) struct Pages<B = FileBackend> {
     overlay: Option<Mutex<Overlay>>,
 }
 
-/// What would have been written.
+/// What would have been written to a frozen file.
 #[derive(Debug)]
 struct Overlay {
     length: u64,
@@ -48,17 +52,17 @@ struct Overlay {
 }
 
 impl<B: StorageBackend> Pages<B> {
-    /// Pages on any storage.
+    /// The pages of any storage.
     pub(crate) const fn on(file: B, damaged: Damaged) -> Self {
         Self { file, damaged, overlay: None }
     }
 
-    /// Whether a page is as it was written.
+    /// Whether the content of a page matches its checksum.
     fn verify(&self, number: u64, page: &[u8], stored: u64) -> bool {
         if xxh64(page, number) == stored {
             return true;
         }
-        // Pages that were never written are all zeros, checksum included: they are no damage.
+        // A page that was never written is all zeros, including its checksum, and is not damaged.
         let unwritten = stored == 0 && page.iter().all(|&byte| byte == 0);
         if !unwritten {
             self.damaged.lock().unwrap_or_else(PoisonError::into_inner).insert(number);
@@ -68,12 +72,12 @@ impl<B: StorageBackend> Pages<B> {
 }
 
 impl Pages {
-    /// Pages that are written to the file. `damaged` collects the numbers of damaged ones.
+    /// Pages that are written to the file. `damaged` collects the numbers of damaged pages.
     pub(crate) fn new(file: File, damaged: Damaged) -> io::Result<Self> {
         Ok(Self::on(backend(file)?, damaged))
     }
 
-    /// Pages of a file that stays as it is.
+    /// The pages of a file that is never written.
     pub(crate) fn frozen(file: File, damaged: Damaged) -> io::Result<Self> {
         let mut pages = Self::new(file, damaged)?;
         let length = pages.len()?;
@@ -103,7 +107,7 @@ fn backend(file: File) -> io::Result<FileBackend> {
     FileBackend::new(file).map_err(io::Error::other)
 }
 
-/// Where a page stands in the file, and where its number ends.
+/// The position of a page in the file, and the position after it.
 const fn physical(page: u64) -> u64 {
     if page == 0 { 0 } else { PAGE + (page - 1) * STRIDE }
 }
@@ -148,7 +152,7 @@ impl<B: StorageBackend> StorageBackend for Pages<B> {
             return Err(past_end());
         }
         let mut raw = vec![0; ((pages.end - pages.start) * STRIDE) as usize];
-        // A frozen file may have grown in memory only: what lies past the real end is zeros.
+        // A frozen file may have grown in memory only; everything after its real end is zeros.
         let real = self.file.len()?.saturating_sub(physical(pages.start)).min(raw.len() as u64);
         self.file.read(physical(pages.start), &mut raw[..real as usize])?;
         let overlay = self
@@ -169,7 +173,7 @@ impl<B: StorageBackend> StorageBackend for Pages<B> {
             out.copy_from_slice(page);
         }
         if !whole {
-            // redb reads a long value as one: none of it may look sound.
+            // redb reads a long value in one piece: no part of it may look valid.
             out.fill(0);
         }
         Ok(())

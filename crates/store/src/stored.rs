@@ -1,8 +1,9 @@
-//! What comes out of a store: a seal as it was laid out by [`Bundle`](crate::Bundle), and where its events lie.
+//! A seal read from a store, in the layout of [`Bundle`](crate::Bundle), and the positions of its
+//! events.
 //!
-//! Nothing here is trusted for more than it is: the head decodes and belongs to its key (the digest is recomputed), which is
-//! what a cloud needs to serve it. Whether the seal is authentic and the events are the sealed ones is for whoever receives
-//! them, and for [`check`](crate::check), to verify.
+//! Decoding checks only that the head is well formed and belongs to its key (it recomputes the
+//! digest). Clients and [`check`](crate::check) verify that the seal is authentic and that the events
+//! are the sealed ones.
 
 use std::ops::Range;
 
@@ -17,7 +18,7 @@ use moteseal_verify::{kept_from, write};
 use crate::bundle::{PRUNED, SealKey, VERSION};
 use crate::tiles::{Geometry, Pruned};
 
-/// A stored seal: all but its events.
+/// A stored seal without its events.
 #[derive(Clone, Debug)]
 pub struct StoredSeal {
     seal: Seal<Unverified>,
@@ -26,21 +27,22 @@ pub struct StoredSeal {
     blocks: Vec<Digest>,
     /// The levels whose events are stored.
     kept: u32,
-    /// Where not all that survived is: the digest of what stands above the lowest level that is kept.
+    /// For a pruned star, the digest of the levels above the lowest kept one.
     above: Option<Digest>,
-    /// The same of a tree: which records are, and how many digests stand for the others.
+    /// For a pruned tree, which records are stored and how many digests represent the others.
     pruned: Option<Pruned>,
     framing: Framing,
-    /// Bytes of a star's block, by level.
+    /// The lengths of a star's blocks in bytes, by level.
     lengths: [u64; MAX_LEVELS],
     events: u64,
     body: u64,
-    /// The body, where the store keeps it with the head.
+    /// The body, if the store keeps it with the head.
     inline: Option<Vec<u8>>,
 }
 
 impl StoredSeal {
-    /// Reads the head of the seal `key`, and the body where that follows. `None` if the bytes are not that.
+    /// Decodes the head of the seal `key`, and the body if it follows. `None` if the bytes are
+    /// something else.
     #[must_use]
     pub fn decode(key: &SealKey, bytes: &[u8]) -> Option<Self> {
         let (fixed, rest) = bytes.split_at_checked(1 + 8 + 2 + 8 + 2)?;
@@ -55,7 +57,7 @@ impl StoredSeal {
         {
             return None;
         }
-        // The signature stands at the end of the object.
+        // The signature is at the end of the object.
         let signature = sign1.len() - signature.len()..sign1.len();
         let framing = Framing::fixed(usize::from(record_size)).unwrap_or(Framing::Prefixed);
         let statement = seal.statement();
@@ -83,7 +85,7 @@ impl StoredSeal {
                 }
             };
         }
-        // Of a tree every record is there, or there is what stands for the others.
+        // A tree has every record, or the digests that represent the others.
         let lacks = u64::from(counters.masked(kept)) < counters.total();
         if statement.scheme == Scheme::Tree && lacks != pruned.is_some() {
             return None;
@@ -149,13 +151,13 @@ impl StoredSeal {
         Some(stored)
     }
 
-    /// What addresses it.
+    /// The key of the seal.
     #[must_use]
     pub fn key(&self) -> SealKey {
         SealKey::of(&self.seal)
     }
 
-    /// The seal. Its statement says what there is to know: epoch, counters, schema.
+    /// The seal. Its statement has the epoch, the counters and the schema.
     #[must_use]
     pub const fn seal(&self) -> &Seal<Unverified> {
         &self.seal
@@ -167,13 +169,13 @@ impl StoredSeal {
         &self.sign1[self.signature.clone()]
     }
 
-    /// The whole signed object, a tagged `COSE_Sign1`, as the explaining form carries it.
+    /// The whole signed object, a tagged `COSE_Sign1`, as in the explaining form.
     #[must_use]
     pub fn sign1(&self) -> &[u8] {
         &self.sign1
     }
 
-    /// A star's `D_0 .. D_{L-1}`, null where the events are not kept; of a tree none.
+    /// A star's `D_0 .. D_{L-1}`, null for levels that are not kept; empty for a tree.
     #[must_use]
     pub fn blocks(&self) -> &[Digest] {
         &self.blocks
@@ -185,69 +187,70 @@ impl StoredSeal {
         self.kept
     }
 
-    /// The round with regard to which the seal is whole: every level that survived from it on is stored. 0 if all are.
+    /// The round from which on every surviving level is stored; 0 if all are.
     #[must_use]
     pub fn kept_from(&self) -> Round {
         kept_from(self.seal.statement(), self.kept).unwrap_or(Round(0))
     }
 
-    /// Of a tree, the round from which on it is kept.
+    /// For a tree, the round from which on it is kept.
     pub(crate) fn tree_from(&self) -> Option<Round> {
         (self.seal.statement().scheme == Scheme::Tree).then(|| self.kept_from())
     }
 
-    /// Where not every level is kept: the lowest one that is (the number of levels if there is none) and the digest of all above
-    /// it, `A_{b-1}`. Else 0 and the start of the chain.
+    /// For a pruned star, the lowest kept level `b` (the number of levels if there is none) and
+    /// `A_{b-1}`, the digest of all levels above it; otherwise 0 and the start of the chain.
     #[must_use]
     pub fn above(&self) -> (u8, Digest) {
         let levels = self.seal.statement().counters.levels();
         self.above.map_or((0, star::chain_start()), |above| (lowest(self.kept, levels), above))
     }
 
-    /// The digests that a star's part of the levels `mask` carries, all of them kept, joined.
+    /// The digests of a star's part with the levels `mask`, all of them kept, concatenated.
     #[must_use]
     pub fn evidence(&self, mask: u32) -> Vec<u8> {
         write::pruned_evidence(&self.seal, self.above(), &self.blocks, mask)
     }
 
-    /// The digests of the explaining form (spec/formats.md, section 6): of a star `D_0 .. D_{L-1}`, where not every level is kept
-    /// behind `A_{b-1}`; of a tree none.
+    /// The digests of the explaining form (`spec/formats.md`, section 6): for a star `D_0 .. D_{L-1}`,
+    /// preceded by `A_{b-1}` if it is pruned; empty for a tree.
     #[must_use]
     pub fn explaining(&self) -> Vec<Digest> {
         self.above.iter().chain(&self.blocks).copied().collect()
     }
 
-    /// How its records lie next to each other.
+    /// How its records are framed.
     #[must_use]
     pub const fn framing(&self) -> Framing {
         self.framing
     }
 
-    /// How many events are stored: those of the levels that are kept.
+    /// The number of stored events: those of the kept levels.
     #[must_use]
     pub fn stored_events(&self) -> u32 {
         self.seal.statement().counters.masked(self.kept)
     }
 
-    /// How many bytes of events are stored.
+    /// The length of the stored events, in bytes.
     #[must_use]
     pub const fn events_length(&self) -> u64 {
         self.events
     }
 
-    /// The length of the body.
+    /// The length of the body, in bytes.
     #[must_use]
     pub const fn body_length(&self) -> u64 {
         self.body
     }
 
-    /// The body, where it was stored together with the head.
+    /// The body, if it is stored together with the head.
     #[must_use]
     pub fn inline_body(&self) -> Option<&[u8]> {
         self.inline.as_deref()
     }
 
-    /// Where the blocks of the levels `mask` lie in the body of a star, finest first; neighbours are joined.
+    /// The ranges of the blocks of the levels `mask` in the body of a star, finest first; adjacent
+    /// ranges are joined.
     pub(crate) fn block_ranges(&self, mask: u32) -> Vec<Range<u64>> {
         let mut ranges: Vec<Range<u64>> = Vec::new();
         let mut at = 0;
@@ -269,13 +272,13 @@ impl StoredSeal {
         Geometry { n: self.seal.statement().counters.total(), framing, events, pruned }
     }
 
-    /// Where in the body of a tree the compact multiproof stands that all its stored records have together; empty if every record is
-    /// stored.
+    /// The range of the compact multiproof of all stored records in the body of a tree; empty if
+    /// every record is stored.
     pub(crate) fn siblings(&self) -> Range<u64> {
         self.geometry().siblings()
     }
 
-    /// How many bytes a part of all that is stored has at most, its records and digests.
+    /// An upper bound on the records and digests of a part with all stored events, in bytes.
     #[must_use]
     pub fn most_bytes(&self) -> u64 {
         match self.seal.statement().scheme {
@@ -285,14 +288,14 @@ impl StoredSeal {
     }
 }
 
-/// The levels that a head keeps, without reading the rest of it; `None` for all that survived.
+/// The kept levels of a head, without decoding the rest; `None` if all that survived are kept.
 pub(crate) fn kept(head: &[u8]) -> Option<u32> {
     let sign1 = u16::from_be_bytes(*head.get(19..)?.first_chunk()?);
     let kept = head.get(21 + usize::from(sign1)..)?.first_chunk()?;
     (head[0] == PRUNED).then(|| u32::from_be_bytes(*kept))
 }
 
-/// The epoch that a head names, without reading the rest of it.
+/// The epoch of a head, without decoding the rest.
 pub(crate) fn epoch(head: &[u8]) -> Option<EpochNumber> {
     Some(EpochNumber(u64::from_be_bytes(head.get(1..9)?.try_into().ok()?)))
 }

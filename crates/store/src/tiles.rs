@@ -1,16 +1,21 @@
-//! Proofs of single events of a stored tree without reading all of it: chunks of 256 records, and above them tiles of 256 hashes.
+//! Proofs of single events of a stored tree without reading all of it: chunks of 256 records, and
+//! tiles of 256 hashes above them.
 //!
-//! The body of a tree is its records by `seq`; then, for records of no fixed size, where each chunk of 256 records ends (u64,
-//! big-endian); then of each whole chunk its root (level 1), of each 256 whole chunks theirs (level 2), and so on. A subtree
-//! of the RFC 9162 tree lies within one chunk, or within one tile of 256 hashes of some level, or on the ragged right edge,
-//! which is split into such. So a multiproof for `m` scattered records reads about `m` chunks and as many tiles.
+//! The body of a tree is its records by `seq`; then, for records of variable size, the end of each
+//! chunk of 256 records (u64, big-endian); then the root of each whole chunk (level 1), the root of
+//! each 256 whole chunks (level 2), and so on. A subtree of the RFC 9162 tree is within one chunk,
+//! within one tile of 256 hashes of a level, or on the right edge, which is split into such
+//! subtrees. A multiproof for `m` scattered records therefore reads about `m` chunks and as many
+//! tiles.
 //!
-//! Of a **pruned** tree only the records of some levels are there, and the compact multiproof that they have together. A chunk
-//! is then as many places of the tree as have 256 of these records on average. Behind the records stands for each chunk where
-//! its records end and how many digests of the multiproof lie in it and before it (2 u64), then the multiproof, then the hashes
-//! as above. Every subtree that has a kept record, or is one that the multiproof has the root of, is rebuilt from these, so any
-//! smaller selection has its own compact multiproof. Where a subtree of the multiproof spans several chunks, the hash of its
-//! first chunk is its root and those of the others are null: null on the right leaves its parent what stands on the left.
+//! A **pruned** tree has only the records of some levels and their compact multiproof. A chunk is
+//! then as many places of the tree as have 256 of these records on average. After the records
+//! follow, for each chunk, the end of its records and the number of digests of the multiproof up to
+//! the end of the chunk (two u64), then the multiproof, then the hashes as above. Every subtree
+//! that has a kept record, or whose root is in the multiproof, can be rebuilt from these, so any
+//! smaller selection has its own compact multiproof. If a subtree of the multiproof spans several
+//! chunks, the hash of its first chunk is its root and the hashes of the others are null: a node
+//! whose right child is null equals its left child.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -24,44 +29,44 @@ use moteseal_seal::level::Salt;
 use moteseal_seal::level::lowest;
 use moteseal_seal::tree::{self, geometry};
 
-/// Records of a chunk and hashes of a tile.
+/// Records in a chunk, and hashes in a tile.
 pub(crate) const WIDTH: u64 = 1 << WIDTH_BITS;
 const WIDTH_BITS: u32 = 8;
 
-/// Selected records of a tree and what proves them.
+/// Selected records of a tree and their proof.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TreePart {
-    /// The records by ascending `seq`, as a part carries them.
+    /// The records by ascending `seq`, encoded as in a part.
     pub records: Vec<u8>,
-    /// The compact multiproof: 32-byte digests, joined.
+    /// The compact multiproof: 32-byte digests, concatenated.
     pub siblings: Vec<u8>,
 }
 
-/// Where everything lies in the body of a tree.
+/// The layout of the body of a tree.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Geometry {
     pub(crate) n: u64,
     pub(crate) framing: Framing,
     pub(crate) events: u64,
-    /// Where not every record is there, which ones are.
+    /// For a pruned tree, which records are stored.
     pub(crate) pruned: Option<Pruned>,
 }
 
-/// Which records of a tree are there.
+/// Which records of a pruned tree are stored.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pruned {
     salt: Salt,
     levels: u8,
     /// Their levels.
     kept: u32,
-    /// How many digests their compact multiproof has.
+    /// The number of digests in their compact multiproof.
     siblings: u64,
     /// The places of a chunk, as a power of two.
     chunk_bits: u32,
 }
 
 impl Pruned {
-    /// The records of the levels `kept`, and their multiproof of so many digests.
+    /// The records of the levels `kept`, with a multiproof of `count` digests.
     pub(crate) fn new(statement: &Statement, kept: u32, siblings: u64) -> Self {
         let levels = statement.counters.levels();
         // The levels from i on hold one record of 2^i, those from the last one on one of 2^(levels - 1).
@@ -69,7 +74,7 @@ impl Pruned {
         Self { salt: statement.salt, levels, kept, siblings, chunk_bits }
     }
 
-    /// The kept places from `range.start` on that lie before its end, counted from its start.
+    /// The kept places in `range`, counted from its start.
     fn places(&self, engine: &impl Engine, range: Range<u64>) -> Vec<Sequence> {
         let (mut places, mut chunk) = (Vec::new(), [0; 1024]);
         let mut first = if self.kept == 0 { range.end } else { range.start };
@@ -101,7 +106,7 @@ impl Geometry {
         self.n.checked_shr(self.chunk_bits() + WIDTH_BITS * (level - 1)).unwrap_or(0)
     }
 
-    /// Where each chunk ends.
+    /// The position of the ends of the chunks.
     fn ends(&self) -> Range<u64> {
         let each = match (self.pruned, self.framing) {
             (Some(_), _) => 16,
@@ -111,25 +116,26 @@ impl Geometry {
         self.events..self.events + each * self.chunks()
     }
 
-    /// Where the multiproof of a pruned tree stands.
+    /// The position of the multiproof of a pruned tree.
     pub(crate) fn siblings(&self) -> Range<u64> {
         let start = self.ends().end;
         start..start + 32 * self.pruned.map_or(0, |pruned| pruned.siblings)
     }
 
-    /// Where one hash of a level stands.
+    /// The position of one hash of a level.
     fn hash_at(&self, level: u32, number: u64) -> u64 {
         self.siblings().end
             + 32 * ((1..level).map(|level| self.hashes(level)).sum::<u64>() + number)
     }
 
-    /// The length of the whole body.
+    /// The length of the whole body, in bytes.
     pub(crate) fn body_length(&self) -> u64 {
         self.siblings().end + 32 * (1..=8).map(|level| self.hashes(level)).sum::<u64>()
     }
 }
 
-/// The body of a tree of `n` records, and the root they lead to. The records must be `n` of the framing, and nothing more.
+/// The body of a tree of `n` records, and its root. `records` must be exactly `n` records of the
+/// framing.
 pub(crate) fn lay_out(
     engine: &impl Engine,
     framing: Framing,
@@ -160,8 +166,8 @@ pub(crate) fn lay_out(
     (body, root)
 }
 
-/// The body of a pruned tree, and the root that its records and their multiproof lead to; `None` if they are not as many as
-/// `geometry` says.
+/// The body of a pruned tree, and the root that follows from its records and their multiproof;
+/// `None` if their numbers differ from `geometry`.
 pub(crate) fn lay_out_pruned(
     engine: &impl Engine,
     geometry: Geometry,
@@ -235,7 +241,7 @@ pub(crate) fn lay_out_pruned(
     Some((body, root))
 }
 
-/// Up to where, from the chunk at `start` on, no chunk keeps a record.
+/// The first chunk after `start` that keeps a record, at most the end.
 fn empty_to(engine: &impl Engine, pruned: &Pruned, geometry: Geometry, start: u64) -> u64 {
     let width = 1 << geometry.chunk_bits();
     let mut at = start;
@@ -245,7 +251,7 @@ fn empty_to(engine: &impl Engine, pruned: &Pruned, geometry: Geometry, start: u6
     at.min(geometry.n)
 }
 
-/// Drops what does not fill a tile.
+/// Drops hashes that do not fill a tile.
 fn whole_tiles(hashes: &mut Vec<Digest>) {
     #[allow(clippy::cast_possible_truncation)]
     hashes.truncate(hashes.len() / WIDTH as usize * WIDTH as usize);
@@ -259,7 +265,8 @@ fn roots_of_tiles(engine: &impl Engine, mut hashes: Vec<Digest>) -> Vec<Digest> 
     hashes
 }
 
-/// The nodes above pairs of hashes; a last one without a neighbour is its own parent, as is one beside a null one.
+/// The nodes above pairs of hashes. A last hash without a sibling is its own parent, as is a hash
+/// whose sibling is null.
 fn parents(engine: &impl Engine, below: &[Digest]) -> Vec<Digest> {
     let pairs = below.len() / 2;
     let mut above = vec![Digest::NULL; below.len() - pairs];
@@ -275,8 +282,8 @@ fn parents(engine: &impl Engine, below: &[Digest]) -> Vec<Digest> {
     above
 }
 
-/// Appends the roots of whole chunks, then of whole tiles, level by level. Only whole tiles have a root of their own; the ragged
-/// edge is rebuilt from what lies below.
+/// Appends the roots of whole chunks, then of whole tiles, level by level. Only whole tiles have a
+/// stored root; the right edge is rebuilt from the levels below.
 fn lay_out_hashes(engine: &impl Engine, mut hashes: Vec<Digest>, body: &mut Vec<u8>) {
     while !hashes.is_empty() {
         body.extend(hashes.iter().flat_map(|hash| hash.0));
@@ -288,10 +295,12 @@ fn lay_out_hashes(engine: &impl Engine, mut hashes: Vec<Digest>, body: &mut Vec<
 /// Reads a range of a body.
 pub(crate) type ReadRange<'r, E> = &'r mut dyn FnMut(Range<u64>) -> Result<Vec<u8>, E>;
 
-/// Reads selected records and their multiproof. `selected` must ascend strictly and lie below `n`.
+/// Reads selected records and their multiproof. `selected` must be strictly ascending and below
+/// `n`.
 ///
 /// # Errors
-/// What `read` returns, or `damaged` where what was read cannot be a tree's body.
+///
+/// The error of `read`, or `damaged` if the bytes read cannot be the body of a tree.
 pub(crate) fn part<E>(
     engine: &impl Engine,
     geometry: Geometry,
@@ -320,36 +329,37 @@ struct Proof<'r, G, E, F> {
     geometry: Geometry,
     read: ReadRange<'r, E>,
     damaged: F,
-    /// The chunk read last.
+    /// The chunk that was read last.
     chunk: Option<Chunk>,
     /// The hash trees over the tiles read so far, by level and number.
     tiles: HashMap<(u32, u64), Heights>,
 }
 
-/// A small tree: the hashes at every height, the lowest first. A last one without a neighbour is its own parent.
+/// A small tree: the hashes at every height, the lowest first. A last hash without a sibling is its
+/// own parent.
 struct Heights(Vec<Vec<Digest>>);
 
 struct Chunk {
     number: u64,
     bytes: Vec<u8>,
-    /// Where each record starts, its length before it, and where the last one ends.
+    /// The start of each record, without its length prefix, and the end of the last one.
     starts: Vec<usize>,
     heights: Option<Heights>,
-    /// Of a pruned tree, what lies beside the records.
+    /// For a pruned tree, what the chunk has in addition to the records.
     beside: Option<Beside>,
 }
 
-/// What of a pruned tree's chunk is not records.
+/// What a chunk of a pruned tree has in addition to the records.
 struct Beside {
-    /// Where the records stand in the chunk.
+    /// The places of the records in the chunk.
     places: Vec<Sequence>,
-    /// Where the subtrees start that the multiproof has the roots of, and these.
+    /// The first places of the subtrees whose roots are in the multiproof, and these roots.
     subtrees: Vec<u64>,
     siblings: Vec<u8>,
 }
 
 impl Chunk {
-    /// The bytes of a record that stands at a place of the chunk.
+    /// The bytes of the record at a place of the chunk.
     fn record(&self, place: u64) -> Option<&[u8]> {
         let number = match &self.beside {
             None => usize::try_from(place).ok()?,
@@ -439,7 +449,8 @@ impl<'r, G: Engine, E, F: Fn() -> E> Proof<'r, G, E, F> {
         self.chunk.as_mut().ok_or_else(&self.damaged)
     }
 
-    /// Where of each chunk from `first` to `last` the records end, and the multiproof; before them where those before the first do.
+    /// For each chunk from `first` to `last`, the end of its records and of its digests; before
+    /// them those of the chunk before `first`.
     fn ends(&mut self, first: u64, last: u64) -> Result<Vec<(u64, u64)>, E> {
         let each = if self.geometry.pruned.is_some() { 16 } else { 8 };
         let start = self.geometry.ends().start;
@@ -526,7 +537,8 @@ impl<'r, G: Engine, E, F: Fn() -> E> Proof<'r, G, E, F> {
         root.ok_or_else(&self.damaged)
     }
 
-    /// The root of a ragged right edge of a pruned tree that keeps no record: it stands in the multiproof.
+    /// The root of a part of the right edge of a pruned tree without kept records: it is in the
+    /// multiproof.
     fn ragged(&mut self, range: &Range<u64>) -> Result<Option<Digest>, E> {
         let Some(pruned) = self.geometry.pruned else { return Ok(None) };
         let bits = self.geometry.chunk_bits();
@@ -610,7 +622,7 @@ mod tests {
                 .collect()
         }
 
-        /// What a part of these records has, from the whole tree.
+        /// The proof of these records, computed from the whole tree.
         fn part(&self, selected: &[Sequence]) -> TreePart {
             let proof = merkle::multiproof(&Host::detect(), &self.leaves, selected.iter().copied());
             TreePart {
@@ -622,7 +634,7 @@ mod tests {
             }
         }
 
-        /// Where everything lies in the body, and the body.
+        /// The layout of the body, and the body.
         fn lay_out(&self) -> (Geometry, Vec<u8>) {
             let kept = self.part(&self.at(self.pruned.kept));
             let pruned = Some(Pruned { siblings: kept.siblings.len() as u64 / 32, ..self.pruned });
@@ -658,7 +670,8 @@ mod tests {
     }
 
     proptest! {
-        /// Chunks so small that most keep nothing, and subtrees without a kept record span many of them, and whole tiles.
+        /// Chunks so small that most keep no record, and subtrees without a kept record span many
+        /// chunks and whole tiles.
         #[test]
         fn what_is_read_of_a_pruned_tree_is_what_the_whole_one_gives(
             n in 1_u64..3000, salt: [u8; 16], from in 1..LEVELS, framing in framings(), chunk_bits in 0_u32..6,
@@ -676,7 +689,7 @@ mod tests {
             }
         }
 
-        /// Whoever reads damaged bytes gets other bytes or an error: nothing panics.
+        /// A read of damaged bytes returns other bytes or an error; it does not panic.
         #[test]
         fn a_damaged_body_is_no_panic(
             n in 1_u64..600, salt: [u8; 16], from in 1..4_u8, framing in framings(), chunk_bits in 0_u32..6,
@@ -709,7 +722,7 @@ mod tests {
         }
     }
 
-    /// A few records of a large pruned tree are read without most of it.
+    /// Reading a few records of a large pruned tree reads a small fraction of it.
     #[test]
     fn a_small_sample_reads_a_small_part_of_a_large_pruned_tree() {
         let (n, from) = (1 << 20, 3);

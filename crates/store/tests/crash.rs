@@ -161,8 +161,9 @@ fn fill_the_disk() {
             Err(error) => {
                 let text = error.to_string();
                 assert!(matches!(error, PutError::DiskFull { .. }), "{text}");
+                assert_eq!(error.name(), "DiskFull");
                 assert!(
-                    text.starts_with("DiskFull: no space left for ") && text.contains("epochs"),
+                    text.starts_with("no space left for ") && text.contains("epochs"),
                     "{text}"
                 );
                 refused += 1;

@@ -160,7 +160,7 @@ async fn watch(
     };
     let stop = async {
         tokio::select! {
-            _ = moteseal_cloud::stop_signal() => {}
+            _ = moteseal_service::stop_signal() => {}
             () = enough.notified() => {}
             () = limit => {}
         }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::Write as _;
 use std::path::Path;
 
-use moteseal_cloud::stop_signal;
+use moteseal_service::stop_signal;
 use moteseal_core::DeviceId;
 use moteseal_gateway::serial::{MAX_PORTS, Mote, Port, SerialGateway, Settings};
 use moteseal_net::mqtt::{self, MqttChild};

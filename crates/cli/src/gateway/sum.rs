@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use moteseal_cloud::stop_signal;
+use moteseal_service::stop_signal;
 use moteseal_gateway::sum::number::{NumberError, NumberFile};
 use moteseal_gateway::sum::service::SumGateway;
 use moteseal_gateway::sum::{Aggregator, Member};

@@ -10,7 +10,7 @@ use moteseal_client::output::{AtomicFile, OutputError};
 use moteseal_client::sum::{
     Outcome, PreparedQuery, QuerierConfig, Row, RowFormat, RowNames, RowWriter, RunError,
 };
-use moteseal_cloud::stop_signal;
+use moteseal_service::stop_signal;
 use tokio::sync::Notify;
 
 use crate::client_error;

@@ -341,7 +341,7 @@ impl Site {
             self.ask(&[&["get", "--all", "--rate", "1", "--no-pinned-seals"][..], &UNTIL].concat());
         assert!(
             refused.failed(2).contains("RateUnavailable")
-                && refused.talk.contains("the highest rate that can be had"),
+                && refused.talk.contains("the highest available rate"),
             "{refused:?}"
         );
 

@@ -17,6 +17,7 @@ const FLOORS: &[&[&str]] = &[
     &["moteseal-cloud"],
     &["moteseal-gateway"],
     &["moteseal-device"],
+    &["moteseal-service"],
     &["moteseal-net"],
     &["moteseal-store"],
     &["moteseal-terminal"],

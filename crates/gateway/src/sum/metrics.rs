@@ -1,16 +1,14 @@
-//! What an operator watches of a gateway that adds up sums, in Prometheus' text format.
+//! The metrics of an aggregator. Every handle is registered once.
 
-use std::fmt;
+use metrics::{Counter, Gauge, Label};
+use moteseal_service::Table;
 
-use metrics::{Counter, Gauge, counter, describe_counter, describe_gauge, gauge};
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
-
-const REFUSED: &str = "moteseal_sum_frames_refused_total";
+const REJECTED: &str = "moteseal_sum_frames_refused_total";
 const SILENT: &str = "moteseal_sum_children_silent_total";
 
+#[derive(Debug)]
 pub(super) struct SumMetrics {
-    recorder: PrometheusRecorder,
-    handle: PrometheusHandle,
+    table: Table,
     pub(super) frames: Counter,
     pub(super) frames_dropped: Counter,
     pub(super) frames_lost: Counter,
@@ -24,97 +22,69 @@ pub(super) struct SumMetrics {
     pub(super) up_link_up: Gauge,
 }
 
-fn counted(name: &'static str, about: &'static str) -> Counter {
-    describe_counter!(name, about);
-    counter!(name)
-}
-
-fn measured(name: &'static str, about: &'static str) -> Gauge {
-    describe_gauge!(name, about);
-    gauge!(name)
-}
-
 impl SumMetrics {
     pub(super) fn new() -> Self {
-        let recorder = PrometheusBuilder::new().build_recorder();
-        let handle = recorder.handle();
-        let made = metrics::with_local_recorder(&recorder, || {
-            describe_counter!(
-                REFUSED,
-                "Frames and query schedules that were refused, by the name of the reason."
-            );
-            describe_counter!(
-                SILENT,
-                "Epochs in which a child had not spoken in time, by its name."
-            );
-            Self {
-                frames: counted("moteseal_sum_frames_total", "Frames of children that were heard."),
-                frames_dropped: counted(
-                    "moteseal_sum_frames_dropped_total",
-                    "Frames dropped unheard: they came too fast.",
-                ),
-                frames_lost: counted(
-                    "moteseal_sum_frames_lost_total",
-                    "Frames that a link did not take in time.",
-                ),
-                epochs: counted("moteseal_sum_epochs_total", "Epochs that were sent on."),
-                epochs_partial: counted(
-                    "moteseal_sum_epochs_partial_total",
-                    "Those of them in which a child had not spoken.",
-                ),
-                participants: measured(
-                    "moteseal_sum_participants",
-                    "Sources in the epoch that was sent on last.",
-                ),
-                queries: measured("moteseal_sum_queries", "Queries that run."),
-                schedule: measured(
-                    "moteseal_sum_schedule_number",
-                    "The number of the query schedule that is followed; 0 before any.",
-                ),
-                held_bytes: measured(
-                    "moteseal_sum_held_bytes",
-                    "Bytes of children's records that are held.",
-                ),
-                link_up: measured(
-                    "moteseal_sum_link_up",
-                    "1 while the link to the children is up.",
-                ),
-                up_link_up: measured(
-                    "moteseal_sum_up_link_up",
-                    "1 while the link to the parent is up.",
-                ),
-                recorder: PrometheusBuilder::new().build_recorder(),
-                handle: handle.clone(),
-            }
-        });
-        Self { recorder, ..made }
+        let table = Table::new();
+        table.describe_counter(
+            REJECTED,
+            "Frames and query schedules rejected, by the name of the reason.",
+        );
+        table.describe_counter(
+            SILENT,
+            "Epochs in which a child did not answer in time, by the child's name.",
+        );
+        let counter = |name, about| table.counter(name, about);
+        let gauge = |name, about| table.gauge(name, about);
+        Self {
+            frames: counter("moteseal_sum_frames_total", "Frames received from children."),
+            frames_dropped: counter(
+                "moteseal_sum_frames_dropped_total",
+                "Frames dropped unread because they arrived too fast.",
+            ),
+            frames_lost: counter(
+                "moteseal_sum_frames_lost_total",
+                "Frames that a link did not accept in time.",
+            ),
+            epochs: counter("moteseal_sum_epochs_total", "Epochs sent to the parent."),
+            epochs_partial: counter(
+                "moteseal_sum_epochs_partial_total",
+                "Epochs sent to the parent without the answer of at least one child.",
+            ),
+            participants: gauge(
+                "moteseal_sum_participants",
+                "Sources in the epoch that was sent last.",
+            ),
+            queries: gauge("moteseal_sum_queries", "Active queries."),
+            schedule: gauge(
+                "moteseal_sum_schedule_number",
+                "The number of the current query schedule; 0 before the first.",
+            ),
+            held_bytes: gauge(
+                "moteseal_sum_held_bytes",
+                "Size of the children's records in memory, in bytes.",
+            ),
+            link_up: gauge("moteseal_sum_link_up", "1 while the link to the children is up."),
+            up_link_up: gauge("moteseal_sum_up_link_up", "1 while the link to the parent is up."),
+            table,
+        }
     }
 
-    /// Counts a frame that was refused. Names are ours, so there are few.
+    /// Counts a rejected frame. The reasons are a fixed set, so the labels are bounded.
     pub(super) fn refused(&self, name: &'static str) {
-        metrics::with_local_recorder(&self.recorder, || {
-            counter!(REFUSED, "name" => name).increment(1)
-        });
+        self.table.counter_with(REJECTED, vec![Label::new("name", name)]).increment(1);
     }
 
-    /// Counts an epoch in which a child of the tree had not spoken.
+    /// Counts an epoch in which a child of the tree did not answer.
     pub(super) fn silent(&self, child: &str) {
-        metrics::with_local_recorder(&self.recorder, || {
-            counter!(SILENT, "child" => child.to_owned()).increment(1)
-        });
+        self.table.counter_with(SILENT, vec![Label::new("child", child.to_owned())]).increment(1);
     }
 
+    /// All metrics in Prometheus' text format.
     pub(super) fn render(&self) -> String {
-        self.handle.render()
+        self.table.render()
     }
 
     pub(super) fn upkeep(&self) {
-        self.handle.run_upkeep();
-    }
-}
-
-impl fmt::Debug for SumMetrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SumMetrics")
+        self.table.upkeep();
     }
 }

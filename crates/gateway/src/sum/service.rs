@@ -20,6 +20,8 @@ use futures_util::FutureExt as _;
 use moteseal_core::DeviceId;
 use moteseal_net::link::State;
 use moteseal_net::{ChildLink, Down, LinkError, ParentLink};
+use moteseal_service::metrics::{UPKEEP, gauge_value as value};
+use moteseal_service::{Monitor, Monitored};
 use tokio::sync::watch;
 use tokio::task::unconstrained;
 use tokio::time::{sleep, timeout};
@@ -32,8 +34,6 @@ use super::metrics::SumMetrics;
 use super::number::NumberFile;
 use crate::clock::Clock;
 use crate::error::ServiceError;
-use crate::metrics::{UPKEEP, value};
-use crate::watch::{Listener, Watched};
 
 /// A clock that has jumped ahead is believed after this time.
 const CLOCK_GRACE: Duration = Duration::from_secs(10);
@@ -54,7 +54,7 @@ struct Shown {
     is_stopping: AtomicBool,
 }
 
-impl Watched for Shown {
+impl Monitored for Shown {
     fn metrics(&self) -> String {
         self.metrics.render()
     }
@@ -77,7 +77,7 @@ impl Watched for Shown {
 pub struct SumGateway {
     aggregator: Aggregator,
     number: NumberFile,
-    listener: Option<Listener>,
+    monitor: Option<Monitor>,
     shown: Arc<Shown>,
     clock: Clock,
     /// When it was last said that frames are refused.
@@ -101,7 +101,7 @@ impl SumGateway {
         number: NumberFile,
         listen: Option<SocketAddr>,
     ) -> Result<Self, ServiceError> {
-        let listener = Listener::bind(listen).await?;
+        let monitor = crate::monitor(listen).await?;
         let shown = Arc::new(Shown {
             metrics: SumMetrics::new(),
             is_link_up: AtomicBool::new(false),
@@ -111,7 +111,7 @@ impl SumGateway {
         Ok(Self {
             aggregator,
             number,
-            listener,
+            monitor,
             shown,
             clock: Clock::new(CLOCK_GRACE),
             refused: None,
@@ -121,7 +121,7 @@ impl SumGateway {
     /// Where metrics and health are served.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
-        self.listener.as_ref().map(Listener::address)
+        self.monitor.as_ref().map(Monitor::address)
     }
 
     /// Runs until `stop` is done; then says what it has of epochs that have ended, and returns.
@@ -143,8 +143,8 @@ impl SumGateway {
             "adding up"
         );
         let mut tasks = tokio::task::JoinSet::new();
-        if let Some(listener) = self.listener.take() {
-            tasks.spawn(listener.serve(Arc::clone(&self.shown)));
+        if let Some(monitor) = self.monitor.take() {
+            tasks.spawn(monitor.serve(Arc::clone(&self.shown)));
         }
         let (mut state, mut up_state) = (children.state(), up.state());
         self.note(&mut state, &mut up_state);

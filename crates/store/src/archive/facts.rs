@@ -1,4 +1,5 @@
-//! The facts of an archive's journal: a byte that says what, then its fields, fixed ones first. Numbers are big-endian.
+//! The facts in the journal of an archive: a byte for the kind of fact, then its fields, those of
+//! fixed size first. Numbers are big-endian.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,11 +11,11 @@ use crate::journal::{Journal, JournalError};
 /// A record of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fact {
-    /// Whose archive it is. The first record.
+    /// The network of the archive. Always the first record.
     Network(NetworkId),
-    /// The highest chain of a key that was accepted.
+    /// The highest accepted chain of a key.
     Floor(KeyId, ChainNumber),
-    /// The lowest serial of a base station that counts.
+    /// The lowest valid serial of a base station.
     Minimum(KeyId, u64),
     /// The newest certificate of a key.
     Certificate(KeyId, Vec<u8>),
@@ -26,9 +27,9 @@ pub(super) enum Fact {
     Head(ChainRef, Vec<u8>),
     /// A chain is complete.
     Complete(ChainRef),
-    /// A chain is gone.
+    /// A chain was removed.
     Forgotten(ChainRef),
-    /// How far the owner got with a chain.
+    /// The progress of the archive's owner with a chain.
     Progress(ChainRef, u64),
 }
 
@@ -75,7 +76,7 @@ impl Fact {
     }
 }
 
-/// What the facts come to.
+/// The state that follows from the facts.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     pub(super) network: Option<NetworkId>,
@@ -85,7 +86,7 @@ pub(super) struct Facts {
     pub(super) revocations: BTreeMap<KeyId, Vec<u8>>,
     pub(super) chain_certificates: BTreeMap<ChainRef, Vec<u8>>,
     pub(super) heads: BTreeMap<ChainRef, Vec<u8>>,
-    /// The chains of which there is a head, in the order in which they came.
+    /// The chains with a head, in the order of arrival.
     pub(super) order: VecDeque<ChainRef>,
     pub(super) complete: BTreeSet<ChainRef>,
     pub(super) progress: BTreeMap<ChainRef, u64>,
@@ -94,7 +95,7 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Reads the journal; `None` if it is another one than an archive's.
+    /// Reads the journal; `None` if it is not the journal of an archive.
     pub(super) fn read(journal: &Journal) -> Result<Option<Self>, JournalError> {
         let mut facts = Self::default();
         for record in journal.iter() {
@@ -152,7 +153,7 @@ impl Facts {
         }
     }
 
-    /// The same facts without those that others have overtaken.
+    /// The same facts without those that later facts replace.
     pub(super) fn all(&self) -> Vec<Fact> {
         let mut all: Vec<Fact> = self.network.map(Fact::Network).into_iter().collect();
         all.extend(self.floors.iter().map(|(sender, number)| Fact::Floor(*sender, *number)));
@@ -182,7 +183,7 @@ impl Facts {
         all
     }
 
-    /// How many facts [`all`](Self::all) gives.
+    /// The number of facts that [`all`](Self::all) returns.
     pub(super) fn live(&self) -> u64 {
         let of_chains = self.order.len()
             + self.chain_certificates.len()
@@ -200,7 +201,7 @@ fn length(bytes: Option<Vec<u8>>) -> u64 {
     bytes.map_or(0, |bytes| bytes.len() as u64)
 }
 
-/// Raises a number; it never goes back.
+/// Raises a number; it never decreases.
 fn raise<T: Ord + Copy>(kept: &mut T, to: T) {
     *kept = (*kept).max(to);
 }

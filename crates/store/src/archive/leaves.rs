@@ -1,8 +1,10 @@
-//! The leaves of one chain: an append-only file of records, each its block (u32), index (u8), the leaf's length (u16) and a checksum of all
-//! (xxHash64, seeded with the record's place in the file), then the leaf. Numbers are big-endian.
+//! The leaves of one chain: an append-only file of records, each with its block (u32), index (u8),
+//! the leaf's length (u16) and a checksum of all of it (xxHash64, seeded with the position of the
+//! record in the file), then the leaf. Numbers are big-endian.
 //!
-//! A record that a crash tore is cut away when the file is opened, and one that was damaged is passed over: such leaves are missing, and are
-//! asked for again. Of two records of one leaf the later one counts.
+//! Opening the file removes a record that a crash left incomplete, and skips damaged records: these
+//! leaves are missing, and the node requests them again. The later of two records of one leaf
+//! counts.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -13,12 +15,12 @@ use std::path::{Path, PathBuf};
 use moteseal_broadcast::ChainRef;
 use xxhash_rust::xxh64::xxh64;
 
-/// The bytes before a leaf.
+/// The bytes of a record before the leaf.
 const HEAD: usize = 15;
-/// What names the files.
+/// The extension of the files.
 const SUFFIX: &str = ".leaves";
 
-/// What a leaf takes in a file.
+/// The bytes of a leaf in a file.
 pub(super) const fn room_for(leaf: &[u8]) -> u64 {
     (HEAD + leaf.len()) as u64
 }
@@ -28,7 +30,7 @@ pub(super) fn path_of(folder: &Path, chain: ChainRef) -> PathBuf {
     folder.join(format!("{chain}{SUFFIX}"))
 }
 
-/// The chain of a file, if it is one of ours.
+/// The chain of a file name, if the file belongs to an archive.
 pub(super) fn chain_of(path: &Path) -> Option<ChainRef> {
     let digits = path.file_name()?.to_str()?.strip_suffix(SUFFIX)?;
     let chain = ChainRef(u64::from_str_radix(digits, 16).ok()?.to_be_bytes());
@@ -40,12 +42,12 @@ pub(super) fn chain_of(path: &Path) -> Option<ChainRef> {
 pub(super) struct Leaves {
     file: File,
     end: u64,
-    /// Where each leaf's record starts, and its length.
+    /// The start and the length of each leaf's record.
     places: HashMap<(u32, u8), (u64, u16)>,
 }
 
 impl Leaves {
-    /// Opens the file of a chain, and makes an empty one if there is none.
+    /// Opens the file of a chain, or creates an empty one.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
@@ -58,7 +60,8 @@ impl Leaves {
             if leaves.is_sound(at, &head, &mut buffer)? {
                 leaves.places.insert(head.leaf, (at, head.length));
             } else {
-                // Damaged; or torn, and then nothing follows. A damaged length leads nowhere: then the rest is gone, too.
+                // Damaged; or incomplete, and then nothing follows. After a damaged length the rest
+                // of the file is lost, too.
                 let follows = leaves.head_at(next, length)?;
                 if !follows.map_or(Ok(false), |head| leaves.is_sound(next, &head, &mut buffer))? {
                     break;
@@ -82,7 +85,7 @@ impl Leaves {
         self.places.len()
     }
 
-    /// Adds a leaf. It is on its way to the disk when this returns, and survives the process.
+    /// Adds a leaf. When this returns, the leaf survives the process, but not yet a power loss.
     pub(super) fn append(&mut self, leaf: (u32, u8), bytes: &[u8]) -> io::Result<()> {
         let length = u16::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
         let head = Head { leaf, length };
@@ -90,14 +93,14 @@ impl Leaves {
         record.extend_from_slice(&head.encode());
         record.extend_from_slice(&xxh64(bytes, seed(self.end, &head)).to_be_bytes());
         record.extend_from_slice(bytes);
-        // Written over if it fails: the end stays where it was.
+        // Overwritten if it fails: the end does not move.
         self.file.write_all_at(&record, self.end)?;
         self.places.insert(leaf, (self.end, length));
         self.end += record.len() as u64;
         Ok(())
     }
 
-    /// Reads a leaf into `out`; `None` if it is not there, or no longer as it was written, or longer than `out`.
+    /// Reads a leaf into `out`; `None` if it is missing, damaged, or longer than `out`.
     pub(super) fn read<'b>(
         &mut self,
         leaf: (u32, u8),
@@ -126,7 +129,8 @@ impl Leaves {
         }
     }
 
-    /// Forgets the leaves of a block. Their records stay; if they are met again, verification refuses them again.
+    /// Forgets the leaves of a block. Their records stay; if they are read again, verification
+    /// rejects them again.
     pub(super) fn forget_block(&mut self, block: u32) {
         self.places.retain(|(of, _), _| *of != block);
     }
@@ -142,7 +146,7 @@ impl Leaves {
         Ok((length - at - HEAD as u64 >= u64::from(head.length)).then_some(head))
     }
 
-    /// Reads the leaf of a record and says whether it is what was written.
+    /// Reads the leaf of a record and returns whether its checksum is right.
     fn is_sound(&self, at: u64, head: &Head, buffer: &mut Vec<u8>) -> io::Result<bool> {
         let mut record = [0; HEAD];
         buffer.resize(usize::from(head.length), 0);
@@ -155,14 +159,14 @@ impl Leaves {
                 let checksum = xxh64(buffer, seed(at, head)).to_be_bytes();
                 Ok(record.starts_with(&head.encode()) && record.ends_with(&checksum))
             }
-            // Somebody has cut the file.
+            // Another process has truncated the file.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
             Err(error) => Err(error),
         }
     }
 }
 
-/// What stands before a leaf's checksum.
+/// The bytes before a leaf's checksum.
 struct Head {
     leaf: (u32, u8),
     length: u16,

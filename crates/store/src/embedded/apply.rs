@@ -1,13 +1,16 @@
-//! From the journal into the tables: in large transactions, on a thread of its own, while the next syncs go on.
+//! Brings batches from the journal into the tables: in large transactions, on a separate thread,
+//! while the next syncs continue.
 //!
-//! What is journaled is applied when enough of it is pending, when it has waited for a while, when a read or a receipt needs it,
-//! and on closing. The transactions are not synced, for the journal holds what a crash takes from them. Only before the journal
-//! is emptied, when it has grown long and on closing, is everything made durable in the tables.
+//! Journaled batches are applied when enough of them are pending, when they have waited for some
+//! time, when a read or a receipt needs them, and on closing. The transactions are not synced,
+//! since the journal has what a crash would remove. The tables are made durable only before the
+//! journal is emptied: when it has grown long, and on closing.
 //!
-//! After a failed write redb's file is opened again and the journal's records are applied anew. If the disk is full, the file
-//! is opened frozen, and what was acknowledged is applied in memory: it can be read, and nothing more is taken until the file
-//! can be written again. Batches that a damaged page keeps out of the tables are withheld: reads of their devices fail, and
-//! they stay in the journal.
+//! After a failed write the store opens redb's file again and applies the records of the journal
+//! again. If the disk is full, it opens the file frozen and applies what was acknowledged in
+//! memory: that can be read, and the store accepts nothing more until the file can be written.
+//! Batches that a damaged page keeps out of the tables are withheld: reads of their devices fail,
+//! and they stay in the journal.
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,7 +29,7 @@ use crate::epochs::{PutError, Receipt};
 use crate::journal::{Journal, JournalError};
 use crate::pages;
 
-/// Pending bytes and batches that are enough for a transaction.
+/// The pending bytes and batches that trigger a transaction.
 const BYTES: usize = 4 << 20;
 const BATCHES: usize = 1024;
 
@@ -36,7 +39,7 @@ pub(super) struct Withheld {
     pub(super) devices: HashSet<DeviceId>,
     /// Whether manifests are among them.
     pub(super) manifests: bool,
-    /// As the journal holds them.
+    /// The batches as the journal has them.
     records: Vec<Vec<u8>>,
 }
 
@@ -51,7 +54,7 @@ impl Withheld {
         self.records.extend(record::encode(batch));
     }
 
-    /// Drops everything else from a journal.
+    /// Removes everything else from a journal.
     pub(super) fn empty(&self, journal: &mut Journal) -> Result<(), JournalError> {
         if self.records.is_empty() {
             journal.reset()
@@ -114,8 +117,8 @@ impl State {
     }
 }
 
-/// Brings batches into the tables, tells whoever waits, and answers those that are not answered. Says whether they are there,
-/// or have become [`Withheld`].
+/// Brings batches into the tables, notifies waiting callers, and replies to those without a reply.
+/// Returns whether the batches are in the tables or have become [`Withheld`].
 fn apply(
     shared: &Shared,
     known: &mut Known,
@@ -163,7 +166,7 @@ fn apply(
                 state.withheld.add(&pending.batch);
                 shared.withholding.store(true, Ordering::SeqCst);
             }
-            // It stays in the journal, and nothing can be read until that has been applied.
+            // It stays in the journal, and nothing can be read until it has been applied.
             (None, Err(Some(_)) | Ok(_)) => {}
         }
     }
@@ -181,14 +184,14 @@ impl Shared {
         }
     }
 
-    /// Syncs the tables; not where a damaged page is in the way.
+    /// Syncs the tables, unless a damaged page prevents it.
     fn sync_tables(&self) -> Result<bool, PutError> {
         let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
         sync(database.as_ref().ok_or_else(|| self.unopened())?, &self.name)
     }
 }
 
-/// Makes the tables durable and empties the journal. Journaling waits for the end of it only.
+/// Makes the tables durable and empties the journal. Journaling waits only for the second part.
 fn checkpoint(shared: &Shared, known: &mut Known) {
     // Most of the work, while the journal is still written.
     let sync = || if shared.options.sync { shared.sync_tables() } else { Ok(true) };
@@ -211,18 +214,18 @@ fn checkpoint(shared: &Shared, known: &mut Known) {
     }
 }
 
-/// Drops what the tables hold durably from the journal.
+/// Removes from the journal what is durable in the tables.
 fn empty(shared: &Shared, journal: &mut Journal) {
     let mut state = shared.state();
     if let Err(error) = state.withheld.empty(journal) {
-        // Nothing must be written behind what may or may not be there after a crash.
+        // Nothing must be written after data that a crash may remove.
         state.held = Some(PutError::Failed { store: shared.name.clone(), what: error.to_string() });
     }
 }
 
-/// Tries to write the file again, after it could not be.
+/// Tries to write the file again after a failure.
 pub(super) fn retry(shared: &Shared) -> Result<(), PutError> {
-    // Whoever calls this is the only one to journal, so nothing is pending from here on.
+    // The caller is the only thread that journals, so nothing is pending from here on.
     let state = shared.state();
     let journaled = state.journaled;
     drop(shared.wait_until(state, journaled));
@@ -237,7 +240,8 @@ pub(super) fn retry(shared: &Shared) -> Result<(), PutError> {
     shared.state().held.clone().map_or(Ok(()), Err)
 }
 
-/// Opens the file again, applies the journal's records, and then `batches`, its last that are not pending.
+/// Opens the file again, applies the records of the journal, and then `batches`, the last ones,
+/// which are not pending.
 fn rebuild(
     shared: &Shared,
     journal: &Journal,
@@ -247,9 +251,9 @@ fn rebuild(
     let waiting = shared.state().pending.len() + batches.len();
     let applied =
         usize::try_from(journal.synced_records()).unwrap_or(usize::MAX).saturating_sub(waiting);
-    // Readers wait: what they would see lacks what was acknowledged.
+    // Readers wait, since the file lacks acknowledged data.
     let mut database = shared.database.write().unwrap_or_else(PoisonError::into_inner);
-    // It must be closed first: the file is locked.
+    // The file must be closed first, since it is locked.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(database.take())));
     let options = open::Options { create: false, ..shared.options.clone() };
     for frozen in [false, true] {
@@ -264,7 +268,7 @@ fn rebuild(
             replay(&opened, &shared.name, &mut known, journal, applied).and_then(|withheld| {
                 let results = write(&opened, &shared.name, false, &mut known, batches)
                     .map_err(Failure::Unwritable)?;
-                // Only what has reached the disk proves that there is room for it.
+                // Only data that has reached the disk proves that there is room for it.
                 let synced = sync(&opened, &shared.name).map_err(Failure::Unwritable)?;
                 Ok((withheld, results, synced))
             });
@@ -287,13 +291,14 @@ fn rebuild(
 pub(super) enum Failure {
     /// It could not be read.
     Journal(JournalError),
-    /// A record is whole and not a batch: its number, from 0.
+    /// A record is complete but not a batch: its number, from 0.
     NotABatch(u64),
     /// The file could not be written.
     Unwritable(PutError),
 }
 
-/// Applies the first `count` records of a journal; what is there already stays as it is. Returns what damage keeps out.
+/// Applies the first `count` records of a journal; stored data does not change. Returns what damage
+/// keeps out.
 pub(super) fn replay(
     database: &Database,
     store: &str,
@@ -327,8 +332,8 @@ pub(super) fn replay(
     Ok(withheld)
 }
 
-/// Makes everything durable in the tables and removes the journal, so that one file is left. What cannot be written stays in
-/// the journal.
+/// Makes everything durable in the tables and removes the journal, so that one file is left. What
+/// cannot be written stays in the journal.
 fn close(shared: &Shared) {
     if shared.state().held.is_some() && retry(shared).is_err() {
         return;
@@ -339,7 +344,7 @@ fn close(shared: &Shared) {
     }
     if shared.state().withheld.records.is_empty() {
         if let Some(journal) = guard.take() {
-            // If it stays, its records are applied again, which changes nothing.
+            // If the journal stays, its records are applied again, which changes nothing.
             let _ = journal.remove();
         }
     } else if let Some(journal) = guard.as_mut() {

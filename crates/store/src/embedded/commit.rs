@@ -1,8 +1,8 @@
 //! One transaction: what it does to the tables, and how it fails.
 //!
-//! All that is pending goes into one transaction. Where that meets a damaged page, each batch gets a transaction of its own,
-//! so that only those fail that need the page. A transaction without a sync is visible at once and lost at a crash: its
-//! batches then still stand in the journal.
+//! All pending batches are in one transaction. If that meets a damaged page, each batch gets its
+//! own transaction, so that only the batches that need the page fail. A transaction without a sync
+//! is visible at once and lost in a crash; its batches are then still in the journal.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -27,8 +27,8 @@ use crate::stored;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Damaged;
 
-/// Writes batches, in their order. An error says that the file could not be written, and redb writes it no more: what had not
-/// been synced is gone from it.
+/// Writes batches in their order. An error means that the file could not be written and that redb
+/// writes no more: what was not synced is lost from the file.
 pub(super) fn write(
     database: &Database,
     store: &str,
@@ -56,14 +56,16 @@ pub(super) fn write(
     Ok(results)
 }
 
-/// Makes everything durable that was written before. Says whether it is: not where a damaged page is in the way.
+/// Makes everything durable that was written before. Returns `false` if a damaged page prevents it.
 pub(super) fn sync(database: &Database, store: &str) -> Result<bool, PutError> {
     Ok(attempt(database, store, true, &mut Known::default(), &[])?.is_some())
 }
 
-/// Reads the rows between which the first bundles of devices will stand, and those of their schemas and long bodies.
+/// Reads the rows next to which the first bundles of devices will be, and those of their schemas
+/// and long bodies.
 ///
-/// A commit would meet a damaged page as well, but as a panic within redb's own writing, after which it closes no file cleanly.
+/// A commit would meet a damaged page as well, but as a panic inside redb's own writing, after
+/// which redb closes no file cleanly.
 fn can_be_placed(database: &Database, known: &Known, batches: &[&Batch]) -> bool {
     let manifests = || batches.iter().flat_map(|batch| &batch.manifests);
     let needed = |bundle: &&Bundle| {
@@ -123,7 +125,7 @@ fn attempt(
     }
 }
 
-/// What is remembered of the store, so that it need not be looked up for each bundle.
+/// What is cached of the store, so that it is not looked up for each bundle.
 #[derive(Default)]
 pub(super) struct Known {
     schemas: HashSet<Digest>,
@@ -145,7 +147,7 @@ pub(super) fn commit(
     let mut receipts = Vec::with_capacity(batches.len());
     {
         let mut seals = transaction.open_table(SEALS)?;
-        // Opening a table costs; most commits need no other.
+        // Opening a table is expensive, and most commits need only these.
         let mut pieces = None;
         let mut row = Vec::new();
         for batch in batches {
@@ -153,7 +155,7 @@ pub(super) fn commit(
             for bundle in &batch.bundles {
                 let key = bundle.key.to_bytes();
                 let place = Place::of(&seals, known, bundle)?;
-                // What lies in pieces stays in pieces, for whoever reads it at this moment.
+                // A body in pieces stays in pieces, for concurrent readers.
                 let mut in_pieces = bundle.stored_bytes() > ROW;
                 if place == Place::Known {
                     let row = seals.get(key)?;
@@ -220,13 +222,13 @@ pub(super) fn commit(
             receipts.push(receipt);
         }
     }
-    // A commit in one phase: a single sync.
+    // A one-phase commit: a single sync.
     transaction.set_two_phase_commit(false);
     transaction.commit()?;
     Ok(receipts)
 }
 
-/// Puts manifests beside those that are there: of one epoch all are kept.
+/// Adds manifests to the stored ones; all manifests of one epoch are kept.
 fn put_manifests(
     table: &mut Table<'_, [u8; ManifestKey::LENGTH], &'static [u8]>,
     manifests: &[StoredManifest],
@@ -253,14 +255,14 @@ fn put_manifests(
     Ok(())
 }
 
-/// Where a bundle comes to stand among those that are there.
+/// The position of a bundle among the stored ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// It is there already.
+    /// It is stored already.
     Known,
-    /// Behind all others of its device.
+    /// After all others of its device.
     Last,
-    /// Elsewhere: whether its index is taken, and whether the epochs still ascend.
+    /// Elsewhere: whether its index is in use, and whether the epochs still ascend.
     Between { equivocates: bool, ordered: bool },
 }
 
@@ -299,7 +301,8 @@ impl Place {
             }
             None => None,
         };
-        // Of seals under one index no order is known: the device is searched one seal after the other from then on.
+        // Seals with one index have no order: from now on the seals of this device are searched one
+        // by one.
         let ordered = !equivocates
             && before.is_none_or(|(_, before)| before <= epoch)
             && behind.is_none_or(|(_, behind)| epoch <= behind);

@@ -1,8 +1,9 @@
-//! One batch as the store's journal keeps it: a version, the schemas it needs, then its bundles; in version 2 then its manifests,
-//! each behind its key. All numbers are big-endian.
+//! The encoding of a batch in the journal of a store: a version, the schemas it needs, then its
+//! bundles; in version 2 then its manifests, each after its key. All numbers are big-endian.
 //!
-//! A record is only ever read after its frame's checksum was found right. Reading is strict all the same: what is not exactly
-//! one batch, or whose heads and bodies do not belong to their keys, is no record.
+//! A record is decoded only after the checksum of its frame was verified. Decoding is strict
+//! nevertheless: it rejects bytes that are not exactly one batch, and heads and bodies that do not
+//! belong to their keys.
 
 use std::sync::Arc;
 
@@ -18,7 +19,8 @@ const VERSION: u8 = 1;
 /// The version of a batch with manifests.
 const WITH_MANIFESTS: u8 = 2;
 
-/// Writes a batch. `None` if it has more than 2^32 - 1 bundles, or one of them a part that is longer than that.
+/// Encodes a batch. `None` if it has more than 2^32 - 1 bundles, or one of them a field longer than
+/// that.
 pub(super) fn encode(batch: &Batch) -> Option<Vec<u8>> {
     let Batch { bundles: batch, manifests } = batch;
     let mut schemas: Vec<&Arc<SchemaEntry>> = Vec::new();
@@ -63,7 +65,7 @@ fn put(out: &mut Vec<u8>, bytes: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// Reads a batch. `None` if the bytes are not exactly one.
+/// Decodes a batch. `None` if the bytes are not exactly one.
 pub(super) fn decode(record: &[u8]) -> Option<Batch> {
     let (&version, rest) = record.split_first()?;
     if !matches!(version, VERSION | WITH_MANIFESTS) {
@@ -81,7 +83,7 @@ pub(super) fn decode(record: &[u8]) -> Option<Batch> {
         let (head, body) = (rest.bytes()?.to_vec(), rest.bytes()?.to_vec());
         let epoch = stored::epoch(&head)?;
         let seal = StoredSeal::decode(&key, &head)?;
-        // A head that carries its body would be taken for a longer one.
+        // A head followed by its body would decode as a longer head.
         let sound = seal.body_length() == body.len() as u64
             && seal.seal().statement().schema == schema.digest
             && seal.framing() == schema.framing
@@ -109,7 +111,7 @@ pub(super) fn decode(record: &[u8]) -> Option<Batch> {
     rest.0.is_empty().then_some(Batch { bundles: batch, manifests })
 }
 
-/// What has not been read yet.
+/// The bytes not yet decoded.
 struct Rest<'r>(&'r [u8]);
 
 impl<'r> Rest<'r> {
@@ -184,8 +186,8 @@ mod tests {
             }
             assert!(decode(&[&record[..], b"\0"].concat()).is_none(), "a byte too many");
         }
-        // A head is covered by its key, and a body's length by the head: only events may differ unnoticed, which the checksum
-        // of the frame covers.
+        // The key covers the head, and the head the length of the body: only changed events may
+        // pass, which the checksum of the frame detects.
         let one = batch().bundles.swap_remove(0);
         let key = one.key;
         let other = encode(&vec![one].into()).unwrap();

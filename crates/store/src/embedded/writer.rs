@@ -1,14 +1,19 @@
-//! The writer: one thread that drains the whole queue into one record of the journal each, syncs once, and answers.
+//! The writer: one thread that encodes all queued batches as records of the journal, syncs once,
+//! and replies.
 //!
-//! While one sync waits for the disk, callers queue up; the next takes them all. So the store is as fast as the disk appends,
-//! with any number of callers, and one caller waits for one sync. Where callers come back as soon as they are answered, the next
-//! sync waits for those of the last, for no longer than twice what that took: half as many syncs then carry as much. What is journaled
-//! is handed to the thread that brings it into the tables (see [`apply`](super::apply)).
+//! While one sync waits for the disk, callers queue up; the next sync serves all of them. The store
+//! is therefore as fast as the disk appends, with any number of callers, and one caller waits for
+//! one sync. If callers return as soon as they have their reply, the next sync waits for the
+//! callers of the last one, for at most twice the duration of that sync: half as many syncs then
+//! serve as many batches. Journaled batches are passed to the thread that brings them into the
+//! tables (see [`apply`](super::apply)).
 //!
-//! A batch whose bundles all come behind everything of their devices is new, whatever the tables will say: it is answered once
-//! it is synced. Any other is answered when it has been applied, with the receipt of its transaction; so is the first of each
-//! device and schema since the store was opened, because only then is it known that no damaged page is in its way; and so is
-//! everything while the tables are far behind, which slows callers down before they are refused.
+//! A batch whose bundles all come after everything stored of their devices is new, so that its
+//! reply needs no lookup: it is sent after the sync. Any other batch gets its reply after it was
+//! applied, with the receipt of its transaction. So does the first batch of each device and schema
+//! since the store was opened, since only its transaction shows that no damaged page is in the way,
+//! and every batch while the tables are far behind the journal, which slows callers down before
+//! they are rejected.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -30,10 +35,10 @@ use crate::bundle::{Bundle, SealKey};
 use crate::epochs::{PutError, Receipt, Reply};
 use crate::journal::{Journal, JournalError};
 
-/// How long a store that could not be written is left alone before the next try.
+/// The pause before the next attempt to write a store after a failure.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The longest that a sync waits for callers, however long the last one took.
+/// The longest time that a sync waits for callers, however long the last one took.
 const PATIENCE: Duration = Duration::from_millis(1);
 
 /// The handle of the store's two threads.
@@ -54,7 +59,7 @@ pub(super) struct Job {
 pub(super) struct Pending {
     pub(super) batch: Batch,
     pub(super) bytes: usize,
-    /// Where it is not acknowledged yet.
+    /// The reply, if it was not sent yet.
     pub(super) reply: Option<Reply>,
 }
 
@@ -86,7 +91,7 @@ impl Writer {
         }
         state.queued_bytes += bytes;
         state.queue.push(Job { batch, bytes, reply });
-        // Once: whoever comes before the writer runs would wake it again, at the price of a system call.
+        // Wake the writer only once: each further wake-up would cost a system call.
         if state.awaited == Some(state.queue.len()) {
             state.awaited = None;
             self.shared.queued.notify_one();
@@ -134,8 +139,8 @@ fn run(shared: &Shared) {
 }
 
 impl Shared {
-    /// All jobs that wait, once some do; `None` when the store closes. Whoever was `answered` just now is likely to come again:
-    /// so many more are waited for, with `patience`.
+    /// All waiting jobs, once there are some; `None` when the store closes. The `answered` callers
+    /// are likely to return: the writer waits for as many more jobs, for at most `patience`.
     fn next_jobs(&self, answered: usize, patience: Duration) -> Option<Vec<Job>> {
         let mut state = self.state();
         let deadline = Instant::now() + patience;
@@ -160,7 +165,7 @@ impl Shared {
     }
 }
 
-/// Journals jobs, as a rule with one sync, and answers those that can be.
+/// Journals jobs, usually with one sync, and replies to those that need no lookup.
 fn journal(shared: &Shared, heads: &mut Heads, jobs: Vec<Job>) {
     let mut answers: Vec<(Reply, Result<Receipt, PutError>)> = Vec::with_capacity(jobs.len());
     let mut group = Group::default();
@@ -205,14 +210,14 @@ fn append(journal: &mut Option<Journal>, batch: &Batch) -> Result<(), JournalErr
     }
 }
 
-/// Jobs that come into one frame, each with whether it can be answered once that is synced.
+/// Jobs of one frame, each with whether its reply can be sent after the sync.
 #[derive(Default)]
 struct Group {
     jobs: Vec<(Job, bool)>,
     bytes: usize,
 }
 
-/// Writes and syncs a frame, and hands its batches on.
+/// Writes and syncs a frame, and passes its batches on.
 fn flush(
     shared: &Shared,
     heads: &mut Heads,
@@ -223,7 +228,8 @@ fn flush(
     let written = journal.as_mut().map_or(Ok(()), |journal| {
         journal.write(shared.options.sync).inspect_err(|_| journal.discard())
     });
-    // Under the journal's lock, so that whoever holds it knows which of its records are pending.
+    // Under the lock of the journal, so that the owner of the lock knows which of its records are
+    // pending.
     let mut state = shared.state();
     state.queued_bytes -= group.bytes;
     if let Err(error) = written {
@@ -267,24 +273,25 @@ impl Shared {
     }
 }
 
-/// Whether a batch can be answered without looking into the tables.
+/// Whether the reply to a batch needs a lookup in the tables.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Placed {
-    /// All of it is new, and nothing stands in its way.
+    /// All of it is new, and no page that it needs is damaged.
     New,
-    /// Only its transaction can tell.
+    /// Only its transaction shows the result.
     Unknown,
 }
 
-/// The newest seal of each device, what is pending included.
+/// The newest seal of each device, including pending batches.
 #[derive(Default)]
 struct Heads {
     devices: HashMap<DeviceId, Newest>,
-    /// Schemas, with the number of the job that brought them first.
+    /// Schemas, with the number of the job that first contained them.
     schemas: HashMap<Digest, u64>,
-    /// Devices whose first batch since the opening failed, or was not journaled: what is known here may be wrong.
+    /// Devices whose first batch since opening failed or was not journaled: the cached data may be
+    /// wrong.
     forget: bool,
-    /// How many jobs have been journaled, and applied.
+    /// How many jobs have been journaled, and how many applied.
     base: u64,
     applied: u64,
     /// Bytes that wait to be applied.
@@ -293,16 +300,16 @@ struct Heads {
 
 struct Newest {
     seal: Option<(SealIndex, EpochNumber)>,
-    /// The numbers of the jobs that wrote a short and a long bundle of it first.
+    /// The numbers of the jobs that first wrote a short and a long bundle of the device.
     first: [Option<u64>; 2],
 }
 
 impl Heads {
-    /// Takes note of what has been applied since.
+    /// Records what has been applied since.
     fn catch_up(&mut self, shared: &Shared) {
         let mut state = shared.state();
         if std::mem::take(&mut state.distrusted) || self.forget {
-            // What is pending is not in the tables, where the heads will be read again.
+            // What is pending is not in the tables, from which the heads will be read again.
             let journaled = state.journaled;
             state = shared.wait_until(state, journaled);
             self.devices.clear();
@@ -313,10 +320,10 @@ impl Heads {
             (state.journaled, state.applied, state.pending_bytes);
     }
 
-    /// Where a batch comes to stand that will be the `ahead`th to be journaled from now.
+    /// The position of a batch that will be the `ahead`th to be journaled from now.
     fn place(&mut self, shared: &Shared, batch: &Batch, ahead: u64) -> Result<Placed, PutError> {
         let (number, applied) = (self.base + ahead, self.applied);
-        // Everything that can fail comes first: a batch that is refused must leave no trace.
+        // Everything that can fail comes first: a rejected batch must leave no trace.
         if !batch.manifests.is_empty() && shared.withholds_manifests() {
             return Err(shared.page_damaged());
         }
@@ -335,7 +342,7 @@ impl Heads {
                 entry.insert(Newest { seal, first: [None; 2] });
             }
         }
-        // Manifests are few, and whether one is new is for the tables to say.
+        // Manifests are few, and only the tables show whether one is new.
         let mut placed = if batch.manifests.is_empty() { Placed::New } else { Placed::Unknown };
         for bundle in &batch.bundles {
             let (index, epoch) = (bundle.key.index, bundle.epoch);
@@ -360,7 +367,8 @@ impl Heads {
 }
 
 impl Shared {
-    /// The newest seal of a bundle's device in the tables. Reads the rows beside the bundle's place, too.
+    /// The newest seal of a bundle's device in the tables. Also reads the rows next to the bundle's
+    /// position.
     fn newest(&self, bundle: &Bundle) -> Result<Option<(SealIndex, EpochNumber)>, ReadError> {
         let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
         let database = database.as_ref().ok_or(ReadError::Closed)?;
@@ -403,7 +411,8 @@ impl Shared {
         self.withholding.load(Ordering::SeqCst) && self.state().withheld.manifests
     }
 
-    /// What the state is for a read, or a writer that has to know the tables: everything journaled up to `number` is in them.
+    /// Waits until everything journaled up to `number` is in the tables, for a read or for a writer
+    /// that needs the tables.
     pub(super) fn wait_until<'s>(
         &'s self,
         mut state: MutexGuard<'s, State>,
@@ -419,7 +428,8 @@ impl Shared {
         state
     }
 
-    /// Waits until everything that was acknowledged before can be read: one atomic load when nothing is pending.
+    /// Waits until everything acknowledged before can be read: one atomic load if nothing is
+    /// pending.
     pub(super) fn settle(&self, device: Option<DeviceId>) -> Result<(), ReadError> {
         if self.unapplied.load(Ordering::SeqCst) > 0 {
             let state = self.state();

@@ -1,4 +1,5 @@
-//! Listings: what there is. They prove nothing; a client that wants to know asks and verifies.
+//! Listings of devices and seals. They prove nothing: a client that needs proof sends a query and
+//! verifies the response.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,15 +7,15 @@ use std::sync::Arc;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::response::Json;
-use moteseal_api::problem::name;
-use moteseal_api::{DeviceEntry, DeviceList, Newest, SealEntry, SealList};
+use moteseal_api::{DeviceEntry, DeviceList, Newest, ProblemType, SealEntry, SealList};
 use moteseal_core::record::{DeviceId, SealIndex};
 use moteseal_store::{Head, ReadError, StoredSeal};
 use serde::Deserialize;
 
-use crate::query::{device, unreadable};
+use crate::parameters::device;
 use crate::refusal::Refusal;
-use crate::service::Shared;
+use crate::state::Shared;
+use crate::streaming::unreadable;
 
 /// Devices read from the store at a time.
 const PAGE: usize = 1024;
@@ -59,7 +60,7 @@ fn heads(shared: &Shared) -> Result<HashMap<DeviceId, Head>, ReadError> {
     }
 }
 
-/// What may stand behind the `?` of a listing's path.
+/// The query parameters of a listing.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Page {
@@ -95,7 +96,8 @@ pub(crate) async fn seals(
     .await
 }
 
-/// About `limit` seals from an index on, never some but not all under one index, and where the next page starts.
+/// About `limit` seals from an index on, and the first index of the next page. Seals with the same
+/// index are always on the same page.
 fn page_of(
     shared: &Shared,
     device: DeviceId,
@@ -129,11 +131,11 @@ fn entry(seal: &StoredSeal, conflict: bool) -> SealEntry {
     }
 }
 
-/// Runs what reads the store where it may wait for the disk.
+/// Runs a function that reads the store on a thread that may block.
 async fn blocking<T: Send + 'static>(
     read: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
     let failed =
-        |_| Refusal::new(name::STORE_FAILED, 500, "reading failed unexpectedly; ask again");
+        |_| Refusal::new(ProblemType::STORE_FAILED, "reading failed unexpectedly; try again");
     tokio::task::spawn_blocking(read).await.map_err(failed)?
 }

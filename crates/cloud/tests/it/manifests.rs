@@ -1,8 +1,6 @@
 //! Manifests: stored once they verify, kept whatever comes, listed by epoch.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod support;
-
+use crate::support::{LEVELS, Running, budgeted, coordinator, group, manifest, problem};
 use moteseal_api::{CBOR_SEQ, ManifestReceipt, paths};
 use moteseal_cloud::{Config, Limits};
 use moteseal_core::Digest;
@@ -10,7 +8,6 @@ use moteseal_core::record::EpochNumber;
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_seal::follow::Limits as SealLimits;
 use moteseal_verify::{Event, ReadError, Roster, StreamReader};
-use support::{LEVELS, Running, budgeted, coordinator, group, manifest, problem};
 
 /// What the cloud lists: the manifests as they were signed.
 async fn listed(cloud: &Running, roster: &Roster, since: u64, until: Option<u64>) -> Vec<Vec<u8>> {

@@ -1,14 +1,11 @@
 //! The OpenAPI document and the router say the same.
-#![allow(clippy::unwrap_used, missing_docs)]
-
-mod support;
 
 use std::collections::BTreeSet;
 
+use crate::support::{Running, group};
 use moteseal_api::paths;
 use moteseal_cloud::{Config, OPENAPI};
 use serde_json::Value;
-use support::{Running, group};
 
 #[tokio::test]
 async fn every_route_is_documented_and_every_documented_route_is_there() {
@@ -42,7 +39,7 @@ async fn every_route_is_documented_and_every_documented_route_is_there() {
             "{method} {path}: {status} is not documented"
         );
         if status == 404 {
-            let problem = support::problem(response).await;
+            let problem = crate::support::problem(response).await;
             assert!(problem.detail.contains("has no seal"), "{method} {path}: {}", problem.detail);
         }
         let other = cloud.http.delete(cloud.at(&filled)).send().await.unwrap();
@@ -51,11 +48,11 @@ async fn every_route_is_documented_and_every_documented_route_is_there() {
             .filter(|(other, _)| *other == path)
             .map(|(_, method)| method.to_uppercase());
         assert_eq!(other.headers()["allow"], allowed.collect::<Vec<_>>().join(", ").as_str());
-        assert_eq!(support::problem(other).await.name(), "MethodNotAllowed");
+        assert_eq!(crate::support::problem(other).await.name(), "MethodNotAllowed");
     }
     let served: Value = cloud.get(paths::OPENAPI).await.json().await.unwrap();
     assert_eq!(served, document);
-    assert_eq!(support::problem(cloud.get("/v2/devices").await).await.name(), "NotFound");
+    assert_eq!(crate::support::problem(cloud.get("/v2/devices").await).await.name(), "NotFound");
     cloud.stop().await;
 }
 
@@ -97,7 +94,7 @@ fn cells(page: &str, head: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-const PAGE: &str = include_str!("../../../docs/cloud.md");
+const PAGE: &str = include_str!("../../../../docs/cloud.md");
 
 #[tokio::test]
 async fn the_operators_page_has_every_metric_and_no_other() {

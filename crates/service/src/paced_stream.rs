@@ -1,5 +1,7 @@
-//! A connection that gives up on a peer that takes no bytes, or too few. (What a peer *sends* too slowly is timed by hyper's head
-//! timeout and by [`crate::body`].)
+//! A stream that fails when its peer receives too slowly.
+//!
+//! Requests that arrive too slowly are the business of hyper's head timeout and of the service that
+//! reads the body.
 
 use std::future::Future;
 use std::io;
@@ -10,31 +12,34 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// Fails a write to a peer that takes too little: of each `stall` of time that writes have waited for it, in one piece or in many,
-/// it must have taken `rate` bytes a second. The time in which there was nothing to write is the writer's own. The timer is touched
-/// only when a write has to wait.
+/// Fails a write with `TimedOut` if the peer receives too slowly.
+///
+/// The stream adds up the time that writes wait for the peer. Each time the sum reaches `stall`,
+/// the peer must have received `rate` bytes for every second of it. Time without a pending write
+/// does not count. The timer is set only when a write has to wait.
 #[derive(Debug)]
-pub(crate) struct Guarded<T> {
+pub(crate) struct PacedStream<T> {
     inner: T,
     stall: Duration,
-    /// Bytes that must go in each `stall`, at least one.
+    /// Bytes that the peer must receive in each `stall`; at least one.
     due: u128,
     timer: Option<Pin<Box<Sleep>>>,
-    /// Since when a write waits.
+    /// When the pending write began to wait.
     waiting: Option<Instant>,
-    /// How long writes have waited since the pace was judged last, and what has gone since.
+    /// How long writes have waited since the last check of the pace.
     waited: Duration,
-    gone: u128,
+    /// Bytes written since the last check.
+    written: u128,
 }
 
-impl<T> Guarded<T> {
+impl<T> PacedStream<T> {
     pub(crate) fn new(inner: T, stall: Duration, rate: u64) -> Self {
         let due = (u128::from(rate) * stall.as_millis() / 1000).max(1);
-        Self { inner, stall, due, timer: None, waiting: None, waited: Duration::ZERO, gone: 0 }
+        Self { inner, stall, due, timer: None, waiting: None, waited: Duration::ZERO, written: 0 }
     }
 
-    /// `bytes` gives how many bytes a write has written.
-    fn judge<R>(
+    /// Checks the pace after each attempt to write. `bytes` returns how many bytes an attempt wrote.
+    fn check<R>(
         &mut self,
         cx: &mut Context<'_>,
         done: Poll<io::Result<R>>,
@@ -44,26 +49,26 @@ impl<T> Guarded<T> {
             if let Some(since) = self.waiting.take() {
                 self.waited += since.elapsed();
             }
-            self.gone += result.as_ref().map_or(0, bytes) as u128;
+            self.written += result.as_ref().map_or(0, bytes) as u128;
             if self.waited >= self.stall {
-                if self.gone < self.due {
+                if self.written < self.due {
                     return Poll::Ready(Err(too_slow()));
                 }
-                (self.waited, self.gone) = (Duration::ZERO, 0);
+                (self.waited, self.written) = (Duration::ZERO, 0);
             }
             return done;
         }
-        let judged_in = self.stall.saturating_sub(self.waited);
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(judged_in)));
+        let check_in = self.stall.saturating_sub(self.waited);
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(check_in)));
         if self.waiting.is_none() {
             self.waiting = Some(Instant::now());
-            timer.as_mut().reset(Instant::now() + judged_in);
+            timer.as_mut().reset(Instant::now() + check_in);
         }
         while timer.as_mut().poll(cx).is_ready() {
-            if self.gone < self.due {
+            if self.written < self.due {
                 return Poll::Ready(Err(too_slow()));
             }
-            (self.waiting, self.waited, self.gone) = (Some(Instant::now()), Duration::ZERO, 0);
+            (self.waiting, self.waited, self.written) = (Some(Instant::now()), Duration::ZERO, 0);
             timer.as_mut().reset(Instant::now() + self.stall);
         }
         Poll::Pending
@@ -71,10 +76,10 @@ impl<T> Guarded<T> {
 }
 
 fn too_slow() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "the peer takes too few bytes")
+    io::Error::new(io::ErrorKind::TimedOut, "the peer receives too slowly")
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Guarded<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for PacedStream<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -84,14 +89,14 @@ impl<T: AsyncRead + Unpin> AsyncRead for Guarded<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Guarded<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for PacedStream<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write(cx, buf);
-        self.judge(cx, written, |written| *written)
+        self.check(cx, written, |written| *written)
     }
 
     fn poll_write_vectored(
@@ -100,7 +105,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Guarded<T> {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
-        self.judge(cx, written, |written| *written)
+        self.check(cx, written, |written| *written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -109,12 +114,12 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Guarded<T> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.inner).poll_flush(cx);
-        self.judge(cx, flushed, |()| 0)
+        self.check(cx, flushed, |()| 0)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let shut = Pin::new(&mut self.inner).poll_shutdown(cx);
-        self.judge(cx, shut, |()| 0)
+        self.check(cx, shut, |()| 0)
     }
 }
 
@@ -125,9 +130,9 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[tokio::test(start_paused = true)]
-    async fn a_peer_that_takes_nothing_is_given_up_and_a_slow_one_is_not() {
+    async fn fails_for_a_peer_that_receives_nothing_but_not_for_a_slow_one() {
         let (near, mut far) = tokio::io::duplex(8);
-        let mut near = Guarded::new(near, Duration::from_secs(3), 1);
+        let mut near = PacedStream::new(near, Duration::from_secs(3), 1);
         near.write_all(&[0; 8]).await.unwrap();
         let slow = tokio::spawn(async move {
             for _ in 0..5 {
@@ -140,16 +145,16 @@ mod tests {
         let far = slow.await.unwrap();
         let before = Instant::now();
         assert_eq!(near.write_all(&[0; 20]).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
-        // What went before counts once.
+        // Bytes received before the stall count in one interval only.
         assert!((3..=6).contains(&before.elapsed().as_secs()), "{:?}", before.elapsed());
         drop(far);
     }
 
-    /// One byte just before each time-out would keep a place for ever.
+    /// Otherwise one byte before each timeout would occupy a connection for ever.
     #[tokio::test(start_paused = true)]
-    async fn a_peer_that_takes_a_byte_now_and_then_is_given_up() {
+    async fn fails_for_a_peer_that_receives_single_bytes() {
         let (near, mut far) = tokio::io::duplex(8);
-        let mut near = Guarded::new(near, Duration::from_secs(3), 1);
+        let mut near = PacedStream::new(near, Duration::from_secs(3), 1);
         tokio::spawn(async move {
             loop {
                 sleep(Duration::from_secs(2)).await;
@@ -162,9 +167,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_writers_own_pauses_are_not_the_peers() {
+    async fn does_not_count_the_pauses_of_the_writer() {
         let (near, mut far) = tokio::io::duplex(8);
-        let mut near = Guarded::new(near, Duration::from_secs(3), 1000);
+        let mut near = PacedStream::new(near, Duration::from_secs(3), 1000);
         for _ in 0..20 {
             near.write_all(&[0; 8]).await.unwrap();
             sleep(Duration::from_secs(2)).await;

@@ -1,8 +1,9 @@
-//! What peers share: places and memory, of which no address gets so much that nothing is left for others.
+//! Shared capacity (places or bytes) that no single address can use up.
 //!
-//! A [`Pool`] counts what is taken and by whom. While half of it is free, whoever comes may take; from then on an address gets no
-//! more than its share ([`crate::Limits::peer_percent`]). Something taken is a [`Held`], which gives it back when it is dropped. A
-//! pool counts; it does not know what for, and asks nobody to give anything back: that is what minimum rates are for.
+//! A [`Pool`] counts how much each peer holds. While at least half of the pool is free, any peer may
+//! take from it; after that a peer gets no more than its share. A [`Held`] amount returns to the
+//! pool when it is dropped. A pool never takes anything back: minimum rates on requests and
+//! responses do that.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
@@ -10,9 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// Who is at the other end: an IPv4 address, or the /64 of an IPv6 one, in which a host takes any address it likes.
+/// The remote end of a connection: an IPv4 address, or the /64 network of an IPv6 address, since a
+/// host chooses freely within it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Peer(IpAddr);
+pub struct Peer(IpAddr);
 
 impl From<IpAddr> for Peer {
     fn from(address: IpAddr) -> Self {
@@ -23,11 +25,11 @@ impl From<IpAddr> for Peer {
     }
 }
 
-/// Places, or bytes, that peers share.
+/// Capacity that peers share.
 #[derive(Debug)]
-pub(crate) struct Pool {
+pub struct Pool {
     total: u64,
-    /// What one peer may hold while others want the rest.
+    /// How much one peer may hold while less than half of the pool is free.
     share: u64,
     state: Mutex<State>,
 }
@@ -46,32 +48,36 @@ struct Waiting {
     granted: oneshot::Sender<Held>,
 }
 
-/// Why a peer does not get something now.
+/// Why the pool cannot grant an amount now.
 #[derive(Debug, PartialEq, Eq)]
 enum Full {
-    /// The rest is for others.
+    /// The peer holds its share, and the rest is reserved for other peers.
     Share,
-    /// There is not so much left.
+    /// The amount is more than the pool has left.
     Total,
 }
 
 impl Pool {
-    /// `percent` of it are a peer's share, but never less than `least`: what the smallest useful share is.
-    pub(crate) fn new(total: u64, percent: u8, least: u64) -> Arc<Self> {
+    /// A pool of `total`, of which `percent` are a peer's share, but at least `least`: the smallest
+    /// amount that is useful to a peer.
+    #[must_use]
+    pub fn new(total: u64, percent: u8, least: u64) -> Arc<Self> {
         let percent = u64::from(percent.min(100));
         let share = (total / 100 * percent + total % 100 * percent / 100).max(least);
         Arc::new(Self { total, share, state: Mutex::default() })
     }
 
-    /// A peer's part of the pool, if there is so much for it now.
-    pub(crate) fn take(self: &Arc<Self>, peer: Peer, amount: u64) -> Option<Held> {
+    /// Grants `amount` to `peer`, or returns `None` if that is not possible now.
+    #[must_use]
+    pub fn take(self: &Arc<Self>, peer: Peer, amount: u64) -> Option<Held> {
         let mut held = Held { pool: Arc::clone(self), peer, amount: 0 };
         held.grow(amount).then_some(held)
     }
 
-    /// The same, waiting for it. More than all of it is all of it. Who waits for others comes in turn; who waits because of what
-    /// its own address holds is overtaken.
-    pub(crate) async fn wait(self: &Arc<Self>, peer: Peer, amount: u64) -> Option<Held> {
+    /// Waits until it can grant `amount` (at most the whole pool) to `peer`. Waiting peers are
+    /// served in order, except that a peer that waits because of its own share is overtaken.
+    /// Returns `None` only if the pool is dropped.
+    pub async fn wait(self: &Arc<Self>, peer: Peer, amount: u64) -> Option<Held> {
         let amount = amount.min(self.total);
         let _leaving = Leaving(self);
         let turn = {
@@ -94,7 +100,7 @@ impl Pool {
         if state.used + amount > self.total {
             return Err(Full::Total);
         }
-        // Who holds nothing may have even a thing that is larger than a share: otherwise it would never get it.
+        // A peer that holds nothing may get more than a share; otherwise it would wait for ever.
         let may = held == 0 || state.used + amount <= self.total / 2 || held + amount <= self.share;
         if may { Ok(()) } else { Err(Full::Share) }
     }
@@ -105,9 +111,9 @@ impl Pool {
         Held { pool: Arc::clone(self), peer, amount }
     }
 
-    /// Gives those who wait what there is for them, in turn.
+    /// Grants what it can to waiting peers, in order.
     fn serve(self: &Arc<Self>) {
-        // What somebody no longer waits for is given back outside the lock, which takes it again.
+        // Amounts for peers that no longer wait are dropped outside the lock, since dropping locks.
         let mut unwanted = Vec::new();
         let mut state = self.lock();
         let mut at = 0;
@@ -136,7 +142,7 @@ impl Pool {
     }
 }
 
-/// Somebody waits no more, served or not: who stood behind may be next.
+/// Serves the queue when a peer stops waiting, granted or not: the next in line may fit now.
 struct Leaving<'p>(&'p Arc<Pool>);
 
 impl Drop for Leaving<'_> {
@@ -145,18 +151,18 @@ impl Drop for Leaving<'_> {
     }
 }
 
-/// A peer's part of a pool, until it is dropped.
+/// An amount that a peer holds until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub struct Held {
     pool: Arc<Pool>,
     peer: Peer,
     amount: u64,
 }
 
 impl Held {
-    /// Takes more, all of it or, with `false`, nothing.
+    /// Takes `amount` more and returns `true`, or takes nothing and returns `false`.
     #[must_use]
-    pub(crate) fn grow(&mut self, amount: u64) -> bool {
+    pub fn grow(&mut self, amount: u64) -> bool {
         let mut state = self.pool.lock();
         let fits = self.pool.fits(&state, self.peer, amount).is_ok();
         if fits {
@@ -199,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_gets_half_at_most_and_others_their_share_behind_it() {
+    fn one_address_gets_at_most_half_and_later_ones_their_share() {
         let pool = Pool::new(32, 25, 1);
         let mut first: Vec<Held> = std::iter::from_fn(|| pool.take(peer(1), 1)).collect();
         assert_eq!(first.len(), 16);
@@ -216,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_never_too_small_for_one_and_all_of_it_where_peers_cannot_be_told_apart() {
+    fn a_share_is_at_least_the_minimum_and_at_most_the_whole_pool() {
         let pool = Pool::new(3, 25, 1);
         assert!(pool.take(peer(1), 1).is_some());
         let pool = Pool::new(3, 100, 1);
@@ -237,14 +243,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_comes_in_turn_and_nobody_waits_behind_what_another_address_holds() {
+    async fn peers_are_served_in_order_but_not_delayed_by_the_share_of_another() {
         let pool = Pool::new(100, 25, 1);
         let first = pool.wait(peer(1), 90).await.unwrap();
         let of = |last, amount| {
             let pool = Arc::clone(&pool);
             tokio::spawn(async move { pool.wait(peer(last), amount).await.unwrap() })
         };
-        // The greedy one waits for what it holds itself, the others only for the total.
+        // The greedy peer waits because of its own share, the others because of the total.
         let greedy = of(1, 10);
         tokio::task::yield_now().await;
         let modest = of(2, 10);
@@ -256,20 +262,20 @@ mod tests {
         drop(greedy.await.unwrap());
         drop(modest);
         let long = long.await.unwrap();
-        assert_eq!(long.amount, 100, "more than all of it is all of it");
+        assert_eq!(long.amount, 100, "a larger amount is capped at the pool");
         drop(long);
         drop(late.await.unwrap());
         let holds = pool.wait(peer(6), 60).await.unwrap();
-        let (leaves, behind) = (of(4, 100), of(5, 40));
+        let (leaves, later) = (of(4, 100), of(5, 40));
         tokio::task::yield_now().await;
-        assert!(!behind.is_finished());
+        assert!(!later.is_finished());
         leaves.abort();
-        drop(behind.await.unwrap());
+        drop(later.await.unwrap());
         drop(holds);
         let gone = of(4, 100);
         let waits = of(5, 100);
         gone.await.unwrap();
         waits.await.unwrap();
-        assert_eq!(pool.lock().used, 0, "what nobody waits for any more is free");
+        assert_eq!(pool.lock().used, 0, "abandoned waits hold nothing");
     }
 }

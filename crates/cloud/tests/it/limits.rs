@@ -1,20 +1,17 @@
 //! Strangers: whatever they send or do not send, the work is bounded, the refusal is clear, and others are served.
-#![allow(clippy::unwrap_used, missing_docs)]
-
-mod support;
 
 use std::time::{Duration, Instant};
 
+use crate::support::{Running, group, problem, query};
 use moteseal_api::{Problem, paths};
 use moteseal_cloud::{Config, Limits};
 use moteseal_core::record::DeviceId;
 use moteseal_core::record::Scheme::Star;
 use moteseal_seal::sample::{Choice, Rate};
-use support::{Running, group, problem, query};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-async fn limited(limits: Limits) -> (Running, Vec<support::Mote>, tempfile::TempDir) {
+async fn limited(limits: Limits) -> (Running, Vec<crate::support::Mote>, tempfile::TempDir) {
     let (roster, motes) = group(&["a"]);
     let directory = tempfile::tempdir().unwrap();
     let cloud = Running::start(directory.path(), Config { limits, ..Config::new(roster) }).await;
@@ -57,7 +54,7 @@ async fn drip(mut stream: TcpStream, bytes: Vec<u8>) -> String {
 }
 
 /// An upload and a query, each answered well within the time that an honest client may expect.
-async fn served(cloud: &Running, mote: &mut support::Mote, epoch: u64, events: usize) {
+async fn served(cloud: &Running, mote: &mut crate::support::Mote, epoch: u64, events: usize) {
     let promised = Duration::from_secs(5);
     let body = mote.seal(Star, epoch, true, &vec![1; events]);
     let response = tokio::time::timeout(promised, cloud.put(body)).await.expect("stored in time");

@@ -1,7 +1,8 @@
-//! Manifests on their way in and out: `/v1/manifests` (spec/formats.md, section 8.1).
+//! Manifests: `/v1/manifests` (`spec/formats.md`, section 8.1).
 //!
-//! One is verified with the key that the roster certifies for the coordinator, made durable, then acknowledged. Two of one epoch
-//! are both kept, and both given: which of them is right is not for the cloud to say.
+//! A manifest is verified with the coordinator's key from the roster, made durable, then
+//! acknowledged. If a coordinator signed several manifests of one epoch, the cloud stores and serves
+//! all of them and does not choose between them.
 
 use std::sync::Arc;
 
@@ -11,21 +12,21 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query as Parameters, Request, State};
 use axum::http::Response;
 use axum::response::IntoResponse;
-use moteseal_api::problem::{name, upload_status};
-use moteseal_api::{COSE, ManifestReceipt, Problem};
+use moteseal_api::{COSE, ManifestReceipt, ProblemType};
 use moteseal_core::record::EpochNumber;
-use moteseal_store::{EpochStore, ManifestKey, ReadError, StoredManifest};
+use moteseal_service::Peer;
+use moteseal_store::StoredManifest;
 use moteseal_verify::{ManifestError, manifest, write};
 use serde::Deserialize;
 use tokio::sync::mpsc;
 use tracing::warn;
 
-use crate::body;
-use crate::query::{AHEAD, Outgoing, Piece, answer_permit, respond, unreadable};
+use crate::ingest::{INLINE, acknowledge, on_verifier, stored};
 use crate::refusal::Refusal;
-use crate::service::Shared;
-use crate::share::Peer;
-use crate::upload::{INLINE, answered, apart, stored};
+use crate::request_body;
+use crate::response::Manifests;
+use crate::state::Shared;
+use crate::streaming::{AHEAD, Outgoing, Piece, respond, response_permit, unreadable};
 
 /// `PUT /v1/manifests`.
 pub(crate) async fn put(
@@ -33,7 +34,7 @@ pub(crate) async fn put(
     Extension(peer): Extension<Peer>,
     request: Request,
 ) -> Result<impl IntoResponse, Refusal> {
-    answered(&shared, receive(&shared, peer, request).await)
+    acknowledge(&shared, receive(&shared, peer, request).await)
 }
 
 async fn receive(
@@ -43,15 +44,17 @@ async fn receive(
 ) -> Result<ManifestReceipt, Refusal> {
     let (head, body) = request.into_parts();
     let (body, room) =
-        body::read(shared, peer, (&head.headers, body), COSE, shared.limits.body_bytes).await?;
-    let _place = body::request_place(shared, peer)?;
-    // As it is verified, and as it is stored; the body has its own room.
+        request_body::read(shared, peer, (&head.headers, body), COSE, shared.limits.body_bytes)
+            .await?;
+    let _place = request_body::place(shared, peer)?;
+    // One copy as it is verified and one as it is stored; the body has its own memory.
     let more = shared.bundles.wait(peer, 2 * body.len() as u64).await;
     let bytes = body.len() as u64;
     let (manifest, _room) = if body.len() <= INLINE {
-        (judge(shared, &body)?, (room, more))
+        (verify(shared, &body)?, (room, more))
     } else {
-        apart(shared, move |shared: &Shared| Ok((judge(shared, &body)?, (room, more)))).await?
+        on_verifier(shared, move |shared: &Shared| Ok((verify(shared, &body)?, (room, more))))
+            .await?
     };
     let receipt =
         stored(shared, |reply| shared.store.submit_manifests(vec![manifest], reply)).await?;
@@ -69,17 +72,17 @@ async fn receive(
     })
 }
 
-fn judge(shared: &Shared, body: &[u8]) -> Result<StoredManifest, Refusal> {
+fn verify(shared: &Shared, body: &[u8]) -> Result<StoredManifest, Refusal> {
     Ok(StoredManifest::new(&manifest::open(body, &shared.roster)?, body))
 }
 
 impl From<ManifestError> for Refusal {
     fn from(error: ManifestError) -> Self {
-        Problem::new(error.name(), upload_status(error.name()), error.to_string()).into()
+        Self::new(ProblemType::of_upload(error.name()), error.to_string())
     }
 }
 
-/// What may stand behind the `?` of the list of manifests.
+/// The query parameters of the list of manifests.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Span {
@@ -101,12 +104,11 @@ pub(crate) async fn list(
     let most = shared.limits.query_epochs;
     if until.map_or(u64::MAX, |until| until.0) - since.0 > most {
         return Err(Refusal::new(
-            name::QUERY_TOO_LARGE,
-            413,
-            format!("a query may span {most} epochs; ask for fewer at once"),
+            ProblemType::QUERY_TOO_LARGE,
+            format!("a query may span {most} epochs; request fewer at once"),
         ));
     }
-    let permit = answer_permit(&shared, peer)?;
+    let permit = response_permit(&shared, peer)?;
     let (send, receive) = mpsc::channel(AHEAD);
     let (producer, working) = (Arc::clone(&shared), Arc::clone(&permit));
     tokio::task::spawn_blocking(move || {
@@ -134,42 +136,4 @@ fn produce(
     }
     let _ = outgoing.item(write::end);
     let _ = outgoing.flush();
-}
-
-/// The manifests of a range of epochs, one after the other: ascending by epoch, of one epoch by digest.
-pub(crate) struct Manifests<'s> {
-    store: &'s dyn EpochStore,
-    since: EpochNumber,
-    until: Option<EpochNumber>,
-    after: Option<ManifestKey>,
-    done: bool,
-}
-
-impl<'s> Manifests<'s> {
-    pub(crate) fn new(
-        store: &'s dyn EpochStore,
-        since: EpochNumber,
-        until: Option<EpochNumber>,
-    ) -> Self {
-        Self { store, since, until, after: None, done: false }
-    }
-}
-
-impl Iterator for Manifests<'_> {
-    type Item = Result<StoredManifest, ReadError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.done {
-            return None;
-        }
-        // A manifest names every seal of its epoch, so that one is as long as a page of anything else.
-        let next = self
-            .store
-            .manifests(self.since, self.until, self.after, 1)
-            .map(|mut found| found.pop())
-            .transpose();
-        self.done = !matches!(next, Some(Ok(_)));
-        self.after = next.as_ref().and_then(|next| next.as_ref().ok()).map(StoredManifest::key);
-        next
-    }
 }

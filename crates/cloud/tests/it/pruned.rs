@@ -1,8 +1,8 @@
 //! A group with a budget: pruned bundles are taken once the manifest of their epoch is there, kept, and served as far as they go.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod support;
-
+use crate::support::{
+    LEVELS, Running, budgeted, coordinator, group, manifest, problem, query, verified,
+};
 use moteseal_api::{Receipt, paths};
 use moteseal_cloud::Config;
 use moteseal_core::Digest;
@@ -16,7 +16,6 @@ use moteseal_seal::sample::{Choice, Rate};
 use moteseal_seal::stream::Item;
 use moteseal_store::EpochStore;
 use moteseal_verify::Roster;
-use support::{LEVELS, Running, budgeted, coordinator, group, manifest, problem, query, verified};
 
 async fn put_manifest(
     cloud: &Running,
@@ -141,10 +140,10 @@ async fn an_answer_begins_with_the_manifests_and_serves_what_survived() {
 
     // A rate below what is kept is refused with the one that can be had.
     for (since, choice, detail) in [
-        (3, Choice::Rate(Rate::ALL), "round 2 on: the highest rate that can be had is 1/4"),
-        (4, rate("1/4"), "round 3 on: the highest rate that can be had is 1/8"),
+        (3, Choice::Rate(Rate::ALL), "round 2 on: the highest available rate is 1/4"),
+        (4, rate("1/4"), "round 3 on: the highest available rate is 1/8"),
         (3, rate("3/8"), "round 2"),
-        (5, rate("1/128"), "no rate can be had"),
+        (5, rate("1/128"), "no rate is available"),
     ] {
         let refused =
             problem(cloud.ask(&query(&[mote.id], since, Some(since + 1), choice)).await).await;
@@ -157,7 +156,7 @@ async fn an_answer_begins_with_the_manifests_and_serves_what_survived() {
     let refused = problem(cloud.ask(&query(&[mote.id], 6, Some(7), rate("1/4"))).await).await;
     assert_eq!((refused.name(), refused.status), ("RateUnavailable", 422), "{refused}");
     assert!(
-        refused.detail.contains("round 3 on: the highest rate that can be had is 1/8"),
+        refused.detail.contains("round 3 on: the highest available rate is 1/8"),
         "{}",
         refused.detail
     );

@@ -1,17 +1,15 @@
 //! Starting, stopping, tokens and TLS.
-#![allow(clippy::unwrap_used, missing_docs)]
-
-mod support;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{Running, group, problem, query};
 use moteseal_api::paths;
-use moteseal_cloud::{Cloud, Config, TlsFiles};
+use moteseal_cloud::{Cloud, Config};
 use moteseal_core::record::Scheme::Star;
 use moteseal_seal::sample::{Choice, Rate};
+use moteseal_service::TlsFiles;
 use moteseal_store::EpochStore;
-use support::{Running, group, problem, query};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -125,7 +123,7 @@ async fn tokens_open_what_they_are_for_and_nothing_else() {
     }
     cloud.stop().await;
     let missing = Config { tokens: Some(directory.path().join("none")), ..Config::new(roster) };
-    let store = support::open_store(&directory.path().join("."));
+    let store = crate::support::open_store(&directory.path().join("."));
     let error = Cloud::bind(missing, store as Arc<dyn EpochStore>).await.unwrap_err().to_string();
     assert!(error.contains("none") && !error.contains('\n'), "{error}");
 }

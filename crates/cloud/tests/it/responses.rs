@@ -1,8 +1,6 @@
 //! What is uploaded comes back, in every selection, verified, and equal to what a slow oracle chooses; over real HTTP.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod support;
-
+use crate::support::{LEVELS, Mote, Read, Running, group, problem, query, verified};
 use moteseal_api::{DeviceList, Receipt, SealList, paths};
 use moteseal_cloud::Config;
 use moteseal_core::record::Scheme::{self, Star, Tree};
@@ -10,7 +8,6 @@ use moteseal_core::record::{DeviceId, EpochNumber, Level, SealIndex, Sequence};
 use moteseal_seal::level::SaltKey;
 use moteseal_seal::sample::permutation::{self, Swap};
 use moteseal_seal::sample::{Choice, Rate};
-use support::{LEVELS, Mote, Read, Running, group, problem, query, verified};
 
 /// A seal as its device remembers it.
 struct Sealed {

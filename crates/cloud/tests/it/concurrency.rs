@@ -1,16 +1,13 @@
 //! Many at once: uploads of the same bundles by several senders, and answers while uploads go on.
-#![allow(clippy::unwrap_used, missing_docs)]
-
-mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::support::{Running, group, query, verified};
 use moteseal_api::{Receipt, paths};
 use moteseal_cloud::Config;
 use moteseal_core::record::Scheme::{Star, Tree};
 use moteseal_seal::sample::{Choice, Rate};
-use support::{Running, group, query, verified};
 use tokio::task::JoinSet;
 
 /// Each device uploads in order, so at any moment an answer is an unbroken chain from the first seal on, at least as long as

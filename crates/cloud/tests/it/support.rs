@@ -1,5 +1,5 @@
 //! Motes that seal, a roster that knows them, and a cloud on a free port with a store in a fresh directory.
-#![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub)]
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,14 +1,11 @@
 //! What is stored and what is refused: verified first, all or nothing, the same again changes nothing; over real HTTP.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod support;
-
+use crate::support::{Mote, Running, group, problem, query, verified};
 use moteseal_api::{Receipt, SealList, paths};
 use moteseal_cloud::Config;
 use moteseal_core::record::Scheme::{Star, Tree};
 use moteseal_core::record::SealIndex;
 use moteseal_seal::sample::{Choice, Rate};
-use support::{Mote, Running, group, problem, query, verified};
 
 async fn stored(cloud: &Running, mote: &Mote) -> usize {
     let list: SealList =

@@ -1,0 +1,300 @@
+//! Uploads of bundles: read within limits, verify everything, store everything durably, then
+//! acknowledge.
+//!
+//! The work for an unknown sender is bounded: the length is checked while the body arrives
+//! ([`crate::request_body`]); the number of parts, the number of claimed events and the signature
+//! are checked before events are hashed. The first error ends the request, and nothing is stored.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::Extension;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query as Parameters, Request, State};
+use axum::response::IntoResponse;
+use moteseal_api::{CBOR_SEQ, Conflict, Place, Problem, ProblemType, Receipt, paths};
+use moteseal_core::digest::Digest;
+use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex};
+use moteseal_seal::Statement;
+use moteseal_seal::follow::Limits as SealLimits;
+use moteseal_seal::sample::Manifest;
+use moteseal_service::Peer;
+use moteseal_store::Bundle;
+use moteseal_verify::{Bundles, Event, Proven, ReadError, StreamReader, manifest};
+use serde::Deserialize;
+use tracing::warn;
+
+use crate::ingest::{INLINE, acknowledge, on_verifier, stored};
+use crate::refusal::Refusal;
+use crate::request_body;
+use crate::response::Manifests;
+use crate::state::Shared;
+
+/// Uploads that claim up to this many events are verified on the thread that received them. The
+/// level of each claimed event is computed, sent or not, in about a nanosecond.
+const INLINE_EVENTS: u64 = 1 << 16;
+
+/// The query parameters of an upload.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Options {
+    /// Whether no manifest lists these seals, now or later.
+    #[serde(default)]
+    late: bool,
+}
+
+/// `PUT /v1/bundles`.
+pub(crate) async fn put(
+    State(shared): State<Arc<Shared>>,
+    Extension(peer): Extension<Peer>,
+    options: Result<Parameters<Options>, QueryRejection>,
+    request: Request,
+) -> Result<impl IntoResponse, Refusal> {
+    let receipt = match options {
+        Ok(Parameters(options)) => receive(&shared, peer, options, request).await,
+        Err(error) => Err(Refusal::bad_query(error.body_text())),
+    };
+    acknowledge(&shared, receipt)
+}
+
+async fn receive(
+    shared: &Arc<Shared>,
+    peer: Peer,
+    options: Options,
+    request: Request,
+) -> Result<Receipt, Refusal> {
+    let (head, body) = request.into_parts();
+    let (body, room) =
+        request_body::read(shared, peer, (&head.headers, body), CBOR_SEQ, shared.limits.body_bytes)
+            .await?;
+    let _place = request_body::place(shared, peer)?;
+    // One copy as the reader holds it and one as it is stored; the body has its own memory. A
+    // request that has this memory waits for no more, so that requests cannot block each other.
+    let more = shared.bundles.wait(peer, 2 * body.len() as u64).await;
+    let bytes = body.len() as u64;
+    let verified = if body.len() <= INLINE { verify_inline(shared, options, &body)? } else { None };
+    let (bundles, _room) = if let Some(bundles) = verified {
+        (bundles, (room, more))
+    } else {
+        let work = move |shared: &Shared| {
+            Ok((verify(shared, options, &body, u64::from(shared.limits.events))?, (room, more)))
+        };
+        on_verifier(shared, work).await?
+    };
+    let receipt = store(shared, bundles).await?;
+    shared.metrics.upload_bytes.increment(bytes);
+    Ok(receipt)
+}
+
+/// Verifies a short body on this thread. Returns `None` if its bundles claim so many events that
+/// other requests would wait; the work until then is bounded by [`INLINE_EVENTS`].
+fn verify_inline(
+    shared: &Shared,
+    options: Options,
+    body: &[u8],
+) -> Result<Option<Vec<Bundle>>, Refusal> {
+    let most = INLINE_EVENTS.min(u64::from(shared.limits.events));
+    match verify(shared, options, body, most) {
+        Err(refusal) if refusal.problem().name() == "TooManyEvents" && most == INLINE_EVENTS => {
+            Ok(None)
+        }
+        verified => verified.map(Some),
+    }
+}
+
+/// Verifies a body whose bundles claim at most `events` in total. Returns all bundles or an error.
+fn verify(
+    shared: &Shared,
+    options: Options,
+    body: &[u8],
+    events: u64,
+) -> Result<Vec<Bundle>, Refusal> {
+    let accepted: Mutex<Accepted> = Mutex::default();
+    let known = |device, index| {
+        let accepted = accepted.lock().unwrap_or_else(PoisonError::into_inner);
+        accepted.digests.get(&(device, index)).copied().or_else(|| known(shared, device, index))
+    };
+    let limits = SealLimits { max_events: shared.limits.events };
+    let mut reader = StreamReader::new(&shared.roster, limits)
+        .with_known(Box::new(known))
+        .of_bundles(Bundles { parts: shared.limits.upload_parts, events });
+    let mut ended = Ended { late: options.late, rounds: BTreeMap::new() };
+    let mut visit = |event: Event<'_>| -> Result<(), Refusal> {
+        let Event::Proven(proven) = event else { return Ok(()) };
+        let statement = proven.seal.statement();
+        if !proven.is_whole() {
+            ended
+                .whole(shared, &proven)
+                .map_err(|(of, detail)| refuse(of, detail, place(statement)))?;
+        }
+        let mut accepted = accepted.lock().unwrap_or_else(PoisonError::into_inner);
+        accepted.digests.insert((statement.device, statement.index), proven.seal.digest());
+        let bundle = Bundle::from_proven(&proven);
+        accepted.bundles.push(bundle.map_err(|error| {
+            let of = ProblemType::of_upload(error.name());
+            refuse(of, error.to_string(), place(statement))
+        })?);
+        Ok(())
+    };
+    reader.feed(body, &mut visit)?;
+    reader.finish(&mut visit)?;
+    Ok(accepted.into_inner().unwrap_or_else(PoisonError::into_inner).bundles)
+}
+
+fn refuse(of: ProblemType, detail: String, place: Place) -> Refusal {
+    Problem::new(of, detail).at(place).into()
+}
+
+fn place(statement: &Statement) -> Place {
+    let index = Some(statement.index.0);
+    Place {
+        item: None,
+        device: Some(statement.device.to_string()),
+        first_index: index,
+        last_index: index,
+    }
+}
+
+impl From<ReadError> for Refusal {
+    fn from(error: ReadError) -> Self {
+        let place = Place {
+            item: Some(error.item as u64),
+            device: error.device.map(|device| device.to_string()),
+            first_index: error.run.map(|(first, _)| first.0),
+            last_index: error.run.map(|(_, last)| last.0),
+        };
+        refuse(ProblemType::of_upload(error.name()), error.to_string(), place)
+    }
+}
+
+/// The rounds at which the epochs of an upload ended, read from the store once each; `None` for an
+/// epoch without a manifest.
+struct Ended {
+    /// Whether the sender marked the upload as late: no manifest lists its seals, now or later.
+    late: bool,
+    rounds: BTreeMap<EpochNumber, Option<Round>>,
+}
+
+impl Ended {
+    /// Checks that a part that lacks surviving levels may be stored: it has every level from the
+    /// round of its epoch's manifest on (the highest, if there are several), or it is late. Nothing
+    /// determines which levels of a late seal must be kept. The store never drops levels, so a
+    /// client with more levels of a seal can send them later.
+    fn whole(&mut self, shared: &Shared, proven: &Proven<'_>) -> Result<(), (ProblemType, String)> {
+        let statement = proven.seal.statement();
+        let from = proven.whole_from().filter(|_| shared.roster.budget().is_some());
+        let Some(from) = from else {
+            return Err((
+                ProblemType::NOT_WHOLE,
+                "a part of an upload must have every surviving level; send the whole bundle"
+                    .to_owned(),
+            ));
+        };
+        let epoch = statement.epoch;
+        let round = match self.rounds.entry(epoch) {
+            Entry::Occupied(entry) => *entry.get(),
+            Entry::Vacant(entry) => *entry.insert(round_of(shared, epoch)?),
+        };
+        match round {
+            Some(round) if from <= round => Ok(()),
+            Some(_) if !is_listed(shared, epoch, statement.device, &proven.seal.digest())? => {
+                Ok(())
+            }
+            Some(round) => {
+                let detail = format!(
+                    "epoch {epoch} ended at round {round}, and the part lacks levels from that round on; \
+                     send them all"
+                );
+                Err((ProblemType::NOT_WHOLE, detail))
+            }
+            None if self.late => Ok(()),
+            None => {
+                let detail = format!(
+                    "the part has only the levels from round {from} on, and epoch {epoch} has no \
+                     manifest yet; send the manifest first, to {}; if there will be none, send the \
+                     part to {}",
+                    paths::MANIFESTS,
+                    paths::LATE_BUNDLES
+                );
+                Err((ProblemType::MANIFEST_MISSING, detail))
+            }
+        }
+    }
+}
+
+/// Calls `visit` for each manifest of an epoch.
+fn each_manifest(
+    shared: &Shared,
+    epoch: EpochNumber,
+    mut visit: impl FnMut(&Manifest<'_>),
+) -> Result<(), (ProblemType, String)> {
+    let until = epoch.0.checked_add(1).map(EpochNumber);
+    for manifest in Manifests::new(&*shared.store, epoch, until) {
+        let manifest =
+            manifest.map_err(|error| (ProblemType::of_upload(error.name()), error.to_string()))?;
+        if let Ok(manifest) = manifest::open(manifest.bytes(), &shared.roster) {
+            visit(&manifest);
+        }
+    }
+    Ok(())
+}
+
+/// The highest round in the manifests of an epoch.
+fn round_of(shared: &Shared, epoch: EpochNumber) -> Result<Option<Round>, (ProblemType, String)> {
+    let mut round = None;
+    each_manifest(shared, epoch, |manifest| round = round.max(Some(manifest.round())))?;
+    Ok(round)
+}
+
+/// Whether a manifest of an epoch lists a seal.
+fn is_listed(
+    shared: &Shared,
+    epoch: EpochNumber,
+    device: DeviceId,
+    seal: &Digest,
+) -> Result<bool, (ProblemType, String)> {
+    let mut listed = false;
+    each_manifest(shared, epoch, |manifest| {
+        listed |= manifest
+            .devices()
+            .any(|(of, mut seals)| of == device && seals.any(|digest| digest == *seal));
+    })?;
+    Ok(listed)
+}
+
+/// The verified bundles of an upload so far.
+#[derive(Default)]
+struct Accepted {
+    bundles: Vec<Bundle>,
+    digests: BTreeMap<(DeviceId, SealIndex), Digest>,
+}
+
+/// The digest of a stored seal; `None` if the device signed several seals under that index, since
+/// the sender must then state which one it means.
+fn known(shared: &Shared, device: DeviceId, index: SealIndex) -> Option<Digest> {
+    match &shared.store.seals_at(device, index).ok()?[..] {
+        [only] => Some(only.key().digest),
+        _ => None,
+    }
+}
+
+/// Stores verified bundles and returns once they are durable.
+async fn store(shared: &Shared, bundles: Vec<Bundle>) -> Result<Receipt, Refusal> {
+    if bundles.is_empty() {
+        return Ok(Receipt::default());
+    }
+    let receipt = stored(shared, |reply| shared.store.submit(bundles, reply)).await?;
+    shared.metrics.stored.increment(receipt.stored);
+    shared.metrics.known.increment(receipt.known);
+    shared.metrics.conflicts.increment(receipt.equivocations.len() as u64);
+    for (device, index) in &receipt.equivocations {
+        warn!(%device, %index, "the device signed different seals under one index");
+    }
+    let conflict = |(device, index): &(DeviceId, SealIndex)| Conflict {
+        device: device.to_string(),
+        index: index.0,
+    };
+    let conflicts = receipt.equivocations.iter().map(conflict).collect();
+    Ok(Receipt { stored: receipt.stored, known: receipt.known, conflicts })
+}

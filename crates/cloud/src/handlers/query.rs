@@ -1,0 +1,258 @@
+//! Streamed data: responses to queries, whole bundles, and the explaining form of seals.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::{Body, Bytes};
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query as Parameters, Request, State};
+use axum::http::Response as HttpResponse;
+use moteseal_api::{JSON, Problem, ProblemType, Query};
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_seal::sample::Choice;
+use moteseal_service::Peer;
+use moteseal_store::StoredSeal;
+use moteseal_verify::write;
+use serde::Deserialize;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+
+use crate::parameters::device_and_index;
+use crate::refusal::Refusal;
+use crate::request_body;
+use crate::response::{Manifests, PartOutput, Response, ResponseItem, Selected, open_before};
+use crate::state::Shared;
+use crate::streaming::{AHEAD, Outgoing, PIECE, Piece, respond, response_permit, unreadable};
+
+/// The longest query, in bytes; 4096 devices need about 80 KiB.
+const QUERY_BYTES: usize = 1 << 20;
+
+/// `POST /v1/query`.
+pub(crate) async fn query(
+    State(shared): State<Arc<Shared>>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+) -> Result<HttpResponse<Body>, Refusal> {
+    let (head, body) = request.into_parts();
+    let (body, memory) =
+        request_body::read(&shared, peer, (&head.headers, body), JSON, QUERY_BYTES).await?;
+    let _place = request_body::place(&shared, peer)?;
+    let query = Query::from_json(&body).map_err(|error| Refusal::bad_query(error.to_string()))?;
+    drop((body, memory));
+    check(&shared, &query)?;
+    let permit = response_permit(&shared, peer)?;
+    let (send, receive) = mpsc::channel(AHEAD);
+    let (producer, working) = (Arc::clone(&shared), Arc::clone(&permit));
+    tokio::task::spawn_blocking(move || {
+        produce(&producer, peer, query, &send);
+        drop(working);
+    });
+    respond(receive, permit).await
+}
+
+/// Rejects a query that exceeds a limit or names an unknown device, before anything is read.
+fn check(shared: &Shared, query: &Query) -> Result<(), Refusal> {
+    let limits = &shared.limits;
+    let too_large = |detail: String| Err(Refusal::new(ProblemType::QUERY_TOO_LARGE, detail));
+    if query.devices.len() > limits.query_devices {
+        return too_large(format!(
+            "a query may name {} devices; request fewer at once",
+            limits.query_devices
+        ));
+    }
+    let span = query.until.map_or(u64::MAX, |until| until.0) - query.since.0;
+    if span > limits.query_epochs {
+        return too_large(format!(
+            "a query may span {} epochs; request fewer at once",
+            limits.query_epochs
+        ));
+    }
+    if let Some(device) =
+        query.devices.iter().find(|&&device| shared.roster.device(device).is_none())
+    {
+        let detail = format!("the roster has no device {device}; /v1/devices lists its devices");
+        return Err(Refusal::new(ProblemType::new("UnknownDevice", 404), detail));
+    }
+    match query.choice {
+        Choice::Sample { count, .. } if count > limits.query_sample => too_large(format!(
+            "a sample may have {} events of each epoch; request fewer",
+            limits.query_sample
+        )),
+        Choice::Rate(rate) if rate.levels(shared.roster.levels()).is_none() => {
+            let detail = format!(
+                "with {} levels, rate {rate} rounds to 0; request a higher rate",
+                shared.roster.levels()
+            );
+            Err(Refusal::new(ProblemType::new("RateUnavailable", 422), detail))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Sends the response until it ends or the client closes the connection.
+fn produce(shared: &Shared, peer: Peer, query: Query, send: &mpsc::Sender<Piece>) {
+    let memory = RefCell::new(None);
+    let runtime = Handle::current();
+    // Long parts wait for memory while the client is connected; short parts fit into the pieces.
+    let gate = |bytes: u64| {
+        if bytes > PIECE as u64 {
+            memory.replace(None);
+            let held = runtime.block_on(async {
+                tokio::select! {
+                    held = shared.response_bytes.wait(peer, bytes) => held,
+                    () = send.closed() => None,
+                }
+            });
+            memory.replace(held);
+        }
+    };
+    let mut outgoing = Outgoing::new(shared, send);
+    for item in Response::new(&*shared.store, &shared.roster, query).with_gate(gate) {
+        let written = match item {
+            ResponseItem::Problem { name, detail } => {
+                return outgoing.stop(&Problem::new(ProblemType::of_response(name), detail));
+            }
+            ResponseItem::Part(part) if part.events.len() > PIECE => {
+                outgoing.long_part(*part, memory.take())
+            }
+            ResponseItem::Manifest(manifest) => {
+                outgoing.preamble(|piece| write::manifest(piece, &manifest))
+            }
+            item => outgoing.item(|piece| item.write(piece)),
+        };
+        if written.is_err() {
+            return;
+        }
+    }
+    let _ = outgoing.flush();
+}
+
+/// The query parameters of a bundle's path.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Which {
+    digest: Option<String>,
+}
+
+/// `GET /v1/devices/{device}/bundles/{index}`.
+pub(crate) async fn bundle(
+    State(shared): State<Arc<Shared>>,
+    Extension(peer): Extension<Peer>,
+    path: Result<Path<(String, String)>, PathRejection>,
+    which: Result<Parameters<Which>, QueryRejection>,
+) -> Result<HttpResponse<Body>, Refusal> {
+    let Parameters(which) = which.map_err(|error| Refusal::bad_query(error.body_text()))?;
+    let permit = response_permit(&shared, peer)?;
+    let (device, index) = device_and_index(&shared, path)?;
+    let (send, receive) = mpsc::channel(AHEAD);
+    let working = Arc::clone(&permit);
+    tokio::task::spawn_blocking(move || {
+        let _working = working;
+        let made = one(&shared, device, index, which.digest.as_deref())
+            .map_err(|refusal| refusal.problem().clone());
+        let _ = send.blocking_send(made.map(Bytes::from));
+    });
+    respond(receive, permit).await
+}
+
+fn one(
+    shared: &Shared,
+    device: DeviceId,
+    index: SealIndex,
+    digest: Option<&str>,
+) -> Result<Vec<u8>, Refusal> {
+    let mut seals = found(shared, device, index)?;
+    if let Some(digest) = digest {
+        seals.retain(|seal| seal.key().digest.to_string() == digest.to_ascii_lowercase());
+    }
+    let Some(seal) = seals.pop() else {
+        return Err(Refusal::not_found(format!(
+            "device {device} has no seal {index} with that digest"
+        )));
+    };
+    if !seals.is_empty() {
+        let detail = format!(
+            "device {device} signed different seals under index {index}; select one with ?digest=; \
+             the listing has their digests"
+        );
+        return Err(Refusal::new(ProblemType::EQUIVOCATION, detail));
+    }
+    let statement = seal.seal().statement();
+    let schema = shared.store.schema(&statement.schema).map_err(unreadable)?;
+    let schema = schema.ok_or_else(|| {
+        damaged(format!("the schema of seal {index} of device {device} is not in the store"))
+    })?;
+    let unknown = || {
+        damaged(format!(
+            "seal {index} of device {device} names a roster that this service does not know"
+        ))
+    };
+    let open = open_before(&shared.roster, &seal).ok_or_else(unknown)?;
+    let (epoch, pruned) = (statement.epoch, seal.kept_from().0 > 0);
+    let selection = Selected::Levels(seal.kept());
+    let part = PartOutput::read(&*shared.store, seal, selection, true).map_err(unreadable)?;
+    let mut out = Vec::with_capacity(part.events.len() + schema.len() + 4096);
+    if pruned {
+        // A pruned bundle is whole with respect to the round at which its epoch ended.
+        for manifest in
+            Manifests::new(&*shared.store, epoch, epoch.0.checked_add(1).map(EpochNumber))
+        {
+            ResponseItem::Manifest(manifest.map_err(unreadable)?.bytes().to_vec()).write(&mut out);
+        }
+    }
+    for item in [
+        ResponseItem::Schema(schema),
+        ResponseItem::Open(open),
+        ResponseItem::Part(Box::new(part)),
+        ResponseItem::End,
+    ] {
+        item.write(&mut out);
+    }
+    shared.metrics.response_bytes.increment(out.len() as u64);
+    Ok(out)
+}
+
+/// `GET /v1/devices/{device}/seals/{index}/explain`.
+pub(crate) async fn explain(
+    State(shared): State<Arc<Shared>>,
+    Extension(peer): Extension<Peer>,
+    path: Result<Path<(String, String)>, PathRejection>,
+) -> Result<HttpResponse<Body>, Refusal> {
+    let permit = response_permit(&shared, peer)?;
+    let (device, index) = device_and_index(&shared, path)?;
+    let (send, receive) = mpsc::channel(AHEAD);
+    let working = Arc::clone(&permit);
+    tokio::task::spawn_blocking(move || {
+        let _working = working;
+        let made = found(&shared, device, index).map(|seals| explained(&seals));
+        let _ =
+            send.blocking_send(made.map(Bytes::from).map_err(|refusal| refusal.problem().clone()));
+    });
+    respond(receive, permit).await
+}
+
+/// The explaining form of seals (`spec/formats.md`, section 6).
+#[must_use]
+pub fn explained(seals: &[StoredSeal]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for seal in seals {
+        write::explain(&mut out, seal.sign1(), &seal.explaining());
+    }
+    write::end(&mut out);
+    out
+}
+
+fn found(shared: &Shared, device: DeviceId, index: SealIndex) -> Result<Vec<StoredSeal>, Refusal> {
+    let seals = shared.store.seals_at(device, index).map_err(unreadable)?;
+    if seals.is_empty() {
+        return Err(Refusal::not_found(format!(
+            "the store has no seal {index} of device {device}; the listing of its seals has the indices"
+        )));
+    }
+    Ok(seals)
+}
+
+fn damaged(detail: String) -> Refusal {
+    Refusal::new(ProblemType::new("StoreDamaged", 500), detail)
+}

@@ -1,0 +1,239 @@
+//! The response to a query, item by item, from any store (`spec/formats.md`, section 5).
+//!
+//! The query and the seals determine the response completely. [`Response`] is an iterator of owned
+//! [`ResponseItem`]s; it reads one part at a time, and only the blocks that the query selects. It
+//! uses no sockets, so that a test can alter the items to play a dishonest cloud.
+
+mod cursor;
+mod item;
+mod manifests;
+mod plan;
+mod run;
+mod stop;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use moteseal_api::{ProblemType, Query};
+use moteseal_core::digest::Digest;
+use moteseal_core::record::{EpochNumber, Round};
+use moteseal_seal::sample::choice::Choice;
+use moteseal_seal::stream::MAX_ITEM;
+use moteseal_store::{EpochStore, StoredManifest, StoredSeal};
+use moteseal_verify::{Roster, manifest};
+
+use cursor::{Cursor, Found};
+pub(crate) use item::open_before;
+pub use item::{PartOutput, ResponseItem, Selected};
+pub(crate) use manifests::Manifests;
+use plan::{Planned, at_most, by_rate, follows, permuted};
+use run::Run;
+use stop::Stop;
+
+/// Called before a part is read, with an upper bound on the bytes of its events.
+type Gate<'s> = Box<dyn FnMut(u64) + 's>;
+
+/// The items of a response, in order. The last one is [`ResponseItem::End`] or
+/// [`ResponseItem::Problem`].
+pub struct Response<'s> {
+    store: &'s dyn EpochStore,
+    roster: &'s Roster,
+    query: Query,
+    gate: Option<Gate<'s>>,
+    /// The manifests not yet sent. In a group with a budget the response begins with them.
+    manifests: Option<Manifests<'s>>,
+    /// The rounds of the epochs that have a manifest.
+    rounds: BTreeMap<EpochNumber, Round>,
+    /// The position of the next device in the query.
+    next_device: usize,
+    device: Option<Cursor<'s>>,
+    /// The planned parts of an epoch, if the choice needs all of its seals.
+    epoch: VecDeque<Planned>,
+    /// The part after the current one: it decides whether the run continues.
+    ahead: Option<Result<Planned, Stop>>,
+    /// The schema that was sent last.
+    schema: Option<Digest>,
+    run: Run,
+    ready: VecDeque<ResponseItem>,
+    started: bool,
+    ended: bool,
+}
+
+impl std::fmt::Debug for Response<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Response").field("query", &self.query).finish_non_exhaustive()
+    }
+}
+
+impl<'s> Response<'s> {
+    /// The response to `query` from `store`. Devices that are not in the roster have no parts; the
+    /// caller rejects them first.
+    #[must_use]
+    pub fn new(store: &'s dyn EpochStore, roster: &'s Roster, query: Query) -> Self {
+        let manifests = roster.budget().map(|_| Manifests::new(store, query.since, query.until));
+        Self {
+            store,
+            roster,
+            query,
+            gate: None,
+            manifests,
+            rounds: BTreeMap::new(),
+            next_device: 0,
+            device: None,
+            epoch: VecDeque::new(),
+            ahead: None,
+            schema: None,
+            run: Run::default(),
+            ready: VecDeque::new(),
+            started: false,
+            ended: false,
+        }
+    }
+
+    /// Calls `gate` before a part is read, with an upper bound on the bytes of its events. A server
+    /// of many responses waits there for memory.
+    #[must_use]
+    pub fn with_gate(self, gate: impl FnMut(u64) + 's) -> Self {
+        Self { gate: Some(Box::new(gate)), ..self }
+    }
+
+    /// The next planned part of all devices; `None` at the end.
+    fn plan(&mut self) -> Option<Result<Planned, Stop>> {
+        loop {
+            if let Some(planned) = self.epoch.pop_front() {
+                return Some(Ok(planned));
+            }
+            if self.device.is_none() {
+                let device = *self.query.devices.get(self.next_device)?;
+                self.next_device += 1;
+                self.device =
+                    Some(Cursor::new(self.store, device, self.query.since, self.query.until));
+            }
+            let cursor = self.device.as_mut()?;
+            match cursor.next() {
+                Err(stop) => return Some(Err(stop)),
+                Ok(Some(Found::Boundary(seal))) => {
+                    return Some(Ok(Planned { seal, selection: Selected::Levels(0) }));
+                }
+                Ok(Some(Found::Seal(seal))) => match self.query.choice {
+                    Choice::Rate(rate) => return Some(by_rate(seal, rate)),
+                    Choice::AtMost(_) | Choice::Sample { .. } => {
+                        let planned =
+                            cursor.rest_of_epoch(seal).and_then(|parts| self.whole_epoch(parts));
+                        match planned {
+                            Ok(epoch) => self.epoch = epoch,
+                            Err(stop) => return Some(Err(stop)),
+                        }
+                    }
+                },
+                Ok(None) => self.device = None,
+            }
+        }
+    }
+
+    /// Plans the parts of an epoch for a choice that needs all of its seals.
+    fn whole_epoch(&self, parts: Vec<StoredSeal>) -> Result<VecDeque<Planned>, Stop> {
+        let epoch = parts.first().map(|first| first.seal().statement().epoch);
+        let round = match self.roster.budget() {
+            None => Some(Round(0)),
+            Some(_) => epoch.and_then(|epoch| self.rounds.get(&epoch).copied()),
+        };
+        match self.query.choice {
+            Choice::Sample { count, seed } => {
+                permuted(parts, self.roster.levels(), round, (count, &seed))
+            }
+            Choice::AtMost(most) => at_most(parts, self.roster.levels(), round, most),
+            Choice::Rate(rate) => parts.into_iter().map(|seal| by_rate(seal, rate)).collect(),
+        }
+    }
+
+    /// Appends the next part to `ready`, with the items that must precede it.
+    fn step(&mut self) -> Result<(), Stop> {
+        if let Some(manifests) = &mut self.manifests {
+            if let Some(manifest) = manifests.next().transpose()? {
+                self.record(&manifest)?;
+                self.ready.push_back(ResponseItem::Manifest(manifest.bytes().to_vec()));
+                return Ok(());
+            }
+            self.manifests = None;
+        }
+        if !self.started {
+            self.started = true;
+            self.ahead = self.plan();
+        }
+        let Some(current) = self.ahead.take() else {
+            self.ready.push_back(ResponseItem::End);
+            self.ended = true;
+            return Ok(());
+        };
+        let current = current?;
+        self.ahead = self.plan();
+        if self.run.is_empty() {
+            let schema = current.seal.seal().statement().schema;
+            if self.schema != Some(schema) {
+                let bytes = self.store.schema(&schema)?;
+                let bytes = bytes.ok_or_else(|| {
+                    Stop::at("StoreDamaged", &current.seal, "its schema is not in the store")
+                })?;
+                self.schema = Some(schema);
+                self.ready.push_back(ResponseItem::Schema(bytes));
+            }
+            let open = open_before(self.roster, &current.seal);
+            let unknown = || {
+                Stop::at(
+                    "UnknownRoster",
+                    &current.seal,
+                    "it refers to a roster that this service does not have",
+                )
+            };
+            self.ready.push_back(ResponseItem::Open(open.ok_or_else(unknown)?));
+        }
+        let ahead = self.ahead.as_ref().and_then(|ahead| ahead.as_ref().ok());
+        let next = ahead.filter(|ahead| follows(&current, ahead)).map(Planned::most_records);
+        let Planned { seal, selection } = current;
+        if let (Some(gate), true) = (&mut self.gate, selection != Selected::Levels(0)) {
+            gate(seal.most_bytes());
+        }
+        let mut part = PartOutput::read(self.store, seal, selection, false)?;
+        if part.most_bytes() > MAX_ITEM {
+            let detail = "the proof of the selected events is larger than a reader accepts; request fewer events, or all";
+            return Err(Stop::at(ProblemType::QUERY_TOO_LARGE.name(), &part.seal, detail));
+        }
+        part.signed =
+            self.run.ends(part.most_bytes(), part.seal.seal().statement().counters.total(), next);
+        self.ready.push_back(ResponseItem::Part(Box::new(part)));
+        Ok(())
+    }
+}
+
+impl Response<'_> {
+    /// Records the round at which a manifest's epoch ended. If the coordinator signed several
+    /// manifests, a verifier rejects all of them; with the highest round every kept seal is whole.
+    fn record(&mut self, manifest: &StoredManifest) -> Result<(), Stop> {
+        let opened = manifest::open(manifest.bytes(), self.roster).map_err(|error| Stop {
+            name: "StoreDamaged",
+            detail: format!(
+                "{} no longer verifies: {error}; run `moteseal store check`",
+                manifest.key()
+            ),
+        })?;
+        let round = self.rounds.entry(opened.epoch()).or_insert(opened.round());
+        *round = opened.round().max(*round);
+        Ok(())
+    }
+}
+
+impl Iterator for Response<'_> {
+    type Item = ResponseItem;
+
+    fn next(&mut self) -> Option<ResponseItem> {
+        while self.ready.is_empty() && !self.ended {
+            if let Err(stop) = self.step() {
+                self.ready.clear();
+                self.ready
+                    .push_back(ResponseItem::Problem { name: stop.name, detail: stop.detail });
+                self.ended = true;
+            }
+        }
+        self.ready.pop_front()
+    }
+}

@@ -1,0 +1,166 @@
+//! Reads the seals of one device in the order of their indices.
+
+use std::collections::VecDeque;
+
+use moteseal_api::ProblemType;
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_store::{EpochStore, ReadError, StoredSeal};
+
+use super::stop::Stop;
+
+/// Seals read from the store at a time.
+const PAGE: usize = 64;
+/// Seals of an epoch that one choice can consider together, at most.
+const EPOCH_PARTS: usize = 1 << 14;
+
+/// A seal of the range, or the first one after it.
+pub(super) enum Found {
+    Seal(StoredSeal),
+    /// The first seal after the range: its predecessor link proves that the range is complete.
+    Boundary(StoredSeal),
+}
+
+/// Reads the seals of one device, from the first of the range on.
+pub(super) struct Cursor<'s> {
+    store: &'s dyn EpochStore,
+    device: DeviceId,
+    since: EpochNumber,
+    until: Option<EpochNumber>,
+    page: VecDeque<StoredSeal>,
+    /// The first index of the next page; `None` before the first page.
+    from: Option<SealIndex>,
+    exhausted: bool,
+    /// The next index under which the device signed more than one seal.
+    conflict: Option<SealIndex>,
+    /// Whether the last seal read was the last one of the range's last epoch, which closes the range
+    /// without a boundary.
+    closed: bool,
+    done: bool,
+}
+
+impl<'s> Cursor<'s> {
+    pub(super) fn new(
+        store: &'s dyn EpochStore,
+        device: DeviceId,
+        since: EpochNumber,
+        until: Option<EpochNumber>,
+    ) -> Self {
+        Self {
+            store,
+            device,
+            since,
+            until,
+            page: VecDeque::new(),
+            from: None,
+            exhausted: false,
+            conflict: None,
+            closed: false,
+            done: false,
+        }
+    }
+
+    fn fill(&mut self) -> Result<(), Stop> {
+        if !self.page.is_empty() || self.exhausted {
+            return Ok(());
+        }
+        let page = match self.from {
+            None => self.store.seals_since(self.device, self.since, PAGE)?,
+            Some(from) => self.store.seals(self.device, from, PAGE)?,
+        };
+        let index = |seal: Option<&StoredSeal>| seal.map(|seal| seal.seal().statement().index);
+        if self.from.is_none()
+            && let Some(first) = index(page.first())
+        {
+            self.conflict = conflict_from(self.store, self.device, first)?;
+        }
+        let last = index(page.last());
+        self.exhausted = page.len() < PAGE;
+        match last.and_then(|last| last.0.checked_add(1)) {
+            Some(next) => self.from = Some(SealIndex(next)),
+            None => self.exhausted = true,
+        }
+        self.page = page.into();
+        Ok(())
+    }
+
+    /// The next seal, without removing it. An equivocation at its index is an error.
+    fn peek(&mut self) -> Result<Option<&StoredSeal>, Stop> {
+        self.fill()?;
+        let Some(seal) = self.page.front() else { return Ok(None) };
+        let index = seal.seal().statement().index;
+        if self.conflict.is_some_and(|conflict| index >= conflict) {
+            let detail = "the device signed different seals under this index, or its key was stolen; its \
+                          explain path has the evidence, and other ranges and devices are available";
+            return Err(Stop::at(ProblemType::EQUIVOCATION.name(), seal, detail));
+        }
+        Ok(Some(seal))
+    }
+
+    /// The next seal of the range, or the seal after it; `None` at the end.
+    pub(super) fn next(&mut self) -> Result<Option<Found>, Stop> {
+        if self.done {
+            return Ok(None);
+        }
+        let until = self.until;
+        let is_after =
+            |seal: &StoredSeal| until.is_some_and(|until| seal.seal().statement().epoch >= until);
+        let (closed, peeked) = (self.closed, self.peek()?);
+        let boundary = match peeked {
+            None => {
+                self.done = true;
+                return Ok(None);
+            }
+            Some(seal) => is_after(seal),
+        };
+        if boundary {
+            self.done = true;
+            return Ok(if closed { None } else { self.page.pop_front().map(Found::Boundary) });
+        }
+        let seal = self.page.pop_front();
+        if let Some(seal) = &seal {
+            let statement = seal.seal().statement();
+            self.closed = statement.last_in_epoch
+                && until.is_some_and(|until| statement.epoch.0 + 1 == until.0);
+            // The next seal is not needed.
+            self.done = self.closed;
+        }
+        Ok(seal.map(Found::Seal))
+    }
+
+    /// All seals of the epoch of `first`, including `first`.
+    pub(super) fn rest_of_epoch(&mut self, first: StoredSeal) -> Result<Vec<StoredSeal>, Stop> {
+        let epoch = first.seal().statement().epoch;
+        let mut parts = vec![first];
+        while !self.done && self.peek()?.is_some_and(|next| next.seal().statement().epoch == epoch)
+        {
+            match self.next()? {
+                Some(Found::Seal(seal)) => parts.push(seal),
+                _ => break,
+            }
+            if parts.len() > EPOCH_PARTS {
+                let detail = format!(
+                    "the epoch has more than {EPOCH_PARTS} seals, too many for this choice; use rate"
+                );
+                return Err(Stop::at(ProblemType::QUERY_TOO_LARGE.name(), &parts[0], &detail));
+            }
+        }
+        Ok(parts)
+    }
+}
+
+/// The first index, from `from` on, under which a device signed more than one seal.
+fn conflict_from(
+    store: &dyn EpochStore,
+    device: DeviceId,
+    from: SealIndex,
+) -> Result<Option<SealIndex>, ReadError> {
+    let after = match from.0.checked_sub(1) {
+        Some(before) => Some((device, SealIndex(before))),
+        // After all indices of the device with the preceding id.
+        None => u64::from_be_bytes(device.0)
+            .checked_sub(1)
+            .map(|id| (DeviceId(id.to_be_bytes()), SealIndex(u32::MAX))),
+    };
+    let found = store.equivocations(after, 1)?.into_iter().next();
+    Ok(found.filter(|found| found.device == device).map(|found| found.index))
+}

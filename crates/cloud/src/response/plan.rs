@@ -1,0 +1,155 @@
+//! Which events of each seal a response contains, for each kind of choice.
+
+use std::collections::VecDeque;
+
+use moteseal_core::record::{Level, Round, Scheme, Sequence};
+use moteseal_lanes::Host;
+use moteseal_seal::sample::choice::{EpochCounts, Rate, rate_levels};
+use moteseal_seal::sample::existing;
+use moteseal_seal::sample::permutation::{self, Swap};
+use moteseal_store::StoredSeal;
+
+use super::item::Selected;
+use super::stop::Stop;
+
+/// A seal and what to send of it.
+#[derive(Debug)]
+pub(super) struct Planned {
+    pub(super) seal: StoredSeal,
+    pub(super) selection: Selected,
+}
+
+impl Planned {
+    /// An upper bound on the bytes of records to send.
+    pub(super) fn most_records(&self) -> u64 {
+        if self.selection == Selected::Levels(0) { 0 } else { self.seal.events_length() }
+    }
+}
+
+/// Whether `next` can follow `part` under the same open item and signature.
+pub(super) fn follows(part: &Planned, next: &Planned) -> bool {
+    let (before, after) = (part.seal.seal(), next.seal.seal());
+    let (old, new) = (before.statement(), after.statement());
+    new.prev == before.digest()
+        && new.device == old.device
+        && new.roster == old.roster
+        && new.schema == old.schema
+}
+
+/// Selects the levels of a rate from one seal.
+pub(super) fn by_rate(seal: StoredSeal, rate: Rate) -> Result<Planned, Stop> {
+    match rate_levels(rate, seal.seal().statement()) {
+        Ok(mask) if mask & !seal.kept() == 0 => {
+            Ok(Planned { seal, selection: Selected::Levels(mask) })
+        }
+        _ => Err(rate_unavailable(&seal)),
+    }
+}
+
+/// The error for a rate that needs levels which the device or the coordinator discarded. It states
+/// the highest available rate.
+fn rate_unavailable(seal: &StoredSeal) -> Stop {
+    let statement = seal.seal().statement();
+    let levels = statement.counters.levels();
+    let lacking = (0..levels)
+        .filter(|&level| statement.counters.at(Level(level)) > 0 && seal.kept() >> level & 1 == 0);
+    let round = Round(lacking.max().map_or(0, |level| level + 1));
+    let highest = highest_rate(round, levels).map_or_else(
+        || "no rate is available".to_owned(),
+        |rate| format!("the highest available rate is {rate}"),
+    );
+    let detail = format!("epoch {} was kept from round {round} on: {highest}", statement.epoch);
+    Stop::at("RateUnavailable", seal, &detail)
+}
+
+/// The highest rate whose levels are all at or above a round, of `levels` levels.
+fn highest_rate(round: Round, levels: u8) -> Option<Rate> {
+    Rate::new(1, 1u64.checked_shl(round.0.into())?)
+        .ok()
+        .filter(|rate| round.0 < levels && rate.levels(levels).is_some())
+}
+
+/// Selects the whole levels that have at most `most` events, from each seal of an epoch that ended
+/// at `round`; no events if the round is unknown. If a late seal lacks a selected level, the
+/// selection is unavailable.
+pub(super) fn at_most(
+    parts: Vec<StoredSeal>,
+    levels: u8,
+    round: Option<Round>,
+    most: u64,
+) -> Result<VecDeque<Planned>, Stop> {
+    let mut counts = EpochCounts::at_round(levels, round.unwrap_or(Round(0)));
+    for seal in &parts {
+        counts.add(seal.seal().statement());
+    }
+    let mask = if round.is_some() { counts.at_most(most) } else { 0 };
+    let plan = |seal: StoredSeal| {
+        all_kept(&seal, mask & seal.seal().statement().surviving())?;
+        let selection = Selected::Levels(mask & seal.kept());
+        Ok(Planned { seal, selection })
+    };
+    parts.into_iter().map(plan).collect()
+}
+
+/// Checks that the store has the selected levels of a seal; it may lack levels of a late seal.
+fn all_kept(seal: &StoredSeal, levels: u32) -> Result<(), Stop> {
+    if levels & !seal.kept() == 0 {
+        return Ok(());
+    }
+    let detail = format!(
+        "the seal arrived after the manifest of epoch {} and has only the levels from round {} on; \
+         request fewer events, or other epochs",
+        seal.seal().statement().epoch,
+        seal.kept_from()
+    );
+    Err(Stop::at("RateUnavailable", seal, &detail))
+}
+
+/// Selects the events that a seed determines, from each seal of an epoch that ended at `round`; no
+/// events if the round is unknown.
+pub(super) fn permuted(
+    parts: Vec<StoredSeal>,
+    levels: u8,
+    round: Option<Round>,
+    (count, seed): (u32, &[u8; 32]),
+) -> Result<VecDeque<Planned>, Stop> {
+    if let Some(star) = parts.iter().find(|seal| seal.seal().statement().scheme == Scheme::Star) {
+        let detail =
+            "a sample by count and seed needs epochs sealed as trees; use rate or at_most instead";
+        return Err(Stop::at("SchemeMismatch", star, detail));
+    }
+    let (round, count) = round.map_or((Round(0), 0), |round| (round, count));
+    let statements = || parts.iter().map(|seal| seal.seal().statement());
+    let mut counts = EpochCounts::at_round(levels, round);
+    statements().for_each(|part| counts.add(part));
+    let most = usize::try_from(counts.existing().min(u64::from(count))).unwrap_or(usize::MAX);
+    let mut chosen = vec![0; most];
+    let mut scratch = vec![Swap::FREE; permutation::scratch_for(most)];
+    // The scratch space has the required length, so `draw` cannot fail.
+    let _ = existing::draw(
+        &Host::detect(),
+        statements(),
+        counts.surviving(),
+        seed,
+        &mut chosen,
+        &mut scratch,
+    );
+    let mut chosen = chosen.into_iter().peekable();
+    let mut start = 0;
+    let mut plan = |seal: StoredSeal| {
+        let statement = seal.seal().statement();
+        let end = start + statement.counters.total();
+        let (mut sequence, mut drawn) = (Vec::new(), 0);
+        while let Some(position) = chosen.next_if(|&position| position < end) {
+            let seq = Sequence(position - start);
+            drawn |= 1 << statement.salt.level(seq, statement.counters.levels()).0;
+            sequence.push(seq);
+        }
+        all_kept(&seal, drawn)?;
+        start = end;
+        let selection =
+            if sequence.is_empty() { Selected::Levels(0) } else { Selected::Events(sequence) };
+        Ok(Planned { seal, selection })
+    };
+    parts.into_iter().map(&mut plan).collect()
+}

@@ -1,0 +1,95 @@
+//! The limits of a run: consecutive parts that one signature proves.
+
+use moteseal_api::{RUN_BYTES, RUN_PARTS};
+use moteseal_seal::stream::{MAX_RUN_BYTES, MAX_RUN_EVENTS};
+
+/// The parts since the last signature, which the next signature has to prove.
+#[derive(Debug, Default)]
+pub(super) struct Run {
+    parts: usize,
+    bytes: u64,
+    events: u64,
+}
+
+impl Run {
+    /// Whether the run has no parts.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.parts == 0
+    }
+
+    /// Adds a part of at most `bytes` that covers `events`. Returns whether it must be signed, which
+    /// ends the run. `next` is an upper bound on the bytes of records of the following part, if that
+    /// may be in the same run. A part that would exceed a reader's limits (`spec/formats.md`,
+    /// section 4) begins the next run.
+    pub(super) fn ends(&mut self, bytes: usize, events: u64, next: Option<u64>) -> bool {
+        self.parts += 1;
+        self.bytes += bytes as u64;
+        self.events += events;
+        let is_full = self.parts >= RUN_PARTS
+            || self.bytes >= RUN_BYTES as u64
+            || self.events > MAX_RUN_EVENTS;
+        let ends = is_full || next.is_none_or(|next| self.bytes + next > MAX_RUN_BYTES as u64);
+        if ends {
+            *self = Self::default();
+        }
+        ends
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use moteseal_seal::stream::MAX_RUN_PARTS;
+
+    const MIB: usize = 1 << 20;
+
+    #[test]
+    fn a_part_that_would_exceed_the_limit_of_a_run_begins_a_new_one() {
+        let mut run = Run::default();
+        assert!(run.ends(15 * MIB, 10, Some(52 * MIB as u64)), "67 MiB under one signature");
+        assert!(!run.ends(11 * MIB, 10, Some(52 * MIB as u64)));
+        assert!(run.ends(52 * MIB, 10, Some(0)), "long enough");
+        assert!(run.ends(1, 1, None), "nothing follows");
+    }
+
+    #[test]
+    fn no_run_exceeds_the_limits_of_spec_formats() {
+        let lengths = [
+            0,
+            1,
+            100,
+            MIB,
+            12 * MIB,
+            15 * MIB,
+            16 * MIB - 1,
+            17 * MIB,
+            48 * MIB,
+            49 * MIB,
+            52 * MIB,
+            64 * MIB,
+        ];
+        let mut seed = 1_u64;
+        let mut draw = |most: usize| {
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            usize::try_from(seed >> 33).unwrap_or(0) % most
+        };
+        let parts: Vec<(usize, u64)> =
+            (0..20_000).map(|_| (lengths[draw(lengths.len())], draw(1 << 24) as u64)).collect();
+        let mut run = Run::default();
+        let (mut records, mut claimed, mut count) = (0, 0, 0);
+        for (i, &(bytes, events)) in parts.iter().enumerate() {
+            assert!(claimed <= MAX_RUN_EVENTS, "after parts of {claimed} events");
+            (records, claimed, count) = (records + bytes, claimed + events, count + 1);
+            assert!(
+                records <= MAX_RUN_BYTES && count <= MAX_RUN_PARTS,
+                "{records} bytes, {count} parts"
+            );
+            if run.ends(bytes, events, parts.get(i + 1).map(|&(bytes, _)| bytes as u64)) {
+                (records, claimed, count) = (0, 0, 0);
+            }
+        }
+        assert_eq!(count, 0, "the last part is signed");
+    }
+}

@@ -1,0 +1,70 @@
+//! What all requests of a cloud share.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use moteseal_service::Pool;
+use moteseal_store::EpochStore;
+use moteseal_verify::Roster;
+use tokio::sync::Semaphore;
+
+use crate::limits::Limits;
+use crate::metrics::Metrics;
+use crate::token::Tokens;
+
+pub(crate) struct Shared {
+    pub(crate) roster: Roster,
+    pub(crate) store: Arc<dyn EpochStore>,
+    pub(crate) tokens: Option<Tokens>,
+    pub(crate) limits: Limits,
+    pub(crate) metrics: Metrics,
+    pub(crate) stopping: AtomicBool,
+    /// Requests in progress, counted from the last byte of their body on.
+    pub(crate) requests: Arc<Pool>,
+    /// Streamed responses.
+    pub(crate) responses: Arc<Pool>,
+    /// Bytes of long parts that are being sent.
+    pub(crate) response_bytes: Arc<Pool>,
+    /// Bytes of request bodies in memory.
+    pub(crate) bodies: Arc<Pool>,
+    /// Bytes of uploads that are verified and stored, in addition to their bodies: one copy as the
+    /// reader holds it and one as the store receives it.
+    pub(crate) bundles: Arc<Pool>,
+    /// One permit for each core: long uploads are verified on a thread that holds a permit.
+    pub(crate) verifiers: Arc<Semaphore>,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        roster: Roster,
+        store: Arc<dyn EpochStore>,
+        tokens: Option<Tokens>,
+        limits: Limits,
+    ) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let (percent, body) = (limits.peer_percent, limits.body_bytes as u64);
+        let pool = |total: usize| Pool::new(total as u64, percent, 1);
+        Self {
+            roster,
+            store,
+            tokens,
+            metrics: Metrics::new(),
+            stopping: AtomicBool::new(false),
+            requests: pool(limits.requests),
+            responses: pool(limits.answers),
+            response_bytes: pool(limits.answer_bytes),
+            // A single upload may always have the maximum size.
+            bodies: Pool::new((limits.upload_bytes as u64 / 3).max(body), percent, body),
+            bundles: pool(limits.upload_bytes / 3 * 2),
+            verifiers: Arc::new(Semaphore::new(cores)),
+            limits,
+        }
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}

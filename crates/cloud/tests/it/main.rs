@@ -1,0 +1,12 @@
+//! The cloud as its clients see it: uploads, queries, listings, limits, tokens and TLS.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod concurrency;
+mod contract;
+mod limits;
+mod manifests;
+mod pruned;
+mod responses;
+mod running;
+mod support;
+mod uploads;

@@ -1,0 +1,57 @@
+//! What every long-running process of Moteseal shares: a listener with limits and TLS, health and
+//! metrics pages, a table of metrics, and the signals that stop it.
+//!
+//! For authors of services: the cloud serves its HTTP interface with [`Listener`]; the gateways
+//! serve `/metrics`, `/healthz` and `/readyz` with [`Monitor`]. This crate knows nothing of seals
+//! or sums.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use moteseal_service::{Monitor, Monitored, Table};
+//! use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+//!
+//! struct Thermometer(Table);
+//!
+//! impl Monitored for Thermometer {
+//!     fn metrics(&self) -> String {
+//!         self.0.render()
+//!     }
+//!     fn trouble(&self) -> Option<&'static str> {
+//!         None
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let table = Table::new();
+//! table.counter("readings_total", "Temperature readings.").increment(3);
+//! let monitor = Monitor::bind("127.0.0.1:0".parse()?).await?;
+//! let address = monitor.address();
+//! let server = tokio::spawn(monitor.serve(Arc::new(Thermometer(table))));
+//!
+//! let mut stream = tokio::net::TcpStream::connect(address).await?;
+//! stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await?;
+//! let mut page = String::new();
+//! stream.read_to_string(&mut page).await?;
+//! assert!(page.contains("readings_total 3"));
+//! server.abort();
+//! # Ok(())
+//! # }
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod listener;
+pub mod metrics;
+pub mod monitor;
+mod paced_stream;
+pub mod pool;
+mod signals;
+pub mod tls;
+
+pub use listener::{ConnectionLimits, ConnectionMetrics, ListenError, Listener};
+pub use metrics::Table;
+pub use monitor::{Monitor, Monitored};
+pub use pool::{Held, Peer, Pool};
+pub use signals::stop_signal;
+pub use tls::{TlsError, TlsFiles};

@@ -1,0 +1,321 @@
+//! A listener for HTTP/1.1, with or without TLS, that limits its connections.
+//!
+//! It limits how many connections are open and how many of them one address has, how slowly a
+//! client may send a request's head, and how slowly it may receive a response.
+
+use std::convert::Infallible;
+use std::error::Error as StdError;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::metrics::{Counter, Gauge};
+use hyper::body::{Body, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use moteseal_api::ErrorKind;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tracing::{debug, info, warn};
+
+use crate::paced_stream::PacedStream;
+use crate::pool::{Held, Peer, Pool};
+use crate::tls::{self, TlsError, TlsFiles};
+
+/// The response to a connection above the limit. The listener sends it without reading the request,
+/// so that a flood of connections costs little.
+const TOO_MANY_CONNECTIONS: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-type: application/problem+json\r\ncontent-length: 138\r\n\r\n{\"type\":\"urn:moteseal:problem:Unavailable\",\"title\":\"Unavailable\",\"status\":503,\"detail\":\"too many connections are open; try again shortly\"}";
+
+/// Header fields of a request, at most.
+const MAX_HEADERS: usize = 64;
+
+/// The pause after the operating system refused a connection (most often: no file descriptors are
+/// left, and another connection has to close first).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The limits of a listener's connections.
+#[derive(Clone, Debug)]
+pub struct ConnectionLimits {
+    /// Open connections; the listener rejects another one with status 503.
+    pub connections: usize,
+    /// The share of [`connections`](Self::connections), in percent, that one address may have once
+    /// half of them are in use; see [`Pool`].
+    pub peer_percent: u8,
+    /// The time in which a request's head, or the TLS handshake, must arrive.
+    pub head_time: Duration,
+    /// The longest head of a request, in bytes.
+    pub head_bytes: usize,
+    /// The life of a connection; `None` is unlimited.
+    pub connection_time: Option<Duration>,
+    /// The interval over which the pace of a receiving client is measured.
+    pub write_stall: Duration,
+    /// Bytes a second that a client must receive of a response.
+    pub write_rate: u64,
+    /// The time that requests in progress have to finish when the service stops.
+    pub stop_time: Duration,
+}
+
+/// What a listener counts.
+#[derive(Clone, Debug)]
+pub struct ConnectionMetrics {
+    /// Open connections.
+    pub open: Gauge,
+    /// Connections rejected because too many were open.
+    pub rejected: Counter,
+}
+
+/// Why a service cannot listen.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// Another process listens on the address.
+    #[error(
+        "{0} is in use by another process; stop it, or listen on another address \
+         (port 0 selects a free port)"
+    )]
+    InUse(SocketAddr),
+    /// The machine does not have the address.
+    #[error("{0} is not an address of this machine; listen on 127.0.0.1 or 0.0.0.0")]
+    NotLocal(SocketAddr),
+    /// The user may not listen on the port.
+    #[error("this user may not listen on {0}; use a port from 1024 on")]
+    NotPermitted(SocketAddr),
+    /// The operating system reports another error.
+    #[error("cannot listen on {address}: {error}")]
+    Io {
+        /// The address.
+        address: SocketAddr,
+        /// The cause.
+        error: io::Error,
+    },
+    /// The TLS files cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+impl ListenError {
+    fn new(address: SocketAddr, error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::AddrInUse => Self::InUse(address),
+            io::ErrorKind::AddrNotAvailable => Self::NotLocal(address),
+            io::ErrorKind::PermissionDenied => Self::NotPermitted(address),
+            _ => Self::Io { address, error },
+        }
+    }
+
+    /// [`ErrorKind::Internal`] for [`Io`](Self::Io), otherwise [`ErrorKind::Usage`].
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Io { .. } => ErrorKind::Internal,
+            _ => ErrorKind::Usage,
+        }
+    }
+}
+
+/// A socket that listens and has not begun to serve.
+pub struct Listener {
+    listener: TcpListener,
+    address: SocketAddr,
+    tls: Option<TlsAcceptor>,
+}
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Listener").field("url", &self.url()).finish_non_exhaustive()
+    }
+}
+
+impl Listener {
+    /// Listens on `address` (port 0 selects a free port), with TLS if `tls` is given.
+    ///
+    /// # Errors
+    /// [`ListenError`] if the address or the TLS files cannot be used.
+    pub async fn bind(address: SocketAddr, tls: Option<&TlsFiles>) -> Result<Self, ListenError> {
+        let tls = tls.map(tls::acceptor).transpose()?;
+        let failed = |error| ListenError::new(address, error);
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self { listener, address, tls })
+    }
+
+    /// The address it listens on, with the actual port.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Whether it serves TLS.
+    #[must_use]
+    pub const fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// The URL of the service.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("{}://{}", if self.is_tls() { "https" } else { "http" }, self.address)
+    }
+
+    /// Calls `service` for each request until `stop` completes. Then it accepts no more
+    /// connections, lets requests in progress finish within [`ConnectionLimits::stop_time`], and
+    /// returns. Each request has its [`Peer`] as an extension.
+    pub async fn serve<S, B>(
+        self,
+        service: S,
+        limits: &ConnectionLimits,
+        metrics: Option<&ConnectionMetrics>,
+        stop: impl Future<Output = ()> + Send,
+    ) where
+        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+        S: Clone + Send + Sync + 'static,
+        S::Future: Send,
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        let Self { listener, tls, .. } = self;
+        let places = Pool::new(limits.connections as u64, limits.peer_percent, 1);
+        let (stop_sender, stop_receiver) = watch::channel(());
+        let limits = Arc::new(limits.clone());
+        let mut connections = JoinSet::new();
+        let mut stop = pin!(stop);
+        loop {
+            tokio::select! {
+                () = &mut stop => break,
+                Some(_) = connections.join_next() => {}
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, address)) => {
+                        let peer = Peer::from(address.ip());
+                        let Some(place) = places.take(peer, 1) else {
+                            if let Some(metrics) = metrics {
+                                metrics.rejected.increment(1);
+                            }
+                            if tls.is_none() {
+                                // The buffer of a new socket has room for it. If not, the client
+                                // only misses the reason.
+                                let _ = stream.try_write(TOO_MANY_CONNECTIONS);
+                            }
+                            continue;
+                        };
+                        debug!(peer = %address, "connected");
+                        let open = metrics.map(|metrics| Counted::new(&metrics.open));
+                        let connection = Connection {
+                            peer,
+                            limits: Arc::clone(&limits),
+                            stop: stop_receiver.clone(),
+                            _place: place,
+                            _open: open,
+                        };
+                        connections.spawn(connection.run(stream, tls.clone(), service.clone()));
+                    }
+                    Err(error) => {
+                        warn!(%error, "cannot accept a connection");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+            }
+        }
+        drop(listener);
+        info!(connections = connections.len(), "stopping");
+        let _ = stop_sender.send(());
+        let finished = async { while connections.join_next().await.is_some() {} };
+        if tokio::time::timeout(limits.stop_time, finished).await.is_err() {
+            warn!("closing connections whose requests did not finish in time");
+            connections.shutdown().await;
+        }
+        info!("stopped");
+    }
+}
+
+/// Increments a gauge for as long as it lives: a connection may also end by being dropped.
+struct Counted(Gauge);
+
+impl Counted {
+    fn new(gauge: &Gauge) -> Self {
+        gauge.increment(1);
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.decrement(1);
+    }
+}
+
+/// One connection, with what it holds while it is open.
+struct Connection {
+    peer: Peer,
+    limits: Arc<ConnectionLimits>,
+    stop: watch::Receiver<()>,
+    _place: Held,
+    _open: Option<Counted>,
+}
+
+impl Connection {
+    async fn run<S, B>(self, stream: TcpStream, tls: Option<TlsAcceptor>, service: S)
+    where
+        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+        S::Future: Send,
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        let limits = Arc::clone(&self.limits);
+        let _ = stream.set_nodelay(true);
+        let stream = PacedStream::new(stream, limits.write_stall, limits.write_rate);
+        let Some(tls) = tls else { return self.serve(stream, service).await };
+        match tokio::time::timeout(limits.head_time, tls.accept(stream)).await {
+            Ok(Ok(stream)) => self.serve(stream, service).await,
+            Ok(Err(error)) => debug!(%error, "the TLS handshake failed"),
+            Err(_) => debug!("the TLS handshake timed out"),
+        }
+    }
+
+    async fn serve<T, S, B>(mut self, stream: T, service: S)
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send,
+        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+        S::Future: Send,
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        let peer = self.peer;
+        let service = service_fn(|mut request: Request<Incoming>| {
+            request.extensions_mut().insert(peer);
+            service.call(request)
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.limits.head_time)
+            .max_headers(MAX_HEADERS)
+            .max_buf_size(self.limits.head_bytes)
+            .serve_connection(TokioIo::new(stream), service);
+        let mut connection = pin!(connection);
+        let life = self.limits.connection_time.unwrap_or(Duration::MAX);
+        let served = async {
+            tokio::select! {
+                ended = connection.as_mut() => ended,
+                _ = self.stop.changed() => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
+            }
+        };
+        match tokio::time::timeout(life, served).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => debug!(%error, "the connection failed"),
+            Err(_) => debug!("closed a connection at the end of its time"),
+        }
+    }
+}

@@ -1,4 +1,4 @@
-//! `moteseal sum run`: ask a group a question every epoch, and show what is proven of the answers.
+//! `moteseal sum run`: asks a group a query every epoch, and shows the verified results.
 
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -35,16 +35,16 @@ use crate::key::random;
 use crate::progress::{bar, count, thousands};
 use crate::terminal::{Plain, talk};
 
-/// A broker that is not reached within this time is not waited for.
+/// The longest wait for a broker.
 const REACHED_WITHIN: Duration = Duration::from_secs(10);
-/// A query of a querier that has died ends after this time.
+/// A query ends after this time if its querier has stopped.
 const LEASE: Duration = Duration::from_secs(3600);
-/// A longer query is not shown as a whole,
+/// The longest query that an error shows completely;
 const WHOLE: usize = 120;
-/// but as much of it around a mistake.
+/// of a longer one it shows as much around the mistake.
 const SHOWN: (usize, usize) = (60, 40);
 
-/// Ask a group a question every epoch, and show the exact answers that are proven.
+/// Ask a group a query every epoch, and show the exact, verified results.
 #[derive(Args, Debug)]
 #[command(after_help = "Example, querier.toml:\n  \
                         roster      = \"roster.cbor\"\n  \
@@ -63,26 +63,26 @@ const SHOWN: (usize, usize) = (60, 40);
                         moteseal sum run \"SELECT AVG(temperature), COUNT(*) FROM sensors WHERE humidity > 40 EPOCH DURATION 30s\" \\\n      \
                         --config querier.toml --epochs 10\n\n\
                         Without --epochs it runs until Ctrl-C. Exit codes: 0 every epoch was answered; 3 an answer was refused;\n\
-                        4 an epoch is missing, or fewer than the floor took part; 6 the broker cannot be reached.")]
+                        4 an epoch is missing, or fewer than the floor took part; 6 the broker is unreachable.")]
 pub(crate) struct Arguments {
     /// The query: SELECT SUM|COUNT|AVG|VARIANCE|STDDEV(column), ... FROM sensors [WHERE ...] EPOCH DURATION 30s
     query: String,
     /// The querier's configuration
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// End after so many epochs
+    /// Stop after this many epochs
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     epochs: Option<u64>,
-    /// Show nothing of fewer participants than this; more than half of the sources unless given
+    /// The fewest participants of a result that is shown; by default more than half of the sources
     #[arg(long, value_name = "COUNT")]
     floor: Option<u32>,
-    /// JSON, an object a line
+    /// Print one JSON object a line
     #[arg(long, conflicts_with = "format")]
     json: bool,
-    /// How to write the rows
+    /// The format of the rows
     #[arg(long, value_enum, default_value = "table")]
     format: FormatName,
-    /// The file for the rows, which appears when the query ends; stdout unless given
+    /// The file for the rows, which appears when the query ends; by default stdout
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -114,23 +114,23 @@ impl Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let file = &arguments.config;
     let (config, folder): (config::Querier, _) = config::load_as(file, "docs/sums.md")?;
-    let said = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
+    let in_key = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
     let roster = files::roster(&folder.join(&config.roster), &folder.join(&config.operator))
-        .map_err(said("roster"))?;
+        .map_err(in_key("roster"))?;
     let mut buffer = [0; MAX_SCHEMA];
-    let schema = schema(&config.columns, &mut buffer).map_err(said("columns"))?;
+    let schema = schema(&config.columns, &mut buffer).map_err(in_key("columns"))?;
     let plan = plan(&arguments.query, &schema, &config, file)?;
-    let signer = files::secret_key(&folder.join(&config.key)).map_err(said("key"))?;
-    let keys = querier_keys(&folder.join(&config.keys), &roster).map_err(said("keys"))?;
+    let signer = files::secret_key(&folder.join(&config.key)).map_err(in_key("key"))?;
+    let keys = querier_keys(&folder.join(&config.keys), &roster).map_err(in_key("keys"))?;
     if keys.querier != signer.public() {
-        return Err(said("key")(Failure::usage(format_args!(
-            "WrongQuerier: {} is not the key that `sum setup` was told of, and no device would answer it",
+        return Err(in_key("key")(Failure::usage(format_args!(
+            "WrongQuerier: {} is not the key that `sum setup` was given; no device would answer its queries",
             config.key.display()
         ))));
     }
     let tree = tree(&folder.join(&config.tree), &roster)?;
     let link_secret =
-        files::link_secret(&folder.join(&config.link_secret)).map_err(said("link_secret"))?;
+        files::link_secret(&folder.join(&config.link_secret)).map_err(in_key("link_secret"))?;
     let link = config.link.aggregator_options(file, &folder, &roster, QUERIER)?;
 
     let sources = keys.circle.sources;
@@ -175,7 +175,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             .map_err(|error| link_failure(&error))?;
         talk(format_args!("query {id}: {plan}"));
         talk(format_args!(
-            "{} are asked, {floor} must answer",
+            "{} are queried, {floor} must answer",
             count(u64::from(sources), "source")
         ));
         let gone = Notify::new();
@@ -204,7 +204,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             .await
             .map_err(|error| follow_failure(&error))
     });
-    // What was answered before a failure is whole, and stays; where nothing was, no file is left.
+    // Results before a failure are complete and stay; without results, no file is left.
     let finished = writer.finish().map_err(output_failure);
     let keeps = followed.is_ok() || tally.all > 0;
     let written = output.file.filter(|_| keeps).map_or(Ok(()), Kept::commit);
@@ -212,7 +212,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     finished.and(written)?;
     if missed > 0 {
         talk(format_args!(
-            "{} passed over, and have no row: the querier was paused, or its clock was set",
+            "{} skipped, without rows: the querier was paused, or its clock was set",
             count(missed, "epoch")
         ));
     }
@@ -226,7 +226,7 @@ fn unix_ms() -> u64 {
         .map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// The schema of columns as `moteseal seal` takes them.
+/// The schema of columns as for `moteseal seal`.
 fn schema<'b>(columns: &[String], buffer: &'b mut [u8; MAX_SCHEMA]) -> Result<Schema<'b>, Failure> {
     let fields = columns.iter().map(|column| {
         Field::parse(column).map_err(|error| {
@@ -245,7 +245,7 @@ fn schema<'b>(columns: &[String], buffer: &'b mut [u8; MAX_SCHEMA]) -> Result<Sc
     Schema::encode(&fields, buffer).map_err(|error| Failure::usage(error.named()))
 }
 
-/// Reads the query, and narrows its columns to the ranges that the configuration declares.
+/// Parses the query, and narrows its columns to the ranges of the configuration.
 fn plan<'a>(
     text: &'a str,
     schema: &Schema<'a>,
@@ -257,27 +257,28 @@ fn plan<'a>(
         Failure::usage(error.named())
     })?;
     for (column, range) in &config.ranges {
-        let said = |what: String| Failure::usage(what).about_key(file, &format!("ranges.{column}"));
+        let in_key =
+            |what: String| Failure::usage(what).about_key(file, &format!("ranges.{column}"));
         if schema.field(column).is_none() {
-            return Err(said("columns has no such column".to_owned()));
+            return Err(in_key("`columns` does not have this column".to_owned()));
         }
         let (least, greatest) = range
             .split_once("..")
-            .ok_or_else(|| said(format!("{range:?}: two numbers, for example \"-40..125\"")))?;
+            .ok_or_else(|| in_key(format!("{range:?}: two numbers, for example \"-40..125\"")))?;
         plan.narrow(column, least.trim(), greatest.trim())
-            .map_err(|error| said(format!("{range:?}: {}", error.named())))?;
+            .map_err(|error| in_key(format!("{range:?}: {}", error.named())))?;
     }
     Ok(plan)
 }
 
-/// Shows the query and a caret below the mistake.
+/// The query, and a caret below the mistake.
 fn point_at(text: &str, error: &QueryError<'_>) {
     for line in pointed(text, error.column) {
         talk(line);
     }
 }
 
-/// The part of a query around a column, and a caret below it.
+/// The section of a query around a column, and a caret below it.
 fn pointed(text: &str, column: usize) -> [String; 2] {
     let at = column.saturating_sub(1);
     let is_whole = text.chars().nth(WHOLE).is_none();
@@ -291,7 +292,7 @@ fn pointed(text: &str, column: usize) -> [String; 2] {
     [line, format!("{}^", " ".repeat(before.chars().count()))]
 }
 
-/// Reads the querier's keys, which must be for this roster.
+/// Reads the querier's keys, and checks that they are for this roster.
 fn querier_keys(path: &Path, roster: &Roster) -> Result<QuerierKeys, Failure> {
     use moteseal_core::roster::Directory as _;
     let text = files::read(path)?;
@@ -303,7 +304,7 @@ fn querier_keys(path: &Path, roster: &Roster) -> Result<QuerierKeys, Failure> {
     Ok(keys)
 }
 
-/// How many epochs came to what.
+/// The number of epochs by result.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     all: u64,
@@ -330,13 +331,13 @@ impl Tally {
         let of = |number: u64| format!("{} of {}", thousands(number), count(self.all, "epoch"));
         if self.refused > 0 {
             return Err(Failure::refused(format_args!(
-                "the answers to {} were refused; their rows say why",
+                "the answers of {} were refused; their rows have the reasons",
                 of(self.refused)
             )));
         }
         if self.missing > 0 {
             let text = format_args!(
-                "{} have no answer: too few sources took part in time",
+                "{} have no result: too few sources answered in time",
                 of(self.missing)
             )
             .to_string();
@@ -346,15 +347,15 @@ impl Tally {
     }
 }
 
-/// Where rows go.
+/// Where rows are written.
 struct Output {
     writer: RowWriter<Box<dyn Write>>,
     file: Option<Kept>,
-    /// Nobody reads stdout any more.
+    /// Stdout is closed.
     unheard: Arc<AtomicBool>,
 }
 
-/// A file that is written while the query runs, and appears when it ends.
+/// A file that is written during the query, and appears when it ends.
 #[derive(Clone)]
 struct Kept(std::rc::Rc<std::cell::RefCell<Option<AtomicFile>>>);
 
@@ -375,7 +376,7 @@ impl Write for Kept {
     }
 }
 
-/// Stdout. A reader that goes away ends the query, and is no failure.
+/// Stdout. If its reader closes it, the query ends without a failure.
 struct Heard {
     out: BufWriter<io::Stdout>,
     unheard: Arc<AtomicBool>,
@@ -431,7 +432,7 @@ fn output_failure(error: OutputError) -> Failure {
 fn pose_failure(error: &PoseError) -> Failure {
     match error {
         PoseError::FloorOutOfRange { .. } => {
-            Failure::usage(format_args!("{error}; say it with --floor"))
+            Failure::usage(format_args!("{error}; set it with --floor"))
         }
         PoseError::Overflow(_) => {
             Failure::usage(format_args!("{error}: with [ranges] in the configuration"))
@@ -467,9 +468,9 @@ mod tests {
             pointed("SELECT AVG(x)", 12),
             ["SELECT AVG(x)".to_owned(), format!("{}^", " ".repeat(11))]
         );
-        // At the end, and behind it.
+        // At the end, and after it.
         assert_eq!(pointed("SELECT", 7), ["SELECT".to_owned(), format!("{}^", " ".repeat(6))]);
-        // What acts on a terminal is written out, and the caret still stands below.
+        // Control characters are escaped, and the caret is still below the mistake.
         let [line, caret] = pointed("a\nb\u{1b}?c", 5);
         assert_eq!(line.chars().nth(caret.len() - 1), Some('?'), "{line}");
         let long = format!("{}!{}", "x".repeat(500), "y".repeat(500));

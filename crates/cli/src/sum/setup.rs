@@ -1,4 +1,4 @@
-//! `moteseal sum setup`: the keys of private sums, a file a device and one for the querier.
+//! `moteseal sum setup`: makes the keys of private sums, one file per device and one for the querier.
 
 use std::path::{Path, PathBuf};
 
@@ -15,26 +15,26 @@ use crate::key::random;
 use crate::progress::{bar, count};
 use crate::terminal::talk;
 
-/// Make the keys of private sums: one file a device, and the querier's.
+/// Make the keys of private sums: one file per device, and one for the querier.
 #[derive(Args, Debug)]
 #[command(after_help = "Example: moteseal key new --out q\n\
                         \x20        moteseal sum setup --roster roster.cbor --operator op.pub.pem --querier q.key.pem --out sumkeys/\n\
                         makes sumkeys/NAME.sum.key     for each device of the roster: goes to that device only\n\
-                        \x20     sumkeys/querier.sum.key  stays with the querier: all other keys follow from it")]
+                        \x20     sumkeys/querier.sum.key  stays with the querier: all other keys are derived from it")]
 pub(crate) struct Arguments {
     /// The group's roster; its devices are the sources
     #[arg(long)]
     roster: PathBuf,
-    /// The operator's public key; op.pub.pem beside the roster, or in keys/ there, unless given
+    /// The operator's public key; by default op.pub.pem next to the roster, or keys/op.pub.pem there
     #[arg(long, value_name = "PUBLIC_KEY")]
     operator: Option<PathBuf>,
-    /// The key that the querier signs its queries with: the secret or the public one; q.key stands for q.key.pem, too
+    /// The querier's signing key, secret or public; q.key also means q.key.pem
     #[arg(long, value_name = "KEY")]
     querier: PathBuf,
     /// The folder to write the files to
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
-    /// Divide the devices into so many key groups: whoever breaks into a device can bend the sums of its group only, and each group costs
+    /// The number of key groups. The keys of a compromised device only allow altering the sums of its group; each group costs
     /// 32 bytes more on the links above it
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     key_groups: u32,
@@ -66,7 +66,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let of_querier = out.join("querier.sum.key");
     if let Some(taken) = paths.iter().chain([&of_querier]).find(|path| path.exists()) {
         return Err(Failure::usage(format_args!(
-            "{} exists already; keys are never replaced",
+            "{} already exists; keys are never replaced",
             taken.display()
         )));
     }
@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let internal = |error| Failure::new(Exit::Internal, error);
     let mut pem = Zeroizing::new([0; MAX_KEY_FILE]);
     let text = QuerierKeys::encode(&circle, &querier, &secret, &mut *pem).map_err(internal)?;
-    // Written first: keys of devices that no querier has are worth nothing.
+    // Written first: keys of devices are useless without those of the querier.
     files::create(&of_querier, text.as_bytes(), 0o600)?;
     let keys = QuerierKeys::decode(text.as_bytes())
         .map_err(|error| Failure::new(Exit::Internal, error))?;
@@ -98,7 +98,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The operator's public key: the one given, or the one that lies beside the roster.
+/// The operator's public key: the given one, or the one next to the roster.
 fn operator(arguments: &Arguments) -> Result<PathBuf, Failure> {
     let beside = || {
         ["op.pub.pem", "keys/op.pub.pem"]
@@ -108,7 +108,7 @@ fn operator(arguments: &Arguments) -> Result<PathBuf, Failure> {
     };
     arguments.operator.clone().or_else(beside).ok_or_else(|| {
         Failure::usage(format_args!(
-            "there is no op.pub.pem beside {}; name the operator's public key with --operator",
+            "there is no op.pub.pem next to {}; name the operator's public key with --operator",
             arguments.roster.display()
         ))
     })
@@ -118,13 +118,13 @@ fn operator(arguments: &Arguments) -> Result<PathBuf, Failure> {
 fn file_of(name: &str) -> Result<String, Failure> {
     if name.contains(['/', '\0']) || name.starts_with('.') || name == "querier" {
         return Err(Failure::usage(format_args!(
-            "the roster's device {name:?} cannot name a key file; rename it"
+            "the name of device {name:?} cannot be used for a key file; rename the device"
         )));
     }
     Ok(format!("{name}.sum.key"))
 }
 
-/// The public half of a key, whichever half the file has.
+/// The public key of a file with a secret or a public key.
 fn public_half(path: &Path) -> Result<PublicKey, Failure> {
     // `moteseal key new --out q` makes q.key.pem.
     let mut whole = path.as_os_str().to_owned();

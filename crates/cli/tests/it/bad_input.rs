@@ -221,7 +221,7 @@ fn keys_are_never_replaced_and_never_shown() {
     let scene = Scene::new();
     let before = fs::read(scene.path("keys/dev1.key.pem")).unwrap();
     let run = scene.run(&["key", "new", "--out", "keys/dev1"]);
-    assert!(run.failed(USAGE).contains("keys/dev1.key.pem exists already"), "{run:?}");
+    assert!(run.failed(USAGE).contains("keys/dev1.key.pem already exists"), "{run:?}");
     assert_eq!(fs::read(scene.path("keys/dev1.key.pem")).unwrap(), before);
     use std::os::unix::fs::PermissionsExt as _;
     for (name, mode) in [("keys/dev1.key.pem", 0o600), ("keys/dev1.salt.key", 0o600)] {
@@ -363,7 +363,7 @@ fn a_group_has_one_key_a_device_and_names_that_files_can_have() {
     for name in ["../../x", "a/b", ".hidden", "a b", "a\nb"] {
         let run = roster(&[&format!("{name}=keys/dev1.pub.pem")]);
         assert_eq!(run.code, USAGE, "{run:?}");
-        assert!(run.talk.contains("a device's name names files too"), "{run:?}");
+        assert!(run.talk.contains("a device's name is also a file name"), "{run:?}");
     }
     assert!(!scene.path("new.cbor").exists());
     roster(&["Mote_1.a-b=keys/dev1.pub.pem", "b=keys/dev2.pub.pem"]).done();
@@ -381,7 +381,7 @@ fn a_file_of_another_kind_is_called_what_it_looks_like() {
         for run in [scene.with_roster(&["verify", file]), scene.run(&["inspect", file])] {
             assert!(
                 run.failed(REFUSED)
-                    .contains(&format!("this is no bundle or proof, it looks like {like}")),
+                    .contains(&format!("this is not a bundle or proof, it looks like {like}")),
                 "{run:?}"
             );
         }

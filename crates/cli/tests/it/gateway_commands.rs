@@ -405,7 +405,7 @@ fn from_keys_to_an_estimate_over_mqtt_5() {
         &format!("cloud    {}/", site.cloud.url),
         "epochs   end 60000 ms after a later one begins, in the time of what devices replay",
         "listen   127.0.0.1:0",
-        "all is well; without --check the gateway would run now",
+        "the configuration is valid; without --check the gateway would run now",
     ] {
         assert!(checked.out.lines().any(|said| said == line), "{line:?} is not in {}", checked.out);
     }

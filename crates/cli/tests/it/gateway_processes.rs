@@ -222,7 +222,7 @@ fn killed_again_and_again_gateway_and_devices_lose_nothing() {
     let port = free_port();
     let site = Site::new(folder.path(), port, &url, 150);
     let checked = done(site.run(["gateway", "run", "--config", "gateway.toml", "--check"]));
-    assert!(String::from_utf8_lossy(&checked.stdout).contains("all is well"));
+    assert!(String::from_utf8_lossy(&checked.stdout).contains("the configuration is valid"));
     let mut mosquitto = broker(folder.path(), port);
     let mut gateway = site.gateway();
     let mut devices: Vec<Option<Running>> =

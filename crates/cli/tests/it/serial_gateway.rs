@@ -504,7 +504,7 @@ fn what_is_wrong_with_serial_toml_is_said_in_one_line_and_what_is_right_is_liste
         "port     /dev/ttyUSB77, 115200 baud: mote-0, not there yet",
         "port     tcp://127.0.0.1:4001, 9600 baud: any device",
         "sums     mqtt://127.0.0.1:1, at gw-a",
-        "all is well; without --check the gateway would run now",
+        "the configuration is valid; without --check the gateway would run now",
     ] {
         assert!(out.lines().any(|found| found == line), "{line}: {out}");
     }
@@ -515,7 +515,7 @@ fn what_is_wrong_with_serial_toml_is_said_in_one_line_and_what_is_right_is_liste
         ("tcp://127.0.0.1:4001", "/dev/ttyUSB77", "/dev/ttyUSB77 is there twice"),
         ("baud = 9600", "baud = 75", "1200 to 4000000"),
         ("\"mote-0\"", "\"mote-7\"", "the roster has no device \"mote-7\""),
-        ("baud = 9600", "device = \"mote-0\"", "its device is at another port already"),
+        ("baud = 9600", "device = \"mote-0\"", "its device is already at another port"),
         ("mqtt://127.0.0.1:1", "ftp://x", "link: BadAddress"),
         ("udp://", "xdp://", "broadcast: BadAddress"),
         ("aggregator = \"gw-a\"", "", "give either `tree`"),
@@ -532,7 +532,7 @@ fn what_is_wrong_with_serial_toml_is_said_in_one_line_and_what_is_right_is_liste
     let (code, _, err) = check(
         "roster = \"roster.cbor\"\noperator = \"op.pub.pem\"\n[[port]]\naddress = \"/dev/ttyS0\"\n",
     );
-    assert!(code == Some(2) && err.contains("nothing to join motes to"), "{err}");
+    assert!(code == Some(2) && err.contains("nothing to connect motes to"), "{err}");
     let (code, _, err) = check(
         "roster = \"roster.cbor\"\noperator = \"op.pub.pem\"\n[link]\nurl = \"mqtt://127.0.0.1:1\"\n",
     );

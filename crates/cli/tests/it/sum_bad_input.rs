@@ -151,7 +151,7 @@ fn keys_are_never_replaced() {
     let before = fs::read(scene.path("sumkeys/querier.sum.key")).unwrap();
     let run =
         scene.with_roster(&["sum", "setup", "--querier", "keys/q.key.pem", "--out", "sumkeys"]);
-    assert!(run.failed(USAGE).contains("exists already; keys are never replaced"), "{run:?}");
+    assert!(run.failed(USAGE).contains("already exists; keys are never replaced"), "{run:?}");
     assert_eq!(fs::read(scene.path("sumkeys/querier.sum.key")).unwrap(), before);
     let run = scene.with_roster(&[
         "sum",

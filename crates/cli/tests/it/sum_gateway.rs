@@ -54,7 +54,7 @@ fn a_check_says_what_the_gateway_would_do() {
         "state    ./root",
         "epochs   are sent on when all have spoken, at the latest 600 ms after their end",
         "listen   127.0.0.1:0",
-        "all is well; without --check the gateway would run now",
+        "the configuration is valid; without --check the gateway would run now",
     ] {
         assert!(checked.out.lines().any(|said| said == line), "{line:?} is not in {}", checked.out);
     }

@@ -276,7 +276,7 @@ fn source_keys(
     let wrong = |what: &dyn std::fmt::Display| {
         in_key(Failure::usage(format_args!("{}: {what}", path.display())))
     };
-    let keys = SourceKeys::decode(&files::read(path).map_err(said)?)
+    let keys = SourceKeys::decode(&files::read(path).map_err(in_key)?)
         .map_err(|error| wrong(&error.named()))?;
     keys.circle.check(roster.group(), &roster.digest()).map_err(|error| wrong(&error.named()))?;
     if keys.device != device {

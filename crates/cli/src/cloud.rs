@@ -141,8 +141,8 @@ fn open(path: &std::path::Path) -> Result<Arc<dyn EpochStore>, Failure> {
     Ok(Arc::new(store.map_err(|error| store_failure(&error))?))
 }
 
-/// The failure for a store that cannot be opened: usage if the file is a wrong one, a finding if it is
-/// damaged, internal if the machine failed.
+/// The failure for a store that cannot be opened: usage if the file is a wrong one, a finding if it
+/// is damaged, internal if the machine failed.
 pub(crate) fn store_failure(error: &OpenError) -> Failure {
     let exit = match error {
         OpenError::NotFound(_)

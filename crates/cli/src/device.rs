@@ -39,12 +39,14 @@ mod provision;
 
 /// The most lines of stdin that wait to be sealed.
 const LINES: usize = 1024;
-/// The most bytes of a line of stdin, without its newline; no record is longer. A longer line is left out.
+/// The most bytes of a line of stdin, without its newline; no record is longer. A longer line is
+/// left out.
 const MAX_LINE: usize = 1 << 16;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a device: forward readings, live or replayed, to the group's coordinator within the budget.
+    /// Run a device: forward readings, live or replayed, to the group's coordinator within the
+    /// budget.
     #[command(after_help = "Example, device.toml:\n  \
                             device      = \"dev1\"\n  \
                             key         = \"keys/dev1.key.pem\"\n  \
@@ -62,7 +64,8 @@ pub(crate) enum Command {
                             separated by commas. It can be stopped or killed at any moment; run again, it continues with the seals\n\
                             that it had. A gateway whose devices replay needs `time = \"recorded\"` in its configuration.")]
     Run(Run),
-    /// Write the configuration and keys of a mote without an operating system, as a blob for its flash.
+    /// Write the configuration and keys of a mote without an operating system, as a blob for its
+    /// flash.
     #[command(after_help = "Example, mote.toml:\n  \
                             device      = \"mote1\"\n  \
                             key         = \"keys/mote1.key.pem\"\n  \
@@ -265,7 +268,8 @@ async fn refusal(states: [Option<tokio::sync::watch::Receiver<State>>; 2]) -> Li
     }
 }
 
-/// Reads the device's keys for private sums from the file that `sum.key` of the configuration `file` names.
+/// Reads the device's keys for private sums from the file that `sum.key` of the configuration
+/// `file` names.
 fn source_keys(
     path: &Path,
     file: &Path,
@@ -404,8 +408,8 @@ impl Source {
     }
 }
 
-/// Reads stdin on a separate thread. A line that does not fit is reported and left out. If stdin itself
-/// fails, the readings end, and `broken` has the error.
+/// Reads stdin on a separate thread. A line that does not fit is reported and left out. If stdin
+/// itself fails, the readings end, and `broken` has the error.
 fn lines(
     schema: Vec<u8>,
     columns: Vec<String>,
@@ -431,8 +435,8 @@ fn lines(
     records
 }
 
-/// Passes the lines of an input, numbered from 1, to `take` until it returns false: their text, or what
-/// is wrong with them.
+/// Passes the lines of an input, numbered from 1, to `take` until it returns false: their text, or
+/// what is wrong with them.
 fn each_line(
     input: &mut impl BufRead,
     mut take: impl FnMut(u64, Result<&str, String>) -> bool,

@@ -25,7 +25,8 @@ use crate::terminal::Stdout;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a coordinator: sample what a group's devices forward within its budget, and upload each epoch with its manifest.
+    /// Run a coordinator: sample what a group's devices forward within its budget, and upload each
+    /// epoch with its manifest.
     #[command(after_help = "Example, gateway.toml:\n  \
                             roster      = \"roster.cbor\"\n  \
                             operator    = \"keys/op.pub.pem\"\n  \
@@ -144,7 +145,8 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
     let settings =
         Settings { grace: config.grace, time, listen: config.listen, ..Settings::default() };
     if arguments.check {
-        // This reads the broker's address and files, but sends nothing: the link's task does not run.
+        // This reads the broker's address and files, but sends nothing: the link's task does not
+        // run.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Failure::new(Exit::Internal, error))?;
         runtime
@@ -249,8 +251,8 @@ fn service_failure(error: &ServiceError) -> Failure {
     }
 }
 
-/// The failure for a link: usage for a wrong address or file, unreachable for a broker that does not
-/// respond or refuses.
+/// The failure for a link: usage for a wrong address or file, unreachable for a broker that does
+/// not respond or refuses.
 pub(crate) fn link_failure(error: &LinkError) -> Failure {
     let exit = match error {
         LinkError::BadAddress { .. }

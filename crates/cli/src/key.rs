@@ -25,7 +25,8 @@ pub(crate) enum Command {
                             \x20     keys/dev1.salt.key the salt key, stays on the device\n\
                             openssl reads the PEM files: openssl pkey -in keys/dev1.key.pem -noout -text")]
     New(New),
-    /// Make a group's link secret, or derive a device's secret from it; both ends of a link authenticate with it.
+    /// Make a group's link secret, or derive a device's secret from it; both ends of a link
+    /// authenticate with it.
     #[command(after_help = "Example: moteseal key link --out keys/link.key\n\
                             \x20        moteseal key link --group-secret keys/link.key --device dev1 \\\n\
                             \x20            --roster roster.cbor --operator keys/op.pub.pem --out keys/dev1.link.key\n\
@@ -67,7 +68,8 @@ pub(crate) struct New {
     /// The files to write: NAME.key.pem, NAME.pub.pem and NAME.salt.key
     #[arg(long, value_name = "NAME")]
     out: PathBuf,
-    /// The signature suite: ed25519; esp256 (ECDSA with P-256); ml-dsa-44 (post-quantum, 2,420 bytes per signature, hosts only)
+    /// The signature suite: ed25519; esp256 (ECDSA with P-256); ml-dsa-44 (post-quantum, 2,420
+    /// bytes per signature, hosts only)
     #[arg(long, value_name = "SUITE", default_value = "ed25519", value_parser = ["ed25519", "esp256", "ml-dsa-44"])]
     alg: String,
 }
@@ -152,8 +154,8 @@ fn new(arguments: &New) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A key from the system's random number generator. A seed that is not a valid key (for P-256 one in
-/// 2^32) is drawn again.
+/// A key from the system's random number generator. A seed that is not a valid key (for P-256 one
+/// in 2^32) is drawn again.
 pub(crate) fn generate(algorithm: Algorithm) -> Result<SecretKey, Failure> {
     let mut seed = Zeroizing::new([0; 32]);
     for _ in 0..16 {

@@ -1,8 +1,8 @@
 //! The `moteseal` command: every role and tool as a subcommand. A subcommand parses its arguments,
 //! calls the library of its role, prints, and exits.
 //!
-//! Data goes to stdout, diagnostics to stderr. Exit codes: 0 done and verified, 1 internal, 2 usage,
-//! 3 proof refused, 4 incomplete, 5 audit finding, 6 unreachable.
+//! Data goes to stdout, diagnostics to stderr. Exit codes: 0 done and verified, 1 internal, 2
+//! usage, 3 proof refused, 4 incomplete, 5 audit finding, 6 unreachable.
 
 #![forbid(unsafe_code)]
 
@@ -66,7 +66,8 @@ enum Command {
     /// Run the untrusted store as a service.
     #[command(subcommand)]
     Cloud(cloud::Command),
-    /// Run a gateway: a coordinator within a budget, an aggregator of private sums, or serial lines.
+    /// Run a gateway: a coordinator within a budget, an aggregator of private sums, or serial
+    /// lines.
     #[command(subcommand)]
     Gateway(gateway::Command),
     /// Run a device of a group with a budget, or provision a mote.

@@ -16,10 +16,11 @@ use crate::terminal::talk;
 
 /// Replay recorded readings at a chosen speed, as if the device sensed them now.
 ///
-/// Each reading is durable in a journal before it counts, and each epoch is sealed when it has passed. With
-/// --to each bundle is pushed as soon as it is sealed. The command can be stopped or killed at any moment;
-/// run again, it continues after the last durable reading, and the chain states that the device restarted.
-/// While the cloud does not respond, bundles wait in the directory.
+/// Each reading is durable in a journal before it counts, and each epoch is sealed when it has
+/// passed. With --to each bundle is pushed as soon as it is sealed. The command can be stopped or
+/// killed at any moment; run again, it continues after the last durable reading, and the chain
+/// states that the device restarted. While the cloud does not respond, bundles wait in the
+/// directory.
 #[derive(Args, Debug)]
 #[command(after_help = format!(
     "Example, a day in 24 minutes:\n  \

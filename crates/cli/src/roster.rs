@@ -38,7 +38,8 @@ pub(crate) struct New {
     /// The length of an epoch: 500ms, 30s, 15m, 1h or 1d
     #[arg(long, value_parser = time::duration)]
     epoch: u64,
-    /// The number of sampling levels: with L levels the lowest rate is 1/2^(L-1), and a device needs 112 bytes per level
+    /// The number of sampling levels: with L levels the lowest rate is 1/2^(L-1), and a device
+    /// needs 112 bytes per level
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..=32))]
     levels: u8,
     /// The most events per epoch that the group's coordinator may keep
@@ -47,7 +48,8 @@ pub(crate) struct New {
     /// With --budget: the public key of the coordinator, the group's gateway
     #[arg(long, value_name = "PUBLIC_KEY", requires = "budget")]
     coordinator: Option<PathBuf>,
-    /// With --budget: the expected number of events of the group per epoch, to check the number of levels
+    /// With --budget: the expected number of events of the group per epoch, to check the number of
+    /// levels
     #[arg(long, value_name = "EVENTS", requires = "budget")]
     expected: Option<u64>,
     /// A device and its public key; repeat it for every device
@@ -162,8 +164,8 @@ fn show(arguments: &Show) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A device's name and key. The name is also used for files: letters, digits, dot, dash and underscore,
-/// and no dot or dash first.
+/// A device's name and key. The name is also used for files: letters, digits, dot, dash and
+/// underscore, and no dot or dash first.
 fn device(text: &str) -> Result<(String, PathBuf), String> {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_');
     match text.split_once('=') {

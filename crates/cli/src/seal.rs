@@ -20,8 +20,8 @@ use crate::time::span;
 
 /// Seal recorded readings into one signed bundle per epoch, which can be pushed to any cloud.
 ///
-/// Sealing another file continues the device's chain, also in another directory: the state of the chain
-/// is next to the key.
+/// Sealing another file continues the device's chain, also in another directory: the state of the
+/// chain is next to the key.
 #[derive(Args, Debug)]
 #[command(after_help = format!(
     "Example:\n  \
@@ -58,7 +58,8 @@ fn seal(arguments: &Arguments) -> Result<(), Failure> {
     let mut ready = arguments.source.ready()?;
     clear_temporaries(&arguments.source.out);
     let folder = arguments.source.out.clone();
-    // Once only: to clear until nothing comes would let the batch end meanwhile. What is written during it goes when the next run starts.
+    // Once only: to clear until nothing comes would let the batch end meanwhile. What is written
+    // during it goes when the next run starts.
     interrupt::on_stop(move || clear_temporaries(&folder));
     let journal = ready.journal();
     let left = left_in(&journal, &ready.sealer).map_err(|error| record_failure(&error, &error))?;
@@ -90,7 +91,8 @@ fn seal(arguments: &Arguments) -> Result<(), Failure> {
     arguments.report(&ready.roster, recording, &sealed, &paths)
 }
 
-/// Removes unfinished bundles of a directory. This process holds its outbox, so no other one writes to it.
+/// Removes unfinished bundles of a directory. This process holds its outbox, so no other one writes
+/// to it.
 fn clear_temporaries(folder: &Path) {
     let ending = format!(".{EXTENSION}.tmp");
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -123,7 +125,8 @@ impl Arguments {
             .first()
             .zip(sealed.bundles.last())
             .map(|(first, last)| (first.index(), last.index()));
-        // Files hold more than the uplink: schema and chain, which a cloud knows after the first bundle.
+        // Files hold more than the uplink: schema and chain, which a cloud knows after the first
+        // bundle.
         let more: usize = sealed.bundles.iter().map(|bundle| bundle.bytes.len()).sum();
         let data: usize = sealed.bundles.iter().map(Bundle::events_length).sum();
         let epochs = sealed

@@ -44,8 +44,8 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
-/// Suppresses the panic messages of the database library at damage: the check catches the panics and
-/// names the damage itself.
+/// Suppresses the panic messages of the database library at damage: the check catches the panics
+/// and names the damage itself.
 fn quietly<T>(work: impl FnOnce() -> T) -> T {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));

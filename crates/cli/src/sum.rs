@@ -1,5 +1,5 @@
-//! `moteseal sum`: exact sums over encrypted readings, which gateways add up but can neither read nor
-//! alter undetected.
+//! `moteseal sum`: exact sums over encrypted readings, which gateways add up but can neither read
+//! nor alter undetected.
 
 mod run;
 mod setup;

@@ -1,5 +1,6 @@
-//! `moteseal-demo broadcast`: the testbed of Liu et al. (2012) with seven nodes and three hops, with loss
-//! and an attacker, in virtual time: what each node verified and refused, and whether a forgery passed.
+//! `moteseal-demo broadcast`: the testbed of Liu et al. (2012) with seven nodes and three hops,
+//! with loss and an attacker, in virtual time: what each node verified and refused, and whether a
+//! forgery passed.
 
 mod play;
 
@@ -15,10 +16,12 @@ use moteseal_terminal::failure::{Exit, Failure};
 use moteseal_terminal::output::Stdout;
 use moteseal_terminal::progress::{count, thousands};
 
-/// Broadcast over lossy hops of seven simulated motes, while an attacker forges, replays and floods at a hundred times the genuine rate.
+/// Broadcast over lossy hops of seven simulated motes, while an attacker forges, replays and floods
+/// at a hundred times the genuine rate.
 ///
-/// A sender broadcasts 100 messages of 20 bytes, one in five seconds. The attacker reaches the nodes that relay to the far ones. One
-/// node reboots meanwhile. Then all reboot, and everything is sent again. Time is virtual: the demo takes seconds.
+/// A sender broadcasts 100 messages of 20 bytes, one in five seconds. The attacker reaches the
+/// nodes that relay to the far ones. One node reboots meanwhile. Then all reboot, and everything is
+/// sent again. Time is virtual: the demo takes seconds.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Exit codes: 0 no attack succeeded, 1 genuine messages are missing or late, 3 a forgery was accepted.\n\
@@ -68,8 +71,8 @@ struct Node {
 #[derive(Debug, Default)]
 struct Results {
     messages: usize,
-    /// Virtual milliseconds until the chain is complete without and with the attacker; `None` if it was
-    /// not complete in three times the undisturbed time.
+    /// Virtual milliseconds until the chain is complete without and with the attacker; `None` if it
+    /// was not complete in three times the undisturbed time.
     undisturbed_ms: Option<u64>,
     disturbed_ms: Option<u64>,
     /// Transmissions by purpose, under attack until the chain was complete.

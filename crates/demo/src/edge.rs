@@ -1,5 +1,6 @@
-//! The demo's group with a budget: the same motes send to a coordinator, which keeps a sample within
-//! the budget and uploads it. Everybody can audit it from what the motes signed. Then it cheats.
+//! The demo's group with a budget: the same motes send to a coordinator, which keeps a sample
+//! within the budget and uploads it. Everybody can audit it from what the motes signed. Then it
+//! cheats.
 
 use bytes::Bytes;
 use moteseal_adversary::coordinator::{Bundle, CHEATS, Cheat, FoundBy, Upload, stream};
@@ -106,8 +107,8 @@ pub(crate) fn keys(motes: &[Mote]) -> Result<Keys, Failure> {
     Ok(Keys { roster, devices, coordinator, link: random::bytes()? })
 }
 
-/// Sends the motes' readings through a coordinator to the cloud, queries and audits the cloud, then lets
-/// the coordinator cheat.
+/// Sends the motes' readings through a coordinator to the cloud, queries and audits the cloud, then
+/// lets the coordinator cheat.
 pub(crate) async fn play(keys: &Keys, motes: &[Mote], client: &Client) -> Result<Edge, Failure> {
     let mut group = Group::new(keys, motes)?;
     let mut uploads = Vec::new();
@@ -282,7 +283,8 @@ impl<'k> Group<'k> {
         for (sampler, (device, link)) in self.samplers.iter_mut().zip(&self.links) {
             for frame in sampler.frames(FRAMES).map_err(internal)? {
                 if let Uplink::Forward(forward) = Uplink::open(&frame, link).map_err(internal)? {
-                    // A device with a tree may send a reading below its round if it is shorter than its digest.
+                    // A device with a tree may send a reading below its round if it is shorter than
+                    // its digest.
                     self.forwarded += forward
                         .events()
                         .filter(|(_, level, _)| level.0 >= forward.own_round.0)
@@ -310,8 +312,8 @@ impl<'k> Group<'k> {
     }
 }
 
-/// Lets the coordinator cheat in one way, in the first epoch where that is possible. Returns who finds
-/// it and by which name; `None` if no epoch allows it.
+/// Lets the coordinator cheat in one way, in the first epoch where that is possible. Returns who
+/// finds it and by which name; `None` if no epoch allows it.
 fn cheating(keys: &Keys, honest: &[Upload], cheat: &Cheat) -> Option<Cheating> {
     let at = CHEATED.min(honest.len().checked_sub(1)?);
     let (uploads, device) = keys.roster.devices().find_map(|device| {

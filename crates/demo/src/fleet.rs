@@ -1,5 +1,5 @@
-//! The demo's devices: keys, a roster, and all their seals. Each mote is two devices, one with stars and
-//! one with trees, so that one cloud holds both.
+//! The demo's devices: keys, a roster, and all their seals. Each mote is two devices, one with
+//! stars and one with trees, so that one cloud holds both.
 
 use std::collections::BTreeMap;
 use std::fs;

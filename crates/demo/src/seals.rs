@@ -1,5 +1,5 @@
-//! `moteseal-demo`: seals, stores, samples and verifies real readings, with the real service and the
-//! real client. Then the cloud lies, and a coordinator cheats.
+//! `moteseal-demo`: seals, stores, samples and verifies real readings, with the real service and
+//! the real client. Then the cloud lies, and a coordinator cheats.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -40,7 +40,8 @@ const LIED_ABOUT: u64 = 20;
 
 /// Seal, store, sample and verify the readings of eight real motes. Then the cloud lies.
 ///
-/// The same motes then send through a coordinator within a budget, which is audited, and then cheats.
+/// The same motes then send through a coordinator within a budget, which is audited, and then
+/// cheats.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
                         moteseal-demo                        everything, in a few seconds\n  \

@@ -1,5 +1,5 @@
-//! `moteseal-demo sums`: eight motes, three gateways in a tree, and a querier, with links within this
-//! process. Half-way one of the gateways turns malicious, in another way each epoch.
+//! `moteseal-demo sums`: eight motes, three gateways in a tree, and a querier, with links within
+//! this process. Half-way one of the gateways turns malicious, in another way each epoch.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -68,7 +68,8 @@ const GRACE: Duration = Duration::from_millis(400);
 /// The most waiting seals of a mote, which closes none in this short time.
 const WAITING: u32 = 4;
 
-/// Add up encrypted readings of eight motes at three gateways, one of which turns malicious half-way.
+/// Add up encrypted readings of eight motes at three gateways, one of which turns malicious
+/// half-way.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Takes about 25 seconds. Exit code 0 if every result was exact, and every altered sum was refused and traced to the gateway that altered it."

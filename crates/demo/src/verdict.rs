@@ -20,7 +20,8 @@ pub(crate) struct Verdict {
     pub refused: String,
     /// The name in the explaining form, if it was returned.
     pub named: Option<String>,
-    /// The name by which a client with pinned seals refuses it, if only such a client can detect the lie.
+    /// The name by which a client with pinned seals refuses it, if only such a client can detect
+    /// the lie.
     pub remembered: Option<String>,
     /// The device, seal, level, event or field.
     pub place: String,

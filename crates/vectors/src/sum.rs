@@ -1,4 +1,5 @@
-//! The operations of private sums (spec/sums.md), by the product's own code. Plans and answers are those of query.rs.
+//! The operations of private sums (spec/sums.md), by the product's own code. Plans and answers are
+//! those of query.rs.
 
 use moteseal_core::Digest;
 use moteseal_core::link::LinkKey;

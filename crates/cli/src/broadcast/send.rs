@@ -39,8 +39,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Broadcast files, lines or a command, which every receiver can verify.
 ///
-/// One signature covers a whole chain of messages, which must all be known when it is signed. A file is split into messages; receivers
-/// save it when it is complete. Receivers request what they miss; this command responds while it runs, and other receivers afterwards.
+/// One signature covers a whole chain of messages, which must all be known when it is signed. A
+/// file is split into messages; receivers save it when it is complete. Receivers request what they
+/// miss; this command responds while it runs, and other receivers afterwards.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
                         moteseal broadcast send --key ops.key.pem --cert ops.cert --to udp://239.1.2.3:5000 --block 32 firmware.bin\n  \
@@ -62,7 +63,8 @@ pub(crate) struct Arguments {
     /// The address, for example udp://239.1.2.3:5000
     #[arg(long, value_name = "ADDRESS")]
     to: String,
-    /// Messages per block: receivers use them when the block is complete [default: 32 for files, 1 for lines]
+    /// Messages per block: receivers use them when the block is complete [default: 32 for files, 1
+    /// for lines]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     block: Option<u8>,
     /// Bytes per message of a file
@@ -309,8 +311,8 @@ async fn say_all(
         };
         let per_block =
             arguments.block.unwrap_or(if content.kind() == Kind::Image { 32 } else { 1 });
-        // Numbers are taken one by one: another process of this sender may send a chain meanwhile, and
-        // numbers must not decrease.
+        // Numbers are taken one by one: another process of this sender may send a chain meanwhile,
+        // and numbers must not decrease.
         let chain = build((speaker.next()?, speaker.id, per_block, label), content, hashes)
             .map_err(about)?;
         let chain = place.get_or_init(|| chain);

@@ -1,4 +1,5 @@
-//! `moteseal broadcast verify`: evidence of what a sender said, checked offline (spec/broadcast.md, section 6).
+//! `moteseal broadcast verify`: evidence of what a sender said, checked offline (spec/broadcast.md,
+//! section 6).
 
 use std::fs;
 use std::io::{self, BufWriter, Read as _, Write as _};
@@ -19,10 +20,12 @@ use crate::progress::thousands;
 use crate::terminal::{Stdout, talk};
 use crate::time::instant;
 
-/// Verify evidence of a broadcast, offline: the sender's certificate, and a chain of messages under one signature.
+/// Verify evidence of a broadcast, offline: the sender's certificate, and a chain of messages under
+/// one signature.
 ///
-/// Everybody who has the base stations' keys can verify it. The first blocks of a chain are evidence of their messages. A chain does
-/// not show when it was sent: the certificate is checked at the time of --at, or now.
+/// Everybody who has the base stations' keys can verify it. The first blocks of a chain are
+/// evidence of their messages. A chain does not show when it was sent: the certificate is checked
+/// at the time of --at, or now.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  moteseal broadcast verify orders.evidence --ca base.pub.pem\n  \

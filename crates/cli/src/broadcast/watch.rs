@@ -1,5 +1,5 @@
-//! `moteseal broadcast watch`: receives authenticated broadcasts, prints or saves what is verified, and
-//! repairs losses of other receivers.
+//! `moteseal broadcast watch`: receives authenticated broadcasts, prints or saves what is verified,
+//! and repairs losses of other receivers.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -32,9 +32,11 @@ const REFUSALS: Duration = Duration::from_secs(10);
 /// The most links.
 const MAX_LINKS: usize = 8;
 
-/// Receive authenticated broadcasts: print messages and save files once they are verified, and repair losses of other receivers.
+/// Receive authenticated broadcasts: print messages and save files once they are verified, and
+/// repair losses of other receivers.
 ///
-/// With several --on, what is received on one link is relayed to the others. After a kill at any moment it continues where it was, and never accepts a chain twice.
+/// With several --on, what is received on one link is relayed to the others. After a kill at any
+/// moment it continues where it was, and never accepts a chain twice.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
                         moteseal broadcast watch --ca base.pub.pem --on udp://239.1.2.3:5000 --state broadcast.state --save images\n  \
@@ -46,7 +48,8 @@ pub(crate) struct Arguments {
     /// The public key of a base station; repeat for others
     #[arg(long, value_name = "PUBLIC_KEY", required = true)]
     ca: Vec<PathBuf>,
-    /// The address of a link, for example udp://239.1.2.3:5000; repeat it to relay between several links
+    /// The address of a link, for example udp://239.1.2.3:5000; repeat it to relay between several
+    /// links
     #[arg(long, value_name = "ADDRESS", required = true)]
     on: Vec<String>,
     /// The folder for the state
@@ -339,7 +342,8 @@ impl Teller<'_> {
         Ok(())
     }
 
-    /// Reports refusals, each at most once per interval; not those that every lossy broadcast causes.
+    /// Reports refusals, each at most once per interval; not those that every lossy broadcast
+    /// causes.
     fn refuse(&mut self, refused: RefusedBroadcast) -> io::Result<()> {
         use RefusedBroadcast::{NotThisBlock, RefusedBefore, UnknownChain};
         if matches!(refused, NotThisBlock | UnknownChain | RefusedBefore) {

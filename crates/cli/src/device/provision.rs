@@ -1,5 +1,5 @@
-//! `moteseal device provision`: the configuration of a mote without an operating system, as one blob
-//! for its flash (spec/mote.md, section 2).
+//! `moteseal device provision`: the configuration of a mote without an operating system, as one
+//! blob for its flash (spec/mote.md, section 2).
 //!
 //! The blob contains every secret of the device: it is written with mode 0600, and never printed.
 

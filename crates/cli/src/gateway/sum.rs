@@ -55,7 +55,8 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
         ))));
     }
     if arguments.check {
-        // This reads the brokers' addresses and files, but sends nothing: the links' tasks do not run.
+        // This reads the brokers' addresses and files, but sends nothing: the links' tasks do not
+        // run.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Failure::new(Exit::Internal, error))?;
         runtime.block_on(async {

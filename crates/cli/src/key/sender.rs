@@ -199,8 +199,8 @@ pub(crate) fn revoke(arguments: &Revoke) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The failure for a file that is not the expected signed object: usage if it is another kind of file,
-/// refused otherwise.
+/// The failure for a file that is not the expected signed object: usage if it is another kind of
+/// file, refused otherwise.
 pub(crate) fn not_signed(
     path: &Path,
     bytes: &[u8],

@@ -65,7 +65,8 @@ const SHOWN: (usize, usize) = (60, 40);
                         Without --epochs it runs until Ctrl-C. Exit codes: 0 every epoch was answered; 3 an answer was refused;\n\
                         4 an epoch is missing, or fewer than the floor took part; 6 the broker is unreachable.")]
 pub(crate) struct Arguments {
-    /// The query: SELECT SUM|COUNT|AVG|VARIANCE|STDDEV(column), ... FROM sensors [WHERE ...] EPOCH DURATION 30s
+    /// The query: SELECT SUM|COUNT|AVG|VARIANCE|STDDEV(column), ... FROM sensors [WHERE ...] EPOCH
+    /// DURATION 30s
     query: String,
     /// The querier's configuration
     #[arg(long, value_name = "FILE")]

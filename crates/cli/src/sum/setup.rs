@@ -1,4 +1,5 @@
-//! `moteseal sum setup`: makes the keys of private sums, one file per device and one for the querier.
+//! `moteseal sum setup`: makes the keys of private sums, one file per device and one for the
+//! querier.
 
 use std::path::{Path, PathBuf};
 
@@ -25,7 +26,8 @@ pub(crate) struct Arguments {
     /// The group's roster; its devices are the sources
     #[arg(long)]
     roster: PathBuf,
-    /// The operator's public key; by default op.pub.pem next to the roster, or keys/op.pub.pem there
+    /// The operator's public key; by default op.pub.pem next to the roster, or keys/op.pub.pem
+    /// there
     #[arg(long, value_name = "PUBLIC_KEY")]
     operator: Option<PathBuf>,
     /// The querier's signing key, secret or public; q.key also means q.key.pem
@@ -34,8 +36,8 @@ pub(crate) struct Arguments {
     /// The folder to write the files to
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
-    /// The number of key groups. The keys of a compromised device only allow altering the sums of its group; each group costs
-    /// 32 bytes more on the links above it
+    /// The number of key groups. The keys of a compromised device only allow altering the sums of
+    /// its group; each group costs 32 bytes more on the links above it
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     key_groups: u32,
 }

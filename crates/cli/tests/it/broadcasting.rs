@@ -1,5 +1,5 @@
-//! A base station, a sender and watchers as processes, on a multicast group of the loopback interface
-//! that no other test uses.
+//! A base station, a sender and watchers as processes, on a multicast group of the loopback
+//! interface that no other test uses.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};

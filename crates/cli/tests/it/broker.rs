@@ -1,4 +1,4 @@
-//! A Mosquitto of a test's own, on a free loopback port, with its configuration in the test's folder.
+//! A Mosquitto for one test, on a free loopback port, with its configuration in the test's folder.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! A sequence that follows from its seed, for simulations that can be repeated.
+//! A pseudo-random sequence from a seed, for repeatable simulations.
 
 /// xorshift64*.
 pub struct Chance(u64);

@@ -1,5 +1,5 @@
-//! The simulation: the same chain twice, without and with the attacker; then every node reboots, and
-//! everything is sent again.
+//! The simulation: the same chain twice, without and with the attacker; then every node reboots,
+//! and everything is sent again.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

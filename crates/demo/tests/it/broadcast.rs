@@ -1,5 +1,5 @@
-//! `moteseal-demo broadcast`: no attack succeeds, the same seed gives the same output, and arguments out
-//! of range are usage errors.
+//! `moteseal-demo broadcast`: no attack succeeds, the same seed gives the same output, and
+//! arguments out of range are usage errors.
 
 use std::process::{Command, Output};
 

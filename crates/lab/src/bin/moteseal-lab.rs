@@ -39,8 +39,8 @@ enum Command {
 
 /// Replay 92 days of recorded events through a coordinator with a budget.
 ///
-/// Prints per day: events sensed, sent and kept, rounds, and use of the budget. The sources replace the seven of the paper (Li et al.,
-/// section VIII.B); the output names the replacement of each.
+/// Prints per day: events sensed, sent and kept, rounds, and use of the budget. The sources replace
+/// the seven of the paper (Li et al., section VIII.B); the output names the replacement of each.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     moteseal-lab sampling --budget 500 --source telosb\n  \
@@ -65,7 +65,8 @@ struct Sampling {
     format: Format,
 }
 
-/// Write the report on seals: the paper's figures 5, 6, 7a and 7b and the growth of messages, each as PNG and CSV, and an index.
+/// Write the report on seals: the paper's figures 5, 6, 7a and 7b and the growth of messages, each
+/// as PNG and CSV, and an index.
 #[derive(Args, Debug)]
 #[command(after_help = "Example: moteseal-lab report --out lab/report")]
 struct Report {
@@ -76,9 +77,11 @@ struct Report {
     out: PathBuf,
 }
 
-/// Broadcast through a simulated testbed of seven motes: bytes, transmissions, delays and memory of chains, next to the paper's numbers.
+/// Broadcast through a simulated testbed of seven motes: bytes, transmissions, delays and memory of
+/// chains, next to the paper's numbers.
 ///
-/// Writes figures 5 to 7 and tables I and II of Liu et al. (2012), each as PNG and CSV, and an index. Needs no recorded data.
+/// Writes figures 5 to 7 and tables I and II of Liu et al. (2012), each as PNG and CSV, and an
+/// index. Needs no recorded data.
 #[derive(Args, Debug)]
 #[command(after_help = "Example: moteseal-lab broadcast --out lab/broadcast\n\n\
                         Times (figures 3 and 4) are measured by moteseal-bench broadcast --out DIRECTORY, which also writes the rest.")]

@@ -81,8 +81,8 @@ impl Observer {
     }
 }
 
-/// One test at a time: what is counted is said by processes that answer late, and twice, where
-/// another test has the cores.
+/// One test at a time: processes that compete for the cores respond late, and requests are then
+/// repeated.
 static HOP: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -114,8 +114,8 @@ fn a_mebibyte_reaches_six_receivers_that_each_lose_a_tenth_for_less_than_1_8_of_
         "{} frames, {} bytes with headers: {times:.3} of the image",
         heard.frames, heard.bytes
     );
-    // All that everybody says: chain, repairs, requests, advertisements, with the headers of UDP
-    // and IP. Less than what is lost could not be enough.
+    // Everything sent: chain, repairs, requests, advertisements, with the headers of UDP and IP.
+    // Less than 1.1 could not replace the losses.
     assert!((1.1..=1.8).contains(&times), "{times} of the image in {} frames", heard.frames);
 }
 
@@ -139,11 +139,11 @@ fn a_receiver_that_is_killed_midway_continues() {
     assert_eq!(halfway["blocks"], 32);
     killed.kill();
     assert!(!network.path("killed.saved").join("image.bin").exists(), "half of a file is no file");
-    // Meanwhile the others go on.
+    // Meanwhile the others continue.
     std::thread::sleep(Duration::from_millis(700));
     let back = Instant::now();
     let again = network.watch("killed", &[&lossy(3)], &["--chains", "1"]);
-    // What comes before `listening` has been skipped: the state says it as well.
+    // Events before `listening` are skipped; the state also shows them.
     let complete = again.until("complete");
     assert_eq!(complete["label"], "image.bin");
     assert_eq!(again.ended(), 0);

@@ -179,7 +179,7 @@ fn what_is_no_frame_of_the_group_is_refused_by_name_and_touches_nobody() {
         let long =
             network.child(member.0).send(Bytes::from(vec![0; MAX_FRAME + 1])).await.unwrap_err();
         assert_eq!(long.name(), "FrameTooLong");
-        // A gap is no fault: the answer says where to go on, and nothing is kept of it.
+        // A gap is not an error: the response says where to continue, and nothing of it is kept.
         let mut link = network.child(member.0);
         link.send(forward(member, &key, 0, FIRST, 5..9)).await.unwrap();
         let answer = answer(&mut link, member, &key).await;

@@ -90,7 +90,7 @@ fn no_changed_byte_of_a_bundle_yields_a_row_that_was_not_sealed() {
                 survivors += usize::from(!stream::rows(&changed).is_empty());
             }
         }
-        // Only the end item, behind the last signature, can change without the bundle being
+        // Only the end item, after the last signature, can change without the bundle being
         // refused.
         assert!(survivors <= 2 * 255, "{survivors} changed bundles verify");
     }

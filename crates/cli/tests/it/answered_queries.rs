@@ -255,7 +255,7 @@ fn sense(mote: &mut DurableMote<SecretKey>, epoch: EpochNumber, readings: u32) {
 fn closes_a_seal_without_room_for_an_answer_and_continues_its_epoch() {
     let mut scene = Scene::new(8);
     sense(scene.mote(), EPOCH, 10);
-    // Eight fill a seal; what goes on with one of them needs no room.
+    // Eight fill a seal; extending one of them needs no room.
     let first = |query: u8| 10 * FIRST + 2 * u64::from(query);
     for query in 0..20 {
         scene.answer(query, 100, first(query)).unwrap();

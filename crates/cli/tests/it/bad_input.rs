@@ -95,7 +95,7 @@ fn a_full_disk_leaves_no_files() {
         "{line}"
     );
     assert_eq!(scene.names("bundles"), [""; 0]);
-    // With room again it goes on as if nothing had been: no index was used up.
+    // With room again it continues as if nothing had happened: no index was used.
     scene.seal("data.csv", "dev1", &[]).done();
     assert_eq!(scene.names("bundles").len(), 4);
     let verified = scene.with_roster(&["verify", "--json", "bundles/dev1-0000000000.mseal"]).done();
@@ -431,7 +431,7 @@ fn names_a_roster_of_another_operator_as_the_cause_and_every_file_once() {
     scene.roster("home", "keys/stranger.key.pem", "other.cbor");
     let names = scene.names("bundles");
     assert_eq!(names.len(), 4);
-    // A directory stands for the bundles in it.
+    // A directory means the bundles in it.
     let run = scene.run(&[
         "verify",
         "bundles",

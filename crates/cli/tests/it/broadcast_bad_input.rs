@@ -15,7 +15,7 @@ use moteseal_store::Journal;
 const USAGE: i32 = 2;
 const REFUSED: i32 = 3;
 
-/// Says a line, with more arguments.
+/// Sends a line, with more arguments.
 fn say(network: &Network, line: &str, more: &[&str]) -> Output {
     let mut command =
         network.send(&network.url(""), &[&["--lines", "-", "--linger", "0.5"], more].concat());
@@ -49,7 +49,7 @@ fn raw(network: &Network, frame: &[u8]) {
     UdpSocket::from(socket).send_to(frame, ("239.83.7.2", network.port)).unwrap();
 }
 
-/// Waits until something is refused under this name, and sees that nothing was handed out before.
+/// Waits until something is refused with this name, and checks that nothing was delivered before.
 #[track_caller]
 fn refuses(watcher: &Watcher, name: &str) {
     let event = watcher.find(|event| {

@@ -302,7 +302,7 @@ fn refuses_changed_evidence_and_verifies_the_complete_blocks_of_truncated_eviden
     assert_eq!((run.out.lines().count(), scene.path("changed.bin").exists()), (2, false));
     assert!(scene.names(".").iter().all(|name| !name.contains(".part")), "{:?}", scene.names("."));
 
-    // Behind the fourth message's frame; within the fifth's; behind the third's.
+    // After the fourth message's frame; within the fifth's; after the third's.
     for (cut, shown, what) in [
         (ends[5], 4, "the first 4 of 5 messages are verified"),
         (ends[5] + 3, 4, "Truncated"),

@@ -168,8 +168,8 @@ fn a_listed_seal_that_is_missing_is_pending_until_the_coordinator_continues() {
         "{report:?}"
     );
     assert_eq!(report.exit_code(), 4);
-    // Once the device's chain goes on it is clear that the seal exists: somebody withholds what the
-    // coordinator lists.
+    // Once the device's chain continues it is clear that the seal exists: somebody withholds what
+    // the coordinator lists.
     uploads.push(group.epoch([50, 60, 70, 80]));
     let report = audited(&group.roster, &uploads, &coordinator()).unwrap();
     let withheld = report.epochs[last]
@@ -177,7 +177,7 @@ fn a_listed_seal_that_is_missing_is_pending_until_the_coordinator_continues() {
         .iter()
         .any(|doubt| matches!(doubt, Doubt::Withheld { device: of, .. } if *of == device));
     assert!(withheld && report.exit_code() == 4, "{report:?}");
-    // A device that never speaks again, and a coordinator that goes on: nobody shows what it has
+    // A device that stays silent, and a coordinator that continues: nobody returns what it has
     // listed.
     let gone: Vec<Upload> = uploads
         .iter()

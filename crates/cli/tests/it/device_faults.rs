@@ -165,7 +165,7 @@ fn gives_up_an_open_seal_that_the_gateway_lost_and_states_it_in_the_next() {
     sense(&mut mote, EPOCH, 500..510);
     exchange(&mut mote, &mut station, EPOCH, 8);
     assert_eq!(mote.mote().opened(), None, "what is lost is given up");
-    // Killed right behind that, it comes back to the same.
+    // Killed right after that, it recovers the same.
     drop(mote);
     let mut mote = group::mote(&roster, 0, folder.path(), 3);
     assert_eq!((mote.mote().opened(), mote.mote().chain().next_index), (None, SealIndex(1)));
@@ -318,7 +318,7 @@ fn another_sealer_does_not_reuse_an_index_that_the_journal_opened() {
     sense(&mut mote, EPOCH, 0..10);
     mote.sync().unwrap();
     drop(mote);
-    // Its state is behind the journal: a copy that somebody restored.
+    // Its state is older than the journal: a restored copy.
     match before {
         Some(before) => std::fs::write(&chain, before).unwrap(),
         None => std::fs::remove_file(&chain).unwrap(),

@@ -290,7 +290,7 @@ fn a_gateway_that_returns_does_not_wait_for_the_longest_pause() {
         longest_wait: Duration::from_secs(6),
         ..settings()
     };
-    // The broker is up, and nobody behind it.
+    // The broker is up, and no gateway is connected.
     let next = async || {
         let before = Instant::now();
         let _: Bytes = parent.receive().await.unwrap().frame;

@@ -51,7 +51,7 @@ struct Running {
 
 impl Running {
     fn start(mut command: Command) -> Self {
-        // Through a pipe: a limit on the length of files is none on what is said.
+        // Through a pipe, because the limit on file sizes does not apply to it.
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let said = Arc::new(Mutex::new(String::new()));
         let (hears, log) = (Arc::clone(&said), process.stderr.take().unwrap());
@@ -311,7 +311,7 @@ impl Site {
         rows.lines().skip(1).for_each(is_true);
         let expected: u64 = epochs.iter().map(|epoch| from_level(epoch, round)).sum();
         assert_eq!(rows.lines().count() as u64 - 1, expected);
-        // Of the device that seals trees, a number of readings by a seed that whoever asks has
+        // Of the device that seals trees, a number of readings by a seed that the client has
         // chosen.
         let sample = [
             "get",
@@ -577,7 +577,7 @@ fn a_full_disk_is_reported_and_no_acknowledged_reading_is_lost() {
             assert!(!said.contains("frames=0 ") && said.contains(" refused=0 "), "{said}");
         }
     }
-    // Room again: it goes on by itself.
+    // There is room again: it continues by itself.
     let pid = gateway.process.id().to_string();
     assert!(
         Command::new("prlimit")

@@ -209,7 +209,7 @@ impl<'a> World<'a> {
                 }
             }
         }
-        // Killed before the sync, or right behind it, with its words unsaid.
+        // Killed before the sync, or right after it, before its announcements are sent.
         if self.chance.percent(self.weather.kills) {
             if self.chance.percent(50) {
                 let _ = self.station.as_mut().unwrap().commit().unwrap();

@@ -197,7 +197,7 @@ async fn late_seals_beyond_the_budget_reach_the_cloud_and_accuse_nobody() {
     sense(&mut site.busy, FIRST + 2, 700);
     site.busy.end(EpochNumber(FIRST + 2)).unwrap();
     site.exchange();
-    // And all goes on.
+    // Everything continues.
     for mote in [&mut site.calm, &mut site.busy] {
         sense(mote, FIRST + 4, 10);
         mote.end(EpochNumber(FIRST + 4)).unwrap();

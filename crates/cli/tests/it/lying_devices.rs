@@ -35,7 +35,7 @@ struct Device {
     position: Position,
 }
 
-/// What a seal says beside its place in the chain.
+/// What a seal states in addition to its place in the chain.
 #[derive(Clone, Copy)]
 struct Says {
     index: u32,
@@ -306,7 +306,7 @@ impl World {
     }
 }
 
-/// Where a chain would stand behind a seal that nobody has.
+/// The state of a chain after a seal that nobody has.
 const fn behind_nothing(index: u32, epoch: u64) -> Position {
     Position {
         prev: Digest([7; 32]),
@@ -481,7 +481,7 @@ fn a_chain_that_returns_to_the_coordinator_does_not_accuse_it_falsely() {
 #[test]
 fn later_seals_cannot_hide_forwarded_events_of_an_epoch() {
     let mut world = World::new();
-    // Listed, and not the last of its epoch; then what nobody seals, and a chain that goes on
+    // Listed, and not the last of its epoch; then what nobody seals, and a chain that continues
     // elsewhere.
     world.close(LIAR, Says { is_last: false, ..Says::nothing(0, FIRST) }).unwrap();
     world.raise(1, FIRST).unwrap();
@@ -496,7 +496,7 @@ fn a_device_that_returns_late_leaves_no_undetermined_epoch() {
     let mut world = World::new();
     world.close(LIAR, Says::nothing(0, FIRST)).unwrap();
     (FIRST..FIRST + 4).for_each(|epoch| world.end(epoch));
-    // It ends the newest epoch that it slept through when that is over already, and goes on.
+    // It ends the newest epoch that it slept through when that is already over, and continues.
     world.close(LIAR, Says::nothing(1, FIRST + 3)).unwrap();
     world.close(LIAR, Says::nothing(2, FIRST + 4)).unwrap();
     world.end(FIRST + 4);

@@ -27,7 +27,7 @@ const REBOOTS: usize = 10;
 const SUM_EPOCHS: usize = 3;
 const QUERY: &str = "SELECT SUM(humidity), COUNT(*) FROM sensors EPOCH DURATION 4s";
 const COLUMNS: &str = "[\"humidity:%RH:u16/100\", \"temperature:Cel:i16/100\"]";
-/// The recordings in the firmware, one behind the other (firmware/mote/build.rs).
+/// The recordings in the firmware, one after the other (firmware/mote/build.rs).
 const RECORDINGS: [&str; 4] = [
     "singlehop_indoor_moteid1",
     "singlehop_indoor_moteid2",
@@ -383,7 +383,7 @@ fn motes_that_reboot_often_lose_and_repeat_nothing() {
     })
     .into();
     let start = Instant::now();
-    // A reboot before anything is sealed, and one behind the first seal.
+    // A reboot before anything is sealed, and one after the first seal.
     motes.iter().for_each(|mote| mote.until("opened"));
     motes.iter().for_each(Emulator::reset);
     motes.iter().for_each(|mote| mote.until("taken"));

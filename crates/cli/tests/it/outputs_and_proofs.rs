@@ -314,7 +314,7 @@ async fn a_proof_verifies_offline_and_only_unchanged() {
         assert_eq!((&query, proven), (&asked, rows));
         assert!(report.is_complete());
 
-        // The query stands in front. What it says is not signed, so that what changes no meaning (a
+        // The query comes first. It is not signed, so that what changes no meaning (a
         // digit's case) is no lie.
         let mut first = Vec::new();
         Answer::decode(&kept).unwrap().items[0].encode(&mut first);

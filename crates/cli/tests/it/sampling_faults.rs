@@ -174,7 +174,7 @@ impl World {
         self.air.push((now + delay, to, frame));
     }
 
-    /// The gateway says a round, to whoever hears it.
+    /// The gateway announces a round; some devices receive it.
     fn announce(&mut self, now: u64, epoch: EpochNumber, round: Round) {
         let mut out = [0; MAX_ANNOUNCEMENT];
         let round = round.min(Round(LEVELS - 1));
@@ -375,7 +375,7 @@ impl World {
         }
     }
 
-    /// Everything that was uploaded, by epoch: what is late beside what was listed; of an epoch in
+    /// Everything that was uploaded, by epoch: what is late and what was listed; of an epoch in
     /// which nobody was heard in time no manifest.
     fn uploads(&self) -> Vec<Upload> {
         let late_of = |epoch| {
@@ -650,7 +650,7 @@ fn of_epoch(report: &Report, epoch: EpochNumber) -> Vec<&EpochReport> {
     report.epochs.iter().filter(|audited| audited.epoch == epoch).collect()
 }
 
-/// What is said of the epoch that was bent, or of one of its manifests.
+/// The result for the altered epoch, or for one of its manifests.
 fn caught_in(cheat: &Cheat, of: &EpochReport, what: &str) -> Caught {
     let names: Vec<&str> = of.findings.iter().map(Finding::name).collect();
     match of.verdict() {

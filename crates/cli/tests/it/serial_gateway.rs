@@ -280,7 +280,7 @@ fn devices_on_serial_lines_reach_the_cloud_through_a_gateway_that_is_killed() {
         .await;
         assert!(fetch(address, "/healthz").ends_with("alive\n"));
         until("it is ready", &site, || fetch(address, "/readyz").ends_with("ready\n")).await;
-        // Killed in the middle of it; the motes go on, and open their lines anew.
+        // Killed in the middle of it; the motes continue, and open their lines again.
         drop(serial);
         (serial, address) = site.serial();
         for device in running {
@@ -398,7 +398,7 @@ fn broadcasts_pass_between_the_medium_and_all_motes() {
             }
             assert_eq!(heard, Bytes::from_static(b"from afar"));
         }
-        // Longer than a line carries: dropped and counted, and what comes behind it is heard.
+        // Longer than a line carries: dropped and counted, and what follows it is received.
         link.send(Bytes::from(vec![7; MAX_BODY + 1])).await.unwrap();
         link.send(Bytes::from_static(b"the end")).await.unwrap();
         while body(&motes[1], &site).await.1 != Bytes::from_static(b"the end") {}

@@ -42,7 +42,7 @@ fn ask(scene: &Scene, query: &str) -> Run {
     scene.run(&["sum", "run", query, "--config", "querier.toml", "--epochs", "1"])
 }
 
-/// The column that the caret stands below.
+/// The column above the caret.
 fn caret(run: &Run, query: &str) -> usize {
     let lines: Vec<&str> = run.talk.lines().collect();
     assert_eq!(lines[0], query, "{run:?}");

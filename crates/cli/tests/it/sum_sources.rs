@@ -201,7 +201,7 @@ fn a_schedule_without_a_query_ends_it_and_no_older_one_restores_it() {
     scene.hear(5, &[AVERAGE]);
     scene.sense(100, 50);
     assert_eq!(scene.answers(5010, true), [(0, vec![1, 50])]);
-    // Said again, it goes on.
+    // Announced again, it continues.
     scene.sense(6000, 51);
     scene.hear(6, &[AVERAGE]);
     assert_eq!(scene.answers(10_010, true), [(1, vec![1, 51])]);
@@ -317,7 +317,7 @@ fn a_device_that_starts_within_an_epoch_does_not_answer_it() {
     // What it sensed before it was killed it does not know: silent, not zero.
     assert_eq!(scene.answers(5010, true), []);
     assert_eq!(scene.answers(10_010, true), [(1, vec![0, 0])]);
-    // The last reading counts: with one behind the restart it knows the answer.
+    // The last reading counts: with one after the restart it knows the answer.
     scene.sense(11_000, 60);
     scene.restart();
     scene.clock.store(START + 12_000, Ordering::Relaxed);

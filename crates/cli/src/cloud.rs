@@ -18,13 +18,13 @@ use crate::succession::Succession;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a cloud: verify and store what devices push, and serve any part of it with proof.
+    /// Run a cloud: verify and store what devices push, and serve any selection of it with a proof.
     #[command(after_help = "Example:\n  \
                             moteseal cloud run --store epochs.redb --roster roster.cbor \\\n      \
                             --operator keys/op.pub.pem --listen 127.0.0.1:8080\n\n\
-                            Nobody has to trust a cloud: whoever gets from it verifies. It verifies too, so that only the\n\
-                            group's devices can fill it. The address is printed on stdout once it takes connections.\n\
-                            SIGTERM or Ctrl-C stops it in order. /metrics, /healthz, /readyz and /openapi.json are there.")]
+                            Nobody has to trust a cloud: its clients verify what they get. It verifies uploads too, so that\n\
+                            only the group's devices can fill it. Once it accepts connections it prints its address on stdout.\n\
+                            SIGTERM or Ctrl-C stops it cleanly. It serves /metrics, /healthz, /readyz and /openapi.json.")]
     Run(Run),
 }
 
@@ -36,7 +36,7 @@ pub(crate) enum Log {
 
 #[derive(Args, Debug)]
 pub(crate) struct Run {
-    /// The store's file; made if there is none
+    /// The store's file; created if it does not exist
     #[arg(long, value_name = "FILE")]
     store: PathBuf,
     /// The group's roster
@@ -45,22 +45,22 @@ pub(crate) struct Run {
     /// The operator's public key
     #[arg(long, value_name = "PUBLIC_KEY")]
     operator: PathBuf,
-    /// Where to listen; port 0 takes a free one
+    /// The address to listen on; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
-    /// Serve HTTPS with this certificate chain (PEM), the server's own first
+    /// Serve HTTPS with this certificate chain (PEM), the server's own certificate first
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
     /// The private key of --tls-cert (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// A file of bearer tokens; without it everyone may read and push
+    /// A file of bearer tokens; without it everybody may read and push
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
-    /// Set a limit; may be given several times. docs/cloud.md has all of them
+    /// Set a limit; may be repeated. docs/cloud.md lists all limits
     #[arg(long = "limit", value_name = "NAME=VALUE")]
     limits: Vec<String>,
-    /// How to write the log to stderr; RUST_LOG chooses how much
+    /// The format of the log on stderr; RUST_LOG selects the level
     #[arg(long, value_enum, default_value = "text")]
     log: Log,
 }
@@ -102,7 +102,7 @@ fn serve(arguments: Run) -> Result<(), Failure> {
     let existed = arguments.store.exists();
     let mut record = arguments.store.clone().into_os_string();
     record.push("-roster");
-    // What is recorded of a store that is gone says nothing of the next one.
+    // The roster recorded for a store that was removed does not bind the next one.
     let succession = if existed {
         Succession::check(record.into(), &roster, &arguments.roster, &arguments.operator)?
     } else {
@@ -115,7 +115,7 @@ fn serve(arguments: Run) -> Result<(), Failure> {
             Err(error) => {
                 drop(store);
                 if !existed {
-                    // Nothing has been stored; an empty store would only puzzle.
+                    // Nothing has been stored: remove the empty file again.
                     let _ = std::fs::remove_file(&arguments.store);
                 }
                 return Err(Failure::usage(error));
@@ -123,14 +123,14 @@ fn serve(arguments: Run) -> Result<(), Failure> {
         };
         drop(store);
         succession.record()?;
-        // A reader that has gone away does not stop the service.
+        // A closed stdout does not stop the service.
         let _ = writeln!(std::io::stdout(), "{}", cloud.url());
         cloud.run(async { drop(stop_signal().await) }).await;
         Ok(())
     })
 }
 
-/// Opens the store, and shows how far it is where it has to recover first.
+/// Opens the store, with a progress bar if it has to recover first.
 fn open(path: &std::path::Path) -> Result<Arc<dyn EpochStore>, Failure> {
     let progress = bar(1000, "recovering");
     let shown = progress.clone();
@@ -142,7 +142,8 @@ fn open(path: &std::path::Path) -> Result<Arc<dyn EpochStore>, Failure> {
     Ok(Arc::new(store.map_err(|error| store_failure(&error))?))
 }
 
-/// A store that cannot be opened: the caller's mistake if it is another file, the machine's if the disk is full or damaged.
+/// The failure for a store that cannot be opened: usage if the file is a wrong one, a finding if it
+/// is damaged, internal if the machine failed.
 pub(crate) fn store_failure(error: &OpenError) -> Failure {
     let exit = match error {
         OpenError::NotFound(_)

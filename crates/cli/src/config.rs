@@ -1,5 +1,5 @@
-//! The TOML files of gateways and devices: read, with errors that name file, line, key and remedy. Paths in them are relative to the
-//! file's folder.
+//! The TOML files of gateways, devices and queriers. Errors name the file, line and key, and the
+//! remedy. Paths in them are relative to the file's folder.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -29,10 +29,10 @@ pub(crate) struct Gateway {
     pub(crate) link_secret: PathBuf,
     /// The folder of journal and outbox.
     pub(crate) state: PathBuf,
-    /// How many bytes that folder may take.
+    /// The most bytes in that folder.
     #[serde(default = "default_disk", deserialize_with = "bytes")]
     pub(crate) disk: u64,
-    /// How long after an epoch's end its seals are waited for.
+    /// How long to wait for seals after an epoch's end.
     #[serde(default = "default_grace", deserialize_with = "duration")]
     pub(crate) grace: Duration,
     #[serde(default)]
@@ -53,18 +53,18 @@ pub(crate) struct Aggregator {
     /// The querier's public key.
     pub(crate) querier: PathBuf,
     pub(crate) tree: PathBuf,
-    /// This aggregator's link secret, from which its children's follow.
+    /// This aggregator's link secret, from which its children's are derived.
     pub(crate) link_secret: PathBuf,
     /// The gateway's own link secret at its parent.
     pub(crate) up_secret: PathBuf,
     /// The folder where the number of the newest query schedule is kept.
     pub(crate) state: PathBuf,
-    /// How long after an epoch's end children are waited for, for each height of the tree.
+    /// How long to wait for children after an epoch's end, per level of the tree below.
     #[serde(default = "default_sum_grace", deserialize_with = "duration")]
     pub(crate) grace: Duration,
     pub(crate) listen: Option<SocketAddr>,
     pub(crate) link: Link,
-    /// The broker between the gateway and its parent, if it is another one.
+    /// The broker between the gateway and its parent, if it is not that of `link`.
     pub(crate) up_link: Option<Link>,
 }
 
@@ -78,20 +78,20 @@ pub(crate) struct Serial {
     /// The broker of the group's coordinator.
     pub(crate) link: Option<Link>,
     pub(crate) sums: Option<SerialSums>,
-    /// The broadcast medium: an address as `moteseal broadcast` takes it, and how to get into a broker.
+    /// The broadcast medium: an address as for `moteseal broadcast`, and how to log in to a broker.
     pub(crate) broadcast: Option<Link>,
     #[serde(default)]
     pub(crate) port: Vec<SerialPort>,
 }
 
-/// Where the motes on serial lines say their sums.
+/// Where the motes on serial lines send their private sums.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SerialSums {
-    /// The tree, which has an aggregator for each device, or one aggregator for all.
+    /// The tree, which names the aggregator of each device; else `aggregator` is that of all.
     pub(crate) tree: Option<PathBuf>,
     pub(crate) aggregator: Option<String>,
-    /// The broker, where it is another one than that of `link`.
+    /// The broker, if it is not that of `link`.
     pub(crate) link: Option<Link>,
 }
 
@@ -103,11 +103,11 @@ pub(crate) struct SerialPort {
     pub(crate) address: String,
     #[serde(default = "default_baud")]
     pub(crate) baud: u32,
-    /// The name of the only device that may be there.
+    /// The name of the only device that may use the port.
     pub(crate) device: Option<String>,
 }
 
-/// Whose time epochs follow.
+/// Which time determines epochs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Time {
@@ -132,17 +132,17 @@ pub(crate) struct Device {
     pub(crate) link_secret: PathBuf,
     /// The folder of the journal.
     pub(crate) state: PathBuf,
-    /// The chain's state, where it does not lie beside the key.
+    /// The state of the chain, if it is not next to the key.
     pub(crate) chain: Option<PathBuf>,
     /// Star or tree.
     #[serde(default)]
     pub(crate) scheme: SchemeName,
-    /// How many closed seals wait for the gateway before epochs are given up.
+    /// The most closed seals that wait for the gateway; more epochs are given up.
     #[serde(default = "default_waiting")]
     pub(crate) waiting_seals: u32,
     pub(crate) link: Link,
     pub(crate) source: Source,
-    /// How the device takes part in private sums, if it does.
+    /// How the device takes part in private sums, if at all.
     pub(crate) sum: Option<Member>,
 }
 
@@ -156,7 +156,7 @@ pub(crate) struct Member {
     pub(crate) parent: String,
     /// The device's link secret there.
     pub(crate) link_secret: PathBuf,
-    /// The broker, where it is another one than that of `link`.
+    /// The broker, if it is not that of `link`.
     pub(crate) link: Option<Link>,
 }
 
@@ -166,15 +166,15 @@ pub(crate) struct Member {
 pub(crate) struct Source {
     /// A table to replay; without it, lines from stdin are sealed as they come.
     pub(crate) table: Option<PathBuf>,
-    /// The table's column that says when.
+    /// The table's column of times.
     pub(crate) time: Option<String>,
-    /// Without such a column: how far apart readings are, and when the first was taken.
+    /// Without a column of times: the interval of readings, and the time of the first.
     #[serde(default, deserialize_with = "optional_duration")]
     pub(crate) every: Option<Duration>,
     pub(crate) start: Option<String>,
     #[serde(default)]
     pub(crate) columns: Vec<String>,
-    /// Instead of columns: the column, or of stdin the line, as it is.
+    /// Instead of columns: the column (of stdin: the line) whose bytes are sealed unchanged.
     pub(crate) opaque: Option<String>,
     #[serde(default)]
     pub(crate) keep_time: bool,
@@ -259,12 +259,12 @@ fn bytes<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     })
 }
 
-/// Reads a file, and says which folder its paths are relative to.
+/// Reads a file. Returns also the folder that its paths are relative to.
 pub(crate) fn load<T: DeserializeOwned>(path: &Path) -> Result<(T, PathBuf), Failure> {
     load_as(path, "docs/gateway.md")
 }
 
-/// The same of a file whose keys are all in `docs`.
+/// As [`load`]; `docs` is the document that lists the keys, for errors.
 pub(crate) fn load_as<T: DeserializeOwned>(
     path: &Path,
     docs: &str,
@@ -277,7 +277,7 @@ pub(crate) fn load_as<T: DeserializeOwned>(
             .span()
             .map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
         let message = error.message().replace('\n', " ");
-        Failure::usage(format_args!("{}:{line}: {message}; {docs} has all keys", path.display()))
+        Failure::usage(format_args!("{}:{line}: {message}; {docs} lists all keys", path.display()))
     })?;
     let folder =
         path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -285,7 +285,7 @@ pub(crate) fn load_as<T: DeserializeOwned>(
 }
 
 impl Link {
-    /// What the broker of a group is reached with.
+    /// How to reach the broker of a group.
     pub(crate) fn options(
         &self,
         file: &Path,
@@ -295,7 +295,7 @@ impl Link {
         self.options_in("link", file, folder, roster)
     }
 
-    /// What the broker is reached with for the sums of a group, at the aggregator of this name.
+    /// How to reach the broker for the private sums of a group, at the aggregator of this name.
     pub(crate) fn aggregator_options(
         &self,
         file: &Path,
@@ -306,7 +306,7 @@ impl Link {
         self.aggregator_options_in("link", file, folder, roster, aggregator)
     }
 
-    /// The same, from a table of another name than `link`.
+    /// As [`Link::aggregator_options`], for a table with another name than `link`.
     pub(crate) fn aggregator_options_in(
         &self,
         table: &str,
@@ -346,9 +346,9 @@ impl Link {
                 Some(mqtt::Login { user: user.clone(), password })
             }
             (Some(_), None) => {
-                return Err(wrong("user", "name the file of its password with password_file"));
+                return Err(wrong("user", "name the file with its password in password_file"));
             }
-            (None, Some(_)) => return Err(wrong("password_file", "say whose it is with user")),
+            (None, Some(_)) => return Err(wrong("password_file", "name its user in user")),
         };
         options.identity = match (&self.certificate, &self.certificate_key) {
             (None, None) => None,
@@ -365,12 +365,12 @@ impl Link {
 impl Cloud {
     /// A client of the cloud.
     pub(crate) fn client(&self, file: &Path, folder: &Path) -> Result<Client, Failure> {
-        let said = |key: &'static str| move |error| Failure::usage(error).about_key(file, key);
+        let in_key = |key: &'static str| move |error| Failure::usage(error).about_key(file, key);
         let token =
             self.token_file.as_ref().map(|token| Token::read(&folder.join(token))).transpose();
-        let token = token.map_err(said("cloud.token_file"))?;
+        let token = token.map_err(in_key("cloud.token_file"))?;
         let ca = self.ca.as_ref().map(|ca| folder.join(ca));
         Client::new(&self.url, &Options { ca, token, ..Options::default() })
-            .map_err(said("cloud.url"))
+            .map_err(in_key("cloud.url"))
     }
 }

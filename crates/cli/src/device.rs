@@ -1,4 +1,4 @@
-//! `moteseal device`: a device of a group with a budget, at work.
+//! `moteseal device`: runs a device of a group with a budget, and provisions motes.
 
 use std::io::{self, BufRead, Read as _};
 use std::path::{Path, PathBuf};
@@ -37,14 +37,16 @@ use crate::time;
 
 mod provision;
 
-/// Lines of stdin that wait to be sealed.
+/// The most lines of stdin that wait to be sealed.
 const LINES: usize = 1024;
-/// A longer line of stdin is left out, without its newline; no record is longer.
+/// The most bytes of a line of stdin, without its newline; no record is longer. A longer line is
+/// left out.
 const MAX_LINE: usize = 1 << 16;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a device: sense, or replay what was sensed, and forward it to the group's gateway within the budget.
+    /// Run a device: forward readings, live or replayed, to the group's coordinator within the
+    /// budget.
     #[command(after_help = "Example, device.toml:\n  \
                             device      = \"dev1\"\n  \
                             key         = \"keys/dev1.key.pem\"\n  \
@@ -59,10 +61,11 @@ pub(crate) enum Command {
                             time        = \"ts\"\n  \
                             columns     = [\"temperature:Cel:i16/100\"]\n\n\
                             Without `table`, lines from stdin are sealed as they come, their values in the order of `columns`,\n\
-                            separated by commas. It can be stopped or killed at any moment; run again, it goes on with the seals\n\
-                            that it had. A gateway whose devices replay has `time = \"recorded\"` in its configuration.")]
+                            separated by commas. It can be stopped or killed at any moment; run again, it continues with the seals\n\
+                            that it had. A gateway whose devices replay needs `time = \"recorded\"` in its configuration.")]
     Run(Run),
-    /// Write what a mote without an operating system is told: a blob for its flash, with its keys.
+    /// Write the configuration and keys of a mote without an operating system, as a blob for its
+    /// flash.
     #[command(after_help = "Example, mote.toml:\n  \
                             device      = \"mote1\"\n  \
                             key         = \"keys/mote1.key.pem\"\n  \
@@ -75,8 +78,8 @@ pub(crate) enum Command {
                             count       = 5000\n  \
                             start       = \"2010-05-09T09:00:00Z\"\n  \
                             every       = \"5s\"\n\n\
-                            Tables [sum] and [broadcast] tell it whose queries it answers and whose broadcasts it hears; spec/mote.md\n\
-                            has all keys. The blob is as secret as the keys in it.")]
+                            Tables [sum] and [broadcast] configure whose queries it answers and whose broadcasts it accepts;\n\
+                            spec/mote.md lists all keys. The blob is as secret as the keys in it.")]
     Provision(provision::Provision),
 }
 
@@ -85,20 +88,20 @@ pub(crate) struct Run {
     /// The device's configuration
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// Recorded seconds a second: 1 is as it was, 1000x a thousand times as fast; max as fast as the gateway takes it
+    /// The speed: 1 as recorded, 1000x a thousand times as fast, max as fast as the gateway accepts
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = times)]
     speed: Speed,
-    /// Read everything, say what would be done, and end
+    /// Read and check everything, print what would be done, and exit
     #[arg(long)]
     check: bool,
-    /// How to write the log to stderr; RUST_LOG chooses how much
+    /// The format of the log on stderr; RUST_LOG selects the level
     #[arg(long, value_enum, default_value = "text")]
     log: Log,
 }
 
-/// A factor, with or without an x behind it, or `max`.
+/// A factor, with or without an x after it, or `max`.
 fn times(text: &str) -> Result<Speed, String> {
-    // `max` ends with an x, too.
+    // `max` also ends with an x.
     let factor = text
         .strip_suffix('x')
         .filter(|factor| factor.ends_with(|last: char| last.is_ascii_digit()));
@@ -115,31 +118,31 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
 fn work(arguments: &Run) -> Result<(), Failure> {
     let file = &arguments.config;
     let (config, folder): (config::Device, _) = config::load(file)?;
-    let said = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
+    let in_key = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
     let roster_path = folder.join(&config.roster);
     let roster =
-        files::roster(&roster_path, &folder.join(&config.operator)).map_err(said("roster"))?;
-    let device = files::device(&roster, &roster_path, &config.device).map_err(said("device"))?;
+        files::roster(&roster_path, &folder.join(&config.operator)).map_err(in_key("roster"))?;
+    let device = files::device(&roster, &roster_path, &config.device).map_err(in_key("device"))?;
     let coordinator =
         roster.coordinator().filter(|_| roster.budget().is_some()).cloned().ok_or_else(|| {
             let what = format_args!(
-                "{} gives the group no budget, so there is no gateway to forward to",
+                "{} gives the group no budget, so there is no coordinator to forward to",
                 roster_path.display()
             );
-            said("roster")(Failure::usage(what))
+            in_key("roster")(Failure::usage(what))
         })?;
     let key_path = folder.join(&config.key);
-    let key = files::secret_key(&key_path).map_err(said("key"))?;
+    let key = files::secret_key(&key_path).map_err(in_key("key"))?;
     let salt_path = config
         .salt_key
         .as_ref()
         .map_or_else(|| files::salt_key_path(&key_path), |path| folder.join(path));
-    let salt_key = files::salt_key(&salt_path).map_err(said("salt_key"))?;
+    let salt_key = files::salt_key(&salt_path).map_err(in_key("salt_key"))?;
     let secret =
-        files::link_secret(&folder.join(&config.link_secret)).map_err(said("link_secret"))?;
+        files::link_secret(&folder.join(&config.link_secret)).map_err(in_key("link_secret"))?;
     let link = config.link.options(file, &folder, &roster)?;
     let source =
-        Source::read(&config.source, &folder, roster.epoch_ms()).map_err(said("source"))?;
+        Source::read(&config.source, &folder, roster.epoch_ms()).map_err(in_key("source"))?;
     let schema = Schema::decode(source.schema()).map_err(|error| Failure::usage(error.named()))?;
     let profile = Profile::new(&roster, &config.device, config.scheme.into(), &schema)
         .ok_or_else(|| Failure::new(Exit::Internal, "the roster has lost the device"))?;
@@ -178,8 +181,8 @@ fn work(arguments: &Run) -> Result<(), Failure> {
     let opened = Outbox::open(&state, &chain_path, &roster, device).map_err(outbox_failure)?;
     if roster.device(device).and_then(|entry| entry.key(opened.1.next_index)) != Some(&key.public())
     {
-        return Err(said("key")(Failure::usage(format_args!(
-            "{} is not the key that {} certifies for {}; use the secret key beside the public key that the roster was made with",
+        return Err(in_key("key")(Failure::usage(format_args!(
+            "{} is not the key that {} certifies for {}; use the secret key that belongs to the public key in the roster",
             key_path.display(),
             roster_path.display(),
             config.device
@@ -192,7 +195,7 @@ fn work(arguments: &Run) -> Result<(), Failure> {
             .map_err(|error| durable_failure(&error))?;
     if mote.mote().waiting() > 0 {
         talk(format_args!(
-            "{}: {} from an earlier run",
+            "{}: {} from an earlier session",
             config.device,
             count(mote.mote().waiting() as u64, "seal")
         ));
@@ -237,7 +240,7 @@ fn work(arguments: &Run) -> Result<(), Failure> {
         format!("{} wait in the journal", count(rest as u64, "seal"))
     };
     talk(format_args!(
-        "{}: {readings} taken, {left_out} left out that were taken before; {end}",
+        "{}: {readings} taken, {left_out} already taken before; {end}",
         config.device
     ));
     match broken.get() {
@@ -248,7 +251,7 @@ fn work(arguments: &Run) -> Result<(), Failure> {
     }
 }
 
-/// Waits until one of the links is refused: a broker that answers and says no will not change its mind.
+/// Waits until a broker refuses one of the links, which is final.
 async fn refusal(states: [Option<tokio::sync::watch::Receiver<State>>; 2]) -> LinkError {
     let [main, sums] = states.map(|state| async {
         match state {
@@ -265,18 +268,19 @@ async fn refusal(states: [Option<tokio::sync::watch::Receiver<State>>; 2]) -> Li
     }
 }
 
-/// The keys that set-up gave a device for private sums, of the file that `sum.key` names in the configuration `file`.
+/// Reads the device's keys for private sums from the file that `sum.key` of the configuration
+/// `file` names.
 fn source_keys(
     path: &Path,
     file: &Path,
     roster: &Roster,
     device: DeviceId,
 ) -> Result<SourceKeys, Failure> {
-    let said = |failure: Failure| failure.about_key(file, "sum.key");
+    let in_key = |failure: Failure| failure.about_key(file, "sum.key");
     let wrong = |what: &dyn std::fmt::Display| {
-        said(Failure::usage(format_args!("{}: {what}", path.display())))
+        in_key(Failure::usage(format_args!("{}: {what}", path.display())))
     };
-    let keys = SourceKeys::decode(&files::read(path).map_err(said)?)
+    let keys = SourceKeys::decode(&files::read(path).map_err(in_key)?)
         .map_err(|error| wrong(&error.named()))?;
     keys.circle.check(roster.group(), &roster.digest()).map_err(|error| wrong(&error.named()))?;
     if keys.device != device {
@@ -301,10 +305,10 @@ impl Sums {
         roster: &Roster,
         device: DeviceId,
     ) -> Result<Self, Failure> {
-        let said = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
+        let in_key = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
         let keys = source_keys(&folder.join(&member.key), file, roster, device)?;
         let secret = files::link_secret(&folder.join(&member.link_secret))
-            .map_err(said("sum.link_secret"))?;
+            .map_err(in_key("sum.link_secret"))?;
         let link = member.link.as_ref().unwrap_or(link).aggregator_options(
             file,
             folder,
@@ -326,7 +330,7 @@ impl Sums {
     }
 }
 
-/// Where readings come from, and as what.
+/// Where readings come from, and their form.
 enum Source {
     Recording(Recording),
     Lines { schema: Vec<u8>, columns: Vec<String>, opaque: bool },
@@ -341,7 +345,7 @@ impl Source {
                 .map_err(|error| Failure::usage(format_args!("columns: {}", error.named())))?;
             if fields.is_empty() == config.opaque.is_none() || config.keep_time {
                 return Err(Failure::usage(
-                    "say what the lines hold: columns = [\"NAME:UNIT:TYPE\"], or opaque = \"line\", and leave keep_time out",
+                    "describe the lines: columns = [\"NAME:UNIT:TYPE\"], or opaque = \"line\", and leave keep_time out",
                 ));
             }
             let mut buffer = vec![0; MAX_SCHEMA];
@@ -359,7 +363,7 @@ impl Source {
             },
             _ => {
                 return Err(Failure::usage(
-                    "say when: time = \"COLUMN\", or start = \"TIME\" and every = \"DURATION\"",
+                    "give the times: time = \"COLUMN\", or start = \"TIME\" and every = \"DURATION\"",
                 ));
             }
         };
@@ -378,7 +382,7 @@ impl Source {
             recording.iter().find(|(_, record)| record.len() > MAX_RECORD)
         {
             return Err(Failure::usage(format_args!(
-                "{}: the reading of {} takes {} bytes, and within a budget one takes at most {}; leave it out, or seal the table \
+                "{}: the reading of {} has {} bytes; within a budget one has at most {}. Leave it out, or seal the table \
                  without a budget",
                 table.display(),
                 display_ms(unix_ms),
@@ -404,8 +408,8 @@ impl Source {
     }
 }
 
-/// Reads stdin on a thread of its own; a line that does not fit is said and left out. Where stdin itself fails, the readings end, and why
-/// is in `broken`.
+/// Reads stdin on a separate thread. A line that does not fit is reported and left out. If stdin
+/// itself fails, the readings end, and `broken` has the error.
 fn lines(
     schema: Vec<u8>,
     columns: Vec<String>,
@@ -423,7 +427,7 @@ fn lines(
         });
         if let Err(error) = read {
             talk(format_args!(
-                "cannot read stdin: {error}; the device ends when the gateway has what was read"
+                "cannot read stdin: {error}; the device stops when the gateway has what was read"
             ));
             let _ = broken.set(error);
         }
@@ -431,7 +435,8 @@ fn lines(
     records
 }
 
-/// Hands out the lines of an input, numbered from 1, until `take` says that it is enough: their text, or what is wrong with them.
+/// Passes the lines of an input, numbered from 1, to `take` until it returns false: their text, or
+/// what is wrong with them.
 fn each_line(
     input: &mut impl BufRead,
     mut take: impl FnMut(u64, Result<&str, String>) -> bool,
@@ -439,7 +444,7 @@ fn each_line(
     let mut line = Vec::new();
     for number in 1.. {
         line.clear();
-        // One more than the longest, and its newline.
+        // One byte more than the longest line and its newline.
         if input.by_ref().take(MAX_LINE as u64 + 2).read_until(b'\n', &mut line)? == 0 {
             return Ok(());
         }
@@ -467,7 +472,7 @@ fn record(schema: &[u8], columns: &[String], opaque: bool, line: &str) -> Result
     if opaque && line.len() > MAX_RECORD {
         let (length, most) = (thousands(line.len() as u64), thousands(MAX_RECORD as u64));
         return Err(format!(
-            "a reading of {length} bytes, and within a budget one takes at most {most}"
+            "the reading has {length} bytes; within a budget one has at most {most}"
         ));
     }
     if opaque {
@@ -477,7 +482,11 @@ fn record(schema: &[u8], columns: &[String], opaque: bool, line: &str) -> Result
     let mut record = vec![0; schema.record_size().unwrap_or(0)];
     let values: Vec<&str> = line.split(',').map(str::trim).collect();
     if values.len() != columns.len() {
-        return Err(format!("{} values, but there are {} columns", values.len(), columns.len()));
+        return Err(format!(
+            "the line has {} values, but there are {} columns",
+            values.len(),
+            columns.len()
+        ));
     }
     for (field, value) in schema.fields().zip(values) {
         field
@@ -510,10 +519,10 @@ mod tests {
 
     use super::{MAX_LINE, MAX_RECORD, each_line, record, speed, times};
 
-    /// What is handed out of some bytes: for each line its length, or what is wrong with it.
+    /// What `each_line` passes on of an input, and its result.
     fn read(input: impl Read) -> (Vec<Result<String, String>>, io::Result<()>) {
         let mut lines = Vec::new();
-        // A small buffer: lines lie across its ends.
+        // A small buffer, so that lines cross its ends.
         let end = each_line(&mut BufReader::with_capacity(7, input), |number, line| {
             assert_eq!(number, lines.len() as u64 + 1);
             lines.push(line.map(str::to_owned));
@@ -573,7 +582,7 @@ mod tests {
     fn an_opaque_line_may_be_as_long_as_a_frame_carries() {
         assert_eq!(record(&[], &[], true, &"x".repeat(MAX_RECORD)).unwrap().len(), MAX_RECORD);
         let why = record(&[], &[], true, &"x".repeat(MAX_RECORD + 1)).unwrap_err();
-        assert_eq!(why, "a reading of 65,464 bytes, and within a budget one takes at most 65,463");
+        assert_eq!(why, "the reading has 65,464 bytes; within a budget one has at most 65,463");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Reading keys and rosters, and writing files whole or not at all.
+//! Reads keys and rosters, and writes files atomically.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use crate::failure::Failure;
 
-/// No key or roster is larger: 16 MiB hold a hundred thousand devices.
+/// The most bytes of a key or roster: 16 MiB hold a hundred thousand devices.
 const MAX_FILE: u64 = 16 << 20;
 
 /// Reads a small file.
@@ -58,19 +58,19 @@ pub(crate) fn secret_key(path: &Path) -> Result<SecretKey, Failure> {
     })
 }
 
-/// Where the salt key of a secret key lies: `dev1.salt.key` beside `dev1.key.pem`.
+/// The path of the salt key of a secret key: `dev1.salt.key` next to `dev1.key.pem`.
 pub(crate) fn salt_key_path(key: &Path) -> PathBuf {
     let name = key.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     key.with_file_name(format!("{}.salt.key", name.strip_suffix(".key.pem").unwrap_or(name)))
 }
 
-/// Reads 32 secret bytes as 64 hexadecimal digits; `what` is what a file of them is called.
+/// Reads 32 secret bytes from 64 hexadecimal digits; `what` names the kind of file in an error.
 pub(crate) fn secret_bytes(path: &Path, what: &str) -> Result<Zeroizing<[u8; 32]>, Failure> {
     let text = read(path)?;
     let mut key = Zeroizing::new([0; 32]);
     hex::decode_to_slice(text.trim_ascii(), &mut *key).map_err(|_| {
         Failure::usage(format_args!(
-            "{}: a {what} file holds 64 hexadecimal digits",
+            "{}: a {what} file contains 64 hexadecimal digits",
             path.display()
         ))
     })?;
@@ -112,7 +112,7 @@ pub(crate) fn with_name(roster: &Roster, device: DeviceId, message: &str) -> Str
         .map_or_else(|| message.to_owned(), |name| message.replace(&device.to_string(), name))
 }
 
-/// What a file seems to be by its first bytes, if it is none of the streams that we write.
+/// What a file seems to be by its first bytes, unless it is a stream of Moteseal.
 pub(crate) fn looks_like(head: &[u8]) -> Option<&'static str> {
     let is_text = || {
         head.iter()
@@ -125,13 +125,13 @@ pub(crate) fn looks_like(head: &[u8]) -> Option<&'static str> {
         [0xd2, 0x84, ..] => Some("a roster or a certificate"),
         head if head.starts_with(b"PAR1") => Some("a Parquet file"),
         head if head.starts_with(b"redb") => Some("a cloud's store"),
-        // No stream of ours begins with a letter.
+        // No stream of Moteseal begins with a letter.
         [first, ..] if first.is_ascii() && is_text() => Some("a text, such as a CSV"),
         _ => None,
     }
 }
 
-/// `; it looks like ...` where a file's first bytes say so.
+/// `; ... it looks like ...` if the file's first bytes show its kind; else nothing.
 pub(crate) fn likeness(path: &Path) -> String {
     let mut head = Vec::with_capacity(64);
     let is_file = fs::metadata(path).is_ok_and(|found| found.is_file());
@@ -139,11 +139,11 @@ pub(crate) fn likeness(path: &Path) -> String {
         && fs::File::open(path).is_ok_and(|file| file.take(64).read_to_end(&mut head).is_ok());
     let like = if read { looks_like(&head) } else { None };
     like.map_or_else(String::new, |like| {
-        format!("; this is no bundle or proof, it looks like {like}")
+        format!("; this is not a bundle or proof, it looks like {like}")
     })
 }
 
-/// The devices of these names; every one of the roster where none is named.
+/// The devices with these names; all devices of the roster if there are no names.
 pub(crate) fn devices(
     roster: &Roster,
     path: &Path,
@@ -171,12 +171,12 @@ pub(crate) fn device(roster: &Roster, path: &Path, name: &str) -> Result<DeviceI
     })
 }
 
-/// Writes a new file whole or not at all; never over another.
+/// Writes a new file completely or not at all. Never replaces a file.
 pub(crate) fn create(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
     let fail = |error| Failure::file("write", path, &error);
     if path.exists() {
         return Err(Failure::usage(format_args!(
-            "{} exists already; remove it or name another file",
+            "{} already exists; remove it or name another file",
             path.display()
         )));
     }
@@ -189,14 +189,14 @@ pub(crate) fn create(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure
             fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
         file.write_all(bytes)?;
         file.sync_all()?;
-        // A link fails where a rename would replace what another process has made meanwhile.
+        // Unlike a rename, a link fails if another process has created the file meanwhile.
         fs::hard_link(&temporary, path)
     })();
     let _ = fs::remove_file(&temporary);
     written.map_err(fail)
 }
 
-/// A name beside `path` for what is not finished yet.
+/// The name of a temporary file next to `path`.
 pub(crate) fn beside(path: &Path) -> PathBuf {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     path.with_file_name(format!(".{name}.{}.part", std::process::id()))

@@ -1,4 +1,4 @@
-//! `moteseal gateway`: the coordinator of a group at the edge.
+//! `moteseal gateway`: the coordinator of a group, an aggregator of private sums, or serial lines.
 
 mod serial;
 mod sum;
@@ -25,7 +25,8 @@ use crate::terminal::Stdout;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a gateway: sample what a group's devices forward within its budget, and upload each epoch with its manifest.
+    /// Run a coordinator: sample what a group's devices forward within its budget, and upload each
+    /// epoch with its manifest.
     #[command(after_help = "Example, gateway.toml:\n  \
                             roster      = \"roster.cbor\"\n  \
                             operator    = \"keys/op.pub.pem\"\n  \
@@ -39,12 +40,12 @@ pub(crate) enum Command {
                             url         = \"mqtts://broker.example:8883\"\n  \
                             [cloud]\n  \
                             url         = \"https://cloud.example\"\n\n\
-                            Paths are relative to the file. What is acknowledged is durable: kill it at any moment. While the\n\
-                            cloud is away epochs wait in the state folder; at its bound nothing more is acknowledged, and\n\
-                            devices hold back. SIGTERM or Ctrl-C stops it in order. The address of /metrics, /healthz and\n\
-                            /readyz is printed on stdout.")]
+                            Paths are relative to the file. What is acknowledged is durable: it can be killed at any moment. While\n\
+                            the cloud is unreachable, epochs wait in the state folder; when that is full, nothing more is\n\
+                            acknowledged, and devices wait. SIGTERM or Ctrl-C stops it cleanly. It prints the address of\n\
+                            /metrics, /healthz and /readyz on stdout.")]
     Run(Run),
-    /// Run a gateway of the tree that adds up private sums: it can neither read them nor bend them unnoticed.
+    /// Run an aggregator of private sums: it can neither read them nor alter them undetected.
     #[command(after_help = "Example, aggregator.toml:\n  \
                             name        = \"gw-a\"\n  \
                             roster      = \"roster.cbor\"\n  \
@@ -64,10 +65,10 @@ pub(crate) enum Command {
                             gw-b = \"gw-a\"\n  \
                             [devices]\n  \
                             dev1 = \"gw-b\"\n\n\
-                            Paths are relative to the file. SIGTERM or Ctrl-C stops it in order. The address of /metrics,\n\
-                            /healthz and /readyz is printed on stdout.")]
+                            Paths are relative to the file. SIGTERM or Ctrl-C stops it cleanly. It prints the address of\n\
+                            /metrics, /healthz and /readyz on stdout.")]
     Sum(Run),
-    /// Join motes on serial lines to the group's links: it holds no key, and opens nothing of what it passes on.
+    /// Connect motes on serial lines to the group's links. It holds no key and opens no frame.
     #[command(after_help = "Example, serial.toml:\n  \
                             roster   = \"roster.cbor\"\n  \
                             operator = \"keys/op.pub.pem\"\n  \
@@ -84,10 +85,10 @@ pub(crate) enum Command {
                             device   = \"dev1\"\n  \
                             [[port]]\n  \
                             address  = \"tcp://127.0.0.1:4001\"\n\n\
-                            link is the broker of `gateway run`, sums the parent of the motes' private sums, broadcast what `broadcast send`\n\
-                            speaks on; each may be left out. A port without a device takes any mote of the roster. Paths are\n\
-                            relative to the file. SIGTERM or Ctrl-C stops it in order. The address of /metrics, /healthz and\n\
-                            /readyz is printed on stdout.")]
+                            link is the broker of `gateway run`, sums the parent of the motes' private sums, broadcast the medium of\n\
+                            `broadcast send`; each may be left out. A port without a device accepts any mote of the roster.\n\
+                            Paths are relative to the file. SIGTERM or Ctrl-C stops it cleanly. It prints the address of\n\
+                            /metrics, /healthz and /readyz on stdout.")]
     Serial(Run),
 }
 
@@ -96,10 +97,10 @@ pub(crate) struct Run {
     /// The gateway's configuration
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// Read everything, say what would be done, and end
+    /// Read and check everything, print what would be done, and exit
     #[arg(long)]
     check: bool,
-    /// How to write the log to stderr; RUST_LOG chooses how much
+    /// The format of the log on stderr; RUST_LOG selects the level
     #[arg(long, value_enum, default_value = "text")]
     log: Log,
 }
@@ -115,12 +116,12 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
 fn serve(arguments: &Run) -> Result<(), Failure> {
     let file = &arguments.config;
     let (config, folder): (config::Gateway, _) = config::load(file)?;
-    let said = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
+    let in_key = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
     let (roster_path, operator) = (folder.join(&config.roster), folder.join(&config.operator));
-    let roster = files::roster(&roster_path, &operator).map_err(said("roster"))?;
-    let key = files::secret_key(&folder.join(&config.key)).map_err(said("key"))?;
+    let roster = files::roster(&roster_path, &operator).map_err(in_key("roster"))?;
+    let key = files::secret_key(&folder.join(&config.key)).map_err(in_key("key"))?;
     let secret =
-        files::link_secret(&folder.join(&config.link_secret)).map_err(said("link_secret"))?;
+        files::link_secret(&folder.join(&config.link_secret)).map_err(in_key("link_secret"))?;
     station::check(&roster, &key).map_err(|error| {
         let key = if matches!(error, StationError::NoBudget) { "roster" } else { "key" };
         Failure::usage(error).about_key(file, key)
@@ -130,13 +131,13 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
     let cloud = config.cloud.as_ref().map(|cloud| cloud.client(file, &folder)).transpose()?;
     let state = folder.join(&config.state);
     if state.exists() && !state.is_dir() {
-        return Err(said("state")(Failure::usage(format_args!(
+        return Err(in_key("state")(Failure::usage(format_args!(
             "{} is a file; name a folder",
             state.display()
         ))));
     }
     let succession = Succession::check(state.join("roster"), &roster, &roster_path, &operator)
-        .map_err(said("roster"))?;
+        .map_err(in_key("roster"))?;
     let time = match config.time {
         config::Time::Clock => Time::Clock,
         config::Time::Recorded => Time::Recorded,
@@ -144,7 +145,8 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
     let settings =
         Settings { grace: config.grace, time, listen: config.listen, ..Settings::default() };
     if arguments.check {
-        // The broker's address and files are read, and nothing is sent: nobody runs what would.
+        // This reads the broker's address and files, but sends nothing: the link's task does not
+        // run.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Failure::new(Exit::Internal, error))?;
         runtime
@@ -170,18 +172,18 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         })?;
         let grace = config.grace.as_millis();
         out.line(match time {
-            Time::Clock => format!("epochs   end {grace} ms after their time, by this machine's clock"),
-            Time::Recorded => format!("epochs   end {grace} ms after a later one begins, in the time of what devices replay"),
+            Time::Clock => format!("epochs   close {grace} ms after their end, by this machine's clock"),
+            Time::Recorded => format!("epochs   close {grace} ms after a later one begins, in the time of replayed readings"),
         })?;
         out.line(match config.listen {
             Some(listen) => format!("listen   {listen}"),
-            None => "listen   nowhere: no metrics".to_owned(),
+            None => "listen   none: no metrics".to_owned(),
         })?;
-        return out.line("all is well; without --check the gateway would run now");
+        return out.line("the configuration is valid; without --check the gateway would run now");
     }
     log(arguments.log);
     if cloud.is_none() {
-        warn!("no cloud is configured: epochs stay in the state folder, until its bound");
+        warn!("no cloud is configured: epochs stay in the state folder until it is full");
     }
     let (station, recovered) =
         Station::open(&state, roster.clone(), secret, Box::new(key), config.disk)
@@ -199,18 +201,18 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
             .await
             .map_err(|error| service_failure(&error))?;
         if let Some(address) = gateway.address() {
-            // A reader that has gone away does not stop the service.
+            // A closed stdout does not stop the service.
             let _ = writeln!(std::io::stdout(), "http://{address}");
         }
         let state = parent.state();
         let refused = async {
-            // A broker that refuses us will not change its mind; one that is away is waited for.
+            // A broker that refuses the login is final; one that is unreachable is waited for.
             match until_up(state).await {
                 Err(error) if error.is_refusal() => error,
                 _ => std::future::pending().await,
             }
         };
-        // Refused or asked, the gateway ends in good order.
+        // The gateway stops cleanly in both cases.
         let mut refusal = None;
         let stop = async {
             tokio::select! {
@@ -249,7 +251,8 @@ fn service_failure(error: &ServiceError) -> Failure {
     }
 }
 
-/// A link that does not carry: the caller's mistake, or a broker that is not there or says no.
+/// The failure for a link: usage for a wrong address or file, unreachable for a broker that does
+/// not respond or refuses.
 pub(crate) fn link_failure(error: &LinkError) -> Failure {
     let exit = match error {
         LinkError::BadAddress { .. }

@@ -25,15 +25,16 @@ pub(crate) enum Command {
                             \x20     keys/dev1.salt.key the salt key, stays on the device\n\
                             openssl reads the PEM files: openssl pkey -in keys/dev1.key.pem -noout -text")]
     New(New),
-    /// Make a group's link secret, or a device's from it: what device and gateway know each other by.
+    /// Make a group's link secret, or derive a device's secret from it; both ends of a link
+    /// authenticate with it.
     #[command(after_help = "Example: moteseal key link --out keys/link.key\n\
                             \x20        moteseal key link --group-secret keys/link.key --device dev1 \\\n\
                             \x20            --roster roster.cbor --operator keys/op.pub.pem --out keys/dev1.link.key\n\
                             \x20        moteseal key link --group-secret keys/gw-a.link.key --gateway gw-b \\\n\
                             \x20            --roster roster.cbor --operator keys/op.pub.pem --out keys/gw-b.up.key\n\
-                            The group's secret stays with the gateway and whoever sets devices up; a device gets its own only.\n\
-                            In a tree that adds up sums each gateway has a secret for its own children, and each child, device or\n\
-                            gateway, one at its parent that follows from the parent's.")]
+                            The group's secret stays with the gateway and the person who sets devices up; a device gets only its own.\n\
+                            In a tree of private sums each gateway has a secret for its children, and each child, device or\n\
+                            gateway, has a secret derived from its parent's.")]
     Link(Link),
     Request(sender::Request),
     Certify(sender::Certify),
@@ -42,16 +43,16 @@ pub(crate) enum Command {
 
 #[derive(Args, Debug)]
 pub(crate) struct Link {
-    /// The file to write: 64 hexadecimal digits, readable by its owner only
+    /// The file to write: 64 hexadecimal digits, readable only by its owner
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Derive a device's or gateway's secret from this one
+    /// The secret from which to derive that of a device or gateway
     #[arg(long, value_name = "FILE", requires_all = ["child", "roster", "operator"])]
     group_secret: Option<PathBuf>,
     /// The device's name in the roster
     #[arg(long, value_name = "NAME", requires = "group_secret", group = "child")]
     device: Option<String>,
-    /// The name of a gateway beneath the one whose secret that is, or beneath the querier
+    /// The name of a gateway whose parent, another gateway or the querier, has that secret
     #[arg(long, value_name = "NAME", requires = "group_secret", group = "child")]
     gateway: Option<String>,
     /// The group's roster
@@ -64,10 +65,11 @@ pub(crate) struct Link {
 
 #[derive(Args, Debug)]
 pub(crate) struct New {
-    /// Where to put the files: NAME.key.pem, NAME.pub.pem and NAME.salt.key
+    /// The files to write: NAME.key.pem, NAME.pub.pem and NAME.salt.key
     #[arg(long, value_name = "NAME")]
     out: PathBuf,
-    /// The signature suite: ed25519; esp256 (ECDSA on P-256); ml-dsa-44 (post-quantum, 2,420 bytes a signature, hosts only)
+    /// The signature suite: ed25519; esp256 (ECDSA with P-256); ml-dsa-44 (post-quantum, 2,420
+    /// bytes per signature, hosts only)
     #[arg(long, value_name = "SUITE", default_value = "ed25519", value_parser = ["ed25519", "esp256", "ml-dsa-44"])]
     alg: String,
 }
@@ -112,7 +114,7 @@ fn link(arguments: &Link) -> Result<(), Failure> {
 fn new(arguments: &New) -> Result<(), Failure> {
     let name = arguments.out.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
         Failure::usage(format_args!(
-            "--out {} names no file; say for example --out keys/dev1",
+            "--out {} does not name a file; for example: --out keys/dev1",
             arguments.out.display()
         ))
     })?;
@@ -120,7 +122,7 @@ fn new(arguments: &New) -> Result<(), Failure> {
     let paths = [path("key.pem"), path("pub.pem"), path("salt.key")];
     if let Some(taken) = paths.iter().find(|path| path.exists()) {
         return Err(Failure::usage(format_args!(
-            "{} exists already; keys are never replaced",
+            "{} already exists; keys are never replaced",
             taken.display()
         )));
     }
@@ -152,7 +154,8 @@ fn new(arguments: &New) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A key from the system's randomness. A seed that is no key (for P-256 one in 2^32) is drawn again.
+/// A key from the system's random number generator. A seed that is not a valid key (for P-256 one
+/// in 2^32) is drawn again.
 pub(crate) fn generate(algorithm: Algorithm) -> Result<SecretKey, Failure> {
     let mut seed = Zeroizing::new([0; 32]);
     for _ in 0..16 {
@@ -161,11 +164,12 @@ pub(crate) fn generate(algorithm: Algorithm) -> Result<SecretKey, Failure> {
             return Ok(key);
         }
     }
-    Err(Failure::new(Exit::Internal, "the system's random bytes make no key"))
+    Err(Failure::new(Exit::Internal, "the system's random bytes do not make a key"))
 }
 
-/// Bytes from the system's randomness.
+/// Fills `bytes` from the system's random number generator.
 pub(crate) fn random(bytes: &mut [u8]) -> Result<(), Failure> {
-    getrandom::fill(bytes)
-        .map_err(|error| Failure::new(Exit::Internal, format_args!("no randomness: {error}")))
+    getrandom::fill(bytes).map_err(|error| {
+        Failure::new(Exit::Internal, format_args!("cannot get random bytes: {error}"))
+    })
 }

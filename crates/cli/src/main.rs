@@ -1,7 +1,8 @@
-//! The `moteseal` command: every role and tool as a subcommand. Composition only; what a subcommand does lives in its role's room.
+//! The `moteseal` command: every role and tool as a subcommand. A subcommand parses its arguments,
+//! calls the library of its role, prints, and exits.
 //!
-//! Data goes to stdout, talk to stderr. Exit codes: 0 done and verified, 1 internal, 2 usage, 3 proof refused, 4 incomplete,
-//! 5 audit finding, 6 unreachable.
+//! Data goes to stdout, diagnostics to stderr. Exit codes: 0 done and verified, 1 internal, 2
+//! usage, 3 proof refused, 4 incomplete, 5 audit finding, 6 unreachable.
 
 #![forbid(unsafe_code)]
 
@@ -37,7 +38,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use moteseal_client::output::AtomicFile;
 use moteseal_terminal::{failure, interrupt, output as terminal, progress};
 
-/// Sensor data that can be checked by whoever uses it, wherever it was stored.
+/// Sensor data that its users can verify, wherever it was stored.
 #[derive(Debug, Parser)]
 #[command(
     name = "moteseal",
@@ -53,10 +54,10 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Make keys, and certify senders of broadcasts.
+    /// Make keys, and certify the senders of broadcasts.
     #[command(subcommand)]
     Key(key::Command),
-    /// Make and show a group's roster: its devices and their certified keys.
+    /// Make or show a group's roster: its devices and their certified keys.
     #[command(subcommand)]
     Roster(roster::Command),
     Seal(Box<seal::Arguments>),
@@ -66,23 +67,24 @@ enum Command {
     /// Run the untrusted store as a service.
     #[command(subcommand)]
     Cloud(cloud::Command),
-    /// Run the edge of a group with a budget.
+    /// Run a gateway: a coordinator within a budget, an aggregator of private sums, or serial
+    /// lines.
     #[command(subcommand)]
     Gateway(gateway::Command),
-    /// Run a device of a group with a budget.
+    /// Run a device of a group with a budget, or provision a mote.
     #[command(subcommand)]
     Device(device::Command),
     Push(push::Arguments),
     Get(Box<get::Arguments>),
     Estimate(Box<estimate::Arguments>),
     Audit(audit::Arguments),
-    /// Exact sums over encrypted readings, added up on their way by parties who can neither read nor bend them.
+    /// Ask for exact sums over encrypted readings, which gateways add up without reading them.
     #[command(subcommand)]
     Sum(sum::Command),
-    /// Broadcast to many with one signature, and check what was said.
+    /// Broadcast to many receivers with one signature, and verify broadcasts.
     #[command(subcommand)]
     Broadcast(broadcast::Command),
-    /// Take care of a cloud's store.
+    /// Check a cloud's store.
     #[command(subcommand)]
     Store(store::Command),
     /// Print a completion script for a shell.
@@ -90,14 +92,14 @@ enum Command {
         after_help = "Example: moteseal completions bash > ~/.local/share/bash-completion/completions/moteseal"
     )]
     Completions {
-        /// The shell
+        /// The shell to print the script for
         shell: clap_complete::Shell,
     },
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    // Services stop in order by themselves, and a query that runs is taken back.
+    // Services handle signals themselves, and a running query is withdrawn.
     let stops_itself = matches!(
         cli.command,
         Command::Cloud(_)

@@ -1,4 +1,4 @@
-//! `moteseal push`: bundles go to a cloud.
+//! `moteseal push`: pushes bundles to a cloud.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,15 +13,16 @@ use crate::failure::{Exit, Failure};
 use crate::progress::{bar, bytes, count, thousands};
 use crate::terminal::{Stdout, talk};
 
-/// How long to wait for a cloud that has just been started beside us.
+/// How long to wait for a cloud that was started at the same time as this command.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Push a directory's bundles to a cloud, in the order of their chains. Run it again after an interruption: it goes on where it
-/// stopped.
+/// Push the bundles of a directory to a cloud, in the order of their chains.
+///
+/// After an interruption, run it again: it continues where it stopped.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  moteseal push bundles/ --to http://127.0.0.1:8080\n\n\
-                        The bundles stay where they are. Exit codes: 0 the cloud has all of them, 3 it refused one,\n\
-                        5 a device has signed two different seals under one index, 6 it does not answer.")]
+                        The bundles stay in the directory. Exit codes: 0 the cloud has all of them, 3 it refused one,\n\
+                        5 a device has signed two different seals with one index, 6 the cloud does not respond.")]
 pub(crate) struct Arguments {
     /// A directory of bundles, or one bundle
     bundles: PathBuf,
@@ -30,7 +31,7 @@ pub(crate) struct Arguments {
     to: String,
     #[command(flatten)]
     access: Access,
-    /// The result as JSON on stdout
+    /// Print the result as JSON on stdout
     #[arg(long)]
     json: bool,
 }
@@ -38,10 +39,10 @@ pub(crate) struct Arguments {
 /// How to reach a cloud.
 #[derive(Args, Debug)]
 pub(crate) struct Access {
-    /// A file with the bearer token that opens the cloud
+    /// A file with the bearer token for the cloud
     #[arg(long, value_name = "FILE")]
     token: Option<PathBuf>,
-    /// Certificate authorities (PEM) to believe besides the system's
+    /// Certificate authorities (PEM) to trust in addition to the system's
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
 }
@@ -58,7 +59,7 @@ impl Access {
     }
 }
 
-/// What a cloud's refusal of an upload means for the exit code.
+/// The exit code for a failed upload.
 fn net_exit(error: &NetError) -> Exit {
     match error {
         error if error.is_no_cloud() => Exit::Unreachable,
@@ -75,7 +76,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     progress.finish_and_clear();
     let pushed = pushed.map_err(|error| push_failure(&error))?;
     talk(format_args!(
-        "{}: {} stored, {} there already; {} in {}",
+        "{}: {} stored, {} already there; {} in {}",
         arguments.to,
         count(pushed.stored, "bundle"),
         thousands(pushed.known),
@@ -100,7 +101,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     equivocation(&pushed.conflicts)
 }
 
-/// An audit finding, if there are different seals under one index; it names the first.
+/// An audit finding that names the first device with different seals under one index, if any.
 pub(crate) fn equivocation(conflicts: &[Conflict]) -> Result<(), Failure> {
     let Some(first) = conflicts.first() else { return Ok(()) };
     let more = if conflicts.len() > 1 {
@@ -109,7 +110,7 @@ pub(crate) fn equivocation(conflicts: &[Conflict]) -> Result<(), Failure> {
         String::new()
     };
     let message = format_args!(
-        "{first}{more}; its chain was started twice, or its key is in two hands: find out, and revoke it"
+        "{first}{more}; its chain was started twice, or somebody else has its key: find out which, and revoke the key"
     );
     Err(Failure::new(Exit::Finding, message))
 }

@@ -1,4 +1,4 @@
-//! `moteseal replay`: recorded readings come again, at a chosen speed, as if they were sensed now.
+//! `moteseal replay`: replays recorded readings at a chosen speed, as if they were sensed now.
 
 use std::path::PathBuf;
 
@@ -14,11 +14,13 @@ use crate::push::{Access, equivocation, push_failure};
 use crate::source::{Source, TABLES, outbox_failure, record_failure};
 use crate::terminal::talk;
 
-/// Replay recorded readings at a chosen speed, as if the device sensed them now: each is durable in a journal before it counts, each
-/// epoch is sealed when it has passed, and with --to each bundle is pushed as soon as it is there.
+/// Replay recorded readings at a chosen speed, as if the device sensed them now.
 ///
-/// It can be stopped or killed at any moment; run again, it goes on after the last reading that was durable, and the chain says
-/// that the device restarted. While the cloud does not answer, bundles wait in the directory, from earlier runs too.
+/// Each reading is durable in a journal before it counts, and each epoch is sealed when it has
+/// passed. With --to each bundle is pushed as soon as it is sealed. The command can be stopped or
+/// killed at any moment; run again, it continues after the last durable reading, and the chain
+/// states that the device restarted. While the cloud does not respond, bundles wait in the
+/// directory.
 #[derive(Args, Debug)]
 #[command(after_help = format!(
     "Example, a day in 24 minutes:\n  \
@@ -30,7 +32,7 @@ use crate::terminal::talk;
 pub(crate) struct Arguments {
     #[command(flatten)]
     source: Source,
-    /// Recorded seconds a second: 1 is as it was, 60 a minute a second; max as fast as it goes
+    /// The speed: 1 as recorded, 60 a minute per second, max as fast as possible
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = speed)]
     speed: Speed,
     /// Push each bundle to this cloud
@@ -38,12 +40,12 @@ pub(crate) struct Arguments {
     to: Option<String>,
     #[command(flatten)]
     access: Access,
-    /// Where unsealed readings rest; beside the chain's state unless given
+    /// The journal of unsealed readings; by default next to the state of the chain
     #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
 }
 
-/// Recorded seconds a second; `None` for as fast as it goes.
+/// Recorded seconds per second; `None` for as fast as possible.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Speed(pub(crate) Option<f64>);
 
@@ -63,7 +65,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         .map_err(|error| record_failure(&error, &error))?;
     if recovered.readings > 0 {
         talk(format_args!(
-            "{}: {} of an unsealed epoch in the journal",
+            "{}: continuing with {} of an unsealed epoch from the journal",
             arguments.source.device,
             count(recovered.readings, "reading")
         ));
@@ -84,7 +86,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         let sensing = async {
             let mut stored = |path| {
                 if let Some(sender) = &sender {
-                    // Without an uplink nobody listens.
+                    // Without an uplink there is no receiver.
                     let _ = sender.send(path);
                 }
             };
@@ -118,7 +120,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     })?;
     let pushed = pushed.map_err(|error| push_failure(&error))?;
     talk(format_args!(
-        "{}: {} replayed, {} left out that were taken before; {} stored, the cloud has {}",
+        "{}: {} replayed, {} already taken before; {} stored, the cloud has {}",
         arguments.source.device,
         count(replayed.readings, "reading"),
         thousands(replayed.left_out),

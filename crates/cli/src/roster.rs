@@ -1,4 +1,4 @@
-//! `moteseal roster`: who belongs to a group, signed by its operator.
+//! `moteseal roster`: the devices of a group, signed by its operator.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -38,19 +38,21 @@ pub(crate) struct New {
     /// The length of an epoch: 500ms, 30s, 15m, 1h or 1d
     #[arg(long, value_parser = time::duration)]
     epoch: u64,
-    /// How many sampling levels: with L levels the lowest rate is 1/2^(L-1), and a device keeps 112 bytes a level
+    /// The number of sampling levels: with L levels the lowest rate is 1/2^(L-1), and a device
+    /// needs 112 bytes per level
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..=32))]
     levels: u8,
-    /// The most events an epoch that the group's coordinator may keep
+    /// The most events per epoch that the group's coordinator may keep
     #[arg(long, value_name = "EVENTS", value_parser = clap::value_parser!(u64).range(1..), requires = "coordinator")]
     budget: Option<u64>,
     /// With --budget: the public key of the coordinator, the group's gateway
     #[arg(long, value_name = "PUBLIC_KEY", requires = "budget")]
     coordinator: Option<PathBuf>,
-    /// With --budget: the events that the group is expected to sense an epoch, to check that there are enough levels
+    /// With --budget: the expected number of events of the group per epoch, to check the number of
+    /// levels
     #[arg(long, value_name = "EVENTS", requires = "budget")]
     expected: Option<u64>,
-    /// A device and its public key; say it once a device
+    /// A device and its public key; repeat it for every device
     #[arg(long = "device", value_name = "NAME=PUBLIC_KEY", required = true, value_parser = device)]
     devices: Vec<(String, PathBuf)>,
     /// The file to write
@@ -65,7 +67,7 @@ pub(crate) struct Show {
     /// The operator's public key
     #[arg(long, value_name = "PUBLIC_KEY")]
     operator: PathBuf,
-    /// JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -78,7 +80,8 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
 }
 
 fn new(arguments: &New) -> Result<(), Failure> {
-    // DESIGN section 6: with too few levels the coordinator could not get down to its budget.
+    // With too few levels the coordinator cannot reduce its samples to the budget (docs/design.md,
+    // sampling).
     if let (Some(budget), Some(expected)) = (arguments.budget, arguments.expected) {
         let enough =
             (1u128 << (arguments.levels - 1)) * u128::from(budget) >= 8 * u128::from(expected);
@@ -98,10 +101,10 @@ fn new(arguments: &New) -> Result<(), Failure> {
             return Err(Failure::usage(format_args!("--device {name} is named twice")));
         }
         let key = files::public_key(path)?;
-        // Who holds a key that two devices have could say the one's readings in the name of the other.
+        // The holder of a key that two devices share could seal readings in either name.
         if let Some(other) = speaks.insert(key.to_bytes().to_vec(), name) {
             return Err(Failure::usage(format_args!(
-                "--device {name}: {} is the key of {other} too, and one key must not speak for two devices; make it its own: moteseal key new",
+                "--device {name}: {} is also the key of {other}; every device needs a key that no other device has: moteseal key new",
                 path.display()
             )));
         }
@@ -161,12 +164,13 @@ fn show(arguments: &Show) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A device's name and key. The name becomes that of files: letters, digits, dot, dash and underscore, and no dot first.
+/// A device's name and key. The name is also used for files: letters, digits, dot, dash and
+/// underscore, and no dot or dash first.
 fn device(text: &str) -> Result<(String, PathBuf), String> {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_');
     match text.split_once('=') {
         Some((name, _)) if !name.chars().all(plain) || name.starts_with(['.', '-']) => {
-            Err("a device's name names files too: letters, digits, '.', '-' and '_', the first a letter, a digit or '_'"
+            Err("a device's name is also a file name: letters, digits, '.', '-' and '_', the first a letter, a digit or '_'"
                 .to_owned())
         }
         Some((name, path)) if !name.is_empty() && !path.is_empty() => Ok((name.to_owned(), path.into())),

@@ -1,4 +1,4 @@
-//! `moteseal seal`: recorded readings become signed bundles.
+//! `moteseal seal`: seals recorded readings into signed bundles.
 
 use std::path::{Path, PathBuf};
 
@@ -18,9 +18,10 @@ use crate::source::{Source, TABLES, outbox_failure, record_failure};
 use crate::terminal::{Stdout, talk};
 use crate::time::span;
 
-/// Seal recorded readings: one signed bundle an epoch, ready to be pushed to any cloud.
+/// Seal recorded readings into one signed bundle per epoch, which can be pushed to any cloud.
 ///
-/// Sealing another file continues the device's chain, whatever directory its bundles go to: the chain's state lies beside the key.
+/// Sealing another file continues the device's chain, also in another directory: the state of the
+/// chain is next to the key.
 #[derive(Args, Debug)]
 #[command(after_help = format!(
     "Example:\n  \
@@ -32,13 +33,13 @@ use crate::time::span;
 pub(crate) struct Arguments {
     #[command(flatten)]
     source: Source,
-    /// Leave readings out of epochs that are sealed already
+    /// Leave out the readings of epochs that are already sealed
     #[arg(long)]
     new_only: bool,
-    /// More readings of the last epoch will follow: do not close it
+    /// Do not close the last epoch: more of its readings will follow
     #[arg(long)]
     keep_open: bool,
-    /// What was sealed, as JSON on stdout
+    /// Print what was sealed as JSON on stdout
     #[arg(long)]
     json: bool,
 }
@@ -47,7 +48,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let existed = arguments.source.out.exists();
     seal(arguments).inspect_err(|_| {
         if !existed {
-            // Only if nothing is in it: an empty directory would look as if something had been sealed.
+            // Remove it if it is empty: it would look as if something had been sealed.
             let _ = std::fs::remove_dir(&arguments.source.out);
         }
     })
@@ -57,13 +58,14 @@ fn seal(arguments: &Arguments) -> Result<(), Failure> {
     let mut ready = arguments.source.ready()?;
     clear_temporaries(&arguments.source.out);
     let folder = arguments.source.out.clone();
-    // Once only: to clear until nothing comes would let the batch end meanwhile. What is written during it goes when the next run starts.
+    // Once only: to clear until nothing comes would let the batch end meanwhile. What is written
+    // during it goes when the next run starts.
     interrupt::on_stop(move || clear_temporaries(&folder));
     let journal = ready.journal();
     let left = left_in(&journal, &ready.sealer).map_err(|error| record_failure(&error, &error))?;
     if left > 0 {
         return Err(Failure::usage(format_args!(
-            "{}: {} that a replay of {} left, not sealed yet; run that replay again first, it goes on",
+            "{}: {} of an interrupted replay of {} are not sealed yet; run that replay again first to finish it",
             journal.display(),
             count(left, "reading"),
             arguments.source.device
@@ -89,7 +91,8 @@ fn seal(arguments: &Arguments) -> Result<(), Failure> {
     arguments.report(&ready.roster, recording, &sealed, &paths)
 }
 
-/// Removes the bundles in a directory that never got their names. Its outbox is ours: nobody else seals into it now.
+/// Removes unfinished bundles of a directory. This process holds its outbox, so no other one writes
+/// to it.
 fn clear_temporaries(folder: &Path) {
     let ending = format!(".{EXTENSION}.tmp");
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -111,7 +114,7 @@ impl Arguments {
     ) -> Result<(), Failure> {
         if sealed.left_out > 0 {
             talk(format_args!(
-                "left out: {} of epochs that are sealed already",
+                "left out: {} of epochs that are already sealed",
                 count(sealed.left_out, "reading")
             ));
         }
@@ -122,7 +125,8 @@ impl Arguments {
             .first()
             .zip(sealed.bundles.last())
             .map(|(first, last)| (first.index(), last.index()));
-        // What the files hold more than the uplink: schema and chain, which a cloud knows after the first bundle.
+        // Files hold more than the uplink: schema and chain, which a cloud knows after the first
+        // bundle.
         let more: usize = sealed.bundles.iter().map(|bundle| bundle.bytes.len()).sum();
         let data: usize = sealed.bundles.iter().map(Bundle::events_length).sum();
         let epochs = sealed
@@ -133,7 +137,7 @@ impl Arguments {
         if let (Some((SealIndex(first), SealIndex(last))), Some((since, until))) = (indices, epochs)
         {
             talk(format_args!(
-                "{}: {} under {} ({}), epochs from {}; beside the data {:.2} B a reading on the uplink, {:.2} B in the files: {}",
+                "{}: {} under {} ({}), epochs from {}; overhead {:.2} B per reading on the uplink, {:.2} B in the files: {}",
                 self.source.device,
                 count(events, "reading"),
                 range("seal", first, last),

@@ -1,4 +1,4 @@
-//! `moteseal store`: care of a cloud's store.
+//! `moteseal store`: checks a cloud's store.
 
 use std::path::PathBuf;
 
@@ -15,11 +15,11 @@ use crate::terminal::Stdout;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Read all of a store, verify every seal anew, and name each damage that a read could meet.
+    /// Read a whole store, verify every seal again, and name all damage.
     #[command(after_help = "Example:\n  \
                             moteseal store check epochs.redb --roster roster.cbor --operator keys/op.pub.pem\n\n\
-                            The file is not written. Stop the cloud first. Exit codes: 0 all is whole, 5 something is damaged.\n\
-                            What is damaged can be pushed again by its device into a new store.")]
+                            The file is not modified. Stop the cloud first. Exit codes: 0 no damage, 5 something is damaged.\n\
+                            Devices can push damaged seals again into a new store.")]
     Check(Check),
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Check {
     /// The operator's public key
     #[arg(long, value_name = "PUBLIC_KEY")]
     operator: PathBuf,
-    /// The result as JSON on stdout
+    /// Print the result as JSON on stdout
     #[arg(long)]
     json: bool,
 }
@@ -44,7 +44,8 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
-/// Without the panic messages of a library that meets damage: the check catches them and names the damage itself.
+/// Suppresses the panic messages of the database library at damage: the check catches the panics
+/// and names the damage itself.
 fn quietly<T>(work: impl FnOnce() -> T) -> T {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));

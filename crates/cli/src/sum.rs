@@ -1,4 +1,5 @@
-//! `moteseal sum`: exact sums over encrypted readings, added up on their way by gateways that can neither read nor bend them.
+//! `moteseal sum`: exact sums over encrypted readings, which gateways add up but can neither read
+//! nor alter undetected.
 
 mod run;
 mod setup;

@@ -1,4 +1,4 @@
-//! Times and lengths of time on the command line.
+//! Times and durations on the command line.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -6,7 +6,7 @@ use moteseal_core::record::EpochNumber;
 use moteseal_device::import::{TimeFormat, display_ms};
 use moteseal_verify::Roster;
 
-/// A length of time in milliseconds: a number and a unit.
+/// A duration in milliseconds: a number and a unit.
 pub(crate) fn duration(text: &str) -> Result<u64, String> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);
@@ -29,7 +29,7 @@ pub(crate) fn instant(text: &str) -> Result<u64, String> {
     let format = TimeFormat::detect(text)
         .filter(|format| !matches!(format, TimeFormat::UnixSeconds | TimeFormat::UnixMilliseconds));
     format.and_then(|format| format.parse(text)).ok_or_else(|| {
-        "a time such as 2026-01-31T12:00:00Z, or a day such as 2026-01-31".to_owned()
+        "a time, for example 2026-01-31T12:00:00Z, or a day, for example 2026-01-31".to_owned()
     })
 }
 
@@ -58,10 +58,10 @@ pub(crate) fn when(text: &str) -> Result<When, String> {
         return number
             .parse()
             .map(When::Epoch)
-            .map_err(|_| "an epoch's number behind the @".to_owned());
+            .map_err(|_| "an epoch's number after the @".to_owned());
     }
     if let Some(ago) = text.strip_prefix('-') {
-        return duration(ago).map(When::Ago).map_err(|error| format!("behind the minus, {error}"));
+        return duration(ago).map(When::Ago).map_err(|error| format!("after the minus, {error}"));
     }
     instant(text)
         .map(When::Instant)
@@ -69,7 +69,7 @@ pub(crate) fn when(text: &str) -> Result<When, String> {
 }
 
 impl When {
-    /// The epoch that this instant lies in.
+    /// The epoch that contains this instant.
     pub(crate) fn epoch(self, epoch_ms: u64) -> EpochNumber {
         let now = || {
             SystemTime::now()
@@ -83,7 +83,7 @@ impl When {
         })
     }
 
-    /// The first epoch that is not before this instant: where a range that ends here ends.
+    /// The first epoch that does not start before this instant: the end of a range that ends here.
     pub(crate) fn epoch_after(self, epoch_ms: u64) -> EpochNumber {
         match self {
             Self::Instant(unix_ms) => EpochNumber(unix_ms.div_ceil(epoch_ms)),
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_of_a_time_is_read() {
+    fn reads_every_form_of_a_time() {
         assert_eq!(when("@7"), Ok(When::Epoch(7)));
         assert_eq!(when("-2h"), Ok(When::Ago(7_200_000)));
         assert_eq!(when("1970-01-02"), Ok(When::Instant(86_400_000)));
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_holds_every_epoch_that_it_touches() {
+    fn a_range_contains_every_epoch_that_it_overlaps() {
         let (from, to) = (When::Instant(1500), When::Instant(2500));
         assert_eq!((from.epoch(1000), to.epoch_after(1000)), (EpochNumber(1), EpochNumber(3)));
         assert_eq!(When::Instant(3000).epoch_after(1000), EpochNumber(3));

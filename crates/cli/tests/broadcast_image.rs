@@ -1,6 +1,6 @@
-//! A file of one mebibyte over real UDP, with a tenth of all datagrams lost at each of six receivers:
-//! all receive it, with at most 1.8 times its bytes on the air; and a receiver that is killed keeps
-//! what it has.
+//! A file of one mebibyte over real UDP, with a tenth of all datagrams lost at each of six
+//! receivers: all receive it, with at most 1.8 times its bytes on the air; and a receiver that is
+//! killed keeps what it has.
 //!
 //! A test program apart from `it`, because it counts bytes that are sent under pacing: other tests
 //! that compete for the processor would delay responses, which are then sent again.
@@ -81,7 +81,8 @@ impl Observer {
     }
 }
 
-/// One test at a time: what is counted is said by processes that answer late, and twice, where another test has the cores.
+/// One test at a time: processes that compete for the cores respond late, and requests are then
+/// repeated.
 static HOP: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -113,12 +114,13 @@ fn a_mebibyte_reaches_six_receivers_that_each_lose_a_tenth_for_less_than_1_8_of_
         "{} frames, {} bytes with headers: {times:.3} of the image",
         heard.frames, heard.bytes
     );
-    // All that everybody says: chain, repairs, requests, advertisements, with the headers of UDP and IP. Less than what is lost could not be enough.
+    // Everything sent: chain, repairs, requests, advertisements, with the headers of UDP and IP.
+    // Less than 1.1 could not replace the losses.
     assert!((1.1..=1.8).contains(&times), "{times} of the image in {} frames", heard.frames);
 }
 
 #[test]
-fn a_receiver_that_is_killed_midway_goes_on_where_it_was() {
+fn a_receiver_that_is_killed_midway_continues() {
     let _alone = HOP.lock().unwrap_or_else(PoisonError::into_inner);
     let network = Network::new();
     let bytes = image(MEBIBYTE);
@@ -137,11 +139,11 @@ fn a_receiver_that_is_killed_midway_goes_on_where_it_was() {
     assert_eq!(halfway["blocks"], 32);
     killed.kill();
     assert!(!network.path("killed.saved").join("image.bin").exists(), "half of a file is no file");
-    // Meanwhile the others go on.
+    // Meanwhile the others continue.
     std::thread::sleep(Duration::from_millis(700));
     let back = Instant::now();
     let again = network.watch("killed", &[&lossy(3)], &["--chains", "1"]);
-    // What comes before `listening` has been skipped: the state says it as well.
+    // Events before `listening` are skipped; the state also shows them.
     let complete = again.until("complete");
     assert_eq!(complete["label"], "image.bin");
     assert_eq!(again.ended(), 0);
@@ -162,7 +164,7 @@ fn a_receiver_that_is_killed_midway_goes_on_where_it_was() {
 }
 
 #[test]
-fn who_comes_when_all_is_said_gets_it_from_the_other_receivers() {
+fn a_late_receiver_gets_the_file_from_other_receivers() {
     let _alone = HOP.lock().unwrap_or_else(PoisonError::into_inner);
     let network = Network::new();
     let bytes = image(100_000);

@@ -1,9 +1,9 @@
-//! A gateway refuses what strangers and broken devices send by name and counts it, without effect on
-//! other devices; a device that floods slows only itself; and at its disk limit a gateway rejects
-//! frames instead of losing what it acknowledged.
+//! A gateway refuses what strangers and broken devices send by name and counts it, without effect
+//! on other devices; a device that floods slows only itself; and at its disk limit a gateway
+//! rejects frames instead of losing what it acknowledged.
 //!
-//! A test program apart from `it`, because it measures latency: other tests that run at the same time
-//! would change it.
+//! A test program apart from `it`, because it measures latency: other tests that run at the same
+//! time would change it.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 #[path = "it/group.rs"]
@@ -179,7 +179,7 @@ fn what_is_no_frame_of_the_group_is_refused_by_name_and_touches_nobody() {
         let long =
             network.child(member.0).send(Bytes::from(vec![0; MAX_FRAME + 1])).await.unwrap_err();
         assert_eq!(long.name(), "FrameTooLong");
-        // A gap is no fault: the answer says where to go on, and nothing is kept of it.
+        // A gap is not an error: the response says where to continue, and nothing of it is kept.
         let mut link = network.child(member.0);
         link.send(forward(member, &key, 0, FIRST, 5..9)).await.unwrap();
         let answer = answer(&mut link, member, &key).await;
@@ -219,17 +219,19 @@ async fn latency(roster: &Roster, network: &Network, from: u64) -> Duration {
 }
 
 #[test]
-fn a_device_that_floods_with_one_frame_does_not_keep_the_others_waiting() {
+fn a_flood_with_one_frame_does_not_delay_other_devices() {
     flood_and_measure(|_| 0..200, 1);
 }
 
-/// Here the flood is synced, too, and what else the disk and the processors do weighs more: one of five rounds must show it.
+/// Here the flood is synced, too, and what else the disk and the processors do weighs more: one of
+/// five rounds must show it.
 #[test]
-fn a_device_that_floods_with_fresh_events_does_not_keep_the_others_waiting() {
+fn a_flood_with_new_events_does_not_delay_other_devices() {
     flood_and_measure(|sent| sent * 200..(sent + 1) * 200, 5);
 }
 
-/// Compares an honest device's latency with what it is while another one sends these ranges as fast as the link takes them.
+/// Compares an honest device's latency with what it is while another one sends these ranges as fast
+/// as the link takes them.
 fn flood_and_measure(range: fn(u64) -> std::ops::Range<u64>, rounds: u64) {
     // What is measured must not be another test's load.
     let _alone = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -285,7 +287,8 @@ async fn flood_link(
     sent
 }
 
-/// Hears as many frames of fresh events as are taken; how many, and the name of what refuses the next.
+/// Hears as many frames of fresh events as are taken; how many, and the name of what refuses the
+/// next.
 fn flood(station: &mut Station, roster: &Roster, device: u8) -> (u64, &'static str) {
     let device = group::device_id(roster, device);
     let key = group::link_key(roster, device);
@@ -314,7 +317,8 @@ fn a_device_that_floods_with_fresh_events_fills_its_part_of_the_journal_and_nobo
     station.outbox().store(Name::of_late(EpochNumber(FIRST - 1), b"held"), &item).unwrap();
     let (taken, refused) = flood(&mut station, &roster, 0);
     assert_eq!(refused, "OverQuota");
-    // A quarter of the bound without the reserve is for frames; half of that goes to whoever comes first.
+    // A quarter of the bound without the reserve is for frames; half of that goes to whoever comes
+    // first.
     assert!((120..200).contains(&taken), "{taken} frames of a kibibyte");
     assert!(station.has_room() && station.bytes() <= bound);
     // All others can do the same, and then nothing is left.

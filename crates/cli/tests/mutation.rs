@@ -29,7 +29,8 @@ impl Mutator {
         (self.next() % bound.max(1) as u64) as usize
     }
 
-    /// One to four changes: a byte set, a bit flipped, a range removed, doubled, or taken from another seed, a cut.
+    /// One to four changes: a byte set, a bit flipped, a range removed, doubled, or taken from
+    /// another seed, a cut.
     fn mutate(&mut self, seed: &[u8], other: &[u8]) -> Vec<u8> {
         let mut bytes = seed.to_vec();
         for _ in 0..=self.below(4) {
@@ -89,7 +90,8 @@ fn no_changed_byte_of_a_bundle_yields_a_row_that_was_not_sealed() {
                 survivors += usize::from(!stream::rows(&changed).is_empty());
             }
         }
-        // Only the end item, behind the last signature, can change without the bundle being refused.
+        // Only the end item, after the last signature, can change without the bundle being
+        // refused.
         assert!(survivors <= 2 * 255, "{survivors} changed bundles verify");
     }
 }
@@ -106,7 +108,8 @@ enum Node {
 }
 
 impl Node {
-    /// Takes a node off the front of `bytes`. `piece` is the size of a byte string's pieces, where it has any.
+    /// Takes a node off the front of `bytes`. `piece` is the size of a byte string's pieces, where
+    /// it has any.
     fn parse(bytes: &[u8], piece: Option<usize>) -> (Self, &[u8]) {
         let length = item_length(bytes).unwrap();
         let (item, rest) = bytes.split_at(length);
@@ -148,7 +151,8 @@ impl Node {
         }
     }
 
-    /// Calls `each` with every node like this one but for one element, anywhere, removed, doubled, or swapped with another.
+    /// Calls `each` with every node like this one but for one element, anywhere, removed, doubled,
+    /// or swapped with another.
     fn variants(&self, each: &mut dyn FnMut(Self)) {
         match self {
             Self::Leaf(_) => {}
@@ -188,7 +192,8 @@ fn rearranged<T: Clone>(elements: &[T], each: &mut dyn FnMut(Vec<T>)) {
     }
 }
 
-/// Every element of the CBOR tree, every item, every digest and every record removed, doubled, or swapped with each other.
+/// Every element of the CBOR tree, every item, every digest and every record removed, doubled, or
+/// swapped with each other.
 #[test]
 fn no_rearranged_stream_yields_a_row_that_was_not_sealed() {
     for history in fixture::sealed() {

@@ -1,5 +1,6 @@
-//! `moteseal broadcast demo`: the seven-node, three-hop testbed of Liu et al. (2012) with loss and an attacker, in virtual time: who has what, what was
-//! refused, and whether anything forged came through.
+//! `moteseal-demo broadcast`: the testbed of Liu et al. (2012) with seven nodes and three hops,
+//! with loss and an attacker, in virtual time: what each node verified and refused, and whether a
+//! forgery passed.
 
 mod play;
 
@@ -15,26 +16,28 @@ use moteseal_terminal::failure::{Exit, Failure};
 use moteseal_terminal::output::Stdout;
 use moteseal_terminal::progress::{count, thousands};
 
-/// Watch seven simulated motes broadcast over lossy hops, while an attacker forges, replays and floods at a hundred times the genuine rate.
+/// Broadcast over lossy hops of seven simulated motes, while an attacker forges, replays and floods
+/// at a hundred times the genuine rate.
 ///
-/// A sender says 100 messages of 20 bytes, one in five seconds; the attacker is beside the nodes that every way to the far ones leads
-/// through. One node reboots on the way. Then all reboot, and are sent everything once more. Time is virtual: the demo takes seconds.
+/// A sender broadcasts 100 messages of 20 bytes, one in five seconds. The attacker reaches the
+/// nodes that relay to the far ones. One node reboots meanwhile. Then all reboot, and everything is
+/// sent again. Time is virtual: the demo takes seconds.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Exit codes: 0 everything held, 1 genuine messages are missing or late, 3 something forged came through.\n\
-                        The same seed shows the same."
+    after_help = "Exit codes: 0 no attack succeeded, 1 genuine messages are missing or late, 3 a forgery was accepted.\n\
+                        The same seed gives the same output."
 )]
 pub(crate) struct Arguments {
-    /// What chance follows from, up to 64 hexadecimal digits; zeros at the end may be left out
+    /// The seed of all randomness, up to 64 hexadecimal digits; zeros at the end may be left out
     #[arg(long, value_name = "HEX", default_value = "00")]
     seed: Seed,
-    /// The probability that a node does not hear a transmission, 0 to 0.3
+    /// The probability that a node loses a transmission, 0 to 0.3
     #[arg(long, value_name = "SHARE", default_value = "0.2", value_parser = loss)]
     loss: f64,
-    /// Messages a block
+    /// Messages per block
     #[arg(long, value_name = "MESSAGES", default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=10))]
     block: u8,
-    /// The result as one JSON object on stdout
+    /// Print the result as one JSON object on stdout
     #[arg(long)]
     json: bool,
 }
@@ -44,18 +47,18 @@ fn loss(text: &str) -> Result<f64, String> {
     loss.filter(|loss| (0.0..=0.3).contains(loss)).ok_or_else(|| "a share from 0 to 0.3".to_owned())
 }
 
-/// Links as they are assumed: figure 2 of the paper is a picture that its text does not give.
+/// The assumed links: the text of the paper does not list those of its figure 2.
 const TOPOLOGY: &str = "        1 --- 3 --- 5
       / |   / |   / |        S  the sender
-    S   |  /  |  /  |        1 to 6  receivers, which repeat and repair
-      \\ | /   | /   |        A  the attacker, in earshot of 1, 2, 3 and 4
+    S   |  /  |  /  |        1 to 6  receivers, which relay and repair
+      \\ | /   | /   |        A  the attacker, in range of 1, 2, 3 and 4
         2 --- 4 --- 6";
 
-/// What a node has come to.
+/// The final state of a node.
 #[derive(Debug, Default)]
 struct Node {
     verified: usize,
-    /// Bytes of what it keeps in its store.
+    /// Bytes in its store.
     kept: usize,
     heads_checked: u64,
     certificates_checked: u64,
@@ -64,43 +67,44 @@ struct Node {
     starts: u64,
 }
 
-/// What the demo has come to.
+/// The results of the demonstration.
 #[derive(Debug, Default)]
 struct Results {
     messages: usize,
-    /// Virtual milliseconds that the chain takes without the attacker, and with it; none if it was not complete in three times that.
+    /// Virtual milliseconds until the chain is complete without and with the attacker; `None` if it
+    /// was not complete in three times the undisturbed time.
     undisturbed_ms: Option<u64>,
     disturbed_ms: Option<u64>,
-    /// By what nodes do, in the attacked run until it was complete.
+    /// Transmissions by purpose, under attack until the chain was complete.
     sent: moteseal_lab::broadcast::chains::Sent,
     undisturbed_sent: moteseal_lab::broadcast::chains::Sent,
     nodes: Vec<Node>,
     refused: BTreeMap<&'static str, u64>,
     attacks: Vec<(Assault, u64)>,
-    /// Bytes of memory of a node.
+    /// Bytes of a node's memory.
     node_bytes: usize,
-    /// What must never be.
-    forged_said: u64,
+    /// Forgeries that were sent by nodes, kept or delivered; all must be 0.
+    forged_sent: u64,
     forged_kept: u64,
     forged_delivered: u64,
-    /// Messages delivered again, or accepted anew, after the reboot of all.
+    /// Messages that were delivered or accepted again after all nodes rebooted.
     replayed: u64,
     over_meter: u64,
 }
 
-/// How far the nodes were at a time: told while it runs.
+/// The progress of the nodes at a time.
 struct Step {
     ms: u64,
     verified: Vec<usize>,
-    said: u64,
+    sent: u64,
     forged: u64,
     note: &'static str,
 }
 
 impl Results {
-    /// What came through that must not.
+    /// The number of successful attacks.
     const fn breaches(&self) -> u64 {
-        self.forged_said
+        self.forged_sent
             + self.forged_kept
             + self.forged_delivered
             + self.replayed
@@ -129,7 +133,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             "{:>9}  {}  {:>8}  {:>8}",
             "time",
             columns(|node| node.to_string()),
-            "said",
+            "sent",
             "forged"
         ))?;
     }
@@ -138,9 +142,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         if !arguments.json && shown.is_ok() {
             let verified =
                 columns(|node| step.verified.get(node).copied().unwrap_or_default().to_string());
-            let (said, forged) = (thousands(step.said), thousands(step.forged));
+            let (sent, forged) = (thousands(step.sent), thousands(step.forged));
             shown = out.line(format_args!(
-                "{:>7} s  {verified}  {said:>8}  {forged:>8}  {}",
+                "{:>7} s  {verified}  {sent:>8}  {forged:>8}  {}",
                 step.ms / 1000,
                 step.note
             ));
@@ -155,7 +159,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     verdict(&results)
 }
 
-/// Text of several lines, each by itself: a line of output has no control characters.
+/// Prints a text of several lines line by line, because output escapes control characters.
 fn lines(out: &mut Stdout, text: &str) -> Result<(), Failure> {
     text.lines().try_for_each(|line| out.line(line))
 }
@@ -165,7 +169,7 @@ fn columns(of: impl Fn(usize) -> String) -> String {
 }
 
 fn table(results: &Results, out: &mut Stdout) -> Result<(), Failure> {
-    lines(out, "\nThe attacker sent, and nodes in earshot heard what was not lost:")?;
+    lines(out, "\nThe attacker sent, and nodes in range received what was not lost:")?;
     for (assault, sent) in &results.attacks {
         out.line(format_args!("  {:>8}  {}", thousands(*sent), assault.about()))?;
     }
@@ -184,14 +188,14 @@ fn table(results: &Results, out: &mut Stdout) -> Result<(), Failure> {
             node.certificates_checked,
             thousands(node.certificates_allowed),
             thousands(node.kept as u64),
-            if node.starts > 1 { "; rebooted on the way" } else { "" }
+            if node.starts > 1 { "; rebooted meanwhile" } else { "" }
         ))?;
     }
     let sent = &results.sent;
     let transmissions = format!(
-        "\n{}: {} fragments said or repeated, {} answers, {} requests, {} certificates and heads, {} advertisements; {} bytes\n\
+        "\n{}: {} fragments sent or relayed, {} responses, {} requests, {} certificates and heads, {} advertisements; {} bytes\n\
          {} without the attacker; the paper has 741 at blocks of 10 and loss 0.2\n\
-         a node's memory is {} bytes, whatever it hears",
+         a node's memory is {} bytes, regardless of what it receives",
         count(sent.all(), "transmission"),
         thousands(sent.fragments),
         thousands(sent.answers),
@@ -216,7 +220,7 @@ fn table(results: &Results, out: &mut Stdout) -> Result<(), Failure> {
     if breaches == 0 && results.slowdown().is_some() {
         out.line("")?;
         out.line(format_args!(
-            "EVERYTHING HELD: every node has all {}, nothing forged was said, kept or delivered, and nothing old was taken again.",
+            "EVERYTHING HELD: every node has all {}, no forgery was sent, kept or delivered, and nothing old was accepted again.",
             count(results.messages as u64, "message")
         ))?;
     }
@@ -250,7 +254,7 @@ fn object(arguments: &Arguments, results: &Results) -> serde_json::Value {
         "messages": results.messages, "nodes": nodes, "refused": results.refused, "attacks": attacks,
         "transmissions": sent(&results.sent), "undisturbed_transmissions": sent(&results.undisturbed_sent),
         "node_bytes": results.node_bytes, "undisturbed_ms": results.undisturbed_ms, "disturbed_ms": results.disturbed_ms,
-        "forged_said": results.forged_said, "forged_kept": results.forged_kept, "forged_delivered": results.forged_delivered,
+        "forged_sent": results.forged_sent, "forged_kept": results.forged_kept, "forged_delivered": results.forged_delivered,
         "replayed": results.replayed, "over_meter": results.over_meter,
         "held": results.breaches() == 0 && results.slowdown().is_some(),
     })
@@ -260,10 +264,10 @@ fn verdict(results: &Results) -> Result<(), Failure> {
     let breaches = results.breaches();
     if breaches > 0 {
         return Err(Failure::refused(format_args!(
-            "{} CAME THROUGH that must not ({} forged said, {} kept, {} delivered, {} replayed, {} signatures checked beyond the meter): \
+            "{} ATTACKS SUCCEEDED ({} forgeries sent, {} kept, {} delivered, {} replayed, {} signatures checked beyond the limit): \
              this is a fault of Moteseal; please report it",
-            count(breaches, "thing"),
-            results.forged_said,
+            thousands(breaches),
+            results.forged_sent,
             results.forged_kept,
             results.forged_delivered,
             results.replayed,

@@ -1,5 +1,6 @@
-//! The demo's group with a budget: the same motes send to a coordinator at the edge, which keeps what fits and tells the cloud;
-//! everybody can audit it from what the motes signed. Then the coordinator cheats.
+//! The demo's group with a budget: the same motes send to a coordinator, which keeps a sample
+//! within the budget and uploads it. Everybody can audit it from what the motes signed. Then it
+//! cheats.
 
 use bytes::Bytes;
 use moteseal_adversary::coordinator::{Bundle, CHEATS, Cheat, FoundBy, Upload, stream};
@@ -31,39 +32,39 @@ use crate::readings::{EPOCH_MS, Mote};
 use moteseal_terminal::failure::Failure;
 use moteseal_terminal::progress::bar;
 
-/// What the cloud may keep of an epoch, of all motes together: of 1,440 readings.
+/// The readings that may be kept per epoch, of the 1,440 of all motes.
 const BUDGET: u64 = 400;
 const GROUP: &str = "telosb-edge";
 /// Readings of each mote between two exchanges with the coordinator.
 const EXCHANGE: usize = 8;
 /// Frames of a mote in one exchange.
 const FRAMES: usize = 64;
-/// Which epoch the coordinator cheats about, so that there are some before and behind.
+/// The epoch that the coordinator cheats about: there are others before and after it.
 const CHEATED: usize = 3;
 
-/// What the coordinator kept, and what everybody could tell of it.
+/// What the coordinator kept, and the results of audit and queries.
 #[derive(Debug)]
 pub(crate) struct Edge {
     pub budget: u64,
     pub readings: u64,
     /// Readings that the motes sent to the coordinator.
     pub forwarded: u64,
-    /// The most that it ever held of an epoch.
+    /// The most readings that it held of an epoch at any time.
     pub held: u64,
     pub audit: audit::Report,
-    /// The rate that every epoch can be asked for, and what came of it.
+    /// A rate that is available in every epoch, and the result of a query with it.
     pub rate: Rate,
     pub sampled: moteseal_client::Report,
     pub temperature: Option<Estimate>,
     pub cheats: Vec<Cheating>,
 }
 
-/// What became of one way to cheat.
+/// The result of one way to cheat.
 #[derive(Debug)]
 pub(crate) struct Cheating {
     pub name: &'static str,
     pub about: &'static str,
-    /// By which name it was found, and in a sentence.
+    /// The name of the finding, and its sentence.
     pub found: String,
     pub detail: String,
     pub caught: bool,
@@ -80,7 +81,7 @@ impl Edge {
     }
 }
 
-/// The group's keys and roster: what the cloud needs before it is started.
+/// The group's keys and roster, which the cloud needs at its start.
 pub(crate) struct Keys {
     pub roster: Roster,
     pub devices: Vec<(SecretKey, Zeroizing<[u8; 32]>)>,
@@ -106,7 +107,8 @@ pub(crate) fn keys(motes: &[Mote]) -> Result<Keys, Failure> {
     Ok(Keys { roster, devices, coordinator, link: random::bytes()? })
 }
 
-/// Lets the motes send through a coordinator to the cloud, asks and audits the cloud, then lets the coordinator cheat.
+/// Sends the motes' readings through a coordinator to the cloud, queries and audits the cloud, then
+/// lets the coordinator cheat.
 pub(crate) async fn play(keys: &Keys, motes: &[Mote], client: &Client) -> Result<Edge, Failure> {
     let mut group = Group::new(keys, motes)?;
     let mut uploads = Vec::new();
@@ -152,7 +154,7 @@ pub(crate) async fn play(keys: &Keys, motes: &[Mote], client: &Client) -> Result
     })
 }
 
-/// What a gateway uploads of an epoch: the manifest first.
+/// What a coordinator uploads of an epoch: the manifest first.
 async fn send(client: &Client, ended: &Ended) -> Result<(), Failure> {
     let manifest = Bytes::from(ended.manifest.clone());
     client
@@ -179,7 +181,7 @@ struct Group<'k> {
     keys: &'k Keys,
     samplers: Vec<Sampler<SecretKey>>,
     links: Vec<(DeviceId, LinkKey)>,
-    /// Each mote's readings that are still to come.
+    /// The readings that each mote has not sensed yet.
     readings_of: Vec<Readings<'k>>,
     first: EpochNumber,
     last: EpochNumber,
@@ -245,7 +247,7 @@ impl<'k> Group<'k> {
         (self.first.0..=self.last.0).map(EpochNumber)
     }
 
-    /// Plays an epoch: the motes sense in turn, and send what their round lets through.
+    /// Simulates an epoch: the motes sense in turn, and send what their round permits.
     fn epoch(&mut self, epoch: EpochNumber) -> Result<Ended, Failure> {
         loop {
             let before = self.readings;
@@ -265,20 +267,21 @@ impl<'k> Group<'k> {
         for sampler in &mut self.samplers {
             sampler.end(epoch).map_err(internal)?;
         }
-        // Each exchange takes at least the oldest seal of each mote.
+        // Each exchange completes at least the oldest seal of each mote.
         while self.samplers.iter().any(|sampler| !sampler.is_done()) {
             self.exchange(epoch)?;
         }
         self.coordinator.end(epoch, &self.keys.coordinator).map_err(internal)
     }
 
-    /// Frames up, acknowledgements down, and a new round to everybody.
+    /// Passes frames up and acknowledgements down, and announces a new round.
     fn exchange(&mut self, epoch: EpochNumber) -> Result<(), Failure> {
         let mut raised = None;
         for (sampler, (device, link)) in self.samplers.iter_mut().zip(&self.links) {
             for frame in sampler.frames(FRAMES).map_err(internal)? {
                 if let Uplink::Forward(forward) = Uplink::open(&frame, link).map_err(internal)? {
-                    // A tree's device may send a reading below its round where that is shorter than its digest.
+                    // A device with a tree may send a reading below its round if it is shorter than
+                    // its digest.
                     self.forwarded += forward
                         .events()
                         .filter(|(_, level, _)| level.0 >= forward.own_round.0)
@@ -306,7 +309,8 @@ impl<'k> Group<'k> {
     }
 }
 
-/// Lets the coordinator cheat in one way, on the first occasion, and says who finds it out by what. `None` without an occasion.
+/// Lets the coordinator cheat in one way, in the first epoch where that is possible. Returns who
+/// finds it and by which name; `None` if no epoch allows it.
 fn cheating(keys: &Keys, honest: &[Upload], cheat: &Cheat) -> Option<Cheating> {
     let at = CHEATED.min(honest.len().checked_sub(1)?);
     let (uploads, device) = keys.roster.devices().find_map(|device| {
@@ -326,7 +330,7 @@ fn cheating(keys: &Keys, honest: &[Upload], cheat: &Cheat) -> Option<Cheating> {
     Some(Cheating { name: cheat.name, about: cheat.about, found, detail, caught })
 }
 
-/// The same sentence with devices by their names, and digests by their first digits.
+/// The same sentence with names instead of ids of devices, and shortened digests.
 fn readable(roster: &Roster, text: &str) -> String {
     let named = roster.devices().fold(text.to_owned(), |text, device| {
         text.replace(&format!("device {}", device.id), roster.name(device.id).unwrap_or_default())
@@ -341,7 +345,7 @@ fn readable(roster: &Roster, text: &str) -> String {
     named.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// What an audit says first of bent uploads: of a finding, else of a doubt.
+/// The first finding of an audit of altered uploads, or else its first undetermined result.
 fn audited(keys: &Keys, uploads: &[Upload]) -> (String, String) {
     let accepted = || ("accepted".to_owned(), "the audit found every epoch justified".to_owned());
     let (Some(first), Ok(bytes)) =
@@ -362,7 +366,7 @@ fn audited(keys: &Keys, uploads: &[Upload]) -> (String, String) {
     doubt.map_or_else(accepted, |doubt| (doubt.name().to_owned(), doubt.describe(&keys.roster)))
 }
 
-/// What a client says to a bent bundle, where the cloud is in on it.
+/// How a client refuses an altered bundle from a cloud that colludes.
 fn refused(roster: &Roster, upload: &Upload, bundle: &Bundle) -> (String, String) {
     let rate = Rate::new(1, 1_u64 << upload.round.0.min(31)).unwrap_or(Rate::ALL);
     let (since, until) = (upload.epoch, Some(EpochNumber(upload.epoch.0 + 1)));

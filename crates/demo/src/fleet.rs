@@ -1,5 +1,5 @@
-//! The demo's devices: keys, a roster, and everything they seal. Each mote is there twice, as a star and as a tree, so that one
-//! cloud holds both.
+//! The demo's devices: keys, a roster, and all their seals. Each mote is two devices, one with
+//! stars and one with trees, so that one cloud holds both.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,18 +29,18 @@ use moteseal_terminal::progress::bar;
 pub(crate) const LEVELS: u8 = 16;
 const GROUP: &str = "telosb";
 
-/// Devices, what they sealed, and where it lies.
+/// The devices, their seals, and the folder of their bundles.
 #[derive(Debug)]
 pub(crate) struct Fleet {
     pub roster: Roster,
     pub keys: BTreeMap<DeviceId, SecretKey>,
     pub stars: Sealing,
     pub trees: Sealing,
-    /// Where the bundles are.
+    /// The folder of the bundles.
     pub bundles: PathBuf,
 }
 
-/// What the motes sealed under one scheme.
+/// What the motes sealed with one scheme.
 #[derive(Debug)]
 pub(crate) struct Sealing {
     pub scheme: Scheme,
@@ -51,12 +51,12 @@ pub(crate) struct Sealing {
 }
 
 impl Sealing {
-    /// Bytes that travel beside the events.
+    /// Bytes on the uplink in addition to the events.
     pub(crate) fn overhead(&self) -> usize {
         self.bundles.iter().map(Bundle::uplink_overhead).sum()
     }
 
-    /// Nanoseconds an event, signatures and all.
+    /// Nanoseconds per event, including signatures.
     #[allow(clippy::cast_precision_loss)]
     pub(crate) fn ns_per_event(&self) -> f64 {
         self.time.as_nanos() as f64 / self.events.max(1) as f64
@@ -134,7 +134,7 @@ pub(crate) fn build(home: &Path, motes: &[Mote]) -> Result<Fleet, Failure> {
     Ok(Fleet { keys, stars, trees, bundles, roster })
 }
 
-/// The name under which a mote seals by tree.
+/// The name of the device that seals a mote's readings with trees.
 pub(crate) fn tree_name(mote: &str) -> String {
     format!("{mote}-tree")
 }
@@ -174,7 +174,7 @@ fn create(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
     file.write_all(bytes).map_err(fail)
 }
 
-/// A device's signature over a message: what a device that is in on a lie gives.
+/// A device's signature over a message, from a device that colludes with the cloud.
 pub(crate) fn sign(
     keys: &BTreeMap<DeviceId, SecretKey>,
     device: DeviceId,

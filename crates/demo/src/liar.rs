@@ -1,4 +1,4 @@
-//! A small proxy in front of an honest cloud, which lies: it passes requests on, and alters what comes back.
+//! A cloud that lies: a proxy that forwards requests to an honest cloud, and alters the responses.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -22,24 +22,24 @@ use tokio::net::TcpListener;
 
 use crate::fleet::sign;
 
-/// No honest answer of the demo is longer.
+/// The most bytes of an honest response in the demo.
 const MOST: usize = 256 << 20;
 
-/// What is lied about.
+/// The lies to tell.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tale {
-    /// The answer.
+    /// About the response.
     pub lie: Option<&'static Lie>,
-    /// Its explanation.
+    /// About its explanation.
     pub explanation: Option<&'static ExplainLie>,
 }
 
-/// What a lie did to an answer.
+/// How a lie altered a response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Told {
     pub honest_bytes: usize,
     pub bytes: usize,
-    /// The first item that is not the honest one, from 0.
+    /// The index of the first item that differs from the honest one.
     pub item: usize,
 }
 
@@ -60,17 +60,17 @@ impl Liar {
         Arc::new(Self { honest, holdings, keys, tale: Mutex::default() })
     }
 
-    /// What to tell from now on.
+    /// Sets the lies to tell from now on.
     pub(crate) fn tell(&self, tale: Tale) {
         *self.tale.lock().unwrap_or_else(PoisonError::into_inner) = (tale, None);
     }
 
-    /// Whether the lie found an occasion, and what it did.
+    /// How the lie altered the response, if it was possible.
     pub(crate) fn told(&self) -> Option<Told> {
         self.tale.lock().unwrap_or_else(PoisonError::into_inner).1
     }
 
-    /// Serves on a free port of the loopback interface until the runtime ends; gives the address.
+    /// Serves on a free port of the loopback interface until the runtime ends. Returns the address.
     pub(crate) async fn serve(self: Arc<Self>) -> std::io::Result<String> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
@@ -107,7 +107,7 @@ impl Liar {
         Context { holdings: &self.holdings, question, accomplice: Some(accomplice) }
     }
 
-    /// The explaining form as it is given; `None` withholds it.
+    /// The explaining form to return; `None` withholds it.
     fn explanation(&self, device: DeviceId, index: SealIndex, honest: Vec<u8>) -> Option<Vec<u8>> {
         let tale = self.tale.lock().unwrap_or_else(PoisonError::into_inner).0;
         let (Some(lie), Ok(answer)) = (tale.explanation, Answer::decode(&honest)) else {

@@ -5,13 +5,13 @@ use moteseal_device::{Import, Recording};
 
 use moteseal_terminal::failure::{Exit, Failure};
 
-/// 2010-05-09T09:00:00Z, the day that the data set's authors name; the hour is ours.
+/// 2010-05-09T09:00:00Z: the day is that of the data set's authors, the hour is assumed.
 const START_MS: u64 = 1_273_395_600_000;
-/// From reading to reading, as the authors say.
+/// The interval of readings, from the data set's description.
 const EVERY_MS: u64 = 5_000;
 /// An epoch: 15 minutes, 180 readings.
 pub(crate) const EPOCH_MS: u64 = 900_000;
-/// What is sealed of each reading, in 4 bytes.
+/// The sealed columns: 4 bytes per reading.
 pub(crate) const COLUMNS: [&str; 2] = ["temperature:Cel:i16/100", "humidity:%RH:u16/100"];
 
 const FILES: [(&str, &str); 8] = [
@@ -25,7 +25,7 @@ const FILES: [(&str, &str); 8] = [
     ("mote-8", include_str!("../../../data/telosb/multihop_indoor_moteid4_data.txt")),
 ];
 
-/// One mote's readings: as numbers of the raw file, and as what a device seals.
+/// One mote's readings: the numbers of the raw file, and the recording to seal.
 #[derive(Debug)]
 pub(crate) struct Mote {
     pub name: &'static str,
@@ -34,7 +34,7 @@ pub(crate) struct Mote {
     pub recording: Recording,
 }
 
-/// All motes, of each at most the first `epochs` epochs.
+/// The readings of all motes, at most the first `epochs` epochs of each.
 pub(crate) fn motes(epochs: Option<u64>) -> Result<Vec<Mote>, Failure> {
     FILES.iter().map(|(name, text)| mote(name, text, epochs)).collect()
 }

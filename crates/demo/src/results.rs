@@ -15,7 +15,7 @@ use crate::verdict::Verdict;
 /// Readings an epoch in the sample that is drawn by a seed.
 pub(crate) const DRAWN: u32 = 20;
 
-/// Everything that the demo measured.
+/// All results of the demonstration.
 #[derive(Debug)]
 pub(crate) struct Results {
     pub(crate) motes: Vec<Mote>,
@@ -23,7 +23,7 @@ pub(crate) struct Results {
     pub(crate) pushed: Pushed,
     pub(crate) push_time: Duration,
     pub(crate) store_bytes: u64,
-    /// Nanoseconds of one SHA-256 compression that waits for the one before.
+    /// Nanoseconds of one SHA-256 compression in a dependent sequence.
     pub(crate) compression_ns: f64,
     pub(crate) rate: Rate,
     pub(crate) sampled: Report,
@@ -33,13 +33,13 @@ pub(crate) struct Results {
     pub(crate) drawn: Report,
     pub(crate) estimates: Vec<Estimated>,
     pub(crate) verdicts: Vec<Verdict>,
-    /// Lies that found no occasion in these answers.
+    /// Lies that were not possible with these responses.
     pub(crate) untold: Vec<&'static str>,
-    /// The group with a budget; not where one lie is shown in detail.
+    /// The group with a budget; `None` if one lie is shown in detail.
     pub(crate) edge: Option<Edge>,
 }
 
-/// An estimate beside the truth.
+/// An estimate and the true value.
 #[derive(Debug)]
 pub(crate) struct Estimated {
     pub(crate) field: &'static str,

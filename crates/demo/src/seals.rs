@@ -1,5 +1,5 @@
-//! `moteseal demo`: the whole of it in one command, on real readings, with the real service and the real client. Then the cloud
-//! lies, and a coordinator cheats.
+//! `moteseal-demo`: seals, stores, samples and verifies real readings, with the real service and
+//! the real client. Then the cloud lies, and a coordinator cheats.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,31 +33,33 @@ use moteseal_terminal::failure::Failure;
 use moteseal_terminal::output::talk;
 use moteseal_terminal::progress::bar;
 
-/// Epochs of each mote that `--quick` takes.
+/// Epochs of each mote with `--quick`.
 const QUICK_EPOCHS: u64 = 8;
-/// Epochs that the lies are about.
+/// Epochs in the queries that the cloud answers with lies.
 const LIED_ABOUT: u64 = 20;
 
-/// Show all of it on the readings of eight real motes: sealed, stored, sampled, verified. Then the cloud lies. The same motes send
-/// through a coordinator that keeps a budget, and is audited. Then it cheats.
+/// Seal, store, sample and verify the readings of eight real motes. Then the cloud lies.
+///
+/// The same motes then send through a coordinator within a budget, which is audited, and then
+/// cheats.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-                        moteseal demo                        everything, in a few seconds\n  \
-                        moteseal demo --tamper forged-salt   one lie in detail; an unknown kind lists all\n  \
-                        moteseal demo --keep try             leaves keys, roster, bundles and store in try/\n\n\
-                        Everything runs on this machine; nothing is fetched. Exit codes: 0 every lie was caught, 1 honest data was\n\
-                        refused or an honest coordinator accused, 3 a lie was not caught.")]
+                        moteseal-demo                        everything, in a few seconds\n  \
+                        moteseal-demo --tamper forged-salt   one lie in detail; an unknown kind lists all kinds\n  \
+                        moteseal-demo --keep try             keeps keys, roster, bundles and store in try/\n\n\
+                        Everything runs on this machine; nothing is downloaded. Exit codes: 0 every lie was caught, 1 honest\n\
+                        data was refused or an honest coordinator accused, 3 a lie was not caught.")]
 pub(crate) struct Arguments {
-    /// Fewer epochs
+    /// Use fewer epochs
     #[arg(long)]
     quick: bool,
     /// Tell one lie only, and show it in detail
     #[arg(long, value_name = "KIND")]
     tamper: Option<String>,
-    /// Leave keys, roster, bundles and store in a new directory
+    /// Keep keys, roster, bundles and store in a new directory
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
-    /// The result as one JSON object on stdout
+    /// Print the result as one JSON object on stdout
     #[arg(long)]
     json: bool,
 }
@@ -69,7 +71,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             talk(format_args!("  {kind}"));
         }
         return Err(Failure::usage(format_args!(
-            "--tamper {kind}: there is no such lie; the kinds are those above"
+            "--tamper {kind}: unknown kind; the kinds are listed above"
         )));
     }
     let temporary = tempfile::tempdir().map_err(internal)?;
@@ -99,7 +101,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// A directory of its own for what is kept.
+/// Creates the directory of --keep, which must be empty.
 fn keep(home: &Path) -> Result<(), Failure> {
     let fail = |error| Failure::file("make", home, &error);
     std::fs::create_dir_all(home).map_err(fail)?;
@@ -184,7 +186,7 @@ async fn play(arguments: &Arguments, home: &Path) -> Result<Results, Failure> {
     })
 }
 
-/// The same motes in a group with a budget, with a cloud of its own.
+/// The same motes in a group with a budget, with another cloud.
 async fn at_the_edge(home: &Path, motes: &[Mote]) -> Result<Edge, Failure> {
     let keys = edge::keys(motes)?;
     let (client, running) = Running::start(&home.join("edge.redb"), keys.roster.clone()).await?;
@@ -200,7 +202,7 @@ struct Running {
 }
 
 impl Running {
-    /// Starts a cloud on a new store, and gives a client of it.
+    /// Starts a cloud on a new store. Returns also a client of it.
     async fn start(path: &Path, roster: Roster) -> Result<(Client, Self), Failure> {
         let store: Arc<dyn EpochStore> =
             Arc::new(RedbStore::open(path, moteseal_store::Options::default()).map_err(internal)?);
@@ -211,14 +213,14 @@ impl Running {
         Ok((client, Self { stop, serving }))
     }
 
-    /// The service ends before its store is left to whoever comes next.
+    /// Stops the service and waits until it has closed its store.
     async fn end(self) {
         let _ = self.stop.send(());
         let _ = self.serving.await;
     }
 }
 
-/// Asks the honest cloud. A refusal here is a fault, and said so.
+/// Sends a query to the honest cloud. Refusing its response is a defect of Moteseal.
 async fn ask(
     client: &Client,
     fleet: &Fleet,
@@ -243,7 +245,7 @@ async fn ask(
     }
 }
 
-/// Lets a cloud lie in every way, or in one.
+/// Lets a cloud lie in every way, or in the way of --tamper.
 async fn lies(
     arguments: &Arguments,
     honest: Client,
@@ -259,7 +261,7 @@ async fn lies(
     let url = Arc::clone(&liar).serve().await.map_err(internal)?;
     let client = Client::new(&url, &Options::default()).map_err(internal)?;
 
-    // One epoch before and some behind the range stay out of it, so that there is something that was not asked for.
+    // One epoch before the range and some after it are not requested, so that lies can return them.
     let epochs = if arguments.quick { QUICK_EPOCHS } else { LIED_ABOUT + 2 };
     let range = |devices: &[_], choice| {
         let (since, until) = (EpochNumber(first.0 + 1), Some(EpochNumber(first.0 + epochs - 1)));
@@ -277,22 +279,22 @@ async fn lies(
     ];
     let mut asked = Vec::new();
     for (scheme, queries) in queries {
-        let mut heard = Vec::new();
+        let mut honest_queries = Vec::new();
         for query in queries {
             let memory = verdict::honest(&liar, &client, &fleet.roster, &query).await;
             let memory = memory.map_err(|error| {
                 internal(format_args!("HONEST DATA WAS REFUSED: this is a fault of Moteseal; please report it: {error}"))
             })?;
-            heard.push((query, memory));
+            honest_queries.push((query, memory));
         }
-        asked.push((scheme, heard));
+        asked.push((scheme, honest_queries));
     }
     let wanted = |name: &str| arguments.tamper.as_deref().is_none_or(|kind| kind == name);
     let (mut verdicts, mut untold) = (Vec::new(), Vec::new());
     let progress = bar((LIES.len() + EXPLAIN_LIES.len()) as u64, "lying");
     for lie in LIES.iter().filter(|lie| wanted(lie.name)) {
         progress.inc(1);
-        // What moves tens of megabytes is left out of a quick round, unless it is asked for.
+        // --quick leaves out lies that move tens of megabytes, unless --tamper requests one.
         let left_out = lie.heavy && arguments.quick && arguments.tamper.is_none();
         let before = verdicts.len();
         for (scheme, queries) in
@@ -366,7 +368,7 @@ impl Sink for Both {
     }
 }
 
-/// Nanoseconds of one SHA-256 compression, each waiting for the one before: the best of five rounds.
+/// Nanoseconds of one SHA-256 compression in a dependent sequence: the best of five rounds.
 #[allow(clippy::cast_precision_loss)]
 fn compression() -> f64 {
     const ROUND: u32 = 20_000;

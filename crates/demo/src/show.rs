@@ -1,4 +1,4 @@
-//! What the demo shows: aligned text for people, one object for programs.
+//! Prints the results: aligned text for people, or one JSON object.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -17,7 +17,7 @@ use moteseal_terminal::failure::Failure;
 use moteseal_terminal::output::Stdout;
 use moteseal_terminal::progress::{bytes, thousands};
 
-/// Colours, on a terminal that wants them.
+/// Colours, if stdout is a terminal and NO_COLOR is not set.
 struct Ink(bool);
 
 impl Ink {
@@ -58,12 +58,15 @@ fn row(out: &mut impl Write, ink: &Ink, label: &str, text: &str) -> io::Result<(
     writeln!(out, "  {}  {text}", ink.bold(&format!("{label:<9}")))
 }
 
-/// How this program was called, so that the commands shown can be typed as they stand.
+/// How this program was called, so that the printed commands can be copied.
 fn program() -> String {
-    std::env::args().next().filter(|name| !name.is_empty()).unwrap_or_else(|| "moteseal".to_owned())
+    std::env::args()
+        .next()
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "moteseal-demo".to_owned())
 }
 
-/// Puts text on stdout. It is all our own, and has colours: it goes out as it is.
+/// Writes text to stdout without escaping: it has colours, and contains no text of others.
 fn print(write: impl FnOnce(&mut Vec<u8>, &Ink) -> io::Result<()>) -> Result<(), Failure> {
     let mut text = Vec::new();
     write(&mut text, &Ink::new()).map_err(internal)?;
@@ -91,10 +94,13 @@ fn whole(out: &mut impl Write, ink: &Ink, results: &Results, quick: bool) -> io:
         budgeted(out, ink, results, edge)?;
     }
     let program = program();
-    let next = format!("{program} demo{}", if quick { "" } else { " --keep try" });
-    let why =
-        if quick { "all epochs" } else { "the same, and go on from its keys, bundles and store" };
-    let lie = format!("{program} demo --tamper forged-salt");
+    let next = format!("{program}{}", if quick { "" } else { " --keep try" });
+    let why = if quick {
+        "all epochs"
+    } else {
+        "the same, and continue with its keys, bundles and store"
+    };
+    let lie = format!("{program} --tamper forged-salt");
     let width = lie.len() + 2;
     writeln!(out, "\n  {}  {next:<width$}{}", ink.bold("try next "), ink.dim(why))?;
     writeln!(out, "             {lie:<width$}{}\n", ink.dim("one lie in detail"))?;
@@ -104,7 +110,7 @@ fn whole(out: &mut impl Write, ink: &Ink, results: &Results, quick: bool) -> io:
 fn sealed(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
     for (label, sealing) in [("sealed", &results.fleet.stars), ("", &results.fleet.trees)] {
         let text = format!(
-            "{} by {}: {} seals, {:.2} B/reading beside the data, {:.0} ns/reading with its share of the signature ({:.1}x one SHA-256 compression)",
+            "{} by {}: {} seals, {:.2} B/reading of overhead, {:.0} ns/reading including the signature ({:.1}x one SHA-256 compression)",
             thousands(sealing.events),
             sealing.scheme.as_str(),
             thousands(sealing.bundles.len() as u64),
@@ -115,7 +121,7 @@ fn sealed(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> 
         row(out, ink, label, &text)?;
     }
     let pushed = format!(
-        "{} seals over HTTP, {}, each durable before it is acknowledged, in {:.2} s",
+        "{} seals over HTTP, {}, each durable before its acknowledgement, in {:.2} s",
         thousands(results.pushed.stored),
         bytes(results.pushed.bytes),
         results.push_time.as_secs_f64()
@@ -135,7 +141,7 @@ fn verified(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()
     );
     row(out, ink, "asked", &asked)?;
     let verified = format!(
-        "{} devices, {} seals by {} signatures, nothing missing, the choice forced, in {:.0} ms",
+        "{} devices, {} seals by {} signatures, complete, the sample predetermined, in {:.0} ms",
         sampled.devices.len(),
         thousands(sampled.seals()),
         sampled.signatures,
@@ -143,7 +149,7 @@ fn verified(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()
     );
     row(out, ink, "verified", &verified)?;
     let drawn = format!(
-        "{DRAWN} readings an epoch from the trees by a seed: {} in {}, {} signatures",
+        "{DRAWN} readings per epoch drawn from the trees by a seed: {} in {}, {} signatures",
         thousands(results.drawn.rows()),
         bytes(results.drawn.bytes),
         results.drawn.signatures
@@ -164,7 +170,7 @@ fn verified(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()
 }
 
 fn told(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
-    writeln!(out, "\n  {}", ink.bold("now the cloud lies"))?;
+    writeln!(out, "\n  {}", ink.bold("then the cloud lies"))?;
     let mut at = 0;
     while let Some(first) = results.verdicts.get(at) {
         let same: Vec<&Verdict> = results.verdicts[at..]
@@ -180,7 +186,8 @@ fn told(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
         let name = |verdict: &Verdict| verdict.most_telling().to_owned();
         let other = same.get(1).filter(|other| name(other) != name(first));
         let other = other.map(|other| format!("  tree: {}", name(other)));
-        let remembered = first.remembered.as_ref().map(|name| format!("  seen before: {name}"));
+        let remembered =
+            first.remembered.as_ref().map(|name| format!("  with pinned seals: {name}"));
         let other = other.or(remembered).unwrap_or_default();
         let line = format!(
             "    {mark} {:<27} {:<20} {:<30}{}",
@@ -195,26 +202,26 @@ fn told(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
     let kinds = kinds(results);
     writeln!(
         out,
-        "\n  {kinds} kinds of lie told {told} times, about stars and trees; {caught} refused by name, no false row accepted"
+        "\n  {kinds} kinds of lie, tried {told} times on stars and trees; {caught} refused by name, no false row accepted"
     )?;
     if !results.untold.is_empty() {
         writeln!(
             out,
             "  {}",
-            ink.dim(&format!("no occasion in these answers: {}", results.untold.join(", ")))
+            ink.dim(&format!("not possible with these responses: {}", results.untold.join(", ")))
         )?;
     }
     Ok(())
 }
 
-/// The group with a budget, and what became of its coordinator's cheating.
+/// The group with a budget, and how its coordinator's cheating was found.
 #[allow(clippy::cast_precision_loss)]
 fn budgeted(out: &mut impl Write, ink: &Ink, results: &Results, edge: &Edge) -> io::Result<()> {
     writeln!(
         out,
         "\n  {}",
         ink.bold(&format!(
-            "the same motes, by star and tree in turn, within a budget of {} readings an epoch",
+            "the same motes, alternately with stars and trees, within a budget of {} readings per epoch",
             thousands(edge.budget)
         ))
     )?;
@@ -228,7 +235,7 @@ fn budgeted(out: &mut impl Write, ink: &Ink, results: &Results, edge: &Edge) -> 
     );
     row(out, ink, "sampled", &text)?;
     let text = format!(
-        "{}, by {} seals of {} motes, from what the motes signed",
+        "{}, from {} seals that {} motes signed",
         edge.audit,
         thousands(edge.audit.seals),
         results.motes.len()
@@ -249,17 +256,17 @@ fn budgeted(out: &mut impl Write, ink: &Ink, results: &Results, edge: &Edge) -> 
         );
         row(out, ink, "asked", &text)?;
     }
-    writeln!(out, "\n  {}", ink.bold("now the coordinator cheats"))?;
+    writeln!(out, "\n  {}", ink.bold("then the coordinator cheats"))?;
     for cheat in &edge.cheats {
         let mark = if cheat.caught { ink.green("x") } else { ink.red("NOT CAUGHT") };
-        // Which device was told what is for those who look closer: --json has it.
+        // The detail of what each device was told is only in --json.
         let detail = cheat.detail.split(" (told: ").next().unwrap_or_default();
         writeln!(out, "    {mark} {:<19} {detail}", cheat.name)?;
     }
     let caught = edge.cheats.len() - edge.uncaught();
     writeln!(
         out,
-        "\n  {} ways to cheat, {caught} found out by name; no honest epoch accused",
+        "\n  {} ways to cheat, {caught} found by name; no honest epoch accused",
         edge.cheats.len()
     )
 }
@@ -287,7 +294,7 @@ fn lie(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
     let Some(first) = results.verdicts.first() else {
         writeln!(
             out,
-            "no occasion for this lie in the demo's answers: {}",
+            "this lie is not possible with the demo's responses: {}",
             results.untold.join(", ")
         )?;
         return Ok(());
@@ -309,7 +316,7 @@ fn lie(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
             out,
             ink,
             "told",
-            &format!("{}, other from item {} on", bytes(told.bytes as u64), told.item),
+            &format!("{}, different from item {} on", bytes(told.bytes as u64), told.item),
         )?;
         row(out, ink, "refused", &verdict.refused)?;
         if let Some(named) = &verdict.named {
@@ -320,7 +327,7 @@ fn lie(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
                 out,
                 ink,
                 "",
-                &format!("{remembered}, by a client that has seen the withheld seals before"),
+                &format!("{remembered}, by a client that has pinned the withheld seals"),
             )?;
         }
         if !verdict.place.is_empty() {
@@ -330,17 +337,17 @@ fn lie(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
         let caught = if verdict.caught { ink.green("caught") } else { ink.red("NOT CAUGHT") };
         row(out, ink, "verdict", &caught)?;
     }
-    writeln!(out, "\n  {}  {} demo\n", ink.bold("try next "), program())?;
+    writeln!(out, "\n  {}  {}\n", ink.bold("try next "), program())?;
     Ok(())
 }
 
-/// What `--keep` left, and how to go on with it.
+/// The files of `--keep`, and commands to continue with them.
 pub(crate) fn kept(home: &Path, results: &Results) -> Result<(), Failure> {
     print(|out, ink| left(out, ink, home, results))
 }
 
 fn left(out: &mut impl Write, ink: &Ink, home: &Path, results: &Results) -> io::Result<()> {
-    let (home, program) = (home.display(), program());
+    let home = home.display();
     let since = results.sampled.devices.first().map_or(0, |device| device.since.0);
     writeln!(
         out,
@@ -348,19 +355,19 @@ fn left(out: &mut impl Write, ink: &Ink, home: &Path, results: &Results) -> io::
         ink.bold(&format!("kept in {home}:")),
         bytes(results.store_bytes)
     )?;
-    writeln!(out, "  Run the cloud in one terminal, and ask it in another:\n")?;
+    writeln!(out, "  Run the cloud in one terminal, and query it in another:\n")?;
     let trust = format!("--roster {home}/roster.cbor --operator {home}/keys/op.pub.pem");
     writeln!(
         out,
-        "    {program} cloud run --store {home}/epochs.redb {trust} --listen 127.0.0.1:8080"
+        "    moteseal cloud run --store {home}/epochs.redb {trust} --listen 127.0.0.1:8080"
     )?;
     writeln!(
         out,
-        "    {program} get mote-1 mote-2 --from http://127.0.0.1:8080 {trust} --rate 1/8"
+        "    moteseal get mote-1 mote-2 --from http://127.0.0.1:8080 {trust} --rate 1/8"
     )?;
     let first = results.fleet.bundles.join("mote-1-0000000000.mseal");
-    writeln!(out, "    {program} inspect {}", first.display())?;
-    writeln!(out, "    {program} verify {home}/bundles/*.mseal {trust}")?;
+    writeln!(out, "    moteseal inspect {}", first.display())?;
+    writeln!(out, "    moteseal verify {home}/bundles/*.mseal {trust}")?;
     writeln!(out, "\n  The first epoch is {since}.\n")?;
     Ok(())
 }
@@ -419,7 +426,7 @@ fn edge_json(edge: &Edge) -> Value {
     })
 }
 
-/// All of it for programs.
+/// The results as one JSON object.
 pub(crate) fn json(results: &Results) -> Result<(), Failure> {
     let estimates: Vec<Value> = results
         .estimates

@@ -1,5 +1,5 @@
-//! `moteseal sum demo`: eight motes, three gateways in a tree, and a querier, all as they run elsewhere, over links within this process.
-//! Half-way one of the gateways turns malicious, in another way each epoch.
+//! `moteseal-demo sums`: eight motes, three gateways in a tree, and a querier, with links within
+//! this process. Half-way one of the gateways turns malicious, in another way each epoch.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -50,9 +50,9 @@ use moteseal_terminal::progress::count;
 
 const QUERY: &str = "SELECT AVG(temperature), STDDEV(temperature), COUNT(*) FROM sensors WHERE humidity > 40 EPOCH DURATION 2s";
 const EPOCH_MS: u64 = 2000;
-/// Each gateway and the one above it.
+/// Each gateway and its parent.
 const GATEWAYS: [(&str, &str); 3] = [("gw-a", "root"), ("gw-b", "root"), ("root", QUERIER)];
-/// The one that turns, and how, an epoch each.
+/// The gateway that turns malicious, and its attack of each epoch.
 const LIAR: &str = "gw-b";
 const LIES: [Malice; 5] = [
     Malice::AddDelta,
@@ -62,24 +62,25 @@ const LIES: [Malice; 5] = [
     Malice::ClaimSilent,
 ];
 const HONEST_EPOCHS: u64 = 5;
-/// When in an epoch a mote senses, far from its ends.
+/// When a mote senses in an epoch, far from the epoch's ends.
 const SENSES_AT_MS: u64 = 900;
 const GRACE: Duration = Duration::from_millis(400);
-/// Seals that wait at a mote: it closes none in so short a time.
+/// The most waiting seals of a mote, which closes none in this short time.
 const WAITING: u32 = 4;
 
-/// Watch eight motes and three gateways add up what none of them can read, and one gateway turn malicious half-way.
+/// Add up encrypted readings of eight motes at three gateways, one of which turns malicious
+/// half-way.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Takes about 25 seconds. Exits with 0 if every answer was exact, and every lie was refused and traced to who told it."
+    after_help = "Takes about 25 seconds. Exit code 0 if every result was exact, and every altered sum was refused and traced to the gateway that altered it."
 )]
 pub(crate) struct Arguments {
-    /// JSON, an object a line
+    /// Print one JSON object a line
     #[arg(long)]
     json: bool,
 }
 
-/// What each mote sensed in each epoch: the plain numbers that a sum must be exact over.
+/// What each mote sensed in each epoch: the plain values that the sums must match.
 type Sensed = Arc<Mutex<BTreeMap<(u64, u32), Vec<u8>>>>;
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -98,7 +99,7 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
         .collect();
     let tree = AggregationTree::new(roster, GATEWAYS, places.iter().copied()).map_err(internal)?;
 
-    // Set-up: the querier's keys, and each mote's.
+    // The keys of the querier and of each mote.
     let signer = random::signing_key()?;
     let sources = u32::try_from(motes.len()).map_err(internal)?;
     let circle =
@@ -106,7 +107,7 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
     let secrets = secrets()?;
     let master = querier_keys(&circle, &signer.public())?;
 
-    // One network an aggregator; a child is a device in that of its parent.
+    // One network per aggregator; its children are devices in it.
     let networks: BTreeMap<&str, Network> = GATEWAYS
         .iter()
         .map(|(name, _)| *name)
@@ -134,8 +135,8 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
             .ok_or_else(|| internal("a gateway that the tree does not have"))?;
         let gateway = SumGateway::bind(aggregator, number, None).await.map_err(internal)?;
         let lies = (name == LIAR).then(|| (Arc::clone(&liar), Arc::clone(&turned)));
-        let aggregator = Overheard { inner: networks[name].parent(), lies: lies.clone() };
-        let up = Bent { inner: networks[parent].child(gateway_id(name).0), lies };
+        let aggregator = Observed { inner: networks[name].parent(), lies: lies.clone() };
+        let up = Altered { inner: networks[parent].child(gateway_id(name).0), lies };
         tasks.spawn(async move {
             let ended = gateway.run(aggregator, up, std::future::pending()).await;
             ended.map_err(|error| error.to_string())
@@ -171,7 +172,7 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
         });
     }
 
-    // The querier, half-way of whose epochs gw-b turns.
+    // The querier; gw-b turns malicious after half of its epochs.
     let schema =
         Schema::decode(&motes.first().ok_or_else(|| internal("no motes"))?.recording.schema)
             .map_err(internal)?;
@@ -246,21 +247,21 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
     Ok(())
 }
 
-/// How the gateway lies in the epoch at this place.
+/// The gateway's attack in the epoch with this index.
 fn lie_of(place: u64) -> Option<Malice> {
     place.checked_sub(HONEST_EPOCHS).and_then(|at| LIES.get(usize::try_from(at).ok()?)).copied()
 }
 
-/// What came of the epochs.
+/// The results of the epochs.
 #[derive(Debug, Default)]
 struct Tally {
     exact: u64,
     refused: u64,
     /// Motes that were claimed silent.
     named: u64,
-    /// Epochs in which too few spoke in time: the machine is busy.
+    /// Epochs in which too few sources answered in time, because the machine is busy.
     missing: u64,
-    /// What must never be.
+    /// The first wrong result, if any.
     wrong: Option<String>,
 }
 
@@ -321,7 +322,7 @@ impl Tally {
     }
 }
 
-/// The answer over what these motes sensed, computed without any keys.
+/// The result over what these motes sensed, computed without any keys.
 fn plain(
     plan: &Plan<'_>,
     schema: &Schema<'_>,
@@ -342,7 +343,7 @@ fn plain(
     Some(answer.map(|value| value.map(|value| value.to_string())).collect())
 }
 
-/// A mote at work: it senses once an epoch, and answers.
+/// Runs a mote: it senses once per epoch, and answers.
 async fn sense(
     position: u32,
     mut mote: DurableMote<SecretKey>,
@@ -355,7 +356,7 @@ async fn sense(
     let mut next = system_clock() / EPOCH_MS + 1;
     loop {
         for frame in answerer.answers(true, &mut mote)? {
-            // Within a process nothing is refused.
+            // A link within the process does not fail.
             _ = link.send(Bytes::from(frame)).await;
         }
         let now = system_clock();
@@ -380,7 +381,7 @@ async fn sense(
     }
 }
 
-/// A mote's seals and journal.
+/// Opens a mote's seals and journal.
 fn durable(
     keys: &Keys,
     mote: &Mote,
@@ -444,13 +445,13 @@ fn liar(
     Ok(Arc::new(Mutex::new(liar)))
 }
 
-/// A link to children that a liar listens to.
-struct Overheard {
+/// A link to children that the liar also receives.
+struct Observed {
     inner: MemoryParent,
     lies: Lies,
 }
 
-impl ParentLink for Overheard {
+impl ParentLink for Observed {
     async fn receive_but(&self, device: Option<[u8; 8]>) -> Result<Up, LinkError> {
         let up = self.inner.receive_but(device).await?;
         if let Some((liar, _)) = &self.lies {
@@ -478,13 +479,13 @@ impl ParentLink for Overheard {
     }
 }
 
-/// A link to the aggregator above over which a liar lies, once it has turned.
-struct Bent {
+/// A link to the parent over which the liar sends altered sums, once it has turned malicious.
+struct Altered {
     inner: MemoryChild,
     lies: Lies,
 }
 
-impl ChildLink for Bent {
+impl ChildLink for Altered {
     async fn send(&self, frame: Bytes) -> Result<(), LinkError> {
         let lie = self.lies.as_ref().and_then(|(liar, turned)| {
             let lie = liar.lock().unwrap_or_else(PoisonError::into_inner).lie(&frame);

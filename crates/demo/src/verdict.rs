@@ -1,4 +1,4 @@
-//! Asking a cloud that lies, and what the client says to it.
+//! Queries to a cloud that lies, and how the client refuses its responses.
 
 use moteseal_adversary::{EXPLAIN_LIES, ExplainLie, Explains, LIES, Lie};
 use moteseal_api::Query;
@@ -9,21 +9,22 @@ use moteseal_verify::{Finding, Roster};
 
 use crate::liar::{Liar, Tale, Told};
 
-/// What became of one lie about one scheme.
+/// The result of one lie about one scheme.
 #[derive(Clone, Debug)]
 pub(crate) struct Verdict {
     pub name: &'static str,
     pub what: &'static str,
     pub scheme: Scheme,
-    /// By which name the answer was refused as a whole.
+    /// The name by which the response was refused.
     pub refused: String,
-    /// What the explaining form then named.
+    /// The name in the explaining form, if it was returned.
     pub named: Option<String>,
-    /// By which name a client refuses it that has seen the withheld seals before, where to others nothing shows them.
+    /// The name by which a client with pinned seals refuses it, if only such a client can detect
+    /// the lie.
     pub remembered: Option<String>,
-    /// Which device, seal, level, event or field.
+    /// The device, seal, level, event or field.
     pub place: String,
-    /// All of it, in a sentence.
+    /// The complete message.
     pub detail: String,
     pub caught: bool,
     pub told: Told,
@@ -31,13 +32,13 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// The most telling name.
+    /// The most specific name.
     pub(crate) fn most_telling(&self) -> &str {
         self.named.as_deref().unwrap_or(&self.refused)
     }
 }
 
-/// How an answer was received.
+/// How a response was received.
 struct Outcome {
     refused: String,
     named: Option<String>,
@@ -90,7 +91,7 @@ async fn ask(
     }
 }
 
-/// Where it was: for people, with the device's name.
+/// The place of a rejection for people, with the device's name.
 fn place(roster: &Roster, refused: &Rejected) -> String {
     if let Some(finding) = &refused.finding {
         let name = roster.name(finding.device).unwrap_or_default();
@@ -108,10 +109,10 @@ fn place(roster: &Roster, refused: &Rejected) -> String {
     index.map_or_else(|| name.clone(), |index| format!("{name} seal {index}"))
 }
 
-/// Asks through the liar while it tells the truth, and gives what a client then remembers.
+/// Queries through the liar while it is honest. Returns the seals that a client then pins.
 ///
 /// # Errors
-/// Why the honest answer was refused.
+/// The honest response was refused.
 pub(crate) async fn honest(
     liar: &Liar,
     client: &Client,
@@ -124,7 +125,7 @@ pub(crate) async fn honest(
     if outcome.refused == "accepted" { Ok(memory) } else { Err(outcome.detail) }
 }
 
-/// Tells a lie about the first of these queries that gives an occasion.
+/// Tells a lie about the first of these queries where it is possible.
 pub(crate) async fn tell(
     liar: &Liar,
     client: &Client,
@@ -162,7 +163,7 @@ pub(crate) async fn tell(
     None
 }
 
-/// Whether the explaining form named what it had to.
+/// Whether the explaining form named the expected cause.
 fn explained(
     expected: Option<Explains>,
     scheme: Scheme,
@@ -175,7 +176,7 @@ fn explained(
     expected.map(|explains| explains.of(scheme)) == named
 }
 
-/// Alters a reading, and lies about the explanation, too.
+/// Alters a reading, and also lies about the explanation.
 pub(crate) async fn tell_explanation(
     liar: &Liar,
     client: &Client,

@@ -1,4 +1,4 @@
-//! `moteseal-lab` as a user meets it: a table, JSON, files, and what it says when data is not there.
+//! `moteseal-lab` as a user runs it: a table, JSON, files, and errors for missing data.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::path::Path;
@@ -24,9 +24,9 @@ fn stdout(output: &Output) -> String {
 const TELOSB: [&str; 5] = ["sampling", "--budget", "500", "--source", "telosb"];
 
 #[test]
-fn a_table_has_each_day_and_the_papers_numbers_beside_the_totals() {
-    let said = stdout(&sim(&TELOSB));
-    assert_eq!(said.lines().filter(|line| line.starts_with("2012-")).count(), 92);
+fn the_table_has_each_day_and_the_papers_totals() {
+    let printed = stdout(&sim(&TELOSB));
+    assert_eq!(printed.lines().filter(|line| line.starts_with("2012-")).count(), 92);
     for part in [
         "2012-05-01      4,417",
         "1,057 of 2,572 events sent on 2012-05-01",
@@ -34,14 +34,14 @@ fn a_table_has_each_day_and_the_papers_numbers_beside_the_totals() {
         "over budget on 0 days",
         "(8 days, repeated)",
     ] {
-        assert!(said.contains(part), "no {part:?} in\n{said}");
+        assert!(printed.contains(part), "no {part:?} in\n{printed}");
     }
-    assert_eq!(said, stdout(&sim(&TELOSB)));
-    assert_ne!(said, stdout(&sim(&[&TELOSB[..], &["--seed", "cafe"]].concat())));
+    assert_eq!(printed, stdout(&sim(&TELOSB)));
+    assert_ne!(printed, stdout(&sim(&[&TELOSB[..], &["--seed", "cafe"]].concat())));
 }
 
 #[test]
-fn json_csv_and_plot_say_the_same() {
+fn json_csv_and_plot_agree() {
     let out = tempfile::tempdir().unwrap();
     let (csv, png) = (out.path().join("days.csv"), out.path().join("days.png"));
     let files =
@@ -58,8 +58,8 @@ fn json_csv_and_plot_say_the_same() {
 }
 
 #[test]
-fn what_is_wrong_is_said_in_a_line_with_the_way_out() {
-    for (arguments, said) in [
+fn errors_are_one_line_that_names_the_remedy() {
+    for (arguments, message) in [
         (
             &["sampling", "--budget", "500", "--source", "all"][..],
             "put it into umass_smartstar_homeC",
@@ -79,15 +79,16 @@ fn what_is_wrong_is_said_in_a_line_with_the_way_out() {
         let output = sim(arguments);
         let error = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{error}");
-        assert!(error.contains(said) && output.stdout.is_empty(), "{error}");
+        assert!(error.contains(message) && output.stdout.is_empty(), "{error}");
     }
 }
 
 #[test]
 fn a_report_on_broadcasts_needs_no_recorded_data() {
     let out = tempfile::tempdir().unwrap();
-    let said = stdout(&sim(&["broadcast", "--runs", "1", "--out", out.path().to_str().unwrap()]));
-    assert_eq!(Path::new(said.trim()), out.path().join("README.md"));
+    let printed =
+        stdout(&sim(&["broadcast", "--runs", "1", "--out", out.path().to_str().unwrap()]));
+    assert_eq!(Path::new(printed.trim()), out.path().join("README.md"));
     let index = std::fs::read_to_string(out.path().join("README.md")).unwrap();
     for part in ["S-1 S-2 1-2 1-3 2-3 2-4 3-4 3-5 4-5 4-6 5-6", "| SA10 |", "741"] {
         assert!(index.contains(part), "no {part:?} in\n{index}");

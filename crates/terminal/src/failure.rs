@@ -6,6 +6,8 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
+use moteseal_api::ErrorKind;
+
 use crate::output::talk;
 
 /// The exit codes of every command; 0 is success.
@@ -24,6 +26,18 @@ pub enum Exit {
     Finding = 5,
     /// A service does not respond.
     Unreachable = 6,
+}
+
+impl From<ErrorKind> for Exit {
+    fn from(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::Usage => Self::Usage,
+            ErrorKind::Refused => Self::Refused,
+            ErrorKind::Incomplete => Self::Incomplete,
+            ErrorKind::Unreachable => Self::Unreachable,
+            _ => Self::Internal,
+        }
+    }
 }
 
 /// Why a command stopped: a message and an exit code.

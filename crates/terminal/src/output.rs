@@ -21,8 +21,8 @@ impl<T: fmt::Display> fmt::Display for Plain<T> {
     }
 }
 
-/// Whether a character controls the terminal instead of being shown: controls (Cc), and the marks of
-/// Unicode's bidirectional algorithm, which let a terminal show a text in another order.
+/// Whether a character controls the terminal instead of being shown: controls (Cc), and the marks
+/// of Unicode's bidirectional algorithm, which let a terminal show a text in another order.
 fn controls(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -51,8 +51,8 @@ pub fn talk(line: impl fmt::Display) {
     let _ = writeln!(io::stderr().lock(), "{}", Plain(line));
 }
 
-/// Stdout. If its reader goes away (`moteseal ... | head`), the rest of the output is dropped without
-/// an error, and the command ends with its own exit code.
+/// Stdout. If its reader goes away (`moteseal ... | head`), the rest of the output is dropped
+/// without an error, and the command ends with its own exit code.
 #[derive(Debug)]
 pub struct Stdout {
     out: StdoutLock<'static>,

@@ -1,8 +1,8 @@
 //! The test vectors of `spec/vectors`: generated here, and replayed here by the product's own code.
 //! `spec/verify.py` replays them independently in Python.
 //!
-//! `make vectors` writes them anew; the test of this crate replays them, and compares them with what
-//! [`make::files`] generates.
+//! `make vectors` writes them anew; the test of this crate replays them, and compares them with
+//! what [`make::files`] generates.
 
 #![forbid(unsafe_code)]
 #![allow(

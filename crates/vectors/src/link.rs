@@ -1,4 +1,5 @@
-//! The operations of the link between devices and coordinator (spec/formats.md, section 8.2), by the product's own code.
+//! The operations of the link between devices and coordinator (spec/formats.md, section 8.2), by
+//! the product's own code.
 
 use std::ops::Range;
 

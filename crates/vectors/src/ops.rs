@@ -383,7 +383,8 @@ struct Answer<'c> {
 }
 
 impl Answer<'_> {
-    /// Takes the next part; the first that is not as asked is what counts, but events behind the range come before all.
+    /// Takes the next part; the first that is not as asked is what counts, but events behind the
+    /// range come before all.
     fn judge(&mut self, at: usize, proven: moteseal_verify::Proven<'_>) {
         let statement = proven.seal.statement();
         if at >= self.inside {

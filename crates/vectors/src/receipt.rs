@@ -1,5 +1,5 @@
-//! A COSE Receipt of inclusion verified by RFC 9942 and RFC 9162 alone, from a plain reading of them: nothing of the product but the
-//! signature suites.
+//! A COSE Receipt of inclusion verified by RFC 9942 and RFC 9162 alone, from a plain reading of
+//! them: nothing of the product but the signature suites.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::signature::PublicKey;
@@ -79,7 +79,8 @@ fn root(record: &[u8], leaf_index: u64, tree_size: u64, path: &[[u8; 32]]) -> Op
     (sn == 0).then_some(r)
 }
 
-/// The one well-formed item that bytes are, if the product's scanner lets it pass; parsed by the tests' own reader.
+/// The one well-formed item that bytes are, if the product's scanner lets it pass; parsed by the
+/// tests' own reader.
 fn whole(bytes: &[u8]) -> Option<Value> {
     moteseal_core::cbor::check_item(bytes).ok()?;
     Some(Value::decode(bytes))

@@ -1,4 +1,5 @@
-//! The operations of sampling within a budget (spec/formats.md, section 8), by the product's own code.
+//! The operations of sampling within a budget (spec/formats.md, section 8), by the product's own
+//! code.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +57,8 @@ impl From<ReadError> for Refused {
     }
 }
 
-/// A bundle as a file: every surviving level, or, behind the manifest of its epoch, every one from its round on.
+/// A bundle as a file: every surviving level, or, behind the manifest of its epoch, every one from
+/// its round on.
 pub fn bundle(roster: &Roster, limits: Limits, input: &Value) -> Verdict {
     let mut rounds: BTreeMap<EpochNumber, Round> = BTreeMap::new();
     let mut parts = Vec::new();

@@ -1,4 +1,5 @@
-//! The operations of private sums (spec/sums.md), by the product's own code. Plans and answers are those of query.rs.
+//! The operations of private sums (spec/sums.md), by the product's own code. Plans and answers are
+//! those of query.rs.
 
 use moteseal_core::Digest;
 use moteseal_core::link::LinkKey;
@@ -106,7 +107,7 @@ fn reference(query: u32) -> String {
     hex_of(query.to_be_bytes())
 }
 
-/// A frame of a child, as its hub opens it, and every record in it.
+/// A frame of a child, as its parent opens it, and every record in it.
 pub fn up(input: &Value) -> Verdict {
     let frame = bytes(input, "frame");
     Ok(match SumUplink::open(&frame, &key_of(input)).map_err(|error| error.name().to_owned())? {
@@ -137,7 +138,7 @@ pub fn up(input: &Value) -> Verdict {
     })
 }
 
-/// A question of a hub, as its child opens it.
+/// A question of a parent, as its child opens it.
 pub fn explain(input: &Value) -> Verdict {
     let asked = Explain::open(&bytes(input, "frame"), &key_of(input))
         .map_err(|error| error.name().to_owned())?;

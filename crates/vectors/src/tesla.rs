@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 
 use crate::ops::{Verdict, bytes, fixed, hex_of, list, name, number};
 
-/// What the receivers of the vectors have room for: more than any case needs, but for the length of a message.
+/// What the receivers of the vectors have room for: more than any case needs, but for the length of
+/// a message.
 type Roomy = Receiver<16, 16, 32>;
 
 fn id(input: &Value) -> ChainId {
@@ -59,7 +60,8 @@ pub fn say(input: &Value) -> Verdict {
     Ok(json!({ "parameters": parameters, "said": said }))
 }
 
-/// What a receiver makes of frames at given times: of each what it says to it, and the messages that are proven then.
+/// What a receiver makes of frames at given times: of each what it says to it, and the messages
+/// that are proven then.
 pub fn hear(input: &Value) -> Verdict {
     let parameters = Parameters::decode(&bytes(input, "parameters"), id(input)).map_err(name)?;
     let settings = Settings {

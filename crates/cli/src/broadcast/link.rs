@@ -10,13 +10,13 @@ use moteseal_net::{Broadcast, LinkError};
 use crate::failure::{Exit, Failure};
 use crate::gateway::link_failure;
 
-/// How long a broker may take to let us in.
+/// How long a broker may take to accept the login.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// How to get into a broker, for addresses of one.
+/// How to log in to a broker.
 #[derive(Args, Debug)]
 pub(crate) struct Access {
-    /// For mqtts: a PEM file of certificate authorities to believe instead of the platform's
+    /// For mqtts: a PEM file of certificate authorities to trust instead of the platform's
     #[arg(long, value_name = "FILE")]
     broker_ca: Option<PathBuf>,
     /// The user at the broker
@@ -25,7 +25,7 @@ pub(crate) struct Access {
     /// A file with the user's password
     #[arg(long, value_name = "FILE", requires = "user")]
     password_file: Option<PathBuf>,
-    /// A PEM file with the certificate to show to a broker that asks for one
+    /// A PEM file with the certificate for a broker that requests one
     #[arg(long, value_name = "FILE", requires = "client_key")]
     client_certificate: Option<PathBuf>,
     /// A PEM file with its key
@@ -57,13 +57,13 @@ impl Access {
     }
 }
 
-/// Waits until a link carries.
+/// Waits until a link is up.
 pub(crate) async fn until_up(link: &Broadcast, url: &str) -> Result<(), Failure> {
     match tokio::time::timeout(PATIENCE, link.until_up()).await {
         Ok(up) => up.map_err(|error: LinkError| link_failure(&error)),
         Err(_) => {
             let message = format_args!(
-                "Unreachable: {url}: no broker answers there; is it running, and the address right?"
+                "Unreachable: {url}: no broker responds; check that it is running and that the address is right"
             );
             Err(Failure::new(Exit::Unreachable, message))
         }

@@ -1,4 +1,4 @@
-//! `moteseal broadcast send`: lines or files become authenticated broadcasts.
+//! `moteseal broadcast send`: sends lines or files as authenticated broadcasts.
 
 use std::cell::OnceCell;
 use std::fs::File;
@@ -30,17 +30,18 @@ use crate::gateway::link_failure;
 use crate::progress::{bar, bytes, count};
 use crate::terminal::{Stdout, talk};
 
-/// Lines that were read and not said.
+/// The most lines that were read and not sent yet.
 const LINES: usize = 64;
-/// Times that a revocation is said: nobody asks for one that was lost before something is refused for it.
+/// How often a revocation is sent: receivers do not request one that was lost.
 const REVOCATIONS: u32 = 5;
-/// How long between two of them.
+/// The time between two of them.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Broadcast files, lines or a command, so that every receiver knows that they are genuine.
+/// Broadcast files, lines or a command, which every receiver can verify.
 ///
-/// One signature covers a whole chain of messages, which must be known when it is signed. A file is cut into messages, and receivers hand it over
-/// when it is complete. Receivers that lack something ask for it; it is answered while the command runs, and by other receivers afterwards.
+/// One signature covers a whole chain of messages, which must all be known when it is signed. A
+/// file is split into messages; receivers save it when it is complete. Receivers request what they
+/// miss; this command responds while it runs, and other receivers afterwards.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
                         moteseal broadcast send --key ops.key.pem --cert ops.cert --to udp://239.1.2.3:5000 --block 32 firmware.bin\n  \
@@ -48,9 +49,9 @@ const PAUSE: Duration = Duration::from_millis(100);
                         tail -f orders | moteseal broadcast send --key ops.key.pem --cert ops.cert --to mqtts://broker/field --lines - --live\n  \
                         moteseal broadcast send --revoke base.revocation --to udp://239.1.2.3:5000\n\n\
                         Addresses: udp://GROUP:PORT (multicast, ?interface= and &ttl=; or a broadcast address), mqtt[s]://BROKER/GROUP.\n\
-                        The numbers of chains only go up: they are kept beside the key, or in --state.")]
+                        The numbers of chains only increase: they are kept next to the key, or in --state.")]
 pub(crate) struct Arguments {
-    /// Files, each a chain of its own
+    /// Files, each sent as one chain
     #[arg(value_name = "FILE", required_unless_present_any = ["lines", "revoke"])]
     files: Vec<PathBuf>,
     /// The sender's secret key
@@ -59,37 +60,38 @@ pub(crate) struct Arguments {
     /// The sender's certificate
     #[arg(long, value_name = "FILE", required_unless_present = "revoke")]
     cert: Option<PathBuf>,
-    /// Where to: udp://239.1.2.3:5000, say
+    /// The address, for example udp://239.1.2.3:5000
     #[arg(long, value_name = "ADDRESS")]
     to: String,
-    /// Messages of a block: they are acted upon when all of them are there [default: 32 of files, 1 of lines]
+    /// Messages per block: receivers use them when the block is complete [default: 32 for files, 1
+    /// for lines]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     block: Option<u8>,
-    /// Bytes of a message of a file
+    /// Bytes per message of a file
     #[arg(long, value_name = "BYTES", default_value_t = 1024)]
     message: usize,
     /// A file whose lines are the messages of one chain; - for stdin
     #[arg(long, value_name = "FILE", conflicts_with = "files")]
     lines: Option<PathBuf>,
-    /// Send each line as it comes, as a chain of its own: a signature each
+    /// Send each line as soon as it is read, as one chain with one signature
     #[arg(long, requires = "lines", conflicts_with = "block")]
     live: bool,
-    /// What the chain is called; of a file its name
+    /// The label of the chain; by default the name of the file
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
-    /// Where the number of the last chain is kept; beside the key unless given
+    /// The file with the number of the last chain; by default next to the key
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
-    /// Answer receivers for so many seconds after the last block
+    /// Respond to receivers for this many seconds after the last block
     #[arg(long, value_name = "SECONDS", default_value_t = 3.0, value_parser = seconds)]
     linger: f64,
-    /// Bytes a second at most
+    /// The most bytes per second
     #[arg(long, value_name = "BYTES", default_value_t = 4_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
     rate: u64,
     /// Broadcast a base station's revocation before anything else; repeat for others
     #[arg(long, value_name = "FILE")]
     revoke: Vec<PathBuf>,
-    /// A JSON object on stdout for each chain
+    /// Print a JSON object on stdout for each chain
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -106,7 +108,7 @@ pub(super) fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Who speaks.
+/// The sender.
 struct Speaker {
     key: SecretKey,
     id: KeyId,
@@ -151,7 +153,7 @@ impl Speaker {
     }
 }
 
-/// Where a sender's numbers lie: `ops.chains` beside `ops.key.pem`.
+/// The file of a sender's numbers: `ops.chains` next to `ops.key.pem`.
 fn numbers_path(key: &Path) -> PathBuf {
     let name = key.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     key.with_file_name(format!("{}.chains", name.strip_suffix(".key.pem").unwrap_or(name)))
@@ -183,7 +185,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     })
 }
 
-/// Reads a revocation. Whether a receiver's base station signed it is for the receivers to see.
+/// Reads a revocation. Receivers check whether their base station signed it.
 fn revocation(path: &Path) -> Result<Vec<u8>, Failure> {
     let bytes = files::read(path)?.to_vec();
     Revocation::peek(&bytes).map_err(|error| {
@@ -214,12 +216,12 @@ async fn revoke(link: &Broadcast, revocations: &[Vec<u8>]) -> Result<(), Failure
         }
     }
     if !revocations.is_empty() {
-        talk(format_args!("said {}", count(revocations.len() as u64, "revocation")));
+        talk(format_args!("sent {}", count(revocations.len() as u64, "revocation")));
     }
     Ok(())
 }
 
-/// What is to be said, and what each is called.
+/// The contents to send, with their labels.
 fn contents(arguments: &Arguments) -> Result<Vec<(String, Content)>, Failure> {
     let failure = |error: ContentError| match error {
         ContentError::Unreadable(path, error) => Failure::file("read", &path, &error),
@@ -273,7 +275,7 @@ fn reader(path: &Path) -> Result<Box<dyn io::BufRead + Send>, Failure> {
     Ok(Box::new(BufReader::new(file)))
 }
 
-/// A line without its end, also where that is of two characters.
+/// A line without its end, LF or CRLF.
 fn trimmed(mut line: Vec<u8>) -> Vec<u8> {
     if line.last() == Some(&b'\r') {
         line.pop();
@@ -282,8 +284,9 @@ fn trimmed(mut line: Vec<u8>) -> Vec<u8> {
 }
 
 fn seed() -> Result<u64, Failure> {
-    getrandom::u64()
-        .map_err(|error| Failure::new(Exit::Internal, format_args!("no randomness: {error}")))
+    getrandom::u64().map_err(|error| {
+        Failure::new(Exit::Internal, format_args!("cannot get random bytes: {error}"))
+    })
 }
 
 async fn say_all(
@@ -308,7 +311,8 @@ async fn say_all(
         };
         let per_block =
             arguments.block.unwrap_or(if content.kind() == Kind::Image { 32 } else { 1 });
-        // Numbers are taken one by one: another process of this sender may say a chain meanwhile, and no number may go back.
+        // Numbers are taken one by one: another process of this sender may send a chain meanwhile,
+        // and numbers must not decrease.
         let chain = build((speaker.next()?, speaker.id, per_block, label), content, hashes)
             .map_err(about)?;
         let chain = place.get_or_init(|| chain);
@@ -343,7 +347,7 @@ fn report(
 ) -> Result<(), Failure> {
     let outline = chain.outline();
     talk(format_args!(
-        "said chain {}{} of {}: {}, {}; {} sent, {} of it for those who had lost some",
+        "sent chain {}{} of {}: {}, {}; {} on the air, {} of it repairs",
         outline.id.number,
         if label.is_empty() { String::new() } else { format!(" {label:?}") },
         outline.id.sender,
@@ -369,7 +373,7 @@ fn report(
     }))
 }
 
-/// Says each line as it comes.
+/// Sends each line as soon as it is read.
 async fn say_live(
     arguments: &Arguments,
     speaker: &Speaker,
@@ -378,7 +382,7 @@ async fn say_live(
     let path = arguments.lines.clone().unwrap_or_else(|| PathBuf::from("-"));
     let (put, mut lines) = mpsc::channel(LINES);
     let reader = reader(&path)?;
-    // A thread of its own: nobody waits for a terminal that says nothing when the command ends.
+    // On a separate thread, so that the command can end while the terminal is silent.
     std::thread::spawn(move || read_lines(reader, &put));
     let manner = Manner { rate: arguments.rate, ..Manner::LAN };
     let sender = Sender::new(link, speaker.network, &speaker.certificate, manner, seed()?);
@@ -417,7 +421,7 @@ async fn say_live(
         .map_err(|error| send_failure(&error))
 }
 
-/// Reads line after line. One that is too long is given as far as shows that.
+/// Reads the lines of an input. A line that is too long is returned only as far as to show that.
 fn read_lines(mut reader: Box<dyn io::BufRead + Send>, put: &mpsc::Sender<io::Result<Vec<u8>>>) {
     loop {
         let mut line = Vec::new();

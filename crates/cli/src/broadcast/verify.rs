@@ -1,4 +1,5 @@
-//! `moteseal broadcast verify`: evidence of what a sender said, checked offline (spec/broadcast.md, section 6).
+//! `moteseal broadcast verify`: evidence of what a sender said, checked offline (spec/broadcast.md,
+//! section 6).
 
 use std::fs;
 use std::io::{self, BufWriter, Read as _, Write as _};
@@ -19,16 +20,18 @@ use crate::progress::thousands;
 use crate::terminal::{Stdout, talk};
 use crate::time::instant;
 
-/// Verify evidence of what a sender said: its certificate, and a chain of messages under one signature. This needs no network.
+/// Verify evidence of a broadcast, offline: the sender's certificate, and a chain of messages under
+/// one signature.
 ///
-/// Whoever has the base stations' keys can check it, whoever gave it to them. The first blocks of a chain are evidence of what they
-/// say. When the sender said it no chain tells: its certificate is judged at the time that you give, or now.
+/// Everybody who has the base stations' keys can verify it. The first blocks of a chain are
+/// evidence of their messages. A chain does not show when it was sent: the certificate is checked
+/// at the time of --at, or now.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  moteseal broadcast verify orders.evidence --ca base.pub.pem\n  \
                         moteseal broadcast verify image.evidence --ca base.pub.pem --out image.bin\n\n\
-                        Messages go to stdout, one a line with its number; those of an image only to --out.\n\
-                        Exit codes: 0 the whole chain verified, 3 refused, 4 what is there is verified, but not the whole chain."
+                        Messages are printed on stdout, one per line with its number; those of an image only go to --out.\n\
+                        Exit codes: 0 the whole chain is verified, 3 refused, 4 verified, but the chain is not complete."
 )]
 pub(crate) struct Arguments {
     /// The evidence
@@ -37,19 +40,19 @@ pub(crate) struct Arguments {
     /// The public key of a base station; repeat for others
     #[arg(long, value_name = "PUBLIC_KEY", required = true)]
     ca: Vec<PathBuf>,
-    /// The network, as 16 hexadecimal digits; the first base station's own unless given
+    /// The network, as 16 hexadecimal digits; by default the first base station's own
     #[arg(long, value_name = "HEX", value_parser = network)]
     network: Option<NetworkId>,
     /// A revocation of one of the base stations; repeat for others
     #[arg(long, value_name = "FILE")]
     revocation: Vec<PathBuf>,
-    /// The time at which the certificate is judged; now unless given
+    /// The time at which to check the certificate; by default now
     #[arg(long, value_name = "TIME", value_parser = instant)]
     at: Option<u64>,
-    /// Write all messages, joined, to this file; nothing is written unless the chain is whole
+    /// Write all messages, joined, to this file; nothing is written unless the chain is complete
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// A JSON object a line on stdout: of each message, and of the chain at the end
+    /// Print one JSON object a line on stdout: each message, and the chain at the end
     #[arg(long)]
     json: bool,
 }
@@ -94,7 +97,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     report.finish(path, proven, messages)
 }
 
-/// The least serial of each base station that still counts.
+/// The lowest valid serial of each base station.
 fn minimums(
     revocations: &[PathBuf],
     network: NetworkId,
@@ -112,12 +115,12 @@ fn minimums(
     Ok(minimums)
 }
 
-/// The frames of a file, of which one at a time is in memory.
+/// The frames of a file; one at a time is in memory.
 struct Frames<'p> {
     path: &'p Path,
     file: fs::File,
     buffer: Vec<u8>,
-    /// What of the buffer has been read and not been handed out.
+    /// The bytes of the buffer that have been read and not been returned.
     from: usize,
     to: usize,
 }
@@ -140,13 +143,13 @@ impl<'p> Frames<'p> {
         // An array of two, the first of which is 32: a certificate's frame.
         match files::looks_like(head) {
             Some(like) if !head.starts_with(&[0x82, 0x18, 32]) => Err(Failure::usage(
-                format_args!("{} is no evidence, it looks like {like}", path.display()),
+                format_args!("{} is not evidence, it looks like {like}", path.display()),
             )),
             _ => Ok(frames),
         }
     }
 
-    /// Reads on until the buffer is full or the file ends.
+    /// Reads until the buffer is full or the file ends.
     fn fill(&mut self) -> Result<(), Failure> {
         self.buffer.copy_within(self.from..self.to, 0);
         (self.from, self.to) = (0, self.to - self.from);
@@ -169,12 +172,12 @@ impl<'p> Frames<'p> {
             return Ok(None);
         }
         let rest = &self.buffer[self.from..self.to];
-        // No frame is longer than what is there.
+        // No frame is longer than the buffer.
         let length = item_length(rest).map_err(|error| match error {
             DecodeError::Truncated if rest.len() < MAX_BROADCAST_FRAME => Failure::new(
                 Exit::Incomplete,
                 format_args!(
-                    "{}: {}; what stands before it is verified, the file has been cut",
+                    "{}: {}; the frames before it are verified, the file is truncated",
                     self.path.display(),
                     error.named()
                 ),
@@ -186,7 +189,7 @@ impl<'p> Frames<'p> {
     }
 }
 
-/// What is said of the evidence, message by message as their blocks are proven.
+/// Prints the messages of the evidence as their blocks are verified.
 struct Report<'a> {
     arguments: &'a Arguments,
     out: Stdout,
@@ -194,7 +197,7 @@ struct Report<'a> {
     facts: Map<String, Value>,
     line: String,
     kind: Kind,
-    /// The messages of a block that is not whole yet: at most 64 of 8 KiB.
+    /// The messages of the block that is not complete yet: at most 64 of 8 KiB.
     pending: Vec<(u32, Vec<u8>)>,
     bytes: u64,
 }
@@ -266,7 +269,7 @@ impl<'a> Report<'a> {
         if self.kind == Kind::Image {
             return Ok(());
         }
-        // Bytes that are no text are shown as what they are.
+        // Bytes that are not text are shown in hexadecimal.
         let text = std::str::from_utf8(message).ok();
         match (self.arguments.json, text) {
             (true, Some(text)) => self.out.line(json!({ "message": number, "text": text })),
@@ -291,7 +294,7 @@ impl<'a> Report<'a> {
             let loose = if self.pending.is_empty() {
                 ""
             } else {
-                "; the messages behind them prove nothing before their block is whole"
+                "; the messages after them prove nothing until their block is complete"
             };
             let message = format!(
                 "{}: the first {shown} of {} messages are verified{loose}",
@@ -308,7 +311,7 @@ impl<'a> Report<'a> {
     }
 }
 
-/// A file that comes into being when it is finished, and not otherwise.
+/// A file that appears only when it is finished.
 struct Unfinished {
     path: PathBuf,
     temporary: PathBuf,
@@ -319,7 +322,7 @@ impl Unfinished {
     fn new(path: &Path) -> Result<Self, Failure> {
         if path.exists() {
             return Err(Failure::usage(format_args!(
-                "{} exists already; remove it or name another file",
+                "{} already exists; remove it or name another file",
                 path.display()
             )));
         }
@@ -335,7 +338,7 @@ impl Unfinished {
 
     fn finish(mut self) -> Result<(), Failure> {
         let written = self.out.flush().and_then(|()| self.out.get_ref().sync_all());
-        // A link fails where a rename would replace what another process has made meanwhile.
+        // Unlike a rename, a link fails if another process has created the file meanwhile.
         written
             .and_then(|()| fs::hard_link(&self.temporary, &self.path))
             .map_err(|error| Failure::file("write", &self.path, &error))

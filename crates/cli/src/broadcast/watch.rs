@@ -1,4 +1,5 @@
-//! `moteseal broadcast watch`: listens to authenticated broadcasts, hands out what is verified, and helps others to it.
+//! `moteseal broadcast watch`: receives authenticated broadcasts, prints or saves what is verified,
+//! and repairs losses of other receivers.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,53 +27,56 @@ use crate::key::sender::network;
 use crate::progress::{bytes, count};
 use crate::terminal::{Plain, Stdout, talk};
 
-/// How long a refusal is counted before it is told of again.
+/// How long a refusal is counted before it is reported again.
 const REFUSALS: Duration = Duration::from_secs(10);
-/// Links at most.
+/// The most links.
 const MAX_LINKS: usize = 8;
 
-/// Listen to authenticated broadcasts: print messages, and save files, once they are verified; answer others who lack some of them.
+/// Receive authenticated broadcasts: print messages and save files once they are verified, and
+/// repair losses of other receivers.
 ///
-/// With several --on, what is heard on one is passed on to the others. Killed at any moment it goes on where it was, and never takes a chain twice.
+/// With several --on, what is received on one link is relayed to the others. After a kill at any
+/// moment it continues where it was, and never accepts a chain twice.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
                         moteseal broadcast watch --ca base.pub.pem --on udp://239.1.2.3:5000 --state broadcast.state --save images\n  \
                         moteseal broadcast watch --ca base.pub.pem --on udp://239.1.2.3:5000 --on mqtts://broker/field --state broadcast.state\n\n\
-                        Messages go to stdout, one a line, in order; of a file its path, when it is complete. --json says more. A message that was\n\
-                        printed when the process was killed may come again: sender, chain and number tell.\n\
-                        Exit codes: 0 stopped, or as many chains as asked; 3 nothing but refusals until --wait was over; 4 not as many.")]
+                        Messages are printed on stdout, one per line, in order; of a complete file its path. --json prints more. A message may be\n\
+                        printed again after a kill: sender, chain and number identify it.\n\
+                        Exit codes: 0 stopped, or received --chains chains; 3 only refusals until --wait was over; 4 fewer chains.")]
 pub(crate) struct Arguments {
     /// The public key of a base station; repeat for others
     #[arg(long, value_name = "PUBLIC_KEY", required = true)]
     ca: Vec<PathBuf>,
-    /// Where to listen: udp://239.1.2.3:5000, say; repeat to pass on between several
+    /// The address of a link, for example udp://239.1.2.3:5000; repeat it to relay between several
+    /// links
     #[arg(long, value_name = "ADDRESS", required = true)]
     on: Vec<String>,
-    /// The folder in which everything is kept
+    /// The folder for the state
     #[arg(long, value_name = "DIR")]
     state: PathBuf,
-    /// The folder for files, which are never written over
+    /// The folder for received files, which are never replaced
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
-    /// The folder for evidence of each complete chain: `moteseal broadcast verify` checks it
+    /// The folder for evidence of each complete chain, which `moteseal broadcast verify` verifies
     #[arg(long, value_name = "DIR")]
     evidence: Option<PathBuf>,
-    /// The network, as 16 hexadecimal digits; the first base station's own unless given
+    /// The network, as 16 hexadecimal digits; by default the first base station's own
     #[arg(long, value_name = "HEX", value_parser = network)]
     network: Option<NetworkId>,
     /// A revocation of one of the base stations; repeat for others
     #[arg(long, value_name = "FILE")]
     revocations: Vec<PathBuf>,
-    /// MiB that may be kept of chains; the oldest complete ones go first
+    /// The most MiB of stored chains; the oldest complete ones are deleted first
     #[arg(long, value_name = "MIB", default_value_t = QUOTA >> 20, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     quota: u64,
-    /// Stop after so many complete chains
+    /// Stop after this many complete chains
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     chains: Option<u64>,
-    /// Stop after so many seconds
+    /// Stop after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     wait: Option<f64>,
-    /// A JSON object a line on stdout, of everything that happens
+    /// Print one JSON object a line on stdout for every event
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -146,8 +150,9 @@ async fn watch(
         evidence: arguments.evidence.clone(),
         revocations,
     };
-    let seed = getrandom::u64()
-        .map_err(|error| Failure::new(Exit::Internal, format_args!("no randomness: {error}")))?;
+    let seed = getrandom::u64().map_err(|error| {
+        Failure::new(Exit::Internal, format_args!("cannot get random bytes: {error}"))
+    })?;
     let mut tell = |news: News<'_>| teller.tell(news);
     let opened = Watcher::open(options, archive, seed, now(start), &mut tell);
     let mut watcher = opened.map_err(|error| watch_failure(&error))?;
@@ -170,19 +175,19 @@ async fn watch(
     let lost: u64 = links.iter().map(moteseal_net::BroadcastLink::dropped).sum();
     if lost > 0 {
         talk(format_args!(
-            "{} came faster than they could be taken, and were asked for again",
+            "{} arrived faster than they could be processed, and were requested again",
             count(lost, "frame")
         ));
     }
     teller.verdict()
 }
 
-/// Says what happens.
+/// Prints what happens.
 struct Teller<'a> {
     arguments: &'a Arguments,
     out: Stdout,
     complete: u64,
-    /// By name: when it was told last, and how often it came since.
+    /// By name: when it was last reported, and how often it occurred since.
     refused: BTreeMap<&'static str, (Instant, u64)>,
     enough: &'a Notify,
 }
@@ -192,27 +197,27 @@ impl Teller<'_> {
         match news {
             News::Listening => self.event(json!({ "event": "listening" }), "listening"),
             News::Certified(sender) => {
-                let said = format!("sender {sender} is certified");
-                self.event(json!({ "event": "certified", "sender": sender.to_string() }), &said)
+                let shown = format!("sender {sender} is certified");
+                self.event(json!({ "event": "certified", "sender": sender.to_string() }), &shown)
             }
             News::Begun { outline, label } => {
-                let said = format!(
+                let shown = format!(
                     "{} begins: {}",
                     named(outline, label),
                     count(u64::from(outline.messages), "message")
                 );
-                self.event(of_chain("begun", outline, label), &said)
+                self.event(of_chain("begun", outline, label), &shown)
             }
             News::Resumed { outline, label, verified } => {
                 let mut event = of_chain("resumed", outline, label);
                 event["verified_blocks"] = json!(verified);
                 event["blocks"] = json!(outline.blocks());
-                let said = format!(
-                    "{} goes on: {verified} of {}",
+                let shown = format!(
+                    "{} continues: {verified} of {}",
                     named(outline, label),
                     count(outline.blocks().into(), "block")
                 );
-                self.event(event, &said)
+                self.event(event, &shown)
             }
             News::Progress { outline, verified } => {
                 let event = json!({
@@ -231,16 +236,16 @@ impl Teller<'_> {
                 self.complete(outline, label, saved, evidence)
             }
             News::Abandoned(chain) => {
-                let said = format!(
-                    "chain {chain} was given up: its sender went on before it was complete"
+                let shown = format!(
+                    "chain {chain} was given up: its sender started the next one before it was complete"
                 );
-                self.event(json!({ "event": "abandoned", "reference": chain.to_string() }), &said)
+                self.event(json!({ "event": "abandoned", "reference": chain.to_string() }), &shown)
             }
             News::TooLarge(chain) => {
-                let said = format!(
-                    "QuotaReached: chain {chain} is larger than what may be kept; --quota allows more, for the next one"
+                let shown = format!(
+                    "QuotaReached: chain {chain} is larger than the quota; raise it with --quota for the next chain"
                 );
-                self.event(json!({ "event": "abandoned", "name": "QuotaReached", "reference": chain.to_string() }), &said)
+                self.event(json!({ "event": "abandoned", "name": "QuotaReached", "reference": chain.to_string() }), &shown)
             }
             News::Revoked { base, minimum } => {
                 let path = self
@@ -249,12 +254,12 @@ impl Teller<'_> {
                     .get(usize::from(base))
                     .map(|path| path.display().to_string())
                     .unwrap_or_default();
-                let said = format!(
+                let shown = format!(
                     "base station {path} has revoked its certificates below serial {minimum}"
                 );
                 self.event(
                     json!({ "event": "revoked", "base_station": path, "min_serial": minimum }),
-                    &said,
+                    &shown,
                 )
             }
             News::Refused(refused) => self.refuse(refused),
@@ -267,17 +272,17 @@ impl Teller<'_> {
     }
 
     /// An event: on stdout as JSON, or on stderr for people.
-    fn event(&mut self, event: Value, said: &str) -> io::Result<()> {
+    fn event(&mut self, event: Value, shown: &str) -> io::Result<()> {
         if self.arguments.json {
             return self.line(event);
         }
-        talk(said);
+        talk(shown);
         Ok(())
     }
 
     fn line(&mut self, line: impl std::fmt::Display) -> io::Result<()> {
         self.out.line(line).map_err(|failure| io::Error::other(failure.to_string()))?;
-        // What nobody has read must not count as handed out.
+        // What was not read must not count as delivered.
         if self.out.is_open() { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
     }
 
@@ -329,7 +334,7 @@ impl Teller<'_> {
             .map(|facts| format!(", {}", bytes(facts.len())))
             .unwrap_or_default();
         let unsaved = if outline.kind == Kind::Image && saved.is_none() {
-            "; --save would have kept it as a file"
+            "; use --save to keep it as a file"
         } else {
             ""
         };
@@ -337,7 +342,8 @@ impl Teller<'_> {
         Ok(())
     }
 
-    /// What belongs to every broadcast in which something is lost is not told; other refusals are, each now and then.
+    /// Reports refusals, each at most once per interval; not those that every lossy broadcast
+    /// causes.
     fn refuse(&mut self, refused: RefusedBroadcast) -> io::Result<()> {
         use RefusedBroadcast::{NotThisBlock, RefusedBefore, UnknownChain};
         if matches!(refused, NotThisBlock | UnknownChain | RefusedBefore) {
@@ -352,12 +358,12 @@ impl Teller<'_> {
         }
         let times = std::mem::take(times);
         *told = Instant::now();
-        let said = if times > 1 {
+        let shown = if times > 1 {
             format!("{} ({times} times)", refused.named())
         } else {
             refused.named().to_string()
         };
-        self.event(json!({ "event": "refused", "name": refused.name(), "times": times, "detail": refused.named().to_string() }), &said)
+        self.event(json!({ "event": "refused", "name": refused.name(), "times": times, "detail": refused.named().to_string() }), &shown)
     }
 
     fn verdict(self) -> Result<(), Failure> {

@@ -1,6 +1,7 @@
-//! `moteseal device provision`: what a mote without an operating system is told, as one blob for its flash (spec/mote.md, section 2).
+//! `moteseal device provision`: the configuration of a mote without an operating system, as one
+//! blob for its flash (spec/mote.md, section 2).
 //!
-//! The blob holds every secret of the device: it is written with mode 0600, and nothing of it is printed.
+//! The blob contains every secret of the device: it is written with mode 0600, and never printed.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +23,7 @@ use crate::source::SchemeName;
 use crate::terminal::talk;
 use crate::time;
 
-/// The document that has all keys of the configuration.
+/// The document that lists all keys of the configuration.
 const DOCS: &str = "spec/mote.md";
 
 #[derive(Args, Debug)]
@@ -30,7 +31,7 @@ pub(crate) struct Provision {
     /// The mote's configuration
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// The blob to write, to be put into the mote's flash
+    /// The blob to write, for the mote's flash
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
 }
@@ -49,28 +50,28 @@ struct Mote {
     link_secret: PathBuf,
     #[serde(default)]
     scheme: SchemeName,
-    /// What its records hold: `temperature:Cel:i16/100`.
+    /// The columns of its records: `temperature:Cel:i16/100`.
     columns: Vec<String>,
     recording: Recorded,
     sum: Option<Member>,
     broadcast: Option<Heard>,
 }
 
-/// Which of the readings in its flash it senses.
+/// The recorded readings in its flash that it senses.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Recorded {
     #[serde(default)]
     first: u32,
     count: u32,
-    /// When the first was taken, and how far apart they were.
+    /// The time of the first, and the interval of the recording.
     start: String,
     every: String,
-    /// How far apart the mote senses them.
+    /// The interval at which the mote senses them.
     interval: Option<String>,
 }
 
-/// How it takes part in private sums.
+/// How the mote takes part in private sums.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Member {
@@ -78,42 +79,42 @@ struct Member {
     link_secret: PathBuf,
 }
 
-/// Whose broadcasts it hears.
+/// Which broadcasts the mote accepts.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Heard {
     /// The base station's public key.
     base: PathBuf,
-    /// The network, where it is not the base station's own.
+    /// The network, if it is not the base station's own.
     network: Option<String>,
 }
 
 pub(crate) fn provision(arguments: &Provision) -> Result<(), Failure> {
     let file = &arguments.config;
     let (config, folder): (Mote, _) = config::load_as(file, DOCS)?;
-    let said = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
+    let in_key = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
     let roster_path = folder.join(&config.roster);
     let roster =
-        files::roster(&roster_path, &folder.join(&config.operator)).map_err(said("roster"))?;
-    let device = files::device(&roster, &roster_path, &config.device).map_err(said("device"))?;
+        files::roster(&roster_path, &folder.join(&config.operator)).map_err(in_key("roster"))?;
+    let device = files::device(&roster, &roster_path, &config.device).map_err(in_key("device"))?;
     let listed = roster
         .device(device)
         .ok_or_else(|| Failure::new(Exit::Internal, "the roster has lost the device"))?;
     let coordinator =
         roster.coordinator().filter(|_| roster.budget().is_some()).ok_or_else(|| {
             let what = format_args!(
-                "{} gives the group no budget, so there is no gateway to forward to",
+                "{} gives the group no budget, so there is no coordinator to forward to",
                 roster_path.display()
             );
-            said("roster")(Failure::usage(what))
+            in_key("roster")(Failure::usage(what))
         })?;
-    for_mote(coordinator.algorithm(), "the coordinator's key").map_err(said("roster"))?;
+    for_mote(coordinator.algorithm(), "the coordinator's key").map_err(in_key("roster"))?;
     let key_path = folder.join(&config.key);
-    let signer = files::secret_key(&key_path).map_err(said("key"))?;
-    for_mote(signer.algorithm(), "the device's key").map_err(said("key"))?;
+    let signer = files::secret_key(&key_path).map_err(in_key("key"))?;
+    for_mote(signer.algorithm(), "the device's key").map_err(in_key("key"))?;
     if listed.key(moteseal_core::SealIndex(0)) != Some(&signer.public()) {
-        return Err(said("key")(Failure::usage(format_args!(
-            "{} is not the key that {} certifies for {}; use the secret key beside the public key that the roster was made with",
+        return Err(in_key("key")(Failure::usage(format_args!(
+            "{} is not the key that {} certifies for {}; use the secret key that belongs to the public key in the roster",
             key_path.display(),
             roster_path.display(),
             config.device
@@ -123,11 +124,11 @@ pub(crate) fn provision(arguments: &Provision) -> Result<(), Failure> {
         .salt_key
         .as_ref()
         .map_or_else(|| files::salt_key_path(&key_path), |path| folder.join(path));
-    let salt_key = files::secret_bytes(&salt_path, "salt key").map_err(said("salt_key"))?;
+    let salt_key = files::secret_bytes(&salt_path, "salt key").map_err(in_key("salt_key"))?;
     let link_secret =
-        files::link_secret(&folder.join(&config.link_secret)).map_err(said("link_secret"))?;
+        files::link_secret(&folder.join(&config.link_secret)).map_err(in_key("link_secret"))?;
     let mut buffer = [0; MAX_SCHEMA];
-    let schema = schema(&config.columns, &mut buffer).map_err(said("columns"))?;
+    let schema = schema(&config.columns, &mut buffer).map_err(in_key("columns"))?;
     let provisioning = Provisioning {
         device,
         group: roster.group(),
@@ -142,7 +143,7 @@ pub(crate) fn provision(arguments: &Provision) -> Result<(), Failure> {
         salt_key,
         link_secret,
         coordinator: coordinator.clone(),
-        window: window(&config.recording).map_err(said("recording"))?,
+        window: window(&config.recording).map_err(in_key("recording"))?,
         sums: config
             .sum
             .as_ref()
@@ -157,7 +158,7 @@ pub(crate) fn provision(arguments: &Provision) -> Result<(), Failure> {
     let mut blob = Zeroizing::new([0; MAX_PROVISIONING]);
     let blob = provisioning.encode(&mut *blob).map_err(|_| {
         let what = format_args!("a mote's blob has at most {MAX_PROVISIONING} bytes; name fewer columns, or shorter ones");
-        said("columns")(Failure::usage(what))
+        in_key("columns")(Failure::usage(what))
     })?;
     files::create(&arguments.out, blob, 0o600)?;
     talk(format_args!(
@@ -169,11 +170,11 @@ pub(crate) fn provision(arguments: &Provision) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A mote has no room for the post-quantum suite.
+/// Checks that motes support a suite: they have no room for the post-quantum one.
 fn for_mote(algorithm: Algorithm, whose: &str) -> Result<(), Failure> {
     if algorithm == Algorithm::MlDsa44 {
         return Err(Failure::usage(format_args!(
-            "{whose} is of {algorithm}, which motes do not have; use Ed25519 or P-256"
+            "{whose} is for {algorithm}, which motes do not support; use Ed25519 or P-256"
         )));
     }
     Ok(())
@@ -186,7 +187,7 @@ fn schema<'b>(columns: &[String], buffer: &'b mut [u8]) -> Result<Schema<'b>, Fa
         .collect::<Result<_, _>>()
         .map_err(|error: SchemaError| Failure::usage(error.named()))?;
     if fields.is_empty() {
-        return Err(Failure::usage("say what a record holds: columns = [\"NAME:UNIT:TYPE\"]"));
+        return Err(Failure::usage("describe a record: columns = [\"NAME:UNIT:TYPE\"]"));
     }
     Schema::encode(&fields, buffer).map_err(|error| Failure::usage(error.named()))
 }
@@ -207,7 +208,7 @@ fn window(recorded: &Recorded) -> Result<Window, Failure> {
         .map_err(|error| Failure::usage(format_args!("start: {error}")))?;
     if every_ms == 0 || recorded.count == 0 {
         return Err(Failure::usage(
-            "a recording has at least one reading, and a time between two of them",
+            "a recording needs at least one reading, and an interval above 0",
         ));
     }
     Ok(Window { first: recorded.first, count: recorded.count, start_ms, every_ms, interval_ms })
@@ -220,11 +221,11 @@ fn membership(
     roster: &Roster,
     device: moteseal_core::DeviceId,
 ) -> Result<Membership, Failure> {
-    let said = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
+    let in_key = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
     let keys = super::source_keys(&folder.join(&member.key), file, roster, device)?;
-    for_mote(keys.querier.algorithm(), "the querier's key").map_err(said("sum.key"))?;
+    for_mote(keys.querier.algorithm(), "the querier's key").map_err(in_key("sum.key"))?;
     let link_secret =
-        files::link_secret(&folder.join(&member.link_secret)).map_err(said("sum.link_secret"))?;
+        files::link_secret(&folder.join(&member.link_secret)).map_err(in_key("sum.link_secret"))?;
     let SourceKeys { circle, position, querier, secret, .. } = keys;
     Ok(Membership {
         sources: circle.sources,
@@ -237,14 +238,14 @@ fn membership(
 }
 
 fn audience(heard: &Heard, file: &Path, folder: &Path) -> Result<Audience, Failure> {
-    let said = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
+    let in_key = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
     let base: PublicKey =
-        files::public_key(&folder.join(&heard.base)).map_err(said("broadcast.base"))?;
-    for_mote(base.algorithm(), "the base station's key").map_err(said("broadcast.base"))?;
+        files::public_key(&folder.join(&heard.base)).map_err(in_key("broadcast.base"))?;
+    for_mote(base.algorithm(), "the base station's key").map_err(in_key("broadcast.base"))?;
     let network = match &heard.network {
         Some(text) => crate::key::sender::network(text)
             .map_err(Failure::usage)
-            .map_err(said("broadcast.network"))?,
+            .map_err(in_key("broadcast.network"))?,
         None => NetworkId::of(&base),
     };
     Ok(Audience { network, base })

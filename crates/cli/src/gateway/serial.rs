@@ -1,4 +1,4 @@
-//! `moteseal gateway serial`: motes on serial lines, joined to the group's links.
+//! `moteseal gateway serial`: connects motes on serial lines to the group's links.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -21,13 +21,13 @@ use crate::files;
 use crate::progress::count;
 use crate::terminal::Stdout;
 
-/// What the file says, read and checked.
+/// The configuration, read and checked.
 struct Read {
     roster: Roster,
     ports: Vec<Port>,
     motes: HashMap<DeviceId, Mote>,
     coordinator: Option<mqtt::Options>,
-    /// The medium's address, and how to get into a broker.
+    /// The medium's address, and how to log in to a broker.
     broadcast: Option<(String, mqtt::Options)>,
 }
 
@@ -49,7 +49,7 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
         let gateway =
             SerialGateway::bind(settings).await.map_err(|error| service_failure(&error))?;
         if let Some(address) = gateway.address() {
-            // A reader that has gone away does not stop the service.
+            // A closed stdout does not stop the service.
             let _ = writeln!(std::io::stdout(), "http://{address}");
         }
         let stop = async {
@@ -86,7 +86,7 @@ fn read(file: &Path, folder: &Path, config: &Serial) -> Result<Read, Failure> {
                 _ => {
                     return Err(wrong(
                         "sums",
-                        "give either `tree`, which has an aggregator for each device, or `aggregator`, one for all",
+                        "give either `tree`, which names the aggregator of each device, or `aggregator`, one for all devices",
                     ));
                 }
             };
@@ -102,7 +102,7 @@ fn read(file: &Path, folder: &Path, config: &Serial) -> Result<Read, Failure> {
     let broadcast = config.broadcast.as_ref().map(access).transpose()?;
     if config.link.is_none() && config.sums.is_none() && config.broadcast.is_none() {
         let what = format!(
-            "{}: there is nothing to join motes to: name a broker in [link], or [sums] or [broadcast]",
+            "{}: there is nothing to connect motes to: name a broker in [link], or [sums] or [broadcast]",
             file.display()
         );
         return Err(Failure::usage(what));
@@ -122,39 +122,39 @@ fn ports(file: &Path, config: &Serial, roster: &Roster) -> Result<Vec<Port>, Fai
         };
         let device = port.device.as_ref().map(named).transpose()?;
         if ports.iter().any(|other| other.line.address == port.address) {
-            return Err(wrong(format!("{} is there twice", port.address)));
+            return Err(wrong(format!("{} is listed twice", port.address)));
         }
         if device.is_some() && ports.iter().any(|other| other.device == device) {
-            return Err(wrong(format!("{}: its device is at another port already", port.address)));
+            return Err(wrong(format!("{}: its device is already at another port", port.address)));
         }
         ports.push(Port { line, device });
     }
     match ports.len() {
-        0 => Err(wrong("there is none: add a table [[port]] with an address".to_owned())),
+        0 => Err(wrong("there is no port: add a table [[port]] with an address".to_owned())),
         1..=MAX_PORTS => Ok(ports),
-        many => {
-            Err(wrong(format!("{many} are more than the {MAX_PORTS} of one gateway: run several")))
-        }
+        many => Err(wrong(format!(
+            "{many} ports are more than the {MAX_PORTS} of one gateway: run several gateways"
+        ))),
     }
 }
 
-/// Says what would be done. Addresses and files are read, and nothing is opened or sent.
+/// Prints what would be done. Reads addresses and files; opens and sends nothing.
 fn check(file: &Path, config: &Serial, read: &Read) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(Exit::Internal, error))?;
-    let said =
+    let in_key =
         |key: &'static str| move |error: LinkError| link_failure(&error).about_key(file, key);
     runtime.block_on(async {
         read.coordinator
             .as_ref()
             .map(|coordinator| MqttChild::new(coordinator, [0; 8]))
             .transpose()
-            .map_err(said("link"))?;
+            .map_err(in_key("link"))?;
         let sums = read.motes.values().find_map(|mote| mote.sums.as_ref());
-        sums.map(|sums| MqttChild::new(sums, [0; 8])).transpose().map_err(said("sums"))?;
+        sums.map(|sums| MqttChild::new(sums, [0; 8])).transpose().map_err(in_key("sums"))?;
         let open =
             |(url, options): &(String, _)| Broadcast::open(url, mqtt::Options::clone(options));
-        read.broadcast.as_ref().map(open).transpose().map_err(said("broadcast"))
+        read.broadcast.as_ref().map(open).transpose().map_err(in_key("broadcast"))
     })?;
     let mut out = Stdout::lock();
     let roster = &read.roster;
@@ -187,7 +187,7 @@ fn check(file: &Path, config: &Serial, read: &Read) -> Result<(), Failure> {
         let whose = configured.device.as_ref().map_or("any device".to_owned(), Clone::clone);
         let is_missing =
             port.line.address.starts_with('/') && !Path::new(&port.line.address).exists();
-        let missing = if is_missing { ", not there yet" } else { "" };
+        let missing = if is_missing { ", does not exist yet" } else { "" };
         out.line(format_args!(
             "port     {}, {} baud: {whose}{missing}",
             port.line.address, port.line.baud
@@ -195,7 +195,7 @@ fn check(file: &Path, config: &Serial, read: &Read) -> Result<(), Failure> {
     }
     out.line(match config.listen {
         Some(listen) => format!("listen   {listen}"),
-        None => "listen   nowhere: no metrics".to_owned(),
+        None => "listen   none: no metrics".to_owned(),
     })?;
-    out.line("all is well; without --check the gateway would run now")
+    out.line("the configuration is valid; without --check the gateway would run now")
 }

@@ -1,4 +1,4 @@
-//! `moteseal gateway sum`: a gateway in the tree that adds up private sums.
+//! `moteseal gateway sum`: an aggregator in the tree of private sums.
 
 use std::io::Write as _;
 
@@ -22,18 +22,18 @@ use crate::terminal::Stdout;
 pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
     let file = &arguments.config;
     let (config, folder): (config::Aggregator, _) = config::load(file)?;
-    let said = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
+    let in_key = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
     let roster = files::roster(&folder.join(&config.roster), &folder.join(&config.operator))
-        .map_err(said("roster"))?;
-    let querier = files::public_key(&folder.join(&config.querier)).map_err(said("querier"))?;
-    let tree = aggregation::tree(&folder.join(&config.tree), &roster).map_err(said("tree"))?;
+        .map_err(in_key("roster"))?;
+    let querier = files::public_key(&folder.join(&config.querier)).map_err(in_key("querier"))?;
+    let tree = aggregation::tree(&folder.join(&config.tree), &roster).map_err(in_key("tree"))?;
     let children_secret =
-        files::link_secret(&folder.join(&config.link_secret)).map_err(said("link_secret"))?;
+        files::link_secret(&folder.join(&config.link_secret)).map_err(in_key("link_secret"))?;
     let up_secret =
-        files::link_secret(&folder.join(&config.up_secret)).map_err(said("up_secret"))?;
+        files::link_secret(&folder.join(&config.up_secret)).map_err(in_key("up_secret"))?;
     let unknown = || {
         let names = tree.gateways().take(8).collect::<Vec<_>>().join(", ");
-        said("name")(Failure::usage(format_args!(
+        in_key("name")(Failure::usage(format_args!(
             "UnknownGateway: the tree has no gateway {:?}; it has {names}",
             config.name
         )))
@@ -49,13 +49,14 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
     let members: Vec<[u8; 8]> = aggregator.children().iter().map(|child| child.id.0).collect();
     let state = folder.join(&config.state);
     if state.exists() && !state.is_dir() {
-        return Err(said("state")(Failure::usage(format_args!(
+        return Err(in_key("state")(Failure::usage(format_args!(
             "{} is a file; name a folder",
             state.display()
         ))));
     }
     if arguments.check {
-        // The broker's address and files are read, and nothing is sent: nobody runs what would.
+        // This reads the brokers' addresses and files, but sends nothing: the links' tasks do not
+        // run.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Failure::new(Exit::Internal, error))?;
         runtime.block_on(async {
@@ -89,13 +90,13 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
         out.line(format_args!("state    {}", state.display()))?;
         let waits = config.grace.as_millis() * u128::from(aggregator.height());
         out.line(format_args!(
-            "epochs   are sent on when all have spoken, at the latest {waits} ms after their end"
+            "epochs   are forwarded when all children have answered, at the latest {waits} ms after their end"
         ))?;
         out.line(match config.listen {
             Some(listen) => format!("listen   {listen}"),
-            None => "listen   nowhere: no metrics".to_owned(),
+            None => "listen   none: no metrics".to_owned(),
         })?;
-        return out.line("all is well; without --check the gateway would run now");
+        return out.line("the configuration is valid; without --check the gateway would run now");
     }
     log(arguments.log);
     let (number_file, number) = NumberFile::open(&state).map_err(|error| number_failure(&error))?;
@@ -116,18 +117,18 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
         let bound = SumGateway::bind(aggregator, number_file, config.listen).await;
         let gateway = bound.map_err(|error| service_failure(&error))?;
         if let Some(address) = gateway.address() {
-            // A reader that has gone away does not stop the service.
+            // A closed stdout does not stop the service.
             let _ = writeln!(std::io::stdout(), "http://{address}");
         }
         let refused = |state| async move {
-            // A broker that refuses us will not change its mind; one that is away is waited for.
+            // A broker that refuses the login is final; one that is unreachable is waited for.
             match until_up(state).await {
                 Err(error) if error.is_refusal() => error,
                 _ => std::future::pending().await,
             }
         };
         let (children_refused, up_refused) = (refused(children.state()), refused(up.state()));
-        // Refused or asked, the gateway ends in good order.
+        // The gateway stops cleanly in both cases.
         let mut refusal = None;
         let stop = async {
             tokio::select! {

@@ -1,4 +1,5 @@
-//! `moteseal key request|certify|revoke`: which senders of broadcasts a network listens to (spec/broadcast.md, section 1).
+//! `moteseal key request|certify|revoke`: the certificates of senders of broadcasts
+//! (spec/broadcast.md, section 1).
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -17,20 +18,20 @@ use crate::files;
 use crate::terminal::talk;
 use crate::time::instant;
 
-/// A sender's name has at most this many bytes.
+/// The most bytes of a sender's name.
 const MAX_NAME: usize = 64;
 const SECONDS_A_DAY: u64 = 86_400;
 
-/// Ask a base station to certify a sender of broadcasts.
+/// Make a request to a base station to certify a sender of broadcasts.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Example: moteseal key request --key keys/ops.key.pem --sender ops --out ops.request\n\
-                        The request goes to whoever has a base station's key: moteseal key certify ops.request ...\n\
-                        A sender is known by 8 bytes: 16 hexadecimal digits are taken as they are, and of any other name\n\
-                        they are the first bytes of SHA-256(\"moteseal/1/sender\" || 0x00 || name)."
+                        Send the request to the owner of a base station's key: moteseal key certify ops.request ...\n\
+                        A sender's id has 8 bytes: 16 hexadecimal digits are used directly; the id of any other name is\n\
+                        the first 8 bytes of SHA-256(\"moteseal/1/sender\" || 0x00 || name)."
 )]
 pub(crate) struct Request {
-    /// The sender's secret key, whose public part is to be certified
+    /// The sender's secret key; its public key is what the request asks to certify
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
     /// The sender's name, or its id as 16 hexadecimal digits
@@ -45,8 +46,8 @@ pub(crate) struct Request {
 #[derive(Args, Debug)]
 #[command(
     after_help = "Example: moteseal key certify ops.request --ca keys/base.key.pem --serial 7 --days 90 --out ops.cert\n\
-                        That the request came from who it names is for you to know: its signature shows no more than that whoever\n\
-                        made it has the key. Give each certificate a serial above those before, so that old ones can be revoked."
+                        Verify by other means that the request came from the sender it names: its signature only proves\n\
+                        possession of the key. Give each certificate a higher serial, so that older ones can be revoked."
 )]
 pub(crate) struct Certify {
     /// The request
@@ -55,19 +56,19 @@ pub(crate) struct Certify {
     /// The base station's secret key
     #[arg(long, value_name = "FILE")]
     ca: PathBuf,
-    /// The certificate's number among those of this base station
+    /// The certificate's serial number at this base station
     #[arg(long, value_name = "N")]
     serial: u64,
-    /// The network, as 16 hexadecimal digits; the base station's own unless given
+    /// The network, as 16 hexadecimal digits; by default the base station's own
     #[arg(long, value_name = "HEX", value_parser = network)]
     network: Option<NetworkId>,
-    /// From when on it counts; from now on unless given
+    /// The start of its validity; by default now
     #[arg(long, value_name = "TIME", value_parser = instant)]
     not_before: Option<u64>,
-    /// For how many days it counts; without an end unless given
+    /// Its validity in days; by default without an end
     #[arg(long, value_name = "N", conflicts_with = "not_after")]
     days: Option<u64>,
-    /// Until when it counts, such as 2027-01-31T12:00:00Z
+    /// The end of its validity, for example 2027-01-31T12:00:00Z
     #[arg(long, value_name = "TIME", value_parser = instant)]
     not_after: Option<u64>,
     /// The file to write
@@ -79,17 +80,17 @@ pub(crate) struct Certify {
 #[derive(Args, Debug)]
 #[command(
     after_help = "Example: moteseal key revoke --ca keys/base.key.pem --min-serial 8 --out base.revocation\n\
-                        revokes every certificate of this base station with a serial of 7 or less. Certify those that shall\n\
-                        still count again, with higher serials, first."
+                        revokes every certificate of this base station with a serial of 7 or less. Certify the senders that\n\
+                        must remain valid again first, with higher serials."
 )]
 pub(crate) struct Revoke {
     /// The base station's secret key
     #[arg(long, value_name = "FILE")]
     ca: PathBuf,
-    /// The least serial that still counts
+    /// The lowest serial that remains valid
     #[arg(long, value_name = "N")]
     min_serial: u64,
-    /// The network, as 16 hexadecimal digits; the base station's own unless given
+    /// The network, as 16 hexadecimal digits; by default the base station's own
     #[arg(long, value_name = "HEX", value_parser = network)]
     network: Option<NetworkId>,
     /// The file to write
@@ -122,7 +123,7 @@ pub(crate) fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs())
 }
 
-/// A second of Unix time as people read it.
+/// A second of Unix time as text.
 pub(crate) fn display_seconds(seconds: u64) -> String {
     seconds.checked_mul(1000).map_or_else(|| format!("second {seconds}"), display_ms)
 }
@@ -158,7 +159,7 @@ pub(crate) fn certify(arguments: &Certify) -> Result<(), Failure> {
         (None, None) => Some(u64::MAX),
     };
     let not_after = not_after.filter(|not_after| not_before < *not_after).ok_or_else(|| {
-        Failure::usage("the certificate would never count: give --days above 0, or --not-after later than it begins")
+        Failure::usage("the certificate would never be valid: give --days above 0, or --not-after later than its start")
     })?;
     let draft = SenderCertificateDraft {
         network,
@@ -198,7 +199,8 @@ pub(crate) fn revoke(arguments: &Revoke) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A file that is not the signed object it should be: another file altogether, or one that is refused.
+/// The failure for a file that is not the expected signed object: usage if it is another kind of
+/// file, refused otherwise.
 pub(crate) fn not_signed(
     path: &Path,
     bytes: &[u8],

@@ -1,5 +1,6 @@
-//! A device that answers queries beside its readings, killed at any moment: it answers no epoch of a query twice, and every answer that it
-//! was permitted is in a signed seal. Device and gateway are the ones of `device run` and `gateway run`, without a link between.
+//! A device that answers queries in addition to its readings, and is killed at any moment: it
+//! answers no epoch of a query twice, and a signed seal states every permitted answer. Device and
+//! gateway are those of `device run` and `gateway run`, without a link between them.
 
 use crate::group;
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,7 +98,8 @@ impl Scene {
         Ok(())
     }
 
-    /// Carries frames and what the gateway says of them, at most so many rounds, or until nothing waits.
+    /// Carries frames and what the gateway says of them, at most so many rounds, or until nothing
+    /// waits.
     fn exchange(&mut self, now: EpochNumber, rounds: usize) {
         for _ in 0..rounds {
             let mote = self.mote.as_mut().unwrap();
@@ -166,7 +168,8 @@ impl Chance {
     }
 }
 
-/// A life of a device, in which everything may happen; how many answers were permitted, and how often each other thing happened.
+/// A life of a device, in which everything may happen; how many answers were permitted, and how
+/// often each other thing happened.
 fn life(seed: u64) -> BTreeMap<&'static str, u64> {
     let mut chance = Chance(seed);
     let mut scene = Scene::new(u32::try_from(1 + chance.below(4)).unwrap());
@@ -182,7 +185,8 @@ fn life(seed: u64) -> BTreeMap<&'static str, u64> {
             0..20 => scene.mote().sense(epoch, &[7; 4]).unwrap(),
             20..70 => {
                 let query = chance.below(kinds);
-                // The query stands for the length of its epochs, which all have ended; some are asked again.
+                // The query stands for the length of its epochs, which all have ended; some are
+                // asked again.
                 let duration_ms = 5 + query * 9;
                 let newest = now_ms / duration_ms - 1;
                 match scene.answer(
@@ -224,7 +228,7 @@ fn life(seed: u64) -> BTreeMap<&'static str, u64> {
 }
 
 #[test]
-fn whenever_a_device_is_killed_no_epoch_is_answered_twice_and_every_answer_is_in_a_signed_seal() {
+fn a_killed_device_answers_no_epoch_twice_and_states_every_answer_in_a_signed_seal() {
     let mut counts = BTreeMap::<_, u64>::new();
     for seed in 0..8 {
         for (what, count) in life(seed) {
@@ -248,10 +252,10 @@ fn sense(mote: &mut DurableMote<SecretKey>, epoch: EpochNumber, readings: u32) {
 }
 
 #[test]
-fn a_seal_without_room_for_an_answer_is_closed_and_its_epoch_goes_on() {
+fn closes_a_seal_without_room_for_an_answer_and_continues_its_epoch() {
     let mut scene = Scene::new(8);
     sense(scene.mote(), EPOCH, 10);
-    // Eight fill a seal; what goes on with one of them needs no room.
+    // Eight fill a seal; extending one of them needs no room.
     let first = |query: u8| 10 * FIRST + 2 * u64::from(query);
     for query in 0..20 {
         scene.answer(query, 100, first(query)).unwrap();
@@ -281,7 +285,7 @@ fn a_seal_without_room_for_an_answer_is_closed_and_its_epoch_goes_on() {
 }
 
 #[test]
-fn answers_without_an_open_seal_are_in_the_next_one() {
+fn the_next_seal_states_answers_given_without_an_open_seal() {
     let mut scene = Scene::new(3);
     for epoch in 0..30 {
         scene.answer(1, 20, epoch).unwrap();
@@ -298,7 +302,7 @@ fn answers_without_an_open_seal_are_in_the_next_one() {
 }
 
 #[test]
-fn while_no_seal_can_be_closed_no_more_is_answered_than_is_remembered_and_no_reading_is_given_up() {
+fn while_no_seal_can_be_closed_answers_stay_within_memory_and_no_reading_is_lost() {
     let mut scene = Scene::new(1);
     sense(scene.mote(), EPOCH, 3);
     scene.mote().end(EPOCH).unwrap();
@@ -321,10 +325,11 @@ fn while_no_seal_can_be_closed_no_more_is_answered_than_is_remembered_and_no_rea
 }
 
 #[test]
-fn answers_of_signed_seals_that_the_gateway_refuses_for_good_are_stated_by_later_ones() {
+fn later_seals_state_the_answers_of_seals_that_the_gateway_refuses_permanently() {
     let mut scene = Scene::new(16);
     let id = group::device_id(&scene.roster, 0);
-    // The gateway has heard of a later epoch than the device now seals: its clock went back, and its memory with it.
+    // The gateway has heard of a later epoch than the device now seals: its clock went back, and
+    // its memory with it.
     let said_before =
         group::forward_frame((id, &group::link_key(&scene.roster, id)), (0, FIRST + 4), 0..1, 5);
     let now = EpochNumber(FIRST + 9);
@@ -349,7 +354,7 @@ fn answers_of_signed_seals_that_the_gateway_refuses_for_good_are_stated_by_later
 }
 
 #[test]
-fn torn_at_any_byte_a_journal_has_every_answer_that_was_permitted() {
+fn a_journal_truncated_at_any_byte_has_every_permitted_answer() {
     let mut scene = Scene::new(3);
     let folder = scene.folder.path().join("mote-0");
     let copy = |of: &str| std::fs::read(folder.join(of)).unwrap();
@@ -385,7 +390,7 @@ fn torn_at_any_byte_a_journal_has_every_answer_that_was_permitted() {
 }
 
 #[test]
-fn a_device_that_lost_its_journal_answers_nothing_that_started_before() {
+fn a_device_without_its_journal_answers_no_query_that_started_before() {
     let mut scene = Scene::new(3);
     scene.answer(1, 100, 700).unwrap();
     scene.mote = None;
@@ -403,7 +408,7 @@ fn a_device_that_lost_its_journal_answers_nothing_that_started_before() {
 }
 
 #[test]
-fn an_older_schedule_is_refused_whenever_the_device_is_killed() {
+fn a_killed_device_refuses_an_older_schedule() {
     let mut scene = Scene::new(3);
     let digest = |n: u8| Digest([n; 32]);
     assert_eq!(scene.mote().schedule(), None);
@@ -425,7 +430,7 @@ fn an_older_schedule_is_refused_whenever_the_device_is_killed() {
 }
 
 #[test]
-fn a_device_whose_columns_change_keeps_what_it_answered() {
+fn a_device_whose_columns_change_keeps_its_answers() {
     let mut scene = Scene::new(3);
     sense(scene.mote(), EPOCH, 4);
     scene.mote().end(EPOCH).unwrap();

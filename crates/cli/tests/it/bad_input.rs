@@ -1,4 +1,5 @@
-//! Bad input, end to end through the binary: one line that names the thing and the way out, the right exit code, nothing half-written.
+//! Bad input, through the binary: one line that names the thing and the remedy, the right exit
+//! code, and no half-written file.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -9,7 +10,7 @@ const USAGE: i32 = 2;
 const REFUSED: i32 = 3;
 
 #[test]
-fn a_wrong_column_is_answered_with_the_columns_that_there_are() {
+fn an_unknown_column_lists_the_existing_columns() {
     let scene = Scene::new();
     scene.table("data.csv", 10);
     let run = scene.seal("data.csv", "dev1", &["--column", "pressure:hPa:u16/10"]);
@@ -24,7 +25,7 @@ fn a_wrong_column_is_answered_with_the_columns_that_there_are() {
 }
 
 #[test]
-fn an_unknown_device_is_answered_with_the_devices_of_the_roster() {
+fn an_unknown_device_lists_the_devices_of_the_roster() {
     let scene = Scene::new();
     scene.table("data.csv", 10);
     let run = scene.seal("data.csv", "stranger", &[]);
@@ -43,7 +44,7 @@ fn an_unknown_device_is_answered_with_the_devices_of_the_roster() {
 }
 
 #[test]
-fn a_clock_that_goes_back_is_named_with_both_lines() {
+fn times_out_of_order_are_reported_with_both_lines() {
     let scene = Scene::new();
     scene.write("data.csv", "ts,humidity,temperature\n7200,40,20\n7260,40,20\n3600,40,20\n");
     let run = scene.seal("data.csv", "dev1", &[]);
@@ -66,7 +67,7 @@ fn a_clock_that_goes_back_is_named_with_both_lines() {
 }
 
 #[test]
-fn a_clock_in_the_future_is_not_sealed_by_mistake() {
+fn rejects_times_in_the_future() {
     let scene = Scene::new();
     scene.write("data.csv", "ts,humidity,temperature\n2100-01-01,40,20\n");
     let run = scene.seal("data.csv", "dev1", &[]);
@@ -79,7 +80,7 @@ fn a_clock_in_the_future_is_not_sealed_by_mistake() {
 }
 
 #[test]
-fn a_full_disk_leaves_nothing_behind() {
+fn a_full_disk_leaves_no_files() {
     let scene = Scene::new();
     scene.table("data.csv", 200);
     fs::create_dir(scene.path("bundles")).unwrap();
@@ -94,7 +95,7 @@ fn a_full_disk_leaves_nothing_behind() {
         "{line}"
     );
     assert_eq!(scene.names("bundles"), [""; 0]);
-    // With room again it goes on as if nothing had been: no index was used up.
+    // With room again it continues as if nothing had happened: no index was used.
     scene.seal("data.csv", "dev1", &[]).done();
     assert_eq!(scene.names("bundles").len(), 4);
     let verified = scene.with_roster(&["verify", "--json", "bundles/dev1-0000000000.mseal"]).done();
@@ -102,7 +103,7 @@ fn a_full_disk_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_full_disk_behind_stdout_is_an_error() {
+fn a_full_disk_for_stdout_is_an_error() {
     let scene = Scene::new();
     let arguments = ["roster", "show", "roster.cbor", "--operator", "keys/op.pub.pem"];
     let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
@@ -116,7 +117,7 @@ fn a_full_disk_behind_stdout_is_an_error() {
 }
 
 #[test]
-fn a_port_in_use_is_named_and_leaves_no_store() {
+fn a_port_in_use_is_reported_and_leaves_no_store() {
     let scene = Scene::new();
     let cloud = scene.cloud("epochs.redb");
     let address = format!("127.0.0.1:{}", cloud.port());
@@ -129,7 +130,7 @@ fn a_port_in_use_is_named_and_leaves_no_store() {
 }
 
 #[test]
-fn a_roster_of_another_operator_is_refused_everywhere() {
+fn every_command_refuses_a_roster_of_another_operator() {
     let scene = Scene::new();
     scene.table("data.csv", 10);
     scene.seal("data.csv", "dev1", &[]).done();
@@ -187,7 +188,7 @@ fn bundles_of_another_group_are_refused_by_name() {
 }
 
 #[test]
-fn an_empty_file_is_called_that_wherever_it_is_given() {
+fn every_command_reports_an_empty_file() {
     let scene = Scene::new();
     scene.write("empty", "");
     scene.table("data.csv", 10);
@@ -221,7 +222,7 @@ fn keys_are_never_replaced_and_never_shown() {
     let scene = Scene::new();
     let before = fs::read(scene.path("keys/dev1.key.pem")).unwrap();
     let run = scene.run(&["key", "new", "--out", "keys/dev1"]);
-    assert!(run.failed(USAGE).contains("keys/dev1.key.pem exists already"), "{run:?}");
+    assert!(run.failed(USAGE).contains("keys/dev1.key.pem already exists"), "{run:?}");
     assert_eq!(fs::read(scene.path("keys/dev1.key.pem")).unwrap(), before);
     use std::os::unix::fs::PermissionsExt as _;
     for (name, mode) in [("keys/dev1.key.pem", 0o600), ("keys/dev1.salt.key", 0o600)] {
@@ -234,7 +235,7 @@ fn keys_are_never_replaced_and_never_shown() {
 }
 
 #[test]
-fn too_few_levels_for_a_budget_are_refused() {
+fn refuses_too_few_levels_for_a_budget() {
     let scene = Scene::new();
     let arguments = [
         "roster",
@@ -266,7 +267,7 @@ fn too_few_levels_for_a_budget_are_refused() {
 }
 
 #[test]
-fn one_file_is_not_written_for_two_things() {
+fn refuses_one_file_for_two_outputs() {
     let scene = Scene::new();
     fs::create_dir(scene.path("sub")).unwrap();
     symlink("same", scene.path("link")).unwrap();
@@ -288,7 +289,7 @@ fn one_file_is_not_written_for_two_things() {
 }
 
 #[test]
-fn an_output_that_cannot_be_is_a_mistake_of_the_caller() {
+fn an_impossible_output_path_is_a_usage_error() {
     let scene = Scene::new();
     let get = ["get", "dev1", "--from", "http://127.0.0.1:1", "--rate", "1"];
     for (option, name, says) in [
@@ -303,7 +304,7 @@ fn an_output_that_cannot_be_is_a_mistake_of_the_caller() {
 }
 
 #[test]
-fn an_address_where_no_cloud_is_is_the_same_to_all() {
+fn every_command_reports_an_unreachable_cloud_alike() {
     let scene = Scene::new();
     scene.table("data.csv", 10);
     scene.seal("data.csv", "dev1", &[]).done();
@@ -322,7 +323,7 @@ fn an_address_where_no_cloud_is_is_the_same_to_all() {
 }
 
 #[test]
-fn a_push_waits_for_a_cloud_that_is_being_started() {
+fn a_push_waits_for_a_cloud_that_is_starting() {
     let scene = Scene::new();
     scene.table("data.csv", 10);
     scene.seal("data.csv", "dev1", &[]).done();
@@ -337,7 +338,7 @@ fn a_push_waits_for_a_cloud_that_is_being_started() {
 }
 
 #[test]
-fn a_group_has_one_key_a_device_and_names_that_files_can_have() {
+fn a_roster_needs_one_key_per_device_and_names_usable_for_files() {
     let scene = Scene::new();
     let roster = |devices: &[&str]| {
         let arguments = [
@@ -363,14 +364,14 @@ fn a_group_has_one_key_a_device_and_names_that_files_can_have() {
     for name in ["../../x", "a/b", ".hidden", "a b", "a\nb"] {
         let run = roster(&[&format!("{name}=keys/dev1.pub.pem")]);
         assert_eq!(run.code, USAGE, "{run:?}");
-        assert!(run.talk.contains("a device's name names files too"), "{run:?}");
+        assert!(run.talk.contains("a device's name is also a file name"), "{run:?}");
     }
     assert!(!scene.path("new.cbor").exists());
     roster(&["Mote_1.a-b=keys/dev1.pub.pem", "b=keys/dev2.pub.pem"]).done();
 }
 
 #[test]
-fn a_file_of_another_kind_is_called_what_it_looks_like() {
+fn an_error_about_a_wrong_file_names_its_likely_kind() {
     let scene = Scene::new();
     scene.table("data.csv", 10);
     for (file, like) in [
@@ -381,7 +382,7 @@ fn a_file_of_another_kind_is_called_what_it_looks_like() {
         for run in [scene.with_roster(&["verify", file]), scene.run(&["inspect", file])] {
             assert!(
                 run.failed(REFUSED)
-                    .contains(&format!("this is no bundle or proof, it looks like {like}")),
+                    .contains(&format!("this is not a bundle or proof, it looks like {like}")),
                 "{run:?}"
             );
         }
@@ -397,7 +398,7 @@ fn a_file_of_another_kind_is_called_what_it_looks_like() {
 }
 
 #[test]
-fn a_directory_in_the_place_of_a_file_and_the_other_way_round() {
+fn reports_a_directory_instead_of_a_file_and_the_reverse() {
     let scene = Scene::new();
     scene.table("data.csv", 10);
     for (store, says) in [
@@ -423,14 +424,14 @@ fn a_directory_in_the_place_of_a_file_and_the_other_way_round() {
 }
 
 #[test]
-fn a_roster_of_another_operator_is_named_as_the_cause_and_every_file_once() {
+fn names_a_roster_of_another_operator_as_the_cause_and_every_file_once() {
     let scene = Scene::new();
     scene.table("data.csv", 200);
     scene.seal("data.csv", "dev1", &[]).done();
     scene.roster("home", "keys/stranger.key.pem", "other.cbor");
     let names = scene.names("bundles");
     assert_eq!(names.len(), 4);
-    // A directory stands for the bundles in it.
+    // A directory means the bundles in it.
     let run = scene.run(&[
         "verify",
         "bundles",
@@ -456,7 +457,7 @@ fn a_roster_of_another_operator_is_named_as_the_cause_and_every_file_once() {
 }
 
 #[test]
-fn a_file_that_may_not_grow_is_an_error_and_leaves_nothing() {
+fn a_file_size_limit_is_an_error_and_leaves_no_files() {
     let scene = Scene::new();
     scene.table("data.csv", 3000);
     let arguments = [

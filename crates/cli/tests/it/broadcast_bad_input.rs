@@ -1,4 +1,5 @@
-//! Broadcasts that must not be believed, and things that cannot be said: each is named, and nothing of it is handed out.
+//! Forged and invalid broadcasts, and invalid arguments: each is reported, and nothing of it is
+//! delivered.
 
 use std::fs;
 use std::io::Write as _;
@@ -14,7 +15,7 @@ use moteseal_store::Journal;
 const USAGE: i32 = 2;
 const REFUSED: i32 = 3;
 
-/// Says a line, with more arguments.
+/// Sends a line, with more arguments.
 fn say(network: &Network, line: &str, more: &[&str]) -> Output {
     let mut command =
         network.send(&network.url(""), &[&["--lines", "-", "--linger", "0.5"], more].concat());
@@ -48,7 +49,7 @@ fn raw(network: &Network, frame: &[u8]) {
     UdpSocket::from(socket).send_to(frame, ("239.83.7.2", network.port)).unwrap();
 }
 
-/// Waits until something is refused under this name, and sees that nothing was handed out before.
+/// Waits until something is refused with this name, and checks that nothing was delivered before.
 #[track_caller]
 fn refuses(watcher: &Watcher, name: &str) {
     let event = watcher.find(|event| {
@@ -64,7 +65,7 @@ fn end(watcher: Watcher) -> i32 {
 }
 
 #[test]
-fn a_certificate_that_does_not_count_is_named_and_nothing_is_handed_out() {
+fn an_invalid_certificate_is_reported_and_nothing_is_delivered() {
     let network = Network::new();
     let watcher = network.watch("w", &[&network.url("")], &["--chains", "1", "--wait", "20"]);
     // Another base station's network, and another base station in this one.
@@ -83,7 +84,7 @@ fn a_certificate_that_does_not_count_is_named_and_nothing_is_handed_out() {
 }
 
 #[test]
-fn a_revoked_certificate_is_refused_from_a_file_and_from_the_air() {
+fn refuses_a_revoked_certificate_by_file_and_by_broadcast() {
     let network = Network::new();
     network.done(&[
         "key",
@@ -113,7 +114,7 @@ fn a_revoked_certificate_is_refused_from_a_file_and_from_the_air() {
 }
 
 #[test]
-fn a_revocation_is_broadcast_by_whoever_has_it() {
+fn any_receiver_of_a_revocation_broadcasts_it() {
     let network = Network::new();
     network.done(&[
         "key",
@@ -138,7 +139,7 @@ fn a_revocation_is_broadcast_by_whoever_has_it() {
 }
 
 #[test]
-fn a_chain_whose_number_goes_back_is_refused_after_a_restart_too() {
+fn refuses_a_lower_chain_number_also_after_a_restart() {
     let network = Network::new();
     let watcher = network.watch("w", &[&network.url("")], &[]);
     said(&network, "one", &[]);
@@ -187,7 +188,7 @@ fn a_file_that_changes_while_it_is_sent_ends_the_chain() {
 }
 
 #[test]
-fn what_cannot_be_said_or_watched_is_a_mistake_of_usage() {
+fn invalid_broadcast_arguments_are_usage_errors() {
     let network = Network::new();
     fs::write(network.path("image.bin"), "x").unwrap();
     fs::write(network.path("empty"), "").unwrap();
@@ -226,7 +227,7 @@ fn what_cannot_be_said_or_watched_is_a_mistake_of_usage() {
 }
 
 #[test]
-fn nonsense_on_the_air_changes_nothing() {
+fn ignores_malformed_frames() {
     let network = Network::new();
     let watcher = network.watch("w", &[&network.url("")], &[]);
     for frame in [&b""[..], b"\xff", b"hello", &[0x82, 0x18, 34, 0x40], &[0x85; 9000]] {
@@ -238,7 +239,7 @@ fn nonsense_on_the_air_changes_nothing() {
 }
 
 #[test]
-fn what_nobody_has_read_comes_again() {
+fn messages_that_were_not_read_are_delivered_again() {
     let network = Network::new();
     let url = network.url("");
     let arguments =
@@ -259,7 +260,7 @@ fn what_nobody_has_read_comes_again() {
 }
 
 #[test]
-fn a_chain_larger_than_the_quota_is_given_up_and_silences_nobody() {
+fn gives_up_a_chain_larger_than_the_quota_and_accepts_the_next() {
     let network = Network::new();
     fs::write(network.path("image.bin"), image(2 << 20)).unwrap();
     let watcher = network.watch("w", &[&network.url("")], &["--quota", "1"]);

@@ -1,4 +1,5 @@
-//! Senders of broadcasts, end to end through the binary: request, certificate, revocation, and evidence of what was said.
+//! Senders of broadcasts, through the binary: request, certificate, revocation, and evidence of
+//! sent chains.
 
 use std::convert::Infallible;
 use std::fs;
@@ -102,7 +103,7 @@ fn verify(scene: &Scene, file: &str, more: &[&str]) -> Run {
 }
 
 #[test]
-fn a_sender_is_certified_and_what_it_said_is_proven() {
+fn a_certified_sender_leaves_evidence_that_verifies() {
     let scene = scene();
     let run = certify(&scene, &["--days", "90", "--out", "ops.cert"]).done();
     assert!(
@@ -144,11 +145,11 @@ fn a_sender_is_certified_and_what_it_said_is_proven() {
         ("", ORDERS.concat())
     );
     let run = verify(&scene, "image.evidence", &["--out", "image.bin"]);
-    assert!(run.failed(USAGE).contains("image.bin exists already"), "{run:?}");
+    assert!(run.failed(USAGE).contains("image.bin already exists"), "{run:?}");
 }
 
 #[test]
-fn a_sender_has_the_id_that_it_names_or_that_its_name_gives() {
+fn a_sender_id_is_given_or_derived_from_the_name() {
     let scene = scene();
     let id = "00112233445566ff";
     scene
@@ -206,7 +207,7 @@ fn a_sender_has_the_id_that_it_names_or_that_its_name_gives() {
 }
 
 #[test]
-fn a_certificate_is_refused_before_and_after_its_time_and_once_it_is_revoked() {
+fn refuses_a_certificate_before_and_after_its_validity_and_when_revoked() {
     let scene = scene();
     certify(&scene, &["--not-before", "2026-01-01", "--days", "1", "--out", "ops.cert"]).done();
     say(&scene, Kind::Messages, &ORDERS, 2, 3, "orders.evidence");
@@ -258,7 +259,7 @@ fn a_certificate_is_refused_before_and_after_its_time_and_once_it_is_revoked() {
 }
 
 #[test]
-fn evidence_of_another_network_or_base_station_is_refused_by_name() {
+fn refuses_evidence_of_another_network_or_base_station() {
     let scene = scene();
     certify(&scene, &["--out", "ops.cert"]).done();
     say(&scene, Kind::Messages, &ORDERS, 2, 3, "orders.evidence");
@@ -280,7 +281,7 @@ fn evidence_of_another_network_or_base_station_is_refused_by_name() {
 }
 
 #[test]
-fn changed_evidence_is_refused_and_cut_evidence_proves_what_is_whole() {
+fn refuses_changed_evidence_and_verifies_the_complete_blocks_of_truncated_evidence() {
     let scene = scene();
     certify(&scene, &["--out", "ops.cert"]).done();
     let lengths = say(&scene, Kind::Messages, &ORDERS, 2, 3, "orders.evidence");
@@ -301,7 +302,7 @@ fn changed_evidence_is_refused_and_cut_evidence_proves_what_is_whole() {
     assert_eq!((run.out.lines().count(), scene.path("changed.bin").exists()), (2, false));
     assert!(scene.names(".").iter().all(|name| !name.contains(".part")), "{:?}", scene.names("."));
 
-    // Behind the fourth message's frame; within the fifth's; behind the third's.
+    // After the fourth message's frame; within the fifth's; after the third's.
     for (cut, shown, what) in [
         (ends[5], 4, "the first 4 of 5 messages are verified"),
         (ends[5] + 3, 4, "Truncated"),
@@ -327,7 +328,7 @@ fn changed_evidence_is_refused_and_cut_evidence_proves_what_is_whole() {
 }
 
 #[test]
-fn what_is_no_key_request_or_evidence_is_refused_by_name() {
+fn files_that_are_not_keys_requests_or_evidence_are_reported() {
     let scene = scene();
     certify(&scene, &["--out", "ops.cert"]).done();
     let certify = |request: &str, ca: &str| {
@@ -372,7 +373,7 @@ fn what_is_no_key_request_or_evidence_is_refused_by_name() {
             ],
             times,
         ];
-        assert!(scene.run(&run.concat()).failed(USAGE).contains("would never count"));
+        assert!(scene.run(&run.concat()).failed(USAGE).contains("would never be valid"));
     }
     assert!(!scene.path("no.cert").exists());
     let run = scene.run(&[
@@ -385,7 +386,7 @@ fn what_is_no_key_request_or_evidence_is_refused_by_name() {
         "--out",
         "ops.request",
     ]);
-    assert!(run.failed(USAGE).contains("ops.request exists already"), "{run:?}");
+    assert!(run.failed(USAGE).contains("ops.request already exists"), "{run:?}");
 
     assert!(
         verify(&scene, "keys/ops.pub.pem", &[])

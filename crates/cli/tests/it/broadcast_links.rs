@@ -1,4 +1,5 @@
-//! Broadcasts over several kinds of links: lines and live commands, a Mosquitto, and watchers that pass on from one link to another.
+//! Broadcasts over several kinds of links: lines and live commands, a Mosquitto, and watchers that
+//! relay from one link to another.
 
 use std::fs;
 use std::io::Write as _;
@@ -19,7 +20,7 @@ fn say(network: &Network, url: &str, lines: &[&str], more: &[&str]) {
 }
 
 #[test]
-fn lines_come_in_order_once_each_with_losses_and_leave_evidence() {
+fn lines_arrive_once_and_in_order_despite_losses_and_leave_evidence() {
     let network = Network::new();
     let watchers = [1, 2].map(|seed| {
         let url = network.url(&format!("&loss=0.2&seed={seed}"));
@@ -56,7 +57,7 @@ fn lines_come_in_order_once_each_with_losses_and_leave_evidence() {
 }
 
 #[test]
-fn a_live_command_is_there_before_the_next_one_is_written() {
+fn a_live_line_arrives_before_the_next_is_written() {
     let network = Network::new();
     let watcher = network.watch("w", &[&network.url("")], &[]);
     let mut command = network.send(&network.url(""), &["--lines", "-", "--live", "--linger", "0"]);
@@ -79,7 +80,7 @@ fn a_live_command_is_there_before_the_next_one_is_written() {
 }
 
 #[test]
-fn a_watcher_is_stopped_in_order_and_prints_nothing_twice() {
+fn a_watcher_stops_cleanly_and_prints_nothing_twice() {
     let network = Network::new();
     let start = || {
         let arguments =
@@ -116,7 +117,7 @@ fn a_watcher_is_stopped_in_order_and_prints_nothing_twice() {
 }
 
 #[test]
-fn a_broker_carries_lines_and_files_in_both_directions_of_repair() {
+fn lines_files_and_repairs_pass_through_a_broker() {
     let network = Network::new();
     let broker = Broker::open(&network.path(""));
     let url = format!("{}/field", broker.url());
@@ -134,7 +135,7 @@ fn a_broker_carries_lines_and_files_in_both_directions_of_repair() {
 }
 
 #[test]
-fn a_broker_that_is_not_there_is_named() {
+fn an_unreachable_broker_is_reported() {
     let network = Network::new();
     fs::write(network.path("image.bin"), "x").unwrap();
     let start = Instant::now();
@@ -144,7 +145,7 @@ fn a_broker_that_is_not_there_is_named() {
 }
 
 #[test]
-fn watchers_pass_on_over_two_hops_from_udp_to_a_broker() {
+fn watchers_relay_over_two_hops_from_udp_to_a_broker() {
     let network = Network::new();
     let broker = Broker::open(&network.path(""));
     let bytes = image(150_000);

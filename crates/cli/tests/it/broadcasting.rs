@@ -1,5 +1,5 @@
-//! A base station, a sender and watchers as processes, on a multicast group of the loopback interface
-//! that no other test uses.
+//! A base station, a sender and watchers as processes, on a multicast group of the loopback
+//! interface that no other test uses.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Longer than anything takes that is not broken.
+/// Longer than any working operation takes.
 pub(crate) const LONG: Duration = Duration::from_secs(120);
 pub(crate) const GROUP: Ipv4Addr = Ipv4Addr::new(239, 83, 7, 2);
 
@@ -189,7 +189,7 @@ impl Drop for Watcher {
     }
 }
 
-/// Bytes of which no two pieces are alike.
+/// Bytes without repetitions.
 pub(crate) fn image(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut bytes = Vec::with_capacity(length + 8);

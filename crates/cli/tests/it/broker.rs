@@ -1,4 +1,4 @@
-//! A Mosquitto of a test's own, on a free loopback port, with its configuration in the test's folder.
+//! A Mosquitto for one test, on a free loopback port, with its configuration in the test's folder.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longer than it takes to start.
+/// The longest start of a broker.
 const LONG: Duration = Duration::from_secs(60);
 
 /// Mosquitto, which `tools/setup.sh` installs, on a free port of the loopback interface.
@@ -16,7 +16,7 @@ pub(crate) struct Broker {
 }
 
 impl Broker {
-    /// `more` are lines of its configuration, behind the listener's.
+    /// `more` are further lines of its configuration.
     pub(crate) fn start(folder: &Path, more: &str) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let config = folder.join("mosquitto.conf");

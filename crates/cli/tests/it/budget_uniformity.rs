@@ -1,5 +1,6 @@
-//! What a coordinator keeps within a budget is a fair sample, from the devices through the coordinator and a cloud to the client: over 2,000
-//! salts a reading's place and its device say nothing about whether it is kept. And what a cloud serves without a budget.
+//! What a coordinator keeps within a budget is a fair sample, from the devices through the
+//! coordinator and a cloud to the client: over 2,000 salts, neither the place nor the device of a
+//! reading affects whether it is kept. The same holds for what a cloud serves without a budget.
 
 use crate::budgeted::{Cloud, FIRST, Group, secret};
 use moteseal_api::{CBOR_SEQ, Query, paths};
@@ -50,19 +51,20 @@ impl Drawn {
     }
 }
 
-/// The upper 0.1 % point of chi-square, by Wilson and Hilferty's approximation (within 0.4 % from 15 degrees of freedom on).
+/// The upper 0.1 % point of chi-square, by Wilson and Hilferty's approximation (within 0.4 % from
+/// 15 degrees of freedom on).
 fn chi_square_999(freedom: f64) -> f64 {
     let spread = 2.0 / (9.0 * freedom);
     freedom * (1.0 - spread + 3.090_232 * spread.sqrt()).powi(3)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_reading_of_every_device_is_kept_as_often_as_any_other_in_stars() {
+async fn every_reading_of_a_star_is_kept_equally_often_within_a_budget() {
     is_uniform(Scheme::Star, 0x5a).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_reading_of_every_device_is_kept_as_often_as_any_other_in_trees() {
+async fn every_reading_of_a_tree_is_kept_equally_often_within_a_budget() {
     is_uniform(Scheme::Tree, 0x3c).await;
 }
 
@@ -73,11 +75,14 @@ async fn is_uniform(scheme: Scheme, salts: u8) {
     let population = 4 * u64::from(READINGS);
     let truth = f64::from(READINGS - 1) / 2.0;
     let mut counts = [0u32; 4 * BINS];
-    // What is expected of each bin, and its variance: a draw without replacement of what each epoch kept.
+    // What is expected of each bin, and its variance: a draw without replacement of what each epoch
+    // kept.
     let (mut expected, mut variance) = (0.0, 0.0);
-    // The same of what a permutation draws among a tree's events that exist, for each device by itself.
+    // The same of what a permutation draws among a tree's events that exist, for each device by
+    // itself.
     let mut drawn = [Drawn::default(); 4];
-    // How often a mean's interval holds the truth, where enough was sampled for one to promise it; a share's and a median's, always.
+    // How often a mean's interval holds the truth, where enough was sampled for one to promise it;
+    // a share's and a median's, always.
     let (mut large, mut means, mut shares, mut medians) = (0u32, 0u32, 0u32, 0u32);
     let low = f64::from(READINGS / 4);
     let truly_low = population as f64 / 4.0;
@@ -176,7 +181,8 @@ async fn is_uniform(scheme: Scheme, salts: u8) {
     );
 }
 
-/// A device without a budget: its whole epochs in a cloud, of which a rate and, of trees, a permutation by a seed are asked.
+/// A device without a budget: its whole epochs in a cloud, of which a rate and, of trees, a
+/// permutation by a seed are asked.
 async fn is_uniform_without_a_budget(scheme: Scheme) {
     let (operator, device) = (secret(98), secret(1));
     let first = FirstRoster {
@@ -246,11 +252,11 @@ async fn is_uniform_without_a_budget(scheme: Scheme) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_reading_is_served_as_often_as_any_other_without_a_budget_in_stars() {
+async fn every_reading_of_a_star_is_served_equally_often_without_a_budget() {
     is_uniform_without_a_budget(Scheme::Star).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_reading_is_served_as_often_as_any_other_without_a_budget_in_trees() {
+async fn every_reading_of_a_tree_is_served_equally_often_without_a_budget() {
     is_uniform_without_a_budget(Scheme::Tree).await;
 }

@@ -1,4 +1,5 @@
-//! A group with a budget as it is run, in one process and without faults: motes, a coordinator that hears them, and the truth.
+//! A group with a budget in one process and without faults: motes, a coordinator that receives from
+//! them, and the true readings.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -106,7 +107,8 @@ impl Group {
         self.motes[at].answered(query, epoch);
     }
 
-    /// The next epoch: each device senses as many readings as it says here, in turn. What the coordinator uploads of it.
+    /// The next epoch: each device senses as many readings as it says here, in turn. What the
+    /// coordinator uploads of it.
     pub fn epoch(&mut self, readings: [u32; 4]) -> Upload {
         let epoch = self.next;
         self.next.0 += 1;
@@ -130,8 +132,9 @@ impl Group {
         Upload::read(&self.roster, &ended.manifest, &ended.bundles).unwrap()
     }
 
-    /// The next epoch of a coordinator that tells its devices a round of its own before they sense anything, and takes what they then seal
-    /// as it comes: its coordinator would refuse a round that it has not reached. What it uploads, with the round that is due.
+    /// The next epoch of a coordinator that tells its devices a round of its own before they sense
+    /// anything, and takes what they then seal as it comes: its coordinator would refuse a round
+    /// that it has not reached. What it uploads, with the round that is due.
     pub fn epoch_told(&mut self, readings: [u32; 4], round: Round) -> Upload {
         let epoch = self.next;
         self.next.0 += 1;
@@ -178,7 +181,8 @@ impl Group {
             mote.acknowledged(done.close(self.devices[at], &link, &mut [0; 96]).unwrap()).unwrap();
             assert!(mote.is_done());
         }
-        // The coordinator that goes on has not heard of these seals, and would list none behind them.
+        // The coordinator that goes on has not heard of these seals, and would list none behind
+        // them.
         self.coordinator = GroupCoordinator::new(self.roster.clone(), GROUP_SECRET).unwrap();
         for (mote, device) in self.motes.iter().zip(&self.devices) {
             let link =
@@ -270,7 +274,8 @@ impl Cloud {
         Self { client, url, _directory: directory }
     }
 
-    /// Uploads an epoch: its manifest, then its bundles, in the order of their chains. The name of what the cloud refuses.
+    /// Uploads an epoch: its manifest, then its bundles, in the order of their chains. The name of
+    /// what the cloud refuses.
     pub async fn take(&self, roster: &Roster, upload: &Upload) -> Result<(), String> {
         let name = |error: NetError| match error {
             NetError::Refused { name, .. } => name,

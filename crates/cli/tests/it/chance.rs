@@ -1,10 +1,10 @@
-//! A sequence that follows from its seed, for simulations that can be repeated.
+//! A pseudo-random sequence from a seed, for repeatable simulations.
 
 /// xorshift64*.
 pub struct Chance(u64);
 
 impl Chance {
-    /// Neighbouring seeds give unlike sequences.
+    /// Neighbouring seeds give different sequences.
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }

@@ -1,5 +1,6 @@
-//! A coordinator that cheats: real devices, a real coordinator whose epochs are bent and signed again with its own key, and everybody who
-//! verifies. Each way to cheat is found, by name, with the numbers; and honest epochs accuse nobody.
+//! A coordinator that cheats: real devices, a real coordinator whose uploads are altered and signed
+//! again with its own key, and all verifiers. Each way to cheat is found by name with its counters;
+//! honest epochs are never accused.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -142,8 +143,7 @@ fn found(group: &Group, uploads: &[Upload], cheat: &Cheat, at: usize, device: De
 }
 
 #[test]
-fn a_device_that_is_dropped_in_the_last_epoch_is_named_but_nobody_accused_until_its_chain_goes_on()
-{
+fn a_device_dropped_in_the_last_epoch_is_named_and_becomes_a_finding_when_its_chain_continues() {
     let (mut group, mut uploads) = honest(Scheme::Star);
     let (last, device) = (uploads.len() - 1, group.devices[1]);
     uploads[last].listed.remove(&device);
@@ -161,7 +161,7 @@ fn a_device_that_is_dropped_in_the_last_epoch_is_named_but_nobody_accused_until_
 }
 
 #[test]
-fn a_listed_seal_that_nobody_shows_is_on_its_way_until_the_coordinator_goes_on() {
+fn a_listed_seal_that_is_missing_is_pending_until_the_coordinator_continues() {
     let (mut group, mut uploads) = honest(Scheme::Star);
     let (last, device) = (uploads.len() - 1, group.devices[2]);
     let listed = uploads[last].listed[&device][0];
@@ -172,7 +172,8 @@ fn a_listed_seal_that_nobody_shows_is_on_its_way_until_the_coordinator_goes_on()
         "{report:?}"
     );
     assert_eq!(report.verdict(), Verdict::Undetermined);
-    // Once the device's chain goes on it is clear that the seal exists: somebody withholds what the coordinator lists.
+    // Once the device's chain continues it is clear that the seal exists: somebody withholds what
+    // the coordinator lists.
     uploads.push(group.epoch([50, 60, 70, 80]));
     let report = audited(&group.roster, &uploads, &coordinator()).unwrap();
     let withheld = report.epochs[last]
@@ -180,7 +181,8 @@ fn a_listed_seal_that_nobody_shows_is_on_its_way_until_the_coordinator_goes_on()
         .iter()
         .any(|doubt| matches!(doubt, Doubt::Withheld { device: of, .. } if *of == device));
     assert!(withheld && report.verdict() == Verdict::Undetermined, "{report:?}");
-    // A device that never speaks again, and a coordinator that goes on: nobody shows what it has listed.
+    // A device that stays silent, and a coordinator that continues: nobody returns what it has
+    // listed.
     let gone: Vec<Upload> = uploads
         .iter()
         .map(|upload| {
@@ -202,14 +204,14 @@ fn a_listed_seal_that_nobody_shows_is_on_its_way_until_the_coordinator_goes_on()
 }
 
 #[test]
-fn a_manifest_of_anybody_else_is_refused() {
+fn refuses_a_manifest_of_another_signer() {
     let (group, uploads) = honest(Scheme::Star);
     assert_eq!(audited(&group.roster, &uploads, &secret(98)).unwrap_err(), "NotAuthentic");
     assert_eq!(audited(&group.roster, &uploads, &secret(0)).unwrap_err(), "NotAuthentic");
 }
 
 #[test]
-fn a_forged_round_is_not_believed_and_the_epoch_stays_justified() {
+fn a_forged_round_is_ignored_and_the_epoch_stays_justified() {
     let (mut group, mut uploads) = honest(Scheme::Star);
     let epoch = EpochNumber(FIRST + LOADS.len() as u64);
     // Signed by a stranger, by a device, and by the coordinator of another group.
@@ -234,9 +236,10 @@ fn a_forged_round_is_not_believed_and_the_epoch_stays_justified() {
     );
 }
 
-/// A coordinator that tells its devices a higher round than it needs gets fewer readings; whatever round it then signs.
+/// A coordinator that tells its devices a higher round than it needs gets fewer readings; whatever
+/// round it then signs.
 #[test]
-fn an_exaggerated_round_is_found_whatever_the_manifest_says() {
+fn an_exaggerated_round_is_found_with_any_manifest() {
     let mut group = Group::new(Scheme::Star, 10, BUDGET, 9);
     let epoch = |(at, readings): (usize, &[u32; 4])| {
         if at == 1 { group.epoch_told(*readings, Round(8)) } else { group.epoch(*readings) }
@@ -266,7 +269,8 @@ fn an_exaggerated_round_is_found_whatever_the_manifest_says() {
     assert_eq!(names, [(bent, "StoppedEarly")]);
 }
 
-/// Uploads to a cloud, and audits it as anyone would. The name of what the cloud refused, if it did.
+/// Uploads to a cloud, and audits it as anyone would. The name of what the cloud refused, if it
+/// did.
 async fn through_a_cloud(roster: &Roster, uploads: &[Upload]) -> (Cloud, Option<String>, Report) {
     let cloud = Cloud::serve(roster).await;
     let mut refused = None;
@@ -282,7 +286,8 @@ async fn through_a_cloud(roster: &Roster, uploads: &[Upload]) -> (Cloud, Option<
     (cloud, refused, report)
 }
 
-/// The same as above, over HTTP: a cloud that is in on nothing refuses what does not verify, and the audit of the rest names it.
+/// The same as above, over HTTP: a cloud that is in on nothing refuses what does not verify, and
+/// the audit of the rest names it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_way_to_cheat_is_found_through_a_cloud() {
     let (group, honest) = honest(Scheme::Star);
@@ -336,9 +341,10 @@ async fn every_way_to_cheat_is_found_through_a_cloud() {
     }
 }
 
-/// A coordinator that does not tell its devices the last round can keep one too few, with all that is in it.
+/// A coordinator that does not tell its devices the last round can keep one too few, with all that
+/// is in it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_round_too_few_is_found_even_with_every_reading_of_it() {
+async fn a_round_that_is_too_low_is_found_even_with_all_its_readings() {
     let mut group = Group::new(Scheme::Star, 10, BUDGET, 11);
     group.tells = |epoch, round| (epoch.0 != FIRST + 1).then_some(round);
     let mut uploads: Vec<Upload> = LOADS.iter().map(|readings| group.epoch(*readings)).collect();
@@ -404,7 +410,7 @@ fn keep_from(bundle: &mut Bundle, round: Round, readings: u32) {
 
 /// The command says it in words and numbers, and by its exit code.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_command_tells_a_person_what_was_found() {
+async fn the_command_prints_the_findings() {
     let (group, honest) = honest(Scheme::Star);
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
@@ -459,7 +465,8 @@ async fn the_command_tells_a_person_what_was_found() {
         talk.lines().last().unwrap().starts_with("moteseal: Missing: east signed seal 1"),
         "{talk}"
     );
-    // The coordinator is silent on the newest epoch of a device: undetermined, and the device is named.
+    // The coordinator is silent on the newest epoch of a device: undetermined, and the device is
+    // named.
     let mut last = honest;
     assert!((CHEATS[0].bend)(&mut last, LOADS.len() - 1, group.devices[3]));
     let (cloud, ..) = through_a_cloud(&group.roster, &last).await;

@@ -1,5 +1,5 @@
-//! Everybody who verifies what a coordinator uploads: the audit of all of it, the audit of one epoch alone, and a client that asks for what
-//! was kept of a device.
+//! All verifiers of a coordinator's uploads: the audit of everything, the audit of a single epoch,
+//! and a client that queries what was kept of a device.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +21,9 @@ pub fn audited(roster: &Roster, uploads: &[Upload], key: &SecretKey) -> Result<R
     run(Audit::new(roster, first, None).unwrap(), &stream(uploads, roster, key).unwrap())
 }
 
-/// What anyone says who audits one epoch alone, and gets what a cloud answers then: the manifests from that epoch on, the epoch's seals, and
-/// of each device that does not call its last one the last the first seal behind.
+/// What anyone says who audits one epoch alone, and gets what a cloud answers then: the manifests
+/// from that epoch on, the epoch's seals, and of each device that does not call its last one the
+/// last the first seal behind.
 pub fn audited_alone(
     roster: &Roster,
     uploads: &[Upload],
@@ -61,7 +62,8 @@ fn run(mut audit: Audit<'_>, bytes: &[u8]) -> Result<Report, String> {
     Ok(audit.finish())
 }
 
-/// What a client says that asks for everything which the round left of one device's epoch, and gets this bundle.
+/// What a client says that asks for everything which the round left of one device's epoch, and gets
+/// this bundle.
 pub fn got(roster: &Roster, upload: &Upload, bundle: &Bundle) -> Result<u64, String> {
     let choice = Choice::Rate(Rate::new(1, 1 << upload.round.0).unwrap());
     let (since, until) = (upload.epoch, Some(EpochNumber(upload.epoch.0 + 1)));

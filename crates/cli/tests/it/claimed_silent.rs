@@ -1,5 +1,5 @@
-//! An aggregator claims that live devices were silent in a private sum: their own seals, fetched and verified by the audit, say otherwise.
-//! Real devices, a real aggregator and cloud, and the command.
+//! An aggregator claims that live devices were silent in a private sum; their seals, fetched and
+//! verified by the audit, contradict it. With real devices, aggregator and cloud, and the command.
 
 use crate::budgeted::{Cloud, FIRST, Group, secret};
 use moteseal_core::identity::encode_public_pem;
@@ -18,12 +18,13 @@ fn line(query: QueryId, epoch: u64, silent: &[&str]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_audit_exposes_who_was_claimed_silent_and_had_answered() {
+async fn the_audit_names_devices_that_were_claimed_silent_but_answered() {
     let mut group = Group::new(Scheme::Star, 10, 100, 7);
     let first = FIRST * 60_000 / DURATION_MS;
     let mut uploads = Vec::new();
     for epoch in 0..3 {
-        // North, south and west answer all epochs, east none; west is truly silent from the last third on.
+        // North, south and west answer all epochs, east none; west is truly silent from the last
+        // third on.
         for (at, of_device) in
             [0..12, 0..12, 0..if epoch == 2 { 0 } else { 12 }].into_iter().enumerate()
         {
@@ -71,7 +72,8 @@ async fn the_audit_exposes_who_was_claimed_silent_and_had_answered() {
     assert_eq!(code, 0, "{out}{talk}");
     assert!(out.ends_with("sums  4 claims of silence, 0 contradicted by seals\n"), "{out}");
 
-    // An aggregator leaves out live sources: the last of the first seal, the first of the second, and one in the third.
+    // An aggregator leaves out live sources: the last of the first seal, the first of the second,
+    // and one in the third.
     let dropped = [
         line(QUERY, first + 11, &["north", "east"]),
         line(QUERY, first + 12, &["north"]),
@@ -123,7 +125,8 @@ async fn the_audit_exposes_who_was_claimed_silent_and_had_answered() {
         "{out}"
     );
 
-    // Without the option nothing is said of sums, and what is no querier's file is refused with its line.
+    // Without the option nothing is said of sums, and what is no querier's file is refused with its
+    // line.
     let (code, _, talk) =
         run(&[line(QUERY, first, &["north"]), line(QUERY, first, &["nroth"])].concat(), &[]);
     assert!(

@@ -1,5 +1,6 @@
-//! What a device does where its gateway has lost what it acknowledged, where a reading is too long, a seal full, or its own state behind: it
-//! goes on, and its seals say what is missing. Device and gateway are the ones of `device run` and `gateway run`, without a link between.
+//! A device whose gateway lost what it acknowledged, whose reading is too long, whose seal is full,
+//! or whose own state is old: it continues, and its seals state what is missing. Device and gateway
+//! are those of `device run` and `gateway run`, without a link between them.
 
 use crate::group;
 use std::path::Path;
@@ -29,7 +30,8 @@ fn scene() -> (tempfile::TempDir, Roster, Station, DurableMote<SecretKey>) {
     (folder, roster, station, mote)
 }
 
-/// Carries frames and acknowledgements until the device has nothing to say; what is not acknowledged is sent again, `patience` times.
+/// Carries frames and acknowledgements until the device has nothing to say; what is not
+/// acknowledged is sent again, `patience` times.
 fn exchange(
     mote: &mut DurableMote<SecretKey>,
     station: &mut Station,
@@ -70,7 +72,7 @@ fn opaque(roster: &Roster) -> impl FnOnce(&mut Profile) {
 }
 
 #[test]
-fn a_reading_of_any_length_reaches_the_gateway_or_is_refused_and_harms_no_other() {
+fn a_reading_of_any_length_reaches_the_gateway_or_is_refused_without_effect_on_others() {
     for length in [
         0,
         1,
@@ -115,7 +117,7 @@ fn a_reading_of_any_length_reaches_the_gateway_or_is_refused_and_harms_no_other(
 }
 
 #[test]
-fn a_seal_is_closed_when_it_is_full_and_its_epoch_goes_on() {
+fn closes_a_full_seal_and_continues_its_epoch() {
     let folder = tempfile::tempdir().unwrap();
     let roster = group::roster(1, 50, 1000);
     let mut station = group::station(&roster, folder.path(), BOUND);
@@ -154,7 +156,7 @@ fn lose(station: Station, roster: &Roster, folder: &Path) -> Station {
 }
 
 #[test]
-fn an_open_seal_that_the_gateway_lost_is_given_up_and_the_next_one_says_so() {
+fn gives_up_an_open_seal_that_the_gateway_lost_and_states_it_in_the_next() {
     let (folder, roster, mut station, mut mote) = scene();
     sense(&mut mote, EPOCH, 0..500);
     exchange(&mut mote, &mut station, EPOCH, 1);
@@ -163,7 +165,7 @@ fn an_open_seal_that_the_gateway_lost_is_given_up_and_the_next_one_says_so() {
     sense(&mut mote, EPOCH, 500..510);
     exchange(&mut mote, &mut station, EPOCH, 8);
     assert_eq!(mote.mote().opened(), None, "what is lost is given up");
-    // Killed right behind that, it comes back to the same.
+    // Killed right after that, it recovers the same.
     drop(mote);
     let mut mote = group::mote(&roster, 0, folder.path(), 3);
     assert_eq!((mote.mote().opened(), mote.mote().chain().next_index), (None, SealIndex(1)));
@@ -176,7 +178,7 @@ fn an_open_seal_that_the_gateway_lost_is_given_up_and_the_next_one_says_so() {
 }
 
 #[test]
-fn a_closed_seal_that_the_gateway_lost_holds_up_none_behind_it() {
+fn a_closed_seal_that_the_gateway_lost_does_not_block_later_ones() {
     let (folder, roster, mut station, mut mote) = scene();
     sense(&mut mote, EPOCH, 0..500);
     exchange(&mut mote, &mut station, EPOCH, 1);
@@ -221,7 +223,7 @@ fn a_gateway_that_has_an_older_copy_of_its_state_gets_the_next_seal() {
 }
 
 #[test]
-fn old_acknowledgements_that_come_late_cost_no_seal() {
+fn late_acknowledgements_cost_no_seal() {
     let (_folder, _, mut station, mut mote) = scene();
     sense(&mut mote, EPOCH, 0..100);
     let frames = mote.frames(64).unwrap();
@@ -246,7 +248,7 @@ fn old_acknowledgements_that_come_late_cost_no_seal() {
 }
 
 #[test]
-fn a_word_of_the_open_epoch_is_taken_although_another_device_is_ahead() {
+fn accepts_an_announcement_of_the_open_epoch_although_another_device_is_ahead() {
     let roster = group::roster(1, 1000, 1000);
     let next = EpochNumber(FIRST + 1);
     let word = |epoch: EpochNumber, round: u8| {
@@ -256,7 +258,8 @@ fn a_word_of_the_open_epoch_is_taken_although_another_device_is_ahead() {
             .unwrap()
             .to_vec()
     };
-    // What the gateway gets, and what is buffered in the next epoch, by how often the device was restarted.
+    // What the gateway gets, and what is buffered in the next epoch, by how often the device was
+    // restarted.
     let told = |restarts: usize| {
         let folder = tempfile::tempdir().unwrap();
         let mut mote = group::mote(&roster, 0, folder.path(), 3);
@@ -297,7 +300,8 @@ fn a_word_of_the_open_epoch_is_taken_although_another_device_is_ahead() {
     }
 }
 
-/// The device's folder: what `moteseal device run` and `moteseal seal` share of it is the chain's state.
+/// The device's folder: what `moteseal device run` and `moteseal seal` share of it is the chain's
+/// state.
 fn chain_state(folder: &Path, roster: &Roster) -> (Outbox, moteseal_device::Chain) {
     let folder = folder.join("mote-0");
     Outbox::open(&folder.join("sealed"), &folder.join("chain"), roster, group::device_id(roster, 0))
@@ -305,7 +309,7 @@ fn chain_state(folder: &Path, roster: &Roster) -> (Outbox, moteseal_device::Chai
 }
 
 #[test]
-fn an_index_that_the_journal_opened_is_not_signed_again_by_another_sealer() {
+fn another_sealer_does_not_reuse_an_index_that_the_journal_opened() {
     let folder = tempfile::tempdir().unwrap();
     let roster = group::roster(1, 1000, 1000);
     let chain = folder.path().join("mote-0/chain");
@@ -314,7 +318,7 @@ fn an_index_that_the_journal_opened_is_not_signed_again_by_another_sealer() {
     sense(&mut mote, EPOCH, 0..10);
     mote.sync().unwrap();
     drop(mote);
-    // Its state is behind the journal: a copy that somebody restored.
+    // Its state is older than the journal: a restored copy.
     match before {
         Some(before) => std::fs::write(&chain, before).unwrap(),
         None => std::fs::remove_file(&chain).unwrap(),
@@ -339,7 +343,7 @@ fn an_index_that_the_journal_opened_is_not_signed_again_by_another_sealer() {
 }
 
 #[test]
-fn what_was_opened_is_in_the_chains_state_before_the_journal_has_it() {
+fn the_chain_state_has_an_opened_seal_before_the_journal() {
     let (folder, roster, mut station, mut mote) = scene();
     sense(&mut mote, EPOCH, 0..10);
     mote.sync().unwrap();
@@ -380,7 +384,7 @@ fn what_was_opened_is_in_the_chains_state_before_the_journal_has_it() {
 }
 
 #[test]
-fn readings_that_wait_are_not_sealed_by_another_scheme_than_before() {
+fn waiting_readings_keep_their_scheme() {
     let folder = tempfile::tempdir().unwrap();
     let roster = group::roster(1, 50, 1000);
     let mut station = group::station(&roster, folder.path(), BOUND);

@@ -1,4 +1,5 @@
-//! `moteseal device provision`: the blob says what the roster and the keys say, nobody else may read it, and nothing of it is printed.
+//! `moteseal device provision`: the blob has the contents of roster and keys, only its owner can
+//! read it, and no secret is printed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -69,7 +70,7 @@ fn site() -> tempfile::TempDir {
 }
 
 #[test]
-fn a_blob_says_what_roster_and_keys_say_and_nobody_else_is_told() {
+fn a_blob_contains_roster_and_keys_and_is_readable_only_by_its_owner() {
     let site = site();
     let at = |name: &str| fs::read(site.path().join(name)).unwrap();
     let output = moteseal(
@@ -125,7 +126,7 @@ fn a_blob_says_what_roster_and_keys_say_and_nobody_else_is_told() {
 }
 
 #[test]
-fn what_is_wrong_is_said_in_one_line_and_nothing_is_written() {
+fn errors_are_one_line_and_nothing_is_written() {
     let site = site();
     for (from, to, expected) in [
         ("\"mote1.key.pem\"", "\"mote2.key.pem\"", "mote2.key.pem is not the key that"),

@@ -1,5 +1,6 @@
-//! `moteseal device run` within this process, on readings as they come: clocks that jump, a gateway that cannot be reached for many epochs,
-//! and one that comes back after a long silence. The links are in memory; time is the machine's.
+//! `moteseal device run` within this process, on live readings: clocks that jump, a gateway that is
+//! unreachable for many epochs, and one that returns after a long silence. Links are in memory;
+//! time is real.
 
 use crate::group;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -98,7 +99,7 @@ fn end_all(station: &mut Station) {
 }
 
 #[test]
-fn a_clock_that_jumps_ahead_and_back_silences_no_device() {
+fn a_clock_that_jumps_ahead_and_back_does_not_stop_a_device() {
     let folder = tempfile::tempdir().unwrap();
     let roster = group::roster(1, 1000, EPOCH_MS);
     let mut station = group::station(&roster, folder.path(), BOUND);
@@ -154,7 +155,7 @@ fn a_clock_that_jumps_ahead_and_back_silences_no_device() {
 }
 
 #[test]
-fn a_device_that_starts_with_a_far_clock_waits_for_its_gateways_word() {
+fn a_device_with_a_wrong_clock_waits_for_an_announcement_of_its_gateway() {
     let folder = tempfile::tempdir().unwrap();
     let roster = group::roster(1, 1000, EPOCH_MS);
     let mut station = group::station(&roster, folder.path(), BOUND);
@@ -185,7 +186,7 @@ fn a_device_that_starts_with_a_far_clock_waits_for_its_gateways_word() {
 }
 
 #[test]
-fn a_device_that_is_stopped_takes_what_was_handed_over() {
+fn a_stopped_device_processes_the_readings_it_received() {
     let folder = tempfile::tempdir().unwrap();
     let roster = group::roster(1, 1000, EPOCH_MS);
     let mut mote = group::mote(&roster, 0, folder.path(), 32);
@@ -214,7 +215,7 @@ fn a_device_that_is_stopped_takes_what_was_handed_over() {
 }
 
 #[test]
-fn a_gateway_that_is_away_for_many_epochs_costs_what_the_next_seal_says() {
+fn the_next_seal_states_the_loss_after_a_long_absence_of_the_gateway() {
     const WAITING: u32 = 4;
     const AWAY: u64 = 20;
     let folder = tempfile::tempdir().unwrap();
@@ -261,7 +262,8 @@ fn a_gateway_that_is_away_for_many_epochs_costs_what_the_next_seal_says() {
     assert!(longest < 2 * (u64::from(WAITING) + 2) * seal + 4096, "{longest} bytes of journal");
     end_all(&mut station);
     let sealed = group::sealed(&roster, &station);
-    // Those that waited are there; then comes one that says that others were given up, and all behind it.
+    // Those that waited are there; then comes one that says that others were given up, and all
+    // behind it.
     let (before, behind) = sealed.split_at(WAITING as usize);
     assert!(before.iter().zip(0..).all(|(seal, at)| (seal.0, seal.3) == (at, false)), "{sealed:?}");
     assert!(
@@ -273,7 +275,7 @@ fn a_gateway_that_is_away_for_many_epochs_costs_what_the_next_seal_says() {
 }
 
 #[test]
-fn a_gateway_that_is_back_after_a_silence_need_not_wait_for_the_longest_pause() {
+fn a_gateway_that_returns_does_not_wait_for_the_longest_pause() {
     let folder = tempfile::tempdir().unwrap();
     let roster = group::roster(1, 1000, EPOCH_MS);
     let mut station = group::station(&roster, folder.path(), BOUND);
@@ -288,7 +290,7 @@ fn a_gateway_that_is_back_after_a_silence_need_not_wait_for_the_longest_pause() 
         longest_wait: Duration::from_secs(6),
         ..settings()
     };
-    // The broker is up, and nobody behind it.
+    // The broker is up, and no gateway is connected.
     let next = async || {
         let before = Instant::now();
         let _: Bytes = parent.receive().await.unwrap().frame;
@@ -301,7 +303,8 @@ fn a_gateway_that_is_back_after_a_silence_need_not_wait_for_the_longest_pause() 
         let device =
             run(&mut mote, &mut link, source, settings, &mut taken, std::future::pending());
         let silent = async {
-            // Each try ends a wait that is twice as long as the one before: 0.2, 0.4, 0.8, 1.6, 3.2 seconds, then 6.
+            // Each try ends a wait that is twice as long as the one before: 0.2, 0.4, 0.8, 1.6, 3.2
+            // seconds, then 6.
             while time.start.elapsed() < Duration::from_millis(6300) {
                 let _ = tokio::time::timeout(Duration::from_millis(100), next()).await;
             }

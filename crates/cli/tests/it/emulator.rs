@@ -1,4 +1,5 @@
-//! The firmware in QEMU: built, started with its serial line on a free loopback port, reset and killed. Every process ends with its owner.
+//! The firmware in QEMU: built, started with its serial line on a free loopback port, reset and
+//! killed. Every process ends with its owner.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};

@@ -1,4 +1,5 @@
-//! `moteseal estimate` over a cloud: what it says of a group is near the truth of the tables, and between bounds that hold it.
+//! `moteseal estimate` over a cloud: its estimates are near the true values of the tables, and its
+//! intervals contain them.
 
 use crate::cheats;
 use crate::scene;
@@ -31,8 +32,8 @@ fn estimate(scene: &Scene, cloud: &scene::Cloud, arguments: &[&str]) -> scene::R
     scene.with_roster(&[&["estimate"], arguments, &["--from", &cloud.url]].concat())
 }
 
-/// The bounds of an estimate, widened by twice its width: salts are random here, and the coverage of the bounds themselves is
-/// another test's.
+/// The bounds of an estimate, widened by twice its width: salts are random here, and the coverage
+/// of the bounds themselves is another test's.
 #[track_caller]
 fn near(estimate: &Value, truth: f64) {
     let number = |name: &str| estimate[name].as_f64().unwrap();
@@ -43,7 +44,7 @@ fn near(estimate: &Value, truth: f64) {
 }
 
 #[test]
-fn a_group_is_estimated_at_one_rate_and_by_a_number_an_epoch() {
+fn estimates_a_group_at_one_rate_and_by_a_count_per_epoch() {
     let (scene, cloud, devices) = home();
     let mut all = devices.concat();
     all.sort_by(f64::total_cmp);
@@ -82,7 +83,7 @@ fn a_group_is_estimated_at_one_rate_and_by_a_number_an_epoch() {
 }
 
 #[test]
-fn each_device_has_its_own_estimate_and_without_a_sampled_reading_none() {
+fn each_device_has_an_estimate_unless_it_has_no_sampled_reading() {
     let (scene, cloud, devices) = home();
     let json =
         estimate(&scene, &cloud, &["mean", "temperature", "--rate", "1/8", "--each", "--json"])
@@ -102,7 +103,7 @@ fn each_device_has_its_own_estimate_and_without_a_sampled_reading_none() {
 }
 
 #[test]
-fn a_seed_repeats_what_was_re_sampled_and_a_proof_what_was_answered() {
+fn a_seed_repeats_the_resampling_and_a_proof_the_response() {
     let (scene, cloud, _) = home();
     let seed = "00".repeat(32);
     let ask = || {
@@ -127,7 +128,7 @@ fn a_seed_repeats_what_was_re_sampled_and_a_proof_what_was_answered() {
 }
 
 #[test]
-fn what_cannot_be_estimated_is_said_before_anything_is_asked_twice() {
+fn rejects_an_impossible_estimate_before_a_second_query() {
     let (scene, cloud, _) = home();
     for (arguments, says) in [
         (&["mean", "pressure", "--rate", "1/8"][..], "there are temperature, humidity"),
@@ -203,9 +204,10 @@ impl Asked {
     }
 }
 
-/// A group with a budget keeps other rates in other epochs; it is estimated at the highest one that all of them have.
+/// A group with a budget keeps other rates in other epochs; it is estimated at the highest one that
+/// all of them have.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_group_with_a_budget_is_estimated_at_the_rate_that_every_epoch_has() {
+async fn estimates_a_group_with_a_budget_at_the_common_rate() {
     let mut group = Group::new(Scheme::Star, 12, 200, 3);
     let loads = [[900, 1200, 300, 600], [100, 40, 0, 30], [2000, 1500, 1800, 2100]];
     let uploads: Vec<_> = loads.iter().map(|readings| group.epoch(*readings)).collect();
@@ -240,10 +242,11 @@ async fn a_group_with_a_budget_is_estimated_at_the_rate_that_every_epoch_has() {
     assert!(code != 0 && talk.contains("RateUnavailable"), "{code} {talk}");
 }
 
-/// A device whose link was down had to raise its own round above that of its epoch's manifest: what it no longer has, no rate can ask
-/// for. The rate of the whole group follows it, that of the others does not.
+/// A device whose link was down had to raise its own round above that of its epoch's manifest: what
+/// it no longer has, no rate can ask for. The rate of the whole group follows it, that of the
+/// others does not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_device_that_was_cut_off_lowers_the_common_rate_and_does_not_end_it() {
+async fn a_device_that_was_cut_off_only_lowers_the_common_rate() {
     let mut group = Group::new(Scheme::Star, 12, 30_000, 5);
     let mut uploads = vec![group.epoch([50, 60, 70, 80])];
     group.cut_off = Some(1);
@@ -269,8 +272,8 @@ async fn a_device_that_was_cut_off_lowers_the_common_rate_and_does_not_end_it() 
     assert!(code != 0 && talk.contains("RateUnavailable"), "{code} {talk}");
 }
 
-/// What was answered of a group with a budget can be kept, and verified elsewhere: by rate and by number, as a proof and as the bundles of a
-/// manifest.
+/// What was answered of a group with a budget can be kept, and verified elsewhere: by rate and by
+/// number, as a proof and as the bundles of a manifest.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_proof_of_a_group_with_a_budget_is_verified_offline() {
     let mut group = Group::new(Scheme::Star, 10, 200, 6);
@@ -312,7 +315,8 @@ async fn a_proof_of_a_group_with_a_budget_is_verified_offline() {
         fs::remove_file(path).unwrap();
         fs::remove_file(asked.folder.path().join("rows.csv")).unwrap();
     }
-    // What a gateway uploads, in files: the manifest before the bundles that are pruned to its round.
+    // What a gateway uploads, in files: the manifest before the bundles that are pruned to its
+    // round.
     let pruned: Vec<u8> =
         uploads[0].bundles.iter().flat_map(|bundle| bundle.bytes.clone()).collect();
     let mut behind = Vec::new();

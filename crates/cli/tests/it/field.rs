@@ -1,4 +1,5 @@
-//! A field of motes as it is run: three devices that sealed, an honest cloud that holds it all, and the truth to compare with.
+//! Three devices that sealed, an honest cloud that stores everything, and the true readings to
+//! compare with.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -82,18 +83,21 @@ fn values(device: usize, epoch: u64, seq: u64, shift: u64) -> Vec<String> {
 }
 
 impl Field {
-    /// The first device closes its epochs, the second leaves them open, the third seals each in two parts.
+    /// The first device closes its epochs, the second leaves them open, the third seals each in two
+    /// parts.
     pub fn new(scheme: Scheme) -> Self {
         Self::telling(scheme, 0)
     }
 
-    /// The same devices with the same keys, whose readings differ by `shift`: another history than any other shift's.
+    /// The same devices with the same keys, whose readings differ by `shift`: another history than
+    /// any other shift's.
     pub fn telling(scheme: Scheme, shift: u64) -> Self {
         Self::made(scheme, shift, None)
     }
 
-    /// The same devices in a group with a budget, whose coordinator ended the epochs at these rounds: stars, of which the bundles
-    /// have the levels from the round on, and a manifest for each epoch.
+    /// The same devices in a group with a budget, whose coordinator ended the epochs at these
+    /// rounds: stars, of which the bundles have the levels from the round on, and a manifest for
+    /// each epoch.
     pub fn within_budget(round: fn(u64) -> u8) -> Self {
         let coordinator = secret(20);
         let mut field = Self::made(

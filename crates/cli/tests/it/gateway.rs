@@ -1,5 +1,6 @@
-//! A gateway and its devices as they run, over a link within this process: what reaches the cloud verifies, keeps within the budget, and
-//! is justified, through lost frames, restarts and a cloud that is away.
+//! A gateway and its devices over a link within this process: what reaches the cloud verifies,
+//! stays within the budget, and is justified, despite lost frames, restarts and an unreachable
+//! cloud.
 
 use crate::group;
 use std::path::Path;
@@ -109,7 +110,7 @@ fn truth(roster: &Roster, devices: u8) -> impl Fn(DeviceId, u64, u64) -> Option<
 }
 
 #[test]
-fn devices_epochs_and_lost_frames_end_in_justified_epochs_at_the_cloud() {
+fn epochs_with_lost_frames_are_justified_at_the_cloud() {
     let folder = tempfile::tempdir().unwrap();
     let (devices, epochs, per_epoch) = (4, 5, 300);
     let roster = group::roster(devices, 100, EPOCH_MS);
@@ -153,7 +154,7 @@ fn devices_epochs_and_lost_frames_end_in_justified_epochs_at_the_cloud() {
 }
 
 #[test]
-fn a_gateway_that_is_stopped_and_started_again_and_again_loses_nothing() {
+fn a_gateway_that_restarts_often_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (devices, epochs, per_epoch) = (3, 4, 400);
     let roster = group::roster(devices, 150, EPOCH_MS);
@@ -191,7 +192,7 @@ fn a_gateway_that_is_stopped_and_started_again_and_again_loses_nothing() {
 }
 
 #[test]
-fn while_the_cloud_is_away_epochs_wait_and_then_go_up_in_order() {
+fn epochs_wait_for_an_unreachable_cloud_and_are_uploaded_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let (devices, epochs, per_epoch) = (2, 100, 20);
     let roster = group::roster(devices, 15, EPOCH_MS);

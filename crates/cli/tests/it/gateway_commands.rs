@@ -1,6 +1,7 @@
-//! The commands of a group with a budget, as an operator types them: keys and a roster, a cloud, a gateway and two devices that replay
-//! what was recorded around a real broker (Debian's Mosquitto), and what `get`, `audit` and `estimate` then say. Over MQTT 5, over TLS
-//! with a password, over MQTT 3.1.1 with a cloud that is away for a while; and with a gateway whose disk is full.
+//! The commands of a group with a budget, as an operator types them: keys and a roster, a cloud, a
+//! gateway, two devices that replay recorded readings over a real broker (Debian's Mosquitto), and
+//! then `get`, `audit` and `estimate`. Over MQTT 5, over TLS with a password, over MQTT 3.1.1 with
+//! a cloud that is unreachable for a while; and with a gateway whose disk is full.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -25,7 +26,8 @@ const UNTIL: [&str; 2] = ["--until", "2010-05-09T16:00:00Z"];
 /// Longer than anything here takes that is not broken.
 const LONG: Duration = Duration::from_secs(60);
 
-/// The temperatures of a device's table, as they are written, in order: 720 an hour from the first epoch's start on.
+/// The temperatures of a device's table, as they are written, in order: 720 an hour from the first
+/// epoch's start on.
 fn temperatures(device: &str) -> Vec<String> {
     let table = fs::read_to_string(repository(&format!("data/examples/{device}.csv"))).unwrap();
     table.lines().skip(1).map(|line| line.split(',').nth(1).unwrap().to_owned()).collect()
@@ -40,7 +42,8 @@ fn taken(said: &str, name: &str) -> u64 {
     number(numbers.0) + number(numbers.1.split_once(" left out").unwrap().0)
 }
 
-/// A process that is killed when nobody wants it any more; what it says on stderr is read as it comes.
+/// A process that is killed when nobody wants it any more; what it says on stderr is read as it
+/// comes.
 struct Running {
     process: Child,
     said: Arc<Mutex<String>>,
@@ -48,7 +51,7 @@ struct Running {
 
 impl Running {
     fn start(mut command: Command) -> Self {
-        // Through a pipe: a limit on the length of files is none on what is said.
+        // Through a pipe, because the limit on file sizes does not apply to it.
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let said = Arc::new(Mutex::new(String::new()));
         let (hears, log) = (Arc::clone(&said), process.stderr.take().unwrap());
@@ -108,14 +111,16 @@ impl Drop for Running {
     }
 }
 
-/// A group with a budget, its keys, cloud and configurations in a folder, made with the commands that docs/gateway.md has.
+/// A group with a budget, its keys, cloud and configurations in a folder, made with the commands
+/// that docs/gateway.md has.
 struct Site {
     scene: Scene,
     cloud: Cloud,
 }
 
 impl Site {
-    /// `link` is the table `[link]` of every configuration but for the address, which is that of a broker.
+    /// `link` is the table `[link]` of every configuration but for the address, which is that of a
+    /// broker.
     fn new(url: &str, link: &str) -> Self {
         let scene = Scene::new();
         scene.run(&["key", "new", "--out", "keys/gateway"]).done();
@@ -257,7 +262,8 @@ impl Site {
         }
     }
 
-    /// What `audit`, `get` and `estimate` say of what was recorded. `json` is the audit for programs.
+    /// What `audit`, `get` and `estimate` say of what was recorded. `json` is the audit for
+    /// programs.
     fn answers(&self, json: &Value) {
         // For people: a line an epoch, with the numbers that the verdict follows from.
         let audit = self.ask(&["audit"]).done();
@@ -307,7 +313,8 @@ impl Site {
         rows.lines().skip(1).for_each(is_true);
         let expected: u64 = epochs.iter().map(|epoch| from_level(epoch, round)).sum();
         assert_eq!(rows.lines().count() as u64 - 1, expected);
-        // Of the device that seals trees, a number of readings by a seed that whoever asks has chosen.
+        // Of the device that seals trees, a number of readings by a seed that the client has
+        // chosen.
         let sample = [
             "get",
             TREE,
@@ -407,7 +414,7 @@ fn from_keys_to_an_estimate_over_mqtt_5() {
         &format!("cloud    {}/", site.cloud.url),
         "epochs   end 60000 ms after a later one begins, in the time of what devices replay",
         "listen   127.0.0.1:0",
-        "all is well; without --check the gateway would run now",
+        "the configuration is valid; without --check the gateway would run now",
     ] {
         assert!(checked.out.lines().any(|said| said == line), "{line:?} is not in {}", checked.out);
     }
@@ -445,7 +452,7 @@ fn from_keys_to_an_estimate_over_mqtt_5() {
 }
 
 #[test]
-fn over_tls_with_a_password_and_who_has_another_one_is_told() {
+fn over_tls_with_a_password_and_a_wrong_password_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
@@ -487,7 +494,7 @@ fn over_tls_with_a_password_and_who_has_another_one_is_told() {
 }
 
 #[test]
-fn over_mqtt_3_1_1_to_a_cloud_that_is_away_meanwhile() {
+fn over_mqtt_3_1_1_to_a_cloud_that_is_unreachable_for_a_while() {
     let folder = tempfile::tempdir().unwrap();
     let broker = Broker::open(folder.path());
     let mut site = Site::new(&broker.url(), "version = \"3.1.1\"\n");
@@ -520,9 +527,10 @@ fn over_mqtt_3_1_1_to_a_cloud_that_is_away_meanwhile() {
     assert!(gateway.said().contains("the cloud takes epochs again"), "{}", gateway.said());
 }
 
-/// A limit on the length of its files is to a gateway what a full disk is, and can be lifted while it runs.
+/// A limit on the length of its files is to a gateway what a full disk is, and can be lifted while
+/// it runs.
 #[test]
-fn a_full_disk_is_named_and_nothing_that_was_acknowledged_is_lost() {
+fn a_full_disk_is_reported_and_no_acknowledged_reading_is_lost() {
     // Less than what the devices forward of an epoch, whatever the salts.
     const ROOM: u64 = 1500;
     let folder = tempfile::tempdir().unwrap();
@@ -561,7 +569,8 @@ fn a_full_disk_is_named_and_nothing_that_was_acknowledged_is_lost() {
         );
         assert!(devices.iter_mut().all(Running::is_running), "devices wait");
         if killed {
-            // What it acknowledged before its disk was full is in its journal, whatever becomes of the process.
+            // What it acknowledged before its disk was full is in its journal, whatever becomes of
+            // the process.
             drop(gateway);
             gateway = site.gateway_within(ROOM);
             watch = gateway.first_line();
@@ -570,7 +579,7 @@ fn a_full_disk_is_named_and_nothing_that_was_acknowledged_is_lost() {
             assert!(!said.contains("frames=0 ") && said.contains(" refused=0 "), "{said}");
         }
     }
-    // Room again: it goes on by itself.
+    // There is room again: it continues by itself.
     let pid = gateway.process.id().to_string();
     assert!(
         Command::new("prlimit")

@@ -1,5 +1,6 @@
-//! Gateways and devices killed at any moment, with their state on a disk, by the seed: frames are lost, repeated and late, and whoever is killed
-//! comes back to what its journal has. Every reading that was durable is sealed once, and every epoch is justified or lacks who did not close it.
+//! Gateways and devices that are killed at moments chosen by a seed, with their state on disk,
+//! while frames are lost, repeated and delayed: each restarts from its journal. Every durable
+//! reading is sealed once, and every epoch is justified or names the devices that did not close it.
 
 use crate::group;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,7 +39,8 @@ struct Device {
 }
 
 impl Device {
-    /// Tells the mote something. What it no longer has then, and was not acknowledged, it has given up.
+    /// Tells the mote something. What it no longer has then, and was not acknowledged, it has given
+    /// up.
     fn tell(&mut self, tell: impl FnOnce(&mut DurableMote<SecretKey>)) {
         let mote = self.mote.as_mut().unwrap();
         let first = mote.mote().opened().unwrap_or(mote.mote().chain().next_index);
@@ -63,7 +65,8 @@ struct World<'a> {
     roster: Roster,
     devices: Vec<Device>,
     station: Option<Station>,
-    /// Frames and announcements under way: when they arrive, to whom (none: the gateway), what, and whether it is an announcement.
+    /// Frames and announcements under way: when they arrive, to whom (none: the gateway), what, and
+    /// whether it is an announcement.
     air: Vec<(u64, Option<usize>, Vec<u8>, bool)>,
     sensed: u32,
     kills: u64,
@@ -206,7 +209,7 @@ impl<'a> World<'a> {
                 }
             }
         }
-        // Killed before the sync, or right behind it, with its words unsaid.
+        // Killed before the sync, or right after it, before its announcements are sent.
         if self.chance.percent(self.weather.kills) {
             if self.chance.percent(50) {
                 let _ = self.station.as_mut().unwrap().commit().unwrap();
@@ -294,7 +297,8 @@ fn simulate(seed: u64) -> Total {
     for device in &world.devices {
         let mote = device.mote.as_ref().unwrap().mote();
         assert!(mote.is_done(), "a device is done once all is calm");
-        // Each index that was opened is a seal at the cloud, or was given up because too many waited: none of either vanishes.
+        // Each index that was opened is a seal at the cloud, or was given up because too many
+        // waited: none of either vanishes.
         let sealed = audited.indices.get(&device.id).cloned().unwrap_or_default();
         assert!(sealed.is_disjoint(&device.given_up), "{sealed:?} and {:?}", device.given_up);
         let known: BTreeSet<u32> = sealed.union(&device.given_up).copied().collect();
@@ -334,7 +338,7 @@ fn simulate(seed: u64) -> Total {
 
 /// Runs as many as `MOTESEAL_SEEDS` says, 20 unless it does.
 #[test]
-fn whoever_is_killed_comes_back_and_nobody_is_accused() {
+fn killed_gateways_and_devices_recover_and_nobody_is_accused() {
     let seeds = std::env::var("MOTESEAL_SEEDS")
         .map_or(20, |seeds| seeds.parse().expect("a number of seeds"));
     let mut total = Total::default();

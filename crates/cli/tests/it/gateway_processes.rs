@@ -1,5 +1,5 @@
-//! `moteseal gateway run` and `moteseal device run` as processes around a real broker (Debian's Mosquitto), killed at any moment, the
-//! broker too: what reaches the cloud is whole and justified.
+//! `moteseal gateway run` and `moteseal device run` as processes with a real broker (Debian's
+//! Mosquitto), all killed at any moment: what reaches the cloud is complete and justified.
 
 use crate::group;
 use std::io::Write as _;
@@ -213,7 +213,7 @@ impl Site {
 }
 
 #[test]
-fn killed_again_and_again_gateway_and_devices_lose_nothing() {
+fn gateway_and_devices_that_are_killed_often_lose_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -222,7 +222,7 @@ fn killed_again_and_again_gateway_and_devices_lose_nothing() {
     let port = free_port();
     let site = Site::new(folder.path(), port, &url, 150);
     let checked = done(site.run(["gateway", "run", "--config", "gateway.toml", "--check"]));
-    assert!(String::from_utf8_lossy(&checked.stdout).contains("all is well"));
+    assert!(String::from_utf8_lossy(&checked.stdout).contains("the configuration is valid"));
     let mut mosquitto = broker(folder.path(), port);
     let mut gateway = site.gateway();
     let mut devices: Vec<Option<Running>> =
@@ -302,7 +302,7 @@ fn until_said(file: &Path, what: &str) {
 }
 
 #[test]
-fn lines_from_stdin_are_sealed_as_they_come_and_survive_a_kill() {
+fn lines_from_stdin_are_sealed_as_they_arrive_and_survive_a_kill() {
     let folder = tempfile::tempdir().unwrap();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -402,7 +402,7 @@ fn lines_from_stdin_are_sealed_as_they_come_and_survive_a_kill() {
 }
 
 #[test]
-fn what_is_wrong_with_a_configuration_is_said_in_one_line() {
+fn configuration_errors_are_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let site = Site::new(folder.path(), 1, "http://127.0.0.1:1", 10);
     let good = std::fs::read_to_string(folder.path().join("gateway.toml")).unwrap();

@@ -1,5 +1,6 @@
-//! What a gateway has in its outbox goes up to a real cloud: late seals that were pruned above their epoch's round, long epochs of
-//! which little was kept, and what is damaged holds up nothing else. An audit of the cloud accuses nobody.
+//! A gateway uploads its outbox to a real cloud: late seals that were pruned above their epoch's
+//! round, and long epochs of which little was kept; damaged files do not block the rest. An audit
+//! of the cloud accuses nobody.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -201,7 +202,7 @@ async fn late_seals_beyond_the_budget_reach_the_cloud_and_accuse_nobody() {
     sense(&mut site.busy, FIRST + 2, 700);
     site.busy.end(EpochNumber(FIRST + 2)).unwrap();
     site.exchange();
-    // And all goes on.
+    // Everything continues.
     for mote in [&mut site.calm, &mut site.busy] {
         sense(mote, FIRST + 4, 10);
         mote.end(EpochNumber(FIRST + 4)).unwrap();
@@ -230,10 +231,11 @@ async fn late_seals_beyond_the_budget_reach_the_cloud_and_accuse_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cloud_that_takes_few_events_at_once_gets_few_at_once() {
+async fn uploads_respect_the_limit_of_events_of_a_cloud() {
     let folder = tempfile::tempdir().unwrap();
     let mut site = Site::new(folder.path());
-    // Two seals of 600 events, of which a budget of 30 keeps little: short bundles, but a cloud computes every event's level.
+    // Two seals of 600 events, of which a budget of 30 keeps little: short bundles, but a cloud
+    // computes every event's level.
     for mote in [&mut site.calm, &mut site.busy] {
         sense(mote, FIRST, 600);
         mote.end(EpochNumber(FIRST)).unwrap();
@@ -250,7 +252,7 @@ async fn a_cloud_that_takes_few_events_at_once_gets_few_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_damaged_stays_what_is_taken_out_is_given_up_and_the_rest_goes_up() {
+async fn damaged_files_stay_removed_ones_are_given_up_and_the_rest_is_uploaded() {
     let folder = tempfile::tempdir().unwrap();
     let mut site = Site::new(folder.path());
     for epoch in FIRST..FIRST + 4 {

@@ -1,5 +1,6 @@
-//! Whatever a gateway tells its device, right tag and all: the device loses at most the closed seals that it was told are there or refused,
-//! keeps what is open, comes back from its journal to the same, and goes on.
+//! Any message of a gateway with a valid tag costs a device at most the closed seals that it
+//! acknowledges or refuses: the device keeps what is open, recovers the same from its journal, and
+//! continues.
 
 use crate::group;
 use crate::group::FIRST;
@@ -9,7 +10,8 @@ use moteseal_device::DurableMote;
 use moteseal_seal::wire::{Acknowledgement, MAX_REFUSAL, Refusal};
 use moteseal_verify::Roster;
 
-/// A device that waits with the seals 0 and 1, and has 2 open, of all of which nothing was acknowledged.
+/// A device that waits with the seals 0 and 1, and has 2 open, of all of which nothing was
+/// acknowledged.
 fn device(roster: &Roster, folder: &std::path::Path) -> DurableMote<SecretKey> {
     let mut device = group::mote(roster, 0, folder, 8);
     for epoch in FIRST..FIRST + 3 {
@@ -29,7 +31,8 @@ fn seen(device: &DurableMote<SecretKey>) -> (usize, Option<SealIndex>, usize, Se
     (mote.waiting(), mote.opened(), mote.buffered(), mote.chain().next_index)
 }
 
-/// Tells a fresh device a word, and then asserts that it goes on. How many closed seals still wait, and which seal is open.
+/// Tells a fresh device a word, and then asserts that it goes on. How many closed seals still wait,
+/// and which seal is open.
 fn told(roster: &Roster, word: &[u8]) -> (usize, Option<u32>) {
     let folder = tempfile::tempdir().unwrap();
     let mut device = device(roster, folder.path());
@@ -52,7 +55,7 @@ fn told(roster: &Roster, word: &[u8]) -> (usize, Option<u32>) {
 }
 
 #[test]
-fn no_acknowledgement_costs_a_device_more_than_the_seals_that_it_says_are_there() {
+fn an_acknowledgement_costs_at_most_the_seals_that_it_acknowledges() {
     let roster = group::roster(1, 1000, 1000);
     let id = group::device_id(&roster, 0);
     let key = group::link_key(&roster, id);
@@ -71,7 +74,7 @@ fn no_acknowledgement_costs_a_device_more_than_the_seals_that_it_says_are_there(
 }
 
 #[test]
-fn no_refusal_costs_a_device_more_than_the_oldest_seal_that_it_names() {
+fn a_refusal_costs_at_most_the_oldest_seal_that_it_names() {
     let roster = group::roster(1, 1000, 1000);
     let id = group::device_id(&roster, 0);
     let key = group::link_key(&roster, id);

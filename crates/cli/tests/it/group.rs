@@ -1,5 +1,5 @@
-//! A group with a budget for tests: its keys and roster, motes that replay known readings, a gateway's station, a cloud that keeps what it is
-//! sent, and an audit of that.
+//! A group with a budget: its keys and roster, motes that replay known readings, a gateway's
+//! station, a cloud that stores its uploads, and their audit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -167,7 +167,8 @@ pub(crate) fn station(roster: &Roster, folder: &Path, bound: u64) -> Station {
         .0
 }
 
-/// A seal that reached the outbox: index, epoch, events, whether it says `restart`, and whether it ends its epoch.
+/// A seal that reached the outbox: index, epoch, events, whether it says `restart`, and whether it
+/// ends its epoch.
 pub(crate) type Found = (u32, u64, u64, bool, bool);
 
 /// The statements of one device that are in a gateway's outbox, by index.
@@ -273,8 +274,9 @@ pub(crate) struct Audited {
     pub(crate) sensed: BTreeMap<(DeviceId, u64), u64>,
 }
 
-/// Verifies everything that a cloud was sent and lets the client's audit judge it, which must accuse nobody; `expected` says what a device's
-/// record at a place of a seal must be, by device, epoch and sequence number.
+/// Verifies everything that a cloud was sent and lets the client's audit judge it, which must
+/// accuse nobody; `expected` says what a device's record at a place of a seal must be, by device,
+/// epoch and sequence number.
 pub(crate) fn audit(
     roster: &Roster,
     cloud: &Cloud,
@@ -360,7 +362,8 @@ struct Uploaded {
     bundle: Vec<u8>,
 }
 
-/// What the client's audit says of a cloud's manifests and of these bundles, which come by device and index.
+/// What the client's audit says of a cloud's manifests and of these bundles, which come by device
+/// and index.
 fn report<'b>(roster: &Roster, cloud: &Cloud, bundles: impl Iterator<Item = &'b [u8]>) -> Report {
     let mut audit = Audit::new(roster, EpochNumber(0), None).unwrap();
     let mut stream = Vec::new();

@@ -1,4 +1,5 @@
-//! Files and answers made to mislead whoever reads what the binary says of them: end to end, for exit codes, memory and terminals.
+//! Files and responses made to mislead the user: exit codes, memory and terminal output of the
+//! binary.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -65,7 +66,7 @@ fn piped(scene: &Scene, source: &str, arguments: &[&str]) -> Run {
 }
 
 #[test]
-fn a_cloud_that_speaks_of_a_broken_pipe_is_refused_like_any_other() {
+fn a_response_that_mentions_a_broken_pipe_is_refused_like_any_other() {
     let scene = Scene::new();
     let cloud = server(problem("Broken pipe (os error 32)"));
     let run =
@@ -93,7 +94,7 @@ fn a_file_named_after_a_broken_pipe_fails_like_any_other() {
 }
 
 #[test]
-fn where_nobody_reads_on_the_verdict_stands() {
+fn the_exit_code_is_right_when_stdout_is_closed() {
     let scene = Scene::new();
     let (good, bytes, _) = bundle(&scene, "star");
     fs::write(scene.path("cut.mseal"), &bytes[..bytes.len() - 1]).unwrap();
@@ -117,7 +118,7 @@ fn where_nobody_reads_on_the_verdict_stands() {
 }
 
 #[test]
-fn a_bundle_whose_readings_were_cut_out_is_not_verified() {
+fn a_bundle_with_removed_readings_does_not_verify() {
     for scheme in ["star", "tree"] {
         let scene = Scene::new();
         let (good, bytes, holdings) = bundle(&scene, scheme);
@@ -166,7 +167,7 @@ fn a_file_without_end_is_refused_within_bounded_memory() {
 }
 
 #[test]
-fn nothing_that_others_wrote_acts_on_the_terminal() {
+fn control_characters_of_others_do_not_reach_the_terminal() {
     let scene = Scene::new();
     let (_, bytes, _) = bundle(&scene, "star");
     let tame = |run: &Run| {

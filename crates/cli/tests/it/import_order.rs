@@ -2,8 +2,8 @@
 //! list, the roles never import each other, and `moteseal` links nothing that exists for attacks,
 //! experiments or comparison.
 //!
-//! The order is read from `cargo metadata`. The tests of a crate (its dev-dependencies) keep it too,
-//! but may use `research`, `adversary` and `fixtures`.
+//! The order is read from `cargo metadata`. The tests of a crate (its dev-dependencies) keep it
+//! too, but may use `research`, `adversary` and `fixtures`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

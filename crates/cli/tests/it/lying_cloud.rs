@@ -1,4 +1,5 @@
-//! Every lie of the adversary's table, told by a server between an honest cloud and a client that verifies.
+//! Every lie of the adversary's table, told by a server between an honest cloud and a client that
+//! verifies.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -152,8 +153,8 @@ impl Scene {
         Self { liar, client, _honest: honest }
     }
 
-    /// Asks while the lie is told: the outcome, how many rows the sink took, and whether the lie found an occasion. That no row is
-    /// other than sealed, the sink asserts.
+    /// Asks while the lie is told: the outcome, how many rows the sink took, and whether the lie
+    /// found an occasion. That no row is other than sealed, the sink asserts.
     async fn ask(
         &self,
         choice: Choice,
@@ -206,7 +207,7 @@ fn names(outcome: &Result<Report, moteseal_client::Error>) -> (String, Option<&'
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn through_a_server_that_tells_no_lie_everything_asked_for_arrives() {
+async fn an_honest_proxy_delivers_everything() {
     for scheme in [Scheme::Star, Scheme::Tree] {
         let scene = Scene::new(scheme).await;
         for choice in choices(scheme) {
@@ -226,7 +227,7 @@ async fn through_a_server_that_tells_no_lie_everything_asked_for_arrives() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_lie_is_refused_by_its_name_and_no_false_row_comes_out() {
+async fn every_lie_is_refused_by_its_name_without_a_false_row() {
     assert!(LIES.len() >= 25);
     let mut wrong = Vec::new();
     for scheme in [Scheme::Star, Scheme::Tree] {
@@ -261,7 +262,7 @@ async fn every_lie_is_refused_by_its_name_and_no_false_row_comes_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cloud_that_leaves_parts_out_has_no_sample_to_choose_from() {
+async fn a_cloud_that_omits_readings_cannot_choose_among_samples() {
     let lie = find("shortened-epoch").unwrap();
     for scheme in [Scheme::Star, Scheme::Tree] {
         let scene = Scene::new(scheme).await;
@@ -307,7 +308,7 @@ async fn a_cloud_that_leaves_parts_out_has_no_sample_to_choose_from() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lie_about_the_explanation_is_named_and_the_answer_stays_refused() {
+async fn a_false_explanation_is_named_and_the_response_stays_refused() {
     let altered = find("altered-reading").unwrap();
     let mut wrong = Vec::new();
     for scheme in [Scheme::Star, Scheme::Tree] {
@@ -333,7 +334,7 @@ async fn a_lie_about_the_explanation_is_named_and_the_answer_stays_refused() {
 
 /// In a group with a budget: its own lies, and all the others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_lie_about_what_a_budget_left_is_refused_by_its_name() {
+async fn every_lie_about_a_group_with_a_budget_is_refused_by_its_name() {
     let scene = Scene::of(Field::within_budget(|epoch| 2 + u8::from(epoch % 2 == 0))).await;
     let choices = [Choice::Rate("1/8".parse().unwrap()), Choice::AtMost(40), Choice::AtMost(1000)];
     let mut wrong = Vec::new();
@@ -356,7 +357,8 @@ async fn every_lie_about_what_a_budget_left_is_refused_by_its_name() {
                 continue;
             }
             told += 1;
-            // What a manifest lists is missed before a tail is called unknown, and where its device is passed over.
+            // What a manifest lists is missed before a tail is called unknown, and where its device
+            // is passed over.
             let passed =
                 lie.expected.contains(&"TailUnknown") || lie.name == "devices-out-of-order";
             let listed = !own && passed && name == "Missing";

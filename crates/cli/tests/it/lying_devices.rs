@@ -1,5 +1,6 @@
-//! Devices of the group that lie to an honest gateway, in frames and in what they sign: whatever they say, the audit accuses the coordinator
-//! of no wrong round, and where it cannot tell, it names the liar.
+//! Devices of the group that lie to an honest gateway, in frames and in signed statements: the
+//! audit never accuses the coordinator of a wrong round, and where it cannot decide, it names the
+//! device.
 
 use crate::group;
 use std::collections::BTreeMap;
@@ -34,7 +35,7 @@ struct Device {
     position: Position,
 }
 
-/// What a seal says beside its place in the chain.
+/// What a seal states in addition to its place in the chain.
 #[derive(Clone, Copy)]
 struct Says {
     index: u32,
@@ -79,7 +80,8 @@ impl Device {
         frame(roster, self.profile.device, &close)
     }
 
-    /// The items of a seal. Whatever was forwarded, the blocks are those of records that are their sequence numbers.
+    /// The items of a seal. Whatever was forwarded, the blocks are those of records that are their
+    /// sequence numbers.
     fn seal(&mut self, roster: &Roster, says: Says, position: Position) -> (Vec<u8>, Vec<u8>) {
         let (device, index) = (self.profile.device, SealIndex(says.index));
         let mut statement =
@@ -234,7 +236,8 @@ impl World {
         self.bundles.push([bundle, open, part].concat());
     }
 
-    /// Ends an epoch that the honest device has closed, and restarts the gateway: what a liar did is not forgotten.
+    /// Ends an epoch that the honest device has closed, and restarts the gateway: what a liar did
+    /// is not forgotten.
     fn end(&mut self, epoch: u64) {
         let index = self.devices[1].position.last.map_or(0, |(last, _)| last.0 + 1);
         self.close(HONEST, Says::nothing(index, epoch)).unwrap();
@@ -303,7 +306,7 @@ impl World {
     }
 }
 
-/// Where a chain would stand behind a seal that nobody has.
+/// The state of a chain after a seal that nobody has.
 const fn behind_nothing(index: u32, epoch: u64) -> Position {
     Position {
         prev: Digest([7; 32]),
@@ -313,7 +316,7 @@ const fn behind_nothing(index: u32, epoch: u64) -> Position {
 }
 
 #[test]
-fn an_honest_seal_of_what_was_forwarded_is_taken() {
+fn accepts_an_honest_seal_of_forwarded_events() {
     let mut world = World::new();
     world.forward((0, FIRST), 0, 0..400, |device, seq| Some(device.level(0, seq).0)).unwrap();
     let round = world.coordinator.round(EpochNumber(FIRST)).0;
@@ -340,7 +343,7 @@ fn a_seal_cannot_deny_that_its_events_were_forwarded() {
 }
 
 #[test]
-fn levels_that_were_claimed_are_checked_also_where_no_block_is_left_to_prove_them() {
+fn checks_claimed_levels_also_without_blocks_that_prove_them() {
     let mut world = World::new();
     // Level 7 as it is, and level 5 for all others, below which the device says it went.
     let coarsest = |device: &Device, seq: u64| device.level(0, seq).0 == 7;
@@ -370,7 +373,7 @@ fn a_seal_cannot_state_a_round_that_was_never_announced() {
 }
 
 #[test]
-fn an_abandoned_seal_of_a_later_epoch_cannot_be_hidden_behind_one_of_an_earlier() {
+fn an_abandoned_seal_of_a_later_epoch_cannot_be_hidden_by_an_earlier_one() {
     let mut world = World::new();
     world.raise(0, FIRST + 1).unwrap();
     assert_eq!(world.close(LIAR, Says::nothing(1, FIRST)), Err("EpochGoesBack"));
@@ -382,7 +385,7 @@ fn an_abandoned_seal_of_a_later_epoch_cannot_be_hidden_behind_one_of_an_earlier(
 }
 
 #[test]
-fn nothing_is_forwarded_of_an_epoch_that_the_device_has_closed() {
+fn refuses_events_of_an_epoch_that_the_device_has_closed() {
     let mut world = World::new();
     world.close(LIAR, Says::nothing(0, FIRST + 1)).unwrap();
     for epoch in [FIRST, FIRST + 1] {
@@ -396,7 +399,7 @@ fn nothing_is_forwarded_of_an_epoch_that_the_device_has_closed() {
 }
 
 #[test]
-fn a_seal_that_claims_an_abandoned_one_was_sealed_is_not_listed() {
+fn does_not_list_a_seal_that_claims_an_abandoned_one_was_sealed() {
     let mut world = World::new();
     world.raise(0, FIRST).unwrap();
     // Without a restart, as if the seal had been closed and lost by others.
@@ -413,7 +416,8 @@ fn a_chain_cannot_move_an_abandoned_seal_to_an_earlier_epoch() {
         let mut world = World::new();
         world.raise(0, FIRST + 1).unwrap();
         if restarts {
-            // What was abandoned is known also once its epoch is over, and the gateway was restarted.
+            // What was abandoned is known also once its epoch is over, and the gateway was
+            // restarted.
             world.forward((1, FIRST + 2), 0, 0..1, |_, _| Some(0)).unwrap();
             world.end(FIRST + 1);
         }
@@ -438,8 +442,9 @@ fn an_abandoned_seal_is_a_restart() {
 }
 
 #[test]
-fn a_chain_that_went_past_the_coordinator_is_no_witness_against_it() {
-    // As if the index under which it raised the round had been a later epoch's, with or without a seal before.
+fn a_chain_that_bypassed_the_coordinator_does_not_accuse_it() {
+    // As if the index under which it raised the round had been a later epoch's, with or without a
+    // seal before.
     for sealed_before in [false, true] {
         let mut world = World::new();
         let index = u32::from(sealed_before);
@@ -457,7 +462,7 @@ fn a_chain_that_went_past_the_coordinator_is_no_witness_against_it() {
 }
 
 #[test]
-fn a_chain_that_comes_back_to_the_coordinator_brings_no_false_witness_along() {
+fn a_chain_that_returns_to_the_coordinator_does_not_accuse_it_falsely() {
     for seals_behind in 1..4 {
         let mut world = World::new();
         world.raise(0, FIRST).unwrap();
@@ -474,9 +479,10 @@ fn a_chain_that_comes_back_to_the_coordinator_brings_no_false_witness_along() {
 }
 
 #[test]
-fn what_was_forwarded_of_an_epoch_cannot_be_sealed_away_behind_its_first_seal() {
+fn later_seals_cannot_hide_forwarded_events_of_an_epoch() {
     let mut world = World::new();
-    // Listed, and not the last of its epoch; then what nobody seals, and a chain that goes on elsewhere.
+    // Listed, and not the last of its epoch; then what nobody seals, and a chain that continues
+    // elsewhere.
     world.close(LIAR, Says { is_last: false, ..Says::nothing(0, FIRST) }).unwrap();
     world.raise(1, FIRST).unwrap();
     world.end(FIRST);
@@ -486,11 +492,11 @@ fn what_was_forwarded_of_an_epoch_cannot_be_sealed_away_behind_its_first_seal() 
 }
 
 #[test]
-fn a_device_that_slept_and_came_back_late_leaves_no_doubt() {
+fn a_device_that_returns_late_leaves_no_undetermined_epoch() {
     let mut world = World::new();
     world.close(LIAR, Says::nothing(0, FIRST)).unwrap();
     (FIRST..FIRST + 4).for_each(|epoch| world.end(epoch));
-    // It ends the newest epoch that it slept through when that is over already, and goes on.
+    // It ends the newest epoch that it slept through when that is already over, and continues.
     world.close(LIAR, Says::nothing(1, FIRST + 3)).unwrap();
     world.close(LIAR, Says::nothing(2, FIRST + 4)).unwrap();
     world.end(FIRST + 4);
@@ -499,7 +505,7 @@ fn a_device_that_slept_and_came_back_late_leaves_no_doubt() {
 }
 
 #[test]
-fn a_restart_behind_an_epoch_that_the_device_has_closed_says_nothing_of_it() {
+fn a_restart_after_a_closed_epoch_does_not_affect_it() {
     let mut world = World::new();
     world.forward((0, FIRST), 0, 0..400, |device, seq| Some(device.level(0, seq).0)).unwrap();
     let round = world.coordinator.round(EpochNumber(FIRST)).0;

@@ -1,5 +1,6 @@
-//! Devices that seal trees and lie about what they do not forward: an honest gateway takes no seal that the kept events and the roots
-//! between them do not lead to, and keeps the others' epoch whole.
+//! Devices that seal trees and lie about what they do not forward: an honest gateway accepts no
+//! seal that does not match the kept events and the roots between them, and keeps the epoch of the
+//! other devices complete.
 
 use crate::group;
 use crate::group::{FIRST, secret};
@@ -29,7 +30,8 @@ struct Frame {
     digests: Option<Vec<Digest>>,
 }
 
-/// An honest device's frames of one epoch, and what else is said: its schema before, its close behind.
+/// An honest device's frames of one epoch, and what else is said: its schema before, its close
+/// behind.
 struct Said {
     device: DeviceId,
     frames: Vec<Vec<u8>>,
@@ -118,7 +120,8 @@ fn lie(roster: &Roster, said: &Said, bend: fn(&mut Vec<Frame>) -> bool) -> Vec<V
     before.into_iter().chain(told).chain(behind).collect()
 }
 
-/// What a gateway says that hears a liar and an honest device: why it refused the liar first, and which devices its manifest lists.
+/// What a gateway says that hears a liar and an honest device: why it refused the liar first, and
+/// which devices its manifest lists.
 fn heard(
     roster: &Roster,
     told: &[Vec<u8>],
@@ -275,7 +278,7 @@ const LIES: &[Lie] = &[
 ];
 
 #[test]
-fn no_lie_about_what_is_not_forwarded_is_taken_and_no_other_device_suffers() {
+fn refuses_lies_about_events_not_forwarded_without_effect_on_other_devices() {
     let folder = tempfile::tempdir().unwrap();
     let roster = group::roster(2, BUDGET, 1000);
     let (liar, honest) = (said(&roster, 0, folder.path()), said(&roster, 1, folder.path()));

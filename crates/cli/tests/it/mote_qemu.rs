@@ -1,5 +1,6 @@
-//! Whole motes: the firmware on two boards in QEMU, each at its serial line, with the real gateways, cloud, querier, sender of broadcasts and client
-//! around them, all as processes. They are rebooted at random, and lose power, all the time.
+//! Whole motes: the firmware on two boards in QEMU, each at its serial line, with the real
+//! gateways, cloud, querier, sender of broadcasts and client as processes. They reboot and lose
+//! power at random.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -26,7 +27,7 @@ const REBOOTS: usize = 10;
 const SUM_EPOCHS: usize = 3;
 const QUERY: &str = "SELECT SUM(humidity), COUNT(*) FROM sensors EPOCH DURATION 4s";
 const COLUMNS: &str = "[\"humidity:%RH:u16/100\", \"temperature:Cel:i16/100\"]";
-/// The recordings in the firmware, one behind the other (firmware/mote/build.rs).
+/// The recordings in the firmware, one after the other (firmware/mote/build.rs).
 const RECORDINGS: [&str; 4] = [
     "singlehop_indoor_moteid1",
     "singlehop_indoor_moteid2",
@@ -300,7 +301,8 @@ impl Site {
     }
 }
 
-/// What the client has of a mote, in the order in which it was sealed: the readings, and the indices of their seals.
+/// What the client has of a mote, in the order in which it was sealed: the readings, and the
+/// indices of their seals.
 fn told(site: &Site, cloud: &str, name: &str) -> (Vec<(String, String)>, BTreeSet<u32>) {
     let out = format!("{name}.csv");
     site.with_roster(&[
@@ -341,7 +343,7 @@ fn told(site: &Site, cloud: &str, name: &str) -> (Vec<(String, String)>, BTreeSe
 }
 
 #[test]
-fn motes_that_are_rebooted_all_the_time_lose_and_repeat_nothing() {
+fn motes_that_reboot_often_lose_and_repeat_nothing() {
     let reboots = std::env::var("MOTESEAL_SEEDS")
         .ok()
         .map_or(REBOOTS, |seeds| REBOOTS * seeds.parse::<usize>().unwrap().max(1));
@@ -381,7 +383,7 @@ fn motes_that_are_rebooted_all_the_time_lose_and_repeat_nothing() {
     })
     .into();
     let start = Instant::now();
-    // A reboot before anything is sealed, and one behind the first seal.
+    // A reboot before anything is sealed, and one after the first seal.
     motes.iter().for_each(|mote| mote.until("opened"));
     motes.iter().for_each(Emulator::reset);
     motes.iter().for_each(|mote| mote.until("taken"));
@@ -448,13 +450,15 @@ fn motes_that_are_rebooted_all_the_time_lose_and_repeat_nothing() {
     for ((name, _, first), mote) in MOTES.iter().zip(&motes) {
         let first = *first as usize;
         let (readings, indices) = told(&site, url, name);
-        // Every reading once, in its order, and nothing else: what a reboot cost was sealed again under another index.
+        // Every reading once, in its order, and nothing else: what a reboot cost was sealed again
+        // under another index.
         assert_eq!(readings.len(), READINGS as usize, "{name}: {:#?}", mote.said());
         assert!(
             readings == recorded[first..first + READINGS as usize],
             "{name} says something else than it sensed"
         );
-        // An index is signed once, and every one that was opened and not signed is one that the next seal confesses.
+        // An index is signed once, and every one that was opened and not signed is one that the
+        // next seal confesses.
         let of = |what: &str| -> Vec<u32> {
             let said = mote.said().into_iter().filter(|said| said.starts_with(what));
             said.map(|said| said.split(' ').nth(1).unwrap().parse().unwrap()).collect()
@@ -493,7 +497,8 @@ fn motes_that_are_rebooted_all_the_time_lose_and_repeat_nothing() {
         assert_eq!(mote.count("acted"), 2, "{name} acts on each command once: {:#?}", mote.said());
     }
     assert!(sealed[0] >= 2 && sealed[1] >= 4, "{sealed:?}");
-    // A busy machine loses ticks of the motes' clocks, and answers then come too late; one by both must not.
+    // A busy machine loses ticks of the motes' clocks, and answers then come too late; one by both
+    // must not.
     let answers: Vec<&Value> = rows.iter().filter(|row| row["participants"] == 2).collect();
     assert!(!answers.is_empty(), "{rows:#?}\n{}", site.logs());
     let (least, most) = recorded

@@ -1,5 +1,5 @@
-//! What an application keeps: rows in every format exactly as sealed, proofs that verify offline and only unchanged, and a memory
-//! that a cloud cannot take back.
+//! What an application keeps: rows in every format exactly as sealed, proofs that verify offline
+//! and only unchanged, and pinned seals that a cloud cannot withdraw.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -48,7 +48,8 @@ fn expected(field: &Field, query: &Query) -> Vec<Key> {
     query.devices.iter().flat_map(|device| of(*device)).collect()
 }
 
-/// The record that these cells were made of. The oracle is the writer of fields: it takes exact decimals only.
+/// The record that these cells were made of. The oracle is the writer of fields: it takes exact
+/// decimals only.
 fn record_of(field: &Field, key: &Key, cells: &[String]) -> Vec<u8> {
     let schema = Schema::decode(&field.schema).unwrap();
     let start = i64::try_from(key.1 * EPOCH_MS).unwrap();
@@ -129,7 +130,8 @@ async fn text_formats_read_back_as_the_sealed_records() {
         row_is(&field, key, [&row[0], &row[1], &row[2], &row[3], &row[4]], &row[5..]);
     }
     assert_eq!(lines.clone().count(), keys.len());
-    // Of the rows that were measured, every cell of a column ends, or of the words starts, at the same place.
+    // Of the rows that were measured, every cell of a column ends, or of the words starts, at the
+    // same place.
     let edges = |line: &str| -> Vec<usize> {
         let mut at = 0;
         let place = |(column, word): (usize, &str)| {
@@ -217,7 +219,7 @@ async fn arrow_and_parquet_read_back_as_the_sealed_records_with_their_units() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_appears_whole_or_not_at_all() {
+async fn a_file_appears_complete_or_not_at_all() {
     let field = Field::new(Scheme::Star);
     let cloud = Honest::serve(&field, u64::MAX).await;
     let folder = tempfile::tempdir().unwrap();
@@ -317,7 +319,7 @@ fn verify(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_proof_verifies_offline_and_only_as_it_was_written() {
+async fn a_proof_verifies_offline_and_only_unchanged() {
     for scheme in [Scheme::Star, Scheme::Tree] {
         let field = Field::new(scheme);
         let cloud = Honest::serve(&field, u64::MAX).await;
@@ -332,7 +334,8 @@ async fn a_proof_verifies_offline_and_only_as_it_was_written() {
         assert_eq!((&query, proven), (&asked, rows));
         assert!(report.is_complete());
 
-        // The query stands in front. What it says is not signed, so that what changes no meaning (a digit's case) is no lie.
+        // The query comes first. It is not signed, so that what changes no meaning (a
+        // digit's case) is no lie.
         let mut first = Vec::new();
         Answer::decode(&kept).unwrap().items[0].encode(&mut first);
         let mut accepted = 0;
@@ -374,7 +377,8 @@ async fn a_proof_of_another_roster_or_operator_is_refused_by_name() {
     answer.items[0] = Item::Proof(field.query(rate("1/8")).to_json());
     let unnamed = answer.encode();
     assert!(verify(&field, &unnamed, &field.roster, None).is_ok(), "the roster's digest is a hint");
-    // Another operator's certificates begin another chain; in another group the devices have other ids.
+    // Another operator's certificates begin another chain; in another group the devices have other
+    // ids.
     for (stranger, name) in [
         (Field::stranger(2, "orchard"), "NotAuthentic"),
         (Field::stranger(1, "vineyard"), "UnknownDevice"),
@@ -400,7 +404,7 @@ async fn a_proof_of_another_roster_or_operator_is_refused_by_name() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_seen_once_cannot_be_taken_back() {
+async fn pinned_seals_cannot_be_withdrawn() {
     for scheme in [Scheme::Star, Scheme::Tree] {
         let field = Field::new(scheme);
         let (whole, short) =
@@ -418,7 +422,8 @@ async fn what_was_seen_once_cannot_be_taken_back() {
             let verified = request.run(&mut Checked::new(&field)).await;
             verified.map(|verified| verified.report)
         };
-        // Who has seen nothing cannot know; who has seen the newest seals knows, also after a restart.
+        // Who has seen nothing cannot know; who has seen the newest seals knows, also after a
+        // restart.
         assert!(ask(&short, &everything, None).await.unwrap().is_complete());
         let mut memory = PinnedSeals::open(&path).unwrap();
         ask(&whole, &everything, Some(&mut memory)).await.unwrap();
@@ -454,7 +459,8 @@ async fn what_was_seen_once_cannot_be_taken_back() {
         let outcome = request.pinned_seals(&mut memory).run(&mut sink).await;
         assert_eq!(outcome.unwrap_err().name(), "Equivocation");
 
-        // A proof stays a proof of what was there when it was kept. Who has seen more since is told so.
+        // A proof stays a proof of what was there when it was kept. Who has seen more since is told
+        // so.
         let path = folder.path().join("short.mproof");
         let rows = prove(&field, &short, &everything, &path).await;
         let kept = fs::read(&path).unwrap();
@@ -471,7 +477,8 @@ async fn what_was_seen_once_cannot_be_taken_back() {
             );
             assert_eq!(now.complete_until(), old.complete_until());
         }
-        // One that contradicts what was seen is refused: another history of the same devices, kept as a proof.
+        // One that contradicts what was seen is refused: another history of the same devices, kept
+        // as a proof.
         let path = folder.path().join("twin.mproof");
         prove(&twin, &rolled_back, &everything, &path).await;
         let refused =

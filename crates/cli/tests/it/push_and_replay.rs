@@ -1,4 +1,5 @@
-//! From a table to a cloud: sealing goes on where it stopped, a push is resumable, and a replay survives being killed.
+//! From a table to a cloud: sealing continues where it stopped, a push is resumable, and a replay
+//! survives kills.
 
 use crate::scene;
 use std::fs;
@@ -82,7 +83,7 @@ fn another_directory_continues_the_chain_of_the_key() {
 }
 
 #[test]
-fn a_key_beside_which_nothing_can_lie_needs_a_state() {
+fn a_key_in_a_read_only_folder_needs_a_state_option() {
     let scene = Scene::new();
     scene.table("data.csv", 10);
     let seal = |more: &[&str]| {
@@ -116,7 +117,7 @@ fn a_key_beside_which_nothing_can_lie_needs_a_state() {
 }
 
 #[test]
-fn a_key_in_two_hands_is_found_out() {
+fn a_key_used_twice_is_reported() {
     let scene = Scene::new();
     january_and_february(&scene);
     // A copy of the key elsewhere knows nothing of the chain.
@@ -200,7 +201,7 @@ fn a_push_sends_what_the_cloud_does_not_have() {
 }
 
 #[test]
-fn a_replay_that_is_killed_goes_on_and_loses_no_sealed_reading() {
+fn a_killed_replay_continues_without_losing_a_sealed_reading() {
     let scene = Scene::new();
     scene.table("data.csv", 300);
     let cloud = scene.cloud("epochs.redb");
@@ -252,7 +253,7 @@ fn a_replay_that_is_killed_goes_on_and_loses_no_sealed_reading() {
 }
 
 #[test]
-fn sealing_waits_for_what_a_replay_left() {
+fn sealing_is_refused_until_an_interrupted_replay_has_finished() {
     let scene = Scene::new();
     scene.table("data.csv", 70);
     let who = ["--device", "dev1", "--key", "keys/dev1.key.pem", "--out", "bundles"];

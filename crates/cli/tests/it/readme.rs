@@ -1,8 +1,9 @@
-//! README.md's tour, run as it stands: every `sh` block, in order, as one script, with nothing between the lines. That a server in
-//! the background is not up at once is what `push` waits for.
+//! README.md's tour as written: every `sh` block, in order, as one script, with nothing between the
+//! lines. `push` waits for the server that the script starts in the background.
 //!
-//! The shell starts in a folder that looks like a fresh clone after `cargo build --release`. Two commands are not run but checked,
-//! because this test is a part of what they do: `make X` must be a target that make can plan, and `cargo` is taken as done.
+//! The shell starts in a folder that looks like a fresh clone after `cargo build --release`. Two
+//! commands are checked instead of run: `make X` must be a target that make can plan, and `cargo`
+//! always succeeds.
 
 use std::fmt::Write as _;
 use std::net::TcpListener;
@@ -84,7 +85,8 @@ fn the_tour_works_as_written() {
     let eighth = std::fs::read_to_string(clone.path().join("tour/eighth.csv")).unwrap();
     let header = eighth.lines().next().unwrap();
     assert!(header.contains("temperature") && header.contains("humidity"), "{header}");
-    // An eighth of 8,834 readings; the levels of a few seals are random, so within six standard deviations.
+    // An eighth of 8,834 readings; the levels of a few seals are random, so within six standard
+    // deviations.
     let rows = eighth.lines().count() - 1;
     assert!((917..=1292).contains(&rows), "{rows} rows");
     let hundred = std::fs::read_to_string(clone.path().join("tour/hundred.jsonl")).unwrap();
@@ -92,7 +94,7 @@ fn the_tour_works_as_written() {
 }
 
 #[test]
-fn a_command_that_fails_in_the_tour_is_noticed() {
+fn a_failing_command_in_the_tour_is_detected() {
     let status = |block: &str| {
         Command::new("bash").args(["-c", &script(&[block.into()], 1)]).output().unwrap().status
     };

@@ -1,4 +1,5 @@
-//! A seal that the gateway will never take does not hold up its device: it is told so, gives the seal up, and goes on.
+//! A seal that the gateway never accepts does not block its device: the device is told, gives the
+//! seal up, and continues.
 
 use crate::group;
 use crate::group::FIRST;
@@ -12,7 +13,8 @@ use moteseal_verify::Roster;
 const EPOCH_MS: u64 = 1000;
 const BOUND: u64 = 1 << 26;
 
-/// Carries frames and words until the device has nothing more to say, or `rounds` are over; the names of what was refused.
+/// Carries frames and words until the device has nothing more to say, or `rounds` are over; the
+/// names of what was refused.
 fn exchange(
     device: &mut DurableMote<SecretKey>,
     id: DeviceId,
@@ -56,13 +58,14 @@ fn sense(device: &mut DurableMote<SecretKey>, epochs: std::ops::Range<u64>) {
 }
 
 #[test]
-fn seals_that_are_refused_for_good_are_given_up_and_the_next_is_taken() {
+fn gives_up_permanently_refused_seals_and_delivers_the_next() {
     let folder = tempfile::tempdir().unwrap();
     let roster = group::roster(1, 1000, EPOCH_MS);
     let id = group::device_id(&roster, 0);
     let mut station = group::station(&roster, folder.path(), BOUND);
     let now = FIRST + 9;
-    // The gateway has heard of a later epoch than the device now seals: its clock went back, and its memory with it.
+    // The gateway has heard of a later epoch than the device now seals: its clock went back, and
+    // its memory with it.
     let _ = station.hear(&said_before(&roster, id, 0, FIRST + 4), EpochNumber(now)).unwrap();
     station.commit().unwrap();
     let mut device = group::mote(&roster, 0, folder.path(), 16);
@@ -70,7 +73,8 @@ fn seals_that_are_refused_for_good_are_given_up_and_the_next_is_taken() {
     let names = exchange(&mut device, id, &mut station, now, 200);
     assert!(device.mote().is_done(), "{} wait; {names:?}", device.mote().waiting());
     assert!(names.contains(&"NotAsForwarded") && names.contains(&"EpochGoesBack"), "{names:?}");
-    // Also the first of the epoch that was heard: its chain says that the index of that was an earlier one's.
+    // Also the first of the epoch that was heard: its chain says that the index of that was an
+    // earlier one's.
     assert_eq!(device.refused(), 5);
     // What was given up stays given up.
     device.sync().unwrap();
@@ -87,7 +91,7 @@ fn seals_that_are_refused_for_good_are_given_up_and_the_next_is_taken() {
 }
 
 #[test]
-fn an_open_seal_that_is_refused_for_good_is_abandoned_and_the_next_one_says_so() {
+fn abandons_a_permanently_refused_open_seal_and_states_it_in_the_next() {
     let folder = tempfile::tempdir().unwrap();
     let roster = group::roster(1, 1000, EPOCH_MS);
     let id = group::device_id(&roster, 0);
@@ -96,7 +100,8 @@ fn an_open_seal_that_is_refused_for_good_is_abandoned_and_the_next_one_says_so()
     let mut device = group::mote(&roster, 0, folder.path(), 16);
     sense(&mut device, FIRST..FIRST + 1);
     exchange(&mut device, id, &mut station, now, 50);
-    // It opens a seal, forgets it with its journal, and the gateway has heard of it as one of a later epoch.
+    // It opens a seal, forgets it with its journal, and the gateway has heard of it as one of a
+    // later epoch.
     device.sense(EpochNumber(FIRST + 1), &[0; 4]).unwrap();
     device.frames(64).unwrap();
     drop(device);
@@ -124,7 +129,7 @@ fn an_open_seal_that_is_refused_for_good_is_abandoned_and_the_next_one_says_so()
 }
 
 #[test]
-fn a_seal_that_another_time_may_help_is_kept_until_it_would_cost_others() {
+fn keeps_a_temporarily_refused_seal_until_it_would_cost_others() {
     let folder = tempfile::tempdir().unwrap();
     let roster = group::roster(1, 1000, EPOCH_MS);
     let id = group::device_id(&roster, 0);
@@ -149,7 +154,7 @@ fn a_seal_that_another_time_may_help_is_kept_until_it_would_cost_others() {
 }
 
 #[test]
-fn what_is_refused_for_a_while_is_not_given_up() {
+fn a_temporary_refusal_does_not_cost_a_seal() {
     let folder = tempfile::tempdir().unwrap();
     let roster = group::roster(1, 1000, EPOCH_MS);
     let id = group::device_id(&roster, 0);

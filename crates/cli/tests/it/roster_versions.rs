@@ -1,4 +1,5 @@
-//! A cloud and a gateway go on with their state under the roster that it was kept by, or a later version of that, and under no other.
+//! A cloud and a gateway accept their state only with the roster that it was made with, or a later
+//! version of it.
 
 use std::fs;
 use std::process::{Child, Stdio};
@@ -135,7 +136,8 @@ fn end(mut process: Child) {
     process.wait().unwrap();
 }
 
-/// The first version, then those that cannot follow it, then the later one, and then the first again.
+/// The first version, then those that cannot follow it, then the later one, and then the first
+/// again.
 fn goes_on(site: &Site, runs: fn(&Site, &str) -> Result<(), String>) {
     runs(site, "first").unwrap();
     runs(site, "first").unwrap();
@@ -157,7 +159,7 @@ fn goes_on(site: &Site, runs: fn(&Site, &str) -> Result<(), String>) {
 }
 
 #[test]
-fn a_cloud_takes_a_later_version_of_its_roster_and_no_other() {
+fn a_cloud_accepts_only_later_versions_of_its_roster() {
     let site = Site::new();
     goes_on(&site, Site::cloud);
     // A store that is gone binds nobody.
@@ -168,7 +170,7 @@ fn a_cloud_takes_a_later_version_of_its_roster_and_no_other() {
 }
 
 #[test]
-fn a_gateway_takes_a_later_version_of_its_roster_and_no_other() {
+fn a_gateway_accepts_only_later_versions_of_its_roster() {
     let site = Site::new();
     goes_on(&site, Site::gateway);
     // A check says the same and changes nothing.

@@ -1,4 +1,4 @@
-//! A group of two devices in a directory of its own, and the `moteseal` binary run in it.
+//! A group of two devices in a temporary directory, and the `moteseal` binary run in it.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};

@@ -1,5 +1,6 @@
-//! What the command line seals, checked by the verifier that was written from the specification alone (spec/verify.py): the same
-//! verdict on good bundles of every suite and scheme, the same error name on bad ones.
+//! What the command line seals, checked by the verifier that was written from the specification
+//! alone (spec/verify.py): the same verdict on good bundles of every suite and scheme, the same
+//! error name on bad ones.
 
 use std::fs;
 use std::process::Command;
@@ -9,7 +10,8 @@ use moteseal_adversary::{Answer, Holdings, Select};
 use moteseal_core::identity::decode_public_pem;
 use moteseal_verify::Roster;
 
-/// The second verifier's last word on each file: "verified" or the error's name. `None` where Python is not set up.
+/// The second verifier's last word on each file: "verified" or the error's name. `None` where
+/// Python is not set up.
 fn second(scene: &Scene, files: &[String], roster: &str) -> Option<Vec<String>> {
     let python = repository(".venv/bin/python");
     if !python.exists() {
@@ -141,7 +143,8 @@ fn bad_bundles_are_refused_by_the_same_name() {
     for (file, word) in files.iter().zip(words) {
         let run = scene.with_roster(&["verify", file]);
         if word == "verified" {
-            // A cut between two items leaves a stream without a part: it verifies, and holds nothing.
+            // A cut between two items leaves a stream without a part: it verifies, and holds
+            // nothing.
             assert!(file.contains("-cut-"), "{file}");
             continue;
         }

@@ -1,5 +1,6 @@
-//! `moteseal gateway serial` as a process, between motes behind TCP ports and a real broker (Debian's Mosquitto), at which the real
-//! `moteseal gateway run` is: what reaches the cloud is whole and justified; who does not belong there gets nothing through.
+//! `moteseal gateway serial` as a process between motes on TCP ports and a real broker (Debian's
+//! Mosquitto) with a real `moteseal gateway run`: what reaches the cloud is complete and justified,
+//! and a stranger gets nothing through.
 
 use crate::group;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -46,7 +47,8 @@ fn command(folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// A port that is listened at, where the gateway and a mote that comes meet: a mote's UART, and whatever stands behind it.
+/// A port that is listened at, where the gateway and a mote that comes meet: a mote's UART, and
+/// whatever stands behind it.
 async fn port() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -236,7 +238,7 @@ async fn body(line: &SerialLine, site: &Site) -> (Channel, Bytes) {
 }
 
 #[test]
-fn devices_on_serial_lines_reach_the_cloud_through_a_gateway_that_is_killed_and_comes_back() {
+fn devices_on_serial_lines_reach_the_cloud_through_a_gateway_that_is_killed() {
     let (devices, epochs, per_epoch) = (2, 4, 60);
     let site = Site::new(devices, 70);
     runtime().block_on(async {
@@ -278,7 +280,7 @@ fn devices_on_serial_lines_reach_the_cloud_through_a_gateway_that_is_killed_and_
         .await;
         assert!(fetch(address, "/healthz").ends_with("alive\n"));
         until("it is ready", &site, || fetch(address, "/readyz").ends_with("ready\n")).await;
-        // Killed in the middle of it; the motes go on, and open their lines anew.
+        // Killed in the middle of it; the motes continue, and open their lines again.
         drop(serial);
         (serial, address) = site.serial();
         for device in running {
@@ -305,7 +307,7 @@ fn devices_on_serial_lines_reach_the_cloud_through_a_gateway_that_is_killed_and_
 }
 
 #[test]
-fn a_mote_that_starts_anew_hears_the_newest_announcements_again() {
+fn a_restarted_mote_receives_the_newest_announcements_again() {
     let site = Site::new(2, 70);
     runtime().block_on(async {
         let at = port().await;
@@ -357,7 +359,7 @@ fn a_mote_that_starts_anew_hears_the_newest_announcements_again() {
 }
 
 #[test]
-fn what_is_broadcast_reaches_every_mote_and_what_a_mote_says_all_others_and_the_medium() {
+fn broadcasts_pass_between_the_medium_and_all_motes() {
     let site = Site::new(2, 70);
     runtime().block_on(async {
         let medium = format!("{}/yard", site.broker.url());
@@ -396,7 +398,7 @@ fn what_is_broadcast_reaches_every_mote_and_what_a_mote_says_all_others_and_the_
             }
             assert_eq!(heard, Bytes::from_static(b"from afar"));
         }
-        // Longer than a line carries: dropped and counted, and what comes behind it is heard.
+        // Longer than a line carries: dropped and counted, and what follows it is received.
         link.send(Bytes::from(vec![7; MAX_BODY + 1])).await.unwrap();
         link.send(Bytes::from_static(b"the end")).await.unwrap();
         while body(&motes[1], &site).await.1 != Bytes::from_static(b"the end") {}
@@ -405,7 +407,7 @@ fn what_is_broadcast_reaches_every_mote_and_what_a_mote_says_all_others_and_the_
 }
 
 #[test]
-fn who_does_not_belong_at_a_port_gets_nothing_through_and_harms_no_other_port() {
+fn a_stranger_at_a_port_gets_nothing_through_and_affects_no_other_port() {
     let site = Site::new(2, 70);
     runtime().block_on(async {
         let ports = [port().await, port().await, port().await, port().await];
@@ -428,7 +430,8 @@ fn who_does_not_belong_at_a_port_gets_nothing_through_and_harms_no_other_port() 
         })
         .await;
         let stranger = DeviceId([0x66; 8]);
-        // One of another port, one that is elsewhere already, and a stranger; each speaks all the time, and one starts anew all the time.
+        // One of another port, one that is elsewhere already, and a stranger; each speaks all the
+        // time, and one starts anew all the time.
         let wrong = mote_at(ports[1], good, 7);
         let twice = mote_at(ports[2], good, 8);
         let flood = [wrong, twice].map(|line| {
@@ -482,7 +485,7 @@ fn who_does_not_belong_at_a_port_gets_nothing_through_and_harms_no_other_port() 
 }
 
 #[test]
-fn what_is_wrong_with_serial_toml_is_said_in_one_line_and_what_is_right_is_listed() {
+fn errors_in_serial_toml_are_one_line_and_check_lists_the_settings() {
     let site = Site::new(2, 70);
     let good = "roster = \"roster.cbor\"\noperator = \"op.pub.pem\"\n[link]\nurl = \"mqtt://127.0.0.1:1\"\n[sums]\naggregator = \"gw-a\"\n\
                 [broadcast]\nurl = \"udp://239.83.7.9:5000?interface=127.0.0.1\"\n[[port]]\naddress = \"/dev/ttyUSB77\"\ndevice = \"mote-0\"\n\
@@ -504,7 +507,7 @@ fn what_is_wrong_with_serial_toml_is_said_in_one_line_and_what_is_right_is_liste
         "port     /dev/ttyUSB77, 115200 baud: mote-0, not there yet",
         "port     tcp://127.0.0.1:4001, 9600 baud: any device",
         "sums     mqtt://127.0.0.1:1, at gw-a",
-        "all is well; without --check the gateway would run now",
+        "the configuration is valid; without --check the gateway would run now",
     ] {
         assert!(out.lines().any(|found| found == line), "{line}: {out}");
     }
@@ -515,7 +518,7 @@ fn what_is_wrong_with_serial_toml_is_said_in_one_line_and_what_is_right_is_liste
         ("tcp://127.0.0.1:4001", "/dev/ttyUSB77", "/dev/ttyUSB77 is there twice"),
         ("baud = 9600", "baud = 75", "1200 to 4000000"),
         ("\"mote-0\"", "\"mote-7\"", "the roster has no device \"mote-7\""),
-        ("baud = 9600", "device = \"mote-0\"", "its device is at another port already"),
+        ("baud = 9600", "device = \"mote-0\"", "its device is already at another port"),
         ("mqtt://127.0.0.1:1", "ftp://x", "link: BadAddress"),
         ("udp://", "xdp://", "broadcast: BadAddress"),
         ("aggregator = \"gw-a\"", "", "give either `tree`"),
@@ -532,7 +535,7 @@ fn what_is_wrong_with_serial_toml_is_said_in_one_line_and_what_is_right_is_liste
     let (code, _, err) = check(
         "roster = \"roster.cbor\"\noperator = \"op.pub.pem\"\n[[port]]\naddress = \"/dev/ttyS0\"\n",
     );
-    assert!(code == Some(2) && err.contains("nothing to join motes to"), "{err}");
+    assert!(code == Some(2) && err.contains("nothing to connect motes to"), "{err}");
     let (code, _, err) = check(
         "roster = \"roster.cbor\"\noperator = \"op.pub.pem\"\n[link]\nurl = \"mqtt://127.0.0.1:1\"\n",
     );

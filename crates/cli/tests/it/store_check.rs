@@ -1,4 +1,5 @@
-//! `moteseal store check` says that a whole store is whole, and names what is damaged after bytes of its file were flipped.
+//! `moteseal store check` accepts an undamaged store, and names the damage after bytes of its file
+//! were flipped.
 
 use std::fs;
 
@@ -16,7 +17,7 @@ fn filled() -> Scene {
 }
 
 #[test]
-fn a_whole_store_is_whole() {
+fn an_undamaged_store_has_no_findings() {
     let scene = filled();
     let run = scene.with_roster(&["store", "check", "epochs.redb"]).done();
     assert!(run.out.contains("epochs.redb: whole; 400 seals, 24,000 readings"), "{run:?}");
@@ -47,7 +48,7 @@ fn flipped_bytes_are_found_and_named() {
 }
 
 #[test]
-fn what_is_no_store_is_called_that() {
+fn reports_a_file_that_is_not_a_store() {
     let scene = Scene::new();
     scene.write("text", &"not a store\n".repeat(1000));
     assert!(

@@ -1,4 +1,5 @@
-//! `moteseal sum`: what is wrong with a query, a key file, a tree or a configuration is said in one line that says what and where.
+//! `moteseal sum`: an error in a query, a key file, a tree or a configuration is reported in one
+//! line with its place.
 
 use std::fs;
 use std::net::TcpListener;
@@ -41,7 +42,7 @@ fn ask(scene: &Scene, query: &str) -> Run {
     scene.run(&["sum", "run", query, "--config", "querier.toml", "--epochs", "1"])
 }
 
-/// The column that the caret stands below.
+/// The column above the caret.
 fn caret(run: &Run, query: &str) -> usize {
     let lines: Vec<&str> = run.talk.lines().collect();
     assert_eq!(lines[0], query, "{run:?}");
@@ -50,7 +51,7 @@ fn caret(run: &Run, query: &str) -> usize {
 }
 
 #[test]
-fn a_query_that_is_none_is_answered_with_a_caret_below_the_mistake() {
+fn an_invalid_query_is_shown_with_a_caret_below_the_mistake() {
     let scene = scene();
     let cases = [
         ("SELECT AVG temperature FROM sensors EPOCH DURATION 5s", 12, "UnexpectedToken"),
@@ -77,7 +78,7 @@ fn a_query_that_is_none_is_answered_with_a_caret_below_the_mistake() {
 }
 
 #[test]
-fn what_acts_on_a_terminal_does_not_come_through_a_query() {
+fn control_characters_in_a_query_are_escaped() {
     let scene = scene();
     let run = ask(&scene, "SELECT \u{1b}[31mAVG(x)\nFROM sensors");
     let _ = run.failed(USAGE);
@@ -85,7 +86,7 @@ fn what_acts_on_a_terminal_does_not_come_through_a_query() {
 }
 
 #[test]
-fn a_sum_that_could_outgrow_its_room_is_refused_before_anybody_is_asked() {
+fn refuses_a_sum_that_could_overflow_before_sending_the_query() {
     let scene = scene();
     let run = ask(&scene, "SELECT VARIANCE(total) FROM sensors EPOCH DURATION 5s");
     let line = run.failed(USAGE);
@@ -99,7 +100,7 @@ fn a_sum_that_could_outgrow_its_room_is_refused_before_anybody_is_asked() {
 }
 
 #[test]
-fn a_range_that_is_none_is_named_with_its_column() {
+fn an_invalid_range_is_reported_with_its_column() {
     let scene = scene();
     for (range, expected) in [
         (
@@ -151,7 +152,7 @@ fn keys_are_never_replaced() {
     let before = fs::read(scene.path("sumkeys/querier.sum.key")).unwrap();
     let run =
         scene.with_roster(&["sum", "setup", "--querier", "keys/q.key.pem", "--out", "sumkeys"]);
-    assert!(run.failed(USAGE).contains("exists already; keys are never replaced"), "{run:?}");
+    assert!(run.failed(USAGE).contains("already exists; keys are never replaced"), "{run:?}");
     assert_eq!(fs::read(scene.path("sumkeys/querier.sum.key")).unwrap(), before);
     let run = scene.with_roster(&[
         "sum",
@@ -168,7 +169,7 @@ fn keys_are_never_replaced() {
 }
 
 #[test]
-fn a_tree_that_is_none_and_a_key_that_is_unknown_are_named_with_their_file() {
+fn an_invalid_tree_and_an_unknown_key_are_reported_with_their_file() {
     let scene = scene();
     scene.write("tree.toml", "[gateways]\nroot = \"querier\"\n[devices]\ndev1 = \"root\"\n");
     let run = ask(&scene, QUERY);
@@ -186,7 +187,7 @@ fn a_tree_that_is_none_and_a_key_that_is_unknown_are_named_with_their_file() {
 }
 
 #[test]
-fn a_floor_that_would_show_a_reading_is_not_taken() {
+fn refuses_a_floor_that_would_reveal_a_reading() {
     let scene = scene();
     for floor in ["0", "1", "3"] {
         let run = scene.run(&["sum", "run", QUERY, "--config", "querier.toml", "--floor", floor]);
@@ -200,7 +201,7 @@ fn a_floor_that_would_show_a_reading_is_not_taken() {
 }
 
 #[test]
-fn a_state_file_that_is_another_file_stays_as_it_is() {
+fn a_state_path_with_another_file_leaves_it_unchanged() {
     let scene = scene();
     scene.write("querier.state", "my notes\n");
     let run = ask(&scene, QUERY);
@@ -209,7 +210,7 @@ fn a_state_file_that_is_another_file_stays_as_it_is() {
 }
 
 #[test]
-fn a_broker_that_is_not_there_is_not_waited_for_for_ever() {
+fn the_wait_for_a_broker_is_bounded() {
     let scene = scene();
     let run = ask(&scene, QUERY);
     assert!(run.failed(UNREACHABLE).contains("Unreachable: mqtt://127.0.0.1:"), "{run:?}");

@@ -1,5 +1,5 @@
-//! A gateway of the tree that adds up private sums, as an operator sets it up: keys, a tree, its configuration; and what is said of each
-//! mistake in them.
+//! An aggregator of private sums as an operator sets it up: keys, a tree, its configuration; and
+//! the error for each mistake in them.
 
 use std::fs;
 
@@ -40,7 +40,7 @@ fn site() -> Scene {
 }
 
 #[test]
-fn a_check_says_what_the_gateway_would_do() {
+fn check_prints_what_the_gateway_would_do() {
     let scene = site();
     let group = fs::read_to_string(scene.path("tree.toml"))
         .map(|_| moteseal_core::GroupId::of("home").to_string())
@@ -54,7 +54,7 @@ fn a_check_says_what_the_gateway_would_do() {
         "state    ./root",
         "epochs   are sent on when all have spoken, at the latest 600 ms after their end",
         "listen   127.0.0.1:0",
-        "all is well; without --check the gateway would run now",
+        "the configuration is valid; without --check the gateway would run now",
     ] {
         assert!(checked.out.lines().any(|said| said == line), "{line:?} is not in {}", checked.out);
     }
@@ -68,7 +68,7 @@ fn a_check_says_what_the_gateway_would_do() {
 }
 
 #[test]
-fn a_mistake_in_the_configuration_is_said_in_a_line_that_names_it() {
+fn a_configuration_error_is_one_line_that_names_the_key() {
     let scene = site();
     let good = config("root");
     for (from, to, expected) in [
@@ -123,7 +123,7 @@ fn a_mistake_in_the_configuration_is_said_in_a_line_that_names_it() {
 }
 
 #[test]
-fn a_link_secret_of_a_gateway_needs_a_name_that_a_gateway_can_have() {
+fn a_link_secret_of_a_gateway_needs_a_valid_gateway_name() {
     let scene = site();
     let who = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
     let derive = |name: &str| {

@@ -1,5 +1,6 @@
-//! Two gateways that add up private sums, as processes around a real broker (Debian's Mosquitto): one beneath the other, killed with
-//! SIGKILL and started again. Every epoch is exact over the sources that it names.
+//! Two aggregators of private sums as processes over a real broker (Debian's Mosquitto), one the
+//! child of the other, killed with SIGKILL and restarted. Every epoch is exact over the sources
+//! that it names.
 
 use std::fs;
 use std::process::{Child, Stdio};
@@ -72,7 +73,7 @@ fn reading(
 }
 
 #[test]
-fn gateways_over_a_broker_add_up_every_epoch_also_when_one_is_killed_and_comes_back() {
+fn aggregators_over_a_broker_add_up_every_epoch_although_one_is_killed() {
     let scene = Scene::new();
     let folder = tempfile::tempdir().unwrap();
     let broker = Broker::open(folder.path());

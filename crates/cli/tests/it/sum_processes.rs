@@ -1,6 +1,6 @@
-//! Private sums as people run them: eight motes, three gateways in a tree and a querier, each a process of its own, over Debian's Mosquitto
-//! for a minute of epochs, while two of the gateways are killed and started again. Every epoch is answered exactly over the sources that it
-//! names, or named as missing.
+//! Private sums as users run them: eight motes, three gateways in a tree and a querier, each a
+//! process, over Debian's Mosquitto for a minute of epochs, while two of the gateways are killed
+//! and restarted. Every epoch is exact over the sources that it names, or reported as missing.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -291,7 +291,8 @@ fn a_minute_of_epochs_while_gateways_are_killed() {
         let (sum, count) =
             (results["SUM(reading)"].as_str().unwrap(), results["COUNT(*)"].as_str().unwrap());
         let (sum, count): (u32, u32) = (sum.parse().unwrap(), count.parse().unwrap());
-        // Exact, and over nobody who is not named. Who is named and had no reading in time has said so.
+        // Exact, and over nobody who is not named. Who is named and had no reading in time has said
+        // so.
         assert_eq!((sum.count_ones(), sum & !named), (count, 0), "{row}");
         if count > 0 {
             let average: f64 = results["AVG(reading)"].as_str().unwrap().parse().unwrap();
@@ -312,7 +313,7 @@ fn a_minute_of_epochs_while_gateways_are_killed() {
 }
 
 #[test]
-fn a_device_with_the_keys_of_another_roster_or_device_is_told_so() {
+fn a_device_with_keys_of_another_roster_or_device_is_refused() {
     let (site, other) = (Site::new(), Site::new());
     let at = site.folder.path();
     let refused = |name: &str| {

@@ -1,4 +1,5 @@
-//! Devices as sources of private sums: what they sensed in an epoch of a query, once, soon after its end, and nothing else.
+//! Devices as sources of private sums: they answer what they sensed in an epoch of a query, once,
+//! soon after its end, and nothing else.
 
 use crate::group;
 use std::sync::Arc;
@@ -158,7 +159,7 @@ fn plan(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn the_last_reading_of_an_epoch_is_answered_once_and_soon() {
+fn answers_the_last_reading_of_an_epoch_once_and_soon() {
     let mut scene = Scene::new();
     scene.hear(1, &[AVERAGE]);
     scene.sense(100, 50);
@@ -169,7 +170,8 @@ fn the_last_reading_of_an_epoch_is_answered_once_and_soon() {
     assert_eq!(scene.answers(5010, true), [(0, vec![1, 60])]);
     assert_eq!(scene.answers(5020, true), []);
     assert_eq!(scene.answers(10_010, true), [(1, vec![1, 99])]);
-    // Nothing was sensed, and then something that the query is not about: zeros, so that nobody can tell which.
+    // Nothing was sensed, and then something that the query is not about: zeros, so that nobody can
+    // tell which.
     assert_eq!(scene.answers(15_010, true), [(2, vec![0, 0])]);
     scene.sense(16_000, 10);
     assert_eq!(scene.answers(20_010, true), [(3, vec![0, 0])]);
@@ -180,7 +182,7 @@ fn the_last_reading_of_an_epoch_is_answered_once_and_soon() {
 }
 
 #[test]
-fn what_cannot_be_sent_in_time_is_not_answered() {
+fn does_not_answer_what_cannot_be_sent_in_time() {
     let mut scene = Scene::new();
     scene.hear(1, &[AVERAGE]);
     scene.sense(100, 50);
@@ -194,12 +196,12 @@ fn what_cannot_be_sent_in_time_is_not_answered() {
 }
 
 #[test]
-fn a_query_ends_with_an_schedule_without_it_and_no_older_one_brings_it_back() {
+fn a_schedule_without_a_query_ends_it_and_no_older_one_restores_it() {
     let mut scene = Scene::new();
     scene.hear(5, &[AVERAGE]);
     scene.sense(100, 50);
     assert_eq!(scene.answers(5010, true), [(0, vec![1, 50])]);
-    // Said again, it goes on.
+    // Announced again, it continues.
     scene.sense(6000, 51);
     scene.hear(6, &[AVERAGE]);
     assert_eq!(scene.answers(10_010, true), [(1, vec![1, 51])]);
@@ -217,7 +219,7 @@ fn a_query_ends_with_an_schedule_without_it_and_no_older_one_brings_it_back() {
 }
 
 #[test]
-fn an_announcement_that_is_played_back_after_a_restart_is_refused_by_name() {
+fn refuses_a_replayed_announcement_after_a_restart() {
     let mut scene = Scene::new();
     let (old, newest, twin) =
         (scene.schedule(6, &[AVERAGE]), scene.schedule(7, &[]), scene.schedule(7, &[AVERAGE]));
@@ -238,7 +240,7 @@ fn an_announcement_that_is_played_back_after_a_restart_is_refused_by_name() {
 }
 
 #[test]
-fn what_the_querier_said_elsewhere_or_as_something_else_is_refused_by_name_and_uses_up_no_number() {
+fn refuses_announcements_of_other_groups_or_kinds_without_using_a_number() {
     let mut scene = Scene::new();
     let good = scene.schedule(9, &[AVERAGE]);
     let BroadcastFrame::Single { head, leaf } = BroadcastFrame::decode(&good).unwrap() else {
@@ -286,7 +288,7 @@ fn what_the_querier_said_elsewhere_or_as_something_else_is_refused_by_name_and_u
 }
 
 #[test]
-fn a_clock_that_goes_back_makes_no_second_answer() {
+fn a_clock_that_is_set_back_gives_no_second_answer() {
     let mut scene = Scene::new();
     scene.hear(1, &[AVERAGE]);
     scene.sense(100, 50);
@@ -305,7 +307,7 @@ fn a_clock_that_goes_back_makes_no_second_answer() {
 }
 
 #[test]
-fn a_device_that_began_within_an_epoch_does_not_say_that_it_sensed_nothing() {
+fn a_device_that_starts_within_an_epoch_does_not_answer_it() {
     let mut scene = Scene::new();
     scene.hear(1, &[AVERAGE]);
     scene.sense(100, 50);
@@ -315,7 +317,7 @@ fn a_device_that_began_within_an_epoch_does_not_say_that_it_sensed_nothing() {
     // What it sensed before it was killed it does not know: silent, not zero.
     assert_eq!(scene.answers(5010, true), []);
     assert_eq!(scene.answers(10_010, true), [(1, vec![0, 0])]);
-    // The last reading counts: with one behind the restart it knows the answer.
+    // The last reading counts: with one after the restart it knows the answer.
     scene.sense(11_000, 60);
     scene.restart();
     scene.clock.store(START + 12_000, Ordering::Relaxed);
@@ -325,7 +327,7 @@ fn a_device_that_began_within_an_epoch_does_not_say_that_it_sensed_nothing() {
 }
 
 #[test]
-fn a_clock_that_was_far_ahead_for_a_while_silences_nobody_for_good() {
+fn a_clock_that_was_ahead_for_a_while_does_not_silence_a_source() {
     const YEARS: u64 = 14 * 365 * 86_400_000;
     let mut scene = Scene::new();
     scene.clock.store(START + YEARS, Ordering::Relaxed);

@@ -1,5 +1,6 @@
-//! Private sums from sources over real gateways to the querier, in one process and in real time: every epoch is answered exactly over
-//! the named participants, and what a source bends is refused with the name of its edge.
+//! Private sums from sources over real gateways to the querier, in one process and in real time:
+//! every epoch is exact over the named participants, and an altered sum is refused with the name of
+//! its edge.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -67,7 +68,8 @@ fn reading(position: u32, epoch: u64) -> i16 {
     i16::try_from(u64::from(position) * 37 + epoch % 100).unwrap() - 150
 }
 
-/// What happens in an epoch: a source is silent in every third, another bends what it says in every fifth.
+/// What happens in an epoch: a source is silent in every third, another bends what it says in every
+/// fifth.
 const fn is_silent(position: u32, epoch: u64) -> bool {
     position == 2 && epoch.is_multiple_of(3)
 }

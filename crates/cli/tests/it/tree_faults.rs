@@ -1,5 +1,5 @@
-//! Trees within a budget where buffers fill, slots run out and disks end: whatever was sealed is taken, a device comes back to the same
-//! seals as often as it is restarted, and the gateway keeps its bound.
+//! Trees within a budget with full buffers, exhausted slots and full disks: everything sealed is
+//! accepted, a device recovers the same seals after every restart, and the gateway keeps its bound.
 
 use crate::group;
 use std::path::Path;
@@ -69,7 +69,7 @@ fn end(station: &mut Station) {
 }
 
 #[test]
-fn a_seal_whose_round_rose_after_its_last_frame_is_taken() {
+fn accepts_a_seal_whose_round_rose_after_its_last_frame() {
     for scheme in [Scheme::Star, Scheme::Tree] {
         let folder = tempfile::tempdir().unwrap();
         let roster = group::roster(1, 100_000, 1000);
@@ -96,7 +96,7 @@ fn a_seal_whose_round_rose_after_its_last_frame_is_taken() {
 }
 
 #[test]
-fn a_round_that_a_full_buffer_raised_after_everything_was_forwarded_is_the_seals() {
+fn a_seal_has_the_round_that_a_full_buffer_raised_last() {
     let folder = tempfile::tempdir().unwrap();
     let roster = group::roster(1, 100_000, 1000);
     let mut station = group::station(&roster, folder.path(), BOUND);
@@ -148,7 +148,7 @@ fn closes(roster: &Roster, mote: &mut DurableMote<SecretKey>) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn seals_that_were_given_up_behind_one_that_was_full_do_not_change_it() {
+fn given_up_seals_after_a_full_one_do_not_change_it() {
     // By the number of readings, and of a tree by the bytes of its buffer.
     for (scheme, most, length) in
         [(Scheme::Star, 10, 20), (Scheme::Tree, 10, 20), (Scheme::Tree, u32::MAX, MAX_RECORD)]
@@ -182,9 +182,10 @@ fn seals_that_were_given_up_behind_one_that_was_full_do_not_change_it() {
 }
 
 #[test]
-fn a_gateway_keeps_its_bound_where_digests_are_longer_than_readings() {
+fn a_gateway_keeps_its_bound_with_digests_longer_than_readings() {
     let folder = tempfile::tempdir().unwrap();
-    // Everything is forwarded at round 0; the last thousands exceed the budget, so that half is kept, and digests stand for the rest.
+    // Everything is forwarded at round 0; the last thousands exceed the budget, so that half is
+    // kept, and digests stand for the rest.
     let (bound, readings) = (6 << 20, 590_000u64);
     for budget in [readings - 10_000, 80_000, 10_000] {
         let folder = folder.path().join(budget.to_string());

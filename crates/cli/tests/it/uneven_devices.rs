@@ -1,5 +1,5 @@
-//! Devices that are not at the same epoch: one that is ahead, or says so, neither keeps the others from hearing their round, nor ends their
-//! epochs.
+//! Devices at different epochs: one that is ahead, or claims to be, neither delays the rounds of
+//! the others nor ends their epochs.
 
 use crate::group;
 use std::path::Path;
@@ -38,7 +38,8 @@ fn first_frame(roster: &Roster, device: u8, index: u32, epoch: u64) -> Vec<u8> {
     group::forward_frame((device, &group::link_key(roster, device)), (index, epoch), 0..1, 0)
 }
 
-/// Three devices sense an epoch. How many bytes they forward, if another one is at the next epoch already, or is not.
+/// Three devices sense an epoch. How many bytes they forward, if another one is at the next epoch
+/// already, or is not.
 fn forwarded(roster: &Roster, station: &mut Station, is_ahead: bool) -> usize {
     let mut motes: Vec<_> = (0..3).map(|device| mote(roster, device)).collect();
     let now = EpochNumber(FIRST);
@@ -74,7 +75,7 @@ fn forwarded(roster: &Roster, station: &mut Station, is_ahead: bool) -> usize {
 }
 
 #[test]
-fn a_device_that_is_ahead_does_not_keep_the_others_from_hearing_their_round() {
+fn a_device_that_is_ahead_does_not_delay_the_rounds_of_others() {
     let roster = group::roster(4, BUDGET, 1000);
     let bytes = [false, true].map(|is_ahead| {
         let folder = tempfile::tempdir().unwrap();
@@ -85,7 +86,7 @@ fn a_device_that_is_ahead_does_not_keep_the_others_from_hearing_their_round() {
 }
 
 #[test]
-fn open_epochs_take_turns_in_being_announced() {
+fn open_epochs_are_announced_in_turn() {
     let folder = tempfile::tempdir().unwrap();
     let roster = group::roster(4, BUDGET, 1000);
     let mut station = group::station(&roster, folder.path(), 1 << 30);
@@ -120,7 +121,7 @@ fn serve(roster: &Roster, folder: &Path) -> Station {
 }
 
 #[test]
-fn in_recorded_time_a_device_that_jumps_ends_nobodys_epochs() {
+fn in_recorded_time_a_device_that_jumps_ends_no_epochs_of_others() {
     let folder = tempfile::tempdir().unwrap();
     let roster = group::roster(3, BUDGET, 1000);
     let runtime =

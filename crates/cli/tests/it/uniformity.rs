@@ -1,4 +1,5 @@
-//! Samples are fair and intervals are honest: 2,000 salts over a real series, through sealing, the stream and the verifier.
+//! Samples are fair and intervals have their stated coverage: 2,000 salts over a real series,
+//! through sealing, the stream and the verifier.
 
 use std::path::Path;
 
@@ -57,7 +58,8 @@ impl Group {
         Self { roster, secret, schema }
     }
 
-    /// Seals the records as one epoch under a salt of its own, and gives the verified answer at `rate` to the sink.
+    /// Seals the records as one epoch under a salt of its own, and gives the verified answer at
+    /// `rate` to the sink.
     fn sample(&self, salt: u64, records: &[[u8; 2]], rate: Rate, sink: &mut dyn Sink) {
         let schema = Schema::decode(&self.schema).unwrap();
         let profile = Profile::new(&self.roster, "mote-1", Scheme::Star, &schema).unwrap();
@@ -99,7 +101,8 @@ impl Group {
     }
 }
 
-/// The upper 0.1 % point of chi-square, by Wilson and Hilferty's approximation (within 0.2 % from 20 degrees of freedom on).
+/// The upper 0.1 % point of chi-square, by Wilson and Hilferty's approximation (within 0.2 % from
+/// 20 degrees of freedom on).
 fn chi_square_999(freedom: f64) -> f64 {
     let spread = 2.0 / (9.0 * freedom);
     freedom * (1.0 - spread + 3.090_232 * spread.sqrt()).powi(3)
@@ -175,7 +178,7 @@ fn series(group: &Group) -> (Vec<[u8; 2]>, Vec<f64>) {
 }
 
 #[test]
-fn intervals_of_a_mean_cover_the_truth_as_often_as_they_say() {
+fn intervals_of_a_mean_have_the_stated_coverage() {
     let group = Group::new();
     let (records, values) = series(&group);
     let truth = values.iter().sum::<f64>() / values.len() as f64;
@@ -193,7 +196,7 @@ fn intervals_of_a_mean_cover_the_truth_as_often_as_they_say() {
 }
 
 #[test]
-fn intervals_of_quantiles_and_proportions_cover_the_truth_at_least_as_often_as_they_say() {
+fn intervals_of_quantiles_and_proportions_have_at_least_the_stated_coverage() {
     let group = Group::new();
     let (records, values) = series(&group);
     let shares = [0.01, 0.1, 0.25, 0.5, 0.9, 0.99];

@@ -1,4 +1,5 @@
-//! The lines of the README and of `--help`, run literally: from a table to verified rows, and a proof that verifies offline.
+//! The commands of the README and of `--help`: from a table to verified rows, and a proof that
+//! verifies offline.
 
 use crate::scene;
 use std::fs;
@@ -26,7 +27,7 @@ fn temperatures(csv: &str, column: usize) -> Vec<f64> {
 }
 
 #[test]
-fn a_share_of_everything_is_verified_and_proven() {
+fn a_rate_is_verified_and_has_a_proof() {
     let (scene, cloud) = home();
     let get = [
         "get",
@@ -51,7 +52,8 @@ fn a_share_of_everything_is_verified_and_proven() {
     assert!(csv.starts_with("epoch,epoch_start,device,index,seq,temperature,humidity\n"), "{csv}");
     assert_eq!(csv.lines().count() as u64 - 1, json["rows"].as_u64().unwrap());
 
-    // Every row is one of the table's readings: dev1's by its place in the epoch, 720 readings an hour.
+    // Every row is one of the table's readings: dev1's by its place in the epoch, 720 readings an
+    // hour.
     let table = fs::read_to_string(repository("data/examples/dev1.csv")).unwrap();
     let truth = temperatures(&table, 1);
     for row in csv.lines().skip(1).filter(|row| row.contains(",dev1,")) {
@@ -90,7 +92,7 @@ fn a_share_of_everything_is_verified_and_proven() {
 }
 
 #[test]
-fn at_most_so_many_and_a_drawn_sample() {
+fn at_most_and_sample_queries_verify() {
     let (scene, cloud) = home();
     let ask = |more: &[&str]| {
         scene.with_roster(&[&["get", "--from", &cloud.url, "--format", "csv"][..], more].concat())
@@ -111,7 +113,7 @@ fn at_most_so_many_and_a_drawn_sample() {
 }
 
 #[test]
-fn every_format_holds_the_same_rows() {
+fn every_format_has_the_same_rows() {
     let (scene, cloud) = home();
     for format in ["table", "csv", "jsonl", "arrow", "parquet"] {
         let out = format!("out.{format}");
@@ -167,7 +169,7 @@ fn a_range_that_is_not_sealed_yet_is_incomplete() {
 }
 
 #[test]
-fn a_cloud_that_forgets_is_found_out_by_memory() {
+fn a_cloud_that_loses_seals_is_detected_by_pinned_seals() {
     let (scene, cloud) = home();
     let ask = |url: &str, more: &[&str]| {
         scene.with_roster(
@@ -193,7 +195,7 @@ fn a_cloud_that_forgets_is_found_out_by_memory() {
 
 #[cfg(unix)]
 #[test]
-fn rows_come_out_after_all_else_is_kept_or_not_at_all() {
+fn rows_are_printed_after_all_files_are_written_or_not_at_all() {
     let (scene, cloud) = home();
     // Reads as a memory that is not there yet, and can never be written.
     std::os::unix::fs::symlink("nowhere/deep", scene.path("link")).unwrap();
@@ -218,7 +220,7 @@ fn rows_come_out_after_all_else_is_kept_or_not_at_all() {
 }
 
 #[test]
-fn a_proof_stays_good_when_its_device_seals_more() {
+fn a_proof_stays_valid_when_its_device_seals_more() {
     let (scene, cloud) = home();
     // A cloud that has the first seals only: what it answers is what there was at that time.
     let early = scene.cloud("early.redb");
@@ -288,7 +290,7 @@ fn a_proof_for_another_roster_is_refused_by_name() {
 }
 
 #[test]
-fn devices_that_nobody_knows_and_clouds_that_do_not_answer() {
+fn reports_unknown_devices_and_unreachable_clouds() {
     let scene = Scene::new();
     let run = scene.with_roster(&["get", "dev7", "--from", "http://127.0.0.1:9", "--rate", "1"]);
     assert!(
@@ -338,7 +340,7 @@ fn tls_and_tokens_are_options_from_the_start() {
 }
 
 #[test]
-fn keys_and_rosters_are_what_openssl_and_people_read() {
+fn openssl_reads_the_keys_and_show_prints_the_roster() {
     let scene = Scene::new();
     for suite in ["ed25519", "esp256", "ml-dsa-44"] {
         scene.run(&["key", "new", "--out", &format!("keys/{suite}"), "--alg", suite]).done();

@@ -1,4 +1,5 @@
-//! What happens in the demo: the same chain twice, without and with the attacker; then every node reboots, and is sent everything once more.
+//! The simulation: the same chain twice, without and with the attacker; then every node reboots,
+//! and everything is sent again.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,26 +16,26 @@ use moteseal_lab::radio::{Air, Authority, Observer, Outsider};
 use super::{Arguments, Node, Results, Step};
 use moteseal_terminal::failure::{Exit, Failure};
 
-/// Whom the attacker hears and is heard by.
+/// The nodes in the attacker's range.
 const NEAR: [usize; 4] = [1, 2, 3, 4];
-/// Frames a second of the attacker: a hundred times the sender's messages.
+/// The attacker's frames per second: a hundred times the sender's messages.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 const ATTACKS_PER_SECOND: u32 = (100.0 * RATE) as u32;
-/// The undisturbed run ends by then, come what may.
+/// The latest end of the undisturbed simulation.
 const LONGEST_MS: u64 = 4 * 3_600_000;
-/// How finely the end is looked for, and how often the nodes' state is told.
+/// The step in which the end is determined, and the interval of progress lines.
 const STEP_MS: u64 = 500;
 const TOLD_MS: u64 = 60_000;
-/// The node that reboots on the way, when, and for how long it is away.
+/// The node that reboots meanwhile, when, and for how long.
 const REBOOTS: (usize, u64, u64) = (3, 200_000, 20_000);
-/// How long all nodes are sent everything once more, after their reboot.
+/// How long everything is sent again after the reboot of all nodes.
 const REPLAYED_MS: u64 = 120_000;
 
 fn internal(error: impl Display) -> Failure {
     Failure::new(Exit::Internal, error)
 }
 
-/// The attacker, as the radio knows it. The radio keeps it, so its counts are shared.
+/// The attacker as a participant of the radio, which owns it: its counts are shared.
 struct Attacker<'c> {
     attacker: Broadcaster,
     sent: &'c RefCell<BTreeMap<Assault, u64>>,
@@ -57,7 +58,7 @@ impl Outsider for Attacker<'_> {
     }
 }
 
-/// Counts what nodes say, and what of it is not genuine.
+/// Counts what nodes send, and how much of it is not genuine.
 struct Witness<'t> {
     truth: &'t Truth,
     sent: Sent,
@@ -88,7 +89,7 @@ fn delivered(radio: &Testbed<'_>) -> Vec<usize> {
     radio.stations.iter().map(|station| station.delivered.len()).collect()
 }
 
-/// Goes on until every receiver has so many messages, or until a time; when that was.
+/// Simulates until every receiver has this many messages, or until a time. Returns the time.
 fn complete(
     radio: &mut Testbed<'_>,
     messages: usize,
@@ -108,7 +109,7 @@ fn complete(
     None
 }
 
-/// No more than a meter allows in so many milliseconds.
+/// The most that a meter allows in this many milliseconds.
 fn allowed(rate: Rate, ms: u64) -> u64 {
     u64::from(rate.burst) + ms / u64::from(rate.each_ms.max(1)) + 1
 }
@@ -126,7 +127,7 @@ pub(crate) fn play(arguments: &Arguments, tell: &mut dyn FnMut(&Step)) -> Result
         let all = [settings(&authority, Repeating::Suppressed); NODES];
         let mut radio = Testbed::new(&all, LINKS, Air::losing(arguments.loss), seed);
         for station in &mut radio.stations {
-            // The chain of before was heard and freed.
+            // The earlier chain was received and freed.
             let Ok(()) = station.store.raise(earlier.outline.key, earlier.outline.id.number);
         }
         radio.start_all();
@@ -151,27 +152,27 @@ pub(crate) fn play(arguments: &Arguments, tell: &mut dyn FnMut(&Step)) -> Result
     let (who, at, away) = REBOOTS;
     radio.stop_at(at, who);
     radio.start_at(at + away, who);
-    let mut told = |radio: &Testbed<'_>, witness: &Witness<'_>, note| {
+    let mut report = |radio: &Testbed<'_>, witness: &Witness<'_>, note| {
         let ms = radio.now_ms();
         tell(&Step {
             ms,
             verified: delivered(radio),
-            said: witness.sent.all(),
+            sent: witness.sent.all(),
             forged: forged.borrow().values().sum(),
             note,
         });
     };
     let mut note = |radio: &Testbed<'_>, witness: &Witness<'_>| {
         let is_near = (at..at + TOLD_MS).contains(&radio.now_ms());
-        told(radio, witness, if is_near { "node 3 reboots" } else { "" });
+        report(radio, witness, if is_near { "node 3 reboots" } else { "" });
     };
     results.disturbed_ms =
         complete(&mut radio, messages, 3 * undisturbed + STEP_MS, &mut witness, &mut note);
     results.sent = witness.sent;
-    told(&radio, &witness, if results.disturbed_ms.is_some() { "complete" } else { "given up" });
+    report(&radio, &witness, if results.disturbed_ms.is_some() { "complete" } else { "given up" });
     results.nodes = radio.stations.iter().map(|station| node(station, radio.now_ms())).collect();
 
-    // All reboot, and everything that was ever said is on the air again.
+    // All reboot, and everything that was ever sent is sent again.
     let (before, end) = (delivered(&radio), radio.now_ms());
     for who in 0..NODES {
         radio.stop_at(end, who);
@@ -186,7 +187,7 @@ pub(crate) fn play(arguments: &Arguments, tell: &mut dyn FnMut(&Step)) -> Result
     (0..2).flat_map(|chain| truth.frames(chain)).for_each(|frame| replayer.remember(&frame));
     radio.add_outsider(Attacker { attacker: replayer, sent: &again }, &[0, 1, 2, 3, 4, 5, 6]);
     radio.run(end + REPLAYED_MS, &mut witness);
-    told(&radio, &witness, "all have rebooted, and were sent everything again");
+    report(&radio, &witness, "all have rebooted, and everything is sent again");
 
     if results.disturbed_ms.is_some() {
         results.replayed = before
@@ -195,7 +196,7 @@ pub(crate) fn play(arguments: &Arguments, tell: &mut dyn FnMut(&Step)) -> Result
             .map(|(before, after)| after.saturating_sub(*before) as u64)
             .sum();
     }
-    results.forged_said = quiet.forged + witness.forged;
+    results.forged_sent = quiet.forged + witness.forged;
     let genuine = truth.messages(1);
     for station in radio.stations.iter().skip(1) {
         let kept = station

@@ -1,4 +1,5 @@
-//! `moteseal-demo broadcast`: everything holds, the same seed shows the same, and what is no share or block is a mistake of usage.
+//! `moteseal-demo broadcast`: no attack succeeds, the same seed gives the same output, and
+//! arguments out of range are usage errors.
 
 use std::process::{Command, Output};
 
@@ -22,14 +23,14 @@ fn result(arguments: &[&str]) -> Value {
 fn every_node_verifies_everything_while_an_attacker_floods() {
     let result = result(&[]);
     assert_eq!(result["held"], true, "{result:#}");
-    for nothing in ["forged_said", "forged_kept", "forged_delivered", "replayed", "over_meter"] {
+    for nothing in ["forged_sent", "forged_kept", "forged_delivered", "replayed", "over_meter"] {
         assert_eq!(result[nothing], 0, "{nothing}");
     }
     let nodes = result["nodes"].as_array().unwrap();
     assert_eq!(nodes.len(), 6);
     assert!(nodes.iter().all(|node| node["verified"] == 100), "{nodes:#?}");
-    assert!(nodes.iter().any(|node| node["starts"] == 2), "one reboots on the way");
-    // The attack is one: every kind was told, and nodes had much to refuse.
+    assert!(nodes.iter().any(|node| node["starts"] == 2), "one reboots meanwhile");
+    // Every kind of attack was sent, and nodes had much to refuse.
     let attacks = result["attacks"].as_object().unwrap();
     assert_eq!(attacks.len(), moteseal_adversary::broadcaster::Assault::ALL.len());
     assert!(
@@ -44,7 +45,7 @@ fn every_node_verifies_everything_while_an_attacker_floods() {
 }
 
 #[test]
-fn the_same_seed_shows_the_same() {
+fn the_same_seed_gives_the_same_output() {
     let arguments = ["--seed", "cafe", "--loss", "0.1", "--block", "5"];
     assert_eq!(result(&arguments), result(&arguments));
     assert_ne!(
@@ -54,10 +55,10 @@ fn the_same_seed_shows_the_same() {
 }
 
 #[test]
-fn people_see_the_topology_who_has_what_and_a_verdict() {
+fn the_text_shows_topology_progress_and_verdict() {
     let output = demo(&[]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let said = String::from_utf8(output.stdout).unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
     for part in [
         "1 --- 3 --- 5",
         "S-1 S-2 1-2 1-3",
@@ -65,18 +66,18 @@ fn people_see_the_topology_who_has_what_and_a_verdict() {
         "NotAuthentic",
         "EVERYTHING HELD",
     ] {
-        assert!(said.contains(part), "no {part:?} in\n{said}");
+        assert!(printed.contains(part), "no {part:?} in\n{printed}");
     }
-    assert!(!said.contains("\\u000a"), "{said}");
+    assert!(!printed.contains("\\u000a"), "{printed}");
 }
 
 #[test]
-fn what_is_out_of_range_is_a_mistake_of_usage() {
-    for (arguments, said) in
+fn arguments_out_of_range_are_usage_errors() {
+    for (arguments, message) in
         [(["--loss", "0.5"], "a share from 0 to 0.3"), (["--block", "11"], "11 is not in 1..=10")]
     {
         let output = demo(&arguments);
         assert_eq!(output.status.code(), Some(2));
-        assert!(String::from_utf8_lossy(&output.stderr).contains(said));
+        assert!(String::from_utf8_lossy(&output.stderr).contains(message));
     }
 }

@@ -17,9 +17,9 @@ use moteseal_terminal::failure::{Exit, Failure};
 use moteseal_terminal::interrupt;
 use moteseal_terminal::output::{Stdout, talk};
 
-/// Where recorded data is looked for when nobody says.
+/// The default folder of recorded data.
 const BESIDE: &str = "../shared/data";
-/// The motes' files of a checkout.
+/// The folder of the motes' files in a checkout.
 const MOTES: &str = "data/telosb";
 
 /// Repeat the experiments of the papers on recorded data, and print our numbers next to theirs.
@@ -37,68 +37,72 @@ enum Command {
     Broadcast(Broadcast),
 }
 
-/// Replays 92 days of recorded events through a coordinator with a budget: events a day, sent, kept, rounds, budget used.
+/// Replay 92 days of recorded events through a coordinator with a budget.
 ///
-/// The sources stand in for the seven of the paper (Li et al., section VIII.B); the output says which for what.
+/// Prints per day: events sensed, sent and kept, rounds, and use of the budget. The sources replace
+/// the seven of the paper (Li et al., section VIII.B); the output names the replacement of each.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     moteseal-lab sampling --budget 500 --source telosb\n  \
     moteseal-lab sampling --budget 500 --source all --csv days.csv --plot days.png")]
 struct Sampling {
-    /// Events that may be kept a day
+    /// The budget: events that may be kept per day
     #[arg(long, value_name = "EVENTS", value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)))]
     budget: u64,
-    /// Devices: all, or some of home-c, house-a, house-b, house-c, house-d, house-e, telosb
+    /// The devices: all, or some of home-c, house-a, house-b, house-c, house-d, house-e, telosb
     #[arg(long, value_name = "NAME", num_args = 1.., required = true)]
     source: Vec<Chosen>,
     #[command(flatten)]
     common: Common,
-    /// Also write the days to this file
+    /// Also write the days as CSV to this file
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Also draw the days into this file
+    /// Also plot the days as PNG to this file
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// How to print
+    /// The format of the output
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
 
-/// Writes the lab's whole report: the paper's figures 5, 6, 7a and 7b, the growth of messages, each as PNG and CSV, and an index.
+/// Write the report on seals: the paper's figures 5, 6, 7a and 7b and the growth of messages, each
+/// as PNG and CSV, and an index.
 #[derive(Args, Debug)]
 #[command(after_help = "Example: moteseal-lab report --out lab/report")]
 struct Report {
     #[command(flatten)]
     common: Common,
-    /// The directory for it
+    /// The directory to write to
     #[arg(long, value_name = "DIRECTORY")]
     out: PathBuf,
 }
 
-/// Broadcasts through a simulated testbed of seven motes: bytes, transmissions, delays and memory of chains, beside the paper's numbers.
+/// Broadcast through a simulated testbed of seven motes: bytes, transmissions, delays and memory of
+/// chains, next to the paper's numbers.
 ///
-/// Figures 5 to 7 and tables I and II of Liu et al. (2012), each as PNG and CSV, and an index. Takes no recorded data.
+/// Writes figures 5 to 7 and tables I and II of Liu et al. (2012), each as PNG and CSV, and an
+/// index. Needs no recorded data.
 #[derive(Args, Debug)]
 #[command(after_help = "Example: moteseal-lab broadcast --out lab/broadcast\n\n\
-                        Times (figures 3 and 4) are measured by moteseal-bench broadcast --out DIRECTORY, which writes the rest as well.")]
+                        Times (figures 3 and 4) are measured by moteseal-bench broadcast --out DIRECTORY, which also writes the rest.")]
 struct Broadcast {
-    /// What chance follows from, up to 64 hexadecimal digits; zeros at the end may be left out
+    /// The seed of all randomness, up to 64 hexadecimal digits; zeros at the end may be left out
     #[arg(long, value_name = "HEX", default_value = "00")]
     seed: Seed,
-    /// Runs a point
+    /// Simulations per data point
     #[arg(long, value_name = "RUNS", default_value_t = moteseal_lab::broadcast::RUNS, value_parser = clap::value_parser!(u64).range(1..=1000))]
     runs: u64,
-    /// The directory for it
+    /// The directory to write to
     #[arg(long, value_name = "DIRECTORY")]
     out: PathBuf,
 }
 
 #[derive(Args, Debug)]
 struct Common {
-    /// Where recorded data is; $MOTESEAL_DATA, else ../shared/data unless given
+    /// The folder of recorded data; by default $MOTESEAL_DATA, or else ../shared/data
     #[arg(long, value_name = "DIRECTORY")]
     data: Option<PathBuf>,
-    /// What chance follows from, up to 64 hexadecimal digits; zeros at the end may be left out
+    /// The seed of all randomness, up to 64 hexadecimal digits; zeros at the end may be left out
     #[arg(long, value_name = "HEX", default_value = "00")]
     seed: Seed,
 }
@@ -186,7 +190,7 @@ fn sampling(arguments: &Sampling) -> Result<(), Failure> {
     text.lines().try_for_each(|line| stdout.line(line))
 }
 
-/// Says what a report is at, where somebody watches.
+/// Prints the progress of a report, if stderr is a terminal.
 fn teller() -> impl FnMut(&str) {
     let is_terminal = std::io::stderr().is_terminal();
     move |step: &str| {

@@ -157,7 +157,8 @@ impl Scene {
         self.between(10, None)
     }
 
-    /// What a store shows of a range: its manifests and all behind it, its seals, and the one that shows where they end.
+    /// What a store shows of a range: its manifests and all behind it, its seals, and the one that
+    /// shows where they end.
     fn between(&self, since: u64, until: Option<u64>) -> Json {
         let end = until.unwrap_or(u64::MAX);
         let shown = self.changed(|scene| {
@@ -357,7 +358,8 @@ fn chains() -> File {
         file.valid(format!("{name}; a round more than due each time"), OP, more.case());
         file.valid(format!("{name}; epoch 11 alone"), OP, scene.between(11, Some(12)));
     }
-    // A seal that no manifest lists shows that its device was silent before it if one behind it that is listed names it.
+    // A seal that no manifest lists shows that its device was silent before it if one behind it
+    // that is listed names it.
     let back = Scene::with_east(vec![sealing(10, 9), sealing(12, 9), sealing(13, 9)]);
     for (name, unlisted) in
         [("the next seal was late", &[12][..]), ("the next two seals were late", &[12, 13])]

@@ -1,5 +1,5 @@
-//! Authenticated broadcast (spec/cast.md): certificates, chains, frames, evidence. Signed objects are built here field by field, so that any
-//! field can be another one.
+//! Authenticated broadcast (spec/broadcast.md): certificates, chains, frames, evidence. Signed
+//! objects are built here field by field, so that any field can be another one.
 
 use std::convert::Infallible;
 

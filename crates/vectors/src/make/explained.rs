@@ -202,7 +202,8 @@ fn explained() -> File {
     file
 }
 
-/// The run with nothing selected, its first part changed: nothing that the salt or scheme decides is in it.
+/// The run with nothing selected, its first part changed: nothing that the salt or scheme decides
+/// is in it.
 fn sequence_of_nothing(sealed: &[Sealed], change: impl Fn(&Value) -> Value) -> Vec<Value> {
     let mut run = sequence(&stream(&schema(FIXED), sealed, &Pick::Levels(0)));
     run[2] = change(&run[2]);

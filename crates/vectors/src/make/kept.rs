@@ -20,7 +20,8 @@ fn withdraw(level: u8, events: u64) -> Value {
     json!(["withdraw", level, events])
 }
 
-/// Levels as events have them, `i` with probability `2^-(i+1)`: of a linear congruential generator's high bits.
+/// Levels as events have them, `i` with probability `2^-(i+1)`: of a linear congruential
+/// generator's high bits.
 fn levels(seed: u32, count: usize, of: u8) -> Vec<Value> {
     let mut state = seed;
     let mut next = || {

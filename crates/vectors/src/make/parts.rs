@@ -240,7 +240,8 @@ fn levels() -> File {
         changed(&good, 2, SALT, bytes(&[7; 16])),
         "SelectOutOfRange",
     );
-    // The same counters under another salt would be needed to get as far as the signature: nothing selected is one way.
+    // The same counters under another salt would be needed to get as far as the signature: nothing
+    // selected is one way.
     let nothing =
         sequence(&stream(&schema(FIXED), &three("ed", Scheme::Star)[..1], &Pick::Levels(0)));
     file.invalid(

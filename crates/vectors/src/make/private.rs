@@ -1,5 +1,6 @@
-//! Private sums (spec/sums.md): keys and encryption, opening, participants, frames. What somebody who knows the keys can bend
-//! is bent here by arithmetic on records alone: there is no other way in.
+//! Private sums (spec/sums.md): keys and encryption, opening, participants, frames. What somebody
+//! who knows the keys can bend is bent here by arithmetic on records alone: there is no other way
+//! in.
 
 use moteseal_core::record::{DeviceId, GroupId};
 use moteseal_sum::guard::EpochGuard;
@@ -268,7 +269,8 @@ fn opened() -> File {
     file.invalid("opened for another slot", op, slot, "SharesMismatch");
     let master = with(&of_records(&["south"], &[south]), "master", json!(hex::encode([0x6c; 32])));
     file.invalid("opened with another master secret", op, master, "SharesMismatch");
-    // 0 + 1 + ... + 39, and one more: what is left is -2^160, since so many shares are above it together.
+    // 0 + 1 + ... + 39, and one more: what is left is -2^160, since so many shares are above it
+    // together.
     let below = many.iter().fold(times(unit, MINUS_ONE), |sum, psr| sum.merge(psr));
     let below = minus(below, times(unit, &format!("{:04x}", 780)));
     file.invalid(

@@ -149,7 +149,8 @@ fn strangers() -> File {
     file
 }
 
-/// A star of 40 events of epoch 7, another of a device that raised itself, and one that lost events.
+/// A star of 40 events of epoch 7, another of a device that raised itself, and one that lost
+/// events.
 fn kinds() -> [Sealed; 3] {
     let plain = device("north").seal(&Epoch::new(Scheme::Star, 7, 40));
     let mut raised = Epoch::new(Scheme::Star, 7, 60);

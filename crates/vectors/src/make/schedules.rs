@@ -1,5 +1,5 @@
-//! What a querier asks at present (spec/sums.md, section 3), as a chain of one message: built here from the formulas of spec/cast.md, field by
-//! field, so that any of them can be another one.
+//! What a querier asks at present (spec/sums.md, section 3), as a chain of one message: built here
+//! from the formulas of spec/cast.md, field by field, so that any of them can be another one.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, GroupId};

@@ -208,7 +208,8 @@ fn ranges() -> File {
     ] {
         file.invalid(name, "choice.answer", input, error);
     }
-    // Answers in which each seal is proven by itself, so that holes are not caught by the chain of a run.
+    // Answers in which each seal is proven by itself, so that holes are not caught by the chain of
+    // a run.
     let each = |which: &[usize]| {
         let mut out = Vec::new();
         write::schema(&mut out, &schema(FIXED));
@@ -316,7 +317,8 @@ fn existing(sealed: &[Sealed], round: u8) -> Vec<(usize, u64)> {
     sealed.iter().enumerate().flat_map(of).collect()
 }
 
-/// Samples of an epoch of trees that ended at a round, in two parts, of which the device kept its second from level 1 on only.
+/// Samples of an epoch of trees that ended at a round, in two parts, of which the device kept its
+/// second from level 1 on only.
 fn pruned_samples(file: &mut File) {
     let mut device = Device::new(&group(), "ed", &schema(FIXED));
     let first = device.seal(&Epoch { last_in_epoch: false, ..Epoch::new(Scheme::Tree, 10, 60) });

@@ -1,4 +1,5 @@
-//! uTESLA (spec/tesla.md): parameters, what a sender says, and what a receiver makes of frames at the edges of their times.
+//! uTESLA (spec/tesla.md): parameters, what a sender says, and what a receiver makes of frames at
+//! the edges of their times.
 
 use moteseal_broadcast::tesla::sender::Sender;
 use moteseal_broadcast::tesla::{MAX_PARAMETERS, Parameters, Schedule};

@@ -1,4 +1,5 @@
-//! Answers of a group with a budget: what a round leaves of *at most*, late seals, manifests that are missing or too many (section 5).
+//! Answers of a group with a budget: what a round leaves of *at most*, late seals, manifests that
+//! are missing or too many (section 5).
 
 use std::collections::BTreeMap;
 
@@ -32,7 +33,8 @@ pub fn make(files: &mut Files) {
 /// The rounds at which the epochs 10, 11 and 12 ended.
 const ROUNDS: [(u64, u8); 3] = [(10, 2), (11, 0), (12, 1)];
 
-/// What two devices sealed: of 10 in one or two parts, 11, 12, and 13, which shows that they had no more of 12.
+/// What two devices sealed: of 10 in one or two parts, 11, 12, and 13, which shows that they had no
+/// more of 12.
 struct World {
     north: Vec<Sealed>,
     south: Vec<Sealed>,
@@ -74,7 +76,8 @@ impl World {
     }
 }
 
-/// The masks that *at most* forces of a device's seals; nothing of epochs without a round, and of those behind the range.
+/// The masks that *at most* forces of a device's seals; nothing of epochs without a round, and of
+/// those behind the range.
 fn at_most(sealed: &[Sealed], m: u64, rounds: &[(u64, u8)]) -> Vec<u32> {
     let rounds: BTreeMap<u64, u8> = rounds.iter().copied().collect();
     let mask = |one: &Sealed| {
@@ -444,7 +447,8 @@ fn answers() -> File {
     file
 }
 
-/// What a number and a seed force of a device's trees: of each epoch with a round, among its events of the levels from there on.
+/// What a number and a seed force of a device's trees: of each epoch with a round, among its events
+/// of the levels from there on.
 fn drawn(sealed: &[Sealed], count: usize, rounds: &[(u64, u8)]) -> Vec<Pick> {
     let mut picks = vec![Pick::Levels(0); sealed.len()];
     for &(epoch, round) in rounds {

@@ -232,7 +232,8 @@ fn announcements() -> File {
     let mut wide = payload.clone();
     wide.splice(payload.len() - 1.., [0x18, 3]);
     file.invalid("a round in too many bytes", "word.announcement", signed(&wide), "NonCanonical");
-    // A mote reads announcements into memory that it set aside: longer ones are refused before anybody's signature is looked at.
+    // A mote reads announcements into memory that it set aside: longer ones are refused before
+    // anybody's signature is looked at.
     let long = |length: usize| array([bytes(&vec![0; length])]).encode();
     file.invalid("a payload of 32 bytes", "word.announcement", signed(&long(29)), "UnexpectedType");
     file.invalid(

@@ -176,7 +176,7 @@ pub enum FoundBy {
 pub struct Cheat {
     /// Its name.
     pub name: &'static str,
-    /// A short description.
+    /// A short description, which is part of spec/vectors (audit/cheats.json).
     pub about: &'static str,
     /// Where it is detected.
     pub found_by: FoundBy,
@@ -215,21 +215,21 @@ pub const CHEATS: &[Cheat] = &[
     },
     Cheat {
         name: "event-dropped",
-        about: "one reading of a device is removed",
+        about: "one reading is cut out of what was kept of a device",
         found_by: FoundBy::Verifier,
         names: &["EventsLength"],
         bend: |uploads, at, device| of(uploads, at, device).is_some_and(cut_event),
     },
     Cheat {
         name: "event-replaced",
-        about: "one reading of a device is repeated in place of the next one",
+        about: "one reading of a device is told twice instead of the one behind it",
         found_by: FoundBy::Verifier,
         names: &["NotAuthentic"],
         bend: |uploads, at, device| of(uploads, at, device).is_some_and(repeat_event),
     },
     Cheat {
         name: "level-dropped",
-        about: "a device's kept readings lack the finest level that the manifest's round keeps",
+        about: "what was kept of a device lacks the finest level that the manifest's round keeps",
         found_by: FoundBy::Verifier,
         names: &["NotAsAsked"],
         bend: |uploads, at, device| of(uploads, at, device).is_some_and(drop_level),
@@ -266,7 +266,7 @@ pub const CHEATS: &[Cheat] = &[
     },
     Cheat {
         name: "seal-invented",
-        about: "a seal is listed that the device never signed",
+        about: "a seal of a device is listed that it never signed",
         found_by: FoundBy::Audit,
         names: &["InventedSeal"],
         bend: |uploads, at, device| {

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use clap::{Args, Subcommand};
-use moteseal_service::stop_signal;
 use moteseal_core::DeviceId;
 use moteseal_core::link::LinkKey;
 use moteseal_core::roster::Directory as _;
@@ -20,6 +19,7 @@ use moteseal_net::link::{State, until_up};
 use moteseal_net::mqtt::{self, MqttChild};
 use moteseal_net::{ChildLink as _, LinkError};
 use moteseal_seal::wire::MAX_RECORD;
+use moteseal_service::stop_signal;
 use moteseal_sum::key_file::SourceKeys;
 use moteseal_verify::Roster;
 use tokio::sync::mpsc;

@@ -7,12 +7,12 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use moteseal_service::stop_signal;
 use moteseal_gateway::station;
 use moteseal_gateway::{Gateway, ServiceError, Settings, Station, StationError, Time};
 use moteseal_net::link::until_up;
 use moteseal_net::mqtt::MqttParent;
 use moteseal_net::{LinkError, ParentLink as _};
+use moteseal_service::stop_signal;
 use tracing::{info, warn};
 
 use crate::cloud::{Log, log, runtime};

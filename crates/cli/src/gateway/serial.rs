@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::io::Write as _;
 use std::path::Path;
 
-use moteseal_service::stop_signal;
 use moteseal_core::DeviceId;
 use moteseal_gateway::serial::{MAX_PORTS, Mote, Port, SerialGateway, Settings};
 use moteseal_net::mqtt::{self, MqttChild};
 use moteseal_net::serial::Options;
 use moteseal_net::{Broadcast, LinkError};
+use moteseal_service::stop_signal;
 use moteseal_verify::Roster;
 
 use super::{Run, link_failure, service_failure};

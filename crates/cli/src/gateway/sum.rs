@@ -2,13 +2,13 @@
 
 use std::io::Write as _;
 
-use moteseal_service::stop_signal;
 use moteseal_gateway::sum::number::{NumberError, NumberFile};
 use moteseal_gateway::sum::service::SumGateway;
 use moteseal_gateway::sum::{Aggregator, Member};
 use moteseal_net::link::until_up;
 use moteseal_net::mqtt::{MqttChild, MqttParent};
 use moteseal_net::{ChildLink as _, ParentLink as _};
+use moteseal_service::stop_signal;
 
 use super::{Run, link_failure, service_failure};
 use crate::aggregation;

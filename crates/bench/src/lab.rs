@@ -145,7 +145,7 @@ impl Recorded {
                 recorded.footprint = Some(read);
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => recorded.absent.push(format!(
-                "counted instructions of a Cortex-M3, `{}`: the firmware's measurement writes it",
+                "instructions counted on a Cortex-M3, `{}`: measuring the firmware writes this file",
                 footprint.display()
             )),
             Err(error) => return Err(format!("cannot read {}: {error}", footprint.display())),
@@ -216,30 +216,37 @@ fn run(
     let parts = [
         part(
             "Sealing: tables and throughput",
-            "Li et al., \"Toward Secure and Efficient Communication for the Internet of Things\" (IEEE/ACM Transactions on Networking, 2019). The paper's schemes run \
-             with the paper's primitives, RSA-1024 and DSA-512 over MD5, SHA-1 and SHA-256 (by AWS-LC and RustCrypto, for comparison only), and with ours. Its figures are \
-             pictures: what its text says of them stands beside ours. Its desktop was a quad-core of 3.40 GHz, its tables of 2018.",
+            "Li et al., \"Toward Secure and Efficient Communication for the Internet of Things\" \
+             (IEEE/ACM Transactions on Networking, 2019). The paper's schemes are measured with the \
+             paper's primitives, RSA-1024 and DSA-512 over MD5, SHA-1 and SHA-256 (by AWS-LC and \
+             RustCrypto, for comparison only), and with ours. Its figures are pictures, so our \
+             numbers are compared with its text. Its desktop was a quad-core of 3.40 GHz, its \
+             tables are of 2018.",
             "sealing",
             sealing.paper,
         ),
         part(
             "Sealing: the sampling protocol",
-            "The same paper, section VIII.B: a simulation of recorded days, the same bytes for the same seed. `sampling/README.md` beside this page has more, and \
-             made-up loads.",
+            "The same paper, section VIII.B: a simulation of recorded days; the same seed gives the \
+             same bytes. `sampling/README.md` in the folder of this page has more, and synthetic \
+             loads.",
             "sampling",
             sampling,
         ),
         part(
             "Exact private sums",
-            "Papadopoulos, Kiayias and Papadias, \"Secure and Efficient In-Network Processing of Exact SUM Queries\" (ICDE 2011), on a Core i7 of 2.66 GHz. \
-             **SECOA is patented in the United States: it is compared with, and linked by no product.** `sums/README.md` beside this page has more.",
+            "Papadopoulos, Kiayias and Papadias, \"Secure and Efficient In-Network Processing of \
+             Exact SUM Queries\" (ICDE 2011), on a Core i7 of 2.66 GHz. **SECOA is patented in the \
+             United States: it is only compared here, and no product links it.** `sums/README.md` \
+             in the folder of this page has more.",
             "sums",
             sums,
         ),
         part(
             "Authenticated broadcast",
-            "Liu, Li and Guizani, \"PKC Based Broadcast Authentication using Signature Amortization for WSNs\" (IEEE Transactions on Wireless Communications, 2012), on \
-             TelosB motes. `broadcast/README.md` beside this page has more.",
+            "Liu, Li and Guizani, \"PKC Based Broadcast Authentication using Signature Amortization \
+             for WSNs\" (IEEE Transactions on Wireless Communications, 2012), on TelosB motes. \
+             `broadcast/README.md` in the folder of this page has more.",
             "broadcast",
             broadcast,
         ),
@@ -506,7 +513,8 @@ mod tests {
         }
         assert!(said(&html, "sealing-figure-14", "what stands in").contains("telosb"));
         assert!(
-            said(&html, "sealing-table-1", "what stands in").contains("is not here, and neither")
+            said(&html, "sealing-table-1", "what stands in")
+                .contains("is absent: that column is empty")
         );
     }
 

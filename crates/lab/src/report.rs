@@ -7,6 +7,7 @@ mod loads;
 pub mod page;
 pub mod seals;
 pub mod sums;
+mod text;
 
 use std::fmt;
 use std::io;
@@ -16,6 +17,7 @@ use serde::Serialize;
 
 pub use days::kept_each_day;
 use page::Entry;
+use text::SAMPLING;
 
 use crate::broadcast::chains::NoChain;
 use crate::chance::Seed;
@@ -122,15 +124,7 @@ pub fn write_of(
     let out = Out { folder: out };
     std::fs::create_dir_all(out.folder)
         .map_err(|cause| ReportError::Write { path: out.folder.to_owned(), cause })?;
-    let mut index = String::from(
-        "# The lab's report\n\n\
-         Written by `moteseal-lab report`. The paper is Li et al., \"Toward Secure and Efficient Communication for the Internet of Things\" \
-         (IEEE/ACM Transactions on Networking, 2019), sections V and VIII.B.\n\n",
-    );
-    index += &format!(
-        "Commands: `moteseal-lab report --out DIRECTORY --seed {seed}` writes all of this; `moteseal-lab sampling --budget 500 --source all` \
-         prints a budget's days. The same seed gives the same bytes. Nothing is tuned to match the paper.\n"
-    );
+    let mut index = SAMPLING.fill("head", &[("seed", &seed)]) + "\n";
     let entries = days::write(devices, &out, seed, effort, tell, &mut index)?;
     loads::write(&out, seed, effort, tell, &mut index)?;
     out.text(INDEX, &index)?;

@@ -49,10 +49,3 @@ pub const fn node(per_block: u8) -> Option<u64> {
         _ => return None,
     } as u64)
 }
-
-/// Why the numbers differ from the paper's.
-pub const WHY: &str = "\nWhy they differ: the paper's numbers are of whole TinyOS programs on a 16-bit MSP430, stack, radio, TinyECC's tables and what collects the results included; ours are \
-    the sizes of the types that hold a chain's state, on a 64-bit machine, and no more. \"Chain alone\" verifies: at the sender with the messages, which the paper's sender buffers, too \
-    (ours may leave them in flash: they are read again when they are sent), at a receiver without any message, since what is verified is handed over and stored elsewhere. A receiver's \
-    grows with the block here and there: 20 bytes a message there (the messages), 48 here (a digest and two tags). A node adds two keys, two chains, the queues of what it is to repeat, ask and answer, \
-    and room for one head and one certificate that wait for the check of a signature; ML-DSA-44, which hosts have and motes not, makes keys and that room larger than a mote's would be. ROM is for the firmware to tell, and is not in this report.\n";

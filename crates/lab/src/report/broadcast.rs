@@ -9,6 +9,7 @@ mod network;
 use std::path::Path;
 
 use super::page::Entry;
+use super::text::BROADCAST;
 use super::{INDEX, Out, ReportError};
 use crate::broadcast::times::Times;
 use crate::broadcast::{ASSUMED, RUNS};
@@ -42,9 +43,6 @@ fn colour(scheme: &str) -> Colour {
 
 /// The command that measures and writes all of it.
 const COMMAND: &str = "moteseal-bench broadcast --out DIRECTORY";
-/// What the testbed is here.
-const TESTBED: &str = "In place of seven TelosB motes and their radio, the product's own nodes in a simulator; the links are assumed, since figure 2 is a picture.";
-
 /// Writes the tables and figures into a folder, which is made if it is not there; tells what it is at. They come back for the page of everything.
 ///
 /// # Errors
@@ -59,23 +57,12 @@ pub fn write(
     let out = Out { folder: out };
     std::fs::create_dir_all(out.folder)
         .map_err(|cause| ReportError::Write { path: out.folder.to_owned(), cause })?;
-    let mut index = format!(
-        "# Authenticated broadcast, beside the paper's\n\n\
-         Written by `cargo run --release -p moteseal-bench -- broadcast --out DIRECTORY`; `moteseal-lab broadcast --out DIRECTORY --seed {seed}` writes the same \
-         but for the times of figures 3 and 4. The paper is Liu, Li and Guizani, \"PKC Based Broadcast Authentication using Signature Amortization for \
-         WSNs\" (IEEE Transactions on Wireless Communications, 2012), section V. Nothing is tuned to match it, and the same seed gives the same bytes.\n\n\
-         **The topology is assumed.** Figure 2 of the paper is a picture that its text does not give. Known are seven nodes, at most three hops, that the \
-         sender's one-hop receivers are 1 and 2, and that 2 is heard by the sender, 1, 3 and 4. The lab takes the links {ASSUMED}.\n\n\
-         SA1 to SA10 are chains with 1 to 10 messages a block, as the product sends them: Ed25519, SHA-256, 8-byte tags in blocks of more than one. The \
-         sender has 100 messages of 20 bytes, at a Poisson rate of 0.2 a second; nodes wait up to 2 s before they repeat, ask or answer. Every hearer misses \
-         a transmission with the stated probability, independently.\n"
-    );
+    let mut index = BROADCAST.fill("head", &[("seed", &seed), ("links", &ASSUMED)]) + "\n";
     let mut entries = Vec::new();
     match times {
         Some(times) => index += &costs::times(times, &out, &mut entries)?,
         None => {
-            index += "\n## Figures 3 and 4: time a message\n\nNot in this report: the lab does not measure speed. `moteseal-bench broadcast --out DIRECTORY` does, and writes this report \
-                      with them.\n";
+            index += &format!("\n{}\n", BROADCAST.get("no times"));
         }
     }
     tell("bytes a message");

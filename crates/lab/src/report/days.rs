@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::page::{Entry, Shown};
+use super::text::SAMPLING;
 use super::{BUDGETS, Effort, Out, ReportError};
 use crate::chance::{Average, Seed};
 use crate::data::{DAYS, Recording, Source};
@@ -46,64 +47,44 @@ pub(super) fn write(
     Ok(table.rows().iter().zip(ENTRIES).filter_map(|(row, entry)| entry.of(row)).collect())
 }
 
-/// A figure on the page: its number, its title, and why it differs.
+/// A figure on the page: its number and its title.
 struct OnPage {
     number: &'static str,
     title: &'static str,
-    why: &'static str,
 }
 
 /// In the order of the table's rows.
 const ENTRIES: [OnPage; 4] = [
-    OnPage {
-        number: "5",
-        title: "Figure 5: one day within a budget of 500 events",
-        why: "Our seven recordings have more events on that day than the paper's had; with as many as the paper's, the share that is sent is the paper's.",
-    },
-    OnPage {
-        number: "6",
-        title: "Figure 6: events saved in the cloud each day",
-        why: "How much of a budget is used follows from the load alone, from 100 % down to 50 % while the load doubles, and the paper's 92 loads are others; over \
-              loads of many sizes it is 1/(2 ln 2) = 72.1 %.",
-    },
-    OnPage {
-        number: "7a",
-        title: "Figure 7a: a mean temperature each day, truncated and sampled",
-        why: "Another home's sensor, and one that was faulty for minutes on 29 May, 24 and 25 July; that truncation takes the cold early hours and sampling does \
-              not, holds as in the paper.",
-    },
-    OnPage {
-        number: "7b",
-        title: "Figure 7b: what the budget does to the mean temperature",
-        why: "Another home, and an average over many seeds where the paper has one run; the error falls with the root of the budget in both.",
-    },
+    OnPage { number: "5", title: "Figure 5: one day within a budget of 500 events" },
+    OnPage { number: "6", title: "Figure 6: events saved in the cloud each day" },
+    OnPage { number: "7a", title: "Figure 7a: a mean temperature each day, truncated and sampled" },
+    OnPage { number: "7b", title: "Figure 7b: what the budget does to the mean temperature" },
 ];
 
 impl OnPage {
     /// Of a row of the Markdown table: figure, the paper, ours.
     fn of(&self, row: &[String]) -> Option<Entry> {
         let [_, paper, ours] = row else { return None };
-        let Self { number, title, why } = self;
+        let Self { number, title } = self;
         let entry = Entry::new(
             &format!("sealing-figure-{number}"),
             title,
             "moteseal-lab report --out DIRECTORY",
         );
         let figure = Shown::Figure(format!("fig{number}.png"));
-        let stands_in = "Home C as in the paper; for homes A and B of Smart*, which cannot be had, five other homes and eight TelosB motes over the same days.";
         Some(
             entry
                 .paper(paper)
                 .ours(ours)
-                .why(*why)
-                .stands_in(stands_in)
+                .why(SAMPLING.get(&format!("{number} why")))
+                .stands_in(SAMPLING.get("entry stands in"))
                 .show(figure)
                 .data(&format!("fig{number}.csv")),
         )
     }
 }
 
-/// What each source is and stands for.
+/// The sources, and the replacements for the paper's.
 fn stand_ins(devices: &[Recording]) -> String {
     let mut table = Table::new(["source", "what it is", "days recorded", "events a day"]);
     for (source, recording) in Source::ALL.iter().zip(devices) {
@@ -116,27 +97,15 @@ fn stand_ins(devices: &[Recording]) -> String {
             format!("{:.0}", events.mean()),
         ]);
     }
-    format!(
-        "\n## What stands in for what\n\n\
-         The paper's seven sources come from homes A, B and C of Smart*. **Homes A and B are not among the data that can be had**; only \
-         home C's environment is as in the paper. The other six sources are real recordings of other homes and years. Where a recording \
-         has fewer than {DAYS} days, its days come again in order. Each source is one device, each day one epoch.\n\n{}",
-        table.markdown()
-    )
+    let table = table.markdown();
+    format!("\n{}", SAMPLING.fill("stand-ins", &[("days", &DAYS), ("table", &table)]))
 }
 
 /// Why our numbers differ from the paper's.
 fn why(devices: &[Recording]) -> String {
     let loads: Average = (0..DAYS).map(|day| as_f64(sampling::load(devices, day))).collect();
-    format!(
-        "\nWhy they differ: other sources, and {} events a day on average where the paper's first day has 2,572; no day soars as \
-         the paper's 40th does. The deepest dips of figure 7a are a faulty sensor's, just after midnight on 29 May, 24 and 25 July; the \
-         data is left as it is. The budget's use \
-         depends on the load alone: it falls from 100 % to 50 % while the load doubles, so days of similar load use it alike, and \
-         only over loads of many sizes does the average come to 1/(2 ln 2) = 72.1 %. Where fewer events are monitored than the budget \
-         allows, all are kept. The paper's \"75 %\" is such an average over its own 92 days.\n",
-        thousands(rounded(loads.mean()))
-    )
+    let events = thousands(rounded(loads.mean()));
+    format!("\n{}\n", SAMPLING.fill("why", &[("events", &events)]))
 }
 
 #[allow(clippy::cast_precision_loss)]

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::text::SAMPLING;
 use super::{Effort, Out, ReportError};
 use crate::chance::{Average, Seed};
 use crate::figure::{Axis, Colour, Figure, Panel, Series, Stroke};
@@ -37,10 +38,7 @@ pub(super) fn write(
     tell("the budget's use");
     utilisation(out, seed, effort, &mut table)?;
     *index += &table.markdown();
-    *index += "\nThe theory of events sent is a straight line in the logarithm of the load; within a round the true average hangs below it by \
-               up to 0.043 budgets (3.4 % of what is sent in the first round, less in later ones), because a round lets in its half budget evenly over the load, not \
-               over the load's logarithm. The column `within_round` of the data has that curve. \
-               A load above 10^6 events is simulated by its forwarded events alone, which is the same distribution (`moteseal_lab::traffic`).\n";
+    *index += &format!("\n{}\n", SAMPLING.get("loads why"));
     Ok(())
 }
 

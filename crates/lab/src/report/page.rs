@@ -1,7 +1,7 @@
-//! The one page of the lab, `index.html`: every table and figure of the three papers, the paper's numbers beside ours, and why they differ.
+//! The lab's page, `index.html`: every table and figure of the three papers, the paper's numbers and ours, and why they differ.
 //!
-//! Self-contained: style and figures are inside, nothing is fetched; links lead to files beside it. What stands on it is handed in as
-//! [`Entry`]s by those who measured; the page adds the machine, the commands and the list of what is missing.
+//! The page contains its style and figures and loads nothing; links lead to files in folders next to it. The caller provides the
+//! results as [`Entry`]s; the page adds the machine, the commands and the list of missing data.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -33,17 +33,17 @@ pub struct Entry {
     pub id: String,
     /// What it shows, with the paper's number for it.
     pub title: String,
-    /// The paper's numbers, in words.
+    /// The paper's numbers, as text.
     pub paper: String,
-    /// Ours, in words.
+    /// Our numbers, as text.
     pub ours: String,
     /// Why they differ.
     pub why: String,
-    /// What stands in for what is missing; empty if nothing is.
+    /// The replacement for missing data or hardware; empty if none is missing.
     pub stands_in: String,
-    /// The command that makes it alone.
+    /// The command that produces this entry.
     pub command: String,
-    /// What is shown.
+    /// The content below the summary.
     pub shown: Vec<Shown>,
     /// Data files in the entry's folder.
     pub data: Vec<String>,
@@ -66,38 +66,38 @@ impl Entry {
         }
     }
 
-    /// The same with the paper's numbers.
+    /// Sets the paper's numbers.
     #[must_use]
     pub fn paper(self, paper: impl Into<String>) -> Self {
         Self { paper: paper.into(), ..self }
     }
 
-    /// The same with ours.
+    /// Sets our numbers.
     #[must_use]
     pub fn ours(self, ours: impl Into<String>) -> Self {
         Self { ours: ours.into(), ..self }
     }
 
-    /// The same with the reason.
+    /// Sets the reason for the difference.
     #[must_use]
     pub fn why(self, why: impl Into<String>) -> Self {
         Self { why: why.into(), ..self }
     }
 
-    /// The same with what stands in for what is missing.
+    /// Sets the replacement for missing data or hardware.
     #[must_use]
     pub fn stands_in(self, stands_in: impl Into<String>) -> Self {
         Self { stands_in: stands_in.into(), ..self }
     }
 
-    /// The same with one thing more to show.
+    /// Adds content.
     #[must_use]
     pub fn show(mut self, shown: Shown) -> Self {
         self.shown.push(shown);
         self
     }
 
-    /// The same with a file of data.
+    /// Adds a data file.
     #[must_use]
     pub fn data(mut self, name: &str) -> Self {
         self.data.push(name.to_owned());
@@ -105,7 +105,7 @@ impl Entry {
     }
 }
 
-/// What has no numbers of ours, because what it is made from is not there.
+/// An entry without numbers of ours, because its input is absent.
 #[must_use]
 pub fn missing(id: &str, title: &str, paper: &str, absent: &str) -> Entry {
     Entry::new(id, title, "make lab")
@@ -115,12 +115,12 @@ pub fn missing(id: &str, title: &str, paper: &str, absent: &str) -> Entry {
         .stands_in(absent)
 }
 
-/// A paper's entries, whose files lie in a folder beside the page.
+/// A paper's entries, whose files are in a folder next to the page.
 #[derive(Clone, Debug)]
 pub struct Part {
     /// The paper.
     pub title: String,
-    /// What is to be known of all its entries.
+    /// An introduction to its entries.
     pub about: String,
     /// The folder, without a slash.
     pub folder: String,
@@ -131,15 +131,15 @@ pub struct Part {
 /// The machine that a report was measured on, and how.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// What it is, line by line: processor, cores, system, compiler, loops.
+    /// Its properties: processor, cores, system, compiler, loops.
     pub lines: Vec<(String, String)>,
     /// The command that made the report.
     pub command: String,
-    /// Recorded data that is not there, each with where to get it.
+    /// Absent recorded data, each with its source.
     pub absent: Vec<String>,
 }
 
-/// The title of a figure's picture, behind the paper's number for it: `Figure 4: a source, by the domain`.
+/// The title of a figure after the paper's number for it: `Figure 4: a source, by the domain`.
 pub(super) fn numbered(number: &str, title: &str) -> String {
     let title = title.split(" (figure").next().unwrap_or(title);
     let mut letters = title.chars();
@@ -147,7 +147,7 @@ pub(super) fn numbered(number: &str, title: &str) -> String {
     format!("Figure {number}: {}", first.chain(letters).collect::<String>())
 }
 
-/// Text that HTML shows as it is.
+/// Text escaped for HTML.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -194,41 +194,16 @@ fn table(table: &Table) -> String {
     )
 }
 
-const STYLE: &str = "
-:root { --ink: #1e1e1e; --faint: #5a5a5a; --rule: #d9d9d9; --paper: #ffffff; --tint: #f5f6f8; --link: #0059a0; }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 68rem; padding: 2rem 1.25rem 6rem; background: var(--paper); color: var(--ink);
-  font: 16px/1.55 system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif; }
-h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .5rem; }
-h2 { font-size: 1.45rem; margin: 3.5rem 0 .5rem; padding-top: 1rem; border-top: 3px solid var(--ink); }
-h3 { font-size: 1.15rem; margin: 0 0 .6rem; }
-p { margin: .5rem 0; }
-a { color: var(--link); }
-code { font: .88em ui-monospace, 'DejaVu Sans Mono', monospace; background: var(--tint); padding: .1em .3em; border-radius: 3px; }
-section { margin: 2rem 0; padding: 1.25rem 1.4rem; border: 1px solid var(--rule); border-radius: 6px; }
-dl { display: grid; grid-template-columns: 7.5rem 1fr; gap: .35rem 1rem; margin: 0 0 .8rem; }
-dt { color: var(--faint); } dd { margin: 0; }
-.wide { overflow-x: auto; margin: .8rem 0; }
-table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-th { text-align: left; vertical-align: bottom; border-bottom: 2px solid var(--ink); padding: .3rem .9rem .3rem 0; }
-td { vertical-align: top; border-bottom: 1px solid var(--rule); padding: .3rem .9rem .3rem 0; }
-img { display: block; width: 100%; max-width: 60rem; height: auto; margin: .8rem 0; }
-.model { color: #a13d00; }
-footer { margin-top: 3rem; color: var(--faint); font-size: .9rem; }
-";
+/// The page around its content.
+const TEMPLATE: &str = include_str!("text/page.html");
+const STYLE: &str = include_str!("text/page.css");
 
-/// Writes the page. Every file that it leads to is there already.
+/// Writes the page. Every file that it links to must exist.
 ///
 /// # Errors
 /// [`ReportError::Write`]: also if a figure that an entry shows cannot be read.
 pub fn write(out: &Path, machine: &Machine, parts: &[Part]) -> Result<(), ReportError> {
-    let mut html = format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>Moteseal: the lab's report</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>The lab's report</h1>\n\
-         <p>Every table and figure of three papers, the paper's numbers beside ours. Nothing is copied, nothing is tuned. Where the paper's data or \
-         hardware is missing, the entry says what stands in. Times are processor time of one thread: the median of runs in which all contenders take turns, \
-         of sealing as many as stand with the machine, and in brackets the quickest and the slowest run.</p>\n"
-    );
+    let mut html = String::new();
     html += "<h2 id=\"machine\">The machine</h2>\n<dl>";
     for (name, value) in &machine.lines {
         let _ = write!(html, "<dt>{}</dt><dd>{}</dd>", escaped(name), inline(value));
@@ -238,7 +213,7 @@ pub fn write(out: &Path, machine: &Machine, parts: &[Part]) -> Result<(), Report
     if machine.absent.is_empty() {
         html += "<p>All recorded data was there.</p>\n";
     } else {
-        html += "<p><strong>Recorded data that is not there:</strong></p>\n<ul>\n";
+        html += "<p><strong>Recorded data that is absent:</strong></p>\n<ul>\n";
         machine.absent.iter().for_each(|absent| {
             let _ = writeln!(html, "<li>{}</li>", inline(absent));
         });
@@ -251,7 +226,7 @@ pub fn write(out: &Path, machine: &Machine, parts: &[Part]) -> Result<(), Report
             html += &section(out, part, entry)?;
         }
     }
-    html += "<footer>Written by <code>make lab</code>; <code>docs/lab.md</code> says how.</footer>\n</body>\n</html>\n";
+    let html = TEMPLATE.replace("{style}", STYLE).replace("{content}", &html);
     let path = out.join(PAGE);
     std::fs::write(&path, html).map_err(|cause| ReportError::Write { path, cause })
 }
@@ -335,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_looks_like_html_is_shown_and_not_taken_for_it() {
+    fn escapes_html_in_texts() {
         assert_eq!(
             inline("a < b, `x & \"y\"`, **all**"),
             "a &lt; b, <code>x &amp; &quot;y&quot;</code>, <strong>all</strong>"
@@ -343,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_its_figures_inside_and_links_to_data_beside() {
+    fn a_page_contains_its_figures_and_links_to_its_data() {
         let out = tempfile::tempdir().unwrap();
         std::fs::create_dir(out.path().join("sums")).unwrap();
         std::fs::write(out.path().join("sums/fig4.png"), b"pixels").unwrap();

@@ -5,9 +5,12 @@
 
 use std::path::Path;
 
+use std::fmt::Display;
+
 use serde::Serialize;
 
 use super::page::{Entry, Shown, numbered};
+use super::text::SUMS;
 use super::{INDEX, Out, ReportError};
 use crate::figure::{Axis, Colour, Figure, Panel, Series, Stroke};
 use crate::sums::{self, Bounds, Measured, Model, Point, Primitives, Setting};
@@ -15,7 +18,6 @@ use crate::table::{Table, percent, thousands};
 
 /// The command that measures and writes all of it.
 const COMMAND: &str = "moteseal-bench sums --out DIRECTORY";
-const READINGS: &str = "In place of Intel Lab's 2.3 million raw temperatures, which cannot be had, a public extract of 12,000 of them.";
 
 /// Writes the tables and figures into a folder, which is made if it is not there. They come back for the page of everything.
 ///
@@ -25,21 +27,14 @@ pub fn write(measured: &Measured, out: &Path) -> Result<Vec<Entry>, ReportError>
     let out = Out { folder: out };
     std::fs::create_dir_all(out.folder)
         .map_err(|cause| ReportError::Write { path: out.folder.to_owned(), cause })?;
-    let mut index = format!(
-        "# Secure sums, beside the paper's\n\n\
-         Written by `cargo run --release -p moteseal-bench -- sums --out DIRECTORY`. The paper is Papadopoulos, Kiayias and Papadias, \
-         \"Secure and Efficient In-Network Processing of Exact SUM Queries\" (ICDE 2011), sections V and VI. Nothing is tuned to match \
-         it. The paper's machine was a Core i7 of 2.66 GHz (2010), with GMP and OpenSSL; times here are processor time of one thread on a machine with {}.\n\n\
-         **SECOA is patented in the United States (US 8,607,057 B2). It is compared with, and linked by no product.**\n",
-        measured.host
-    );
+    let mut index = SUMS.fill("head", &[("host", &measured.host)]) + "\n";
     let mut entries = Vec::new();
     index += &table2(measured, &out, &mut entries)?;
     index += &table3(measured, &out, &mut entries)?;
     index += &figures(measured, &out, &mut entries)?;
     index += &table5(measured, &out, &mut entries)?;
-    index += &answers(measured);
-    index += WHY;
+    index += &accuracy(measured);
+    index += &format!("\n{}\n", SUMS.get("why"));
     out.text(INDEX, &index)?;
     Ok(entries)
 }
@@ -104,16 +99,23 @@ fn table2(
     let (paper, ours) = (Primitives::PAPER, measured.primitives);
     entries.push(
         Entry::new("sums-table-2", "Table II: costs of the primitives", COMMAND)
-            .paper(format!("HMAC-SHA-1 {}, RSA {}, 32-byte modular multiplication {}", time(paper.hm1), time(paper.rsa), time(paper.multiply32)))
-            .ours(format!("HMAC-SHA-1 {}, RSA {}, 32-byte modular multiplication {}", time(ours.hm1), time(ours.rsa), time(ours.multiply32)))
-            .why(
-                "Fifteen years of processors, with SHA extensions and 64-bit multiplication with carries; the inverse alone is no faster, since ours is \
-                 computed in constant time.",
-            )
+            .paper(format!(
+                "HMAC-SHA-1 {}, RSA {}, 32-byte modular multiplication {}",
+                time(paper.hm1),
+                time(paper.rsa),
+                time(paper.multiply32)
+            ))
+            .ours(format!(
+                "HMAC-SHA-1 {}, RSA {}, 32-byte modular multiplication {}",
+                time(ours.hm1),
+                time(ours.rsa),
+                time(ours.multiply32)
+            ))
+            .why(SUMS.get("table 2 why"))
             .show(Shown::Table(table.clone()))
             .data("table2.csv"),
     );
-    Ok(format!("\n## Table II: primitives\n\n[Data](table2.csv).\n\n{}", table.markdown()))
+    Ok(format!("\n{}", SUMS.fill("table 2", &[("table", &table.markdown())])))
 }
 
 #[derive(Serialize)]
@@ -223,22 +225,12 @@ fn table3(
         Entry::new("sums-table-3", "Table III: costs at typical values", COMMAND)
             .paper("SIES: a source 3.46 µs, an aggregator 1.11 µs, the querier 2.28 ms; SECOA^S at the querier 568 ms; bytes on an edge: 20, 38.72 KB, 32")
             .ours(format!("SIES: {}, {}, {}; bytes on an edge are in table V", of("a source"), of("an aggregator"), of("the querier")))
-            .why(
-                "The machine, and ours answers by ChaCha20 under keys of one epoch and opens in vector loops; the paper's own table is not what its equations give \
-                 in three places (the page of sums names them).",
-            )
-            .stands_in(READINGS)
+            .why(SUMS.get("table 3 why"))
+            .stands_in(SUMS.get("readings"))
             .show(Shown::Table(table.clone()))
             .data("table3.csv"),
     );
-    Ok(format!(
-        "\n## Table III: costs at N = 1,024, J = 300, F = 4, D = [1800, 5000]\n\n[Data](table3.csv), in microseconds. SECOA^S: best case / worst \
-         case. Bytes are in table V.\n\n{}\n\
-         The paper's table is not what its own equations and table II give in three places: CMT at a source (its 1.17 µs is \
-         `C_HM256 + C_A20`, where equation 1 has `C_HM1`), SIES at a source (3.46 µs printed, 3.32 by equation 3), and SECOA^S's worst \
-         case at the querier (568.63 ms printed, 568.73 as we read equation 8).\n",
-        table.markdown()
-    ))
+    Ok(format!("\n{}\n", SUMS.fill("table 3", &[("table", &table.markdown())])))
 }
 
 /// A line of a figure's data: microseconds, measured, by the equations with this machine's primitives, and with the paper's.
@@ -289,7 +281,7 @@ fn figures(
         let ticks = points.iter().map(|point| {
             (scale(point), format!("x{}", thousands(10_u64.saturating_pow(point.decimals))))
         });
-        Axis::logarithmic("domain: [18, 50] and what it is multiplied by", 1.0, most)
+        Axis::logarithmic("domain: [18, 50] and its factor", 1.0, most)
             .with_ticks(ticks.collect::<Vec<_>>())
     };
     let most_sources = measured.querier_by_sources.iter().map(sources).fold(128.0, f64::max);
@@ -310,7 +302,7 @@ fn figures(
             points: &measured.source,
             equations: sums::source,
             claim: "SIES more than 100 times cheaper than SECOA^S, a couple of microseconds, and independent of the domain",
-            why: "A source of ours spends a block of ChaCha20 where the paper's spends HMACs; SECOA^S gained less from today's processors, since it makes sketches one by one.",
+            why: "Our source computes a block of ChaCha20 where the paper's computes HMACs. SECOA^S gained less from newer processors, because it makes sketches one by one.",
         },
         Plot {
             name: "fig5",
@@ -322,7 +314,7 @@ fn figures(
             points: &measured.aggregator,
             equations: sums::aggregator,
             claim: "SIES 0.3 to 2 µs, about 100 times cheaper than SECOA^S; all linear in the fan-out",
-            why: "A modular addition is some nanoseconds without the call into a number library that the paper's 0.37 µs are; SECOA^S still folds and rolls RSA.",
+            why: "A modular addition takes some nanoseconds here; the paper's 0.37 µs are mostly the call of a number library. SECOA^S still folds and rolls RSA.",
         },
         Plot {
             name: "fig6a",
@@ -333,7 +325,7 @@ fn figures(
             points: &measured.querier_by_sources,
             equations: sums::querier,
             claim: "SIES 0.15 to 36 ms, more than 10 times cheaper than SECOA^S; all linear in the sources",
-            why: "Our querier makes the keys of many sources at once in vector loops, where the paper's has an HMAC after the other; both are linear in the sources.",
+            why: "Our querier derives the keys of many sources at once in vector loops; the paper's computes one HMAC after the other. Both are linear in the number of sources.",
         },
         Plot {
             name: "fig6b",
@@ -344,7 +336,7 @@ fn figures(
             points: &measured.querier_by_domain,
             equations: sums::querier,
             claim: "SIES and CMT independent of the domain, SECOA^S practically",
-            why: "The same machine and loops as in figure 6a; that the domain does not matter holds here as in the paper.",
+            why: "The machine and the loops are those of figure 6a. As in the paper, the domain does not matter.",
         },
     ];
     let mut table = Table::new(["figure", "the paper", "ours: SIES", "SECOA^S", "SECOA^S / SIES"]);
@@ -369,7 +361,7 @@ fn figures(
                 .paper(shown.claim)
                 .ours(format!("SIES {sies}, SECOA^S {secoa}; SECOA^S / SIES {factor}"))
                 .why(shown.why)
-                .stands_in(READINGS)
+                .stands_in(SUMS.get("readings"))
                 .show(Shown::Figure(format!("{}.png", shown.name)))
                 .data(&format!("{}.csv", shown.name)),
         );
@@ -381,11 +373,7 @@ fn figures(
             factor,
         ]);
     }
-    Ok(format!(
-        "\n## Figures 4 to 6\n\nThe paper's curves are pictures without numbers; beside ours stand its own equations with its own primitives, \
-         dotted.\n\n{}",
-        table.markdown()
-    ))
+    Ok(format!("\n{}", SUMS.fill("figures", &[("table", &table.markdown())])))
 }
 
 fn scale(point: &Point) -> f64 {
@@ -549,56 +537,31 @@ fn table5(
     entries.push(
         Entry::new("sums-table-5", "Table V: bytes on an edge", COMMAND)
             .paper("CMT 20; SECOA^S 37.8 KB, to the querier 832 (448 to 6.7 KB); SIES 32")
-            .ours(format!("CMT {}; SECOA^S {}, to the querier {}; SIES {}", edges.cmt, thousands(edges.secoa), thousands(edges.secoa_last), edges.sies))
-            .why(
-                "SECOA^S has to send what the paper does not count: whose each maximum is, and certificates that only the sink can XOR. A PSR of SIES is as there; \
-                 in our frames it travels with who took part (`docs/sizes.md`).",
-            )
-            .stands_in(READINGS)
+            .ours(format!(
+                "CMT {}; SECOA^S {}, to the querier {}; SIES {}",
+                edges.cmt,
+                thousands(edges.secoa),
+                thousands(edges.secoa_last),
+                edges.sies
+            ))
+            .why(SUMS.get("table 5 why"))
+            .stands_in(SUMS.get("readings"))
             .show(Shown::Table(table.clone()))
             .data("table5.csv"),
     );
-    Ok(format!(
-        "\n## Table V: bytes on an edge, N = 1,024, F = 4, D = [1800, 5000]\n\n[Data](table5.csv).\n\n{}\n\
-         SECOA^S sends more than the paper counts, because it has to: the querier can check a maximum's certificate only if it is told \
-         whose it is (4 bytes a sketch, on every edge), and certificates can be XORed by the sink alone, since an aggregator that got them XORed \
-         could not keep the winners' (20 bytes a sketch below the sink). To the querier go {:.1} SEALs on average. The paper's most of 6.7 KB \
-         disagrees with its own table III, which has 3.25 KB. So few SEALs as the \
-         paper's 832 bytes hold, four, we cannot explain: 300 maxima whose standard deviation is 1.9 stand at some eleven positions. Our PSRs travel \
-         in frames that also say who took part, one a key group and aggregate.\n",
-        table.markdown(),
-        edges.seals,
-    ))
+    let seals = format!("{:.1}", edges.seals);
+    let table = table.markdown();
+    Ok(format!("\n{}\n", SUMS.fill("table 5", &[("table", &table), ("seals", &seals)])))
 }
 
-fn answers(measured: &Measured) -> String {
+fn accuracy(measured: &Measured) -> String {
     let accuracy = &measured.accuracy;
-    format!(
-        "\n## What the answers are worth\n\n\
-         SIES and CMT: {} sums were opened, each of them equal to the plain sum.\n\n\
-         SECOA^S, {} estimates with J = 300, every one verified: the paper promises an error within 10 % with probability 90 %. By the letter, \
-         `2^mean` is {} too large on average, and {} of the estimates are within 10 %. Without that bias, which is known \
-         (2^0.333), {} are. The mean of 300 maxima has a standard deviation of 0.108, so 10 % is 1.3 of them: 82 % is what theory gives, and 90 % \
-         would take some 460 sketches.\n",
-        thousands(measured.exact),
-        thousands(accuracy.estimates.into()),
-        percent(accuracy.bias),
-        percent(accuracy.within_tenth),
-        percent(accuracy.corrected_within_tenth),
-    )
+    let values: [(&str, &dyn Display); 5] = [
+        ("sums", &thousands(measured.exact)),
+        ("estimates", &thousands(accuracy.estimates.into())),
+        ("bias", &percent(accuracy.bias)),
+        ("within", &percent(accuracy.within_tenth)),
+        ("corrected", &percent(accuracy.corrected_within_tenth)),
+    ];
+    format!("\n{}\n", SUMS.fill("accuracy", &values))
 }
-
-const WHY: &str = "\n## Why the numbers differ\n\n\
-    - **The machine.** Fifteen years, SHA extensions, 64-bit multiplication with carries. HMACs and sketches gained most; \
-    RSA here is exponent 3 at two multiplications by `crypto-bigint` (constant time), where the paper's 5.36 µs is 3.9 of its own.\n\
-    - **The readings.** The paper draws from Intel Lab's 2.3 million raw temperatures with four decimals. Those are not to be had; ours come from a \
-    public extract of 12,000 half-hourly readings with three digits, of which 10,350 are in [18, 50], the largest 36.4. Multiplied by 1,000 or 10,000 they \
-    end in zeros. Of the schemes' costs only a SECOA^S source's depends on values, and on their size alone: ours are about 22 on average, so it \
-    stays nearer to its best case than the paper's may.\n\
-    - **The equations leave things out.** They count neither call nor copy; measured totals of CMT and SIES include both. At the querier SECOA^S's J seeds a source \
-    are under one key, whose two blocks are hashed once: less than `J N C_HM1`.\n\
-    - **SECOA^S, how it is run.** Sources and aggregators are measured on real reports of the lowest level. The querier gets what an honest network of N sources would \
-    hand over, made from the keys and from sketches drawn from the exact distribution: inserting 10^10 items first would say nothing of the querier. A test compares \
-    the two, and one network of 64 sources is run in full. `secoa_epochs` in the data says over how many epochs each number is averaged.\n\
-    - **SIES, ours**, answers under keys of one query, slot and epoch by ChaCha20 rather than HMAC, asks its epoch guard first, and opens with the vector loops \
-    of `moteseal-lanes`, the reference to which is `core`'s.\n";

@@ -1,10 +1,13 @@
 //! What authentication costs each node by itself: time (figures 3 and 4), bytes (figure 5), memory (tables I and II).
 
+use std::fmt::Display;
+
 use serde::Serialize;
 
 use super::super::page::{Entry, Shown, numbered};
+use super::super::text::BROADCAST;
 use super::super::{Out, ReportError};
-use super::{COMMAND, TESTBED, colour};
+use super::{COMMAND, colour};
 use crate::broadcast::bytes::{self, Bytes};
 use crate::broadcast::times::{Times, Timing};
 use crate::broadcast::{BLOCKS, MESSAGES, paper, ram};
@@ -59,10 +62,7 @@ pub(super) fn times(
             schemes.push(&row.scheme);
         }
     }
-    let mut text = format!(
-        "\n## Figures 3 and 4: time a message\n\nProcessor time of one thread on a machine with {}; the paper's are of a TelosB (MSP430, 8 MHz). [Data](times.csv).\n\n",
-        times.host
-    );
+    let mut text = format!("\n{}\n\n", BROADCAST.fill("times", &[("host", &times.host)]));
     for side in &sides {
         figure(times, &schemes, side, out)?;
         let mut table = Table::new(["scheme", "20 messages", "40", "60", "80", "100"]);
@@ -86,38 +86,39 @@ pub(super) fn times(
         };
         let number = side.name.trim_start_matches("fig");
         entries.push(
-            Entry::new(&format!("broadcast-figure-{number}"), &numbered(number, side.title), COMMAND)
-                .paper(side.claim)
-                .ours(format!(
-                    "at {MESSAGES} messages: {}; {}; {}; {}; the paper's own secp160r1: {}, {}",
-                    at_100("SIGS"),
-                    at_100("HMAC"),
-                    at_100("SA1"),
-                    at_100("SA10"),
-                    at_100("SIGS, the paper's"),
-                    at_100("SA10, the paper's")
-                ))
-                .why(
-                    "Another machine altogether, five orders of magnitude in a signature; the shape is what compares: a signature costs a hundred HMACs and more, and a \
-                     chain divides it by its messages.",
-                )
-                .stands_in("A TelosB (MSP430, 8 MHz) is not here: this machine stands in, with the paper's secp160r1 and truncated SHA-1 beside our suite.")
-                .show(Shown::Figure(format!("{}.png", side.name)))
-                .show(Shown::Table(table.clone()))
-                .data("times.csv"),
+            Entry::new(
+                &format!("broadcast-figure-{number}"),
+                &numbered(number, side.title),
+                COMMAND,
+            )
+            .paper(side.claim)
+            .ours(format!(
+                "at {MESSAGES} messages: {}; {}; {}; {}; the paper's own secp160r1: {}, {}",
+                at_100("SIGS"),
+                at_100("HMAC"),
+                at_100("SA1"),
+                at_100("SA10"),
+                at_100("SIGS, the paper's"),
+                at_100("SA10, the paper's")
+            ))
+            .why(BROADCAST.get("times entry why"))
+            .stands_in(BROADCAST.get("times entry stands in"))
+            .show(Shown::Figure(format!("{}.png", side.name)))
+            .show(Shown::Table(table.clone()))
+            .data("times.csv"),
         );
-        text += &format!(
-            "### {}\n\n![{}]({}.png)\n\nThe paper: {}.\n\n{}\n",
-            side.title,
-            side.title,
-            side.name,
-            side.claim,
-            table.markdown()
+        text += &BROADCAST.fill(
+            "times side",
+            &[
+                ("title", &side.title),
+                ("name", &side.name),
+                ("claim", &side.claim),
+                ("table", &table.markdown()),
+            ],
         );
+        text += "\n";
     }
-    text += "Why they differ: another machine altogether, five orders of magnitude in a signature (ECDSA over secp160r1 in software at 8 MHz, against Ed25519 here). What \
-             can be compared is the shape: a signature costs as much as a hundred and more HMACs here as there (150 in the paper), and a chain divides it by its messages. What is \
-             left beside that share are hashes, and the writing and reading of leaves. Table and bars of `moteseal-bench broadcast` have the ratios of one run.\n";
+    text += &format!("{}\n", BROADCAST.get("times why"));
     Ok(text)
 }
 
@@ -276,12 +277,15 @@ pub(super) fn bytes(out: &Out<'_>, entries: &mut Vec<Entry>) -> Result<String, R
     };
     entries.push(
         Entry::new("broadcast-figure-5", "Figure 5: authenticator bytes a message", COMMAND)
-            .paper("SIGS 44, HMAC 8; of 100 messages SA1 8.52, SA2 4.52, SA5 2.12, SA10 1.32 (equation 7)")
-            .ours(format!("SIGS 64; of 100 messages {}, {}, {}, {}", ours("SA1"), ours("SA2"), ours("SA5"), ours("SA10")))
-            .why(
-                "Digests of 32 bytes where the paper's 8 can be met by chance, signatures of 64 bytes where secp160r1's 44 have 80 bits of strength, and a tag a message \
-                 without which one forged fragment spoils a block.",
-            )
+            .paper(BROADCAST.get("figure 5 paper"))
+            .ours(format!(
+                "SIGS 64; of 100 messages {}, {}, {}, {}",
+                ours("SA1"),
+                ours("SA2"),
+                ours("SA5"),
+                ours("SA10")
+            ))
+            .why(BROADCAST.get("figure 5 why"))
             .show(Shown::Figure("fig5.png".to_owned()))
             .show(Shown::Table(table.clone()))
             .data("fig5.csv"),
@@ -294,16 +298,9 @@ pub(super) fn bytes(out: &Out<'_>, entries: &mut Vec<Entry>) -> Result<String, R
         });
         even.row([suite.to_owned(), a, b, c, d]);
     }
-    Ok(format!(
-        "\n## Figure 5: authenticator bytes a message\n\n![Authenticator bytes a message](fig5.png)\n\n[Data](fig5.csv). Chains of 100 messages:\n\n{}\n\
-         Why they differ: digests are 32 bytes, not 8, since 64 bits of SHA-1 can be met by chance with 2^32 tries of the sender's, who could then say two \
-         things; signatures are 64 bytes, not 44, since secp160r1 has 80 bits of strength; and blocks of more than one message carry an 8-byte tag a message, \
-         which the paper does not have and without which one forged fragment spoils a block. \"All frames\" also has what names a fragment's place, the head's \
-         statement and the CBOR around it: fields that the paper does not count.\n\n\
-         From so many messages on, all frames of a chain carry less than a signature a message alone would:\n\n{}",
-        table.markdown(),
-        even.markdown()
-    ))
+    let tables: [(&str, &dyn Display); 2] =
+        [("table", &table.markdown()), ("even", &even.markdown())];
+    Ok(format!("\n{}", BROADCAST.fill("figure 5", &tables)))
 }
 
 fn line(suite: &'static str, bytes: &Bytes) -> Line {
@@ -336,7 +333,7 @@ struct Room {
 
 pub(super) fn memory(out: &Out<'_>, entries: &mut Vec<Entry>) -> Result<String, ReportError> {
     let mut rooms = Vec::new();
-    let mut text = String::from("\n## Tables I and II: memory\n\n[Data](memory.csv), in bytes.\n");
+    let mut text = format!("\n{}\n", BROADCAST.get("memory"));
     for (table, side) in [("I", "sender"), ("II", "receiver")] {
         let mut shown = Table::new([
             "scheme",
@@ -372,20 +369,25 @@ pub(super) fn memory(out: &Out<'_>, entries: &mut Vec<Entry>) -> Result<String, 
         }
         let number = if side == "sender" { 1 } else { 2 };
         entries.push(
-            Entry::new(&format!("broadcast-table-{number}"), &format!("Table {table}: memory at the {side}"), COMMAND)
-                .paper(format!("bytes of RAM: {}", theirs.join(", ")))
-                .ours(format!("bytes of state, the chain alone: {}", ours.join(", ")))
-                .why(
-                    "The paper's RAM is all of a TinyOS application's; ours is the size of the types that hold a chain, and beside it of a node that also relays and \
-                     repairs.",
-                )
-                .stands_in(format!("ROM of a TelosB is not measured; `docs/footprint.md` has flash and stack of a Cortex-M3. {TESTBED}"))
-                .show(Shown::Table(shown.clone()))
-                .data("memory.csv"),
+            Entry::new(
+                &format!("broadcast-table-{number}"),
+                &format!("Table {table}: memory at the {side}"),
+                COMMAND,
+            )
+            .paper(format!("bytes of RAM: {}", theirs.join(", ")))
+            .ours(format!("bytes of state, the chain alone: {}", ours.join(", ")))
+            .why(BROADCAST.get("memory entry why"))
+            .stands_in(
+                BROADCAST.fill("memory entry stands in", &[("testbed", &BROADCAST.get("testbed"))]),
+            )
+            .show(Shown::Table(shown.clone()))
+            .data("memory.csv"),
         );
-        text += &format!("\nTable {table}, the {side}'s:\n\n{}", shown.markdown());
+        let values: [(&str, &dyn Display); 3] =
+            [("number", &table), ("side", &side), ("table", &shown.markdown())];
+        text += &format!("\n{}", BROADCAST.fill("memory side", &values));
     }
     out.rows("memory.csv", &rooms)?;
-    text += ram::WHY;
+    text += &format!("\n{}\n", BROADCAST.get("memory why"));
     Ok(text)
 }

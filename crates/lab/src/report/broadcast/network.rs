@@ -1,10 +1,13 @@
 //! What the network does for it: transmissions (figure 6), the delay of a block (figure 7), and what repair costs on one hop.
 
+use std::fmt::Display;
+
 use serde::Serialize;
 
 use super::super::page::{Entry, Shown};
+use super::super::text::BROADCAST;
 use super::super::{Out, ReportError};
-use super::{COMMAND, Effort, TESTBED, colour};
+use super::{COMMAND, Effort, colour};
 use crate::broadcast::chains::{self, Repeating, Sent};
 use crate::broadcast::flood::{self, Scheme};
 use crate::broadcast::hop;
@@ -306,33 +309,25 @@ fn transmissions(
     };
     entries.push(
         Entry::new("broadcast-figure-6", "Figure 6: transmissions against loss", COMMAND)
-            .paper("100 messages, loss 0.2: SA10 741; SA1 to SA5 more; HMAC lacks about 10 messages at each receiver")
-            .ours(format!("loss 0.2: {}, {}, {}, {}", at("SA1"), at("SA10"), at("SA10, always repeated"), at("HMAC")))
-            .why(
-                "The topology and the independence of losses are assumed, ours also counts certificates, heads and advertisements, and a node of ours keeps silent where it \
-                 has heard two others repeat the same.",
-            )
-            .stands_in(TESTBED)
+            .paper(BROADCAST.get("figure 6 paper"))
+            .ours(format!(
+                "loss 0.2: {}, {}, {}, {}",
+                at("SA1"),
+                at("SA10"),
+                at("SA10, always repeated"),
+                at("HMAC")
+            ))
+            .why(BROADCAST.get("figure 6 why"))
+            .stands_in(BROADCAST.get("testbed"))
             .show(Shown::Figure("fig6.png".to_owned()))
             .show(Shown::Table(table.clone()))
             .data("fig6.csv"),
     );
-    Ok(format!(
-        "\n## Figure 6: transmissions against loss\n\n![Transmissions against loss](fig6.png)\n\n[Data](fig6.csv). Mean ± standard deviation of {} runs, each with a seed of \
-         its own; all transmissions of all seven nodes until every node has everything.\n\n{}\n{}\n{TRANSMISSIONS_WHY}",
-        points.first().map_or(0, |point| point.runs),
-        table.markdown(),
-        kinds.markdown()
-    ))
+    let runs = points.first().map_or(0, |point| point.runs);
+    let values: [(&str, &dyn Display); 3] =
+        [("runs", &runs), ("table", &table.markdown()), ("kinds", &kinds.markdown())];
+    Ok(format!("\n{}\n", BROADCAST.fill("figure 6", &values)))
 }
-
-const TRANSMISSIONS_WHY: &str = "HMAC, SIGS and uTESLA are simple models: each node rebroadcasts what it hears for the first time, once, and what is lost stays lost (uTESLA's keys, \
-    one for each interval of 10 s with messages, flood too). Their counts fall with loss because who does not hear a message does not repeat it either.\n\n\
-    SA1 to SA10 are the product's nodes; one of them keeps silent where it has heard two others repeat the same. \"Always repeated\" repeats whatever happens, as the paper's nodes do.\n\n\
-    Why ours differ from the paper's 741, 700 of them broadcasts: the topology is assumed, and so is that \
-    losses do not depend on one another; the paper's count has broadcasts, acknowledgements and replies, ours also certificates, heads and advertisements, by which a node that was away finds \
-    out what it lacks (the second table has both counts). A node of the product repeats less than the paper's where nothing is lost. Ours hold a few leaves of the next block while they wait for \
-    one of this block, as the paper's do, so that blocks of one message need few requests, too; that larger blocks need fewer shows as there.\n";
 
 fn at_loss<'a>(mut points: impl Iterator<Item = &'a Point>, loss: f64) -> Option<&'a Point> {
     points.find(|point| (point.loss - loss).abs() < 1e-9)
@@ -392,25 +387,25 @@ fn authentication_delay(
     };
     let range = |name: &str| format!("{name} {:.1} to {:.1} s", at(name, 0.0), at(name, 0.3));
     entries.push(
-        Entry::new("broadcast-figure-7", "Figure 7: delay to authenticate a block, by loss", COMMAND)
-            .paper("no numbers in the text: SA2 least, SA10 most, decided by the block's size and not lengthened by loss")
-            .ours(format!("without loss to loss 0.3: {}, {}, {}", range("SA2"), range("SA5"), range("SA10")))
-            .why(
-                "Between the first and the last of b messages lie b - 1 gaps of 5 s in both; loss lengthens our wait, because a block counts as verified when all of it and all \
-                 before it is there.",
-            )
-            .stands_in(TESTBED)
-            .show(Shown::Figure("fig7.png".to_owned()))
-            .show(Shown::Table(table.clone()))
-            .data("fig7.csv"),
+        Entry::new(
+            "broadcast-figure-7",
+            "Figure 7: delay to authenticate a block, by loss",
+            COMMAND,
+        )
+        .paper(BROADCAST.get("figure 7 paper"))
+        .ours(format!(
+            "without loss to loss 0.3: {}, {}, {}",
+            range("SA2"),
+            range("SA5"),
+            range("SA10")
+        ))
+        .why(BROADCAST.get("figure 7 why"))
+        .stands_in(BROADCAST.get("testbed"))
+        .show(Shown::Figure("fig7.png".to_owned()))
+        .show(Shown::Table(table.clone()))
+        .data("fig7.csv"),
     );
-    Ok(format!(
-        "\n## Figure 7: authentication delay of a block\n\n![Authentication delay of a block](fig7.png)\n\n[Data](fig7.csv).\n\n{}\n\
-         The paper's figure has no numbers in its text; it says that SA2 waits least and SA10 most, that a block's size decides, and that loss does not lengthen the wait. \
-         The first two hold here: between the first and the last of `b` messages lie `b - 1` gaps of 5 s on average. Loss lengthens the wait here: a block is verified once all of it is there and \
-         all before it, so what is lost adds the time until somebody notices, by a later fragment or by half a minute of silence, and until it is repaired. Without loss SA1 is immediate. uTESLA waits for the key's disclosure, 10 to 20 s and the key's way.\n",
-        table.markdown()
-    ))
+    Ok(format!("\n{}\n", BROADCAST.fill("figure 7", &[("table", &table.markdown())])))
 }
 
 /// A line of repair.csv.
@@ -451,14 +446,10 @@ fn repairs(out: &Out<'_>, seed: Seed) -> Result<String, ReportError> {
         table.row([percent(loss), a, b, c, d]);
     }
     out.rows("repair.csv", &lines)?;
-    Ok(format!(
-        "\n## Repair on one hop\n\nWhat is sent for each message of a block until six receivers have it: repeated as asked for / coded, the exclusive-or of messages of which no \
-         receiver lacks two / an ideal erasure code. [Data](repair.csv); requests are free here and never lost. The paper repeats.\n\n{}",
-        table.markdown()
-    ))
+    Ok(format!("\n{}", BROADCAST.fill("repair", &[("table", &table.markdown())])))
 }
 
-/// The simulator beside real UDP.
+/// The simulator compared with real UDP.
 fn real(seed: Seed, effort: Effort) -> Result<String, ReportError> {
     let mut table = Table::new(["loss", "messages a block", "real UDP, one run", "the simulator"]);
     for (loss, per_block, measured) in hop::MEASURED {
@@ -471,10 +462,5 @@ fn real(seed: Seed, effort: Effort) -> Result<String, ReportError> {
         let of = format!("{:.2} ± {:.2}", simulated.mean(), simulated.deviation());
         table.row([percent(loss), per_block.to_string(), format!("{measured:.2}"), of]);
     }
-    Ok(format!(
-        "\n## The simulator beside real UDP\n\nFragments and coded repairs that a sender and six receivers send for each of 100 messages, on one hop on which everybody hears everybody: \
-         `moteseal broadcast send` and `watch` in network namespaces of their own, over the kernel's UDP (`tools/broadcast_netns.py`), and the same nodes in the simulator. \
-         Close to the plain repeats of \"Repair on one hop\": receivers leave requests to the sender as long as it says something new, so that no two answer the same.\n\n{}",
-        table.markdown()
-    ))
+    Ok(format!("\n{}", BROADCAST.fill("real udp", &[("table", &table.markdown())])))
 }

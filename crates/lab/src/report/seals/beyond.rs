@@ -81,9 +81,13 @@ fn by_epoch(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         &Figure {
             title: "What a longer epoch makes of a suite".to_owned(),
             subtitle:
-                "the product's star of 16 levels, records of 4 bytes; bytes beside the records on the uplink, and sealing time"
+                "the product's star of 16 levels, records of 4 bytes; bytes on the uplink without \
+                 the records, and sealing time"
                     .to_owned(),
-            panels: vec![panel("overhead, bytes an event", bytes), panel("sealing, nanoseconds an event", times)],
+            panels: vec![
+                panel("overhead, bytes an event", bytes),
+                panel("sealing, nanoseconds an event", times),
+            ],
             x,
         },
     )?;
@@ -109,14 +113,16 @@ fn by_epoch(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     Ok(Entry::new("beyond-epoch", "Overhead against epoch length, for each suite", COMMAND)
         .paper("not asked")
         .ours(format!(
-            "bytes an epoch: Ed25519 {}, P-256 {}, ML-DSA-44 {}; from {} events on ML-DSA-44 takes less than a bare Ed25519 signature an event, from {} less than a byte",
+            "bytes an epoch: Ed25519 {}, P-256 {}, ML-DSA-44 {}; from {} events on, ML-DSA-44 costs \
+             less than an Ed25519 signature for each event, from {} less than a byte",
             digits(per_epoch("Ed25519")),
             digits(per_epoch("P-256")),
             digits(lattice),
             thousands(rounded((lattice / 64.0).ceil())),
             thousands(rounded(lattice.ceil()))
         ))
-        .why("A signature of 2,420 bytes that is shared: at a reading a minute, an epoch of a day costs under two bytes a reading with it.")
+        .why("All events of an epoch share one signature of 2,420 bytes: at a reading a minute, an \
+             epoch of a day costs less than two bytes a reading.")
         .show(Shown::Figure("epoch.png".to_owned()))
         .show(Shown::Table(table))
         .data("epoch.csv"))
@@ -211,15 +217,27 @@ fn resolution(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> 
     }
     let entry = Entry::new("beyond-resolution", "RAM against sampling resolution", COMMAND)
         .paper("not asked; 7 digests are enough at a rate of 1 %")
-        .ours(format!("{} bytes at 8 levels (1/128), {} at 16, {} at 32", thousands(sizes[2].1 as u64), thousands(sizes[4].1 as u64), thousands(sizes[7].1 as u64)))
-        .why("A level of ours keeps its unfinished block of 64 bytes beside its hash state, so that an event costs a share of a compression; the paper's keeps a digest and takes three.")
+        .ours(format!(
+            "{} bytes at 8 levels (1/128), {} at 16, {} at 32",
+            thousands(sizes[2].1 as u64),
+            thousands(sizes[4].1 as u64),
+            thousands(sizes[7].1 as u64)
+        ))
+        .why(
+            "A level of our star keeps its incomplete block of 64 bytes in addition to its hash \
+             state, so an event costs part of a compression; the paper's star keeps a digest and \
+             computes three compressions an event.",
+        )
         .show(Shown::Figure("resolution.png".to_owned()))
         .show(Shown::Table(table))
         .data("resolution.csv");
     Ok(if footprint.is_some() {
         entry
     } else {
-        entry.stands_in("`docs/footprint.csv` is not there: the sizes are those of this machine's types, 64-bit, which for a star are the same but for padding.")
+        entry.stands_in(
+            "`docs/footprint.csv` is absent: the sizes are those of the types on this 64-bit \
+             machine, which for a star differ only in padding.",
+        )
     })
 }
 
@@ -244,13 +262,20 @@ fn uplink(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     Ok(Entry::new("beyond-uplink", "Bytes an event on the uplink", COMMAND)
         .paper("table V: sign-each 132, the others 4.43 to 4.45, for records of 4 bytes")
         .ours(format!(
-            "for 3 bytes of payload: star of 298 events {}, of 60 {}; sign-each {}, by arithmetic the least possible; a comparable product 90, as stated for it",
+            "for 3 bytes of payload: star of 298 events {}, of 60 {}; sign-each {}, the least that \
+             is arithmetically possible; a comparable product 90, by its own statement",
             of("star of 298", 3),
             of("star of 60", 3),
             of("sign-each", 3)
         ))
-        .why("An envelope and a signature are paid for once an epoch, not once an event; what is given up is that an event can be proven before its epoch is sealed.")
-        .stands_in("The comparable product is not run: its 90 bytes for 3 of payload are as stated for it.")
+        .why(
+            "An envelope and a signature are sent once an epoch, not once an event. In return, no \
+             event can be proven before its epoch is sealed.",
+        )
+        .stands_in(
+            "The comparable product was not measured: its 90 bytes for 3 bytes of payload are its \
+             own statement.",
+        )
         .show(Shown::Table(table))
         .data("uplink.csv"))
 }

@@ -85,9 +85,11 @@ fn modelled(epoch: f64) -> Vec<Modelled> {
 
 fn constants(epoch: f64) -> String {
     format!(
-        "**A model.** Constants, all of the paper's table I (Cortex-M3 at 72 MHz): DSA 192.8 ms and 36.2 mJ, MD5 0.041 ms and 0.007 mJ. An event takes two digests, in a \
-         tree and in the paper's star, and its share of a signature: 1 / (2^u - 1) in a tree with room for u digests, 1 / {} in a star (the events of a device and day that were fed). \
-         Nothing else is counted: no radio, no memory, no sleep.",
+        "**A model.** All constants are from the paper's table I (Cortex-M3 at 72 MHz): DSA 192.8 \
+         ms and 36.2 mJ, MD5 0.041 ms and 0.007 mJ. An event costs two digests, in a tree and in \
+         the paper's star, and its share of a signature: 1 / (2^u - 1) in a tree with room for u \
+         digests, 1 / {} in a star (the events of one device and day in the input). Radio, memory \
+         and sleep are not counted.",
         digits(epoch)
     )
 }
@@ -138,7 +140,8 @@ fn figure12(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             ));
         }
         ours = format!(
-            "the product's star with Ed25519 {} to {} events a second on a Cortex-M3 of 72 MHz, by a model from {} counted instructions an event",
+            "the product's star with Ed25519 {} to {} events a second on a Cortex-M3 of 72 MHz, by \
+             a model from {} counted instructions an event",
             rate(slow),
             rate(quick),
             digits(instructions)
@@ -181,12 +184,15 @@ fn figure12(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     }
     let at = |scheme, units| rate(1e3 / by_table_1(scheme, units, epoch).0);
     Ok(Entry::new("sealing-figure-12", "Figure 12: signing throughput on a small machine", COMMAND)
-        .paper("a picture: on a Raspberry Pi 3 both schemes sign about 10 times slower than on the desktop, and DTC is limited by its room")
+        .paper("a picture: on a Raspberry Pi 3 both schemes sign about 10 times slower than on the \
+             desktop, and the memory of the signer limits DTC")
         .ours(format!("a model of the paper's Cortex-M3, events a second: GSC {}; DTC {} at 1 digest, {} at 12; {ours}", at("GSC", 8), at("DTC", 1), at("DTC", 12)))
         .why(
-            "Another machine and no measurement of a small one: the model shows the same cap by room as figure 8, and how far a microcontroller is from both of the paper's machines.",
+            "No small machine was measured. The model shows the same limit by memory as figure 8, \
+             and how much slower a microcontroller is than both of the paper's machines.",
         )
-        .stands_in("A Raspberry Pi 3 is not here. In its place stand this machine's curve of figure 8, and models of a Cortex-M3, which is some hundred times smaller.")
+        .stands_in("This machine's curve of figure 8 instead of a Raspberry Pi 3, and models of a \
+             Cortex-M3, which is some hundred times slower.")
         .show(Shown::Figure("fig12.png".to_owned()))
         .show(Shown::Table(table))
         .show(Shown::Text(constants(epoch)))
@@ -220,7 +226,7 @@ fn figure13(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         ),
     ];
     let mut ours =
-        "no counted instructions of our firmware are there, so none of its own".to_owned();
+        "counted instructions of our firmware are absent, so there is no curve for it".to_owned();
     let mut constants = constants(epoch);
     if let Some(instructions) = our_instructions(footprint, epoch) {
         let cycles = cycles_an_instruction(footprint).unwrap_or(1.0);
@@ -242,8 +248,10 @@ fn figure13(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             digits(least * cycles)
         );
         constants += &format!(
-            " The product's: {} instructions an event with its share of an epoch's signed end, counted in QEMU (`docs/footprint.csv`), at one cycle each, which is the least, and at the {:.2} that the paper's \
-             0.098 ms for SHA-256 imply; {:.3} W, energy over time of table I.",
+            "  For the product: {} instructions an event with its share of an epoch's signature, \
+             counted in QEMU (`docs/footprint.csv`), at one cycle each, which is the minimum, and \
+             at the {:.2} that the paper's 0.098 ms for SHA-256 imply; {:.3} W, energy over time of \
+             table I.",
             digits(instructions),
             cycles,
             watt()
@@ -276,12 +284,15 @@ fn figure13(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     let at = |units| digits(by_table_1("DTC", units, epoch).1 * 1e3);
     Ok(Entry::new("sealing-figure-13", "Figure 13: energy of signing (a model)", COMMAND)
         .paper(format!(
-            "a picture: less room at a DTC signer, more energy, as the time it runs; a Raspberry Pi 3 draws {:.2} W more while it signs",
+            "a picture: a DTC signer with less memory needs more energy, in proportion to its time; \
+             a Raspberry Pi 3 draws {:.2} W more while it signs",
             paper::PI_WATT
         ))
         .ours(format!("**a model**: DTC by the paper's table I {} µJ an event at 1 digest, {} at 4, {} at 12; {ours}", at(1), at(4), at(12)))
-        .why("A model of a microcontroller against a meter at a Raspberry Pi: the shape alone compares, and it is the paper's, since energy is power times time in both.")
-        .stands_in("No Raspberry Pi and no power meter is here: a model stands in, its constants below.")
+        .why("A model of a microcontroller is compared with a power meter at a Raspberry Pi: only \
+             the shape is comparable, and it is the paper's, because energy is power times time in \
+             both.")
+        .stands_in("A model instead of a Raspberry Pi and a power meter; its constants are below.")
         .show(Shown::Figure("fig13.png".to_owned()))
         .show(Shown::Table(table))
         .show(Shown::Text(constants))

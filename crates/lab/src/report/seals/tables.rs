@@ -107,9 +107,11 @@ fn table1(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         found.map_or_else(|| "not measured".to_owned(), |found| time(found.time.median))
     };
     let on_m3 = if footprint.is_some() {
-        "A Cortex-M3 in time and energy is not here: its instructions are counted in QEMU (`docs/footprint.md`), which are neither cycles nor time."
+        "Time and energy on a Cortex-M3 are not measured; its instructions are counted in QEMU \
+         (`docs/footprint.md`), which gives neither cycles nor time."
     } else {
-        "A Cortex-M3 is not here, and neither is `docs/footprint.csv` with its counted instructions: that column is empty."
+        "Time and energy on a Cortex-M3 are not measured, and `docs/footprint.csv` with its counted \
+         instructions is absent: that column is empty."
     };
     let mut entry = Entry::new("sealing-table-1", "Table I: performance of cryptographic operations", COMMAND)
         .paper("RSA 203.6 ms, DSA 192.8 ms, MD5 0.041 ms, SHA1 0.051 ms, SHA256 0.098 ms; 37.6, 36.2, 0.007, 0.009, 0.017 mJ")
@@ -125,7 +127,8 @@ fn table1(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             of("ML-DSA-44, sign")
         ))
         .why(format!(
-            "A server's core against a microcontroller of 72 MHz. {} D, one dependent compression of SHA-256, is {} here.",
+            "The core of a server is compared with a microcontroller of 72 MHz. {} D, one dependent \
+             compression of SHA-256, is {} here.",
             digests(measured),
             time(measured.d)
         ))
@@ -134,7 +137,7 @@ fn table1(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         .data("table1.csv");
     if let Some(footprint) = footprint {
         entry = entry.show(Shown::Text(
-            "All that was counted on the Cortex-M3 (`docs/footprint.csv`):".to_owned(),
+            "Everything that was counted on the Cortex-M3 (`docs/footprint.csv`):".to_owned(),
         ));
         entry = entry.show(Shown::Table(footprint.table()));
     }
@@ -228,16 +231,23 @@ fn table2(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     let differ = if differ.is_empty() { "nothing".to_owned() } else { differ.join("; ") };
     Ok(Entry::new("sealing-table-2", "Table II: what each scheme can", COMMAND)
         .paper("20 verdicts: sign-each no/yes/yes/no, concatenate yes/no/no/no, hash chaining yes/no/yes/no, DTC yes/yes/no/yes, GSC yes/yes/yes/yes (computation, partial retrieval, constant space, uniformity)")
-        .ours(format!("by running code, {agree} of the paper's verdicts hold; different: {differ}"))
+        .ours(format!("in our execution, {agree} of the paper's verdicts hold; different: {differ}"))
         .why(
-            "The paper's table is an argument, ours is what the schemes did: off-line chaining must hold every event, for the chain is built from its end; on-line chaining is constant but \
-             takes a one-time signature an event; the product's tree has a state of fixed size for up to 2^20 events.",
+            "The paper argues its table; ours is the observed behaviour of the schemes. Off-line \
+             chaining must keep every event, because the chain is built from its end; on-line \
+             chaining needs constant space but a one-time signature an event; the product's tree \
+             has a state of fixed size for up to 2^20 events.",
         )
         .show(Shown::Table(table))
         .show(Shown::Text(format!(
-            "An application asks for half of an epoch of 298 events and for one event in its middle; the cloud then withholds one event of a sample, and states half as many events as there were. \
-             `Unsupported` is the scheme's own answer. Half of a tree can be more bytes than all of it, since records of 4 bytes travel with digests of 32. A withheld event of the paper's DTC is noticed only because the application names the events that it wants. \
-             The verdicts' thresholds are ours: partial retrieval is a half in less than {} of all bytes or one event in less than {}; uniformity is partial retrieval, a withheld event noticed and a cut epoch noticed.",
+            "An application requests half of an epoch of 298 events, and one event in its middle; \
+             the cloud then withholds one event of a sample, and states half of the number of \
+             events. `Unsupported` is the scheme's own response. Half of a tree can be more bytes \
+             than all of it, because records of 4 bytes travel with digests of 32. A withheld event \
+             of the paper's DTC is detected only because the application names the events that it \
+             wants. The thresholds of the verdicts are ours: partial retrieval means a half in less \
+             than {} of all bytes or one event in less than {}; uniformity means partial retrieval, \
+             a withheld event detected and a cut epoch detected.",
             percent(LESS_FOR_HALF),
             percent(LESS_FOR_ONE)
         )))
@@ -281,21 +291,37 @@ fn table4(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             [first, last].into_iter().flatten().map(text).collect::<Vec<_>>().join(", ")
         )
     };
-    Ok(Entry::new("sealing-table-4", "Table IV: space at the device and at the coordinator", COMMAND)
-        .paper("sign-each O(1), O(B); DTC O(log n), O(B log n'); GSC O(1), O(K)")
-        .ours(format!("bytes: {}; {}; {}; {}", of("Sign-each"), of("DTC"), of("GSC"), of("GSC, the product's")))
-        .why(
-            "Orders against bytes, and the orders hold; the product's star is larger than the paper's by the blocks that fill before they are hashed, which is why an event costs it a third of a \
-             compression where the paper's takes three.",
-        )
-        .stands_in("B = 500 and K = 7 as in the paper; signatures of 64 bytes and digests of 32, where the paper names none.")
-        .show(Shown::Table(table))
-        .show(Shown::Text(
-            "Beside the events, which every scheme keeps alike. The device's bytes of DTC are the most digests that waited at once, the coordinator's the siblings of 500 events, evenly spread over n. The \
-             product's tree at the coordinator is what proves each device's share of the 500, shared."
-                .to_owned(),
-        ))
-        .data("table4.csv"))
+    Ok(Entry::new(
+        "sealing-table-4",
+        "Table IV: space at the device and at the coordinator",
+        COMMAND,
+    )
+    .paper("sign-each O(1), O(B); DTC O(log n), O(B log n'); GSC O(1), O(K)")
+    .ours(format!(
+        "bytes: {}; {}; {}; {}",
+        of("Sign-each"),
+        of("DTC"),
+        of("GSC"),
+        of("GSC, the product's")
+    ))
+    .why(
+        "The paper gives orders of growth, we give bytes, and the orders hold. The product's \
+             star is larger than the paper's by the blocks that it fills before it hashes them; \
+             therefore an event costs it a third of a compression instead of three.",
+    )
+    .stands_in(
+        "B = 500 and K = 7 as in the paper; signatures of 64 bytes and digests of 32 bytes, \
+             where the paper states no sizes.",
+    )
+    .show(Shown::Table(table))
+    .show(Shown::Text(
+        "Without the events, which every scheme keeps. The device's bytes of DTC are the \
+             maximum of digests that waited at once; the coordinator's are the siblings of 500 \
+             events, evenly spread over n. For the product's tree, the coordinator's bytes are the \
+             shared proof of each device's share of the 500."
+            .to_owned(),
+    ))
+    .data("table4.csv"))
 }
 
 #[derive(Serialize)]
@@ -378,14 +404,20 @@ fn table5(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             of("GSC, the product's", "Ed25519")
         ))
         .why(
-            "The epoch's length was chosen so that the bytes sent agree; what compares is the received column. It does not agree and cannot: half of 298 records share one signature of 128 bytes, which is 0.86 bytes each before any digest, but the paper's DTC and GSC have 0.52 and 0.43, as if all \
-             records shared it, and no siblings or block digests. Nor can 0.41 to 0.59 ms be signing: 2.82 ms over 298 records are 0.009.",
+            "The length of the epoch was chosen so that the bytes sent agree; the received column \
+             is the one to compare. It does not agree and cannot: half of 298 records share one \
+             signature of 128 bytes, which is 0.86 bytes each without any digest, but the paper's \
+             DTC and GSC have 0.52 and 0.43, as if all records shared it, and no siblings or block \
+             digests. Nor can 0.41 to 0.59 ms be signing time: 2.82 ms over 298 records are 0.009 \
+             ms.",
         )
-        .stands_in("Epochs of 298 recorded events, since 4.43 bytes a record are 128 / 298 beside 4; the paper's own records are not there.")
+        .stands_in("Epochs of 298 recorded events, because 4.43 bytes a record are 4 + 128 / 298; the \
+             paper's own records cannot be obtained.")
         .show(Shown::Table(table))
         .show(Shown::Text(format!(
-            "The tree's digests are sent once for all wanted records (a multiproof). If each travels with its own siblings, as the paper's text has it, a wanted record takes {:.1} bytes. \
-             With our suite the bytes are those of real encodings, statement included.",
+            "The tree's digests are sent once for all wanted records (a multiproof). If each record \
+             travels with its own siblings, as in the paper's text, a wanted record takes {:.1} \
+             bytes. With our suite, the bytes are those of real encodings, including the statement.",
             measured.tree_packets
         )))
         .data("table5.csv"))
@@ -431,15 +463,23 @@ fn table6(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         .packets
         .iter()
         .map(|packet| format!("{} at {}", time(packet.time.median * 1e3), packet.degree));
-    Ok(Entry::new("sealing-table-6", "Table VI: generating a packet of a tree of height 3", COMMAND)
-        .paper("4.219, 5.035, 5.933, 7.078, 7.925, 8.800 µs at degree 500, 600, 700, 800, 900, 1000")
-        .ours(all.collect::<Vec<_>>().join(", "))
-        .why(
-            "A packet of three levels is 3 (k - 1) digests of MD5 that are copied, 24 KB to 48 KB: linear in the degree here as there; what is left is how quickly a machine copies out of its caches.",
-        )
-        .stands_in("A full tree of degree 1,000 has 10^9 leaves, which 32 GB do not hold with their digests; here stands the part that the packets of its first leaves need, of made-up digests.")
-        .show(Shown::Table(table))
-        .data("table6.csv"))
+    Ok(Entry::new(
+        "sealing-table-6",
+        "Table VI: generating a packet of a tree of height 3",
+        COMMAND,
+    )
+    .paper("4.219, 5.035, 5.933, 7.078, 7.925, 8.800 µs at degree 500, 600, 700, 800, 900, 1000")
+    .ours(all.collect::<Vec<_>>().join(", "))
+    .why(
+        "A packet of three levels has 3 (k - 1) digests of MD5 to copy, 24 KB to 48 KB: linear \
+             in the degree in both. The rest is how fast the machine copies from its caches.",
+    )
+    .stands_in(
+        "A full tree of degree 1,000 has 10^9 leaves, whose digests do not fit in 32 GB; we use \
+             the part of it that the packets of its first leaves need, with generated digests.",
+    )
+    .show(Shown::Table(table))
+    .data("table6.csv"))
 }
 
 fn table7(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
@@ -479,7 +519,9 @@ fn table7(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         .paper(printed)
         .ours(format!("to sign and to verify: {}", said.join(", ")))
         .why(
-            "Other homes' loads: saved events are a share of budget and days that the load alone decides, and differ by some per cent; sent ones grow with the logarithm of the load, which is larger here.",
+            "The loads are of other homes: the number of saved events is a share of budget and days \
+             that depends on the load alone, and differs by some per cent; the number of sent \
+             events grows with the logarithm of the load, which is larger here.",
         )
         .stands_in(format!("92 days where the paper has 90; {}", fed(measured)))
         .show(Shown::Table(table))

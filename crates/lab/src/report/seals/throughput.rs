@@ -186,17 +186,29 @@ fn figure8(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     let (first, last) =
         (share(stars.first().zip(trees.first())), share(stars.last().zip(trees.last())));
     Ok(Entry::new("sealing-figure-8", TITLE_8, COMMAND)
-        .paper("a picture: DTC is capped by the room at the signer, in signing and in verifying; GSC runs at full speed whatever the room")
-        .ours(format!("signed a second, DSA-512 + MD5: {}; {}; the product's star of 16 levels {}", ends("GSC"), ends("DTC"), rate(star.0)))
+        .paper(
+            "a picture: the memory of the signer limits DTC, in signing and in verifying; GSC has \
+             full speed with any memory",
+        )
+        .ours(format!(
+            "signed a second, DSA-512 + MD5: {}; {}; the product's star of 16 levels {}",
+            ends("GSC"),
+            ends("DTC"),
+            rate(star.0)
+        ))
         .why(format!(
-            "A tree in u digests of room holds 2^u - 1 events a signature, a star signs once an epoch, which has {} events here on average. Of what GSC signs, DTC signs {first} and {last}.",
+            "A tree in u digests of memory has 2^u - 1 events a signature; a star signs once an \
+             epoch, which has {} events here on average. DTC signs {first} and {last} of the rate \
+             of GSC.",
             digits(super::events_an_epoch(measured))
         ))
         .stands_in(format!("{MACHINE} {}", fed(measured)))
         .show(Shown::Figure("fig8.png".to_owned()))
         .show(Shown::Table(table))
         .show(Shown::Text(
-            "The product's state is counted in digests of 32 bytes; its verifier hashes in vector loops where the paper's schemes, run to the letter, take an event after the other.".to_owned(),
+            "The product's state is counted in digests of 32 bytes. Its verifier hashes in vector \
+             loops; the paper's schemes, implemented literally, process one event after the other."
+                .to_owned(),
         ))
         .data("fig8.csv"))
 }
@@ -303,15 +315,20 @@ fn figure9(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         found.map_or(f64::NAN, |found| found.time.median)
     };
     Ok(Entry::new("sealing-figure-9", TITLE_9, COMMAND)
-        .paper("a picture with three lines: the more nodes cached the quicker, until full speed; below it, a signer with less room is verified quicker, since its cache refreshes sooner")
+        .paper("a picture with three lines: more cached nodes give a higher rate, up to full speed; \
+             below it, the events of a signer with less memory are verified faster, because its \
+             cache is refreshed sooner")
         .ours(format!("events a second, without a cache to the largest: {}", said.collect::<Vec<_>>().join("; ")))
         .why(format!(
-            "With the largest cache {quicker} of {} signers are verified quicker than without one. Whether a small signer's trees are quicker to verify depends on what a signature costs beside a digest: \
-             here verifying one of DSA-512 takes as long as {} digests of MD5, which small trees pay often.",
+            "With the largest cache, the events of {quicker} of {} signers are verified faster than \
+             without one. Whether the trees of a small signer are faster to verify depends on the \
+             cost of a signature in digests: here one verification of DSA-512 takes as long as {} \
+             digests of MD5, which small trees need often.",
             signers.len(),
             digits(median("DSA-512, verify") / median("MD5"))
         ))
-        .stands_in(format!("{MACHINE} Which rooms the paper's three lines have is not in its text; here 4, 7 and 10 digests. {}", fed(measured)))
+        .stands_in(format!("{MACHINE} The paper's text does not state the memory of its three lines; here it is 4, \
+             7 and 10 digests. {}", fed(measured)))
         .show(Shown::Figure("fig9.png".to_owned()))
         .show(Shown::Table(table))
         .data("fig9.csv"))
@@ -400,10 +417,14 @@ fn figure10(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     };
     let said = shares.iter().map(|&share| format!("{} at {}", enough(share), percent(share)));
     Ok(Entry::new("sealing-figure-10", TITLE_10, COMMAND)
-        .paper("a picture: a higher rate gives more throughput; a smaller one needs more room at a GSC signer, and 7 digests are enough at 1 %; with 2 digests an application of 10 % verifies a block of 50 %, with 3 one of 25 %")
+        .paper("a picture: a higher sampling rate gives more throughput; a lower one needs more memory \
+             at a GSC signer, and 7 digests are enough at 1 %; with 2 digests an application of 10 \
+             % verifies a block of 50 %, with 3 one of 25 %")
         .ours(format!("digests from which on GSC is within a tenth of its best: {}", said.collect::<Vec<_>>().join(", ")))
         .why(
-            "As in the paper, up to the noise of a share of a few events: at 1 % an epoch's one signature is most of the work, so what room saves is smaller than the number of unused events says.",
+            "As in the paper, within the noise of a small share of events. At 1 % the one signature \
+             of an epoch is most of the work, so memory saves less than the number of unused events \
+             suggests.",
         )
         .stands_in(format!("{MACHINE} {}", fed(measured)))
         .show(Shown::Figure("fig10.png".to_owned()))
@@ -520,15 +541,20 @@ fn figure11(measured: &Measured, out: &Out<'_>) -> Result<Vec<Entry>, ReportErro
             .data("fig11.csv");
         entries.push(if number == "11a" {
             entry
-                .paper("a picture: stable in the number of events; k = 4 quicker than 2 and 3, since four digests of MD5 fill one of its blocks")
+                .paper("a picture: stable in the number of events; k = 4 is faster than 2 and 3, \
+                     because four digests of MD5 fill one of its blocks")
                 .why(
-                    "A tree of degree k has n / (k - 1) nodes. The paper counts one block for four digests, but MD5 pads: 64 bytes take a second block, so that by compressions, the leaf's included, \
-                     k = 2, 3, 4 take 2, 1.5 and 1.67 an event, and k = 3 is the least; what else differs is calls and copies.",
+                    "A tree of degree k has n / (k - 1) nodes. The paper counts one block for four \
+                     digests, but MD5 pads: 64 bytes need a second block. By compressions, \
+                     including the leaf's, k = 2, 3, 4 need 2, 1.5 and 1.67 an event, and k = 3 is \
+                     the minimum; the remaining differences are calls and copies.",
                 )
         } else {
             entry
-                .paper("a picture: grows with the logarithm of the events; k = 4 is quickest, since digests of one level are appended together")
-                .why("A packet has (k - 1) log_k n digests; a level costs a look-up and a copy here, so that fewer and longer copies win as in the paper.")
+                .paper("a picture: grows with the logarithm of the events; k = 4 is fastest, because \
+                     digests of one level are appended together")
+                .why("A packet has (k - 1) log_k n digests. A level costs a look-up and a copy here, \
+                     so fewer and longer copies are faster, as in the paper.")
         });
     }
     Ok(entries)
@@ -609,7 +635,8 @@ fn figure14(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         &Figure {
             title: TITLE_14.to_owned(),
             subtitle:
-                "above: events sent to the coordinator, signed; below: events saved, verified; a device and day share a signature"
+                "above: events sent to the coordinator, signed; below: events saved, verified; one \
+                 signature for each device and day"
                     .to_owned(),
             x,
             panels: vec![
@@ -659,14 +686,15 @@ fn figure14(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         pairs.iter().filter(|(star, tree)| of(star) > of(tree)).count()
     };
     let ahead = format!(
-        "of {} pairs of budget and suite, GSC is ahead in {} signed and {} verified",
+        "for {} pairs of budget and suite, GSC is faster in {} signed and {} verified",
         pairs.len(),
         ahead(|row| row.signed.median),
         ahead(|row| row.verified.median)
     );
     let each = match (measured.each, find("DSA-512 + MD5", "DTC")) {
         (Some((signed, verified)), Some(tree)) => format!(
-            "sign-each by DSA-512 signs {} and verifies {} a second, {:.0} and {:.0} times fewer than DTC",
+            "sign-each by DSA-512 signs {} and verifies {} a second, {:.0} and {:.0} times fewer \
+             than DTC",
             rate(signed),
             rate(verified),
             tree.signed.median / signed,
@@ -676,18 +704,26 @@ fn figure14(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     };
     Ok(Entry::new("sealing-figure-14", TITLE_14, COMMAND)
         .paper(format!(
-            "a picture: GSC quicker than DTC everywhere; at budget 500 with DSA the gap is {} M events a second with SHA-256 and {} M with MD5; less budget, less throughput; sign-each more than 50 times slower",
+            "a picture: GSC is faster than DTC everywhere; at budget 500 with DSA the difference is \
+             {} M events a second with SHA-256 and {} M with MD5; a smaller budget gives less \
+             throughput; sign-each is more than 50 times slower",
             paper::GAPS.0 / 1e6,
             paper::GAPS.1 / 1e6
         ))
-        .ours(format!("budget 500, DSA: ahead is {} with SHA-256, {} with MD5; {ahead}; {each}", gap("DSA-512 + SHA-256"), gap("DSA-512 + MD5")))
+        .ours(format!("budget 500, DSA: the faster scheme is {} with SHA-256, {} with MD5; {ahead}; {each}", gap("DSA-512 + SHA-256"), gap("DSA-512 + MD5")))
         .why(format!(
-            "A signature a device and day is shared by fewer events where the budget is small. The sampling protocol's hash is computed for every event, signed and verified, by both schemes. DTC has room for a whole day's tree here, and then takes as many digests an event as GSC to sign, as at the end of figure 8; a verifier hashes siblings as well. {}",
+            "The signature of a device and day is shared by fewer events if the budget is small. \
+             Both schemes compute the sampling protocol's hash for every event, signed and \
+             verified. DTC has memory for a whole day's tree here and then needs as many digests an \
+             event as GSC to sign, as at the end of figure 8; a verifier also hashes siblings. {}",
             digests(measured)
         ))
         .stands_in(format!(
-            "{MACHINE} The events are our simulation's (table VII): {}. Signed are the events sent, alone, as in the paper: the hash of an event that was not sent is charged to nobody. A mote of the product folds what it sends \
-             into its star, but puts every event into its tree, which here, and so in verifying, has those that were sent. The product's star is verified as a part of a seal that counts all of the day's events.",
+            "{MACHINE} The events are those of our simulation (table VII): {}. Only the events sent \
+             are signed, as in the paper: the hash of an event that was not sent is not counted. A \
+             mote of the product adds to its star what it sends, but adds every event to its tree; \
+             here, and in verifying, the tree has the events that were sent. The product's star is \
+             verified as a part of a seal that counts all of the day's events.",
             fed(measured)
         ))
         .show(Shown::Figure("fig14.png".to_owned()))

@@ -1,0 +1,91 @@
+//! The texts of the reports: one template file a report in `text/`, with values filled in.
+//!
+//! A file has sections; each starts with a line `=== name`. `{name}` stands for a value. The lines of a paragraph or of a list item
+//! are joined, so that a template can be wrapped; a blank line, a heading, a figure or a placeholder on its own line ends a
+//! paragraph.
+
+use std::fmt::{Display, Write as _};
+
+/// The texts of a report.
+pub(super) struct Texts(&'static str);
+
+pub(super) const BROADCAST: Texts = Texts(include_str!("text/broadcast.md"));
+pub(super) const SAMPLING: Texts = Texts(include_str!("text/sampling.md"));
+pub(super) const SUMS: Texts = Texts(include_str!("text/sums.md"));
+
+impl Texts {
+    /// A section without placeholders.
+    ///
+    /// # Panics
+    /// As [`fill`](Self::fill).
+    pub(super) fn get(&self, section: &str) -> String {
+        self.fill(section, &[])
+    }
+
+    /// A section, with a value for every placeholder.
+    ///
+    /// # Panics
+    /// If the file has no such section, or the section a placeholder without a value: every report that is written shows it.
+    pub(super) fn fill(&self, section: &str, values: &[(&str, &dyn Display)]) -> String {
+        let found =
+            self.0.split("=== ").find_map(|text| text.strip_prefix(section)?.strip_prefix('\n'));
+        let template = joined(found.unwrap_or_else(|| panic!("no text [{section}]")).trim_end());
+        let mut out = String::with_capacity(template.len());
+        let mut rest = template.as_str();
+        while let Some((before, after)) = rest.split_once('{') {
+            let (name, after) = after.split_once('}').unwrap_or((after, ""));
+            let value = values.iter().find(|(known, _)| *known == name);
+            let (_, value) =
+                value.unwrap_or_else(|| panic!("no value for {{{name}}} in [{section}]"));
+            out += before;
+            let _ = write!(out, "{value}");
+            rest = after;
+        }
+        out + rest
+    }
+}
+
+/// Joins the lines of each paragraph and of each list item.
+fn joined(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut is_open = false;
+    for line in text.lines() {
+        let stands_alone = line.is_empty()
+            || line.starts_with('#')
+            || line.starts_with("![")
+            || line.starts_with('{') && line.ends_with('}') && !line.contains(' ');
+        if is_open && !stands_alone && !line.starts_with("- ") {
+            out.push(' ');
+            out += line.trim_start();
+        } else {
+            if !out.is_empty() {
+                out.push('\n');
+            }
+            out += line;
+        }
+        is_open = !stands_alone;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXTS: Texts = Texts(
+        "=== one\n# Title\n\nA line\nand {value}.\n\n{table}\n\n- an\n  item\n- another\n\n=== two\nlast\n",
+    );
+
+    #[test]
+    fn a_section_is_filled_and_its_lines_are_joined() {
+        let text = TEXTS.fill("one", &[("value", &7), ("table", &"| a |\n| b |")]);
+        assert_eq!(text, "# Title\n\nA line and 7.\n\n| a |\n| b |\n\n- an item\n- another");
+        assert_eq!(TEXTS.get("two"), "last");
+    }
+
+    #[test]
+    #[should_panic(expected = "no value for {value} in [one]")]
+    fn a_placeholder_without_a_value_is_found() {
+        let _ = TEXTS.get("one");
+    }
+}

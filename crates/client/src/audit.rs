@@ -7,9 +7,9 @@
 //! It accuses only of what nothing that is missing could explain: a device that died and one that was left out look alike until
 //! the device's chain goes on.
 
-mod course;
+mod device_audit;
 mod fetch;
-mod report;
+mod findings;
 mod silence;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -17,17 +17,18 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, Level, MAX_LEVELS, Round, SealIndex};
 use moteseal_seal::follow::Limits;
-use moteseal_seal::sample::{self, Manifest, Tally, Verdict};
+use moteseal_seal::sample::{self, Manifest, Tally};
 use moteseal_seal::{Authentic, Incomplete, Seal, Statement};
 use moteseal_verify::{Event, Roster, StreamReader};
 
-use course::{Course, Said};
-pub use fetch::{audit, common_rate};
-pub use report::{Doubt, EpochReport, Finding, Report};
+use device_audit::{DeviceAudit, Said};
+pub use fetch::AuditRequest;
+pub(crate) use fetch::common_rate;
+pub use findings::{Doubt, EpochReport, Finding, Report, Verdict};
 pub use silence::{Claims, ClaimsError, Silences};
 
-use crate::judge::stopped;
-use crate::refusal::Refusal;
+pub use crate::error::NoBudget;
+use crate::rejection::Rejection;
 
 /// More manifests of one epoch than this prove no more.
 const MAX_SHEETS: usize = 8;
@@ -48,7 +49,7 @@ pub struct Audit<'r> {
     behind: HashSet<Digest>,
     listed: usize,
     /// The device whose seals are coming, and those that are done.
-    at: Option<Course>,
+    at: Option<DeviceAudit>,
     done: BTreeSet<DeviceId>,
     /// What was found of devices, of epochs without a manifest as well.
     findings: BTreeMap<EpochNumber, Vec<Finding>>,
@@ -84,18 +85,6 @@ struct Sheet {
     findings: Vec<Finding>,
     overstated: Vec<(DeviceId, Round)>,
 }
-
-/// There is nothing to audit: the roster has no budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoBudget;
-
-impl std::fmt::Display for NoBudget {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("NoBudget: the roster has no budget, so that no coordinator chooses; `moteseal get` proves what is complete")
-    }
-}
-
-impl std::error::Error for NoBudget {}
 
 impl<'r> Audit<'r> {
     /// An audit of a group's epochs from `since` on and before `until`; of everything so far without an end.
@@ -151,10 +140,10 @@ impl<'r> Audit<'r> {
     }
 
     /// Takes an authentic manifest. Of an epoch behind the range it says that the coordinator has gone on, and what it took there.
-    fn manifest(&mut self, manifest: &Manifest<'_>) -> Result<(), Refusal> {
+    fn manifest(&mut self, manifest: &Manifest<'_>) -> Result<(), Rejection> {
         let epoch = manifest.epoch();
         if epoch < self.since {
-            return Err(Refusal::NotAsAsked { device: None, index: None });
+            return Err(Rejection::NotAsAsked { device: None, index: None });
         }
         self.newest = self.newest.max(Some(epoch));
         if !self.is_in_range(epoch) {
@@ -190,9 +179,9 @@ impl<'r> Audit<'r> {
         Ok(())
     }
 
-    fn check_listed(&self) -> Result<(), Refusal> {
+    fn check_listed(&self) -> Result<(), Rejection> {
         if self.listed.saturating_add(self.behind.len()) > MAX_LISTED {
-            return Err(Refusal::Stopped {
+            return Err(Rejection::Stopped {
                 name: "TooManySeals".into(),
                 detail: "audit fewer epochs at once".into(),
             });
@@ -210,20 +199,20 @@ impl<'r> Audit<'r> {
     }
 
     /// Takes an authentic seal; a device's come one behind the other, by index.
-    fn seal(&mut self, seal: &Seal<Authentic>) -> Result<(), Refusal> {
+    fn seal(&mut self, seal: &Seal<Authentic>) -> Result<(), Rejection> {
         let statement = seal.statement();
         let (device, index) = (statement.device, statement.index);
-        if self.at.as_ref().is_none_or(|course| course.device() != device) {
+        if self.at.as_ref().is_none_or(|device_audit| device_audit.device() != device) {
             self.leave_device();
             if !self.done.insert(device) {
-                return Err(Refusal::NotAsAsked { device: Some(device), index: Some(index) });
+                return Err(Rejection::NotAsAsked { device: Some(device), index: Some(index) });
             }
-            self.at = Some(self.course(device));
+            self.at = Some(self.device_audit(device));
         }
         let digest = seal.digest();
         let is_listed = self.is_listed(statement, &digest);
-        let Some(course) = &mut self.at else { return Ok(()) };
-        if let Err(error) = course.take(seal, is_listed) {
+        let Some(device_audit) = &mut self.at else { return Ok(()) };
+        if let Err(error) = device_audit.take(seal, is_listed) {
             let (epoch, finding) = match error {
                 Incomplete::Missing { index: missing, epoch, .. } => (
                     epoch.unwrap_or(statement.epoch),
@@ -232,7 +221,7 @@ impl<'r> Audit<'r> {
                 Incomplete::Equivocation { index, .. } => {
                     (statement.epoch, Finding::Equivocation { device, index })
                 }
-                _ => return Err(Refusal::NotAsAsked { device: Some(device), index: Some(index) }),
+                _ => return Err(Rejection::NotAsAsked { device: Some(device), index: Some(index) }),
             };
             self.findings.entry(epoch).or_default().push(finding);
         }
@@ -265,20 +254,20 @@ impl<'r> Audit<'r> {
         Ok(())
     }
 
-    /// The course of a device of which nothing has come yet.
-    fn course(&self, device: DeviceId) -> Course {
-        Course::new(device, self.since, self.until.unwrap_or(EpochNumber(u64::MAX)))
+    /// The device_audit of a device of which nothing has come yet.
+    fn device_audit(&self, device: DeviceId) -> DeviceAudit {
+        DeviceAudit::new(device, self.since, self.until.unwrap_or(EpochNumber(u64::MAX)))
     }
 
     /// All seals of a device are there: what do they say of each manifest?
     fn leave_device(&mut self) {
-        let Some(course) = self.at.take() else { return };
+        let Some(device_audit) = self.at.take() else { return };
         let Self { epochs, newest, .. } = self;
         for (&number, epoch) in epochs.iter_mut() {
             let has_gone_on = newest.is_some_and(|newest| newest > number);
             for sheet in &mut epoch.sheets {
-                let listed = sheet.listed.get(&course.device()).map_or(&[][..], Vec::as_slice);
-                let Said { findings, doubts } = course.judge(number, listed, has_gone_on);
+                let listed = sheet.listed.get(&device_audit.device()).map_or(&[][..], Vec::as_slice);
+                let Said { findings, doubts } = device_audit.judge(number, listed, has_gone_on);
                 sheet.findings.extend(findings);
                 sheet.doubts.extend(doubts);
             }
@@ -297,7 +286,7 @@ impl<'r> Audit<'r> {
             .filter(|id| !self.done.contains(id))
             .collect();
         for device in silent {
-            self.at = Some(self.course(device));
+            self.at = Some(self.device_audit(device));
             self.leave_device();
         }
         let Self { roster, budget, newest, mut findings, .. } = self;
@@ -386,8 +375,8 @@ impl Sheet {
         let missing = self.doubts.iter().any(Doubt::may_have_had_more);
         let restarted = self.doubts.iter().any(|doubt| matches!(doubt, Doubt::Restarted { .. }));
         let due = self.tally.due();
-        let judged = self.tally.judge(self.round, sample::Doubt { missing, restarted });
-        if let Verdict::Unjustified(found) = judged {
+        let checked = self.tally.judge(self.round, sample::Doubt { missing, restarted });
+        if let sample::Verdict::Unjustified(found) = checked {
             findings.push(Finding::Round { found, devices: std::mem::take(&mut self.overstated) });
         }
         let mut counts = [0; MAX_LEVELS];
@@ -406,7 +395,7 @@ impl Sheet {
             devices: self.listed.len(),
             listed: self.seals,
             seals,
-            is_justified: judged == Verdict::Justified && findings.is_empty(),
+            is_justified: checked == sample::Verdict::Justified && findings.is_empty(),
             findings,
             doubts: self.doubts,
         }
@@ -425,21 +414,21 @@ impl<'r> Feed<'_, 'r> {
     /// Takes the next bytes.
     ///
     /// # Errors
-    /// [`Refusal`]: a manifest that is not the coordinator's, a seal that is not its device's, or what was not asked for.
-    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
+    /// [`Rejection`]: a manifest that is not the coordinator's, a seal that is not its device's, or what was not asked for.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), Rejection> {
         let Self { audit, reader, ended } = self;
         audit.bytes += bytes.len() as u64;
-        reader.feed::<Refusal>(bytes, &mut |event| take(audit, ended, &event))
+        reader.feed::<Rejection>(bytes, &mut |event| take(audit, ended, &event))
     }
 
     /// Ends the stream.
     ///
     /// # Errors
-    /// [`Refusal`]; `Truncated` where it has no end item.
-    pub fn finish(self) -> Result<(), Refusal> {
+    /// [`Rejection`]; `Truncated` where it has no end item.
+    pub fn finish(self) -> Result<(), Rejection> {
         let Self { audit, reader, mut ended } = self;
-        reader.finish::<Refusal>(&mut |event| take(audit, &mut ended, &event))?;
-        if ended { Ok(()) } else { Err(Refusal::Unended) }
+        reader.finish::<Rejection>(&mut |event| take(audit, &mut ended, &event))?;
+        if ended { Ok(()) } else { Err(Rejection::Unended) }
     }
 
     /// The parts of the run that was not proven: what an explanation is compared with.
@@ -449,9 +438,9 @@ impl<'r> Feed<'_, 'r> {
     }
 }
 
-fn take(audit: &mut Audit<'_>, ended: &mut bool, event: &Event<'_>) -> Result<(), Refusal> {
+fn take(audit: &mut Audit<'_>, ended: &mut bool, event: &Event<'_>) -> Result<(), Rejection> {
     if *ended {
-        return Err(Refusal::Trailing);
+        return Err(Rejection::Trailing);
     }
     match event {
         Event::Manifest(manifest, _) => audit.manifest(manifest),
@@ -463,9 +452,9 @@ fn take(audit: &mut Audit<'_>, ended: &mut bool, event: &Event<'_>) -> Result<()
             *ended = true;
             Ok(())
         }
-        Event::Problem(name, detail) => Err(stopped(name, detail)),
+        Event::Problem(name, detail) => Err(Rejection::stopped(name, detail)),
         Event::Proof(_) | Event::Explain(..) => {
-            Err(Refusal::NotAsAsked { device: None, index: None })
+            Err(Rejection::NotAsAsked { device: None, index: None })
         }
     }
 }

@@ -14,10 +14,12 @@
 mod bootstrap;
 mod condition;
 mod exact;
+mod sample;
 mod values;
 
 pub use bootstrap::{REPLICATES, Statistic, TooManyDraws, bootstrap};
 pub use condition::{Condition, ConditionError};
+pub use sample::{GroupSample, Method, Sample, Subject};
 pub use values::{Bin, MAX_VALUES, Values};
 
 use exact::{Draw, share_bounds};
@@ -25,7 +27,7 @@ use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_core::schema::Schema;
 use moteseal_seal::sample::Choice;
 
-use crate::output::OutputError;
+use crate::error::OutputError;
 use crate::rows::{Rows, Sink};
 
 /// Collects one field of a sample, or whether a condition holds of it.

@@ -1,24 +1,31 @@
-//! What exactly was wrong with a run that is not proven: the answer beside the store's explaining form (spec/formats.md,
-//! section 6). The explanation is believed as far as the device's own signature goes, and no further. The comparison itself is
-//! [`moteseal_verify::explain`]; here is what the store is asked for, and what its silence is called.
+//! Locates the fault in a run that is not proven: compares the response with the store's explaining
+//! form (`spec/formats.md`, section 6). The explanation is trusted only where the device's signature
+//! covers it. The comparison is [`moteseal_verify::explain`]; this module fetches what it needs.
 
 use std::fmt;
 
+use moteseal_api::{CBOR_SEQ, paths};
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, SealIndex};
 use moteseal_lanes::Host;
+use moteseal_net::{Client as Cloud, NetError};
 use moteseal_seal::follow::Limits;
 use moteseal_seal::stream::Item;
 use moteseal_seal::{Seal, tree};
-use moteseal_verify::explain::explain;
 use moteseal_verify::{Event, Explained, ReadError, Roster, StreamReader, Suspect};
 
-/// The first disagreement between a part and its seal.
+/// The longest explanation of a seal, in bytes: the largest signature, statement and digests are
+/// 5 KiB.
+const MAX_EXPLANATION: usize = 16 << 10;
+/// The longest bundle that is fetched to explain a tree, in bytes.
+const MAX_BUNDLE: usize = 80 << 20;
+
+/// The first difference between a part and its seal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Disagreement {
     /// The part is not what the device sealed, or the explanation is not what the device signed.
     Differs(moteseal_verify::Finding),
-    /// Everything is as the device sealed it, but for the signature that came with it.
+    /// Only the signature in the response is wrong.
     Signature,
     /// The store does not explain.
     Withheld {
@@ -41,7 +48,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// The finding's name: spec/errors.md.
+    /// The stable name of the finding (`spec/errors.md`).
     #[must_use]
     pub fn name(&self) -> &'static str {
         match &self.what {
@@ -58,49 +65,99 @@ impl fmt::Display for Finding {
         match &self.what {
             Disagreement::Differs(finding) => write!(f, "{}: {finding}", finding.name())?,
             Disagreement::Signature => {
-                f.write_str(
-                    "NotAuthentic: the signature is not the device's; all else is as it was sealed",
-                )?;
+                f.write_str("the signature is not the device's; everything else is as sealed")?;
             }
             Disagreement::Withheld { cause } => {
-                write!(
-                    f,
-                    "ExplanationWithheld: the store does not show what the device signed ({cause})"
-                )?;
+                write!(f, "the store does not show what the device signed ({cause})")?;
             }
         }
         write!(f, " (device {device}, index {index}, epoch {epoch})")
     }
 }
 
-/// The explanation in a store's answer to a request for one.
-pub(crate) fn explanation(answer: &[u8]) -> Result<Explained, Disagreement> {
+/// Compares the parts of a run that is not proven with their explaining forms, oldest first, and
+/// returns the first difference.
+pub(crate) async fn explain(
+    cloud: &Cloud,
+    roster: &Roster,
+    suspects: &[Suspect],
+) -> Option<Finding> {
+    for suspect in suspects {
+        let statement = suspect.seal.statement();
+        let (device, index, epoch) = (statement.device, statement.index, statement.epoch);
+        if let Some(what) = disagreement(cloud, roster, suspect).await {
+            return Some(Finding { device, index, epoch, what });
+        }
+    }
+    let statement = suspects.last()?.seal.statement();
+    let (device, index, epoch) = (statement.device, statement.index, statement.epoch);
+    Some(Finding { device, index, epoch, what: Disagreement::Signature })
+}
+
+/// Compares one part with its explaining form; `None` if it is what the device sealed.
+async fn disagreement(cloud: &Cloud, roster: &Roster, suspect: &Suspect) -> Option<Disagreement> {
+    let (device, index) = (suspect.seal.statement().device, suspect.seal.statement().index);
+    let explained = match fetch(cloud, &paths::explain(device, index), MAX_EXPLANATION)
+        .await
+        .map(|response| explanation(&response))
+    {
+        Ok(Ok(explained)) => explained,
+        Ok(Err(what)) => return Some(what),
+        Err(error) => return Some(Disagreement::Withheld { cause: error.to_string() }),
+    };
+    let found = examine(suspect, roster, &explained).err()?;
+    if found != (moteseal_verify::Finding::Path { seq: None }) {
+        return Some(Disagreement::Differs(found));
+    }
+    // Either a tree's events or its digests are wrong; the whole bundle, if available, shows which.
+    let bundle = fetch(cloud, &paths::bundle(device, index), MAX_BUNDLE).await.ok();
+    let digests =
+        bundle.and_then(|bundle| leaves(roster, &explained, &bundle, suspect.schema.framing));
+    let precise = digests
+        .and_then(|digests| examine(suspect, roster, &Explained { digests, ..explained }).err());
+    Some(Disagreement::Differs(precise.unwrap_or(found)))
+}
+
+async fn fetch(cloud: &Cloud, path: &str, limit: usize) -> Result<Vec<u8>, NetError> {
+    cloud.get(path).await?.expect(CBOR_SEQ)?.bytes(limit).await
+}
+
+/// Decodes a store's response to a request for an explanation.
+fn explanation(response: &[u8]) -> Result<Explained, Disagreement> {
     let withheld = |cause| Err(Disagreement::Withheld { cause });
-    match Item::decode(answer) {
+    match Item::decode(response) {
         Ok((Item::Explain { seal, digests }, _)) => {
             Ok(Explained { seal: seal.to_vec(), digests: digests.to_vec() })
         }
         Ok((Item::Problem { name, .. }, _)) => {
             withheld(name.chars().filter(char::is_ascii_alphanumeric).take(64).collect())
         }
-        Ok(_) => withheld("it answers with something else".into()),
+        Ok(_) => withheld("it responds with another item".into()),
         Err(error) => Err(Disagreement::Differs(error.into())),
     }
 }
 
 /// Compares a part with its explanation; `Ok` if the part is what the device sealed.
-pub(crate) fn examine(
+fn examine(
     suspect: &Suspect,
     roster: &Roster,
     explained: &Explained,
 ) -> Result<(), moteseal_verify::Finding> {
-    // The part was rebuilt from these bytes, so that they hold one.
+    // The part was decoded from these bytes before, so they contain one.
     let Ok((Item::Part(part), _)) = Item::decode(&suspect.item) else { return Ok(()) };
-    explain(roster, &suspect.seal, &suspect.blocks, &part, suspect.schema.framing, explained)
+    moteseal_verify::explain::explain(
+        roster,
+        &suspect.seal,
+        &suspect.blocks,
+        &part,
+        suspect.schema.framing,
+        explained,
+    )
 }
 
-/// The leaf hashes of a tree, joined, from the whole bundle of the seal that `explained` shows; `None` if it is not that.
-pub(crate) fn leaves(
+/// The concatenated leaf hashes of a tree, from the whole bundle of the seal that `explained` shows;
+/// `None` if the bundle is not that seal's.
+fn leaves(
     roster: &Roster,
     explained: &Explained,
     bundle: &[u8],

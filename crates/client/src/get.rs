@@ -1,147 +1,287 @@
-//! Asking a cloud: query, verify, and let it explain what failed.
+//! Asks a cloud for sealed readings, verifies the response, and locates the fault if it is rejected.
 
-use std::fmt;
+use std::num::NonZero;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
 use moteseal_api::{CBOR_SEQ, JSON, Query, paths};
-use moteseal_net::{Client, NetError, Response};
-use moteseal_verify::{Explained, Roster, Suspect};
+use moteseal_core::record::{DeviceId, EpochNumber};
+use moteseal_net::{Client as Cloud, NetError, Response};
+use moteseal_seal::sample::{Choice, Rate};
+use moteseal_verify::Roster;
 use tokio::time::{Instant, timeout_at};
 
-use crate::explain::{Disagreement, Finding, examine, explanation, leaves};
-use crate::memory::Memory;
-use crate::output::OutputError;
+use crate::audit::{AuditRequest, common_rate};
+use crate::completeness::Report;
+use crate::error::{Error, OutputError, Stop};
+use crate::explain::explain;
+use crate::pinned::PinnedSeals;
 use crate::proof::ProofWriter;
-use crate::refusal::Refused;
-use crate::report::Report;
+use crate::rejection::Rejected;
 use crate::rows::Sink;
-use crate::session::{PIECE, Session, Stop, all_threads};
+use crate::session::{PIECE, Session, all_threads};
 
-/// The longest explanation of one seal: its largest signature, statement and digests take 5 KiB.
-const MAX_EXPLANATION: usize = 16 << 10;
-/// What has come of an answer is judged after so long, however little it is: a cloud that trickles cannot put a refusal off.
+/// Received bytes are verified after this time at the latest, however few they are, so that a cloud
+/// that sends slowly cannot delay a rejection.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// The longest bundle that is fetched to explain a tree.
-const MAX_BUNDLE: usize = 80 << 20;
 
-/// Why there are no verified rows.
+/// Asks one cloud for what the devices of one roster sealed, and verifies every response.
+#[derive(Clone, Copy, Debug)]
+pub struct Client<'a> {
+    cloud: &'a Cloud,
+    roster: &'a Roster,
+}
+
+impl<'a> Client<'a> {
+    /// A client of `cloud`; responses are verified under `roster`.
+    #[must_use]
+    pub const fn new(cloud: &'a Cloud, roster: &'a Roster) -> Self {
+        Self { cloud, roster }
+    }
+
+    /// Asks for rows: all readings of all devices, unless the request is narrowed.
+    pub const fn get(self) -> Get<'a> {
+        Get {
+            client: self,
+            devices: Vec::new(),
+            unknown: None,
+            since: EpochNumber(0),
+            until: None,
+            choice: Choice::Rate(Rate::ALL),
+            pinned: None,
+            proof: None,
+        }
+    }
+
+    /// Asks for the rows of a query that exists already.
+    pub fn query(self, query: &Query) -> Get<'a> {
+        Get {
+            devices: query.devices.clone(),
+            since: query.since,
+            until: query.until,
+            choice: query.choice,
+            ..self.get()
+        }
+    }
+
+    /// Asks for an audit of the group's coordinator: all epochs, unless the request is narrowed.
+    pub const fn audit(self) -> AuditRequest<'a> {
+        AuditRequest::new(self.cloud, self.roster)
+    }
+
+    /// The highest rate of the form `1/2^d` at which everything that these devices sealed from
+    /// `since` on and before `until` is available: 1 in a group without a budget. Otherwise the rate
+    /// follows from the highest round of the range's manifests, and from the finest level that
+    /// every seal of the range still has (a device may have dropped further levels, or lost
+    /// readings). The rate does not account for a seal that arrived late and of which the store
+    /// keeps fewer levels; a query for it is rejected.
+    ///
+    /// # Errors
+    /// [`Error`] if the cloud cannot be reached or its response is rejected.
+    pub async fn common_rate(
+        self,
+        devices: &[DeviceId],
+        since: EpochNumber,
+        until: Option<EpochNumber>,
+    ) -> Result<Rate, Error> {
+        common_rate(self.cloud, self.roster, devices, (since, until)).await
+    }
+}
+
+/// A request for rows. [`run`](Self::run) sends it.
 #[derive(Debug)]
-#[non_exhaustive]
-pub enum Failure {
-    /// The cloud could not be asked.
-    Net(NetError),
-    /// What it answered is refused.
-    Refused(Box<Refused>),
-    /// What was verified could not be written.
-    Output(OutputError),
+#[must_use = "a request does nothing until it is run"]
+pub struct Get<'a> {
+    client: Client<'a>,
+    devices: Vec<DeviceId>,
+    unknown: Option<Error>,
+    since: EpochNumber,
+    until: Option<EpochNumber>,
+    choice: Choice,
+    pinned: Option<&'a mut PinnedSeals>,
+    proof: Option<PathBuf>,
 }
 
-impl Failure {
-    /// The name of what was wrong.
-    #[must_use]
-    pub fn name(&self) -> String {
-        match self {
-            Self::Net(error) => error.name().to_owned(),
-            Self::Refused(refused) => refused.name(),
-            Self::Output(_) => "OutputFailed".to_owned(),
+impl<'a> Get<'a> {
+    /// Adds the device of this name. Without any device, all of the roster are asked for.
+    pub fn device(mut self, name: &str) -> Self {
+        match self.client.roster.id(name) {
+            Some(device) => self.devices.push(device),
+            None => {
+                let known = known_devices(self.client.roster);
+                self.unknown.get_or_insert(Error::UnknownDevice { name: name.to_owned(), known });
+            }
         }
+        self
     }
 
-    /// 1 internal, 2 usage, 3 refused, 4 incomplete, 6 unreachable.
-    #[must_use]
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::Net(error) if error.is_no_cloud() => 6,
-            // Another question, or another token, would do.
-            Self::Net(NetError::Refused { status: 400 | 401 | 403 | 422, .. }) => 2,
-            Self::Net(NetError::Refused { .. }) => 4,
-            Self::Net(_) => 2,
-            Self::Refused(refused) => refused.refusal.exit_code(),
-            Self::Output(error) if error.is_misuse() => 2,
-            Self::Output(_) => 1,
+    /// Adds devices. Without any device, all of the roster are asked for.
+    pub fn devices(mut self, devices: impl IntoIterator<Item = DeviceId>) -> Self {
+        self.devices.extend(devices);
+        self
+    }
+
+    /// Asks for this epoch and the following ones. The default is epoch 0.
+    pub const fn since(mut self, since: EpochNumber) -> Self {
+        self.since = since;
+        self
+    }
+
+    /// Asks for the epochs before this one. By default, there is no end.
+    pub const fn until(mut self, until: EpochNumber) -> Self {
+        self.until = Some(until);
+        self
+    }
+
+    /// Asks for this share of all readings. The default is all of them.
+    pub const fn rate(self, rate: Rate) -> Self {
+        self.choice(Choice::Rate(rate))
+    }
+
+    /// Asks for at most this many readings of each epoch of a device.
+    pub const fn at_most(self, readings: u64) -> Self {
+        self.choice(Choice::AtMost(readings))
+    }
+
+    /// Asks for this many readings of each epoch of a device, drawn by `seed`. Only seals of the
+    /// tree scheme support it.
+    pub const fn sample(self, count: u32, seed: [u8; 32]) -> Self {
+        self.choice(Choice::Sample { count, seed })
+    }
+
+    /// Asks for this choice among all readings.
+    pub const fn choice(mut self, choice: Choice) -> Self {
+        self.choice = choice;
+        self
+    }
+
+    /// Rejects a response that contradicts or omits a pinned seal, and pins the newest seals of the
+    /// response. [`Verified::keep`] saves them.
+    pub const fn pinned_seals(mut self, pinned: &'a mut PinnedSeals) -> Self {
+        self.pinned = Some(pinned);
+        self
+    }
+
+    /// Writes the response to this file as a proof. [`Verified::keep`] puts it in place.
+    pub fn proof(mut self, path: impl Into<PathBuf>) -> Self {
+        self.proof = Some(path.into());
+        self
+    }
+
+    /// The query that [`run`](Self::run) sends.
+    ///
+    /// # Errors
+    /// [`Error::UnknownDevice`], or [`Error::Query`] if a device occurs twice or the range is empty.
+    pub fn to_query(&self) -> Result<Query, Error> {
+        if let Some(Error::UnknownDevice { name, known }) = &self.unknown {
+            return Err(Error::UnknownDevice { name: name.clone(), known: known.clone() });
         }
+        let devices = match &self.devices[..] {
+            [] => self.client.roster.devices().map(|device| device.id).collect(),
+            devices => devices.to_vec(),
+        };
+        let Self { since, until, choice, .. } = *self;
+        // The cloud applies the same checks to the JSON.
+        let query = Query { devices, since, until, choice };
+        Ok(Query::from_json(query.to_json().as_bytes())?)
+    }
+
+    /// Asks the cloud, verifies the response, and passes its rows to `sink`. Discard the rows unless
+    /// this returns `Ok`. Then store them, and call [`Verified::keep`].
+    ///
+    /// # Errors
+    /// [`Error`]: the request is invalid, the cloud cannot be reached, or the response is rejected.
+    pub async fn run(self, sink: &mut dyn Sink) -> Result<Verified<'a>, Error> {
+        let query = self.to_query()?;
+        let Self { client, pinned, proof, .. } = self;
+        let proof = proof.map(|path| ProofWriter::create(&path, &query, client.roster));
+        let mut verified =
+            Verified { query, report: Report::default(), proof: proof.transpose()?, pinned };
+        verified.fetch(client, sink).await?;
+        Ok(verified)
     }
 }
 
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Net(error) => error.fmt(f),
-            Self::Refused(refused) => refused.fmt(f),
-            Self::Output(error) => error.fmt(f),
+/// The names of a roster's devices for a message: the first eight in alphabetical order.
+#[must_use]
+pub fn known_devices(roster: &Roster) -> String {
+    let mut names: Vec<&str> = roster.devices().map(|device| device.name.as_str()).collect();
+    names.sort_unstable();
+    let more = names.len().saturating_sub(8);
+    names.truncate(8);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{more}", names.join(", "))
+}
+
+/// A verified response. Its proof and its pinned seals are not saved yet: [`keep`](Self::keep) does
+/// that, dropping it does not.
+#[derive(Debug)]
+#[must_use = "the proof and the pinned seals are discarded unless they are kept"]
+pub struct Verified<'a> {
+    /// The query that was answered.
+    pub query: Query,
+    /// What was verified, device by device, and how complete it is.
+    pub report: Report,
+    proof: Option<ProofWriter>,
+    pinned: Option<&'a mut PinnedSeals>,
+}
+
+impl Verified<'_> {
+    /// Saves the proof and the pinned seals, if the request had any, and returns the report. Steps
+    /// that can fail for lack of disk space precede those that make a file visible.
+    ///
+    /// # Errors
+    /// [`OutputError`] if a file cannot be written.
+    pub fn keep(self) -> Result<Report, OutputError> {
+        let Self { report, mut proof, pinned, .. } = self;
+        if let Some(proof) = &mut proof {
+            proof.settle()?;
         }
-    }
-}
-
-impl std::error::Error for Failure {}
-
-impl From<NetError> for Failure {
-    fn from(error: NetError) -> Self {
-        Self::Net(error)
-    }
-}
-
-impl From<OutputError> for Failure {
-    fn from(error: OutputError) -> Self {
-        Self::Output(error)
-    }
-}
-
-impl From<Stop> for Failure {
-    fn from(stop: Stop) -> Self {
-        match stop {
-            Stop::Refused(refusal) => Self::Refused(Box::new(refusal.into())),
-            Stop::Output(error) => Self::Output(error),
+        if let Some(pinned) = pinned {
+            pinned.save()?;
         }
+        proof.map_or(Ok(()), ProofWriter::keep)?;
+        Ok(report)
+    }
+
+    async fn fetch(&mut self, client: Client<'_>, sink: &mut dyn Sink) -> Result<(), Error> {
+        let Client { cloud, roster } = client;
+        let body = Bytes::from(self.query.to_json());
+        let mut response = cloud.post(paths::QUERY, JSON, body).await?.expect(CBOR_SEQ)?;
+        let threads: NonZero<usize> = all_threads();
+        let mut session = Session::new(roster, self.query.clone(), self.pinned.as_deref())
+            .with_threads(threads);
+        let (mut piece, mut has_ended) = (Vec::new(), Ok(false));
+        while matches!(has_ended, Ok(false)) {
+            piece.clear();
+            // Bytes before a network error are verified too: they may be a reason for rejection.
+            has_ended = gather(&mut response, &mut piece).await;
+            if let Some(proof) = &mut self.proof {
+                proof.write(&piece)?;
+            }
+            if let Err(stop) = session.feed(&piece, sink) {
+                return Err(explained(client, &session, stop).await);
+            }
+        }
+        has_ended?;
+        let (report, newest) = session.finish(sink)?;
+        if let Some(pinned) = self.pinned.as_deref_mut() {
+            newest.into_iter().for_each(|(device, seal)| pinned.pin(roster, device, seal));
+        }
+        self.report = report;
+        Ok(())
     }
 }
 
-/// Asks the cloud of `client`, verifies the answer, and gives `sink` its rows. `proof` receives the answer as it came; whether it
-/// is kept is up to the caller. What the answer proves of each device's newest seal goes into `memory`, which is not saved.
-///
-/// # Errors
-/// [`Failure`]; whatever `sink` and `proof` took is then to be thrown away.
-pub async fn get(
-    client: &Client,
-    roster: &Roster,
-    query: &Query,
-    memory: Option<&mut Memory>,
-    mut proof: Option<&mut ProofWriter>,
-    sink: &mut dyn Sink,
-) -> Result<Report, Failure> {
-    let body = Bytes::from(query.to_json());
-    let mut answer = client.post(paths::QUERY, JSON, body).await?.expect(CBOR_SEQ)?;
-    let mut session =
-        Session::new(roster, query.clone(), memory.as_deref()).with_threads(all_threads());
-    let (mut piece, mut has_ended) = (Vec::new(), Ok(false));
-    while matches!(has_ended, Ok(false)) {
-        piece.clear();
-        // What came before an error counts: it may be refused for itself.
-        has_ended = gather(&mut answer, &mut piece).await;
-        if let Some(proof) = proof.as_deref_mut() {
-            proof.write(&piece)?;
-        }
-        if let Err(stop) = session.feed(&piece, sink) {
-            return Err(explained(client, roster, &session, stop).await);
-        }
-    }
-    has_ended?;
-    let (report, newest) = session.finish(sink)?;
-    if let Some(memory) = memory {
-        newest.into_iter().for_each(|(device, seal)| memory.remember(roster, device, seal));
-    }
-    Ok(report)
-}
-
-/// Collects a piece of the answer, or what has come of it when some of that has waited for [`PATIENCE`]; says whether the answer has
-/// ended.
-async fn gather(answer: &mut Response, piece: &mut Vec<u8>) -> Result<bool, NetError> {
+/// Collects a piece of the response, or what has arrived once some of it has waited for
+/// [`PATIENCE`]. Returns whether the response has ended.
+async fn gather(response: &mut Response, piece: &mut Vec<u8>) -> Result<bool, NetError> {
     let mut due = None;
     while piece.len() < PIECE {
         let chunk = match due {
-            None => answer.chunk().await,
-            Some(due) => match timeout_at(due, answer.chunk()).await {
+            None => response.chunk().await,
+            Some(due) => match timeout_at(due, response.chunk()).await {
                 Ok(chunk) => chunk,
                 Err(_) => return Ok(false),
             },
@@ -155,58 +295,13 @@ async fn gather(answer: &mut Response, piece: &mut Vec<u8>) -> Result<bool, NetE
     Ok(false)
 }
 
-async fn explained(client: &Client, roster: &Roster, session: &Session<'_>, stop: Stop) -> Failure {
-    let Stop::Refused(refusal) = stop else { return stop.into() };
-    let finding = if refusal.is_unproven_run() {
-        explain(client, roster, session.suspects()).await
+/// Adds what the store's explanation shows to a rejection.
+async fn explained(client: Client<'_>, session: &Session<'_>, stop: Stop) -> Error {
+    let Stop::Rejected(rejection) = stop else { return stop.into() };
+    let finding = if rejection.is_unproven_run() {
+        explain(client.cloud, client.roster, session.suspects()).await
     } else {
         None
     };
-    Failure::Refused(Box::new(Refused { refusal, finding }))
-}
-
-/// Compares the parts of a run that is not proven with their explaining forms, oldest first, and gives the first disagreement.
-pub(crate) async fn explain(
-    client: &Client,
-    roster: &Roster,
-    suspects: &[Suspect],
-) -> Option<Finding> {
-    for suspect in suspects {
-        let statement = suspect.seal.statement();
-        let (device, index, epoch) = (statement.device, statement.index, statement.epoch);
-        if let Some(what) = disagreement(client, roster, suspect).await {
-            return Some(Finding { device, index, epoch, what });
-        }
-    }
-    let statement = suspects.last()?.seal.statement();
-    let (device, index, epoch) = (statement.device, statement.index, statement.epoch);
-    Some(Finding { device, index, epoch, what: Disagreement::Signature })
-}
-
-/// Compares one part with its explaining form; `None` if it is what the device sealed.
-async fn disagreement(client: &Client, roster: &Roster, suspect: &Suspect) -> Option<Disagreement> {
-    let (device, index) = (suspect.seal.statement().device, suspect.seal.statement().index);
-    let explained = match fetch(client, &paths::explain(device, index), MAX_EXPLANATION)
-        .await
-        .map(|answer| explanation(&answer))
-    {
-        Ok(Ok(explained)) => explained,
-        Ok(Err(what)) => return Some(what),
-        Err(error) => return Some(Disagreement::Withheld { cause: error.to_string() }),
-    };
-    let found = examine(suspect, roster, &explained).err()?;
-    if found != (moteseal_verify::Finding::Path { seq: None }) {
-        return Some(Disagreement::Differs(found));
-    }
-    // A tree's events or the digests beside them: the whole bundle shows which, where the store gives it.
-    let bundle = fetch(client, &paths::bundle(device, index), MAX_BUNDLE).await.ok();
-    let digests =
-        bundle.and_then(|bundle| leaves(roster, &explained, &bundle, suspect.schema.framing));
-    let precise = digests
-        .and_then(|digests| examine(suspect, roster, &Explained { digests, ..explained }).err());
-    Some(Disagreement::Differs(precise.unwrap_or(found)))
-}
-
-async fn fetch(client: &Client, path: &str, limit: usize) -> Result<Vec<u8>, NetError> {
-    client.get(path).await?.expect(CBOR_SEQ)?.bytes(limit).await
+    Error::Rejected(Box::new(Rejected { rejection, finding }))
 }

@@ -3,16 +3,16 @@
 //! Every format has the same columns: `epoch`, `epoch_start`, `device`, `index` (of the seal), `seq` (under that seal), then the
 //! schema's fields. Text formats show values
 //! exactly, to the last digit of their scale; Arrow and Parquet hold scaled values as Float64, with unit, divisor and offset in the
-//! column's metadata. A `time` field becomes an absolute timestamp. Memory is bounded: batches of a few thousand rows.
+//! column's metadata. A `time` field becomes an absolute timestamp. PinnedSeals is bounded: batches of a few thousand rows.
 
+mod atomic_file;
 mod batches;
 mod columns;
-mod file;
-mod text;
+mod row_output;
+mod text_formats;
 
 use std::fmt;
-use std::io::{self, Write};
-use std::path::Path;
+use std::io::Write;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -23,118 +23,14 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
 
+pub use crate::error::OutputError;
+pub use atomic_file::AtomicFile;
 pub use batches::Batches;
-pub use file::AtomicFile;
+pub use row_output::{RowOutput, RowSpool};
 
 use crate::rows::{Rows, Sink};
 use columns::Columns;
-use text::{Csv, JsonLines, Table};
-
-/// Why rows could not be written, or a file of ours not be read: names the file and the way out.
-#[derive(Debug)]
-pub struct OutputError {
-    message: String,
-    is_misuse: bool,
-}
-
-impl OutputError {
-    /// An error of the system's about a file.
-    pub(crate) fn new(path: &Path, error: &io::Error) -> Self {
-        // What a writer of ours has named is not named again.
-        if let Some(inner) = error.get_ref().and_then(|inner| inner.downcast_ref::<Self>()) {
-            return Self { message: inner.message.clone(), is_misuse: inner.is_misuse };
-        }
-        Self::missing_folder(path, error).unwrap_or_else(|| Self::because(path, &cause(error)))
-    }
-
-    /// A file that is not what it should be.
-    pub(crate) fn because(path: &Path, what: &str) -> Self {
-        Self { message: format!("cannot use {}: {what}", path.display()), is_misuse: false }
-    }
-
-    /// A name that the caller should not have given.
-    pub(crate) fn misused(path: &Path, what: &str) -> Self {
-        Self { is_misuse: true, ..Self::because(path, what) }
-    }
-
-    /// Where the error is that there is no folder for the file: which one.
-    fn missing_folder(path: &Path, error: &io::Error) -> Option<Self> {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty())?;
-        let text = match error.kind() {
-            io::ErrorKind::NotFound if !folder.exists() => {
-                format!("there is no folder {}; make it first", folder.display())
-            }
-            io::ErrorKind::NotADirectory => format!("{} is not a folder", folder.display()),
-            _ => return None,
-        };
-        Some(Self::misused(path, &text))
-    }
-
-    /// A temporary file that could not be made.
-    #[must_use]
-    pub fn temporary(error: &io::Error) -> Self {
-        let folder = std::env::temp_dir();
-        let message = format!(
-            "cannot make a temporary file in {}: {}; TMPDIR names another folder",
-            folder.display(),
-            cause(error)
-        );
-        Self { message, is_misuse: false }
-    }
-
-    /// Rows that are not what the caller asked something of; the text says what to do.
-    pub(crate) fn unfit(text: impl fmt::Display) -> Self {
-        Self { message: text.to_string(), is_misuse: true }
-    }
-
-    /// Nobody wants the rows any more: whoever asked has been stopped. It ends a session that would otherwise go on.
-    #[must_use]
-    pub fn unwanted() -> Self {
-        Self { message: "stopped: nobody waits for the rows any more".to_owned(), is_misuse: true }
-    }
-
-    /// What went wrong where no file is at hand.
-    pub(crate) fn of(error: impl fmt::Display) -> Self {
-        Self { message: format!("cannot write the rows: {error}"), is_misuse: false }
-    }
-
-    /// Whether another command line would have done: a file in no folder, or rows that do not fit the format.
-    #[must_use]
-    pub const fn is_misuse(&self) -> bool {
-        self.is_misuse
-    }
-}
-
-/// A system's error in words, with the way out where there is one.
-fn cause(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::StorageFull => {
-            "the disk is full; make room, or name a file on another one".to_owned()
-        }
-        io::ErrorKind::QuotaExceeded => {
-            "your quota is used up; make room, or name a file on another disk".to_owned()
-        }
-        io::ErrorKind::FileTooLarge => {
-            "it would be larger than is allowed here (ulimit -f); ask for less, or raise that"
-                .to_owned()
-        }
-        io::ErrorKind::PermissionDenied => {
-            "permission denied; name a file where you may write".to_owned()
-        }
-        io::ErrorKind::ReadOnlyFilesystem => {
-            "the file system is read-only; name a file on another one".to_owned()
-        }
-        _ => error.to_string(),
-    }
-}
-
-impl fmt::Display for OutputError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for OutputError {}
+use text_formats::{Csv, JsonLines, Table};
 
 /// How rows are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -307,10 +203,10 @@ fn same_schema(columns: &SchemaEntry, rows: &Rows<'_>) -> Result<(), OutputError
     if columns.digest == rows.schema().digest {
         return Ok(());
     }
-    let error = OutputError::of(format_args!(
-        "device {} has other columns from epoch {} on; ask for devices and epochs of one schema at a time, or use --format jsonl",
+    Err(OutputError::unfit(format_args!(
+        "cannot write the rows: device {} has other columns from epoch {} on; ask for devices and epochs of one schema at a time, or \
+         use --format jsonl",
         rows.name(),
         rows.statement().epoch
-    ));
-    Err(OutputError { is_misuse: true, ..error })
+    )))
 }

@@ -1,21 +1,22 @@
-//! Proof files (`.mproof`): a query and the answer to it as received. They verify later, elsewhere and offline, with nothing but
-//! the roster and the operator's key.
+//! Proof files (`.mproof`): a query and the response to it as received. A proof can be verified
+//! later and offline, with only the roster and the operator's public key.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use moteseal_api::Query;
 use moteseal_verify::{Roster, write};
-use serde_json::Value;
 
-use crate::get::Failure;
-use crate::memory::Memory;
-use crate::output::{AtomicFile, OutputError};
-use crate::report::Report;
+use crate::completeness::Report;
+use crate::error::{Error, OutputError};
+use crate::output::AtomicFile;
+use crate::pinned::PinnedSeals;
+use crate::proof_query;
+use crate::rejection::Rejection;
 use crate::rows::Sink;
 use crate::session::{PIECE, Session, all_threads};
 
-/// Writes a proof while its answer arrives. The file appears when it is kept, and not before.
+/// Writes a proof while its response arrives. The file appears when [`keep`](Self::keep) is called.
 #[derive(Debug)]
 pub struct ProofWriter {
     path: PathBuf,
@@ -23,86 +24,57 @@ pub struct ProofWriter {
 }
 
 impl ProofWriter {
-    /// Starts a proof for the answer to a query that is verified under `roster`.
+    /// Starts a proof for the response to a query that is verified under `roster`.
     ///
     /// # Errors
-    /// [`OutputError`].
+    /// [`OutputError`] if the file cannot be created.
     pub fn create(path: &Path, query: &Query, roster: &Roster) -> Result<Self, OutputError> {
         let mut writer = Self { path: path.to_owned(), file: AtomicFile::create(path)? };
         let mut first = Vec::new();
-        write::proof(&mut first, &query_text(query, roster));
+        write::proof(&mut first, &proof_query::encode(query, roster));
         writer.write(&first)?;
         Ok(writer)
     }
 
-    /// Takes the next bytes of the answer.
+    /// Appends the next bytes of the response.
     ///
     /// # Errors
-    /// [`OutputError`].
+    /// [`OutputError`] if they cannot be written.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), OutputError> {
         self.file.write_all(bytes).map_err(|error| OutputError::new(&self.path, &error))
     }
 
-    /// Brings the whole proof to the disk, and not yet into its place.
+    /// Writes the whole proof to the disk, under a temporary name.
     ///
     /// # Errors
-    /// [`OutputError`].
+    /// [`OutputError`] if it cannot be written.
     pub fn settle(&mut self) -> Result<(), OutputError> {
         self.file.settle()
     }
 
-    /// Keeps the proof: its answer has been verified.
+    /// Gives the proof its final name. Call it once the response has been verified.
     ///
     /// # Errors
-    /// [`OutputError`].
+    /// [`OutputError`] if the file cannot be renamed.
     pub fn keep(self) -> Result<(), OutputError> {
         self.file.commit()
     }
 }
 
-/// What stands in a proof's first item: the query, and the digest of the roster under which the answer was verified. The digest is
-/// a hint that makes a wrong roster known by its name; the signatures do not need it.
-fn query_text(query: &Query, roster: &Roster) -> String {
-    let mut text: Value = serde_json::from_str(&query.to_json()).unwrap_or_default();
-    if let Some(text) = text.as_object_mut() {
-        text.insert("roster".to_owned(), roster.digest().to_string().into());
-    }
-    text.to_string()
-}
-
-/// Reads a proof's first item: the query, and the roster's digest if it is there.
-pub(crate) fn read_query(text: &str) -> Result<(Query, Option<String>), String> {
-    let mut text: Value =
-        serde_json::from_str(text).map_err(|error| format!("its query is no JSON ({error})"))?;
-    let roster = text.as_object_mut().and_then(|text| text.remove("roster"));
-    let roster = match roster {
-        None => None,
-        Some(Value::String(digest))
-            if digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()) =>
-        {
-            Some(digest)
-        }
-        Some(_) => return Err("its roster is no digest".to_owned()),
-    };
-    let query =
-        serde_json::from_value(text).map_err(|error| format!("its query is none ({error})"))?;
-    Ok((query, roster))
-}
-
-/// Verifies a proof and gives `sink` its rows. `memory`, if given, must not be contradicted: another seal under an index that we
-/// remember is `Equivocation`. That we know of a newer seal is no fault of the proof, which proves what was there when it was kept:
-/// the report names that seal.
+/// Verifies a proof and passes its rows to `sink`. `pinned` must not contradict the proof: a
+/// different seal under a pinned index is `Equivocation`. A pinned seal that is newer than the proof
+/// is not an error, because a proof shows the state when it was kept; the report names that seal.
 ///
 /// # Errors
-/// [`Failure`]: refused, or `source` cannot be read; `path` is what an error calls it.
+/// [`Error`] if the proof is rejected, or `source` cannot be read; messages call it `path`.
 pub fn verify(
     mut source: impl Read,
     path: &Path,
     roster: &Roster,
-    memory: Option<&Memory>,
+    pinned: Option<&PinnedSeals>,
     sink: &mut dyn Sink,
-) -> Result<(Query, Report), Failure> {
-    let mut session = Session::of_proof(roster, memory).with_threads(all_threads());
+) -> Result<(Query, Report), Error> {
+    let mut session = Session::of_proof(roster, pinned).with_threads(all_threads());
     let mut piece = Vec::with_capacity(PIECE);
     loop {
         piece.clear();
@@ -118,8 +90,6 @@ pub fn verify(
     }
     let query = session.query().cloned();
     let (report, _) = session.finish(sink)?;
-    let query = query.ok_or_else(|| {
-        crate::session::Stop::from(crate::Refusal::NotAProof { cause: "it is empty".into() })
-    })?;
+    let query = query.ok_or_else(|| Rejection::NotAProof { cause: "it is empty".into() })?;
     Ok((query, report))
 }

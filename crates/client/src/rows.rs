@@ -8,7 +8,7 @@ use moteseal_seal::Statement;
 use moteseal_seal::sample::{Choice, Chunk, UniformSample};
 use moteseal_verify::SchemaEntry;
 
-use crate::output::OutputError;
+use crate::error::OutputError;
 
 /// The events of one part that were asked for: authentic, and chosen by nobody.
 #[derive(Debug)]

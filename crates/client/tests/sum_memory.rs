@@ -1,7 +1,9 @@
-//! What a querier of many sources takes: at most 72 bytes a source, building and opening included. The allocator counts.
+//! Measures the memory of a querier with many sources: at most 72 bytes a source, including building
+//! and opening. A separate binary, because its global allocator counts every allocation.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod summed;
+#[path = "it/sum_support/mod.rs"]
+mod sum_support;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +16,7 @@ use moteseal_sum::engine::Scalar;
 use moteseal_sum::guard::EpochGuard;
 use moteseal_sum::query::QueryId;
 use moteseal_sum::sies::{KeyTotals, Master, Psr, Slot};
-use summed::{Said, frame, opened, plan};
+use sum_support::{Said, frame, opened, plan};
 
 struct Counting;
 
@@ -54,7 +56,7 @@ fn devices(sources: u32) -> Vec<DeviceId> {
 
 /// What many sources say together, each the value of its position modulo 1000.
 fn total(sources: u32, key_group: u32, query: QueryId) -> (Vec<u8>, u128) {
-    let master = Master::new(summed::MASTER);
+    let master = Master::new(sum_support::MASTER);
     let (mut said, mut sum) = (Said { who: (0..sources).collect(), ..Said::default() }, 0);
     for (position, device) in (0..sources).zip(devices(sources)) {
         let key = master.source(GROUP, device, position / key_group).for_query(query);
@@ -78,7 +80,7 @@ fn a_querier_of_many_sources_takes_at_most_72_bytes_a_source() {
     MOST.store(before, Ordering::Relaxed);
     let mut querier = {
         let devices = devices(SOURCES);
-        Querier::new(question, &Master::new(summed::MASTER), &devices, Host::detect(), &|_| ())
+        Querier::new(question, &Master::new(sum_support::MASTER), &devices, Host::detect(), &|_| ())
             .unwrap()
     };
     let found = querier.open(EPOCH, &opened(&bytes)).expect("an honest sum");
@@ -97,7 +99,7 @@ fn the_keys_of_a_table_are_those_that_sources_have_one_by_one() {
     {
         let question = question(key_group, 2);
         let id = question.id();
-        let master = Master::new(summed::MASTER);
+        let master = Master::new(sum_support::MASTER);
         let (bytes, sum) = total(sources, key_group, id);
         let mut told = std::sync::Mutex::new(0);
         let progress = |done| *told.lock().unwrap() += done;

@@ -1,97 +1,119 @@
-//! Asking a cloud for what an audit needs: the manifests of a range of epochs, then every seal of it, with no events.
+//! Asks a cloud for the data of an audit: the manifests of a range of epochs, then every seal of the
+//! range without events.
 
 use bytes::Bytes;
 use moteseal_api::{CBOR_SEQ, JSON, Query, paths};
 use moteseal_core::record::{DeviceId, EpochNumber};
-use moteseal_net::{Client, Response};
+use moteseal_net::{Client as Cloud, Response};
 use moteseal_seal::sample::{Choice, Rate};
 use moteseal_verify::Roster;
 
-use super::{Audit, Claims, NoBudget, Report};
-use crate::get::{Failure, explain};
-use crate::refusal::{Refusal, Refused};
+use super::{Audit, Claims, Report};
+use crate::error::Error;
+use crate::explain::explain;
+use crate::rejection::Rejected;
 
-/// Devices of one query: far below what a cloud refuses.
+/// Devices of one query: far below the limit of a cloud.
 const DEVICES: usize = 1024;
-/// So many epochs behind the range are looked at for a manifest, which shows that the coordinator has gone on.
-const BEHIND: u64 = 8;
+/// Number of epochs after the range whose manifests are fetched: a manifest there shows that the
+/// coordinator has gone on.
+const AFTER: u64 = 8;
 
-/// Audits the epochs from `since` on and before `until` of a group; everything so far without an end. With `claims`, also who was said to be
-/// silent in private sums.
-///
-/// # Errors
-/// [`Failure`]: the cloud could not be asked, or what it answered is refused; [`NoBudget`], where there is nothing to audit.
-pub async fn audit(
-    client: &Client,
-    roster: &Roster,
+/// A request for an audit. [`run`](Self::run) sends it.
+#[derive(Debug)]
+#[must_use = "a request does nothing until it is run"]
+pub struct AuditRequest<'a> {
+    cloud: &'a Cloud,
+    roster: &'a Roster,
     since: EpochNumber,
     until: Option<EpochNumber>,
     claims: Option<Claims>,
-) -> Result<Result<Report, Failure>, NoBudget> {
-    let mut audit = Audit::new(roster, since, until)?;
-    audit.claims = claims;
-    let devices: Vec<DeviceId> = roster.devices().map(|device| device.id).collect();
-    let behind = until.map(|until| EpochNumber(until.0.saturating_add(BEHIND)));
-    let fetched = fetch(&mut audit, client, &devices, (since, until), behind).await;
-    Ok(fetched.map(|()| audit.finish()))
 }
 
-/// The highest rate of the form `1/2^d` at which all that these devices sealed in a range can be had: 1 without a budget, else that
-/// of the highest round that a manifest of the range has, or of the finest level that every seal of it still has where a device had
-/// raised itself further, or lost readings. What a store keeps no more of a seal that came late, nothing signed says: it is refused
-/// when it is asked for, by name.
-///
-/// # Errors
-/// [`Failure`], as of [`audit`].
-pub async fn common_rate(
-    client: &Client,
+impl<'a> AuditRequest<'a> {
+    pub(crate) const fn new(cloud: &'a Cloud, roster: &'a Roster) -> Self {
+        Self { cloud, roster, since: EpochNumber(0), until: None, claims: None }
+    }
+
+    /// Audits this epoch and the following ones. The default is epoch 0.
+    pub const fn since(mut self, since: EpochNumber) -> Self {
+        self.since = since;
+        self
+    }
+
+    /// Audits the epochs before this one. By default, there is no end.
+    pub const fn until(mut self, until: EpochNumber) -> Self {
+        self.until = Some(until);
+        self
+    }
+
+    /// Also compares these claims of silence in private sums with the devices' seals.
+    pub fn claims(mut self, claims: Claims) -> Self {
+        self.claims = Some(claims);
+        self
+    }
+
+    /// Fetches manifests and seals, verifies them, and returns the result of the audit.
+    ///
+    /// # Errors
+    /// [`Error`]: the roster has no budget, the cloud cannot be reached, or a response is rejected.
+    pub async fn run(self) -> Result<Report, Error> {
+        let Self { cloud, roster, since, until, claims } = self;
+        let mut audit = Audit::new(roster, since, until)?;
+        audit.claims = claims;
+        let devices: Vec<DeviceId> = roster.devices().map(|device| device.id).collect();
+        let after = until.map(|until| EpochNumber(until.0.saturating_add(AFTER)));
+        fetch(&mut audit, cloud, &devices, (since, until), after).await?;
+        Ok(audit.finish())
+    }
+}
+
+/// See [`Client::common_rate`](crate::Client::common_rate).
+pub(crate) async fn common_rate(
+    cloud: &Cloud,
     roster: &Roster,
     devices: &[DeviceId],
     (since, until): (EpochNumber, Option<EpochNumber>),
-) -> Result<Rate, Failure> {
+) -> Result<Rate, Error> {
     let Ok(mut audit) = Audit::new(roster, since, until) else { return Ok(Rate::ALL) };
-    fetch(&mut audit, client, devices, (since, until), until).await?;
-    // Where no level is left of all, the lowest rate is asked for, and refused for the seal that lacks it.
+    fetch(&mut audit, cloud, devices, (since, until), until).await?;
+    // If no level is left of all seals, ask for the lowest rate: the query is then rejected with the
+    // name of the seal that lacks it.
     let round = audit.common_round().0.min(roster.levels().saturating_sub(1));
     Ok(Rate::new(1, 1 << round).unwrap_or(Rate::ALL))
 }
 
-/// Feeds an audit the manifests of the epochs from `since` on and before `behind`, then the seals of these devices in the range.
+/// Feeds an audit the manifests of the epochs from `since` on and before `after`, then the seals of
+/// these devices in the range.
 async fn fetch(
     audit: &mut Audit<'_>,
-    client: &Client,
+    cloud: &Cloud,
     devices: &[DeviceId],
     (since, until): (EpochNumber, Option<EpochNumber>),
-    behind: Option<EpochNumber>,
-) -> Result<(), Failure> {
-    let manifests = client.get(&paths::manifests(since, behind)).await?.expect(CBOR_SEQ)?;
-    read(audit, client, manifests).await?;
+    after: Option<EpochNumber>,
+) -> Result<(), Error> {
+    let manifests = cloud.get(&paths::manifests(since, after)).await?.expect(CBOR_SEQ)?;
+    read(audit, cloud, manifests).await?;
     for devices in devices.chunks(DEVICES) {
-        // No level that has events fits none: the answer is the seals alone.
+        // No level with events fits into zero readings, so the response contains the seals alone.
         let query = Query { devices: devices.to_vec(), since, until, choice: Choice::AtMost(0) };
-        let answer = client
-            .post(paths::QUERY, JSON, Bytes::from(query.to_json()))
-            .await?
-            .expect(CBOR_SEQ)?;
-        read(audit, client, answer).await?;
+        let response =
+            cloud.post(paths::QUERY, JSON, Bytes::from(query.to_json())).await?.expect(CBOR_SEQ)?;
+        read(audit, cloud, response).await?;
     }
     Ok(())
 }
 
-async fn read(audit: &mut Audit<'_>, client: &Client, mut answer: Response) -> Result<(), Failure> {
+async fn read(audit: &mut Audit<'_>, cloud: &Cloud, mut response: Response) -> Result<(), Error> {
     let roster = audit.roster;
     let mut feed = audit.stream();
-    while let Some(chunk) = answer.chunk().await? {
-        if let Err(refusal) = feed.feed(&chunk) {
-            let suspects = if refusal.is_unproven_run() { feed.suspects() } else { &[] };
+    while let Some(chunk) = response.chunk().await? {
+        if let Err(rejection) = feed.feed(&chunk) {
+            let suspects = if rejection.is_unproven_run() { feed.suspects() } else { &[] };
             let finding =
-                if suspects.is_empty() { None } else { explain(client, roster, suspects).await };
-            return Err(Failure::Refused(Box::new(Refused { refusal, finding })));
+                if suspects.is_empty() { None } else { explain(cloud, roster, suspects).await };
+            return Err(Error::Rejected(Box::new(Rejected { rejection, finding })));
         }
     }
-    feed.finish().map_err(refused)
-}
-
-fn refused(refusal: Refusal) -> Failure {
-    Failure::Refused(Box::new(refusal.into()))
+    Ok(feed.finish()?)
 }

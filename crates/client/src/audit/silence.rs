@@ -69,12 +69,12 @@ struct Line {
     epoch: u64,
     duration_ms: u64,
     silent: Vec<String>,
-    error: Option<Failure>,
+    error: Option<Error>,
 }
 
 /// Why an epoch has no answer.
 #[derive(Deserialize)]
-struct Failure {
+struct Error {
     name: String,
 }
 

@@ -79,14 +79,14 @@ impl fmt::Display for ShareError {
             Self::WrongPsrCount { expected, found } => {
                 write!(
                     f,
-                    "WrongPsrCount: {found} partial state records where these participants make {expected}"
+                    "{found} partial state records where these participants make {expected}"
                 )
             }
             Self::Psr(error) => error.fmt(f),
             Self::NotBeneath => f.write_str(
-                "NotBeneath: it names a participant that is not beneath the child in the tree",
+                "it names a participant that is not beneath the child in the tree",
             ),
-            Self::Overlap => f.write_str("Overlap: two children name the same participant"),
+            Self::Overlap => f.write_str("two children name the same participant"),
         }
     }
 }

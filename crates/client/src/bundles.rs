@@ -1,0 +1,426 @@
+//! Verifies bundles (`.mseal`) offline: every signature and every reading, and that no seal is missing
+//! between the first and the last of each device.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use moteseal_api::ErrorKind;
+use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex};
+use moteseal_seal::follow::Limits;
+use moteseal_seal::{Authentic, History, Incomplete, Seal};
+use moteseal_verify::{Event, ReadError, Roster, StreamReader};
+
+/// A bundle or a proof that is read once, from its start, in pieces: of any size, and also from a
+/// pipe.
+#[derive(Debug)]
+pub struct StreamFile {
+    head: [u8; 2],
+    length: usize,
+    /// Bytes of the head that have been read again.
+    given: usize,
+    file: File,
+}
+
+impl StreamFile {
+    /// Opens a file and reads its first two bytes. An empty file is `UnexpectedEof`.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let mut file = File::open(path)?;
+        let mut head = Vec::with_capacity(2);
+        Read::by_ref(&mut file).take(2).read_to_end(&mut head)?;
+        match head[..] {
+            [] => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is empty")),
+            [first] => Ok(Self { head: [first, 0], length: 1, given: 0, file }),
+            [first, second, ..] => Ok(Self { head: [first, second], length: 2, given: 0, file }),
+        }
+    }
+
+    /// Whether this is a proof: its first item is an array of three whose first element is 5
+    /// (`spec/formats.md`, section 4).
+    #[must_use]
+    pub const fn is_proof(&self) -> bool {
+        matches!((self.length, self.head), (2, [0x83, 0x05]))
+    }
+}
+
+impl Read for StreamFile {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.given == self.length {
+            return self.file.read(buffer);
+        }
+        let read = (&self.head[self.given..self.length]).read(buffer)?;
+        self.given += read;
+        Ok(read)
+    }
+}
+
+/// What the bundles contain of one device: consecutive seals with every reading.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BundleReport {
+    /// The device.
+    pub device: DeviceId,
+    /// Its name in the roster.
+    pub name: String,
+    /// Number of seals.
+    pub seals: usize,
+    /// Index of the first seal.
+    pub first_index: SealIndex,
+    /// Index of the last seal.
+    pub last_index: SealIndex,
+    /// Epoch of the first seal.
+    pub first_epoch: EpochNumber,
+    /// Epoch of the last seal.
+    pub last_epoch: EpochNumber,
+    /// Number of readings in the files.
+    pub events: u64,
+    /// How often the device states that it restarted.
+    pub restarts: usize,
+}
+
+/// What is wrong with a file.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {fault}", path.display())]
+pub struct BundleError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub fault: BundleFault,
+}
+
+/// What is wrong with the content of a bundle, or with the seals of a device.
+#[derive(Debug, thiserror::Error)]
+pub enum BundleFault {
+    /// The file cannot be read.
+    #[error("cannot read the file: {0}")]
+    File(#[from] io::Error),
+    /// The bytes are not a stream, or are not authentic.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// There is no seal in the file.
+    #[error("there is no seal in the file")]
+    Empty,
+    /// A seal is authentic, but some of its readings are not in the file.
+    #[error(
+        "seal {index} of {name} is authentic, but the file has {present} of its {all} readings; get the whole bundle"
+    )]
+    NotWhole {
+        /// The device.
+        device: DeviceId,
+        /// Its name.
+        name: String,
+        /// The seal's index.
+        index: SealIndex,
+        /// The seal's epoch.
+        epoch: EpochNumber,
+        /// Readings in the file.
+        present: u32,
+        /// Readings that the seal counts.
+        all: u64,
+    },
+    /// The device signed two different seals under one index.
+    #[error(
+        "device {name} signed two different seals under index {index}; the other one is in {}",
+        other.display()
+    )]
+    TwoSeals {
+        /// The device.
+        device: DeviceId,
+        /// Its name.
+        name: String,
+        /// The index.
+        index: SealIndex,
+        /// The file of the other seal.
+        other: PathBuf,
+    },
+    /// A seal names a predecessor that is in no file.
+    #[error(
+        "seal {index} of {name}{} is in none of the files, and seal {named_by} names it",
+        epoch.map_or_else(String::new, |epoch| format!(", of epoch {epoch},"))
+    )]
+    Missing {
+        /// The device.
+        device: DeviceId,
+        /// Its name.
+        name: String,
+        /// The missing seal's index.
+        index: SealIndex,
+        /// Its epoch, if known.
+        epoch: Option<EpochNumber>,
+        /// The index of the seal that names it.
+        named_by: SealIndex,
+    },
+    /// A seal names a predecessor other than the seal in the files.
+    #[error(
+        "device {name} signed two histories that part at index {index}; seal {named_by} names another predecessor"
+    )]
+    TwoHistories {
+        /// The device.
+        device: DeviceId,
+        /// Its name.
+        name: String,
+        /// Where the histories part.
+        index: SealIndex,
+        /// The index of the seal that names another predecessor.
+        named_by: SealIndex,
+    },
+    /// The seals do not form a chain for another reason.
+    #[error("{error}")]
+    Chain {
+        /// The device.
+        device: DeviceId,
+        /// What is wrong.
+        error: Incomplete,
+    },
+}
+
+impl BundleFault {
+    /// The stable name of the error (`spec/errors.md`).
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::File(_) => "BadFile",
+            Self::Read(error) => error.name(),
+            Self::Empty | Self::NotWhole { .. } => "NotWhole",
+            Self::TwoSeals { .. } | Self::TwoHistories { .. } => "Equivocation",
+            Self::Missing { .. } => "Missing",
+            Self::Chain { error, .. } => error.name(),
+        }
+    }
+
+    /// What the caller does next.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::File(error) if error.kind() == io::ErrorKind::NotFound => ErrorKind::Usage,
+            Self::File(_) => ErrorKind::Internal,
+            Self::Missing { .. } => ErrorKind::Incomplete,
+            _ => ErrorKind::Refused,
+        }
+    }
+
+    /// The device that the fault is about.
+    #[must_use]
+    pub const fn device(&self) -> Option<DeviceId> {
+        match self {
+            Self::Read(error) => error.device,
+            Self::NotWhole { device, .. }
+            | Self::TwoSeals { device, .. }
+            | Self::Missing { device, .. }
+            | Self::TwoHistories { device, .. }
+            | Self::Chain { device, .. } => Some(*device),
+            Self::File(_) | Self::Empty => None,
+        }
+    }
+
+    /// The index of the seal that the fault is about.
+    #[must_use]
+    pub const fn index(&self) -> Option<SealIndex> {
+        match self {
+            Self::NotWhole { index, .. }
+            | Self::TwoSeals { index, .. }
+            | Self::Missing { index, .. }
+            | Self::TwoHistories { index, .. } => Some(*index),
+            _ => None,
+        }
+    }
+
+    /// The epoch that the fault is about.
+    #[must_use]
+    pub const fn epoch(&self) -> Option<EpochNumber> {
+        match self {
+            Self::NotWhole { epoch, .. } => Some(*epoch),
+            Self::Missing { epoch, .. } => *epoch,
+            _ => None,
+        }
+    }
+}
+
+/// An authentic seal, the number of its readings in the file, and the file.
+#[derive(Debug)]
+struct Found {
+    seal: Seal<Authentic>,
+    readings: u32,
+    path: PathBuf,
+}
+
+/// Verifies bundles one after the other, then the chains that they form.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let roster: moteseal_verify::Roster = unimplemented!();
+/// use moteseal_client::bundles::{BundleVerifier, StreamFile};
+///
+/// let mut bundles = BundleVerifier::new(&roster);
+/// let path = std::path::Path::new("dev1-0000000000.mseal");
+/// bundles.add(path, StreamFile::open(path)?)?;
+/// let (reports, faults) = bundles.finish();
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct BundleVerifier<'r> {
+    roster: &'r Roster,
+    devices: BTreeMap<DeviceId, BTreeMap<SealIndex, Found>>,
+}
+
+impl<'r> BundleVerifier<'r> {
+    /// A verifier of bundles of the devices of `roster`.
+    #[must_use]
+    pub const fn new(roster: &'r Roster) -> Self {
+        Self { roster, devices: BTreeMap::new() }
+    }
+
+    /// Whether no seal has been verified.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.devices.is_empty()
+    }
+
+    /// Verifies one bundle. `path` is its name in messages.
+    ///
+    /// # Errors
+    /// [`BundleError`]. Seals of the same bundle that are consistent with the others still count, if
+    /// the error is two seals under one index; otherwise none of the bundle do.
+    pub fn add(&mut self, path: &Path, source: impl Read) -> Result<(), BundleError> {
+        let fail = |fault| BundleError { path: path.to_owned(), fault };
+        let seals = read(source, self.roster).map_err(fail)?;
+        let mut result = Ok(());
+        for (seal, readings) in seals {
+            let (device, index) = (seal.statement().device, seal.statement().index);
+            let chain = self.devices.entry(device).or_default();
+            match chain.get(&index) {
+                Some(other) if other.seal.digest() != seal.digest() => {
+                    let (name, other) = (device_name(self.roster, device), other.path.clone());
+                    result = result
+                        .and(Err(fail(BundleFault::TwoSeals { device, name, index, other })));
+                }
+                Some(_) => {}
+                None => {
+                    chain.insert(index, Found { seal, readings, path: path.to_owned() });
+                }
+            }
+        }
+        result
+    }
+
+    /// Checks that the seals of each device form one chain. Returns a report for each device, by
+    /// name, and every fault of a chain. Seals before a device's first one are not required.
+    #[must_use]
+    pub fn finish(self) -> (Vec<BundleReport>, Vec<BundleError>) {
+        let Self { roster, devices } = self;
+        let mut faults = Vec::new();
+        let mut reports = Vec::new();
+        for (device, chain) in &devices {
+            faults.extend(gaps(roster, *device, chain));
+            reports.extend(report(roster, *device, chain));
+        }
+        reports.sort_by(|one, other| one.name.cmp(&other.name));
+        (reports, faults)
+    }
+}
+
+/// A device's name, or its id if the roster has no name for it.
+#[must_use]
+pub fn device_name(roster: &Roster, device: DeviceId) -> String {
+    roster.name(device).map_or_else(|| device.to_string(), str::to_owned)
+}
+
+/// The authentic seals of a stream, each once, with the number of their readings. A bundle has all
+/// readings that survived or, if it contains the manifest of the epoch, all from its round on. A seal
+/// without some of these is authentic, but not a bundle.
+fn read(
+    mut source: impl Read,
+    roster: &Roster,
+) -> Result<Vec<(Seal<Authentic>, u32)>, BundleFault> {
+    // Each seal once, so that a file that repeats one needs no more memory.
+    let mut seals = BTreeMap::new();
+    let mut reader = StreamReader::new(roster, Limits::default());
+    // By epoch, in a group with a budget: the highest round of its manifests, which leaves the least.
+    let mut rounds: BTreeMap<EpochNumber, Round> = BTreeMap::new();
+    let mut visit = |event: Event<'_>| {
+        if let Event::Manifest(manifest, _) = &event {
+            let round = rounds.entry(manifest.epoch()).or_insert(Round(0));
+            *round = manifest.round().max(*round);
+        }
+        let Event::Proven(proven) = event else { return Ok(()) };
+        let statement = proven.seal.statement();
+        let (device, index, epoch) = (statement.device, statement.index, statement.epoch);
+        let round = rounds.get(&epoch).filter(|_| roster.budget().is_some());
+        let from_round = proven.whole_from().zip(round).is_some_and(|(from, round)| from <= *round);
+        let (present, all) = (proven.sample.len(), statement.counters.total());
+        if !proven.is_whole() && !from_round {
+            let name = device_name(roster, device);
+            return Err(BundleFault::NotWhole { device, name, index, epoch, present, all });
+        }
+        seals.insert((device, index, proven.seal.digest().0), (proven.seal.clone(), present));
+        Ok(())
+    };
+    let mut chunk = vec![0; 64 << 10];
+    loop {
+        match source.read(&mut chunk) {
+            Ok(0) => break,
+            Ok(length) => reader.feed::<BundleFault>(&chunk[..length], &mut visit)?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    reader.finish::<BundleFault>(&mut visit)?;
+    if seals.is_empty() {
+        return Err(BundleFault::Empty);
+    }
+    Ok(seals.into_values().collect())
+}
+
+/// The places where the seals of a device are not one chain, from the first of them on.
+fn gaps(
+    roster: &Roster,
+    device: DeviceId,
+    chain: &BTreeMap<SealIndex, Found>,
+) -> Vec<BundleError> {
+    let mut faults = Vec::new();
+    let mut found = chain.values();
+    let Some(mut history) = found.next().map(|first| History::behind(&first.seal)) else {
+        return faults;
+    };
+    for Found { seal, path, .. } in found {
+        let Err(error) = history.next(seal) else { continue };
+        // The following seals are compared with this one.
+        history = History::behind(seal);
+        let (name, named_by) = (device_name(roster, device), seal.statement().index);
+        let fault = match error {
+            Incomplete::Missing { index, epoch, .. } => {
+                BundleFault::Missing { device, name, index, epoch, named_by }
+            }
+            Incomplete::Equivocation { index, .. } => {
+                BundleFault::TwoHistories { device, name, index, named_by }
+            }
+            error => BundleFault::Chain { device, error },
+        };
+        faults.push(BundleError { path: path.clone(), fault });
+    }
+    faults
+}
+
+fn report(
+    roster: &Roster,
+    device: DeviceId,
+    chain: &BTreeMap<SealIndex, Found>,
+) -> Option<BundleReport> {
+    let statements = || chain.values().map(|found| found.seal.statement());
+    let (first, last) = (statements().next()?, statements().next_back()?);
+    Some(BundleReport {
+        device,
+        name: device_name(roster, device),
+        seals: chain.len(),
+        first_index: first.index,
+        last_index: last.index,
+        first_epoch: first.epoch,
+        last_epoch: last.epoch,
+        events: chain.values().map(|found| u64::from(found.readings)).sum(),
+        restarts: statements().filter(|statement| statement.restart).count(),
+    })
+}

@@ -1,0 +1,276 @@
+//! Judging what a stream proves: is it what was asked for, is anything missing, was the choice forced.
+//!
+//! A rate is outlet part by part. For *at most* and *sample* an epoch's parts are held until the last of them is there, since
+//! the choice follows from all of them; those of an epoch of which nothing shows the last part give no rows. In a group with a
+//! budget both follow from the epoch's round as well, which is the manifest's and never what a store happens to keep.
+
+mod device_check;
+mod held_epoch;
+mod manifests;
+
+use moteseal_api::Query;
+use moteseal_core::record::DeviceId;
+use moteseal_lanes::Recall;
+use moteseal_seal::Statement;
+use moteseal_seal::sample::{Choice, UniformSample};
+use moteseal_seal::stream::Select;
+use moteseal_verify::{Event, Proven, Roster, SchemaEntry};
+use std::sync::Arc;
+
+use crate::pinned::{PinnedSeals, PinnedSeal, digest};
+use crate::rejection::Rejection;
+use crate::completeness::Report;
+use crate::error::Stop;
+use crate::rows::{Rows, Sink};
+use device_check::DeviceCheck;
+use held_epoch::HeldEpoch;
+use manifests::Manifests;
+
+/// Judges the events of one stream.
+#[derive(Debug)]
+pub(crate) struct Checker<'r> {
+    roster: &'r Roster,
+    engine: Recall,
+    /// `None` until a proof has named it.
+    query: Option<Query>,
+    pinned: Option<PinnedSeals>,
+    /// Whether a store answers now; a proof was kept.
+    live: bool,
+    /// The device that the stream is at: its place in the query and its check.
+    at: Option<(usize, DeviceCheck)>,
+    /// How many devices of the query are done.
+    done: usize,
+    held: HeldEpoch,
+    manifests: Manifests,
+    report: Report,
+    newest: Vec<(DeviceId, PinnedSeal)>,
+    ended: bool,
+}
+
+impl<'r> Checker<'r> {
+    pub(crate) fn new(
+        roster: &'r Roster,
+        engine: Recall,
+        query: Option<Query>,
+        pinned: Option<&PinnedSeals>,
+    ) -> Self {
+        Self {
+            roster,
+            engine,
+            live: query.is_some(),
+            query,
+            pinned: pinned.cloned(),
+            at: None,
+            done: 0,
+            held: HeldEpoch::default(),
+            manifests: Manifests::new(roster),
+            report: Report { budget: roster.budget(), ..Report::default() },
+            newest: Vec::new(),
+            ended: false,
+        }
+    }
+
+    pub(crate) const fn query(&self) -> Option<&Query> {
+        self.query.as_ref()
+    }
+
+    pub(crate) const fn count_bytes(&mut self, bytes: usize) {
+        self.report.bytes += bytes as u64;
+    }
+
+    pub(crate) fn event(&mut self, event: Event<'_>, sink: &mut dyn Sink) -> Result<(), Stop> {
+        if self.ended {
+            return Err(Rejection::Trailing.into());
+        }
+        match event {
+            Event::Proof(text) if self.query.is_none() => Ok(self.read_query(text)?),
+            _ if self.query.is_none() => {
+                Err(Rejection::NotAProof { cause: "it does not start with a query".into() }.into())
+            }
+            Event::Proven(proven) => self.part(proven, sink),
+            Event::End => {
+                self.leave_device(sink)?;
+                self.ended = true;
+                Ok(())
+            }
+            Event::Problem(name, detail) => Err(Rejection::stopped(name, detail).into()),
+            Event::Manifest(manifest, _) => {
+                self.report.signatures += 1;
+                // There is a query: it was looked for above.
+                Ok(self
+                    .query
+                    .as_ref()
+                    .map_or(Ok(()), |query| self.manifests.take(&manifest, query))?)
+            }
+            Event::Proof(_) | Event::Explain(..) => {
+                let device = self.at.as_ref().map(|(_, check)| check.device());
+                Err(Rejection::NotAsAsked { device, index: None }.into())
+            }
+        }
+    }
+
+    pub(crate) fn finish(mut self) -> Result<(Report, Vec<(DeviceId, PinnedSeal)>), Stop> {
+        match &self.query {
+            None => return Err(Rejection::NotAProof { cause: "it is empty".into() }.into()),
+            Some(_) if !self.ended => return Err(Rejection::Unended.into()),
+            Some(query) => self.pass_over(query.devices.len())?,
+        }
+        self.report.rounds = self.manifests.rounds().collect();
+        Ok((self.report, self.newest))
+    }
+
+    /// The first item of a proof: the query, and the roster under which it was made.
+    fn read_query(&mut self, text: &str) -> Result<(), Rejection> {
+        let (query, roster) =
+            crate::proof_query::decode(text).map_err(|cause| Rejection::NotAProof { cause })?;
+        if let Some(roster) = roster {
+            let known =
+                digest(&roster).is_some_and(|digest| self.roster.version_of(&digest).is_some());
+            if !known {
+                return Err(Rejection::UnknownRoster { digest: roster });
+            }
+        }
+        self.query = Some(query);
+        Ok(())
+    }
+
+    fn part(&mut self, proven: Proven<'_>, sink: &mut dyn Sink) -> Result<(), Stop> {
+        let statement = proven.seal.statement();
+        self.report.signatures += u64::from(proven.part.signature.is_some());
+        self.manifests.begun();
+        self.go_to(statement, sink)?;
+        let (Some((_, check)), Some(query)) = (&mut self.at, &self.query) else { return Ok(()) };
+        let (device, index) = (statement.device, statement.index);
+        let in_range = check.take(proven.seal)?;
+        if self.held.holds_other_than(statement.epoch) {
+            self.held.release(
+                Some(proven.seal),
+                query.choice,
+                &mut RowOutlet {
+                    roster: self.roster,
+                    engine: &self.engine,
+                    manifests: &self.manifests,
+                    check,
+                    sink,
+                },
+            )?;
+        }
+        if !in_range {
+            // The seal behind the range shows that none lies between; its events were not asked for.
+            return match proven.part.select {
+                Select::Levels(0) => Ok(()),
+                _ => Err(Rejection::NotAsAsked { device: Some(device), index: Some(index) }.into()),
+            };
+        }
+        if self.manifests.shown(device, statement.epoch, proven.seal.digest()) {
+            check.count_late();
+        }
+        match query.choice {
+            Choice::Rate(rate) => {
+                let sample = UniformSample::by_rate(proven.sample, proven.seal, rate);
+                let sample = sample.map_err(|error| Rejection::Choice { error, device, index })?;
+                let manifests = &self.manifests;
+                let mut outlet =
+                    RowOutlet { roster: self.roster, engine: &self.engine, manifests, check, sink };
+                outlet.emit(query.choice, statement, &sample, proven.schema)
+            }
+            Choice::AtMost(_) | Choice::Sample { .. } => Ok(self.held.hold(proven)?),
+        }
+    }
+
+    /// Goes to the device of a seal: the same, or a later one of the query.
+    fn go_to(&mut self, statement: &Statement, sink: &mut dyn Sink) -> Result<(), Stop> {
+        if self.at.as_ref().is_some_and(|(_, check)| check.device() == statement.device) {
+            return Ok(());
+        }
+        self.leave_device(sink)?;
+        let Some(query) = &self.query else { return Ok(()) };
+        let asked = query
+            .devices
+            .iter()
+            .enumerate()
+            .skip(self.done)
+            .find(|(_, device)| **device == statement.device);
+        let not_asked =
+            Rejection::NotAsAsked { device: Some(statement.device), index: Some(statement.index) };
+        let place = asked.ok_or(not_asked)?.0;
+        self.pass_over(place)?;
+        if let Some(check) = self.check(place) {
+            self.at = Some((place, check));
+        }
+        Ok(())
+    }
+
+    fn leave_device(&mut self, sink: &mut dyn Sink) -> Result<(), Stop> {
+        let (Some((place, mut check)), Some(query)) = (self.at.take(), &self.query) else {
+            return Ok(());
+        };
+        let manifests = &self.manifests;
+        let mut outlet = RowOutlet {
+            roster: self.roster,
+            engine: &self.engine,
+            manifests,
+            check: &mut check,
+            sink,
+        };
+        self.held.release(None, query.choice, &mut outlet)?;
+        self.done = place + 1;
+        self.close(check)?;
+        Ok(())
+    }
+
+    /// The devices of the query up to `place` of which the answer holds nothing.
+    fn pass_over(&mut self, place: usize) -> Result<(), Rejection> {
+        while self.done < place {
+            if let Some(check) = self.check(self.done) {
+                self.close(check)?;
+            }
+            self.done += 1;
+        }
+        Ok(())
+    }
+
+    fn check(&self, place: usize) -> Option<DeviceCheck> {
+        let query = self.query.as_ref()?;
+        let device = *query.devices.get(place)?;
+        let pinned = self.pinned.as_ref().and_then(|pinned| pinned.of(self.roster, device));
+        Some(DeviceCheck::new(device, (query.since, query.until), pinned, self.live))
+    }
+
+    fn close(&mut self, check: DeviceCheck) -> Result<(), Rejection> {
+        let device = check.device();
+        let name = self.roster.name(device).map_or_else(|| device.to_string(), str::to_owned);
+        let (report, newest) = check.finish(name)?;
+        self.manifests.all_shown(device)?;
+        self.newest.extend(newest.map(|newest| (device, newest)));
+        self.report.devices.push(report);
+        Ok(())
+    }
+}
+
+/// Where the parts of a device go that have been outlet.
+struct RowOutlet<'j> {
+    roster: &'j Roster,
+    engine: &'j Recall,
+    manifests: &'j Manifests,
+    check: &'j mut DeviceCheck,
+    sink: &'j mut dyn Sink,
+}
+
+impl RowOutlet<'_> {
+    /// Gives a part's rows to the sink, and counts them.
+    fn emit(
+        &mut self,
+        choice: Choice,
+        statement: &Statement,
+        sample: &UniformSample<'_>,
+        schema: &Arc<SchemaEntry>,
+    ) -> Result<(), Stop> {
+        let name = self.roster.name(statement.device).unwrap_or_default();
+        let start_ms = self.roster.epoch_start_ms(statement.epoch);
+        let rows = Rows { name, statement, start_ms, sample, schema, engine: self.engine, choice };
+        self.sink.rows(&rows)?;
+        self.check.count(statement, rows.len());
+        Ok(())
+    }
+}

@@ -1,0 +1,130 @@
+//! An epoch held until all its parts are there: *at most* and *sample* follow from their counters together, and in a group with a
+//! budget from the round that the epoch's manifest says.
+
+use std::sync::Arc;
+
+use moteseal_core::record::EpochNumber;
+use moteseal_seal::sample::permutation::{Swap, scratch_for};
+use moteseal_seal::sample::{Choice, EpochError, Kept, UniformSample, WholeEpoch};
+use moteseal_seal::{Authentic, Seal};
+use moteseal_verify::{Proven, SchemaEntry};
+
+use super::RowOutlet;
+use crate::rejection::Rejection;
+use crate::error::Stop;
+
+/// At most this many bytes of events are held.
+const MAX_BYTES: usize = 256 << 20;
+/// At most this many parts are held.
+const MAX_PARTS: usize = 1 << 16;
+/// At most this many events are drawn from one epoch: their positions take 40 bytes each while they are drawn.
+const MAX_DRAWN: u64 = 1 << 24;
+
+/// The parts of one epoch of one device, by index: their seals, and beside each what came with it.
+#[derive(Debug, Default)]
+pub(super) struct HeldEpoch {
+    seals: Vec<Seal<Authentic>>,
+    samples: Vec<(Kept<Vec<u8>>, Arc<SchemaEntry>)>,
+    bytes: usize,
+}
+
+impl HeldEpoch {
+    /// Whether parts of another epoch are held.
+    pub(super) fn holds_other_than(&self, epoch: EpochNumber) -> bool {
+        self.seals.first().is_some_and(|seal| seal.statement().epoch != epoch)
+    }
+
+    /// Holds a part.
+    pub(super) fn hold(&mut self, proven: Proven<'_>) -> Result<(), Rejection> {
+        let statement = proven.seal.statement();
+        self.bytes += proven.part.events.len();
+        if self.bytes > MAX_BYTES || self.seals.len() >= MAX_PARTS {
+            return Err(Rejection::EpochTooLarge {
+                device: statement.device,
+                epoch: statement.epoch,
+            });
+        }
+        self.seals.push(proven.seal.clone());
+        self.samples.push((proven.sample.keep(), proven.schema.clone()));
+        Ok(())
+    }
+
+    /// Lets go of the parts: judges them together and hands out their rows, if they are the whole epoch. `next` is the seal behind
+    /// them, if there is one. Where nothing shows that the last part is there, who answers could choose among as many samples as
+    /// there are parts, so that there are no rows: the device's tail is unknown from this epoch on, as its history says.
+    pub(super) fn release(
+        &mut self,
+        next: Option<&Seal<Authentic>>,
+        choice: Choice,
+        outlet: &mut RowOutlet<'_>,
+    ) -> Result<(), Stop> {
+        let Self { seals, samples, .. } = std::mem::take(self);
+        let Some((device, epoch)) =
+            seals.first().map(Seal::statement).map(|first| (first.device, first.epoch))
+        else {
+            return Ok(());
+        };
+        let whole = match WholeEpoch::new(&seals, next) {
+            Ok(whole) => whole,
+            Err(EpochError::TailUnknown) => return Ok(()),
+            Err(error) => return Err(Rejection::Epoch { error, device, epoch }.into()),
+        };
+        let refuse = |seal: &Seal<Authentic>| {
+            let index = seal.statement().index;
+            move |error| Rejection::Choice { error, device, index }
+        };
+        let (mut chosen, mut scratch) = (Vec::new(), Vec::new());
+        let forced = match choice {
+            Choice::AtMost(most) => match outlet.manifests.round(epoch) {
+                Some(round) => whole.at_most_from(round, most),
+                None => {
+                    outlet.check.without_manifest(epoch);
+                    whole.at_most(0)
+                }
+            },
+            Choice::Sample { count, seed } => match outlet.manifests.round(epoch) {
+                Some(round) => {
+                    let drawn = whole.counts_from(round).existing().min(count.into());
+                    let too_large = Rejection::EpochTooLarge { device, epoch };
+                    let room = usize::try_from(drawn)
+                        .ok()
+                        .filter(|_| drawn <= MAX_DRAWN)
+                        .ok_or(too_large)?;
+                    chosen.resize(room, 0);
+                    scratch.resize(scratch_for(room), Swap::FREE);
+                    let drawn =
+                        whole.draw(outlet.engine, round, (count, &seed), &mut chosen, &mut scratch);
+                    drawn.map_err(refuse(&seals[0]))?
+                }
+                None => {
+                    outlet.check.without_manifest(epoch);
+                    whole.at_most(0)
+                }
+            },
+            // Rates are outlet part by part, and their parts never held.
+            Choice::Rate(rate) => {
+                for (seal, (kept, schema)) in seals.iter().zip(&samples) {
+                    let sample =
+                        UniformSample::by_rate(kept.sample(), seal, rate).map_err(refuse(seal))?;
+                    outlet.emit(choice, seal.statement(), &sample, schema)?;
+                }
+                return Ok(());
+            }
+        };
+        // All parts are outlet before the first row of any is handed out.
+        let parts = forced.parts().zip(&samples);
+        let checked = parts.map(|(part, (kept, schema))| {
+            let sample = part.check(kept.sample()).map_err(refuse(part.seal()))?;
+            Ok((part.seal().statement(), sample, schema))
+        });
+        let checked = checked.collect::<Result<Vec<_>, Rejection>>()?;
+        if outlet.manifests.round(epoch).is_none() {
+            // Nobody knows what should have been served, so nothing was to be, and nothing is handed out.
+            return Ok(());
+        }
+        for (statement, sample, schema) in checked {
+            outlet.emit(choice, statement, &sample, schema)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,254 @@
+//! What a verified answer holds, device by device.
+
+use moteseal_api::ErrorKind;
+use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex};
+use moteseal_verify::Roster;
+use serde_json::{Value, json};
+
+/// A verified answer in numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// By the order of the query.
+    pub devices: Vec<DeviceReport>,
+    /// Signatures that were checked.
+    pub signatures: u64,
+    /// Bytes of the answer.
+    pub bytes: u64,
+    /// The most events that the group may keep an epoch, over all its devices; `None` where everything is kept.
+    pub budget: Option<u64>,
+    /// Of a group with a budget: each epoch of the answer whose manifest there is, with the round that it ended at. The levels
+    /// below it were not kept: about one event in 2^round was.
+    pub rounds: Vec<(EpochNumber, Round)>,
+}
+
+/// One device's part of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceReport {
+    /// The device.
+    pub device: DeviceId,
+    /// Its name in the roster.
+    pub name: String,
+    /// The first epoch that was asked for.
+    pub since: EpochNumber,
+    /// The epoch behind the last; `None` where everything so far was asked for.
+    pub until: Option<EpochNumber>,
+    /// Seals in that range that were judged: for *at most* and *sample* not those of a newest epoch whose last part is not known.
+    pub seals: u64,
+    /// Epochs of these.
+    pub epochs: u64,
+    /// Events that those seals count.
+    pub events: u64,
+    /// Rows handed out.
+    pub rows: u64,
+    /// Events that the device admits to have lost.
+    pub lost: u64,
+    /// Seals that their epoch's manifest does not list: they came after the coordinator had closed it.
+    pub late: u64,
+    /// Where the device admits to have been off, in order; the first 256 of them.
+    pub outages: Vec<Outage>,
+    /// How complete this is.
+    pub standing: Standing,
+    /// Of a proof only: index and epoch of a newer seal of the range that an earlier answer held. A proof does not grow; a store's
+    /// answer without that seal is refused (`Missing`).
+    pub newer: Option<(SealIndex, EpochNumber)>,
+}
+
+/// A device restarted: what it may have sensed before was not sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outage {
+    /// The epoch of the seal before; `None` before the first.
+    pub from: Option<EpochNumber>,
+    /// The epoch of the first seal after.
+    pub to: EpochNumber,
+    /// That seal.
+    pub index: SealIndex,
+}
+
+/// How complete a device's part of an answer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing of the range is missing.
+    Complete,
+    /// Nothing is missing before this epoch; nothing shows what the device sealed from then on.
+    TailUnknown {
+        /// The first epoch of which nothing is known.
+        from: EpochNumber,
+    },
+    /// Nothing is missing before this epoch; of it, and perhaps of later ones, there is no manifest, so that nobody knows what of
+    /// it should be served, and it gave no rows.
+    ManifestMissing {
+        /// The first epoch without a manifest.
+        from: EpochNumber,
+    },
+}
+
+impl DeviceReport {
+    /// Whether the device's part is as complete as it was asked for: everything of the range, or, where no end was given,
+    /// everything up to some newest seal.
+    #[must_use]
+    pub const fn is_complete(&self) -> bool {
+        match self.standing {
+            Standing::Complete => true,
+            Standing::TailUnknown { .. } => self.until.is_none() && self.seals > 0,
+            Standing::ManifestMissing { .. } => false,
+        }
+    }
+
+    /// The epoch before which nothing is missing.
+    #[must_use]
+    pub fn complete_until(&self) -> EpochNumber {
+        match self.standing {
+            Standing::Complete => self.until.unwrap_or(EpochNumber(u64::MAX)),
+            Standing::TailUnknown { from } | Standing::ManifestMissing { from } => from,
+        }
+    }
+}
+
+impl Report {
+    /// Whether every device is as complete as it was asked for; exit code 4 where not.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.devices.iter().all(DeviceReport::is_complete)
+    }
+
+    /// All rows.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.devices.iter().map(|device| device.rows).sum()
+    }
+
+    /// All events that the seals count.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.devices.iter().map(|device| device.events).sum()
+    }
+
+    /// The lowest and the highest round of the answer's epochs, in a group with a budget.
+    #[must_use]
+    pub fn round_span(&self) -> Option<(Round, Round)> {
+        let rounds = || self.rounds.iter().map(|(_, round)| *round);
+        rounds().min().zip(rounds().max())
+    }
+
+    /// All seals.
+    #[must_use]
+    pub fn seals(&self) -> u64 {
+        self.devices.iter().map(|device| device.seals).sum()
+    }
+
+    /// The report for programs.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        json!({
+            "complete": self.is_complete(),
+            "rows": self.rows(),
+            "events": self.events(),
+            "seals": self.seals(),
+            "signatures": self.signatures,
+            "bytes": self.bytes,
+            "budget": self.budget,
+            "rounds": self.rounds.iter().map(|(epoch, round)| json!({"epoch": epoch.0, "round": round.0})).collect::<Vec<_>>(),
+            "devices": self.devices.iter().map(DeviceReport::to_json).collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl DeviceReport {
+    fn to_json(&self) -> Value {
+        let outage = |outage: &Outage| json!({"from": outage.from.map(|from| from.0), "to": outage.to.0, "index": outage.index.0});
+        json!({
+            "device": self.device.to_string(),
+            "name": self.name,
+            "since": self.since.0,
+            "until": self.until.map(|until| until.0),
+            "complete": self.is_complete(),
+            "complete_until": self.complete_until().0,
+            "standing": match self.standing {
+                Standing::Complete => "Complete",
+                Standing::TailUnknown { .. } => "TailUnknown",
+                Standing::ManifestMissing { .. } => "ManifestMissing",
+            },
+            "seals": self.seals,
+            "epochs": self.epochs,
+            "events": self.events,
+            "rows": self.rows,
+            "lost": self.lost,
+            "late": self.late,
+            "outages": self.outages.iter().map(outage).collect::<Vec<_>>(),
+            "newer_known": self.newer.map(|(index, epoch)| json!({"index": index.0, "epoch": epoch.0})),
+        })
+    }
+}
+
+/// A device of which less arrived than was asked for. What arrived is verified.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.sentence())]
+pub struct Incomplete {
+    /// The device.
+    pub device: DeviceId,
+    /// Its name in the roster.
+    pub name: String,
+    /// The first epoch of which something may be missing.
+    pub from: EpochNumber,
+    /// When that epoch starts, as RFC 3339 text; its number if that is past the year 9999.
+    pub time: String,
+    /// Whether the epoch's manifest is missing; otherwise its seals may be.
+    pub lacks_manifest: bool,
+}
+
+impl Incomplete {
+    /// The stable name (`spec/errors.md`).
+    #[must_use]
+    pub const fn error_name(&self) -> &'static str {
+        if self.lacks_manifest { "ManifestMissing" } else { "TailUnknown" }
+    }
+
+    /// Always [`ErrorKind::Incomplete`].
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        ErrorKind::Incomplete
+    }
+
+    fn sentence(&self) -> String {
+        let Self { name, time, .. } = self;
+        if self.lacks_manifest {
+            format!(
+                "the store has no manifest of the epoch from {time} on, which states what was kept of {name}; ask for a rate, or \
+                 again once the gateway has sent it"
+            )
+        } else {
+            format!(
+                "nothing shows what {name} sealed from {time} on; ask for the time before {time}, or again once it has sealed more"
+            )
+        }
+    }
+}
+
+impl Report {
+    /// The first device that is less complete than was asked for.
+    ///
+    /// # Errors
+    /// [`Incomplete`].
+    pub fn require_complete(&self, roster: &Roster) -> Result<(), Incomplete> {
+        let Some(device) = self.devices.iter().find(|device| !device.is_complete()) else {
+            return Ok(());
+        };
+        let from = device.complete_until();
+        Err(Incomplete {
+            device: device.device,
+            name: device.name.clone(),
+            from,
+            time: start_text(roster, from),
+            lacks_manifest: matches!(device.standing, Standing::ManifestMissing { .. }),
+        })
+    }
+}
+
+/// When an epoch starts, as RFC 3339 text in UTC; `epoch N` if that cannot be written.
+#[must_use]
+pub fn start_text(roster: &Roster, epoch: EpochNumber) -> String {
+    roster
+        .epoch_start_ms(epoch)
+        .and_then(|ms| jiff::Timestamp::from_millisecond(i64::try_from(ms).ok()?).ok())
+        .map_or_else(|| format!("epoch {epoch}"), |time| time.to_string())
+}

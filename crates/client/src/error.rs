@@ -1,0 +1,232 @@
+//! The errors of asking and verifying: what the caller does next is [`Error::kind()`], what failed is
+//! [`Error::name()`].
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use moteseal_api::{ErrorKind, QueryError};
+use moteseal_net::NetError;
+use moteseal_verify::ReadError;
+
+use crate::rejection::{Rejected, Rejection};
+
+/// Why there are no verified rows.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The query is invalid; nothing was sent.
+    #[error(transparent)]
+    Query(#[from] QueryError),
+    /// The roster has no device of this name.
+    #[error("the roster has no device {name:?}; it has {known}")]
+    UnknownDevice {
+        /// The name that was asked for.
+        name: String,
+        /// The names of the roster, the first eight of them in alphabetical order.
+        known: String,
+    },
+    /// The audit was asked of a group without a budget.
+    #[error(transparent)]
+    NoBudget(#[from] NoBudget),
+    /// The cloud could not be reached, or refused the request.
+    #[error(transparent)]
+    Net(#[from] NetError),
+    /// The response was rejected: it is not authentic, not complete or not what was asked for.
+    #[error(transparent)]
+    Rejected(Box<Rejected>),
+    /// The verified rows, the proof or the pinned seals could not be written or read.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+}
+
+impl Error {
+    /// The stable name of the error (`spec/errors.md`).
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Query(error) => error.name(),
+            Self::UnknownDevice { .. } => "UnknownDevice",
+            Self::NoBudget(error) => error.name(),
+            Self::Net(error) => error.name(),
+            Self::Rejected(rejected) => rejected.name(),
+            Self::Output(error) => error.name(),
+        }
+    }
+
+    /// What the caller does next.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Query(_) | Self::UnknownDevice { .. } | Self::NoBudget(_) => ErrorKind::Usage,
+            Self::Net(error) => net_kind(error),
+            Self::Rejected(rejected) => rejected.rejection.kind(),
+            Self::Output(error) => error.kind(),
+        }
+    }
+}
+
+/// What the caller does about an error of the network.
+fn net_kind(error: &NetError) -> ErrorKind {
+    match error {
+        error if error.is_no_cloud() => ErrorKind::Unreachable,
+        // Another query, or another token, would be accepted.
+        NetError::Refused { status: 400 | 401 | 403 | 422, .. } => ErrorKind::Usage,
+        NetError::Refused { .. } => ErrorKind::Incomplete,
+        _ => ErrorKind::Usage,
+    }
+}
+
+impl From<Stop> for Error {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Rejected(rejection) => rejection.into(),
+            Stop::Output(error) => Self::Output(error),
+        }
+    }
+}
+
+impl From<Rejection> for Error {
+    fn from(rejection: Rejection) -> Self {
+        Self::Rejected(Box::new(rejection.into()))
+    }
+}
+
+/// The roster has no budget, so there is no coordinator to audit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the roster has no budget, so no coordinator decides what is kept; `moteseal get` proves completeness"
+)]
+pub struct NoBudget;
+
+impl NoBudget {
+    /// The stable name of the error: `NoBudget`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        "NoBudget"
+    }
+}
+
+/// Why a [`Session`](crate::Session) stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum Stop {
+    /// The response is rejected.
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
+    /// The sink failed.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+}
+
+impl From<ReadError> for Stop {
+    fn from(error: ReadError) -> Self {
+        Self::Rejected(error.into())
+    }
+}
+
+/// Why rows could not be written, or a file of this crate could not be read. The message names the
+/// file and the remedy.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct OutputError {
+    message: String,
+    is_misuse: bool,
+}
+
+impl OutputError {
+    /// An operating system error about a file.
+    pub(crate) fn new(path: &Path, error: &io::Error) -> Self {
+        // An error that already carries an `OutputError` names its file itself.
+        if let Some(inner) = error.get_ref().and_then(|inner| inner.downcast_ref::<Self>()) {
+            return inner.clone();
+        }
+        Self::missing_folder(path, error).unwrap_or_else(|| Self::because(path, &cause(error)))
+    }
+
+    /// A file with unexpected content.
+    pub(crate) fn because(path: &Path, what: &str) -> Self {
+        Self { message: format!("cannot use {}: {what}", path.display()), is_misuse: false }
+    }
+
+    /// A path that the caller must change.
+    pub(crate) fn misused(path: &Path, what: &str) -> Self {
+        Self { is_misuse: true, ..Self::because(path, what) }
+    }
+
+    /// The error for a missing parent folder, if that is what `error` means.
+    fn missing_folder(path: &Path, error: &io::Error) -> Option<Self> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty())?;
+        let text = match error.kind() {
+            io::ErrorKind::NotFound if !folder.exists() => {
+                format!("there is no folder {}; make it first", folder.display())
+            }
+            io::ErrorKind::NotADirectory => format!("{} is not a folder", folder.display()),
+            _ => return None,
+        };
+        Some(Self::misused(path, &text))
+    }
+
+    /// A temporary file that could not be created or read back.
+    pub(crate) fn temporary(error: &io::Error) -> Self {
+        let folder = std::env::temp_dir();
+        let message = format!(
+            "cannot use a temporary file in {}: {}; set TMPDIR to use another folder",
+            folder.display(),
+            cause(error)
+        );
+        Self { message, is_misuse: false }
+    }
+
+    /// Rows that do not fit the request; `text` says what to do.
+    pub(crate) fn unfit(text: impl fmt::Display) -> Self {
+        Self { message: text.to_string(), is_misuse: true }
+    }
+
+    /// The caller was interrupted and no longer wants the rows: a sink returns it to end the
+    /// session.
+    #[must_use]
+    pub fn interrupted() -> Self {
+        Self { message: "interrupted: the rows are no longer wanted".to_owned(), is_misuse: true }
+    }
+
+    /// An error while encoding rows, with no file to name.
+    pub(crate) fn of(error: impl fmt::Display) -> Self {
+        Self { message: format!("cannot write the rows: {error}"), is_misuse: false }
+    }
+
+    /// The stable name of the error: `OutputFailed`.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        "OutputFailed"
+    }
+
+    /// [`Usage`](ErrorKind::Usage) if other arguments would succeed (a missing folder, rows that do
+    /// not fit the format), else [`Internal`](ErrorKind::Internal).
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        if self.is_misuse { ErrorKind::Usage } else { ErrorKind::Internal }
+    }
+}
+
+/// An operating system error in words, with the remedy if there is one.
+fn cause(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::StorageFull => {
+            "the disk is full; make room, or name a file on another one".to_owned()
+        }
+        io::ErrorKind::QuotaExceeded => {
+            "your disk quota is used up; make room, or name a file on another disk".to_owned()
+        }
+        io::ErrorKind::FileTooLarge => {
+            "it would exceed the file size limit (ulimit -f); ask for less, or raise the limit"
+                .to_owned()
+        }
+        io::ErrorKind::PermissionDenied => {
+            "permission denied; name a file in a folder that you may write to".to_owned()
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "the file system is read-only; name a file on another one".to_owned()
+        }
+        _ => error.to_string(),
+    }
+}

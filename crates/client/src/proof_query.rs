@@ -1,0 +1,37 @@
+//! The first item of a proof: the query as JSON, with the digest of the roster under which the
+//! response was verified. The digest is a hint that identifies a wrong roster; no check needs it.
+
+use moteseal_api::Query;
+use moteseal_verify::Roster;
+use serde_json::Value;
+
+/// Encodes the first item of a proof.
+pub(crate) fn encode(query: &Query, roster: &Roster) -> String {
+    let mut text: Value = serde_json::from_str(&query.to_json()).unwrap_or_default();
+    if let Some(text) = text.as_object_mut() {
+        text.insert("roster".to_owned(), roster.digest().to_string().into());
+    }
+    text.to_string()
+}
+
+/// Decodes the first item of a proof: the query, and the roster's digest if there is one.
+///
+/// # Errors
+/// A sentence that says what is wrong with it.
+pub(crate) fn decode(text: &str) -> Result<(Query, Option<String>), String> {
+    let mut text: Value =
+        serde_json::from_str(text).map_err(|error| format!("its query is not JSON ({error})"))?;
+    let roster = text.as_object_mut().and_then(|text| text.remove("roster"));
+    let roster = match roster {
+        None => None,
+        Some(Value::String(digest))
+            if digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()) =>
+        {
+            Some(digest)
+        }
+        Some(_) => return Err("its roster is not a digest".to_owned()),
+    };
+    let query =
+        serde_json::from_value(text).map_err(|error| format!("its query is invalid ({error})"))?;
+    Ok((query, roster))
+}

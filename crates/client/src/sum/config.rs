@@ -1,0 +1,217 @@
+//! The configuration of a querier: `querier.toml` and `tree.toml` (`docs/sums.md` lists the keys).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use moteseal_core::roster::Directory as _;
+use moteseal_net::mqtt;
+use moteseal_verify::aggregation::QUERIER;
+use moteseal_verify::{AggregationTree, Roster};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer};
+
+use crate::input::{self, InputError};
+
+/// `querier.toml`. Paths in the file are relative to its folder; [`read`](Self::read) resolves them.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QuerierConfig {
+    /// The group's roster.
+    pub roster: PathBuf,
+    /// The operator's public key.
+    pub operator: PathBuf,
+    /// The secret key that signs queries.
+    pub key: PathBuf,
+    /// The querier's keys of the sums: `querier.sum.key`.
+    pub keys: PathBuf,
+    /// The aggregation tree.
+    pub tree: TreeSource,
+    /// The secret of the querier's link to its children.
+    pub link_secret: PathBuf,
+    /// The file of the numbers of query schedules.
+    pub state: PathBuf,
+    /// The columns that the devices seal: `temperature:Cel:i16/100`.
+    pub columns: Vec<String>,
+    /// The range of values of a column: `-40..125`.
+    #[serde(default)]
+    pub ranges: BTreeMap<String, String>,
+    /// How long an edge of the tree may take after the end of an epoch.
+    #[serde(default = "default_grace", deserialize_with = "duration")]
+    pub grace: Duration,
+    /// The broker.
+    pub link: BrokerConfig,
+}
+
+/// Where the aggregation tree is described.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum TreeSource {
+    /// In this file.
+    File(PathBuf),
+    /// Here.
+    Tables(TreeTables),
+}
+
+/// `tree.toml`: the parent of each gateway (another gateway or `querier`), and the gateway of each
+/// device.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TreeTables {
+    /// `NAME = "PARENT"`.
+    pub gateways: BTreeMap<String, String>,
+    /// `NAME = "GATEWAY"`.
+    pub devices: BTreeMap<String, String>,
+}
+
+/// How to reach an MQTT broker.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BrokerConfig {
+    /// The address: `mqtts://broker.example:8883`.
+    pub url: String,
+    /// The version of MQTT: `5` (the default) or `3.1.1`.
+    pub version: Option<String>,
+    /// Certificate authorities to trust (PEM).
+    pub ca: Option<PathBuf>,
+    /// The user name.
+    pub user: Option<String>,
+    /// The file with the user's password.
+    pub password_file: Option<PathBuf>,
+    /// The client's certificate (PEM).
+    pub certificate: Option<PathBuf>,
+    /// The key of the client's certificate (PEM).
+    pub certificate_key: Option<PathBuf>,
+}
+
+const fn default_grace() -> Duration {
+    Duration::from_secs(2)
+}
+
+/// A number and a unit: `500ms`, `2s`, `1m`, `1h` or `1d`.
+fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    let text = String::deserialize(from)?;
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let factor = match unit {
+        "ms" => Some(1),
+        "s" => Some(1000),
+        "m" => Some(60_000),
+        "h" => Some(3_600_000),
+        "d" => Some(86_400_000),
+        _ => None,
+    };
+    let length = number.parse::<u64>().ok().zip(factor);
+    let length = length.and_then(|(number, factor)| number.checked_mul(factor));
+    length.filter(|length| *length > 0).map(Duration::from_millis).ok_or_else(|| {
+        D::Error::custom(format_args!("{text:?}: a number and a unit: 500ms, 2s or 1m"))
+    })
+}
+
+impl QuerierConfig {
+    /// Reads a `querier.toml`.
+    ///
+    /// # Errors
+    /// [`InputError`], with the line of a mistake.
+    pub fn read(path: &Path) -> Result<Self, InputError> {
+        let mut config: Self = toml(path)?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let link = &mut config.link;
+        let mut paths = vec![
+            &mut config.roster,
+            &mut config.operator,
+            &mut config.key,
+            &mut config.keys,
+            &mut config.link_secret,
+            &mut config.state,
+        ];
+        if let TreeSource::File(tree) = &mut config.tree {
+            paths.push(tree);
+        }
+        let optional =
+            [&mut link.ca, &mut link.password_file, &mut link.certificate, &mut link.certificate_key];
+        paths.extend(optional.into_iter().flatten());
+        paths.into_iter().for_each(|path| *path = folder.join(&*path));
+        Ok(config)
+    }
+}
+
+impl TreeSource {
+    /// The aggregation tree over the devices of a roster.
+    ///
+    /// # Errors
+    /// [`InputError`] if the file cannot be read, or describes no tree of these devices.
+    pub fn open(&self, roster: &Roster) -> Result<AggregationTree, InputError> {
+        fn pairs(table: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
+            table.iter().map(|(name, above)| (name.as_str(), above.as_str()))
+        }
+        let read;
+        let tables = match self {
+            Self::File(path) => {
+                read = toml::<TreeTables>(path)?;
+                &read
+            }
+            Self::Tables(tables) => tables,
+        };
+        AggregationTree::new(roster, pairs(&tables.gateways), pairs(&tables.devices)).map_err(
+            |error| {
+                let input = InputError::usage(error.name(), &error);
+                if let Self::File(path) = self { input.in_file(path) } else { input }
+            },
+        )
+    }
+}
+
+impl BrokerConfig {
+    /// The options of the querier's link to the broker of a roster's group.
+    ///
+    /// # Errors
+    /// [`InputError`] that names the key.
+    pub fn options(&self, roster: &Roster) -> Result<mqtt::Options, InputError> {
+        let wrong = |key: &str, what: &str| InputError::argument(what).at(format_args!("link.{key}"));
+        let group = format!("{}.{QUERIER}", hex::encode(roster.group().0));
+        let mut options = mqtt::Options::new(self.url.clone(), group);
+        options.version = match self.version.as_deref() {
+            None | Some("5") => mqtt::Version::V5,
+            Some("3.1.1") => mqtt::Version::V3,
+            Some(_) => return Err(wrong("version", "\"5\" or \"3.1.1\"")),
+        };
+        options.ca.clone_from(&self.ca);
+        options.login = match (&self.user, &self.password_file) {
+            (None, None) => None,
+            (Some(user), Some(path)) => {
+                let password = mqtt::Password::read(path).map_err(|error| {
+                    InputError::usage(error.name(), &error).at("link.password_file")
+                })?;
+                Some(mqtt::Login { user: user.clone(), password })
+            }
+            (Some(_), None) => {
+                return Err(wrong("user", "name the file of its password with password_file"));
+            }
+            (None, Some(_)) => return Err(wrong("password_file", "name the user with user")),
+        };
+        options.identity = match (&self.certificate, &self.certificate_key) {
+            (None, None) => None,
+            (Some(certificate), Some(key)) => {
+                Some(mqtt::Identity { certificate: certificate.clone(), key: key.clone() })
+            }
+            _ => return Err(wrong("certificate", "certificate and certificate_key go together")),
+        };
+        Ok(options)
+    }
+}
+
+/// Reads a TOML file; an error names the line.
+fn toml<T: DeserializeOwned>(path: &Path) -> Result<T, InputError> {
+    let text = input::read(path)?;
+    let text = std::str::from_utf8(&text)
+        .map_err(|_| InputError::file("not UTF-8 text").in_file(path))?;
+    toml::from_str(text).map_err(|error| {
+        let line = error
+            .span()
+            .map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+        let message = error.message().replace('\n', " ");
+        InputError::file(format_args!("{message}; docs/sums.md has all keys"))
+            .at(format_args!("{}:{line}", path.display()))
+    })
+}

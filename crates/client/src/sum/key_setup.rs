@@ -1,0 +1,92 @@
+//! Makes the key files of private sums: one for each device, and the querier's, from which all others
+//! follow.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use moteseal_core::roster::Directory as _;
+use moteseal_core::signature::PublicKey;
+use moteseal_sum::key_file::{Circle, MAX_KEY_FILE, QuerierKeys};
+use moteseal_verify::Roster;
+use zeroize::Zeroizing;
+
+use super::prepare::random;
+use crate::input::{InputError, create_secret};
+
+/// The key files that [`setup`] has made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyFiles {
+    /// `querier.sum.key`: stays with the querier.
+    pub querier: PathBuf,
+    /// `NAME.sum.key`, in the order of the roster: each goes to that device only.
+    pub devices: Vec<PathBuf>,
+    /// Number of devices in a key group; the last group may have fewer.
+    pub key_group: u32,
+}
+
+/// Makes the keys of a roster's devices for the querier with this public key, in the folder `out`.
+/// Devices are divided into `key_groups`: a device whose key is stolen can falsify the sums of its
+/// group only, and each group costs 32 bytes more on the links above it. No file is replaced.
+/// `progress` is called after each device's file.
+///
+/// # Errors
+/// [`InputError`] if there are too few devices for so many groups, a name cannot be a file name, or
+/// a file exists or cannot be written.
+pub fn setup(
+    roster: &Roster,
+    querier: &PublicKey,
+    out: &Path,
+    key_groups: u32,
+    progress: &mut dyn FnMut(),
+) -> Result<KeyFiles, InputError> {
+    let devices: Vec<_> = roster.devices().collect();
+    let sources = u32::try_from(devices.len())
+        .map_err(|_| InputError::argument("the roster has too many devices"))?;
+    if key_groups == 0 || key_groups > sources {
+        return Err(InputError::argument(format_args!(
+            "{key_groups} key groups: between 1 and the number of devices, {sources}"
+        )));
+    }
+    let key_group = sources.div_ceil(key_groups);
+    let circle = Circle { group: roster.group(), roster: roster.digest(), sources, key_group };
+    let files = KeyFiles {
+        querier: out.join("querier.sum.key"),
+        devices: devices
+            .iter()
+            .map(|device| Ok(out.join(file_of(&device.name)?)))
+            .collect::<Result<_, _>>()?,
+        key_group,
+    };
+    if let Some(taken) = files.devices.iter().chain([&files.querier]).find(|path| path.exists()) {
+        return Err(InputError::file(format_args!(
+            "{} exists already; keys are never replaced",
+            taken.display()
+        )));
+    }
+    let mut secret = Zeroizing::new([0; 32]);
+    random(&mut *secret)?;
+    let mut pem = Zeroizing::new([0; MAX_KEY_FILE]);
+    let text =
+        QuerierKeys::encode(&circle, querier, &secret, &mut *pem).map_err(InputError::internal)?;
+    let keys = QuerierKeys::decode(text.as_bytes()).map_err(InputError::internal)?;
+    fs::create_dir_all(out).map_err(|error| InputError::io("write", out, &error))?;
+    // The querier's file first: without it, the keys of devices are worthless.
+    create_secret(&files.querier, text.as_bytes())?;
+    for ((position, device), path) in (0..).zip(&devices).zip(&files.devices) {
+        let source = keys.source(device.id, position);
+        let text = source.encode(&mut *pem).map_err(InputError::internal)?;
+        create_secret(path, text.as_bytes())?;
+        progress();
+    }
+    Ok(files)
+}
+
+/// The file name of a device's keys.
+fn file_of(name: &str) -> Result<String, InputError> {
+    if name.contains(['/', '\0']) || name.starts_with('.') || name == "querier" {
+        return Err(InputError::argument(format_args!(
+            "the roster's device {name:?} cannot name a key file; rename it"
+        )));
+    }
+    Ok(format!("{name}.sum.key"))
+}

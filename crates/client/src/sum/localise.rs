@@ -1,0 +1,354 @@
+//! Walking down the tree after a sum did not open: which edge did it (DESIGN section 7). No I/O.
+//!
+//! Of an aggregator whose share is wrong the children's shares are asked for, as it has them. Of each the querier learns whether it is
+//! true or not, never what it is, and goes on below those that are not. An aggregator whose children's shares are true, and do not add
+//! up to its own, is the one; what an edge's lower end says of itself and its upper end says of it cannot be told apart, so that it is
+//! always an edge that is named. What the answers take is bounded by the tree.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use moteseal_core::record::DeviceId;
+use moteseal_sum::engine::KeyEngine;
+use moteseal_sum::wire::{Children, Explain, Share};
+use moteseal_verify::aggregation::{AggregationTree, Aggregator, Child, QUERIER};
+
+use super::querier::{Querier, Rejection};
+use super::share::{ShareError, Sum};
+
+/// No walk asks more often.
+pub const MAX_QUESTIONS: usize = 4096;
+/// So many questions wait for their answers at a time.
+pub const MAX_ASKED: usize = 64;
+/// How often an aggregator is asked before it counts as silent.
+pub const ATTEMPTS: u32 = 3;
+
+/// What a walk has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// What went over this edge was wrong.
+    Edge {
+        /// The name of its lower end.
+        child: String,
+        /// The name of its upper end.
+        parent: String,
+    },
+    /// An aggregator whose share was wrong did not say in time what its children had said.
+    Unanswered {
+        /// Its name.
+        node: String,
+        /// The name of the one above it.
+        parent: String,
+    },
+    /// An aggregator whose share was wrong has nothing of the epoch any more, as it says: it was asked late, or was restarted. That is no
+    /// word on who did it.
+    Forgotten {
+        /// Its name.
+        node: String,
+        /// The name of the one above it.
+        parent: String,
+    },
+}
+
+impl Finding {
+    /// The name of the aggregator that has forgotten the epoch; `None` of a finding about an edge.
+    #[must_use]
+    pub fn forgotten(&self) -> Option<&str> {
+        if let Self::Forgotten { node, .. } = self { Some(node) } else { None }
+    }
+}
+
+impl fmt::Display for Finding {
+    /// `gw-a -> root`, of an aggregator that does not answer with a word on that; of one that has forgotten its name alone.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Edge { child, parent } => write!(f, "{child} -> {parent}"),
+            Self::Unanswered { node, parent } => write!(f, "{node} -> {parent} (unanswered)"),
+            Self::Forgotten { node, .. } => write!(f, "{node} has forgotten the epoch"),
+        }
+    }
+}
+
+/// A walk down the tree for one epoch.
+#[derive(Debug)]
+pub struct Localisation<'t> {
+    tree: &'t AggregationTree,
+    querier: Aggregator,
+    query: u32,
+    epoch: u64,
+    /// Aggregators whose shares are wrong, to be asked in this order.
+    pending: VecDeque<Asked>,
+    /// Those whose answers are waited for.
+    asked: Vec<Asked>,
+    questions: usize,
+    findings: Vec<Finding>,
+}
+
+/// An aggregator whose share is wrong.
+#[derive(Debug)]
+struct Failed {
+    node: DeviceId,
+    name: String,
+    parent: String,
+    /// What it said.
+    said: Sum,
+}
+
+/// An aggregator that is asked.
+#[derive(Debug)]
+struct Asked {
+    failed: Failed,
+    /// How often the present question was in vain.
+    tries: u32,
+    answer: Option<Answer>,
+}
+
+/// The children's shares that an aggregator has told so far.
+#[derive(Debug)]
+struct Answer {
+    /// How many children were heard of.
+    next: u32,
+    /// Which, by their places in the aggregator.
+    heard: Vec<bool>,
+    /// What the children have said adds up to this, as far as it could be read.
+    merged: Sum,
+    /// Of those that are wrong: the aggregators, and the edges of all others.
+    wrong: Vec<Failed>,
+    edges: Vec<Finding>,
+}
+
+impl<'t> Localisation<'t> {
+    /// A walk for an epoch, from what the querier's children have said: of each the place among the children of the querier's aggregator, and its
+    /// share, or why it could not be read. Children that were silent are left out.
+    pub fn new<E: KeyEngine + Sync>(
+        tree: &'t AggregationTree,
+        querier: &Querier<E>,
+        epoch: u64,
+        children: impl IntoIterator<Item = (usize, Option<Sum>)>,
+    ) -> Self {
+        let aggregator = tree.querier();
+        let query = querier.id().reference();
+        let (pending, asked, findings) = (VecDeque::new(), Vec::new(), Vec::new());
+        let mut walk = Self {
+            tree,
+            querier: aggregator,
+            query,
+            epoch,
+            pending,
+            asked,
+            questions: 0,
+            findings,
+        };
+        for (place, said) in children {
+            let Some(child) = walk.querier.children().get(place) else { continue };
+            if said.as_ref().is_some_and(|sum| querier.is_true(epoch, sum)) {
+                continue;
+            }
+            match wrong(child, QUERIER, said) {
+                Ok(failed) => walk.pending.push_back(Asked::new(failed)),
+                Err(edge) => walk.findings.push(edge),
+            }
+        }
+        walk
+    }
+
+    /// The next question to be sent, and the child of the querier that it goes to; none while enough of them wait for their answers. Each
+    /// is to be [answered](Self::answer) or [given up](Self::give_up). All who are to be asked are asked once before any is asked again.
+    pub fn question(&mut self) -> Option<(DeviceId, Explain)> {
+        while self.asked.len() < MAX_ASKED {
+            let next = self.pending.pop_front()?;
+            let way = self
+                .querier
+                .next_hop(next.failed.node)
+                .and_then(|place| self.querier.children().get(place));
+            let Some(way) = way.filter(|_| self.questions < MAX_QUESTIONS) else {
+                self.findings.push(next.failed.unanswered());
+                continue;
+            };
+            self.questions += 1;
+            let explain = Explain {
+                query: self.query,
+                epoch: self.epoch,
+                node: next.failed.node,
+                first: next.first(),
+            };
+            self.asked.push(next);
+            return Some((way.id, explain));
+        }
+        None
+    }
+
+    /// Whether nobody is to be asked any more, and no answer is waited for.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.pending.is_empty() && self.asked.is_empty()
+    }
+
+    /// Takes an answer that a child of the querier brings; says whether it was one to a question that waits. From another child than the one
+    /// that was asked it is none: who could answer for others could have them named.
+    pub fn answer<E: KeyEngine + Sync>(
+        &mut self,
+        querier: &Querier<E>,
+        from: DeviceId,
+        children: &Children<'_>,
+    ) -> bool {
+        let way = self.querier.next_hop(children.node);
+        if way.is_none()
+            || way != self.querier.child(from)
+            || (children.query, children.epoch) != (self.query, self.epoch)
+        {
+            return false;
+        }
+        let Some(mut asked) = self.take_asked(children.node, children.first) else { return false };
+        if children.total == 0 {
+            self.findings.push(asked.failed.forgotten());
+            return true;
+        }
+        let Some(aggregator) = self.tree.aggregator(&asked.failed.name) else {
+            self.findings.push(asked.failed.edge());
+            return true;
+        };
+        let mut answer =
+            asked.answer.take().unwrap_or_else(|| Answer::new(&aggregator, &asked.failed));
+        let (mut heard, mut is_sound) =
+            (0_u32, children.total as usize <= aggregator.children().len());
+        for (id, participation, psrs) in children.shares() {
+            heard += 1;
+            let share = Share { query: self.query, epoch: self.epoch, participation, psrs };
+            is_sound &= answer.hear(querier, &aggregator, id, &share);
+        }
+        answer.next = answer.next.saturating_add(heard);
+        let is_last = answer.next >= children.total;
+        if is_sound && !is_last && heard > 0 {
+            // More of the same is asked for at once.
+            self.pending.push_front(Asked { failed: asked.failed, tries: 0, answer: Some(answer) });
+        } else {
+            self.conclude(asked.failed, answer, is_sound && is_last);
+        }
+        true
+    }
+
+    /// Nobody has answered a question in time: it is asked again after all others, if it was not asked often enough. Of a question that
+    /// waits no more nothing is done.
+    pub fn give_up(&mut self, question: &Explain) {
+        let Some(mut asked) = self.take_asked(question.node, question.first) else { return };
+        asked.tries += 1;
+        if asked.tries < ATTEMPTS {
+            self.pending.push_back(asked);
+        } else {
+            self.findings.push(asked.failed.unanswered());
+        }
+    }
+
+    /// What was found. Whoever has not answered by now counts as silent.
+    #[must_use]
+    pub fn finish(mut self) -> Vec<Finding> {
+        let silent = self.asked.iter().chain(&self.pending).map(|asked| asked.failed.unanswered());
+        self.findings.extend(silent);
+        self.findings
+    }
+
+    /// The one that waits for an answer from this child on.
+    fn take_asked(&mut self, node: DeviceId, first: u32) -> Option<Asked> {
+        let place = self
+            .asked
+            .iter()
+            .position(|asked| asked.failed.node == node && asked.first() == first)?;
+        Some(self.asked.swap_remove(place))
+    }
+
+    fn conclude(&mut self, failed: Failed, answer: Answer, is_sound: bool) {
+        let Answer { merged, wrong, edges, .. } = answer;
+        // What it says of its children must add up to what it said of itself; otherwise it is (also) this one.
+        if !is_sound || merged != failed.said {
+            self.findings.push(failed.edge());
+        }
+        self.findings.extend(edges);
+        self.pending.extend(wrong.into_iter().map(Asked::new));
+    }
+}
+
+/// A child whose share is wrong: an aggregator to be asked, or the edge. An aggregator's share that cannot even be read says enough: an
+/// honest one neither sends it nor takes it from another.
+fn wrong(child: &Child, parent: &str, said: Option<Sum>) -> Result<Failed, Finding> {
+    let (name, parent) = (child.name.clone(), parent.to_owned());
+    match said {
+        Some(said) if child.is_gateway => Ok(Failed { node: child.id, name, parent, said }),
+        _ => Err(Finding::Edge { child: name, parent }),
+    }
+}
+
+impl Failed {
+    fn edge(&self) -> Finding {
+        Finding::Edge { child: self.name.clone(), parent: self.parent.clone() }
+    }
+
+    fn unanswered(&self) -> Finding {
+        Finding::Unanswered { node: self.name.clone(), parent: self.parent.clone() }
+    }
+
+    fn forgotten(&self) -> Finding {
+        Finding::Forgotten { node: self.name.clone(), parent: self.parent.clone() }
+    }
+}
+
+impl Asked {
+    const fn new(failed: Failed) -> Self {
+        Self { failed, tries: 0, answer: None }
+    }
+
+    /// The first child that is asked for.
+    fn first(&self) -> u32 {
+        self.answer.as_ref().map_or(0, |answer| answer.next)
+    }
+}
+
+impl Answer {
+    fn new(aggregator: &Aggregator, failed: &Failed) -> Self {
+        let (heard, merged) =
+            (vec![false; aggregator.children().len()], Sum::none(failed.said.shape()));
+        Self { next: 0, heard, merged, wrong: Vec::new(), edges: Vec::new() }
+    }
+
+    /// Takes what the aggregator has of a child; says whether it can have that.
+    fn hear<E: KeyEngine + Sync>(
+        &mut self,
+        querier: &Querier<E>,
+        aggregator: &Aggregator,
+        id: DeviceId,
+        share: &Share<'_>,
+    ) -> bool {
+        let Some(place) = aggregator.child(id).filter(|place| !self.heard[*place]) else {
+            return false;
+        };
+        self.heard[place] = true;
+        let child = &aggregator.children()[place];
+        let said = read_child(querier, aggregator, place, share.epoch, share).ok();
+        if said.as_ref().is_some_and(|said| self.merged.merge(said).is_err()) {
+            return false;
+        }
+        if !said.as_ref().is_some_and(|said| querier.is_true(share.epoch, said)) {
+            match wrong(child, aggregator.name(), said) {
+                Ok(failed) => self.wrong.push(failed),
+                Err(edge) => self.edges.push(edge),
+            }
+        }
+        true
+    }
+}
+
+/// Reads what a child of an aggregator says: of nobody but those beneath it.
+///
+/// # Errors
+/// As [`Querier::read`], and `NotBeneath`.
+pub(super) fn read_child<E: KeyEngine + Sync>(
+    querier: &Querier<E>,
+    aggregator: &Aggregator,
+    place: usize,
+    epoch: u64,
+    share: &Share<'_>,
+) -> Result<Sum, Rejection> {
+    let sum = querier.read(epoch, share)?;
+    let are_beneath = sum.participants().runs().all(|run| aggregator.are_beneath(run, place));
+    if are_beneath { Ok(sum) } else { Err(ShareError::NotBeneath.into()) }
+}

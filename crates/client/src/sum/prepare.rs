@@ -1,0 +1,248 @@
+//! A querier put together from its files: ready to announce one query and to run it.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use moteseal_core::record::DeviceId;
+use moteseal_core::roster::Directory as _;
+use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
+use moteseal_core::signature::SecretKey;
+use moteseal_lanes::Host;
+use moteseal_net::HubLink as _;
+use moteseal_net::link::until_up_within;
+use moteseal_net::mqtt::{MqttHub, Options};
+use moteseal_sum::key_file::QuerierKeys;
+use moteseal_sum::query::{MAX_PLAN, Plan};
+use moteseal_verify::{AggregationTree, Roster};
+use zeroize::Zeroizing;
+
+use super::config::QuerierConfig;
+use super::open_epochs::Row;
+use super::querier::{PoseError, Querier, Question, default_floor};
+use super::row_writer::RowNames;
+use super::run_query::{Endpoint, RunError, RunOptions, run_query};
+use super::schedule_numbers::ScheduleNumbers;
+use crate::error::OutputError;
+use crate::input::{self, InputError};
+
+/// The broker must be reached within this time.
+const REACHED_WITHIN: Duration = Duration::from_secs(10);
+/// A query ends this long after its querier has died.
+const LEASE: Duration = Duration::from_secs(3600);
+
+/// A query that is ready to be announced.
+#[derive(Debug)]
+pub struct PreparedQuery {
+    querier: Querier<Host>,
+    tree: AggregationTree,
+    signer: SecretKey,
+    link_secret: Zeroizing<[u8; 32]>,
+    link: Options,
+    numbers: ScheduleNumbers,
+    names: RowNames,
+    grace: Duration,
+    plan: String,
+}
+
+impl PreparedQuery {
+    /// Reads the files of a configuration and derives the keys of the query. `floor` is the least
+    /// number of participants of which a sum is opened; by default more than half of the sources.
+    /// `progress` is called with the number of sources whose keys were derived since the last call.
+    ///
+    /// # Errors
+    /// [`InputError`] that names the key of the configuration. A mistake in the text of the query
+    /// has a [`column`](InputError::column).
+    pub fn new(
+        text: &str,
+        roster: &Roster,
+        config: &QuerierConfig,
+        floor: Option<u32>,
+        progress: &(dyn Fn(usize) + Sync),
+    ) -> Result<Self, InputError> {
+        let at = |key: &'static str| move |error: InputError| error.at(key);
+        let mut buffer = [0; MAX_SCHEMA];
+        let schema = schema(&config.columns, &mut buffer).map_err(at("columns"))?;
+        let plan = plan(text, &schema, config)?;
+        let signer = input::secret_key(&config.key).map_err(at("key"))?;
+        let keys = querier_keys(&config.keys, roster).map_err(at("keys"))?;
+        if keys.querier != signer.public() {
+            let what = format_args!(
+                "{} is not the key for which `sum setup` made the keys, and no device would answer it",
+                config.key.display()
+            );
+            return Err(InputError::usage("WrongQuerier", what).at("key"));
+        }
+        let tree = config.tree.open(roster)?;
+        let link_secret =
+            input::link_secret(&config.link_secret).map_err(at("link_secret"))?;
+        let link = config.link.options(roster)?;
+
+        let mut bytes = [0; MAX_PLAN];
+        let encoded = plan.encode(&mut bytes).map_err(InputError::internal)?.to_vec();
+        let mut nonce = [0; 16];
+        random(&mut nonce)?;
+        let sources = keys.circle.sources;
+        let question = Question {
+            group: keys.circle.group,
+            roster: keys.circle.roster,
+            nonce,
+            plan: encoded,
+            key_group: keys.circle.key_group,
+            floor: floor.unwrap_or_else(|| default_floor(sources)),
+        };
+        let devices: Vec<DeviceId> = roster.devices().map(|device| device.id).collect();
+        let querier = Querier::new(question, &keys.master, &devices, Host::detect(), progress);
+        let querier = querier.map_err(|error| pose_error(&error))?;
+        let sources = roster.devices().map(|device| device.name.clone()).collect();
+        let names = RowNames::new(&plan, &schema, sources);
+        let numbers = ScheduleNumbers::open(&config.state)
+            .map_err(|error| InputError::new(error.name(), error.kind(), &error).at("state"))?;
+        let (grace, plan) = (config.grace, plan.to_string());
+        Ok(Self { querier, tree, signer, link_secret, link, numbers, names, grace, plan })
+    }
+
+    /// The query's id as hexadecimal digits.
+    #[must_use]
+    pub fn id(&self) -> String {
+        self.querier.id().to_string()
+    }
+
+    /// The query in canonical form.
+    #[must_use]
+    pub fn plan(&self) -> &str {
+        &self.plan
+    }
+
+    /// The least number of participants of which a sum is opened.
+    #[must_use]
+    pub const fn floor(&self) -> u32 {
+        self.querier.question().floor
+    }
+
+    /// Number of devices that are asked.
+    #[must_use]
+    pub const fn sources(&self) -> u32 {
+        self.querier.shape().sources
+    }
+
+    /// The names that a [`RowWriter`](super::RowWriter) needs.
+    #[must_use]
+    pub fn names(&self) -> RowNames {
+        self.names.clone()
+    }
+
+    /// Runs the query over the broker: until `epochs` are over, or for ever without a number, or
+    /// until `stop` completes. Calls `started` once the broker is reached. Returns how many epochs
+    /// have no row, as [`run_query()`] does.
+    ///
+    /// # Errors
+    /// [`RunError`].
+    pub async fn run(
+        self,
+        epochs: Option<u64>,
+        started: impl FnOnce(),
+        rows: &mut dyn FnMut(&Row) -> Result<(), OutputError>,
+        stop: impl Future<Output = ()>,
+    ) -> Result<u64, RunError> {
+        let Self { querier, tree, signer, link_secret, link, mut numbers, grace, .. } = self;
+        let members: Vec<[u8; 8]> =
+            tree.querier().children().iter().map(|child| child.id.0).collect();
+        let mut stop = std::pin::pin!(stop);
+        let link = MqttHub::new(&link, members)?;
+        tokio::select! {
+            reached = until_up_within(link.state(), REACHED_WITHIN) => reached?,
+            () = &mut stop => return Ok(0),
+        }
+        started();
+        let endpoint = Endpoint {
+            link: &link,
+            link_secret: &link_secret,
+            signer: &signer,
+            numbers: &mut numbers,
+            unix_ms: &unix_ms,
+        };
+        let options = RunOptions { epochs, grace, lease: LEASE };
+        run_query(endpoint, &tree, querier, options, rows, stop).await
+    }
+}
+
+fn unix_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Fills a buffer with random bytes of the operating system.
+pub(super) fn random(bytes: &mut [u8]) -> Result<(), InputError> {
+    getrandom::fill(bytes).map_err(|error| {
+        InputError::internal(format_args!("the system has no random bytes: {error}"))
+    })
+}
+
+/// The schema of columns in the notation of `moteseal seal`.
+fn schema<'b>(
+    columns: &[String],
+    buffer: &'b mut [u8; MAX_SCHEMA],
+) -> Result<Schema<'b>, InputError> {
+    let fields = columns.iter().map(|column| {
+        Field::parse(column).map_err(|error| {
+            let what = format_args!(
+                "{error}; a column is NAME:UNIT:TYPE, for example temperature:Cel:i16/100"
+            );
+            InputError::usage(error.name(), what).at(format_args!("{column:?}"))
+        })
+    });
+    let fields = fields.collect::<Result<Vec<_>, _>>()?;
+    if fields.is_empty() {
+        return Err(InputError::argument(
+            "name the columns that the devices seal, for example \"temperature:Cel:i16/100\"",
+        ));
+    }
+    Schema::encode(&fields, buffer).map_err(|error| InputError::usage(error.name(), &error))
+}
+
+/// Parses the query, and narrows its columns to the configured ranges.
+fn plan<'a>(
+    text: &'a str,
+    schema: &Schema<'a>,
+    config: &QuerierConfig,
+) -> Result<Plan<'a>, InputError> {
+    let mut plan = Plan::parse(text, schema).map_err(|error| {
+        InputError::usage(error.name(), &error).column_at(error.column)
+    })?;
+    for (column, range) in &config.ranges {
+        let at = |error: InputError| error.at(format_args!("ranges.{column}"));
+        if schema.field(column).is_none() {
+            return Err(at(InputError::usage("UnknownColumn", "columns has no such column")));
+        }
+        let (least, greatest) = range.split_once("..").ok_or_else(|| {
+            at(InputError::argument("two numbers, for example \"-40..125\"")
+                .at(format_args!("{range:?}")))
+        })?;
+        plan.narrow(column, least.trim(), greatest.trim()).map_err(|error| {
+            at(InputError::usage(error.name(), &error).at(format_args!("{range:?}")))
+        })?;
+    }
+    Ok(plan)
+}
+
+/// Reads the querier's keys, which must be for this roster.
+fn querier_keys(path: &Path, roster: &Roster) -> Result<QuerierKeys, InputError> {
+    let keys = QuerierKeys::decode(&input::read(path)?)
+        .map_err(|error| InputError::usage(error.name(), error).in_file(path))?;
+    keys.circle
+        .check(roster.group(), &roster.digest())
+        .map_err(|error| InputError::usage(error.name(), error).in_file(path))?;
+    Ok(keys)
+}
+
+fn pose_error(error: &PoseError) -> InputError {
+    match error {
+        PoseError::FloorOutOfRange { .. } => InputError::usage(error.name(), error),
+        PoseError::Overflow(_) => InputError::usage(
+            error.name(),
+            format_args!("{error}: narrow its values with [ranges] in the configuration"),
+        ),
+        _ => InputError::internal(error),
+    }
+}

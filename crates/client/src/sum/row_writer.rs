@@ -1,0 +1,448 @@
+//! The epochs of a query as a table, JSON lines, CSV or an Arrow stream. Every row is written as it comes, so that a query that runs for
+//! long can be followed.
+//!
+//! Values are exact: decimal numbers with all their digits, in Arrow `Decimal128`. A row whose answer was not accepted has none, and says
+//! why by the name of the error and, where a walk down has found it, the edge.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io::Write;
+use std::sync::Arc;
+
+use arrow_array::builder::{ListBuilder, StringBuilder};
+use arrow_array::{
+    ArrayRef, Decimal128Array, RecordBatch, StringArray, TimestampMillisecondArray, UInt32Array,
+    UInt64Array,
+};
+use arrow_ipc::writer::StreamWriter;
+use arrow_schema::{DataType, Field as ArrowField, Schema as ArrowSchema, SchemaRef, TimeUnit};
+use jiff::Timestamp;
+use moteseal_core::schema::Schema;
+use moteseal_sum::query::{Aggregate, FixedPoint, Plan, Selected};
+use serde_json::{Value, json};
+
+use super::open_epochs::{Outcome, Row};
+use super::localise::Finding;
+use crate::error::OutputError;
+
+/// A table names silent sources only if they are this few.
+const NAMED: usize = 6;
+/// Columns of values are at least so wide, so that most values fit a header that is written before them.
+const VALUE_WIDTH: usize = 12;
+/// An instant takes so many characters.
+const INSTANT_WIDTH: usize = 20;
+/// Digits of a decimal in Arrow.
+const DIGITS: u8 = 38;
+/// Digits after the point of mean and standard deviation beyond their column's, and where no number of them is exact
+/// (spec/queries.md, section 5).
+const EXTRA_PLACES: i8 = 4;
+const INEXACT_PLACES: i8 = 9;
+
+/// How rows are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowFormat {
+    /// Aligned columns, for people.
+    Table,
+    /// One JSON object a line.
+    JsonLines,
+    /// Comma-separated values (RFC 4180) with a header line.
+    Csv,
+    /// An Arrow IPC stream, a batch an epoch.
+    Arrow,
+}
+
+/// What a row has: the selected items, and the names of the sources.
+#[derive(Clone, Debug)]
+pub struct RowNames {
+    /// `AVG(temperature)`.
+    items: Vec<String>,
+    /// `Cel`; of a count, none.
+    units: Vec<String>,
+    /// How many digits stand after the point.
+    places: Vec<i8>,
+    /// By position.
+    sources: Vec<String>,
+}
+
+impl RowNames {
+    /// The names of a plan's items, with the units of a schema, and of the sources by position.
+    #[must_use]
+    pub fn new(plan: &Plan<'_>, schema: &Schema<'_>, sources: Vec<String>) -> Self {
+        let items =
+            || plan.items().map(|item| (item, item.column.and_then(|column| schema.field(column))));
+        let unit = |(item, field): (Selected<'_>, Option<moteseal_core::schema::Field<'_>>)| match (
+            item.aggregate,
+            field,
+        ) {
+            (Aggregate::Count, _) | (_, None) => String::new(),
+            (_, Some(field)) if field.unit.is_empty() => String::new(),
+            // UCUM writes a power behind its unit, in parentheses where that is more than one.
+            (Aggregate::Variance, Some(field)) if field.unit.chars().all(char::is_alphabetic) => {
+                format!("{}2", field.unit)
+            }
+            (Aggregate::Variance, Some(field)) => format!("({})2", field.unit),
+            (_, Some(field)) => field.unit.to_owned(),
+        };
+        let places = |(item, field): (Selected<'_>, Option<moteseal_core::schema::Field<'_>>)| {
+            let exact = field.map_or(Some(0), |field| places_of(field.divisor));
+            match (item.aggregate, exact) {
+                (Aggregate::Count, _) => 0,
+                (_, None) => INEXACT_PLACES,
+                (Aggregate::Sum, Some(places)) => places,
+                (Aggregate::Variance, Some(places)) => 2 * places + EXTRA_PLACES,
+                (_, Some(places)) => places + EXTRA_PLACES,
+            }
+        };
+        Self {
+            items: plan.items().map(|item| item.to_string()).collect(),
+            units: items().map(unit).collect(),
+            places: items().map(places).collect(),
+            sources,
+        }
+    }
+
+    fn silent<'a>(&'a self, row: &'a Row) -> impl Iterator<Item = &'a str> {
+        row.silent().map(|position| self.name(position))
+    }
+
+    fn unheard<'a>(&'a self, row: &'a Row) -> impl Iterator<Item = &'a str> {
+        row.unheard_positions().map(|position| self.name(position))
+    }
+
+    fn name(&self, position: u32) -> &str {
+        self.sources.get(position as usize).map_or("", String::as_str)
+    }
+}
+
+/// Digits after the point that show every multiple of `1 / divisor`; none if no number of them does.
+fn places_of(divisor: u32) -> Option<i8> {
+    let mut rest = 1 % u64::from(divisor.max(1));
+    // A divisor has at most 31 factors of two.
+    (0..=31).find(|_| {
+        let is_whole = rest == 0;
+        rest = rest * 10 % u64::from(divisor.max(1));
+        is_whole
+    })
+}
+
+/// An instant in Unix milliseconds as RFC 3339, or nothing past the year 9999.
+fn instant(ms: u64) -> String {
+    let time = i64::try_from(ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    time.map(|time| time.to_string()).unwrap_or_default()
+}
+
+/// Why a row has no values.
+#[derive(Default)]
+struct Error<'a> {
+    /// The error's name.
+    name: &'static str,
+    /// All in words.
+    message: String,
+    /// The edges that were found.
+    edges: Vec<String>,
+    /// Who had nothing of the epoch any more.
+    forgotten: Vec<&'a str>,
+}
+
+fn failure(row: &Row) -> Option<Error<'_>> {
+    let (refusal, findings) = match &row.outcome {
+        Outcome::Accepted(_) => return None,
+        Outcome::Missing(refusal) => (refusal, &[][..]),
+        Outcome::Rejected { refusal, findings } => (refusal, &findings[..]),
+    };
+    let edges = findings
+        .iter()
+        .filter(|finding| finding.forgotten().is_none())
+        .map(ToString::to_string)
+        .collect();
+    let forgotten = findings.iter().filter_map(Finding::forgotten).collect();
+    Some(Error { name: refusal.name(), message: refusal.to_string(), edges, forgotten })
+}
+
+fn values(row: &Row) -> &[Option<FixedPoint>] {
+    if let Outcome::Accepted(accepted) = &row.outcome { accepted.values() } else { &[] }
+}
+
+/// Writes rows as they come. Call [`finish`](Self::finish) at the end: an Arrow stream is not whole before.
+pub struct RowWriter<W: Write> {
+    names: RowNames,
+    state: State<W>,
+}
+
+enum State<W: Write> {
+    Table { out: W, widths: Vec<usize>, has_header: bool },
+    Json(W),
+    Csv(Box<csv::Writer<W>>),
+    Arrow(SchemaRef, Box<StreamWriter<W>>),
+}
+
+impl<W: Write> std::fmt::Debug for RowWriter<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RowWriter").finish_non_exhaustive()
+    }
+}
+
+impl<W: Write> RowWriter<W> {
+    /// A writer to `out`. The header is written with the first row; of CSV and Arrow at once.
+    ///
+    /// # Errors
+    /// [`OutputError`].
+    pub fn new(format: RowFormat, names: RowNames, out: W) -> Result<Self, OutputError> {
+        let state = match format {
+            RowFormat::Table => {
+                let widths =
+                    heads(&names).map(|head| head.chars().count().max(VALUE_WIDTH)).collect();
+                State::Table { out, widths, has_header: false }
+            }
+            RowFormat::JsonLines => State::Json(out),
+            RowFormat::Csv => {
+                let mut out = csv::Writer::from_writer(out);
+                let heads = ["epoch", "start", "duration_ms"]
+                    .into_iter()
+                    .chain(names.items.iter().map(String::as_str));
+                let heads =
+                    heads.chain(["participants", "sources", "silent", "error", "edge", "unheard"]);
+                out.write_record(heads).and_then(|()| Ok(out.flush()?)).map_err(OutputError::of)?;
+                State::Csv(Box::new(out))
+            }
+            RowFormat::Arrow => {
+                let schema = Arc::new(arrow_schema(&names));
+                State::Arrow(
+                    schema.clone(),
+                    Box::new(StreamWriter::try_new(out, &schema).map_err(OutputError::of)?),
+                )
+            }
+        };
+        Ok(Self { names, state })
+    }
+
+    /// Writes a row, and brings it out.
+    ///
+    /// # Errors
+    /// [`OutputError`].
+    pub fn row(&mut self, row: &Row) -> Result<(), OutputError> {
+        let names = &self.names;
+        match &mut self.state {
+            State::Table { out, widths, has_header } => {
+                let mut text = String::new();
+                if !std::mem::replace(has_header, true) {
+                    let _ = write!(text, "{:<INSTANT_WIDTH$}", "epoch");
+                    for (head, width) in heads(names).zip(&*widths) {
+                        let _ = write!(text, "  {head:>width$}");
+                    }
+                    text.push_str("  participants  silent\n");
+                }
+                line(&mut text, names, widths, row);
+                writeln!(out, "{}", text.trim_end())
+                    .and_then(|()| out.flush())
+                    .map_err(OutputError::of)
+            }
+            State::Json(out) => writeln!(out, "{}", object(names, row))
+                .and_then(|()| out.flush())
+                .map_err(OutputError::of),
+            State::Csv(out) => {
+                let Error { name: error, edges, .. } = failure(row).unwrap_or_default();
+                let mut cells =
+                    vec![row.epoch.to_string(), instant(row.start_ms), row.duration_ms.to_string()];
+                for item in 0..names.items.len() {
+                    let value = values(row).get(item).copied().flatten();
+                    cells.push(value.map(|value| value.to_string()).unwrap_or_default());
+                }
+                cells.extend([row.participants.count().to_string(), row.sources.to_string()]);
+                cells.extend([
+                    names.silent(row).collect::<Vec<_>>().join(" "),
+                    error.to_owned(),
+                    edges.join("; "),
+                ]);
+                cells.push(names.unheard(row).collect::<Vec<_>>().join(" "));
+                out.write_record(cells).and_then(|()| Ok(out.flush()?)).map_err(OutputError::of)
+            }
+            State::Arrow(schema, out) => out
+                .write(&batch(schema, names, row)?)
+                .and_then(|()| out.flush())
+                .map_err(OutputError::of),
+        }
+    }
+
+    /// Writes the format's end.
+    ///
+    /// # Errors
+    /// [`OutputError`].
+    pub fn finish(self) -> Result<(), OutputError> {
+        match self.state {
+            State::Table { mut out, .. } | State::Json(mut out) => {
+                out.flush().map_err(OutputError::of)
+            }
+            State::Csv(mut out) => out.flush().map_err(OutputError::of),
+            State::Arrow(_, mut out) => {
+                out.finish().map_err(OutputError::of)?;
+                out.get_mut().flush().map_err(OutputError::of)
+            }
+        }
+    }
+}
+
+/// The heads of a table's columns of values: `AVG(temperature) [Cel]`.
+fn heads(names: &RowNames) -> impl Iterator<Item = String> + use<'_> {
+    names.items.iter().zip(&names.units).map(|(item, unit)| match unit.as_str() {
+        "" => item.clone(),
+        unit => format!("{item} [{unit}]"),
+    })
+}
+
+/// A line of a table.
+fn line(text: &mut String, names: &RowNames, widths: &[usize], row: &Row) {
+    let _ = write!(text, "{:<INSTANT_WIDTH$}", instant(row.start_ms));
+    for (item, width) in widths.iter().enumerate() {
+        let value = values(row).get(item).copied().flatten();
+        let value = value.map_or_else(|| "-".to_owned(), |value| value.to_string());
+        let _ = write!(text, "  {value:>width$}");
+    }
+    let part = format!("{}/{}", row.participants.count(), row.sources);
+    let _ = write!(text, "  {part:>12}  ");
+    let silent = row.claimed_silent.count();
+    if let Some(Error { message, edges, forgotten, .. }) = failure(row) {
+        let verdict =
+            if matches!(row.outcome, Outcome::Missing(_)) { "missing" } else { "refused" };
+        let _ = write!(text, "{verdict}: {message}");
+        if !edges.is_empty() {
+            let _ = write!(text, "; {}", edges.join(", "));
+        }
+        if !forgotten.is_empty() {
+            let _ = write!(text, "; forgotten by {}", forgotten.join(", "));
+        }
+    } else {
+        let named = if silent as usize > NAMED {
+            format!("{silent} sources")
+        } else {
+            names.silent(row).collect::<Vec<_>>().join(", ")
+        };
+        let unheard = Some(row.unheard())
+            .filter(|count| *count > 0)
+            .map(|count| format!("{count} not heard of"));
+        let parts: Vec<String> =
+            Some(named).filter(|named| !named.is_empty()).into_iter().chain(unheard).collect();
+        text.push_str(&parts.join("; "));
+    }
+}
+
+/// A row as JSON. Its keys are stable.
+fn object(names: &RowNames, row: &Row) -> Value {
+    let results: serde_json::Map<String, Value> = names
+        .items
+        .iter()
+        .zip(values(row))
+        .map(|(item, value)| {
+            (item.clone(), value.map_or(Value::Null, |value| value.to_string().into()))
+        })
+        .collect();
+    let accepted = matches!(row.outcome, Outcome::Accepted(_));
+    let error = failure(row).map(|Error { name, message, edges, forgotten }| {
+        json!({ "name": name, "message": message, "edge": edges.first(), "edges": edges, "forgotten": forgotten })
+    });
+    json!({
+        "query": row.query.to_string(),
+        "epoch": row.epoch,
+        "start": instant(row.start_ms),
+        "duration_ms": row.duration_ms,
+        "participants": row.participants.count(),
+        "sources": row.sources,
+        "silent": names.silent(row).collect::<Vec<_>>(),
+        "unheard": names.unheard(row).collect::<Vec<_>>(),
+        "results": if accepted { Value::Object(results) } else { Value::Null },
+        "error": error,
+    })
+}
+
+fn arrow_schema(names: &RowNames) -> ArrowSchema {
+    let time = DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into()));
+    let mut fields = vec![
+        ArrowField::new("epoch", DataType::UInt64, false),
+        ArrowField::new("start", time, false),
+        ArrowField::new("duration_ms", DataType::UInt32, false),
+    ];
+    for ((item, unit), places) in names.items.iter().zip(&names.units).zip(&names.places) {
+        let metadata = HashMap::from([("unit".to_owned(), unit.clone())]);
+        fields.push(
+            ArrowField::new(item, DataType::Decimal128(DIGITS, *places), true)
+                .with_metadata(metadata),
+        );
+    }
+    let name = Arc::new(ArrowField::new("item", DataType::Utf8, true));
+    fields.extend([
+        ArrowField::new("participants", DataType::UInt32, false),
+        ArrowField::new("sources", DataType::UInt32, false),
+        ArrowField::new("silent", DataType::List(Arc::clone(&name)), false),
+        ArrowField::new("error", DataType::Utf8, true),
+        ArrowField::new("edge", DataType::Utf8, true),
+        ArrowField::new("unheard", DataType::List(name), false),
+    ]);
+    ArrowSchema::new(fields)
+}
+
+fn batch(schema: &SchemaRef, names: &RowNames, row: &Row) -> Result<RecordBatch, OutputError> {
+    let start = i64::try_from(row.start_ms).unwrap_or(i64::MAX);
+    let mut columns: Vec<ArrayRef> = vec![
+        Arc::new(UInt64Array::from(vec![row.epoch])),
+        Arc::new(TimestampMillisecondArray::from(vec![start]).with_timezone("UTC")),
+        Arc::new(UInt32Array::from(vec![row.duration_ms])),
+    ];
+    for (item, places) in names.places.iter().enumerate() {
+        let value = values(row).get(item).copied().flatten();
+        // One of more digits than the column holds has no place in it.
+        let unfit = || {
+            OutputError::unfit(format_args!(
+                "{} has more than {DIGITS} digits; write JSON or CSV",
+                names.items[item]
+            ))
+        };
+        let digits = value.map(|value| value.digits().ok_or_else(unfit)).transpose()?;
+        let array = Decimal128Array::from(vec![digits])
+            .with_precision_and_scale(DIGITS, *places)
+            .map_err(OutputError::of)?;
+        array.validate_decimal_precision(DIGITS).map_err(|_| unfit())?;
+        columns.push(Arc::new(array));
+    }
+    let (mut silent, mut unheard) =
+        (ListBuilder::new(StringBuilder::new()), ListBuilder::new(StringBuilder::new()));
+    names.silent(row).for_each(|name| silent.values().append_value(name));
+    names.unheard(row).for_each(|name| unheard.values().append_value(name));
+    silent.append(true);
+    unheard.append(true);
+    let failure = failure(row);
+    let edge =
+        failure.as_ref().map(|failure| failure.edges.join("; ")).filter(|edges| !edges.is_empty());
+    columns.extend([
+        Arc::new(UInt32Array::from(vec![row.participants.count()])) as ArrayRef,
+        Arc::new(UInt32Array::from(vec![row.sources])),
+        Arc::new(silent.finish()),
+        Arc::new(StringArray::from(vec![failure.as_ref().map(|failure| failure.name)])),
+        Arc::new(StringArray::from(vec![edge])),
+        Arc::new(unheard.finish()),
+    ]);
+    RecordBatch::try_new(schema.clone(), columns).map_err(OutputError::of)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_places_of_a_divisor_are_those_that_show_its_multiples() {
+        let expected = [
+            (1, Some(0)),
+            (2, Some(1)),
+            (8, Some(3)),
+            (10, Some(1)),
+            (100, Some(2)),
+            (250, Some(3)),
+            (3, None),
+            (60, None),
+        ];
+        for (divisor, places) in expected {
+            assert_eq!(places_of(divisor), places, "{divisor}");
+        }
+        assert_eq!(places_of(1 << 31), Some(31));
+        assert_eq!(places_of(u32::MAX), None);
+    }
+}

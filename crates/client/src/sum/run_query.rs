@@ -1,0 +1,397 @@
+//! A query that runs: it is announced, its epochs are heard, opened and handed out one by one, and at its end it is taken back.
+//!
+//! The announcement is a lease: it names the epoch until which the query runs, some way ahead, and is renewed while the querier lives.
+//! So a querier that dies costs the motes no energy for long. The only I/O is the link and the file of the query schedules' numbers.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use moteseal_api::ErrorKind;
+use moteseal_broadcast::SealError;
+use moteseal_core::link::LinkKey;
+use moteseal_core::record::DeviceId;
+use moteseal_core::signature::KeyPair;
+use moteseal_net::link::Up;
+use moteseal_net::{LinkError, ParentLink};
+use moteseal_sum::engine::KeyEngine;
+use moteseal_sum::schedule::{MAX_QUERY_SCHEDULE, Posed, QueryScheduleDraft};
+use moteseal_sum::wire::{Explain, SumUplink};
+use moteseal_verify::aggregation::AggregationTree;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tracing::{debug, warn};
+
+use super::open_epochs::{Epochs, Received, Row};
+use super::schedule_numbers::{ScheduleNumberError, ScheduleNumbers};
+use super::querier::Querier;
+use super::localise::{ATTEMPTS, Finding, Localisation};
+use crate::error::OutputError;
+
+/// No walk takes longer, however long the epochs are.
+const LONGEST_WALK: Duration = Duration::from_secs(300);
+/// An attempt waits at least this long for its answer.
+const LEAST_WAIT: Duration = Duration::from_millis(500);
+/// Explain frames are shorter.
+const MAX_EXPLAIN: usize = 64;
+/// The clock is read again this often: it may be set.
+const READ_AGAIN: Duration = Duration::from_secs(1);
+/// Before an epoch is closed by its deadline what has arrived is heard: until nothing comes for so long,
+const QUIET: Duration = Duration::from_millis(1);
+/// and no longer than this.
+const CATCH_UP: Duration = Duration::from_secs(1);
+/// The newest query schedule is announced again this often, as it is.
+const SAY_AGAIN: Duration = Duration::from_secs(60);
+/// The link is given this long to tell that a query has ended.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// How a query runs.
+#[derive(Clone, Copy, Debug)]
+pub struct RunOptions {
+    /// How many epochs; without it, until it is stopped.
+    pub epochs: Option<u64>,
+    /// How long an edge of the tree may take.
+    pub grace: Duration,
+    /// How far ahead of its renewal the query ends where the querier has died.
+    pub lease: Duration,
+}
+
+/// Why a running query has stopped.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The link failed.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// There is no number for the query schedule.
+    #[error(transparent)]
+    Number(#[from] ScheduleNumberError),
+    /// The query schedule could not be signed.
+    #[error(transparent)]
+    Issue(#[from] SealError),
+    /// The rows could not be written.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+}
+
+impl RunError {
+    /// The stable name of the error (`spec/errors.md`).
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Link(error) => error.name(),
+            Self::Number(error) => error.name(),
+            Self::Issue(_) => "Failed",
+            Self::Output(error) => error.name(),
+        }
+    }
+
+    /// What the caller does next.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Link(error) => link_kind(error),
+            Self::Number(error) => error.kind(),
+            Self::Issue(_) => ErrorKind::Internal,
+            Self::Output(error) => error.kind(),
+        }
+    }
+}
+
+/// What the caller does about an error of the link.
+const fn link_kind(error: &LinkError) -> ErrorKind {
+    match error {
+        LinkError::BadAddress { .. }
+        | LinkError::BadFile { .. }
+        | LinkError::NoSuchInterface { .. }
+        | LinkError::PasswordInClear { .. }
+        | LinkError::PortInUse { .. } => ErrorKind::Usage,
+        LinkError::Closed => ErrorKind::Internal,
+        _ => ErrorKind::Unreachable,
+    }
+}
+
+/// What a query takes to be asked.
+pub struct Endpoint<'a, L> {
+    /// The querier's end of the link to its children.
+    pub link: &'a L,
+    /// The secret of that link.
+    pub link_secret: &'a [u8; 32],
+    /// The querier's key.
+    pub signer: &'a dyn KeyPair,
+    /// The numbers of its schedules.
+    pub numbers: &'a mut ScheduleNumbers,
+    /// The time, in Unix milliseconds.
+    pub unix_ms: &'a (dyn Fn() -> u64 + Sync),
+}
+
+impl<L> fmt::Debug for Endpoint<'_, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint").finish_non_exhaustive()
+    }
+}
+
+/// Asks a query and hands out its epochs in order, until there were enough of them or `stop` comes. Then the query is taken back. Says how
+/// many epochs have no row: after a long pause of the querier only the last of those that are over have one. If the clock was ahead for a
+/// while, epochs that were closed then, with nobody heard, come again at their time.
+///
+/// # Errors
+/// [`RunError`]. A query that could be announced is taken back then, too, if the link carries.
+pub async fn run_query<L: ParentLink + Sync, E: KeyEngine + Sync>(
+    asking: Endpoint<'_, L>,
+    tree: &AggregationTree,
+    querier: Querier<E>,
+    run: RunOptions,
+    rows: &mut dyn FnMut(&Row) -> Result<(), OutputError>,
+    stop: impl Future<Output = ()>,
+) -> Result<u64, RunError> {
+    let mut asked = Asked::new(asking, tree, querier, run);
+    let done = asked.run(rows, stop).await;
+    // Also after an error: nobody should go on answering.
+    let ended = asked.announce(false).await;
+    tokio::time::sleep(FAREWELL).await;
+    done.and(ended).map(|()| asked.missed)
+}
+
+struct Asked<'a, 't, L, E> {
+    asking: Endpoint<'a, L>,
+    epochs: Epochs<'t, E>,
+    run: RunOptions,
+    keys: HashMap<[u8; 8], LinkKey>,
+    first: u64,
+    /// The first epoch that the newest query schedule does not ask for.
+    until: u64,
+    /// How many epochs were passed over.
+    missed: u64,
+    /// The newest query schedule, and when it is said again.
+    said: Option<(Bytes, Instant)>,
+}
+
+impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
+    fn new(
+        asking: Endpoint<'a, L>,
+        tree: &'t AggregationTree,
+        querier: Querier<E>,
+        run: RunOptions,
+    ) -> Self {
+        // The epoch that runs is half over for some who hear of it; the next one is whole for all.
+        let first = (asking.unix_ms)() / u64::from(querier.epoch_ms()) + 1;
+        let grace_ms = u64::try_from(run.grace.as_millis()).unwrap_or(u64::MAX);
+        let group = querier.question().group;
+        let epochs = Epochs::new(tree, querier, grace_ms, first);
+        let children = epochs.aggregator().children().iter();
+        let key = |id: DeviceId| LinkKey::new(&LinkKey::secret_of(asking.link_secret, group, id));
+        let keys = children.map(|child| (child.id.0, key(child.id))).collect();
+        Self { asking, epochs, run, keys, first, until: first, missed: 0, said: None }
+    }
+
+    fn now_ms(&self) -> u64 {
+        (self.asking.unix_ms)()
+    }
+
+    fn epoch_ms(&self) -> u64 {
+        self.epochs.querier().epoch_ms().into()
+    }
+
+    /// The epochs of a lease: two at least, the one that runs and the next.
+    fn lease(&self) -> u64 {
+        (u64::try_from(self.run.lease.as_millis()).unwrap_or(u64::MAX) / self.epoch_ms()).max(2)
+    }
+
+    fn is_over(&self) -> bool {
+        self.run
+            .epochs
+            .is_some_and(|epochs| self.epochs.next() >= self.first.saturating_add(epochs))
+    }
+
+    /// Says what is asked from now on: this query, or nothing.
+    async fn announce(&mut self, is_asked: bool) -> Result<(), RunError> {
+        let querier = self.epochs.querier();
+        let (question, shape) = (querier.question(), querier.shape());
+        let posed = Posed {
+            nonce: question.nonce,
+            first: self.first,
+            until: self.until,
+            plan: &question.plan,
+        };
+        let draft = QueryScheduleDraft {
+            group: question.group,
+            roster: question.roster,
+            number: self.asking.numbers.next((self.asking.unix_ms)())?,
+            sources: shape.sources,
+            key_group: shape.key_group,
+            queries: if is_asked { std::slice::from_ref(&posed) } else { &[] },
+        };
+        let (mut scratch, mut out) = (vec![0; MAX_QUERY_SCHEDULE], vec![0; MAX_QUERY_SCHEDULE]);
+        let schedule =
+            Bytes::copy_from_slice(draft.issue(self.asking.signer, &mut scratch, &mut out)?);
+        debug!(
+            number = draft.number,
+            until = self.until,
+            is_asked,
+            "the query schedule is announced"
+        );
+        self.say(schedule).await
+    }
+
+    async fn say(&mut self, schedule: Bytes) -> Result<(), RunError> {
+        self.said = Some((schedule.clone(), Instant::now() + SAY_AGAIN));
+        Ok(self.asking.link.announce(schedule).await?)
+    }
+
+    /// Renews the lease once half of it is over. Meanwhile the same query schedule is said again and again: an aggregator or a mote that was restarted
+    /// may have an older one from its broker.
+    async fn renew(&mut self) -> Result<(), RunError> {
+        let (from, lease) = ((self.now_ms() / self.epoch_ms()).max(self.first), self.lease());
+        let end = self.run.epochs.map_or(u64::MAX, |epochs| self.first.saturating_add(epochs));
+        let until = from.saturating_add(lease).min(end);
+        // A clock that was ahead has asked for more.
+        let is_too_long = self.until > until.saturating_add(1);
+        if is_too_long || until > self.until && from.saturating_add(lease.div_ceil(2)) >= self.until
+        {
+            self.until = until;
+            return self.announce(true).await;
+        }
+        match &self.said {
+            Some((schedule, again)) if *again <= Instant::now() => self.say(schedule.clone()).await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn run(
+        &mut self,
+        rows: &mut dyn FnMut(&Row) -> Result<(), OutputError>,
+        stop: impl Future<Output = ()>,
+    ) -> Result<(), RunError> {
+        tokio::pin!(stop);
+        while !self.is_over() {
+            let missed = self.epochs.follow_clock(self.now_ms());
+            if missed > 0 {
+                self.missed = self.missed.saturating_add(missed);
+                warn!(
+                    missed,
+                    next = self.epochs.next(),
+                    "epochs are passed over: the querier was paused, or its clock was set"
+                );
+                continue;
+            }
+            self.renew().await?;
+            if self.epochs.is_due(self.now_ms()) {
+                self.catch_up().await?;
+                let row = tokio::select! {
+                    row = self.close() => row?,
+                    () = &mut stop => return Ok(()),
+                };
+                rows(&row)?;
+                continue;
+            }
+            // The clock may be set meanwhile: it is read again every second.
+            let wait =
+                Duration::from_millis(self.epochs.deadline_ms().saturating_sub(self.now_ms()))
+                    .min(READ_AGAIN);
+            tokio::select! {
+                up = self.asking.link.receive() => {
+                    self.hear(&up?, None);
+                }
+                () = sleep_until(Instant::now() + wait) => {}
+                () = &mut stop => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Hears what has arrived, if an epoch is to be closed by its deadline: after a pause of this process that can be everything.
+    async fn catch_up(&mut self) -> Result<(), RunError> {
+        let end = Instant::now() + CATCH_UP;
+        while !self.epochs.is_complete()
+            && Instant::now() < end
+            && let Ok(up) = timeout(QUIET, self.asking.link.receive()).await
+        {
+            self.hear(&up?, None);
+        }
+        Ok(())
+    }
+
+    /// Hears a child: a share, or an answer to what a walk asks.
+    fn hear(&mut self, up: &Up, walk: Option<&mut Localisation<'t>>) {
+        let Some(key) = self.keys.get(&up.device) else { return };
+        match SumUplink::open(&up.frame, key) {
+            Ok(SumUplink::Share(share)) => {
+                let child = DeviceId(up.device);
+                match self.epochs.hear(child, &share) {
+                    Received::Kept => debug!(%child, epoch = share.epoch, "a child has spoken"),
+                    Received::Wrong(refusal) => {
+                        warn!(%child, epoch = share.epoch, name = refusal.name(), "a child's share is refused");
+                    }
+                    Received::Untimely | Received::NotOurs => {
+                        debug!(%child, epoch = share.epoch, "a share is not heard")
+                    }
+                }
+            }
+            Ok(SumUplink::Children(children)) => {
+                if !walk.is_some_and(|walk| {
+                    walk.answer(self.epochs.querier(), DeviceId(up.device), &children)
+                }) {
+                    debug!(node = %children.node, epoch = children.epoch, "an answer that nobody waits for is dropped");
+                }
+            }
+            Err(error) => debug!(name = error.name(), "a frame is dropped"),
+        }
+    }
+
+    async fn close(&mut self) -> Result<Row, RunError> {
+        let (row, failed) = self.epochs.close();
+        let Some(failed) = failed else { return Ok(row) };
+        let within = Duration::from_millis(self.epochs.walk_ms(row.epoch, self.now_ms()))
+            .clamp(LEAST_WAIT, LONGEST_WALK);
+        let walk = self.epochs.walk(failed);
+        let findings = self.walk(walk, within).await?;
+        Ok(row.blame(findings))
+    }
+
+    /// Walks down, until the answers are there or the epoch's time for that is up. Shares of other epochs are heard meanwhile.
+    async fn walk(
+        &mut self,
+        mut walk: Localisation<'t>,
+        within: Duration,
+    ) -> Result<Vec<Finding>, RunError> {
+        let edges = u64::from(self.epochs.aggregator().height()).saturating_mul(2);
+        let wait = Duration::from_millis(self.epochs.grace_ms().saturating_mul(edges))
+            .min(within / ATTEMPTS)
+            .max(LEAST_WAIT);
+        let end = Instant::now() + within;
+        // All wait equally long, so that those who were asked first stand in front.
+        let mut patience: VecDeque<(Explain, Instant)> = VecDeque::new();
+        while !walk.is_done() && Instant::now() < end {
+            while let Some((child, explain)) = walk.question() {
+                let until = Instant::now() + wait;
+                let mut frame = [0; MAX_EXPLAIN];
+                if let Some(key) = self.keys.get(&child.0)
+                    && let Ok(frame) = explain.close(key, &mut frame)
+                {
+                    let sent = timeout_at(
+                        end,
+                        self.asking.link.send(child.0, Bytes::copy_from_slice(frame)),
+                    );
+                    sent.await.unwrap_or(Ok(()))?;
+                }
+                patience.push_back((explain, until));
+            }
+            let next = patience
+                .front()
+                .map_or(end, |(_, until)| *until)
+                .min(end)
+                .min(Instant::now() + READ_AGAIN);
+            if let Ok(up) = timeout_at(next, self.asking.link.receive()).await {
+                self.hear(&up?, Some(&mut walk));
+            }
+            let now = Instant::now();
+            while let Some((explain, _)) = patience.pop_front_if(|(_, until)| *until <= now) {
+                walk.give_up(&explain);
+            }
+            // Whoever is still listened to goes on answering.
+            self.renew().await?;
+        }
+        Ok(walk.finish())
+    }
+}

@@ -1,0 +1,140 @@
+//! The numbers of query schedules, which only go up, whatever the clock does: the last one is in a file, and written there before it is used.
+//!
+//! The file is locked while a querier runs: a group has one query schedule at a time, and of two queriers each would end what the other asks.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use moteseal_api::ErrorKind;
+
+/// Why there is no next number.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ScheduleNumberError {
+    /// Another process runs queries with this file.
+    #[error("a query is running with {}; end it first, or use another state file", _0.display())]
+    Busy(PathBuf),
+    /// The file contains something else.
+    #[error(
+        "{} does not contain the number of a query schedule; is it the right file?",
+        _0.display()
+    )]
+    NotAState(PathBuf),
+    /// The file cannot be read or written.
+    #[error("cannot use {}: {_1}", _0.display())]
+    File(PathBuf, io::Error),
+}
+
+impl ScheduleNumberError {
+    /// The stable name of the error (`spec/errors.md`).
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Busy(_) => "QuerierBusy",
+            Self::NotAState(_) => "NotAState",
+            Self::File(..) => "StateUnusable",
+        }
+    }
+
+    /// What the caller does next.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::File(_, error) if error.kind() != io::ErrorKind::NotFound => ErrorKind::Internal,
+            _ => ErrorKind::Usage,
+        }
+    }
+}
+
+/// The number of the newest schedule.
+#[derive(Debug)]
+pub struct ScheduleNumbers {
+    path: PathBuf,
+    file: File,
+    last: u64,
+}
+
+impl ScheduleNumbers {
+    /// Opens the file, or makes it.
+    ///
+    /// # Errors
+    /// [`ScheduleNumberError`].
+    pub fn open(path: &Path) -> Result<Self, ScheduleNumberError> {
+        let fail = |error| ScheduleNumberError::File(path.to_owned(), error);
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(fail)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(ScheduleNumberError::Busy(path.to_owned())),
+            // A file system without locks: one who runs two queriers there sees each end the other's queries.
+            Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {}
+            Err(TryLockError::Error(error)) => return Err(fail(error)),
+        }
+        let mut text = String::new();
+        let read = io::Read::by_ref(&mut file).take(64).read_to_string(&mut text);
+        let last = match (read, text.trim_ascii()) {
+            (Ok(0), _) => Some(0),
+            (Ok(_), digits) => digits.parse().ok(),
+            (Err(error), _) if error.kind() == io::ErrorKind::InvalidData => None,
+            (Err(error), _) => return Err(fail(error)),
+        };
+        let last = last.ok_or_else(|| ScheduleNumberError::NotAState(path.to_owned()))?;
+        Ok(Self { path: path.to_owned(), file, last })
+    }
+
+    /// The next number: the time in Unix milliseconds, or one more than the last. It is durable.
+    ///
+    /// # Errors
+    /// [`ScheduleNumberError::File`]; then the number must not be used.
+    pub fn next(&mut self, now_ms: u64) -> Result<u64, ScheduleNumberError> {
+        let number = now_ms.max(self.last.saturating_add(1));
+        // Always as long, so that no digit of an older one is left behind it.
+        let text = format!("{number:020}\n");
+        let written = self
+            .file
+            .rewind()
+            .and_then(|()| self.file.write_all(text.as_bytes()))
+            .and_then(|()| self.file.sync_all());
+        written.map_err(|error| ScheduleNumberError::File(self.path.clone(), error))?;
+        self.last = number;
+        Ok(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn numbers_go_up_when_the_clock_goes_back_and_after_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("querier.state");
+        let mut numbers = ScheduleNumbers::open(&path).unwrap();
+        assert_eq!(numbers.next(1_000_000).unwrap(), 1_000_000);
+        assert_eq!(numbers.next(5).unwrap(), 1_000_001);
+        assert_eq!(ScheduleNumbers::open(&path).unwrap_err().name(), "QuerierBusy");
+        drop(numbers);
+        let mut numbers = ScheduleNumbers::open(&path).unwrap();
+        assert_eq!(numbers.next(7).unwrap(), 1_000_002);
+        assert_eq!(numbers.next(2_000_000).unwrap(), 2_000_000);
+    }
+
+    #[test]
+    fn another_file_is_not_taken_for_one_and_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notes");
+        for text in ["remember the milk", "-4", "\u{0}"] {
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(ScheduleNumbers::open(&path).unwrap_err().name(), "NotAState");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+        assert_eq!(ScheduleNumbers::open(folder.path()).unwrap_err().name(), "StateUnusable");
+    }
+}

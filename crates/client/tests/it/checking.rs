@@ -1,0 +1,277 @@
+//! What is missing, contradicted or withheld is said by name: with and without a memory.
+
+use moteseal_client::{PinnedSeals, Standing};
+use moteseal_core::record::EpochNumber;
+use moteseal_seal::sample::Choice;
+use crate::support::{EPOCH, Group, Sealed, everything, nowhere};
+
+const ALL: u32 = u32::MAX;
+
+/// Five epochs of one mote, 20 events each.
+fn five() -> (Group, Vec<Sealed>) {
+    let group = Group::new();
+    let mut position = group.start("mote-1");
+    let records: Vec<Vec<u8>> = (0..20).map(|value| vec![value]).collect();
+    let sealed = (0..5)
+        .map(|epoch| group.seal("mote-1", &mut position, EPOCH + epoch, &["a:V:u8"], &records))
+        .collect();
+    (group, sealed)
+}
+
+fn whole(group: &Group, sealed: &[Sealed]) -> Vec<u8> {
+    group.answer(&sealed.iter().map(|sealed| (sealed, ALL)).collect::<Vec<_>>())
+}
+
+#[test]
+fn a_withheld_tail_is_unknown_and_missing_past_what_is_remembered() {
+    let (group, sealed) = five();
+    let to_newest = || group.query(&["mote-1"], None, everything());
+    let cut = whole(&group, &sealed[..3]);
+    let report = group.judge(to_newest(), None, &cut, &mut nowhere()).unwrap();
+    assert!(report.is_complete(), "no end was asked for");
+    assert_eq!(report.devices[0].complete_until(), EpochNumber(EPOCH + 3));
+    let ranged = group.query(&["mote-1"], Some(EPOCH + 5), everything());
+    let report = group.judge(ranged.clone(), None, &cut, &mut nowhere()).unwrap();
+    assert_eq!(report.devices[0].standing, Standing::TailUnknown { from: EpochNumber(EPOCH + 3) });
+    assert!(!report.is_complete());
+
+    let mut memory = PinnedSeals::new();
+    group.judge(to_newest(), Some(&mut memory), &whole(&group, &sealed), &mut nowhere()).unwrap();
+    for query in [to_newest(), ranged] {
+        assert_eq!(
+            group.judge(query, Some(&mut memory), &cut, &mut nowhere()).unwrap_err(),
+            "Missing"
+        );
+    }
+    // An old answer does not make the memory older, and a range that ends before the newest seal is complete.
+    let early = group.query(&["mote-1"], Some(EPOCH + 2), everything());
+    let report = group.judge(
+        early,
+        Some(&mut memory),
+        &group.answer(&[(&sealed[0], ALL), (&sealed[1], ALL)]),
+        &mut nowhere(),
+    );
+    assert!(report.unwrap().is_complete());
+    assert_eq!(
+        group.judge(to_newest(), Some(&mut memory), &cut, &mut nowhere()).unwrap_err(),
+        "Missing"
+    );
+}
+
+#[test]
+fn a_withheld_device_is_unknown_and_missing_where_remembered() {
+    let (group, sealed) = five();
+    let query = group.query(&["mote-1", "mote-2"], None, everything());
+    let report = group.judge(query.clone(), None, &whole(&group, &[]), &mut nowhere()).unwrap();
+    assert_eq!(report.devices.len(), 2);
+    assert!(!report.is_complete() && report.devices.iter().all(|device| device.seals == 0));
+    let mut memory = PinnedSeals::new();
+    group.judge(query.clone(), Some(&mut memory), &whole(&group, &sealed), &mut nowhere()).unwrap();
+    assert_eq!(
+        group.judge(query, Some(&mut memory), &whole(&group, &[]), &mut nowhere()).unwrap_err(),
+        "Missing"
+    );
+}
+
+#[test]
+fn two_histories_of_one_device_are_an_equivocation() {
+    let (group, sealed) = five();
+    // The same device goes on from its second seal with another third one.
+    let mut position = sealed[1].seal.position();
+    let fork = |epoch: u64, position: &mut _| {
+        group.seal("mote-1", position, EPOCH + epoch, &["a:V:u8"], &[vec![99]])
+    };
+    let (third, fourth) = (fork(2, &mut position), fork(3, &mut position));
+    let query = || group.query(&["mote-1"], None, everything());
+    let mut memory = PinnedSeals::new();
+    group.judge(query(), Some(&mut memory), &whole(&group, &sealed[..3]), &mut nowhere()).unwrap();
+    let forked = [sealed[0].clone(), sealed[1].clone(), third.clone(), fourth.clone()];
+    let answer = whole(&group, &forked);
+    assert_eq!(
+        group.judge(query(), Some(&mut memory), &answer, &mut nowhere()).unwrap_err(),
+        "Equivocation"
+    );
+    assert!(
+        group.judge(query(), None, &answer, &mut nowhere()).is_ok(),
+        "without a memory nothing contradicts it"
+    );
+    // Both within one answer: a fourth seal that names another third.
+    let both = [sealed[0].clone(), sealed[1].clone(), sealed[2].clone(), fourth];
+    assert_eq!(
+        group.judge(query(), None, &whole(&group, &both), &mut nowhere()).unwrap_err(),
+        "Equivocation"
+    );
+    let twice = [sealed[0].clone(), sealed[1].clone(), sealed[2].clone(), third];
+    assert_eq!(
+        group.judge(query(), None, &whole(&group, &twice), &mut nowhere()).unwrap_err(),
+        "Equivocation"
+    );
+}
+
+#[test]
+fn seals_left_out_repeated_or_unasked_are_named() {
+    let (group, sealed) = five();
+    let query = |choice| group.query(&["mote-1"], Some(EPOCH + 4), choice);
+    let judge = |parts: &[(&Sealed, u32)]| {
+        let judged = group.judge(query(everything()), None, &group.answer(parts), &mut nowhere());
+        judged.map(|report| report.rows())
+    };
+    let [a, b, c, d, e] = &sealed[..] else { panic!("five") };
+    assert_eq!(judge(&[(a, ALL), (b, ALL), (c, ALL), (d, ALL)]), Ok(80));
+    assert_eq!(judge(&[(a, ALL), (c, ALL)]).unwrap_err(), "Missing");
+    assert_eq!(judge(&[(b, ALL), (c, ALL)]).unwrap_err(), "Missing");
+    assert_eq!(judge(&[(a, ALL), (a, ALL)]).unwrap_err(), "NotAsAsked");
+    assert_eq!(judge(&[(a, ALL), (b, ALL), (a, ALL)]).unwrap_err(), "NotAsAsked");
+    assert_eq!(judge(&[(a, ALL), (b, ALL), (c, ALL), (d, ALL), (e, 0)]).unwrap_err(), "NotAsAsked");
+    assert_eq!(judge(&[(a, 0xfe), (b, ALL)]).unwrap_err(), "NotAsAsked");
+    // The seal behind the range comes without events.
+    let shorter = group.query(&["mote-1"], Some(EPOCH + 1), everything());
+    assert_eq!(
+        group.judge(shorter, None, &group.answer(&[(a, ALL), (b, 1)]), &mut nowhere()).unwrap_err(),
+        "NotAsAsked"
+    );
+    // What the choice leaves is judged an epoch at a time.
+    let counters = sealed[0].seal.statement().counters;
+    let fits = moteseal_seal::sample::choice::EpochCounts::new(crate::support::LEVELS);
+    let mut fits = fits;
+    fits.add(sealed[0].seal.statement());
+    let mask = fits.at_most(6);
+    let rows: u32 = moteseal_seal::sample::choice::selected_count(&counters, mask);
+    let one = group.query(&["mote-1"], Some(EPOCH + 1), Choice::AtMost(6));
+    let report =
+        group.judge(one.clone(), None, &group.answer(&[(a, mask)]), &mut nowhere()).unwrap();
+    assert_eq!(report.rows(), u64::from(rows));
+    assert_eq!(
+        group.judge(one, None, &group.answer(&[(a, mask >> 1 << 2)]), &mut nowhere()).unwrap_err(),
+        "NotAsAsked"
+    );
+}
+
+/// What *at most* forces of an epoch that these parts are taken for.
+fn at_most(parts: &[Sealed], most: u64) -> u32 {
+    let mut counts = moteseal_seal::sample::choice::EpochCounts::new(crate::support::LEVELS);
+    parts.iter().for_each(|part| counts.add(part.seal.statement()));
+    counts.at_most(most)
+}
+
+#[test]
+fn an_epoch_whose_last_part_is_not_shown_gives_no_sample() {
+    const MOST: u64 = 30;
+    let group = Group::new();
+    let mut position = group.start("mote-1");
+    let records: Vec<Vec<u8>> = (0..40).map(|value| vec![value]).collect();
+    let first = group.seal("mote-1", &mut position, EPOCH, &["a:V:u8"], &records);
+    let mut part =
+        |last| group.seal_part("mote-1", &mut position, (EPOCH + 1, last), &["a:V:u8"], &records);
+    let parts = [part(false), part(false), part(false), part(true)];
+    let after = group.seal("mote-1", &mut position, EPOCH + 2, &["a:V:u8"], &records);
+    let masks: Vec<u32> = (1..=4).map(|shown| at_most(&parts[..shown], MOST)).collect();
+    assert!(
+        masks.windows(2).any(|pair| pair[0] != pair[1]),
+        "there is something to choose from: {masks:?}"
+    );
+    let alone = at_most(std::slice::from_ref(&first), MOST);
+    let epoch_before = u64::from(moteseal_seal::sample::choice::selected_count(
+        &first.seal.statement().counters,
+        alone,
+    ));
+
+    let to_newest = || group.query(&["mote-1"], None, Choice::AtMost(MOST));
+    let ranged = || group.query(&["mote-1"], Some(EPOCH + 2), Choice::AtMost(MOST));
+    for shown in 1..4 {
+        let mut served = vec![(&first, alone)];
+        served.extend(parts[..shown].iter().map(|part| (part, masks[shown - 1])));
+        for (query, complete) in [(to_newest(), true), (ranged(), false)] {
+            let report = group.judge(query, None, &group.answer(&served), &mut nowhere()).unwrap();
+            assert_eq!(
+                report.devices[0].standing,
+                Standing::TailUnknown { from: EpochNumber(EPOCH + 1) }
+            );
+            assert_eq!(
+                (report.rows(), report.seals(), report.events()),
+                (epoch_before, 1, 40),
+                "{shown} parts shown"
+            );
+            assert_eq!(report.is_complete(), complete);
+        }
+        // With nothing before it there is nothing to have.
+        let only = group.query(&["mote-1"], None, Choice::AtMost(MOST));
+        let only = moteseal_api::Query { since: EpochNumber(EPOCH + 1), ..only };
+        let report = group.judge(only, None, &group.answer(&served[1..]), &mut nowhere()).unwrap();
+        assert_eq!((report.rows(), report.is_complete()), (0, false));
+        // A seal of a later epoch does not make the prefix whole: it names what was left out.
+        let mut around = served.clone();
+        around.push((&after, 0));
+        assert_eq!(
+            group.judge(ranged(), None, &group.answer(&around), &mut nowhere()).unwrap_err(),
+            "Missing"
+        );
+        // A rate is forced part by part.
+        let parts: Vec<(&Sealed, u32)> = served.iter().map(|(part, _)| (*part, ALL)).collect();
+        let report = group
+            .judge(
+                group.query(&["mote-1"], None, everything()),
+                None,
+                &group.answer(&parts),
+                &mut nowhere(),
+            )
+            .unwrap();
+        assert_eq!(report.rows(), 40 * (shown as u64 + 1));
+    }
+    let mut whole = vec![(&first, alone)];
+    whole.extend(parts.iter().map(|part| (part, masks[3])));
+    for query in [to_newest(), ranged()] {
+        let report = group.judge(query, None, &group.answer(&whole), &mut nowhere()).unwrap();
+        assert!(
+            report.is_complete() && report.seals() == 5 && report.rows() <= epoch_before + MOST
+        );
+        assert_eq!(report.devices[0].complete_until(), EpochNumber(EPOCH + 2));
+    }
+}
+
+#[test]
+fn an_epoch_left_open_is_whole_once_a_later_one_is_shown() {
+    let group = Group::new();
+    let mut position = group.start("mote-1");
+    let records: Vec<Vec<u8>> = (0..40).map(|value| vec![value]).collect();
+    let open = group.seal_part("mote-1", &mut position, (EPOCH, false), &["a:V:u8"], &records);
+    let after = group.seal_part("mote-1", &mut position, (EPOCH + 1, false), &["a:V:u8"], &records);
+    let mask = at_most(std::slice::from_ref(&open), 20);
+    let ask = |until, parts: &[(&Sealed, u32)]| {
+        let query = group.query(&["mote-1"], until, Choice::AtMost(20));
+        group.judge(query, None, &group.answer(parts), &mut nowhere()).unwrap()
+    };
+    assert_eq!(ask(None, &[(&open, mask)]).rows(), 0);
+    let behind = ask(Some(EPOCH + 1), &[(&open, mask), (&after, 0)]);
+    assert!(behind.is_complete() && behind.rows() > 0 && behind.seals() == 1);
+    // The seal that follows is itself of an open epoch.
+    let both = ask(None, &[(&open, mask), (&after, at_most(std::slice::from_ref(&after), 20))]);
+    assert_eq!((both.rows(), both.seals(), both.is_complete()), (behind.rows(), 1, true));
+}
+
+#[test]
+fn a_part_behind_the_last_of_its_epoch_is_refused() {
+    let group = Group::new();
+    let mut position = group.start("mote-1");
+    let records: Vec<Vec<u8>> = (0..4).map(|value| vec![value]).collect();
+    let parts: Vec<Sealed> =
+        (0..2).map(|_| group.seal("mote-1", &mut position, EPOCH, &["a:V:u8"], &records)).collect();
+    let query = group.query(&["mote-1"], None, Choice::AtMost(100));
+    assert_eq!(
+        group.judge(query, None, &whole(&group, &parts), &mut nowhere()).unwrap_err(),
+        "EpochClosed"
+    );
+}
+
+#[test]
+fn an_answer_ends_with_its_end_and_nothing_behind_it() {
+    let (group, sealed) = five();
+    let query = || group.query(&["mote-1"], None, everything());
+    let answer = whole(&group, &sealed);
+    for cut in 0..answer.len() {
+        let judged = group.judge(query(), None, &answer[..cut], &mut nowhere());
+        assert!(["Truncated", "Unsigned"].contains(&judged.unwrap_err().as_str()), "cut at {cut}");
+    }
+    let doubled = [&answer[..], &answer[..]].concat();
+    assert_eq!(group.judge(query(), None, &doubled, &mut nowhere()).unwrap_err(), "TrailingBytes");
+}

@@ -1,0 +1,145 @@
+//! A file is written where its name leads, whole or not at all: through links, into devices and pipes, and after killed processes.
+
+use std::fs::{self, FileTimes, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, symlink};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+use moteseal_client::output::AtomicFile;
+
+fn write(path: &Path, text: &str) -> Result<(), moteseal_client::output::OutputError> {
+    let mut file = AtomicFile::create(path)?;
+    file.write_all(text.as_bytes()).unwrap();
+    file.commit()
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_link_stays_and_what_it_leads_to_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (folder.path().join("one"), folder.path().join("two"));
+    fs::create_dir(&one).unwrap();
+    fs::create_dir(&two).unwrap();
+    fs::write(two.join("target.csv"), "before").unwrap();
+    fs::set_permissions(two.join("target.csv"), fs::Permissions::from_mode(0o600)).unwrap();
+    symlink("../two/target.csv", one.join("near.csv")).unwrap();
+    symlink(one.join("near.csv"), one.join("far.csv")).unwrap();
+    symlink("../two/new.csv", one.join("dangling.csv")).unwrap();
+    for link in ["near.csv", "far.csv"] {
+        write(&one.join(link), link).unwrap();
+        assert!(fs::symlink_metadata(one.join(link)).unwrap().is_symlink());
+        assert_eq!(fs::read_to_string(two.join("target.csv")).unwrap(), link);
+    }
+    assert_eq!(
+        fs::metadata(two.join("target.csv")).unwrap().permissions().mode() & 0o777,
+        0o600,
+        "it stays private"
+    );
+    write(&one.join("dangling.csv"), "new").unwrap();
+    assert_eq!(fs::read_to_string(two.join("new.csv")).unwrap(), "new");
+    assert_eq!(names(&two), ["new.csv", "target.csv"], "nothing is left over");
+    symlink("loop", one.join("loop")).unwrap();
+    assert!(write(&one.join("loop"), "").is_err());
+}
+
+#[test]
+fn a_pipe_gets_everything_at_once_and_stays_a_pipe() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    // Dropped before it is committed, nothing of it reaches the pipe, and nobody waits for a reader.
+    AtomicFile::create(&pipe).unwrap().write_all(b"half").unwrap();
+    let reader = {
+        let pipe = pipe.clone();
+        std::thread::spawn(move || {
+            let mut text = String::new();
+            fs::File::open(pipe).unwrap().read_to_string(&mut text).unwrap();
+            text
+        })
+    };
+    write(&pipe, "whole").unwrap();
+    assert_eq!(reader.join().unwrap(), "whole");
+    assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
+    assert_eq!(names(folder.path()), ["pipe"]);
+}
+
+#[test]
+fn devices_do_what_they_do() {
+    write(Path::new("/dev/null"), "gone").unwrap();
+    let error = write(Path::new("/dev/full"), "no").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "cannot use /dev/full: the disk is full; make room, or name a file on another one"
+    );
+    for device in ["/dev/null", "/dev/full"] {
+        assert!(fs::metadata(device).unwrap().file_type().is_char_device(), "{device}");
+    }
+}
+
+#[test]
+fn the_same_file_is_known_in_every_spelling() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = folder.path();
+    fs::create_dir(base.join("sub")).unwrap();
+    symlink("same.csv", base.join("link.csv")).unwrap();
+    symlink("sub", base.join("folder")).unwrap();
+    let same = |one: &str, other: &str| AtomicFile::is_same(&base.join(one), &base.join(other));
+    for (one, other) in [
+        ("same.csv", "same.csv"),
+        ("same.csv", "sub/../same.csv"),
+        ("./same.csv", "link.csv"),
+        ("sub/x", "folder/x"),
+    ] {
+        assert!(same(one, other), "{one} {other}");
+        fs::write(base.join(one), "").unwrap();
+        assert!(same(one, other), "{one} {other}, now that it is there");
+    }
+    assert!(
+        !same("same.csv", "other.csv")
+            && !same("sub/same.csv", "same.csv")
+            && !same("nowhere/x", "same.csv")
+    );
+    assert!(
+        !AtomicFile::is_same(Path::new("/dev/null"), Path::new("/dev/null")),
+        "a device takes both"
+    );
+}
+
+#[test]
+fn what_a_killed_process_left_goes_and_what_a_living_one_writes_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let long_ago = FileTimes::new().set_modified(SystemTime::now() - Duration::from_secs(3600));
+    let old = |name: &str| {
+        let file = fs::File::create(folder.path().join(name)).unwrap();
+        file.set_times(long_ago).unwrap();
+        file
+    };
+    let kept = [".rows.csv.999999-1.part", ".rows.csv.notes.part", ".other.csv.999998-0.part"];
+    let living = old(kept[0]);
+    living.lock().unwrap();
+    drop(kept[1..].iter().map(|name| old(name)).collect::<Vec<_>>());
+    drop(old(".rows.csv.999998-0.part"));
+    fs::write(folder.path().join(".rows.csv.999997-0.part"), "just now").unwrap();
+    write(&folder.path().join("rows.csv"), "rows").unwrap();
+    assert_eq!(
+        names(folder.path()),
+        [
+            ".other.csv.999998-0.part",
+            ".rows.csv.999997-0.part",
+            ".rows.csv.999999-1.part",
+            ".rows.csv.notes.part",
+            "rows.csv"
+        ]
+    );
+    OpenOptions::new().write(true).open(folder.path().join(kept[0])).unwrap();
+}

@@ -1,0 +1,25 @@
+//! The integration tests of the client.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    missing_docs
+)]
+
+mod auditing;
+mod budget;
+mod checking;
+mod columns;
+#[cfg(unix)]
+mod files;
+mod outputs;
+mod pruned_trees;
+mod sum_outputs;
+mod sum_refusals;
+mod sum_running;
+mod sum_support;
+mod sums;
+mod support;
+mod trickling;

@@ -1,0 +1,206 @@
+//! How the epochs of a query look: as a table, JSON lines, CSV and Arrow, for an answer, a missing epoch and a refused one.
+
+use std::io::Cursor;
+
+use arrow_array::{Array as _, Decimal128Array, StringArray};
+use arrow_ipc::reader::StreamReader;
+use moteseal_client::sum::{Epochs, Finding, Row, RowFormat, RowNames, RowWriter};
+use moteseal_core::schema::{MAX_SCHEMA, Schema};
+use moteseal_sum::query::Plan;
+use crate::sum_support::{Chance, Said, Scene, epoch, opened, roster, schema, tree};
+
+const FIRST: u64 = 60_000_000;
+const QUERY: &str = "SELECT AVG(temperature), VARIANCE(voltage), COUNT(*), SUM(light) FROM sensors WHERE light > 0 EPOCH DURATION 30s";
+
+/// Four epochs: an answer without two sources, one of no readings, a missing one, a refused one.
+fn rows() -> (Scene, Vec<Row>) {
+    let roster = roster(8);
+    let mut chance = Chance(3);
+    let tree = tree(&roster, 2, &mut chance);
+    let mut scene = Scene::new(roster, tree, QUERY, 8, 5, &mut chance);
+    // The query's id stands in the rows.
+    scene.question.nonce = [7; 16];
+    scene.id = scene.question.id();
+    let tree = scene.tree.clone();
+    let mut epochs = Epochs::new(&tree, scene.querier(), 1000, FIRST);
+    let mut rows = Vec::new();
+    for number in FIRST..FIRST + 4 {
+        let answers: Vec<Option<Said>> = (0..8_u32)
+            .map(|position| {
+                let light = if number == FIRST + 1 { 0 } else { 100 + i64::from(position) };
+                let speaks = if number == FIRST + 2 {
+                    position < 2
+                } else {
+                    number != FIRST || position < 6
+                };
+                speaks.then(|| {
+                    scene.answer(
+                        position,
+                        number,
+                        Some(&[-2000 + i64::from(position), 0, light, 3000 + i64::from(position)]),
+                    )
+                })
+            })
+            .collect();
+        let traffic = epoch(&tree, &answers, &mut |_, said| {
+            if number == FIRST + 3 {
+                said.psrs.values_mut().for_each(|psr| *psr = psr.merge(psr));
+            }
+        });
+        for child in tree.querier().children() {
+            if let Some(said) = traffic.heard.get(&child.name) {
+                epochs.hear(child.id, &opened(&said.frame(scene.id, number, 8)));
+            }
+        }
+        let (row, failed) = epochs.close();
+        let edge = Finding::Edge { child: "mote3".to_owned(), parent: "gw-0".to_owned() };
+        let forgotten = Finding::Forgotten { node: "gw-1".to_owned(), parent: "gw-0".to_owned() };
+        rows.push(if failed.is_some() { row.blame(vec![forgotten, edge]) } else { row });
+    }
+    (scene, rows)
+}
+
+fn written(format: RowFormat) -> Vec<u8> {
+    let (scene, rows) = rows();
+    let mut buffer = [0; MAX_SCHEMA];
+    let schema: Schema<'_> = schema(&mut buffer);
+    let plan = Plan::decode(&scene.question.plan).unwrap();
+    let names = RowNames::new(
+        &plan,
+        &schema,
+        scene.roster.devices().map(|device| device.name.clone()).collect(),
+    );
+    let mut out = Vec::new();
+    let mut writer = RowWriter::new(format, names, &mut out).unwrap();
+    rows.iter().for_each(|row| writer.row(row).unwrap());
+    writer.finish().unwrap();
+    out
+}
+
+fn text(format: RowFormat) -> String {
+    String::from_utf8(written(format)).unwrap()
+}
+
+#[test]
+fn a_table_is_calm_and_aligned() {
+    let silent = {
+        let (scene, _) = rows();
+        let names: Vec<String> = scene.roster.devices().map(|device| device.name.clone()).collect();
+        format!("{}, {}", names[6], names[7])
+    };
+    let expected = format!(
+        "\
+epoch                 AVG(temperature) [Cel]  VARIANCE(voltage) [V2]      COUNT(*)  SUM(light) [lx]  participants  silent
+2027-01-15T08:00:00Z              -19.975000            0.0000029167             6              615           6/8  {silent}
+2027-01-15T08:00:30Z                       -                       -             0                0           8/8
+2027-01-15T08:01:00Z                       -                       -             -                -           2/8  missing: BelowFloor: 2 took part, and sums of fewer than 5 are not shown
+2027-01-15T08:01:30Z                       -                       -             -                -           8/8  refused: SharesMismatch: the shares in it are not those of the named participants, in this query, slot and epoch (the count, key group 0); mote3 -> gw-0; forgotten by gw-1
+"
+    );
+    assert_eq!(text(RowFormat::Table), expected);
+}
+
+#[test]
+fn json_has_stable_keys_and_exact_values() {
+    let lines: Vec<serde_json::Value> = text(RowFormat::JsonLines)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let keys = [
+        "duration_ms",
+        "epoch",
+        "error",
+        "participants",
+        "query",
+        "results",
+        "silent",
+        "sources",
+        "start",
+        "unheard",
+    ];
+    for line in &lines {
+        let mut found: Vec<&String> = line.as_object().unwrap().keys().collect();
+        found.sort_unstable();
+        assert_eq!(found, keys);
+        assert_eq!((&line["duration_ms"], &line["sources"]), (&30_000.into(), &8.into()));
+        assert_eq!(line["query"].as_str().unwrap().len(), 32);
+    }
+    assert_eq!(lines[0]["epoch"], FIRST);
+    assert_eq!(lines[0]["start"], "2027-01-15T08:00:00Z");
+    let results = serde_json::json!({
+        "AVG(temperature)": "-19.975000", "VARIANCE(voltage)": "0.0000029167", "COUNT(*)": "6", "SUM(light)": "615"
+    });
+    assert_eq!((&lines[0]["results"], &lines[0]["error"]), (&results, &serde_json::Value::Null));
+    assert_eq!(lines[0]["silent"].as_array().unwrap().len(), 2);
+    for line in &lines {
+        let named = |key: &str| line[key].as_array().unwrap().len() as u64;
+        assert_eq!(
+            line["participants"].as_u64().unwrap() + named("silent") + named("unheard"),
+            8,
+            "{line}"
+        );
+    }
+    assert_eq!(lines[1]["results"]["AVG(temperature)"], serde_json::Value::Null);
+    assert_eq!(lines[1]["results"]["COUNT(*)"], "0");
+    assert_eq!(
+        (&lines[2]["results"], &lines[2]["error"]["name"]),
+        (&serde_json::Value::Null, &"BelowFloor".into())
+    );
+    assert_eq!(lines[2]["error"]["edge"], serde_json::Value::Null);
+    assert_eq!(
+        lines[3]["error"]["edges"],
+        serde_json::json!(["mote3 -> gw-0"]),
+        "who has forgotten is not to blame"
+    );
+    assert_eq!(lines[3]["error"]["forgotten"], serde_json::json!(["gw-1"]));
+    assert_eq!(
+        (&lines[3]["error"]["name"], &lines[3]["error"]["edge"]),
+        (&"SharesMismatch".into(), &"mote3 -> gw-0".into())
+    );
+}
+
+#[test]
+fn csv_has_a_cell_for_everything() {
+    let text = text(RowFormat::Csv);
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let heads = reader.headers().unwrap().clone();
+    let expected = "epoch,start,duration_ms,AVG(temperature),VARIANCE(voltage),COUNT(*),SUM(light),participants,sources,silent,error,edge,unheard";
+    assert_eq!(heads.iter().collect::<Vec<_>>().join(","), expected);
+    let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+    assert_eq!((rows.len(), &rows[0][3], &rows[0][10]), (4, "-19.975000", ""));
+    assert_eq!((&rows[1][3], &rows[1][5]), ("", "0"));
+    assert_eq!(
+        (&rows[2][5], &rows[2][10], &rows[3][10], &rows[3][11]),
+        ("", "BelowFloor", "SharesMismatch", "mote3 -> gw-0")
+    );
+    assert_eq!(rows[0][9].split(' ').count(), 2);
+}
+
+#[test]
+fn arrow_holds_decimals_as_they_are() {
+    let bytes = written(RowFormat::Arrow);
+    let batches: Vec<_> =
+        StreamReader::try_new(Cursor::new(bytes), None).unwrap().map(Result::unwrap).collect();
+    assert_eq!(batches.len(), 4);
+    let decimal = |batch: usize, name: &str| {
+        let column = batches[batch].column_by_name(name).unwrap().clone();
+        let column = column.as_any().downcast_ref::<Decimal128Array>().unwrap().clone();
+        column.is_valid(0).then(|| column.value_as_string(0))
+    };
+    assert_eq!(decimal(0, "AVG(temperature)").as_deref(), Some("-19.975000"));
+    assert_eq!(decimal(0, "VARIANCE(voltage)").as_deref(), Some("0.0000029167"));
+    assert_eq!(decimal(0, "COUNT(*)").as_deref(), Some("6"));
+    assert_eq!(decimal(1, "AVG(temperature)"), None);
+    assert_eq!(decimal(3, "COUNT(*)"), None);
+    let edge = batches[3]
+        .column_by_name("edge")
+        .unwrap()
+        .as_any()
+        .downcast_ref::<StringArray>()
+        .unwrap()
+        .value(0)
+        .to_owned();
+    assert_eq!(edge, "mote3 -> gw-0");
+    let schema = batches[0].schema();
+    assert_eq!(schema.field_with_name("VARIANCE(voltage)").unwrap().metadata()["unit"], "V2");
+}

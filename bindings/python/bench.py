@@ -159,12 +159,12 @@ def main() -> None:
             url = cloud.stdout.readline().strip()
             run("push", bundles, "--to", url)
             roster = moteseal.Roster(path, operator)
-            client, proof = moteseal.Client(url, roster=roster, memory=False), folder / "answer.mproof"
+            client, proof = moteseal.Client(url, roster=roster, pinned_seals=False), folder / "answer.mproof"
             client.get(rate=arguments.rate, proof=proof)
             processes = [Rust(path, operator, url, arguments.rate), Rust(path, operator, proof)]
             work: list[tuple[str, Callable[[], Any]]] = [
                 ("from a cloud on this machine", lambda: client.get(rate=arguments.rate)),
-                ("from a proof in a file", lambda: moteseal.verify_proof(proof, roster, memory=False)),
+                ("from a proof in a file", lambda: moteseal.verify_proof(proof, roster, pinned_seals=False)),
             ]
             factors = [
                 beside(what, rust, lambda each=each: pyarrow.table(each()), events, arguments.rounds)  # type: ignore[misc]

@@ -24,7 +24,7 @@ print("a real cloud at", url)
 # A client knows one thing beforehand: the operator's public key, by whose word the roster says who belongs to the group.
 
 # %%
-client = moteseal.Client(url, roster=home.roster, operator=home.operator, memory=home.folder / "seen.json")
+client = moteseal.Client(url, roster=home.roster, operator=home.operator, pinned_seals=home.folder / "seen.json")
 print(client.roster)
 
 # %% [markdown]
@@ -63,7 +63,7 @@ print(f"at least 28 °C   {warm.value:.1%} of the time (95 %: {warm.low:.1%} to 
 refused: moteseal.Refused | None = None
 with liar(url, warmer) as lying:
     try:
-        moteseal.Client(lying, roster=client.roster, memory=False).get("dev1", rate=1)
+        moteseal.Client(lying, roster=client.roster, pinned_seals=False).get("dev1", rate=1)
     except moteseal.Refused as error:
         refused = error
 assert refused is not None, "a lie was not caught"
@@ -76,7 +76,7 @@ print(f"{type(refused).__name__}: {refused}")
 withheld: moteseal.Missing | None = None
 with home.cloud(without=["dev1-0000000006.mseal"]) as forgetful:
     try:
-        moteseal.Client(forgetful, roster=client.roster, memory=home.folder / "seen.json").get("dev1", rate="1/8")
+        moteseal.Client(forgetful, roster=client.roster, pinned_seals=home.folder / "seen.json").get("dev1", rate="1/8")
     except moteseal.Missing as error:
         withheld = error
 assert withheld is not None, "a withheld hour was not noticed"
@@ -87,7 +87,7 @@ print(f"Missing: seal {withheld.index} of {withheld.device}: {withheld}")
 
 # %%
 running.__exit__(None, None, None)
-again = moteseal.verify_proof(home.folder / "eighth.mproof", client.roster, memory=False)
+again = moteseal.verify_proof(home.folder / "eighth.mproof", client.roster, pinned_seals=False)
 assert polars.DataFrame(again).equals(frame)
 print(again)
 folder.cleanup()

@@ -1,4 +1,4 @@
-//! Verified rows for data frames: the Arrow PyCapsule interface, by which whoever asks takes the columns themselves, uncopied.
+//! Verified rows for data frames, through the Arrow PyCapsule interface, which copies nothing.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,17 +11,19 @@ use arrow_array::{RecordBatch, RecordBatchIterator};
 use arrow_schema::SchemaRef;
 use moteseal_api::Query;
 use moteseal_client::output::Batches;
-use moteseal_client::{Memory, proof};
+use moteseal_client::pinned::PinFile;
+use moteseal_client::proof;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
 use crate::failure::Problem;
-use crate::question::Remembering;
+use crate::question::pin_file;
 use crate::report::{Report, incomplete, loads};
 use crate::source::roster;
 use crate::work::{self, Stop, Stoppable};
 
-/// Verified rows, and what was verified of them. Any data frame takes it without a copy (the Arrow PyCapsule interface):
+/// Verified rows and the report about them. Data frames import them without a copy (the Arrow PyCapsule
+/// interface):
 ///
 /// >>> pyarrow.table(answer)
 /// >>> polars.DataFrame(answer)
@@ -47,11 +49,11 @@ impl Answer {
         roster: Arc<moteseal_verify::Roster>,
     ) -> Result<Self, Problem> {
         let number = rows.rows();
-        let (schema, batches) = rows.finish().map_err(|error| Problem::of_output(&error))?;
+        let (schema, batches) = rows.finish()?;
         Ok(Self { schema, batches, rows: number, query, report: Arc::new(report), roster })
     }
 
-    /// The answer, or, where something of it is missing and that was not allowed, an exception that has it.
+    /// The answer, or an exception that has it as `.answer`, if it is incomplete and that is not allowed.
     pub(crate) fn complete_or(self, allow_incomplete: bool, py: Python<'_>) -> PyResult<Py<Self>> {
         let problem = if allow_incomplete { None } else { incomplete(&self.report, &self.roster) };
         let answer = Py::new(py, self)?;
@@ -74,19 +76,19 @@ impl Answer {
         Report { report: self.report.clone() }
     }
 
-    /// Whether every device is as complete as it was asked for.
+    /// Whether every device is as complete as was asked for.
     #[getter]
     fn complete(&self) -> bool {
         self.report.is_complete()
     }
 
-    /// What was asked, as the cloud was asked: devices by their ids, epochs by their numbers; a sample's seed is in it.
+    /// The query as sent to the cloud: ids of devices, numbers of epochs, and the seed of a sample.
     #[getter]
     fn query<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         loads(py, &self.query.to_json())
     }
 
-    /// Raises TailUnknown or ManifestMissing if something is not there of what was asked for.
+    /// Raises TailUnknown or ManifestMissing if the answer is incomplete.
     fn require_complete(&self, py: Python<'_>) -> PyResult<()> {
         incomplete(&self.report, &self.roster).map_or(Ok(()), |problem| Err(problem.raise(py)))
     }
@@ -97,15 +99,16 @@ impl Answer {
         self.schema.fields().iter().map(|field| field.name().as_str()).collect()
     }
 
-    /// The columns' types, for whoever speaks Arrow: a PyCapsule named "arrow_schema".
+    /// The columns' types, for Arrow consumers: a PyCapsule named "arrow_schema".
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         let schema = FFI_ArrowSchema::try_from(self.schema.as_ref())
             .map_err(|error| Problem::system(error).raise(py))?;
         PyCapsule::new_with_value(py, schema, c"arrow_schema")
     }
 
-    /// The rows, for whoever speaks Arrow: a PyCapsule named "arrow_array_stream". Each call gives all rows again, and shares them.
-    /// The rows come as they are: another schema that is asked for is left to who asks, as the interface allows.
+    /// The rows, for Arrow consumers: a PyCapsule named "arrow_array_stream". Each call returns all rows
+    /// again and shares their memory. A requested schema is ignored, as the interface allows; the
+    /// consumer converts.
     #[pyo3(signature = (requested_schema = None))]
     fn __arrow_c_stream__<'py>(
         &self,
@@ -122,12 +125,12 @@ impl Answer {
         )
     }
 
-    /// The rows as a pyarrow.Table, which shares them. Needs pyarrow.
+    /// The rows as a pyarrow.Table that shares their memory. Needs pyarrow.
     fn to_pyarrow<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.py().import("pyarrow")?.call_method1("table", (slf,))
     }
 
-    /// The rows as a polars.DataFrame, which shares them. Needs polars.
+    /// The rows as a polars.DataFrame that shares their memory. Needs polars.
     fn to_polars<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.py().import("polars")?.call_method1("DataFrame", (slf,))
     }
@@ -148,37 +151,36 @@ impl Answer {
     }
 }
 
-/// Verifies a proof (.mproof) and gives its rows. Needs no network.
+/// Verifies a proof (.mproof) and returns its rows. Needs no network.
 ///
-/// With memory=True (or a file) the proof must not contradict what earlier answers have shown.
+/// A proof that contradicts a pinned seal is rejected (pinned_seals as for moteseal.Client).
 #[pyfunction]
-#[pyo3(signature = (path, roster, operator = None, *, memory = None, allow_incomplete = false))]
+#[pyo3(signature = (path, roster, operator = None, *, pinned_seals = None, allow_incomplete = false))]
 pub(crate) fn verify_proof(
     py: Python<'_>,
     path: PathBuf,
     roster: &Bound<'_, PyAny>,
     operator: Option<PathBuf>,
-    memory: Option<&Bound<'_, PyAny>>,
+    pinned_seals: Option<&Bound<'_, PyAny>>,
     allow_incomplete: bool,
 ) -> PyResult<Py<Answer>> {
     let roster = self::roster(roster, operator)?.get().roster.clone();
-    let memory = Remembering::of(memory)?;
-    let answer = work::run(py, move |stop| verified(&path, &roster, &memory, stop))?;
+    let pin_file = pin_file(pinned_seals)?;
+    let answer = work::run(py, move |stop| verified(&path, &roster, &pin_file, stop))?;
     answer.complete_or(allow_incomplete, py)
 }
 
 fn verified(
     path: &Path,
     roster: &Arc<moteseal_verify::Roster>,
-    memory: &Remembering,
+    pin_file: &PinFile,
     stop: &Stop,
 ) -> Result<Answer, Problem> {
-    let memory = memory.path(roster).map(|path| Memory::open(&path)).transpose();
-    let memory = memory.map_err(|error| Problem::of_output(&error))?;
+    let pinned = pin_file.open(roster)?;
     let file = File::open(path).map_err(|error| Problem::file(path, &error))?;
     let mut rows = Batches::new();
     let mut sink = Stoppable { sink: &mut rows, stop };
-    let found = proof::verify(Stopping { file, stop }, path, roster, memory.as_ref(), &mut sink);
+    let found = proof::verify(Stopping { file, stop }, path, roster, pinned.as_ref(), &mut sink);
     let (query, report) = found.map_err(|error| Problem::of(&error, roster).in_file(path))?;
     if stop.is_stopped() {
         return Err(Problem::stopped());
@@ -186,13 +188,13 @@ fn verified(
     Answer::new(rows, query, report, roster.clone())
 }
 
-/// A file whose reading ends when the work is stopped.
-pub(crate) struct Stopping<'a> {
-    pub(crate) file: File,
+/// A file that fails to read once the work is stopped.
+pub(crate) struct Stopping<'a, F> {
+    pub(crate) file: F,
     pub(crate) stop: &'a Stop,
 }
 
-impl Read for Stopping<'_> {
+impl<F: Read> Read for Stopping<'_, F> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.stop.is_stopped() {
             Err(io::Error::other("stopped"))

@@ -1,14 +1,14 @@
-//! A cloud that nobody trusts, asked from Python: query, verify, keep, and only then hand out.
+//! The client in Python: queries an untrusted cloud, verifies the response, saves it, and returns it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use moteseal_api::Query;
-use moteseal_client::audit::common_rate;
+use moteseal_api::{ErrorKind, Query};
+use moteseal_client::estimate::GroupSample;
 use moteseal_client::output::{AtomicFile, Batches};
-use moteseal_client::proof::ProofWriter;
-use moteseal_client::{Failure, Memory, Report, Sink, get};
+use moteseal_client::pinned::PinFile;
+use moteseal_client::{Client as DataClient, Error, Report, Sink};
 use moteseal_net::{Options, Token};
 use moteseal_seal::sample::{Choice, Rate};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -16,38 +16,40 @@ use pyo3::prelude::*;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::answer::Answer;
-use crate::estimate::{Collected, Estimates, Question};
-use crate::failure::{Kind, Problem};
-use crate::question::{self, Remembering};
+use crate::estimate::{Collected, Estimates, subject};
+use crate::failure::Problem;
+use crate::question::{self, pin_file};
 use crate::source::{Roster, roster};
 use crate::work::{self, Stop, Stoppable};
 
-/// How long a cloud that is being started is waited for unless said otherwise, as `moteseal get` does.
+/// Default time to wait for a cloud that is starting, in seconds; the same as that of `moteseal get`.
 const PATIENCE: f64 = 2.0;
-/// A longer patience is a mistake: seconds.
+/// The longest patience, in seconds.
 const MOST_PATIENCE: f64 = 86_400.0;
 
-/// Asks one cloud for what devices sealed, and verifies every answer: authentic, complete, and chosen by nobody. Or it raises.
+/// Asks one cloud for sealed readings and verifies every response: it is authentic, complete and not
+/// chosen by the cloud. Otherwise a method raises.
 ///
 /// >>> client = moteseal.Client("http://127.0.0.1:8080", roster="roster.cbor", operator="keys/op.pub.pem")
 /// >>> answer = client.get(["dev1", "dev2"], since="2026-01-01", rate="1/8")
 ///
-/// roster is a path (then operator is the path of the operator's public key) or a moteseal.Roster. token is a file with a bearer
-/// token, ca a PEM file of certificate authorities to believe besides the system's. memory is where the newest seal of each device is
-/// remembered, so that a cloud that forgets later is found out: True for the file that `moteseal get` uses, too, False for none, or a
-/// path. patience is how many seconds to wait for a cloud that is being started. Threads may share a client.
+/// roster is a path (then operator is the path of the operator's public key) or a moteseal.Roster. token
+/// is a file with a bearer token, ca a PEM file of certificate authorities to trust in addition to the
+/// system's. pinned_seals is the file of the newest verified seal of each device: a later response that
+/// omits or contradicts one is rejected. True is the file that `moteseal get` uses, False is none.
+/// patience is the number of seconds to wait for a cloud that is starting. Threads may share a client.
 #[pyclass(frozen, module = "moteseal")]
 #[derive(Debug)]
 pub(crate) struct Client {
     inner: Arc<Inner>,
 }
 
-/// What the work needs; it may outlive the client that was asked.
+/// What a background thread needs; it may outlive the client.
 #[derive(Debug)]
 struct Inner {
     cloud: moteseal_net::Client,
     roster: Py<Roster>,
-    memory: Remembering,
+    pin_file: PinFile,
     /// `None` only while it is dropped.
     runtime: Option<Runtime>,
     process: u32,
@@ -55,7 +57,7 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Python's lock may be held here: wait for nothing.
+        // Python's lock may be held here, so do not wait.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -65,14 +67,14 @@ impl Drop for Inner {
 #[pymethods]
 impl Client {
     #[new]
-    #[pyo3(signature = (url, *, roster, operator = None, token = None, ca = None, memory = None, patience = PATIENCE))]
+    #[pyo3(signature = (url, *, roster, operator = None, token = None, ca = None, pinned_seals = None, patience = PATIENCE))]
     fn new(
         url: &str,
         roster: &Bound<'_, PyAny>,
         operator: Option<PathBuf>,
         token: Option<PathBuf>,
         ca: Option<PathBuf>,
-        memory: Option<&Bound<'_, PyAny>>,
+        pinned_seals: Option<&Bound<'_, PyAny>>,
         patience: f64,
     ) -> PyResult<Self> {
         let py = roster.py();
@@ -82,7 +84,7 @@ impl Client {
             )));
         }
         let roster = self::roster(roster, operator)?;
-        let memory = Remembering::of(memory)?;
+        let pin_file = pin_file(pinned_seals)?;
         let token = token.as_deref().map(Token::read).transpose();
         let made = token.and_then(|token| {
             let options = Options {
@@ -104,7 +106,7 @@ impl Client {
         })?;
         let process = std::process::id();
         Ok(Self {
-            inner: Arc::new(Inner { cloud, roster, memory, runtime: Some(runtime), process }),
+            inner: Arc::new(Inner { cloud, roster, pin_file, runtime: Some(runtime), process }),
         })
     }
 
@@ -114,19 +116,21 @@ impl Client {
         self.inner.cloud.base()
     }
 
-    /// By whose word answers are judged.
+    /// The roster under which responses are verified.
     #[getter]
     fn roster(&self, py: Python<'_>) -> Py<Roster> {
         self.inner.roster.clone_ref(py)
     }
 
-    /// Gets a part of what devices sealed, verified; or raises, and there are no rows.
+    /// Returns verified readings; raises if they are not authentic or not complete.
     ///
-    /// devices is a name or several, all of the roster unless given. since and until are a datetime with a time zone, a date, Unix
-    /// milliseconds or RFC 3339; whole epochs are served. How much is one of rate ("1/8", 0.125, Fraction(1, 8); 1 is all), at_most
-    /// (readings an epoch) and sample (readings an epoch, drawn by seed; of trees only). proof is a file to keep the answer in, which
-    /// `verify_proof` and `moteseal verify` check later, offline. Where something of the range is missing and nothing shows why, it
-    /// raises TailUnknown or ManifestMissing with what there is as `.answer`; allow_incomplete=True returns that instead.
+    /// devices is a name or several; default: all of the roster. since and until are a datetime with a
+    /// time zone, a date, Unix milliseconds or RFC 3339 text; the range is rounded to whole epochs. The
+    /// amount is one of rate ("1/8", 0.125, Fraction(1, 8); 1 is everything), at_most (readings of each
+    /// epoch) and sample (readings of each epoch, drawn by seed; only for the tree scheme). proof is a
+    /// file to keep the response in, which `verify_proof` and `moteseal verify` check later and offline.
+    /// If the end of the range is not known yet, this raises TailUnknown or ManifestMissing with the
+    /// verified readings as `.answer`; allow_incomplete=True returns them instead.
     #[pyo3(signature = (devices = None, since = None, until = None, rate = None, *, at_most = None, sample = None, seed = None, proof = None, allow_incomplete = false))]
     #[allow(clippy::too_many_arguments)]
     fn get(
@@ -146,21 +150,18 @@ impl Client {
         let query = question::query(self.inner.roster.get(), devices, since, until, choice, py)?;
         let inner = self.inner()?;
         let answer = work::run(py, move |stop| {
-            let mut rows = Batches::new();
-            let got = inner.get(&query, proof.as_deref(), &mut rows, stop)?;
-            let Got { report, kept } = got;
-            // The rows come last: whoever has them has their proof, and we remember what they were taken from.
-            let answer = Answer::new(rows, query, report, inner.roster.get().roster.clone())?;
-            kept.keep()?;
-            Ok(answer)
+            let roster = inner.roster.get().roster.clone();
+            let store = |rows, query, report| Answer::new(rows, query, report, roster);
+            inner.get(&query, proof.as_deref(), Batches::new(), stop, store)
         })?;
         answer.complete_or(allow_incomplete, py)
     }
 
-    /// Takes a verified sample to estimate from: client.estimate("temperature", rate="1/8").mean().
+    /// Gets a verified sample to estimate from: client.estimate("temperature", rate="1/8").mean().
     ///
-    /// what is a field, or a condition on one ("temperature>=25") whose share and number are estimated. Without a rate or at_most, it
-    /// is the highest rate at which all of the range can be had. each=True keeps the sample of each device apart, too.
+    /// what is a field, or a condition on one ("temperature>=25") whose share and number are estimated.
+    /// Without rate or at_most, the rate is the highest at which the whole range is available. each=True
+    /// also keeps the sample of each device apart.
     #[pyo3(signature = (what, devices = None, since = None, until = None, rate = None, *, at_most = None, each = false, proof = None, allow_incomplete = false))]
     #[allow(clippy::too_many_arguments)]
     fn estimate(
@@ -184,20 +185,20 @@ impl Client {
         };
         let mut query =
             question::query(self.inner.roster.get(), devices, since, until, choice, py)?;
-        let question = Question::parse(what)?;
+        let subject = subject(what)?;
         let inner = self.inner()?;
         let collected = work::run(py, move |stop| {
             let roster = &inner.roster.get().roster;
             if is_free {
-                let range = (query.since, query.until);
-                query.choice = Choice::Rate(
-                    inner.wait(common_rate(&inner.cloud, roster, &query.devices, range), stop)?,
-                );
+                let client = DataClient::new(&inner.cloud, roster);
+                let rate = client.common_rate(&query.devices, query.since, query.until);
+                query.choice = Choice::Rate(inner.wait(rate, stop)?);
             }
-            let mut collected = Collected::new(question, each);
-            let Got { report, kept } = inner.get(&query, proof.as_deref(), &mut collected, stop)?;
-            kept.keep()?;
-            Ok(collected.finish(query, report, roster.clone()))
+            let sample = GroupSample::new(subject.clone(), true, each);
+            let store = |sample, query, report| {
+                Ok(Collected { subject, each, sample, query, report, roster: roster.clone() })
+            };
+            inner.get(&query, proof.as_deref(), sample, stop, store)
         })?;
         Estimates::complete_or(collected, allow_incomplete, py)
     }
@@ -214,48 +215,22 @@ impl Client {
 impl Client {
     /// What the work needs.
     fn inner(&self) -> PyResult<Arc<Inner>> {
-        // A fork has this process' memory and none of its threads: asking would hang.
+        // After a fork, the threads of the runtime are missing and a request would hang.
         if self.inner.process == std::process::id() {
             Ok(self.inner.clone())
         } else {
             Err(PyRuntimeError::new_err(
-                "this moteseal.Client was made before a fork; make one in each process",
+                "this moteseal.Client was created before a fork; create one in each process",
             ))
         }
     }
 }
 
-/// A verified answer, and what is to be kept of it.
-struct Got {
-    report: Report,
-    kept: Kept,
-}
-
-/// The answer's proof, and what is remembered; neither is in its place yet.
-struct Kept {
-    proof: Option<ProofWriter>,
-    memory: Option<Memory>,
-}
-
-impl Kept {
-    /// Puts both in place. What can fail for want of space fails before anything is.
-    fn keep(mut self) -> Result<(), Problem> {
-        let fail = |error| Problem::of_output(&error);
-        if let Some(proof) = &mut self.proof {
-            proof.settle().map_err(fail)?;
-        }
-        if let Some(memory) = &mut self.memory {
-            memory.save().map_err(fail)?;
-        }
-        self.proof.map_or(Ok(()), |proof| proof.keep().map_err(fail))
-    }
-}
-
 impl Inner {
-    /// Waits for what the cloud says, unless the work is stopped before.
+    /// Waits for a response of the cloud, unless the work is stopped before.
     fn wait<T>(
         &self,
-        asked: impl Future<Output = Result<T, Failure>>,
+        response: impl Future<Output = Result<T, Error>>,
         stop: &Stop,
     ) -> Result<T, Problem> {
         let Some(runtime) = &self.runtime else { return Err(Problem::stopped()) };
@@ -263,47 +238,53 @@ impl Inner {
             tokio::select! {
                 biased;
                 () = stop.stopped() => None,
-                found = asked => Some(found),
+                found = response => Some(found),
             }
         });
         let found = found.filter(|_| !stop.is_stopped()).ok_or_else(Problem::stopped)?;
-        found.map_err(|failure| Problem::of(&failure, &self.roster.get().roster))
+        found.map_err(|error| Problem::of(&error, &self.roster.get().roster))
     }
 
-    fn get(
+    /// Runs a query. `store` receives the verified query and report before the proof and the pinned
+    /// seals are saved.
+    fn get<S: Sink + Send, T>(
         &self,
         query: &Query,
         proof: Option<&Path>,
-        sink: &mut (impl Sink + Send),
+        mut sink: S,
         stop: &Stop,
-    ) -> Result<Got, Problem> {
-        let fail = |error| Problem::of_output(&error);
+        store: impl FnOnce(S, Query, Report) -> Result<T, Problem>,
+    ) -> Result<T, Problem> {
         let roster = &self.roster.get().roster;
-        let remembered = self.memory.path(roster);
+        let pin_file = self.pin_file.path(roster);
         if let Some(proof) = proof {
-            self.distinct(proof, remembered.as_deref())?;
+            self.distinct(proof, pin_file.as_deref())?;
         }
-        let mut memory = remembered.map(|path| Memory::open(&path)).transpose().map_err(fail)?;
-        let mut proof =
-            proof.map(|path| ProofWriter::create(path, query, roster)).transpose().map_err(fail)?;
-        let mut sink = Stoppable { sink, stop };
-        let report = self.wait(
-            get(&self.cloud, roster, query, memory.as_mut(), proof.as_mut(), &mut sink),
-            stop,
-        )?;
-        Ok(Got { report, kept: Kept { proof, memory } })
+        let mut pinned = self.pin_file.open(roster)?;
+        let mut request = DataClient::new(&self.cloud, roster).query(query);
+        if let Some(pinned) = &mut pinned {
+            request = request.pinned_seals(pinned);
+        }
+        if let Some(proof) = proof {
+            request = request.proof(proof);
+        }
+        let mut stoppable = Stoppable { sink: &mut sink, stop };
+        let verified = self.wait(request.run(&mut stoppable), stop)?;
+        let stored = store(sink, verified.query.clone(), verified.report.clone())?;
+        verified.keep()?;
+        Ok(stored)
     }
 
-    /// Refuses to write a proof over a file that is read here.
-    fn distinct(&self, proof: &Path, memory: Option<&Path>) -> Result<(), Problem> {
+    /// Rejects a proof path that would replace a file which is read.
+    fn distinct(&self, proof: &Path, pin_file: Option<&Path>) -> Result<(), Problem> {
         let roster = self.roster.get();
-        let read = [Some(roster.path.as_path()), Some(roster.operator.as_path()), memory];
+        let read = [Some(roster.path.as_path()), Some(roster.operator.as_path()), pin_file];
         if read.into_iter().flatten().any(|read| AtomicFile::is_same(proof, read)) {
             let text = format_args!(
                 "proof {} would replace a file that is read here; name another",
                 proof.display()
             );
-            return Err(Problem::new(Kind::Usage, "BadFile", text));
+            return Err(Problem::new(ErrorKind::Usage, "BadFile", text));
         }
         Ok(())
     }

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use moteseal_api::Query;
-use moteseal_client::estimate::{Condition, Estimator, REPLICATES, Statistic, Values, bootstrap};
-use moteseal_client::output::OutputError;
-use moteseal_client::{Rows, Sink};
+use moteseal_api::{ErrorKind, Query};
+use moteseal_client::estimate::{
+    Condition, GroupSample, Method, REPLICATES, Sample, Statistic, Subject,
+};
 use moteseal_core::record::DeviceId;
 use moteseal_seal::sample::Choice;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::failure::{Kind, Problem};
+use crate::failure::Problem;
 use crate::question::{number, seed};
 use crate::report::{Report, incomplete, loads};
 use crate::work;
@@ -97,94 +97,33 @@ impl Bin {
     }
 }
 
-/// What estimates are about.
-#[derive(Clone, Debug)]
-pub(crate) enum Question {
-    /// A field.
-    Field(String),
-    /// The readings that meet a condition.
-    Condition(Condition),
-}
-
-impl Question {
-    pub(crate) fn parse(text: &str) -> PyResult<Self> {
-        if let Ok(condition) = text.parse() {
-            return Ok(Self::Condition(condition));
-        }
-        if text.is_empty() || text.contains(['<', '>', '=', '!']) {
-            return Err(PyValueError::new_err(format!(
+/// What to estimate: a field, or a condition on one.
+pub(crate) fn subject(text: &str) -> PyResult<Subject> {
+    match Subject::parse(text) {
+        Subject::Field(field) if field.is_empty() || field.contains(['<', '>', '=', '!']) => {
+            Err(PyValueError::new_err(format!(
                 "{text:?} is neither a field nor a condition; a condition is a field, one of < <= = != >= >, and a number: \
                  \"temperature>=25.5\""
-            )));
+            )))
         }
-        Ok(Self::Field(text.to_owned()))
-    }
-
-    fn collector(&self) -> Collector {
-        match self {
-            Self::Field(field) => {
-                Collector { streamed: Estimator::new(field), values: Values::new(field) }
-            }
-            Self::Condition(condition) => Collector {
-                streamed: Estimator::of_share(condition.clone()),
-                values: Values::new(condition.field()),
-            },
-        }
+        subject => Ok(subject),
     }
 }
 
-/// The sample of a group or of a device: as a few numbers, and every value for what needs their order.
-#[derive(Clone, Debug)]
-struct Collector {
-    streamed: Estimator,
-    values: Values,
-}
-
-impl Sink for Collector {
-    fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
-        self.streamed.rows(rows)?;
-        self.values.rows(rows)
-    }
-}
-
-/// Collects a sample, and, where that is asked for, each device's apart.
+/// A verified sample with its query and report.
 #[derive(Debug)]
 pub(crate) struct Collected {
-    question: Question,
-    each: bool,
-    whole: Collector,
-    devices: BTreeMap<DeviceId, Collector>,
+    pub(crate) subject: Subject,
+    pub(crate) each: bool,
+    pub(crate) sample: GroupSample,
+    pub(crate) query: Query,
+    pub(crate) report: moteseal_client::Report,
+    pub(crate) roster: Arc<moteseal_verify::Roster>,
 }
 
-impl Sink for Collected {
-    fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
-        let Self { question, each, whole, devices } = self;
-        whole.rows(rows)?;
-        if *each {
-            devices.entry(rows.device()).or_insert_with(|| question.collector()).rows(rows)?;
-        }
-        Ok(())
-    }
-}
-
-impl Collected {
-    pub(crate) fn new(question: Question, each: bool) -> Self {
-        Self { whole: question.collector(), question, each, devices: BTreeMap::new() }
-    }
-
-    pub(crate) fn finish(
-        self,
-        query: Query,
-        report: moteseal_client::Report,
-        roster: Arc<moteseal_verify::Roster>,
-    ) -> (Self, Asked) {
-        (self, Asked { query, report: Arc::new(report), roster })
-    }
-}
-
-/// What was asked for a sample, and what was verified of it.
+/// The query of a sample, and the report about its verification.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+struct Asked {
     query: Query,
     report: Arc<moteseal_client::Report>,
     roster: Arc<moteseal_verify::Roster>,
@@ -196,9 +135,9 @@ pub(crate) struct Asked {
 #[pyclass(frozen, module = "moteseal")]
 #[derive(Debug)]
 pub(crate) struct Estimates {
-    question: Question,
-    sample: Arc<Collector>,
-    devices: BTreeMap<DeviceId, Arc<Collector>>,
+    subject: Subject,
+    sample: Arc<Sample>,
+    devices: BTreeMap<DeviceId, Arc<Sample>>,
     is_each: bool,
     asked: Asked,
     /// The device, of its own estimates.
@@ -207,16 +146,18 @@ pub(crate) struct Estimates {
 
 impl Estimates {
     pub(crate) fn complete_or(
-        (collected, asked): (Collected, Asked),
+        collected: Collected,
         allow: bool,
         py: Python<'_>,
     ) -> PyResult<Py<Self>> {
+        let Collected { subject, each, sample, query, report, roster } = collected;
+        let asked = Asked { query, report: Arc::new(report), roster };
         let problem = if allow { None } else { incomplete(&asked.report, &asked.roster) };
-        let Collected { question, each, whole, devices } = collected;
+        let (group, devices) = sample.into_parts();
         let devices =
-            devices.into_iter().map(|(device, collector)| (device, Arc::new(collector))).collect();
-        let estimates =
-            Self { question, sample: Arc::new(whole), devices, is_each: each, asked, device: None };
+            devices.into_iter().map(|(device, sample)| (device, Arc::new(sample))).collect();
+        let sample = Arc::new(group);
+        let estimates = Self { subject, sample, devices, is_each: each, asked, device: None };
         let estimates = Py::new(py, estimates)?;
         match problem {
             None => Ok(estimates),
@@ -229,18 +170,18 @@ impl Estimates {
     }
 
     fn field_only(&self, what: &str) -> PyResult<()> {
-        match &self.question {
-            Question::Field(_) => Ok(()),
-            Question::Condition(_) => Err(PyTypeError::new_err(format!(
+        match &self.subject {
+            Subject::Field(_) => Ok(()),
+            Subject::Condition(_) => Err(PyTypeError::new_err(format!(
                 "{what} is of a field, and these are estimates of a condition: count() and proportion() are there"
             ))),
         }
     }
 
     fn condition(&self, what: &str) -> PyResult<&Condition> {
-        match &self.question {
-            Question::Condition(condition) => Ok(condition),
-            Question::Field(field) => Err(PyTypeError::new_err(format!(
+        match &self.subject {
+            Subject::Condition(condition) => Ok(condition),
+            Subject::Field(field) => Err(PyTypeError::new_err(format!(
                 "{what} is of a condition, and these are estimates of a field: ask for estimate(\"{field}>=0\") or the like"
             ))),
         }
@@ -265,7 +206,7 @@ impl Estimates {
                  ask for more of each, or for a rate"
             ),
         };
-        Problem::new(Kind::Incomplete, "NoSample", text).about(self.device, &self.asked.roster)
+        Problem::new(ErrorKind::Incomplete, "NoSample", text).about(self.device, &self.asked.roster)
     }
 
     /// The intervals of these statistics by re-sampling.
@@ -286,14 +227,15 @@ impl Estimates {
         let seed = self::seed(seed)?;
         let sample = self.sample.clone();
         let found = work::run(py, move |stop| {
+            let method = Method::Bootstrap { replicates, seed };
             let mut found = Vec::with_capacity(statistics.len());
             for statistic in &statistics {
                 if stop.is_stopped() {
                     return Err(Problem::stopped());
                 }
-                let drawn = bootstrap(&sample.values, statistic, replicates, &seed);
+                let drawn = sample.estimate(statistic, method);
                 found.push(
-                    drawn.map_err(|error| Problem::named(Kind::Usage, "TooManyEvents", error))?,
+                    drawn.map_err(|error| Problem::new(ErrorKind::Usage, error.name(), error))?,
                 );
             }
             Ok(found)
@@ -304,17 +246,19 @@ impl Estimates {
     fn one(
         &self,
         py: Python<'_>,
-        statistic: impl FnOnce() -> Statistic,
-        analytic: impl FnOnce(&Collector) -> Option<moteseal_client::estimate::Interval>,
+        statistic: Statistic,
         drawing: (Option<&Bound<'_, PyAny>>, Option<&Bound<'_, PyAny>>),
     ) -> PyResult<Interval> {
         match drawing {
             (None, Some(_)) => Err(PyValueError::new_err(
                 "seed: it draws re-samplings; say how many with bootstrap=1000",
             )),
-            (None, None) => self.told(analytic(&self.sample), py),
+            (None, None) => {
+                let found = self.sample.estimate(&statistic, Method::Analytic);
+                self.told(found.unwrap_or_default(), py)
+            }
             (Some(replicates), seed) => {
-                let drawn = self.drawn(py, vec![statistic()], replicates, seed)?;
+                let drawn = self.drawn(py, vec![statistic], replicates, seed)?;
                 drawn.into_iter().next().ok_or_else(|| self.no_sample().raise(py))
             }
         }
@@ -326,13 +270,13 @@ impl Estimates {
     /// Readings in the sample.
     #[getter]
     fn sampled(&self) -> u64 {
-        self.sample.values.sampled()
+        self.sample.sampled()
     }
 
     /// Readings that the devices have signed for.
     #[getter]
     fn population(&self) -> u64 {
-        self.sample.values.population()
+        self.sample.population()
     }
 
     /// The rate of the sample; None where a number an epoch was asked for.
@@ -381,7 +325,7 @@ impl Estimates {
         for device in &self.asked.report.devices {
             let Some(sample) = self.devices.get(&device.device) else { continue };
             let own = Self {
-                question: self.question.clone(),
+                subject: self.subject.clone(),
                 sample: sample.clone(),
                 devices: BTreeMap::new(),
                 is_each: false,
@@ -402,12 +346,7 @@ impl Estimates {
         seed: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Interval> {
         self.field_only("mean")?;
-        self.one(
-            py,
-            || Statistic::Mean,
-            |sample| sample.streamed.mean().map(Into::into),
-            (bootstrap, seed),
-        )
+        self.one(py, Statistic::Mean, (bootstrap, seed))
     }
 
     /// The sum of the field.
@@ -419,33 +358,22 @@ impl Estimates {
         seed: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Interval> {
         self.field_only("sum")?;
-        self.one(
-            py,
-            || Statistic::Sum,
-            |sample| sample.streamed.sum().map(Into::into),
-            (bootstrap, seed),
-        )
+        self.one(py, Statistic::Sum, (bootstrap, seed))
     }
 
     /// How many readings there are, which is no estimate: the devices have signed it. Of a condition, how many meet it.
     #[pyo3(signature = (*, bootstrap = None, seed = None))]
-    #[allow(clippy::cast_precision_loss)]
     fn count(
         &self,
         py: Python<'_>,
         bootstrap: Option<&Bound<'_, PyAny>>,
         seed: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Interval> {
-        match &self.question {
-            Question::Condition(condition) => {
-                let statistic = || Statistic::Count(condition.clone());
-                self.one(py, statistic, |sample| sample.streamed.hits(), (bootstrap, seed))
+        match &self.subject {
+            Subject::Condition(condition) => {
+                self.one(py, Statistic::Count(condition.clone()), (bootstrap, seed))
             }
-            Question::Field(_) => {
-                let (sampled, population) = (self.sampled(), self.population());
-                let value = population as f64;
-                Ok(Interval { value, low: Some(value), high: Some(value), sampled, population })
-            }
+            Subject::Field(_) => Ok(self.sample.exact_count().into()),
         }
     }
 
@@ -458,12 +386,7 @@ impl Estimates {
         seed: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Interval> {
         let condition = self.condition("proportion")?.clone();
-        self.one(
-            py,
-            || Statistic::Share(condition),
-            |sample| sample.streamed.share(),
-            (bootstrap, seed),
-        )
+        self.one(py, Statistic::Share(condition), (bootstrap, seed))
     }
 
     /// The value that a share q of all readings is at or below, 0.5 for the median: bounds of order statistics.
@@ -508,7 +431,7 @@ impl Estimates {
             ));
         }
         let sample = self.sample.clone();
-        let found = work::run(py, move |_| Ok(sample.values.quantiles(&at)))?;
+        let found = work::run(py, move |_| Ok(sample.quantiles(&at)))?;
         found.into_iter().map(|found| self.told(found, py)).collect()
     }
 
@@ -535,8 +458,8 @@ impl Estimates {
             bins.ok_or_else(|| PyValueError::new_err(format!("bins: between 1 and {MOST_BINS}")))?;
         let sample = self.sample.clone();
         let found = work::run(py, move |_| {
-            let edges = edges.or_else(|| sample.values.edges(bins));
-            Ok(edges.and_then(|edges| sample.values.histogram(&edges)))
+            let edges = edges.or_else(|| sample.edges(bins));
+            Ok(edges.and_then(|edges| sample.histogram(&edges)))
         })?;
         let found = found.ok_or_else(|| self.no_sample().raise(py))?;
         let bin = |bin: moteseal_client::estimate::Bin| {
@@ -550,9 +473,9 @@ impl Estimates {
     }
 
     fn __repr__(&self) -> String {
-        let what = match &self.question {
-            Question::Field(field) => field.clone(),
-            Question::Condition(condition) => format!("a condition on {}", condition.field()),
+        let what = match &self.subject {
+            Subject::Field(field) => field.clone(),
+            Subject::Condition(condition) => format!("a condition on {}", condition.field()),
         };
         format!(
             "<moteseal.Estimates of {what}, from {} of {} readings>",

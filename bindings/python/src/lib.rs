@@ -1,8 +1,9 @@
 //! Moteseal for Python: the data application of `moteseal-client` as the extension module `moteseal._moteseal`.
 //!
-//! This is composition and translation only: arguments become queries ([`question`]), answers become Arrow tables that any data frame
-//! takes without a copy ([`answer`]), errors become exceptions of the same names ([`failure`]). All work is done without Python's lock,
-//! by a thread of its own that an interrupt stops ([`work`]). Nothing is verified here; the client does that.
+//! This crate converts types only. Arguments become queries ([`question`]), responses become Arrow tables
+//! that data frames import without a copy ([`answer`]), and errors become exceptions ([`failure`]). A
+//! background thread does the work without Python's lock, and an interrupt stops it ([`work`]). The client
+//! library verifies.
 
 mod answer;
 mod bundles;
@@ -33,5 +34,5 @@ mod _moteseal {
     #[pymodule_export]
     use crate::source::Roster;
     #[pymodule_export]
-    use crate::sums::{Following, follow_sums, setup_sums};
+    use crate::sums::{Following, QuerierConfig, follow_sums, setup_sums};
 }

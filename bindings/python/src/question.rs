@@ -1,17 +1,16 @@
-//! What is asked, from Python's values: devices, a range of time, and a choice among what was sealed.
-
-use std::path::PathBuf;
+//! Converts Python values to a query: devices, a range of time, and a choice among the readings.
 
 use jiff::Timestamp;
 use jiff::civil::Date;
-use moteseal_api::Query;
+use moteseal_api::{ErrorKind, Query};
+use moteseal_client::pinned::PinFile;
 use moteseal_core::record::EpochNumber;
 use moteseal_seal::sample::{Choice, Rate};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDate, PyDateTime, PyFloat, PyInt, PyString, PyTzInfo};
 
-use crate::failure::{Kind, Problem};
+use crate::failure::Problem;
 use crate::source::Roster;
 
 /// The query for a choice among what these devices sealed, checked as the cloud checks it.
@@ -26,7 +25,7 @@ pub(crate) fn query(
     let names = devices.map(names).transpose()?;
     if names.as_ref().is_some_and(Vec::is_empty) {
         return Err(Problem::new(
-            Kind::Usage,
+            ErrorKind::Usage,
             "BadQuery",
             "no devices; name at least one, or leave devices out for all",
         )
@@ -44,16 +43,16 @@ pub(crate) fn query(
         .map(|until| until.ceil_ms().div_ceil(epoch_ms));
     if until.is_some_and(|until| until <= since) {
         return Err(Problem::new(
-            Kind::Usage,
+            ErrorKind::Usage,
             "BadQuery",
             "the range of time is empty: until must be after since",
         )
         .raise(py));
     }
     let query = Query { devices, since: EpochNumber(since), until: until.map(EpochNumber), choice };
-    // What it checks is in its words, and what it cannot know is a device's name.
+    // Its messages contain ids; replace them with the devices' names.
     Query::from_json(query.to_json().as_bytes()).map_err(|error| {
-        let problem = Problem::named(Kind::Usage, "BadQuery", error);
+        let problem = Problem::new(ErrorKind::Usage, "BadQuery", error);
         query
             .devices
             .iter()
@@ -108,8 +107,7 @@ impl Instant {
 /// A `datetime` with a time zone, a `date` (its start, UTC), Unix milliseconds, or RFC 3339.
 fn instant(time: &Bound<'_, PyAny>, what: &str) -> PyResult<Instant> {
     let py = time.py();
-    let early =
-        || PyValueError::new_err(format!("{what}: a time before 1970, when there were no epochs"));
+    let early = || PyValueError::new_err(format!("{what}: times before 1970 are not supported"));
     let of = |micros: i128, more| {
         u128::try_from(micros).map(|micros| Instant { micros, more }).map_err(|_| early())
     };
@@ -134,7 +132,7 @@ fn instant(time: &Bound<'_, PyAny>, what: &str) -> PyResult<Instant> {
         });
         let nanos = nanos.ok_or_else(|| {
             PyValueError::new_err(format!(
-                "{what}: {text:?} is no time; give RFC 3339 with a zone, such as 2026-01-31T12:00:00Z, or a day such as 2026-01-31"
+                "{what}: {text:?} is not a time; use RFC 3339 with a zone (2026-01-31T12:00:00Z) or a day (2026-01-31)"
             ))
         })?;
         return of(nanos.div_euclid(1000), nanos.rem_euclid(1000) > 0);
@@ -144,7 +142,7 @@ fn instant(time: &Bound<'_, PyAny>, what: &str) -> PyResult<Instant> {
     let since = if let Ok(time) = time.cast::<PyDateTime>() {
         if time.getattr("tzinfo")?.is_none() || time.call_method0("utcoffset")?.is_none() {
             return Err(PyValueError::new_err(format!(
-                "{what}: a datetime without a time zone could be any time; give one, such as tzinfo=datetime.timezone.utc"
+                "{what}: the datetime has no time zone; add one, such as tzinfo=datetime.timezone.utc"
             )));
         }
         time.sub(start)?
@@ -170,9 +168,7 @@ pub(crate) fn choice(
     let at_most = at_most.map(|most| number::<u64>(most, "at_most")).transpose()?;
     let sample = sample.map(|count| number::<u32>(count, "sample")).transpose()?;
     if seed.is_some() && sample.is_none() {
-        return Err(PyValueError::new_err(
-            "seed: it draws a sample; say how large with sample=100",
-        ));
+        return Err(PyValueError::new_err("seed: only for a sample; set its size with sample=100"));
     }
     match (rate, at_most, sample) {
         (Some(rate), None, None) => Ok(Choice::Rate(self::rate(rate)?)),
@@ -181,7 +177,7 @@ pub(crate) fn choice(
         (None, None, Some(0)) => Err(PyValueError::new_err("sample: at least 1 reading an epoch")),
         (None, None, Some(count)) => Ok(Choice::Sample { count, seed: self::seed(seed)? }),
         (None, None, None) => Err(PyValueError::new_err(
-            "say how much: rate=\"1/8\", at_most=100 or sample=100; rate=1 is all",
+            "the amount is missing: rate=\"1/8\", at_most=100 or sample=100; rate=1 is everything",
         )),
         _ => Err(PyValueError::new_err(
             "rate, at_most and sample exclude each other; give one of them",
@@ -237,32 +233,14 @@ pub(crate) fn seed(seed: Option<&Bound<'_, PyAny>>) -> PyResult<[u8; 32]> {
     Ok(bytes)
 }
 
-/// What of earlier answers is used: `True` for the file in the user's state directory, `False` for nothing, or a file.
-#[derive(Clone, Debug)]
-pub(crate) enum Remembering {
-    No,
-    ByDefault,
-    In(PathBuf),
-}
-
-impl Remembering {
-    pub(crate) fn of(memory: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
-        let Some(memory) = memory else { return Ok(Self::ByDefault) };
-        if let Ok(flag) = memory.cast::<PyBool>() {
-            return Ok(if flag.is_true() { Self::ByDefault } else { Self::No });
-        }
-        memory
-            .extract()
-            .map(Self::In)
-            .map_err(|_| wrong_type("memory", "True, False or a path", memory))
+/// The file of pinned seals: True is the one in the user's state directory, False is none.
+pub(crate) fn pin_file(pinned_seals: Option<&Bound<'_, PyAny>>) -> PyResult<PinFile> {
+    let Some(given) = pinned_seals else { return Ok(PinFile::Default) };
+    if let Ok(flag) = given.cast::<PyBool>() {
+        return Ok(if flag.is_true() { PinFile::Default } else { PinFile::None });
     }
-
-    /// The file, if there is one.
-    pub(crate) fn path(&self, roster: &moteseal_verify::Roster) -> Option<PathBuf> {
-        match self {
-            Self::No => None,
-            Self::ByDefault => moteseal_client::Memory::default_path(roster),
-            Self::In(path) => Some(path.clone()),
-        }
-    }
+    given
+        .extract()
+        .map(PinFile::At)
+        .map_err(|_| wrong_type("pinned_seals", "True, False or a path", given))
 }

@@ -1,18 +1,20 @@
-//! What a verified answer holds, device by device, for Python.
+//! The report about a verified response, device by device, for Python.
 
 use std::sync::Arc;
 
 use moteseal_client::Standing;
 use pyo3::prelude::*;
 
-/// A verified answer in numbers. `to_dict()` gives the same object as `moteseal get --json`.
+use crate::failure::Problem;
+
+/// The numbers of a verified response. `to_dict()` gives the same object as `moteseal get --json`.
 #[pyclass(frozen, module = "moteseal")]
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
     pub(crate) report: Arc<moteseal_client::Report>,
 }
 
-/// One device's part of an answer.
+/// The numbers of one device.
 #[pyclass(frozen, module = "moteseal")]
 #[derive(Debug)]
 pub(crate) struct DeviceReport {
@@ -20,11 +22,11 @@ pub(crate) struct DeviceReport {
     at: usize,
 }
 
-/// A device restarted: what it may have sensed before was not sealed.
+/// A restart of a device: readings before it may not have been sealed.
 #[pyclass(frozen, get_all, module = "moteseal")]
 #[derive(Debug)]
 pub(crate) struct Outage {
-    /// The epoch of the seal before; None before the first.
+    /// The epoch of the last seal before; None before the first seal.
     from_epoch: Option<u64>,
     /// The epoch of the first seal after.
     to_epoch: u64,
@@ -242,36 +244,11 @@ impl DeviceReport {
     }
 }
 
-/// What is not there of what was asked for, in words that name the way out.
+/// The exception for a device that is less complete than was asked for, if there is one.
 pub(crate) fn incomplete(
     report: &moteseal_client::Report,
     roster: &moteseal_verify::Roster,
-) -> Option<crate::failure::Problem> {
-    use crate::failure::{Kind, Problem};
-    let device = report.devices.iter().find(|device| !device.is_complete())?;
-    let from = device.complete_until();
-    let at = roster
-        .epoch_start_ms(from)
-        .and_then(|ms| jiff::Timestamp::from_millisecond(i64::try_from(ms).ok()?).ok());
-    let at = at.map_or_else(|| format!("epoch {from}"), |at| at.to_string());
-    let name = &device.name;
-    let problem = match device.standing {
-        Standing::ManifestMissing { .. } => Problem::new(
-            Kind::Incomplete,
-            "ManifestMissing",
-            format_args!(
-                "the store gives no manifest of the epoch from {at} on, which says what was kept of {name}; ask for a rate, or again \
-                 once the gateway has sent it"
-            ),
-        ),
-        _ => Problem::new(
-            Kind::Incomplete,
-            "TailUnknown",
-            format_args!(
-                "nothing shows what {name} sealed from {at} on; ask with until={at:?}, or again when it has sealed more, or allow \
-                 it with allow_incomplete=True"
-            ),
-        ),
-    };
-    Some(problem.about(Some(device.device), roster).at(None, Some(from.0)))
+) -> Option<Problem> {
+    let error = report.require_complete(roster).err()?;
+    Some(Problem::of_incomplete(&error, roster))
 }

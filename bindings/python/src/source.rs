@@ -1,21 +1,17 @@
-//! By whose word answers are judged: the roster that an operator signed, read from files.
+//! The roster, verified under the operator's key: the trust anchor of every verification.
 
-use std::fs::File;
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use moteseal_core::identity::decode_public_pem;
+use moteseal_api::ErrorKind;
+use moteseal_client::{input, known_devices};
 use moteseal_core::record::{DeviceId, EpochNumber};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
-use crate::failure::{Kind, Problem};
+use crate::failure::Problem;
 
-/// No key or roster is larger: 16 MiB hold a hundred thousand devices.
-const MAX_FILE: u64 = 16 << 20;
-
-/// A group's roster: who belongs to it, and how its epochs run. Signed by the group's operator, and checked.
+/// A group's roster: its devices and its epochs. The operator's signature has been verified.
 ///
 /// >>> roster = moteseal.Roster("roster.cbor", "keys/op.pub.pem")
 /// >>> roster.devices
@@ -24,7 +20,7 @@ const MAX_FILE: u64 = 16 << 20;
 #[derive(Debug)]
 pub(crate) struct Roster {
     pub(crate) roster: Arc<moteseal_verify::Roster>,
-    /// Where it was read from: what messages call it.
+    /// Its file, for messages.
     pub(crate) path: PathBuf,
     /// The operator's public key.
     pub(crate) operator: PathBuf,
@@ -33,7 +29,7 @@ pub(crate) struct Roster {
 #[pymethods]
 impl Roster {
     #[new]
-    fn new(py: Python<'_>, path: PathBuf, operator: PathBuf) -> PyResult<Self> {
+    pub(crate) fn new(py: Python<'_>, path: PathBuf, operator: PathBuf) -> PyResult<Self> {
         py.detach(|| Self::read(path, operator)).map_err(|problem| problem.raise(py))
     }
 
@@ -43,7 +39,7 @@ impl Roster {
         self.roster.group_name()
     }
 
-    /// Its version: each later one knows the ones before it.
+    /// Its version. Each version contains the previous ones.
     #[getter]
     fn version(&self) -> u32 {
         self.roster.version()
@@ -61,7 +57,7 @@ impl Roster {
         self.roster.epoch_ms()
     }
 
-    /// The most events that the group keeps an epoch; None where everything is kept.
+    /// The most events that the group keeps of each epoch; None if it keeps all.
     #[getter]
     fn budget(&self) -> Option<u64> {
         self.roster.budget()
@@ -78,7 +74,7 @@ impl Roster {
         self.roster.epoch_start_ms(EpochNumber(epoch))
     }
 
-    /// The epoch that a Unix time in milliseconds lies in.
+    /// The epoch that contains a Unix time in milliseconds.
     fn epoch_of(&self, unix_ms: u64) -> u64 {
         self.roster.epoch_of(unix_ms).0
     }
@@ -99,42 +95,11 @@ impl Roster {
 
 impl Roster {
     fn read(path: PathBuf, operator: PathBuf) -> Result<Self, Problem> {
-        let key = decode_public_pem(&read(&operator)?).map_err(|error| {
-            Problem::named(
-                Kind::Usage,
-                "BadFile",
-                format_args!(
-                    "{}: {}; a public key file is a PEM like op.pub.pem",
-                    operator.display(),
-                    error.named()
-                ),
-            )
-        })?;
-        let bytes = read(&path)?;
-        let roster = moteseal_verify::Roster::open(&bytes, &key).map_err(|error| {
-            // A COSE_Sign1, tagged (spec/formats.md, section 2.2): anything else is some other file.
-            if bytes.starts_with(&[0xd2, 0x84]) {
-                Problem::new(
-                    Kind::Refused,
-                    error.name(),
-                    format_args!("{error} (operator {})", operator.display()),
-                )
-                .in_file(&path)
-            } else {
-                Problem::new(
-                    Kind::Usage,
-                    "BadFile",
-                    format_args!(
-                        "{} is not a roster; `moteseal roster new` makes one",
-                        path.display()
-                    ),
-                )
-            }
-        })?;
+        let roster = input::roster(&path, &operator)?;
         Ok(Self { roster: Arc::new(roster), path, operator })
     }
 
-    /// The devices of these names; every one of the roster where none is named.
+    /// The devices of these names; without names, all of the roster.
     pub(crate) fn named(&self, names: Option<&[String]>) -> Result<Vec<DeviceId>, Problem> {
         let Some(names) = names else {
             return Ok(self.roster.devices().map(|device| device.id).collect());
@@ -143,19 +108,11 @@ impl Roster {
     }
 
     fn unknown(&self, name: &str) -> Problem {
-        let mut names = self.devices();
-        names.sort_unstable();
-        let more = names.len().saturating_sub(8);
-        names.truncate(8);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let known = known_devices(&self.roster);
         Problem::new(
-            Kind::Usage,
+            ErrorKind::Usage,
             "UnknownDevice",
-            format_args!(
-                "{} has no device {name:?}; it has {}{more}",
-                self.path.display(),
-                names.join(", ")
-            ),
+            format_args!("{} has no device {name:?}; it has {known}", self.path.display()),
         )
     }
 }
@@ -167,7 +124,7 @@ pub(crate) fn roster(roster: &Bound<'_, PyAny>, operator: Option<PathBuf>) -> Py
         return match operator {
             None => Ok(given.clone().unbind()),
             Some(_) => Err(PyTypeError::new_err(
-                "operator: a Roster has been checked already; give the operator's key to it",
+                "operator: a moteseal.Roster is already verified; leave the operator's key out",
             )),
         };
     }
@@ -179,27 +136,8 @@ pub(crate) fn roster(roster: &Bound<'_, PyAny>, operator: Option<PathBuf>) -> Py
     };
     let operator = operator.ok_or_else(|| {
         PyTypeError::new_err(
-            "operator: the path of the operator's public key belongs to a roster's",
+            "operator: a path of a roster needs the path of the operator's public key",
         )
     })?;
     Py::new(py, Roster::new(py, path, operator)?)
-}
-
-/// Reads a small file.
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Problem> {
-    let fail = |error: std::io::Error| Problem::file(path, &error);
-    let mut bytes = Vec::new();
-    File::open(path).map_err(fail)?.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(fail)?;
-    match bytes.len() as u64 {
-        0 => Err(Problem::new(Kind::Usage, "BadFile", format_args!("{} is empty", path.display()))),
-        1..=MAX_FILE => Ok(bytes),
-        _ => Err(Problem::new(
-            Kind::Usage,
-            "BadFile",
-            format_args!(
-                "{} is larger than {MAX_FILE} bytes; is it the right file?",
-                path.display()
-            ),
-        )),
-    }
 }

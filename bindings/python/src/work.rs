@@ -54,7 +54,7 @@ pub(crate) struct Stoppable<'a, S> {
 impl<S: Sink> Sink for Stoppable<'_, S> {
     fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
         if self.stop.is_stopped() {
-            return Err(OutputError::unwanted());
+            return Err(OutputError::interrupted());
         }
         self.sink.rows(rows)
     }

@@ -28,4 +28,4 @@ def cloud(home: Home) -> Iterator[str]:
 
 @pytest.fixture
 def client(cloud: str, home: Home) -> moteseal.Client:
-    return moteseal.Client(cloud, roster=home.roster, operator=home.operator, memory=False)
+    return moteseal.Client(cloud, roster=home.roster, operator=home.operator, pinned_seals=False)

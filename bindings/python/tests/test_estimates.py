@@ -15,7 +15,7 @@ import moteseal
 
 def by_the_command(url: str, home: Home, *arguments: str) -> Any:
     """What `moteseal estimate --json` says: the oracle."""
-    return json.loads(run("estimate", *arguments, "--from", url, *home.judge, "--no-memory", "--json"))
+    return json.loads(run("estimate", *arguments, "--from", url, *home.judge, "--no-pinned-seals", "--json"))
 
 
 def same(found: moteseal.Interval, line: dict[str, float]) -> None:

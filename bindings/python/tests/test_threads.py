@@ -39,7 +39,7 @@ def interruptible() -> Iterator[None]:
 
 @pytest.mark.usefixtures("interruptible")
 def test_other_threads_go_on_while_an_answer_is_waited_for(silent: str, home: Home) -> None:
-    client = moteseal.Client(silent, roster=home.roster, operator=home.operator, memory=False)
+    client = moteseal.Client(silent, roster=home.roster, operator=home.operator, pinned_seals=False)
     beats = 0
     heard = threading.Event()
 
@@ -63,7 +63,7 @@ def test_ctrl_c_ends_a_long_get(silent: str, home: Home) -> None:
     program = f"""
         import moteseal, signal
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        client = moteseal.Client({silent!r}, roster={str(home.roster)!r}, operator={str(home.operator)!r}, memory=False)
+        client = moteseal.Client({silent!r}, roster={str(home.roster)!r}, operator={str(home.operator)!r}, pinned_seals=False)
         print("asking", flush=True)
         try:
             client.get(rate=1)

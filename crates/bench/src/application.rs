@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use moteseal_api::Query;
+use moteseal_client::Rows;
 use moteseal_client::output::{AtomicFile, Format, OutputError, Writer};
-use moteseal_client::{Rows, get};
 use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_net::{Client, Options};
 use moteseal_seal::sample::{Choice, Rate};
@@ -60,14 +60,8 @@ impl<'r> Application<'r> {
         let start = Instant::now();
         let mut file = AtomicFile::create(path)?;
         let mut writer = Writer::new(format, &mut file);
-        let report = self.runtime.block_on(get(
-            &self.client,
-            self.roster,
-            &query,
-            None,
-            None,
-            &mut writer,
-        ))?;
+        let request = moteseal_client::Client::new(&self.client, self.roster).query(&query);
+        let report = self.runtime.block_on(request.run(&mut writer))?.report;
         writer.finish()?;
         file.commit()?;
         Ok(Got { time: start.elapsed(), rows: report.rows(), bytes: report.bytes, sum: 0 })
@@ -85,8 +79,14 @@ impl<'r> Application<'r> {
             });
             Ok(())
         };
-        let report =
-            self.runtime.block_on(get(&self.client, self.roster, &query, None, None, &mut sink))?;
+        let report = self
+            .runtime
+            .block_on(
+                moteseal_client::Client::new(&self.client, self.roster)
+                    .query(&query)
+                    .run(&mut sink),
+            )?
+            .report;
         Ok(Got { time: start.elapsed(), rows, bytes: report.bytes, sum })
     }
 }

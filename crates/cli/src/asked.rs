@@ -1,22 +1,21 @@
-//! What the commands that ask a cloud have in common: where it is, by whose word its answers are judged, of which time, and what is
-//! kept of an answer that was verified.
+//! The arguments that all commands which ask a cloud have in common: the cloud, the roster, the range of
+//! time, and the files to keep a verified response in.
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use moteseal_api::Query;
-use moteseal_client::Memory;
-use moteseal_client::proof::ProofWriter;
+use moteseal_client::pinned::PinFile;
+use moteseal_client::{Client as DataClient, Get, PinnedSeals};
 use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_net::Client;
 use moteseal_seal::sample::Choice;
 use moteseal_verify::Roster;
 
+use crate::client_error;
 use crate::failure::Failure;
 use crate::files;
-use crate::get::open_memory;
 use crate::push::Access;
-use crate::rows::output_failure;
 use crate::time::{When, when};
 
 /// A cloud, a group, and a range of time.
@@ -33,16 +32,16 @@ pub(crate) struct Asked {
     /// The operator's public key
     #[arg(long, value_name = "PUBLIC_KEY")]
     operator: PathBuf,
-    /// From the epoch that this time lies in; everything unless given
+    /// Start with the epoch that contains this time; default: everything
     #[arg(long, value_name = "TIME", value_parser = when, allow_hyphen_values = true)]
     since: Option<When>,
-    /// Up to this time; everything sealed so far unless given
+    /// End with the epoch that ends at or after this time; default: everything sealed so far
     #[arg(long, value_name = "TIME", value_parser = when, allow_hyphen_values = true)]
     until: Option<When>,
 }
 
 impl Asked {
-    /// The roster, if the operator signed it.
+    /// Reads the roster and checks the operator's signature.
     pub(crate) fn roster(&self) -> Result<Roster, Failure> {
         files::roster(&self.roster, &self.operator)
     }
@@ -52,18 +51,18 @@ impl Asked {
         self.access.client(&self.from)
     }
 
-    /// The files that are read: none of them may be written.
+    /// The files that are read: no output may replace them.
     pub(crate) const fn read(&self) -> [&PathBuf; 2] {
         [&self.roster, &self.operator]
     }
 
-    /// The first epoch of the range, and the one behind its last.
+    /// The first epoch of the range, and the one after its last.
     pub(crate) fn epochs(&self, roster: &Roster) -> (EpochNumber, Option<EpochNumber>) {
         let since = self.since.map_or(EpochNumber(0), |since| since.epoch(roster.epoch_ms()));
         (since, self.until.map(|until| until.epoch_after(roster.epoch_ms())))
     }
 
-    /// The devices of these names, every one of the roster if there are none.
+    /// The devices of these names; all of the roster if there are none.
     pub(crate) fn devices(
         &self,
         roster: &Roster,
@@ -72,7 +71,7 @@ impl Asked {
         files::devices(roster, &self.roster, names)
     }
 
-    /// The query for a choice among what these devices sealed, checked as the cloud checks it.
+    /// The query for a choice among the readings of these devices, with the same checks as in the cloud.
     pub(crate) fn query(
         &self,
         roster: &Roster,
@@ -85,54 +84,64 @@ impl Asked {
     }
 }
 
-/// What is kept of an answer.
+/// The files that a verified response is kept in.
 #[derive(Args, Debug)]
 pub(crate) struct Kept {
-    /// Keep the answer as a proof that `moteseal verify` checks later, elsewhere, offline
+    /// Keep the response as a proof, which `moteseal verify` checks later and offline
     #[arg(long, value_name = "FILE")]
     proof: Option<PathBuf>,
-    /// Where the newest seals are remembered; in the user's state directory unless given
-    #[arg(long, value_name = "FILE", conflicts_with = "no_memory")]
-    memory: Option<PathBuf>,
-    /// Neither use nor keep what earlier answers proved
+    #[command(flatten)]
+    pins: Pins,
+}
+
+/// Which file of pinned seals to use.
+#[derive(Args, Debug)]
+pub(crate) struct Pins {
+    /// The file of pinned seals, the newest verified seal of each device; default: a file in the user's state directory
+    #[arg(long, value_name = "FILE", conflicts_with = "no_pinned_seals")]
+    pinned_seals: Option<PathBuf>,
+    /// Do not use pinned seals
     #[arg(long)]
-    no_memory: bool,
+    no_pinned_seals: bool,
+}
+
+impl Pins {
+    /// Reads the pinned seals, unless they are turned off.
+    pub(crate) fn open(&self, roster: &Roster) -> Result<Option<PinnedSeals>, Failure> {
+        let file = match &self.pinned_seals {
+            _ if self.no_pinned_seals => PinFile::None,
+            Some(path) => PinFile::At(path.clone()),
+            None => PinFile::Default,
+        };
+        file.open(roster).map_err(client_error::output)
+    }
 }
 
 impl Kept {
     /// The files that are written, by their options.
     pub(crate) fn written(&self) -> [(&'static str, Option<&Path>); 2] {
-        [("--proof", self.proof.as_deref()), ("--memory", self.memory.as_deref())]
+        [("--proof", self.proof.as_deref()), ("--pinned-seals", self.pins.pinned_seals.as_deref())]
     }
 
-    /// What is remembered of earlier answers, if that is to be used.
-    pub(crate) fn memory(&self, roster: &Roster) -> Result<Option<Memory>, Failure> {
-        open_memory(self.memory.as_deref(), self.no_memory, roster)
+    /// Reads the pinned seals, unless they are turned off.
+    pub(crate) fn pinned(&self, roster: &Roster) -> Result<Option<PinnedSeals>, Failure> {
+        self.pins.open(roster)
     }
 
-    /// The proof that the answer will be, if it is to be kept.
-    pub(crate) fn proof(
+    /// The request for a query, with these files.
+    pub(crate) fn request<'a>(
         &self,
+        client: DataClient<'a>,
         query: &Query,
-        roster: &Roster,
-    ) -> Result<Option<ProofWriter>, Failure> {
-        self.proof
-            .as_deref()
-            .map(|path| ProofWriter::create(path, query, roster))
-            .transpose()
-            .map_err(output_failure)
+        pinned: Option<&'a mut PinnedSeals>,
+    ) -> Get<'a> {
+        let mut request = client.query(query);
+        if let Some(pinned) = pinned {
+            request = request.pinned_seals(pinned);
+        }
+        if let Some(proof) = &self.proof {
+            request = request.proof(proof);
+        }
+        request
     }
-}
-
-/// Keeps a verified answer's proof, and what it has shown of the newest seals. What can fail for want of space fails before anything is
-/// in its place.
-pub(crate) fn keep(proof: Option<ProofWriter>, memory: Option<&mut Memory>) -> Result<(), Failure> {
-    let mut proof = proof;
-    if let Some(proof) = &mut proof {
-        proof.settle().map_err(output_failure)?;
-    }
-    if let Some(memory) = memory {
-        memory.save().map_err(output_failure)?;
-    }
-    proof.map_or(Ok(()), |proof| proof.keep().map_err(output_failure))
 }

@@ -5,15 +5,16 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use moteseal_client::audit::{Claims, EpochReport, Finding, Report, audit};
+use moteseal_client::Client;
+use moteseal_client::audit::{Claims, EpochReport, Finding, Report};
 use moteseal_core::record::EpochNumber;
 use moteseal_device::import::display_ms;
 use moteseal_verify::Roster;
 
 use crate::asked::Asked;
+use crate::client_error;
 use crate::cloud::runtime;
 use crate::failure::{Exit, Failure};
-use crate::get::get_failure;
 use crate::progress::{bytes, count, thousands};
 use crate::terminal::{Stdout, talk};
 
@@ -58,10 +59,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let claims = arguments.sums.as_deref().map(|path| claims(&roster, path)).transpose()?;
     let cloud = arguments.asked.client()?;
-    let report = runtime()?
-        .block_on(audit(&cloud, &roster, since, until, claims))
-        .map_err(Failure::usage)?;
-    let report = report.map_err(|error| get_failure(&roster, &error))?;
+    let mut request = Client::new(&cloud, &roster).audit().since(since);
+    if let Some(until) = until {
+        request = request.until(until);
+    }
+    if let Some(claims) = claims {
+        request = request.claims(claims);
+    }
+    let report = runtime()?.block_on(request.run());
+    let report = report.map_err(|error| client_error::failure(&roster, &error))?;
     if arguments.json {
         Stdout::lock().line(report.to_json(&roster))?;
     } else {

@@ -43,33 +43,6 @@ pub(crate) struct Gateway {
     pub(crate) cloud: Option<Cloud>,
 }
 
-/// `querier.toml`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Querier {
-    pub(crate) roster: PathBuf,
-    pub(crate) operator: PathBuf,
-    /// The secret key that signs what is asked.
-    pub(crate) key: PathBuf,
-    /// The keys of the sums: `querier.sum.key`.
-    pub(crate) keys: PathBuf,
-    /// Which gateway speaks to which, and which device to which gateway.
-    pub(crate) tree: PathBuf,
-    /// The secret of the querier's link to the gateways below it.
-    pub(crate) link_secret: PathBuf,
-    /// The file of the query schedules' numbers.
-    pub(crate) state: PathBuf,
-    /// The columns that the devices seal: `temperature:Cel:i16/100`.
-    pub(crate) columns: Vec<String>,
-    /// Of a column the values that it can have: `-40..125`.
-    #[serde(default)]
-    pub(crate) ranges: BTreeMap<String, String>,
-    /// How long an edge of the tree may take after an epoch's end.
-    #[serde(default = "default_sum_grace", deserialize_with = "duration")]
-    pub(crate) grace: Duration,
-    pub(crate) link: Link,
-}
-
 /// `aggregator.toml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,27 +1,23 @@
 //! `moteseal estimate`: what a verified sample says of all readings, between bounds that hold 95 times in 100.
 
-use std::collections::BTreeMap;
-
 use clap::{ArgGroup, Args, ValueEnum};
 use moteseal_api::Query;
-use moteseal_client::audit::common_rate;
 use moteseal_client::estimate::{
-    Condition, Estimator, Interval, REPLICATES, Statistic, Values, bootstrap,
+    Condition, GroupSample, Interval, Method, REPLICATES, Sample, Statistic, Subject,
 };
-use moteseal_client::output::OutputError;
-use moteseal_client::{Report, Rows, Sink, get};
-use moteseal_core::record::DeviceId;
+use moteseal_client::{Client, Report, Rows, Sink as _};
 use moteseal_seal::sample::{Choice, Rate};
 use moteseal_verify::Roster;
 use serde_json::{Value, json};
 
-use crate::asked::{Asked, Kept, keep};
+use crate::asked::{Asked, Kept};
+use crate::client_error;
 use crate::cloud::runtime;
+use crate::destination::{distinct, incomplete, report_lines};
 use crate::failure::{Exit, Failure};
-use crate::get::{get_failure, rate, seed};
+use crate::get::{rate, seed};
 use crate::key::random;
 use crate::progress::{count, spinner, thousands};
-use crate::rows::{distinct, incomplete, say};
 use crate::terminal::{Stdout, talk};
 
 /// Estimate a number of all readings from a verified sample, with a 95 % interval.
@@ -123,34 +119,30 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let cloud = arguments.asked.client()?;
     let runtime = runtime()?;
     let mut query = arguments.query(&roster)?;
+    let client = Client::new(&cloud, &roster);
     if let Choice::Rate(rate) = &mut query.choice
         && arguments.rate.is_none()
     {
-        let found = runtime.block_on(common_rate(
-            &cloud,
-            &roster,
-            &query.devices,
-            (query.since, query.until),
-        ));
-        *rate = found.map_err(|error| get_failure(&roster, &error))?;
+        let found = runtime.block_on(client.common_rate(&query.devices, query.since, query.until));
+        *rate = found.map_err(|error| client_error::failure(&roster, &error))?;
         talk(format_args!("--rate {rate}"));
     }
-    let mut memory = arguments.kept.memory(&roster)?;
+    let mut pinned = arguments.kept.pinned(&roster)?;
     distinct(&arguments.kept.written(), &arguments.asked.read())?;
-    let mut proof = arguments.kept.proof(&query, &roster)?;
     let progress = spinner("verified rows");
-    let mut group = Group { question, each: arguments.each, whole: None, devices: BTreeMap::new() };
+    let (subject, keep_values) = question;
+    let mut sample = GroupSample::new(subject, keep_values, arguments.each);
     let mut sink = |rows: &Rows<'_>| {
         progress.inc(u64::from(rows.len()));
-        group.rows(rows)
+        sample.rows(rows)
     };
-    let answer =
-        runtime.block_on(get(&cloud, &roster, &query, memory.as_mut(), proof.as_mut(), &mut sink));
+    let request = arguments.kept.request(client, &query, pinned.as_mut());
+    let verified = runtime.block_on(request.run(&mut sink));
     progress.finish_and_clear();
-    let report = answer.map_err(|error| get_failure(&roster, &error))?;
-    let told = arguments.told(&group, &report)?;
-    keep(proof, memory.as_mut())?;
-    say(&report, &roster, "received");
+    let verified = verified.map_err(|error| client_error::failure(&roster, &error))?;
+    let told = arguments.told(&sample, &verified.report)?;
+    let report = verified.keep().map_err(client_error::output)?;
+    report_lines(&report, &roster, "received");
     if arguments.json {
         Stdout::lock().line(arguments.to_json(&told, &query, &report))?;
     } else {
@@ -166,77 +158,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Incomplete, message));
     }
     Ok(())
-}
-
-/// What is asked of each collector.
-#[derive(Clone, Debug)]
-enum Question {
-    /// The mean or sum of a field; or how many readings there are, for which nothing is collected but their number.
-    Streamed(String),
-    /// The share or number of readings that meet a condition.
-    Share(Condition),
-    /// Whatever needs the values themselves.
-    Values(String),
-}
-
-#[derive(Clone, Debug)]
-enum Collector {
-    Streamed(Estimator),
-    Values(Values),
-}
-
-impl Question {
-    fn collector(&self) -> Collector {
-        match self {
-            Self::Streamed(field) => Collector::Streamed(Estimator::new(field)),
-            Self::Share(condition) => Collector::Streamed(Estimator::of_share(condition.clone())),
-            Self::Values(field) => Collector::Values(Values::new(field)),
-        }
-    }
-}
-
-impl Sink for Collector {
-    fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
-        match self {
-            Self::Streamed(estimator) => estimator.rows(rows),
-            Self::Values(values) => values.rows(rows),
-        }
-    }
-}
-
-impl Collector {
-    fn sampled(&self) -> u64 {
-        match self {
-            Self::Streamed(estimator) => estimator.sampled(),
-            Self::Values(values) => values.sampled(),
-        }
-    }
-
-    fn population(&self) -> u64 {
-        match self {
-            Self::Streamed(estimator) => estimator.count(),
-            Self::Values(values) => values.population(),
-        }
-    }
-}
-
-/// The group's collector, and, where that is asked for, one of each device.
-struct Group {
-    question: Question,
-    each: bool,
-    whole: Option<Collector>,
-    devices: BTreeMap<DeviceId, Collector>,
-}
-
-impl Sink for Group {
-    fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
-        let Self { question, each, whole, devices } = self;
-        whole.get_or_insert_with(|| question.collector()).rows(rows)?;
-        if *each {
-            devices.entry(rows.device()).or_insert_with(|| question.collector()).rows(rows)?;
-        }
-        Ok(())
-    }
 }
 
 /// What is said of the group, or of one device.
@@ -263,34 +184,36 @@ enum Of {
 }
 
 impl Arguments {
-    fn question(&self) -> Result<Question, Failure> {
-        let condition = || self.field.parse::<Condition>();
-        let field = || match condition() {
-            Ok(_) => Err(Failure::usage(format_args!(
-                "{}: a field is expected; only count and proportion take a condition",
-                self.field
-            ))),
-            Err(_) => Ok(self.field.clone()),
-        };
+    /// What to collect, and whether the values themselves are needed.
+    fn question(&self) -> Result<(Subject, bool), Failure> {
+        let subject = Subject::parse(&self.field);
         if self.edges.windows(2).any(|pair| pair[0] >= pair[1]) || self.edges.len() == 1 {
-            return Err(Failure::usage("--edges are at least two numbers that ascend: 0,10,20"));
+            return Err(Failure::usage("--edges are at least two ascending numbers: 0,10,20"));
         }
-        Ok(match (self.what, self.bootstrap) {
-            (What::Count, _) if condition().is_err() => Question::Streamed(self.field.clone()),
-            (What::Count | What::Proportion, None) => {
-                Question::Share(condition().map_err(Failure::usage)?)
+        let is_condition = matches!(subject, Subject::Condition(_));
+        match self.what {
+            What::Count => {}
+            // The error says what a condition looks like.
+            What::Proportion => drop(self.field.parse::<Condition>().map_err(Failure::usage)?),
+            _ if is_condition => {
+                return Err(Failure::usage(format_args!(
+                    "{}: a field is expected; only count and proportion accept a condition",
+                    self.field
+                )));
             }
-            (What::Count | What::Proportion, Some(_)) => {
-                Question::Values(condition().map_err(Failure::usage)?.field().to_owned())
-            }
-            (What::Mean | What::Sum, None) => Question::Streamed(field()?),
-            (What::Histogram, Some(_)) => {
+            What::Histogram if self.bootstrap.is_some() => {
                 return Err(Failure::usage(
                     "a histogram's bounds are exact; leave --bootstrap out",
                 ));
             }
-            _ => Question::Values(field()?),
-        })
+            _ => {}
+        }
+        let keep_values = match self.what {
+            What::Quantile | What::Histogram => true,
+            What::Count => is_condition && self.bootstrap.is_some(),
+            What::Mean | What::Sum | What::Proportion => self.bootstrap.is_some(),
+        };
+        Ok((subject, keep_values))
     }
 
     fn query(&self, roster: &Roster) -> Result<Query, Failure> {
@@ -300,7 +223,7 @@ impl Arguments {
     }
 
     /// What is said: of the group, then of each device, by the order of the query.
-    fn told(&self, group: &Group, report: &Report) -> Result<Vec<About>, Failure> {
+    fn told(&self, sample: &GroupSample, report: &Report) -> Result<Vec<About>, Failure> {
         let seed = match (self.bootstrap, self.seed) {
             (Some(_), None) => {
                 let mut seed = [0; 32];
@@ -310,24 +233,24 @@ impl Arguments {
             }
             (_, seed) => seed,
         };
-        let edges = match &group.whole {
-            Some(Collector::Values(values)) if self.edges.is_empty() => values.edges(self.bins),
-            _ => Some(self.edges.clone()),
+        let edges = if self.edges.is_empty() {
+            sample.group().edges(self.bins).unwrap_or_default()
+        } else {
+            self.edges.clone()
         };
-        let edges = edges.unwrap_or_default();
-        let about = |device: Option<String>,
-                     collector: Option<&Collector>|
-         -> Result<About, Failure> {
-            let lines = collector
-                .map_or(Ok(Vec::new()), |collector| self.lines(collector, &edges, seed.as_ref()))?;
-            let (sampled, population) =
-                collector.map_or((0, 0), |found| (found.sampled(), found.population()));
+        let about = |device: Option<String>, sample: Option<&Sample>| -> Result<About, Failure> {
+            let Some(sample) = sample else {
+                return Ok(About { device, sampled: 0, population: 0, lines: Vec::new() });
+            };
+            let lines = self.lines(sample, &edges, seed)?;
+            let (sampled, population) = (sample.sampled(), sample.population());
             Ok(About { device, sampled, population, lines })
         };
-        let mut told = vec![about(None, group.whole.as_ref())?];
+        let group = report.devices.iter().any(|device| device.seals > 0).then(|| sample.group());
+        let mut told = vec![about(None, group)?];
         if self.each {
             for device in &report.devices {
-                told.push(about(Some(device.name.clone()), group.devices.get(&device.device))?);
+                told.push(about(Some(device.name.clone()), sample.device(device.device))?);
             }
         } else {
             let unseen = report.devices.iter().filter(|device| device.rows == 0);
@@ -341,73 +264,53 @@ impl Arguments {
         Ok(told)
     }
 
-    #[allow(clippy::cast_precision_loss)]
     fn lines(
         &self,
-        collector: &Collector,
+        sample: &Sample,
         edges: &[f64],
-        seed: Option<&[u8; 32]>,
+        seed: Option<[u8; 32]>,
     ) -> Result<Vec<Line>, Failure> {
-        let one = |found| vec![Line { of: Of::One, found }];
-        let lines = match collector {
-            Collector::Streamed(estimator) => one(match self.what {
-                What::Mean => estimator.mean().map(Interval::from),
-                What::Sum => estimator.sum().map(Interval::from),
-                What::Proportion => estimator.share(),
-                _ if self.field.parse::<Condition>().is_ok() => estimator.hits(),
-                // Not an estimate: the devices have signed it.
-                _ => {
-                    let (sampled, population) = (estimator.sampled(), estimator.count());
-                    let value = population as f64;
-                    Some(Interval {
-                        value,
-                        low: Some(value),
-                        high: Some(value),
-                        sampled,
-                        population,
-                    })
-                }
-            }),
-            Collector::Values(values) => match (self.what, self.bootstrap, seed) {
-                (What::Histogram, ..) => match values.histogram(edges) {
-                    Some(bins) => bins
-                        .iter()
-                        .map(|bin| Line { of: Of::Bin(bin.low, bin.high), found: Some(bin.events) })
-                        .collect(),
-                    None => one(None),
-                },
-                (what, Some(replicates), Some(seed)) => {
-                    let draw = |statistic: &Statistic| {
-                        bootstrap(values, statistic, replicates, seed).map_err(Failure::usage)
-                    };
-                    let condition = || self.field.parse::<Condition>().map_err(Failure::usage);
-                    match what {
-                        What::Mean => one(draw(&Statistic::Mean)?),
-                        What::Sum => one(draw(&Statistic::Sum)?),
-                        What::Proportion => one(draw(&Statistic::Share(condition()?))?),
-                        What::Count => one(draw(&Statistic::Count(condition()?))?),
-                        _ => {
-                            let quantile = |&q: &f64| {
-                                Ok(Line {
-                                    of: Of::Quantile(q),
-                                    found: draw(&Statistic::Quantile(q))?,
-                                })
-                            };
-                            self.at.iter().map(quantile).collect::<Result<_, Failure>>()?
-                        }
-                    }
-                }
-                _ => {
-                    let found = values.quantiles(&self.at).into_iter();
-                    self.at
-                        .iter()
-                        .zip(found)
-                        .map(|(&q, found)| Line { of: Of::Quantile(q), found })
-                        .collect()
-                }
-            },
+        let method = match (self.bootstrap, seed) {
+            (Some(replicates), Some(seed)) => Method::Bootstrap { replicates, seed },
+            _ => Method::Analytic,
         };
-        Ok(lines)
+        let estimate = |statistic: &Statistic| {
+            sample
+                .estimate(statistic, method)
+                .map_err(|error| Failure::usage(client_error::named(error.name(), &error)))
+        };
+        let one = |found| vec![Line { of: Of::One, found }];
+        let subject = Subject::parse(&self.field);
+        Ok(match self.what {
+            What::Mean => one(estimate(&Statistic::Mean)?),
+            What::Sum => one(estimate(&Statistic::Sum)?),
+            What::Count => match subject.count() {
+                Some(count) => one(estimate(&count)?),
+                None => one(Some(sample.exact_count())),
+            },
+            What::Proportion => match subject.share() {
+                Some(share) => one(estimate(&share)?),
+                None => one(None),
+            },
+            What::Histogram => match sample.histogram(edges) {
+                Some(bins) => bins
+                    .iter()
+                    .map(|bin| Line { of: Of::Bin(bin.low, bin.high), found: Some(bin.events) })
+                    .collect(),
+                None => one(None),
+            },
+            What::Quantile if self.bootstrap.is_some() => {
+                let quantile = |&q: &f64| {
+                    Ok(Line { of: Of::Quantile(q), found: estimate(&Statistic::Quantile(q))? })
+                };
+                self.at.iter().map(quantile).collect::<Result<_, Failure>>()?
+            }
+            What::Quantile => {
+                let found = sample.quantiles(&self.at).into_iter();
+                let quantiles = self.at.iter().zip(found);
+                quantiles.map(|(&q, found)| Line { of: Of::Quantile(q), found }).collect()
+            }
+        })
     }
 
     fn to_json(&self, told: &[About], query: &Query, report: &Report) -> Value {

@@ -36,46 +36,6 @@ pub(crate) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
     Ok(bytes)
 }
 
-/// A file that is read once, from its start, in pieces: whatever its size, and also where it is a pipe.
-pub(crate) struct Stream {
-    head: [u8; 2],
-    length: usize,
-    /// How much of the head has been given again.
-    given: usize,
-    file: fs::File,
-}
-
-impl Stream {
-    /// Opens a bundle or a proof.
-    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
-        let fail = |error| Failure::file("read", path, &error);
-        let mut file = fs::File::open(path).map_err(fail)?;
-        let mut head = Vec::with_capacity(2);
-        Read::by_ref(&mut file).take(2).read_to_end(&mut head).map_err(fail)?;
-        match head[..] {
-            [] => Err(Failure::usage(format_args!("{} is empty", path.display()))),
-            [first] => Ok(Self { head: [first, 0], length: 1, given: 0, file }),
-            [first, second, ..] => Ok(Self { head: [first, second], length: 2, given: 0, file }),
-        }
-    }
-
-    /// Whether it is a proof: its first item says so. It is an array of three whose first element is 5 (spec/formats.md, section 4).
-    pub(crate) const fn is_proof(&self) -> bool {
-        matches!((self.length, self.head), (2, [0x83, 0x05]))
-    }
-}
-
-impl Read for Stream {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.given == self.length {
-            return self.file.read(buffer);
-        }
-        let read = (&self.head[self.given..self.length]).read(buffer)?;
-        self.given += read;
-        Ok(read)
-    }
-}
-
 /// Reads a public key.
 pub(crate) fn public_key(path: &Path) -> Result<PublicKey, Failure> {
     decode_public_pem(&read(path)?).map_err(|error| {

@@ -1,23 +1,23 @@
-//! `moteseal get`: verified rows from a cloud that nobody trusts.
+//! `moteseal get`: verified rows from an untrusted cloud.
 
 use clap::{ArgGroup, Args};
 use moteseal_api::Query;
+use moteseal_client::Client;
 use moteseal_client::estimate::Estimator;
-use moteseal_client::{Failure as GetFailure, Memory, get};
 use moteseal_seal::sample::{Choice, Rate};
 use moteseal_verify::Roster;
 use serde_json::json;
 
-use crate::asked::{Asked, Kept, keep};
+use crate::asked::{Asked, Kept};
+use crate::client_error;
 use crate::cloud::runtime;
-use crate::failure::{Exit, Failure};
-use crate::files;
+use crate::destination::{Destination, distinct, incomplete, report_lines};
+use crate::failure::Failure;
 use crate::key::random;
 use crate::progress::{spinner, thousands};
-use crate::rows::{Destination, distinct, incomplete, output_failure, say};
 use crate::terminal::{Stdout, talk};
 
-/// Get a part of what devices sealed, verified: authentic, complete, and chosen by nobody. Or a refusal that names what was wrong.
+/// Get sealed readings and verify that they are authentic, complete, and not chosen by the cloud.
 #[derive(Args, Debug)]
 #[command(
     group(ArgGroup::new("choice").required(true).args(["rate", "at_most", "sample"])),
@@ -26,15 +26,14 @@ use crate::terminal::{Stdout, talk};
                   --operator keys/op.pub.pem --rate 1/8 --proof p.mproof -o out.csv\n  \
                   moteseal get --all --from https://cloud.example --roster roster.cbor \\\n      \
                   --operator keys/op.pub.pem --since -30d --at-most 100 --format jsonl\n\n\
-                  Times are RFC 3339, YYYY-MM-DD, -7d for seven days ago, or @N for epoch N. Whole epochs are served:\n\
-                  the one that --since lies in, to the one before or around --until. --at-most and --sample follow from\n\
-                  the whole of an epoch: one that is not closed yet gives no rows.\n\n\
-                  No row appears before everything is verified. The newest seal of each device is remembered, so that\n\
-                  a cloud that forgets later is found out.\n\n\
-                  Exit codes: 0 verified, 3 refused, 4 something is withheld or not yet sealed, 6 the cloud does not answer."
+                  Times are RFC 3339, YYYY-MM-DD, -7d for seven days ago, or @N for epoch N. The range is rounded\n\
+                  to whole epochs. --at-most and --sample need the whole epoch: one that is not closed yet has no rows.\n\n\
+                  No row is written before everything is verified. The newest seal of each device is pinned: a later\n\
+                  response that omits or contradicts it is rejected.\n\n\
+                  Exit codes: 0 verified, 3 rejected, 4 something is withheld or not yet sealed, 6 the cloud does not respond."
 )]
 pub(crate) struct Arguments {
-    /// The devices, by name; every one of the roster unless given
+    /// The names of the devices; default: all of the roster
     #[arg(value_name = "DEVICE", conflicts_with = "all")]
     devices: Vec<String>,
     /// Every device of the roster
@@ -45,13 +44,13 @@ pub(crate) struct Arguments {
     /// The share of all readings: 1, 1/8, 3/16, 0.25
     #[arg(long, value_parser = rate)]
     rate: Option<Rate>,
-    /// As many readings an epoch as fit this number
+    /// At most this many readings of each epoch
     #[arg(long, value_name = "READINGS", value_parser = clap::value_parser!(u64).range(1..))]
     at_most: Option<u64>,
-    /// This many readings an epoch, drawn by --seed; of trees only
+    /// This many readings of each epoch, drawn by --seed; only for the tree scheme
     #[arg(long, value_name = "READINGS", value_parser = clap::value_parser!(u32).range(1..))]
     sample: Option<u32>,
-    /// What draws the sample, 64 hexadecimal digits; made and shown unless given
+    /// The seed of the sample, 64 hexadecimal digits; default: a random one, which is shown
     #[arg(long, value_name = "HEX", requires = "sample", value_parser = seed)]
     seed: Option<[u8; 32]>,
     #[command(flatten)]
@@ -61,7 +60,7 @@ pub(crate) struct Arguments {
     /// Estimate the mean of this field over all readings, from the sample of a --rate
     #[arg(long, value_name = "FIELD", requires = "rate")]
     mean: Option<String>,
-    /// What was verified, as JSON on stdout; needs --out for the rows
+    /// Print the report as JSON to stdout; needs --out for the rows
     #[arg(long, requires = "out")]
     json: bool,
 }
@@ -80,32 +79,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let roster = arguments.asked.roster()?;
     let query = arguments.query(&roster)?;
     let cloud = arguments.asked.client()?;
-    let mut memory = arguments.kept.memory(&roster)?;
-    let [proof, remembered] = arguments.kept.written();
-    distinct(
-        &[("--out", arguments.destination.out()), proof, remembered],
-        &arguments.asked.read(),
-    )?;
-    let mut proof = arguments.kept.proof(&query, &roster)?;
+    let mut pinned = arguments.kept.pinned(&roster)?;
+    let [proof, pins] = arguments.kept.written();
+    distinct(&[("--out", arguments.destination.out()), proof, pins], &arguments.asked.read())?;
     let mut output =
         arguments.destination.open(arguments.mean.as_deref(), spinner("verified rows"))?;
-
-    let answer = runtime()?.block_on(get(
-        &cloud,
-        &roster,
-        &query,
-        memory.as_mut(),
-        proof.as_mut(),
-        &mut output,
-    ));
-    let report = answer.map_err(|error| get_failure(&roster, &error))?;
-    // The rows come last: whoever has them has their proof, and we remember what they were taken from. What can fail for want of
-    // space fails before anything is in its place.
+    let client = Client::new(&cloud, &roster);
+    let request = arguments.kept.request(client, &query, pinned.as_mut());
+    let verified = runtime()?.block_on(request.run(&mut output));
+    let verified = verified.map_err(|error| client_error::failure(&roster, &error))?;
+    // Release the rows last, after their proof and the pinned seals are in place. Steps that can fail
+    // for lack of disk space precede those that make a file visible.
     let (rows, mean) = output.finish()?;
-    keep(proof, memory.as_mut())?;
+    let report = verified.keep().map_err(client_error::output)?;
     rows.release()?;
-    say(&report, &roster, "received");
-    let mean = mean.and_then(|mean| arguments.tell(&mean));
+    report_lines(&report, &roster, "received");
+    let mean = mean.and_then(|mean| arguments.report_mean(&mean));
     if arguments.json {
         let mut value = report.to_json();
         if let (Some(object), Some(mean)) = (value.as_object_mut(), mean) {
@@ -124,7 +113,7 @@ impl Arguments {
             (.., Some(count)) => Choice::Sample { count, seed: self.seed()? },
             _ => {
                 return Err(Failure::usage(
-                    "say how much: --rate 1/8, --at-most 100, or --sample 100",
+                    "the amount is missing: --rate 1/8, --at-most 100, or --sample 100",
                 ));
             }
         };
@@ -143,12 +132,12 @@ impl Arguments {
         }
     }
 
-    /// Says what the mean is estimated to be, and gives it for programs.
-    fn tell(&self, mean: &Estimator) -> Option<serde_json::Value> {
+    /// Prints the estimated mean, and returns it as JSON.
+    fn report_mean(&self, mean: &Estimator) -> Option<serde_json::Value> {
         let field = self.mean.as_deref()?;
         let Some(estimate) = mean.mean() else {
             talk(format_args!(
-                "{field}: fewer than two readings in the sample, of which no mean can be estimated"
+                "{field}: the mean cannot be estimated from fewer than two readings"
             ));
             return None;
         };
@@ -166,41 +155,5 @@ impl Arguments {
             "sampled": estimate.sampled,
             "population": estimate.population,
         }))
-    }
-}
-
-/// What earlier answers proved.
-pub(crate) fn open_memory(
-    path: Option<&std::path::Path>,
-    none: bool,
-    roster: &Roster,
-) -> Result<Option<Memory>, Failure> {
-    if none {
-        return Ok(None);
-    }
-    let path = path.map(std::path::Path::to_owned).or_else(|| Memory::default_path(roster));
-    path.map(|path| Memory::open(&path)).transpose().map_err(output_failure)
-}
-
-/// Why there are no verified rows.
-pub(crate) fn get_failure(roster: &Roster, error: &GetFailure) -> Failure {
-    let exit = match error.exit_code() {
-        1 => Exit::Internal,
-        2 => Exit::Usage,
-        4 => Exit::Incomplete,
-        6 => Exit::Unreachable,
-        _ => Exit::Refused,
-    };
-    match error {
-        GetFailure::Refused(refused) => {
-            let device = refused.refusal.device();
-            let text = error.to_string();
-            Failure::new(
-                exit,
-                device
-                    .map_or_else(|| text.clone(), |device| files::with_name(roster, device, &text)),
-            )
-        }
-        _ => Failure::new(exit, error),
     }
 }

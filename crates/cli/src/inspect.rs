@@ -4,6 +4,7 @@ use std::io::{self, Read as _};
 use std::path::PathBuf;
 
 use clap::Args;
+use moteseal_client::bundles::StreamFile;
 use moteseal_core::cbor::{DecodeError, Scanner};
 use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_core::schema::Schema;
@@ -12,9 +13,10 @@ use moteseal_verify::ReadErrorKind;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::files::{Stream, likeness};
+use crate::files::likeness;
 use crate::progress::{bytes, count, thousands};
 use crate::terminal::{Stdout, talk};
+use crate::verify::open;
 
 /// Show the items of a bundle (.mseal) or proof (.mproof). Nothing is verified: `moteseal verify` does that.
 #[derive(Args, Debug)]
@@ -49,7 +51,7 @@ impl At {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let mut items = Items::new(Stream::open(&arguments.file)?);
+    let mut items = Items::new(open(&arguments.file)?);
     let mut out = Stdout::lock();
     let (mut position, mut number, mut at) = (0, 0, At::default());
     while out.is_open() {
@@ -95,7 +97,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 /// The items of a stream, one after the other. Memory is bounded by the longest item that a stream may have.
 struct Items {
-    stream: Stream,
+    stream: StreamFile,
     buffer: Vec<u8>,
     /// Where the next item starts in the buffer.
     at: usize,
@@ -109,7 +111,7 @@ enum Unread {
 }
 
 impl Items {
-    const fn new(stream: Stream) -> Self {
+    const fn new(stream: StreamFile) -> Self {
         Self { stream, buffer: Vec::new(), at: 0 }
     }
 

@@ -1,40 +1,39 @@
 //! `moteseal verify`: bundles and proofs, offline.
 
-use std::collections::BTreeMap;
-use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use moteseal_api::Query;
+use moteseal_client::bundles::{
+    BundleError, BundleFault, BundleReport, BundleVerifier, StreamFile, device_name,
+};
 use moteseal_client::output::OutputError;
 use moteseal_client::proof::verify;
-use moteseal_client::{Rows, Sink};
-use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex};
-use moteseal_device::import::display_ms;
+use moteseal_client::{Rows, Sink, start_text};
+use moteseal_core::record::EpochNumber;
 use moteseal_device::outbox::EXTENSION;
-use moteseal_seal::follow::Limits;
 use moteseal_seal::sample::{Choice, Rate};
-use moteseal_seal::{Authentic, History, Incomplete, Seal};
-use moteseal_verify::{Event, ReadError, Roster, StreamReader};
+use moteseal_verify::Roster;
 use serde_json::{Value, json};
 
+use crate::asked::Pins;
+use crate::client_error;
+use crate::destination::{Destination, distinct, incomplete, report_lines};
 use crate::failure::{Exit, Failure};
-use crate::files::{self, Stream};
-use crate::get::{get_failure, open_memory};
+use crate::files;
 use crate::progress::{bar, count, range, spinner, thousands};
-use crate::rows::{Destination, distinct, incomplete, say};
 use crate::terminal::{Stdout, talk};
 use crate::time::span;
 
-/// Verify bundles (.mseal) or a proof (.mproof) against the group's roster. This needs no network, and believes nobody but the operator.
+/// Verify bundles (.mseal) or a proof (.mproof) against the group's roster. Needs no network, and trusts only the operator's key.
 ///
-/// Of bundles, it checks every signature and every reading, and that no seal is missing between the first and the last of each
-/// device.
+/// For bundles, this checks every signature and every reading, and that no seal is missing between the first and the last of
+/// each device.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  moteseal verify bundles/*.mseal --roster roster.cbor --operator keys/op.pub.pem\n  \
                         moteseal verify p.mproof --roster roster.cbor --operator keys/op.pub.pem\n\n\
-                        Exit codes: 0 all verified, 3 something was refused, 4 a seal is missing."
+                        Exit codes: 0 all verified, 3 something was rejected, 4 a seal is missing, 5 a device signed two histories."
 )]
 pub(crate) struct Arguments {
     /// The files, or directories of bundles
@@ -46,31 +45,31 @@ pub(crate) struct Arguments {
     /// The operator's public key
     #[arg(long, value_name = "PUBLIC_KEY")]
     operator: PathBuf,
-    /// Of a proof: the rows too
+    /// For a proof: also write the rows
     #[command(flatten)]
     destination: Destination,
-    /// Where the newest seals are remembered that a proof must not contradict; in the user's state directory unless given
-    #[arg(long, value_name = "FILE", conflicts_with = "no_memory")]
-    memory: Option<PathBuf>,
-    /// Judge a proof without what earlier answers proved
-    #[arg(long)]
-    no_memory: bool,
-    /// The result as JSON on stdout
+    #[command(flatten)]
+    pins: Pins,
+    /// Print the result as JSON to stdout
     #[arg(long)]
     json: bool,
 }
 
-/// A verified seal, how many of its readings are there, and where it was found.
-struct Found {
-    seal: Seal<Authentic>,
-    readings: u32,
-    file: PathBuf,
-}
-
-/// What is wrong, and how bad that is.
+/// What is wrong, and the exit code for it.
 struct Problem {
     exit: Exit,
     text: String,
+}
+
+impl Problem {
+    fn new(error: &BundleError) -> Self {
+        let exit = match error.fault.kind() {
+            _ if error.fault.name() == "Equivocation" => Exit::Finding,
+            kind => client_error::exit(kind),
+        };
+        let text = client_error::named(error.fault.name(), &error.fault);
+        Self { exit, text: format!("{}: {text}", error.path.display()) }
+    }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -79,13 +78,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let read_here: Vec<&PathBuf> =
         given.iter().chain([&arguments.roster, &arguments.operator]).collect();
     distinct(&[("--out", arguments.destination.out())], &read_here)?;
-    let mut seals: BTreeMap<DeviceId, BTreeMap<SealIndex, Found>> = BTreeMap::new();
+    let mut bundles = BundleVerifier::new(&roster);
     let mut problems = Vec::new();
-    // Which of the problems are signatures that do not hold.
+    // The problems that are signatures which do not verify.
     let mut unauthentic = Vec::new();
     let progress = bar(given.len() as u64, "verifying");
     for path in &given {
-        let stream = Stream::open(path)?;
+        let stream = open(path)?;
         if stream.is_proof() {
             if given.len() > 1 {
                 return Err(Failure::usage(format_args!(
@@ -100,79 +99,48 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
                 "--out and --format are for the rows of a proof; a bundle's come from `moteseal get`",
             ));
         }
-        match read(stream, &roster) {
-            Err(Unread::File(error)) => return Err(Failure::file("read", path, &error)),
-            Err(Unread::NotAuthentic(cause)) => {
-                unauthentic.push(problems.len());
-                problems.push(Problem {
-                    exit: Exit::Refused,
-                    text: format!("{}: {cause}", path.display()),
-                });
+        if let Err(error) = bundles.add(path, stream) {
+            if let BundleFault::File(error) = &error.fault {
+                return Err(Failure::file("read", path, error));
             }
-            Err(Unread::Refused(cause)) => {
-                let text = format!("{}: {cause}{}", path.display(), files::likeness(path));
-                problems.push(Problem { exit: Exit::Refused, text });
-            }
-            Ok(found) if found.is_empty() => {
-                problems.push(Problem {
-                    exit: Exit::Refused,
-                    text: format!("{}: no seal is in it", path.display()),
-                });
-            }
-            Ok(found) => {
-                for (seal, readings) in found.into_values() {
-                    let (device, index) = (seal.statement().device, seal.statement().index);
-                    let chain = seals.entry(device).or_default();
-                    match chain.get(&index) {
-                        Some(other) if other.seal.digest() != seal.digest() => problems.push(Problem {
-                            exit: Exit::Finding,
-                            text: format!(
-                                "{} and {}: Equivocation: device {} signed two different seals under index {index}",
-                                other.file.display(),
-                                path.display(),
-                                name(&roster, device)
-                            ),
-                        }),
-                        Some(_) => {}
-                        None => drop(chain.insert(index, Found { seal, readings, file: path.clone() })),
-                    }
+            let mut problem = Problem::new(&error);
+            match error.fault.name() {
+                "NotAuthentic" => unauthentic.push(problems.len()),
+                _ if matches!(error.fault, BundleFault::Read(_)) => {
+                    problem.text += &files::likeness(path);
                 }
+                _ => {}
             }
+            problems.push(problem);
         }
         progress.inc(1);
     }
     progress.finish_and_clear();
-
-    let mut reports = Vec::new();
-    for (device, chain) in &seals {
-        problems.extend(gaps(&roster, *device, chain));
-        reports.push(report(&roster, *device, chain));
-    }
-    // By name: ids are in no order that means anything.
-    reports.sort_by(|(_, one), (_, other)| one.cmp(other));
-    if seals.is_empty() {
-        // Nothing holds: rather the roster is another than that all of it is forged.
+    if bundles.is_empty() {
+        // It is likelier that the roster is another operator's than that every signature is forged.
         for at in unauthentic {
             let Some(problem) = problems.get_mut(at) else { continue };
             problem.text += &format!(
-                " (no seal of what was given holds under {}: was it made by the operator who certified these devices?)",
+                " (no seal verifies under {}: did another operator certify these devices?)",
                 arguments.roster.display()
             );
         }
     }
+    let (reports, faults) = bundles.finish();
+    problems.extend(faults.iter().map(Problem::new));
     let mut out = Stdout::lock();
     if arguments.json {
         let texts: Vec<&str> = problems.iter().map(|problem| problem.text.as_str()).collect();
-        let devices: Vec<&Value> = reports.iter().map(|(value, _)| value).collect();
+        let devices: Vec<Value> = reports.iter().map(report_json).collect();
         out.line(
             json!({ "verified": problems.is_empty(), "devices": devices, "problems": texts }),
         )?;
     } else {
-        for (_, line) in &reports {
-            out.line(line)?;
+        for report in &reports {
+            out.line(report_line(report, &roster))?;
         }
     }
-    // Each once, in the order of the files; the exit code tells of the gravest.
+    // Print each problem once, in the order of the files; the exit code is that of the gravest.
     let gravest = [Exit::Refused, Exit::Finding, Exit::Incomplete];
     let gravest =
         gravest.into_iter().find(|exit| problems.iter().any(|problem| problem.exit == *exit));
@@ -183,25 +151,35 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     last.map_or(Ok(()), |last| Err(Failure::new(gravest.unwrap_or(last.exit), last.text)))
 }
 
-/// Verifies a proof, and writes its rows where that was asked for.
+/// Opens a bundle or a proof, which must not be empty.
+pub(crate) fn open(path: &Path) -> Result<StreamFile, Failure> {
+    StreamFile::open(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::UnexpectedEof => {
+            Failure::usage(format_args!("{} is empty", path.display()))
+        }
+        _ => Failure::file("read", path, &error),
+    })
+}
+
+/// Verifies a proof, and writes its rows if asked to.
 fn proof(
     arguments: &Arguments,
     path: &Path,
-    stream: Stream,
+    stream: StreamFile,
     roster: &Roster,
 ) -> Result<(), Failure> {
-    let memory = open_memory(arguments.memory.as_deref(), arguments.no_memory, roster)?;
+    let pinned = arguments.pins.open(roster)?;
     let (query, report) = if arguments.destination.is_given() {
         let mut output = arguments.destination.open(None, spinner("verified rows"))?;
-        let verified = verify(stream, path, roster, memory.as_ref(), &mut output)
+        let verified = verify(stream, path, roster, pinned.as_ref(), &mut output)
             .map_err(|error| proof_failure(roster, path, &error))?;
         output.keep()?;
         verified
     } else {
-        verify(stream, path, roster, memory.as_ref(), &mut Nothing)
+        verify(stream, path, roster, pinned.as_ref(), &mut NoRows)
             .map_err(|error| proof_failure(roster, path, &error))?
     };
-    say(&report, roster, "read");
+    report_lines(&report, roster, "read");
     if arguments.json {
         let mut value = report.to_json();
         if let Some(object) = value.as_object_mut() {
@@ -222,12 +200,11 @@ fn proof(
     incomplete(&report, roster).map_or(Ok(()), Err)
 }
 
-fn proof_failure(roster: &Roster, path: &Path, error: &moteseal_client::Failure) -> Failure {
-    let failure = get_failure(roster, error);
-    failure.about(path)
+fn proof_failure(roster: &Roster, path: &Path, error: &moteseal_client::Error) -> Failure {
+    client_error::failure(roster, error).about(path)
 }
 
-/// A query for people: `1/8 of dev1, dev2, from 2026-01-01T00:00:00Z on`.
+/// A query in words: `1/8 of dev1, dev2, from 2026-01-01T00:00:00Z on`.
 fn in_words(query: &Query, roster: &Roster) -> String {
     let choice = match query.choice {
         Choice::Rate(rate) if rate == Rate::ALL => "all".to_owned(),
@@ -237,10 +214,9 @@ fn in_words(query: &Query, roster: &Roster) -> String {
             format!("{} an epoch, drawn by a seed,", count(drawn.into(), "reading"))
         }
     };
-    let devices: Vec<String> = query.devices.iter().map(|device| name(roster, *device)).collect();
-    let start = |epoch: EpochNumber| {
-        roster.epoch_start_ms(epoch).map_or_else(|| format!("epoch {epoch}"), display_ms)
-    };
+    let devices: Vec<String> =
+        query.devices.iter().map(|device| device_name(roster, *device)).collect();
+    let start = |epoch: EpochNumber| start_text(roster, epoch);
     let range = match (query.since, query.until) {
         (EpochNumber(0), None) => "everything sealed so far".to_owned(),
         (EpochNumber(0), Some(until)) => format!("up to {}", start(until)),
@@ -250,7 +226,7 @@ fn in_words(query: &Query, roster: &Roster) -> String {
     format!("{choice} of {}, {range}", devices.join(", "))
 }
 
-/// The files given; of a directory, the bundles in it, in order of their names.
+/// The given files, and the bundles of each given directory, by name.
 fn expand(given: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::with_capacity(given.len());
     for path in given {
@@ -278,155 +254,40 @@ fn expand(given: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     Ok(files)
 }
 
-/// Wants no rows.
-struct Nothing;
+/// Discards the rows.
+struct NoRows;
 
-impl Sink for Nothing {
+impl Sink for NoRows {
     fn rows(&mut self, _: &Rows<'_>) -> Result<(), OutputError> {
         Ok(())
     }
 }
 
-fn name(roster: &Roster, device: DeviceId) -> String {
-    roster.name(device).map_or_else(|| device.to_string(), str::to_owned)
-}
-
-/// Why a file's seals are not known.
-enum Unread {
-    File(io::Error),
-    /// A signature is not that of the device which the roster has.
-    NotAuthentic(String),
-    Refused(String),
-}
-
-impl From<ReadError> for Unread {
-    fn from(error: ReadError) -> Self {
-        match error.name() {
-            "NotAuthentic" => Self::NotAuthentic(error.named().to_string()),
-            _ => Self::Refused(error.named().to_string()),
-        }
-    }
-}
-
-/// The authentic seals of a stream, each once, and how many readings of each are there: all that survived, or, behind the manifest of
-/// their epoch, all from its round on. A seal whose readings were cut out is authentic still, but it is no bundle.
-fn read(mut stream: Stream, roster: &Roster) -> Result<Seals, Unread> {
-    let mut seals = Seals::new();
-    let mut reader = StreamReader::new(roster, Limits::default());
-    // The rounds of a group with a budget, by epoch; of several manifests the highest, which leaves the least.
-    let mut rounds: BTreeMap<EpochNumber, Round> = BTreeMap::new();
-    let mut visit = |event: Event<'_>| {
-        if let Event::Manifest(manifest, _) = &event {
-            let round = rounds.entry(manifest.epoch()).or_insert(Round(0));
-            *round = manifest.round().max(*round);
-        }
-        let Event::Proven(proven) = event else { return Ok(()) };
-        let statement = proven.seal.statement();
-        let round = rounds.get(&statement.epoch).filter(|_| roster.budget().is_some());
-        let from_round = proven.whole_from().zip(round).is_some_and(|(from, round)| from <= *round);
-        if !proven.is_whole() && !from_round {
-            return Err(Unread::Refused(format!(
-                "NotWhole: seal {} of {} holds, but the file has {} of the {} readings under it; get the whole bundle",
-                statement.index,
-                name(roster, statement.device),
-                thousands(proven.sample.len().into()),
-                thousands(statement.counters.total())
-            )));
-        }
-        let key = (statement.device, statement.index, proven.seal.digest().0);
-        seals.insert(key, (proven.seal.clone(), proven.sample.len()));
-        Ok(())
+fn report_line(report: &BundleReport, roster: &Roster) -> String {
+    let outages = match report.restarts {
+        0 => String::new(),
+        restarts => format!("  {}", count(restarts as u64, "restart")),
     };
-    let mut chunk = vec![0; 64 << 10];
-    loop {
-        match stream.read(&mut chunk) {
-            Ok(0) => break,
-            Ok(length) => reader.feed(&chunk[..length], &mut visit)?,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(Unread::File(error)),
-        }
-    }
-    reader.finish(&mut visit)?;
-    Ok(seals)
+    format!(
+        "{:<12} verified  {} of {}  {}  epochs from {}{outages}",
+        report.name,
+        thousands(report.seals as u64),
+        range("seal", report.first_index.0, report.last_index.0),
+        count(report.events, "reading"),
+        span(roster, report.first_epoch, report.last_epoch),
+    )
 }
 
-/// Seals and how many of their readings are there, by device, index and digest: a file that repeats one is no larger for it.
-type Seals = BTreeMap<(DeviceId, SealIndex, [u8; 32]), (Seal<Authentic>, u32)>;
-
-/// Where the seals given of a device are no one history: from the first of them on, whatever lies before it.
-fn gaps(roster: &Roster, device: DeviceId, chain: &BTreeMap<SealIndex, Found>) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    let mut found = chain.values();
-    let Some(mut history) = found.next().map(|first| History::after(&first.seal)) else {
-        return problems;
-    };
-    for Found { seal, file, .. } in found {
-        let Err(error) = history.next(seal) else { continue };
-        // What follows is measured by this seal.
-        history = History::after(seal);
-        let (exit, what) = match error {
-            Incomplete::Missing { index, epoch, .. } => {
-                let epoch = epoch.map_or_else(String::new, |epoch| format!(", of epoch {epoch}"));
-                (
-                    Exit::Incomplete,
-                    format!(
-                        "Missing: seal {index} of {}{epoch}, which seal {} names",
-                        name(roster, device),
-                        seal.statement().index
-                    ),
-                )
-            }
-            Incomplete::Equivocation { index, .. } => (
-                Exit::Finding,
-                format!(
-                    "Equivocation: device {} signed two histories that part at index {index}; seal {} names another predecessor",
-                    name(roster, device),
-                    seal.statement().index
-                ),
-            ),
-            error => (Exit::Refused, error.named().to_string()),
-        };
-        problems.push(Problem { exit, text: format!("{}: {what}", file.display()) });
-    }
-    problems
-}
-
-fn report(
-    roster: &Roster,
-    device: DeviceId,
-    chain: &BTreeMap<SealIndex, Found>,
-) -> (Value, String) {
-    let statements = || chain.values().map(|found| found.seal.statement());
-    let events: u64 = chain.values().map(|found| u64::from(found.readings)).sum();
-    let restarts = statements().filter(|statement| statement.restart).count();
-    let (first, last) = (statements().next(), statements().next_back());
-    let ends = first
-        .zip(last)
-        .map(|(first, last)| ((first.index.0, last.index.0), (first.epoch, last.epoch)));
-    let ((from, to), (since, until)) = ends.unwrap_or_default();
-    let name = name(roster, device);
-    let outages = if restarts > 0 {
-        format!("  {}", count(restarts as u64, "restart"))
-    } else {
-        String::new()
-    };
-    let line = format!(
-        "{name:<12} verified  {} of {}  {}  epochs from {}{outages}",
-        thousands(chain.len() as u64),
-        range("seal", from, to),
-        count(events, "reading"),
-        span(roster, since, until),
-    );
-    let value = json!({
-        "device": device.to_string(),
-        "name": name,
-        "seals": chain.len(),
-        "first_index": from,
-        "last_index": to,
-        "first_epoch": since.0,
-        "last_epoch": until.0,
-        "events": events,
-        "restarts": restarts,
-    });
-    (value, line)
+fn report_json(report: &BundleReport) -> Value {
+    json!({
+        "device": report.device.to_string(),
+        "name": report.name,
+        "seals": report.seals,
+        "first_index": report.first_index.0,
+        "last_index": report.last_index.0,
+        "first_epoch": report.first_epoch.0,
+        "last_epoch": report.last_epoch.0,
+        "events": report.events,
+        "restarts": report.restarts,
+    })
 }

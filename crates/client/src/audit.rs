@@ -221,7 +221,9 @@ impl<'r> Audit<'r> {
                 Incomplete::Equivocation { index, .. } => {
                     (statement.epoch, Finding::Equivocation { device, index })
                 }
-                _ => return Err(Rejection::NotAsAsked { device: Some(device), index: Some(index) }),
+                _ => {
+                    return Err(Rejection::NotAsAsked { device: Some(device), index: Some(index) });
+                }
             };
             self.findings.entry(epoch).or_default().push(finding);
         }
@@ -266,7 +268,8 @@ impl<'r> Audit<'r> {
         for (&number, epoch) in epochs.iter_mut() {
             let has_gone_on = newest.is_some_and(|newest| newest > number);
             for sheet in &mut epoch.sheets {
-                let listed = sheet.listed.get(&device_audit.device()).map_or(&[][..], Vec::as_slice);
+                let listed =
+                    sheet.listed.get(&device_audit.device()).map_or(&[][..], Vec::as_slice);
                 let Said { findings, doubts } = device_audit.judge(number, listed, has_gone_on);
                 sheet.findings.extend(findings);
                 sheet.doubts.extend(doubts);

@@ -295,8 +295,8 @@ impl<'r> BundleVerifier<'r> {
             match chain.get(&index) {
                 Some(other) if other.seal.digest() != seal.digest() => {
                     let (name, other) = (device_name(self.roster, device), other.path.clone());
-                    result = result
-                        .and(Err(fail(BundleFault::TwoSeals { device, name, index, other })));
+                    result =
+                        result.and(Err(fail(BundleFault::TwoSeals { device, name, index, other })));
                 }
                 Some(_) => {}
                 None => {
@@ -376,11 +376,7 @@ fn read(
 }
 
 /// The places where the seals of a device are not one chain, from the first of them on.
-fn gaps(
-    roster: &Roster,
-    device: DeviceId,
-    chain: &BTreeMap<SealIndex, Found>,
-) -> Vec<BundleError> {
+fn gaps(roster: &Roster, device: DeviceId, chain: &BTreeMap<SealIndex, Found>) -> Vec<BundleError> {
     let mut faults = Vec::new();
     let mut found = chain.values();
     let Some(mut history) = found.next().map(|first| History::behind(&first.seal)) else {

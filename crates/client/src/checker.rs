@@ -17,10 +17,10 @@ use moteseal_seal::stream::Select;
 use moteseal_verify::{Event, Proven, Roster, SchemaEntry};
 use std::sync::Arc;
 
-use crate::pinned::{PinnedSeals, PinnedSeal, digest};
-use crate::rejection::Rejection;
 use crate::completeness::Report;
 use crate::error::Stop;
+use crate::pinned::{PinnedSeal, PinnedSeals, digest};
+use crate::rejection::Rejection;
 use crate::rows::{Rows, Sink};
 use device_check::DeviceCheck;
 use held_epoch::HeldEpoch;

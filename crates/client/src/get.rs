@@ -250,8 +250,8 @@ impl Verified<'_> {
         let body = Bytes::from(self.query.to_json());
         let mut response = cloud.post(paths::QUERY, JSON, body).await?.expect(CBOR_SEQ)?;
         let threads: NonZero<usize> = all_threads();
-        let mut session = Session::new(roster, self.query.clone(), self.pinned.as_deref())
-            .with_threads(threads);
+        let mut session =
+            Session::new(roster, self.query.clone(), self.pinned.as_deref()).with_threads(threads);
         let (mut piece, mut has_ended) = (Vec::new(), Ok(false));
         while matches!(has_ended, Ok(false)) {
             piece.clear();

@@ -223,7 +223,10 @@ mod tests {
         ] {
             std::fs::write(&path, text).unwrap();
             let error = PinnedSeals::open(&path).unwrap_err().to_string();
-            assert!(error.contains("notes.txt") && error.contains("does not contain pinned seals"), "{error}");
+            assert!(
+                error.contains("notes.txt") && error.contains("does not contain pinned seals"),
+                "{error}"
+            );
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         }
     }

@@ -221,9 +221,11 @@ impl Rejection {
             | Self::Equivocation { index, .. }
             | Self::Missing { index, .. } => Some(*index),
             Self::NotAsAsked { index, .. } => *index,
-            Self::Read(ReadError { kind: ReadErrorKind::Seal(_), run: Some((first, last)), .. }) => {
-                (first == last).then_some(*first)
-            }
+            Self::Read(ReadError {
+                kind: ReadErrorKind::Seal(_),
+                run: Some((first, last)),
+                ..
+            }) => (first == last).then_some(*first),
             _ => None,
         }
     }

@@ -6,7 +6,7 @@ use moteseal_adversary::coordinator::{Bundle, CHEATS, Cheat, FoundBy, Upload, st
 use moteseal_api::{CBOR_SEQ, COSE, JSON, Query, paths};
 use moteseal_client::audit::{self, Audit};
 use moteseal_client::estimate::{Estimate, Estimator};
-use moteseal_client::{Rows, Session, Sink, Stop, get};
+use moteseal_client::{Rows, Session, Sink, Stop};
 use moteseal_core::link::LinkKey;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Round};
@@ -138,9 +138,12 @@ pub(crate) async fn play(keys: &Keys, motes: &[Mote], client: &Client) -> Result
         .map_err(internal)?;
     let query = Query { devices, since: first, until: None, choice: Choice::Rate(rate) };
     let mut estimator = Estimator::new("temperature");
-    let sampled = get(client, &keys.roster, &query, None, None, &mut estimator as &mut dyn Sink)
+    let sampled = moteseal_client::Client::new(client, &keys.roster)
+        .query(&query)
+        .run(&mut estimator)
         .await
-        .map_err(internal)?;
+        .map_err(internal)?
+        .report;
     let cheats = CHEATS.iter().filter_map(|cheat| cheating(keys, &uploads, cheat)).collect();
     Ok(Edge {
         budget: BUDGET,
@@ -355,7 +358,7 @@ fn audited(keys: &Keys, uploads: &[Upload]) -> (String, String) {
     let Ok(mut audit) = Audit::new(&keys.roster, first.epoch, None) else { return accepted() };
     let mut feed = audit.stream();
     if let Err(refusal) = feed.feed(&bytes).and_then(|()| feed.finish()) {
-        return (refusal.name(), refusal.to_string());
+        return (refusal.name().to_owned(), refusal.to_string());
     }
     let report = audit.finish();
     if let Some((_, finding)) = report.findings().next() {
@@ -378,7 +381,7 @@ fn refused(roster: &Roster, upload: &Upload, bundle: &Bundle) -> (String, String
         session.feed(&answer, &mut sink).and_then(|()| session.finish(&mut sink).map(|_| ()));
     match outcome {
         Ok(()) => ("accepted".to_owned(), "the bundle was accepted".to_owned()),
-        Err(Stop::Refused(refusal)) => (refusal.name(), refusal.to_string()),
+        Err(Stop::Rejected(refusal)) => (refusal.name().to_owned(), refusal.to_string()),
         Err(Stop::Output(error)) => ("accepted".to_owned(), error.to_string()),
     }
 }

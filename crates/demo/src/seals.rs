@@ -10,7 +10,7 @@ use moteseal_adversary::{EXPLAIN_LIES, Holdings, LIES};
 use moteseal_api::Query;
 use moteseal_client::estimate::Estimator;
 use moteseal_client::output::OutputError;
-use moteseal_client::{Report, Rows, Sink, get};
+use moteseal_client::{Report, Rows, Sink};
 use moteseal_cloud::{Cloud, Config};
 use moteseal_core::Digest;
 use moteseal_core::record::EpochNumber;
@@ -226,7 +226,11 @@ async fn ask(
     sink: &mut dyn Sink,
 ) -> Result<(Report, Duration), Failure> {
     let start = Instant::now();
-    let report = get(client, &fleet.roster, query, None, None, sink).await;
+    let report = moteseal_client::Client::new(client, &fleet.roster)
+        .query(query)
+        .run(sink)
+        .await
+        .map(|verified| verified.report);
     let time = start.elapsed();
     match report {
         Ok(report) if report.is_complete() => Ok((report, time)),

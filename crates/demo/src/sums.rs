@@ -12,8 +12,8 @@ use bytes::Bytes;
 use clap::Args;
 use moteseal_adversary::aggregator::{LyingAggregator, Malice};
 use moteseal_client::sum::{
-    Asking, Finding, Numbers, Outcome, Querier, Question, Row, RowFormat, RowNames, RowWriter, Run,
-    default_floor, follow,
+    Endpoint, Finding, Outcome, Querier, Question, Row, RowFormat, RowNames, RowWriter, RunOptions,
+    ScheduleNumbers, default_floor, run_query,
 };
 use moteseal_core::link::LinkKey;
 use moteseal_core::record::Scheme;
@@ -190,9 +190,9 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
     let devices: Vec<DeviceId> = roster.devices().map(|device| device.id).collect();
     let querier = Querier::new(question, &master.master, &devices, Host::detect(), &|_| {})
         .map_err(|error| internal(error.to_string()))?;
-    let mut numbers = Numbers::open(&folder.join("querier")).map_err(internal)?;
+    let mut numbers = ScheduleNumbers::open(&folder.join("querier")).map_err(internal)?;
     let aggregator = networks[QUERIER].parent();
-    let asking = Asking {
+    let asking = Endpoint {
         link: &aggregator,
         link_secret: &secrets[QUERIER],
         signer: &signer,
@@ -225,9 +225,9 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
         }
         Ok(())
     };
-    let run = Run { epochs: Some(epochs), grace: GRACE, lease: Duration::from_secs(60) };
+    let run = RunOptions { epochs: Some(epochs), grace: GRACE, lease: Duration::from_secs(60) };
     let followed = tokio::select! {
-        followed = follow(asking, &tree, querier, run, &mut take, std::future::pending()) => followed.map_err(|error| internal(error.to_string())),
+        followed = run_query(asking, &tree, querier, run, &mut take, std::future::pending()) => followed.map_err(|error| internal(error.to_string())),
         Some(ended) = tasks.join_next() => Err(internal(format_args!("a mote or gateway ended: {ended:?}"))),
     };
     tasks.shutdown().await;
@@ -289,7 +289,7 @@ impl Tally {
                 (expected.as_ref() != Some(&found))
                     .then(|| format!("{found:?} was accepted, and {expected:?} was sensed"))
             }
-            Outcome::Refused { findings, .. } if lie.is_some_and(|lie| !lie.is_sound()) => {
+            Outcome::Rejected { findings, .. } if lie.is_some_and(|lie| !lie.is_sound()) => {
                 self.refused += 1;
                 let is_traced = |finding: &Finding| matches!(finding, Finding::Edge { child, .. } if child == LIAR);
                 (!matches!(&findings[..], [finding] if is_traced(finding)))

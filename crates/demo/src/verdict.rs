@@ -2,7 +2,7 @@
 
 use moteseal_adversary::{EXPLAIN_LIES, ExplainLie, Explains, LIES, Lie};
 use moteseal_api::Query;
-use moteseal_client::{Disagreement, Failure as GetFailure, Memory, Refusal, Refused, Rows, get};
+use moteseal_client::{Disagreement, Error, PinnedSeals, Rejected, Rows};
 use moteseal_core::record::Scheme;
 use moteseal_core::record::SealIndex;
 use moteseal_net::Client;
@@ -50,11 +50,15 @@ async fn ask(
     client: &Client,
     roster: &Roster,
     query: &Query,
-    memory: Option<&mut Memory>,
+    pinned: Option<&mut PinnedSeals>,
 ) -> Outcome {
     let mut sink = |_: &Rows<'_>| Ok(());
-    match get(client, roster, query, memory, None, &mut sink).await {
-        Ok(report) => match report.devices.iter().find(|device| !device.is_complete()) {
+    let mut request = moteseal_client::Client::new(client, roster).query(query);
+    if let Some(pinned) = pinned {
+        request = request.pinned_seals(pinned);
+    }
+    match request.run(&mut sink).await {
+        Ok(verified) => match verified.report.devices.iter().find(|device| !device.is_complete()) {
             None => Outcome {
                 refused: "accepted".into(),
                 named: None,
@@ -72,14 +76,14 @@ async fn ask(
                 ),
             },
         },
-        Err(GetFailure::Refused(refused)) => Outcome {
-            refused: refused.refusal.name(),
+        Err(Error::Rejected(refused)) => Outcome {
+            refused: refused.rejection.name().to_owned(),
             named: refused.finding.as_ref().map(|finding| finding.name().to_owned()),
             place: place(roster, &refused),
             detail: refused.to_string(),
         },
         Err(error) => Outcome {
-            refused: error.name(),
+            refused: error.name().to_owned(),
             named: None,
             place: String::new(),
             detail: error.to_string(),
@@ -88,7 +92,7 @@ async fn ask(
 }
 
 /// Where it was: for people, with the device's name.
-fn place(roster: &Roster, refused: &Refused) -> String {
+fn place(roster: &Roster, refused: &Rejected) -> String {
     if let Some(finding) = &refused.finding {
         let name = roster.name(finding.device).unwrap_or_default();
         let what = match &finding.what {
@@ -99,15 +103,9 @@ fn place(roster: &Roster, refused: &Refused) -> String {
         };
         return format!("{name} seal {}{what}", finding.index);
     }
-    let Some(device) = refused.refusal.device() else { return String::new() };
+    let Some(device) = refused.device() else { return String::new() };
     let name = roster.name(device).map_or_else(|| device.to_string(), str::to_owned);
-    let index: Option<SealIndex> = match &refused.refusal {
-        Refusal::Choice { index, .. }
-        | Refusal::Missing { index, .. }
-        | Refusal::Equivocation { index, .. } => Some(*index),
-        Refusal::NotAsAsked { index, .. } => *index,
-        _ => None,
-    };
+    let index = refused.index();
     index.map_or_else(|| name.clone(), |index| format!("{name} seal {index}"))
 }
 
@@ -120,9 +118,9 @@ pub(crate) async fn honest(
     client: &Client,
     roster: &Roster,
     query: &Query,
-) -> Result<Memory, String> {
+) -> Result<PinnedSeals, String> {
     liar.tell(Tale::default());
-    let mut memory = Memory::new();
+    let mut memory = PinnedSeals::new();
     let outcome = ask(client, roster, query, Some(&mut memory)).await;
     if outcome.refused == "accepted" { Ok(memory) } else { Err(outcome.detail) }
 }
@@ -133,7 +131,7 @@ pub(crate) async fn tell(
     client: &Client,
     roster: &Roster,
     (lie, scheme): (&'static Lie, Scheme),
-    queries: &[(Query, Memory)],
+    queries: &[(Query, PinnedSeals)],
 ) -> Option<Verdict> {
     for (query, memory) in queries {
         liar.tell(Tale { lie: Some(lie), explanation: None });

@@ -106,7 +106,7 @@ pub fn answer(roster: &Roster, input: &Value) -> Verdict {
         Ok(())
     };
     let refused = |stop| match stop {
-        Stop::Refused(refusal) => refusal.name(),
+        Stop::Rejected(refusal) => refusal.name().to_owned(),
         Stop::Output(error) => panic!("{error}"),
     };
     let mut session = Session::new(roster, query, None);

@@ -1,7 +1,7 @@
-"""Moteseal for Python: what sensors said, fetched from a cloud that nobody trusts, and verified.
+"""Moteseal for Python: sealed sensor readings, fetched from an untrusted cloud and verified.
 
-Every row that comes out of this package is authentic (that device signed it), complete (nothing of the range is missing, or it says
-so) and chosen by nobody; or an exception named after the property that failed comes out instead.
+Every row is authentic (signed by its device), complete (no seal of the range is missing, or the report
+says so) and not chosen by the cloud. Otherwise a method raises an exception that names the failed check.
 
     import moteseal
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from moteseal import errors, sums
 from moteseal._moteseal import (
@@ -35,25 +36,35 @@ from moteseal._moteseal import (
 from moteseal.errors import *  # noqa: F403
 
 
+@dataclass(frozen=True)
+class Verified:
+    """What `verify` has verified."""
+
+    answer: Answer | None
+    """The rows and the report of a proof; None for bundles."""
+    bundles: list[BundleReport]
+    """A report for each device of bundles; empty for a proof."""
+
+
 def verify(
     path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     roster: Roster | str | os.PathLike[str],
     operator: str | os.PathLike[str] | None = None,
     *,
-    memory: bool | str | os.PathLike[str] = True,
-) -> Answer | list[BundleReport]:
-    """Verifies a proof (.mproof), which gives its rows, or bundles (.mseal), which give a report a device. Needs no network.
+    pinned_seals: bool | str | os.PathLike[str] = True,
+) -> Verified:
+    """Verifies a proof (.mproof) or bundles (.mseal). Needs no network.
 
-    What a file is, its first bytes say. A type checker is better served by `verify_proof` and `verify_bundles`.
+    The first bytes of the first file decide which of the two it is.
     """
     paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
     if not paths:
         raise ValueError("path: no file is named")
     if not is_proof(paths[0]):
-        return verify_bundles(paths, roster, operator)
+        return Verified(None, verify_bundles(paths, roster, operator))
     if len(paths) > 1:
         raise ValueError(f"path: {os.fspath(paths[0])} is a proof; verify each proof by itself")
-    return verify_proof(paths[0], roster, operator, memory=memory)
+    return Verified(verify_proof(paths[0], roster, operator, pinned_seals=pinned_seals), [])
 
 
 __all__ = [
@@ -67,8 +78,8 @@ __all__ = [
     "Outage",
     "Report",
     "Roster",
+    "Verified",
     "errors",
-    "is_proof",
     "sums",
     "verify",
     "verify_bundles",

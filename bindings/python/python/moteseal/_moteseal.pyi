@@ -57,7 +57,7 @@ class Client:
         operator: _Path | None = None,
         token: _Path | None = None,
         ca: _Path | None = None,
-        memory: bool | _Path = True,
+        pinned_seals: bool | _Path = True,
         patience: float = 2.0,
     ) -> Client: ...
     @property
@@ -338,6 +338,18 @@ class BundleReport:
         """How often the device admits to have restarted."""
 
 @final
+class QuerierConfig:
+    """The configuration of a querier, as in `querier.toml`."""
+
+    def __new__(cls, roster: Roster, values: dict[str, Any]) -> Self: ...
+    @staticmethod
+    def read(path: _Path) -> QuerierConfig:
+        """Reads a `querier.toml`, and the roster that it names."""
+    @property
+    def roster(self) -> Roster:
+        """The roster."""
+
+@final
 class Following:
     """A query that runs: its rows, an epoch each, in order. `moteseal.sums.Asked` is what people use."""
 
@@ -354,12 +366,12 @@ class Following:
     def missed(self) -> int | None:
         """How many epochs have no row; None while the query runs."""
     def close(self) -> None:
-        """Takes the query back, and waits until that is said. Rows that were not taken are gone."""
+        """Withdraws the query, and waits until that is announced. Rows that were not taken are discarded."""
     def __iter__(self) -> Self: ...
     def __next__(self) -> dict[str, Any]: ...
 
-def follow_sums(query: str, roster: Roster, parts: dict[str, Any], epochs: int | None, floor: int | None) -> Following:
-    """Asks a group a question every epoch."""
+def follow_sums(query: str, config: QuerierConfig, epochs: int | None, floor: int | None) -> Following:
+    """Starts a query in the background."""
 
 def setup_sums(
     roster: Roster | _Path,
@@ -376,7 +388,7 @@ def verify_proof(
     roster: Roster | _Path,
     operator: _Path | None = None,
     *,
-    memory: bool | _Path = True,
+    pinned_seals: bool | _Path = True,
     allow_incomplete: bool = False,
 ) -> Answer:
     """Verifies a proof (.mproof) and gives its rows. Needs no network."""

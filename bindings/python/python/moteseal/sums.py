@@ -1,18 +1,17 @@
-"""Private sums: ask a group a question every epoch, and learn only the exact answer, over the participants that it names.
+"""Private sums: run a query over a group every epoch, and learn only the exact result over named participants.
 
     querier = moteseal.sums.Querier.from_toml("querier.toml")
     with querier.ask("SELECT AVG(temperature), COUNT(*) FROM sensors EPOCH DURATION 30s", epochs=10) as rows:
         for row in rows:
             print(row.start, row["AVG(temperature)"], row.participants, "of", row.sources)
 
-Devices encrypt what they say, and gateways add it up without being able to read or bend it (docs/sums.md). A row whose answer was not
-accepted has no number: asking it for one raises what was wrong.
+Devices encrypt their readings, and gateways aggregate them without being able to read or change them
+(docs/sums.md). A row without an accepted result has no numbers; indexing it raises the reason.
 """
 
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,16 +21,15 @@ from types import TracebackType
 from typing import Any, TypeAlias
 
 from moteseal import errors
-from moteseal._moteseal import Following, Roster, follow_sums, setup_sums
+from moteseal._moteseal import Following, QuerierConfig, Roster, follow_sums, setup_sums
 
 _Path: TypeAlias = str | os.PathLike[str]
 _LINK = ("url", "version", "ca", "user", "password_file", "certificate", "certificate_key")
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 @dataclass(frozen=True)
 class Row:
-    """What came of one epoch of a query."""
+    """The result of one epoch of a query."""
 
     query: str
     """The query's id."""
@@ -42,39 +40,39 @@ class Row:
     duration_ms: int
     """How long it lasted."""
     participants: int
-    """How many took part; of an answer that was not accepted, as far as that was said."""
+    """The number of participants; if no result was accepted, as far as it was reported."""
     sources: int
     """How many devices the group has."""
     silent: list[str]
-    """Whom a gateway left out of what it said: its word on their silence, which a device's seals contradict if it is a lie."""
+    """Devices that a gateway reported as silent. The seals of a device contradict a false report."""
     unheard: list[str]
-    """Of whom nobody has said anything."""
+    """Devices of which nothing was reported."""
     values: dict[str, Decimal | None] | None
-    """The exact answers by what was selected, "AVG(temperature)"; one over no readings is None. None where nothing was accepted."""
+    """The exact results by selected item, "AVG(temperature)"; None for an item without readings. None if no result was accepted."""
     error: errors.MotesealError | None
-    """Why nothing was accepted: Incomplete (BelowFloor: too few took part in time) or Refused (somebody lied)."""
+    """Why no result was accepted: BelowFloor (too few took part in time) or Refused (a sum was falsified)."""
     edges: list[str]
-    """Where it went wrong, as far as that was found: "gw-a -> root"."""
+    """The edges of the tree where the fault was located: "gw-a -> root"."""
 
     @property
     def accepted(self) -> bool:
-        """Whether there is an answer, proven to be the exact sum over the participants."""
+        """Whether there is a result, proven to be exact over the participants."""
         return self.values is not None
 
     def __getitem__(self, item: str) -> Decimal | None:
-        """The answer to one of the selected items. Raises what was wrong where nothing was accepted."""
+        """The result of a selected item. Raises the reason if no result was accepted."""
         if self.values is not None:
             return self.values[item]
-        raise errors.Failed("nothing was accepted") if self.error is None else self.error
+        raise errors.Failed("no result was accepted") if self.error is None else self.error
 
     @classmethod
     def _of(cls, found: dict[str, Any]) -> Row:
-        results, said = found["results"], found["error"]
+        results, failed = found["results"], found["error"]
         values = None if results is None else {name: None if value is None else Decimal(value) for name, value in results.items()}
         error = None
-        if said is not None:
-            base = "Incomplete" if said["name"] == "BelowFloor" else "Refused"
-            error = errors._of(base, said["name"], said["message"], epoch=found["epoch"])
+        if failed is not None:
+            base = "Incomplete" if failed["name"] == "BelowFloor" else "Refused"
+            error = errors._of(base, failed["name"], f"{failed['name']}: {failed['message']}", epoch=found["epoch"])
         return cls(
             query=found["query"],
             epoch=found["epoch"],
@@ -86,12 +84,12 @@ class Row:
             unheard=found["unheard"],
             values=values,
             error=error,
-            edges=[] if said is None else said["edges"],
+            edges=[] if failed is None else failed["edges"],
         )
 
 
 class Asked(Iterator[Row]):
-    """A query that runs: iterate it for a row an epoch, and close it, or leave its `with`, to take the query back."""
+    """A running query: an iterator of rows, one for each epoch. Closing it, or leaving its `with`, withdraws the query."""
 
     def __init__(self, following: Following) -> None:
         self._following = following
@@ -103,24 +101,24 @@ class Asked(Iterator[Row]):
 
     @property
     def floor(self) -> int:
-        """Nothing of fewer participants is shown."""
+        """The least number of participants of a result."""
         return self._following.floor
 
     @property
     def sources(self) -> int:
-        """How many devices are asked."""
+        """The number of devices that are asked."""
         return self._following.sources
 
     @property
     def missed(self) -> int | None:
-        """How many epochs have no row, for the querier was paused or its clock was set; None while the query runs."""
+        """How many epochs have no row, because the querier was paused or its clock was set; None while the query runs."""
         return self._following.missed
 
     def __next__(self) -> Row:
         return Row._of(next(self._following))
 
     def close(self) -> None:
-        """Takes the query back: nobody answers it any more. Rows that were not taken are gone."""
+        """Withdraws the query: devices stop answering it. Rows that were not taken are discarded."""
         self._following.close()
 
     def __enter__(self) -> Asked:
@@ -131,11 +129,13 @@ class Asked(Iterator[Row]):
 
 
 class Querier:
-    """Who asks: its keys, the tree of gateways, and the broker between them. The keys are those of querier.toml (docs/sums.md).
+    """Runs queries with the keys, the aggregation tree and the broker of a configuration (docs/sums.md).
 
-    tree is the path of a tree.toml, or what is in one: {"gateways": {...}, "devices": {...}}. ranges says of a column which values it can
-    have, {"temperature": (-40, 125)}: narrower ranges fit more devices. grace is how many seconds an edge of the tree may take. link says
-    how the broker is reached: {"url": "mqtts://broker.example:8883"}, and ca, user, password_file, certificate, certificate_key, version.
+    tree is the path of a tree.toml, or its content: {"gateways": {...}, "devices": {...}}. ranges are the
+    possible values of a column, {"temperature": (-40, 125)}: sums over a narrower range fit more devices.
+    grace is the time in seconds that an edge of the tree may take. link is the broker:
+    {"url": "mqtts://broker.example:8883"} and ca, user, password_file, certificate, certificate_key,
+    version.
     """
 
     def __init__(
@@ -155,97 +155,59 @@ class Querier:
     ) -> None:
         if isinstance(roster, Roster):
             if operator is not None:
-                raise TypeError("operator: a Roster has been checked already; give the operator's key to it")
-            self.roster = roster
+                raise TypeError("operator: a moteseal.Roster is already verified; leave the operator's key out")
         elif operator is None:
-            raise TypeError("operator: the path of the operator's public key belongs to a roster's")
+            raise TypeError("operator: a path of a roster needs the path of the operator's public key")
         else:
-            self.roster = Roster(roster, operator)
+            roster = Roster(roster, operator)
         if isinstance(columns, str):
             raise TypeError("columns: expected a list of columns, got one str")
         unknown = sorted(set(link) - set(_LINK))
         if unknown or "url" not in link:
             raise ValueError(f"link: {unknown[0]!r} is none of {', '.join(_LINK)}" if unknown else "link: it has no url")
-        tables = _tables(tree)
-        self._parts: dict[str, Any] = {
+        values: dict[str, Any] = {
             "key": key,
             "keys": keys,
-            "gateways": list(tables["gateways"].items()),
-            "devices": list(tables["devices"].items()),
+            "tree": _tables(tree) if isinstance(tree, Mapping) else tree,
             "link_secret": link_secret,
             "state": state,
             "columns": list(columns),
-            "ranges": [(name, _decimal(least), _decimal(most)) for name, (least, most) in (ranges or {}).items()],
+            "ranges": {name: f"{_decimal(least)}..{_decimal(most)}" for name, (least, most) in (ranges or {}).items()},
             "grace": grace,
             "link": {name: link.get(name) for name in _LINK},
         }
+        self._config = QuerierConfig(roster, values)
 
     @classmethod
     def from_toml(cls, path: _Path) -> Querier:
-        """The querier of a `querier.toml`, as `moteseal sum run` reads it. Paths in it are relative to its folder."""
-        config = _toml(path)
-        folder = Path(path).parent
-        link = config.get("link")
-        if not isinstance(link, dict):
-            raise errors.BadFile(f"BadFile: {os.fspath(path)}: it has no [link]; docs/sums.md has all keys")
-        files = ("roster", "operator", "key", "keys", "tree", "link_secret", "state")
-        for table, names in ((config, files), (link, ("ca", "password_file", "certificate", "certificate_key"))):
-            for name in names:
-                if name in table:
-                    table[name] = folder / table[name]
-        if "ranges" in config:
-            config["ranges"] = {name: _range(name, text) for name, text in config["ranges"].items()}
-        if "grace" in config:
-            config["grace"] = _seconds(config["grace"])
-        try:
-            return cls(**config)
-        except TypeError as error:
-            raise errors.BadFile(f"BadFile: {os.fspath(path)}: {error}; docs/sums.md has all keys") from error
+        """The querier of a `querier.toml`, as `moteseal sum run` reads it."""
+        querier = cls.__new__(cls)
+        querier._config = QuerierConfig.read(path)
+        return querier
+
+    @property
+    def roster(self) -> Roster:
+        """The group's roster."""
+        return self._config.roster
 
     def ask(self, query: str, *, epochs: int | None = None, floor: int | None = None) -> Asked:
-        """Asks: SELECT SUM|COUNT|AVG|VARIANCE|STDDEV(column), ... FROM sensors [WHERE ...] EPOCH DURATION 30s.
+        """Starts a query: SELECT SUM|COUNT|AVG|VARIANCE|STDDEV(column), ... FROM sensors [WHERE ...] EPOCH DURATION 30s.
 
-        It ends after so many epochs, or when it is closed. Nothing of fewer participants than the floor is shown; that is more than half of
-        the sources unless given.
+        It ends after this many epochs, or when it is closed. floor is the least number of participants of
+        a result; default: more than half of the sources.
         """
-        return Asked(follow_sums(query, self.roster, self._parts, epochs, floor))
+        return Asked(follow_sums(query, self._config, epochs, floor))
 
 
-def _toml(path: _Path) -> dict[str, Any]:
-    try:
-        with open(path, "rb") as file:
-            return tomllib.load(file)
-    except OSError as error:
-        raise errors.BadFile(f"BadFile: cannot read {os.fspath(path)}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise errors.BadFile(f"BadFile: {os.fspath(path)}: {error}") from error
-
-
-def _tables(tree: _Path | Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
-    found = tree if isinstance(tree, Mapping) else _toml(tree)
-    if set(found) != {"gateways", "devices"}:
+def _tables(tree: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+    if set(tree) != {"gateways", "devices"}:
         raise ValueError("tree: it has [gateways], NAME = \"PARENT\", and [devices], NAME = \"GATEWAY\", and nothing else")
-    return {name: dict(table) for name, table in found.items()}
+    return {name: dict(table) for name, table in tree.items()}
 
 
 def _decimal(value: float | Decimal | str) -> str:
-    """A bound of a range, as exact as it was given: a float by the digits that it shows."""
+    """A bound of a range without loss: a float by its shortest decimal digits."""
     return format(Decimal(str(value)), "f") if not isinstance(value, str) else value.strip()
-
-
-def _range(name: str, text: str) -> tuple[str, str]:
-    least, dots, most = text.partition("..")
-    if not dots:
-        raise errors.BadFile(f"BadFile: ranges.{name}: {text!r}: two numbers, for example \"-40..125\"")
-    return least, most
-
-
-def _seconds(text: str) -> float:
-    number = text.rstrip("dhms")
-    unit = text[len(number) :]
-    if not number.isdecimal() or unit not in _UNITS:
-        raise errors.BadFile(f"BadFile: grace: {text!r}: a number and a unit: 500ms, 2s or 1m")
-    return int(number) * _UNITS[unit]
 
 
 def setup(
@@ -256,11 +218,11 @@ def setup(
     out: _Path,
     key_groups: int = 1,
 ) -> list[Path]:
-    """Makes the keys of private sums, as `moteseal sum setup` does: a file a device, and the querier's, whose paths it gives.
+    """Makes the key files of private sums, as `moteseal sum setup` does, and returns their paths.
 
-    NAME.sum.key goes to that device only; from querier.sum.key, which comes first and stays with the querier, all others follow. querier is the
-    key that queries are signed with, either half. Devices are divided into key_groups: whoever breaks into a device can bend the sums of its
-    group only. No file is ever replaced.
+    querier.sum.key comes first and stays with the querier; NAME.sum.key goes to that device only. querier is
+    the key that signs queries, either half. Devices are divided into key_groups: a device whose key is stolen
+    can falsify the sums of its group only. No file is replaced.
     """
     return setup_sums(roster, operator, querier=querier, out=out, key_groups=key_groups)
 

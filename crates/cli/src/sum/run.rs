@@ -1,50 +1,31 @@
-//! `moteseal sum run`: ask a group a question every epoch, and show what is proven of the answers.
+//! `moteseal sum run`: runs a query over a group, and prints the proven results, one for each epoch.
 
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
 use moteseal_client::output::{AtomicFile, OutputError};
 use moteseal_client::sum::{
-    Asking, FollowError, NumberError, Numbers, Outcome, PoseError, Querier, Question, Row,
-    RowFormat, RowNames, RowWriter, Run, default_floor, follow,
+    Outcome, PreparedQuery, QuerierConfig, Row, RowFormat, RowNames, RowWriter, RunError,
 };
 use moteseal_cloud::stop_signal;
-use moteseal_core::record::DeviceId;
-use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
-use moteseal_lanes::Host;
-use moteseal_net::ParentLink as _;
-use moteseal_net::link::until_up_within;
-use moteseal_net::mqtt::MqttParent;
-use moteseal_sum::key_file::QuerierKeys;
-use moteseal_sum::query::{MAX_PLAN, Plan, QueryError};
-use moteseal_verify::Roster;
-use moteseal_verify::aggregation::QUERIER;
 use tokio::sync::Notify;
 
-use crate::aggregation::tree;
+use crate::client_error;
 use crate::cloud::runtime;
-use crate::config;
 use crate::failure::{Exit, Failure};
 use crate::files;
-use crate::gateway::link_failure;
-use crate::key::random;
 use crate::progress::{bar, count, thousands};
 use crate::terminal::{Plain, talk};
 
-/// A broker that is not reached within this time is not waited for.
-const REACHED_WITHIN: Duration = Duration::from_secs(10);
-/// A query of a querier that has died ends after this time.
-const LEASE: Duration = Duration::from_secs(3600);
-/// A longer query is not shown as a whole,
+/// Longest query that is shown as a whole, in characters.
 const WHOLE: usize = 120;
-/// but as much of it around a mistake.
+/// Of a longer query: characters that are shown before and after a mistake.
 const SHOWN: (usize, usize) = (60, 40);
 
-/// Ask a group a question every epoch, and show the exact answers that are proven.
+/// Run a query over a group, and print the exact, proven result of each epoch.
 #[derive(Args, Debug)]
 #[command(after_help = "Example, querier.toml:\n  \
                         roster      = \"roster.cbor\"\n  \
@@ -62,7 +43,7 @@ const SHOWN: (usize, usize) = (60, 40);
                         url         = \"mqtts://broker.example:8883\"\n\n\
                         moteseal sum run \"SELECT AVG(temperature), COUNT(*) FROM sensors WHERE humidity > 40 EPOCH DURATION 30s\" \\\n      \
                         --config querier.toml --epochs 10\n\n\
-                        Without --epochs it runs until Ctrl-C. Exit codes: 0 every epoch was answered; 3 an answer was refused;\n\
+                        Without --epochs it runs until Ctrl-C. Exit codes: 0 every epoch has a result; 3 a result was rejected;\n\
                         4 an epoch is missing, or fewer than the floor took part; 6 the broker cannot be reached.")]
 pub(crate) struct Arguments {
     /// The query: SELECT SUM|COUNT|AVG|VARIANCE|STDDEV(column), ... FROM sensors [WHERE ...] EPOCH DURATION 30s
@@ -70,19 +51,19 @@ pub(crate) struct Arguments {
     /// The querier's configuration
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// End after so many epochs
+    /// End after this many epochs
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     epochs: Option<u64>,
-    /// Show nothing of fewer participants than this; more than half of the sources unless given
+    /// Least number of participants of a result; default: more than half of the sources
     #[arg(long, value_name = "COUNT")]
     floor: Option<u32>,
-    /// JSON, an object a line
+    /// Print one JSON object a line
     #[arg(long, conflicts_with = "format")]
     json: bool,
-    /// How to write the rows
+    /// The format of the rows
     #[arg(long, value_enum, default_value = "table")]
     format: FormatName,
-    /// The file for the rows, which appears when the query ends; stdout unless given
+    /// The file for the rows, which appears when the query ends; default: stdout
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -113,168 +94,71 @@ impl Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let file = &arguments.config;
-    let (config, folder): (config::Querier, _) = config::load_as(file, "docs/sums.md")?;
-    let said = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
-    let roster = files::roster(&folder.join(&config.roster), &folder.join(&config.operator))
-        .map_err(said("roster"))?;
-    let mut buffer = [0; MAX_SCHEMA];
-    let schema = schema(&config.columns, &mut buffer).map_err(said("columns"))?;
-    let plan = plan(&arguments.query, &schema, &config, file)?;
-    let signer = files::secret_key(&folder.join(&config.key)).map_err(said("key"))?;
-    let keys = querier_keys(&folder.join(&config.keys), &roster).map_err(said("keys"))?;
-    if keys.querier != signer.public() {
-        return Err(said("key")(Failure::usage(format_args!(
-            "WrongQuerier: {} is not the key that `sum setup` was told of, and no device would answer it",
-            config.key.display()
-        ))));
-    }
-    let tree = tree(&folder.join(&config.tree), &roster)?;
-    let link_secret =
-        files::link_secret(&folder.join(&config.link_secret)).map_err(said("link_secret"))?;
-    let link = config.link.aggregator_options(file, &folder, &roster, QUERIER)?;
-
-    let sources = keys.circle.sources;
-    let mut bytes = [0; MAX_PLAN];
-    let encoded =
-        plan.encode(&mut bytes).map_err(|error| Failure::new(Exit::Internal, error))?.to_vec();
-    let mut nonce = [0; 16];
-    random(&mut nonce)?;
-    let question = Question {
-        group: keys.circle.group,
-        roster: keys.circle.roster,
-        nonce,
-        plan: encoded,
-        key_group: keys.circle.key_group,
-        floor: arguments.floor.unwrap_or_else(|| default_floor(sources)),
-    };
-    let floor = question.floor;
-    let devices: Vec<DeviceId> = roster.devices().map(|device| device.id).collect();
-    let progress = bar(u64::from(sources), "deriving");
-    let querier = Querier::new(question, &keys.master, &devices, Host::detect(), &|done| {
-        progress.inc(done as u64)
+    let config = QuerierConfig::read(file).map_err(|error| client_error::input(&error))?;
+    let roster = files::roster(&config.roster, &config.operator)
+        .map_err(|failure| failure.about_key(file, "roster"))?;
+    let progress = bar(roster.devices().len() as u64, "deriving");
+    let query = PreparedQuery::new(&arguments.query, &roster, &config, arguments.floor, &|done| {
+        progress.inc(done as u64);
     });
     progress.finish_and_clear();
-    let querier = querier.map_err(|error| pose_failure(&error))?;
-    drop(keys);
-
-    let names =
-        RowNames::new(&plan, &schema, roster.devices().map(|device| device.name.clone()).collect());
-    let mut numbers = Numbers::open(&folder.join(&config.state))
-        .map_err(|error| number_failure(&error).about_key(file, "state"))?;
-    let output = Output::open(arguments, names)?;
-    let members: Vec<[u8; 8]> = tree.querier().children().iter().map(|child| child.id.0).collect();
+    let query = query.map_err(|error| match error.column() {
+        Some(column) => {
+            pointed(&arguments.query, column).iter().for_each(talk);
+            client_error::input(&error)
+        }
+        None => client_error::input(&error).about(file),
+    })?;
+    let output = Output::open(arguments, query.names())?;
     let (mut writer, mut tally) = (output.writer, Tally::default());
-    let unheard = output.unheard;
-    let id = querier.id();
-    let settings = Run { epochs: arguments.epochs, grace: config.grace, lease: LEASE };
-    let followed = runtime()?.block_on(async {
-        let aggregator = MqttParent::new(&link, members)
-            .map_err(|error| link_failure(&error).about_key(file, "link"))?;
-        until_up_within(aggregator.state(), REACHED_WITHIN)
-            .await
-            .map_err(|error| link_failure(&error))?;
-        talk(format_args!("query {id}: {plan}"));
-        talk(format_args!(
-            "{} are asked, {floor} must answer",
-            count(u64::from(sources), "source")
-        ));
-        let gone = Notify::new();
-        let asking = Asking {
-            link: &aggregator,
-            link_secret: &link_secret,
-            signer: &signer,
-            numbers: &mut numbers,
-            unix_ms: &unix_ms,
+    let closed = output.closed;
+    let announced = format!("query {}: {}", query.id(), query.plan());
+    let asked = format!(
+        "{} are asked, {} must answer",
+        count(u64::from(query.sources()), "source"),
+        query.floor()
+    );
+    let started = || {
+        talk(announced);
+        talk(asked);
+    };
+    let gone = Notify::new();
+    let mut take = |row: &Row| {
+        tally.count(row);
+        writer.row(row)?;
+        if closed.load(Ordering::Relaxed) {
+            gone.notify_one();
+        }
+        Ok::<(), OutputError>(())
+    };
+    let stop = async {
+        tokio::select! {
+            _ = stop_signal() => {}
+            () = gone.notified() => {}
+        }
+    };
+    let ended = runtime()?.block_on(query.run(arguments.epochs, started, &mut take, stop));
+    let ended = ended.map_err(|error| {
+        let text = match &error {
+            RunError::Output(error) => error.to_string(),
+            error => client_error::named(error.name(), error),
         };
-        let mut take = |row: &Row| {
-            tally.count(row);
-            writer.row(row)?;
-            if unheard.load(Ordering::Relaxed) {
-                gone.notify_one();
-            }
-            Ok::<(), OutputError>(())
-        };
-        let stop = async {
-            tokio::select! {
-                _ = stop_signal() => {}
-                () = gone.notified() => {}
-            }
-        };
-        follow(asking, &tree, querier, settings, &mut take, stop)
-            .await
-            .map_err(|error| follow_failure(&error))
+        Failure::new(client_error::exit(error.kind()), text)
     });
-    // What was answered before a failure is whole, and stays; where nothing was, no file is left.
-    let finished = writer.finish().map_err(output_failure);
-    let keeps = followed.is_ok() || tally.all > 0;
+    // Rows before a failure are kept; without any row, no file is left.
+    let finished = writer.finish().map_err(client_error::output);
+    let keeps = ended.is_ok() || tally.all > 0;
     let written = output.file.filter(|_| keeps).map_or(Ok(()), Kept::commit);
-    let missed = followed?;
+    let missed = ended?;
     finished.and(written)?;
     if missed > 0 {
         talk(format_args!(
-            "{} passed over, and have no row: the querier was paused, or its clock was set",
+            "{} have no row: the querier was paused, or its clock was set",
             count(missed, "epoch")
         ));
     }
-    tally.pass_over(missed);
+    tally.add_missed(missed);
     tally.verdict()
-}
-
-fn unix_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
-}
-
-/// The schema of columns as `moteseal seal` takes them.
-fn schema<'b>(columns: &[String], buffer: &'b mut [u8; MAX_SCHEMA]) -> Result<Schema<'b>, Failure> {
-    let fields = columns.iter().map(|column| {
-        Field::parse(column).map_err(|error| {
-            Failure::usage(format_args!(
-                "{column:?}: {}; a column is NAME:UNIT:TYPE, for example temperature:Cel:i16/100",
-                error.named()
-            ))
-        })
-    });
-    let fields = fields.collect::<Result<Vec<_>, _>>()?;
-    if fields.is_empty() {
-        return Err(Failure::usage(
-            "name the columns that the devices seal, for example \"temperature:Cel:i16/100\"",
-        ));
-    }
-    Schema::encode(&fields, buffer).map_err(|error| Failure::usage(error.named()))
-}
-
-/// Reads the query, and narrows its columns to the ranges that the configuration declares.
-fn plan<'a>(
-    text: &'a str,
-    schema: &Schema<'a>,
-    config: &config::Querier,
-    file: &Path,
-) -> Result<Plan<'a>, Failure> {
-    let mut plan = Plan::parse(text, schema).map_err(|error| {
-        point_at(text, &error);
-        Failure::usage(error.named())
-    })?;
-    for (column, range) in &config.ranges {
-        let said = |what: String| Failure::usage(what).about_key(file, &format!("ranges.{column}"));
-        if schema.field(column).is_none() {
-            return Err(said("columns has no such column".to_owned()));
-        }
-        let (least, greatest) = range
-            .split_once("..")
-            .ok_or_else(|| said(format!("{range:?}: two numbers, for example \"-40..125\"")))?;
-        plan.narrow(column, least.trim(), greatest.trim())
-            .map_err(|error| said(format!("{range:?}: {}", error.named())))?;
-    }
-    Ok(plan)
-}
-
-/// Shows the query and a caret below the mistake.
-fn point_at(text: &str, error: &QueryError<'_>) {
-    for line in pointed(text, error.column) {
-        talk(line);
-    }
 }
 
 /// The part of a query around a column, and a caret below it.
@@ -291,19 +175,7 @@ fn pointed(text: &str, column: usize) -> [String; 2] {
     [line, format!("{}^", " ".repeat(before.chars().count()))]
 }
 
-/// Reads the querier's keys, which must be for this roster.
-fn querier_keys(path: &Path, roster: &Roster) -> Result<QuerierKeys, Failure> {
-    use moteseal_core::roster::Directory as _;
-    let text = files::read(path)?;
-    let keys =
-        QuerierKeys::decode(&text).map_err(|error| Failure::usage(error.named()).about(path))?;
-    keys.circle
-        .check(roster.group(), &roster.digest())
-        .map_err(|error| Failure::usage(error.named()).about(path))?;
-    Ok(keys)
-}
-
-/// How many epochs came to what.
+/// The number of epochs by outcome.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     all: u64,
@@ -317,11 +189,11 @@ impl Tally {
         match row.outcome {
             Outcome::Accepted(_) => {}
             Outcome::Missing(_) => self.missing += 1,
-            Outcome::Refused { .. } => self.refused += 1,
+            Outcome::Rejected { .. } => self.refused += 1,
         }
     }
 
-    fn pass_over(&mut self, epochs: u64) {
+    fn add_missed(&mut self, epochs: u64) {
         self.all = self.all.saturating_add(epochs);
         self.missing = self.missing.saturating_add(epochs);
     }
@@ -330,13 +202,13 @@ impl Tally {
         let of = |number: u64| format!("{} of {}", thousands(number), count(self.all, "epoch"));
         if self.refused > 0 {
             return Err(Failure::refused(format_args!(
-                "the answers to {} were refused; their rows say why",
+                "the results of {} were rejected; their rows give the reason",
                 of(self.refused)
             )));
         }
         if self.missing > 0 {
             let text = format_args!(
-                "{} have no answer: too few sources took part in time",
+                "{} have no result: too few sources took part in time",
                 of(self.missing)
             )
             .to_string();
@@ -350,8 +222,8 @@ impl Tally {
 struct Output {
     writer: RowWriter<Box<dyn Write>>,
     file: Option<Kept>,
-    /// Nobody reads stdout any more.
-    unheard: Arc<AtomicBool>,
+    /// Stdout was closed by its reader.
+    closed: Arc<AtomicBool>,
 }
 
 /// A file that is written while the query runs, and appears when it ends.
@@ -361,7 +233,7 @@ struct Kept(std::rc::Rc<std::cell::RefCell<Option<AtomicFile>>>);
 impl Kept {
     fn commit(self) -> Result<(), Failure> {
         let file = self.0.borrow_mut().take();
-        file.map_or(Ok(()), AtomicFile::commit).map_err(output_failure)
+        file.map_or(Ok(()), AtomicFile::commit).map_err(client_error::output)
     }
 }
 
@@ -375,17 +247,17 @@ impl Write for Kept {
     }
 }
 
-/// Stdout. A reader that goes away ends the query, and is no failure.
-struct Heard {
+/// Stdout. A reader that closes it ends the query without a failure.
+struct ClosableStdout {
     out: BufWriter<io::Stdout>,
-    unheard: Arc<AtomicBool>,
+    closed: Arc<AtomicBool>,
 }
 
-impl Heard {
-    fn told<T>(&self, result: io::Result<T>, instead: T) -> io::Result<T> {
+impl ClosableStdout {
+    fn unless_closed<T>(&self, result: io::Result<T>, instead: T) -> io::Result<T> {
         match result {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                self.unheard.store(true, Ordering::Relaxed);
+                self.closed.store(true, Ordering::Relaxed);
                 Ok(instead)
             }
             other => other,
@@ -393,67 +265,38 @@ impl Heard {
     }
 }
 
-impl Write for Heard {
+impl Write for ClosableStdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let result = self.out.write(bytes);
-        self.told(result, bytes.len())
+        self.unless_closed(result, bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         let result = self.out.flush();
-        self.told(result, ())
+        self.unless_closed(result, ())
     }
 }
 
 impl Output {
     fn open(arguments: &Arguments, names: RowNames) -> Result<Self, Failure> {
-        let unheard = Arc::new(AtomicBool::new(false));
+        let closed = Arc::new(AtomicBool::new(false));
         let (out, file): (Box<dyn Write>, _) = match &arguments.out {
             Some(path) => {
-                let file = AtomicFile::create(path).map_err(output_failure)?;
+                let file = AtomicFile::create(path).map_err(client_error::output)?;
                 let kept = Kept(std::rc::Rc::new(std::cell::RefCell::new(Some(file))));
                 (Box::new(kept.clone()), Some(kept))
             }
             None => (
-                Box::new(Heard { out: BufWriter::new(io::stdout()), unheard: unheard.clone() }),
+                Box::new(ClosableStdout {
+                    out: BufWriter::new(io::stdout()),
+                    closed: closed.clone(),
+                }),
                 None,
             ),
         };
-        let writer = RowWriter::new(arguments.format(), names, out).map_err(output_failure)?;
-        Ok(Self { writer, file, unheard })
-    }
-}
-
-fn output_failure(error: OutputError) -> Failure {
-    Failure::new(if error.is_misuse() { Exit::Usage } else { Exit::Internal }, error)
-}
-
-fn pose_failure(error: &PoseError) -> Failure {
-    match error {
-        PoseError::FloorOutOfRange { .. } => {
-            Failure::usage(format_args!("{error}; say it with --floor"))
-        }
-        PoseError::Overflow(_) => {
-            Failure::usage(format_args!("{error}: with [ranges] in the configuration"))
-        }
-        _ => Failure::new(Exit::Internal, error),
-    }
-}
-
-fn number_failure(error: &NumberError) -> Failure {
-    let exit = match error {
-        NumberError::File(_, error) if error.kind() != io::ErrorKind::NotFound => Exit::Internal,
-        _ => Exit::Usage,
-    };
-    Failure::new(exit, error)
-}
-
-fn follow_failure(error: &FollowError) -> Failure {
-    match error {
-        FollowError::Link(error) => link_failure(error),
-        FollowError::Number(error) => number_failure(error),
-        FollowError::Output(error) => Failure::new(Exit::Internal, error),
-        _ => Failure::new(Exit::Internal, error),
+        let writer =
+            RowWriter::new(arguments.format(), names, out).map_err(client_error::output)?;
+        Ok(Self { writer, file, closed })
     }
 }
 
@@ -462,14 +305,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_caret_stands_below_the_mistake() {
+    fn the_caret_is_below_the_mistake() {
         assert_eq!(
             pointed("SELECT AVG(x)", 12),
             ["SELECT AVG(x)".to_owned(), format!("{}^", " ".repeat(11))]
         );
-        // At the end, and behind it.
+        // At the end, and after it.
         assert_eq!(pointed("SELECT", 7), ["SELECT".to_owned(), format!("{}^", " ".repeat(6))]);
-        // What acts on a terminal is written out, and the caret still stands below.
+        // Control characters are escaped, and the caret is still below the mistake.
         let [line, caret] = pointed("a\nb\u{1b}?c", 5);
         assert_eq!(line.chars().nth(caret.len() - 1), Some('?'), "{line}");
         let long = format!("{}!{}", "x".repeat(500), "y".repeat(500));

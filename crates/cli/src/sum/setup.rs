@@ -1,21 +1,18 @@
-//! `moteseal sum setup`: the keys of private sums, a file a device and one for the querier.
+//! `moteseal sum setup`: makes the key files of private sums: one for each device, and the querier's.
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use moteseal_core::identity::decode_secret_pem;
-use moteseal_core::roster::Directory as _;
-use moteseal_core::signature::PublicKey;
-use moteseal_sum::key_file::{Circle, MAX_KEY_FILE, QuerierKeys};
-use zeroize::Zeroizing;
+use moteseal_client::input;
+use moteseal_client::sum::setup;
 
-use crate::failure::{Exit, Failure};
+use crate::client_error;
+use crate::failure::Failure;
 use crate::files;
-use crate::key::random;
 use crate::progress::{bar, count};
 use crate::terminal::talk;
 
-/// Make the keys of private sums: one file a device, and the querier's.
+/// Make the key files of private sums: one for each device, and the querier's.
 #[derive(Args, Debug)]
 #[command(after_help = "Example: moteseal key new --out q\n\
                         \x20        moteseal sum setup --roster roster.cbor --operator op.pub.pem --querier q.key.pem --out sumkeys/\n\
@@ -25,17 +22,17 @@ pub(crate) struct Arguments {
     /// The group's roster; its devices are the sources
     #[arg(long)]
     roster: PathBuf,
-    /// The operator's public key; op.pub.pem beside the roster, or in keys/ there, unless given
+    /// The operator's public key; default: op.pub.pem in the roster's folder, or in keys/ there
     #[arg(long, value_name = "PUBLIC_KEY")]
     operator: Option<PathBuf>,
-    /// The key that the querier signs its queries with: the secret or the public one; q.key stands for q.key.pem, too
+    /// The key that the querier signs its queries with: the secret or the public one; .pem may be left out
     #[arg(long, value_name = "KEY")]
     querier: PathBuf,
     /// The folder to write the files to
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
-    /// Divide the devices into so many key groups: whoever breaks into a device can bend the sums of its group only, and each group costs
-    /// 32 bytes more on the links above it
+    /// Divide the devices into this many key groups: a device whose key is stolen can falsify the sums of its group only,
+    /// and each group costs 32 bytes more on the links above it
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     key_groups: u32,
 }
@@ -43,62 +40,33 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Arguments { roster: path, querier, out, key_groups, .. } = arguments;
     let roster = files::roster(path, &operator(arguments)?)?;
-    let querier = public_half(querier)?;
-    let devices: Vec<_> = roster.devices().collect();
-    let sources = u32::try_from(devices.len())
-        .map_err(|_| Failure::usage("the roster has too many devices"))?;
-    if *key_groups > sources {
+    let querier = input::public_half(&with_suffix(querier));
+    let querier = querier.map_err(|error| client_error::input(&error))?;
+    let sources = roster.devices().len() as u64;
+    if u64::from(*key_groups) > sources {
         return Err(Failure::usage(format_args!(
-            "--key-groups {key_groups}: {} has {}; a key group has at least one",
+            "--key-groups {key_groups}: {} has {}; a key group needs at least one",
             path.display(),
-            count(u64::from(sources), "device")
+            count(sources, "device")
         )));
     }
-    let circle = Circle {
-        group: roster.group(),
-        roster: roster.digest(),
-        sources,
-        key_group: sources.div_ceil(*key_groups),
-    };
-    let names =
-        devices.iter().map(|device| file_of(&device.name)).collect::<Result<Vec<_>, _>>()?;
-    let paths: Vec<PathBuf> = names.iter().map(|name| out.join(name)).collect();
-    let of_querier = out.join("querier.sum.key");
-    if let Some(taken) = paths.iter().chain([&of_querier]).find(|path| path.exists()) {
-        return Err(Failure::usage(format_args!(
-            "{} exists already; keys are never replaced",
-            taken.display()
-        )));
-    }
-    let mut secret = Zeroizing::new([0; 32]);
-    random(&mut *secret)?;
-    let internal = |error| Failure::new(Exit::Internal, error);
-    let mut pem = Zeroizing::new([0; MAX_KEY_FILE]);
-    let text = QuerierKeys::encode(&circle, &querier, &secret, &mut *pem).map_err(internal)?;
-    // Written first: keys of devices that no querier has are worth nothing.
-    files::create(&of_querier, text.as_bytes(), 0o600)?;
-    let keys = QuerierKeys::decode(text.as_bytes())
-        .map_err(|error| Failure::new(Exit::Internal, error))?;
-    let progress = bar(u64::from(sources), "writing keys");
-    for ((position, device), path) in (0..).zip(&devices).zip(&paths) {
-        let text = keys.source(device.id, position).encode(&mut *pem).map_err(internal)?;
-        files::create(path, text.as_bytes(), 0o600)?;
-        progress.inc(1);
-    }
+    let progress = bar(sources, "writing keys");
+    let files = setup(&roster, &querier, out, *key_groups, &mut || progress.inc(1))
+        .map_err(|error| client_error::input(&error))?;
     progress.finish_and_clear();
-    talk(format_args!("querier    {}", of_querier.display()));
-    talk(format_args!("devices    {} in {}", count(u64::from(sources), "key file"), out.display()));
+    talk(format_args!("querier    {}", files.querier.display()));
+    talk(format_args!("devices    {} in {}", count(sources, "key file"), out.display()));
     if *key_groups > 1 {
         talk(format_args!(
             "key groups {} of up to {}",
-            sources.div_ceil(circle.key_group),
-            count(u64::from(circle.key_group), "device")
+            sources.div_ceil(files.key_group.into()),
+            count(files.key_group.into(), "device")
         ));
     }
     Ok(())
 }
 
-/// The operator's public key: the one given, or the one that lies beside the roster.
+/// The operator's public key: the given file, or the one in the roster's folder.
 fn operator(arguments: &Arguments) -> Result<PathBuf, Failure> {
     let beside = || {
         ["op.pub.pem", "keys/op.pub.pem"]
@@ -108,31 +76,16 @@ fn operator(arguments: &Arguments) -> Result<PathBuf, Failure> {
     };
     arguments.operator.clone().or_else(beside).ok_or_else(|| {
         Failure::usage(format_args!(
-            "there is no op.pub.pem beside {}; name the operator's public key with --operator",
+            "there is no op.pub.pem in the folder of {}; name the operator's public key with --operator",
             arguments.roster.display()
         ))
     })
 }
 
-/// A device's file name.
-fn file_of(name: &str) -> Result<String, Failure> {
-    if name.contains(['/', '\0']) || name.starts_with('.') || name == "querier" {
-        return Err(Failure::usage(format_args!(
-            "the roster's device {name:?} cannot name a key file; rename it"
-        )));
-    }
-    Ok(format!("{name}.sum.key"))
-}
-
-/// The public half of a key, whichever half the file has.
-fn public_half(path: &Path) -> Result<PublicKey, Failure> {
-    // `moteseal key new --out q` makes q.key.pem.
+/// `moteseal key new --out q` makes `q.key.pem`, so `--querier q.key` names that file.
+fn with_suffix(path: &Path) -> PathBuf {
     let mut whole = path.as_os_str().to_owned();
     whole.push(".pem");
     let whole = PathBuf::from(whole);
-    let path = if !path.exists() && whole.exists() { &whole } else { path };
-    match decode_secret_pem(&files::read(path)?) {
-        Ok(secret) => Ok(secret.public()),
-        Err(_) => files::public_key(path),
-    }
+    if !path.exists() && whole.exists() { whole } else { path.to_owned() }
 }

@@ -5,7 +5,7 @@ use crate::budgeted::{Cloud, FIRST, Group, secret};
 use moteseal_api::{CBOR_SEQ, Query, paths};
 use moteseal_client::estimate::{Estimator, Interval, Values};
 use moteseal_client::output::OutputError;
-use moteseal_client::{Rows, Sink as _, get};
+use moteseal_client::{Rows, Sink as _};
 use moteseal_core::record::EpochNumber;
 use moteseal_core::record::Scheme;
 use moteseal_core::schema::{Field, Schema};
@@ -114,8 +114,12 @@ async fn is_uniform(scheme: Scheme, salts: u8) {
                 values.rows(rows)?;
                 mean.rows(rows)
             };
-            let report =
-                get(&cloud.client, &group.roster, &query, None, None, &mut sink).await.unwrap();
+            let report = moteseal_client::Client::new(&cloud.client, &group.roster)
+                .query(&query)
+                .run(&mut sink)
+                .await
+                .unwrap()
+                .report;
             assert!(report.is_complete() && kept <= BUDGET, "{report:?}");
             let (n, all, bin) = (kept as f64, population as f64, counts.len() as f64);
             expected += n / bin;
@@ -135,8 +139,12 @@ async fn is_uniform(scheme: Scheme, salts: u8) {
                     drawn[places[&rows.device()]].take(rows);
                     Ok(())
                 };
-                let report =
-                    get(&cloud.client, &group.roster, &query, None, None, &mut sink).await.unwrap();
+                let report = moteseal_client::Client::new(&cloud.client, &group.roster)
+                    .query(&query)
+                    .run(&mut sink)
+                    .await
+                    .unwrap()
+                    .report;
                 assert!(report.is_complete(), "{report:?}");
             }
         }
@@ -215,9 +223,12 @@ async fn is_uniform_without_a_budget(scheme: Scheme) {
                     Ok(())
                 };
                 assert!(
-                    get(&cloud.client, &roster, &query, None, None, &mut sink)
+                    moteseal_client::Client::new(&cloud.client, &roster)
+                        .query(&query)
+                        .run(&mut sink)
                         .await
                         .unwrap()
+                        .report
                         .is_complete()
                 );
             }

@@ -7,7 +7,7 @@ use crate::budgeted::{Cloud, FIRST, Group, NAMES, coordinator, secret};
 use crate::cheats::{audited, audited_alone, got};
 use moteseal_adversary::coordinator::{Bundle, CHEATS, Cheat, FoundBy, Upload};
 use moteseal_adversary::{Answer, Item, Select};
-use moteseal_client::audit::{Doubt, EpochReport, Finding, Report, audit};
+use moteseal_client::audit::{Doubt, EpochReport, Finding, Report, Verdict};
 use moteseal_core::identity::encode_public_pem;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Round};
@@ -39,7 +39,11 @@ fn honest_epochs_are_justified_with_their_numbers() {
     for scheme in [Scheme::Star, Scheme::Tree] {
         let (group, uploads) = honest(scheme);
         let report = audited(&group.roster, &uploads, &coordinator()).unwrap();
-        assert_eq!((report.exit_code(), report.epochs.len()), (0, LOADS.len()), "{report:?}");
+        assert_eq!(
+            (report.verdict(), report.epochs.len()),
+            (Verdict::Justified, LOADS.len()),
+            "{report:?}"
+        );
         for ((epoch, upload), readings) in report.epochs.iter().zip(&uploads).zip(LOADS) {
             assert_eq!(epoch.manifest.map(|(_, round)| round), Some(upload.round));
             assert_eq!(epoch.due, Some(upload.round));
@@ -111,10 +115,10 @@ fn found(group: &Group, uploads: &[Upload], cheat: &Cheat, at: usize, device: De
             cheat.names.iter().all(|name| names.contains(name)) && of.findings.is_empty(),
             "{what}: {of:?}"
         );
-        assert_eq!(report.exit_code(), 4, "{what}");
+        assert_eq!(report.verdict(), Verdict::Undetermined, "{what}");
         return;
     }
-    assert_eq!(report.exit_code(), 5, "{what}: {of:?}");
+    assert_eq!(report.verdict(), Verdict::Unjustified, "{what}: {of:?}");
     let named = of.findings.iter().find(|finding| cheat.names.contains(&finding.name()));
     let finding = named.unwrap_or_else(|| panic!("{what}: {of:?}"));
     let described = finding.describe(&group.roster);
@@ -145,7 +149,7 @@ fn a_device_that_is_dropped_in_the_last_epoch_is_named_but_nobody_accused_until_
     uploads[last].listed.remove(&device);
     uploads[last].bundles.retain(|bundle| bundle.device != device);
     let report = audited(&group.roster, &uploads, &coordinator()).unwrap();
-    assert_eq!(report.exit_code(), 4);
+    assert_eq!(report.verdict(), Verdict::Undetermined);
     assert_eq!(report.epochs[last].doubts, [Doubt::Absent { device, listed: false }]);
     uploads.push(group.epoch([50, 60, 70, 80]));
     let report = audited(&group.roster, &uploads, &coordinator()).unwrap();
@@ -167,7 +171,7 @@ fn a_listed_seal_that_nobody_shows_is_on_its_way_until_the_coordinator_goes_on()
         report.epochs[last].doubts.contains(&Doubt::NotShownYet { device, digest: listed }),
         "{report:?}"
     );
-    assert_eq!(report.exit_code(), 4);
+    assert_eq!(report.verdict(), Verdict::Undetermined);
     // Once the device's chain goes on it is clear that the seal exists: somebody withholds what the coordinator lists.
     uploads.push(group.epoch([50, 60, 70, 80]));
     let report = audited(&group.roster, &uploads, &coordinator()).unwrap();
@@ -175,7 +179,7 @@ fn a_listed_seal_that_nobody_shows_is_on_its_way_until_the_coordinator_goes_on()
         .doubts
         .iter()
         .any(|doubt| matches!(doubt, Doubt::Withheld { device: of, .. } if *of == device));
-    assert!(withheld && report.exit_code() == 4, "{report:?}");
+    assert!(withheld && report.verdict() == Verdict::Undetermined, "{report:?}");
     // A device that never speaks again, and a coordinator that goes on: nobody shows what it has listed.
     let gone: Vec<Upload> = uploads
         .iter()
@@ -224,7 +228,10 @@ fn a_forged_round_is_not_believed_and_the_epoch_stays_justified() {
         assert_eq!(refused.name(), name);
     }
     uploads.push(group.epoch([200, 100, 300, 100]));
-    assert_eq!(audited(&group.roster, &uploads, &coordinator()).unwrap().exit_code(), 0);
+    assert_eq!(
+        audited(&group.roster, &uploads, &coordinator()).unwrap().verdict(),
+        Verdict::Justified
+    );
 }
 
 /// A coordinator that tells its devices a higher round than it needs gets fewer readings; whatever round it then signs.
@@ -266,8 +273,12 @@ async fn through_a_cloud(roster: &Roster, uploads: &[Upload]) -> (Cloud, Option<
     for upload in uploads {
         refused = refused.or(cloud.take(roster, upload).await.err());
     }
-    let report =
-        audit(&cloud.client, roster, EpochNumber(FIRST), None, None).await.unwrap().unwrap();
+    let report = moteseal_client::Client::new(&cloud.client, roster)
+        .audit()
+        .since(EpochNumber(FIRST))
+        .run()
+        .await
+        .unwrap();
     (cloud, refused, report)
 }
 
@@ -277,8 +288,8 @@ async fn every_way_to_cheat_is_found_through_a_cloud() {
     let (group, honest) = honest(Scheme::Star);
     let (_, refused, report) = through_a_cloud(&group.roster, &honest).await;
     assert_eq!(
-        (refused, report.exit_code(), report.epochs.len()),
-        (None, 0, LOADS.len()),
+        (refused, report.verdict(), report.epochs.len()),
+        (None, Verdict::Justified, LOADS.len()),
         "{report:?}"
     );
     assert_eq!(
@@ -297,11 +308,13 @@ async fn every_way_to_cheat_is_found_through_a_cloud() {
         let (cloud, refused, report) = through_a_cloud(&group.roster, &uploads).await;
         let epoch = uploads[at].epoch;
         let of = report.epochs.iter().find(|report| report.epoch == epoch).unwrap();
-        let alone =
-            audit(&cloud.client, &group.roster, epoch, Some(EpochNumber(epoch.0 + 1)), None)
-                .await
-                .unwrap()
-                .unwrap();
+        let alone = moteseal_client::Client::new(&cloud.client, &group.roster)
+            .audit()
+            .since(epoch)
+            .until(EpochNumber(epoch.0 + 1))
+            .run()
+            .await
+            .unwrap();
         assert_eq!(alone.epochs[0].verdict(), of.verdict(), "{what}, audited alone: {alone:?}");
         let mut names: Vec<&str> = of
             .findings
@@ -310,7 +323,7 @@ async fn every_way_to_cheat_is_found_through_a_cloud() {
             .chain(of.doubts.iter().map(Doubt::name))
             .collect();
         names.extend(refused.as_deref());
-        assert!(!of.is_justified && report.exit_code() >= 4, "{what}: {of:?}");
+        assert!(!of.is_justified && report.verdict() != Verdict::Justified, "{what}: {of:?}");
         match cheat.found_by {
             // What the cloud does not take is listed, exists, and is nowhere.
             FoundBy::Verifier => {
@@ -345,7 +358,7 @@ async fn a_round_too_few_is_found_even_with_every_reading_of_it() {
         .sum();
     assert!(kept > BUDGET, "{kept} readings are kept, all of them authentic");
     let (_, refused, report) = through_a_cloud(&group.roster, &uploads).await;
-    assert_eq!((refused, report.exit_code()), (None, 5));
+    assert_eq!((refused, report.verdict()), (None, Verdict::Unjustified));
     let found: Vec<_> = report.findings().collect();
     let [(epoch, finding)] = found[..] else { panic!("{found:?}") };
     assert_eq!((epoch, finding.name()), (uploads[1].epoch, "OverBudget"));

@@ -53,8 +53,11 @@ fn closes(bundle: &Bundle) -> bool {
 
 fn run(mut audit: Audit<'_>, bytes: &[u8]) -> Result<Report, String> {
     let mut feed = audit.stream();
-    bytes.chunks(1000).try_for_each(|chunk| feed.feed(chunk)).map_err(|refusal| refusal.name())?;
-    feed.finish().map_err(|refusal| refusal.name())?;
+    bytes
+        .chunks(1000)
+        .try_for_each(|chunk| feed.feed(chunk))
+        .map_err(|refusal| refusal.name().to_owned())?;
+    feed.finish().map_err(|refusal| refusal.name().to_owned())?;
     Ok(audit.finish())
 }
 
@@ -72,7 +75,7 @@ pub fn got(roster: &Roster, upload: &Upload, bundle: &Bundle) -> Result<u64, Str
         Ok(())
     };
     let stopped = |stop| match stop {
-        moteseal_client::Stop::Refused(refusal) => refusal.name(),
+        moteseal_client::Stop::Rejected(refusal) => refusal.name().to_owned(),
         moteseal_client::Stop::Output(error) => panic!("{error}"),
     };
     session.feed(&answer, &mut sink).map_err(stopped)?;

@@ -13,7 +13,7 @@ use moteseal_adversary::{
     find,
 };
 use moteseal_api::{CBOR_SEQ, JSON, PROBLEM_JSON, Query, paths};
-use moteseal_client::{DeviceReport, Failure, Report, Standing, get};
+use moteseal_client::{DeviceReport, Report, Standing};
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_net::{Client, NetError};
@@ -176,8 +176,11 @@ impl Scene {
         *self.liar.told.lock().unwrap() =
             Told { lie, explain, question: Some(question), done: false };
         let mut sink = Checked::new(&self.liar.field);
-        let outcome =
-            get(&self.client, &self.liar.field.roster, query, None, None, &mut sink).await;
+        let outcome = moteseal_client::Client::new(&self.client, &self.liar.field.roster)
+            .query(query)
+            .run(&mut sink)
+            .await
+            .map(|verified| verified.report);
         let done = self.liar.told.lock().unwrap().done;
         (outcome, sink.seen, done)
     }
@@ -194,7 +197,7 @@ fn names(outcome: &Result<Report, Failure>) -> (String, Option<&'static str>) {
                 if report.devices.iter().any(missing) { "ManifestMissing" } else { "TailUnknown" };
             (name.into(), None)
         }
-        Err(Failure::Refused(refused)) => {
+        Err(moteseal_client::Error::Rejected(refused)) => {
             (refused.refusal.name(), refused.finding.as_ref().map(|finding| finding.name()))
         }
         Err(failure) => (format!("not a refusal, {failure}"), None),

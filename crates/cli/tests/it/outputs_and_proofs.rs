@@ -9,10 +9,11 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, TimestampMillisecondType, UInt64Type};
 use arrow_array::{Array as _, RecordBatch};
 use moteseal_adversary::{Answer, Item};
+use moteseal_api::ErrorKind;
 use moteseal_api::Query;
 use moteseal_client::output::{AtomicFile, Format, Writer};
-use moteseal_client::proof::{self, ProofWriter};
-use moteseal_client::{Failure, Memory, Report, get};
+use moteseal_client::proof;
+use moteseal_client::{Error, PinnedSeals, Report};
 use moteseal_core::record::EpochNumber;
 use moteseal_core::record::Scheme;
 use moteseal_core::schema::Schema;
@@ -27,8 +28,12 @@ fn rate(text: &str) -> Choice {
 async fn export(field: &Field, cloud: &Honest, query: &Query, format: Format, path: &Path) {
     let mut file = AtomicFile::create(path).unwrap();
     let mut writer = Writer::new(format, &mut file);
-    let report =
-        get(&client(&cloud.url), &field.roster, query, None, None, &mut writer).await.unwrap();
+    let report = moteseal_client::Client::new(&client(&cloud.url), &field.roster)
+        .query(query)
+        .run(&mut writer)
+        .await
+        .unwrap()
+        .report;
     assert!(report.is_complete());
     writer.finish().unwrap();
     assert!(!path.exists(), "not there before it is whole");
@@ -230,8 +235,12 @@ async fn a_file_appears_whole_or_not_at_all() {
         let mut file = AtomicFile::create(&path).unwrap();
         let mut writer = Writer::new(format, &mut file);
         let query = field.query(rate("1"));
-        let outcome = get(&client(&cloud.url), &stranger, &query, None, None, &mut writer).await;
-        assert_eq!(outcome.unwrap_err().exit_code(), 3);
+        let outcome = moteseal_client::Client::new(&client(&cloud.url), &stranger)
+            .query(&query)
+            .run(&mut writer)
+            .await
+            .map(|verified| verified.report);
+        assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Refused);
         drop(writer);
         drop(file);
         assert_eq!(fs::read_to_string(&path).unwrap(), "what was there before");
@@ -240,20 +249,29 @@ async fn a_file_appears_whole_or_not_at_all() {
     export_over(&field, &cloud, &path).await;
     assert_eq!(names(), ["rows.csv"]);
     let error = AtomicFile::create(folder.path()).unwrap_err();
-    assert!(error.is_misuse() && error.to_string().contains("name a file in it"), "{error}");
+    assert!(
+        error.kind() == ErrorKind::Usage && error.to_string().contains("name a file in it"),
+        "{error}"
+    );
     let error = AtomicFile::create(&folder.path().join("nowhere/rows.csv")).unwrap_err();
-    assert!(error.is_misuse() && error.to_string().contains("nowhere; make it first"), "{error}");
+    assert!(
+        error.kind() == ErrorKind::Usage && error.to_string().contains("nowhere; make it first"),
+        "{error}"
+    );
     // A row, and then no more room: whatever the format, the file is named and the way out.
     for format in Format::NAMES.map(|(_, format)| format) {
         let mut file = AtomicFile::create(Path::new("/dev/full")).unwrap();
         let mut writer = Writer::new(format, &mut file);
-        get(&client(&cloud.url), &field.roster, &field.query(rate("1/8")), None, None, &mut writer)
+        moteseal_client::Client::new(&client(&cloud.url), &field.roster)
+            .query(&field.query(rate("1/8")))
+            .run(&mut writer)
             .await
-            .unwrap();
+            .unwrap()
+            .report;
         writer.finish().unwrap();
         let error = file.commit().unwrap_err();
         assert!(
-            !error.is_misuse()
+            error.kind() == ErrorKind::Internal
                 && error.to_string().contains("/dev/full: the disk is full; make room"),
             "{error}"
         );
@@ -263,9 +281,12 @@ async fn a_file_appears_whole_or_not_at_all() {
 async fn export_over(field: &Field, cloud: &Honest, path: &Path) {
     let mut file = AtomicFile::create(path).unwrap();
     let mut writer = Writer::new(Format::Csv, &mut file);
-    get(&client(&cloud.url), &field.roster, &field.query(rate("1/8")), None, None, &mut writer)
+    moteseal_client::Client::new(&client(&cloud.url), &field.roster)
+        .query(&field.query(rate("1/8")))
+        .run(&mut writer)
         .await
-        .unwrap();
+        .unwrap()
+        .report;
     writer.finish().unwrap();
     assert_eq!(fs::read_to_string(path).unwrap(), "what was there before");
     file.commit().unwrap();
@@ -275,12 +296,11 @@ async fn export_over(field: &Field, cloud: &Honest, path: &Path) {
 /// A proof, and how many rows it proves.
 async fn prove(field: &Field, cloud: &Honest, query: &Query, path: &Path) -> usize {
     let mut sink = Checked::new(field);
-    let mut writer = ProofWriter::create(path, query, &field.roster).unwrap();
-    get(&client(&cloud.url), &field.roster, query, None, Some(&mut writer), &mut sink)
-        .await
-        .unwrap();
+    let client = client(&cloud.url);
+    let request = moteseal_client::Client::new(&client, &field.roster).query(query).proof(path);
+    let verified = request.run(&mut sink).await.unwrap();
     assert!(!path.exists(), "not there before it is kept");
-    writer.keep().unwrap();
+    verified.keep().unwrap();
     sink.seen.len()
 }
 
@@ -288,8 +308,8 @@ fn verify(
     field: &Field,
     bytes: &[u8],
     roster: &Roster,
-    memory: Option<&Memory>,
-) -> Result<(Query, Report, usize), Failure> {
+    memory: Option<&PinnedSeals>,
+) -> Result<(Query, Report, usize), Error> {
     let mut sink = Checked::new(field);
     let (query, report) =
         proof::verify(bytes, Path::new("kept.mproof"), roster, memory, &mut sink)?;
@@ -361,13 +381,13 @@ async fn a_proof_of_another_roster_or_operator_is_refused_by_name() {
     ] {
         let refused = verify(&field, &kept, &stranger, None).unwrap_err();
         assert_eq!(
-            (refused.name().as_str(), refused.exit_code()),
-            ("UnknownRoster", 3),
+            (refused.name(), refused.kind()),
+            ("UnknownRoster", ErrorKind::Refused),
             "{refused}"
         );
         // Even if the proof does not say under which roster it was made.
         let refused = verify(&field, &unnamed, &stranger, None).unwrap_err();
-        assert_eq!((refused.name().as_str(), refused.exit_code()), (name, 3), "{refused}");
+        assert_eq!((refused.name(), refused.kind()), (name, ErrorKind::Refused), "{refused}");
     }
     let without_query = { Answer { items: answer.items[1..].to_vec() } }.encode();
     for bytes in [&without_query[..], b"", b"dear diary"] {
@@ -389,24 +409,32 @@ async fn what_was_seen_once_cannot_be_taken_back() {
         let path = folder.path().join("memory.json");
         let mut everything = field.query(rate("1/8"));
         everything.until = None;
-        let ask = async |cloud: &Honest, query: &Query, memory: Option<&mut Memory>| {
-            get(&client(&cloud.url), &field.roster, query, memory, None, &mut Checked::new(&field))
-                .await
+        let ask = async |cloud: &Honest, query: &Query, memory: Option<&mut PinnedSeals>| {
+            let client = client(&cloud.url);
+            let mut request = moteseal_client::Client::new(&client, &field.roster).query(query);
+            if let Some(memory) = memory {
+                request = request.pinned_seals(memory);
+            }
+            let verified = request.run(&mut Checked::new(&field)).await;
+            verified.map(|verified| verified.report)
         };
         // Who has seen nothing cannot know; who has seen the newest seals knows, also after a restart.
         assert!(ask(&short, &everything, None).await.unwrap().is_complete());
-        let mut memory = Memory::open(&path).unwrap();
+        let mut memory = PinnedSeals::open(&path).unwrap();
         ask(&whole, &everything, Some(&mut memory)).await.unwrap();
         memory.save().unwrap();
-        let mut memory = Memory::open(&path).unwrap();
+        let mut memory = PinnedSeals::open(&path).unwrap();
         for query in [&everything, &field.query(rate("1/8"))] {
             let withheld = ask(&short, query, Some(&mut memory)).await.unwrap_err();
             assert_eq!(
-                (withheld.name().as_str(), withheld.exit_code()),
-                ("Missing", 4),
+                (withheld.name(), withheld.kind()),
+                ("Missing", ErrorKind::Incomplete),
                 "{withheld}"
             );
-            assert!(withheld.to_string().contains("which an earlier answer held"), "{withheld}");
+            assert!(
+                withheld.to_string().contains("which an earlier response contained"),
+                "{withheld}"
+            );
         }
         ask(&whole, &everything, Some(&mut memory)).await.unwrap();
 
@@ -421,15 +449,9 @@ async fn what_was_seen_once_cannot_be_taken_back() {
         let rolled_back = Honest::serve(&twin, u64::MAX).await;
         let query = Query { choice: rate("1/8"), ..everything.clone() };
         let mut sink = Checked::new(&twin);
-        let outcome = get(
-            &client(&rolled_back.url),
-            &field.roster,
-            &query,
-            Some(&mut memory),
-            None,
-            &mut sink,
-        )
-        .await;
+        let client = client(&rolled_back.url);
+        let request = moteseal_client::Client::new(&client, &field.roster).query(&query);
+        let outcome = request.pinned_seals(&mut memory).run(&mut sink).await;
         assert_eq!(outcome.unwrap_err().name(), "Equivocation");
 
         // A proof stays a proof of what was there when it was kept. Who has seen more since is told so.
@@ -455,8 +477,8 @@ async fn what_was_seen_once_cannot_be_taken_back() {
         let refused =
             verify(&twin, &fs::read(&path).unwrap(), &field.roster, Some(&memory)).unwrap_err();
         assert_eq!(
-            (refused.name().as_str(), refused.exit_code()),
-            ("Equivocation", 3),
+            (refused.name(), refused.kind()),
+            ("Equivocation", ErrorKind::Refused),
             "{refused}"
         );
     }

@@ -6,7 +6,9 @@ use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use moteseal_client::sum::{Asking, Numbers, Outcome, Querier, Question, Row, Run, follow};
+use moteseal_client::sum::{
+    Endpoint, Outcome, Querier, Question, Row, RunOptions, ScheduleNumbers, run_query,
+};
 use moteseal_core::link::LinkKey;
 use moteseal_core::record::DeviceId;
 use moteseal_core::roster::Directory as _;
@@ -180,10 +182,10 @@ async fn real_gateways_and_a_querier_answer_every_epoch_exactly_or_name_the_edge
     let devices: Vec<DeviceId> = roster.devices().map(|device| device.id).collect();
     let querier =
         Querier::new(question, &Master::new([5; 32]), &devices, Host::detect(), &|_| ()).unwrap();
-    let mut numbers = Numbers::open(&folder.path().join("querier.state")).unwrap();
+    let mut numbers = ScheduleNumbers::open(&folder.path().join("querier.state")).unwrap();
     let (aggregator, signer, link_secret) =
         (networks["querier"].parent(), key(2), secret("querier"));
-    let asking = Asking {
+    let asking = Endpoint {
         link: &aggregator,
         link_secret: &link_secret,
         signer: &signer,
@@ -195,14 +197,14 @@ async fn real_gateways_and_a_querier_answer_every_epoch_exactly_or_name_the_edge
         rows.lock().unwrap().push(row.clone());
         Ok(())
     };
-    let run = Run { epochs: Some(EPOCHS), grace: GRACE, lease: Duration::from_secs(60) };
-    follow(asking, &tree, querier, run, &mut take, std::future::pending()).await.unwrap();
+    let run = RunOptions { epochs: Some(EPOCHS), grace: GRACE, lease: Duration::from_secs(60) };
+    run_query(asking, &tree, querier, run, &mut take, std::future::pending()).await.unwrap();
 
     let rows = rows.into_inner().unwrap();
     assert_eq!(rows.len() as u64, EPOCHS);
     for row in &rows {
         if bends(6, row.epoch) {
-            let Outcome::Refused { refusal, findings } = &row.outcome else { panic!("{row:?}") };
+            let Outcome::Rejected { refusal, findings } = &row.outcome else { panic!("{row:?}") };
             assert_eq!(refusal.name(), "SharesMismatch");
             let found: Vec<String> = findings.iter().map(ToString::to_string).collect();
             assert_eq!(found, [format!("{} -> gw-b", names[6])], "{row:?}");

@@ -3,9 +3,9 @@
 use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_seal::{Authentic, History, Incomplete, Seal, Statement};
 
+use crate::completeness::{DeviceReport, Outage, Standing};
 use crate::pinned::PinnedSeal;
 use crate::rejection::Rejection;
-use crate::completeness::{DeviceReport, Outage, Standing};
 
 /// More outages than these are counted but not listed.
 const MAX_OUTAGES: usize = 256;

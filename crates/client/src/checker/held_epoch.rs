@@ -10,8 +10,8 @@ use moteseal_seal::{Authentic, Seal};
 use moteseal_verify::{Proven, SchemaEntry};
 
 use super::RowOutlet;
-use crate::rejection::Rejection;
 use crate::error::Stop;
+use crate::rejection::Rejection;
 
 /// At most this many bytes of events are held.
 const MAX_BYTES: usize = 256 << 20;

@@ -4,8 +4,6 @@
 //! The interval is that of the percentiles. It holds about what it says where the sample is large, and is no proof of coverage: the
 //! exact intervals of the other modules are. The generator is ChaCha12 keyed by the seed, so that anybody can repeat it.
 
-use std::fmt;
-
 use chacha20::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 
@@ -32,17 +30,20 @@ pub enum Statistic {
     Count(Condition),
 }
 
-/// The sample is too large to be drawn from so often.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The bootstrap would take too long: more than 2^35 draws.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "replicates times sampled readings are above 2^35; ask for fewer replicates, or a lower rate"
+)]
 pub struct TooManyDraws;
 
-impl fmt::Display for TooManyDraws {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TooManyEvents: replicates times sampled readings are above 2^35; ask for fewer replicates, or a lower rate")
+impl TooManyDraws {
+    /// The stable name of the error: `TooManyEvents`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        "TooManyEvents"
     }
 }
-
-impl std::error::Error for TooManyDraws {}
 
 /// Estimates from `replicates` of the sample, drawn by `seed`. `None` where a stratum has fewer than two sampled events and more that
 /// are not, or where nothing was sampled.

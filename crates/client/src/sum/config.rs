@@ -128,8 +128,12 @@ impl QuerierConfig {
         if let TreeSource::File(tree) = &mut config.tree {
             paths.push(tree);
         }
-        let optional =
-            [&mut link.ca, &mut link.password_file, &mut link.certificate, &mut link.certificate_key];
+        let optional = [
+            &mut link.ca,
+            &mut link.password_file,
+            &mut link.certificate,
+            &mut link.certificate_key,
+        ];
         paths.extend(optional.into_iter().flatten());
         paths.into_iter().for_each(|path| *path = folder.join(&*path));
         Ok(config)
@@ -168,7 +172,8 @@ impl BrokerConfig {
     /// # Errors
     /// [`InputError`] that names the key.
     pub fn options(&self, roster: &Roster) -> Result<mqtt::Options, InputError> {
-        let wrong = |key: &str, what: &str| InputError::argument(what).at(format_args!("link.{key}"));
+        let wrong =
+            |key: &str, what: &str| InputError::argument(what).at(format_args!("link.{key}"));
         let group = format!("{}.{QUERIER}", hex::encode(roster.group().0));
         let mut options = mqtt::Options::new(self.url.clone(), group);
         options.version = match self.version.as_deref() {
@@ -204,8 +209,8 @@ impl BrokerConfig {
 /// Reads a TOML file; an error names the line.
 fn toml<T: DeserializeOwned>(path: &Path) -> Result<T, InputError> {
     let text = input::read(path)?;
-    let text = std::str::from_utf8(&text)
-        .map_err(|_| InputError::file("not UTF-8 text").in_file(path))?;
+    let text =
+        std::str::from_utf8(&text).map_err(|_| InputError::file("not UTF-8 text").in_file(path))?;
     toml::from_str(text).map_err(|error| {
         let line = error
             .span()

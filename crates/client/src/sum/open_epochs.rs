@@ -11,10 +11,10 @@ use moteseal_sum::query::QueryId;
 use moteseal_sum::wire::Share;
 use moteseal_verify::aggregation::{AggregationTree, Aggregator};
 
-use super::querier::{Accepted, Querier, Rejection};
-use super::participants::Participants;
-use super::share::Sum;
 use super::localise::{Finding, Localisation, read_child};
+use super::participants::Participants;
+use super::querier::{Accepted, Querier, Rejection};
+use super::share::Sum;
 
 /// All graces together last no longer than so many epochs (spec/sums.md, section 6).
 const OPEN_EPOCHS: u64 = 6;

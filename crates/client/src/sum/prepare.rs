@@ -8,9 +8,9 @@ use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_core::signature::SecretKey;
 use moteseal_lanes::Host;
-use moteseal_net::HubLink as _;
+use moteseal_net::ParentLink as _;
 use moteseal_net::link::until_up_within;
-use moteseal_net::mqtt::{MqttHub, Options};
+use moteseal_net::mqtt::{MqttParent, Options};
 use moteseal_sum::key_file::QuerierKeys;
 use moteseal_sum::query::{MAX_PLAN, Plan};
 use moteseal_verify::{AggregationTree, Roster};
@@ -73,8 +73,7 @@ impl PreparedQuery {
             return Err(InputError::usage("WrongQuerier", what).at("key"));
         }
         let tree = config.tree.open(roster)?;
-        let link_secret =
-            input::link_secret(&config.link_secret).map_err(at("link_secret"))?;
+        let link_secret = input::link_secret(&config.link_secret).map_err(at("link_secret"))?;
         let link = config.link.options(roster)?;
 
         let mut bytes = [0; MAX_PLAN];
@@ -148,7 +147,7 @@ impl PreparedQuery {
         let members: Vec<[u8; 8]> =
             tree.querier().children().iter().map(|child| child.id.0).collect();
         let mut stop = std::pin::pin!(stop);
-        let link = MqttHub::new(&link, members)?;
+        let link = MqttParent::new(&link, members)?;
         tokio::select! {
             reached = until_up_within(link.state(), REACHED_WITHIN) => reached?,
             () = &mut stop => return Ok(0),
@@ -207,9 +206,8 @@ fn plan<'a>(
     schema: &Schema<'a>,
     config: &QuerierConfig,
 ) -> Result<Plan<'a>, InputError> {
-    let mut plan = Plan::parse(text, schema).map_err(|error| {
-        InputError::usage(error.name(), &error).column_at(error.column)
-    })?;
+    let mut plan = Plan::parse(text, schema)
+        .map_err(|error| InputError::usage(error.name(), &error).column_at(error.column))?;
     for (column, range) in &config.ranges {
         let at = |error: InputError| error.at(format_args!("ranges.{column}"));
         if schema.field(column).is_none() {

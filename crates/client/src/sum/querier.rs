@@ -134,16 +134,20 @@ impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::WrongQuery => f.write_str("the answer to another query"),
-            Self::WrongEpoch => f.write_str("the answer for another epoch than the one that is opened"),
+            Self::WrongEpoch => {
+                f.write_str("the answer for another epoch than the one that is opened")
+            }
             Self::Share(error) => error.fmt(f),
             Self::BelowFloor { participants, floor } => {
                 write!(f, "{participants} took part, and sums of fewer than {floor} are not shown")
             }
-            Self::Sum { error, slot, key_group } => write!(f, "{} ({slot}, key group {key_group})", error.named()),
-            Self::Answer(error) => error.named().fmt(f),
-            Self::AlreadyAccepted => {
-                f.write_str("this epoch has a result, and the difference of two would show single readings")
+            Self::Sum { error, slot, key_group } => {
+                write!(f, "{error} ({slot}, key group {key_group})")
             }
+            Self::Answer(error) => error.fmt(f),
+            Self::AlreadyAccepted => f.write_str(
+                "this epoch has a result, and the difference of two would show single readings",
+            ),
         }
     }
 }
@@ -260,7 +264,7 @@ impl<E: KeyEngine + Sync> Querier<E> {
             return Err(PoseError::FloorOutOfRange { floor: question.floor, sources });
         }
         plan.check_capacity(sources)
-            .map_err(|overflow| PoseError::Overflow(overflow.named().to_string()))?;
+            .map_err(|overflow| PoseError::Overflow(overflow.to_string()))?;
         let most: Vec<u128> = plan.slots().map(|slot| slot.vmax).collect();
         let slots =
             u8::try_from(most.len()).map_err(|_| PoseError::Plan(DecodeError::FieldOutOfRange))?;
@@ -339,7 +343,8 @@ impl<E: KeyEngine + Sync> Querier<E> {
             Rejection::Sum { error, slot, key_group }
         })?;
         let participants = sum.participants();
-        let values = plan.answer(&totals, participants.count()).map_err(Rejection::Answer)?.collect();
+        let values =
+            plan.answer(&totals, participants.count()).map_err(Rejection::Answer)?.collect();
         if !self.accepted.accept(epoch) {
             return Err(Rejection::AlreadyAccepted);
         }
@@ -360,7 +365,11 @@ impl<E: KeyEngine + Sync> Querier<E> {
 
     const fn check_floor(&self, participants: &Participants) -> Result<(), Rejection> {
         let (participants, floor) = (participants.count(), self.question.floor);
-        if participants < floor { Err(Rejection::BelowFloor { participants, floor }) } else { Ok(()) }
+        if participants < floor {
+            Err(Rejection::BelowFloor { participants, floor })
+        } else {
+            Ok(())
+        }
     }
 }
 

@@ -21,8 +21,8 @@ use moteseal_core::schema::Schema;
 use moteseal_sum::query::{Aggregate, FixedPoint, Plan, Selected};
 use serde_json::{Value, json};
 
-use super::open_epochs::{Outcome, Row};
 use super::localise::Finding;
+use super::open_epochs::{Outcome, Row};
 use crate::error::OutputError;
 
 /// A table names silent sources only if they are this few.

@@ -22,10 +22,10 @@ use moteseal_verify::aggregation::AggregationTree;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{debug, warn};
 
-use super::open_epochs::{Epochs, Received, Row};
-use super::schedule_numbers::{ScheduleNumberError, ScheduleNumbers};
-use super::querier::Querier;
 use super::localise::{ATTEMPTS, Finding, Localisation};
+use super::open_epochs::{Epochs, Received, Row};
+use super::querier::Querier;
+use super::schedule_numbers::{ScheduleNumberError, ScheduleNumbers};
 use crate::error::OutputError;
 
 /// No walk takes longer, however long the epochs are.

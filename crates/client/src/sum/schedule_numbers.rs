@@ -71,7 +71,9 @@ impl ScheduleNumbers {
             .map_err(fail)?;
         match file.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(ScheduleNumberError::Busy(path.to_owned())),
+            Err(TryLockError::WouldBlock) => {
+                return Err(ScheduleNumberError::Busy(path.to_owned()));
+            }
             // A file system without locks: one who runs two queriers there sees each end the other's queries.
             Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {}
             Err(TryLockError::Error(error)) => return Err(fail(error)),

@@ -77,15 +77,12 @@ impl fmt::Display for ShareError {
         match self {
             Self::Participation(error) => error.fmt(f),
             Self::WrongPsrCount { expected, found } => {
-                write!(
-                    f,
-                    "{found} partial state records where these participants make {expected}"
-                )
+                write!(f, "{found} partial state records where these participants make {expected}")
             }
             Self::Psr(error) => error.fmt(f),
-            Self::NotBeneath => f.write_str(
-                "it names a participant that is not beneath the child in the tree",
-            ),
+            Self::NotBeneath => {
+                f.write_str("it names a participant that is not beneath the child in the tree")
+            }
             Self::Overlap => f.write_str("two children name the same participant"),
         }
     }

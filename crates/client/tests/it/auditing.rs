@@ -1,9 +1,9 @@
 //! An audit of what can be seen of a group's chains: whatever a store withholds, an honest coordinator is not accused of inventing it,
 //! and whatever range is asked for, a coordinator that lists other seals is not acquitted.
 
+use crate::support::{EPOCH, Group, Sealed};
 use moteseal_client::audit::{Audit, Doubt, EpochReport, Finding, Report, Verdict};
 use moteseal_core::record::{EpochNumber, SealIndex};
-use crate::support::{EPOCH, Group, Sealed};
 
 const BUDGET: u64 = 1000;
 

@@ -1,11 +1,11 @@
 //! A group with a budget: what was kept follows from the manifests, and whoever withholds or twists one is named.
 
+use crate::support::{EPOCH, Group, LEVELS, Sealed, nowhere};
 use moteseal_client::{Report, Standing};
 use moteseal_core::record::{EpochNumber, Round};
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_seal::sample::Choice;
 use moteseal_seal::sample::choice::{EpochCounts, selected_count};
-use crate::support::{EPOCH, Group, LEVELS, Sealed, nowhere};
 
 const ALL: u32 = u32::MAX;
 const BUDGET: u64 = 30;

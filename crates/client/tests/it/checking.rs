@@ -1,9 +1,9 @@
 //! What is missing, contradicted or withheld is said by name: with and without a memory.
 
+use crate::support::{EPOCH, Group, Sealed, everything, nowhere};
 use moteseal_client::{PinnedSeals, Standing};
 use moteseal_core::record::EpochNumber;
 use moteseal_seal::sample::Choice;
-use crate::support::{EPOCH, Group, Sealed, everything, nowhere};
 
 const ALL: u32 = u32::MAX;
 

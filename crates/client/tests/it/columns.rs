@@ -1,5 +1,6 @@
 //! Arrow columns hold what was sealed: every value of every type and scale, in every row, against the slow and obvious way.
 
+use crate::support::{EPOCH, Group, LEVELS, Picked, coordinator, everything};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type, TimestampMillisecondType, UInt64Type};
 use arrow_array::{Array, RecordBatch};
@@ -9,7 +10,6 @@ use moteseal_core::record::{DeviceId, EpochNumber, Sequence};
 use moteseal_seal::sample::permutation::{Swap, choose, scratch_for};
 use moteseal_seal::sample::{Choice, Rate};
 use proptest::prelude::*;
-use crate::support::{EPOCH, Group, LEVELS, Picked, coordinator, everything};
 
 const BATCH: usize = 8192;
 const HOUR: u64 = 3_600_000;

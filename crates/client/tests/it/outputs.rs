@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use crate::support::{EPOCH, Group, everything};
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type, TimestampMillisecondType, UInt64Type};
@@ -10,7 +11,6 @@ use moteseal_client::Sink;
 use moteseal_client::output::{Batches, Format, Writer};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::json;
-use crate::support::{EPOCH, Group, everything};
 
 const FIELDS: [&str; 6] =
     ["at::time", "temperature:Cel:i16/100-5", "count::u64", "level:dB:f64", "seq::i8", "odd::u8/3"];

@@ -1,11 +1,11 @@
 //! Trees within a budget: which events exist follows from the seals and the manifest's round, so that whoever serves them has no
 //! choice; every other sample, of whatever round, is refused.
 
+use crate::support::{EPOCH, Group, LEVELS, Picked, Tree, coordinator, nowhere};
 use moteseal_client::{Report, Standing};
 use moteseal_core::record::{EpochNumber, Sequence};
 use moteseal_seal::sample::Choice;
 use moteseal_seal::sample::permutation::{Swap, choose, scratch_for};
-use crate::support::{EPOCH, Group, LEVELS, Picked, Tree, coordinator, nowhere};
 
 const ROUND: u8 = 2;
 const SEED: [u8; 32] = [5; 32];

@@ -2,12 +2,12 @@
 
 use std::io::Cursor;
 
+use crate::sum_support::{Chance, Said, Scene, epoch, opened, roster, schema, tree};
 use arrow_array::{Array as _, Decimal128Array, StringArray};
 use arrow_ipc::reader::StreamReader;
 use moteseal_client::sum::{Epochs, Finding, Row, RowFormat, RowNames, RowWriter};
 use moteseal_core::schema::{MAX_SCHEMA, Schema};
 use moteseal_sum::query::Plan;
-use crate::sum_support::{Chance, Said, Scene, epoch, opened, roster, schema, tree};
 
 const FIRST: u64 = 60_000_000;
 const QUERY: &str = "SELECT AVG(temperature), VARIANCE(voltage), COUNT(*), SUM(light) FROM sensors WHERE light > 0 EPOCH DURATION 30s";

@@ -3,11 +3,13 @@
 
 use std::collections::HashMap;
 
+use crate::sum_support::{
+    Chance, Said, Scene, Traffic, epoch, frame, opened, reading, roster, seeds, tree,
+};
 use moteseal_client::sum::{Finding, Rejection};
 use moteseal_sum::query::QueryId;
 use moteseal_sum::sies::Psr;
 use moteseal_verify::Roster;
-use crate::sum_support::{Chance, Said, Scene, Traffic, epoch, frame, opened, reading, roster, seeds, tree};
 
 const EPOCH: u64 = 58_000_000;
 const QUERY: &str = "SELECT AVG(temperature), VARIANCE(light), COUNT(*) FROM sensors WHERE humidity > 20 EPOCH DURATION 30s";
@@ -376,8 +378,7 @@ fn each_thing_that_is_wrong_with_an_answer_has_a_name() {
         let refusal = querier.open(EPOCH, &opened(bytes)).expect_err(name);
         assert_eq!(refusal.name(), *name);
         assert!(
-            !refusal.to_string().is_empty()
-                && !refusal.to_string().contains('\n'),
+            !refusal.to_string().is_empty() && !refusal.to_string().contains('\n'),
             "{refusal}"
         );
     }
@@ -414,8 +415,13 @@ fn a_question_that_would_show_a_reading_is_not_asked() {
     for floor in [0, 1, 9] {
         let mut question = scene.question.clone();
         question.floor = floor;
-        let refused =
-            Querier::new(question, &Master::new(crate::sum_support::MASTER), &scene.devices, Scalar, &|_| ());
+        let refused = Querier::new(
+            question,
+            &Master::new(crate::sum_support::MASTER),
+            &scene.devices,
+            Scalar,
+            &|_| (),
+        );
         assert_eq!(refused.expect_err("a bad floor").name(), "FloorOutOfRange", "{floor}");
     }
 }

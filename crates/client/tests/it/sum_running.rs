@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::sum_support::{Chance, Reading, Said, Scene, Traffic, epoch, reading, roster, tree};
 use bytes::Bytes;
-use moteseal_client::sum::{Endpoint, ScheduleNumbers, Outcome, Row, RunOptions, run_query};
+use moteseal_client::sum::{Endpoint, Outcome, Row, RunOptions, ScheduleNumbers, run_query};
 use moteseal_core::link::LinkKey;
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_net::in_memory::{Faults, Network};
@@ -19,7 +20,6 @@ use moteseal_sum::sies::Psr;
 use moteseal_sum::wire::{Children, Explain, close_share};
 use moteseal_verify::Roster;
 use moteseal_verify::aggregation::{AggregationTree, QUERIER};
-use crate::sum_support::{Chance, Reading, Said, Scene, Traffic, epoch, reading, roster, tree};
 use tokio::time::Instant;
 
 const CHILDREN_SECRET: [u8; 32] = [0x77; 32];
@@ -331,14 +331,16 @@ fn check_answer(world: &World, row: &Row) {
     assert_eq!(accepted.values()[1].unwrap().digits(), Some(count));
 }
 
-const SETTINGS: RunOptions = RunOptions { epochs: None, grace: GRACE, lease: Duration::from_secs(40) };
+const SETTINGS: RunOptions =
+    RunOptions { epochs: None, grace: GRACE, lease: Duration::from_secs(40) };
 
 #[tokio::test(start_paused = true)]
 async fn every_epoch_is_exact_or_missing_or_refused_with_its_edge() {
     use Mishap::{Lie, LieUnexplained, None, OneSilent, Silence};
     let world = World::new(&[None, OneSilent, Lie, Silence, LieUnexplained, None]);
     let rows =
-        run(&world, Faults::default(), RunOptions { epochs: Some(6), ..SETTINGS }, usize::MAX).await;
+        run(&world, Faults::default(), RunOptions { epochs: Some(6), ..SETTINGS }, usize::MAX)
+            .await;
     assert_eq!(
         rows.iter().map(|row| row.epoch).collect::<Vec<_>>(),
         (World::first()..World::first() + 6).collect::<Vec<_>>()
@@ -455,7 +457,8 @@ async fn a_gateway_that_drips_its_answers_holds_up_its_epoch_for_two_epochs_and_
     use Mishap::{LieDripped, None};
     let world = World::flat(&[LieDripped, LieDripped, LieDripped, None, None]);
     let rows =
-        run(&world, Faults::default(), RunOptions { epochs: Some(5), ..SETTINGS }, usize::MAX).await;
+        run(&world, Faults::default(), RunOptions { epochs: Some(5), ..SETTINGS }, usize::MAX)
+            .await;
     let names: Vec<&str> =
         rows.iter()
             .map(|row| {
@@ -484,7 +487,8 @@ async fn a_gateway_that_drips_its_answers_holds_up_its_epoch_for_two_epochs_and_
 async fn a_gateway_that_does_not_answer_hides_no_other() {
     let world = World::flat(&[Mishap::AllLie, Mishap::None]);
     let rows =
-        run(&world, Faults::default(), RunOptions { epochs: Some(2), ..SETTINGS }, usize::MAX).await;
+        run(&world, Faults::default(), RunOptions { epochs: Some(2), ..SETTINGS }, usize::MAX)
+            .await;
     let Outcome::Rejected { findings, .. } = &rows[0].outcome else { panic!("{:?}", rows[0]) };
     let roots = world.scene.tree.querier();
     let (silent, other) = (&roots.children()[0].name, &roots.children()[1].name);
@@ -498,7 +502,8 @@ async fn a_gateway_that_does_not_answer_hides_no_other() {
 async fn who_a_silent_gateway_has_beneath_it_was_not_said_to_be_silent() {
     let world = World::flat(&[Mishap::SmallSilent]);
     let rows =
-        run(&world, Faults::default(), RunOptions { epochs: Some(1), ..SETTINGS }, usize::MAX).await;
+        run(&world, Faults::default(), RunOptions { epochs: Some(1), ..SETTINGS }, usize::MAX)
+            .await;
     check_answer(&world, &rows[0]);
     assert_eq!((rows[0].silent().collect::<Vec<_>>(), rows[0].unheard()), (vec![3], 2));
 }

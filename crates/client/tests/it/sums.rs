@@ -3,8 +3,10 @@
 
 use std::collections::HashMap;
 
+use crate::sum_support::{
+    Chance, Reading, Said, Scene, epoch, opened, reading, roster, seeds, tree,
+};
 use moteseal_verify::Roster;
-use crate::sum_support::{Chance, Reading, Said, Scene, epoch, opened, reading, roster, seeds, tree};
 
 /// Columns: the name, and how many digits stand behind the point.
 const COLUMNS: [(&str, u32); 4] =

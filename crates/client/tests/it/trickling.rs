@@ -4,9 +4,9 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::Duration;
 
+use crate::support::{Group, everything, nowhere};
 use moteseal_client::{Client as Data, Error};
 use moteseal_net::{Client, Options};
-use crate::support::{Group, everything, nowhere};
 
 /// Gives one answer, of which these bytes come and no end; the connection lasts as long as the caller has one.
 fn silent_behind(body: &'static [u8]) -> String {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use hmac::{Hmac, KeyInit, Mac};
-use moteseal_client::sum::{Finding, Querier, Question, Localisation};
+use moteseal_client::sum::{Finding, Localisation, Querier, Question};
 use moteseal_core::cbor::Writer;
 use moteseal_core::link::LinkKey;
 use moteseal_core::record::DeviceId;

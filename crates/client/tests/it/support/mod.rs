@@ -313,15 +313,13 @@ impl Group {
         sink: &mut dyn Sink,
     ) -> Result<Report, String> {
         let mut session = Session::new(&self.roster, query, memory.as_deref());
-        let name = |stop| moteseal_client::Error::from(stop).name();
+        let name = |stop| moteseal_client::Error::from(stop).name().to_owned();
         for chunk in answer.chunks(100) {
             session.feed(chunk, sink).map_err(name)?;
         }
         let (report, newest) = session.finish(sink).map_err(name)?;
         if let Some(memory) = memory {
-            newest
-                .into_iter()
-                .for_each(|(device, seal)| memory.pin(&self.roster, device, seal));
+            newest.into_iter().for_each(|(device, seal)| memory.pin(&self.roster, device, seal));
         }
         Ok(report)
     }

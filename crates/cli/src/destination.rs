@@ -1,18 +1,17 @@
-//! Where verified rows go: a file that appears whole or not at all, or stdout once everything is verified.
+//! Where verified rows go: to a file that appears whole or not at all, or to stdout once everything is
+//! verified.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Seek as _, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 use moteseal_client::estimate::Estimator;
-use moteseal_client::output::{AtomicFile, Format, OutputError, Writer};
-use moteseal_client::{Report, Rows, Sink, Standing};
+use moteseal_client::output::{AtomicFile, Format, OutputError, RowOutput, RowSpool};
+use moteseal_client::{Report, Rows, Sink, Standing, start_text};
 use moteseal_core::record::Round;
-use moteseal_device::import::display_ms;
 use moteseal_verify::Roster;
 
+use crate::client_error;
 use crate::failure::{Exit, Failure};
 use crate::progress::{bytes, count, thousands};
 use crate::terminal::{Stdout, talk};
@@ -34,10 +33,10 @@ enum FormatName {
 /// Where rows go, and how they are written.
 #[derive(Args, Debug)]
 pub(crate) struct Destination {
-    /// How to write the rows; what --out ends in, else a table
+    /// The format of the rows; default: by the extension of --out, else a table
     #[arg(long, value_enum)]
     format: Option<FormatName>,
-    /// The file for the rows; stdout unless given
+    /// The file for the rows; default: stdout
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -65,72 +64,24 @@ impl Destination {
         self.out.is_some() || self.format.is_some()
     }
 
-    /// Starts writing. `field` is one to estimate the mean of.
+    /// Starts writing. `field` is a field whose mean is estimated.
     pub(crate) fn open(
         &self,
         field: Option<&str>,
         progress: ProgressBar,
     ) -> Result<Output, Failure> {
-        let (writer, kept): (Box<dyn Write + Send>, Kept) = match &self.out {
-            Some(path) => {
-                let shared = Shared::new(AtomicFile::create(path).map_err(output_failure)?);
-                (Box::new(shared.clone()), Kept::File(shared))
-            }
-            None => {
-                let none = |error| output_failure(OutputError::temporary(&error));
-                let spool = tempfile::tempfile().map_err(none)?;
-                let again = spool.try_clone().map_err(none)?;
-                (Box::new(BufWriter::with_capacity(1 << 16, spool)), Kept::Spool(again))
-            }
+        let rows = match &self.out {
+            Some(path) => RowOutput::to_file(path, self.format()),
+            None => RowOutput::to_spool(self.format()),
         };
-        Ok(Output {
-            writer: Writer::new(self.format(), writer),
-            kept,
-            mean: field.map(Estimator::new),
-            progress,
-        })
+        let rows = rows.map_err(client_error::output)?;
+        Ok(Output { rows, mean: field.map(Estimator::new), progress })
     }
 }
 
-/// A file that the writer fills and we commit.
-#[derive(Clone)]
-struct Shared(std::sync::Arc<std::sync::Mutex<Option<AtomicFile>>>);
-
-impl Shared {
-    fn new(file: AtomicFile) -> Self {
-        Self(std::sync::Arc::new(std::sync::Mutex::new(Some(file))))
-    }
-
-    fn take(&self) -> Option<AtomicFile> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
-    }
-}
-
-impl Write for Shared {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &mut *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) {
-            Some(file) => file.write(bytes),
-            None => Err(io::Error::other("the file is closed")),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match &mut *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) {
-            Some(file) => file.flush(),
-            None => Ok(()),
-        }
-    }
-}
-
-enum Kept {
-    File(Shared),
-    Spool(File),
-}
-
-/// Takes verified rows; nobody sees them before they are [released](Finished::release).
+/// Receives verified rows, which stay invisible until they are [released](Finished::release).
 pub(crate) struct Output {
-    writer: Writer<Box<dyn Write + Send>>,
-    kept: Kept,
+    rows: RowOutput,
     mean: Option<Estimator>,
     progress: ProgressBar,
 }
@@ -141,60 +92,35 @@ impl Sink for Output {
         if let Some(mean) = &mut self.mean {
             mean.rows(rows)?;
         }
-        self.writer.rows(rows)
+        self.rows.rows(rows)
     }
 }
 
 impl Output {
-    /// Ends the rows: all of them are written, and nobody sees them yet. Gives the estimator back, if there is one.
+    /// Ends the rows: all of them are written, and still invisible. Returns the estimator, if any.
     pub(crate) fn finish(self) -> Result<(Finished, Option<Estimator>), Failure> {
         self.progress.finish_and_clear();
-        self.writer.finish().map_err(output_failure)?;
-        let ready = match self.kept {
-            Kept::File(shared) => {
-                let mut file = shared.take();
-                file.as_mut().map_or(Ok(()), AtomicFile::settle).map_err(output_failure)?;
-                Ready::File(file)
-            }
-            Kept::Spool(mut file) => {
-                let again = |error| {
-                    Failure::new(
-                        Exit::Internal,
-                        format_args!("cannot read a temporary file: {error}"),
-                    )
-                };
-                file.rewind().map_err(again)?;
-                Ready::Spool(file)
-            }
-        };
-        Ok((Finished(ready), self.mean))
+        Ok((Finished(self.rows.finish().map_err(client_error::output)?), self.mean))
     }
 
-    /// Hands the rows out: everything is verified, and they are all there is to keep.
+    /// Ends and releases the rows.
     pub(crate) fn keep(self) -> Result<(), Failure> {
         self.finish()?.0.release()
     }
 }
 
-enum Ready {
-    File(Option<AtomicFile>),
-    Spool(File),
-}
-
-/// All rows, written but not handed out. Dropped, it leaves nothing.
-pub(crate) struct Finished(Ready);
+/// All rows, written but invisible. Dropping it discards them.
+pub(crate) struct Finished(RowSpool);
 
 impl Finished {
-    /// Hands the rows out: the file goes to its place, or the rows to stdout.
+    /// Puts the file in place, or copies the rows to stdout.
     pub(crate) fn release(self) -> Result<(), Failure> {
-        match self.0 {
-            Ready::File(file) => file.map_or(Ok(()), AtomicFile::commit).map_err(output_failure),
-            Ready::Spool(file) => Stdout::lock().copy(file),
-        }
+        let spool = self.0.release().map_err(client_error::output)?;
+        spool.map_or(Ok(()), |spool| Stdout::lock().copy(spool))
     }
 }
 
-/// Refuses to write two things into one file, or over one that is read.
+/// Rejects arguments that write two outputs to one file, or replace a file that is read.
 pub(crate) fn distinct(
     written: &[(&str, Option<&Path>)],
     read: &[&PathBuf],
@@ -220,20 +146,14 @@ pub(crate) fn distinct(
     Ok(())
 }
 
-/// Rows that could not be written: the caller's mistake, or the machine's.
-pub(crate) fn output_failure(error: OutputError) -> Failure {
-    Failure::new(if error.is_misuse() { Exit::Usage } else { Exit::Internal }, error)
-}
-
-/// Says what was verified, a line a device, on stderr. `came` is what happened to the bytes: received, or read.
-pub(crate) fn say(report: &Report, roster: &Roster, came: &str) {
+/// Prints to stderr what was verified, a line for each device. `came` says what happened to the bytes:
+/// received, or read.
+pub(crate) fn report_lines(report: &Report, roster: &Roster, came: &str) {
     for device in &report.devices {
         let until = match device.standing {
             Standing::Complete => "complete".to_owned(),
             Standing::TailUnknown { from } | Standing::ManifestMissing { from } => {
-                let at =
-                    roster.epoch_start_ms(from).map_or_else(|| format!("epoch {from}"), display_ms);
-                format!("complete to {at}")
+                format!("complete to {}", start_text(roster, from))
             }
         };
         let late = match device.late {
@@ -266,7 +186,7 @@ pub(crate) fn say(report: &Report, roster: &Roster, came: &str) {
     ));
 }
 
-/// What a group's budget left of its readings.
+/// The share of readings that a group's budget left.
 fn kept((budget, levels): (u64, u8), rounds: Option<(Round, Round)>, epochs: u64) -> String {
     let share = |round: Round| match round.0 {
         0 => "all readings".to_owned(),
@@ -275,7 +195,7 @@ fn kept((budget, levels): (u64, u8), rounds: Option<(Round, Round)>, epochs: u64
     };
     let within = format!("the group keeps at most {} an epoch", count(budget, "reading"));
     match rounds {
-        None => format!("{within}; no epoch of these has a manifest that says what was kept"),
+        None => format!("{within}; no epoch of the range has a manifest that states what was kept"),
         Some((least, most)) if least == most => {
             format!(
                 "{within}; {} ended at round {least}, about {}",
@@ -292,25 +212,11 @@ fn kept((budget, levels): (u64, u8), rounds: Option<(Round, Round)>, epochs: u64
     }
 }
 
-/// What is missing of what was asked for, as the failure that says so.
+/// The failure for a device that is less complete than was asked for, if there is one.
 pub(crate) fn incomplete(report: &Report, roster: &Roster) -> Option<Failure> {
-    let device = report.devices.iter().find(|device| !device.is_complete())?;
-    let from = device.complete_until();
-    let at = roster.epoch_start_ms(from).map_or_else(|| format!("epoch {from}"), display_ms);
-    if let Standing::ManifestMissing { .. } = device.standing {
-        return Some(Failure::new(
-            Exit::Incomplete,
-            format_args!(
-                "ManifestMissing: the store gives no manifest of the epoch from {at} on, which says what was kept of it; ask for a \
-                 rate, or again once the gateway has sent it"
-            ),
-        ));
-    }
-    Some(Failure::new(
-        Exit::Incomplete,
-        format_args!(
-            "TailUnknown: nothing shows what {} sealed from {at} on; ask with --until {at}, or again when it has sealed more",
-            device.name
-        ),
-    ))
+    let error = report.require_complete(roster).err()?;
+    let text = client_error::named(error.error_name(), &error);
+    let hint =
+        if error.lacks_manifest { String::new() } else { format!(" (--until {})", error.time) };
+    Some(Failure::new(Exit::Incomplete, text + &hint))
 }

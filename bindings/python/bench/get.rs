@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use moteseal_api::Query;
 use moteseal_client::output::Batches;
-use moteseal_client::{get, proof};
+use moteseal_client::proof;
 use moteseal_core::identity::decode_public_pem;
 use moteseal_core::record::EpochNumber;
 use moteseal_net::{Client, Options};
@@ -44,7 +44,8 @@ fn main() -> Result<(), Failure> {
                 .enable_all()
                 .build()?;
             timed(|rows| {
-                Ok(runtime.block_on(get(&client, &roster, &query, None, None, rows)).map(drop)?)
+                let data = moteseal_client::Client::new(&client, &roster);
+                Ok(runtime.block_on(data.query(&query).run(rows)).map(drop)?)
             })
         }
         [file] => timed(|rows| {

@@ -1,7 +1,6 @@
 //! The TOML files of gateways and devices: read, with errors that name file, line, key and remedy. Paths in them are relative to the
 //! file's folder.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Reading keys and rosters, and writing files whole or not at all.
 
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 

@@ -1,11 +1,12 @@
-//! Did the coordinator keep what the budget asks for, of all devices? Anyone can say, from what was signed (spec/formats.md, 8.3).
+//! Audits a coordinator: whether it kept what the budget requires, of all devices. Anyone can do this from
+//! the signed data (`spec/formats.md`, section 8.3).
 //!
-//! An [`Audit`] takes the manifests of a range of epochs, then the seals of each device with no events, all of them verified, and
-//! adds up. It does no I/O; [`audit()`] asks a cloud over HTTP. What it holds is a digest a listed seal and some numbers an epoch;
-//! seals pass through, one device at a time.
+//! An [`Audit`] verifies the manifests of a range of epochs, then the seals of each device without events,
+//! and compares them. It does no I/O; [`Client::audit`](crate::Client::audit) asks a cloud. It holds a
+//! digest for each listed seal and some numbers for each epoch; seals pass through, one device at a time.
 //!
-//! It accuses only of what nothing that is missing could explain: a device that died and one that was left out look alike until
-//! the device's chain goes on.
+//! A finding is reported only if no missing data could explain it. A device that died and one that was
+//! left out cannot be distinguished until the device's chain continues; that is a doubt.
 
 mod device_audit;
 mod fetch;
@@ -30,9 +31,9 @@ pub use silence::{Claims, ClaimsError, Silences};
 pub use crate::error::NoBudget;
 use crate::rejection::Rejection;
 
-/// More manifests of one epoch than this prove no more.
+/// Number of manifests of one epoch that are kept; more prove nothing new.
 const MAX_SHEETS: usize = 8;
-/// More seals than these are not held in mind: 2 GiB of digests would be listed.
+/// Limit of the number of listed seals: their digests take 2 GiB.
 const MAX_LISTED: usize = 1 << 26;
 
 /// An audit of the epochs `since .. until`.
@@ -43,19 +44,20 @@ pub struct Audit<'r> {
     since: EpochNumber,
     until: Option<EpochNumber>,
     epochs: BTreeMap<EpochNumber, Epoch>,
-    /// The newest epoch that a manifest is there of, whether or not it is of the range.
+    /// The newest epoch with a manifest, in the range or after it.
     newest: Option<EpochNumber>,
-    /// What the manifests behind the range list: a device's first seal behind it is one of these, or the coordinator never took it.
+    /// Seals that the manifests after the range list. The coordinator ignored a device's first seal after
+    /// the range if it is not among them.
     behind: HashSet<Digest>,
     listed: usize,
-    /// The device whose seals are coming, and those that are done.
+    /// The current device.
     at: Option<DeviceAudit>,
     done: BTreeSet<DeviceId>,
-    /// What was found of devices, of epochs without a manifest as well.
+    /// Findings about devices, also for epochs without a manifest.
     findings: BTreeMap<EpochNumber, Vec<Finding>>,
     /// From this level on every seal of the range has all its events.
     survives_from: Round,
-    /// Who was said to be silent in a private sum, where somebody asks.
+    /// Claims of silence in private sums, if the caller gave any.
     claims: Option<Claims>,
     silences: Vec<(EpochNumber, Finding)>,
     seals: u64,
@@ -63,7 +65,7 @@ pub struct Audit<'r> {
     bytes: u64,
 }
 
-/// What is known of an epoch.
+/// The data of an epoch.
 #[derive(Debug, Default)]
 struct Epoch {
     sheets: Vec<Sheet>,
@@ -71,7 +73,7 @@ struct Epoch {
     seals: u64,
 }
 
-/// A manifest, and what the seals say of it.
+/// A manifest, and what follows from the seals that it lists.
 #[derive(Debug)]
 struct Sheet {
     digest: Digest,
@@ -87,7 +89,7 @@ struct Sheet {
 }
 
 impl<'r> Audit<'r> {
-    /// An audit of a group's epochs from `since` on and before `until`; of everything so far without an end.
+    /// An audit of a group's epochs from `since` on and before `until`; without an end, of all later ones.
     ///
     /// # Errors
     /// [`NoBudget`].
@@ -117,7 +119,7 @@ impl<'r> Audit<'r> {
         })
     }
 
-    /// Begins a stream of items: first the manifests, then the seals, in one stream or in several.
+    /// Starts a stream of items. The manifests come first, then the seals, in one or several streams.
     #[must_use]
     pub fn stream(&mut self) -> Feed<'_, 'r> {
         Feed {
@@ -127,8 +129,8 @@ impl<'r> Audit<'r> {
         }
     }
 
-    /// The round from which on nothing of the range is missing of the seals that came: the highest of its manifests, or of what a
-    /// device itself no longer had.
+    /// The lowest round from which on all levels of all seals exist: the highest round of the manifests, or
+    /// the first level that every seal still has.
     fn common_round(&self) -> Round {
         let rounds =
             self.epochs.values().flat_map(|epoch| epoch.sheets.iter().map(|sheet| sheet.round));
@@ -139,7 +141,8 @@ impl<'r> Audit<'r> {
         epoch >= self.since && self.until.is_none_or(|until| epoch < until)
     }
 
-    /// Takes an authentic manifest. Of an epoch behind the range it says that the coordinator has gone on, and what it took there.
+    /// Adds an authentic manifest. One after the range shows that the coordinator has gone on, and which
+    /// seals it accepted there.
     fn manifest(&mut self, manifest: &Manifest<'_>) -> Result<(), Rejection> {
         let epoch = manifest.epoch();
         if epoch < self.since {
@@ -198,7 +201,7 @@ impl<'r> Audit<'r> {
         sheets.iter().any(|sheet| sheet.lists(statement.device, digest))
     }
 
-    /// Takes an authentic seal; a device's come one behind the other, by index.
+    /// Adds an authentic seal. The seals of a device come together, by index.
     fn seal(&mut self, seal: &Seal<Authentic>) -> Result<(), Rejection> {
         let statement = seal.statement();
         let (device, index) = (statement.device, statement.index);
@@ -228,7 +231,7 @@ impl<'r> Audit<'r> {
             self.findings.entry(epoch).or_default().push(finding);
         }
         self.seals += 1;
-        // Also of a seal behind the range: it may be the one that states what was answered in it.
+        // Also for a seal after the range: it may state the answers of an epoch in the range.
         if let Some(claims) = &mut self.claims {
             let found = claims.contradicted_by(statement);
             self.silences.extend(found.into_iter().map(|finding| (statement.epoch, finding)));
@@ -256,12 +259,12 @@ impl<'r> Audit<'r> {
         Ok(())
     }
 
-    /// The device_audit of a device of which nothing has come yet.
+    /// The audit of a device of which no seal has arrived yet.
     fn device_audit(&self, device: DeviceId) -> DeviceAudit {
         DeviceAudit::new(device, self.since, self.until.unwrap_or(EpochNumber(u64::MAX)))
     }
 
-    /// All seals of a device are there: what do they say of each manifest?
+    /// Compares each manifest with the seals of a device, once all of them have arrived.
     fn leave_device(&mut self) {
         let Some(device_audit) = self.at.take() else { return };
         let Self { epochs, newest, .. } = self;
@@ -281,7 +284,7 @@ impl<'r> Audit<'r> {
     #[must_use]
     pub fn finish(mut self) -> Report {
         self.leave_device();
-        // Those of whom nothing came, by the same rules.
+        // Devices without any seal follow the same rules.
         let silent: Vec<DeviceId> = self
             .roster
             .devices()
@@ -319,7 +322,7 @@ impl<'r> Audit<'r> {
                 );
             }
         }
-        // A seal that is missing of an epoch of which nothing else is known.
+        // Missing seals of epochs of which nothing else is known.
         let of_range = |number: &EpochNumber| {
             *number >= self.since && self.until.is_none_or(|until| *number < until)
         };
@@ -346,7 +349,7 @@ impl Sheet {
         self.listed.get(&device).is_some_and(|listed| listed.binary_search(seal).is_ok())
     }
 
-    /// What the manifest and the seals come to.
+    /// The result for the manifest and its seals.
     fn report(
         mut self,
         epoch: EpochNumber,
@@ -355,7 +358,7 @@ impl Sheet {
         roster: &Roster,
     ) -> EpochReport {
         findings.append(&mut self.findings);
-        // What the coordinator lists it has not dropped.
+        // The coordinator did not drop a seal that it lists.
         let withheld: BTreeSet<(DeviceId, SealIndex)> =
             self.doubts.iter().filter_map(Doubt::withheld).collect();
         findings.retain(|finding| match *finding {
@@ -405,7 +408,7 @@ impl Sheet {
     }
 }
 
-/// Takes the bytes of one stream, in chunks of any size.
+/// Receives the bytes of one stream, in chunks of any size.
 #[derive(Debug)]
 pub struct Feed<'a, 'r> {
     audit: &'a mut Audit<'r>,
@@ -414,10 +417,10 @@ pub struct Feed<'a, 'r> {
 }
 
 impl<'r> Feed<'_, 'r> {
-    /// Takes the next bytes.
+    /// Adds the next bytes.
     ///
     /// # Errors
-    /// [`Rejection`]: a manifest that is not the coordinator's, a seal that is not its device's, or what was not asked for.
+    /// [`Rejection`]: a manifest or a seal is not authentic, or was not asked for.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), Rejection> {
         let Self { audit, reader, ended } = self;
         audit.bytes += bytes.len() as u64;
@@ -427,14 +430,14 @@ impl<'r> Feed<'_, 'r> {
     /// Ends the stream.
     ///
     /// # Errors
-    /// [`Rejection`]; `Truncated` where it has no end item.
+    /// [`Rejection`]; `Truncated` if there is no end item.
     pub fn finish(self) -> Result<(), Rejection> {
         let Self { audit, reader, mut ended } = self;
         reader.finish::<Rejection>(&mut |event| take(audit, &mut ended, &event))?;
         if ended { Ok(()) } else { Err(Rejection::Unended) }
     }
 
-    /// The parts of the run that was not proven: what an explanation is compared with.
+    /// The parts of the run that was not proven: compare them with an explanation.
     #[must_use]
     pub fn suspects(&self) -> &[moteseal_verify::Suspect] {
         self.reader.suspects()

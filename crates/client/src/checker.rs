@@ -1,8 +1,10 @@
-//! Judging what a stream proves: is it what was asked for, is anything missing, was the choice forced.
+//! Checks the events of a stream: whether they are what was asked for, whether anything is missing, and
+//! whether the choice of readings was forced.
 //!
-//! A rate is outlet part by part. For *at most* and *sample* an epoch's parts are held until the last of them is there, since
-//! the choice follows from all of them; those of an epoch of which nothing shows the last part give no rows. In a group with a
-//! budget both follow from the epoch's round as well, which is the manifest's and never what a store happens to keep.
+//! A rate is checked part by part. For *at most* and *sample*, the parts of an epoch are held until the
+//! last one has arrived, because the choice follows from all of them. An epoch whose last part is not
+//! shown gives no rows. In a group with a budget, the choice also follows from the epoch's round, which
+//! comes from the manifest and not from what the store keeps.
 
 mod device_check;
 mod held_epoch;
@@ -26,19 +28,19 @@ use device_check::DeviceCheck;
 use held_epoch::HeldEpoch;
 use manifests::Manifests;
 
-/// Judges the events of one stream.
+/// Checks the events of one stream.
 #[derive(Debug)]
 pub(crate) struct Checker<'r> {
     roster: &'r Roster,
     engine: Recall,
-    /// `None` until a proof has named it.
+    /// For a proof, `None` until its first item has arrived.
     query: Option<Query>,
     pinned: Option<PinnedSeals>,
-    /// Whether a store answers now; a proof was kept.
+    /// Whether this is the response of a store, and not a proof that was kept.
     live: bool,
-    /// The device that the stream is at: its place in the query and its check.
+    /// The current device: its place in the query, and its check.
     at: Option<(usize, DeviceCheck)>,
-    /// How many devices of the query are done.
+    /// Number of devices of the query that are done.
     done: usize,
     held: HeldEpoch,
     manifests: Manifests,
@@ -96,7 +98,7 @@ impl<'r> Checker<'r> {
             Event::Problem(name, detail) => Err(Rejection::stopped(name, detail).into()),
             Event::Manifest(manifest, _) => {
                 self.report.signatures += 1;
-                // There is a query: it was looked for above.
+                // There is a query: see the arms above.
                 Ok(self
                     .query
                     .as_ref()
@@ -119,7 +121,7 @@ impl<'r> Checker<'r> {
         Ok((self.report, self.newest))
     }
 
-    /// The first item of a proof: the query, and the roster under which it was made.
+    /// Reads the first item of a proof: the query, and the roster under which the proof was made.
     fn read_query(&mut self, text: &str) -> Result<(), Rejection> {
         let (query, roster) =
             crate::proof_query::decode(text).map_err(|cause| Rejection::NotAProof { cause })?;
@@ -156,7 +158,7 @@ impl<'r> Checker<'r> {
             )?;
         }
         if !in_range {
-            // The seal behind the range shows that none lies between; its events were not asked for.
+            // The seal after the range shows that none is missing before it. Its events were not asked for.
             return match proven.part.select {
                 Select::Levels(0) => Ok(()),
                 _ => Err(Rejection::NotAsAsked { device: Some(device), index: Some(index) }.into()),
@@ -178,7 +180,7 @@ impl<'r> Checker<'r> {
         }
     }
 
-    /// Goes to the device of a seal: the same, or a later one of the query.
+    /// Continues with the device of a seal: the current one, or a later one of the query.
     fn go_to(&mut self, statement: &Statement, sink: &mut dyn Sink) -> Result<(), Stop> {
         if self.at.as_ref().is_some_and(|(_, check)| check.device() == statement.device) {
             return Ok(());
@@ -219,7 +221,7 @@ impl<'r> Checker<'r> {
         Ok(())
     }
 
-    /// The devices of the query up to `place` of which the answer holds nothing.
+    /// Closes the devices of the query before `place`, of which the response contains nothing.
     fn pass_over(&mut self, place: usize) -> Result<(), Rejection> {
         while self.done < place {
             if let Some(check) = self.check(self.done) {
@@ -248,7 +250,7 @@ impl<'r> Checker<'r> {
     }
 }
 
-/// Where the parts of a device go that have been outlet.
+/// The destination of the checked parts of a device.
 struct RowOutlet<'j> {
     roster: &'j Roster,
     engine: &'j Recall,
@@ -258,7 +260,7 @@ struct RowOutlet<'j> {
 }
 
 impl RowOutlet<'_> {
-    /// Gives a part's rows to the sink, and counts them.
+    /// Passes the rows of a part to the sink, and counts them.
     fn emit(
         &mut self,
         choice: Choice,

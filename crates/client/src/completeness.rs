@@ -1,27 +1,27 @@
-//! What a verified answer holds, device by device.
+//! The report about a verified response, device by device: counts and completeness.
 
 use moteseal_api::ErrorKind;
 use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex};
 use moteseal_verify::Roster;
 use serde_json::{Value, json};
 
-/// A verified answer in numbers.
+/// The numbers of a verified response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// By the order of the query.
+    /// In the order of the query.
     pub devices: Vec<DeviceReport>,
     /// Signatures that were checked.
     pub signatures: u64,
-    /// Bytes of the answer.
+    /// Bytes of the response.
     pub bytes: u64,
-    /// The most events that the group may keep an epoch, over all its devices; `None` where everything is kept.
+    /// The most events that the group keeps of an epoch, over all devices; `None` if it keeps all.
     pub budget: Option<u64>,
-    /// Of a group with a budget: each epoch of the answer whose manifest there is, with the round that it ended at. The levels
-    /// below it were not kept: about one event in 2^round was.
+    /// In a group with a budget: each epoch with a manifest, and its final round. Levels below the round
+    /// were not kept, so about one event in 2^round was.
     pub rounds: Vec<(EpochNumber, Round)>,
 }
 
-/// One device's part of an answer.
+/// The numbers of one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceReport {
     /// The device.
@@ -30,52 +30,54 @@ pub struct DeviceReport {
     pub name: String,
     /// The first epoch that was asked for.
     pub since: EpochNumber,
-    /// The epoch behind the last; `None` where everything so far was asked for.
+    /// The epoch after the last one; `None` if the query has no end.
     pub until: Option<EpochNumber>,
-    /// Seals in that range that were judged: for *at most* and *sample* not those of a newest epoch whose last part is not known.
+    /// Seals of the range that were checked. For *at most* and *sample* this excludes a newest epoch whose
+    /// last part is unknown.
     pub seals: u64,
-    /// Epochs of these.
+    /// Epochs of these seals.
     pub epochs: u64,
     /// Events that those seals count.
     pub events: u64,
-    /// Rows handed out.
+    /// Rows that were passed to the sink.
     pub rows: u64,
-    /// Events that the device admits to have lost.
+    /// Events that the device states as lost.
     pub lost: u64,
-    /// Seals that their epoch's manifest does not list: they came after the coordinator had closed it.
+    /// Seals that their epoch's manifest does not list: they arrived after the coordinator had closed the
+    /// epoch.
     pub late: u64,
-    /// Where the device admits to have been off, in order; the first 256 of them.
+    /// The restarts that the device states, in order; at most 256.
     pub outages: Vec<Outage>,
-    /// How complete this is.
+    /// How complete the response is for this device.
     pub standing: Standing,
-    /// Of a proof only: index and epoch of a newer seal of the range that an earlier answer held. A proof does not grow; a store's
-    /// answer without that seal is refused (`Missing`).
+    /// For a proof: index and epoch of a pinned seal of the range that is newer than the proof. A store's
+    /// response without that seal is rejected (`Missing`).
     pub newer: Option<(SealIndex, EpochNumber)>,
 }
 
-/// A device restarted: what it may have sensed before was not sealed.
+/// A restart of a device: readings before it may not have been sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outage {
-    /// The epoch of the seal before; `None` before the first.
+    /// The epoch of the last seal before it; `None` before the first seal.
     pub from: Option<EpochNumber>,
-    /// The epoch of the first seal after.
+    /// The epoch of the first seal after it.
     pub to: EpochNumber,
     /// That seal.
     pub index: SealIndex,
 }
 
-/// How complete a device's part of an answer is.
+/// How complete a response is for a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Nothing of the range is missing.
+    /// No seal of the range is missing.
     Complete,
-    /// Nothing is missing before this epoch; nothing shows what the device sealed from then on.
+    /// Nothing is missing before this epoch; nothing shows what the device sealed from it on.
     TailUnknown {
-        /// The first epoch of which nothing is known.
+        /// The first epoch with an unknown number of seals.
         from: EpochNumber,
     },
-    /// Nothing is missing before this epoch; of it, and perhaps of later ones, there is no manifest, so that nobody knows what of
-    /// it should be served, and it gave no rows.
+    /// Nothing is missing before this epoch. Its manifest is missing, and perhaps those of later epochs, so
+    /// it is unknown what should be served, and the epoch has no rows.
     ManifestMissing {
         /// The first epoch without a manifest.
         from: EpochNumber,
@@ -83,8 +85,8 @@ pub enum Standing {
 }
 
 impl DeviceReport {
-    /// Whether the device's part is as complete as it was asked for: everything of the range, or, where no end was given,
-    /// everything up to some newest seal.
+    /// Whether the response is as complete as was asked for: the whole range or, without an end, everything
+    /// up to a newest seal.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         match self.standing {
@@ -105,38 +107,38 @@ impl DeviceReport {
 }
 
 impl Report {
-    /// Whether every device is as complete as it was asked for; exit code 4 where not.
+    /// Whether every device is as complete as was asked for.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.devices.iter().all(DeviceReport::is_complete)
     }
 
-    /// All rows.
+    /// Number of rows.
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.devices.iter().map(|device| device.rows).sum()
     }
 
-    /// All events that the seals count.
+    /// Number of events that the seals count.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.devices.iter().map(|device| device.events).sum()
     }
 
-    /// The lowest and the highest round of the answer's epochs, in a group with a budget.
+    /// The lowest and the highest round of the epochs, in a group with a budget.
     #[must_use]
     pub fn round_span(&self) -> Option<(Round, Round)> {
         let rounds = || self.rounds.iter().map(|(_, round)| *round);
         rounds().min().zip(rounds().max())
     }
 
-    /// All seals.
+    /// Number of seals.
     #[must_use]
     pub fn seals(&self) -> u64 {
         self.devices.iter().map(|device| device.seals).sum()
     }
 
-    /// The report for programs.
+    /// The report as JSON.
     #[must_use]
     pub fn to_json(&self) -> Value {
         json!({

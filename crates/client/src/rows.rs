@@ -1,4 +1,4 @@
-//! Verified rows: what a sink receives, one part of an epoch at a time.
+//! Verified rows: a sink receives them one part of an epoch at a time.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use moteseal_verify::SchemaEntry;
 
 use crate::error::OutputError;
 
-/// The events of one part that were asked for: authentic, and chosen by nobody.
+/// The events of one part that were asked for: authentic, and not chosen by the store.
 #[derive(Debug)]
 pub struct Rows<'a> {
     pub(crate) name: &'a str,
@@ -35,7 +35,7 @@ impl<'a> Rows<'a> {
         self.name
     }
 
-    /// What the device states of the part these are of.
+    /// The statement that the device signed for the part.
     #[must_use]
     pub const fn statement(&self) -> &'a Statement {
         self.statement
@@ -47,31 +47,31 @@ impl<'a> Rows<'a> {
         self.start_ms
     }
 
-    /// What a record holds.
+    /// The schema of the records.
     #[must_use]
     pub const fn schema(&self) -> &'a Arc<SchemaEntry> {
         self.schema
     }
 
-    /// The sample: what estimators take.
+    /// The sample that estimators use.
     #[must_use]
     pub const fn sample(&self) -> &'a UniformSample<'a> {
         self.sample
     }
 
-    /// What was asked for: whether the epoch has a rate of its own.
+    /// The choice of the query.
     #[must_use]
     pub const fn choice(&self) -> Choice {
         self.choice
     }
 
-    /// How many rows these are.
+    /// Number of rows.
     #[must_use]
     pub fn len(&self) -> u32 {
         self.sample.sample().len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -82,15 +82,15 @@ impl<'a> Rows<'a> {
         self.sample.sample().for_each(self.engine, each);
     }
 
-    /// Calls `each` with some hundred rows at a time, by ascending sequence number: for columns.
+    /// Calls `each` with some hundred rows at a time, by ascending sequence number; suited to columns.
     pub fn for_each_chunk(&self, each: impl FnMut(&Chunk<'_, 'a>)) {
         self.sample.sample().for_each_chunk(self.engine, each);
     }
 }
 
-/// Takes verified rows.
+/// Receives verified rows.
 pub trait Sink {
-    /// Takes the rows of one part, which may be none.
+    /// Receives the rows of one part, which may be empty.
     ///
     /// # Errors
     /// [`OutputError`]; the session then stops.

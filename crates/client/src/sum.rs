@@ -1,8 +1,11 @@
-//! The querier of private sums: it asks a group a question every epoch, and opens and checks what comes back (DESIGN section 7).
+//! The querier of private sums: runs a query over a group every epoch, and opens and checks the sums
+//! (`docs/design.md`, *Sums*).
 //!
-//! [`Querier`] holds a query's keys and opens answers, [`Localisation`] finds the edge where one went wrong, [`Epochs`] waits for those who have
-//! not spoken: none of them does any I/O. [`follow()`] runs a query over a link, and [`RowWriter`] writes what came of its epochs.
-//! Nothing that is not proven to be the exact sum over named participants gets out of any of them.
+//! [`PreparedQuery`] puts a querier together from its files and runs a query. Its parts do no I/O:
+//! [`Querier`] holds the keys of a query and opens sums, [`Epochs`] waits for the children, and
+//! [`Localisation`] finds the edge of the tree where a sum was falsified. [`run_query()`] runs a query over
+//! a link, and [`RowWriter`] writes the results. Only sums that are proven to be exact over named
+//! participants are returned.
 
 mod config;
 mod key_setup;

@@ -6,7 +6,7 @@ use moteseal_adversary::coordinator::{Bundle, CHEATS, Cheat, FoundBy, Upload, st
 use moteseal_api::{CBOR_SEQ, COSE, JSON, Query, paths};
 use moteseal_client::audit::{self, Audit};
 use moteseal_client::estimate::{Estimate, Estimator};
-use moteseal_client::{Rows, Session, Sink, Stop};
+use moteseal_client::{Rows, Session, Stop};
 use moteseal_core::link::LinkKey;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Round};
@@ -127,23 +127,17 @@ pub(crate) async fn play(keys: &Keys, motes: &[Mote], client: &Client) -> Result
             "AN HONEST COORDINATOR WAS ACCUSED: this is a fault of Moteseal; please report it: {error}"
         ))
     };
-    let audited = audit::audit(client, &keys.roster, first, None, None).await.map_err(internal)?;
+    let data = moteseal_client::Client::new(client, &keys.roster);
+    let audited = data.audit().since(first).run().await;
     let audited = audited.map_err(|error| fault(error.to_string()))?;
-    if audited.exit_code() != 0 {
+    if audited.verdict() != audit::Verdict::Justified {
         return Err(fault(audited.to_string()));
     }
     let devices: Vec<DeviceId> = keys.roster.devices().map(|device| device.id).collect();
-    let rate = audit::common_rate(client, &keys.roster, &devices, (first, None))
-        .await
-        .map_err(internal)?;
+    let rate = data.common_rate(&devices, first, None).await.map_err(internal)?;
     let query = Query { devices, since: first, until: None, choice: Choice::Rate(rate) };
     let mut estimator = Estimator::new("temperature");
-    let sampled = moteseal_client::Client::new(client, &keys.roster)
-        .query(&query)
-        .run(&mut estimator)
-        .await
-        .map_err(internal)?
-        .report;
+    let sampled = data.query(&query).run(&mut estimator).await.map_err(internal)?.report;
     let cheats = CHEATS.iter().filter_map(|cheat| cheating(keys, &uploads, cheat)).collect();
     Ok(Edge {
         budget: BUDGET,

@@ -4,7 +4,6 @@ use moteseal_adversary::{EXPLAIN_LIES, ExplainLie, Explains, LIES, Lie};
 use moteseal_api::Query;
 use moteseal_client::{Disagreement, Error, PinnedSeals, Rejected, Rows};
 use moteseal_core::record::Scheme;
-use moteseal_core::record::SealIndex;
 use moteseal_net::Client;
 use moteseal_verify::{Finding, Roster};
 

@@ -15,8 +15,8 @@ pub fn range(roster: &Roster, input: &Value) -> Verdict {
     let mut audit = Audit::new(roster, EpochNumber(number(input, "since")), until)
         .map_err(|_| "NoBudget".to_owned())?;
     let mut feed = audit.stream();
-    feed.feed(&bytes(input, "bytes")).map_err(|refusal| refusal.name())?;
-    feed.finish().map_err(|refusal| refusal.name())?;
+    feed.feed(&bytes(input, "bytes")).map_err(|refusal| refusal.name().to_owned())?;
+    feed.finish().map_err(|refusal| refusal.name().to_owned())?;
     Ok(json!({ "epochs": audit.finish().epochs.iter().map(epoch).collect::<Vec<_>>() }))
 }
 

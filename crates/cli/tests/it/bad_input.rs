@@ -272,7 +272,7 @@ fn one_file_is_not_written_for_two_things() {
     symlink("same", scene.path("link")).unwrap();
     let get = ["get", "dev1", "--from", "http://127.0.0.1:1", "--rate", "1"];
     for (one, other) in [("same", "same"), ("same", "./sub/../same"), ("link", "same")] {
-        for option in ["--proof", "--memory"] {
+        for option in ["--proof", "--pinned-seals"] {
             let run = scene.with_roster(&[&get[..], &["-o", one, option, other]].concat());
             assert!(
                 run.failed(USAGE).contains("one would replace the other; name two files"),

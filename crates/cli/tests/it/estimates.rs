@@ -192,7 +192,7 @@ impl Asked {
     /// Runs one that asks the cloud for the whole range.
     fn ask(&self, arguments: &[&str]) -> (i32, String, String) {
         self.run(
-            &[arguments, &["--no-memory", "--from", &self.cloud.url, "--until", &self.until]]
+            &[arguments, &["--no-pinned-seals", "--from", &self.cloud.url, "--until", &self.until]]
                 .concat(),
         )
     }

@@ -283,7 +283,7 @@ impl Site {
         assert!((3..=5).contains(&round), "a tenth of 1,440 readings is kept: round {round}");
         let rate = format!("1/{}", 1 << round);
         let get =
-            [&["get", "--all", "--rate", &rate, "--format", "csv", "--no-memory"][..], &UNTIL]
+            [&["get", "--all", "--rate", &rate, "--format", "csv", "--no-pinned-seals"][..], &UNTIL]
                 .concat();
         let rows = self.ask(&get).done().out;
         assert!(
@@ -315,7 +315,7 @@ impl Site {
             &"5e".repeat(32),
             "--format",
             "csv",
-            "--no-memory",
+            "--no-pinned-seals",
         ];
         let drawn = self.ask(&[&sample[..], &UNTIL].concat()).done().out;
         drawn.lines().skip(1).for_each(is_true);
@@ -330,13 +330,13 @@ impl Site {
             assert!((least..=20).contains(&of(&drawn, epoch)) && least > 0, "{drawn}");
         }
         assert!(
-            self.ask(&[&["get", STAR, "--sample", "20", "--no-memory"][..], &UNTIL].concat())
+            self.ask(&[&["get", STAR, "--sample", "20", "--no-pinned-seals"][..], &UNTIL].concat())
                 .talk
                 .contains("SchemeMismatch")
         );
         // More than a budget left is not to be had, and it is said what is.
         let refused =
-            self.ask(&[&["get", "--all", "--rate", "1", "--no-memory"][..], &UNTIL].concat());
+            self.ask(&[&["get", "--all", "--rate", "1", "--no-pinned-seals"][..], &UNTIL].concat());
         assert!(
             refused.failed(2).contains("RateUnavailable")
                 && refused.talk.contains("the highest rate that can be had"),
@@ -345,7 +345,7 @@ impl Site {
 
         // The number of readings is exact; the mean is near, whatever the salts.
         let count = self
-            .ask(&[&["estimate", "count", "temperature", "--no-memory"][..], &UNTIL].concat())
+            .ask(&[&["estimate", "count", "temperature", "--no-pinned-seals"][..], &UNTIL].concat())
             .done();
         let says = format!(
             "count 8834.0000  (95 %: 8834.0000 to 8834.0000), from {expected} of 8,834 readings"
@@ -359,7 +359,7 @@ impl Site {
         );
         let mean = self
             .ask(
-                &[&["estimate", "mean", "temperature", "--no-memory", "--json"][..], &UNTIL]
+                &[&["estimate", "mean", "temperature", "--no-pinned-seals", "--json"][..], &UNTIL]
                     .concat(),
             )
             .done()

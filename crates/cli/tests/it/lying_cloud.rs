@@ -159,7 +159,7 @@ impl Scene {
         choice: Choice,
         lie: Option<&'static Lie>,
         explain: Option<&'static ExplainLie>,
-    ) -> (Result<Report, Failure>, usize, bool) {
+    ) -> (Result<Report, moteseal_client::Error>, usize, bool) {
         let (outcome, seen, done) =
             self.ask_for(&self.liar.field.query(choice), lie, explain).await;
         (outcome, seen.len(), done)
@@ -171,7 +171,7 @@ impl Scene {
         query: &Query,
         lie: Option<&'static Lie>,
         explain: Option<&'static ExplainLie>,
-    ) -> (Result<Report, Failure>, BTreeMap<Key, Vec<u8>>, bool) {
+    ) -> (Result<Report, moteseal_client::Error>, BTreeMap<Key, Vec<u8>>, bool) {
         let question = Question { since: query.since, until: query.until, choice: query.choice };
         *self.liar.told.lock().unwrap() =
             Told { lie, explain, question: Some(question), done: false };
@@ -187,7 +187,7 @@ impl Scene {
 }
 
 /// The names of an outcome: of the refusal as a whole, and of the finding.
-fn names(outcome: &Result<Report, Failure>) -> (String, Option<&'static str>) {
+fn names(outcome: &Result<Report, moteseal_client::Error>) -> (String, Option<&'static str>) {
     match outcome {
         Ok(report) if report.is_complete() => ("accepted".into(), None),
         Ok(report) => {
@@ -198,7 +198,7 @@ fn names(outcome: &Result<Report, Failure>) -> (String, Option<&'static str>) {
             (name.into(), None)
         }
         Err(moteseal_client::Error::Rejected(refused)) => {
-            (refused.refusal.name(), refused.finding.as_ref().map(|finding| finding.name()))
+            (refused.rejection.name().to_owned(), refused.finding.as_ref().map(|finding| finding.name()))
         }
         Err(failure) => (format!("not a refusal, {failure}"), None),
     }

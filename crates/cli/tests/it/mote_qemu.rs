@@ -310,7 +310,7 @@ fn told(site: &Site, cloud: &str, name: &str) -> (Vec<(String, String)>, BTreeSe
         cloud,
         "--rate",
         "1",
-        "--no-memory",
+        "--no-pinned-seals",
         "--proof",
         &format!("{name}.mproof"),
         "-o",

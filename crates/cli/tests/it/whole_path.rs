@@ -188,7 +188,7 @@ fn a_cloud_that_forgets_is_found_out_by_memory() {
         before,
         "no row of a refused answer is written"
     );
-    ask(&other.url, &["--no-memory"]).done();
+    ask(&other.url, &["--no-pinned-seals"]).done();
 }
 
 #[cfg(unix)]
@@ -203,12 +203,12 @@ fn rows_come_out_after_all_else_is_kept_or_not_at_all() {
     ];
     let before = scene.names(".");
     for more in [&["-o", "out.csv"][..], &[]] {
-        let run = scene.with_roster(&[&get[..], &["--memory", "link/memory.json"], more].concat());
+        let run = scene.with_roster(&[&get[..], &["--pinned-seals", "link/memory.json"], more].concat());
         assert!(run.failed(1).contains("link/memory.json"), "{run:?}");
         assert_eq!(run.out, "", "no row is printed");
         assert_eq!(scene.names("."), before, "neither rows nor proof are left");
     }
-    let run = scene.with_roster(&[&get[..], &["--memory", "memory.json"]].concat()).done();
+    let run = scene.with_roster(&[&get[..], &["--pinned-seals", "memory.json"]].concat()).done();
     assert!(
         run.out.lines().count() > 1
             && scene.path("p.mproof").exists()

@@ -1,4 +1,4 @@
-//! Who was said to be silent in a private sum, and had answered (DESIGN section 7).
+//! Who was said to be silent in a private sum, and had answered (`docs/design.md`, *Sums*).
 //!
 //! A sum is exact over the participants that it names, and an aggregator can claim that a live source is not among them. The querier notes
 //! whom it was told to be silent, epoch by epoch; the device's own seals state which epochs it answered. This sets one beside the other.

@@ -1,4 +1,5 @@
-//! One device's check through an answer: its history, what we remember of it, and what is counted on the way.
+//! Checks the seals of one device in a response: their history, the pinned seal, and the counts for the
+//! report.
 
 use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_seal::{Authentic, History, Incomplete, Seal, Statement};
@@ -7,7 +8,7 @@ use crate::completeness::{DeviceReport, Outage, Standing};
 use crate::pinned::PinnedSeal;
 use crate::rejection::Rejection;
 
-/// More outages than these are counted but not listed.
+/// Number of outages that are listed at most.
 const MAX_OUTAGES: usize = 256;
 
 #[derive(Debug)]
@@ -17,18 +18,17 @@ pub(super) struct DeviceCheck {
     until: Option<EpochNumber>,
     history: History,
     pinned: Option<PinnedSeal>,
-    /// Whether this is an answer from a store now, and not one that was kept: only that may be held to what came later.
+    /// Whether this is the response of a store, and not a proof: only a response must contain later seals.
     live: bool,
     newest: Option<PinnedSeal>,
     last_epoch: Option<EpochNumber>,
-    /// The first epoch that could not be outlet for want of its manifest.
+    /// The first epoch that could not be checked because its manifest is missing.
     unmanifested: Option<EpochNumber>,
     report: DeviceReport,
 }
 
 impl DeviceCheck {
-    /// `live` says that a store answers now. What was kept is as old as it is: that the device has sealed more since is no fault of
-    /// it.
+    /// `live` is whether this is the response of a store. A proof may be older than the pinned seal.
     pub(super) fn new(
         device: DeviceId,
         (since, until): (EpochNumber, Option<EpochNumber>),
@@ -69,7 +69,7 @@ impl DeviceCheck {
         self.device
     }
 
-    /// Counts a part that was outlet, and its rows that were handed out.
+    /// Counts a checked part, and the rows that were passed to the sink.
     pub(super) fn count(&mut self, statement: &Statement, rows: u32) {
         self.report.rows += u64::from(rows);
         self.report.seals += 1;
@@ -88,12 +88,12 @@ impl DeviceCheck {
         self.report.late += 1;
     }
 
-    /// Takes note of an epoch that cannot be outlet, for there is no manifest of it.
+    /// Records an epoch that cannot be checked because its manifest is missing.
     pub(super) fn without_manifest(&mut self, epoch: EpochNumber) {
         self.unmanifested.get_or_insert(epoch);
     }
 
-    /// Takes the next seal of the answer, and says whether its events are in the range.
+    /// Checks the next seal of the response. Returns whether its events are in the range.
     pub(super) fn take(&mut self, seal: &Seal<Authentic>) -> Result<bool, Rejection> {
         let here = PinnedSeal {
             index: seal.statement().index,
@@ -108,8 +108,8 @@ impl DeviceCheck {
         Ok(in_range)
     }
 
-    /// Whether a seal can stand in one history with the one that is pinned: where they cannot, the device signed two. Of the
-    /// seals of one answer the [`History`] says so.
+    /// Checks that a seal is in one history with the pinned one; otherwise the device signed two
+    /// histories. The seals of one response are checked by [`History`].
     fn agree(
         &self,
         seal: &Seal<Authentic>,
@@ -130,12 +130,12 @@ impl DeviceCheck {
         match statement.last {
             Some((before, _)) if before == known.index && statement.prev != known.digest => parted,
             Some((before, _)) if before >= known.index => Ok(()),
-            // The seal names as its predecessor one before a seal that the device has signed as well.
+            // The seal skips the pinned one, which the device also signed.
             _ => parted,
         }
     }
 
-    /// Ends the device's part of the answer.
+    /// Ends the seals of the device.
     pub(super) fn finish(
         self,
         name: String,
@@ -178,7 +178,7 @@ fn refusal(error: &Incomplete) -> Rejection {
         Incomplete::NotAsAsked { device, index } => {
             Rejection::NotAsAsked { device: Some(device), index: Some(index) }
         }
-        // Incomplete may grow; what it says is then that something was not as asked.
+        // `Incomplete` is non-exhaustive.
         Incomplete::TailUnknown { device, .. } => {
             Rejection::NotAsAsked { device: Some(device), index: None }
         }

@@ -1,5 +1,5 @@
-//! An epoch held until all its parts are there: *at most* and *sample* follow from their counters together, and in a group with a
-//! budget from the round that the epoch's manifest says.
+//! Holds the parts of an epoch until all have arrived: *at most* and *sample* follow from the counters of
+//! all parts and, in a group with a budget, from the round of the epoch's manifest.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use super::RowOutlet;
 use crate::error::Stop;
 use crate::rejection::Rejection;
 
-/// At most this many bytes of events are held.
+/// Limit of the bytes of events that are held.
 const MAX_BYTES: usize = 256 << 20;
-/// At most this many parts are held.
+/// Limit of the number of parts that are held.
 const MAX_PARTS: usize = 1 << 16;
-/// At most this many events are drawn from one epoch: their positions take 40 bytes each while they are drawn.
+/// Limit of the number of events that are drawn from one epoch; each needs 40 bytes while drawing.
 const MAX_DRAWN: u64 = 1 << 24;
 
-/// The parts of one epoch of one device, by index: their seals, and beside each what came with it.
+/// The parts of one epoch of one device, by index: the seals, and the sample and schema of each.
 #[derive(Debug, Default)]
 pub(super) struct HeldEpoch {
     seals: Vec<Seal<Authentic>>,
@@ -49,9 +49,10 @@ impl HeldEpoch {
         Ok(())
     }
 
-    /// Lets go of the parts: judges them together and hands out their rows, if they are the whole epoch. `next` is the seal behind
-    /// them, if there is one. Where nothing shows that the last part is there, who answers could choose among as many samples as
-    /// there are parts, so that there are no rows: the device's tail is unknown from this epoch on, as its history says.
+    /// Checks the held parts together, and emits their rows if they are the whole epoch. `next` is the
+    /// seal after them, if there is one. If nothing shows that the last part has arrived, the store could
+    /// choose among as many samples as there are parts; then there are no rows, and the history reports
+    /// that the device's tail is unknown from this epoch on.
     pub(super) fn release(
         &mut self,
         next: Option<&Seal<Authentic>>,
@@ -101,7 +102,7 @@ impl HeldEpoch {
                     whole.at_most(0)
                 }
             },
-            // Rates are outlet part by part, and their parts never held.
+            // Not reached: the parts of a rate are checked one by one and never held.
             Choice::Rate(rate) => {
                 for (seal, (kept, schema)) in seals.iter().zip(&samples) {
                     let sample =
@@ -111,7 +112,7 @@ impl HeldEpoch {
                 return Ok(());
             }
         };
-        // All parts are outlet before the first row of any is handed out.
+        // Check all parts before emitting the first row.
         let parts = forced.parts().zip(&samples);
         let checked = parts.map(|(part, (kept, schema))| {
             let sample = part.check(kept.sample()).map_err(refuse(part.seal()))?;
@@ -119,7 +120,7 @@ impl HeldEpoch {
         });
         let checked = checked.collect::<Result<Vec<_>, Rejection>>()?;
         if outlet.manifests.round(epoch).is_none() {
-            // Nobody knows what should have been served, so nothing was to be, and nothing is handed out.
+            // Without a manifest it is unknown what should have been served, so no row is emitted.
             return Ok(());
         }
         for (statement, sample, schema) in checked {

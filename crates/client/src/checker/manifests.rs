@@ -1,5 +1,6 @@
-//! The manifests that an answer begins with, in a group with a budget: at which round each epoch ended, and which seals must be
-//! shown (spec/formats.md, sections 5 and 8.1). Whether the rounds are the ones that the counters ask for is for the audit.
+//! The manifests at the start of a response, in a group with a budget: the final round of each epoch, and
+//! the seals that must be shown (`spec/formats.md`, sections 5 and 8.1). The audit checks whether the
+//! rounds follow from the counters.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,15 +12,15 @@ use moteseal_verify::Roster;
 
 use crate::rejection::Rejection;
 
-/// What the manifests of an answer say of the epochs and devices that were asked for.
+/// The manifests of a response, for the epochs and devices that were asked for.
 #[derive(Debug)]
 pub(super) struct Manifests {
     /// Whether the group has a budget; without one there are no manifests, and nothing is pruned.
     budgeted: bool,
     ended: BTreeMap<EpochNumber, (Round, Digest)>,
-    /// Seals of the asked devices that are listed and were not shown yet.
+    /// Listed seals of the devices that were asked for, and that were not shown yet.
     unseen: BTreeMap<DeviceId, BTreeSet<(EpochNumber, Digest)>>,
-    /// Nothing but a manifest has come so far.
+    /// Whether nothing but manifests has arrived so far.
     first: bool,
 }
 
@@ -33,7 +34,7 @@ impl Manifests {
         }
     }
 
-    /// Takes the next manifest: of the range, behind the one before, and before everything else.
+    /// Checks the next manifest: in the range, after the previous one, and before all parts.
     pub(super) fn take(&mut self, manifest: &Manifest<'_>, query: &Query) -> Result<(), Rejection> {
         let epoch = manifest.epoch();
         let in_range = epoch >= query.since && query.until.is_none_or(|until| epoch < until);
@@ -56,19 +57,19 @@ impl Manifests {
         Ok(())
     }
 
-    /// A part has come, behind which no manifest stands.
+    /// Records that a part has arrived: no manifest may follow.
     pub(super) const fn begun(&mut self) {
         self.first = false;
     }
 
-    /// Takes note of a seal of the range, and says whether it is late: its epoch's manifest does not list it.
+    /// Records a seal of the range. Returns whether it is late: its epoch's manifest does not list it.
     pub(super) fn shown(&mut self, device: DeviceId, epoch: EpochNumber, seal: Digest) -> bool {
         let listed =
             self.unseen.get_mut(&device).is_some_and(|unseen| unseen.remove(&(epoch, seal)));
         !listed && self.ended.contains_key(&epoch)
     }
 
-    /// Refuses a device of which a listed seal was not shown.
+    /// Rejects a device of which a listed seal was not shown.
     pub(super) fn all_shown(&self, device: DeviceId) -> Result<(), Rejection> {
         match self.unseen.get(&device).and_then(BTreeSet::first) {
             Some(&(epoch, seal)) => Err(Rejection::Unshown { device, epoch, seal }),
@@ -76,7 +77,8 @@ impl Manifests {
         }
     }
 
-    /// The round below which nothing of an epoch survives: 0 in a group without a budget, `None` where there is no manifest.
+    /// The round of an epoch, below which no level survives: 0 in a group without a budget, `None` without
+    /// a manifest.
     pub(super) fn round(&self, epoch: EpochNumber) -> Option<Round> {
         if self.budgeted { self.ended.get(&epoch).map(|(round, _)| *round) } else { Some(Round(0)) }
     }

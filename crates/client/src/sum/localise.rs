@@ -1,4 +1,4 @@
-//! Walking down the tree after a sum did not open: which edge did it (DESIGN section 7). No I/O.
+//! Walking down the tree after a sum did not open: which edge did it (`docs/design.md`, *Sums*). No I/O.
 //!
 //! Of an aggregator whose share is wrong the children's shares are asked for, as it has them. Of each the querier learns whether it is
 //! true or not, never what it is, and goes on below those that are not. An aggregator whose children's shares are true, and do not add

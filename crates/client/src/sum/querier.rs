@@ -1,4 +1,4 @@
-//! Opening the answer to an epoch of a query, and nothing that was not checked gets out (DESIGN section 7).
+//! Opening the answer to an epoch of a query, and nothing that was not checked gets out (`docs/design.md`, *Sums*).
 //!
 //! The answer is exact over the participants that it names, or it is refused by the name of what is wrong with it. Of each epoch one
 //! result is accepted: the difference of two would be the readings of those who are in one of them only.

@@ -163,7 +163,7 @@ def test_nothing_in_a_range_is_an_empty_table(client: moteseal.Client) -> None:
 @pytest.mark.parametrize(
     ("asked", "kind", "text"),
     [
-        ({}, ValueError, "say how much"),
+        ({}, ValueError, "amount is missing"),
         ({"rate": 1, "at_most": 3}, ValueError, "exclude each other"),
         ({"rate": 2}, ValueError, "rate: 2/1"),
         ({"rate": "fast"}, ValueError, "rate: fast"),
@@ -176,8 +176,8 @@ def test_nothing_in_a_range_is_an_empty_table(client: moteseal.Client) -> None:
         ({"rate": 1, "devices": 5}, TypeError, "devices: expected a device's name or several of them, got int"),
         ({"rate": 1, "devices": [b"dev1"]}, TypeError, "devices: expected"),
         ({"rate": 1, "devices": b"dev1"}, TypeError, "devices: expected"),
-        ({"rate": 1, "since": datetime(2010, 5, 9)}, ValueError, "since: a datetime without a time zone"),
-        ({"rate": 1, "until": "yesterday"}, ValueError, "until: \"yesterday\" is no time"),
+        ({"rate": 1, "since": datetime(2010, 5, 9)}, ValueError, "since: the datetime has no time zone"),
+        ({"rate": 1, "until": "yesterday"}, ValueError, "until: \"yesterday\" is not a time"),
         ({"rate": 1, "since": "2010-05-09T10:00:00"}, ValueError, "since"),
         ({"rate": 1, "since": -1}, ValueError, "since: a time before 1970"),
         ({"rate": 1, "since": 1.5}, TypeError, "since: expected"),

@@ -445,7 +445,7 @@ fn a_roster_of_another_operator_is_named_as_the_cause_and_every_file_once() {
     for (line, name) in lines.iter().zip(&names) {
         assert!(
             line.contains(name)
-                && line.contains("no seal of what was given holds under other.cbor"),
+                && line.contains("no seal verifies under other.cbor"),
             "{line}"
         );
     }

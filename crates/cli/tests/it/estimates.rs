@@ -131,7 +131,7 @@ fn what_cannot_be_estimated_is_said_before_anything_is_asked_twice() {
     let (scene, cloud, _) = home();
     for (arguments, says) in [
         (&["mean", "pressure", "--rate", "1/8"][..], "there are temperature, humidity"),
-        (&["mean", "temperature>3"], "only count and proportion take a condition"),
+        (&["mean", "temperature>3"], "only count and proportion accept a condition"),
         (&["proportion", "temperature"], "a condition is a field"),
         (&["histogram", "temperature", "--bootstrap", "100"], "leave --bootstrap out"),
         (&["histogram", "temperature", "--edges", "3,2"], "ascend"),

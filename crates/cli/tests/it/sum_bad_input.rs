@@ -108,7 +108,7 @@ fn a_range_that_is_none_is_named_with_its_column() {
         ),
         ("temperature = \"125..-40\"", "ranges.temperature: \"125..-40\": RangeEmpty"),
         ("temperature = \"1..x\"", "ranges.temperature: \"1..x\": NotANumber"),
-        ("pressure = \"0..1\"", "ranges.pressure: columns has no such column"),
+        ("pressure = \"0..1\"", "ranges.pressure: UnknownColumn: columns has no such column"),
     ] {
         configure(&scene, &format!("[ranges]\n{range}\n[link]\nurl = \"mqtt://127.0.0.1:1\"\n"));
         let run = ask(&scene, QUERY);

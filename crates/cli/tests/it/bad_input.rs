@@ -444,8 +444,7 @@ fn a_roster_of_another_operator_is_named_as_the_cause_and_every_file_once() {
     assert_eq!(lines.len(), names.len(), "{run:?}");
     for (line, name) in lines.iter().zip(&names) {
         assert!(
-            line.contains(name)
-                && line.contains("no seal verifies under other.cbor"),
+            line.contains(name) && line.contains("no seal verifies under other.cbor"),
             "{line}"
         );
     }

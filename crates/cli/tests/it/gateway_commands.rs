@@ -282,9 +282,11 @@ impl Site {
         let round = epochs.iter().map(|epoch| epoch["round"].as_u64().unwrap()).max().unwrap();
         assert!((3..=5).contains(&round), "a tenth of 1,440 readings is kept: round {round}");
         let rate = format!("1/{}", 1 << round);
-        let get =
-            [&["get", "--all", "--rate", &rate, "--format", "csv", "--no-pinned-seals"][..], &UNTIL]
-                .concat();
+        let get = [
+            &["get", "--all", "--rate", &rate, "--format", "csv", "--no-pinned-seals"][..],
+            &UNTIL,
+        ]
+        .concat();
         let rows = self.ask(&get).done().out;
         assert!(
             rows.starts_with("epoch,epoch_start,device,index,seq,temperature,humidity\n"),

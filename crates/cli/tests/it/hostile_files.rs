@@ -68,7 +68,8 @@ fn piped(scene: &Scene, source: &str, arguments: &[&str]) -> Run {
 fn a_cloud_that_speaks_of_a_broken_pipe_is_refused_like_any_other() {
     let scene = Scene::new();
     let cloud = server(problem("Broken pipe (os error 32)"));
-    let run = scene.with_roster(&["get", "dev1", "--from", &cloud, "--rate", "1", "--no-pinned-seals"]);
+    let run =
+        scene.with_roster(&["get", "dev1", "--from", &cloud, "--rate", "1", "--no-pinned-seals"]);
     assert!(
         run.failed(INCOMPLETE).contains("StoreDamaged: the store stopped: Broken pipe"),
         "{run:?}"
@@ -189,7 +190,8 @@ fn nothing_that_others_wrote_acts_on_the_terminal() {
     }
     // What a server says: no line of its own, either.
     let cloud = server(problem("\u{1b}[2J\r\nmoteseal: all verified"));
-    let run = scene.with_roster(&["get", "dev1", "--from", &cloud, "--rate", "1", "--no-pinned-seals"]);
+    let run =
+        scene.with_roster(&["get", "dev1", "--from", &cloud, "--rate", "1", "--no-pinned-seals"]);
     tame(&run);
     assert!(run.failed(INCOMPLETE).contains("StoreDamaged: the store stopped: "), "{run:?}");
     // A file's name.

@@ -197,9 +197,10 @@ fn names(outcome: &Result<Report, moteseal_client::Error>) -> (String, Option<&'
                 if report.devices.iter().any(missing) { "ManifestMissing" } else { "TailUnknown" };
             (name.into(), None)
         }
-        Err(moteseal_client::Error::Rejected(refused)) => {
-            (refused.rejection.name().to_owned(), refused.finding.as_ref().map(|finding| finding.name()))
-        }
+        Err(moteseal_client::Error::Rejected(refused)) => (
+            refused.rejection.name().to_owned(),
+            refused.finding.as_ref().map(|finding| finding.name()),
+        ),
         Err(failure) => (format!("not a refusal, {failure}"), None),
     }
 }

@@ -203,7 +203,8 @@ fn rows_come_out_after_all_else_is_kept_or_not_at_all() {
     ];
     let before = scene.names(".");
     for more in [&["-o", "out.csv"][..], &[]] {
-        let run = scene.with_roster(&[&get[..], &["--pinned-seals", "link/memory.json"], more].concat());
+        let run =
+            scene.with_roster(&[&get[..], &["--pinned-seals", "link/memory.json"], more].concat());
         assert!(run.failed(1).contains("link/memory.json"), "{run:?}");
         assert_eq!(run.out, "", "no row is printed");
         assert_eq!(scene.names("."), before, "neither rows nor proof are left");

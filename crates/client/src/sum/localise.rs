@@ -1,9 +1,11 @@
-//! Walking down the tree after a sum did not open: which edge did it (`docs/design.md`, *Sums*). No I/O.
+//! Fault localisation: finds the edge of the tree at which a sum that did not open was falsified
+//! (`docs/design.md`, *Sums*). No I/O.
 //!
-//! Of an aggregator whose share is wrong the children's shares are asked for, as it has them. Of each the querier learns whether it is
-//! true or not, never what it is, and goes on below those that are not. An aggregator whose children's shares are true, and do not add
-//! up to its own, is the one; what an edge's lower end says of itself and its upper end says of it cannot be told apart, so that it is
-//! always an edge that is named. What the answers take is bounded by the tree.
+//! The querier asks each aggregator whose share is wrong for the shares of its children. For each share it
+//! learns only whether it is correct, and continues below those that are not. If the shares of an
+//! aggregator's children are correct but do not add up to its own, the aggregator's edge is the fault. The
+//! querier cannot distinguish which end of an edge lied, so it always names an edge. Memory is bounded by
+//! the tree.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,32 +18,32 @@ use moteseal_verify::aggregation::{AggregationTree, Aggregator, Child, QUERIER};
 use super::querier::{Querier, Rejection};
 use super::share::{ShareError, Sum};
 
-/// No walk asks more often.
+/// Limit of the number of questions for one epoch.
 pub const MAX_QUESTIONS: usize = 4096;
-/// So many questions wait for their answers at a time.
+/// Number of questions that are open at a time.
 pub const MAX_ASKED: usize = 64;
-/// How often an aggregator is asked before it counts as silent.
+/// Attempts before an aggregator counts as silent.
 pub const ATTEMPTS: u32 = 3;
 
-/// What a walk has found.
+/// The result of a localisation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// What went over this edge was wrong.
+    /// A wrong share was sent over this edge.
     Edge {
         /// The name of its lower end.
         child: String,
         /// The name of its upper end.
         parent: String,
     },
-    /// An aggregator whose share was wrong did not say in time what its children had said.
+    /// An aggregator whose share was wrong did not report its children's shares in time.
     Unanswered {
         /// Its name.
         node: String,
         /// The name of the one above it.
         parent: String,
     },
-    /// An aggregator whose share was wrong has nothing of the epoch any more, as it says: it was asked late, or was restarted. That is no
-    /// word on who did it.
+    /// An aggregator whose share was wrong reports that it no longer has the epoch, because it was asked
+    /// late or was restarted. This does not locate the fault.
     Forgotten {
         /// Its name.
         node: String,
@@ -51,7 +53,7 @@ pub enum Finding {
 }
 
 impl Finding {
-    /// The name of the aggregator that has forgotten the epoch; `None` of a finding about an edge.
+    /// The name of the aggregator that no longer has the epoch; `None` for a finding about an edge.
     #[must_use]
     pub fn forgotten(&self) -> Option<&str> {
         if let Self::Forgotten { node, .. } = self { Some(node) } else { None }
@@ -59,7 +61,7 @@ impl Finding {
 }
 
 impl fmt::Display for Finding {
-    /// `gw-a -> root`, of an aggregator that does not answer with a word on that; of one that has forgotten its name alone.
+    /// `gw-a -> root`, with a remark if an aggregator does not answer or no longer has the epoch.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Edge { child, parent } => write!(f, "{child} -> {parent}"),
@@ -69,7 +71,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A walk down the tree for one epoch.
+/// A localisation for one epoch.
 #[derive(Debug)]
 pub struct Localisation<'t> {
     tree: &'t AggregationTree,
@@ -78,7 +80,7 @@ pub struct Localisation<'t> {
     epoch: u64,
     /// Aggregators whose shares are wrong, to be asked in this order.
     pending: VecDeque<Asked>,
-    /// Those whose answers are waited for.
+    /// Aggregators whose answers are pending.
     asked: Vec<Asked>,
     questions: usize,
     findings: Vec<Finding>,
@@ -90,7 +92,7 @@ struct Failed {
     node: DeviceId,
     name: String,
     parent: String,
-    /// What it said.
+    /// The share that it sent.
     said: Sum,
 }
 
@@ -98,21 +100,21 @@ struct Failed {
 #[derive(Debug)]
 struct Asked {
     failed: Failed,
-    /// How often the present question was in vain.
+    /// Failed attempts of the current question.
     tries: u32,
     answer: Option<Answer>,
 }
 
-/// The children's shares that an aggregator has told so far.
+/// The children's shares that an aggregator has reported so far.
 #[derive(Debug)]
 struct Answer {
-    /// How many children were heard of.
+    /// Number of children reported.
     next: u32,
     /// Which, by their places in the aggregator.
     heard: Vec<bool>,
-    /// What the children have said adds up to this, as far as it could be read.
+    /// The sum of the shares that could be read.
     merged: Sum,
-    /// Of those that are wrong: the aggregators, and the edges of all others.
+    /// Children with wrong shares: the aggregators, and the edges of all others.
     wrong: Vec<Failed>,
     edges: Vec<Finding>,
 }

@@ -16,66 +16,67 @@ use super::participants::Participants;
 use super::querier::{Accepted, Querier, Rejection};
 use super::share::Sum;
 
-/// All graces together last no longer than so many epochs (spec/sums.md, section 6).
+/// All graces together last at most this many epochs (`spec/sums.md`, section 6).
 const OPEN_EPOCHS: u64 = 6;
-/// A walk down has so many epochs' time from the deadline of its epoch on.
+/// Time for the fault localisation after the deadline of its epoch, in epochs.
 const WALK_EPOCHS: u64 = 2;
-/// Epochs that can be open at a time; of later ones nothing is heard yet.
+/// Epochs that can be open at a time; shares of later ones are ignored.
 pub const MAX_OPEN: u64 = 16;
 
-/// Epochs that are closed one after the other where the querier is late: with those that are not over they are fewer than can be open.
+/// Epochs that are closed at once if the querier is late; together with those that are not over yet, fewer
+/// than can be open.
 const MAX_LATE: u64 = 8;
-/// An epoch is closed no earlier than this many epochs before its turn; where it would be, the clock was set back.
+/// An epoch that would close more than this many epochs early shows that the clock was set back.
 const AHEAD_EPOCHS: u64 = 2;
 
-/// What came of an epoch.
+/// The result of an epoch.
 #[derive(Clone, Debug)]
 pub enum Outcome {
     /// The exact answer.
     Accepted(Accepted),
-    /// Too few have spoken in time, or nobody: `BelowFloor`.
+    /// Too few sources took part in time: `BelowFloor`.
     Missing(Rejection),
-    /// What was said is not true.
+    /// A reported share is wrong.
     Rejected {
         /// What is wrong with it.
         refusal: Rejection,
-        /// Where it went wrong, as far as that was found.
+        /// The located faults.
         findings: Vec<Finding>,
     },
 }
 
-/// An epoch that is closed.
+/// A closed epoch.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// The query.
     pub query: QueryId,
     /// The epoch.
     pub epoch: u64,
-    /// When it began, in Unix milliseconds.
+    /// Its start, in Unix milliseconds.
     pub start_ms: u64,
-    /// How long it lasted, in milliseconds.
+    /// Its duration, in milliseconds.
     pub duration_ms: u32,
-    /// Who took part, as far as that was said. Only of an accepted answer it is true.
+    /// The reported participants; verified only for an accepted result.
     pub participants: Participants,
-    /// Whom a child of the querier left out of what it said: the word on their silence. Nobody where the answer was refused, and nobody of
-    /// whom nothing was heard.
+    /// Sources that a child of the querier reported as silent. Empty if the result was rejected; excludes
+    /// sources below children that sent nothing.
     pub claimed_silent: Participants,
-    /// How many sources the roster has.
+    /// Number of sources of the roster.
     pub sources: u32,
-    /// What came of it.
+    /// Its result.
     pub outcome: Outcome,
 }
 
-/// What a share was good for.
+/// How a share was handled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// It is the child's word on the epoch.
+    /// It counts as the child's share of the epoch.
     Kept,
-    /// The child has spoken of this epoch already, or it is closed, or not begun.
+    /// The child has already sent a share of this epoch, or the epoch is not open.
     Untimely,
-    /// It cannot be read, and counts as the child's word all the same: it shows that somebody lies.
+    /// It cannot be read, and counts as the child's wrong share.
     Wrong(Rejection),
-    /// Of another query, or of nobody who is a child.
+    /// It is of another query, or not from a child.
     NotOurs,
 }
 
@@ -88,15 +89,15 @@ pub struct Epochs<'t, E> {
     tree: &'t AggregationTree,
     aggregator: Aggregator,
     querier: Querier<E>,
-    /// How long an edge may take, in milliseconds.
+    /// Time that an edge may take, in milliseconds.
     grace_ms: u64,
     next: u64,
-    /// Behind the last closed epoch of which anybody had spoken.
+    /// The epoch after the last closed one for which any share arrived.
     spoken_until: u64,
     open: BTreeMap<u64, Said>,
 }
 
-/// An epoch whose answer was refused, to be walked down.
+/// An epoch with a rejected result, whose fault is to be located.
 #[derive(Debug)]
 pub struct Failed {
     epoch: u64,
@@ -104,7 +105,7 @@ pub struct Failed {
 }
 
 impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
-    /// The epochs from `first` on. A child may take `grace_ms` milliseconds for every edge beneath it.
+    /// The epochs from `first` on. A child may take `grace_ms` milliseconds for every edge below it.
     #[must_use]
     pub fn new(tree: &'t AggregationTree, querier: Querier<E>, grace_ms: u64, first: u64) -> Self {
         Self {
@@ -147,7 +148,7 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
         end.saturating_add(self.grace_ms().saturating_mul(self.aggregator.height().into()))
     }
 
-    /// How long an edge may take, in milliseconds. Gateways wait no longer either: they keep few epochs open (spec/sums.md, section 6).
+    /// Time that an edge may take, in milliseconds. Gateways wait no longer either: they keep few epochs open (spec/sums.md, section 6).
     pub(super) fn grace_ms(&self) -> u64 {
         let (epoch_ms, height) =
             (u64::from(self.querier.epoch_ms()), u64::from(self.aggregator.height()));
@@ -161,7 +162,7 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
         self.deadline_of(epoch).saturating_add(most).saturating_sub(now_ms).min(most)
     }
 
-    /// Hears a child. Its first word on an epoch counts.
+    /// Receives a child's share. Its first share of an epoch counts.
     pub fn hear(&mut self, child: DeviceId, share: &Share<'_>) -> Received {
         let Some(place) =
             self.aggregator.child(child).filter(|_| share.query == self.querier.id().reference())

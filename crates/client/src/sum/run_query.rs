@@ -1,7 +1,8 @@
-//! A query that runs: it is announced, its epochs are heard, opened and handed out one by one, and at its end it is taken back.
+//! Runs a query: announces it, receives and opens its epochs one by one, and withdraws it at the end.
 //!
-//! The announcement is a lease: it names the epoch until which the query runs, some way ahead, and is renewed while the querier lives.
-//! So a querier that dies costs the motes no energy for long. The only I/O is the link and the file of the query schedules' numbers.
+//! The announcement is a lease: it names the epoch until which the query runs, and is renewed while the
+//! querier lives. Devices therefore stop soon after a querier has died. The only I/O is the link and the
+//! file of the numbers of query schedules.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -28,31 +29,31 @@ use super::querier::Querier;
 use super::schedule_numbers::{ScheduleNumberError, ScheduleNumbers};
 use crate::error::OutputError;
 
-/// No walk takes longer, however long the epochs are.
+/// The longest time of a fault localisation, for any duration of epochs.
 const LONGEST_WALK: Duration = Duration::from_secs(300);
-/// An attempt waits at least this long for its answer.
+/// The shortest time to wait for an answer.
 const LEAST_WAIT: Duration = Duration::from_millis(500);
-/// Explain frames are shorter.
+/// Room for an explain frame, in bytes.
 const MAX_EXPLAIN: usize = 64;
-/// The clock is read again this often: it may be set.
+/// Interval at which the clock is read again, because it may be set.
 const READ_AGAIN: Duration = Duration::from_secs(1);
-/// Before an epoch is closed by its deadline what has arrived is heard: until nothing comes for so long,
+/// Before an epoch is closed by its deadline, received frames are handled until none arrives for this long,
 const QUIET: Duration = Duration::from_millis(1);
 /// and no longer than this.
 const CATCH_UP: Duration = Duration::from_secs(1);
-/// The newest query schedule is announced again this often, as it is.
+/// Interval at which the newest query schedule is announced again, unchanged.
 const SAY_AGAIN: Duration = Duration::from_secs(60);
-/// The link is given this long to tell that a query has ended.
+/// Time for the link to send the end of a query.
 const FAREWELL: Duration = Duration::from_millis(500);
 
-/// How a query runs.
+/// Options of [`run_query`].
 #[derive(Clone, Copy, Debug)]
 pub struct RunOptions {
-    /// How many epochs; without it, until it is stopped.
+    /// Number of epochs; without it, until the query is stopped.
     pub epochs: Option<u64>,
-    /// How long an edge of the tree may take.
+    /// Time that an edge of the tree may take.
     pub grace: Duration,
-    /// How far ahead of its renewal the query ends where the querier has died.
+    /// Time after its last renewal at which the query ends.
     pub lease: Duration,
 }
 
@@ -111,7 +112,7 @@ const fn link_kind(error: &LinkError) -> ErrorKind {
     }
 }
 
-/// What a query takes to be asked.
+/// The querier's end of the link, its keys and its clock.
 pub struct Endpoint<'a, L> {
     /// The querier's end of the link to its children.
     pub link: &'a L,
@@ -121,7 +122,7 @@ pub struct Endpoint<'a, L> {
     pub signer: &'a dyn KeyPair,
     /// The numbers of its schedules.
     pub numbers: &'a mut ScheduleNumbers,
-    /// The time, in Unix milliseconds.
+    /// Returns the time in Unix milliseconds.
     pub unix_ms: &'a (dyn Fn() -> u64 + Sync),
 }
 
@@ -131,12 +132,13 @@ impl<L> fmt::Debug for Endpoint<'_, L> {
     }
 }
 
-/// Asks a query and hands out its epochs in order, until there were enough of them or `stop` comes. Then the query is taken back. Says how
-/// many epochs have no row: after a long pause of the querier only the last of those that are over have one. If the clock was ahead for a
-/// while, epochs that were closed then, with nobody heard, come again at their time.
+/// Runs a query and passes its epochs to `rows` in order, until there were enough of them or `stop`
+/// completes. Then the query is withdrawn. Returns how many epochs have no row: after a long pause of the
+/// querier, only the last of the elapsed epochs have one. If the clock was ahead for a while, epochs that
+/// were closed then without any share occur again at their time.
 ///
 /// # Errors
-/// [`RunError`]. A query that could be announced is taken back then, too, if the link carries.
+/// [`RunError`]. A query that was announced is withdrawn also after an error, if the link works.
 pub async fn run_query<L: ParentLink + Sync, E: KeyEngine + Sync>(
     asking: Endpoint<'_, L>,
     tree: &AggregationTree,
@@ -147,7 +149,7 @@ pub async fn run_query<L: ParentLink + Sync, E: KeyEngine + Sync>(
 ) -> Result<u64, RunError> {
     let mut asked = Asked::new(asking, tree, querier, run);
     let done = asked.run(rows, stop).await;
-    // Also after an error: nobody should go on answering.
+    // Also after an error, so that the devices stop answering.
     let ended = asked.announce(false).await;
     tokio::time::sleep(FAREWELL).await;
     done.and(ended).map(|()| asked.missed)

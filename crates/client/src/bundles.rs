@@ -250,11 +250,10 @@ struct Found {
 /// Verifies bundles one after the other, then the chains that they form.
 ///
 /// ```no_run
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let roster: moteseal_verify::Roster = unimplemented!();
+/// # fn example(roster: &moteseal_verify::Roster) -> Result<(), Box<dyn std::error::Error>> {
 /// use moteseal_client::bundles::{BundleVerifier, StreamFile};
 ///
-/// let mut bundles = BundleVerifier::new(&roster);
+/// let mut bundles = BundleVerifier::new(roster);
 /// let path = std::path::Path::new("dev1-0000000000.mseal");
 /// bundles.add(path, StreamFile::open(path)?)?;
 /// let (reports, faults) = bundles.finish();
@@ -379,13 +378,13 @@ fn read(
 fn gaps(roster: &Roster, device: DeviceId, chain: &BTreeMap<SealIndex, Found>) -> Vec<BundleError> {
     let mut faults = Vec::new();
     let mut found = chain.values();
-    let Some(mut history) = found.next().map(|first| History::behind(&first.seal)) else {
+    let Some(mut history) = found.next().map(|first| History::after(&first.seal)) else {
         return faults;
     };
     for Found { seal, path, .. } in found {
         let Err(error) = history.next(seal) else { continue };
         // The following seals are compared with this one.
-        history = History::behind(seal);
+        history = History::after(seal);
         let (name, named_by) = (device_name(roster, device), seal.statement().index);
         let fault = match error {
             Incomplete::Missing { index, epoch, .. } => {

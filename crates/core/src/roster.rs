@@ -13,7 +13,7 @@
 //! use moteseal_core::{DeviceId, EpochNumber, GroupId, SealIndex};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! In production, take the seeds from a source of randomness.
+//! // In production, take the seeds from a source of randomness.
 //! let operator = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32])?;
 //! let device = SecretKey::from_seed(Algorithm::Ed25519, &[2; 32])?.public();
 //!
@@ -36,7 +36,7 @@
 //!     first_epoch: EpochNumber(0),
 //!     last_epoch: None,
 //!     coordinator: None,
-//! Sorted by id.
+//!     // Sorted by id.
 //!     devices: &[DeviceDraft { name: "dev1", certificates: &[certificate] }],
 //! };
 //! let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);

@@ -97,7 +97,7 @@
 //! let rebuilt = follower.part(&part, Some(&Shape { digest: Digest([3; 32]), framing }))?;
 //! let seal = rebuilt.seal.verify(&directory, part.signature.unwrap_or_default())?;
 //! let sample = rebuilt.sample.proven(&seal).ok_or("another seal")?;
-//! let mut read = Vec::new();
+//! let mut read: Vec<u8> = Vec::new();
 //! sample.for_each(&Scalar, |_seq, _level, event| read.extend(event));
 //! assert_eq!(read, stored[0]);
 //! assert_eq!(seal.statement().counters.total(), 3);

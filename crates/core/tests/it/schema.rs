@@ -243,7 +243,7 @@ fn parses_fields_in_command_line_form() {
     ] {
         let error = Field::parse(text).unwrap_err();
         assert_eq!(error.name(), name, "{text}");
-        assert!(error.to_string().starts_with(&format!("{name}: ")));
+        assert!(error.named().to_string().starts_with(&format!("{name}: ")));
     }
 }
 

@@ -192,16 +192,20 @@ fn read(device: &Device, bytes: &[u8]) -> Result<(Vec<Seal<Authentic>>, Vec<Row>
     let shape = Shape { digest: Digest([3; 32]), framing: Framing::fixed(4).unwrap() };
     let (mut at, mut rebuilt, mut signature) = (0, Vec::new(), None);
     while at < bytes.len() {
-        let (item, length) = Item::decode(&bytes[at..]).map_err(|error| error.to_string())?;
+        let (item, length) =
+            Item::decode(&bytes[at..]).map_err(|error| error.named().to_string())?;
         at += length;
         match item {
             Item::Open(open) => {
-                follower.open(&open, |_| None).map_err(|error| error.to_string())?
+                follower.open(&open, |_| None).map_err(|error| error.named().to_string())?
             }
             Item::Part(part) => {
                 signature = part.signature;
-                rebuilt
-                    .push(follower.part(&part, Some(&shape)).map_err(|error| error.to_string())?);
+                rebuilt.push(
+                    follower
+                        .part(&part, Some(&shape))
+                        .map_err(|error| error.named().to_string())?,
+                );
             }
             other => return Err(format!("unexpected {other:?}")),
         }
@@ -213,7 +217,7 @@ fn read(device: &Device, bytes: &[u8]) -> Result<(Vec<Seal<Authentic>>, Vec<Row>
             None => rebuilt.seal.verify(&device.directory, signature.ok_or("Unsigned")?),
             Some(successor) => rebuilt.seal.proven_by(successor),
         };
-        let seal = seal.map_err(|error| error.to_string())?;
+        let seal = seal.map_err(|error| error.named().to_string())?;
         samples.push(rebuilt.sample.proven(&seal).ok_or("another seal")?);
         seals.push(seal);
     }

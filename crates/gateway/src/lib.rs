@@ -13,6 +13,7 @@
 //! ```
 //! use moteseal_core::link::{LinkKey, MAX_FRAME};
 //! use moteseal_core::record::EpochNumber;
+//! use moteseal_core::roster::Directory as _;
 //! use moteseal_core::schema::Schema;
 //! use moteseal_core::signature::{Algorithm, SecretKey};
 //! use moteseal_gateway::GroupCoordinator;

@@ -47,11 +47,17 @@ pub mod monitor;
 mod paced_stream;
 pub mod pool;
 mod signals;
+#[cfg(feature = "tls")]
 pub mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "no_tls.rs"]
+pub mod tls;
+mod tls_files;
 
 pub use listener::{ConnectionLimits, ConnectionMetrics, ListenError, Listener};
 pub use metrics::Table;
 pub use monitor::{Monitor, Monitored};
 pub use pool::{Held, Peer, Pool};
 pub use signals::stop_signal;
-pub use tls::{TlsError, TlsFiles};
+pub use tls::TlsError;
+pub use tls_files::TlsFiles;

@@ -23,12 +23,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info, warn};
 
+use crate::TlsFiles;
 use crate::paced_stream::PacedStream;
 use crate::pool::{Held, Peer, Pool};
-use crate::tls::{self, TlsError, TlsFiles};
+use crate::tls::{self, TlsAcceptor, TlsError};
 
 /// The response to a connection above the limit. The listener sends it without reading the request,
 /// so that a flood of connections costs little.

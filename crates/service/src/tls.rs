@@ -7,16 +7,9 @@ use moteseal_api::ErrorKind;
 use rustls::ServerConfig;
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::TlsAcceptor;
+pub(crate) use tokio_rustls::TlsAcceptor;
 
-/// PEM files for TLS.
-#[derive(Clone, Debug)]
-pub struct TlsFiles {
-    /// The certificate chain, the server's certificate first.
-    pub chain: PathBuf,
-    /// The private key of the server's certificate: PKCS#8, SEC 1 or PKCS#1.
-    pub key: PathBuf,
-}
+use crate::tls_files::TlsFiles;
 
 /// Why TLS files cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -1,0 +1,41 @@
+//! The replacement of `tls` in a program that is built without TLS: it rejects every file.
+
+use std::convert::Infallible;
+use std::io;
+
+use moteseal_api::ErrorKind;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::tls_files::TlsFiles;
+
+/// Why TLS files cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// The program has no TLS.
+    #[error("this program is built without TLS; it cannot use {}", .0.display())]
+    NotBuilt(std::path::PathBuf),
+}
+
+impl TlsError {
+    /// Always [`ErrorKind::Usage`].
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        ErrorKind::Usage
+    }
+}
+
+/// Has no values.
+#[derive(Clone)]
+pub(crate) struct TlsAcceptor(Infallible);
+
+impl TlsAcceptor {
+    #[allow(clippy::unused_async)]
+    pub(crate) async fn accept<S: AsyncRead + AsyncWrite>(&self, _stream: S) -> io::Result<S> {
+        match self.0 {}
+    }
+}
+
+pub(crate) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, TlsError> {
+    Err(TlsError::NotBuilt(files.chain.clone()))
+}

@@ -3,24 +3,12 @@
 
 use std::fmt::Display;
 
-use moteseal_api::ErrorKind;
 use moteseal_client::output::OutputError;
 use moteseal_client::{Error, InputError};
 use moteseal_verify::Roster;
 
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::files;
-
-/// The exit code of a kind of error.
-pub(crate) const fn exit(kind: ErrorKind) -> Exit {
-    match kind {
-        ErrorKind::Usage => Exit::Usage,
-        ErrorKind::Refused => Exit::Refused,
-        ErrorKind::Incomplete => Exit::Incomplete,
-        ErrorKind::Unreachable => Exit::Unreachable,
-        _ => Exit::Internal,
-    }
-}
 
 /// `Name: sentence`, for an error whose sentence may already start with its name.
 pub(crate) fn named(name: &str, sentence: &impl Display) -> String {
@@ -41,15 +29,15 @@ pub(crate) fn failure(roster: &Roster, error: &Error) -> Failure {
     };
     let text =
         device.map_or_else(|| text.clone(), |device| files::with_name(roster, device, &text));
-    Failure::new(exit(error.kind()), text)
+    Failure::new(error.kind().into(), text)
 }
 
 /// A file or value that cannot be used.
 pub(crate) fn input(error: &InputError) -> Failure {
-    Failure::new(exit(error.kind()), error.line())
+    Failure::new(error.kind().into(), error.line())
 }
 
 /// Rows that could not be written.
 pub(crate) fn output(error: OutputError) -> Failure {
-    Failure::new(exit(error.kind()), error)
+    Failure::new(error.kind().into(), error)
 }

@@ -65,7 +65,7 @@ impl Problem {
     fn new(error: &BundleError) -> Self {
         let exit = match error.fault.kind() {
             _ if error.fault.name() == "Equivocation" => Exit::Finding,
-            kind => client_error::exit(kind),
+            kind => kind.into(),
         };
         let text = client_error::named(error.fault.name(), &error.fault);
         Self { exit, text: format!("{}: {text}", error.path.display()) }

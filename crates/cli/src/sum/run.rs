@@ -143,7 +143,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             RunError::Output(error) => error.to_string(),
             error => client_error::named(error.name(), error),
         };
-        Failure::new(client_error::exit(error.kind()), text)
+        Failure::new(error.kind().into(), text)
     });
     // Rows before a failure are kept; without any row, no file is left.
     let finished = writer.finish().map_err(client_error::output);

@@ -59,7 +59,7 @@ pub fn setup(
     };
     if let Some(taken) = files.devices.iter().chain([&files.querier]).find(|path| path.exists()) {
         return Err(InputError::file(format_args!(
-            "{} exists already; keys are never replaced",
+            "{} already exists; keys are never replaced",
             taken.display()
         )));
     }

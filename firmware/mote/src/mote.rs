@@ -14,9 +14,9 @@ use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Framing, Round, SealIndex, Sequence};
 use moteseal_core::schema::Schema;
 use moteseal_seal::device_session::{Closing, DeviceSession, Outstanding, is_sealed};
-use moteseal_seal::wire::Refusal;
 use moteseal_seal::sample::Announcement;
 use moteseal_seal::star::PushError;
+use moteseal_seal::wire::Refusal;
 use moteseal_serial::Channel;
 
 use crate::answerer::Answerer;

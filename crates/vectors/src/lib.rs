@@ -124,10 +124,12 @@ pub fn replay(name: &str, file: &Value) -> (Vec<String>, usize) {
 ///
 /// A file cannot be written.
 pub fn write() -> std::io::Result<()> {
+    // Generated first: a generator that fails leaves the files as they are.
+    let made = make::files();
     if folder().exists() {
         fs::remove_dir_all(folder())?;
     }
-    for (name, file) in make::files() {
+    for (name, file) in made {
         let path = folder().join(name);
         fs::create_dir_all(path.parent().unwrap())?;
         fs::write(path, serde_json::to_string_pretty(&file)? + "\n")?;

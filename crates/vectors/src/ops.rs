@@ -31,9 +31,57 @@ use moteseal_fixtures::world::{multiproof, path, root_of};
 /// What an operation gives: its output, or its error's name.
 pub type Verdict = Result<Value, String>;
 
-/// The error's name: every message starts with it.
-pub fn name(error: impl std::fmt::Display) -> String {
-    error.to_string().split(':').next().unwrap_or_default().to_owned()
+/// An error with a stable name of spec/errors.md.
+pub trait NamedError {
+    fn stable_name(&self) -> &str;
+}
+
+macro_rules! named {
+    ($($error:ty),+ $(,)?) => {
+        $(impl NamedError for $error {
+            fn stable_name(&self) -> &str {
+                self.name()
+            }
+        })+
+    };
+}
+
+named!(
+    moteseal_broadcast::BlockTooLarge,
+    moteseal_broadcast::DraftError,
+    moteseal_broadcast::EvidenceError,
+    moteseal_broadcast::HeadError,
+    moteseal_broadcast::NotInForce,
+    moteseal_broadcast::SenderCertificateError,
+    moteseal_broadcast::SingleError,
+    moteseal_broadcast::tesla::ParametersError,
+    moteseal_broadcast::tesla::ScheduleError,
+    moteseal_broadcast::tesla::receiver::FrameError,
+    moteseal_broadcast::tesla::receiver::ReceiverError,
+    moteseal_broadcast::tesla::sender::SenderError,
+    cbor::DecodeError,
+    moteseal_core::identity::CertificateError,
+    moteseal_core::link::FrameError,
+    moteseal_core::schema::SchemaError,
+    moteseal_core::schema::ValueError,
+    moteseal_core::signature::KeyError,
+    moteseal_core::signature::SignatureError,
+    Incomplete,
+    EpochError,
+    moteseal_seal::UrgentError,
+    moteseal_seal::sample::choice::ChoiceError,
+    tree::PathError,
+    moteseal_sum::guard::GuardError,
+    moteseal_sum::participation::ParticipationError,
+    moteseal_sum::query::AnswerError,
+    moteseal_sum::sies::EncryptError,
+    moteseal_sum::sies::OpenError,
+    moteseal_sum::sies::PsrError,
+);
+
+/// The stable name of an error.
+pub fn name(error: impl NamedError) -> String {
+    error.stable_name().to_owned()
 }
 
 pub fn hex_of(bytes: impl AsRef<[u8]>) -> String {

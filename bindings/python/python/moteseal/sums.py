@@ -72,7 +72,7 @@ class Row:
         error = None
         if failed is not None:
             base = "Incomplete" if failed["name"] == "BelowFloor" else "Refused"
-            error = errors._of(base, failed["name"], f"{failed['name']}: {failed['message']}", epoch=found["epoch"])
+            error = errors._of(base, failed["name"], failed["message"], epoch=found["epoch"])
         return cls(
             query=found["query"],
             epoch=found["epoch"],

@@ -156,7 +156,8 @@ fn failure(row: &Row) -> Option<Error<'_>> {
         .map(ToString::to_string)
         .collect();
     let forgotten = findings.iter().filter_map(Finding::forgotten).collect();
-    Some(Error { name: refusal.name(), message: refusal.to_string(), edges, forgotten })
+    let name = refusal.name();
+    Some(Error { name, message: format!("{name}: {refusal}"), edges, forgotten })
 }
 
 fn values(row: &Row) -> &[Option<FixedPoint>] {

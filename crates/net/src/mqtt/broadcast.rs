@@ -1,10 +1,10 @@
 //! A broadcast medium over an MQTT broker. Every participant of a group `G` publishes to
-//! `moteseal/1/G/broadcast/NAME` and subscribes to `moteseal/1/G/broadcast/+`. `NAME`, 16
+//! `moteseal/1/G/cast/NAME` and subscribes to `moteseal/1/G/cast/+`. `NAME`, 16
 //! hexadecimal digits, is random for each link. By it a link recognizes its own frames, and
 //! participants take turns. It authenticates no one: a client that may publish in the group may use
 //! any name, including another participant's, and then its frames count as that participant's or
 //! are dropped with them. The broker's access list decides who may publish in a group
-//! (`moteseal/1/G/broadcast/+`); within it, the protocol above protects against attackers, as on a
+//! (`moteseal/1/G/cast/+`); within it, the protocol above protects against attackers, as on a
 //! radio.
 //!
 //! All messages are QoS 0. The protocol above requests lost frames from any participant that has

@@ -278,7 +278,7 @@ async fn strangers_under_other_names_are_not_heard() {
     let broker = Broker::start(Asks::Nothing);
     let link = at_broker(&format!("{}/field", broker.tcp()), &access(&broker, Version::V5)).await;
     for part in ["x", "00000000000000FF", "0000000000000001"] {
-        broker.publish(&format!("moteseal/1/field/broadcast/{part}"), part.as_bytes());
+        broker.publish(&format!("moteseal/1/field/cast/{part}"), part.as_bytes());
     }
     assert_eq!(heard(&link).await, Bytes::from_static(b"0000000000000001"));
     assert_eq!(link.dropped(), 2);

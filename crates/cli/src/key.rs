@@ -12,6 +12,7 @@ use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_verify::aggregation::{check_gateway_name, gateway_id};
 use zeroize::Zeroizing;
 
+use crate::client_error;
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::terminal::talk;
@@ -92,7 +93,9 @@ fn link(arguments: &Link) -> Result<(), Failure> {
                 let group_secret = files::link_secret(group_secret)?;
                 let roster = files::roster(path, operator)?;
                 let child = if gateway.is_some() {
-                    check_gateway_name(name).map_err(Failure::usage)?;
+                    check_gateway_name(name).map_err(|error| {
+                        Failure::usage(client_error::named(error.name(), &error))
+                    })?;
                     gateway_id(name)
                 } else {
                     files::device(&roster, path, name)?

@@ -65,7 +65,7 @@ fn seal(arguments: &Arguments) -> Result<(), Failure> {
     let left = left_in(&journal, &ready.sealer).map_err(|error| record_failure(&error, &error))?;
     if left > 0 {
         return Err(Failure::usage(format_args!(
-            "{}: {} of an interrupted replay of {} are not sealed yet; run that replay again first to finish it",
+            "{}: not sealed yet: {} of an interrupted replay of {}; run that replay again to finish it",
             journal.display(),
             count(left, "reading"),
             arguments.source.device

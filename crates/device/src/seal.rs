@@ -7,7 +7,7 @@
 //!
 //! What must survive a restart is [`Chain`]: persist [`Sealer::would_open`] before the first event
 //! of a seal is taken, and [`Bundle::chain`] with the bundle's bytes before the bundle is sent
-//! (DESIGN section 5, "Restart").
+//! (docs/design.md, sealing).
 
 use std::fmt;
 

@@ -107,7 +107,7 @@ fn minimums(
     for path in revocations {
         let bytes = files::read(path)?;
         let (revocation, base) = Revocation::open(&bytes, network, bases)
-            .map_err(|error| not_signed(path, &bytes, "revocation", error))?;
+            .map_err(|error| not_signed(path, &bytes, "revocation", error.named()))?;
         if let Some(minimum) = minimums.get_mut(base) {
             *minimum = revocation.minimum().max(*minimum);
         }

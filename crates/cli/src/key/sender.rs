@@ -146,8 +146,8 @@ pub(crate) fn certify(arguments: &Certify) -> Result<(), Failure> {
     let Certify { request: path, ca, serial, network, not_before, days, not_after, out } =
         arguments;
     let bytes = files::read(path)?;
-    let request =
-        SenderRequest::open(&bytes).map_err(|error| not_signed(path, &bytes, "request", error))?;
+    let request = SenderRequest::open(&bytes)
+        .map_err(|error| not_signed(path, &bytes, "request", error.named()))?;
     let base = files::secret_key(ca)?;
     let network = network.unwrap_or_else(|| NetworkId::of(&base.public()));
     let not_before = not_before.map_or_else(unix_seconds, |ms| ms / 1000);

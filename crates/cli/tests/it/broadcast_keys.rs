@@ -309,7 +309,7 @@ fn refuses_changed_evidence_and_verifies_the_complete_blocks_of_truncated_eviden
         (
             ends[4],
             2,
-            "the first 2 of 5 messages are verified; the messages behind them prove nothing",
+            "the first 2 of 5 messages are verified; the messages after them prove nothing",
         ),
         (ends[1], 0, "the first 0 of 5 messages are verified"),
         (ends[0], 0, "the evidence ends before its head"),

@@ -39,7 +39,7 @@ fn taken(said: &str, name: &str) -> u64 {
     let numbers =
         line.strip_prefix(&format!("{name}: ")).unwrap().split_once(" readings taken, ").unwrap();
     let number = |text: &str| text.replace(',', "").parse::<u64>().unwrap();
-    number(numbers.0) + number(numbers.1.split_once(" left out").unwrap().0)
+    number(numbers.0) + number(numbers.1.split_once(" already taken before").unwrap().0)
 }
 
 /// A process that is killed when nobody wants it any more; what it says on stderr is read as it
@@ -412,7 +412,7 @@ fn from_keys_to_an_estimate_over_mqtt_5() {
         &format!("link     {}", broker.url()),
         "state    ./gateway, at most 1.1 GB",
         &format!("cloud    {}/", site.cloud.url),
-        "epochs   end 60000 ms after a later one begins, in the time of what devices replay",
+        "epochs   close 60000 ms after a later one begins, in the time of replayed readings",
         "listen   127.0.0.1:0",
         "the configuration is valid; without --check the gateway would run now",
     ] {

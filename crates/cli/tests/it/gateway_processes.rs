@@ -377,7 +377,10 @@ fn lines_from_stdin_are_sealed_as_they_arrive_and_survive_a_kill() {
         let mut running = device(at);
         running.0.stdin.take().unwrap().write_all(b"3\n").unwrap();
         assert!(running.0.wait().unwrap().success(), "{}", site.logs());
-        until_said(&folder.path().join(format!("mote-{at}.log")), "1 reading taken, 0 left out");
+        until_said(
+            &folder.path().join(format!("mote-{at}.log")),
+            "1 reading taken, 0 already taken before",
+        );
         until_said(&folder.path().join(format!("mote-{at}.log")), "the gateway has everything");
     }
     let start = Instant::now();

@@ -131,7 +131,7 @@ pub(crate) fn mote(
     folder: &Path,
     most_waiting: u32,
 ) -> DurableMote<SecretKey> {
-    open_mote(roster, device, folder, most_waiting, |_| {}).unwrap()
+    unlocked(|| open_mote(roster, device, folder, most_waiting, |_| {}))
 }
 
 /// The same with another profile; its state may not be its own.
@@ -149,7 +149,7 @@ pub(crate) fn open_mote(
     change(&mut profile);
     let folder = folder.join(format!("mote-{device}"));
     std::fs::create_dir_all(&folder).unwrap();
-    let state = Outbox::open(&folder, &folder.join("chain"), roster, profile.device).unwrap();
+    let state = unlocked(|| Outbox::open(&folder, &folder.join("chain"), roster, profile.device));
     let identity = Identity {
         link: link_key(roster, profile.device),
         profile,
@@ -162,9 +162,24 @@ pub(crate) fn open_mote(
 
 pub(crate) fn station(roster: &Roster, folder: &Path, bound: u64) -> Station {
     let folder = folder.join("gateway");
-    Station::open(&folder, roster.clone(), GROUP_SECRET, Box::new(secret(COORDINATOR)), bound)
-        .unwrap()
-        .0
+    let coordinator = || Box::new(secret(COORDINATOR));
+    unlocked(|| Station::open(&folder, roster.clone(), GROUP_SECRET, coordinator(), bound)).0
+}
+
+/// Opens what was open before in this process. A process that another test starts holds a copy of
+/// every open file, and so of its lock, from its creation until it runs its program: try again.
+fn unlocked<T, E: std::fmt::Debug>(mut open: impl FnMut() -> Result<T, E>) -> T {
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    loop {
+        match open() {
+            Err(error)
+                if format!("{error:?}").contains("Locked(") && std::time::Instant::now() < end =>
+            {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            opened => return opened.unwrap(),
+        }
+    }
 }
 
 /// A seal that reached the outbox: index, epoch, events, whether it says `restart`, and whether it

@@ -276,7 +276,7 @@ fn sealing_is_refused_until_an_interrupted_replay_has_finished() {
     // If the device sealed by other means now, the reading would be passed over.
     let run = scene.seal("data.csv", "dev1", &[]);
     assert!(
-        run.failed(2).contains("1 reading that a replay of dev1 left, not sealed yet"),
+        run.failed(2).contains("not sealed yet: 1 reading of an interrupted replay of dev1"),
         "{run:?}"
     );
     scene.run(&[&arguments[..], &["--speed", "max"]].concat()).done();

@@ -504,7 +504,7 @@ fn errors_in_serial_toml_are_one_line_and_check_lists_the_settings() {
     let (code, out, err) = check(good);
     assert_eq!((code, err.as_str()), (Some(0), ""));
     for line in [
-        "port     /dev/ttyUSB77, 115200 baud: mote-0, not there yet",
+        "port     /dev/ttyUSB77, 115200 baud: mote-0, does not exist yet",
         "port     tcp://127.0.0.1:4001, 9600 baud: any device",
         "sums     mqtt://127.0.0.1:1, at gw-a",
         "the configuration is valid; without --check the gateway would run now",

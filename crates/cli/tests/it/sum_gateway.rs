@@ -52,7 +52,7 @@ fn check_prints_what_the_gateway_would_do() {
         &format!("link     mqtt://127.0.0.1:1 as {group}.root"),
         &format!("above    querier, mqtt://127.0.0.1:1 as {group}.querier"),
         "state    ./root",
-        "epochs   are sent on when all have spoken, at the latest 600 ms after their end",
+        "epochs   are forwarded when all children have answered, at the latest 600 ms after their end",
         "listen   127.0.0.1:0",
         "the configuration is valid; without --check the gateway would run now",
     ] {

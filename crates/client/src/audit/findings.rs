@@ -186,11 +186,8 @@ impl Finding {
                     .iter()
                     .map(|(device, round)| format!("{} round {round}", name(device)))
                     .collect();
-                if told.is_empty() {
-                    found.to_string()
-                } else {
-                    format!("{found} (told: {})", told.join(", "))
-                }
+                let found = format!("{}: {found}", found.name());
+                if told.is_empty() { found } else { format!("{found} (told: {})", told.join(", ")) }
             }
             Self::TwoManifests { digests } => {
                 let digests: Vec<String> = digests.iter().map(ToString::to_string).collect();

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What each part of the library takes of a Cortex-M3's flash: everything that is reachable from the part's functions, with newlib's memcpy and its like,
-# and without the application. RAM is `sizeof` in the header. docs/footprint.md has stack and instructions of the same code.
+# Measures the flash of each part of the library on a Cortex-M3: everything that is reachable from the
+# part's functions, including newlib's memcpy and similar functions, without the application. RAM is
+# `sizeof` in the header. docs/footprint.md has the stack and instructions of the same code.
 #
 # usage: bindings/c/sizes.sh    prints the table of README.md
 set -euo pipefail
@@ -16,7 +17,8 @@ row() {
     local what=$1 roots=()
     shift
     for name in "$@"; do roots+=("-Wl,--undefined=moteseal_$name"); done
-    # No entry: nothing is run, and what the functions reach is kept. A missing crt is not needed, a missing symbol is an error.
+    # Nothing is executed, so there is no entry point and no crt. The linker keeps everything that the
+    # functions reach; a missing symbol is an error.
     arm-none-eabi-gcc -mcpu=cortex-m3 -mthumb -nostartfiles --specs=nano.specs --specs=nosys.specs -Wl,--gc-sections -Wl,--entry=0 \
         "${roots[@]}" "$library" -o "$scratch/part" 2> "$scratch/talk" || { cat "$scratch/talk" >&2; exit 1; }
     arm-none-eabi-size "$scratch/part" | awk -v what="$what" 'NR == 2 { printf "| %s | %d.%d |\n", what, $1 / 1024, ($1 % 1024) * 10 / 1024 }'

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Everything that must hold of the C bindings: the header is what the sources say, C and C++ compile it without a warning, the boundary stands hostile
-# use under sanitizers, and the README's lines work as they stand, in QEMU too.
+# Tests the C bindings: the header matches the sources, C and C++ compile it without a warning, the
+# boundary withstands hostile use under sanitizers, and the README's commands work unchanged, in QEMU
+# too.
 #
 # usage: bindings/c/test.sh [MOTESEAL]
 #   MOTESEAL   the `moteseal` binary of this tree; without it target/release/moteseal or target/debug/moteseal, the newer one
@@ -26,7 +27,7 @@ trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$scratch"' EXIT
 step formatting
 cargo fmt --all --check
 
-step the header is what the sources say
+step the header matches the sources
 # shellcheck disable=SC2086
 cargo run --quiet $CARGO_FLAGS -p moteseal-header -- check
 
@@ -40,7 +41,7 @@ cargo build --quiet $CARGO_FLAGS --profile checked -p moteseal-c -p moteseal-c-p
 library=$here/target/checked/libmoteseal.a
 peer=$here/target/checked/moteseal-c-peer
 
-step the suites apart
+step each signature suite alone
 # shellcheck disable=SC2086
 cargo check --quiet $CARGO_FLAGS -p moteseal-c --no-default-features --features esp256
 
@@ -73,7 +74,7 @@ step the boundary under hostile use
 "$peer" broadcast "$scratch/frames"
 "$scratch/boundary.run" "$scratch/frames"
 
-step every way to seal, judged by the client
+step every way to seal, verified by the client
 mkdir "$scratch/variety"
 (
     cd "$scratch/variety"
@@ -85,36 +86,37 @@ mkdir "$scratch/variety"
 for name in ed ec; do
     events=$("$scratch/variety.run" "$scratch/variety/roster.cbor" "$scratch/variety/op.pub.pem" $name "$scratch/variety/$name.key.pem" "$scratch/variety")
     "$moteseal" verify "$scratch/variety/$name"-*.mseal --roster "$scratch/variety/roster.cbor" --operator "$scratch/variety/op.pub.pem" \
-        > "$scratch/verified" || die "the client refuses what $name sealed"
+        > "$scratch/verified" || die "the client rejects a bundle of $name"
     [ "$(sed -n 's/.* \([0-9,]*\) readings.*/\1/p' "$scratch/verified" | tr -d ,)" = "$events" ] ||
         die "not $events readings: $(cat "$scratch/verified")"
     [ "$("$peer" urgent "$scratch/variety/roster.cbor" "$scratch/variety/op.pub.pem" "$scratch/variety/urgent.cose")" = 3f404142 ] ||
         die "the urgent event of $name is not proven"
 done
 
-step the lines of README.md
+step the commands of README.md
 mkdir "$scratch/clone" "$scratch/bin"
 ln -s "$root/bindings" "$root/data" "$scratch/clone"
 ln -s "$moteseal" "$scratch/bin/moteseal"
 {
-    # `cargo build --release` of the workspace is taken as done; a group and a port of our own keep runs side by side apart.
+    # The workspace is already built, so skip `cargo build --release`. A random group and port separate
+    # concurrent executions.
     printf 'set -euo pipefail\ncargo() { :; }\n'
     group=239.77.$((RANDOM % 250 + 1)).$((RANDOM % 250 + 1)) port=$((RANDOM % 20000 + 20000))
     sed -n '/^```sh$/,/^```$/{/^```/!p}' README.md | sed "s/239\.77\.1\.2/$group/g; s/45789/$port/g"
 } > "$scratch/readme.sh"
 (cd "$scratch/clone" && PATH="$scratch/bin:$PATH" timeout 900 bash "$scratch/readme.sh") > "$scratch/readme.log" 2>&1 ||
-    { cat "$scratch/readme.log" >&2; die "the README's lines failed"; }
+    { cat "$scratch/readme.log" >&2; die "the README's commands failed"; }
 tour=$scratch/clone/firmware-tour
-printed() { grep -qF -- "$1" "$scratch/readme.log" || { cat "$scratch/readme.log" >&2; die "the README's lines did not print: $1"; }; }
+printed() { grep -qF -- "$1" "$scratch/readme.log" || { cat "$scratch/readme.log" >&2; die "the README's commands did not print: $1"; }; }
 printed 'a star of 16 levels takes 1896 bytes'
 printed 'push before begin: NotBegun'
 printed '4,417 readings'
 printed 'sealed events: 720'
 printed 'sum: epoch: EpochAnswered'
 printed 'refused, as it must be'
-seq -f 'line %g' 20 | cmp - "$tour/received.txt" || die "the broadcast was not heard as it was said"
+seq -f 'line %g' 20 | cmp - "$tour/received.txt" || die "the received broadcast differs from the sent one"
 
-step what was lost of a broadcast is asked for
+step the receiver requests the lost messages of a broadcast
 gcc -std=c11 "${strict[@]}" "${sanitize[@]}" -DLISTEN_LOSES examples/linux/listen.c "$library" -o "$scratch/lossy"
 port=$((RANDOM % 20000 + 20000))
 "$scratch/lossy" "$tour/base.pub.pem" "$scratch/floor" 239.77.1.2 $port > "$scratch/heard" 2> "$scratch/listened" &
@@ -125,10 +127,10 @@ done
 seq -f 'line %g' 20 | "$moteseal" broadcast send --key "$tour/ops.key.pem" --cert "$tour/ops.cert" --block 8 --lines - \
     --to "udp://239.77.1.2:$port?interface=127.0.0.1" 2> "$scratch/talk" || { cat "$scratch/talk" >&2; die "nothing was sent"; }
 wait $! || { cat "$scratch/listened" >&2; die "the chain was not completed"; }
-seq -f 'line %g' 20 | cmp - "$scratch/heard" || die "what was lost did not come again"
-grep -q 'asked for what is missing' "$scratch/listened" || die "nothing was lost: this test shows nothing"
+seq -f 'line %g' 20 | cmp - "$scratch/heard" || die "the lost messages were not repeated"
+grep -q 'asked for what is missing' "$scratch/listened" || die "no message was lost, so this test shows nothing"
 
-step a restart goes on with the chain, and the client agrees
+step a restart continues the chain, and the client verifies it
 seal=("$scratch/seal.run" "$tour/roster.cbor" "$tour/op.pub.pem" node "$tour/node.key.pem" "$tour/node.salt.key" "$tour/node.chain")
 ! "${seal[@]}" "$root/data/examples/dev1.csv" "$tour/bundles" 2> "$scratch/again" || die "a closed epoch was sealed again"
 grep -q 'EpochGoesBack' "$scratch/again" || die "not EpochGoesBack: $(cat "$scratch/again")"
@@ -137,11 +139,11 @@ sed 's/^2010-05-09/2010-05-10/' "$root/data/examples/dev1.csv" > "$scratch/next.
 "$moteseal" verify "$tour"/bundles/*.mseal --roster "$tour/roster.cbor" --operator "$tour/op.pub.pem" > "$scratch/verified"
 grep -q '8,834 readings' "$scratch/verified" || die "not verified: $(cat "$scratch/verified")"
 
-step what the source encrypted opens, and nothing else does
+step the querier opens the records of the source, and no others
 while read -r epoch count sum; do
     case $epoch in 1000) value=2014 ;; 1001) value=2017 ;; *) die "unexpected epoch $epoch" ;; esac
     open() { "$peer" open "$tour/sumkeys/querier.sum.key" 000102030405060708090a0b0c0d0e0f "$@"; }
-    # The node's place among the sources follows from its id, as the roster sorts devices; the other one is silent.
+    # The roster sorts devices by id, which determines the node's position. The other source is silent.
     [ "$(open "$epoch" 1 10000 "node=$sum")" = "$value" ] || die "the sum of epoch $epoch does not open"
     [ "$(open "$epoch" 0 1 "node=$count")" = 1 ] || die "the count of epoch $epoch does not open"
     ! open "$((epoch + 1))" 1 10000 "node=$sum" 2> "$scratch/refused" || die "a sum opened in another epoch"
@@ -149,4 +151,4 @@ while read -r epoch count sum; do
 done < "$tour/node.psrs"
 [ "$(wc -l < "$tour/node.psrs")" = 2 ] || die "not two epochs of sums"
 
-step the bindings hold
+step all tests of the bindings passed

@@ -1,5 +1,5 @@
-//! The cloud's work without HTTP, in this process: bundles are verified as an upload is, stored, and durable when it returns. Beside a
-//! library that is called in process, this is what stands on the same footing.
+//! The cloud's work in this process, without HTTP: bundles are verified as in an upload, stored,
+//! and durable on return. It is the fair comparison with a library that is called in process.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -14,25 +14,26 @@ use moteseal_verify::{Event, Roster, StreamReader};
 
 use crate::load::Failed;
 
-/// Batches that an uploader has handed in and that are not durable yet, at most: a library's caller need not wait for each.
+/// The maximum number of batches that an uploader has submitted and that are not durable yet. A
+/// caller of a library does not have to wait for each batch.
 const IN_FLIGHT: usize = 64;
 
 type Stored = mpsc::Receiver<Result<Receipt, PutError>>;
 
-/// A store, and the roster that uploads are verified against.
+/// A store, and the roster for the verification of uploads.
 pub(crate) struct Direct<'r> {
     roster: &'r Roster,
     store: RedbStore,
 }
 
 impl<'r> Direct<'r> {
-    /// Over a new store, synced as the service's is.
+    /// Opens a new store with the same syncs as the service.
     pub(crate) fn open(roster: &'r Roster, path: &Path) -> Result<Self, Failed> {
         Ok(Self { roster, store: RedbStore::open(path, Options::default())? })
     }
 
-    /// Verifies and stores each uploader's bodies (bundles one behind the other), all uploaders at once; how long it took until the last
-    /// was durable.
+    /// Verifies and stores the bodies of each uploader (concatenated bundles), all uploaders at
+    /// once. Returns the time until the last body is durable.
     pub(crate) fn upload(&self, uploaders: Vec<Vec<Vec<u8>>>) -> Result<Duration, Failed> {
         at_once(uploaders, |bodies| {
             let known = Mutex::default();
@@ -40,7 +41,7 @@ impl<'r> Direct<'r> {
         })
     }
 
-    /// The same of bundles that were verified before: what storing alone takes.
+    /// Stores bundles that were verified before: the time of storing alone.
     pub(crate) fn store(&self, uploaders: Vec<Vec<Vec<u8>>>) -> Result<Duration, Failed> {
         let verified = uploaders.iter().map(|bodies| {
             let known = Mutex::default();
@@ -51,7 +52,7 @@ impl<'r> Direct<'r> {
         })
     }
 
-    /// Hands in batches, and returns once all of them are durable.
+    /// Submits batches and returns once all of them are durable.
     fn store_all(
         &self,
         batches: impl Iterator<Item = Result<Vec<Bundle>, Failed>>,
@@ -109,7 +110,7 @@ impl<'r> Direct<'r> {
 /// The digests of seals.
 type Known = BTreeMap<(DeviceId, SealIndex), Digest>;
 
-/// Does what each uploader has to do on a thread of its own, all at once; how long it took.
+/// Runs the work of each uploader on its own thread, all at once, and returns the elapsed time.
 fn at_once<T: Send>(
     uploaders: Vec<T>,
     work: impl Fn(T) -> Result<(), Failed> + Sync,

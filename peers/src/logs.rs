@@ -1,9 +1,11 @@
-//! Durable appends and verified reads beside Tessera, a transparency log, with its POSIX storage on the same disk: the same readings, in
-//! process on both sides, and over HTTP on both sides. By the clock on the wall, in turns.
+//! Durable appends and verified reads, compared with Tessera, a transparency log, with its POSIX
+//! storage on the same disk. Both use the same readings, once in process and once over HTTP. The
+//! runs alternate and are measured in wall-clock time.
 //!
-//! Ours stores bundles of 1,000 readings that devices have sealed, and verifies every signature and digest before; Tessera takes entries
-//! as they are, signs the tree over all of them, and verifies nothing. It is asked twice: an entry a reading, and an entry a bundle.
-//! Both have synced all of it to the disk when they acknowledge (docs/performance.md says how).
+//! Moteseal stores bundles of 1,000 readings that devices have sealed, and verifies every signature
+//! and digest before. Tessera stores entries without verification and signs the tree over all of
+//! them. It is measured twice: with one entry for each reading, and with one entry for each bundle.
+//! Both have synced all data to the disk when they acknowledge (see docs/performance.md).
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -22,29 +24,32 @@ use crate::measure::{Bar, Report, Spread};
 use crate::tessera::{Answer, Built, Driver, How, Server, Source, build};
 
 const DEVICES: u16 = 8;
-/// Readings in a bundle.
+/// The number of readings in a bundle.
 const EVENTS: u32 = 1000;
 const RUNS: usize = 5;
-/// Bundles that a device uploads in each measurement.
+/// The number of bundles that a device uploads in each measurement.
 const BUNDLES: u64 = 400;
-/// Of these, bundles whose readings Tessera takes one by one: more only take time. Over HTTP fewer still.
+/// The number of these bundles whose readings are single Tessera entries. More take longer without
+/// changing the rate. Over HTTP, the number is lower still.
 const BUNDLES_OF_ENTRIES: u64 = 25;
 const ENTRIES_POSTED: usize = 20_000;
-/// Bundles of a device that are read: a million readings in all.
+/// The number of bundles of a device that are read: a million readings in total.
 const BUNDLES_READ: u64 = 125;
 
-/// How many entries Tessera sequences together, and how long they wait for each other. In process everything that has come while the
-/// batch before was written; over HTTP little waiting, since those who wait send nothing meanwhile. Of what was tried the best.
+/// The maximum number of entries that Tessera sequences together, and the maximum time that an
+/// entry waits. In process, a batch is everything that arrived while the previous batch was
+/// written. Over HTTP the wait is short, because waiting clients send nothing. These values were
+/// the fastest of those tried.
 const BATCH: (u32, Duration) = (1 << 18, Duration::from_millis(20));
 const BATCH_HTTP: (u32, Duration) = (4096, Duration::from_millis(10));
 const POSTERS: u32 = 2048;
-/// Files that a reader of a log fetches at a time.
+/// The number of files that a reader of a log fetches at a time.
 const READERS: u32 = 4;
-/// Inclusion proofs are made of a part of the log: they take the same time each.
+/// Inclusion proofs cover a part of the log, because each takes the same time.
 const PROOFS: How = How::Proofs { every: 8, limit: 20_480 };
 
 pub(crate) fn run() -> Result<Outcome, Failed> {
-    // On the disk that the target directory is on; a temporary file system would sync for free.
+    // Use the disk of the target directory: a sync on a temporary file system costs nothing.
     let folder =
         tempfile::tempdir_in(std::env::current_exe()?.parent().ok_or("no folder to measure in")?)?;
     let program = match build(folder.path())? {
@@ -192,7 +197,7 @@ fn ingest(program: &Path, folder: &Path) -> Result<Report, Failed> {
     Ok(report)
 }
 
-/// The bodies of uploads: so many bundles each, one behind the other.
+/// The bodies of uploads, each with `size` concatenated bundles.
 fn bodies(bundles: &[Bundle], size: usize) -> Vec<Vec<u8>> {
     bundles
         .chunks(size)
@@ -200,7 +205,7 @@ fn bodies(bundles: &[Bundle], size: usize) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Entries, each behind its length, as the Go program takes them.
+/// Writes entries, each after its length, as the Go program reads them.
 fn write_entries(path: &Path, entries: &[impl AsRef<[u8]>]) -> Result<(), Failed> {
     let mut file = BufWriter::new(File::create(path)?);
     for entry in entries {
@@ -211,7 +216,7 @@ fn write_entries(path: &Path, entries: &[impl AsRef<[u8]>]) -> Result<(), Failed
     Ok(file.flush()?)
 }
 
-/// What the disk does for whoever syncs each bundle on its own.
+/// The number of bundles a second when each bundle is synced alone.
 fn synced_a_second(file: &mut File, bundles: &[Vec<u8>]) -> Result<f64, Failed> {
     let start = Instant::now();
     for bundle in bundles {

@@ -1,9 +1,11 @@
-//! Moteseal beside what others use today, all in one run (`make bench-peers`): the same work, warm, in turns, with the median and the
-//! quartiles of the repetitions. A workspace of its own: what peers depend on is nobody else's.
+//! Compares Moteseal with other systems for the same work (`make bench-peers`): warm, in
+//! alternation, with the median and the quartiles of the repetitions. It is a separate workspace,
+//! so that no other package depends on the dependencies of the peers.
 //!
 //!     moteseal-peers [--json] [trees|signing|sums|tessera]...    all of them unless some are named
 //!
-//! Exits with 1 if a bar is missed. A peer that is not here (Tessera is written in Go) is skipped, and said to be.
+//! Exits with 1 if a limit is missed. A peer that is not installed (Tessera is written in Go) is
+//! reported and skipped.
 
 #[path = "../../crates/bench/src/application.rs"]
 #[allow(dead_code)]
@@ -36,16 +38,16 @@ const SUITES: [(&str, Suite); 4] = [
     ("tessera", logs::run),
 ];
 
-/// What became of a suite.
+/// The outcome of a suite.
 enum Outcome {
     Measured(Vec<Report>),
-    /// A sentence that says why the peer is not here, and what to do.
+    /// A sentence that states why the peer is missing, and what to do.
     Skipped(String),
 }
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    // What the cloud in a process of its own is started with.
+    // The arguments that start the cloud in a separate process.
     if let [mode, folder, name, sync] = arguments.as_slice()
         && mode == "serve"
     {

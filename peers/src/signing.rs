@@ -1,5 +1,7 @@
-//! One Ed25519 signature an event (aws-lc-rs), beside epochs sealed as stars and trees with one signature each, on one thread. Ours is the
-//! product's whole path: readings into the device's sealer, out of it a signed bundle; its bytes into the verifier's stream reader.
+//! Compares one Ed25519 signature for each event (aws-lc-rs) with epochs sealed as stars and trees
+//! with one signature each, on one thread. The Moteseal side measures the whole path of the
+//! product: readings into the device's sealer, a signed bundle out of it, and its bytes into the
+//! verifier's stream reader.
 
 use std::hint::black_box;
 
@@ -12,9 +14,9 @@ use moteseal_verify::{Event, ReadError, Roster, StreamReader};
 use crate::load::{Failed, Fleet, record};
 use crate::measure::{Bar, Contender, Report, interleaved};
 
-/// Readings in an epoch: few, as in the paper's, and many.
+/// The numbers of readings in an epoch: few, as in the paper, and many.
 const SIZES: [u32; 3] = [298, 10_000, 1_000_000];
-/// More signatures than this only take time: each costs the same.
+/// The maximum number of signatures. More take longer without changing the rate.
 const SIGNATURES: usize = 298;
 
 pub(crate) fn run() -> Result<Vec<Report>, Failed> {
@@ -28,7 +30,7 @@ pub(crate) fn run() -> Result<Vec<Report>, Failed> {
     let messages: Vec<[u8; 20]> = (0..SIGNATURES as u32).map(message).collect();
     let signatures: Vec<_> = messages.iter().map(|message| key.sign(message)).collect();
     for size in SIZES {
-        // Small epochs many times over, so that a repetition takes milliseconds.
+        // Repeat small epochs, so that a repetition takes milliseconds.
         let epochs = (100_000 / u64::from(size)).max(1);
         let events = usize::try_from(size)? * usize::try_from(epochs)?;
         let (mut star, mut tree) = (Fleet::new(1, Scheme::Star)?, Fleet::new(1, Scheme::Tree)?);
@@ -72,7 +74,7 @@ pub(crate) fn run() -> Result<Vec<Report>, Failed> {
     Ok(vec![report])
 }
 
-/// What a device that signs each event signs: itself, the event's number, the event.
+/// The message that a device signs for each event: its id, the event's number, the event.
 fn message(reading: u32) -> [u8; 20] {
     let mut message = [0; 20];
     message[..8].copy_from_slice(b"device 1");
@@ -81,17 +83,18 @@ fn message(reading: u32) -> [u8; 20] {
     message
 }
 
-/// The roster as somebody else reads it.
+/// The roster, opened from its bytes as a verifier does.
 fn roster(fleet: &Fleet) -> Result<Roster, Failed> {
     Ok(Roster::open(fleet.roster.bytes(), &fleet.operator_key())?)
 }
 
-/// The next epochs of the fleet's only device, each as a bundle of its own.
+/// The next epochs of the fleet's only device, each as a separate bundle.
 fn sealed(fleet: &mut Fleet, epochs: u64, size: u32) -> Result<Vec<Vec<u8>>, Failed> {
     Ok(fleet.seal(epochs, size)?.into_iter().flatten().map(|bundle| bundle.bytes).collect())
 }
 
-/// Verifies bundles, each on its own, as whoever gets only one of them does; how many events they have.
+/// Verifies each bundle separately, like a verifier with one bundle only. Returns the number of
+/// events.
 fn verified(roster: &Roster, bundles: &[Vec<u8>]) -> Result<usize, Failed> {
     let mut events = 0;
     for bundle in bundles {

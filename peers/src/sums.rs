@@ -1,9 +1,11 @@
-//! Private sums beside what others use today, on one thread: Prio3Sum with 32-bit measurements and two aggregators (the
-//! crate `prio`), and Paillier with a 2,048-bit modulus (`libpaillier`, pure Rust).
+//! Compares private sums with other schemes, on one thread: Prio3Sum with 32-bit measurements and
+//! two aggregators (the crate `prio`), and Paillier with a 2,048-bit modulus (`libpaillier`, pure
+//! Rust).
 //!
-//! The same sums, checked; not the same promises: Prio3 proves that each client's value is in range and needs two servers that do not
-//! collude, and says that a malicious one changes the result; Paillier hides and does not prove anything; ours hides and proves the sum, and
-//! needs a querier that shares keys with the sources.
+//! All compute the same sums, which are checked. Their guarantees differ. Prio3 proves that each
+//! client's value is in range; it needs two servers that do not collude, and a malicious server can
+//! change the result. Paillier hides the values and proves nothing. Moteseal hides the values and
+//! proves the sum, and needs a querier that shares keys with the sources.
 
 use std::hint::black_box;
 
@@ -23,14 +25,14 @@ use crate::load::Failed;
 use crate::measure::{Contender, Report, interleaved};
 
 const SOURCES: usize = 256;
-/// Of Paillier, whose encryptions take milliseconds.
+/// The number of sources for Paillier, whose encryptions take milliseconds.
 const FEW: usize = 4;
 const REPETITIONS: usize = 7;
 const QUERY: QueryId = QueryId([5; 16]);
 const GROUP: GroupId = GroupId([1; 8]);
 const CONTEXT: &[u8] = b"moteseal peers";
 
-/// Readings as a sensor of 32 bits gives them. None is 0, which this Paillier does not take.
+/// Readings of a sensor of 32 bits. None is 0, which this Paillier rejects.
 fn readings() -> Vec<u32> {
     (1..=SOURCES as u32).map(|i| i.wrapping_mul(2_654_435_761)).collect()
 }
@@ -39,7 +41,7 @@ pub(crate) fn run() -> Result<Report, Failed> {
     let readings = readings();
     let expected: u64 = readings.iter().map(|reading| u64::from(*reading)).sum();
 
-    // Ours.
+    // Moteseal.
     let master = Master::new([7; 32]);
     let key = master.key_group(GROUP, 0).for_query(QUERY);
     let sources: Vec<SourceKey> = (0..SOURCES as u64)
@@ -109,7 +111,7 @@ pub(crate) fn run() -> Result<Report, Failed> {
         bytes += input.get_encoded()?.len();
     }
 
-    // Paillier. Safe primes would take minutes and change no time below.
+    // Paillier. Safe primes would take minutes to generate and would change no time below.
     let secret =
         DecryptionKey::with_primes_unchecked(&BigNumber::prime(1024), &BigNumber::prime(1024))
             .ok_or("no Paillier key")?;

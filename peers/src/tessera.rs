@@ -1,5 +1,5 @@
-//! The program `tessera/` (Go): a Tessera log on the same disk, which this builds, starts and tells what to do. What it does, and how it
-//! verifies, is said there.
+//! Builds, starts and controls the program `tessera/` (Go), which runs a Tessera log on the same
+//! disk. Its source documents what it does and how it verifies.
 
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::path::{Path, PathBuf};
@@ -10,16 +10,16 @@ use serde_json::{Value, json};
 
 use crate::load::Failed;
 
-/// Where the Go program lies.
+/// The folder of the Go program.
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tessera");
 
-/// The Go program, or a sentence that says why there is none.
+/// The built Go program, or a sentence that states why it is missing.
 pub(crate) enum Built {
     Program(PathBuf),
     Absent(String),
 }
 
-/// Builds the program into a folder, with the versions that `go.sum` pins.
+/// Builds the program into a folder, with the versions pinned in `go.sum`.
 pub(crate) fn build(folder: &Path) -> Result<Built, Failed> {
     let needed = std::fs::read_to_string(format!("{SOURCE}/go.mod"))?;
     let needed = needed
@@ -71,7 +71,7 @@ fn go(arguments: &[&str]) -> Command {
     go
 }
 
-/// `1.24.0` as numbers; what is no number counts as 0.
+/// `1.24.0` as numbers. A text that is not a number counts as 0.
 fn version(text: &str) -> Vec<u32> {
     text.split('.')
         .map(|number| {
@@ -80,7 +80,7 @@ fn version(text: &str) -> Vec<u32> {
         .collect()
 }
 
-/// What a command took, and what it did.
+/// The result of a command: its duration and counts.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) time: Duration,
@@ -94,7 +94,7 @@ pub(crate) struct Answer {
     pub(crate) key: String,
 }
 
-/// The program that appends in its own process, and reads.
+/// The program that appends in its process and reads.
 pub(crate) struct Driver {
     child: Child,
     commands: Option<ChildStdin>,
@@ -113,7 +113,8 @@ impl Driver {
         Ok(Self { child, commands, answers })
     }
 
-    /// Appends the entries of a file durably; `batch` of them are sequenced together at most, and none waits longer than a time.
+    /// Appends the entries of a file durably. At most `batch` of them are sequenced together, and
+    /// none waits longer than the given time.
     pub(crate) fn append(
         &mut self,
         log: &Path,
@@ -124,7 +125,8 @@ impl Driver {
         self.ask(&json!({ "do": "append", "log": log, "entries": entries, "batch": batch, "batch_ms": wait }))
     }
 
-    /// Posts the entries of a file to a server, each in a request of its own, on so many connections.
+    /// Posts the entries of a file to a server, each in a separate request, over the given number
+    /// of connections.
     pub(crate) fn post(
         &mut self,
         server: &Server,
@@ -135,7 +137,7 @@ impl Driver {
         self.ask(&json!({ "do": "post", "url": url, "entries": entries, "workers": connections }))
     }
 
-    /// Reads verified: from files, or from `url` on so many connections.
+    /// Reads and verifies, from files, or from `url` over the given number of connections.
     pub(crate) fn read(
         &mut self,
         from: &Source<'_>,
@@ -185,13 +187,13 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // The end of its stdin tells it to stop.
+        // The program stops at the end of its stdin.
         drop(self.commands.take());
         let _ = self.child.wait();
     }
 }
 
-/// Where a log is read.
+/// The source of the files of a log.
 pub(crate) enum Source<'a> {
     Files { folder: &'a Path, workers: u32 },
     Http { url: String, connections: u32 },
@@ -202,20 +204,21 @@ pub(crate) enum Source<'a> {
 pub(crate) enum How {
     /// Every entry, and the root over all of them.
     All,
-    /// Every so manyth bundle of 256 neighbouring entries, and the root over them and the tiles of the rest.
+    /// Every `n`th bundle of 256 neighbouring entries, and the root over them and the tiles of the
+    /// rest.
     Clumps(u64),
-    /// Every so manyth of the first `limit` entries, each by an inclusion proof of its own.
+    /// Every `every`th of the first `limit` entries, each with a separate inclusion proof.
     Proofs { every: u64, limit: u64 },
 }
 
-/// A log in a process of its own, behind HTTP.
+/// A log in a separate process, served over HTTP.
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: String,
 }
 
 impl Server {
-    /// Serves all logs under `root`, and takes entries into `root/http`.
+    /// Serves all logs under `root`, and appends posted entries to `root/http`.
     pub(crate) fn start(
         program: &Path,
         root: &Path,

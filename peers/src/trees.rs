@@ -1,6 +1,7 @@
-//! Trees of RFC 9162 beside the crates `rs_merkle` and `ct-merkle`, on one thread: building, and proving an eighth of the leaves, spread
-//! as a sample is. Ours and `rs_merkle` prove them together (a multiproof); `ct-merkle` has paths of single leaves only, and so ours and
-//! rs_merkle's paths stand beside them.
+//! Compares the trees of RFC 9162 with the crates `rs_merkle` and `ct-merkle`, on one thread:
+//! building a tree, and proving an eighth of the leaves, distributed like a sample. Moteseal and
+//! `rs_merkle` prove them together in a multiproof. `ct-merkle` has only paths of single leaves, so
+//! the single paths of all three are compared too.
 
 use std::hint::black_box;
 
@@ -19,7 +20,7 @@ use crate::measure::{Bar, Contender, Report, Times, interleaved};
 type TheirTree = MerkleTree<algorithms::Sha256>;
 type CtTree = MemoryBackedTree<Sha256, [u8; 4]>;
 
-/// Of a tree of a million, single paths are made for so many leaves: more only take time.
+/// The maximum number of single paths. More take longer without changing the rate.
 const PATHS: usize = 200;
 
 pub(crate) fn run() -> Result<Vec<Report>, Failed> {
@@ -37,7 +38,7 @@ pub(crate) fn run() -> Result<Vec<Report>, Failed> {
 }
 
 fn built(report: &mut Report, host: Host, records: &[[u8; 4]]) {
-    // Small trees many times over, so that a repetition takes milliseconds.
+    // Repeat small trees, so that a repetition takes milliseconds.
     let times_over = (100_000 / records.len()).max(1);
     let repeat = |build: fn(Host, &[[u8; 4]])| {
         Contender::new(records.len() * times_over, move || {
@@ -76,7 +77,7 @@ fn built(report: &mut Report, host: Host, records: &[[u8; 4]]) {
     against(report, &times, "ct-merkle", 3, 0, Bar::AtLeast(6.0));
 }
 
-/// A peer's row, and how many times ours it is.
+/// A peer's row, and its time divided by Moteseal's time.
 fn against(
     report: &mut Report,
     times: &Times,
@@ -101,14 +102,14 @@ fn ct_tree(records: &[[u8; 4]]) -> CtTree {
 
 fn proven(report: &mut Report, host: Host, records: &[[u8; 4]]) -> Result<(), Failed> {
     let size = records.len();
-    // An eighth as levels choose it, without a pattern that a layout could use.
+    // An eighth as levels select it, without a pattern that a memory layout could exploit.
     let chosen: Vec<usize> =
         (0..size).filter(|at| at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61 == 0).collect();
     let paths: Vec<usize> = chosen.iter().copied().step_by((chosen.len() / PATHS).max(1)).collect();
     let sequences = || chosen.iter().map(|at| Sequence(*at as u64));
     let framing = Framing::fixed(4).ok_or("four bytes are a record's size")?;
 
-    // What each needs before it can prove: the hashes of all leaves (ours), or the whole tree.
+    // What each needs before it can prove: the hashes of all leaves (Moteseal), or the whole tree.
     let leaves = merkle::leaves(&host, 4, records.as_flattened());
     let root = merkle::root(&host, &leaves);
     let hashes = their_leaves(records);
@@ -120,7 +121,7 @@ fn proven(report: &mut Report, host: Host, records: &[[u8; 4]]) -> Result<(), Fa
         return Err("ct-merkle has another root for the same tree".into());
     }
 
-    // Together.
+    // All leaves in one proof.
     let prove = || -> Vec<u8> {
         merkle::multiproof(&host, &leaves, sequences()).iter().flat_map(|digest| digest.0).collect()
     };
@@ -129,7 +130,8 @@ fn proven(report: &mut Report, host: Host, records: &[[u8; 4]]) -> Result<(), Fa
     let verify = || {
         host.multiproof_root(size as u64, framing, &selected, &mut sequences(), &proof) == Ok(root)
     };
-    // The time that rs_merkle takes to choose hashes grows with the square of their number: a million would take an hour.
+    // The time in which rs_merkle selects hashes grows with the square of their number: a million
+    // would take an hour.
     let together = size <= 100_000;
     let some: &[usize] = if together { &chosen } else { &[] };
     let their_proof = theirs.proof(some).to_bytes();
@@ -143,7 +145,7 @@ fn proven(report: &mut Report, host: Host, records: &[[u8; 4]]) -> Result<(), Fa
         return Err("a multiproof does not verify".into());
     }
 
-    // One by one.
+    // One proof for each leaf.
     let path = |at: usize| -> Vec<u8> {
         merkle::path(&host, &leaves, Sequence(at as u64))
             .iter()

@@ -8,7 +8,7 @@ import (
 	"net/http"
 )
 
-// newClient keeps so many connections open.
+// newClient returns a client that keeps up to the given number of connections open.
 func newClient(connections int) *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		MaxIdleConnsPerHost: connections,
@@ -31,7 +31,7 @@ func postOne(ctx context.Context, client *http.Client, url string, entry []byte)
 		err = closed
 	}
 	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("the log refuses an entry: %s: %s", response.Status, body)
+		err = fmt.Errorf("the log rejects an entry: %s: %s", response.Status, body)
 	}
 	return err
 }

@@ -19,7 +19,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// How often checkpoints are published: the least that the storage permits. Nobody waits for them while appending.
+// The interval of checkpoints: the minimum that the storage permits. Appends do not wait for
+// checkpoints.
 const checkpointInterval = 100 * time.Millisecond
 
 // An appendLog is a log of which this process is the only writer.
@@ -30,8 +31,9 @@ type appendLog struct {
 	key      string
 }
 
-// openLog makes a log in a folder that is not there yet. Entries wait until there are batch of them or wait is over, and are then
-// sequenced and integrated together. There is no antispam (which would cost it lookups), no witness and no mirror.
+// openLog creates a log in a new folder. Entries wait until batch of them have arrived or wait has
+// passed, and are then sequenced and integrated together. The log has no antispam (which would cost
+// lookups), no witness and no mirror.
 func openLog(ctx context.Context, folder string, batch uint, wait time.Duration) (*appendLog, error) {
 	secret, public, err := note.GenerateKey(rand.Reader, randomName())
 	if err != nil {
@@ -56,9 +58,10 @@ func openLog(ctx context.Context, folder string, batch uint, wait time.Duration)
 	return &appendLog{appender, reader, shutdown, public}, nil
 }
 
-// append adds all entries and waits until each has its index, which is when Tessera says that it is durable (AddFn: "durably
-// sequenced and will be preserved even in the event that the process terminates"); on POSIX it is integrated then, too. The time
-// ends there. Afterwards, and not in the time, it waits for a checkpoint that commits to all of them.
+// append adds all entries and waits until each has its index, which is when Tessera states that it
+// is durable (AddFn: "durably sequenced and will be preserved even in the event that the process
+// terminates"). On POSIX it is then integrated too. The measured time ends there. Afterwards append
+// waits for a checkpoint that commits to all entries.
 func (l *appendLog) append(ctx context.Context, entries [][]byte) (answer, error) {
 	futures := make([]tessera.IndexFuture, 0, len(entries))
 	start := time.Now()
@@ -75,7 +78,7 @@ func (l *appendLog) append(ctx context.Context, entries [][]byte) (answer, error
 	defer cancel()
 	awaiter := tessera.NewPublicationAwaiter(bounded, l.reader.ReadCheckpoint, 10*time.Millisecond)
 	if _, _, err := awaiter.Await(bounded, futures[len(futures)-1]); err != nil {
-		return answer{}, fmt.Errorf("no checkpoint of what was appended: %w", err)
+		return answer{}, fmt.Errorf("no checkpoint covers the appended entries: %w", err)
 	}
 	return answer{Nanoseconds: took.Nanoseconds(), Entries: uint64(len(entries)), Key: l.key}, nil
 }
@@ -84,8 +87,9 @@ func (l *appendLog) close(ctx context.Context) error {
 	return l.shutdown(ctx)
 }
 
-// serve runs a log behind HTTP until stdin ends, as Tessera's own example for POSIX does (cmd/conformance/posix): a POST is answered
-// with the index of its entry, once that is durable. It says its address on stdout.
+// serve runs a log over HTTP until stdin ends, like Tessera's example for POSIX
+// (cmd/conformance/posix): it answers a POST with the index of the entry once the entry is durable.
+// It prints its address on stdout.
 func serve(ctx context.Context, root, batch, milliseconds string) error {
 	size, err := strconv.ParseUint(batch, 10, 32)
 	if err != nil {
@@ -134,7 +138,8 @@ func serve(ctx context.Context, root, batch, milliseconds string) error {
 	return log.close(ctx)
 }
 
-// post sends each entry in a request of its own, from so many workers at a time, each on its own connection.
+// post sends each entry in a separate request, from the given number of workers, each with its own
+// connection.
 func post(ctx context.Context, url string, entries [][]byte, workers int) (answer, error) {
 	client := newClient(workers)
 	var next atomic.Int64

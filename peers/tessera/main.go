@@ -1,7 +1,8 @@
-// A transparency log, Tessera (github.com/transparency-dev/tessera) on a POSIX file system, driven as a peer to compare Moteseal
-// with (make bench-peers). It appends entries that a file holds, durably, and reads them back verified against the log's signed
-// checkpoint; it says how long each took by the clock on the wall. It decides nothing about what is compared: that is
-// peers/src/tessera.rs, which talks to it over its standard input and output.
+// The program runs a transparency log, Tessera (github.com/transparency-dev/tessera), on a POSIX
+// file system, for comparison with Moteseal (make bench-peers). It appends the entries of a file
+// durably, reads them back verified against the log's signed checkpoint, and reports the wall-clock
+// time of each. peers/src/tessera.rs decides what is compared and controls this program over its
+// standard input and output.
 //
 //	moteseal-peer-tessera drive       commands on stdin, a line of JSON each; an answer on stdout for each
 //
@@ -24,37 +25,40 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// A command of one line. Which fields count depends on Do.
+// A command of one line. Do determines which fields count.
 type command struct {
 	// "append", "post" or "read".
 	Do string `json:"do"`
-	// The folder of the log: of "append" and, without an URL, of "read".
+	// The folder of the log: for "append" and, without a URL, for "read".
 	Log string `json:"log"`
-	// Where the log is served, with a slash at its end: of "post" and "read".
+	// The URL of the log, with a slash at its end: for "post" and "read".
 	URL string `json:"url"`
-	// The public key of the log, as "append" said it: of "read".
+	// The public key of the log, as "append" returned it: for "read".
 	Key string `json:"key"`
-	// The file whose content is appended: entries, each behind its length (four bytes, big-endian).
+	// The file with the entries to append, each after its length (four bytes, big-endian).
 	Entries string `json:"entries"`
-	// Entries that are sequenced together at most, and how long an entry waits for others.
+	// The maximum number of entries that are sequenced together, and how long an entry waits for
+	// others.
 	Batch   uint `json:"batch"`
 	BatchMS uint `json:"batch_ms"`
-	// Requests at a time: of "post"; files that are fetched and hashed side by side: of "read".
+	// Concurrent requests for "post"; files that are fetched and hashed concurrently for "read".
 	Workers int `json:"workers"`
 	// How to read: "all", "proofs" or "clumps".
 	How string `json:"how"`
-	// Which entries "proofs" proves, and which bundles of 256 entries "clumps" reads: those whose index this divides.
+	// Which entries "proofs" proves, and which bundles of 256 entries "clumps" reads: those whose
+	// index is a multiple of this number.
 	Every uint64 `json:"every"`
-	// Of how many entries, from the first on, "proofs" proves some: a multiple of 256.
+	// The number of entries from which "proofs" selects, starting with the first: a multiple of 256.
 	Limit uint64 `json:"limit"`
 }
 
-// What became of a command.
+// The result of a command.
 type answer struct {
 	Nanoseconds int64 `json:"nanoseconds"`
 	// Entries that were appended or verified.
 	Entries uint64 `json:"entries"`
-	// The sum of the bytes of all entries that were verified, so that they are looked at, and are what was expected.
+	// The sum of the bytes of all verified entries. It forces every byte to be read, and the caller
+	// compares it with the expected sum.
 	Sum uint64 `json:"sum"`
 	// Bytes that were fetched.
 	Bytes uint64 `json:"bytes"`
@@ -64,7 +68,7 @@ type answer struct {
 }
 
 func main() {
-	// Tessera's log lines would be measured, too.
+	// Tessera's log lines would be part of the measurement.
 	klogFlags := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(klogFlags)
 	if err := klogFlags.Parse([]string{"-logtostderr=false", "-stderrthreshold=ERROR"}); err != nil {
@@ -92,14 +96,14 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-// drive answers commands until there are no more.
+// drive executes commands until stdin ends.
 func drive(ctx context.Context, in io.Reader, out io.Writer) error {
 	logs := map[string]*appendLog{}
 	lines, encoder := bufio.NewScanner(in), json.NewEncoder(out)
 	for lines.Scan() {
 		var c command
 		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
-			return fmt.Errorf("a command that is none: %w", err)
+			return fmt.Errorf("invalid command: %w", err)
 		}
 		a, err := obey(ctx, logs, c)
 		if err != nil {
@@ -145,7 +149,7 @@ func obey(ctx context.Context, logs map[string]*appendLog, c command) (answer, e
 	return answer{}, fmt.Errorf("unknown command %q", c.Do)
 }
 
-// readEntries reads the entries of a file, each behind its length in four bytes.
+// readEntries reads the entries of a file, each after its length in four bytes.
 func readEntries(path string) ([][]byte, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -166,7 +170,7 @@ func readEntries(path string) ([][]byte, error) {
 	return entries, nil
 }
 
-// randomName is a name for a log's key that no other log has.
+// randomName returns a unique name for a log's key.
 func randomName() string {
 	return "moteseal.example/peer/" + rand.Text()
 }

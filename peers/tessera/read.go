@@ -18,17 +18,18 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// A source is where the files of a log come from.
+// A source reads the files of a log.
 type source struct {
 	checkpoint client.CheckpointFetcherFunc
 	tile       client.TileFetcherFunc
 	bundle     client.EntryBundleFetcherFunc
-	// How many fetches go on at a time.
+	// The number of concurrent fetches.
 	workers int
 	bytes   atomic.Uint64
 }
 
-// openSource reads over HTTP where there is an URL, and files otherwise; both with Tessera's own fetchers.
+// openSource opens a source over HTTP if there is a URL, and over files otherwise, with Tessera's
+// own fetchers.
 func openSource(c command) (*source, error) {
 	s := &source{workers: c.Workers}
 	if c.URL == "" {
@@ -59,7 +60,7 @@ func openSource(c command) (*source, error) {
 	return s, nil
 }
 
-// A tally is what was verified.
+// A tally counts what was verified.
 type tally struct {
 	entries, sum uint64
 }
@@ -80,7 +81,7 @@ func sum(tallies []tally) tally {
 	return all
 }
 
-// read reads what the log's newest checkpoint commits to, and verifies it against that.
+// read reads the entries that the log's newest checkpoint commits to, and verifies them against it.
 func read(ctx context.Context, c command) (answer, error) {
 	verifier, err := note.NewVerifier(c.Key)
 	if err != nil {
@@ -110,9 +111,10 @@ func read(ctx context.Context, c command) (answer, error) {
 	return answer{Nanoseconds: took.Nanoseconds(), Entries: seen.entries, Sum: seen.sum, Bytes: s.bytes.Load()}, err
 }
 
-// rebuild reads every so manyth bundle of 256 entries (1: all), and the last one if it is not full; it hashes their entries and
-// compares the root of the tree with the checkpoint's. The hashes of bundles that it does not read it takes from the tiles above
-// them. Bundles are fetched and hashed side by side.
+// rebuild reads the bundles of 256 entries whose index is a multiple of the command's number (1:
+// all), and the last bundle if it is not full. It hashes their entries and compares the root of the
+// tree with the checkpoint's root. It reads the hashes of the other bundles from the tiles above
+// them. Bundles are fetched and hashed concurrently.
 func (s *source) rebuild(ctx context.Context, size uint64, root []byte, every uint64) (tally, error) {
 	full := size / layout.EntryBundleWidth
 	bundles := (size + layout.EntryBundleWidth - 1) / layout.EntryBundleWidth
@@ -171,8 +173,8 @@ func (s *source) rebuild(ctx context.Context, size uint64, root []byte, every ui
 	return seen, nil
 }
 
-// hashBundle reads a bundle, and puts its root into nodes, or, where it is not full, its compact range into right. A root that is there
-// already must be the same.
+// hashBundle reads a bundle and stores its root in nodes or, if the bundle is not full, its compact
+// range in right. A root that is already in nodes must be equal.
 func (s *source) hashBundle(
 	ctx context.Context, at, size uint64, nodes [][]byte, right *[][]byte, seen *tally, compare bool,
 ) error {
@@ -203,7 +205,7 @@ func (s *source) hashBundle(
 	return nil
 }
 
-// above takes the roots of all full bundles from the tiles above them.
+// above reads the roots of all full bundles from the tiles above them.
 func (s *source) above(ctx context.Context, size uint64, nodes [][]byte) error {
 	for at := uint64(0); at < uint64(len(nodes)); at += layout.TileWidth {
 		index := at / layout.TileWidth
@@ -222,8 +224,9 @@ func (s *source) above(ctx context.Context, size uint64, nodes [][]byte) error {
 	return nil
 }
 
-// prove verifies every so manyth entry, of the first ones up to the command's limit, by an inclusion proof of its own, which Tessera's client builds from tiles. A worker takes
-// neighbouring entries, since the client keeps the tiles that it has fetched.
+// prove verifies every entry whose index is a multiple of the command's number, up to the command's
+// limit, each with a separate inclusion proof that Tessera's client builds from tiles. A worker
+// proves neighbouring entries, because the client caches the tiles that it has fetched.
 func (s *source) prove(ctx context.Context, size uint64, root []byte, c command) (tally, error) {
 	var group errgroup.Group
 	tallies := make([]tally, s.workers)

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// Two full bundles of 256 entries, and a part of a third.
+// Two full bundles of 256 entries, and a partial third one.
 const entries = 600
 
-// aLog appends entries to a new log; its folder and key, and the sum of all bytes.
+// aLog appends entries to a new log and returns its folder and key, and the sum of all bytes.
 func aLog(t *testing.T) (string, string, uint64) {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "log")
@@ -49,11 +49,11 @@ func ways(folder, url, key string) map[string]command {
 	return ways
 }
 
-func TestEveryWayToReadVerifiesWhatWasAppended(t *testing.T) {
+func TestEveryReadModeVerifiesTheAppendedEntries(t *testing.T) {
 	folder, key, sum := aLog(t)
 	server := httptest.NewServer(http.FileServer(http.Dir(folder)))
 	defer server.Close()
-	// Of the clumps the first bundle and the third, which is not full.
+	// The clumps are the first bundle and the third one, which is not full.
 	expected := map[string]uint64{"all": entries, "clumps": 256 + 88, "proofs": entries / 8}
 	for _, url := range []string{"", server.URL + "/"} {
 		for how, way := range ways(folder, url, key) {
@@ -68,9 +68,9 @@ func TestEveryWayToReadVerifiesWhatWasAppended(t *testing.T) {
 	}
 }
 
-func TestNoWayToReadTakesAChangedEntry(t *testing.T) {
+func TestEveryReadModeRejectsAChangedEntry(t *testing.T) {
 	folder, key, _ := aLog(t)
-	// The first entry of the first bundle, behind its length.
+	// The first entry of the first bundle, after its length.
 	path := filepath.Join(folder, "tile", "entries", "000")
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -82,17 +82,17 @@ func TestNoWayToReadTakesAChangedEntry(t *testing.T) {
 	}
 	for how, way := range ways(folder, "", key) {
 		if got, err := read(context.Background(), way); err == nil {
-			t.Errorf("%s took it: %d entries", how, got.Entries)
+			t.Errorf("%s accepts it: %d entries", how, got.Entries)
 		}
 	}
 }
 
-func TestNoWayToReadTakesAnotherLogsCheckpoint(t *testing.T) {
+func TestEveryReadModeRejectsTheCheckpointOfAnotherLog(t *testing.T) {
 	folder, _, _ := aLog(t)
 	_, other, _ := aLog(t)
 	for how, way := range ways(folder, "", other) {
 		if _, err := read(context.Background(), way); err == nil {
-			t.Errorf("%s took it", how)
+			t.Errorf("%s accepts it", how)
 		}
 	}
 }

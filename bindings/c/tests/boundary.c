@@ -1,9 +1,10 @@
-/* The boundary between C and Rust under hostile use: null and misaligned pointers, states that were never begun, calls in the wrong order, short
- * buffers, altered bytes. Every refusal has its name, nothing is read or written beyond what was given, and nothing altered is ever accepted.
+/* The boundary between C and Rust under hostile use: null and misaligned pointers, states that were
+ * never begun, calls in the wrong order, short buffers, altered bytes. Every rejection has its error,
+ * no access is out of bounds, and no altered input is accepted.
  *
- *   boundary FRAMES     (of `moteseal-c-peer broadcast FRAMES`)
+ *   boundary FRAMES     (written by `moteseal-c-peer broadcast FRAMES`)
  *
- * The library is not compiled with sanitizers, so each buffer here ends at a page that may not be touched. */
+ * The library is not compiled with sanitizers, so each buffer here ends at an inaccessible page. */
 #define _DEFAULT_SOURCE
 
 #include <moteseal.h>
@@ -36,7 +37,7 @@ static void expect_true(int line, const char *what, int is_true) {
 #define IS(error, call) expect(__LINE__, #call, (call), MOTESEAL_ERROR_##error)
 #define TRUE(what) expect_true(__LINE__, #what, (what))
 
-/* Memory that ends where nothing may be touched. Never freed: there is little of it. */
+/* Memory that ends at an inaccessible page. It is never freed, because there is little of it. */
 static uint8_t *guarded(size_t length) {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (length + page - 1) / page * page;
     uint8_t *memory = (uint8_t *)mmap(NULL, whole + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -82,7 +83,7 @@ static void open_seal(moteseal_chain *chain, const moteseal_device *device, uint
     IS(OK, moteseal_chain_persisted(chain, record, MOTESEAL_CHAIN_RECORD));
 }
 
-/* Every function that has pointers, with null in place of each of them. */
+/* Calls every function that has pointer arguments with null for each of them in turn. */
 static void null_pointers_are_refused(void) {
     moteseal_device device = a_device(MOTESEAL_ED25519);
     moteseal_chain chain = {0};
@@ -190,13 +191,13 @@ static void zeros_and_other_states_are_not_begun(void) {
     IS(NOT_BEGUN, moteseal_sum_encrypt(&sum_key, &permit, 0, 0, 0, bytes));
     IS(NOT_BEGUN, moteseal_broadcast_take(broadcast, &frame, &taken));
 
-    /* Memory of another type, begun: its mark is another. */
+    /* A begun state of another type has another mark. */
     STORAGE(moteseal_broadcast, large, MOTESEAL_BROADCAST_SIZE(64));
     IS(OK, moteseal_signing_key_from_bytes((moteseal_signing_key *)large, MOTESEAL_ED25519, secret, 32));
     IS(NOT_BEGUN, moteseal_star_push((moteseal_star *)large, bytes, 1, NULL));
     IS(NOT_BEGUN, moteseal_guard_advance((moteseal_guard *)large, bytes, 1, 1, &permit, bytes));
 
-    /* A wiped state is over, and nothing of it is left. */
+    /* A wiped state is unusable, and its memory is zero. */
     IS(OK, moteseal_signing_key_from_bytes(&key, MOTESEAL_ED25519, secret, 32));
     moteseal_signing_key_wipe(&key);
     IS(NOT_BEGUN, moteseal_sign(&key, bytes, 1, bytes));
@@ -253,7 +254,7 @@ static void a_seal_is_made_in_its_order_only(void) {
     IS(OK, moteseal_star_push(star, copy("four", 4), 4, NULL));
     IS(FIELD_OUT_OF_RANGE, moteseal_star_close(star, &device, &chain, 2, NULL, &seal));
 
-    /* Given up: the star is of a seal that is not the chain's any more. */
+    /* After an abandoned seal, its star does not belong to the chain any more. */
     IS(OK, moteseal_chain_abandon(&chain));
     IS(NOT_OPEN, moteseal_star_close(star, &device, &chain, 1, NULL, &seal));
     open_seal(&chain, &device, 20);
@@ -271,7 +272,8 @@ static void a_seal_is_made_in_its_order_only(void) {
     open_seal(&chain, &device, 21);
     IS(NOT_OF_THIS_SEAL, moteseal_seal_commit(&seal, &chain, record));
 
-    /* A reboot while a seal is open: its index is never used again, and the next seal says so. */
+    /* A reboot while a seal is open: its index is never used again, and the next seal states the
+       restart. */
     IS(OK, moteseal_chain_record(&chain, record));
     moteseal_chain after = {0};
     IS(OK, moteseal_chain_restore(&after, record, MOTESEAL_CHAIN_RECORD));
@@ -282,7 +284,8 @@ static void a_seal_is_made_in_its_order_only(void) {
     TRUE(info.index == 3 && info.restart == 1 && info.last_in_epoch == 0);
 }
 
-/* A state that the caller gives memory for: too little, misaligned, too small for the group or the chain, and exactly enough. */
+/* A state in memory of the caller: too small, misaligned, too small for the group or the chain, and
+ * exactly large enough. */
 static void sizes_are_checked(void) {
     moteseal_device device = a_device(MOTESEAL_ED25519);
     moteseal_chain chain = {0};
@@ -356,7 +359,7 @@ static void a_full_tree_says_so(void) {
     IS(OK, moteseal_tree_close(tree, &device, &chain, 1, NULL, &seal));
 }
 
-/* Every alteration of one bit, and every shorter length, of a record is found. */
+/* Every change of one bit, and every shorter length, of a record is detected. */
 static void altered_records_are_damaged(void) {
     moteseal_device device = a_device(MOTESEAL_ED25519);
     moteseal_chain chain = {0}, restored = {0};
@@ -433,7 +436,8 @@ static void nothing_is_encrypted_twice(void) {
     IS(NON_CANONICAL, moteseal_psr_add(sum, psr));
 }
 
-/* Calls a function that writes with every capacity up to what it needs, each ending at a page that may not be touched. */
+/* Calls a function that writes with every capacity up to the one that it needs. Each buffer ends at an
+ * inaccessible page. */
 #define EVERY_CAPACITY(needed, call)                          \
     do {                                                      \
         uint8_t *const end = guarded(2048) + 2048;            \
@@ -530,7 +534,8 @@ static void short_buffers_are_refused(uint8_t algorithm) {
     moteseal_signing_key_wipe(&key);
 }
 
-/* The equivalent signature that a secure element may give, s in the upper half, is refused by name and mended. */
+/* The equivalent signature with s in the upper half, which a secure element may return, is rejected by
+ * name and can be normalised. */
 static void a_high_s_is_mended(void) {
     static const uint8_t order[32] = {0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
                                       0xbc, 0xe6, 0xfa, 0xad, 0xa7, 0x17, 0x9e, 0x84, 0xf3, 0xb9, 0xca, 0xc2, 0xfc, 0x63, 0x25, 0x51};
@@ -569,7 +574,8 @@ static uint8_t *frames[MAX_FRAMES];
 static size_t lengths[MAX_FRAMES];
 static size_t count;
 
-/* Frames as the peer wrote them: each behind its length in two bytes, big-endian. First the base station's raw Ed25519 key. */
+/* Frames written by the peer: each after its length in two bytes, big-endian. The first item is the
+ * base station's raw Ed25519 key. */
 static void read_frames(const char *path) {
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
@@ -713,7 +719,7 @@ static void a_broadcast_is_verified_and_nothing_altered_is(void) {
     ((uint8_t *)frame.body)[frame.body_length - 1] ^= 1;
     IS(NOT_AUTHENTIC, moteseal_revocation_open(&base, frame.body, frame.body_length, &minimum));
 
-    /* Any shorter frame is refused, without a look beyond its end. */
+    /* Any shorter frame is rejected without an access beyond its end. */
     for (size_t i = 1; i < 23; i++) {
         for (size_t shorter = 0; shorter < lengths[i]; shorter++) {
             uint8_t *cut = copy(frames[i], shorter);

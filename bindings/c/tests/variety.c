@@ -1,8 +1,10 @@
-/* Every way to seal, for the real client to judge: stars of each size in a group of 8 levels, trees, records of one size and of any, several seals an
- * epoch, a seal that was given up, no events, answers, bundles from memory and streamed, an urgent event.
+/* Every way to seal, for the real client to verify: stars of each size in a group of 8 levels, trees,
+ * records of fixed and of variable size, several seals for one epoch, an abandoned seal, no events,
+ * answers, bundles from memory and streamed, an urgent event.
  *
- *   variety ROSTER OPERATOR_KEY DEVICE DEVICE_KEY OUT_DIRECTORY     prints how many events the bundles have together
- */
+ *   variety ROSTER OPERATOR_KEY DEVICE DEVICE_KEY OUT_DIRECTORY
+ *
+ * Prints the total number of events in the bundles. */
 #include <moteseal.h>
 
 #include <stdio.h>
@@ -50,7 +52,7 @@ static const struct {
     {STAR32, 9, 1000, 1, 1, 0, 0, 0},
 };
 
-/* One memory serves every kind in turn. */
+/* The memory of every kind of state in turn. */
 static uint64_t memory[MOTESEAL_STAR_SIZE(32) / 8];
 static moteseal_star *const star = (moteseal_star *)memory;
 static moteseal_tree *const tree = (moteseal_tree *)memory;

@@ -1,5 +1,5 @@
-//! The operation of the audit (spec/formats.md, section 8.3), by the product's own code: what it
-//! finds, epoch by epoch, as objects in an order that does not hang on how it looks for them.
+//! The operation of the audit (spec/formats.md, section 8.3), by the product's own code: its
+//! findings, epoch by epoch, as objects in a fixed order.
 
 use moteseal_client::audit::{Audit, Doubt, EpochReport, Finding};
 use moteseal_core::record::EpochNumber;

@@ -30,7 +30,7 @@ fn network(input: &Value) -> NetworkId {
     NetworkId(fixed(input, "network"))
 }
 
-/// What a sender and a key, both by name or bytes, are named by.
+/// The ids of a sender and a key, each given by name or bytes.
 pub fn ids(input: &Value) -> Value {
     let key = key(input);
     json!({
@@ -67,7 +67,7 @@ pub fn revocation(input: &Value) -> Verdict {
     Ok(json!({ "base": base, "minimum": revocation.minimum() }))
 }
 
-/// What a sender makes of messages.
+/// The chain that a sender makes of messages.
 pub fn chain(input: &Value) -> Verdict {
     let messages = hex_list(input, "messages");
     let id = ChainId {
@@ -133,7 +133,7 @@ pub fn head(input: &Value) -> Verdict {
     }))
 }
 
-/// What becomes of each leaf, in the order they come.
+/// The outcome of each leaf, in the order of arrival.
 pub fn take(input: &Value) -> Verdict {
     let bytes = bytes(input, "bytes");
     let mut chain = Incoming::<64>::new(&open(&bytes, input)?).map_err(name)?;
@@ -193,7 +193,7 @@ pub fn single(input: &Value) -> Verdict {
     }))
 }
 
-/// What evidence proves.
+/// The messages that evidence proves.
 pub fn evidence(input: &Value) -> Verdict {
     let (bytes, bases) = (bytes(input, "bytes"), bases(input));
     let mut check = EvidenceCheck::new(network(input), &bases);

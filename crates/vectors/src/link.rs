@@ -26,7 +26,7 @@ fn name(error: FrameError) -> String {
     error.name().to_owned()
 }
 
-/// What a device and its coordinator share.
+/// The keys that a device and its coordinator share.
 pub fn secret(input: &Value) -> Value {
     let device = DeviceId(fixed(input, "device"));
     let secret =
@@ -95,7 +95,7 @@ pub fn down(input: &Value) -> Verdict {
     }))
 }
 
-/// A refusal, as the device opens it.
+/// A rejection, as the device opens it.
 pub fn refusal(input: &Value) -> Verdict {
     let (frame, device) = (bytes(input, "frame"), DeviceId(fixed(input, "device")));
     let key = key_of(input, device);
@@ -103,7 +103,7 @@ pub fn refusal(input: &Value) -> Verdict {
     Ok(json!({ "index": opened.index.0, "final": u8::from(opened.is_final), "name": opened.name }))
 }
 
-/// What forward frames are to one who follows a device, from the first of them on.
+/// The result of forwarded frames for a verifier that follows a device from the first of them.
 pub fn follow(input: &Value) -> Value {
     let mut at: Option<Followed> = None;
     let mut heard = Vec::new();

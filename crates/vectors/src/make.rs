@@ -1,4 +1,4 @@
-//! Making the vectors: what goes in and, for what is invalid, which error must come out.
+//! Makes the vectors: the inputs and, for invalid ones, the expected error.
 
 mod audits;
 mod broadcasts;
@@ -55,12 +55,12 @@ pub fn files() -> BTreeMap<String, Value> {
 #[derive(Default)]
 pub struct Files {
     made: BTreeMap<String, Value>,
-    /// Cases that do not give what they should.
+    /// Cases with another result than expected.
     wrong: Vec<String>,
 }
 
 impl Files {
-    /// Runs the cases of a file and takes it in.
+    /// Runs the cases of a file and adds the file.
     pub fn add(&mut self, file: File) {
         let mut object = file.shared;
         let shared = Shared::new(&Value::Object(object.clone()));
@@ -93,7 +93,7 @@ impl Files {
                 let verdict = match shared.run(op, &changed_input(&mutation, &changed)) {
                     Err(error) => error,
                     Ok(output) => {
-                        // What is left when a stream is cut between its items: no part of it.
+                        // A stream cut between its items: none of the rest is accepted.
                         if kept.get_or_insert_with(|| output.clone()) != &output {
                             self.wrong.push(format!(
                                 "{}: {name}: a change is accepted: {output}",
@@ -124,7 +124,7 @@ impl Files {
     }
 }
 
-/// A file to be.
+/// A file under construction.
 pub struct File {
     path: &'static str,
     about: &'static str,
@@ -155,7 +155,7 @@ impl File {
         self.shared("operator", public(operator))
     }
 
-    /// What the cases share.
+    /// Adds an input that all cases share.
     pub fn shared_values(&self) -> Value {
         Value::Object(self.shared.clone())
     }
@@ -193,7 +193,7 @@ pub fn public(secret: &SecretKey) -> Value {
     json!({ "alg": key.algorithm().name(), "key": hex::encode(key.to_bytes()) })
 }
 
-/// Input of bytes alone.
+/// An input with only bytes.
 pub fn of(bytes: &[u8]) -> Value {
     json!({ "bytes": hex::encode(bytes) })
 }

@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 use crate::{audit, broadcast, link, query, receipt, sampling, sum, tesla};
 use moteseal_fixtures::world::{multiproof, path, root_of};
 
-/// What an operation gives: its output, or its error's name.
+/// The result of an operation: its output, or its error's name.
 pub type Verdict = Result<Value, String>;
 
 /// An error with a stable name of spec/errors.md.
@@ -117,7 +117,7 @@ fn algorithm(input: &Value) -> Algorithm {
     Algorithm::from_name(text(input, "alg")).unwrap()
 }
 
-/// What the cases of a file share.
+/// The inputs that the cases of a file share.
 pub struct Shared {
     operator: Option<PublicKey>,
     roster: Option<Roster>,
@@ -309,7 +309,7 @@ impl Shared {
         entries.into_iter().flatten().map(entry).collect()
     }
 
-    /// Reads a stream whole, and again in pieces: the same verdict.
+    /// Reads a stream whole, and again in pieces. Both must have the same result.
     fn read(&self, input: &Value, visit: &mut dyn FnMut(Event<'_>)) -> Result<(), String> {
         let bytes = bytes(input, "bytes");
         let known = Self::known(input);
@@ -377,10 +377,10 @@ impl Shared {
             .map_err(|finding| finding.finding.name().to_owned())
     }
 
-    /// One device's answer, as a client judges it: complete, and every epoch as asked.
+    /// One device's response, as a client checks it: complete, and every epoch as queried.
     fn choice_answer(&self, input: &Value) -> Verdict {
         let until = (!input["until"].is_null()).then(|| number::<u64>(input, "until"));
-        // Every part of an epoch is needed to judge it, so a first pass collects the seals.
+        // Every part of an epoch is needed for the check, so a first pass collects the seals.
         let mut seals: Vec<Seal<Authentic>> = Vec::new();
         self.read(input, &mut |event| {
             if let Event::Proven(proven) = event {
@@ -422,7 +422,7 @@ impl Shared {
 
 struct Answer<'c> {
     seals: &'c [Seal<Authentic>],
-    /// How many of the seals are in the range.
+    /// The number of seals in the range.
     inside: usize,
     choice: &'c Value,
     judged: usize,
@@ -431,8 +431,8 @@ struct Answer<'c> {
 }
 
 impl Answer<'_> {
-    /// Takes the next part; the first that is not as asked is what counts, but events behind the
-    /// range come before all.
+    /// Checks the next part. The first part that differs from the query determines the error, but
+    /// events after the range take precedence.
     fn judge(&mut self, at: usize, proven: moteseal_verify::Proven<'_>) {
         let statement = proven.seal.statement();
         if at >= self.inside {
@@ -448,7 +448,7 @@ impl Answer<'_> {
         let parts = &self.seals[start..end];
         let judged = if let Some(rate) = self.choice.get("rate") {
             let rate: Rate = rate.as_str().unwrap().parse().unwrap();
-            // The first part of an epoch that cannot have the rate refuses it for the whole epoch.
+            // The first part of an epoch that cannot have the rate rejects the whole epoch.
             parts
                 .iter()
                 .try_for_each(|part| rate_levels(rate, part.statement()).map(|_| ()))

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::ops::{Verdict, bytes, hex_of, list, name, number, text};
 use crate::sum::wide;
 
-/// The plan of a text, and the one text of the plan.
+/// The plan of a query text, and the canonical text of the plan.
 pub fn parse(input: &Value) -> Verdict {
     let schema = bytes(input, "schema");
     let schema = Schema::decode(&schema).unwrap();
@@ -17,7 +17,7 @@ pub fn parse(input: &Value) -> Verdict {
     Ok(json!({ "plan": hex_of(plan.encode(&mut buffer).unwrap()), "text": plan.to_string() }))
 }
 
-/// What a plan says, and what so many sources need.
+/// The contents of a plan, and what the given number of sources needs.
 pub fn plan(input: &Value) -> Verdict {
     let bytes = bytes(input, "bytes");
     let plan = Plan::decode(&bytes).map_err(name)?;
@@ -37,7 +37,7 @@ pub fn plan(input: &Value) -> Verdict {
     )
 }
 
-/// What a source contributes of a reading, or of none.
+/// The contribution of a source for a reading, or without a reading.
 pub fn contribution(input: &Value) -> Verdict {
     let (plan, schema) = (bytes(input, "plan"), bytes(input, "schema"));
     let (plan, schema) = (Plan::decode(&plan).unwrap(), Schema::decode(&schema).unwrap());

@@ -1,12 +1,12 @@
-//! A COSE Receipt of inclusion verified by RFC 9942 and RFC 9162 alone, from a plain reading of
-//! them: nothing of the product but the signature suites.
+//! Verifies a COSE Receipt of inclusion by RFC 9942 and RFC 9162 alone, independently of the
+//! product except for the signature suites.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::signature::PublicKey;
 
 use moteseal_fixtures::value::{Value, bytes, int, text};
 
-/// The root that the receipt proves `record` to be under.
+/// The root for which the receipt proves the inclusion of `record`.
 pub fn verify(receipt: &[u8], record: &[u8], key: &PublicKey) -> Option<[u8; 32]> {
     // A receipt is a tagged COSE_Sign1 (RFC 9942, section 4.2).
     let Value::Tag(18, object) = whole(receipt)? else { return None };
@@ -51,7 +51,7 @@ pub fn verify(receipt: &[u8], record: &[u8], key: &PublicKey) -> Option<[u8; 32]
     key.verify(&message, signature).ok().map(|()| root)
 }
 
-/// RFC 9162, section 2.1.3.2, steps 1 to 5, in its own words.
+/// RFC 9162, section 2.1.3.2, steps 1 to 5, literally.
 fn root(record: &[u8], leaf_index: u64, tree_size: u64, path: &[[u8; 32]]) -> Option<[u8; 32]> {
     if leaf_index >= tree_size {
         return None;
@@ -79,8 +79,8 @@ fn root(record: &[u8], leaf_index: u64, tree_size: u64, path: &[[u8; 32]]) -> Op
     (sn == 0).then_some(r)
 }
 
-/// The one well-formed item that bytes are, if the product's scanner lets it pass; parsed by the
-/// tests' own reader.
+/// The one well-formed item in `bytes`, if the product's scanner accepts it. The tests' own reader
+/// parses it.
 fn whole(bytes: &[u8]) -> Option<Value> {
     moteseal_core::cbor::check_item(bytes).ok()?;
     Some(Value::decode(bytes))

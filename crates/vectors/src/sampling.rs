@@ -45,7 +45,7 @@ pub fn manifest(roster: &Roster, input: &Value) -> Verdict {
     }))
 }
 
-/// Why a bundle that is verified as a file is refused.
+/// The reason for which a bundle that is verified as a file is rejected.
 enum Refused {
     Read(ReadError),
     NotWhole,
@@ -57,7 +57,7 @@ impl From<ReadError> for Refused {
     }
 }
 
-/// A bundle as a file: every surviving level, or, behind the manifest of its epoch, every one from
+/// A bundle as a file: every surviving level or, after the manifest of its epoch, every level from
 /// its round on.
 pub fn bundle(roster: &Roster, limits: Limits, input: &Value) -> Verdict {
     let mut rounds: BTreeMap<EpochNumber, Round> = BTreeMap::new();
@@ -96,7 +96,7 @@ pub fn bundle(roster: &Roster, limits: Limits, input: &Value) -> Verdict {
     }
 }
 
-/// An answer to a query, as a client judges it.
+/// A response to a query, as a client checks it.
 pub fn answer(roster: &Roster, input: &Value) -> Verdict {
     let query = Query::from_json(input["query"].to_string().as_bytes()).unwrap();
     let mut rows: BTreeMap<DeviceId, Vec<Value>> = BTreeMap::new();
@@ -135,7 +135,7 @@ pub fn answer(roster: &Roster, input: &Value) -> Verdict {
     )
 }
 
-/// What a coordinator keeps of what it is offered.
+/// The frames that a coordinator keeps of those it receives.
 pub fn offers(input: &Value) -> Value {
     let levels: u8 = number(input, "levels");
     let mut coordinator = Coordinator::new(levels, number(input, "budget"));

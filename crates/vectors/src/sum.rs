@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::ops::{Verdict, bytes, fixed, hex_list, hex_of, list, name, number, text};
 
-/// An integer of up to 128 bits, which JSON has as a text.
+/// An integer of up to 128 bits, which is a string in JSON.
 pub fn wide(value: &Value) -> u128 {
     value.as_str().unwrap().parse().unwrap()
 }
@@ -28,10 +28,11 @@ fn source(input: &Value, device: [u8; 8]) -> SourceSecret {
     )
 }
 
-/// A source's two secrets and, of a value, what it sends.
+/// A source's two secrets and the record that it sends for a value.
 pub fn encrypt(input: &Value) -> Verdict {
     let (source, query) = (source(input, fixed(input, "device")), QueryId(fixed(input, "query")));
-    // The guard is about time and needs none here: epochs of a millisecond fit any number.
+    // The guard depends on time and is not tested here: with epochs of a millisecond, any number is
+    // valid.
     let mut permit =
         EpochGuard::default().advance(query, 1, number(input, "epoch")).map_err(name)?;
     let psr = source
@@ -138,7 +139,7 @@ pub fn up(input: &Value) -> Verdict {
     })
 }
 
-/// A question of a parent, as its child opens it.
+/// A query message of a parent, as its child opens it.
 pub fn explain(input: &Value) -> Verdict {
     let asked = Explain::open(&bytes(input, "frame"), &key_of(input))
         .map_err(|error| error.name().to_owned())?;
@@ -150,7 +151,7 @@ pub fn explain(input: &Value) -> Verdict {
     }))
 }
 
-/// An query schedule, as everybody opens it who knows the querier's key.
+/// A query schedule, as any holder of the querier's key opens it.
 pub fn schedule(input: &Value) -> Verdict {
     let key = PublicKey::from_bytes(
         Algorithm::from_name(text(input, "alg")).unwrap(),

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::ops::{Verdict, bytes, fixed, hex_of, list, name, number};
 
-/// What the receivers of the vectors have room for: more than any case needs, but for the length of
+/// The capacity of the receivers of the vectors: more than any case needs, except for the length of
 /// a message.
 type Roomy = Receiver<16, 16, 32>;
 
@@ -24,7 +24,7 @@ fn at(entry: &Value) -> (u64, Option<Vec<u8>>) {
     (entry[0].as_u64().unwrap(), entry[1].as_str().map(|text| hex::decode(text).unwrap()))
 }
 
-/// What is in parameters of a chain.
+/// The contents of the parameters of a chain.
 pub fn parameters(input: &Value) -> Verdict {
     let Parameters { schedule, committed, key } =
         Parameters::decode(&bytes(input, "bytes"), id(input)).map_err(name)?;
@@ -35,7 +35,8 @@ pub fn parameters(input: &Value) -> Verdict {
     }))
 }
 
-/// What a sender says at given times: a message's packet or, of null, the key that may be told.
+/// The output of a sender at given times: a message's packet or, for null, the key that may be
+/// disclosed.
 pub fn say(input: &Value) -> Verdict {
     let schedule = Schedule {
         id: id(input),
@@ -60,8 +61,8 @@ pub fn say(input: &Value) -> Verdict {
     Ok(json!({ "parameters": parameters, "said": said }))
 }
 
-/// What a receiver makes of frames at given times: of each what it says to it, and the messages
-/// that are proven then.
+/// The result of a receiver for frames at given times: for each frame, its verdict and the messages
+/// that it proves.
 pub fn hear(input: &Value) -> Verdict {
     let parameters = Parameters::decode(&bytes(input, "parameters"), id(input)).map_err(name)?;
     let settings = Settings {

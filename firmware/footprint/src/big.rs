@@ -1,14 +1,14 @@
-//! RSA-1024 and DSA-512 as the paper's table I has them, on this processor: for comparison only. Both are broken or nearly so, and the DSA takes
-//! its nonce from outside.
+//! RSA-1024 and DSA-512, which the paper's table I measures, on this processor. They are for
+//! comparison only: both are broken or nearly broken, and the DSA receives its nonce from outside.
 
 use crypto_bigint::modular::{FixedMontyForm, FixedMontyParams};
 use crypto_bigint::{NonZero, Odd, U512, U1024};
 
-/// A modulus with what Montgomery's multiplication needs of it.
+/// A modulus with the constants of Montgomery multiplication.
 pub struct Modulus(FixedMontyParams<{ U512::LIMBS }>);
 
 impl Modulus {
-    /// Of an odd integer of 64 bytes, big-endian.
+    /// Creates the modulus from an odd integer of 64 bytes, big-endian.
     #[must_use]
     pub fn new(bytes: &[u8; 64]) -> Option<Self> {
         Odd::new(U512::from_be_slice(bytes))

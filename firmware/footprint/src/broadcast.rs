@@ -1,4 +1,5 @@
-//! The receiver of a chain: its head, whose signature is checked or was before, and its messages, in blocks of one and of several.
+//! The receiver of a chain: its head, whose signature is checked here or was checked before, and
+//! its messages, in blocks of one and of several.
 
 use core::hint::black_box;
 
@@ -9,10 +10,10 @@ use moteseal_core::signature::{Algorithm, PublicKey};
 
 use crate::{Input, Meter, Of, failed};
 
-/// Messages of a block, at most.
+/// The maximum number of messages in a block.
 pub const BLOCK: usize = 10;
 
-/// Who says a head, and how it is opened.
+/// The sender of a head, and how the head is opened.
 pub struct Sender {
     network: NetworkId,
     id: DeviceId,
@@ -20,7 +21,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// The sender that the input names.
+    /// The sender in the input.
     pub fn of(input: &mut Input) -> Self {
         let (network, id) = (NetworkId(input.fixed()), DeviceId(input.fixed()));
         let Ok(key) = PublicKey::from_bytes(Algorithm::Ed25519, input.item()) else {
@@ -29,7 +30,8 @@ impl Sender {
         Self { network, id, key }
     }
 
-    /// Checks a head's signature. `scratch` is the room for what was signed: a mote takes the one it sends from, for the stack is deepest here.
+    /// Checks a head's signature. `scratch` is the buffer for the signed bytes. A mote uses its
+    /// transmit buffer, because the stack is deepest here.
     #[must_use]
     #[inline(never)]
     pub fn open<'a>(&self, head: &'a [u8], scratch: &mut [u8; MAX_HEAD]) -> Option<Head<'a>> {
@@ -37,7 +39,7 @@ impl Sender {
     }
 }
 
-/// Takes all leaves of the input; says how many there were.
+/// Receives all leaves of the input and returns their number.
 pub fn take_all<const B: usize>(chain: &mut Incoming<B>, input: &mut Input) -> u64 {
     let per_block = u32::from(chain.outline().per_block);
     for number in 0..chain.outline().messages {

@@ -1,6 +1,8 @@
-//! What a part of a mote costs on a Cortex-M3: the parts as a mote uses them, and the meter. There is a program a part in `bin`.
+//! Measures the cost of each part of a mote on a Cortex-M3: the parts as a mote uses them, and the
+//! meter. `bin` has one program for each part.
 //!
-//! Only the board `mps2-an385` has a timer that QEMU can read: for the other there is nothing here.
+//! Only the board `mps2-an385` has a timer that QEMU can read. For the other board, this crate is
+//! empty.
 
 #![no_std]
 

@@ -1,18 +1,21 @@
-//! How one part of a mote is measured: what it works on comes from outside, so that nothing of it is known to the compiler or lies in flash; each
-//! piece of work runs once for its instructions and once for its stack; and what it computed is said, to be checked on a host.
+//! Measures one part of a mote. The input comes from outside the program, so that the compiler
+//! cannot evaluate any of it and none of it is in flash. Each piece of work runs once to count
+//! instructions and once to measure the stack. The results are printed, so that the host can check
+//! them.
 //!
-//! The programs say lines of `name value` through semihosting. Beside its part each of them holds this harness, and `empty` holds nothing else.
+//! The programs print lines of `name value` through semihosting. Each program holds its part and
+//! this harness; `empty` holds only the harness.
 
 use core::hint::black_box;
 
 use moteseal_board::{Board, host, stack};
 
-/// What a part works on: a list of items, each behind its length as two bytes, big-endian.
+/// The input of a part: a list of items, each after its length as two bytes, big-endian.
 #[derive(Clone, Copy)]
 pub struct Input(&'static [u8]);
 
 impl Input {
-    /// The next item; an empty one behind the last.
+    /// The next item, or an empty item after the last one.
     #[inline(never)]
     pub fn item(&mut self) -> &'static [u8] {
         let item = self
@@ -43,11 +46,11 @@ pub enum Of {
     Stack,
 }
 
-/// The one who measures.
+/// The meter.
 pub struct Meter(Board);
 
 impl Meter {
-    /// The meter, and what to work on.
+    /// The meter and the input.
     #[must_use]
     pub fn start() -> (Self, Input) {
         let Some(board) = Board::take() else { failed("no board") };
@@ -62,7 +65,7 @@ impl Meter {
         }
     }
 
-    /// Runs the work once: says `name instructions` or `name.stack bytes`.
+    /// Runs the work once and prints `name instructions` or `name.stack bytes`.
     #[inline(never)]
     pub fn once(&mut self, of: Of, name: &str, work: &mut dyn FnMut()) {
         match of {
@@ -77,25 +80,25 @@ impl Meter {
         }
     }
 
-    /// Runs the work once: how many instructions it takes.
+    /// Runs the work once and returns the number of instructions.
     #[inline(never)]
     pub fn count(&mut self, work: &mut dyn FnMut()) -> u64 {
         self.0.instructions.of(work).0
     }
 
-    /// Says a number of bytes: `name.bytes value`.
+    /// Prints a number of bytes: `name.bytes value`.
     #[inline(never)]
     pub fn bytes(&mut self, name: &str, bytes: usize) {
         say(name, ".bytes", bytes as u64);
     }
 
-    /// Says any other number.
+    /// Prints any other number.
     #[inline(never)]
     pub fn number(&mut self, name: &str, number: u64) {
         say(name, "", number);
     }
 
-    /// Says what was computed, for the host to check.
+    /// Prints a result, which the host checks.
     #[inline(never)]
     pub fn result(&mut self, name: &str, result: &[u8]) {
         host::print(name);
@@ -122,7 +125,7 @@ fn say(name: &str, what: &str, number: u64) {
     host::print("\n");
 }
 
-/// Ends QEMU because what must hold does not.
+/// Ends QEMU after a failed check.
 #[cold]
 #[inline(never)]
 pub fn failed(what: &str) -> ! {
@@ -132,7 +135,7 @@ pub fn failed(what: &str) -> ! {
     host::exit(1)
 }
 
-/// What a mote has in its memory and the compiler must not look through.
+/// Hides a value from the optimiser, like a value in a mote's memory.
 #[inline(always)]
 pub fn opaque<T>(value: T) -> T {
     black_box(value)

@@ -1,4 +1,5 @@
-//! Two other stars, to compare with: the paper's own, and one without shared compressions. Their digests are no part of any format.
+//! Two other stars for comparison: the paper's star, and a star without shared compressions. No
+//! format uses their digests.
 
 use moteseal_core::digest::{Digest, INITIAL, compress256};
 use moteseal_core::record::Level;
@@ -19,7 +20,7 @@ impl<const L: usize> Default for PaperStar<L> {
 }
 
 impl<const L: usize> PaperStar<L> {
-    /// Folds an event in.
+    /// Adds an event.
     pub fn push(&mut self, event: &[u8]) {
         let hash = Sha256::digest(event);
         // The uniform hash is the event's own, as in the paper.
@@ -41,7 +42,8 @@ impl<const L: usize> PaperStar<L> {
     }
 }
 
-/// A star whose every event takes a compression of its own: `D_i = compress(D_i, event)`, the level by the salt as in ours.
+/// A star with one compression for each event: `D_i = compress(D_i, event)`. The salt determines
+/// the level, as in the product.
 pub struct OneEach<const L: usize> {
     key: LevelKey,
     states: [[u32; 8]; L],
@@ -50,13 +52,13 @@ pub struct OneEach<const L: usize> {
 }
 
 impl<const L: usize> OneEach<L> {
-    /// An empty one.
+    /// An empty star.
     #[must_use]
     pub fn new(salt: &Salt) -> Self {
         Self { key: LevelKey::new(salt), states: [INITIAL; L], counts: [0; L], total: 0 }
     }
 
-    /// Folds in an event of at most 55 bytes.
+    /// Adds an event of at most 55 bytes.
     pub fn push(&mut self, event: &[u8]) {
         let Level(level) = self.key.level(self.total, L as u8);
         self.total += 1;

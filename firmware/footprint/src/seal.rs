@@ -1,4 +1,5 @@
-//! The end of an epoch as a mote lives it: the statement, what is signed of it, the signature, and the part item that goes up.
+//! The end of an epoch on a mote: the statement, the signed message, the signature, and the part
+//! item to send.
 
 use moteseal_core::cbor::Writer;
 use moteseal_core::digest::Digest;
@@ -11,7 +12,7 @@ use moteseal_seal::{MAX_MESSAGE, Seal, Statement, star};
 
 use crate::{Input, failed};
 
-/// What a mote knows before it seals.
+/// The state of a mote before it seals.
 pub struct Chain {
     group: GroupId,
     roster: Digest,
@@ -20,14 +21,15 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// What the input says.
+    /// Reads the state from the input.
     pub fn of(input: &mut Input) -> Self {
         let group = GroupId(input.fixed());
         let [roster, schema, prev] = core::array::from_fn(|_| Digest(input.fixed()));
         Self { group, roster, schema, prev }
     }
 
-    /// States a star that was closed, has it signed, and writes the part item without events. Says the item's length.
+    /// Makes the statement of a closed star, calls the signer, and writes the part item without
+    /// events. Returns the length of the item, in bytes.
     #[inline(never)]
     pub fn seal<const L: usize>(
         &self,

@@ -1,4 +1,4 @@
-//! The star: what an event costs, and the end of an epoch, for each number of levels.
+//! The star: the cost of an event and of the end of an epoch, for each number of levels.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Framing;
@@ -8,10 +8,10 @@ use moteseal_seal::{Star, star};
 
 use crate::{Input, Meter, Of, failed};
 
-/// Bytes of an event.
+/// The length of an event, in bytes.
 pub const EVENT: usize = 4;
 
-/// An empty star of what the input says: device and salt key.
+/// An empty star with the device and the salt key of the input.
 pub fn open<const L: usize>(input: &mut Input) -> Star<L> {
     let (device, key) = (DeviceId(input.fixed()), SaltKey::new(input.fixed()));
     let index = SealIndex(u32::from_be_bytes(input.fixed()));
@@ -19,7 +19,7 @@ pub fn open<const L: usize>(input: &mut Input) -> Star<L> {
     Star::new(device, index, &key.salt(device, index), framing)
 }
 
-/// Folds all events in.
+/// Adds all events.
 pub fn push_all<const L: usize>(star: &mut Star<L>, events: &[u8]) {
     for event in events.as_chunks::<EVENT>().0 {
         if star.push(event).is_err() {

@@ -1,4 +1,4 @@
-//! The tree: what an event costs, and the end of an epoch, for each capacity.
+//! The tree: the cost of an event and of the end of an epoch, for each capacity.
 
 use core::hint::black_box;
 

@@ -1,4 +1,4 @@
-/* Semihosting for Cortex-M (Arm's specification, version 3): a breakpoint that the debugger, here QEMU, answers. */
+/* Semihosting for Cortex-M (Arm's specification, version 3): a breakpoint handled by the debugger, here QEMU. */
 #include "host.h"
 
 #include <string.h>

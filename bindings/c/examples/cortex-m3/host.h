@@ -1,22 +1,22 @@
-/* What the example needs from the world, by semihosting: in place of a sensor, of flash and of a radio. */
+/* Input and output of the example by semihosting, in place of a sensor, flash and a radio. */
 #ifndef HOST_H
 #define HOST_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Opens a file of the host: "rb", "wb". Below 0 if it cannot. */
+/* Opens a file of the host with mode "rb" or "wb". Returns a negative number on failure. */
 int host_open(const char *path, const char *mode);
-/* Reads at most so many bytes; says how many, 0 at the end. */
+/* Reads at most `capacity` bytes. Returns the number of bytes read, 0 at the end. */
 size_t host_read(int file, void *out, size_t capacity);
-/* Writes all bytes; 0 if it could. */
+/* Writes all bytes. Returns 0 on success. */
 int host_write(int file, const void *bytes, size_t length);
 void host_close(int file);
-/* Text, ended by a zero byte, to the host's console. */
+/* Prints a zero-terminated text on the host's console. */
 void host_print(const char *text);
 /* Ends the emulation with a status. */
 void host_exit(int status);
-/* Bytes of stack that were ever used (startup.c). */
+/* The maximum number of bytes of stack that were used so far (startup.c). */
 uint32_t stack_used(void);
 
 #endif

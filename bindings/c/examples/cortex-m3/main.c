@@ -1,7 +1,9 @@
-/* A mote on a Cortex-M3: seals readings with a star of 16 levels, streams each bundle without holding it in memory, and keeps its chain's record.
+/* A mote on a Cortex-M3: seals readings with a star of 16 levels, streams each bundle without holding
+ * it in memory, and keeps its chain's record.
  *
- * The host's files stand in for the board: readings.csv for the sensor, chain.record for a flash page, mote-N.mseal for the radio; roster.cbor,
- * operator.pem, mote.key.pem and mote.salt.key for what production writes into the mote. */
+ * Files of the host replace the hardware: readings.csv the sensor, chain.record a flash page, and
+ * mote-N.mseal the radio. roster.cbor, operator.pem, mote.key.pem and mote.salt.key are the data that
+ * production writes into the mote. */
 #include "host.h"
 
 #include <moteseal.h>
@@ -9,7 +11,7 @@
 #include <string.h>
 
 #define EVENT 4          /* two big-endian 16-bit numbers */
-#define MAX_EVENTS 1024  /* of a seal: what the event page holds */
+#define MAX_EVENTS 1024  /* in a seal: the capacity of the event page */
 
 static moteseal_device device;
 static moteseal_chain chain;
@@ -21,7 +23,7 @@ static uint8_t salt_key[32];
 static uint8_t schema[96];
 static size_t schema_length;
 static uint8_t page[MAX_EVENTS * EVENT]; /* the event page, in the order of sensing */
-static uint8_t levels[MAX_EVENTS];       /* of each event, as it was pushed: secret until the seal is sent */
+static uint8_t levels[MAX_EVENTS];       /* of each event, in the same order: secret until the seal is sent */
 static uint32_t events;
 static uint8_t work[2048];
 
@@ -112,7 +114,8 @@ static void open_seal(uint64_t epoch) {
     events = 0;
 }
 
-/* Sends the seal's bundle, as a radio would: item by item, the events straight from their page, the finest level first. */
+/* Sends the seal's bundle like a radio: item by item, the events directly from their page, the finest
+ * level first. */
 static void send(const char *path, const uint8_t signature[MOTESEAL_SIGNATURE]) {
     size_t length = 0;
     int radio = host_open(path, "wb");
@@ -158,7 +161,7 @@ static void close_seal(void) {
     moteseal_seal_wipe(&seal);
 }
 
-/* Days from 1970-01-01 of a date of the Gregorian calendar. */
+/* Days from 1970-01-01 to a date of the Gregorian calendar. */
 static uint32_t days(uint32_t year, uint32_t month, uint32_t day) {
     const uint32_t shifted = month <= 2 ? year - 1 : year, of_era = (153 * (month + (month > 2 ? -3u : 9u)) + 2) / 5 + day - 1;
     return shifted * 365 + shifted / 4 - shifted / 100 + shifted / 400 + of_era - 719468;
@@ -184,7 +187,7 @@ static uint32_t hundredths(const char **text) {
     return value;
 }
 
-/* A line `2010-05-09T09:00:05Z,27.95,45.90,...`; 0 if it is none. */
+/* A line `2010-05-09T09:00:05Z,27.95,45.90,...`; returns 0 for any other line. */
 static int sense(const char *line, uint64_t *unix_ms, uint8_t event[EVENT]) {
     uint32_t field[6];
     for (size_t i = 0; i < 6; i++) {
@@ -195,7 +198,7 @@ static int sense(const char *line, uint64_t *unix_ms, uint8_t event[EVENT]) {
         line++;
     }
     *unix_ms = ((uint64_t)days(field[0], field[1], field[2]) * 86400 + field[3] * 3600 + field[4] * 60 + field[5]) * 1000;
-    line++; /* the comma behind the Z */
+    line++; /* the comma after the Z */
     uint32_t temperature = hundredths(&line);
     line++;
     uint32_t humidity = hundredths(&line);

@@ -1,4 +1,5 @@
-/* From reset to main: vectors, initialised data, zeros, a painted stack. A fault ends the run with a status of its own. */
+/* From reset to main: the vector table, initialised data, zeroed data, a painted stack. A fault ends
+ * the program with exit status 4. */
 #include "host.h"
 
 #include <stdint.h>
@@ -10,7 +11,7 @@ void reset(void);
 
 static const uint32_t PAINT = 0x5aa55aa5;
 
-/* Bytes of stack that were ever used. */
+/* The maximum number of bytes of stack that were used so far. */
 uint32_t stack_used(void) {
     const uint32_t *at = &bss_end;
     while (at < &stack_top && *at == PAINT) {

@@ -1,11 +1,14 @@
-/* The receiver of authenticated broadcasts on Linux: hears what `moteseal broadcast send` says and checks every message.
+/* The receiver of authenticated broadcasts on Linux: receives what `moteseal broadcast send` sends
+ * and checks every message.
  *
  *   listen BASE_KEY FLOOR GROUP PORT
  *
- * Joins the multicast group on the loopback interface and prints every message once it is authentic, until a chain is complete or a live command came.
- * After half a second of silence it asks for what is missing, and gives up after 20 seconds.
- * The highest chain number that was accepted lies in the file FLOOR: what was heard once is refused ever after. One sender is listened to,
- * the first that the base station has certified; frames that are not needed, or not genuine, are passed over by name. */
+ * Joins the multicast group on the loopback interface and prints every message once it is authentic,
+ * until a chain is complete or a live command arrives. After half a second of silence it requests the
+ * missing messages. It gives up after 20 seconds.
+ * The file FLOOR holds the highest accepted chain number, so that no chain is accepted twice. The
+ * program receives one sender, the first that the base station has certified. It skips frames that
+ * are not needed or not genuine, and prints the reason. */
 #define _DEFAULT_SOURCE
 
 #include <moteseal.h>
@@ -26,7 +29,7 @@ static void check(const char *what, moteseal_error error) {
     }
 }
 
-/* Makes a chain's number durable and says what is there now. */
+/* Makes a chain's number durable and returns the number that is read back. */
 static uint64_t keep(const char *path, uint64_t number) {
     uint64_t kept = 0;
     FILE *file = fopen(path, "w");
@@ -52,11 +55,11 @@ static void print(const uint8_t *message, size_t length) {
     fflush(stdout);
 }
 
-/* The messages of the block under way: they are printed when it is whole. */
+/* The messages of the current block: they are printed once the block is complete. */
 static uint8_t block[64][8192];
 static size_t lengths[64];
 
-/* For tests: a third of the leaves is lost until the first request. */
+/* For tests: drops a third of the leaves until the first request. */
 static int is_lost(int silences) {
 #ifdef LISTEN_LOSES
     static int leaves = 0;

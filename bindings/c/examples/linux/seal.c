@@ -1,11 +1,14 @@
-/* A sensor node on Linux: seals recorded readings, epoch by epoch, and keeps its chain across runs.
+/* A sensor node on Linux: seals recorded readings, one epoch after another, and continues its chain
+ * after a restart.
  *
  *   seal ROSTER OPERATOR_KEY DEVICE DEVICE_KEY SALT_KEY CHAIN READINGS OUT_DIRECTORY
  *
- * READINGS has lines `2010-05-09T09:00:05Z,27.95,45.90,...`: time, temperature in Cel, relative humidity in %. The chain's record lies in
- * the file CHAIN; a run goes on where the last one ended. Each epoch becomes a file that `moteseal verify` and `moteseal push` take.
+ * READINGS has lines `2010-05-09T09:00:05Z,27.95,45.90,...`: time, temperature in Cel, relative
+ * humidity in %. The file CHAIN holds the chain's record. Each epoch becomes a file for
+ * `moteseal verify` and `moteseal push`.
  *
- * On a mote the events go to flash as they come, and the record to a page of its own; everything else is the same. */
+ * On a mote, the events go to flash as they arrive, and the record to a separate page; everything
+ * else is the same. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -51,7 +54,7 @@ static size_t read_file(const char *path, uint8_t *out, size_t capacity, int req
     return length;
 }
 
-/* Writes a file so that it is whole and durable, or not there. */
+/* Writes a file atomically and durably. */
 static void write_file(const char *path, const uint8_t *bytes, size_t length) {
     char temporary[4096];
     int written = snprintf(temporary, sizeof temporary, "%s.tmp", path);
@@ -67,7 +70,7 @@ static void write_file(const char *path, const uint8_t *bytes, size_t length) {
     }
 }
 
-/* 32 bytes in hexadecimal digits, as `moteseal key new` writes a salt key. */
+/* Reads 32 bytes in hexadecimal digits, as `moteseal key new` writes a salt key. */
 static void read_hex32(const char *path, uint8_t out[32]) {
     uint8_t text[80];
     size_t length = read_file(path, text, sizeof text, 1);
@@ -102,7 +105,7 @@ struct node {
     const char *directory;
 };
 
-/* Opens the next seal: its record is durable before the first event is taken. */
+/* Opens the next seal. Its record is durable before the first event is added. */
 static void open_seal(struct node *node, uint64_t epoch) {
     uint8_t record[MOTESEAL_CHAIN_RECORD];
     check("open", moteseal_chain_open(&node->chain, &node->device, epoch, record));
@@ -156,7 +159,7 @@ int main(int argc, char **argv) {
     node.chain_path = argv[6];
     node.directory = argv[8];
 
-    /* Who we are: from the roster, which the operator signed. */
+    /* The identity of this device, from the roster signed by the operator. */
     size_t length = read_file(argv[2], file, sizeof file, 1);
     check("operator", moteseal_public_key_from_pem(file, length, operator_key, sizeof operator_key, &key_length, &algorithm));
     length = read_file(argv[1], file, sizeof file, 1);
@@ -171,7 +174,7 @@ int main(int argc, char **argv) {
     memset(file, 0, sizeof file);
     read_hex32(argv[5], node.salt_key);
 
-    /* Where our chain stands. Only a device whose keys are new may start one. */
+    /* The state of the chain. Only a device with new keys may start a chain. */
     length = read_file(node.chain_path, file, sizeof file, 0);
     if (length == 0) {
         check("chain", moteseal_chain_start(&node.chain, &node.device));

@@ -9,9 +9,9 @@ use std::fmt::{Display, Write as _};
 /// The texts of a report.
 pub(super) struct Texts(&'static str);
 
-pub(super) const BROADCAST: Texts = Texts(include_str!("text/broadcast.md"));
-pub(super) const SAMPLING: Texts = Texts(include_str!("text/sampling.md"));
-pub(super) const SUMS: Texts = Texts(include_str!("text/sums.md"));
+pub(super) const BROADCAST: Texts = Texts(include_str!("text/broadcast.md.in"));
+pub(super) const SAMPLING: Texts = Texts(include_str!("text/sampling.md.in"));
+pub(super) const SUMS: Texts = Texts(include_str!("text/sums.md.in"));
 
 impl Texts {
     /// A section without placeholders.

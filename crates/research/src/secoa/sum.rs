@@ -8,16 +8,16 @@ use crate::prf::KEY_BYTES;
 /// Bytes of a source's number.
 const SOURCE_BYTES: usize = 4;
 
-/// What travels from source to aggregator and from aggregator to aggregator: a claim a sketch.
+/// The message from a source or aggregator to an aggregator: one claim for each sketch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partial {
-    /// A claim a sketch.
+    /// One claim for each sketch.
     pub claims: Vec<Claim>,
 }
 
 impl Partial {
-    /// What an aggregator makes of its children's; `None` of no children, or if they differ in
-    /// their number of sketches.
+    /// Merges the children's messages. `None` without children, or if their numbers of sketches
+    /// differ.
     #[must_use]
     pub fn merge(children: Vec<Self>) -> Option<Self> {
         let sketches = children.first()?.claims.len();
@@ -31,7 +31,7 @@ impl Partial {
         Some(Self { claims: claims.collect::<Option<_>>()? })
     }
 
-    /// As it travels: all values, then all sources, certificates, SEALs.
+    /// The encoding: all values, then all sources, certificates, SEALs.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(
@@ -44,7 +44,7 @@ impl Partial {
         bytes
     }
 
-    /// What the sink sends to the querier.
+    /// The message from the sink to the querier.
     #[must_use]
     pub fn finish(&self) -> Final {
         let mut seals = Positions::default();
@@ -58,12 +58,12 @@ impl Partial {
     }
 }
 
-/// What travels from the sink to the querier.
+/// The message from the sink to the querier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Final {
     /// The maximum of each sketch.
     pub values: Vec<u8>,
-    /// Whose it is.
+    /// The source of each maximum.
     pub sources: Vec<u32>,
     /// The XOR of their certificates.
     pub certificate: [u8; CERTIFICATE_BYTES],
@@ -72,7 +72,7 @@ pub struct Final {
 }
 
 impl Final {
-    /// As it travels: values, sources, the certificate, SEALs.
+    /// The encoding: values, sources, the certificate, SEALs.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.values.clone();
@@ -94,13 +94,13 @@ impl Source {
         Self(max::Source::new(number, key))
     }
 
-    /// Its value of an epoch, by `sketches` sketches.
+    /// Its message for a value in an epoch, with `sketches` sketches.
     #[must_use]
     pub fn report(&self, epoch: u64, sketches: u32, value: u64) -> Partial {
         self.report_sketch(epoch, &Sketch::of(sketches, self.0.number(), epoch, value))
     }
 
-    /// The same of a sketch that is there already.
+    /// The same for an existing sketch.
     #[must_use]
     pub fn report_sketch(&self, epoch: u64, sketch: &Sketch) -> Partial {
         Partial {
@@ -123,7 +123,7 @@ impl Querier {
         Self(max::Querier::new(keys))
     }
 
-    /// The estimated sum over all sources, if no sketch's maximum was changed on the way.
+    /// The estimated sum over all sources, if no sketch's maximum was changed in transit.
     ///
     /// # Errors
     /// [`Refused`].
@@ -161,10 +161,9 @@ impl Querier {
         }
     }
 
-    /// What an honest network hands over when its sources have these sketches, source by source:
-    /// made from the keys, at about the querier's own cost, for experiments with more sources than
-    /// one has the patience to run. `None` unless there is a sketch a source and all have the same
-    /// size.
+    /// The message of an honest network whose sources have these sketches, source by source. It is
+    /// computed from the keys, at about the cost of the querier, for experiments with very many
+    /// sources. `None` unless every source has a sketch and all sketches have the same size.
     #[must_use]
     pub fn as_aggregated(&self, epoch: u64, sketches: &[Sketch]) -> Option<Final> {
         let instances = sketches.first()?.values().len();
@@ -212,7 +211,7 @@ impl Positions {
     }
 }
 
-/// The lower one of two rolled up to the higher one and folded with it.
+/// Rolls the lower SEAL up to the higher one and folds them.
 fn rolled_up((low, folded): (u8, Seal), (high, seal): (u8, Seal)) -> (u8, Seal) {
     (high, folded.roll(u32::from(high - low)).fold(seal))
 }

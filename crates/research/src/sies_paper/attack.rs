@@ -1,8 +1,8 @@
-//! What an adversary makes of what the paper's scheme leaves open. Each works on bare residues
-//! modulo `p = 2^256 - 189`, so that it can be tried on every scheme of the form `K_t * m +
-//! k_{i,t}`: on the paper's it succeeds, on `core`'s it must not.
+//! Attacks on the points that the paper's scheme leaves open. Each attack uses bare residues modulo
+//! `p = 2^256 - 189`, so that it can be tried on every scheme of the form `K_t * m + k_{i,t}`. It
+//! succeeds on the paper's scheme and must fail on `moteseal-sum`.
 //!
-//! `value_shift` is where a scheme puts the value in `m`: [`VALUE_SHIFT`](super::VALUE_SHIFT) here.
+//! `value_shift` is the position of the value in `m`: [`VALUE_SHIFT`](super::VALUE_SHIFT) here.
 
 use super::field::{add, from_bytes, invert, multiply, residue, shifted, subtract, to_bytes};
 use crate::prf::{KEY_BYTES, hm256};
@@ -22,9 +22,9 @@ pub fn epoch_key_of_two(
     Some(to_bytes(&multiply(&gap, &invert(&shifted(difference, value_shift))?)))
 }
 
-/// The same two answers used without knowing anything: adding their difference `times` to a sum of
-/// that epoch bends it by `times` what the readings differ by. `None` if one of the records is no
-/// residue.
+/// Uses the same two answers without any knowledge: adding their difference `times` times to a sum
+/// of that epoch changes it by `times` the difference of the readings. `None` if one of the records
+/// is not a residue.
 #[must_use]
 pub fn bend_by_two(
     sum: &[u8; 32],
@@ -51,7 +51,7 @@ pub fn bend(
     )))
 }
 
-/// `K_t` of any epoch, past or to come, from the one `K` that every source of the paper's scheme
+/// `K_t` of any past or future epoch, from the one `K` that every source of the paper's scheme
 /// holds.
 #[must_use]
 pub fn epoch_key_of_leaked(global: &[u8; KEY_BYTES], epoch: u64) -> [u8; 32] {

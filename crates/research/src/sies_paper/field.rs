@@ -8,7 +8,7 @@ const C: Limb = Limb(189);
 const P: Odd<U256> =
     Odd::<U256>::from_be_hex("FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF43");
 
-/// A residue of 32 bytes, big-endian; `None` of `p` and above.
+/// The residue of 32 bytes, big-endian; `None` for `p` and above.
 #[must_use]
 pub fn from_bytes(bytes: &[u8; 32]) -> Option<U256> {
     let number = U256::from_be_slice(bytes);
@@ -51,7 +51,7 @@ pub const fn multiply(a: &U256, b: &U256) -> U256 {
     a.mul_mod_special(b, C)
 }
 
-/// `1 / a`; `None` of 0.
+/// `1 / a`; `None` for 0.
 #[must_use]
 pub fn invert(a: &U256) -> Option<U256> {
     a.invert_odd_mod_vartime(&P).into_option()

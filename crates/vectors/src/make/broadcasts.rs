@@ -1,5 +1,7 @@
-//! Authenticated broadcast (spec/broadcast.md): certificates, chains, frames, evidence. Signed
-//! objects are built here field by field, so that any field can be another one.
+//! Authenticated broadcast (spec/broadcast.md): certificates, chains, frames, evidence. Signed objects
+//! are encoded field by field, so that a test case can change any field.
+
+mod certificates;
 
 use std::convert::Infallible;
 
@@ -22,10 +24,7 @@ const REVOCATION: &str = "moteseal-revocation+cose";
 const MAX: Value = Value::Uint(u64::MAX);
 
 pub fn make(files: &mut Files) {
-    files.add(names());
-    files.add(requests());
-    files.add(certificates());
-    files.add(revocations());
+    certificates::make(files);
     files.add(chains());
     files.add(heads());
     files.add(leaves());
@@ -58,76 +57,11 @@ fn signed(key: &SecretKey, typ: &str, payload: &Value) -> Vec<u8> {
     sign1(key, &header(key.algorithm(), typ, &[]), &payload.encode())
 }
 
-fn names() -> File {
-    let mut file = File::new(
-        "broadcast/names.json",
-        "What senders, keys and networks are named by: cast.md, section 1.",
-    );
-    for (name, algorithm) in [
-        ("ops", Algorithm::Ed25519),
-        ("querier", Algorithm::Esp256),
-        ("Z\u{fc}rich", Algorithm::MlDsa44),
-    ] {
-        let key = public(&secret(algorithm, 0x82));
-        file.valid(
-            name,
-            "cast.ids",
-            json!({ "sender": name, "alg": key["alg"], "key": key["key"] }),
-        );
-    }
-    file
-}
-
 fn key_fields(key: &SecretKey) -> [Value; 2] {
     [int(key.algorithm().cose()), bytes(&key.public().to_bytes())]
 }
 
-fn requests() -> File {
-    let mut file = File::new("broadcast/requests.json", "Requests of senders: cast.md, section 1.");
-    let op = "cast.request";
-    let asks = |key: &SecretKey| {
-        let [suite, raw] = key_fields(key);
-        array([int(1), bytes(&sender_named("ops").0), suite, raw])
-    };
-    for algorithm in Algorithm::ALL {
-        let key = secret(algorithm, 0x82);
-        file.valid(algorithm.name(), op, super::of(&signed(&key, REQUEST, &asks(&key))));
-    }
-    let good = asks(&ops());
-    for (what, payload, error) in [
-        ("version 2", good.with(0, int(2)), "UnsupportedVersion"),
-        ("a sender of seven bytes", good.with(1, bytes(&[1; 7])), "UnexpectedType"),
-        ("an unknown suite", good.with(2, int(-7)), "UnknownAlgorithm"),
-        ("another suite's key", good.with(2, int(-9)), "KeyLength"),
-        ("a key of zeros", good.with(3, bytes(&[0; 32])), "InvalidPublicKey"),
-        ("somebody else's key", good.with(3, bytes(&ed(0x83).public().to_bytes())), "NotAuthentic"),
-        ("three fields", Value::Array(good.clone().elements()[..3].to_vec()), "UnexpectedType"),
-    ] {
-        file.invalid(what, op, super::of(&signed(&ops(), REQUEST, &payload)), error);
-    }
-    let p256 = secret(Algorithm::Esp256, 0x82);
-    file.invalid(
-        "signed with another suite",
-        op,
-        super::of(&signed(&p256, REQUEST, &good)),
-        "AlgorithmMismatch",
-    );
-    file.invalid(
-        "another type of object",
-        op,
-        super::of(&signed(&ops(), CERTIFICATE, &good)),
-        "WrongType",
-    );
-    file.mutate(
-        "changed everywhere",
-        op,
-        super::of(&signed(&ops(), REQUEST, &good)),
-        "bytes",
-        &[0x01],
-    );
-    file
-}
-
+/// The payload of the certificate of the sender `ops`, with serial 7, valid from 100 to 200 s.
 fn certificate() -> Value {
     let [suite, raw] = key_fields(&ops());
     let sender = bytes(&sender_named("ops").0);
@@ -154,127 +88,6 @@ fn with(input: &Json, field: &str, value: impl Into<Json>) -> Json {
     let mut input = input.clone();
     input[field] = value.into();
     input
-}
-
-fn certificates() -> File {
-    let mut file = File::new(
-        "broadcast/certificates.json",
-        "Certificates of senders, and when they count: cast.md, section 1.",
-    );
-    let op = "cast.certificate";
-    let at =
-        |input: &Json, now: Json, minimum: u64| with(&with(input, "now", now), "minimum", minimum);
-    let good = listening(&signed(&base(), CERTIFICATE, &certificate()));
-    for (what, now, minimum) in [
-        ("its first second", json!(100), 0),
-        ("its last second", json!(199), 7),
-        ("without a clock", NULL_JSON, 7),
-    ] {
-        file.valid(what, op, at(&good, now, minimum));
-    }
-    let endless = listening(&signed(&base(), CERTIFICATE, &certificate().with(8, MAX)));
-    file.valid("without an end, at the end of time", op, at(&endless, json!(u64::MAX), 0));
-    let highest =
-        listening(&signed(&base(), CERTIFICATE, &certificate().with(3, Value::Uint(u64::MAX - 1))));
-    file.valid("the highest serial", op, at(&highest, NULL_JSON, u64::MAX - 1));
-    file.invalid(
-        "the highest serial, once all are revoked",
-        op,
-        at(&highest, NULL_JSON, u64::MAX),
-        "Revoked",
-    );
-    for (what, now, minimum, error) in [
-        ("a second before its first", json!(99), 0, "NotYetValid"),
-        ("a second behind its last", json!(200), 0, "Expired"),
-        ("a serial below the minimum", json!(150), 8, "Revoked"),
-        ("a serial below the minimum, without a clock", NULL_JSON, 8, "Revoked"),
-        ("revoked and expired", json!(200), 8, "Revoked"),
-    ] {
-        file.invalid(what, op, at(&good, now, minimum), error);
-    }
-    let usual = |payload: &Value, key: &SecretKey| {
-        at(&listening(&signed(key, CERTIFICATE, payload)), json!(150), 0)
-    };
-    for (what, payload, error) in [
-        ("version 2", certificate().with(0, int(2)), "UnsupportedVersion"),
-        ("another network", certificate().with(1, bytes(&[0; 8])), "WrongNetwork"),
-        ("another base station", certificate().with(2, bytes(&[0; 8])), "UnknownBaseStation"),
-        ("the serial that nothing could revoke", certificate().with(3, MAX), "FieldOutOfRange"),
-        ("a negative serial", certificate().with(3, int(-1)), "UnexpectedType"),
-        ("a sender of nine bytes", certificate().with(4, bytes(&[1; 9])), "UnexpectedType"),
-        ("an unknown suite", certificate().with(5, int(-7)), "UnknownAlgorithm"),
-        ("another suite's key", certificate().with(5, int(-9)), "KeyLength"),
-        ("a key of zeros", certificate().with(6, bytes(&[0; 32])), "InvalidPublicKey"),
-        ("no time at all", certificate().with(8, int(100)), "FieldOutOfRange"),
-        ("an end before the beginning", certificate().with(8, int(99)), "FieldOutOfRange"),
-        (
-            "ten fields",
-            Value::Array([&certificate().elements()[..], &[NULL]].concat()),
-            "UnexpectedType",
-        ),
-    ] {
-        file.invalid(what, op, usual(&payload, &base()), error);
-    }
-    file.invalid("in a base station's name", op, usual(&certificate(), &ed(0x85)), "NotAuthentic");
-    file.invalid(
-        "with another suite",
-        op,
-        usual(&certificate(), &secret(Algorithm::Esp256, 0x84)),
-        "AlgorithmMismatch",
-    );
-    let other = listening(&signed(&base(), REVOCATION, &certificate()));
-    file.invalid("another type of object", op, at(&other, NULL_JSON, 0), "WrongType");
-    file.mutate("changed everywhere", op, at(&good, json!(150), 0), "bytes", &[0x01]);
-    file
-}
-
-const NULL_JSON: Json = Json::Null;
-
-fn revocations() -> File {
-    let mut file = File::new(
-        "broadcast/revocations.json",
-        "The least serial that a base station stands by: cast.md, section 1.",
-    );
-    let op = "cast.revocation";
-    let revokes = |minimum: Value| array([int(1), bytes(&network().0), id_of(&base()), minimum]);
-    for (what, minimum) in [("none", int(0)), ("seven", int(7)), ("all", MAX)] {
-        file.valid(what, op, listening(&signed(&base(), REVOCATION, &revokes(minimum))));
-    }
-    let p256 = secret(Algorithm::Esp256, 0x84);
-    file.valid(
-        "the other base station",
-        op,
-        listening(&signed(&p256, REVOCATION, &revokes(int(7)).with(2, id_of(&p256)))),
-    );
-    let good = revokes(int(7));
-    for (what, payload, error) in [
-        ("version 0", good.with(0, int(0)), "UnsupportedVersion"),
-        ("another network", good.with(1, bytes(&[0; 8])), "WrongNetwork"),
-        ("another base station", good.with(2, bytes(&[0; 8])), "UnknownBaseStation"),
-        ("a negative minimum", good.with(3, int(-1)), "UnexpectedType"),
-    ] {
-        file.invalid(what, op, listening(&signed(&base(), REVOCATION, &payload)), error);
-    }
-    file.invalid(
-        "in a base station's name",
-        op,
-        listening(&signed(&ed(0x85), REVOCATION, &good)),
-        "NotAuthentic",
-    );
-    file.invalid(
-        "by the other base station",
-        op,
-        listening(&signed(&p256, REVOCATION, &good)),
-        "AlgorithmMismatch",
-    );
-    file.mutate(
-        "changed everywhere",
-        op,
-        listening(&signed(&base(), REVOCATION, &good)),
-        "bytes",
-        &[0x01],
-    );
-    file
 }
 
 fn some_messages(count: usize) -> Vec<Vec<u8>> {

@@ -1,4 +1,5 @@
-//! The receiver of a chain whose heads somebody else has checked, a secure element or the bootloader: without any signature.
+//! The receiver of a chain whose heads a secure element or the bootloader has checked: without any
+//! signature code.
 
 #![no_std]
 #![no_main]
@@ -10,7 +11,7 @@ use moteseal_footprint::broadcast::measure;
 #[moteseal_board::entry]
 fn main() -> ! {
     let (mut meter, mut input) = Meter::start();
-    // Of the sender: network, id and key.
+    // The sender's network, id and key.
     for _ in 0..3 {
         input.item();
     }

@@ -1,4 +1,5 @@
-//! All in one program: a star of 16 levels sealed with Ed25519, a source of private sums, and the receiver of a chain that checks its heads.
+//! All parts in one program: a star of 16 levels sealed with Ed25519, a source of private sums, and
+//! the receiver of a chain that checks its heads.
 
 #![no_std]
 #![no_main]

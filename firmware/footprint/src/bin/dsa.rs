@@ -1,4 +1,4 @@
-//! DSA-512 signing, of the paper's table I.
+//! Signing with DSA-512, from the paper's table I.
 
 #![no_std]
 #![no_main]

@@ -1,4 +1,4 @@
-//! The harness and no part: what is taken off the size of all the others.
+//! The harness without a part. Its size is subtracted from the size of every other program.
 
 #![no_std]
 #![no_main]
@@ -11,7 +11,7 @@ fn main() -> ! {
     let (mut meter, mut input) = Meter::start();
     let item = input.item();
     let mut count = 0;
-    // All that the parts use of the harness.
+    // Call everything of the harness that the parts use.
     meter.measure("nothing", &mut || count += 1);
     let counted = meter.count(&mut || count += 1);
     meter.number("counted", counted);

@@ -1,4 +1,5 @@
-//! The digests of the paper's table I, each over 10 bytes, and one compression of SHA-256: the unit of all the rest.
+//! The hash functions of the paper's table I, each over 10 bytes, and one compression of SHA-256,
+//! the unit of the other measurements.
 
 #![no_std]
 #![no_main]

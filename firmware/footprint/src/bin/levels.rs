@@ -1,4 +1,5 @@
-//! What a star takes in memory, for each number of levels that a group may have: memory against sampling resolution.
+//! The memory of a star for each number of levels that a group may have: memory against sampling
+//! resolution.
 
 #![no_std]
 #![no_main]

@@ -1,4 +1,5 @@
-//! The paper's star and one with a compression an event, of 16 levels, beside ours.
+//! The paper's star and a star with one compression for each event, both of 16 levels, for
+//! comparison with the product's star.
 
 #![no_std]
 #![no_main]

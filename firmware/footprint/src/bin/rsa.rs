@@ -1,4 +1,4 @@
-//! RSA-1024 signing, of the paper's table I.
+//! Signing with RSA-1024, from the paper's table I.
 
 #![no_std]
 #![no_main]

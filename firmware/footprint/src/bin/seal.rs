@@ -1,4 +1,4 @@
-//! A star of 16 levels to the item that goes up, but for the signature: somebody else signs, a secure element.
+//! A star of 16 levels up to the item to send, without the signature: a secure element signs.
 
 #![no_std]
 #![no_main]

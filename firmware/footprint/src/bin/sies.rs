@@ -1,4 +1,5 @@
-//! A source of private sums: what a query costs once, and a reading each time, with the guard that must be kept before it is sent.
+//! A source of private sums: the cost of a query once and of each reading, with the guard that must
+//! be stored before a reading is sent.
 
 #![no_std]
 #![no_main]
@@ -31,7 +32,7 @@ fn main() -> ! {
     let mut kept = [0; 32];
     meter.measure("reading", &mut || {
         let Ok(mut permit) = guard.advance(query, EPOCH_MS, epoch) else { failed("guard") };
-        // What a mote writes to its journal before it sends.
+        // The record that a mote writes to its journal before it sends.
         kept.copy_from_slice(&guard.encode()[9..41]);
         match key.encrypt(&mut permit, Slot(0), u128::from(reading)) {
             Ok(sealed) => psr = sealed,

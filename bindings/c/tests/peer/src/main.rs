@@ -1,14 +1,17 @@
-//! The other side of the C tests: a querier who opens what C sources encrypted, and a sender whose broadcast C receivers check.
+//! The other side of the C tests: a querier that opens the records of C sources, and a sender whose
+//! broadcast C receivers check.
 //!
 //! usage: `moteseal-c-peer open QUERIER_KEY QUERY EPOCH SLOT MOST DEVICE=PSR...`
 //!        `moteseal-c-peer broadcast FILE`
 //!        `moteseal-c-peer urgent ROSTER OPERATOR_KEY FILE`
 //!
-//! `open` takes the querier's real key file (`moteseal sum setup`). Devices are names of the group `home`, in the order of their positions; numbers are
-//! decimal, QUERY and PSR hexadecimal. Prints the sum, or says why it is refused.
+//! `open` uses the querier's real key file (`moteseal sum setup`). Devices are names of the group
+//! `home`, in the order of their positions; numbers are decimal, QUERY and PSR hexadecimal. Prints
+//! the sum, or the reason for its rejection.
 //!
-//! `broadcast` writes, each behind its length in two bytes, big-endian: the base station's raw key, a certificate (serial 7), a head (chain 5), its
-//! 20 leaves in blocks of 8, a live command (chain 6), a revocation (minimum 8). Its keys are those of the tests and of nothing else.
+//! `broadcast` writes these items, each after its length in two bytes, big-endian: the base
+//! station's raw key, a certificate (serial 7), a head (chain 5), its 20 leaves in blocks of 8, a
+//! live command (chain 6), a revocation (minimum 8). Its keys are for tests only.
 //!
 //! `urgent` proves an urgent event by the roster and prints its record in hexadecimal digits.
 
@@ -84,7 +87,7 @@ fn urgent(roster: &str, operator: &str, path: &str) -> Result<String, Box<dyn st
     Ok(event.record.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// So many bytes in hexadecimal digits.
+/// `N` bytes from hexadecimal digits.
 fn bytes<const N: usize>(text: &str) -> Result<[u8; N], Box<dyn std::error::Error>> {
     let mut out = [0; N];
     if !text.is_ascii() || text.len() != 2 * N {

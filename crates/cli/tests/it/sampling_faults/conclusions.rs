@@ -1,0 +1,380 @@
+//! What an auditor concludes from the uploads of a simulated group, honest or cheating, and the
+//! checks of those conclusions against what each device sensed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use moteseal_adversary::coordinator::{Bundle, Cheat, FoundBy, Upload};
+use moteseal_client::audit::{Doubt, EpochReport, Finding, Report};
+use moteseal_core::record::EpochNumber;
+use moteseal_core::roster::Directory as _;
+use moteseal_core::{DeviceId, Digest, Level, Round};
+use moteseal_gateway::Ended;
+use moteseal_seal::engine::Scalar;
+use moteseal_seal::follow::Limits;
+use moteseal_seal::sample::Manifest;
+use moteseal_seal::stream::Select;
+use moteseal_verify::{Event, ReadError, StreamReader};
+
+use super::{World, secret};
+use crate::cheats::{audited, audited_alone, got};
+
+impl World {
+    /// Everything that was uploaded, by epoch: what is late and what was listed; of an epoch in
+    /// which nobody was heard in time no manifest.
+    fn uploads(&self) -> Vec<Upload> {
+        let late_of = |epoch| {
+            self.late.iter().filter(move |(of, _)| *of == epoch).map(|(_, bundle)| bundle.clone())
+        };
+        let read = |ended: &Ended, epoch, listed: &[Vec<u8>]| {
+            let bundles: Vec<Vec<u8>> = listed.iter().cloned().chain(late_of(epoch)).collect();
+            Upload::read(&self.roster, &ended.manifest, &bundles).unwrap()
+        };
+        let mut uploads: BTreeMap<EpochNumber, Upload> = self
+            .ended
+            .iter()
+            .map(|ended| (ended.epoch, read(ended, ended.epoch, &ended.bundles)))
+            .collect();
+        for (epoch, _) in &self.late {
+            let unlisted = || {
+                let upload = read(&self.ended[0], *epoch, &[]);
+                Upload {
+                    epoch: *epoch,
+                    round: Round(0),
+                    listed: BTreeMap::new(),
+                    withheld: true,
+                    ..upload
+                }
+            };
+            uploads.entry(*epoch).or_insert_with(unlisted);
+        }
+        uploads.into_values().collect()
+    }
+
+    /// Checks every bundle against what was sensed, and says which seals of which device arrived.
+    fn arrived(&self) -> BTreeMap<DeviceId, Vec<Arrived>> {
+        let mut arrived: BTreeMap<DeviceId, Vec<Arrived>> = BTreeMap::new();
+        let listed =
+            self.ended.iter().flat_map(|ended| ended.bundles.iter().map(|bundle| (true, bundle)));
+        for (is_listed, bundle) in listed.chain(self.late.iter().map(|(_, bundle)| (false, bundle)))
+        {
+            let mut reader = StreamReader::new(&self.roster, Limits::default());
+            let mut visit = |event: Event<'_>| -> Result<(), ReadError> {
+                let Event::Proven(proven) = event else { return Ok(()) };
+                let statement = proven.seal.statement();
+                let Select::Levels(mask) = proven.part.select else { panic!("levels") };
+                let device =
+                    self.devices.iter().find(|device| device.id == statement.device).unwrap();
+                let none = (statement.epoch, Vec::new());
+                let (epoch, truth) = device.truth.get(&statement.index.0).unwrap_or(&none);
+                assert_eq!(
+                    (*epoch, truth.len() as u64),
+                    (statement.epoch, statement.counters.total())
+                );
+                let mut kept = 0;
+                proven.sample.for_each(&Scalar, |seq, _, record| {
+                    assert_eq!(truth[seq.0 as usize], record);
+                    kept += 1;
+                });
+                arrived.entry(statement.device).or_default().push(Arrived {
+                    index: statement.index.0,
+                    epoch: statement.epoch,
+                    digest: proven.seal.digest(),
+                    before: statement.last.map(|(index, epoch)| (index.0, epoch)),
+                    is_last: statement.last_in_epoch,
+                    restart: statement.restart,
+                    is_listed,
+                    counted: statement.counters.total(),
+                    kept,
+                    surviving: statement.surviving(),
+                    mask,
+                });
+                Ok(())
+            };
+            reader.feed(bundle, &mut visit).unwrap();
+            reader.finish(&mut visit).unwrap();
+        }
+        arrived.values_mut().for_each(|seals| seals.sort_by_key(|seal| seal.index));
+        arrived
+    }
+
+    /// What anyone concludes from what the gateway uploads.
+    pub(super) fn audit(&self) -> Outcome {
+        let mut outcome = Outcome::default();
+        let (uploads, arrived) = (self.uploads(), self.arrived());
+        let report = audited(&self.roster, &uploads, &secret(99)).unwrap();
+        let found: Vec<_> = report.findings().collect();
+        assert!(found.is_empty(), "an honest gateway is accused: {found:?}");
+        for ended in &self.ended {
+            self.check_manifest(ended, &arrived);
+            let [audited] = of_epoch(&report, ended.epoch)[..] else { panic!("{report:?}") };
+            self.check_doubts(audited, &arrived);
+            match audited.verdict() {
+                "Justified" => outcome.justified += 1,
+                _ => outcome.undetermined += 1,
+            }
+            // Who audits the epoch alone is told the same.
+            let at = uploads.iter().position(|upload| upload.epoch == ended.epoch).unwrap();
+            let alone = audited_alone(&self.roster, &uploads, at, &secret(99)).unwrap();
+            let of = of_epoch(&alone, ended.epoch);
+            assert!(
+                alone.findings().next().is_none() && of[0].is_justified == audited.is_justified,
+                "{of:?} and {audited:?}"
+            );
+        }
+        for device in &self.devices {
+            if !device.dead {
+                outcome.left += device.mote.as_ref().unwrap().waiting() as u64;
+            }
+        }
+        outcome
+    }
+
+    /// A manifest lists what is there, and of that exactly the levels from its round on are kept,
+    /// within the budget.
+    fn check_manifest(&self, ended: &Ended, arrived: &BTreeMap<DeviceId, Vec<Arrived>>) {
+        let mut scratch = vec![0; ended.manifest.len() + 64];
+        let coordinator = self.roster.coordinator().unwrap();
+        let manifest =
+            Manifest::open(&ended.manifest, self.roster.group(), coordinator, &mut scratch)
+                .unwrap();
+        let listed: BTreeSet<Digest> = manifest.devices().flat_map(|(_, seals)| seals).collect();
+        let there: Vec<&Arrived> = arrived
+            .values()
+            .flatten()
+            .filter(|seal| seal.is_listed && seal.epoch == ended.epoch)
+            .collect();
+        assert_eq!(there.iter().map(|seal| seal.digest).collect::<BTreeSet<_>>(), listed);
+        let from = u32::MAX.checked_shl(u32::from(manifest.round().0)).unwrap_or(0);
+        assert!(
+            there.iter().all(|seal| seal.mask == seal.surviving & from),
+            "exactly the levels from the round on"
+        );
+        let kept: u64 = there.iter().map(|seal| seal.kept).sum();
+        assert_eq!(kept, ended.kept);
+        assert!(kept <= self.budget);
+    }
+
+    /// An epoch is undetermined for exactly the devices that were silent on it; of all others it
+    /// has whatever they sensed, unless they say that they restarted.
+    fn check_doubts(&self, audited: &EpochReport, arrived: &BTreeMap<DeviceId, Vec<Arrived>>) {
+        let epoch = audited.epoch;
+        let named = |of: &dyn Fn(&Doubt) -> bool| {
+            audited
+                .doubts
+                .iter()
+                .filter(|doubt| of(doubt))
+                .filter_map(Doubt::device)
+                .collect::<BTreeSet<_>>()
+        };
+        let absent = named(&|doubt| matches!(doubt, Doubt::Absent { .. }));
+        let restarted = named(&|doubt| matches!(doubt, Doubt::Restarted { .. }));
+        let late = named(&|doubt| matches!(doubt, Doubt::Late { .. }));
+        let mut silent = BTreeSet::new();
+        for device in &self.devices {
+            let none = Vec::new();
+            let seals = arrived.get(&device.id).unwrap_or(&none);
+            let listed: u64 = seals
+                .iter()
+                .filter(|seal| seal.epoch == epoch && seal.is_listed)
+                .map(|seal| seal.counted)
+                .sum();
+            let sensed: usize = device
+                .truth
+                .values()
+                .filter(|(of, _)| *of == epoch)
+                .map(|(_, records)| records.len())
+                .sum();
+            if is_silent(seals, epoch) {
+                silent.insert(device.id);
+            } else {
+                assert!(
+                    listed == sensed as u64 || restarted.contains(&device.id),
+                    "{} in {audited:?}",
+                    device.id
+                );
+            }
+            assert_eq!(
+                late.contains(&device.id),
+                seals.iter().any(|seal| seal.epoch == epoch && !seal.is_listed)
+            );
+        }
+        assert_eq!(absent, silent, "{audited:?}");
+        let is_due = audited.manifest.map(|(_, round)| round) == audited.due;
+        assert_eq!(
+            audited.is_justified,
+            silent.is_empty() && (is_due || restarted.is_empty()),
+            "{audited:?}"
+        );
+        // Nothing else is in doubt: what is listed is there.
+        let others = audited.doubts.len() - absent.len() - restarted.len() - late.len();
+        assert!(others == 0, "{audited:?}");
+    }
+
+    /// Lets the coordinator cheat in one way, on the first occasion that there is, if there is one.
+    pub(super) fn cheat(&mut self, cheat: &Cheat) -> Option<Caught> {
+        let honest = self.uploads();
+        let occasions = honest.len() * self.devices.len();
+        let start = self.chance.below(occasions.max(1) as u64) as usize;
+        for occasion in (0..occasions).map(|offset| (start + offset) % occasions) {
+            let (at, device) =
+                (occasion / self.devices.len(), self.devices[occasion % self.devices.len()].id);
+            let mut uploads = honest.clone();
+            if !honest[at].withheld && (cheat.bend)(&mut uploads, at, device) && uploads != honest {
+                return Some(self.caught(cheat, &uploads, at, device));
+            }
+        }
+        None
+    }
+
+    /// What becomes of a cheat: it is found, or the epoch is undetermined with the devices named
+    /// that make it so, whether all epochs are audited or that one. It is never justified, and no
+    /// other epoch is accused.
+    fn caught(&self, cheat: &Cheat, uploads: &[Upload], at: usize, device: DeviceId) -> Caught {
+        let (upload, what) =
+            (&uploads[at], format!("{cheat:?} of {device} in epoch {}", uploads[at].epoch));
+        if cheat.found_by == FoundBy::Verifier {
+            let bundle = upload.bundles.iter().find(|bundle| bundle.device == device).unwrap();
+            let name = got(&self.roster, upload, bundle).unwrap_err();
+            assert!(cheat.names.contains(&name.as_str()), "{what}: {name}");
+            return Caught::Found;
+        }
+        let reports = [
+            audited(&self.roster, uploads, &secret(99)),
+            audited_alone(&self.roster, uploads, at, &secret(99)),
+        ];
+        let caught = reports.map(|report| match report {
+            Ok(report) => {
+                let others: Vec<_> =
+                    report.findings().filter(|(epoch, _)| *epoch != upload.epoch).collect();
+                assert!(others.is_empty(), "{what}: {others:?}");
+                let of = of_epoch(&report, upload.epoch);
+                // Without a manifest and without a seal of anybody nothing is said of an epoch, and
+                // nothing claimed.
+                let nothing = cheat.name == "yesterday-resent" && upload.bundles.is_empty();
+                assert_eq!(of.is_empty(), nothing, "{what}: {report:?}");
+                let caught = |of: &EpochReport| {
+                    if self.is_due_but_not_kept(cheat, upload, of) {
+                        Caught::Found
+                    } else {
+                        caught_in(cheat, of, &what)
+                    }
+                };
+                of.into_iter().map(caught).min().unwrap_or(Caught::Undetermined)
+            }
+            // One round more than there are levels is no manifest at all.
+            Err(name) => {
+                assert_eq!(
+                    (cheat.name, name.as_str()),
+                    ("kept-too-little", "RoundOutOfRange"),
+                    "{what}"
+                );
+                Caught::Found
+            }
+        });
+        // Who sees the seals of one epoch only may not know a replayed one; who sees more of them
+        // may see a restart, and wonder.
+        caught[0]
+    }
+
+    /// Where a device restarted, an honest round may be above the one that the counters ask for.
+    /// Who signs that one instead is justified by them, but does not have its readings: whoever
+    /// asks for what it should have kept finds out.
+    fn is_due_but_not_kept(&self, cheat: &Cheat, upload: &Upload, of: &EpochReport) -> bool {
+        let is_due =
+            cheat.name == "kept-too-much" && of.is_justified && of.due == Some(upload.round);
+        let level = Level(upload.round.0);
+        let lacks = |bundle: &Bundle| {
+            bundle.counters.at(level) == 0 || got(&self.roster, upload, bundle).is_err()
+        };
+        is_due && upload.bundles.iter().all(lacks)
+    }
+}
+
+fn of_epoch(report: &Report, epoch: EpochNumber) -> Vec<&EpochReport> {
+    report.epochs.iter().filter(|audited| audited.epoch == epoch).collect()
+}
+
+/// The result for the altered epoch, or for one of its manifests.
+fn caught_in(cheat: &Cheat, of: &EpochReport, what: &str) -> Caught {
+    let names: Vec<&str> = of.findings.iter().map(Finding::name).collect();
+    match of.verdict() {
+        "Unjustified" => {
+            // Where a device's chain has gone silent nobody can say that a seal was invented, but
+            // that nobody shows it. And where it restarted, the round that was told may say more
+            // than the counters.
+            let known = |name: &&str| {
+                cheat.names.contains(name)
+                    || *name == "Unshown"
+                    || (cheat.name == "kept-too-much" && *name == "RoundOverstated")
+            };
+            assert!(names.iter().any(known), "{what}: {of:?}");
+            Caught::Found
+        }
+        "Undetermined" => {
+            let names_whom = of.doubts.iter().any(|doubt| match doubt {
+                Doubt::NoManifest { .. } => true,
+                Doubt::Late { .. } => false,
+                doubt => doubt.device().is_some(),
+            });
+            assert!(names_whom, "{what}: nobody is named: {of:?}");
+            Caught::Undetermined
+        }
+        verdict => panic!("{what}: {verdict}, a false acquittal: {of:?}"),
+    }
+}
+
+/// How a cheat ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Caught {
+    Undetermined,
+    Found,
+}
+
+/// A seal that reached the gateway.
+#[derive(Debug)]
+struct Arrived {
+    index: u32,
+    epoch: EpochNumber,
+    digest: Digest,
+    /// Its predecessor, by its own words.
+    before: Option<(u32, EpochNumber)>,
+    is_last: bool,
+    restart: bool,
+    is_listed: bool,
+    counted: u64,
+    kept: u64,
+    surviving: u32,
+    mask: u32,
+}
+
+/// Whether a device's seals, by index, leave open what it sensed in an epoch: the obvious way, over
+/// all of them.
+fn is_silent(seals: &[Arrived], epoch: EpochNumber) -> bool {
+    let listed: Vec<&Arrived> =
+        seals.iter().filter(|seal| seal.epoch == epoch && seal.is_listed).collect();
+    let newest = listed.last().map(|seal| seal.index);
+    let left_out = seals
+        .iter()
+        .any(|seal| seal.epoch == epoch && !seal.is_listed && Some(seal.index) < newest);
+    if left_out || listed.iter().any(|seal| seal.is_last) {
+        return left_out;
+    }
+    let behind = seals.iter().find(|seal| seal.epoch > epoch && !seal.restart);
+    let first_behind = seals.iter().find(|seal| seal.epoch > epoch).map(|seal| seal.index);
+    !behind.is_some_and(|behind| {
+        let follows = match newest {
+            Some(newest) => behind.before.is_some_and(|(index, _)| index == newest),
+            None => behind.before.is_none_or(|(_, of)| of < epoch),
+        };
+        follows && Some(behind.index) == first_behind
+    })
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    pub(super) justified: u64,
+    pub(super) undetermined: u64,
+    pub(super) left: u64,
+    /// By a cheat's name, how often there was an occasion for it, and how often it was found.
+    pub(super) cheats: BTreeMap<&'static str, (u64, u64)>,
+}

@@ -273,7 +273,7 @@ fn uplink(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
              event can be proven before its epoch is sealed.",
         )
         .stands_in(
-            "The comparable product was not measured: its 90 bytes for 3 bytes of payload are its \
+            "The comparable product was not measured; its 90 bytes for 3 bytes of payload are its \
              own statement.",
         )
         .show(Shown::Table(table))

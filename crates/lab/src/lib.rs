@@ -33,6 +33,7 @@ pub mod chance;
 pub mod data;
 pub mod experiment;
 pub mod figure;
+pub mod kept;
 pub mod radio;
 pub mod repair;
 pub mod report;

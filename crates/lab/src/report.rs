@@ -15,7 +15,6 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-pub use days::kept_each_day;
 use page::Entry;
 use text::SAMPLING;
 

@@ -9,6 +9,7 @@ use crate::chance::{Average, Seed};
 use crate::data::{DAYS, Recording, Source};
 use crate::experiment::{DayLine, Deviation, PAPER};
 use crate::figure::{Axis, Colour, Figure, Panel, Series, Stroke};
+use crate::kept::{as_f64, days_axis, kept_each_day};
 use crate::sampling::{self, Epoch, Plan, Step};
 use crate::table::{Table, date, percent, rounded, thousands};
 use crate::temperature::{self, Day, TRUNCATED};
@@ -20,7 +21,6 @@ const BUDGET: u64 = 500;
 const BUDGETS_7B: [u64; 6] = [250, 500, 1000, 2000, 4000, 8000];
 /// The device whose temperature is estimated.
 const HOME_C: usize = 0;
-const COLOURS: [Colour; 4] = [Colour::Blue, Colour::Orange, Colour::Green, Colour::Purple];
 const OVER: &str = "Seven sources, 1 May to 31 July 2012: Smart* home C; in place of homes A and B, houses A to E and TelosB motes";
 
 pub(super) fn write(
@@ -106,11 +106,6 @@ fn why(devices: &[Recording]) -> String {
     let loads: Average = (0..DAYS).map(|day| as_f64(sampling::load(devices, day))).collect();
     let events = thousands(rounded(loads.mean()));
     format!("\n{}\n", SAMPLING.fill("why", &[("events", &events)]))
-}
-
-#[allow(clippy::cast_precision_loss)]
-const fn as_f64(number: u64) -> f64 {
-    number as f64
 }
 
 /// The plan for one budget; budgets are constants far above what 32 levels need.
@@ -227,75 +222,6 @@ fn figure5(
         ),
     ]);
     Ok(())
-}
-
-fn days_axis(days: usize) -> Axis {
-    let last = as_f64(days.max(2) as u64 - 1);
-    Axis::linear("day of 2012", 0.0, last).with_ticks(
-        (0..days)
-            .filter(|&day| date(day).ends_with("-01") || date(day).ends_with("-15"))
-            .map(|day| (as_f64(day as u64), day_and_month(day))),
-    )
-}
-
-/// `15 May`.
-fn day_and_month(day: usize) -> String {
-    let date = date(day);
-    let month = match date.get(5..7) {
-        Some("05") => "May",
-        Some("06") => "June",
-        _ => "July",
-    };
-    format!("{} {month}", date.get(8..).unwrap_or_default().trim_start_matches('0'))
-}
-
-fn over_days(values: impl IntoIterator<Item = f64>) -> Vec<(f64, f64)> {
-    (0..).map(as_f64).zip(values).collect()
-}
-
-/// Figure 6 for budgets of one's own: what was monitored, and what was kept of it each day.
-#[must_use]
-pub fn kept_each_day(title: &str, subtitle: &str, runs: &[(u64, Vec<Epoch>)]) -> Figure {
-    let days = runs.iter().map(|(_, epochs)| epochs.len()).max().unwrap_or(0);
-    let x = days_axis(days);
-    let monitored: Vec<_> = runs
-        .first()
-        .map(|(_, epochs)| over_days(epochs.iter().map(|epoch| as_f64(epoch.monitored))))
-        .unwrap_or_default();
-    let most = monitored.iter().map(|&(_, load)| load).fold(1.0, f64::max);
-    let largest = runs.iter().map(|&(budget, _)| budget).max().unwrap_or(1);
-    let mut series = Vec::new();
-    for ((budget, epochs), colour) in runs.iter().zip(COLOURS.into_iter().cycle()) {
-        series.push(Series::level("", colour, &x, as_f64(*budget)));
-        let kept = over_days(epochs.iter().map(|epoch| as_f64(epoch.kept())));
-        series.push(Series::new(
-            format!("saved, budget {}", thousands(*budget)),
-            colour,
-            Stroke::Marked,
-            kept,
-        ));
-    }
-    Figure {
-        title: title.to_owned(),
-        subtitle: subtitle.to_owned(),
-        x,
-        panels: vec![
-            Panel {
-                y: Axis::linear("events monitored a day", 0.0, most * 1.05),
-                height: 2,
-                series: vec![Series::new("monitored", Colour::Black, Stroke::Solid, monitored)],
-            },
-            Panel {
-                y: Axis::linear(
-                    "events saved a day (dotted: the budget)",
-                    0.0,
-                    as_f64(largest) * 1.05,
-                ),
-                height: 5,
-                series,
-            },
-        ],
-    }
 }
 
 fn figure6(

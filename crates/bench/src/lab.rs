@@ -443,7 +443,7 @@ mod tests {
             assert!(why.len() > 40 && why.ends_with('.'), "{id}: {why:?} is no sentence");
             assert!(!said(&html, id, "command").is_empty(), "{id}");
         }
-        assert!(html.contains("All recorded data was there."));
+        assert!(html.contains("All recorded data was present."));
         // The figures' letters are chance.
         let words: String = html
             .split("src=\"data:")
@@ -483,7 +483,7 @@ mod tests {
         }
         assert!(
             said(&html, "sums-table-2", "ours") == "not measured"
-                && said(&html, "sums-table-2", "what stands in").contains("get it")
+                && said(&html, "sums-table-2", "replacement").contains("get it")
         );
     }
 
@@ -511,9 +511,9 @@ mod tests {
         for id in ["sealing-figure-5", "sealing-figure-7b", "sealing-table-7", "sums-figure-6a"] {
             assert_eq!(said(&html, id, "ours"), "not measured", "{id}");
         }
-        assert!(said(&html, "sealing-figure-14", "what stands in").contains("telosb"));
+        assert!(said(&html, "sealing-figure-14", "replacement").contains("telosb"));
         assert!(
-            said(&html, "sealing-table-1", "what stands in")
+            said(&html, "sealing-table-1", "replacement")
                 .contains("is absent: that column is empty")
         );
     }

@@ -35,7 +35,8 @@ pub struct Outcome {
     pub transmissions: u64,
     /// Messages that receivers miss at the end or cannot verify, over all receivers.
     pub lacking: u64,
-    /// For every message and receiver that verified it, the milliseconds between its arrival and its verification.
+    /// For every message and receiver that verified it, the milliseconds between its arrival and
+    /// its verification.
     pub delays_ms: Vec<u64>,
 }
 

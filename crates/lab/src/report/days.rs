@@ -40,7 +40,7 @@ pub(super) fn write(
     figure6(devices, out, seed, &mut table)?;
     tell("figure 7a: a mean temperature each day");
     figure7a(devices, out, seed, &mut table)?;
-    tell("figure 7b: what the budget does to it");
+    tell("figure 7b: the mean temperature by budget");
     figure7b(devices, out, seed, effort, &mut table)?;
     *index += &table.markdown();
     *index += &why(devices);
@@ -53,7 +53,7 @@ struct OnPage {
     title: &'static str,
 }
 
-/// In the order of the table's rows.
+/// The entries, in the order of the table's rows.
 const ENTRIES: [OnPage; 4] = [
     OnPage { number: "5", title: "Figure 5: one day within a budget of 500 events" },
     OnPage { number: "6", title: "Figure 6: events saved in the cloud each day" },
@@ -62,7 +62,7 @@ const ENTRIES: [OnPage; 4] = [
 ];
 
 impl OnPage {
-    /// Of a row of the Markdown table: figure, the paper, ours.
+    /// The entry for a row of the Markdown table: figure, the paper, ours.
     fn of(&self, row: &[String]) -> Option<Entry> {
         let [_, paper, ours] = row else { return None };
         let Self { number, title } = self;
@@ -77,7 +77,7 @@ impl OnPage {
                 .paper(paper)
                 .ours(ours)
                 .why(SAMPLING.get(&format!("{number} why")))
-                .stands_in(SAMPLING.get("entry stands in"))
+                .replacement(SAMPLING.get("entry replacement"))
                 .show(figure)
                 .data(&format!("fig{number}.csv")),
         )
@@ -108,7 +108,7 @@ fn why(devices: &[Recording]) -> String {
     format!("\n{}\n", SAMPLING.fill("why", &[("events", &events)]))
 }
 
-/// The plan for one budget; budgets are constants far above what 32 levels need.
+/// The plan for one budget. Budgets are constants far above the minimum for 32 levels.
 fn plan(budget: u64, devices: &[Recording], seed: Seed) -> Plan {
     Plan::new(budget, devices, DAYS, seed).unwrap_or(Plan { budget, levels: 32, seed })
 }
@@ -273,7 +273,7 @@ struct Estimated {
     first_as_many_off: Option<f64>,
 }
 
-/// Home C's days that have readings, by their place among the days.
+/// Home C's days that have readings, with their index.
 fn estimates(devices: &[Recording], epochs: &[Epoch]) -> Vec<(usize, Day)> {
     let of = |(day, epoch)| Some((day, temperature::day(devices, HOME_C, day, epoch)?));
     epochs.iter().enumerate().filter_map(of).collect()
@@ -312,7 +312,7 @@ fn figure7a(
         "fig7a.png",
         &Figure {
             title: format!("Mean temperature of home C, estimated within a budget of {BUDGET} events (figure 7a)"),
-            subtitle: "How far a day's estimate is from the mean of all its readings; 0 is the truth".to_owned(),
+            subtitle: "The difference of a day's estimate from the mean of all its readings".to_owned(),
             x: days_axis(DAYS),
             panels: vec![Panel {
                 y: Axis::linear("deviation from the true mean, degrees Fahrenheit", (low * 1.1).floor(), (high * 1.1).ceil()),
@@ -414,13 +414,17 @@ fn figure7b(
         &Figure {
             title: "A larger budget, a better estimate (figure 7b)".to_owned(),
             subtitle: format!(
-                "How far the mean temperature of home C is off, on average over {DAYS} days and {} seeds",
+                "The error of home C's mean temperature, averaged over {DAYS} days and {} seeds",
                 effort.seeds
             ),
             x: Axis::logarithmic("budget, events a day", 220.0, 9100.0)
                 .with_ticks(BUDGETS_7B.map(|budget| (as_f64(budget), thousands(budget)))),
             panels: vec![Panel {
-                y: Axis::linear("mean distance from the true mean, degrees Fahrenheit", 0.0, most * 1.1),
+                y: Axis::linear(
+                    "mean distance from the true mean, degrees Fahrenheit",
+                    0.0,
+                    most * 1.1,
+                ),
                 height: 1,
                 series: vec![
                     Series::new(
@@ -435,7 +439,12 @@ fn figure7b(
                         Stroke::Marked,
                         line(|row| row.first_as_many_mean_distance),
                     ),
-                    Series::new("sampled", Colour::Blue, Stroke::Marked, line(|row| row.sampled_mean_distance)),
+                    Series::new(
+                        "sampled",
+                        Colour::Blue,
+                        Stroke::Marked,
+                        line(|row| row.sampled_mean_distance),
+                    ),
                 ],
             }],
         },

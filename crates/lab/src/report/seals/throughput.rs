@@ -12,11 +12,11 @@ use crate::figure::{Axis, Colour, Figure, Panel, Stroke};
 use crate::seals::{ByRate, BySpace, Measured};
 use crate::table::{Table, percent, thousands};
 
-/// The desktop of the paper, in place of which this machine stands.
+/// The replacement for the paper's desktop.
 const MACHINE: &str = "In place of the paper's desktop of 3.40 GHz, this machine.";
 
 pub(super) fn write(measured: &Measured, out: &Out<'_>) -> Result<Vec<Entry>, ReportError> {
-    let absent = "no recording is there";
+    let absent = "no recording is present";
     let mut entries = Vec::new();
     if measured.by_space.is_empty() {
         entries.push(missing("sealing-figure-8", TITLE_8, "", absent));
@@ -36,9 +36,9 @@ pub(super) fn write(measured: &Measured, out: &Out<'_>) -> Result<Vec<Entry>, Re
     Ok(entries)
 }
 
-const TITLE_8: &str = "Figure 8: throughput by the room at the signer";
+const TITLE_8: &str = "Figure 8: throughput by the memory of the signer";
 const TITLE_9: &str = "Figure 9: DTC at the receiver, by its cache";
-const TITLE_10: &str = "Figure 10: verifying a part, by the room at the signer";
+const TITLE_10: &str = "Figure 10: verifying a share, by the memory of the signer";
 const TITLE_14: &str = "Figure 14: throughput with the sampling protocol";
 
 /// A line of fig8.csv and fig12.csv.
@@ -62,7 +62,7 @@ pub(super) fn series_of<'a>(rows: &'a [BySpace], scheme: &str, suite: &str) -> V
 }
 
 fn units_axis(most: f64) -> Axis {
-    Axis::linear("room at the signer, in digests", 0.0, most.max(2.0))
+    Axis::linear("memory of the signer, in digests", 0.0, most.max(2.0))
 }
 
 fn figure8(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
@@ -133,7 +133,7 @@ fn figure8(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             ),
             panels: vec![
                 panel(
-                    "signed, events a second",
+                    "signed, events per second",
                     |row| row.signed.median,
                     &[
                         ("the product's star, 16 levels", Colour::Green, star.0),
@@ -141,7 +141,7 @@ fn figure8(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
                     ],
                 ),
                 panel(
-                    "verified, events a second",
+                    "verified, events per second",
                     |row| row.verified.median,
                     &[("the product's star, 16 levels", Colour::Green, star.1)],
                 ),
@@ -172,7 +172,8 @@ fn figure8(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         };
         format!("{scheme} {} to {}", text(at.first()), text(at.last()))
     };
-    // What DTC signs of GSC's, in the least room and in the most.
+    // The throughput of DTC relative to GSC's when signing, with the least memory and with the
+    // most.
     let (stars, trees) = (series_of(rows, "GSC", "DSA"), series_of(rows, "DTC", "DSA"));
     let share = |at: Option<(&&BySpace, &&BySpace)>| {
         at.map_or_else(
@@ -200,12 +201,12 @@ fn figure8(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             rate(star.0)
         ))
         .why(format!(
-            "A tree in u digests of memory has 2^u - 1 events a signature; a star signs once an \
+            "A tree in u digests of memory has 2^u - 1 events per signature; a star signs once per \
              epoch, which has {} events here on average. DTC signs {first} and {last} of the rate \
              of GSC.",
             digits(super::events_an_epoch(measured))
         ))
-        .stands_in(format!("{MACHINE} {}", fed(measured)))
+        .replacement(format!("{MACHINE} {}", fed(measured)))
         .show(Shown::Figure("fig8.png".to_owned()))
         .show(Shown::Table(table))
         .show(Shown::Text(
@@ -242,7 +243,7 @@ fn figure9(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     out.rows("fig9.csv", &csv)?;
     let mut signers: Vec<usize> = rows.iter().map(|row| row.signer).collect();
     signers.dedup();
-    // An empty cache stands at one half, since a logarithmic axis has no zero.
+    // An empty cache is drawn at one half, because a logarithmic axis has no zero.
     #[allow(clippy::cast_precision_loss)]
     let place = |cache: usize| if cache == 0 { 0.5 } else { cache as f64 };
     let series: Vec<_> = signers
@@ -256,7 +257,7 @@ fn figure9(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
                 .collect();
             line(
                 format!(
-                    "signer with {signer} digests: {} events a signature",
+                    "signer with {signer} digests: {} events per signature",
                     (1_u64 << signer) - 1
                 ),
                 colour,
@@ -282,7 +283,7 @@ fn figure9(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             x,
             panels: vec![Panel {
                 y: Axis::linear(
-                    "verified, thousands of events a second",
+                    "verified, thousands of events per second",
                     0.0,
                     most(rows.iter().map(|row| row.verified.median)) / 1e3 * 1.08,
                 ),
@@ -330,7 +331,7 @@ fn figure9(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             signers.len(),
             digits(median("DSA-512, verify") / median("MD5"))
         ))
-        .stands_in(format!("{MACHINE} The paper's text does not state the memory of its three lines; here it is 4, \
+        .replacement(format!("{MACHINE} The paper's text does not state the memory of its three lines; here it is 4, \
              7 and 10 digests. {}", fed(measured)))
         .show(Shown::Figure("fig9.png".to_owned()))
         .show(Shown::Table(table))
@@ -380,14 +381,12 @@ fn figure10(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     };
     #[allow(clippy::cast_precision_loss)]
     let x = units_axis(most(rows.iter().map(|row| row.units as f64)));
-    let y = || decades("wanted events a second", rows.iter().map(|row| row.verified.median));
+    let y = || decades("wanted events per second", rows.iter().map(|row| row.verified.median));
     out.figure(
         "fig10.png",
         &Figure {
             title: TITLE_10.to_owned(),
-            subtitle:
-                "DSA-512 + MD5; events that the application wants, a second; above GSC, below DTC"
-                    .to_owned(),
+            subtitle: "DSA-512 + MD5; wanted events per second; above GSC, below DTC".to_owned(),
             x,
             panels: vec![
                 Panel { y: y(), height: 1, series: series("GSC", Stroke::Marked).collect() },
@@ -400,7 +399,7 @@ fn figure10(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         "rate",
         "digests at the signer",
         "verified without use",
-        "wanted events a second",
+        "wanted events per second",
     ]);
     for row in rows {
         table.row([
@@ -411,7 +410,7 @@ fn figure10(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             rates(row.verified),
         ]);
     }
-    // The least room from which on a star is as quick as it gets, within a tenth.
+    // The least memory with which a star reaches 90 % of its best throughput.
     let enough = |share: f64| {
         let best = most(of("GSC", share).map(|row| row.verified.median));
         let mut at: Vec<&ByRate> = of("GSC", share).collect();
@@ -429,7 +428,7 @@ fn figure10(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
              of an epoch is most of the work, so memory saves less than the number of unused events \
              suggests.",
         )
-        .stands_in(format!("{MACHINE} {}", fed(measured)))
+        .replacement(format!("{MACHINE} {}", fed(measured)))
         .show(Shown::Figure("fig10.png".to_owned()))
         .show(Shown::Table(table))
         .data("fig10.csv"))

@@ -90,13 +90,13 @@ pub(super) fn figure14(measured: &Measured, out: &Out<'_>) -> Result<Entry, Repo
                     .to_owned(),
             x,
             panels: vec![
-                panel("signed, million events a second", |row| row.signed.median),
-                panel("verified, million events a second", |row| row.verified.median),
+                panel("signed, million events per second", |row| row.signed.median),
+                panel("verified, million events per second", |row| row.verified.median),
             ],
         },
     )?;
     let mut table =
-        Table::new(["budget", "suite", "scheme", "signed a second", "verified a second"]);
+        Table::new(["budget", "suite", "scheme", "signed per second", "verified per second"]);
     for row in rows {
         table.row([
             thousands(row.budget),
@@ -121,7 +121,7 @@ pub(super) fn figure14(measured: &Measured, out: &Out<'_>) -> Result<Entry, Repo
         ),
         _ => "not measured".to_owned(),
     };
-    // In how many pairs of the paper's suites GSC is ahead.
+    // The pairs of the paper's suites in which GSC is faster.
     let pairs: Vec<_> = rows
         .iter()
         .filter(|row| !row.is_ours && row.scheme == "GSC")
@@ -164,16 +164,16 @@ pub(super) fn figure14(measured: &Measured, out: &Out<'_>) -> Result<Entry, Repo
         .why(format!(
             "The signature of a device and day is shared by fewer events if the budget is small. \
              Both schemes compute the sampling protocol's hash for every event, signed and \
-             verified. DTC has memory for a whole day's tree here and then needs as many digests an \
+             verified. DTC has memory for a whole day's tree here and then needs as many digests per \
              event as GSC to sign, as at the end of figure 8; a verifier also hashes siblings. {}",
             digests(measured)
         ))
-        .stands_in(format!(
+        .replacement(format!(
             "{MACHINE} The events are those of our simulation (table VII): {}. Only the events sent \
              are signed, as in the paper: the hash of an event that was not sent is not counted. A \
              mote of the product adds to its star what it sends, but adds every event to its tree; \
              here, and in verifying, the tree has the events that were sent. The product's star is \
-             verified as a part of a seal that counts all of the day's events.",
+             verified as a share of a seal that counts all of the day's events.",
             fed(measured)
         ))
         .show(Shown::Figure("fig14.png".to_owned()))
@@ -181,7 +181,7 @@ pub(super) fn figure14(measured: &Measured, out: &Out<'_>) -> Result<Entry, Repo
         .data("fig14.csv"))
 }
 
-/// A suite's name where room is scarce.
+/// A short name of a suite.
 fn short(suite: &str) -> String {
     suite.replace("RSA-1024 + ", "RSA ").replace("DSA-512 + ", "DSA ").replace(" + SHA-256", "")
 }

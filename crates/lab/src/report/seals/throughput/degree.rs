@@ -38,10 +38,10 @@ pub(super) fn figure11(measured: &Measured, out: &Out<'_>) -> Result<Vec<Entry>,
         })
         .collect();
     out.rows("fig11.csv", &csv)?;
-    /// Number, what is done, title, and which of the times.
+    /// Number, operation, title, and the selected time.
     type Part = (&'static str, &'static str, &'static str, fn(&crate::seals::ByDegree) -> Spread);
     let what: [Part; 2] = [
-        ("11a", "building", "Figure 11a: building a tree of degree k, a packet's share", |row| {
+        ("11a", "building", "Figure 11a: building a tree of degree k, time per packet", |row| {
             row.build
         }),
         ("11b", "generating", "Figure 11b: generating a packet of a tree of degree k", |row| {
@@ -72,7 +72,7 @@ pub(super) fn figure11(measured: &Measured, out: &Out<'_>) -> Result<Vec<Entry>,
             &Figure {
                 title: title.to_owned(),
                 subtitle: format!(
-                    "MD5, events of 4 bytes; the median of {} runs (the paper's: of ten)",
+                    "MD5, events of 4 bytes; the median of {} repetitions (the paper: ten)",
                     measured.tree_runs
                 ),
                 x: Axis::logarithmic("events of the tree", least, largest.max(least * 2.0))
@@ -84,7 +84,7 @@ pub(super) fn figure11(measured: &Measured, out: &Out<'_>) -> Result<Vec<Entry>,
                     ),
                 panels: vec![Panel {
                     y: Axis::linear(
-                        &format!("nanoseconds {verb}, a packet"),
+                        &format!("nanoseconds {verb}, per packet"),
                         0.0,
                         most(rows.iter().map(|row| of(row).median * 1e3)) * 1.1,
                     ),
@@ -113,7 +113,7 @@ pub(super) fn figure11(measured: &Measured, out: &Out<'_>) -> Result<Vec<Entry>,
         });
         let entry = Entry::new(&format!("sealing-figure-{number}"), title, COMMAND)
             .ours(format!("of {} events: {}", thousands(last as u64), said.join(", ")))
-            .stands_in(format!("{MACHINE} Made-up events, as in the paper."))
+            .replacement(format!("{MACHINE} Synthetic events, as in the paper."))
             .show(Shown::Figure(format!("fig{number}.png")))
             .show(Shown::Table(table))
             .data("fig11.csv");

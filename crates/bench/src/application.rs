@@ -1,4 +1,5 @@
-//! What an application does that asks a cloud for a sample: it queries over HTTP, verifies, and looks at the rows or writes them.
+//! An application that requests a sample from a cloud: it queries over HTTP, verifies, and reads
+//! the rows or writes them.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,7 +14,8 @@ use moteseal_verify::Roster;
 
 use crate::load::Failed;
 
-/// An application that asks a cloud over HTTP for what some devices sealed, and verifies the answer.
+/// An application that requests the sealed data of some devices from a cloud over HTTP, and
+/// verifies the response.
 pub(crate) struct Application<'r> {
     roster: &'r Roster,
     devices: Vec<DeviceId>,
@@ -21,17 +23,17 @@ pub(crate) struct Application<'r> {
     runtime: tokio::runtime::Runtime,
 }
 
-/// What one question cost.
+/// The cost of one query.
 pub(crate) struct Got {
     pub(crate) time: Duration,
     pub(crate) rows: u64,
     pub(crate) bytes: u64,
-    /// The sum of all bytes of all records, of an answer that was looked at and not written.
+    /// The sum of all bytes of all records, if the response was read and not written.
     pub(crate) sum: u64,
 }
 
 impl<'r> Application<'r> {
-    /// One that asks the service at `address` for the first `devices` of the roster.
+    /// An application that queries the service at `address` for the first `devices` of the roster.
     pub(crate) fn new(roster: &'r Roster, address: &str, devices: usize) -> Result<Self, Failed> {
         let devices = roster.devices().take(devices).map(|device| device.id).collect();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -44,7 +46,7 @@ impl<'r> Application<'r> {
         Query { devices: self.devices.clone(), since, until, choice: Choice::Rate(rate) }
     }
 
-    /// What `moteseal get --rate 1/8 -o FILE` does: the file is on the disk when it returns.
+    /// Does the same as `moteseal get --rate 1/8 -o FILE`: the file is on the disk when it returns.
     pub(crate) fn get_file(
         &self,
         range: (u64, u64),
@@ -53,7 +55,8 @@ impl<'r> Application<'r> {
         path: &Path,
     ) -> Result<Got, Failed> {
         let query = self.query(range, rate);
-        // There is no file yet: freeing the one before, of another length, is not what is measured.
+        // Removes the file first, because freeing an earlier file of another length is not part of
+        // the measurement.
         if path.exists() {
             std::fs::remove_file(path)?;
         }
@@ -67,7 +70,7 @@ impl<'r> Application<'r> {
         Ok(Got { time: start.elapsed(), rows: report.rows(), bytes: report.bytes, sum: 0 })
     }
 
-    /// Looks at every verified row, and writes nothing.
+    /// Reads every verified row and writes nothing.
     pub(crate) fn get(&self, range: (u64, u64), rate: Rate) -> Result<Got, Failed> {
         let query = self.query(range, rate);
         let (mut rows, mut sum) = (0, 0u64);

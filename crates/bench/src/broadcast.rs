@@ -1,8 +1,11 @@
-//! `moteseal-bench broadcast [--json] [--out DIRECTORY]`: what authenticated broadcast costs the two sides, against HMAC with a key that all share,
-//! a signature a message, uTESLA, and the paper's own scheme; at 100 messages of 20 bytes, in one run. With a directory, also the
-//! lab's report with figures 3 and 4 (Liu, Li and Guizani 2012, section V) from the same machine.
+//! `moteseal-bench broadcast [--json] [--out DIRECTORY]`: the cost of authenticated broadcast at
+//! the sender and at a receiver, compared in one execution with HMAC under a shared key, a
+//! signature per message, uTESLA, and the paper's scheme, at 100 messages of 20 bytes. With a
+//! directory, it also writes the lab's report with figures 3 and 4 (Liu, Li and Guizani 2012,
+//! section V) from the same machine.
 //!
-//! Here and not in the lab, because the lab does not measure speed, and because the product links the lab but may not link the paper's schemes.
+//! This is not in the lab, because the lab does not measure speed, and because the product links
+//! the lab but must not link the paper's schemes.
 
 mod chains;
 mod rivals;
@@ -34,19 +37,20 @@ pub(crate) struct Arguments {
 
 /// Lengths of sequences that the paper averages over.
 const LENGTHS: [u32; 5] = [20, 40, 60, 80, 100];
-/// Suites, and how much cheaper a whole chain must be than a signature a message.
+/// Suites, and the least required ratio of one signature per message to a whole chain.
 const SUITES: [(Algorithm, Option<Bar>); 3] = [
     (Algorithm::Ed25519, Some(Bar::AtLeast(50.0))),
     (Algorithm::Esp256, None),
     (Algorithm::MlDsa44, None),
 ];
-/// So many chains are verified between two looks at the clock, which takes as long as a few messages.
+/// The number of chains verified between two readings of the clock, which takes as long as a few
+/// messages.
 const BETWEEN_LOOKS: usize = 20;
 
 /// A message of the testbed.
 type Message = [u8; PAYLOAD];
 
-/// Messages of the length of the paper's, each another.
+/// Different messages of the length of the paper's.
 fn messages(count: u32) -> Vec<Message> {
     (0..count)
         .map(|number| {
@@ -73,7 +77,7 @@ pub(crate) fn main(arguments: &Arguments) -> ExitCode {
     if printed == ExitCode::SUCCESS { written } else { printed }
 }
 
-/// The measurements that have bars, and those beside them.
+/// The measurements that have bars, and those without.
 fn run() -> Report {
     let mut report = Report::new(format!(
         "authenticated broadcast, {MESSAGES} messages of {PAYLOAD} bytes, one thread; host loops: {}; D = one dependent SHA-256 compression",
@@ -86,7 +90,8 @@ fn run() -> Report {
     report
 }
 
-/// A message at a receiver that has paid for the signature, against HMAC with a cached key.
+/// A message at a receiver that has already verified the signature, compared with HMAC with a
+/// cached key.
 fn verification(report: &mut Report) {
     let (messages, key) = (messages(MESSAGES), chains::key(Algorithm::Ed25519));
     let hmac = Hmac::new(&messages);
@@ -118,7 +123,7 @@ fn verification(report: &mut Report) {
     }
 }
 
-/// A whole chain with its signature at a receiver, against a signature a message.
+/// A whole chain with its signature at a receiver, compared with a signature per message.
 fn whole_chains(report: &mut Report) {
     let messages = messages(MESSAGES);
     for (algorithm, bar) in SUITES {
@@ -139,7 +144,8 @@ fn whole_chains(report: &mut Report) {
             let name = format!("  SA{per_block}, {algorithm}: the whole chain cheaper by");
             report.add(name, 1.0 / times.ratio(2 + at, 0), "x", bar);
         }
-        // A chain of one takes a signature and two hashes, so that two messages are where a chain begins to gain.
+        // A chain of one message needs a signature and two hashes, so two messages are the fewest
+        // with a gain.
         report.add(
             format!("  SA1, {algorithm}: a chain of two messages cheaper by"),
             1.0 / times.ratio(1, 0),
@@ -173,7 +179,7 @@ fn whole_chains(report: &mut Report) {
     );
 }
 
-/// The same at the sender, who hashes, signs, and looks at each message again before it goes out.
+/// The same at the sender, which hashes, signs, and reads each message again before it sends it.
 fn senders(report: &mut Report) {
     let messages = messages(MESSAGES);
     let hmac = Hmac::new(&messages);
@@ -225,8 +231,8 @@ fn senders(report: &mut Report) {
     );
 }
 
-/// Bytes a message of signature, digests and tags, of the real encodings; and with digests of the paper's eight bytes. Of other lengths:
-/// figure 5 in the lab's report.
+/// Bytes per message of signature, digests and tags in the real encodings; and with digests of
+/// eight bytes, as in the paper. Figure 5 of the lab's report has other lengths.
 fn authenticators(report: &mut Report) {
     for (algorithm, _) in
         SUITES.into_iter().filter(|(algorithm, _)| *algorithm != Algorithm::Esp256)
@@ -245,7 +251,7 @@ fn authenticators(report: &mut Report) {
     }
 }
 
-/// Figures 3 and 4: microseconds a message at both sides, by scheme and length.
+/// Figures 3 and 4: microseconds per message at the sender and at a receiver, by scheme and length.
 pub(crate) fn times(is_full: bool) -> Times {
     let (ours, theirs) = if is_full { (31, 9) } else { (1, 1) };
     let mut rows = Vec::new();
@@ -286,7 +292,7 @@ pub(crate) fn times(is_full: bool) -> Times {
     Times { host: Host::detect().name().to_owned(), rows }
 }
 
-/// Runs both sides of all schemes in turn.
+/// Times both sides of all schemes in turn.
 fn timed(
     messages: u32,
     repetitions: usize,

@@ -1,4 +1,5 @@
-//! What the links are measured over: a Mosquitto of our own on free loopback ports, and its clients as the peer.
+//! The broker of the link measurements: a private Mosquitto on free loopback ports, and its clients
+//! for comparison.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -11,10 +12,10 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 
 use crate::load::Failed;
 
-/// Messages of QoS 1 that either side may have under way.
+/// Messages of QoS 1 that either side may have in flight.
 pub(crate) const IN_FLIGHT: usize = 100;
 
-/// A broker that speaks TLS, and ends with this.
+/// A TLS broker, which stops when this value is dropped.
 pub(crate) struct Broker {
     folder: PathBuf,
     port: u16,
@@ -24,7 +25,8 @@ pub(crate) struct Broker {
 impl Broker {
     pub(crate) fn start(folder: &Path) -> Result<Self, Failed> {
         let mut params = CertificateParams::new(Vec::new())?;
-        // Not the name of what it signs: OpenSSL would take that for self-signed.
+        // The name differs from the subject's, because OpenSSL would treat equal names as
+        // self-signed.
         params.distinguished_name.push(DnType::CommonName, "authority");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
@@ -35,15 +37,15 @@ impl Broker {
         std::fs::write(folder.join("broker.pem"), certificate.pem())?;
         std::fs::write(folder.join("broker.key"), key.serialize_pem())?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        // Without a bound on its queues: the default drops in silence. And without Nagle's algorithm, whose wait for an acknowledgement
-        // of TCP's meets the wait before that is sent.
+        // Queues are unbounded, because the default drops messages without an error. Nagle's
+        // algorithm is off, because its wait for a TCP acknowledgement delays the next message.
         let config = format!(
             "user root\nallow_anonymous true\nset_tcp_nodelay true\nmax_queued_messages 0\nmax_inflight_messages {IN_FLIGHT}\nlistener {port} 127.0.0.1\n\
              certfile {0}/broker.pem\nkeyfile {0}/broker.key\n",
             folder.display()
         );
         std::fs::write(folder.join("mosquitto.conf"), config)?;
-        // Where Debian has it: not in everybody's path.
+        // Debian's path, which is not in every user's PATH.
         let program = if Path::new("/usr/sbin/mosquitto").exists() {
             "/usr/sbin/mosquitto"
         } else {
@@ -78,8 +80,8 @@ impl Broker {
         self.folder.join("ca.pem")
     }
 
-    /// How long Mosquitto's own clients take for `messages` lines of 32 bytes, from the first that is published to the last that
-    /// has come.
+    /// The time that Mosquitto's own clients need for `messages` lines of 32 bytes, from the first
+    /// published to the last received.
     pub(crate) fn own_clients(&self, messages: usize) -> Result<Duration, Failed> {
         let lines = self.folder.join("lines");
         if !lines.exists() {
@@ -94,7 +96,7 @@ impl Broker {
             command.arg("--cafile").arg(self.ca());
             command
         };
-        // Retained, so that it is the first thing that a subscriber hears.
+        // The message is retained, so that the subscriber receives it first.
         common("mosquitto_pub").args(["-m", "subscribed", "-r"]).status()?;
         let mut subscriber = common("mosquitto_sub").stdout(Stdio::piped()).spawn()?;
         let mut heard =

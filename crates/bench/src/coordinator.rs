@@ -1,4 +1,5 @@
-//! The coordinator on a thousand devices, one thread: events declined, events kept, events that come in frames; and its memory.
+//! The coordinator of a thousand devices on one thread: events declined, events kept, events in
+//! frames; and its memory.
 
 use std::hint::black_box;
 
@@ -24,7 +25,7 @@ const LEVELS: u8 = 16;
 const EPOCH: EpochNumber = EpochNumber(500_000);
 const MILLION: usize = 1_000_000;
 const GROUP_SECRET: [u8; 32] = [0x6b; 32];
-/// Records and their heads, so that 64 events of 4 bytes come in one frame.
+/// Records and their heads, so that one frame holds 64 events of 4 bytes.
 const FRAME_EVENTS: usize = 64 * 5;
 const RECORD: [u8; 4] = *b"read";
 
@@ -47,7 +48,7 @@ pub(crate) fn run() -> Result<Report, Failed> {
     let events = frames.len() * 64;
     let (ample, tight) = (group.roster(2 * MILLION as u64)?, group.roster(100_000)?);
     let mut contenders = [
-        // At a round as high as the number of levels nothing is wanted any more.
+        // At a round equal to the number of levels, no event is wanted.
         Contender::new(MILLION, || black_box(offered(&offers, LEVELS, 100_000)).check(0)),
         Contender::new(MILLION, || {
             black_box(offered(&offers, 0, MILLION as u64)).check(MILLION as u64)
@@ -80,14 +81,14 @@ pub(crate) fn run() -> Result<Report, Failed> {
     Ok(report)
 }
 
-/// What became of the offers.
+/// The outcome of the offers.
 struct Outcome {
     coordinator: Coordinator,
     queues: Queues,
 }
 
 impl Outcome {
-    /// A measurement of something else is none: what was kept must be what the case is about.
+    /// Fails if the kept events are not those of the measured case.
     fn check(&self, least: u64) {
         assert!(
             self.coordinator.kept() >= least
@@ -159,7 +160,7 @@ impl Group {
         Ok(Roster::open(&group.issue(&self.operator)?, &self.operator.public())?)
     }
 
-    /// Ten frames of each device, in turn, before any round is announced.
+    /// Ten frames of each device, in turn, before a round is announced.
     fn frames(&self) -> Result<Vec<Vec<u8>>, Failed> {
         let roster = self.roster(1)?;
         let framing = Framing::fixed(RECORD.len()).ok_or("records of no size")?;
@@ -192,7 +193,7 @@ impl Group {
     }
 }
 
-/// A new coordinator that hears all frames.
+/// A new coordinator that receives all frames.
 fn heard(roster: &Roster, frames: &[Vec<u8>]) {
     let Some(mut coordinator) = GroupCoordinator::new(roster.clone(), GROUP_SECRET) else { return };
     for frame in frames {

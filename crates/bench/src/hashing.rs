@@ -1,5 +1,6 @@
-//! Sealing, verifying and trees, in D: one dependent SHA-256 compression, the last digest inside the next message. Single
-//! thread. What others' trees and a signature an event take is in peers/.
+//! Sealing, verification and trees, in D: one dependent SHA-256 compression, in which each message
+//! contains the previous digest. Single thread. `peers/` measures other trees and a signature per
+//! event.
 
 use std::hint::black_box;
 
@@ -27,7 +28,7 @@ const MILLION: usize = 1_000_000;
 pub(crate) const DEVICE: DeviceId = DeviceId(*b"device 1");
 pub(crate) const SALT: Salt = Salt(*b"0123456789abcdef");
 
-/// Runs all of it.
+/// Runs all measurements.
 pub(crate) fn run() -> Report {
     let host = Host::detect();
     let mut report = Report::new(format!(
@@ -44,7 +45,7 @@ pub(crate) fn run() -> Report {
     report
 }
 
-/// Readings as a sensor gives them: small changes, many of them equal.
+/// Sensor-like readings: small changes, many of them equal.
 fn events(count: usize) -> Vec<[u8; 4]> {
     let mut state = 1_u64;
     let mut value = 2_000_i32;
@@ -59,7 +60,7 @@ fn events(count: usize) -> Vec<[u8; 4]> {
         .collect()
 }
 
-/// D: the compressions of a chain, the last digest inside the next message.
+/// D: the compressions of a chain, in which each message contains the previous digest.
 pub(crate) fn dependent_compressions() -> Contender<'static> {
     const COUNT: usize = 20_000;
     let mut block = [0_u8; 64];
@@ -119,7 +120,9 @@ fn star_sealing(report: &mut Report, events: &[[u8; 4]]) {
     report.add("  faster than by the paper's step", times.ratio(3, 1), "x", None);
 }
 
-/// The paper's star (section IV.C): `D = H(H(event) || D)` for the event's level, by as few instructions as ours.
+/// The paper's star (section IV.C): `D = H(H(event)
+///
+///  D)` for the event's level, with as few instructions as ours.
 fn papers_star(events: &[[u8; 4]]) -> [Digest; LEVELS] {
     let key = LevelKey::new(&SALT);
     let mut digests = [Digest::NULL; LEVELS];
@@ -179,7 +182,7 @@ fn verification(report: &mut Report, host: Host, events: &[[u8; 4]]) {
         SealedEpoch::new(&key, &directory, events),
         SealedEpoch::new(&key, &directory, &events[..298]),
     );
-    // Small epochs many times over, so that a repetition takes milliseconds.
+    // Repeats small epochs, so that a repetition needs milliseconds.
     let times_over = 100;
     let mut contenders = [
         dependent_compressions(),
@@ -211,7 +214,7 @@ fn verification(report: &mut Report, host: Host, events: &[[u8; 4]]) {
     );
 }
 
-/// An epoch as it lies in a bundle, whole or from a round on, and its signature.
+/// An epoch as in a bundle, complete or from a round on, and its signature.
 pub(crate) struct SealedEpoch {
     salt: Salt,
     n: u32,
@@ -243,7 +246,8 @@ impl SealedEpoch {
         Self::signed(key, n, statement, &digests, blocks)
     }
 
-    /// What a cloud serves of `n` events of which those from `round` on were kept: `kept` are these, in order, each with its level.
+    /// The response of a cloud for `n` events of which those from `round` on were kept: `kept` has
+    /// these, in order, each with its level.
     pub(crate) fn pruned(
         key: &SecretKey,
         directory: &OneDevice,
@@ -265,7 +269,7 @@ impl SealedEpoch {
         );
         (statement.salt, statement.round, statement.own_round) = (salt, round, round);
         statement.counters = Scalar.counters(&salt, directory.levels(), n);
-        // The device states null for levels below its round, and so no digest stands for them.
+        // The device states null for levels below its round, so they have no digest.
         let digest = |(level, block): (u8, &Vec<u8>)| match statement.is_null(Level(level)) {
             true => Digest::NULL,
             false => star::block_digest(DEVICE, SealIndex(0), Level(level), block),
@@ -297,7 +301,7 @@ impl SealedEpoch {
         }
     }
 
-    /// Rebuilds the seal, with everything that did not travel.
+    /// Rebuilds the seal from the transmitted data and the omitted digests.
     fn rebuild(&self, directory: &OneDevice, engine: impl Engine) -> Seal<Unverified> {
         let part = Part {
             scheme: Scheme::Star,
@@ -330,7 +334,7 @@ impl SealedEpoch {
 }
 
 fn tree_sealing(report: &mut Report, host: Host, events: &[[u8; 4]]) {
-    // Small trees many times over, so that a repetition takes milliseconds.
+    // Repeats small trees, so that a repetition needs milliseconds.
     let times_over = (100_000 / events.len()).max(1);
     let leaves = events.len() * times_over;
     let repeat = |seal: fn(Host, &[[u8; 4]])| {
@@ -411,7 +415,7 @@ fn tree_sampling(report: &mut Report, host: Host, events: &[[u8; 4]]) {
     report.add("  by core's loops alone", times.ratio(2, 0), "D", None);
 }
 
-/// Sealing time an event, in D, from a thousand events to ten million.
+/// Sealing time per event, in D, from a thousand events to ten million.
 pub(crate) fn growth(report: &mut Report) -> Vec<(f64, f64)> {
     let events = &events(10 * MILLION);
     let sizes = [1_000, 10_000, 100_000, 1_000_000, 10_000_000];
@@ -446,7 +450,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_epoch_pruned_to_a_round_is_what_its_device_signed() {
+    fn an_epoch_pruned_to_a_round_has_its_devices_signature() {
         let key =
             SecretKey::from_seed(Algorithm::Ed25519, &[7; 32]).expect("Ed25519 takes any seed");
         let (directory, events) = (OneDevice(key.public()), events(3000));
@@ -472,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn the_papers_step_is_what_the_paper_says() {
+    fn the_papers_step_follows_the_paper() {
         let events = events(300);
         let mut digests = [Digest::NULL; LEVELS];
         for (seq, event) in (0..).map(Sequence).zip(&events) {

@@ -1,7 +1,9 @@
-//! `moteseal-bench lab --out DIRECTORY`: everything of the three papers on one page, `index.html`, with figures and data beside it.
+//! `moteseal-bench lab --out DIRECTORY` writes one page for the three papers, `index.html`, with
+//! figures and data next to it.
 //!
-//! It measures what the lab may not (speed, and schemes that are only compared with), has the lab simulate what it can, and hands the lab what was measured.
-//! Recorded data that is not there is named on the page, and what needs it is left out there; everything else runs.
+//! It measures what the lab does not (speed, and schemes for comparison only), runs the lab's
+//! simulations, and passes the measurements to the lab. The page lists absent recorded data and
+//! omits what needs it.
 
 mod machine;
 
@@ -42,7 +44,7 @@ pub(crate) struct Arguments {
 const MOTES: &str = "data/telosb";
 /// What was counted on a Cortex-M3, in a checkout.
 const FOOTPRINT: &str = "docs/footprint.csv";
-/// What lies beside it: RAM by levels.
+/// The file next to it: RAM by levels.
 const FOOTPRINT_LEVELS: &str = "footprint_levels.csv";
 
 /// Measures, writes the page and prints its name.
@@ -85,7 +87,7 @@ pub(crate) struct Effort {
 }
 
 impl Effort {
-    /// What `make lab` spends: some ten minutes.
+    /// The effort of `make lab`: some ten minutes.
     const FULL: Self = Self {
         sampling: report::Effort::FULL,
         sums: sums::Effort::FULL,
@@ -93,7 +95,7 @@ impl Effort {
         seals: seals::Effort::FULL,
         broadcast_times: true,
     };
-    /// To see that all is there.
+    /// The least effort that produces every entry.
     const QUICK: Self = Self {
         sampling: report::Effort { seeds: 1, runs: 4, one_by_one: 4000 },
         sums: sums::Effort::QUICK,
@@ -103,18 +105,18 @@ impl Effort {
     };
 }
 
-/// What was recorded, as far as it is there.
+/// The recorded data that is present.
 pub(crate) struct Recorded {
-    /// In the order of [`Source::ALL`], those that are there.
+    /// The recordings that are present, in the order of [`Source::ALL`].
     devices: Vec<Recording>,
     readings: Option<Readings>,
     footprint: Option<Footprint>,
-    /// What is not there, and where it can be had.
+    /// The absent data, and where to get it.
     absent: Vec<String>,
 }
 
 impl Recorded {
-    /// Reads everything. What is absent is remembered; what is there and wrong is an error.
+    /// Reads all data. Absent data is recorded in the result; malformed data is an error.
     fn load(folder: &Folder, footprint: &Path, tell: &mut dyn FnMut(&str)) -> Result<Self, String> {
         let mut recorded =
             Self { devices: Vec::new(), readings: None, footprint: None, absent: Vec::new() };
@@ -321,10 +323,10 @@ mod tests {
 
     use super::*;
 
-    /// Every table and figure of the three papers that has numbers, written down from the papers.
+    /// Every table and figure of the three papers that has numbers, copied from the papers.
     ///
-    /// Not here: table III of the sealing paper, tables I and IV of the sums' and figures 1 to 4 (sealing), 1 to 3 (sums), 1 and 2 (broadcast), which are notation,
-    /// settings and drawings.
+    /// Omitted: table III of the sealing paper, tables I and IV of the sums' and figures 1 to 4
+    /// (sealing), 1 to 3 (sums), 1 and 2 (broadcast), which are notation, parameters and drawings.
     const OF_THE_PAPERS: [&str; 32] = [
         "sealing-table-1",
         "sealing-table-2",
@@ -386,12 +388,12 @@ mod tests {
         std::fs::read_to_string(out.join(page::PAGE)).unwrap()
     }
 
-    /// What stands between two marks, everywhere.
+    /// The texts between two marks.
     fn between<'t>(text: &'t str, from: &str, to: &str) -> Vec<&'t str> {
         text.split(from).skip(1).map(|rest| rest.split(to).next().unwrap()).collect()
     }
 
-    /// What a section says under a name.
+    /// The content of a section under a name.
     fn said<'t>(html: &'t str, id: &str, name: &str) -> &'t str {
         let section = html
             .split(&format!("<section id=\"{id}\">"))
@@ -413,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn every_table_and_figure_of_the_papers_stands_on_the_page_with_both_numbers_and_a_reason() {
+    fn every_table_and_figure_has_both_numbers_and_a_reason() {
         let out = tempfile::tempdir().unwrap();
         let beside = |name: &str| {
             std::fs::read_to_string(format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR")))
@@ -443,8 +445,8 @@ mod tests {
             assert!(why.len() > 40 && why.ends_with('.'), "{id}: {why:?} is no sentence");
             assert!(!said(&html, id, "command").is_empty(), "{id}");
         }
-        assert!(html.contains("All recorded data was there."));
-        // The figures' letters are chance.
+        assert!(html.contains("All recorded data was present."));
+        // The letters of the figures are arbitrary.
         let words: String = html
             .split("src=\"data:")
             .map(|part| part.split_once("\">").map_or(part, |(_, rest)| rest))
@@ -455,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_fetches_nothing_and_its_links_lead_somewhere() {
+    fn the_page_fetches_nothing_and_its_links_have_targets() {
         let out = tempfile::tempdir().unwrap();
         let recorded = Recorded {
             devices: made_up(),
@@ -483,12 +485,12 @@ mod tests {
         }
         assert!(
             said(&html, "sums-table-2", "ours") == "not measured"
-                && said(&html, "sums-table-2", "what stands in").contains("get it")
+                && said(&html, "sums-table-2", "replacement").contains("get it")
         );
     }
 
     #[test]
-    fn recorded_data_that_is_absent_is_named_and_what_needs_it_is_left_out() {
+    fn absent_recorded_data_is_listed_and_dependent_entries_omitted() {
         let (data, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let motes = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/telosb");
         let folder = Folder::new(data.path()).with_motes(motes);
@@ -511,15 +513,15 @@ mod tests {
         for id in ["sealing-figure-5", "sealing-figure-7b", "sealing-table-7", "sums-figure-6a"] {
             assert_eq!(said(&html, id, "ours"), "not measured", "{id}");
         }
-        assert!(said(&html, "sealing-figure-14", "what stands in").contains("telosb"));
+        assert!(said(&html, "sealing-figure-14", "replacement").contains("telosb"));
         assert!(
-            said(&html, "sealing-table-1", "what stands in")
+            said(&html, "sealing-table-1", "replacement")
                 .contains("is absent: that column is empty")
         );
     }
 
     #[test]
-    fn a_seed_is_hexadecimal_and_of_its_length() {
+    fn a_seed_is_hexadecimal_and_limited_in_length() {
         assert_eq!(seed_of("00"), Some(Seed::default()));
         assert_eq!(seed_of("a0ff").map(|seed| seed.0[..3].to_vec()), Some(vec![0xa0, 0xff, 0]));
         assert_eq!([seed_of("0"), seed_of("zz"), seed_of(&"00".repeat(33))], [None, None, None]);

@@ -1,4 +1,5 @@
-//! What the service is measured with: a fleet that seals, uploaders that send, and the service in a process of its own.
+//! The load for measuring the service: a fleet that seals, uploaders that send, and the service in
+//! a separate process.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -18,7 +19,7 @@ use moteseal_verify::issue::FirstRoster;
 
 pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
 
-/// Devices of one group, each with its chain.
+/// The devices of one group, each with its chain.
 pub(crate) struct Fleet {
     pub(crate) roster: Roster,
     operator: SecretKey,
@@ -56,7 +57,7 @@ impl Fleet {
         Ok(Self { roster, operator, sealers, epoch: 400_000 })
     }
 
-    /// Each device's next `epochs` bundles, of `events` readings each.
+    /// The next `epochs` bundles of each device, with `events` readings each.
     pub(crate) fn seal(&mut self, epochs: u64, events: u32) -> Result<Vec<Vec<Bundle>>, Failed> {
         let first = self.epoch;
         self.epoch += epochs;
@@ -79,12 +80,12 @@ impl Fleet {
         self.operator.public()
     }
 
-    /// The next epoch that will be sealed.
+    /// The next epoch to seal.
     pub(crate) const fn next_epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Writes roster and operator key where a service can read them.
+    /// Writes roster and operator key for a service.
     pub(crate) fn write(&self, folder: &Path) -> Result<(), Failed> {
         let mut pem = [0; moteseal_core::identity::MAX_PEM];
         std::fs::write(folder.join("roster.cbor"), self.roster.bytes())?;
@@ -96,31 +97,32 @@ impl Fleet {
     }
 }
 
-/// The record of a device's so manyth reading in an epoch: what [`Fleet::seal`] seals.
+/// The record of a device's reading with this index in an epoch, as [`Fleet::seal`] seals it.
 pub(crate) const fn record(epoch: u64, reading: u32) -> [u8; 4] {
     (reading ^ epoch as u32).to_be_bytes()
 }
 
-/// The sum of all bytes of a device's readings in an epoch: whoever says it has looked at each.
+/// The sum of all bytes of a device's readings in an epoch. An application that reports it has read
+/// each of them.
 pub(crate) fn byte_sum(epoch: u64, readings: u32) -> u64 {
     (0..readings).flat_map(|reading| record(epoch, reading)).map(u64::from).sum()
 }
 
-/// A secret of a device's, one of each kind.
+/// A device's secrets, one of each kind.
 fn seed(kind: u8, device: u16) -> [u8; 32] {
     let mut seed = [kind; 32];
     seed[..2].copy_from_slice(&device.to_be_bytes());
     seed
 }
 
-/// The cloud in a process of its own, so that its processor time is its own.
+/// The cloud in a separate process, so that its processor time can be measured.
 pub(crate) struct Service {
     child: Child,
     pub(crate) address: String,
 }
 
 impl Service {
-    /// Starts a cloud over a new store in `folder`, where [`Fleet::write`] has been.
+    /// Starts a cloud over a new store in `folder`, where [`Fleet::write`] has written its files.
     pub(crate) fn start(folder: &Path, sync: bool) -> Result<Self, Failed> {
         let name = if sync { "synced.redb" } else { "unsynced.redb" };
         let mut child = Command::new(std::env::current_exe()?)
@@ -143,27 +145,28 @@ impl Service {
         Ok(Self { child, address })
     }
 
-    /// Processor time that the service has used, in user and kernel.
+    /// The processor time of the service, user and kernel.
     pub(crate) fn processor_time(&self) -> Result<Duration, Failed> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
         let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
         let ticks = |at: usize| {
             fields.get(at).and_then(|field| field.parse::<u64>().ok()).unwrap_or_default()
         };
-        // Fields 14 and 15 of proc(5), in hundredths of a second; the first two have been cut off.
+        // Fields 14 and 15 of proc(5), in hundredths of a second; the first two are already
+        // removed.
         Ok(Duration::from_millis((ticks(11) + ticks(12)) * 10))
     }
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // Closing its stdin tells it to stop.
+        // Closing its stdin stops it.
         drop(self.child.stdin.take());
         let _ = self.child.wait();
     }
 }
 
-/// Serves until stdin closes: what [`Service::start`] runs.
+/// Serves until stdin closes. [`Service::start`] runs this.
 pub(crate) fn serve(folder: &Path, name: &str, sync: bool) -> Result<(), Failed> {
     let operator =
         moteseal_core::identity::decode_public_pem(&std::fs::read(folder.join("op.pub.pem"))?)?;
@@ -209,7 +212,8 @@ pub(crate) fn requests(bundles: &[Bundle], per_request: usize) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Sends each uploader's requests over a connection of its own, all uploaders at once; how long it took.
+/// Sends each uploader's requests over a separate connection, all uploaders at once; returns the
+/// time.
 pub(crate) fn upload(address: &str, uploaders: &[Vec<Vec<u8>>]) -> Result<Duration, Failed> {
     let barrier = Barrier::new(uploaders.len() + 1);
     std::thread::scope(|scope| {
@@ -240,7 +244,7 @@ pub(crate) fn upload(address: &str, uploaders: &[Vec<Vec<u8>>]) -> Result<Durati
     })
 }
 
-/// Reads one answer, which must be a 200.
+/// Reads one response, which must have status 200.
 fn acknowledged(stream: &mut TcpStream, buffer: &mut [u8]) -> Result<(), Failed> {
     let mut length = 0;
     loop {

@@ -1,17 +1,17 @@
-//! Interleaved repetitions and the table of what came out.
+//! Interleaved repetitions and the table of results.
 //!
-//! Contenders take turns within each repetition, so that a machine that slows down slows all of them; a ratio is the median over
-//! the repetitions of the ratios within one. The clock is the thread's own where there is one: what other programs take of the
-//! processor is not counted.
+//! Contenders take turns within each repetition, so that a slower machine slows all of them; a
+//! ratio is the median over the repetitions of the ratios within one. The clock is the thread's own
+//! if the system has one, so that the time of other programs is not counted.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// One thing to time.
+/// One contender.
 pub(crate) struct Contender<'a> {
-    /// What one run is divided by: events, leaves, signatures.
+    /// The number of units in one repetition: events, leaves, signatures.
     units: f64,
     run: Box<dyn FnMut() + 'a>,
 }
@@ -23,10 +23,10 @@ impl<'a> Contender<'a> {
     }
 }
 
-/// Nanoseconds a unit, by contender and repetition.
+/// Nanoseconds per unit, by contender and repetition.
 pub(crate) struct Times(Vec<Vec<f64>>);
 
-/// Runs all contenders in turn, once to warm up and then `repetitions` times.
+/// Times all contenders in turn, once to warm up and then `repetitions` times.
 pub(crate) fn interleaved(repetitions: usize, contenders: &mut [Contender<'_>]) -> Times {
     let mut times = vec![Vec::with_capacity(repetitions); contenders.len()];
     for repetition in 0..=repetitions {
@@ -59,27 +59,28 @@ pub(crate) fn thread_time() -> Duration {
 }
 
 impl Times {
-    /// Median nanoseconds a unit.
+    /// Median nanoseconds per unit.
     pub(crate) fn nanoseconds(&self, contender: usize) -> f64 {
         median(self.0[contender].clone())
     }
 
-    /// Nanoseconds a unit, of each repetition.
+    /// Nanoseconds per unit, of each repetition.
     pub(crate) fn repetitions(&self, contender: usize) -> &[f64] {
         &self.0[contender]
     }
 
-    /// How many times as long as `base` a contender takes.
+    /// The time of a contender relative to `base`.
     pub(crate) fn ratio(&self, contender: usize, base: usize) -> f64 {
         self.ratios(contender, base).median
     }
 
-    /// Nanoseconds a unit, with their spread.
+    /// Nanoseconds per unit, with their spread.
     pub(crate) fn spread(&self, contender: usize) -> Spread {
         Spread::of(self.0[contender].clone())
     }
 
-    /// How many times as long as `base` a contender takes, with the spread of the ratios within a repetition.
+    /// The time of a contender relative to `base`, with the spread of the ratios within a
+    /// repetition.
     pub(crate) fn ratios(&self, contender: usize, base: usize) -> Spread {
         Spread::of(
             self.0[contender].iter().zip(&self.0[base]).map(|(time, base)| time / base).collect(),
@@ -87,7 +88,7 @@ impl Times {
     }
 }
 
-/// The middle of what several repetitions gave, and where their middle half lies.
+/// The median of several repetitions, and the bounds of their middle half.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
@@ -108,14 +109,14 @@ impl Spread {
     }
 }
 
-/// The middle value, or the mean of the two.
+/// The median: the middle value, or the mean of the two middle values.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     let middle = values.len() / 2;
     if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
 }
 
-/// What a measurement must reach.
+/// The bar of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Bar {
     AtMost(f64),
@@ -127,7 +128,7 @@ struct Row {
     name: String,
     value: f64,
     unit: &'static str,
-    /// Between which values the middle half of the repetitions lies, where that is said.
+    /// The bounds of the middle half of the repetitions, if known.
     quartiles: Option<(f64, f64)>,
     bar: Option<Bar>,
 }
@@ -164,7 +165,7 @@ impl Report {
         self.rows.push(Row { name: name.into(), value, unit, quartiles: None, bar: bar.into() });
     }
 
-    /// A row that says how far its repetitions lie apart.
+    /// Adds a row with the spread of its repetitions.
     pub(crate) fn add_spread(
         &mut self,
         name: impl Into<String>,

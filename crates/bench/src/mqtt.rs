@@ -1,9 +1,11 @@
-//! Links over MQTT, end to end: events from a device until the gateway has said that they are durable, against what Mosquitto's own
-//! clients reach on the same broker without any of that.
+//! Links over MQTT, end to end: events from a device until the gateway acknowledges them as
+//! durable, compared with Mosquitto's own clients on the same broker, which provide no
+//! authentication and no durability.
 //!
-//! QoS 1, TLS, one machine. The device is `core`'s forwarder: it authenticates each frame and sends again what is not acknowledged.
-//! The gateway is the product's: it checks and decodes each frame, appends it to its journal, syncs (fdatasync) all that came
-//! meanwhile, and then acknowledges it with one frame.
+//! QoS 1, TLS, one machine. The device is the product's forwarder: it authenticates each frame and
+//! resends unacknowledged frames. The gateway is the product's: it checks and decodes each frame,
+//! appends it to its journal, syncs (fdatasync) all frames that arrived meanwhile, and then
+//! acknowledges them with one frame.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,7 +34,7 @@ use crate::broker::Broker;
 use crate::load::Failed;
 use crate::measure::{Bar, Report, median};
 
-/// Below what `mosquitto_pub -l` sends over TLS before it stops.
+/// Less than the number of lines that `mosquitto_pub -l` sends over TLS before it stops.
 const MESSAGES: usize = 60_000;
 /// Of 64 events each.
 const FULL_MESSAGES: usize = 20_000;
@@ -41,11 +43,12 @@ const RECORD: usize = 32;
 const SECRET: [u8; 32] = [0x51; 32];
 const EPOCH: EpochNumber = EpochNumber(400_000);
 const LEVELS: u8 = 20;
-/// What a device keeps until it is acknowledged.
+/// The buffer of a device for unacknowledged events.
 const BUFFER: usize = 1 << 20;
 
 pub(crate) fn run() -> Result<Report, Failed> {
-    // On the disk that the target directory is on; a temporary file system would sync for free.
+    // The directory is on the disk of the target directory, because a temporary file system syncs
+    // at no cost.
     let folder =
         tempfile::tempdir_in(std::env::current_exe()?.parent().ok_or("no folder to measure in")?)?;
     let broker = Broker::start(folder.path())?;
@@ -66,7 +69,7 @@ pub(crate) fn run() -> Result<Report, Failed> {
                 }
             }
         }
-        // The first run warms caches.
+        // The first repetition warms caches.
         if run == 0 {
             continue;
         }
@@ -120,7 +123,7 @@ async fn deliver(
 ) -> Result<Outcome, Failed> {
     let (roster, device, coordinator) = group()?;
     let key = LinkKey::new(&LinkKey::secret_of(&SECRET, roster.group(), device));
-    // A group of its own: nothing of an earlier run is heard.
+    // A new group, so that it receives no frame of an earlier repetition.
     static RUN: AtomicUsize = AtomicUsize::new(0);
     let group = RUN.fetch_add(1, Ordering::Relaxed).to_string();
     let options = Options { version, ca: Some(broker.ca()), ..Options::new(broker.url(), group) };
@@ -129,7 +132,7 @@ async fn deliver(
     until_up(parent.state()).await?;
     until_up(link.state()).await?;
     let state = folder.join("gateway");
-    // A bound that nothing of this meets.
+    // A bound that these measurements do not reach.
     let (station, _) = Station::open(&state, roster, SECRET, Box::new(coordinator), 64 << 30)?;
     let settings = Settings {
         time: Time::Recorded,
@@ -164,7 +167,7 @@ async fn deliver(
     Ok(Outcome { time, frames_a_sync })
 }
 
-/// A group of one device, whose budget everything fits.
+/// A group of one device with a budget for all events.
 fn group() -> Result<(Roster, DeviceId, SecretKey), Failed> {
     let secret = |byte| SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]);
     let (operator, device, coordinator) = (secret(1)?, secret(2)?, secret(3)?);
@@ -193,7 +196,7 @@ async fn send(
     let mut forwarder: Box<Forwarder<BUFFER>> =
         Box::new(Forwarder::new(SealIndex(0), EPOCH, (Scheme::Star, framing), LEVELS, Round(0)));
     let (salt, all) = (LevelKey::new(&Salt([7; 16])), (events * messages) as u64);
-    // So many messages may be under way.
+    // The number of messages that may be in flight.
     let window = (events * if events == 1 { 512 } else { 128 }) as u64;
     let (mut noted, mut acknowledged) = (0, 0);
     let (mut scratch, mut out) = (vec![0; events * (RECORD + 3)], vec![0; MAX_FRAME]);

@@ -1,5 +1,6 @@
-//! What an application pays for a sample: an eighth of a million readings against all of them, and a fixed sample from stores of
-//! growing size. Everything is verified, over HTTP, from a cloud in a process of its own.
+//! The cost of a sample for an application: an eighth of a million readings compared with all of
+//! them, and a fixed sample from stores of growing size. Everything is verified, over HTTP, from a
+//! cloud in a separate process.
 
 use std::path::Path;
 
@@ -24,7 +25,7 @@ pub(crate) fn run() -> Result<Report, Failed> {
     Ok(report)
 }
 
-/// An eighth against everything.
+/// An eighth compared with everything.
 fn share(folder: &Path, report: &mut Report) -> Result<(), Failed> {
     std::fs::create_dir_all(folder)?;
     let mut fleet = Fleet::new(1, Scheme::Star)?;
@@ -92,7 +93,7 @@ const FORMATS: [(&str, Format); 4] = [
     ("Parquet", Format::Parquet),
 ];
 
-/// Getting all and getting a part, in turn.
+/// Gets all events and a sample, in turn.
 #[derive(Default)]
 struct Pairs {
     ratios: Vec<f64>,
@@ -100,7 +101,7 @@ struct Pairs {
 }
 
 impl Pairs {
-    /// Takes the times of one pair; the first warms up.
+    /// Times each pair; the first warms up.
     fn add(&mut self, pair: usize, all: &Got, part: &Got) {
         if pair > 0 {
             self.ratios.push(part.time.as_secs_f64() / all.time.as_secs_f64());
@@ -109,7 +110,8 @@ impl Pairs {
     }
 }
 
-/// The newest ten epochs of one device at an eighth, in milliseconds, from stores of 10^5 to 10^7 readings.
+/// The newest ten epochs of one device at an eighth, in milliseconds, from stores of 10^5 to 10^7
+/// readings.
 pub(crate) fn growth(report: &mut Report) -> Result<Vec<(f64, f64)>, Failed> {
     let folder =
         tempfile::tempdir_in(std::env::current_exe()?.parent().ok_or("no folder to measure in")?)?;

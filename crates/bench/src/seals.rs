@@ -1,7 +1,9 @@
-//! The costs of sealing, as Li et al. measure them (tables I, II and IV to VII, figures 8 to 14) and beyond: the paper's schemes with the paper's primitives
-//! and with ours, and the product's. What was measured goes to the lab's page, which sets it beside the paper's numbers.
+//! The costs of sealing, as Li et al. measure them (tables I, II and IV to VII, figures 8 to 14),
+//! and additional ones: the paper's schemes with the paper's primitives and with ours, and the
+//! product's. The lab's page compares the measurements with the paper's numbers.
 //!
-//! One thread, processor time, contenders in turn within each repetition. The paper's schemes are `moteseal-research`'s; the product's are the product's.
+//! One thread, processor time, contenders in turn within each repetition. The paper's schemes are
+//! in `moteseal-research`.
 
 mod beyond;
 mod budget;
@@ -32,45 +34,45 @@ fn extremes(times: &Times, contender: usize) -> Spread {
     Spread { median: times.nanoseconds(contender), least, most }
 }
 
-/// What the experiments are fed.
+/// The input of the experiments.
 pub(crate) struct Inputs<'a> {
-    /// The recordings that are there.
+    /// The recordings that are present.
     pub(crate) devices: &'a [Recording],
-    /// Whether all seven are.
+    /// Whether all seven are present.
     pub(crate) is_whole: bool,
-    /// Counted instructions, if they are there.
+    /// Counted instructions, if available.
     pub(crate) footprint: Option<Footprint>,
 }
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
-    /// Runs of which the median is taken.
+    /// Repetitions of which the median is taken.
     repetitions: usize,
-    /// Days that are fed to figures 8 to 10.
+    /// Days used by figures 8 to 10.
     days: usize,
     /// Days of the sampling protocol: table VII and figure 14.
     budget_days: usize,
-    /// Signatures a run of table I.
+    /// Signatures in a repetition of table I.
     signatures: usize,
-    /// Digests a run of table I.
+    /// Digests in a repetition of table I.
     digests: usize,
-    /// Units at the signer: figures 8 and 10.
+    /// Memory of the signer in digests: figures 8 and 10.
     units: &'static [usize],
-    /// Units at the receiver: figure 9.
+    /// Memory of the receiver in digests: figure 9.
     caches: &'static [usize],
     /// Events of the trees of figure 11.
     trees: &'static [usize],
     /// Degrees of table VI.
     degrees: &'static [usize],
-    /// Packets a run of table VI.
+    /// Packets in a repetition of table VI.
     packets: usize,
-    /// Events of an epoch: beyond.
+    /// Events of an epoch: the overhead by epoch length.
     lengths: &'static [u64],
 }
 
 impl Effort {
-    /// Five minutes or so.
+    /// Some five minutes.
     pub(crate) const FULL: Self = Self {
         repetitions: 7,
         days: 4,
@@ -84,7 +86,7 @@ impl Effort {
         packets: 2000,
         lengths: &[1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000],
     };
-    /// To see that all is there.
+    /// The least effort that produces every entry.
     pub(crate) const QUICK: Self = Self {
         repetitions: 1,
         days: 1,
@@ -100,7 +102,7 @@ impl Effort {
     };
 }
 
-/// Measures all of it.
+/// Runs all measurements.
 pub(crate) fn measure(
     inputs: &Inputs<'_>,
     effort: &Effort,
@@ -118,18 +120,18 @@ pub(crate) fn measure(
     };
     tell("table I: primitives");
     (measured.d, measured.primitives) = primitives::measure(effort)?;
-    tell("table II: what each scheme can");
+    tell("table II: properties of each scheme");
     measured.abilities = schemes::abilities()?;
     tell("table IV: state");
     measured.states = schemes::states();
-    tell("table V: what a record costs");
+    tell("table V: cost of a record");
     (measured.costs, measured.tree_packets) = schemes::costs(&epochs, effort)?;
     tell("table VI: packets of wide trees");
     measured.packets = trees::packets(effort);
     if epochs.is_empty() {
         tell("figures 8 to 10 and 14 need a recording");
     } else {
-        tell("figure 8: throughput by the signer's room");
+        tell("figure 8: throughput by the signer's memory");
         measured.by_space = space::by_space(&epochs, effort)?;
         tell("figure 9: throughput by the receiver's cache");
         measured.by_cache = space::by_cache(&epochs, effort)?;
@@ -142,7 +144,7 @@ pub(crate) fn measure(
         tell(&format!("table VII and figure 14: the sampling protocol, budget {budget}"));
         budget::measure(inputs, effort, budget, seed, &mut measured)?;
     }
-    tell("beyond: the length of an epoch, and the uplink");
+    tell("in addition: the length of an epoch, and the uplink");
     measured.by_epoch = beyond::by_epoch(effort)?;
     measured.uplink = beyond::uplink()?;
     Ok(measured)

@@ -1,7 +1,8 @@
-//! The service, end to end: durable ingest against a bare loop that appends and syncs, and what a sample costs against everything.
+//! The service, end to end: durable ingest, compared with a bare loop that appends and syncs.
 //!
-//! The bare loop is the physical limit of storing one bundle after the other: the same bytes, appended to a growing file, with
-//! fdatasync after each. The service must also verify every signature and digest, and answer over HTTP.
+//! The bare loop is the physical limit of storing one bundle after another: the same bytes,
+//! appended to a growing file, with fdatasync after each. The service also verifies every signature
+//! and digest, and responds over HTTP.
 
 use std::fs::File;
 use std::io::Write;
@@ -17,11 +18,12 @@ use crate::measure::{Bar, Report, Spread, median};
 const UPLOADERS: u8 = 8;
 const EVENTS: u32 = 1000;
 const PAIRS: usize = 7;
-/// Bundles an uploader sends in each measurement.
+/// Bundles that an uploader sends in each measurement.
 const BUNDLES: u64 = 400;
 
 pub(crate) fn run() -> Result<Report, Failed> {
-    // On the disk that the target directory is on; a temporary file system would sync for free.
+    // The directory is on the disk of the target directory, because a temporary file system syncs
+    // at no cost.
     let folder =
         tempfile::tempdir_in(std::env::current_exe()?.parent().ok_or("no folder to measure in")?)?;
     let mut report = Report::new(format!(
@@ -53,7 +55,7 @@ fn ingest(folder: &Path, report: &mut Report) -> Result<(), Failed> {
         used[2] = synced.processor_time()?;
         let not_durable = upload(&unsynced.address, &single)?;
         upload(&unsynced.address, &batched)?;
-        // The first run warms caches and grows files.
+        // The first repetition warms caches and grows files.
         if pair == 0 {
             continue;
         }
@@ -110,7 +112,7 @@ fn ingest(folder: &Path, report: &mut Report) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Appends each bundle and syncs it, one after the other.
+/// Appends and syncs each bundle, one after another.
 fn bare_loop(file: &mut File, fleet: &[Vec<Bundle>]) -> Result<Duration, Failed> {
     let start = Instant::now();
     for bundle in fleet.iter().flatten() {

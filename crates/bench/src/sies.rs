@@ -1,5 +1,6 @@
-//! Private sums in D, one thread: a source's reading, an aggregator's child, the querier's source; and the whole querier, frame to answer,
-//! from 64 sources to a million, on all threads and by the clock on the wall.
+//! Private sums in D, one thread: a source's reading, an aggregator's child, the querier's source;
+//! and the whole querier, from frame to result, from 64 sources to a million, on all threads and in
+//! wall-clock time.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -29,7 +30,7 @@ fn sources(n: usize) -> impl Iterator<Item = SourceKey> {
     (0..n as u64).map(move |i| master.source(GROUP, DeviceId(i.to_be_bytes()), 0).for_query(QUERY))
 }
 
-/// Runs all of it.
+/// Runs all measurements.
 pub(crate) fn run() -> Report {
     let host = Host::detect();
     let mut report = Report::new(format!(
@@ -46,7 +47,8 @@ pub(crate) fn run() -> Report {
     report
 }
 
-/// The whole querier: an epoch's frame in, the answer out, every hundredth source silent; and what set-up for a query takes.
+/// The whole querier: an epoch's frame in, the answer out, every hundredth source silent; and what
+/// set-up for a query takes.
 fn answer(report: &mut Report, host: Host, n: u32) {
     const EPOCHS: u64 = 5;
     let mut schema = [0; MAX_SCHEMA];

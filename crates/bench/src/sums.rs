@@ -1,7 +1,9 @@
-//! `moteseal-bench sums --out DIRECTORY`: the costs of CMT, `SECOA^S` and SIES as section VI of Papadopoulos et al. (ICDE 2011) measures
-//! them, on recorded temperatures. What was measured goes to the lab's report, which sets it beside the paper's numbers.
+//! `moteseal-bench sums --out DIRECTORY`: the costs of CMT, `SECOA^S` and SIES as section VI of
+//! Papadopoulos et al. (ICDE 2011) measures them, on recorded temperatures. The lab's report
+//! compares the measurements with the paper's numbers.
 //!
-//! Here and not in the lab, because the lab does not measure speed, and because the product links the lab but may not link `SECOA`.
+//! This is not in the lab, because the lab does not measure speed, and because the product links
+//! the lab but must not link `SECOA`.
 
 mod exact;
 mod primitives;
@@ -30,7 +32,7 @@ pub(crate) struct Arguments {
     data: Option<PathBuf>,
 }
 
-/// Readings that count, in degrees Celsius: the paper's.
+/// The range of readings, in degrees Celsius: the paper's.
 const INTERVAL: (f64, f64) = (18.0, 50.0);
 
 /// How much is measured.
@@ -40,19 +42,19 @@ pub(crate) struct Effort {
     sources: &'static [u32],
     /// `F` of figure 5.
     fanouts: &'static [u32],
-    /// Powers of ten of figures 4 and 6b.
+    /// Powers of ten in figures 4 and 6b.
     decimals: &'static [u32],
     /// Table IV's defaults.
     default: Setting,
     /// The power of ten of the defaults.
     default_decimals: u32,
-    /// Epochs; `SECOA^S`'s querier gets fewer where `N` is large.
+    /// Epochs; `SECOA^S`'s querier has fewer if `N` is large.
     epochs: u32,
-    /// Sources times epochs of `SECOA^S`'s querier, about.
+    /// Sources times epochs of `SECOA^S`'s querier, approximately.
     secoa_work: u32,
-    /// Sources of the one network of `SECOA^S` that is run in full.
+    /// Sources of the one network of `SECOA^S` that is simulated completely.
     whole: u32,
-    /// For how long each primitive is measured.
+    /// The measuring time of each primitive.
     primitives: u32,
 }
 
@@ -69,7 +71,7 @@ impl Effort {
         whole: 64,
         primitives: 10,
     };
-    /// To see that all is there: seconds.
+    /// The least effort that produces every entry: seconds.
     pub(crate) const QUICK: Self = Self {
         sources: &[4, 16],
         fanouts: &[2, 3],
@@ -90,7 +92,7 @@ pub(crate) fn main(arguments: &Arguments) -> ExitCode {
     crate::written(entries.map(|_| arguments.out.join(report::INDEX)))
 }
 
-/// Measures, and writes the report on sums; its entries come back for the page of everything.
+/// Measures and writes the report on sums. Returns its entries for the page.
 fn run(
     folder: &Folder,
     out: &Path,
@@ -101,7 +103,7 @@ fn run(
     of(&readings, out, effort, tell)
 }
 
-/// The same of readings that are there already.
+/// The same for given readings.
 pub(crate) fn of(
     readings: &Readings,
     out: &Path,
@@ -112,7 +114,7 @@ pub(crate) fn of(
     report::sums::write(&measured, out).map_err(|error| error.to_string())
 }
 
-/// Recorded temperatures within the paper's interval.
+/// Recorded temperatures in the paper's interval.
 pub(crate) struct Readings(pub(crate) Vec<f64>);
 
 impl Readings {
@@ -129,14 +131,15 @@ impl Readings {
         if readings.is_empty() { Err(wrong()) } else { Ok(Self(readings)) }
     }
 
-    /// A value a source and epoch: a random reading, multiplied by the power of ten and truncated.
+    /// A value for a source and epoch: a random reading, multiplied by the power of ten and
+    /// truncated.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     fn values(&self, setting: &Setting, decimals: u32, epochs: u32) -> Vec<Vec<u64>> {
         let power = 10_f64.powi(decimals.try_into().unwrap_or(i32::MAX));
         let mut draws = seed(setting, decimals).derive("readings", 0).draws();
         let mut value = || {
             let chosen = draws.below(self.0.len() as u64) as usize;
-            // So that 18.3 times ten is not 182: a reading has four decimals at most.
+            // Rounds first, so that 18.3 times ten is not 182; a reading has at most four decimals.
             (self.0[chosen] * power + 1e-6) as u64
         };
         (0..epochs).map(|_| (0..setting.sources).map(|_| value()).collect()).collect()
@@ -329,11 +332,12 @@ mod tests {
     }
 
     #[test]
-    fn a_little_report_has_all_tables_and_figures_and_every_sum_verifies() {
+    fn a_small_report_is_complete_and_every_sum_verifies() {
         let mut steps = Vec::new();
         let measured =
             measure(&readings(), &Effort::QUICK, &mut |step| steps.push(step.to_owned())).unwrap();
-        // Three schemes and three epochs at each of two points of four figures; SECOA at two figures, and its whole network.
+        // Three schemes and three epochs at each of two points of four figures; SECOA at two
+        // figures, and its complete network.
         assert_eq!(measured.exact, 3 * 3 * 2 * 4);
         assert_eq!(measured.accuracy.estimates, 3 * 2 * 2 + 1);
         assert!(steps.len() > 8, "{steps:?}");

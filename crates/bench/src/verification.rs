@@ -1,8 +1,8 @@
-//! What verifying a million readings of many devices costs, from the bytes of an answer in memory to verified rows and to Arrow:
-//! whole and an eighth of it, on one thread and on two.
+//! The cost of verifying a million readings of many devices, from the bytes of a response in memory
+//! to verified rows and to Arrow: all of them and an eighth, on one thread and on two.
 //!
-//! The answers are a cloud's own, fetched over HTTP before anything is timed. One thread is timed by its own clock, several by the
-//! clock on the wall: there the other programs of the machine count.
+//! The responses come from a cloud over HTTP before any timing. One thread is timed by its own
+//! clock, several by the wall clock, which includes other programs of the machine.
 
 use std::hint::black_box;
 use std::io;
@@ -29,14 +29,14 @@ use crate::hashing::dependent_compressions;
 use crate::load::{Failed, Fleet, Service, requests, upload};
 use crate::measure::{Bar, Contender, Report, interleaved, median};
 
-/// Interleaved runs of each.
+/// Interleaved repetitions of each measurement.
 const RUNS: usize = 11;
-/// Bytes of an answer that a session is fed at once.
+/// Bytes of a response that a session processes in one call.
 const CHUNK: usize = PIECE;
 /// Of the longest answer, less than.
 const MAX_ANSWER: usize = 256 << 20;
 
-/// Who sealed what.
+/// The devices and seals of a measurement.
 struct Population {
     title: &'static str,
     devices: u16,
@@ -85,7 +85,7 @@ const POPULATIONS: [Population; 5] = [
     },
 ];
 
-/// An answer as it came, and what it is the answer to.
+/// A response as received, and its query.
 struct Answer<'r> {
     roster: &'r Roster,
     query: Query,
@@ -103,13 +103,13 @@ impl<'r> Answer<'r> {
         session.finish(sink).expect("the answer is whole").0
     }
 
-    /// No row is looked at.
+    /// No row is read.
     fn verified(&self, threads: NonZero<usize>) {
         let report = self.verify(threads, &mut |_: &Rows<'_>| Ok::<(), OutputError>(()));
         assert_eq!(usize::try_from(report.events()), Ok(self.events));
     }
 
-    /// Each row is looked at.
+    /// Each row is read.
     fn rows(&self, threads: NonZero<usize>) {
         let mut sum = 0_u64;
         self.verify(threads, &mut |rows: &Rows<'_>| {
@@ -119,7 +119,7 @@ impl<'r> Answer<'r> {
         black_box(sum);
     }
 
-    /// Rows become an Arrow stream, which nobody keeps.
+    /// Rows are converted to an Arrow stream, which is discarded.
     fn arrow(&self, threads: NonZero<usize>) {
         let mut writer = Writer::new(Format::Arrow, io::sink());
         self.verify(threads, &mut writer);
@@ -166,7 +166,7 @@ pub(crate) fn run() -> Result<Report, Failed> {
     Ok(report)
 }
 
-/// Asks the service for all devices.
+/// Queries the service for all devices.
 fn fetch<'r>(
     roster: &'r Roster,
     service: &Service,
@@ -186,14 +186,14 @@ fn fetch<'r>(
     Ok(Answer { roster, query, bytes, events })
 }
 
-/// A part, decoded, where it stands, and its schema.
+/// A decoded part, its position, and its schema.
 struct Placed<'a> {
     place: Place,
     part: Part<'a>,
     shape: Shape,
 }
 
-/// The parts of an answer.
+/// The parts of a response.
 fn parts<'a>(follower: &mut Follower<'_, Roster, Host>, mut bytes: &'a [u8]) -> Vec<Placed<'a>> {
     let (mut parts, mut place, mut shape) = (Vec::new(), None, None);
     while !bytes.is_empty() {
@@ -227,7 +227,7 @@ fn parts<'a>(follower: &mut Follower<'_, Roster, Host>, mut bytes: &'a [u8]) -> 
     parts
 }
 
-/// Times one answer on one thread, then on two.
+/// Times one response on one thread, then on two.
 fn measure<'r>(answer: &Answer<'r>, is_bar: bool, report: &mut Report) {
     const ONE: NonZero<usize> = NonZero::<usize>::MIN;
     const TWO: NonZero<usize> = NonZero::new(2).expect("two is not zero");

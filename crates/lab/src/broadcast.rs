@@ -1,9 +1,11 @@
-//! Authenticated broadcast, as section V of Liu, Li and Guizani measures it ("PKC Based Broadcast Authentication using Signature
-//! Amortization for WSNs", IEEE Transactions on Wireless Communications, 2012): the testbed of seven motes, what the sender says,
-//! and the paper's numbers.
+//! The experiments on authenticated broadcast in section V of Liu, Li and Guizani ("PKC Based
+//! Broadcast Authentication using Signature Amortization for WSNs", IEEE Transactions on Wireless
+//! Communications, 2012): the testbed of seven motes, the sender's traffic, and the paper's
+//! numbers.
 //!
-//! [`flood`] are the schemes without repair that the paper compares with, as simple models. [`mod@bytes`] and
-//! [`ram`] are what a chain costs on the air and in a node. No speed: `moteseal-bench broadcast` measures that and hands it over as [`times`].
+//! [`flood`] has simple models of the schemes without repair that the paper compares with.
+//! [`mod@bytes`] and [`ram`] compute the cost of a chain on the air and in a node. `moteseal-bench
+//! broadcast` measures speed and passes it as [`times`].
 
 pub mod bytes;
 pub mod chains;
@@ -19,27 +21,28 @@ use crate::chance::Draws;
 pub const NODES: usize = 7;
 /// Messages that the sender broadcasts.
 pub const MESSAGES: u32 = 100;
-/// Bytes of each.
+/// Bytes of each message.
 pub const PAYLOAD: usize = 20;
-/// Messages a second, on average, in a Poisson process.
+/// Messages per second on average, in a Poisson process.
 pub const RATE: f64 = 0.2;
-/// Milliseconds within which a node rebroadcasts, asks or answers.
+/// The interval in milliseconds within which a node rebroadcasts, requests or answers.
 pub const BACK_OFF_MS: u32 = 2000;
 /// Messages a block: SA1, SA2, SA5 and SA10.
 pub const BLOCKS: [u8; 4] = [1, 2, 5, 10];
-/// Probabilities with which a node does not hear a transmission.
+/// Probabilities with which a node misses a transmission.
 pub const LOSSES: [f64; 7] = [0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3];
-/// Runs over which a point is averaged.
+/// Executions over which a point is averaged.
 pub const RUNS: u64 = 5;
 
-/// Who hears whom. Figure 2 of the paper is a picture that its text does not give: known are the seven nodes, the three hops, that the sender's
-/// one-hop receivers are 1 and 2, and that 2 is heard by the sender, 1, 3 and 4. The rest is assumed.
+/// The nodes that receive each other. Figure 2 of the paper is not in its text, which states seven
+/// nodes, three hops, that the sender's one-hop receivers are 1 and 2, and that the sender, 1, 3
+/// and 4 receive node 2. The rest is assumed.
 pub const LINKS: [(usize, usize); 11] =
     [(0, 1), (0, 2), (1, 2), (1, 3), (2, 3), (2, 4), (3, 4), (3, 5), (4, 5), (4, 6), (5, 6)];
-/// The same in a line, for whoever reads a figure.
+/// The same in one line, for the subtitle of a figure.
 pub const ASSUMED: &str = "S-1 S-2 1-2 1-3 2-3 2-4 3-4 3-5 4-5 4-6 5-6";
 
-/// The nodes that hear a node.
+/// The nodes that receive a node.
 pub fn neighbours(node: usize) -> impl Iterator<Item = usize> {
     LINKS.into_iter().filter_map(move |(one, other)| match node {
         _ if node == one => Some(other),
@@ -48,7 +51,8 @@ pub fn neighbours(node: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// When the sender has its messages to say, in milliseconds from the start: a Poisson process of [`RATE`].
+/// The times at which the sender has its messages, in milliseconds from the start: a Poisson
+/// process of [`RATE`].
 #[must_use]
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 pub fn arrivals(messages: u32, draws: &mut Draws) -> Vec<u64> {
@@ -61,27 +65,29 @@ pub fn arrivals(messages: u32, draws: &mut Draws) -> Vec<u64> {
         .collect()
 }
 
-/// The paper's numbers, as far as its text has them: its figures are pictures.
+/// The paper's numbers, as far as its text states them.
 pub mod paper {
     /// All transmissions of SA10 at [`SA10_LOSS`]: 700 broadcasts, 41 acknowledgements and replies.
     pub const SA10_TRANSMISSIONS: u32 = 741;
-    /// The loss that goes with it.
+    /// The loss of that experiment.
     pub const SA10_LOSS: f64 = 0.2;
-    /// Transmissions without any loss, which the paper's "more than 700" is above: seven nodes, a hundred messages.
+    /// Transmissions without loss, seven nodes times a hundred messages; the paper states "more
+    /// than 700".
     pub const BROADCASTS: u32 = 700;
-    /// Messages that a receiver of the HMAC scheme lacks at a loss of 0.2, "about".
+    /// Messages that a receiver of the HMAC scheme misses at a loss of 0.2, "about".
     pub const HMAC_LACKING: f64 = 10.0;
     /// Milliseconds to sign a message in SIGS, "more than".
     pub const SIGS_SIGN_MS: f64 = 3000.0;
     /// Milliseconds to verify one in SIGS, "more than".
     pub const SIGS_VERIFY_MS: f64 = 3900.0;
-    /// Milliseconds a message at the sender with chains of 100 messages, whatever the block.
+    /// Milliseconds for each message at the sender with chains of 100 messages, for every block
+    /// size.
     pub const CHAIN_SENDER_MS: f64 = 60.0;
-    /// Milliseconds a message of HMAC, which the chains' approach at a receiver.
+    /// Milliseconds for each message of HMAC, which the chains approach at a receiver.
     pub const HMAC_MS: f64 = 20.0;
     /// Bytes of a signature over secp160r1.
     pub const SIGNATURE: u32 = 44;
-    /// Bytes of a digest: SHA-1, truncated.
+    /// Bytes of a digest: truncated SHA-1.
     pub const DIGEST: u32 = 8;
 
     /// A column of tables I and II, in bytes.
@@ -105,7 +111,7 @@ pub mod paper {
         Memory { scheme: "SA10", sender: (30_184, 5230), receiver: (25_106, 2861) },
     ];
 
-    /// Equation 7, the bytes that authenticate a message, with the paper's signature and digest.
+    /// Equation 7, the authenticator bytes of a message, with the paper's signature and digest.
     #[must_use]
     pub fn bytes_a_message(messages: u32, per_block: u32) -> f64 {
         let blocks = messages.div_ceil(per_block.max(1));
@@ -118,7 +124,7 @@ mod tests {
     use super::*;
     use crate::chance::Seed;
 
-    /// Hops from the sender, by breadth.
+    /// Hops from the sender, by breadth-first search.
     fn hops() -> [usize; NODES] {
         let mut hops = [usize::MAX; NODES];
         hops[0] = 0;
@@ -135,14 +141,14 @@ mod tests {
     }
 
     #[test]
-    fn the_assumed_testbed_has_what_the_paper_says_of_its_own() {
+    fn the_assumed_testbed_agrees_with_the_papers_text() {
         let sorted = |node| {
             let mut all: Vec<_> = neighbours(node).collect();
             all.sort_unstable();
             all
         };
         assert_eq!(sorted(0), [1, 2], "the sender's one-hop receivers");
-        assert_eq!(sorted(2), [0, 1, 3, 4], "who hears node 2");
+        assert_eq!(sorted(2), [0, 1, 3, 4], "receivers of node 2");
         assert_eq!(hops().into_iter().max(), Some(3), "three hops at most");
         let told: Vec<String> = LINKS
             .iter()
@@ -154,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_come_at_the_stated_rate() {
+    fn messages_have_the_stated_rate() {
         let at = arrivals(20_000, &mut Seed([3; 32]).draws());
         assert!(at.is_sorted());
         #[allow(clippy::cast_precision_loss)]
@@ -162,9 +168,10 @@ mod tests {
         assert!((20_000.0 / seconds / RATE - 1.0).abs() < 0.03, "{seconds} s");
     }
 
-    /// The bytes that the paper's text states: 44 for each message in SIGS, and towards 8 from above for SA1.
+    /// The bytes that the paper's text states: 44 for each message in SIGS, and a limit of 8 for
+    /// SA1.
     #[test]
-    fn equation_seven_gives_what_the_text_says_of_figure_five() {
+    fn equation_seven_gives_the_values_of_figure_five() {
         assert!((paper::bytes_a_message(100, 1) - 8.52).abs() < 1e-9);
         assert!(
             BLOCKS[1..]

@@ -1,4 +1,5 @@
-//! Chance that can be had again: a seeded generator, the draws that simulations need, and averages with their standard errors.
+//! Reproducible randomness: a seeded generator, the draws that simulations need, and averages with
+//! their standard errors.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,12 +8,12 @@ use chacha20::ChaCha12Rng;
 use moteseal_core::{Digest, Level};
 use rand_core::{Rng, SeedableRng};
 
-/// What everything random in a simulation follows from. All zeros unless somebody says otherwise.
+/// The seed of all random draws of a simulation. The default is all zeros.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seed(pub [u8; 32]);
 
 impl fmt::Display for Seed {
-    /// Hexadecimal, without the zeros at the end; `00` for none but zeros.
+    /// Hexadecimal, without the zeros at the end; `00` if all bytes are zero.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let length = self.0.iter().rposition(|&byte| byte != 0).map_or(1, |last| last + 1);
         self.0[..length].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -33,7 +34,7 @@ impl FromStr for Seed {
 }
 
 impl Seed {
-    /// The seed of one part of a simulation.
+    /// The seed of one component of a simulation.
     #[must_use]
     pub fn derive(self, part: &str, number: u64) -> Self {
         Self(Digest::of(&[b"moteseal/lab\0", &self.0, &number.to_be_bytes(), part.as_bytes()]).0)
@@ -46,7 +47,7 @@ impl Seed {
     }
 }
 
-/// A source of draws.
+/// A source of random draws.
 #[derive(Debug)]
 pub struct Draws(ChaCha12Rng);
 
@@ -62,13 +63,14 @@ impl Draws {
         ((self.word() >> 11) + 1) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Uniform in `0 .. bound`, but for at most `bound / 2^64`.
+    /// Uniform in `0 .. bound`, with a bias of at most `bound / 2^64`.
     #[allow(clippy::cast_possible_truncation)]
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.word()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// The level of an event that is known to be at or above `least`: one more with probability 1/2, until the last of `levels`.
+    /// The level of an event that is known to be at or above `least`: each further level has
+    /// probability 1/2, up to the last of `levels`.
     #[allow(clippy::cast_possible_truncation)]
     pub fn level_from(&mut self, least: u8, levels: u8) -> Level {
         let last = levels.saturating_sub(1);
@@ -76,24 +78,24 @@ impl Draws {
         Level(least.saturating_add(self.word().leading_zeros() as u8).min(last))
     }
 
-    /// How many events it takes until one succeeds, that one included, when each does with `probability` in (0, 1]: the geometric
-    /// distribution, by inversion.
+    /// The number of events up to and including the first success, if each succeeds with
+    /// `probability` in (0, 1]: the geometric distribution, by inversion.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     pub fn gap(&mut self, probability: f64) -> u64 {
         if probability >= 1.0 {
             return 1;
         }
-        // A broadcast from a float saturates.
+        // A cast from a float saturates.
         ((self.unit().ln() / (-probability).ln_1p()) as u64).saturating_add(1)
     }
 }
 
-/// The average of what was added, and how sure it is.
+/// The average of the added values, and its standard error.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Average {
     count: u64,
     mean: f64,
-    /// The sum of squared distances from the mean (Welford's).
+    /// The sum of squared distances from the mean (Welford's algorithm).
     squares: f64,
 }
 
@@ -107,19 +109,19 @@ impl Average {
         self.squares += distance * (value - self.mean);
     }
 
-    /// How many values.
+    /// The number of values.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// Their mean; 0 of none.
+    /// The mean; 0 if there are no values.
     #[must_use]
     pub const fn mean(&self) -> f64 {
         self.mean
     }
 
-    /// The standard deviation of one value; 0 of fewer than two.
+    /// The standard deviation of one value; 0 of fewer than two values.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn deviation(&self) -> f64 {
@@ -165,9 +167,9 @@ mod tests {
         assert_ne!(Seed([7; 32]).derive("a", 1), Seed([7; 32]).derive("a", 2));
     }
 
-    /// The mean of a geometric gap is `1 / p`, its standard deviation `sqrt(1 - p) / p`.
+    /// The mean of a geometric gap is `1 / p`, its standard deviation is `sqrt(1 - p) / p`.
     #[test]
-    fn gaps_have_the_mean_and_the_spread_of_the_geometric_distribution() {
+    fn gaps_have_the_mean_and_deviation_of_the_geometric_distribution() {
         let mut draws = Seed([1; 32]).draws();
         for round in [0, 1, 3, 10, 20] {
             let probability = 0.5_f64.powi(round);
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_start_at_the_round_and_end_at_the_last() {
+    fn levels_are_between_the_round_and_the_last_level() {
         let mut draws = Seed([2; 32]).draws();
         let mut counts = [0_u32; 8];
         for _ in 0..16_000 {
@@ -201,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn an_average_knows_its_error() {
+    fn an_average_has_a_standard_error() {
         let average: Average = [1.0, 2.0, 3.0, 4.0].into_iter().collect();
         assert_eq!((average.count(), average.mean()), (4, 2.5));
         assert!((average.deviation() - (5.0_f64 / 3.0).sqrt()).abs() < 1e-12);

@@ -1,11 +1,14 @@
-//! Recorded events of seven sources, a device each, a day an epoch: what stands in for the data of section VIII.A.
+//! Recorded events of seven sources, one device for each source and one epoch for each day. They
+//! replace the data of section VIII.A of Li et al.
 //!
-//! The paper drew its seven sources from three homes of the Smart* data set over 92 days. Of those, only home C's environment can be
-//! had; homes A and B cannot. In their place stand five homes of van Kasteren and of MIT, and eight TelosB motes, which were
-//! recorded over fewer days and in other years: their days are laid over the 92 days in order, and again from the first when they
-//! are used up. So a day's load is real, hour by hour, but its date is Smart*'s only for home C.
+//! The paper took its seven sources from three homes of the Smart* data set over 92 days. Only home
+//! C's environmental data can be obtained; homes A and B cannot. Five homes of van Kasteren and of
+//! MIT and eight TelosB motes replace them. These recordings have fewer days and are from other
+//! years: their days are mapped to the 92 days in order and repeated from the first. A day's load
+//! is therefore real, hour by hour, but its date is correct only for home C.
 //!
-//! Files are read as their authors published them. A line that does not parse is an error with its file and number, never skipped.
+//! Files are read as their authors published them. A malformed line is an error with its file and
+//! number; no line is skipped.
 
 mod home_c;
 mod houses;
@@ -23,7 +26,7 @@ pub const DAYS: usize = 92;
 pub const FIRST_DAY: u64 = 15_461;
 /// Seconds a day.
 pub const DAY_SECONDS: u32 = 86_400;
-/// No source's file is larger; what is, is another file.
+/// The largest size of a file. No source has a larger one.
 const LARGEST_FILE: u64 = 64 << 20;
 
 /// One recorded event.
@@ -31,8 +34,8 @@ const LARGEST_FILE: u64 = 64 << 20;
 pub struct Event {
     /// Seconds since midnight, in the recording's own time.
     pub second: u32,
-    /// What was recorded: home C, outdoor temperature in degrees Fahrenheit; a house, how long a sensor was on in seconds; a
-    /// mote, temperature in degrees Celsius.
+    /// The recorded value. Home C: outdoor temperature in degrees Fahrenheit; a house: how long a
+    /// sensor was on, in seconds; a mote: temperature in degrees Celsius.
     pub reading: f64,
 }
 
@@ -51,7 +54,7 @@ pub enum Source {
     HouseD,
     /// MIT's house E (Tapia's subject 2): 68 switches, 16 days of 2003.
     HouseE,
-    /// Eight TelosB motes of 2010, every 5 seconds for some six hours: a mote a day.
+    /// Eight TelosB motes of 2010, every 5 seconds for some six hours; each mote is a day.
     TelosB,
 }
 
@@ -81,7 +84,7 @@ impl Source {
         }
     }
 
-    /// What was recorded, and what it stands for in the paper's experiment.
+    /// The recorded data, and what it replaces in the paper's experiment.
     #[must_use]
     pub const fn describe(self) -> &'static str {
         match self {
@@ -105,10 +108,10 @@ impl Source {
         }
     }
 
-    /// Reads its days.
+    /// Reads the days of the source.
     ///
     /// # Errors
-    /// [`DataError`]: what is not there and how to get it, or which line of which file is wrong.
+    /// [`DataError`]: a data set is absent, or a line is malformed.
     pub fn load(self, folder: &Folder) -> Result<Recording, DataError> {
         let days = match self {
             Self::HomeC => home_c::load(folder),
@@ -129,13 +132,13 @@ impl fmt::Display for Source {
     }
 }
 
-/// No source is called that.
+/// There is no source of that name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownSource;
 
 impl fmt::Display for UnknownSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no source is called that; there are all")?;
+        f.write_str("unknown source; the sources are all")?;
         Source::ALL.iter().try_for_each(|source| write!(f, ", {source}"))
     }
 }
@@ -158,7 +161,7 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// A recording of one's own: each day's events in the order of their times.
+    /// A recording of given days, each with its events ordered by time.
     #[must_use]
     pub fn new(name: &str, mut days: Vec<Vec<Event>>) -> Self {
         days.iter_mut().for_each(|day| day.sort_by_key(|event| event.second));
@@ -171,20 +174,21 @@ impl Recording {
         &self.name
     }
 
-    /// How many different days there are.
+    /// The number of different days.
     #[must_use]
     pub const fn days(&self) -> usize {
         self.days.len()
     }
 
-    /// The events of the experiment's day `day`, from 0: when the recording is used up, it comes again from its first day.
+    /// The events of the experiment's day `day`, from 0. After the last recorded day the recording
+    /// repeats from its first day.
     #[must_use]
     pub fn day(&self, day: usize) -> &[Event] {
         if self.days.is_empty() { &[] } else { &self.days[day % self.days.len()] }
     }
 }
 
-/// Where recorded data lies: one folder with a folder a data set (docs/lab.md).
+/// The folder of the recorded data, with one folder for each data set (`docs/lab.md`).
 #[derive(Clone, Debug)]
 pub struct Folder {
     root: PathBuf,
@@ -198,13 +202,13 @@ impl Folder {
         Self { root: root.into(), motes: None }
     }
 
-    /// The same, with the motes' files in a folder of their own (a checkout has them in `data/telosb`).
+    /// The same, with the motes' files in a separate folder (a checkout has them in `data/telosb`).
     #[must_use]
     pub fn with_motes(self, motes: impl Into<PathBuf>) -> Self {
         Self { motes: Some(motes.into()), ..self }
     }
 
-    /// Where it is.
+    /// The path of the folder.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
@@ -219,27 +223,27 @@ impl Folder {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum DataError {
-    /// A data set is not there.
+    /// A data set is absent.
     Absent {
-        /// Where it was looked for.
+        /// The path where it was searched for.
         path: PathBuf,
-        /// Where it can be had, and where it belongs.
+        /// Where to get it and where to put it.
         remedy: &'static str,
     },
-    /// A file is there but cannot be read.
+    /// A file exists but cannot be read.
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         cause: io::Error,
     },
-    /// A line is not what its data set's lines are.
+    /// A line does not have its data set's format.
     Malformed {
-        /// The file; within an archive, behind the archive's name and a colon.
+        /// The file; within an archive, the archive's name, a colon and the file.
         file: String,
         /// Its line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The problem.
         what: String,
     },
 }
@@ -260,7 +264,7 @@ impl fmt::Display for DataError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.name())?;
         match self {
-            Self::Absent { path, remedy } => write!(f, "{} is not there; {remedy}", path.display()),
+            Self::Absent { path, remedy } => write!(f, "{} is absent; {remedy}", path.display()),
             Self::Unreadable { path, cause } => {
                 write!(f, "cannot read {}: {cause}", path.display())
             }
@@ -278,7 +282,7 @@ impl std::error::Error for DataError {
     }
 }
 
-/// The text of a file, which belongs to a data set that `remedy` says how to get.
+/// The text of a file; `remedy` says how to get its data set.
 fn read(path: &Path, remedy: &'static str) -> Result<String, DataError> {
     let unreadable = |cause| DataError::Unreadable { path: path.to_owned(), cause };
     match std::fs::metadata(path) {
@@ -294,7 +298,7 @@ fn read(path: &Path, remedy: &'static str) -> Result<String, DataError> {
     std::fs::read_to_string(path).map_err(unreadable)
 }
 
-/// The columns of the lines of one file, and what to say when one is wrong.
+/// A line of a file, for its columns and for errors.
 struct Line<'a> {
     file: &'a str,
     number: usize,
@@ -346,7 +350,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// A time as seconds since 1970 to the day since 1970 and the second of that day.
+    /// Splits Unix time in seconds into the day since 1970-01-01 and the second of that day.
     fn time(&self, text: &str) -> Result<(u64, u32), DataError> {
         let time: u64 = self.number("time", text)?;
         let day_seconds = u64::from(DAY_SECONDS);

@@ -1,4 +1,5 @@
-//! One experiment: chosen sources, one budget, 92 days; its lines and totals beside what the paper says of its own.
+//! One experiment: chosen sources, one budget, 92 days; its days and totals, compared with the
+//! paper's numbers.
 
 use std::fmt;
 
@@ -7,7 +8,7 @@ use serde::Serialize;
 use crate::chance::{Average, Seed};
 use crate::data::{DAYS, Recording, Source};
 use crate::figure::Figure;
-use crate::report;
+use crate::kept::kept_each_day;
 use crate::sampling::{self, Epoch, Plan};
 use crate::table::{Table, date, percent, rounded, thousands};
 use crate::temperature::{self, TRUNCATED};
@@ -24,7 +25,7 @@ pub struct DayLine {
     pub monitored: u64,
     /// Events sent to the coordinator.
     pub sent: u64,
-    /// What theory says is sent on average.
+    /// The expected number of sent events.
     pub sent_theory: f64,
     /// Events kept.
     pub kept: u64,
@@ -32,7 +33,7 @@ pub struct DayLine {
     pub most_buffered: u64,
     /// The final round.
     pub round: u8,
-    /// The part of the budget used.
+    /// The used share of the budget.
     pub used: f64,
 }
 
@@ -52,16 +53,16 @@ impl DayLine {
     }
 }
 
-/// A deviation on average, and its standard error.
+/// The mean of a deviation, and its standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Deviation {
     /// The mean.
     pub mean: f64,
     /// Its standard error.
     pub error: f64,
-    /// Days it is taken over.
+    /// The number of days.
     pub days: u64,
-    /// Of these, days on which the estimate was too low.
+    /// The number of days on which the estimate was too low.
     pub too_low: u64,
 }
 
@@ -93,37 +94,38 @@ pub struct Totals {
     pub monitored: u64,
     /// Events sent to the coordinator.
     pub sent: u64,
-    /// What theory says is sent on average.
+    /// The expected number of sent events.
     pub sent_theory: f64,
     /// Events kept.
     pub kept: u64,
-    /// The part of the budget used at a day's end, on average.
+    /// The used share of the budget at the end of a day, on average.
     pub used: f64,
-    /// Days on which more than the budget was ever buffered.
+    /// Days on which more events than the budget were buffered at any time.
     pub days_over_budget: u64,
-    /// How far home C's mean temperature by the sample is off, in degrees Fahrenheit; absent without home C.
+    /// The error of home C's mean temperature from the sample, in degrees Fahrenheit; absent
+    /// without home C.
     pub sampled_off: Option<Deviation>,
-    /// The same by the day's first 40 readings.
+    /// The error of the mean of the day's first 40 readings.
     pub truncated_off: Option<Deviation>,
 }
 
-/// What the paper says of its own data, seven sources of Smart* homes A, B and C: section VIII.B.
+/// The paper's numbers for its own data, seven sources of Smart* homes A, B and C: section VIII.B.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Paper {
-    /// The budget of its first day's figures.
+    /// The budget of the figures of the first day.
     pub budget: u64,
     /// Events monitored on 2012-05-01.
     pub monitored: u64,
     /// Events sent to the coordinator on that day.
     pub sent: u64,
-    /// The part of the budget used on average from May to July, for all budgets.
+    /// The used share of the budget from May to July, averaged over all budgets.
     pub used: f64,
 }
 
 /// The paper's numbers.
 pub const PAPER: Paper = Paper { budget: 500, monitored: 2572, sent: 1057, used: 0.75 };
 
-/// A source, and what it stands for.
+/// A source, and its description.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct StandIn {
     name: &'static str,
@@ -131,7 +133,7 @@ struct StandIn {
     days_recorded: usize,
 }
 
-/// An experiment and how it went.
+/// An experiment and its results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Experiment {
     budget: u64,
@@ -146,7 +148,8 @@ pub struct Experiment {
 }
 
 impl Experiment {
-    /// Replays the 92 days of some sources; `None` if the budget is so small that no group can have enough levels for the load.
+    /// Replays the 92 days of some sources. Returns `None` if the budget is so small that no group
+    /// can have enough levels for the load.
     #[must_use]
     pub fn run(sources: &[Source], devices: &[Recording], budget: u64, seed: Seed) -> Option<Self> {
         let plan = Plan::new(budget, devices, DAYS, seed)?;
@@ -192,7 +195,7 @@ impl Experiment {
         })
     }
 
-    /// Its days.
+    /// The days.
     #[must_use]
     pub fn days(&self) -> &[DayLine] {
         &self.days
@@ -204,12 +207,12 @@ impl Experiment {
         &self.totals
     }
 
-    /// What was monitored and kept each day, as figure 6 shows it.
+    /// The events monitored and kept each day, as in figure 6.
     #[must_use]
     pub fn figure(&self) -> Figure {
         let names: Vec<_> = self.sources.iter().map(|source| source.name).collect();
         let title = format!("Events saved each day, budget {}", thousands(self.budget));
-        report::kept_each_day(
+        kept_each_day(
             &title,
             &format!("{}; seed {}", names.join(", "), self.seed),
             &[(self.budget, self.epochs.clone())],

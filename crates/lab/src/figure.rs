@@ -1,7 +1,8 @@
 //! Figures as PNG: lines over time, days or loads, in panels that share the horizontal axis.
 //!
-//! The same bytes on every machine: the font is ours (`fonts/`), nothing of the system is used. Colours are those of Okabe and Ito,
-//! which people tell apart whatever colours they see; lines of one figure also differ in their strokes where they could cross.
+//! The bytes are the same on every machine: the font is part of the crate (`fonts/`), and nothing
+//! of the system is used. The colours are those of Okabe and Ito, which people with impaired colour
+//! vision can distinguish; lines that can cross also differ in their strokes.
 
 mod axis;
 mod draw;
@@ -25,7 +26,7 @@ pub enum Colour {
     Purple,
     /// Orange.
     Orange,
-    /// Grey: for what is there to compare with. Not of the palette.
+    /// Grey, for reference values. It is not in the palette.
     Grey,
 }
 
@@ -48,11 +49,11 @@ impl Colour {
 pub enum Stroke {
     /// A line from point to point.
     Solid,
-    /// The same, dashed.
+    /// A dashed line.
     Dashed,
-    /// The same, thin and dotted: a bound or a theory.
+    /// A thin dotted line, for a bound or a theory.
     Dotted,
-    /// Dots alone.
+    /// Dots without a line.
     Dots,
     /// A line with a dot at each point.
     Marked,
@@ -60,21 +61,21 @@ pub enum Stroke {
     Bars,
 }
 
-/// Points that belong together, and what they are.
+/// A named sequence of points.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// For the legend; empty for none.
+    /// The name in the legend; empty for no entry.
     pub name: String,
     /// Its colour.
     pub colour: Colour,
     /// Its stroke.
     pub stroke: Stroke,
-    /// The points, in the axes' units; what is not finite interrupts the line.
+    /// The points, in the axes' units. A value that is not finite interrupts the line.
     pub points: Vec<(f64, f64)>,
 }
 
 impl Series {
-    /// A series.
+    /// Creates a series.
     #[must_use]
     pub fn new(
         name: impl Into<String>,
@@ -85,7 +86,7 @@ impl Series {
         Self { name: name.into(), colour, stroke, points }
     }
 
-    /// A horizontal line, dotted: a bound.
+    /// A dotted horizontal line, for a bound.
     #[must_use]
     pub fn level(name: impl Into<String>, colour: Colour, across: &Axis, at: f64) -> Self {
         let (from, to) = across.range();
@@ -93,35 +94,35 @@ impl Series {
     }
 }
 
-/// One plot above the others' horizontal axis.
+/// One plot; all panels of a figure share the horizontal axis.
 #[derive(Clone, Debug)]
 pub struct Panel {
     /// The vertical axis.
     pub y: Axis,
-    /// Its part of the height, against the other panels'.
+    /// Its share of the height, relative to the other panels.
     pub height: u32,
-    /// What is plotted; later series lie above.
+    /// The plotted series; later series cover earlier ones.
     pub series: Vec<Series>,
 }
 
 /// A figure.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// What it shows, in a line.
+    /// The title, one line.
     pub title: String,
-    /// On what data, in a line or two.
+    /// The data that is shown, one or two lines.
     pub subtitle: String,
     /// The horizontal axis of all panels.
     pub x: Axis,
-    /// From the top.
+    /// The panels, from the top.
     pub panels: Vec<Panel>,
 }
 
 impl Figure {
-    /// Draws it: the bytes of a PNG of 1,600 by 1,000 pixels.
+    /// Draws the figure and returns a PNG of 1,600 by 1,000 pixels.
     ///
     /// # Errors
-    /// [`DrawError`], which on a machine with memory does not happen.
+    /// [`DrawError`] if memory is exhausted.
     pub fn png(&self) -> Result<Vec<u8>, DrawError> {
         draw::png(self)
     }

@@ -1,14 +1,17 @@
-//! Experiments of three papers on recorded data and in simulation, compared with the papers' numbers: for researchers, and for
-//! engineers who choose the parameters of a deployment.
+//! Experiments of three papers on recorded data and in simulation, compared with the papers'
+//! numbers: for researchers, and for engineers who choose the parameters of a deployment.
 //!
-//! - Sampling within a budget (Li et al. 2019, section VIII.B and section V): [`data`] reads recorded events, [`sampling`]
-//!   replays days of them through the coordinator of `moteseal-seal`, [`traffic`] does the same for synthetic loads of any size,
-//!   and [`rivals`] has the alternatives that the paper mentions.
-//! - Exact private sums (Papadopoulos et al. 2011): [`sums`] has the cost models and the paper's numbers.
-//! - Authenticated broadcast (Liu et al. 2012): [`broadcast`] has the testbed, and [`radio`] the simulator of its nodes.
+//! - Sampling within a budget (Li et al. 2019, section VIII.B and section V): [`data`] reads
+//!   recorded events, [`sampling`] replays days of them through the coordinator of `moteseal-seal`,
+//!   [`traffic`] does the same for synthetic loads of any size, and [`rivals`] has the alternatives
+//!   that the paper mentions.
+//! - Exact private sums (Papadopoulos et al. 2011): [`sums`] has the cost models and the paper's
+//!   numbers.
+//! - Authenticated broadcast (Liu et al. 2012): [`broadcast`] has the testbed, and [`radio`] the
+//!   simulator of its nodes.
 //!
-//! [`figure`] draws, and [`report`] writes the pages. The crate does not measure speed (`moteseal-bench` does). No parameter is
-//! tuned to match a paper.
+//! [`figure`] draws, and [`report`] writes the pages. The crate does not measure speed
+//! (`moteseal-bench` does). No parameter is tuned to match a paper.
 //!
 //! # Example
 //!
@@ -33,6 +36,7 @@ pub mod chance;
 pub mod data;
 pub mod experiment;
 pub mod figure;
+pub mod kept;
 pub mod radio;
 pub mod repair;
 pub mod report;

@@ -1,9 +1,12 @@
-//! A radio in which nodes of authenticated broadcast hear each other, frame by frame in virtual time: the seven-node testbed of Liu, Li and
-//! Guizani (section V), and any other topology.
+//! A simulator of the radio between nodes of authenticated broadcast, frame by frame in virtual
+//! time. It has the seven-node testbed of Liu, Li and Guizani (section V) and accepts any other
+//! topology.
 //!
-//! Every frame reaches each neighbour by itself: it is lost, repeated or late there with the given chances, whatever becomes of it elsewhere.
-//! Nodes reboot (their memory is gone, their store stays), join late, and outsiders in earshot say what they like. There are no collisions,
-//! no hidden terminals and no time on the air: what the paper's figure 6 counts is messages. The same seed gives the same run.
+//! Each neighbour receives a frame independently: the frame is lost, duplicated or delayed there
+//! with the given probabilities. Nodes reboot (they lose their memory and keep their store) and
+//! join late; outsiders in range send arbitrary frames. There are no collisions, no hidden
+//! terminals and no transmission times, because figure 6 of the paper counts messages. The same
+//! seed gives the same result.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -23,66 +26,66 @@ mod store;
 pub use senders::{Authority, CertifiedSender, SignedChain};
 pub use store::MapStore;
 
-/// The topology that we take for figure 2 of the paper, which our text of it lacks: node 0 is the sender, three hops, and node 2 is heard by the
-/// sender and by 1, 3 and 4, as the text says.
+/// The topology assumed for figure 2 of the paper, which we do not have: node 0 is the sender,
+/// there are three hops, and the sender and nodes 1, 3 and 4 receive node 2, as the text states.
 pub const TESTBED: [(usize, usize); 11] =
     [(0, 1), (0, 2), (1, 2), (1, 3), (2, 3), (2, 4), (3, 4), (3, 5), (4, 5), (4, 6), (5, 6)];
 
-/// What the air does to a frame on its way to one neighbour.
+/// What happens to a frame on its way to one neighbour.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Air {
-    /// The chance that it is lost.
+    /// The probability that it is lost.
     pub loss: f64,
-    /// The chance that it comes twice.
+    /// The probability that it arrives twice.
     pub duplicates: f64,
-    /// The milliseconds that it takes at least.
+    /// The least delay in milliseconds.
     pub delay_ms: u32,
-    /// And at random up to so many more: frames overtake each other.
+    /// The largest random delay in addition, in milliseconds; frames can overtake each other.
     pub jitter_ms: u32,
 }
 
 impl Air {
-    /// Loses frames and does nothing else.
+    /// Loses frames with this probability and has no other effect.
     #[must_use]
     pub const fn losing(loss: f64) -> Self {
         Self { loss, duplicates: 0.0, delay_ms: 5, jitter_ms: 0 }
     }
 }
 
-/// Which links of which two nodes hear each other.
+/// A connection of two nodes' links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edge {
     /// One node, and its link.
     pub a: (usize, u8),
-    /// The other.
+    /// The other node, and its link.
     pub b: (usize, u8),
 }
 
 impl From<(usize, usize)> for Edge {
-    /// Two nodes whose links 0 hear each other.
+    /// Connects the links 0 of two nodes.
     fn from((a, b): (usize, usize)) -> Self {
         Self { a: (a, 0), b: (b, 0) }
     }
 }
 
-/// Somebody who is no node: hears and says what it likes.
+/// An outsider: it is not a node, receives frames and sends arbitrary ones.
 pub trait Outsider {
-    /// A frame was heard.
+    /// Receives a frame.
     fn hear(&mut self, now_ms: u64, frame: &[u8]);
-    /// When it next has something to say.
+    /// The next time at which it sends, in milliseconds.
     fn next_due(&self) -> Option<u64>;
-    /// Writes a frame to `out`, and says how long it is; `None` if there is nothing more to say now.
+    /// Writes a frame to `out` and returns its length; `None` if it has nothing more to send now.
     fn send(&mut self, now_ms: u64, out: &mut [u8]) -> Option<usize>;
 }
 
-/// Whoever watches everything.
+/// An observer of all frames and outcomes.
 pub trait Observer {
-    /// A node has said a frame, on one of its links.
+    /// A node has sent a frame on one of its links.
     fn said(&mut self, now_ms: u64, who: usize, frame: &[u8], purpose: Purpose) {
         let _ = (now_ms, who, frame, purpose);
     }
 
-    /// Something came of a frame at a node.
+    /// A node has processed a frame with a reportable outcome.
     fn event(&mut self, now_ms: u64, who: usize, event: &Event) {
         let _ = (now_ms, who, event);
     }
@@ -90,22 +93,22 @@ pub trait Observer {
 
 impl Observer for () {}
 
-/// A message that a node has handed to its application.
+/// A message that a node has delivered to its application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivered {
-    /// When.
+    /// The time in milliseconds.
     pub ms: u64,
-    /// Of which chain.
+    /// The chain.
     pub chain: ChainId,
     /// Its block.
     pub block: u32,
-    /// Its place in the block.
+    /// Its index in the block.
     pub index: u8,
     /// The message.
     pub message: Vec<u8>,
 }
 
-/// What happens at a time.
+/// A scheduled event.
 #[derive(Clone, Debug)]
 enum Act {
     Hear { to: usize, link: u8, frame: Rc<[u8]> },
@@ -144,30 +147,30 @@ impl Ord for Due {
     }
 }
 
-/// A place in the radio: what outlives reboots, and the node while it is up.
+/// A position in the radio: the state that survives reboots, and the node while it is up.
 pub struct Station<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> {
     settings: Settings<'a>,
     /// The node, while it is up.
     pub node: Option<Node<'a, SENDERS, CHAINS, B>>,
-    /// What it keeps.
+    /// Its store.
     pub store: MapStore,
-    /// What its application was handed, over all reboots.
+    /// The messages delivered to its application, over all reboots.
     pub delivered: Vec<Delivered>,
-    /// When the first leaf of a block was heard here, genuine or not.
+    /// When the first leaf of each block was received here, genuine or not.
     pub first_heard: BTreeMap<(ChainRef, u32), u64>,
-    /// How often a frame was refused for what.
+    /// How many frames were rejected, by cause.
     pub refused: BTreeMap<&'static str, u64>,
-    /// How often it has started.
+    /// How many times it has started.
     pub starts: u64,
 }
 
-/// An outsider, and who hears it and is heard by it.
+/// An outsider, and the nodes in its range.
 struct Stranger<'a> {
     outsider: Box<dyn Outsider + 'a>,
     near: Vec<usize>,
 }
 
-/// Nodes, the air between them, and what is to happen.
+/// The nodes, the connections between them, and the scheduled events.
 pub struct Radio<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> {
     /// The nodes, in the order of the topology's numbers.
     pub stations: Vec<Station<'a, SENDERS, CHAINS, B>>,
@@ -181,17 +184,18 @@ pub struct Radio<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> 
     /// Unix time at the start, if the nodes have clocks.
     pub unix: Option<u64>,
     strangers: Vec<Stranger<'a>>,
-    /// Frames that were said, by purpose and by the frame's name.
+    /// Frames sent by nodes, by purpose and by the frame's name.
     pub said: BTreeMap<(Purpose, &'static str), u64>,
-    /// Their bytes.
+    /// Their size in bytes.
     pub said_bytes: u64,
 }
 
-/// The radio of most experiments: nodes with room for four senders and four chains of blocks of up to 16 messages.
+/// The radio of most experiments: nodes with room for four senders and four chains of blocks of up
+/// to 16 messages.
 pub type Testbed<'a> = Radio<'a, 4, 4, 16>;
 
 impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SENDERS, CHAINS, B> {
-    /// Nodes with these settings, none of them up.
+    /// Creates nodes with these settings; none of them is up.
     #[must_use]
     pub fn new(
         settings: &[Settings<'a>],
@@ -224,7 +228,7 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SE
         }
     }
 
-    /// An outsider that hears the nodes `near` and is heard by them.
+    /// Adds an outsider in range of the nodes `near`.
     pub fn add_outsider(&mut self, outsider: impl Outsider + 'a, near: &[usize]) {
         self.strangers.push(Stranger { outsider: Box::new(outsider), near: near.to_vec() });
     }
@@ -240,22 +244,24 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SE
         self.due.push(Reverse(Due { ms, order: self.order, act }));
     }
 
-    /// A node starts, or starts again: it goes on with the chains in its store, and asks which others there are.
+    /// Starts or restarts a node: it continues with the chains in its store and advertises to find
+    /// others.
     pub fn start_at(&mut self, ms: u64, who: usize) {
         self.at(ms, Act::Start { who });
     }
 
-    /// All nodes start at once.
+    /// Starts all nodes at once.
     pub fn start_all(&mut self) {
         (0..self.stations.len()).for_each(|who| self.start_at(0, who));
     }
 
-    /// A node goes down. What it had in memory is gone.
+    /// Stops a node, which loses its memory.
     pub fn stop_at(&mut self, ms: u64, who: usize) {
         self.at(ms, Act::Stop { who });
     }
 
-    /// A node says a chain: its head at once, its messages at the times in `releases`; those for which there is no time, with the last.
+    /// A node broadcasts a chain: its head at once, its messages at the times in `releases`.
+    /// Messages without a time follow with the last one that has a time.
     pub fn say_at(&mut self, ms: u64, who: usize, chain: &SignedChain, releases: &[u64]) {
         self.at(ms, Act::Originate { who, chain: Rc::new(chain.clone()) });
         let last = releases.iter().copied().max().unwrap_or(ms);
@@ -265,12 +271,12 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SE
         }
     }
 
-    /// A base station says a revocation by way of a node.
+    /// A base station sends a revocation through a node.
     pub fn revoke_at(&mut self, ms: u64, who: usize, revocation: &[u8]) {
         self.at(ms, Act::Revoke { who, revocation: revocation.into() });
     }
 
-    /// Goes on until nothing is left to be done, or until a time.
+    /// Continues until nothing is left to do, or until the given time.
     pub fn run(&mut self, until_ms: u64, observer: &mut dyn Observer) {
         while let Some(ms) = self.next().filter(|ms| *ms <= until_ms) {
             self.now_ms = self.now_ms.max(ms);
@@ -371,7 +377,7 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SE
         self.note(to, &event, observer);
     }
 
-    /// Hands what is verified to the application.
+    /// Delivers verified messages to the application.
     fn note(&mut self, who: usize, event: &Event, observer: &mut dyn Observer) {
         observer.event(self.now_ms, who, event);
         let station = &mut self.stations[who];
@@ -411,7 +417,7 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SE
         }
     }
 
-    /// A frame goes to all neighbours on a link, and to the outsiders nearby.
+    /// Sends a frame to all neighbours on a link, and to the outsiders in range.
     fn carry(&mut self, from: usize, link: u8, frame: &Rc<[u8]>) {
         let hears = |edge: &Edge| {
             let from = (from, link);
@@ -431,7 +437,7 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SE
     fn arrive(&mut self, act: Act) {
         let copies = if self.draws.unit() <= self.air.duplicates { 2 } else { 1 };
         for _ in 0..copies {
-            // A unit is in (0, 1]: at a loss of 0 nothing is lost, at 1 everything.
+            // A unit is in (0, 1]: with a loss of 0 nothing is lost, with 1 everything.
             if self.draws.unit() > self.air.loss {
                 let ms = self.now_ms
                     + u64::from(self.air.delay_ms)
@@ -454,20 +460,20 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SE
         }
     }
 
-    /// All frames that nodes have said.
+    /// All frames that nodes have sent.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.said.values().sum()
     }
 
-    /// The frames that nodes have said for a purpose.
+    /// The frames that nodes have sent for a purpose.
     #[must_use]
     pub fn said_for(&self, purpose: Purpose) -> u64 {
         self.said.iter().filter(|((of, _), _)| *of == purpose).map(|(_, count)| count).sum()
     }
 }
 
-/// The kind of a frame: the name that spec/broadcast.md gives it.
+/// The kind of a frame, by its name in spec/broadcast.md.
 #[must_use]
 pub fn frame_name(frame: &[u8]) -> &'static str {
     match BroadcastFrame::decode(frame) {
@@ -483,7 +489,7 @@ pub fn frame_name(frame: &[u8]) -> &'static str {
     }
 }
 
-/// The messages of blocks that a store keeps, without their trailers: chain, block, place, message.
+/// The messages of blocks in a store, without their trailers: chain, block, index, message.
 #[must_use]
 pub fn messages(
     store: &mut MapStore,
@@ -507,7 +513,7 @@ pub fn messages(
     leaves.map(message).collect()
 }
 
-/// So many times of a Poisson process from `start_ms` on, `per_second` on average.
+/// The given number of times of a Poisson process from `start_ms` on, with `per_second` on average.
 #[must_use]
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 pub fn poisson(start_ms: u64, count: usize, per_second: f64, seed: Seed) -> Vec<u64> {

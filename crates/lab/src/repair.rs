@@ -1,33 +1,38 @@
-//! What repair costs on one hop of a broadcast: sending again what is asked for, coded repair, and an ideal erasure code.
+//! The cost of repair on one hop of a broadcast: plain retransmission, coded repair, and an ideal
+//! erasure code.
 //!
-//! The ground of [decision 11](../../../docs/decisions/0011-coded-repair.md). A block goes to receivers that each lose every message with the
-//! same probability; rounds of repair follow until nobody lacks any. Requests are free here and always arrive, so the numbers are the least
-//! that each way can do; what the product's nodes really send is measured with them (`radio`, and over real UDP).
+//! [Decision 11](../../../docs/decisions/0011-coded-repair.md) is based on these numbers. A block
+//! goes to receivers that each lose every message with the same probability; rounds of repair
+//! follow until no receiver lacks a message. Requests are free here and always arrive, so the
+//! numbers are lower bounds. [`radio`](crate::radio) and tests over real UDP measure what the
+//! product's nodes send.
 
 use crate::chance::{Draws, Seed};
 
-/// How what was lost is sent again.
+/// A method of repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repair {
-    /// Each message that somebody lacks, once a round.
+    /// Sends each message that a receiver lacks, once in each round.
     Plain,
-    /// The exclusive-or of messages of which nobody lacks two, as few of them as a greedy choice makes.
+    /// Sends the exclusive-or of messages of which no receiver lacks two. A greedy choice keeps
+    /// their number small.
     Coded,
-    /// As many symbols as the worst receiver lacks; each helps everybody. No code does better.
+    /// Sends as many symbols as the receiver with the most losses lacks; each symbol helps every
+    /// receiver. No code needs fewer.
     Ideal,
 }
 
 impl Repair {
-    /// All of them.
+    /// All methods.
     pub const ALL: [Self; 3] = [Self::Plain, Self::Coded, Self::Ideal];
 }
 
-/// Means of many blocks.
+/// Means over many blocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
-    /// What is sent, for each message of the block: 1 without losses.
+    /// Transmissions for each message of the block; 1 without losses.
     pub sent: f64,
-    /// Rounds, the first transmission among them.
+    /// Rounds, including the first transmission.
     pub rounds: f64,
 }
 
@@ -68,7 +73,7 @@ fn block(
     draws: &mut Draws,
 ) -> (u32, u32) {
     let all = u64::MAX >> (64 - messages);
-    // Bit j: message j is lacking. Of the ideal code only how many are set matters.
+    // Bit j is set if message j is missing. For the ideal code only the number of set bits matters.
     let mut lacking = vec![all; receivers];
     let (mut sent, mut rounds) = (0, 0);
     let mut symbols: Vec<u64> = (0..messages).map(|j| 1 << j).collect();
@@ -131,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_repaired_where_nothing_is_lost() {
+    fn nothing_is_repaired_without_losses() {
         for repair in Repair::ALL {
             assert_eq!(
                 cost(repair, 10, 6, 0.0, 3, Seed::default()),
@@ -141,12 +146,12 @@ mod tests {
     }
 
     #[test]
-    fn for_one_receiver_all_ways_cost_what_the_loss_forces() {
+    fn all_methods_cost_the_same_for_one_receiver() {
         for repair in Repair::ALL {
             let sent = sent(repair, 1, 0.2);
             assert!(
                 (sent - 1.25).abs() < 0.02,
-                "{repair:?}: {sent}; one message needs 1 / (1 - loss) in the mean"
+                "{repair:?}: {sent}; one message needs 1 / (1 - loss) on average"
             );
         }
     }
@@ -154,14 +159,15 @@ mod tests {
     #[test]
     fn coded_repair_comes_close_to_the_ideal_code() {
         let [plain, coded, ideal] = Repair::ALL.map(|repair| sent(repair, 6, 0.1));
-        // Each message is sent until the last of six receivers has it: the sum of 1 - (1 - 0.1^t)^6 over t from 0 on.
+        // Each message is sent until the last of six receivers has it: the sum of 1 - (1 - 0.1^t)^6
+        // over t >= 0.
         assert!((plain - 1.534).abs() < 0.02, "{plain}");
-        assert!(ideal <= coded && coded < 1.05 * ideal, "{coded} beside {ideal}");
-        assert!(coded < 0.82 * plain, "{coded} beside {plain}");
+        assert!(ideal <= coded && coded < 1.05 * ideal, "{coded} compared with {ideal}");
+        assert!(coded < 0.82 * plain, "{coded} compared with {plain}");
     }
 
     #[test]
-    fn no_receiver_that_asked_lacks_two_messages_of_one_symbol() {
+    fn no_receiver_lacks_two_messages_of_one_symbol() {
         let mut draws = Seed::default().draws();
         for _ in 0..200 {
             let lacking: Vec<u64> =

@@ -1,5 +1,6 @@
-//! The lab's report: figures 5, 6, 7a and 7b of Li et al. and the growth of messages, each as PNG and CSV, and an index that puts
-//! our numbers beside the paper's and says why they differ. `moteseal-lab report` writes it; in [`page`] it stands beside everything else.
+//! The report on sampling: figures 5, 6, 7a and 7b of Li et al. and the growth of messages, each as
+//! PNG and CSV, and an index that compares our numbers with the paper's and explains the
+//! differences. `moteseal-lab report` writes it; [`page`] includes it in the page of all papers.
 
 pub mod broadcast;
 mod days;
@@ -15,7 +16,6 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-pub use days::kept_each_day;
 use page::Entry;
 use text::SAMPLING;
 
@@ -26,26 +26,26 @@ use crate::figure::{DrawError, Figure};
 
 /// The budgets of the paper's experiment.
 pub const BUDGETS: [u64; 4] = [500, 1000, 2000, 4000];
-/// The name of the page that [`write`](write()) leaves beside the figures.
+/// The file name of the index that [`write`](write()) creates.
 pub const INDEX: &str = "README.md";
 
-/// How much is simulated: more takes longer, and is surer.
+/// How much is simulated. More simulations need more time and have smaller errors.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     /// Seeds over which figure 7b is averaged.
     pub seeds: u64,
-    /// Made-up epochs over which each load is averaged.
+    /// Synthetic epochs over which each load is averaged.
     pub runs: u64,
-    /// Events a load that are levelled one by one, over all its runs.
+    /// Events that are simulated one by one for each load, over all its epochs.
     pub one_by_one: u64,
 }
 
 impl Effort {
-    /// What `moteseal-lab report` and `make lab` spend: a minute or two.
+    /// The effort of `moteseal-lab report` and `make lab`: a minute or two.
     pub const FULL: Self = Self { seeds: 20, runs: 2000, one_by_one: 4_000_000 };
 }
 
-/// Why there is no report.
+/// Why a report cannot be written.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReportError {
@@ -55,7 +55,7 @@ pub enum ReportError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         cause: io::Error,
     },
     /// A figure could not be drawn.
@@ -92,11 +92,11 @@ impl From<DataError> for ReportError {
     }
 }
 
-/// Writes the report on sampling into a folder, which is made if it is not there; tells what it is at. What stands in it comes back for the
-/// [`page`].
+/// Writes the report on sampling into a folder, which is created if it does not exist. Calls `tell`
+/// before each step. Returns the entries for the [`page`].
 ///
 /// # Errors
-/// [`ReportError`]: data that is absent or wrong, or a file that cannot be written.
+/// [`ReportError`]: data is absent or malformed, or a file cannot be written.
 pub fn write(
     folder: &Folder,
     out: &Path,
@@ -110,10 +110,10 @@ pub fn write(
     write_of(&devices, out, seed, effort, tell)
 }
 
-/// The same of recordings that are read already, in the order of [`Source::ALL`].
+/// The same for recordings that are already read, in the order of [`Source::ALL`].
 ///
 /// # Errors
-/// [`ReportError`], but for the data's.
+/// [`ReportError`], except `Data`.
 pub fn write_of(
     devices: &[Recording],
     out: &Path,
@@ -131,7 +131,7 @@ pub fn write_of(
     Ok(entries)
 }
 
-/// Where the files go.
+/// The output folder.
 struct Out<'a> {
     folder: &'a Path,
 }
@@ -155,7 +155,7 @@ impl Out<'_> {
     }
 }
 
-/// Writes rows as CSV, under the names of their fields.
+/// Writes rows as CSV, with the names of their fields as the header.
 ///
 /// # Errors
 /// [`ReportError::Write`].

@@ -1,39 +1,43 @@
-//! The two simpler protocols that section V.A of Li et al. mentions beside its own, by their messages.
+//! The two simpler protocols that section V.A of Li et al. compares with its own, by their
+//! messages.
 //!
-//! Both keep the `B` events of the smallest hashes, exactly `B` of them. *Send everything*: devices send each event, the coordinator
-//! throws the rest away. *Broadcast every change*: the coordinator tells all devices the `B`-th smallest hash whenever it changes,
-//! and they send only what is below it.
+//! Both keep exactly the `B` events with the smallest hashes. *Send everything*: devices send each
+//! event, and the coordinator drops the rest. *Broadcast every change*: the coordinator sends the
+//! `B`-th smallest hash to all devices whenever it changes, and they send only events below it.
 
 use crate::chance::Draws;
 
-/// Messages when everything is sent: one an event.
+/// The messages if every event is sent: one for each event.
 #[must_use]
 pub const fn send_everything(events: u64) -> u64 {
     events
 }
 
-/// What broadcasting every change costs.
+/// The cost of broadcasting every change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Broadcast {
-    /// Events sent to the coordinator: all of them changed the threshold.
+    /// Events sent to the coordinator; each of them changed the threshold.
     pub sent: u64,
-    /// Thresholds announced: a message to each device.
+    /// Announced thresholds; each is a message to every device.
     pub announcements: u64,
 }
 
 impl Broadcast {
-    /// All messages, both ways.
+    /// All messages in both directions.
     #[must_use]
     pub const fn messages(&self, devices: u64) -> u64 {
         self.sent + self.announcements * devices
     }
 }
 
-/// Broadcasting every change, seen after each of some numbers of events, in ascending order.
+/// The cost of broadcasting every change, after each of the given numbers of events, which are in
+/// ascending order.
 ///
-/// Hashes are uniform and independent, so event `i > B` is among the `B` smallest of the first `i` with probability `B / i`,
-/// independently of all before it; that is all that counts here. As the probability falls, gaps are drawn as if it stayed what it is,
-/// and the event that a gap ends at is taken with the rest of it (thinning): exact, and as fast as few events are sent.
+/// Hashes are uniform and independent, so event `i > B` is among the `B` smallest of the first `i`
+/// with probability `B / i`, independently of earlier events. Gaps are drawn with the probability
+/// at their start, and the event at the end of a gap is accepted with the ratio of the
+/// probabilities there (thinning). This is exact, and its time is proportional to the number of
+/// sent events.
 #[allow(clippy::cast_precision_loss)]
 pub fn broadcast_changes(
     budget: u64,
@@ -47,7 +51,7 @@ pub fn broadcast_changes(
             if at < budget {
                 at += 1;
                 cost.sent += 1;
-                // With the budget's last event there is a threshold.
+                // The threshold exists from the event on that fills the budget.
                 cost.announcements += u64::from(at == budget);
                 continue;
             }
@@ -67,7 +71,7 @@ pub fn broadcast_changes(
     }
 }
 
-/// What theory says is sent on average: `B (1 + H(events) - H(B))`, which is about `B (1 + ln(events / B))`.
+/// The expected number of sent events: `B (1 + H(events) - H(B))`, about `B (1 + ln(events / B))`.
 #[must_use]
 #[allow(clippy::cast_precision_loss)]
 pub fn expected_changes(events: u64, budget: u64) -> f64 {

@@ -1,8 +1,11 @@
-//! Recorded days through the sampling protocol: section V.A of Li et al., by the coordinator of `core`, without loss or delay.
+//! Recorded days through the sampling protocol: section V.A of Li et al., with the coordinator of
+//! `moteseal-seal`, without loss or delay.
 //!
-//! Each device levels its events with the salt of its day's seal, forwards what is at or above the round, and counts everything;
-//! the coordinator's store here holds the events themselves, so that what is kept can be used ([`temperature`](crate::temperature)).
-//! One seal a device and day. Links that lose and delay are tested where they are built, not here.
+//! Each device computes the levels of its events with the salt of its day's seal, forwards events
+//! at or above the round, and counts everything. The coordinator's store here holds the events
+//! themselves, so that they can be used later ([`temperature`](crate::temperature)). There is one
+//! seal for each device and day. This module does not test links with loss and delay; the crates
+//! that implement them do.
 
 use moteseal_core::record::{MAX_LEVELS, Round};
 use moteseal_core::{DeviceId, Level, SealIndex, Sequence};
@@ -12,7 +15,8 @@ use moteseal_seal::sample::{Coordinator, Offer};
 use crate::chance::Seed;
 use crate::data::Recording;
 
-/// The fewest levels that a roster needs for a load: `2^(L-1) >= 8 events / budget`; `None` if not even the most are enough.
+/// The fewest levels that a roster needs for a load: `2^(L-1) >= 8 events / budget`; `None` if the
+/// maximum number of levels is too small.
 #[must_use]
 pub fn enough_levels(events: u64, budget: u64) -> Option<u8> {
     let enough = |levels: &u8| (u128::from(budget) << (levels - 1)) >= 8 * u128::from(events);
@@ -21,19 +25,20 @@ pub fn enough_levels(events: u64, budget: u64) -> Option<u8> {
     (1..=most).find(enough)
 }
 
-/// What a group agrees on, and the seed that makes its devices' salt keys.
+/// The parameters of a group, and the seed of its devices' salt keys.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Events that may be kept an epoch.
     pub budget: u64,
     /// Levels, 1 to 32.
     pub levels: u8,
-    /// What the salt keys follow from.
+    /// The seed of the salt keys.
     pub seed: Seed,
 }
 
 impl Plan {
-    /// A plan whose levels suffice for the busiest of the first `days` days; `None` if the budget is too small for any.
+    /// A plan with enough levels for the busiest of the first `days` days; `None` if the budget is
+    /// too small.
     #[must_use]
     pub fn new(budget: u64, devices: &[Recording], days: usize, seed: Seed) -> Option<Self> {
         let busiest = (0..days).map(|day| load(devices, day)).max().unwrap_or(0);
@@ -52,22 +57,22 @@ pub fn load(devices: &[Recording], day: usize) -> u64 {
     devices.iter().map(|device| device.day(day).len() as u64).sum()
 }
 
-/// Where a day stands after one event.
+/// The state of a day after one event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Seconds since midnight.
     pub second: u32,
-    /// The event's device, by its place in the list.
+    /// The event's device, by its index in the list.
     pub device: usize,
-    /// The event's place among its device's of the day.
+    /// The event's index among the device's events of the day.
     pub seq: u32,
     /// Its level.
     pub level: Level,
     /// Events monitored so far, by all devices.
     pub monitored: u64,
-    /// Of these, sent to the coordinator.
+    /// Events sent to the coordinator so far.
     pub sent: u64,
-    /// Of these, buffered there now.
+    /// Events that the coordinator buffers now.
     pub kept: u64,
     /// The round.
     pub round: Round,
@@ -76,30 +81,30 @@ pub struct Step {
 /// An event that the coordinator holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Its device, by its place in the list.
+    /// Its device, by its index in the list.
     pub device: usize,
-    /// Its place among the device's events of the day.
+    /// Its index among the device's events of the day.
     pub seq: u32,
     /// Its level.
     pub level: Level,
 }
 
-/// How a day ended.
+/// The result of a day.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Epoch {
     /// Events monitored at all devices.
     pub monitored: u64,
     /// Events sent to the coordinator.
     pub sent: u64,
-    /// The most that were buffered at once.
+    /// The most events buffered at once.
     pub most_kept: u64,
     /// The final round.
     pub round: Round,
-    /// How often a new round was announced to every device.
+    /// The number of rounds announced to every device.
     pub announcements: u64,
-    /// What was kept.
+    /// The kept events.
     pub held: Vec<Held>,
-    /// What each device's seal would state: the salt and the counters.
+    /// The salt and the counters that each device's seal would state.
     pub stated: Vec<(Salt, Counters)>,
 }
 
@@ -110,7 +115,7 @@ impl Epoch {
         self.held.len() as u64
     }
 
-    /// The part of a budget that is used.
+    /// The used share of a budget.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn used(&self, budget: u64) -> f64 {
@@ -118,7 +123,7 @@ impl Epoch {
     }
 }
 
-/// Replays one day, and shows where it stands after each event.
+/// Replays one day and reports the state after each event.
 pub fn epoch(plan: &Plan, devices: &[Recording], day: usize, seen: &mut dyn FnMut(Step)) -> Epoch {
     let mut coordinator = Coordinator::new(plan.levels, plan.budget);
     let mut epoch = Epoch {
@@ -138,7 +143,7 @@ pub fn epoch(plan: &Plan, devices: &[Recording], day: usize, seen: &mut dyn FnMu
         let level = salt.level(Sequence(u64::from(seq)), plan.levels);
         counters.as_mut_slice()[usize::from(level.0)] += 1;
         epoch.monitored += 1;
-        // Without delay a device's round is the coordinator's.
+        // Without delay, the device's round is the coordinator's.
         if level.0 >= coordinator.round().0 {
             epoch.sent += 1;
             match coordinator.offer(level) {
@@ -173,7 +178,7 @@ pub fn epochs(plan: &Plan, devices: &[Recording], days: usize) -> Vec<Epoch> {
     (0..days).map(|day| epoch(plan, devices, day, &mut |_| {})).collect()
 }
 
-/// Time, device and sequence number of a day's events, by time; at the same second by device.
+/// Time, device and sequence number of the events of a day, ordered by time, then by device.
 fn in_order(devices: &[Recording], day: usize) -> Vec<(u32, usize, u32)> {
     let mut events: Vec<_> = devices
         .iter()

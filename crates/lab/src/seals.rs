@@ -1,15 +1,17 @@
-//! What sealing costs: the numbers of Li et al. (tables I, II and IV to VII, figures 8 to 14), what was measured in their place, and the two models that
-//! stand in for hardware.
+//! Costs of sealing: the numbers of Li et al. (tables I, II and IV to VII, figures 8 to 14), the
+//! measurements that correspond to them, and the two models that replace hardware.
 //!
-//! The lab does not measure speed, and may not link what is only compared with, so everything [`Measured`] is handed in by `moteseal-bench lab` and drawn by
-//! [`report::seals`](crate::report::seals). Models say that they are models.
+//! The lab does not measure speed, and must not link the schemes that are only compared with.
+//! `moteseal-bench lab` passes everything that it [`Measured`], and
+//! [`report::seals`](crate::report::seals) draws it. Models are marked as models.
 
 pub mod footprint;
 pub mod paper;
 
 use serde::Serialize;
 
-/// A quantity over several runs in which all contenders took turns: the middle one, the least and the most.
+/// A quantity over several runs in which all contenders took turns: the median, the least and the
+/// most.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
     /// The median.
@@ -21,16 +23,16 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of nothing: not a number.
+    /// No measurement: all values are NaN.
     pub const NONE: Self = Self { median: f64::NAN, least: f64::NAN, most: f64::NAN };
 
-    /// The same in another unit.
+    /// The same spread in another unit.
     #[must_use]
     pub fn times(self, factor: f64) -> Self {
         Self { median: self.median * factor, least: self.least * factor, most: self.most * factor }
     }
 
-    /// Nanoseconds a unit, turned into units a second.
+    /// Converts nanoseconds for one unit into units per second.
     #[must_use]
     pub fn per_second(self) -> Self {
         Self { median: 1e9 / self.median, least: 1e9 / self.most, most: 1e9 / self.least }
@@ -42,60 +44,63 @@ impl Spread {
 pub struct Primitive {
     /// Its name.
     pub name: &'static str,
-    /// Whether the paper has it; else it is ours.
+    /// Whether it is in the paper's table; otherwise we added it.
     pub in_paper: bool,
     /// Nanoseconds.
     #[serde(skip)]
     pub time: Spread,
-    /// The same in D, dependent compressions of SHA-256.
+    /// The time divided by D, the time of one dependent compression of SHA-256.
     pub in_d: f64,
 }
 
-/// Table II: what a scheme did when it was asked.
+/// Table II: the measured properties of a scheme.
 #[derive(Clone, Debug, Serialize)]
 pub struct Ability {
     /// The scheme.
     pub scheme: &'static str,
     /// Signatures for an epoch of [`paper::EPOCH`] events.
     pub signatures: usize,
-    /// Bytes served for half of the epoch, against all of it; `None` where the scheme has no way.
+    /// Bytes served for half of the epoch, divided by the bytes for all of it; `None` if the scheme
+    /// does not support it.
     pub half_of_all: Option<f64>,
-    /// Bytes served for one event in the middle, against all of it.
+    /// Bytes served for one event in the middle, divided by the bytes for all of the epoch.
     pub one_of_all: Option<f64>,
-    /// Bytes of state at the device after [`paper::EPOCH`] events, and after a thousand times as many.
+    /// Bytes of state at the device after [`paper::EPOCH`] events, and after a thousand times as
+    /// many.
     pub state: (u64, u64),
-    /// Whether an application notices that the cloud withholds one event of a sample by rate; `None` where the scheme has no sample to be cut.
+    /// Whether an application detects that the cloud withholds one event of a sample by rate;
+    /// `None` if the scheme has no samples.
     pub notices_withheld: Option<bool>,
-    /// Whether it notices that the cloud states half as many events as there were.
+    /// Whether an application detects that the cloud states half the number of events.
     pub notices_cut: bool,
 }
 
-/// Table IV: bytes that authentication takes beside the events.
+/// Table IV: bytes of authentication data in addition to the events.
 #[derive(Clone, Debug, Serialize)]
 pub struct State {
     /// The scheme.
     pub scheme: &'static str,
     /// `n`: events of the epoch at one device.
     pub events: u64,
-    /// At the device.
+    /// Bytes at the device.
     pub device: u64,
-    /// At the coordinator of [`paper::DEVICES`] devices with a budget of 500.
+    /// Bytes at the coordinator of [`paper::DEVICES`] devices with a budget of 500.
     pub coordinator: u64,
 }
 
-/// Table V: what a record costs.
+/// Table V: the cost of a record.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cost {
     /// The scheme.
     pub scheme: &'static str,
     /// The signature and the digest.
     pub suite: &'static str,
-    /// Microseconds to sign, a record.
+    /// Microseconds to sign one record.
     #[serde(skip)]
     pub signing: Spread,
-    /// Bytes that the device sends, a record.
+    /// Bytes that the device sends for one record.
     pub sent: f64,
-    /// Bytes that an application gets that wants half of the records, a record that it wants.
+    /// Bytes that an application receives for each record that it wants, if it wants half of them.
     pub received: f64,
 }
 
@@ -104,28 +109,28 @@ pub struct Cost {
 pub struct Packet {
     /// The degree.
     pub degree: usize,
-    /// Bytes of it.
+    /// Its size in bytes.
     pub bytes: usize,
-    /// Microseconds.
+    /// The time in microseconds.
     #[serde(skip)]
     pub time: Spread,
 }
 
-/// Figure 8 (and 12): throughput by the room that the signer has.
+/// Figures 8 and 12: throughput by the signer's memory.
 #[derive(Clone, Debug, Serialize)]
 pub struct BySpace {
     /// GSC or DTC, and whether it is the product's.
     pub scheme: &'static str,
     /// The signature and the digest.
     pub suite: &'static str,
-    /// Levels of the product's star; of nothing else.
+    /// The levels of the product's star; `None` for the others.
     pub levels: Option<u8>,
-    /// Digests for which there is room; of the product, its bytes in digests.
+    /// The signer's memory in digests; for the product, its bytes divided by the size of a digest.
     pub units: f64,
-    /// Events a second, at the signer.
+    /// Events per second at the signer.
     #[serde(skip)]
     pub signed: Spread,
-    /// At the verifier.
+    /// Events per second at the verifier.
     #[serde(skip)]
     pub verified: Spread,
 }
@@ -133,27 +138,27 @@ pub struct BySpace {
 /// Figure 9: throughput of a receiver of DTC, by its cache.
 #[derive(Clone, Debug, Serialize)]
 pub struct ByCache {
-    /// Units at the signer.
+    /// Memory of the signer, in digests.
     pub signer: usize,
-    /// Units at the receiver.
+    /// Memory of the receiver, in digests.
     pub cache: usize,
-    /// Events a second.
+    /// Events per second.
     #[serde(skip)]
     pub verified: Spread,
 }
 
-/// Figure 10: throughput of a receiver that wants a part.
+/// Figure 10: throughput of a receiver that wants a share of the events.
 #[derive(Clone, Debug, Serialize)]
 pub struct ByRate {
     /// GSC or DTC.
     pub scheme: &'static str,
-    /// The rate that it wants.
+    /// The share that it wants.
     pub rate: f64,
-    /// Units at the signer.
+    /// Memory of the signer, in digests.
     pub units: usize,
-    /// Of the events that it verifies, the share that it did not want.
+    /// The unwanted share of the events that it verifies.
     pub unused: f64,
-    /// Events that it wants, a second.
+    /// Wanted events per second.
     #[serde(skip)]
     pub verified: Spread,
 }
@@ -165,7 +170,7 @@ pub struct ByDegree {
     pub degree: usize,
     /// Events of the tree.
     pub events: usize,
-    /// Microseconds to build, an event.
+    /// Microseconds to build the tree, for each event.
     #[serde(skip)]
     pub build: Spread,
     /// Microseconds to generate a packet.
@@ -173,26 +178,26 @@ pub struct ByDegree {
     pub packet: Spread,
 }
 
-/// Figure 14: with the sampling protocol.
+/// Figure 14: throughput with the sampling protocol.
 #[derive(Clone, Debug, Serialize)]
 pub struct WithBudget {
     /// The budget.
     pub budget: u64,
     /// The signature and the digest.
     pub suite: &'static str,
-    /// Whether it is ours.
+    /// Whether the suite is the product's.
     pub is_ours: bool,
     /// GSC or DTC.
     pub scheme: &'static str,
-    /// Events a second, of those that were sent to the coordinator.
+    /// Signed events per second, of those that were sent to the coordinator.
     #[serde(skip)]
     pub signed: Spread,
-    /// Events a second, of those that were saved.
+    /// Verified events per second, of those that were saved.
     #[serde(skip)]
     pub verified: Spread,
 }
 
-/// Table VII: how many events those are.
+/// Table VII: the events that are signed and verified.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Counted {
     /// The budget.
@@ -201,40 +206,40 @@ pub struct Counted {
     pub sent: u64,
     /// Events saved.
     pub saved: u64,
-    /// Seals: a device and day.
+    /// Seals; one for each device and day.
     pub seals: u64,
 }
 
-/// Beyond: what an epoch's length makes of a suite.
+/// In addition to the paper: the cost of a suite by the length of an epoch.
 #[derive(Clone, Debug, Serialize)]
 pub struct ByEpoch {
     /// The suite.
     pub suite: &'static str,
     /// Events of an epoch.
     pub events: u64,
-    /// Bytes that the device sends beside an event.
+    /// Bytes that the device sends in addition to an event.
     pub bytes: f64,
     /// Nanoseconds to seal an event.
     #[serde(skip)]
     pub time: Spread,
 }
 
-/// Where a number of bytes is from.
+/// The source of a number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Origin {
-    /// What its encoding here takes.
+    /// The size of its encoding in this workspace.
     #[serde(rename = "its encoding here")]
     Encoding,
-    /// Signatures and digests added up, without anything that frames them.
+    /// The sum of signatures and digests, without framing.
     #[serde(rename = "by arithmetic, least possible")]
     Arithmetic,
-    /// Somebody states it.
+    /// The statement of a third party.
     #[serde(rename = "stated by others")]
     Others,
 }
 
 impl Origin {
-    /// For people.
+    /// The source as text for people.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -245,42 +250,44 @@ impl Origin {
     }
 }
 
-/// Beyond: bytes on the uplink, an event.
+/// In addition to the paper: bytes on the uplink for each event.
 #[derive(Clone, Debug, Serialize)]
 pub struct Uplink {
     /// The format.
     pub format: String,
     /// Bytes of the reading.
     pub payload: u64,
-    /// Bytes of all, an event.
+    /// All bytes for each event.
     pub bytes: f64,
-    /// Where these bytes are from.
+    /// The source of these bytes.
     pub from: Origin,
 }
 
-/// What was fed to the throughput experiments.
+/// The events that the throughput experiments used.
 #[derive(Clone, Debug, Default)]
 pub struct Fed {
-    /// Recordings, by name.
+    /// The names of the recordings.
     pub sources: Vec<String>,
-    /// Epochs of them: a device and day that has events.
+    /// Epochs: the days of a device that have events.
     pub epochs: usize,
-    /// Their events.
+    /// Events.
     pub events: usize,
 }
 
-/// Everything of sealing that was measured.
+/// All measurements of sealing.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
-    /// One dependent compression of SHA-256, in nanoseconds.
+    /// The time of one dependent compression of SHA-256, in nanoseconds.
     pub d: f64,
-    /// What was fed.
+    /// The events that the throughput experiments used.
     pub fed: Fed,
-    /// Runs of which a median is taken, except table I's, which has three times as many and nine at least, and `tree_runs`.
+    /// The number of runs of which a median is taken. Table I uses three times as many and at least
+    /// nine; figure 11 and table VI use `tree_runs`.
     pub runs: usize,
     /// The runs of figure 11 and table VI.
     pub tree_runs: usize,
-    /// The hashing loops that the machine ran, as `moteseal-lanes` names them: "avx512+sha", "scalar" and the like.
+    /// The hashing loops that the machine used, as `moteseal-lanes` names them, such as
+    /// "avx512+sha" and "scalar".
     pub loops: &'static str,
     /// Table I.
     pub primitives: Vec<Primitive>,
@@ -290,11 +297,12 @@ pub struct Measured {
     pub states: Vec<State>,
     /// Table V.
     pub costs: Vec<Cost>,
-    /// Bytes a record that an application of the paper's DTC gets if every event travels with its own siblings.
+    /// Bytes for each record that an application of the paper's DTC receives if every event travels
+    /// with its own siblings.
     pub tree_packets: f64,
     /// Table VI.
     pub packets: Vec<Packet>,
-    /// Table VII; nothing where recorded data is missing.
+    /// Table VII; empty if recorded data is absent.
     pub counted: Vec<Counted>,
     /// Figures 8 and 12.
     pub by_space: Vec<BySpace>,
@@ -306,12 +314,13 @@ pub struct Measured {
     pub by_degree: Vec<ByDegree>,
     /// Figure 14.
     pub with_budget: Vec<WithBudget>,
-    /// Of figure 14's setting, a signature an event by the quickest of the paper's suites: events a second.
+    /// For the setting of figure 14, signed and verified events per second with one signature for
+    /// each event, by the fastest of the paper's suites.
     pub each: Option<(f64, f64)>,
-    /// Beyond.
+    /// In addition to the paper: the cost of a suite by the length of an epoch.
     pub by_epoch: Vec<ByEpoch>,
-    /// Beyond.
+    /// In addition to the paper: bytes on the uplink.
     pub uplink: Vec<Uplink>,
-    /// Counted instructions of a Cortex-M3, if the file was there.
+    /// Counted instructions of a Cortex-M3; `None` if the file is absent.
     pub footprint: Option<footprint::Footprint>,
 }

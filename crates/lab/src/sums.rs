@@ -1,12 +1,14 @@
-//! What secure sums cost, by the models of Papadopoulos, Kiayias and Papadias, "Secure and Efficient In-Network Processing of Exact SUM
-//! Queries" (ICDE 2011), section V: equations 1 to 11 over the costs of primitives, for CMT, `SECOA^S` and SIES; and the paper's numbers.
+//! Costs of secure sums by the models of Papadopoulos, Kiayias and Papadias, "Secure and Efficient
+//! In-Network Processing of Exact SUM Queries" (ICDE 2011), section V: equations 1 to 11 over the
+//! costs of primitives, for CMT, `SECOA^S` and SIES; and the paper's numbers.
 //!
-//! Arithmetic alone. `SECOA` is patented in the United States and the schemes that are only compared with are no product's, so they are run
-//! and timed by `moteseal-bench sums`, which hands what it [`Measured`] to [`report::sums`](crate::report::sums).
+//! This module only calculates. `SECOA` is patented in the United States, and the product contains
+//! none of the schemes that are only compared with. `moteseal-bench sums` runs and times them, and
+//! passes what it [`Measured`] to [`report::sums`](crate::report::sums).
 
 use serde::Serialize;
 
-/// What the primitives of table II cost on a machine, in microseconds.
+/// The costs of the primitives of table II on one machine, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Primitives {
     /// `C_sk`: an insertion into a sketch.
@@ -43,7 +45,7 @@ impl Primitives {
         invert32: 3.2,
     };
 
-    /// Each with the paper's symbol and meaning, in the order of table II.
+    /// Each primitive with the paper's symbol and meaning, in the order of table II.
     #[must_use]
     pub const fn named(&self) -> [(&'static str, &'static str, f64); 9] {
         [
@@ -60,7 +62,7 @@ impl Primitives {
     }
 }
 
-/// What an experiment is set to.
+/// The parameters of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Setting {
     /// `N`: sources.
@@ -80,14 +82,14 @@ impl Setting {
     pub const DEFAULT: Self =
         Self { sources: 1024, sketches: 300, fanout: 4, lowest: 1800, highest: 5000 };
 
-    /// `x_i <= log2(N * D_U)`, rounded up: 23 by default, as table II has it.
+    /// The bound `x_i <= log2(N * D_U)`, rounded up: 23 by default, as in table II.
     #[must_use]
     pub fn largest_sketch(&self) -> u32 {
         (u128::from(self.sources) * u128::from(self.highest)).next_power_of_two().ilog2()
     }
 }
 
-/// The least and the most that something costs, whatever the readings.
+/// The lowest and the highest cost over all readings.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Bounds {
     /// The best case.
@@ -96,18 +98,18 @@ pub struct Bounds {
     pub most: f64,
 }
 
-/// A cost of each scheme, in one unit.
+/// The cost of each scheme, in one unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Model {
     /// CMT's.
     pub cmt: f64,
     /// `SECOA^S`'s.
     pub secoa: Bounds,
-    /// SIES's, as the paper has it.
+    /// SIES's, as in the paper.
     pub sies: f64,
 }
 
-/// Equations 1 to 3: a source's microseconds a reading.
+/// Equations 1 to 3: the microseconds of a source for each reading.
 #[must_use]
 pub fn source(cost: &Primitives, setting: &Setting) -> Model {
     let sketches = f64::from(setting.sketches);
@@ -125,7 +127,8 @@ pub fn source(cost: &Primitives, setting: &Setting) -> Model {
     }
 }
 
-/// Equations 4 to 6: an aggregator's microseconds an epoch. A SEAL is rolled by one less than the largest sketch at most (table II).
+/// Equations 4 to 6: the microseconds of an aggregator for each epoch. A SEAL is rolled at most one
+/// time less than the largest sketch (table II).
 #[must_use]
 pub fn aggregator(cost: &Primitives, setting: &Setting) -> Model {
     let (sketches, merges) =
@@ -139,8 +142,9 @@ pub fn aggregator(cost: &Primitives, setting: &Setting) -> Model {
     }
 }
 
-/// Equations 7 to 9: the querier's microseconds an epoch. The SEALs from the sink are folded in ascending order, so that all of them together
-/// are rolled from the lowest position to the highest.
+/// Equations 7 to 9: the microseconds of the querier for each epoch. The SEALs from the sink are
+/// folded in ascending order, so that all of them together are rolled from the lowest position to
+/// the highest.
 #[must_use]
 pub fn querier(cost: &Primitives, setting: &Setting) -> Model {
     let (n, j) = (f64::from(setting.sources), f64::from(setting.sketches));
@@ -165,90 +169,91 @@ pub fn querier(cost: &Primitives, setting: &Setting) -> Model {
     }
 }
 
-/// Equation 10: `SECOA^S`'s bytes from source to aggregator, and from aggregator to aggregator.
+/// Equation 10: the bytes of `SECOA^S` from source to aggregator, and from aggregator to
+/// aggregator.
 #[must_use]
 pub fn secoa_edge(setting: &Setting) -> f64 {
     f64::from(setting.sketches) * (1.0 + 128.0) + 20.0
 }
 
-/// Equation 11: `SECOA^S`'s bytes from the sink to the querier.
+/// Equation 11: the bytes of `SECOA^S` from the sink to the querier.
 #[must_use]
 pub fn secoa_last_edge(setting: &Setting) -> Bounds {
     let bytes = |seals: u32| f64::from(setting.sketches) + f64::from(seals) * 128.0 + 20.0;
     Bounds { least: bytes(1), most: bytes(setting.largest_sketch()) }
 }
 
-/// Mean microseconds of each scheme at one setting.
+/// The mean microseconds of each scheme with one setting.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     /// The setting.
     pub setting: Setting,
-    /// The power of ten by which readings were multiplied.
+    /// The power of ten by which the readings were multiplied.
     pub decimals: u32,
-    /// Epochs over which CMT and SIES are averaged.
+    /// The epochs over which CMT and SIES are averaged.
     pub epochs: u32,
     /// CMT's.
     pub cmt: f64,
-    /// SIES's, by the paper to the letter.
+    /// SIES's, exactly as in the paper.
     pub sies_paper: f64,
-    /// SIES's, as the product has it.
+    /// SIES's, in the product.
     pub sies: f64,
     /// `SECOA^S`'s.
     pub secoa: f64,
-    /// Epochs over which `SECOA^S`'s is averaged: fewer where one takes long.
+    /// The epochs over which `SECOA^S` is averaged; fewer, because one epoch takes long.
     pub secoa_epochs: u32,
 }
 
-/// Bytes on an edge, as they were sent.
+/// The bytes on an edge, as sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Edges {
     /// CMT's ciphertext.
     pub cmt: u64,
     /// A PSR of the paper's SIES.
     pub sies_paper: u64,
-    /// A PSR of the product's.
+    /// A PSR of the product's SIES.
     pub sies: u64,
-    /// `SECOA^S`'s, from a source or an aggregator.
+    /// The bytes of `SECOA^S` from a source or an aggregator.
     pub secoa: u64,
-    /// `SECOA^S`'s, from the sink to the querier, on average.
+    /// The bytes of `SECOA^S` from the sink to the querier, on average.
     pub secoa_last: u64,
-    /// SEALs in it, on average.
+    /// The SEALs in them, on average.
     pub seals: f64,
 }
 
-/// How `SECOA^S` estimated sums, over every epoch that was measured.
+/// The errors of the sums that `SECOA^S` estimated, over all measured epochs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Accuracy {
-    /// Estimates.
+    /// The number of estimates.
     pub estimates: u32,
-    /// How much larger than the sum `2^mean` was on average: 0.1 is 10 %.
+    /// The mean relative excess of `2^mean` over the sum: 0.1 is 10 %.
     pub bias: f64,
-    /// The share of them within 10 % of the sum, by the letter.
+    /// The share of the estimates within 10 % of the sum, exactly as in the paper.
     pub within_tenth: f64,
-    /// The same without the bias that is expected.
+    /// The same share without the expected bias.
     pub corrected_within_tenth: f64,
 }
 
-/// All that was measured on a machine.
+/// All measurements of one machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
-    /// The machine, as far as it matters: which vector loops it has.
+    /// The vector loops that the machine has.
     pub host: String,
     /// Table II.
     pub primitives: Primitives,
-    /// Figure 4: a source's, by the domain.
+    /// Figure 4: a source, by the domain.
     pub source: Vec<Point>,
-    /// Figure 5: an aggregator's, by the fan-out.
+    /// Figure 5: an aggregator, by the fan-out.
     pub aggregator: Vec<Point>,
-    /// Figure 6a: the querier's, by the number of sources.
+    /// Figure 6a: the querier, by the number of sources.
     pub querier_by_sources: Vec<Point>,
-    /// Figure 6b: the querier's, by the domain.
+    /// Figure 6b: the querier, by the domain.
     pub querier_by_domain: Vec<Point>,
     /// Table V.
     pub edges: Edges,
-    /// What `SECOA^S`'s answers are worth.
+    /// The errors of `SECOA^S`'s estimates.
     pub accuracy: Accuracy,
-    /// How many exact sums were opened, each of which was equal to the plain sum.
+    /// The number of exact sums that were opened; each was equal to the plain sum.
     pub exact: u64,
 }
 
@@ -270,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn the_equations_give_what_table_iii_prints() {
+    fn the_equations_give_the_values_of_table_iii() {
         let (cost, setting) = (Primitives::PAPER, Setting::DEFAULT);
         assert_eq!(setting.largest_sketch(), 23);
         let source = source(&cost, &setting);
@@ -290,15 +295,15 @@ mod tests {
         near(secoa_last_edge(&setting).most / 1e3, 3.25, 1);
     }
 
-    /// Where the paper's table III is not what its own equations and table II give.
+    /// The values of table III that differ from the paper's own equations and table II.
     #[test]
     fn the_equations_differ_from_table_iii_in_three_places() {
         let (cost, setting) = (Primitives::PAPER, Setting::DEFAULT);
-        // Printed 1.17, which is HM_256 and an addition; equation 1 has HM_1.
+        // The paper prints 1.17, which is HM_256 and an addition; equation 1 has HM_1.
         near(source(&cost, &setting).cmt, 0.61, 2);
-        // Printed 3.46.
+        // The paper prints 3.46.
         near(source(&cost, &setting).sies, 3.32, 2);
-        // Printed 568.63.
+        // The paper prints 568.63.
         near(querier(&cost, &setting).secoa.most / 1e3, 568.73, 2);
     }
 }

@@ -1,4 +1,4 @@
-//! Tables for people: columns that line up, numbers that can be read; and the same as Markdown.
+//! Tables for people: aligned columns and readable numbers; and the same as Markdown.
 
 use std::fmt;
 
@@ -16,14 +16,14 @@ pub fn thousands(number: u64) -> String {
     out
 }
 
-/// The whole number nearest to one that is not negative.
+/// The nearest whole number of one that is not negative.
 #[must_use]
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 pub fn rounded(number: f64) -> u64 {
     number.round() as u64
 }
 
-/// A share in per cent: `72.1 %`.
+/// A share in percent: `72.1 %`.
 #[must_use]
 pub fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
@@ -42,7 +42,7 @@ pub fn date(day: usize) -> String {
     format!("2012-07-31 + {}", day + 1)
 }
 
-/// Rows under a heading. The first column is for words, the others for numbers.
+/// Rows under a heading. The first column is text, the others are numbers.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     heading: Vec<String>,
@@ -56,7 +56,7 @@ impl Table {
         Self { heading: heading.map(str::to_owned).to_vec(), rows: Vec::new() }
     }
 
-    /// A table of rows that are there already.
+    /// A table of existing rows.
     #[must_use]
     pub const fn of(heading: Vec<String>, rows: Vec<Vec<String>>) -> Self {
         Self { heading, rows }
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_line_up() {
+    fn columns_are_aligned() {
         let mut table = Table::new(["day", "events"]);
         table.row(["2012-05-01".to_owned(), thousands(1_234_567)]);
         table.row(["2012-05-02".to_owned(), thousands(12)]);

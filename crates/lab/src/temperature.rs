@@ -1,48 +1,48 @@
-//! The mean temperature of a day from what was kept: figure 7 of Li et al. Sampling against truncation, which keeps a day's first
-//! readings and forgets the rest.
+//! The mean temperature of a day, estimated from the kept readings: figure 7 of Li et al. It
+//! compares sampling with truncation, which keeps the first readings of a day and drops the rest.
 
 use crate::data::Recording;
 use crate::sampling::Epoch;
 
-/// How many readings the paper's truncation keeps.
+/// The number of readings that the paper's truncation keeps.
 pub const TRUNCATED: usize = 40;
 
-/// A day's mean temperature, known and estimated, in the recording's unit.
+/// The mean temperature of a day, exact and estimated, in the recording's unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Day {
-    /// Of all readings.
+    /// The mean of all readings.
     pub truth: f64,
-    /// Of the sampled readings; `None` if there is none.
+    /// The mean of the sampled readings; `None` if there are none.
     pub sampled: Option<f64>,
-    /// How many were sampled.
+    /// The number of sampled readings.
     pub readings: usize,
-    /// Of the first [`TRUNCATED`] readings.
+    /// The mean of the first [`TRUNCATED`] readings.
     pub truncated: f64,
-    /// Of the first readings, as many as were sampled.
+    /// The mean of the first readings, as many as were sampled.
     pub truncated_alike: Option<f64>,
 }
 
 impl Day {
-    /// How far the sample's mean is off.
+    /// The error of the sample's mean.
     #[must_use]
     pub fn sampled_off(&self) -> Option<f64> {
         self.sampled.map(|sampled| sampled - self.truth)
     }
 
-    /// How far the paper's truncation is off.
+    /// The error of the paper's truncation.
     #[must_use]
     pub fn truncated_off(&self) -> f64 {
         self.truncated - self.truth
     }
 
-    /// How far a truncation to as many readings as were sampled is off.
+    /// The error of a truncation to as many readings as were sampled.
     #[must_use]
     pub fn truncated_alike_off(&self) -> Option<f64> {
         self.truncated_alike.map(|truncated| truncated - self.truth)
     }
 }
 
-/// One device's day; `None` if it has no reading.
+/// The temperatures of one device on one day; `None` if it has no reading.
 #[must_use]
 pub fn day(devices: &[Recording], device: usize, day: usize, epoch: &Epoch) -> Option<Day> {
     let readings: Vec<_> =

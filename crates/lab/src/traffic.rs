@@ -1,15 +1,20 @@
-//! What the sampling protocol costs in messages, and how much of the budget it uses, for loads of any size: what section V and
-//! VII.C of Li et al. promise as orders of growth, measured.
+//! The messages that the sampling protocol costs, and the share of the budget that it uses, for
+//! loads of any size: a measurement of the orders of growth in sections V and VII.C of Li et al.
 //!
-//! Two simulations of the same thing. [`one_by_one`] levels every event with its device's salt, as devices do. [`skipping`] goes
-//! straight to the next event that is forwarded, so that 10^8 events take microseconds. Both ask the coordinator of `core`.
+//! There are two simulations of the same protocol. [`one_by_one`] computes the level of every event
+//! with its device's salt, as devices do. [`skipping`] jumps to the next event that is forwarded,
+//! so that 10^8 events take microseconds. Both use the coordinator of `moteseal-seal`.
 //!
-//! **Why skipping is exact.** Levels are independent: each is SipHash of another sequence number under a secret salt. So whether an
-//! event is at or above a device's round `j` is a coin of probability `2^-j`, whatever came before, and the number of events up to
-//! the next such one is geometric; of that one, which of the levels from `j` on it has is again a fair coin a level. What is
-//! passed over has no effect: it is not sent, and rounds never fall, so no coordinator ever asks for it. When the devices' round
-//! changes before the gap is over, the draw is dropped and another is made from the change on: the geometric distribution has no
-//! memory. Which device an event belongs to changes nothing either, so the number of devices enters only by the announcements.
+//! **Why skipping is exact.** Levels are independent: each is SipHash of a different sequence
+//! number under a secret salt. So an event is at or above a device's round `j` with probability
+//! `2^-j`, independently of earlier events, and the number of events up to the next one is
+//! geometric. Each further level of that event again has probability 1/2. Skipped events have no
+//! effect: they are not sent, and because rounds never fall, no coordinator asks for them later. If
+//! the devices' round changes within a gap, the draw is dropped and a new gap is drawn from the
+//! change on; the geometric distribution is memoryless. The number of devices enters only through
+//! the announcements, because an event's device does not affect its level. memory. Which device an
+//! event belongs to changes nothing either, so the number of devices enters only by the
+//! announcements.
 
 use std::collections::VecDeque;
 
@@ -21,46 +26,47 @@ use moteseal_seal::sample::{Coordinator, Offer};
 use crate::chance::{Draws, Seed};
 use crate::sampling::enough_levels;
 
-/// One epoch of made-up events, spread over the devices at random.
+/// One epoch of synthetic events, spread over the devices at random.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
     /// Events of all devices.
     pub events: u64,
-    /// Events that may be kept.
+    /// The budget: the events that may be kept.
     pub budget: u64,
-    /// Devices.
+    /// The number of devices.
     pub devices: u64,
-    /// Levels of the group.
+    /// The levels of the group.
     pub levels: u8,
-    /// A round that is announced at one event reaches the devices this many events later; 0 is at once.
+    /// The delay of an announcement, in events; 0 means that a round reaches the devices at once.
     pub delay: u64,
 }
 
 impl Load {
-    /// With as many levels as a roster requires, and no delay; `None` if no group can have that many.
+    /// A load with as many levels as a roster requires, and no delay; `None` if no group can have
+    /// that many levels.
     #[must_use]
     pub fn new(events: u64, budget: u64, devices: u64) -> Option<Self> {
         Some(Self { events, budget, devices, levels: enough_levels(events, budget)?, delay: 0 })
     }
 }
 
-/// What an epoch cost, and what it left.
+/// The cost and the result of an epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Events sent to the coordinator.
     pub sent: u64,
-    /// New rounds announced: a message to each device.
+    /// Announced rounds; each is a message to every device.
     pub announcements: u64,
-    /// The final round: it is never below the announcements.
+    /// The final round; at least the number of announcements.
     pub round: u8,
-    /// Events kept in the end.
+    /// Events kept at the end.
     pub kept: u64,
-    /// The most that were kept at once.
+    /// The most events kept at once.
     pub most_kept: u64,
 }
 
 impl Traffic {
-    /// All messages, both ways, with one event a message.
+    /// All messages in both directions, with one event in each message.
     #[must_use]
     pub const fn messages(&self, devices: u64) -> u64 {
         self.sent + self.announcements * devices
@@ -73,16 +79,16 @@ impl Traffic {
     }
 }
 
-/// Rounds on their way to the devices: the last event that does not know, and the round.
+/// Rounds in transit to the devices: the last event before the round arrives, and the round.
 #[derive(Debug, Default)]
 struct Announced {
     on_the_way: VecDeque<(u64, u8)>,
-    /// What the devices know.
+    /// The round that the devices know.
     round: u8,
 }
 
 impl Announced {
-    /// The coordinator's word after event `at`. No device goes beyond the last level.
+    /// The coordinator announces a round after event `at`. No device goes beyond the last level.
     fn send(&mut self, at: u64, round: u8, load: &Load) {
         self.on_the_way
             .push_back((at.saturating_add(load.delay), round.min(load.levels.saturating_sub(1))));
@@ -100,7 +106,7 @@ impl Announced {
     }
 }
 
-/// An epoch event by event, with every device's salt.
+/// Simulates an epoch event by event, with every device's salt.
 #[must_use]
 pub fn one_by_one(load: &Load, seed: Seed) -> Traffic {
     let key = |device: u64| {
@@ -108,7 +114,7 @@ pub fn one_by_one(load: &Load, seed: Seed) -> Traffic {
             .salt(DeviceId(device.to_be_bytes()), SealIndex(0));
         (LevelKey::new(&salt), 0_u64)
     };
-    // A salt is made when its device has an event.
+    // Computes a salt when its device has its first event.
     let mut devices: Vec<_> = (0..load.devices).map(|_| None).collect();
     let mut whose = seed.derive("whose event", 0).draws();
     let (mut coordinator, mut announced, mut traffic) =
@@ -137,7 +143,8 @@ pub fn one_by_one(load: &Load, seed: Seed) -> Traffic {
     traffic
 }
 
-/// An epoch by its forwarded events alone, whatever its size.
+/// Simulates an epoch by its forwarded events only; the time does not depend on the number of
+/// events.
 #[must_use]
 pub fn skipping(load: &Load, draws: &mut Draws) -> Traffic {
     let mut end = Traffic::default();
@@ -145,7 +152,8 @@ pub fn skipping(load: &Load, draws: &mut Draws) -> Traffic {
     end
 }
 
-/// The same, and shows what it has cost after each of some numbers of events, in ascending order.
+/// The same, and reports the costs after each of the given numbers of events, which are in
+/// ascending order.
 pub fn skipping_through(
     load: &Load,
     stops: &[u64],
@@ -180,8 +188,8 @@ pub fn skipping_through(
     }
 }
 
-/// What theory says is sent on average without delay: a budget in round 0, then half a budget each time the load doubles,
-/// `B (1 + log2(events / B) / 2)`; everything up to a budget.
+/// The expected number of sent events without delay: a budget in round 0, then half a budget each
+/// time the load doubles, `B (1 + log2(events / B) / 2)`; up to a budget, all events.
 #[must_use]
 #[allow(clippy::cast_precision_loss)]
 pub fn expected_sent(events: u64, budget: u64) -> f64 {
@@ -189,8 +197,9 @@ pub fn expected_sent(events: u64, budget: u64) -> f64 {
     if events <= budget { events } else { budget * (1.0 + (events / budget).log2() / 2.0) }
 }
 
-/// What theory says is sent on average, within a round too: round `j` lasts from `2^(j-1)` to `2^j` budgets, and lets in an event
-/// in `2^j`. [`expected_sent`] is a straight line in the logarithm through the rounds' ends; between them it is at most 3.5 % above.
+/// The expected number of sent events, exact within a round: round `j` lasts from `2^(j-1)` to
+/// `2^j` budgets and accepts one event in `2^j`. [`expected_sent`] is a straight line in the
+/// logarithm through the ends of the rounds; between them it is at most 3.5 % higher.
 #[must_use]
 #[allow(clippy::cast_precision_loss)]
 pub fn expected_sent_within(events: u64, budget: u64) -> f64 {
@@ -202,19 +211,22 @@ pub fn expected_sent_within(events: u64, budget: u64) -> f64 {
     budget * (1.0 + (doublings.floor() + doublings.fract().exp2() - 1.0) / 2.0)
 }
 
-/// What theory says is sent on average beyond that when every announcement takes `delay` events: while round `j` is on its way,
-/// an event in `2^j` comes that it would have held back, so `delay * (1 - 2^-round)` in all, less what the epoch's end cuts off.
+/// The expected number of additional sent events if every announcement arrives `delay` events late:
+/// while round `j` is in transit, devices send one event in `2^j` that they would have suppressed.
+/// The total is `delay * (1 - 2^-round)`, less the events after the end of the epoch.
 #[must_use]
 #[allow(clippy::cast_precision_loss)]
 pub fn expected_late(delay: u64, round: u8) -> f64 {
     delay as f64 * (1.0 - 0.5_f64.powi(i32::from(round)))
 }
 
-/// The part of the budget that is used at an epoch's end, on average over loads log-uniform over whole doublings: kept events are
-/// then log-uniform between half a budget and one.
+/// The share of the budget that is used at the end of an epoch, averaged over loads that are
+/// log-uniform over whole doublings: the number of kept events is then log-uniform between half a
+/// budget and one.
 pub const EXPECTED_USE: f64 = 0.5 / std::f64::consts::LN_2;
 
-/// An epoch's use of its budget, with a load log-uniform in `[2, 64]` budgets; `None` if no group can have enough levels.
+/// The use of the budget in one epoch, with a load log-uniform in `[2, 64]` budgets; `None` if no
+/// group can have enough levels.
 #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, clippy::cast_sign_loss)]
 pub fn budget_used(budget: u64, draws: &mut Draws) -> Option<f64> {
     let budgets = (1.0 + 5.0 * draws.unit()).exp2();

@@ -68,7 +68,10 @@ fn errors_are_one_line_that_names_the_remedy() {
             &["sampling", "--budget", "500", "--source", "house-a"],
             "put them into events_kasteren_mit",
         ),
-        (&["sampling", "--budget", "500", "--source", "house-z"], "there are all, home-c, house-a"),
+        (
+            &["sampling", "--budget", "500", "--source", "house-z"],
+            "the sources are all, home-c, house-a",
+        ),
         (&["sampling", "--budget", "0", "--source", "telosb"], "0 is not in 1.."),
         (
             &["sampling", "--budget", "500", "--source", "telosb", "--seed", "xyz"],

@@ -1,4 +1,4 @@
-//! `core`'s chains, ready to be timed at both sides.
+//! The product's chains, ready to be timed at the sender and at a receiver.
 
 use std::convert::Infallible;
 use std::hint::black_box;
@@ -61,8 +61,8 @@ impl Room {
     }
 }
 
-/// A sender's whole work, from messages to leaves. Each chain has another number, for signatures of ML-DSA-44 take as many tries as what is
-/// signed needs.
+/// A sender's whole work, from messages to leaves. Each chain has a different number, because the
+/// time of an ML-DSA-44 signature varies with the signed data.
 pub(super) fn sealing<'a>(
     messages: &'a [Message],
     per_block: u8,
@@ -89,7 +89,7 @@ pub(super) fn sealing<'a>(
     })
 }
 
-/// What a sender has sent.
+/// The frames that a sender has sent.
 pub(super) struct Sent {
     per_block: u8,
     key: PublicKey,
@@ -120,7 +120,7 @@ impl Sent {
         Self { per_block, key: key.public(), head, leaves }
     }
 
-    /// The same with the last leaf of each block first: then its tag must be checked, too.
+    /// The same with the last leaf of each block first, so that its tag must be checked, too.
     pub(super) fn backwards(&self) -> Self {
         let mut leaves = self.leaves.clone();
         leaves.sort_by_key(|(block, index, _)| (*block, std::cmp::Reverse(*index)));
@@ -150,7 +150,7 @@ impl Sent {
         assert!(incoming.is_complete());
     }
 
-    /// With the receiver that has room for such blocks and no larger ones.
+    /// Runs with the receiver that has room for blocks of this size.
     fn take(&self, head: &Head<'_>) {
         match self.per_block {
             1 => self.take_all::<1>(head),
@@ -160,7 +160,8 @@ impl Sent {
         }
     }
 
-    /// A receiver's work once the head is open: the chain from its prefixes to its last message, so many times.
+    /// A receiver's work after the head is open: the chain from its prefixes to its last message,
+    /// the given number of times.
     pub(super) fn following(&self, times: usize) -> Contender<'_> {
         let mut scratch = vec![0; MAX_HEAD];
         let head = self.open(&mut scratch);

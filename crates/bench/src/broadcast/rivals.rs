@@ -1,5 +1,5 @@
-//! What chains are compared with, ready to be timed at both sides: a signature a message, HMAC with a shared key, uTESLA, and the paper's
-//! scheme.
+//! The schemes for comparison with chains, ready to be timed at the sender and at a receiver: a
+//! signature per message, HMAC with a shared key, uTESLA, and the paper's scheme.
 
 use std::hint::black_box;
 
@@ -57,7 +57,7 @@ impl<'a> Sigs<'a> {
     }
 }
 
-/// HMAC, straight from the crate.
+/// HMAC, directly from the crate.
 pub(super) struct Hmac<'a> {
     key: hmac::Hmac<Sha256>,
     paper: SharedKey,
@@ -115,12 +115,13 @@ fn tag(key: &hmac::Hmac<Sha256>, message: &[u8]) -> [u8; 8] {
     *whole.first_chunk().expect("a tag is longer")
 }
 
-/// uTESLA with a message an interval. Its parameters come by an authenticated link, as to a mote that checks no signature: they cost nothing here.
+/// uTESLA with one message in each interval. Its parameters arrive over an authenticated link, as
+/// for a mote that cannot verify signatures, and are not timed.
 pub(super) struct Tesla<'a> {
     messages: &'a [Message],
     schedule: Schedule,
     parameters: Parameters,
-    /// When each frame is heard: packets, and keys two intervals later.
+    /// The time at which each frame is received: packets, and keys two intervals later.
     frames: Vec<(u64, Vec<u8>)>,
 }
 
@@ -181,7 +182,7 @@ impl<'a> Tesla<'a> {
     }
 }
 
-/// A sender's whole work: the keys, a packet an interval, and the keys told.
+/// A sender's whole work: the keys, one packet in each interval, and the disclosed keys.
 fn said(schedule: Schedule, messages: &[Message], mut send: impl FnMut(u64, &[u8])) -> Sender {
     let mut sender = Sender::new(schedule, SECRET).expect("a schedule that can be kept");
     let mut buffer = [0; OVERHEAD + PAYLOAD + KEY_FRAME + MAX_PARAMETERS];
@@ -199,7 +200,7 @@ fn said(schedule: Schedule, messages: &[Message], mut send: impl FnMut(u64, &[u8
     sender
 }
 
-/// The paper's scheme, and a signature a message with its signatures.
+/// The paper's scheme, and a signature per message with its signatures.
 pub(super) struct Paper {
     per_block: usize,
     messages: Vec<Vec<u8>>,
@@ -209,7 +210,7 @@ pub(super) struct Paper {
 }
 
 impl Paper {
-    /// So many signatures are made and checked to time one.
+    /// The number of signatures that are made and verified to time one.
     const SIGNED: usize = 4;
 
     pub(super) fn new(messages: &[Message], per_block: usize) -> Self {

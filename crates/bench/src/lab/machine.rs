@@ -1,14 +1,15 @@
-//! What a report was measured on: processor, cores, memory, system, compiler, vector loops. Whatever cannot be read is said to be unknown.
+//! The machine of a report: processor, cores, memory, system, compiler, vector loops. A property
+//! that cannot be read is unknown.
 
 use std::process::Command;
 
 use moteseal_lab::report::page::Machine;
 use moteseal_lanes::Host;
 
-/// The pinned compiler of the checkout that this was built from.
+/// The pinned compiler of the checkout.
 const TOOLCHAIN: &str = include_str!("../../../../rust-toolchain.toml");
 
-/// The value behind a name in a file of `name : value` lines.
+/// The value after a name in a file of `name : value` lines.
 fn line(text: &str, name: &str) -> Option<String> {
     let line = text.lines().find(|line| line.starts_with(name))?;
     line.split_once(':').map(|(_, value)| value.split_whitespace().collect::<Vec<_>>().join(" "))
@@ -18,7 +19,7 @@ fn quoted<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find(|line| line.starts_with(name))?.split('"').nth(1)
 }
 
-/// The machine, the command, and what is not there.
+/// The machine, the command, and the absent data.
 pub(super) fn describe(command: &str, absent: Vec<String>) -> Machine {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let unknown = || "unknown".to_owned();
@@ -69,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_says_what_it_is() {
+    fn a_machine_has_its_properties() {
         let machine = describe("make lab", Vec::new());
         assert!(machine.lines.iter().all(|(_, value)| !value.is_empty()));
         assert_eq!(line("model name\t: AMD  EPYC\n", "model name"), Some("AMD EPYC".to_owned()));

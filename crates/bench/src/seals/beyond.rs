@@ -1,4 +1,5 @@
-//! Beyond the papers: what an epoch's length makes of a suite, and bytes on the uplink beside other formats.
+//! Results in addition to the papers: the cost of a suite by the length of an epoch, and bytes on
+//! the uplink compared with other formats.
 
 use std::hint::black_box;
 
@@ -27,7 +28,8 @@ fn said(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// What a device of the product sends beside its events for an epoch of so many: the second one, when the first is acknowledged.
+/// The bytes that a device of the product sends in addition to its events, for the second epoch of
+/// this length, when the first is acknowledged.
 fn overhead(algorithm: Algorithm, scheme: Scheme, events: u64) -> Result<usize, String> {
     let operator = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32]).map_err(said)?;
     let secret = SecretKey::from_seed(algorithm, &[2; 32]).map_err(said)?;
@@ -65,7 +67,7 @@ fn overhead(algorithm: Algorithm, scheme: Scheme, events: u64) -> Result<usize, 
         .ok_or_else(|| "an epoch was not sealed".to_owned())
 }
 
-/// Overhead bytes and time against an epoch's length.
+/// Overhead bytes and time by the length of an epoch.
 pub(super) fn by_epoch(effort: &Effort) -> Result<Vec<ByEpoch>, String> {
     let mut rows = Vec::new();
     for &events in effort.lengths {
@@ -74,7 +76,7 @@ pub(super) fn by_epoch(effort: &Effort) -> Result<Vec<ByEpoch>, String> {
             (0..u32::try_from(events).map_err(said)?).map(u32::to_be_bytes).collect();
         let keys = SUITES.map(|algorithm| SecretKey::from_seed(algorithm, &[7; 32]));
         let keys = keys.into_iter().collect::<Result<Vec<_>, _>>().map_err(said)?;
-        // Short epochs several times over, so that a run takes a millisecond or so.
+        // Repeats short epochs, so that a repetition needs about a millisecond.
         let times_over = (effort.signatures * 4 / count.max(1)).clamp(1, effort.signatures);
         let contender = |key: &SecretKey| {
             let (key, group, records) = (key.clone(), OneDevice(key.public()), &records);
@@ -100,7 +102,7 @@ pub(super) fn by_epoch(effort: &Effort) -> Result<Vec<ByEpoch>, String> {
     Ok(rows)
 }
 
-/// Bytes an event on the uplink. What others state is said to be stated.
+/// Bytes per event on the uplink. The statements of third parties are marked.
 pub(super) fn uplink() -> Result<Vec<Uplink>, String> {
     const HOUR: u64 = 60;
     let mut rows = Vec::new();
@@ -109,7 +111,7 @@ pub(super) fn uplink() -> Result<Vec<Uplink>, String> {
             #[allow(clippy::cast_precision_loss)]
             rows.push(Uplink { format, payload, bytes: payload as f64 + beside, from });
         };
-        // What no format can have less of: nothing frames, names or numbers these.
+        // The minimum of any format, without framing, names or numbers.
         row("sign-each, the bare Ed25519 signature".to_owned(), 64.0, Origin::Arithmetic);
         #[allow(clippy::cast_precision_loss)]
         row(

@@ -1,9 +1,11 @@
-//! Table VII and figure 14: what the sampling protocol leaves to sign and to verify, and how quick that is.
+//! Table VII and figure 14: the events that the sampling protocol leaves to sign and to verify, and
+//! the throughput.
 //!
-//! As in the paper, the events that were sent to the coordinator are signed and those that were saved are verified; each device and day is an epoch. The
-//! paper's star takes levels from the same hash as the sampling protocol; that hash is computed for every event at both ends, by star and tree alike. Where
-//! nothing of an epoch was saved, nothing of it is verified, whatever the scheme. The product's star is verified as a cloud serves it: a part of the seal over
-//! all of the day's events, from the final round on.
+//! As in the paper, the events that were sent to the coordinator are signed and those that were
+//! saved are verified; each device and day is an epoch. The paper's star uses the levels of the
+//! sampling protocol's hash, which both schemes compute for every event at both ends. If no event
+//! of an epoch was saved, no scheme verifies it. The product's star is verified as a cloud serves
+//! it: the share of the seal over all of the day's events from the final round on.
 
 use std::hint::black_box;
 
@@ -68,7 +70,7 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// A signature an event: events a second signed and verified.
+/// A signature per event: events per second signed and verified.
 fn each(key: &Key, seals: &[Sampled], effort: &Effort) -> (f64, f64) {
     let events: Vec<Record> = seals
         .iter()
@@ -117,7 +119,7 @@ fn star_of<H: Hash>(seal: &Sampled) -> Star<H> {
 fn tree_of<H: Hash>(seal: &Sampled) -> H::Digest {
     let mut signer = TreeSigner::<H>::new(64);
     for (_, event) in &seal.sent {
-        // A tree has no use for levels, but the sampling protocol has.
+        // A tree does not need levels, but the sampling protocol does.
         black_box(content::level(event));
         signer.push(event);
     }
@@ -139,7 +141,7 @@ impl<H: Named> Held<H> {
         Self { star, star_signature, nodes, siblings, tree_signature }
     }
 
-    /// The saved blocks rebuilt, the others' digests taken over.
+    /// The saved blocks are rebuilt; the digests of the others are used as they are.
     fn verify_star(&self, key: &Key, seal: &Sampled) -> bool {
         if seal.saved.is_empty() {
             return true;
@@ -221,10 +223,12 @@ fn sizes(seals: &[Sampled]) -> (usize, usize) {
     (count(|seal| seal.sent.len()), count(|seal| seal.saved.len()))
 }
 
-/// The product's: a star or a tree over what was sent; verified, the part of the day's seal with what was saved, and a multiproof of it in the tree.
+/// The product's: a star or a tree over the sent events; the verifier checks the share of the day's
+/// seal with the saved events, or a multiproof of them in the tree.
 ///
-/// A seal of the product counts all of a day's events by level, sent or not, and both verifiers do. A star takes no more of those that are not sent; a mote's tree
-/// would take them, and has here only what was sent.
+/// A seal of the product counts all of a day's events by level, sent or not, and both verifiers
+/// check the counts. A star adds only sent events. A mote's tree would add all events; here it has
+/// only the sent ones.
 fn ours(
     algorithm: Algorithm,
     seals: &[Sampled],

@@ -1,4 +1,5 @@
-//! What is fed to the experiments: recorded events as four bytes each, by device and day; and what the sampling protocol sends and saves of them.
+//! The input of the experiments: recorded events as four bytes each, by device and day; and the
+//! events that the sampling protocol sends and saves.
 
 use moteseal_core::record::Sequence;
 use moteseal_lab::chance::Seed;
@@ -10,11 +11,12 @@ use moteseal_seal::level::Salt;
 /// The paper's record: two bytes of time, two of reading.
 pub(super) type Record = [u8; 4];
 
-/// Time in steps of two seconds, since a day has more seconds than two bytes hold; the reading in tenths.
+/// Time in steps of two seconds, because two bytes cannot hold the seconds of a day; the reading in
+/// tenths.
 #[allow(clippy::cast_possible_truncation)]
 fn record(second: u32, reading: f64) -> Record {
     let [_, _, high, low] = (second / 2).to_be_bytes();
-    // A broadcast from a float saturates.
+    // A cast from a float saturates.
     let [first, last] = ((reading * 10.0) as i16).to_be_bytes();
     [high, low, first, last]
 }
@@ -33,13 +35,13 @@ pub(super) struct Sampled {
     pub(super) salt: Salt,
     /// All of the day's events, sent or not.
     pub(super) events: u32,
-    /// What was sent to the coordinator, in order, each with its level.
+    /// The events sent to the coordinator, in order, each with its level.
     pub(super) sent: Vec<(u8, Record)>,
-    /// The place of each of them among the day's events.
+    /// The index of each of them among the day's events.
     pub(super) seqs: Vec<Sequence>,
-    /// Which of these were saved, by their place.
+    /// The indices of the saved ones.
     pub(super) saved: Vec<usize>,
-    /// The saved ones' least level: the final round.
+    /// The least level of the saved events: the final round.
     pub(super) round: u8,
 }
 
@@ -54,7 +56,7 @@ impl Sampled {
     };
 }
 
-/// All devices and days that sent something, and their sums.
+/// All devices and days that sent events, and their sums.
 pub(super) fn sampled(
     devices: &[Recording],
     days: usize,
@@ -106,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_saved_is_what_the_simulation_kept() {
+    fn saved_events_are_those_that_the_simulation_kept() {
         let day = |device: u32| {
             (0..900)
                 .map(|n| Event { second: n * 90 + device, reading: f64::from(n) })

@@ -1,8 +1,11 @@
-//! RSA-1024 and DSA-512, the paper's signatures (Li et al., section VIII.A), by AWS-LC: for comparison only, and nowhere else in the workspace.
+//! RSA-1024 and DSA-512, the paper's signatures (Li et al., section VIII.A), by AWS-LC: for
+//! comparison only, and nowhere else in the workspace.
 //!
-//! `aws-lc-rs` offers neither: it starts at RSA of 2,048 bits and has no DSA. What it is made on still computes both, so this module calls that, and
-//! is the only one of `bench` with unsafe code. PKCS #1 v1.5 for RSA, as the paper's time had it; a digest longer than DSA's `q` of 160 bits is cut by
-//! the library, as FIPS 186 says. Neither gives security today: a factored RSA-1024 is a matter of money, a discrete logarithm of 512 bits one of minutes.
+//! `aws-lc-rs` offers neither: it starts at RSA of 2,048 bits and has no DSA. What it is made on
+//! still computes both, so this module calls that, and is the only one of `bench` with unsafe code.
+//! PKCS #1 v1.5 for RSA, as the paper's time had it; a digest longer than DSA's `q` of 160 bits is
+//! cut by the library, as FIPS 186 says. Neither gives security today: a factored RSA-1024 is a
+//! matter of money, a discrete logarithm of 512 bits one of minutes.
 
 use std::fmt;
 use std::ptr::{NonNull, null, null_mut};
@@ -59,7 +62,8 @@ impl Rsa {
         let what = "an RSA key of 1,024 bits";
         // SAFETY: takes nothing; gives null or an RSA that is ours to free.
         let key = Self(NonNull::new(unsafe { lc::RSA_new() }).ok_or(Refused(what))?);
-        // SAFETY: takes nothing; gives null or a number that is ours to free, which happens below on every way out.
+        // SAFETY: takes nothing; gives null or a number that is ours to free, which happens below
+        // on every way out.
         let exponent = NonNull::new(unsafe { lc::BN_new() }).ok_or(Refused(what))?;
         // SAFETY: both pointers are live and nobody else's; the callback may be null.
         let made = unsafe {
@@ -79,8 +83,9 @@ impl Rsa {
     pub(crate) fn sign(&self, name: DigestName, digest: &[u8]) -> Result<Vec<u8>, Refused> {
         let mut signature = vec![0; Self::SIGNATURE];
         let mut length = 0;
-        // SAFETY: the digest is readable for its length; the signature has the modulus's 128 bytes, the most that is written; the key is live, and
-        // signing changes nothing of it but caches, behind the library's own lock.
+        // SAFETY: the digest is readable for its length; the signature has the modulus's 128 bytes,
+        // the most that is written; the key is live, and signing changes nothing of it but caches,
+        // behind the library's own lock.
         let code = unsafe {
             lc::RSA_sign(
                 name.nid(),
@@ -127,7 +132,8 @@ pub(crate) struct Dsa(NonNull<lc::DSA>);
 impl Dsa {
     /// Bits of its modulus.
     pub(crate) const BITS: u32 = 512;
-    /// Bytes of a signature's two numbers, as the paper would count them; in DER it is a few bytes longer.
+    /// Bytes of a signature's two numbers, as the paper would count them; in DER it is a few bytes
+    /// longer.
     pub(crate) const SIGNATURE: usize = 40;
 
     /// Fresh parameters and a fresh key.
@@ -136,7 +142,8 @@ impl Dsa {
         // SAFETY: takes nothing; gives null or a DSA that is ours to free.
         let key = Self(NonNull::new(unsafe { lc::DSA_new() }).ok_or(Refused(what))?);
         let pointer = key.0.as_ptr();
-        // SAFETY: the key is live and nobody else's; no seed is given, and what is asked to be told where may be null.
+        // SAFETY: the key is live and nobody else's; no seed is given, and what is asked to be told
+        // where may be null.
         let code = unsafe {
             lc::DSA_generate_parameters_ex(
                 pointer,
@@ -161,8 +168,9 @@ impl Dsa {
             .map_err(|_| Refused("a DSA signature's size"))?;
         let mut signature = vec![0; most];
         let mut length = 0;
-        // SAFETY: the digest is readable for its length; the signature has DSA_size bytes, the most that is written; the key is live, and signing
-        // changes nothing of it but caches, behind the library's own lock.
+        // SAFETY: the digest is readable for its length; the signature has DSA_size bytes, the most
+        // that is written; the key is live, and signing changes nothing of it but caches, behind
+        // the library's own lock.
         let code = unsafe {
             lc::DSA_sign(
                 name.nid(),

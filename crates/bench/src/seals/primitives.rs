@@ -1,4 +1,5 @@
-//! Table I: signatures and digests over a string of ten bytes, the paper's and ours.
+//! Table I: signatures and digests over a string of ten bytes, with the paper's primitives and with
+//! ours.
 
 use std::hint::black_box;
 

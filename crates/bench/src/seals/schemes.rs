@@ -1,6 +1,7 @@
-//! Tables II, IV and V: what each scheme can, what it keeps, and what a record costs.
+//! Tables II, IV and V: the properties, the state and the cost per record of each scheme.
 //!
-//! Tables II and IV ask the running schemes of `moteseal-research`, the product's among them. Table V runs the paper's with RSA-1024 and MD5, and ours.
+//! Tables II and IV query the running schemes of `moteseal-research`, including the product's.
+//! Table V runs the paper's with RSA-1024 and MD5, and ours.
 
 use std::hint::black_box;
 
@@ -76,7 +77,8 @@ fn ability(name: &'static str, scheme: &dyn Scheme) -> Result<Ability, String> {
     let middle = [(EPOCH / 2) as u64];
     let opens = |served: &[u8], ask: &Ask<'_>| scheme.open(&context, &public, served, ask).is_ok();
 
-    // The cloud withholds one event of what was asked for: by rate, and of events that the application chose.
+    // The cloud withholds one requested event: by rate, and from events that the application
+    // selected.
     let chosen: Vec<u64> = (0..EPOCH as u64).filter(|seq| seq % 2 == 1).collect();
     let by_choice =
         part(&Ask::Events(&chosen[1..])).map(|served| !opens(&served, &Ask::Events(&chosen)));
@@ -85,7 +87,7 @@ fn ability(name: &'static str, scheme: &dyn Scheme) -> Result<Ability, String> {
         .serve(&context, &lacking, &Ask::Rate(rate))
         .ok()
         .map(|served| !opens(&served, &Ask::Rate(rate)));
-    // It states half as many events as there were.
+    // It states half the number of events.
     let keep = EPOCH / 2;
     let mut cut = Sealed { events: sealed.events[..keep].to_vec(), ..sealed.clone() };
     if cut.signatures.len() == sealed.events.len() {
@@ -95,7 +97,7 @@ fn ability(name: &'static str, scheme: &dyn Scheme) -> Result<Ability, String> {
         scheme.serve(&context, &cut, &Ask::All).map_or(true, |served| !opens(&served, &Ask::All));
     Ok(Ability {
         scheme: name,
-        // By the device's key; one-time signatures are others.
+        // Verifies with the device's key; one-time signatures have other keys.
         signatures: sealed
             .signatures
             .iter()
@@ -126,7 +128,8 @@ pub(super) fn states() -> Vec<State> {
             nodes.siblings(kept * events / BUDGET, &mut siblings);
             digests += siblings.len() as u64;
         }
-        // The product's coordinator prunes: what proves a device's share of what is kept, once for all of it.
+        // The product's coordinator prunes: the proof of a device's share of the kept events, once
+        // for all of them.
         let share = (BUDGET / usize::try_from(DEVICES).unwrap_or(7)).min(events);
         let kept = (0..share).map(|n| Sequence((n * events / share) as u64));
         let proof = geometry::siblings(events as u64, kept).count() as u64;
@@ -154,7 +157,8 @@ fn chunks(epochs: &[Vec<Record>], effort: &Effort) -> Vec<Vec<Record>> {
     chunks
 }
 
-/// Table V, and what an application of DTC gets if every event travels with its own siblings.
+/// Table V, and the bytes that an application of DTC receives if every event travels with its own
+/// siblings.
 pub(super) fn costs(epochs: &[Vec<Record>], effort: &Effort) -> Result<(Vec<Cost>, f64), String> {
     let chunks = chunks(epochs, effort);
     let rsa = Key::Rsa(Rsa::generate().map_err(|error| error.to_string())?);
@@ -164,7 +168,7 @@ pub(super) fn costs(epochs: &[Vec<Record>], effort: &Effort) -> Result<(Vec<Cost
     Ok((rows, packets))
 }
 
-/// The first three schemes, which are alike in all suites.
+/// The first three schemes, which are the same in all suites.
 fn plain<'a, H: Named>(key: &'a Key, chunks: &'a [Vec<Record>]) -> [Contender<'a>; 3] {
     let count = chunks.len() * EPOCH;
     let each = Contender::new(EPOCH, move || {
@@ -208,7 +212,8 @@ fn theirs<H: Named>(
 
     let (n, signature, digest) = (EPOCH as f64, key.length() as f64, H::LENGTH as f64);
     let whole = 4.0 * n + signature;
-    // Half of the events, by the application's permutation; the tree's digests of what is left out, shared and not.
+    // Half of the events, by the application's permutation; the tree's digests of the omitted
+    // events, shared and not.
     let mut draws = Seed::default().derive("half", 0).draws();
     let mut order: Vec<usize> = (0..EPOCH).collect();
     #[allow(clippy::cast_possible_truncation)]
@@ -255,7 +260,8 @@ fn theirs<H: Named>(
     (4.0 * half + own as f64 * digest + signature) / half
 }
 
-/// With our suite: the first three as they are, tree and star the product's; bytes of what the schemes really send and serve.
+/// With our suite: the first three schemes unchanged, tree and star of the product; bytes that the
+/// schemes really send and serve.
 #[allow(clippy::cast_precision_loss)]
 fn ours(chunks: &[Vec<Record>], effort: &Effort, rows: &mut Vec<Cost>) -> Result<(), String> {
     let (key, secret) = (Key::ours(Algorithm::Ed25519)?, key()?);

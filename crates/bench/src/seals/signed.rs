@@ -1,16 +1,17 @@
-//! Epochs signed by the paper's schemes, as the cloud holds them, and an application that verifies a part of them.
+//! Epochs signed by the paper's schemes, as the cloud stores them, and an application that verifies
+//! a share of them.
 
 use moteseal_research::paper_seal::{Hash, Nodes, Receiver, Star, TreeSigner, cover};
 
 use super::feed::Record;
 use super::suites::{Key, Named};
 
-/// What is signed of a root: the root and the epoch's number, hashed.
+/// The signed message for a root: the hash of the root and the epoch's number.
 fn statement<H: Named>(root: &H::Digest, epoch: usize) -> H::Digest {
     H::of(&[root.as_ref(), &epoch.to_be_bytes()])
 }
 
-/// Seals every epoch as a star in `units` of space: one signature each.
+/// Seals every epoch as a star with memory for `units` digests: one signature each.
 pub(super) fn sign_stars<H: Named>(
     key: &Key,
     epochs: &[Vec<Record>],
@@ -26,7 +27,8 @@ pub(super) fn sign_stars<H: Named>(
     epochs.iter().enumerate().map(seal).collect()
 }
 
-/// Seals every epoch as trees in `units` of space: a signature whenever the room is used up, and one at the end.
+/// Seals every epoch as trees with memory for `units` digests: a signature whenever the memory is
+/// full, and one at the end.
 pub(super) fn sign_trees<H: Named>(
     key: &Key,
     epochs: &[Vec<Record>],
@@ -80,14 +82,15 @@ impl<H: Named> Stars<H> {
         Self { units, epochs: epochs.iter().zip(signatures).map(at_cloud).collect() }
     }
 
-    /// How many events an application gets that wants this share.
+    /// The number of events that an application receives that wants this share.
     pub(super) fn served(&self, rate: f64) -> usize {
         let mask = cover(rate, self.units);
         let blocks = self.epochs.iter().flat_map(|epoch| epoch.blocks.iter().enumerate());
         blocks.filter(|(level, _)| mask >> level & 1 == 1).map(|(_, block)| block.len()).sum()
     }
 
-    /// Verifies the blocks that have at least this share of each epoch; whether all are authentic, and of their levels.
+    /// Verifies the blocks that contain at least this share of each epoch; returns whether all are
+    /// authentic and have their levels.
     pub(super) fn verify(&self, key: &Key, rate: f64) -> bool {
         let mask = cover(rate, self.units);
         self.epochs.iter().enumerate().all(|(number, epoch)| {
@@ -116,7 +119,7 @@ struct TreeAtCloud<H: Hash> {
     signature: Vec<u8>,
 }
 
-/// Packets of one tree: places, and the siblings of all of them one behind the other.
+/// Packets of one tree: indices, and the concatenated siblings of all of them.
 pub(super) struct Packets<H: Hash> {
     tree: usize,
     places: Vec<(usize, usize)>,
@@ -144,7 +147,7 @@ impl<H: Named> Trees<H> {
         Self { trees }
     }
 
-    /// The packets of the events that `wanted` takes, by epoch and place in the epoch.
+    /// The packets of the events that `wanted` selects, by epoch and index in the epoch.
     pub(super) fn packets(&self, mut wanted: impl FnMut(usize, usize) -> bool) -> Vec<Packets<H>> {
         let (mut all, mut buffer) = (Vec::new(), Vec::new());
         let (mut epoch, mut first) = (0, 0);
@@ -168,7 +171,7 @@ impl<H: Named> Trees<H> {
         all
     }
 
-    /// Verifies the packets, with room for so many verified nodes.
+    /// Verifies the packets, with a cache for this many verified nodes.
     pub(super) fn verify(&self, key: &Key, packets: &[Packets<H>], cache: usize) -> bool {
         let mut receiver = Receiver::<H>::new(cache);
         packets.iter().all(|packets| {
@@ -189,7 +192,7 @@ impl<H: Named> Trees<H> {
 }
 
 impl<H: Hash> Packets<H> {
-    /// How many events.
+    /// The number of events.
     pub(super) fn len(&self) -> usize {
         self.places.len()
     }
@@ -209,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_signed_verifies_in_any_part_and_what_is_changed_does_not() {
+    fn every_share_verifies_and_changed_events_do_not() {
         let (dsa, ours) =
             (Key::Dsa(Dsa::generate().unwrap()), Key::ours(Algorithm::Ed25519).unwrap());
         for units in [1, 2, 5, 16] {
@@ -235,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn with_less_room_there_are_more_signatures_of_trees_and_one_of_a_star() {
+    fn less_memory_needs_more_signatures_of_trees_but_one_of_a_star() {
         let key = Key::ours(Algorithm::Ed25519).unwrap();
         let count = |units| {
             (

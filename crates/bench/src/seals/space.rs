@@ -1,6 +1,7 @@
-//! Figures 8, 9 and 10: throughput by the room at the signer, by the receiver's cache, and by the rate that an application wants.
+//! Figures 8, 9 and 10: throughput by the signer's memory, by the receiver's cache, and by the rate
+//! that an application wants.
 //!
-//! DSA-512 over MD5 as the paper has it there; figure 8 also with our suite, and the product's own star and tree.
+//! DSA-512 over MD5 as in the paper; figure 8 also with our suite, and the product's star and tree.
 
 use std::hint::black_box;
 
@@ -43,7 +44,7 @@ pub(super) fn by_space(epochs: &[Vec<Record>], effort: &Effort) -> Result<Vec<By
     Ok(rows)
 }
 
-/// The paper's two schemes in so much room.
+/// The paper's two schemes with this much memory.
 fn of_suite<H: Named>(
     key: &Key,
     epochs: &[Vec<Record>],
@@ -154,7 +155,8 @@ fn products(
     Ok(())
 }
 
-/// Units at the signer for which figure 9 has a line. The paper's picture has three lines, its text no numbers.
+/// The signer's memory in digests for each line of figure 9. The paper's picture has three lines;
+/// its text has no numbers.
 const SIGNERS: [usize; 3] = [4, 7, 10];
 
 /// Figure 9.

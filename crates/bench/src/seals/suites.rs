@@ -1,11 +1,12 @@
-//! The suites that the paper's schemes are run with: its own, RSA-1024 and DSA-512 over MD5, SHA-1 and SHA-256, and ours over SHA-256.
+//! The suites of the paper's schemes: RSA-1024 and DSA-512 over MD5, SHA-1 and SHA-256, and ours
+//! over SHA-256.
 
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
 use moteseal_research::paper_seal::{Hash, Md5, Sha1, Sha256};
 
 use super::legacy::{DigestName, Dsa, Rsa};
 
-/// A digest function and what AWS-LC calls it.
+/// A digest function and AWS-LC's name of it.
 pub(super) trait Named: Hash {
     const ID: DigestName;
 }
@@ -65,7 +66,7 @@ impl Key {
         signature.expect("a key that was made signs digests of their length")
     }
 
-    /// Whether a signature is right.
+    /// Whether a signature is valid.
     pub(super) fn verify<H: Named>(&self, digest: &[u8], signature: &[u8]) -> bool {
         match self {
             Self::Rsa(key) => key.verify(H::ID, digest, signature),
@@ -75,7 +76,7 @@ impl Key {
     }
 }
 
-/// As people call it.
+/// The display name.
 pub(super) const fn name(algorithm: Algorithm) -> &'static str {
     match algorithm {
         Algorithm::Ed25519 => "Ed25519",

@@ -1,4 +1,4 @@
-//! Figure 11 and table VI: trees of degree `k`, built and turned into packets.
+//! Figure 11 and table VI: trees of degree `k`, and packets from them.
 
 use std::hint::black_box;
 
@@ -9,7 +9,7 @@ use super::feed::Record;
 use super::{Effort, extremes};
 use crate::measure::{Contender, interleaved};
 
-/// The paper's median is of ten runs.
+/// The paper's median is of ten repetitions.
 const RUNS: usize = 10;
 const HEIGHT: u32 = 3;
 
@@ -26,7 +26,7 @@ fn write(tree: &KTree<Md5>, events: &[Record]) {
     }
 }
 
-/// Runs of figure 11 and of table VI.
+/// Repetitions of figure 11 and of table VI.
 pub(super) fn runs(effort: &Effort) -> usize {
     RUNS.min(effort.repetitions + 3)
 }
@@ -40,7 +40,7 @@ pub(super) fn by_degree(effort: &Effort) -> Vec<ByDegree> {
             (0..u32::try_from(size).unwrap_or(u32::MAX)).map(u32::to_be_bytes).collect();
         let events = &events[..];
         let trees = DEGREES.map(|degree| build(degree, events));
-        // Small trees many times over, so that a run takes a millisecond or so.
+        // Repeats small trees, so that a repetition needs about a millisecond.
         let times_over = (8192 / size).max(1);
         let mut contenders = Vec::new();
         for (degree, tree) in DEGREES.into_iter().zip(&trees) {

@@ -1,5 +1,6 @@
-//! Whole networks of the schemes whose sums are exact: CMT, SIES by the paper, SIES of the product. Every source answers, a complete tree of
-//! aggregators adds up, the querier opens; and what it opens is the plain sum, or the run fails.
+//! Complete networks of the schemes with exact sums: CMT, SIES of the paper, SIES of the product.
+//! Every source answers, a complete tree of aggregators adds, the querier opens. The measurement
+//! fails if the result is not the plain sum.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -17,13 +18,13 @@ use crate::measure::thread_time;
 
 /// A scheme with its keys, from the sources' to the querier's.
 pub(super) trait Network {
-    /// What travels.
+    /// A record in transit.
     type Record: Copy;
 
     /// Its name in errors.
     const NAME: &'static str;
 
-    /// The network of so many sources.
+    /// The network of this many sources.
     fn new(sources: u32) -> Self;
 
     /// A source's answer.
@@ -32,14 +33,14 @@ pub(super) trait Network {
     /// An aggregator's sum of its children's.
     fn merge(children: &[Self::Record]) -> Option<Self::Record>;
 
-    /// What the querier makes of the sink's record; `None` if it is refused.
+    /// The querier's result from the sink's record; `None` if the record is rejected.
     fn open(&mut self, epoch: u64, record: Self::Record) -> Option<u128>;
 
-    /// Bytes of a record as it travels.
+    /// The bytes of a record in transit.
     fn bytes(record: Self::Record) -> u64;
 }
 
-/// Mean microseconds at each party, and what travelled.
+/// Mean microseconds at each party, and the transmitted bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Costs {
     pub(super) source: f64,
@@ -50,10 +51,10 @@ pub(super) struct Costs {
     pub(super) opened: u64,
 }
 
-/// Runs an epoch for each row of values, a value a source.
+/// Simulates an epoch for each row of values, one value for each source.
 ///
 /// # Errors
-/// What went wrong: a sum that was refused, or is not the plain one.
+/// A message: a sum was rejected, or is not the plain sum.
 pub(super) fn run<N: Network>(fanout: usize, epochs: &[Vec<u64>]) -> Result<Costs, String> {
     let sources = epochs.first().map_or(0, Vec::len);
     let mut network = N::new(u32::try_from(sources).map_err(|_| "too many sources".to_owned())?);
@@ -69,7 +70,7 @@ pub(super) fn run<N: Network>(fanout: usize, epochs: &[Vec<u64>]) -> Result<Cost
         });
         while records.len() > 1 {
             let mut parents = Vec::with_capacity(records.len().div_ceil(fanout));
-            // Those with all their children are what is measured.
+            // Only aggregators with all their children are measured.
             let full = records.chunks_exact(fanout);
             let rest = full.remainder();
             aggregator.time(full.len(), || {
@@ -96,7 +97,7 @@ pub(super) fn run<N: Network>(fanout: usize, epochs: &[Vec<u64>]) -> Result<Cost
     })
 }
 
-/// Time spent, and on how many.
+/// Elapsed time, and the number of units.
 #[derive(Default)]
 pub(super) struct Timer {
     spent: Duration,
@@ -112,7 +113,7 @@ impl Timer {
         out
     }
 
-    /// Mean microseconds a unit; 0 of none.
+    /// Mean microseconds per unit; 0 if there are none.
     #[allow(clippy::cast_precision_loss)]
     pub(super) fn micros(&self) -> f64 {
         self.spent.as_secs_f64() * 1e6 / self.units.max(1) as f64
@@ -196,10 +197,11 @@ impl Network for PaperSies {
 const QUERY: QueryId = QueryId([5; 16]);
 const GROUP: GroupId = GroupId([1; 8]);
 const SLOT: Slot = Slot(0);
-/// No value of an experiment is larger.
+/// The largest value of an experiment.
 const LARGEST: u128 = 1 << 40;
 
-/// The product's: each source asks its epoch guard before it encrypts, the querier adds up keys with the host's vector loops.
+/// The product's: each source checks its epoch guard before it encrypts, and the querier adds keys
+/// with the host's vector loops.
 pub(super) struct OurSies {
     sources: Vec<(EpochGuard, SourceKey)>,
     lanes: Vec<KeyLanes>,
@@ -238,7 +240,8 @@ impl Network for OurSies {
 
     fn answer(&mut self, source: usize, epoch: u64, value: u64) -> Self::Record {
         let (guard, key) = &mut self.sources[source];
-        // Epochs ascend and values are small. If either were otherwise, the sum would not come out, and the run would fail.
+        // Epochs ascend and values are small; otherwise the sum would be wrong and the measurement
+        // would fail.
         let psr = guard
             .advance(QUERY, 1, epoch)
             .ok()
@@ -304,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_that_is_not_the_plain_one_fails_the_run() {
+    fn a_wrong_sum_fails_the_measurement() {
         let error = run::<Lossy>(2, &[vec![1, 2, 3, 4]]).map(|costs| costs.opened);
         assert!(
             error.as_ref().is_err_and(

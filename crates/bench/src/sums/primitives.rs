@@ -1,6 +1,7 @@
-//! Table II of Papadopoulos et al. 2011 on this machine: what each primitive costs that the paper's equations count in.
+//! Table II of Papadopoulos et al. 2011 on this machine: the costs of the primitives in the paper's
+//! equations.
 //!
-//! Operations follow each other, each on the result of the one before, so that none is measured as if it were alone on the machine.
+//! Each operation uses the result of the one before, so that they cannot overlap.
 
 use std::hint::black_box;
 
@@ -12,10 +13,10 @@ use moteseal_research::sies_paper::field;
 
 use crate::measure::{median, thread_time};
 
-/// Repetitions, of which the median counts.
+/// Repetitions of which the median is taken.
 const REPETITIONS: usize = 15;
 
-/// Measures all of them; `work` scales how long.
+/// Measures all of them; `work` scales the time.
 pub(super) fn measure(work: u32) -> Primitives {
     let seal = Seal::of(&[7; 20], 3);
     let (a, b) = (field::residue(&[0xa5; 32]), field::residue(&[0x5a; 32]));
@@ -70,7 +71,7 @@ pub(super) fn measure(work: u32) -> Primitives {
     }
 }
 
-/// Microseconds of one of so many.
+/// Microseconds of one of these operations.
 fn micros(times: u32, run: impl Fn(u32)) -> f64 {
     run(times);
     let once = || {

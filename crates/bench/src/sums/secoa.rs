@@ -1,5 +1,6 @@
-//! `SECOA^S`, party by party: one network in full costs minutes of sketches at the paper's sizes, so sources and aggregators are measured
-//! on real reports, and the querier on what an honest network would hand over. Patented: for comparison only.
+//! `SECOA^S`, party by party. A complete network needs minutes of sketches at the paper's sizes, so
+//! sources and aggregators are measured on real reports, and the querier on the output of a
+//! simulated honest network. Patented: for comparison only.
 
 use std::hint::black_box;
 
@@ -10,7 +11,7 @@ use moteseal_research::secoa::{Estimate, Sketch};
 
 use super::exact::{Timer, key};
 
-/// What the estimates were, over all epochs that were opened.
+/// The estimates over all opened epochs.
 #[derive(Default)]
 pub(super) struct Estimates {
     count: u32,
@@ -41,7 +42,7 @@ impl Estimates {
     }
 }
 
-/// Mean microseconds of a source, over a reading each of `values`.
+/// Mean microseconds of a source, over one reading for each of `values`.
 pub(super) fn source(sketches: u32, values: &[u64]) -> f64 {
     let source = Source::new(0, &key(0));
     let mut timer = Timer::default();
@@ -51,7 +52,8 @@ pub(super) fn source(sketches: u32, values: &[u64]) -> f64 {
     timer.micros()
 }
 
-/// Mean microseconds of an aggregator of sources, over the readings of some epochs, one a child; and the bytes that it sends.
+/// Mean microseconds of an aggregator of sources, over the readings of some epochs, one for each
+/// child; and the bytes that it sends.
 pub(super) fn aggregator(sketches: u32, epochs: &[Vec<u64>]) -> (f64, u64) {
     let (mut timer, mut bytes) = (Timer::default(), 0);
     for (epoch, values) in (1..).zip(epochs) {
@@ -69,7 +71,7 @@ fn reports(sketches: u32, epoch: u64, values: &[u64]) -> Vec<Partial> {
         .collect()
 }
 
-/// What the querier costs and got.
+/// The querier's costs and input.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Opened {
     pub(super) micros: f64,
@@ -78,10 +80,10 @@ pub(super) struct Opened {
     pub(super) seals: f64,
 }
 
-/// Runs the querier over some epochs, a value a source in each.
+/// Runs the querier over some epochs, with one value for each source in each epoch.
 ///
 /// # Errors
-/// If it refuses what an honest network hands over.
+/// If the querier rejects an honest network's output.
 pub(super) fn querier(
     sketches: u32,
     epochs: &[Vec<u64>],
@@ -111,10 +113,11 @@ pub(super) fn querier(
     Ok(Opened { micros: timer.micros(), ..opened })
 }
 
-/// Runs one whole network: every source inserts its items, every aggregator folds and rolls, the querier verifies.
+/// Simulates one complete network: every source inserts its items, every aggregator folds and
+/// rolls, the querier verifies.
 ///
 /// # Errors
-/// If the querier refuses.
+/// If the querier rejects the result.
 pub(super) fn whole_network(
     sketches: u32,
     fanout: usize,
@@ -145,7 +148,7 @@ fn check(
     let verified = timer.time(1, || querier.verify(epoch, sketches, black_box(result)));
     estimates.add(
         verified.map_err(|refused| {
-            format!("SECOA: an honest network's result was refused: {refused}")
+            format!("SECOA: an honest network's result was rejected: {refused}")
         })?,
         values,
     );

@@ -1,5 +1,5 @@
-//! What authenticates a message costs on the air: measured on real encodings (spec/broadcast.md), counted as the paper counts, and by its
-//! equation 7.
+//! Authenticator bytes of a message on the air: measured on real encodings (spec/broadcast.md),
+//! counted as the paper counts, and by its equation 7.
 
 use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{
@@ -14,37 +14,39 @@ use serde::Serialize;
 
 use super::{PAYLOAD, paper};
 
-/// Bytes of a digest of ours, and of a tag.
+/// Bytes of our digests and tags.
 const DIGEST: u64 = 32;
 const TAG: u64 = 8;
-/// Chains longer than this are not tried for a break-even.
+/// The longest chain that is tried for a break-even.
 const MOST: u32 = 1000;
 
-/// The bytes of one chain, but for its messages.
+/// The bytes of one chain without its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Bytes {
     /// Messages.
     pub messages: u32,
-    /// Messages a block.
+    /// Messages in a block.
     pub per_block: u8,
-    /// Of the signature.
+    /// Bytes of the signature.
     pub signature: u64,
-    /// Of all digests: the first block's, and those that blocks carry.
+    /// Bytes of all digests: the first block's, and those in blocks.
     pub digests: u64,
-    /// Of all tags.
+    /// Bytes of all tags.
     pub tags: u64,
-    /// Of everything on the air that is no message: the frames of the head and of all fragments.
+    /// Bytes of everything on the air that is not a message: the frames of the head and of all
+    /// fragments.
     pub all: u64,
 }
 
 impl Bytes {
-    /// A message, of signature, digests and tags.
+    /// Bytes of signature, digests and tags for each message.
     #[must_use]
     pub fn authenticators(&self) -> f64 {
         each(self.signature + self.digests + self.tags, self.messages)
     }
 
-    /// The same if digests had the paper's eight bytes. Tags stay: they sort out forged fragments before a block is whole, which the paper does not.
+    /// The same with digests of eight bytes, as in the paper. Tags are included: they reject forged
+    /// fragments before a block is complete, which the paper does not do.
     #[must_use]
     pub fn short_authenticators(&self) -> f64 {
         each(
@@ -53,7 +55,7 @@ impl Bytes {
         )
     }
 
-    /// A message, of everything that is no message.
+    /// Bytes of everything that is not a message, for each message.
     #[must_use]
     pub fn overhead(&self) -> f64 {
         each(self.all, self.messages)
@@ -65,7 +67,8 @@ fn each(bytes: u64, messages: u32) -> f64 {
     bytes as f64 / f64::from(messages.max(1))
 }
 
-/// Encodes a chain of messages of [`PAYLOAD`] bytes and counts. None if there is no such chain or suite.
+/// Encodes a chain of messages of [`PAYLOAD`] bytes and counts its bytes. `None` if the chain or
+/// the suite does not exist.
 #[must_use]
 pub fn of(messages: u32, per_block: u8, algorithm: Algorithm) -> Option<Bytes> {
     let key = SecretKey::from_seed(algorithm, &[7; 32]).ok()?;
@@ -124,7 +127,8 @@ fn framed(frame: &BroadcastFrame<'_>) -> Option<u64> {
     Some(out.position() as u64)
 }
 
-/// The fewest messages from which on a chain's frames carry less beyond them than a signature a message would alone. None below a thousand.
+/// The fewest messages from which on the frames of a chain have fewer additional bytes than one
+/// signature for each message. `None` if a thousand messages are not enough.
 #[must_use]
 pub fn break_even(per_block: u8, algorithm: Algorithm) -> Option<u32> {
     (1..=MOST).find(|&messages| {
@@ -139,14 +143,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chain_of_single_messages_carries_a_digest_each_and_no_tags() {
+    fn a_chain_of_single_messages_has_one_digest_each_and_no_tags() {
         let bytes = of(100, 1, Algorithm::Ed25519).expect("such a chain");
         assert_eq!((bytes.signature, bytes.digests, bytes.tags), (64, 3200, 0));
     }
 
-    /// Equation 7 counts one digest more than there are: the last block's, of nothing.
+    /// Equation 7 counts one digest more than exists: the digest of the block after the last.
     #[test]
-    fn blocks_share_a_digest_and_have_a_tag_a_message() {
+    fn blocks_have_one_digest_and_one_tag_per_message() {
         let bytes = of(100, 10, Algorithm::Ed25519).expect("such a chain");
         assert_eq!((bytes.digests, bytes.tags), (320, 800));
         assert!(
@@ -160,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_a_message_is_more_from_the_break_even_on() {
+    fn chains_are_smaller_than_single_signatures_from_the_break_even_on() {
         for algorithm in [Algorithm::Ed25519, Algorithm::MlDsa44] {
             let messages = break_even(1, algorithm).expect("there is one");
             let gains = |messages| {

@@ -1,4 +1,5 @@
-//! Chains in the testbed: the nodes that the product runs, on the simulated [`radio`](crate::radio), with the paper's traffic.
+//! Chains in the testbed: the product's nodes on the simulated [`radio`](crate::radio), with the
+//! paper's traffic.
 
 use std::collections::BTreeMap;
 
@@ -10,21 +11,23 @@ use super::{LINKS, MESSAGES, NODES, PAYLOAD, arrivals};
 use crate::chance::Seed;
 use crate::radio::{Air, Authority, Observer, Radio, SignedChain, frame_name};
 
-/// Room of a node: two senders, two chains, and blocks of the largest of [`BLOCKS`](super::BLOCKS).
+/// The room of a node: two senders, two chains, and blocks of the largest of
+/// [`BLOCKS`](super::BLOCKS).
 pub(super) const SENDERS: usize = 2;
 pub(super) const CHAINS: usize = 2;
 const ROOM: usize = 10;
 /// The node of these experiments.
 pub type Mote<'a> = Node<'a, SENDERS, CHAINS, ROOM>;
-/// And its radio.
+/// The radio of these experiments.
 pub type Testbed<'a> = Radio<'a, SENDERS, CHAINS, ROOM>;
 
-/// What a node repeats: the paper's always does, the product's not where it has heard so many others do so.
+/// Which frames a node repeats. The paper's node always repeats; the product's does not if enough
+/// neighbours have repeated a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeating {
-    /// Everything that is new, once.
+    /// Every new frame, once.
     Always,
-    /// What not more than a few neighbours have repeated meanwhile.
+    /// New frames that at most a few neighbours have repeated meanwhile.
     Suppressed,
 }
 
@@ -37,19 +40,20 @@ impl Repeating {
     }
 }
 
-/// Copies that are heard of others before a node of the product keeps silent.
+/// The number of copies received from others after which a node of the product does not repeat a
+/// frame.
 const COPIES: u8 = 2;
-/// Virtual time after which a run is over, complete or not: the messages take some 500 s.
+/// The virtual time after which an execution ends, complete or not; the messages take some 500 s.
 const LONGEST_MS: u64 = 4 * 3_600_000;
-/// How finely the end of a run is looked for.
+/// The resolution of the end time.
 const STEP_MS: u64 = 100;
 
-/// What all nodes sent, by kind of frame (spec/broadcast.md, section 5), and in bytes.
+/// The frames that all nodes sent, by kind (spec/broadcast.md, section 5), and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
     /// Certificates, revocations and heads.
     pub statements: u64,
-    /// Fragments that the sender says, or that a node says on.
+    /// Fragments that the sender sends or a node repeats.
     pub fragments: u64,
     /// Fragments and coded repairs that answer requests.
     pub answers: u64,
@@ -57,7 +61,7 @@ pub struct Sent {
     pub requests: u64,
     /// Advertisements.
     pub advertisements: u64,
-    /// Bytes of all of them.
+    /// Bytes of all frames.
     pub bytes: u64,
 }
 
@@ -68,7 +72,7 @@ impl Sent {
         self.statements + self.fragments + self.answers + self.requests + self.advertisements
     }
 
-    /// What the paper counts: broadcasts, acknowledgements and replies.
+    /// The frames that the paper counts: broadcasts, acknowledgements and replies.
     #[must_use]
     pub const fn as_the_paper_counts(&self) -> u64 {
         self.fragments + self.answers + self.requests
@@ -87,21 +91,22 @@ impl Sent {
     }
 }
 
-/// What became of a chain.
+/// The result of broadcasting a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// What was sent until every node had everything, or the time was over.
+    /// The frames sent until every node had everything, or until the time limit.
     pub sent: Sent,
     /// Messages that were not verified, over all receivers.
     pub lacking: u64,
-    /// For every block and receiver, the milliseconds between the block's first leaf and its verification.
+    /// For every block and receiver, the milliseconds between the arrival of the block's first leaf
+    /// and its verification.
     pub delays_ms: Vec<u64>,
     /// When the last receiver had everything, in milliseconds from the start.
     pub complete_ms: Option<u64>,
 }
 
 impl Outcome {
-    /// Messages that a receiver lacks, on average.
+    /// Messages that a receiver misses, on average.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn lacking_each(&self) -> f64 {
@@ -109,30 +114,30 @@ impl Outcome {
     }
 }
 
-/// Why there is no chain to send.
+/// Why no chain can be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoChain {
-    /// The keys.
+    /// The sender's key cannot be made.
     Key(KeyError),
-    /// The chain.
+    /// The chain cannot be made.
     Draft(DraftError),
 }
 
 impl std::fmt::Display for NoChain {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Key(error) => write!(f, "the sender has no key: {error}"),
-            Self::Draft(error) => write!(f, "there is no such chain: {error}"),
+            Self::Key(error) => write!(f, "cannot make the sender's key: {error}"),
+            Self::Draft(error) => write!(f, "cannot make the chain: {error}"),
         }
     }
 }
 
 impl std::error::Error for NoChain {}
 
-/// What the sender says: a chain of messages that follow from the seed.
+/// The sender's traffic: a chain of messages that are derived from the seed.
 ///
 /// # Errors
-/// [`NoChain`]; none of blocks that a chain may have.
+/// [`NoChain`] if a chain cannot have blocks of this size.
 pub fn speech(
     authority: &Authority,
     number: u64,
@@ -147,7 +152,7 @@ pub fn speech(
     sender.say(number, per_block, &texts).map_err(NoChain::Draft)
 }
 
-/// The settings of the testbed's nodes: the paper's two seconds, and a mote's meters.
+/// The settings of the testbed's nodes: the paper's two seconds, and a mote's rate limits.
 #[must_use]
 pub const fn settings(authority: &Authority, repeating: Repeating) -> Settings<'_> {
     Settings {
@@ -193,7 +198,7 @@ pub fn run(per_block: u8, repeating: Repeating, loss: f64, seed: Seed) -> Result
     })
 }
 
-/// Counts what is said, and notes when blocks are verified.
+/// Counts the sent frames, and records when blocks are verified.
 #[derive(Default)]
 struct Watch {
     sent: Sent,

@@ -1,7 +1,10 @@
-//! Broadcast by flooding alone: whoever hears a message for the first time says it once more, after a random delay, and what is lost
-//! stays lost. HMAC, SIGS and uTESLA are measured so in section V of Liu et al. and here: simple models of who hears what, not code that a mote runs.
+//! Broadcast by flooding without repair: a node that receives a message for the first time repeats
+//! it once after a random delay, and lost messages are not sent again. Section V of Liu et al.
+//! measures HMAC, SIGS and uTESLA this way. These are simple models of reception, not code for a
+//! mote.
 //!
-//! Every hearer misses a transmission with the same probability, independently. Nothing collides.
+//! Every receiver misses a transmission with the same probability, independently. There are no
+//! collisions.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,42 +12,44 @@ use std::collections::BinaryHeap;
 use super::{BACK_OFF_MS, MESSAGES, NODES, arrivals, neighbours};
 use crate::chance::{Draws, Seed};
 
-/// A scheme that floods.
+/// A scheme that uses flooding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// A message authentication code a message, under a key that all share.
+    /// A message authentication code for each message, under a key that all nodes share.
     Hmac,
-    /// A signature a message.
+    /// A signature for each message.
     Sigs,
-    /// A code under a key that is disclosed later, by a flood of its own.
+    /// A code under a key that a separate flood discloses later.
     Tesla,
 }
 
-/// An interval of uTESLA's keys: longer than a message takes over three hops of [`BACK_OFF_MS`].
+/// The interval of a key of uTESLA; longer than a message needs over three hops of [`BACK_OFF_MS`].
 pub const INTERVAL_MS: u64 = 10_000;
-/// A key is disclosed so many intervals after its own began (RFC 4082's `d`).
+/// A key is disclosed this many intervals after the start of its own interval (RFC 4082's `d`).
 pub const DISCLOSURE: u64 = 2;
 
-/// What became of a sender's messages.
+/// The result of flooding a sender's messages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// Transmissions of all nodes: messages, and disclosed keys.
+    /// Transmissions of all nodes: messages and disclosed keys.
     pub transmissions: u64,
-    /// Messages that receivers lack at the end, or cannot verify, over all receivers.
+    /// Messages that receivers miss at the end or cannot verify, over all receivers.
     pub lacking: u64,
-    /// For every message and receiver that verified it, the milliseconds between its arrival and its verification.
+    /// For every message and receiver that verified it, the milliseconds between its arrival and
+    /// its verification.
     pub delays_ms: Vec<u64>,
 }
 
 impl Outcome {
-    /// Messages that a receiver lacks, on average.
+    /// Messages that a receiver misses, on average.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn lacking_each(&self) -> f64 {
         self.lacking as f64 / (NODES - 1) as f64
     }
 
-    /// What it would cost to ask for each lacking message and be answered, by a transmission each: how the paper reckons HMAC's losses.
+    /// The transmissions if each missing message costs one request and one answer, as the paper
+    /// counts HMAC's losses.
     #[must_use]
     pub const fn repaired(&self) -> u64 {
         self.transmissions + 2 * self.lacking
@@ -82,20 +87,21 @@ pub fn run(scheme: Scheme, loss: f64, seed: Seed) -> Outcome {
     outcome
 }
 
-/// When a receiver can verify what was sent and what it heard then: none if the key was out already, or neither it nor a later one came.
+/// When a receiver can verify a message, given when it was sent and received: `None` if the key was
+/// already disclosed, or if neither it nor a later key arrived.
 fn opened(sent: u64, heard: u64, node: usize, keys: &[(u64, Flood)]) -> Option<u64> {
     let interval = sent / INTERVAL_MS;
     if heard >= (interval + DISCLOSURE) * INTERVAL_MS {
         return None;
     }
-    // Any later key gives this one, along the chain.
+    // Any later key yields this one through the key chain.
     keys.iter()
         .filter(|(of, _)| *of >= interval)
         .filter_map(|(_, key)| key.heard.get(node).copied().flatten())
         .min()
 }
 
-/// The floods of the keys: one for every interval in which something was sent.
+/// The floods of the keys: one for every interval in which a message was sent.
 fn disclosures(sent: &[u64], loss: f64, draws: &mut Draws) -> Vec<(u64, Flood)> {
     let mut intervals: Vec<_> = sent.iter().map(|at| at / INTERVAL_MS).collect();
     intervals.dedup();
@@ -105,11 +111,11 @@ fn disclosures(sent: &[u64], loss: f64, draws: &mut Draws) -> Vec<(u64, Flood)> 
         .collect()
 }
 
-/// One message on its way.
+/// The flood of one message.
 #[derive(Clone, Debug)]
 struct Flood {
     transmissions: u64,
-    /// When each node has it.
+    /// The time at which each node has it.
     heard: [Option<u64>; NODES],
 }
 
@@ -120,7 +126,7 @@ fn flood(at: u64, loss: f64, draws: &mut Draws) -> Flood {
     while let Some(Reverse((now, node))) = due.pop() {
         flood.transmissions += 1;
         for hearer in neighbours(node) {
-            // In (0, 1], so that a loss of 0 loses nothing.
+            // Units are in (0, 1], so a loss of 0 loses nothing.
             if draws.unit() <= loss {
                 continue;
             }
@@ -138,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_loss_every_node_says_every_message_once() {
+    fn without_loss_every_node_sends_every_message_once() {
         for scheme in [Scheme::Hmac, Scheme::Sigs] {
             let outcome = run(scheme, 0.0, Seed([1; 32]));
             assert_eq!((outcome.transmissions, outcome.lacking), (700, 0));
@@ -149,15 +155,16 @@ mod tests {
     }
 
     #[test]
-    fn with_certain_loss_the_sender_speaks_alone() {
+    fn with_certain_loss_only_the_sender_sends() {
         let outcome = run(Scheme::Hmac, 1.0, Seed([1; 32]));
         assert_eq!((outcome.transmissions, outcome.lacking, outcome.repaired()), (100, 600, 1300));
     }
 
-    /// A receiver lacks what never reached it. The oracle is the same question asked of a graph: each direction of each link is there or
-    /// not, and who can be reached is reached.
+    /// A receiver misses the messages that never reached it. The oracle is the same question for a
+    /// random graph: each direction of each link exists or not, and reachable nodes receive the
+    /// message.
     #[test]
-    fn who_lacks_a_message_is_who_cannot_be_reached() {
+    fn unreachable_nodes_miss_a_message() {
         let loss = 0.3;
         let seeds = 400;
         let flooded: u64 = (0..seeds)
@@ -185,25 +192,26 @@ mod tests {
     }
 
     #[test]
-    fn a_key_comes_after_its_interval_and_opens_nothing_that_came_later() {
+    fn a_key_follows_its_interval_and_verifies_no_later_message() {
         let outcome = run(Scheme::Tesla, 0.0, Seed([2; 32]));
         assert!(outcome.transmissions > 700, "{}", outcome.transmissions);
-        // A message of the end of an interval waits for one more; one of its beginning, for two.
+        // A message at the end of an interval waits for one more interval; one at the beginning
+        // waits for two.
         assert!(outcome.delays_ms.iter().all(|&delay| delay < DISCLOSURE * INTERVAL_MS + 12_000));
         let key = Flood { transmissions: 0, heard: [Some(DISCLOSURE * INTERVAL_MS + 5); NODES] };
         let keys = [(0, key)];
         let end = DISCLOSURE * INTERVAL_MS;
         assert_eq!(opened(0, end - 1, 1, &keys), Some(end + 5));
-        assert_eq!(opened(0, end, 1, &keys), None, "its key may be known to anybody by then");
+        assert_eq!(opened(0, end, 1, &keys), None, "its key may be public by then");
         assert_eq!(
             opened(INTERVAL_MS, INTERVAL_MS, 1, &keys),
             None,
-            "an earlier key opens nothing later"
+            "an earlier key verifies no later message"
         );
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_run() {
+    fn the_same_seed_gives_the_same_result() {
         assert_eq!(run(Scheme::Tesla, 0.2, Seed([5; 32])), run(Scheme::Tesla, 0.2, Seed([5; 32])));
         assert_ne!(run(Scheme::Tesla, 0.2, Seed([5; 32])), run(Scheme::Tesla, 0.2, Seed([6; 32])));
     }

@@ -1,5 +1,6 @@
-//! One hop on which everybody hears everybody, as the product's commands use it: simulated, and measured over real UDP between network namespaces by
-//! `tools/broadcast_netns.py`. That the two agree is why the figures of the simulator can be believed.
+//! One hop on which all nodes receive each other, with the settings of the product's commands:
+//! simulated, and measured over real UDP between network namespaces by `tools/broadcast_netns.py`.
+//! Their agreement supports the other results of the simulator.
 
 use moteseal_broadcast::recovery::{Meter, Rate, Relay, Settings, Timing};
 use moteseal_core::signature::Algorithm;
@@ -9,8 +10,9 @@ use super::{MESSAGES, NODES};
 use crate::chance::Seed;
 use crate::radio::{Air, Authority};
 
-/// Loss, messages a block, and the fragments and coded repairs that all nodes sent for each message: one run of `tools/broadcast_netns.py`, by a release
-/// build on a quiet machine of two cores.
+/// Loss, messages in a block, and the fragments and coded repairs that all nodes sent for each
+/// message: one execution of `tools/broadcast_netns.py` with a release build on an idle machine
+/// with two cores.
 pub const MEASURED: [(f64, u8, f64); 6] = [
     (0.0, 1, 1.00),
     (0.1, 1, 1.63),
@@ -19,15 +21,17 @@ pub const MEASURED: [(f64, u8, f64); 6] = [
     (0.1, 10, 1.51),
     (0.2, 10, 1.89),
 ];
-/// The sender's pace: a frame of some 70 bytes at 4,000 bytes a second, and a pause behind a block in which it is asked for what is missing.
+/// The sender's pace: a frame of some 70 bytes at 4,000 bytes per second, and a pause after each
+/// block for requests.
 const GAP_MS: u64 = 18;
 const PAUSE_MS: u64 = 60;
-/// How long a sender's answers wait (`moteseal_gateway::broadcast::sender::Manner::LAN`).
+/// The delay of a sender's answers (`moteseal_gateway::broadcast::sender::Manner::LAN`).
 const SENDER_REPLY_MS: u32 = 2;
-/// No run takes longer.
+/// The time limit of an execution.
 const LONGEST_MS: u64 = 600_000;
 
-/// Fragments and coded repairs that a sender and six receivers send for each message; none if a receiver lacks something in the end.
+/// Fragments and coded repairs that a sender and six receivers send for each message; `None` if a
+/// receiver misses a message at the end.
 ///
 /// # Errors
 /// [`NoChain`].
@@ -41,7 +45,8 @@ pub fn simulated(loss: f64, per_block: u8, seed: Seed) -> Result<Option<f64>, No
         meter: Meter::HOST,
         ..settings(&authority, Repeating::Always)
     };
-    // Receivers leave requests to the sender as long as it says something new, which here it does to the end.
+    // Receivers do not request from others while the sender sends new messages, which it does until
+    // the end.
     let mut nodes = [Settings {
         meter: Meter { answers: Rate { burst: 0, each_ms: u32::MAX }, ..node.meter },
         ..node

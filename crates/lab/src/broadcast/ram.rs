@@ -1,5 +1,5 @@
-//! The memory of a chain at its two sides, by the sizes of the real types on this machine: tables I and II. ROM is for whoever builds a firmware to
-//! measure.
+//! The memory of a chain at the sender and at a receiver, from the sizes of the real types on this
+//! machine: tables I and II. ROM depends on the firmware and is not measured here.
 
 use std::mem::size_of;
 
@@ -10,8 +10,9 @@ use moteseal_core::Digest;
 use super::PAYLOAD;
 use super::chains::{CHAINS, SENDERS};
 
-/// Bytes that a sender of so many messages has in memory: the chain, a digest a block, a tag a message of blocks of more than one, and the messages
-/// themselves, which the paper's sender buffers. (They need not be in memory: they are read again when they are sent.)
+/// Bytes that a sender of this many messages has in memory: the chain, a digest for each block, a
+/// tag for each message of blocks of more than one, and the messages, which the paper's sender
+/// buffers. (The product's sender can read them again when it sends them.)
 #[must_use]
 pub fn sender(messages: u32, per_block: u8) -> Option<u64> {
     let blocks = u64::from(messages.div_ceil(u32::from(per_block).max(1)));
@@ -25,7 +26,8 @@ pub fn sender(messages: u32, per_block: u8) -> Option<u64> {
     )
 }
 
-/// Bytes that a receiver needs to verify one chain of such blocks. No messages: whoever verifies need not keep them.
+/// Bytes that a receiver needs to verify one chain of blocks of this size. Messages are not
+/// included: verification does not keep them.
 #[must_use]
 pub const fn receiver(per_block: u8) -> Option<u64> {
     Some(match per_block {
@@ -37,8 +39,9 @@ pub const fn receiver(per_block: u8) -> Option<u64> {
     } as u64)
 }
 
-/// Bytes of a whole node of the experiments, which verifies, relays, repairs and meters: with room for two senders and two chains of such blocks. What it
-/// keeps of messages is outside, in flash.
+/// Bytes of a complete node of the experiments, which verifies, relays, repairs and limits rates,
+/// with room for two senders and two chains of blocks of this size. Messages are stored outside, in
+/// flash.
 #[must_use]
 pub const fn node(per_block: u8) -> Option<u64> {
     Some(match per_block {

@@ -1,21 +1,22 @@
-//! What authentication takes at the two sides, as `moteseal-bench broadcast` measured it: for figures 3 and 4.
+//! Times of authentication at the sender and at a receiver, as `moteseal-bench broadcast` measured
+//! them, for figures 3 and 4.
 
 /// Times of one machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Times {
-    /// What the machine has, such as `avx2+sha`.
+    /// The machine's features, such as `avx2+sha`.
     pub host: String,
-    /// What was measured.
+    /// The measured times.
     pub rows: Vec<Timing>,
 }
 
-/// The time of one thread that one message of a sequence takes, signatures included.
+/// The time of one thread for one message of a sequence, including its share of signatures.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Timing {
-    /// `SIGS`, `HMAC`, `SA1` to `SA10`, `uTESLA`: ours, over Ed25519 and SHA-256. With `, the paper's` behind it: over secp160r1 and SHA-1 cut to
-    /// 64 bits.
+    /// `SIGS`, `HMAC`, `SA1` to `SA10`, `uTESLA`: ours, over Ed25519 and SHA-256. With the suffix
+    /// `, the paper's`: over secp160r1 and SHA-1 truncated to 64 bits.
     pub scheme: String,
-    /// Messages of the sequence: what a signature is shared by.
+    /// Messages of the sequence, which share a signature.
     pub messages: u32,
     /// Microseconds at the sender.
     pub sender_us: f64,

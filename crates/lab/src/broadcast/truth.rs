@@ -1,4 +1,4 @@
-//! Everything that is genuine in an experiment: to find out whether a node has said, kept or delivered anything else.
+//! The genuine data of an experiment, to check that nodes send, store and deliver nothing else.
 
 use moteseal_broadcast::ChainRef;
 use moteseal_broadcast::recovery::Item;
@@ -7,7 +7,7 @@ use moteseal_core::cbor::Writer;
 
 use crate::radio::SignedChain;
 
-/// What senders and base stations have said.
+/// What senders and base stations have sent.
 #[derive(Clone, Debug, Default)]
 pub struct Truth {
     /// Their chains.
@@ -24,7 +24,8 @@ impl Truth {
         leaf.map(|(.., bytes)| &bytes[..])
     }
 
-    /// Whether a frame that a node says holds what was said, or is a hint that tells no lie about it. A chain's end is the most that anybody holds.
+    /// Whether a frame that a node sends contains genuine data, or is a correct advertisement or
+    /// request. No node has more than the end of a chain.
     #[must_use]
     pub fn is_genuine(&self, frame: &[u8]) -> bool {
         match BroadcastFrame::decode(frame) {
@@ -54,7 +55,8 @@ impl Truth {
         }
     }
 
-    /// Whether these bytes are the exclusive or of the leaves of a mask, and the lengths that of theirs.
+    /// Whether these bytes are the exclusive-or of the leaves of a mask, and the lengths that of
+    /// their lengths.
     fn is_sum(&self, chain: ChainRef, block: u32, mask: u64, lengths: usize, bytes: &[u8]) -> bool {
         let members = (0..64_u8).filter(|index| mask >> index & 1 == 1);
         let Some(leaves) =
@@ -69,7 +71,8 @@ impl Truth {
         sum == bytes && leaves.iter().fold(0, |all, leaf| all ^ leaf.len()) == lengths
     }
 
-    /// Whether what a node keeps was said. No base station of an experiment has revoked anything.
+    /// Whether an item in a node's store is genuine. No base station of an experiment has revoked
+    /// anything.
     #[must_use]
     pub fn is_kept_rightly(&self, item: &Item, bytes: &[u8]) -> bool {
         match item {
@@ -82,7 +85,7 @@ impl Truth {
         }
     }
 
-    /// The messages of a chain, by its place, in order.
+    /// The messages of a chain, by its index, in order.
     #[must_use]
     pub fn messages(&self, place: usize) -> Vec<Vec<u8>> {
         let Some(said) = self.chains.get(place) else { return Vec::new() };
@@ -97,7 +100,7 @@ impl Truth {
         said.leaves.iter().map(message).collect()
     }
 
-    /// All frames of a chain, by its place, as they are first said: certificate, head, fragments.
+    /// All frames of a chain, by its index, as they are first sent: certificate, head, fragments.
     #[must_use]
     pub fn frames(&self, place: usize) -> Vec<Vec<u8>> {
         let Some(said) = self.chains.get(place) else { return Vec::new() };
@@ -132,7 +135,7 @@ mod tests {
     use crate::radio::Authority;
 
     #[test]
-    fn what_was_said_is_genuine_and_with_any_bit_changed_it_is_not() {
+    fn a_frame_with_any_bit_changed_is_not_genuine() {
         let authority = Authority::new(Algorithm::Ed25519, 1).expect("the suite is there");
         let truth = Truth {
             chains: vec![speech(&authority, 1, 7, 3, Seed::default()).expect("such a chain")],

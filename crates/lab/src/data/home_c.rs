@@ -1,5 +1,6 @@
-//! Smart* home C: the weather outside, a file a day of `TimestampLocal,temperature,humidity,...` (13 columns, no header), some 1,440
-//! rows each. Times are local ones written as if they were UTC, so a file's rows fall on one day.
+//! Smart* home C: outdoor weather, one file for each day with rows
+//! `TimestampLocal,temperature,humidity,...` (13 columns, no header), some 1,440 rows each. Times
+//! are local times written as if they were UTC, so the rows of a file are on one day.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -11,10 +12,10 @@ use super::{DAYS, DataError, Event, FIRST_DAY, Folder, LARGEST_FILE, Line};
 const REMEDY: &str = "get home C's environmental data of the Smart* data set, release of 2013, from the UMass Trace Repository \
     (traces.cs.umass.edu, for research), and put it into umass_smartstar_homeC, as homeC-environmental.tar.xz or as the folder \
     homeC-environmental, of the folder that MOTESEAL_DATA or --data names";
-/// No archive holds more files.
+/// The maximum number of files in an archive.
 const MOST_FILES: usize = 1000;
 
-/// Its 92 days.
+/// Reads the 92 days.
 pub(super) fn load(folder: &Folder) -> Result<Vec<Vec<Event>>, DataError> {
     let home = folder.root().join("umass_smartstar_homeC");
     let (unpacked, archive) =
@@ -79,7 +80,7 @@ fn archived_files(archive: &Path) -> Result<Vec<(String, String)>, DataError> {
         }
         file => file.map_err(unreadable)?,
     };
-    // However little an archive is, what comes out of it is bounded.
+    // The size of the unpacked data is bounded, whatever the size of the archive.
     let unpacked = XzReader::new(io::BufReader::new(file), true).take(LARGEST_FILE);
     let mut files = Vec::new();
     for entry in tar::Archive::new(unpacked).entries().map_err(unreadable)?.take(MOST_FILES) {
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_come_in_the_order_of_their_times() {
+    fn rows_are_ordered_by_time() {
         let late = ROW.replace("1335830520", "1335830460");
         let seconds: Vec<_> =
             read(&[&format!("{ROW}{late}")]).unwrap()[0].iter().map(|event| event.second).collect();
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_row_is_named_with_file_and_line() {
+    fn an_error_names_the_file_and_the_line() {
         for (text, what) in [
             (format!("{ROW}1335830580,41.9\n"), "a.csv, line 2: 2 columns instead of 13"),
             (ROW.replace("41.9,86", "warm,86"), "a.csv, line 1: the temperature is \"warm\""),

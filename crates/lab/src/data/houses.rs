@@ -1,14 +1,15 @@
-//! The houses of van Kasteren (A, B, C) and of MIT (D, E): which sensor was on, since when and for how long, as tab-separated
-//! `start (Unix seconds), duration (s), sensor`, ordered by start. Days without an event are days all the same.
+//! The houses of van Kasteren (A, B, C) and of MIT (D, E): when each sensor was on and for how
+//! long, as tab-separated `start (Unix seconds), duration (s), sensor`, ordered by start. Days
+//! without events count as days.
 
 use super::{DataError, Event, Folder, Line};
 
 const REMEDY: &str = "get the houses of van Kasteren and MIT as house{A..E}.sensors (github.com/agnesvanbelle/TL has all five; its \
     readme names whom to cite), and put them into events_kasteren_mit of the folder that MOTESEAL_DATA or --data names";
-/// A recording that spans more days holds a wrong time.
+/// The longest span of a recording in days; a longer one has a wrong time.
 const MOST_DAYS: u64 = 366;
 
-/// The days of one house, from the first that has an event to the last.
+/// The days of one house, from the first to the last that has an event.
 pub(super) fn load(folder: &Folder, house: char) -> Result<Vec<Vec<Event>>, DataError> {
     let path = folder.root().join("events_kasteren_mit").join(format!("house{house}.sensors"));
     let text = super::read(&path, REMEDY)?;
@@ -28,7 +29,7 @@ fn days(file: &str, text: &str) -> Result<Vec<Vec<Event>>, DataError> {
         before = time;
         let index = day - *first.get_or_insert(day);
         if index >= MOST_DAYS {
-            return Err(line.wrong(format_args!("the time is {index} days behind the first")));
+            return Err(line.wrong(format_args!("the time is {index} days after the first")));
         }
         let index = usize::try_from(index).unwrap_or(usize::MAX);
         while days.len() <= index {
@@ -45,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_day_without_events_is_a_day() {
+    fn a_day_without_events_counts_as_a_day() {
         let days = days("h", "1203898814\t163\t24\r\n1204070400\t1\t5\r\n").unwrap();
         assert_eq!(
             days,
@@ -58,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_row_is_named_with_file_and_line() {
+    fn an_error_names_the_file_and_the_line() {
         for (text, what) in [
             ("1203898814 163 24", "h, line 1: 1 columns instead of 3"),
             ("1203898814\t163\tdoor", "h, line 1: the sensor is \"door\""),
@@ -69,7 +70,7 @@ mod tests {
             ),
             (
                 "1203898814\t1\t24\n12038988140\t1\t24",
-                "h, line 2: the time is 125406 days behind the first",
+                "h, line 2: the time is 125406 days after the first",
             ),
         ] {
             assert_eq!(days("h", text).unwrap_err().to_string(), format!("DataMalformed: {what}"));

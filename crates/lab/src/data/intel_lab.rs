@@ -1,12 +1,13 @@
-//! Temperatures of the Intel Berkeley Research Lab, 2004: 50 motes, a reading every half hour over five days, as extracted and filled in by
-//! a third party (littlepretty/SensorPGM). A row is a mote, its columns are degrees Celsius with three digits. The 2.3 million raw readings with four
-//! decimals, which Papadopoulos et al. 2011 draw from, are not among the data that can be had.
+//! Temperatures of the Intel Berkeley Research Lab, 2004: 50 motes, a reading every half hour over
+//! five days, extracted and completed by a third party (littlepretty/SensorPGM). A row is a mote,
+//! its columns are degrees Celsius with three decimals. The 2.3 million raw readings with four
+//! decimals, which Papadopoulos et al. 2011 use, cannot be obtained.
 
 use super::{DataError, Folder, Line};
 
 const REMEDY: &str = "get intelTemperatureTrain.csv and intelTemperatureTest.csv (github.com/littlepretty/SensorPGM has both), and put them \
     into intel_lab of the folder that MOTESEAL_DATA or --data names";
-/// Three days, and the two that follow.
+/// Three days, and the two days after them.
 const FILES: [&str; 2] = ["intelTemperatureTrain.csv", "intelTemperatureTest.csv"];
 
 /// All temperatures in degrees Celsius, mote by mote.
@@ -46,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_reading_is_named_with_file_and_line() {
+    fn an_error_names_the_file_and_the_line() {
         for row in ["1.8E+01,", "1.8E+01,warm", "NaN", ""] {
             let error = readings("t", &format!("1.8E+01\n{row}\n")).unwrap_err().to_string();
             assert!(error.starts_with("DataMalformed: t, line 2: the temperature is"), "{error}");

@@ -1,5 +1,6 @@
-//! Eight TelosB motes of Suthaharan et al. (ISSNIP 2010): a reading every 5 seconds for some six hours, as
-//! `Reading# Mote-ID Humidity Temperature Label`. One device stands for all: a mote is a day. The authors give no hour; 9:00 is ours.
+//! Eight TelosB motes of Suthaharan et al. (ISSNIP 2010): a reading every 5 seconds for some six
+//! hours, as `Reading# Mote-ID Humidity Temperature Label`. They form one device: each mote is a
+//! day. The authors give no hour; we assume 9:00.
 
 use super::{DAY_SECONDS, DataError, Event, Folder, Line};
 
@@ -18,7 +19,8 @@ const FILES: [&str; 8] = [
 const START: u32 = 9 * 3600;
 const EVERY: u32 = 5;
 
-/// The motes, a day each: first the single-hop network's, then the multi-hop network's.
+/// The motes, one day each: first those of the single-hop network, then those of the multi-hop
+/// network.
 pub(super) fn load(folder: &Folder) -> Result<Vec<Vec<Event>>, DataError> {
     let folder = folder.motes();
     let mote = |name: &&str| {
@@ -56,7 +58,7 @@ mod tests {
     const HEAD: &str = "Reading# Mote-ID Humidity Temperature Label\n";
 
     #[test]
-    fn a_reading_is_taken_every_five_seconds_from_nine() {
+    fn readings_are_five_seconds_apart_from_nine_on() {
         let text = format!("{HEAD}1\t1\t45.93\t27.97\t0\n3\t1\t45.9\t27.95\t1\n");
         assert_eq!(
             day("m", &text).unwrap(),
@@ -65,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_row_is_named_with_file_and_line() {
+    fn an_error_names_the_file_and_the_line() {
         for (row, what) in [
             ("1\t1\t45.93\n", "m, line 2: 3 columns instead of 5"),
             ("0\t1\t45.93\t27.97\t0\n", "m, line 2: reading 0 does not follow the one above"),

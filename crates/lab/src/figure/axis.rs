@@ -13,7 +13,7 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// A linear axis with round numbers for ticks. An empty range is widened.
+    /// A linear axis with ticks at round numbers. An empty range is widened.
     #[must_use]
     pub fn linear(label: &str, from: f64, to: f64) -> Self {
         let to = if to > from { to } else { from + 1.0 };
@@ -28,7 +28,7 @@ impl Axis {
         Self { label: label.to_owned(), from, to, logarithmic: false, ticks }
     }
 
-    /// A logarithmic axis with ticks at the powers of ten; both ends above zero.
+    /// A logarithmic axis with ticks at the powers of ten. Both ends must be above zero.
     #[must_use]
     pub fn logarithmic(label: &str, from: f64, to: f64) -> Self {
         let from = from.max(f64::MIN_POSITIVE);
@@ -40,13 +40,13 @@ impl Axis {
         Self { label: label.to_owned(), from, to, logarithmic: true, ticks }
     }
 
-    /// The same axis with ticks of one's own.
+    /// The same axis with the given ticks.
     #[must_use]
     pub fn with_ticks(self, ticks: impl IntoIterator<Item = (f64, String)>) -> Self {
         Self { ticks: ticks.into_iter().collect(), ..self }
     }
 
-    /// What it measures, with its unit.
+    /// The measured quantity, with its unit.
     #[must_use]
     pub fn label(&self) -> &str {
         &self.label
@@ -58,7 +58,8 @@ impl Axis {
         (self.from, self.to)
     }
 
-    /// Where a number is on the axis: 0 at its start, 1 at its end, clamped to them; `None` if it is not a number there.
+    /// The position of a number on the axis: 0 at its start, 1 at its end, clamped to them; `None`
+    /// if the axis has no position for the number.
     pub(super) fn place(&self, value: f64) -> Option<f64> {
         let place = if self.logarithmic {
             (value.max(f64::MIN_POSITIVE) / self.from).ln() / (self.to / self.from).ln()
@@ -73,7 +74,7 @@ impl Axis {
     }
 }
 
-/// A step of 1, 2 or 5 times a power of ten that makes at most six of a span.
+/// A step of 1, 2 or 5 times a power of ten that divides a span into at most six.
 fn round_step(span: f64) -> f64 {
     let rough = span / 6.0;
     let power = 10_f64.powf(rough.log10().floor());
@@ -84,7 +85,7 @@ fn round_step(span: f64) -> f64 {
     step.unwrap_or(10.0 * power)
 }
 
-/// A number for people, with a true minus sign.
+/// A number for people, with a minus sign (U+2212).
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn number(value: f64, decimals: usize) -> String {
     let sign = if value < -1e-9 { "\u{2212}" } else { "" };
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_between_the_ends() {
+    fn a_position_is_clamped_to_the_ends() {
         let linear = Axis::linear("", 10.0, 20.0);
         assert_eq!(
             [5.0, 10.0, 15.0, 20.0, 99.0].map(|value| linear.place(value)),

@@ -1,4 +1,4 @@
-//! From a figure to pixels: tiny-skia strokes the lines, `ab_glyph` gives the shapes of letters.
+//! Draws a figure: tiny-skia strokes the lines, `ab_glyph` gives the shapes of letters.
 
 use ab_glyph::{Font, FontRef, ScaleFont};
 use tiny_skia::{
@@ -20,14 +20,14 @@ const INK: Rgb = (30, 30, 30);
 const FAINT_INK: Rgb = (90, 90, 90);
 const GRID: Rgb = (226, 226, 226);
 
-/// Margins, and what stands beside the panels.
+/// The margins around the panels.
 const MARGIN: f32 = 28.0;
 const LEFT: f32 = 130.0;
 const RIGHT: f32 = 56.0;
 const BOTTOM: f32 = 100.0;
-/// The line above a panel that says what it shows.
+/// The height of the line above a panel that has its label.
 const HEADING: f32 = 60.0;
-/// A legend's stroke, and the space behind a name.
+/// The length of a legend's stroke, and the space after a name.
 const SAMPLE: f32 = 46.0;
 const GAP: f32 = 40.0;
 
@@ -66,7 +66,7 @@ const NAME: Face = Face { size: 22.0, is_bold: false, colour: INK };
 const MEASURE: Face = Face { size: 21.0, is_bold: true, colour: FAINT_INK };
 const TICK: Face = Face { size: 21.0, is_bold: false, colour: FAINT_INK };
 
-/// Where a text stands: it begins at, has its middle at, or ends at its point.
+/// The alignment of a text: it starts at, is centred at, or ends at its point.
 #[derive(Clone, Copy)]
 enum Along {
     From,
@@ -84,7 +84,7 @@ struct Frame {
 }
 
 impl Frame {
-    /// From places along the axes, 0 to 1, to pixels.
+    /// Maps positions along the axes, 0 to 1, to pixels.
     #[allow(clippy::cast_possible_truncation)]
     fn at(&self, x: f64, y: f64) -> (f32, f32) {
         (
@@ -122,7 +122,8 @@ impl Canvas {
         }
     }
 
-    /// A stroke and a name for each series, with the first line's text standing at `base`; the last line's.
+    /// Draws a stroke and a name for each series, with the base line of the first text at `base`.
+    /// Returns the base line of the last text.
     fn legend(&mut self, figure: &Figure, base: f32) -> f32 {
         let mut named: Vec<&Series> = Vec::new();
         for series in figure.panels.iter().flat_map(|panel| &panel.series) {
@@ -168,7 +169,7 @@ impl Canvas {
                 Along::Around,
             );
         }
-        // The axis lies at zero where zero is within.
+        // The axis is at zero if zero is in the range.
         let zero = if panel.y.range().0 < 0.0 { panel.y.place(0.0).unwrap_or(0.0) } else { 0.0 };
         self.line(&[frame.at(0.0, zero), frame.at(1.0, zero)], FAINT_INK, 2.0, None);
         for series in &panel.series {
@@ -191,7 +192,7 @@ impl Canvas {
         }
     }
 
-    /// A run of a series.
+    /// An uninterrupted section of a series.
     fn series(&mut self, series: &Series, run: &[(f32, f32)]) {
         let colour = series.colour.rgb();
         match series.stroke {
@@ -229,7 +230,7 @@ impl Canvas {
             dash: dash.and_then(|dash| StrokeDash::new(dash.to_vec(), 0.0)),
             ..Pen::default()
         };
-        // No points make no path, and nothing to draw.
+        // A path needs at least one point.
         if let Some(path) = path.finish() {
             self.pixels.stroke_path(&path, &paint(colour), &pen, Transform::identity(), None);
         }
@@ -244,7 +245,7 @@ impl Canvas {
         text.chars().map(|letter| font.h_advance(font.glyph_id(letter))).sum()
     }
 
-    /// Writes a text on the base line through a point.
+    /// Writes a text, with its base line through a point.
     fn text(&mut self, text: &str, (x, y): (f32, f32), face: Face, along: Along) {
         let mut x = match along {
             Along::From => x,
@@ -269,7 +270,7 @@ impl Canvas {
         }
     }
 
-    /// Covers a part of a pixel.
+    /// Covers a pixel partly.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     fn ink(&mut self, x: f32, y: f32, cover: f32, (red, green, blue): Rgb) {
         if x < 0.0 || y < 0.0 || x >= WIDTH as f32 || y >= HEIGHT as f32 {
@@ -277,7 +278,7 @@ impl Canvas {
         }
         let at = 4 * (y as usize * WIDTH as usize + x as usize);
         let cover = cover.clamp(0.0, 1.0);
-        // All is opaque, so that no alpha is to be minded.
+        // Everything is opaque, so alpha needs no handling.
         for (under, over) in self.pixels.data_mut()[at..].iter_mut().zip([red, green, blue]) {
             *under = (f32::from(*under) * (1.0 - cover) + f32::from(over) * cover).round() as u8;
         }

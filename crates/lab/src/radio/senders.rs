@@ -1,4 +1,4 @@
-//! Base stations, senders and their chains, for simulations: keys follow from seeds.
+//! Base stations, senders and their chains for simulations; keys are derived from seeds.
 
 use moteseal_broadcast::{
     BuildError, ChainDraft, ChainId, ChainNumber, ChainRef, DraftError, KeyId, Kind, MAX_HEAD,
@@ -21,28 +21,28 @@ pub struct Authority {
 /// A sender with its certificate.
 pub struct CertifiedSender {
     key: SecretKey,
-    /// Who it is.
+    /// Its id.
     pub id: DeviceId,
     network: NetworkId,
     /// Its certificate.
     pub certificate: Vec<u8>,
 }
 
-/// A signed chain, whole.
+/// A complete signed chain.
 #[derive(Clone, Debug)]
 pub struct SignedChain {
     /// The sender's certificate.
     pub certificate: Vec<u8>,
     /// The head.
     pub head: Vec<u8>,
-    /// Block, place and bytes of every leaf, in order.
+    /// Block, index and bytes of every leaf, in order.
     pub leaves: Vec<(u32, u8, Vec<u8>)>,
-    /// What the head says.
+    /// The contents of the head.
     pub outline: Outline,
 }
 
 impl SignedChain {
-    /// What frames name the chain by.
+    /// The short name of the chain in frames.
     #[must_use]
     pub fn reference(&self) -> ChainRef {
         self.outline.reference()
@@ -50,7 +50,7 @@ impl SignedChain {
 }
 
 impl Authority {
-    /// A base station whose key follows from a byte.
+    /// A base station whose key is derived from a byte.
     ///
     /// # Errors
     /// `UnknownAlgorithm` if the suite is not built in.
@@ -60,10 +60,10 @@ impl Authority {
         Ok(Self { network: NetworkId::of(&public), key, public })
     }
 
-    /// Certifies a sender whose key follows from its name, without an end.
+    /// Certifies a sender whose key is derived from its name. The certificate does not expire.
     ///
     /// # Errors
-    /// [`KeyError`]; the suite's limits allow every such certificate.
+    /// [`KeyError`].
     pub fn certify(
         &self,
         name: &str,
@@ -73,7 +73,7 @@ impl Authority {
         self.certify_for(name, algorithm, serial, (0, u64::MAX))
     }
 
-    /// The same, for the seconds of Unix time from the first to before the second.
+    /// The same, valid in the given half-open range of Unix time in seconds.
     ///
     /// # Errors
     /// [`KeyError`].
@@ -87,7 +87,7 @@ impl Authority {
         self.certify_key(name, name, algorithm, serial, valid)
     }
 
-    /// The same, for a key that follows from a name of its own.
+    /// The same, for a key that is derived from a given name.
     ///
     /// # Errors
     /// [`KeyError`].
@@ -120,7 +120,7 @@ impl Authority {
         Ok(CertifiedSender { key, id, network: self.network, certificate })
     }
 
-    /// Revokes the certificates below a serial.
+    /// Revokes the certificates with lower serial numbers.
     ///
     /// # Errors
     /// [`KeyError`].

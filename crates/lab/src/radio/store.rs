@@ -1,4 +1,4 @@
-//! A store in memory, which outlives the node.
+//! A store in memory, which survives reboots of the node.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use moteseal_broadcast::recovery::{Item, Store};
 use moteseal_broadcast::{ChainNumber, ChainRef, KeyId};
 
-/// Keeps everything, and what was retired too, as an archive does.
+/// Keeps everything, including retired items, as an archive does.
 #[derive(Clone, Debug, Default)]
 pub struct MapStore {
     items: BTreeMap<Item, Vec<u8>>,
@@ -15,14 +15,14 @@ pub struct MapStore {
 }
 
 impl MapStore {
-    /// The chains of which it has a head.
+    /// The chains whose head is in the store.
     #[must_use]
     pub fn chains(&self) -> Vec<ChainRef> {
         let head = |item: &Item| if let Item::Head(chain) = item { Some(*chain) } else { None };
         self.items.keys().filter_map(head).collect()
     }
 
-    /// Everything that is kept.
+    /// All stored items.
     pub fn items(&self) -> impl Iterator<Item = (&Item, &[u8])> {
         self.items.iter().map(|(item, bytes)| (item, bytes.as_slice()))
     }

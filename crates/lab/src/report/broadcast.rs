@@ -1,7 +1,9 @@
-//! The report on authenticated broadcast: figures 3 to 7 and tables I and II of Liu, Li and Guizani (2012), beside the paper's numbers.
+//! The report on authenticated broadcast: figures 3 to 7 and tables I and II of Liu, Li and Guizani
+//! (2012), compared with the paper's numbers.
 //!
-//! Bytes are those of real encodings, transmissions and delays those of real nodes in the simulator, memory that of real types. Times are
-//! handed in by `moteseal-bench broadcast`; without them figures 3 and 4 are left out.
+//! Bytes are those of real encodings, transmissions and delays those of real nodes in the
+//! simulator, and memory that of real types. `moteseal-bench broadcast` provides the times; without
+//! them the report omits figures 3 and 4.
 
 mod costs;
 mod network;
@@ -19,16 +21,16 @@ use crate::figure::Colour;
 /// How much is simulated.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// Runs a point, each of its own seed; the paper's are five.
+    /// Simulations for each point, each with a different seed; the paper has five.
     pub runs: u64,
 }
 
 impl Effort {
-    /// The paper's.
+    /// The effort of the paper.
     pub const FULL: Self = Self { runs: RUNS };
 }
 
-/// A scheme's colour, the same in all figures.
+/// The colour of a scheme, the same in all figures.
 fn colour(scheme: &str) -> Colour {
     match scheme.split(',').next().unwrap_or(scheme) {
         "SIGS" => Colour::Purple,
@@ -41,9 +43,10 @@ fn colour(scheme: &str) -> Colour {
     }
 }
 
-/// The command that measures and writes all of it.
+/// The command that measures and writes the report.
 const COMMAND: &str = "moteseal-bench broadcast --out DIRECTORY";
-/// Writes the tables and figures into a folder, which is made if it is not there; tells what it is at. They come back for the page of everything.
+/// Writes the tables and figures into a folder, which is created if it does not exist. Calls `tell`
+/// before each step. Returns the entries for the page.
 ///
 /// # Errors
 /// [`ReportError::Write`], [`ReportError::Draw`].

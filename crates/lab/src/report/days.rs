@@ -9,6 +9,7 @@ use crate::chance::{Average, Seed};
 use crate::data::{DAYS, Recording, Source};
 use crate::experiment::{DayLine, Deviation, PAPER};
 use crate::figure::{Axis, Colour, Figure, Panel, Series, Stroke};
+use crate::kept::{as_f64, days_axis, kept_each_day};
 use crate::sampling::{self, Epoch, Plan, Step};
 use crate::table::{Table, date, percent, rounded, thousands};
 use crate::temperature::{self, Day, TRUNCATED};
@@ -20,7 +21,6 @@ const BUDGET: u64 = 500;
 const BUDGETS_7B: [u64; 6] = [250, 500, 1000, 2000, 4000, 8000];
 /// The device whose temperature is estimated.
 const HOME_C: usize = 0;
-const COLOURS: [Colour; 4] = [Colour::Blue, Colour::Orange, Colour::Green, Colour::Purple];
 const OVER: &str = "Seven sources, 1 May to 31 July 2012: Smart* home C; in place of homes A and B, houses A to E and TelosB motes";
 
 pub(super) fn write(
@@ -40,7 +40,7 @@ pub(super) fn write(
     figure6(devices, out, seed, &mut table)?;
     tell("figure 7a: a mean temperature each day");
     figure7a(devices, out, seed, &mut table)?;
-    tell("figure 7b: what the budget does to it");
+    tell("figure 7b: the mean temperature by budget");
     figure7b(devices, out, seed, effort, &mut table)?;
     *index += &table.markdown();
     *index += &why(devices);
@@ -53,7 +53,7 @@ struct OnPage {
     title: &'static str,
 }
 
-/// In the order of the table's rows.
+/// The entries, in the order of the table's rows.
 const ENTRIES: [OnPage; 4] = [
     OnPage { number: "5", title: "Figure 5: one day within a budget of 500 events" },
     OnPage { number: "6", title: "Figure 6: events saved in the cloud each day" },
@@ -62,7 +62,7 @@ const ENTRIES: [OnPage; 4] = [
 ];
 
 impl OnPage {
-    /// Of a row of the Markdown table: figure, the paper, ours.
+    /// The entry for a row of the Markdown table: figure, the paper, ours.
     fn of(&self, row: &[String]) -> Option<Entry> {
         let [_, paper, ours] = row else { return None };
         let Self { number, title } = self;
@@ -77,7 +77,7 @@ impl OnPage {
                 .paper(paper)
                 .ours(ours)
                 .why(SAMPLING.get(&format!("{number} why")))
-                .stands_in(SAMPLING.get("entry stands in"))
+                .replacement(SAMPLING.get("entry replacement"))
                 .show(figure)
                 .data(&format!("fig{number}.csv")),
         )
@@ -108,12 +108,7 @@ fn why(devices: &[Recording]) -> String {
     format!("\n{}\n", SAMPLING.fill("why", &[("events", &events)]))
 }
 
-#[allow(clippy::cast_precision_loss)]
-const fn as_f64(number: u64) -> f64 {
-    number as f64
-}
-
-/// The plan for one budget; budgets are constants far above what 32 levels need.
+/// The plan for one budget. Budgets are constants far above the minimum for 32 levels.
 fn plan(budget: u64, devices: &[Recording], seed: Seed) -> Plan {
     Plan::new(budget, devices, DAYS, seed).unwrap_or(Plan { budget, levels: 32, seed })
 }
@@ -229,75 +224,6 @@ fn figure5(
     Ok(())
 }
 
-fn days_axis(days: usize) -> Axis {
-    let last = as_f64(days.max(2) as u64 - 1);
-    Axis::linear("day of 2012", 0.0, last).with_ticks(
-        (0..days)
-            .filter(|&day| date(day).ends_with("-01") || date(day).ends_with("-15"))
-            .map(|day| (as_f64(day as u64), day_and_month(day))),
-    )
-}
-
-/// `15 May`.
-fn day_and_month(day: usize) -> String {
-    let date = date(day);
-    let month = match date.get(5..7) {
-        Some("05") => "May",
-        Some("06") => "June",
-        _ => "July",
-    };
-    format!("{} {month}", date.get(8..).unwrap_or_default().trim_start_matches('0'))
-}
-
-fn over_days(values: impl IntoIterator<Item = f64>) -> Vec<(f64, f64)> {
-    (0..).map(as_f64).zip(values).collect()
-}
-
-/// Figure 6 for budgets of one's own: what was monitored, and what was kept of it each day.
-#[must_use]
-pub fn kept_each_day(title: &str, subtitle: &str, runs: &[(u64, Vec<Epoch>)]) -> Figure {
-    let days = runs.iter().map(|(_, epochs)| epochs.len()).max().unwrap_or(0);
-    let x = days_axis(days);
-    let monitored: Vec<_> = runs
-        .first()
-        .map(|(_, epochs)| over_days(epochs.iter().map(|epoch| as_f64(epoch.monitored))))
-        .unwrap_or_default();
-    let most = monitored.iter().map(|&(_, load)| load).fold(1.0, f64::max);
-    let largest = runs.iter().map(|&(budget, _)| budget).max().unwrap_or(1);
-    let mut series = Vec::new();
-    for ((budget, epochs), colour) in runs.iter().zip(COLOURS.into_iter().cycle()) {
-        series.push(Series::level("", colour, &x, as_f64(*budget)));
-        let kept = over_days(epochs.iter().map(|epoch| as_f64(epoch.kept())));
-        series.push(Series::new(
-            format!("saved, budget {}", thousands(*budget)),
-            colour,
-            Stroke::Marked,
-            kept,
-        ));
-    }
-    Figure {
-        title: title.to_owned(),
-        subtitle: subtitle.to_owned(),
-        x,
-        panels: vec![
-            Panel {
-                y: Axis::linear("events monitored a day", 0.0, most * 1.05),
-                height: 2,
-                series: vec![Series::new("monitored", Colour::Black, Stroke::Solid, monitored)],
-            },
-            Panel {
-                y: Axis::linear(
-                    "events saved a day (dotted: the budget)",
-                    0.0,
-                    as_f64(largest) * 1.05,
-                ),
-                height: 5,
-                series,
-            },
-        ],
-    }
-}
-
 fn figure6(
     devices: &[Recording],
     out: &Out<'_>,
@@ -347,7 +273,7 @@ struct Estimated {
     first_as_many_off: Option<f64>,
 }
 
-/// Home C's days that have readings, by their place among the days.
+/// Home C's days that have readings, with their index.
 fn estimates(devices: &[Recording], epochs: &[Epoch]) -> Vec<(usize, Day)> {
     let of = |(day, epoch)| Some((day, temperature::day(devices, HOME_C, day, epoch)?));
     epochs.iter().enumerate().filter_map(of).collect()
@@ -386,7 +312,7 @@ fn figure7a(
         "fig7a.png",
         &Figure {
             title: format!("Mean temperature of home C, estimated within a budget of {BUDGET} events (figure 7a)"),
-            subtitle: "How far a day's estimate is from the mean of all its readings; 0 is the truth".to_owned(),
+            subtitle: "The difference of a day's estimate from the mean of all its readings".to_owned(),
             x: days_axis(DAYS),
             panels: vec![Panel {
                 y: Axis::linear("deviation from the true mean, degrees Fahrenheit", (low * 1.1).floor(), (high * 1.1).ceil()),
@@ -488,13 +414,17 @@ fn figure7b(
         &Figure {
             title: "A larger budget, a better estimate (figure 7b)".to_owned(),
             subtitle: format!(
-                "How far the mean temperature of home C is off, on average over {DAYS} days and {} seeds",
+                "The error of home C's mean temperature, averaged over {DAYS} days and {} seeds",
                 effort.seeds
             ),
             x: Axis::logarithmic("budget, events a day", 220.0, 9100.0)
                 .with_ticks(BUDGETS_7B.map(|budget| (as_f64(budget), thousands(budget)))),
             panels: vec![Panel {
-                y: Axis::linear("mean distance from the true mean, degrees Fahrenheit", 0.0, most * 1.1),
+                y: Axis::linear(
+                    "mean distance from the true mean, degrees Fahrenheit",
+                    0.0,
+                    most * 1.1,
+                ),
                 height: 1,
                 series: vec![
                     Series::new(
@@ -509,7 +439,12 @@ fn figure7b(
                         Stroke::Marked,
                         line(|row| row.first_as_many_mean_distance),
                     ),
-                    Series::new("sampled", Colour::Blue, Stroke::Marked, line(|row| row.sampled_mean_distance)),
+                    Series::new(
+                        "sampled",
+                        Colour::Blue,
+                        Stroke::Marked,
+                        line(|row| row.sampled_mean_distance),
+                    ),
                 ],
             }],
         },

@@ -1,4 +1,5 @@
-//! Made-up loads of any size: messages, delay, and the budget's use, against theory.
+//! Synthetic loads of any size: messages, delay and the used share of the budget, compared with
+//! theory.
 
 use serde::Serialize;
 
@@ -15,9 +16,9 @@ use crate::traffic::{
 /// The budget and the devices of the figures.
 const BUDGET: u64 = 500;
 const DEVICES: u64 = 100;
-/// The delay of the growth figure's delayed line, in events.
+/// The delay of the delayed line in the figure of growth, in events.
 const DELAY: u64 = 10_000;
-/// The largest load that is levelled event by event.
+/// The largest load that is simulated event by event.
 const MOST_ONE_BY_ONE: u64 = 1_000_000;
 
 pub(super) fn write(
@@ -27,15 +28,15 @@ pub(super) fn write(
     tell: &mut dyn FnMut(&str),
     index: &mut String,
 ) -> Result<(), ReportError> {
-    *index += "\n## Made-up loads\n\n";
+    *index += "\n## Synthetic loads\n\n";
     let mut table = Table::new(["what", "theory", "measured"]);
     tell("messages, by load, budget and devices");
     communication(out, seed, effort, &mut table)?;
-    tell("the growth of messages beside simpler protocols");
+    tell("the growth of messages, compared with simpler protocols");
     growth(out, seed, effort, &mut table)?;
     tell("late rounds");
     delay(out, seed, effort, &mut table)?;
-    tell("the budget's use");
+    tell("the used share of the budget");
     utilisation(out, seed, effort, &mut table)?;
     *index += &table.markdown();
     *index += &format!("\n{}\n", SAMPLING.get("loads why"));
@@ -63,7 +64,8 @@ struct Cost {
     within_round: f64,
     announcements: f64,
     round: f64,
-    /// Whether no run announced more rounds than it went through, so that no device got more than a message a round.
+    /// Whether every epoch announced at most as many rounds as its final round, so that no device
+    /// received more than one message for each round.
     a_message_a_round: bool,
 }
 
@@ -104,7 +106,8 @@ fn communication(
 ) -> Result<(), ReportError> {
     let mut rows = Vec::new();
     for budget in [100, 500, 4000] {
-        // In twenty-fifths of a budget; at 36 the theory's straight line is furthest off.
+        // In units of 1/25 of a budget; at 36 the straight line of the theory has its largest
+        // error.
         let loads = [25, 36, 50, 75, 150, 250]
             .map(|parts| parts * budget / 25)
             .into_iter()
@@ -325,7 +328,7 @@ fn delay(out: &Out<'_>, seed: Seed, effort: Effort, table: &mut Table) -> Result
     out.figure(
         "delay.png",
         &Figure {
-            title: "What late round messages cost".to_owned(),
+            title: "The cost of late round messages".to_owned(),
             subtitle: format!(
                 "Budget {BUDGET}, {} events; without delay {} are sent",
                 thousands(load.events),
@@ -338,7 +341,7 @@ fn delay(out: &Out<'_>, seed: Seed, effort: Effort, table: &mut Table) -> Result
                 series: vec![
                     Series::new("measured", Colour::Blue, Stroke::Marked, line(&|row| row.sent)),
                     Series::new(
-                        "theory: what is sent at once, and a delay more",
+                        "theory: sent without delay, and the delay's share",
                         Colour::Black,
                         Stroke::Dotted,
                         line(&|row| at_once + row.extra_theory),
@@ -353,7 +356,7 @@ fn delay(out: &Out<'_>, seed: Seed, effort: Effort, table: &mut Table) -> Result
                 "[late rounds](delay.png), {} events late, [data](delay.csv)",
                 thousands(DELAY)
             ),
-            format!("{:.0} events more than at once", row.extra_theory),
+            format!("{:.0} events more than without delay", row.extra_theory),
             format!("{:.0} ± {:.0} more", row.extra, row.sent_error),
         ]);
     }

@@ -1,7 +1,9 @@
-//! The lab's page, `index.html`: every table and figure of the three papers, the paper's numbers and ours, and why they differ.
+//! The lab's page, `index.html`: every table and figure of the three papers, the paper's numbers
+//! and ours, and why they differ.
 //!
-//! The page contains its style and figures and loads nothing; links lead to files in folders next to it. The caller provides the
-//! results as [`Entry`]s; the page adds the machine, the commands and the list of missing data.
+//! The page contains its style and figures and loads nothing; links lead to files in folders next
+//! to it. The caller provides the results as [`Entry`]s; the page adds the machine, the commands
+//! and the list of missing data.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -26,7 +28,7 @@ pub enum Shown {
     Figure(String),
 }
 
-/// A table or figure of a paper, or a result beyond them.
+/// A table or figure of a paper, or a result in addition to them.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// Its name in links: `sealing-table-1`.
@@ -40,7 +42,7 @@ pub struct Entry {
     /// Why they differ.
     pub why: String,
     /// The replacement for missing data or hardware; empty if none is missing.
-    pub stands_in: String,
+    pub replacement: String,
     /// The command that produces this entry.
     pub command: String,
     /// The content below the summary.
@@ -50,7 +52,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// An entry that shows nothing yet.
+    /// An entry without content.
     #[must_use]
     pub fn new(id: &str, title: &str, command: &str) -> Self {
         Self {
@@ -59,7 +61,7 @@ impl Entry {
             paper: String::new(),
             ours: String::new(),
             why: String::new(),
-            stands_in: String::new(),
+            replacement: String::new(),
             command: command.to_owned(),
             shown: Vec::new(),
             data: Vec::new(),
@@ -86,8 +88,8 @@ impl Entry {
 
     /// Sets the replacement for missing data or hardware.
     #[must_use]
-    pub fn stands_in(self, stands_in: impl Into<String>) -> Self {
-        Self { stands_in: stands_in.into(), ..self }
+    pub fn replacement(self, replacement: impl Into<String>) -> Self {
+        Self { replacement: replacement.into(), ..self }
     }
 
     /// Adds content.
@@ -105,14 +107,14 @@ impl Entry {
     }
 }
 
-/// An entry without numbers of ours, because its input is absent.
+/// An entry without our numbers, because its input is absent.
 #[must_use]
 pub fn missing(id: &str, title: &str, paper: &str, absent: &str) -> Entry {
     Entry::new(id, title, "make lab")
         .paper(paper)
         .ours("not measured")
         .why(format!("Nothing to compare: {absent}"))
-        .stands_in(absent)
+        .replacement(absent)
 }
 
 /// A paper's entries, whose files are in a folder next to the page.
@@ -211,7 +213,7 @@ pub fn write(out: &Path, machine: &Machine, parts: &[Part]) -> Result<(), Report
     let _ =
         writeln!(html, "<dt>command</dt><dd><code>{}</code></dd></dl>", escaped(&machine.command));
     if machine.absent.is_empty() {
-        html += "<p>All recorded data was there.</p>\n";
+        html += "<p>All recorded data was present.</p>\n";
     } else {
         html += "<p><strong>Recorded data that is absent:</strong></p>\n<ul>\n";
         machine.absent.iter().for_each(|absent| {
@@ -267,8 +269,8 @@ fn section(out: &Path, part: &Part, entry: &Entry) -> Result<String, ReportError
     line("the paper", inline(&entry.paper));
     line("ours", inline(&entry.ours));
     line("why they differ", inline(&entry.why));
-    if !entry.stands_in.is_empty() {
-        line("what stands in", inline(&entry.stands_in));
+    if !entry.replacement.is_empty() {
+        line("replacement", inline(&entry.replacement));
     }
     line("command", format!("<code>{}</code>", escaped(&entry.command)));
     line("machine", "<a href=\"#machine\">as above</a>".to_owned());

@@ -1,7 +1,9 @@
-//! The report on sealing: tables I, II and IV to VII and figures 8 to 14 of Li et al., beside the paper's numbers, and what lies beyond them.
+//! The report on sealing: tables I, II and IV to VII and figures 8 to 14 of Li et al., compared
+//! with the paper's numbers, and results in addition to them.
 //!
-//! Draws and compares what `moteseal-bench lab` measured. Two things are models and say so: what a Cortex-M3 signs in a second (figure 12) and its energy
-//! (figure 13), from counted instructions and from the paper's own table I.
+//! Draws and compares the measurements of `moteseal-bench lab`. Two results are models and are
+//! marked as such: the signing throughput of a Cortex-M3 (figure 12) and its energy (figure 13),
+//! from counted instructions and from the paper's table I.
 
 mod beyond;
 mod model;
@@ -15,19 +17,19 @@ use super::{Out, ReportError};
 use crate::figure::{Axis, Colour, Series, Stroke};
 use crate::seals::{Measured, Spread, paper};
 
-/// What stands on the page.
+/// The entries of the page.
 #[derive(Clone, Debug, Default)]
 pub struct Sealing {
     /// Tables I, II, IV to VII, figures 8 to 14.
     pub paper: Vec<Entry>,
-    /// Beyond the papers.
+    /// Results in addition to the papers.
     pub beyond: Vec<Entry>,
 }
 
-/// The command that measures all of it.
+/// The command that measures and writes the report.
 const COMMAND: &str = "moteseal-bench lab --out DIRECTORY";
 
-/// Writes figures and data into a folder, which is made if it is not there.
+/// Writes figures and data into a folder, which is created if it does not exist.
 ///
 /// # Errors
 /// [`ReportError::Write`], [`ReportError::Draw`].
@@ -42,14 +44,14 @@ pub fn write(measured: &Measured, out: &Path) -> Result<Sealing, ReportError> {
     Ok(Sealing { paper, beyond: beyond::write(measured, &out)? })
 }
 
-/// The paper's order: tables, then figures, by number.
+/// The sort key of the paper's order: tables, then figures, by number.
 fn order(id: &str) -> (bool, u32, String) {
     let last = id.rsplit('-').next().unwrap_or_default();
     let digits: String = last.chars().take_while(char::is_ascii_digit).collect();
     (id.contains("figure"), digits.parse().unwrap_or(u32::MAX), last.to_owned())
 }
 
-/// What was fed, for subtitles and for what stands in.
+/// The events of the throughput experiments, for subtitles and descriptions of replacements.
 fn fed(measured: &Measured) -> String {
     let fed = &measured.fed;
     format!(
@@ -60,14 +62,14 @@ fn fed(measured: &Measured) -> String {
     )
 }
 
-/// Events of an epoch that was fed, on average; of table V's, where nothing was.
+/// The mean number of events of the replayed epochs; table V's number if no epoch was replayed.
 #[allow(clippy::cast_precision_loss)]
 fn events_an_epoch(measured: &Measured) -> f64 {
     let fed = &measured.fed;
     if fed.events == 0 { paper::EPOCH as f64 } else { fed.events as f64 / fed.epochs.max(1) as f64 }
 }
 
-/// What MD5 and SHA-256 cost beside each other, here and in the paper's table I.
+/// The cost of SHA-256 relative to MD5, here and in the paper's table I.
 fn digests(measured: &Measured) -> String {
     let of = |name: &str| {
         measured
@@ -95,7 +97,7 @@ fn digests(measured: &Measured) -> String {
     )
 }
 
-/// Three digits that count.
+/// A number with three significant digits.
 fn digits(value: f64) -> String {
     let size = value.abs();
     if size == 0.0 || !size.is_finite() {
@@ -109,7 +111,7 @@ fn digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// Nanoseconds in a unit that suits them.
+/// Nanoseconds in a suitable unit.
 fn time(nanoseconds: f64) -> String {
     match nanoseconds {
         1e9.. => format!("{} s", digits(nanoseconds / 1e9)),
@@ -119,7 +121,7 @@ fn time(nanoseconds: f64) -> String {
     }
 }
 
-/// `12.3 µs (11.9 to 14.0)`, of nanoseconds.
+/// Nanoseconds with their spread: `12.3 µs (11.9 to 14.0)`.
 fn spread(value: Spread) -> String {
     if value.median.is_nan() {
         return "not measured".to_owned();
@@ -127,7 +129,7 @@ fn spread(value: Spread) -> String {
     format!("{} ({} to {})", time(value.median), time(value.least), time(value.most))
 }
 
-/// Events a second: `1.23 M`.
+/// Events per second: `1.23 M`.
 fn rate(value: f64) -> String {
     match value {
         1e6.. => format!("{} M", digits(value / 1e6)),
@@ -136,7 +138,7 @@ fn rate(value: f64) -> String {
     }
 }
 
-/// `1.23 M (1.20 M to 1.31 M)`.
+/// Events per second with their spread: `1.23 M (1.20 M to 1.31 M)`.
 fn rates(value: Spread) -> String {
     if value.median.is_nan() {
         return "not measured".to_owned();
@@ -144,7 +146,7 @@ fn rates(value: Spread) -> String {
     format!("{} ({} to {})", rate(value.median), rate(value.least), rate(value.most))
 }
 
-/// A logarithmic axis over some values, from decade to decade.
+/// A logarithmic axis that contains the values and ends at powers of ten.
 fn decades(label: &str, values: impl IntoIterator<Item = f64>) -> Axis {
     let (mut least, mut most) = (f64::INFINITY, 0.0_f64);
     for value in values.into_iter().filter(|value| value.is_finite() && *value > 0.0) {
@@ -165,7 +167,7 @@ fn line(
     Series::new(name, colour, stroke, points)
 }
 
-/// The largest finite value, one at least.
+/// The largest finite value; at least the smallest positive number.
 fn most(values: impl IntoIterator<Item = f64>) -> f64 {
     values.into_iter().filter(|value| value.is_finite()).fold(0.0, f64::max).max(f64::MIN_POSITIVE)
 }

@@ -1,7 +1,8 @@
-//! The report on secure sums: tables II, III and V, and figures 4, 5 and 6 of Papadopoulos et al. 2011, beside the paper's numbers.
+//! The report on secure sums: tables II, III and V, and figures 4, 5 and 6 of Papadopoulos et al.
+//! 2011, compared with the paper's numbers.
 //!
-//! It writes down what was measured elsewhere (`moteseal-bench sums`), and evaluates the paper's equations 1 to 11 twice: with the
-//! paper's primitives and with the machine's own.
+//! It writes the measurements of `moteseal-bench sums`, and evaluates the paper's equations 1 to 11
+//! twice: with the paper's primitives and with this machine's.
 
 use std::path::Path;
 
@@ -16,10 +17,11 @@ use crate::figure::{Axis, Colour, Figure, Panel, Series, Stroke};
 use crate::sums::{self, Bounds, Measured, Model, Point, Primitives, Setting};
 use crate::table::{Table, percent, thousands};
 
-/// The command that measures and writes all of it.
+/// The command that measures and writes the report.
 const COMMAND: &str = "moteseal-bench sums --out DIRECTORY";
 
-/// Writes the tables and figures into a folder, which is made if it is not there. They come back for the page of everything.
+/// Writes the tables and figures into a folder, which is created if it does not exist. Returns the
+/// entries for the page.
 ///
 /// # Errors
 /// [`ReportError::Write`], [`ReportError::Draw`].
@@ -39,7 +41,7 @@ pub fn write(measured: &Measured, out: &Path) -> Result<Vec<Entry>, ReportError>
     Ok(entries)
 }
 
-/// Three digits that count.
+/// A number with three significant digits.
 fn digits(value: f64) -> String {
     let size = value.abs();
     if size == 0.0 || !size.is_finite() {
@@ -50,7 +52,7 @@ fn digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// Microseconds in a unit that suits them.
+/// Microseconds in a suitable unit.
 fn time(microseconds: f64) -> String {
     match microseconds {
         1e6.. => format!("{} s", digits(microseconds / 1e6)),
@@ -123,7 +125,7 @@ struct Cost {
     cost: &'static str,
     scheme: &'static str,
     unit: &'static str,
-    /// As table III prints it; least and most of SECOA.
+    /// Times as table III prints them: the least and the most of SECOA.
     paper_prints: &'static str,
     paper_model_least: f64,
     paper_model_most: f64,
@@ -132,7 +134,7 @@ struct Cost {
     measured: f64,
 }
 
-/// A party, its equations, and what table III prints of CMT, `SECOA^S` and SIES.
+/// A party, its equations, and the values of table III for CMT, `SECOA^S` and SIES.
 type Party = (&'static str, fn(&Primitives, &Setting) -> Model, [&'static str; 3]);
 
 fn table3(
@@ -226,14 +228,15 @@ fn table3(
             .paper("SIES: a source 3.46 µs, an aggregator 1.11 µs, the querier 2.28 ms; SECOA^S at the querier 568 ms; bytes on an edge: 20, 38.72 KB, 32")
             .ours(format!("SIES: {}, {}, {}; bytes on an edge are in table V", of("a source"), of("an aggregator"), of("the querier")))
             .why(SUMS.get("table 3 why"))
-            .stands_in(SUMS.get("readings"))
+            .replacement(SUMS.get("readings"))
             .show(Shown::Table(table.clone()))
             .data("table3.csv"),
     );
     Ok(format!("\n{}\n", SUMS.fill("table 3", &[("table", &table.markdown())])))
 }
 
-/// A line of a figure's data: microseconds, measured, by the equations with this machine's primitives, and with the paper's.
+/// A line of a figure's data in microseconds: measured, by the equations with this machine's
+/// primitives, and with the paper's primitives.
 #[derive(Serialize)]
 struct Line {
     sources: u32,
@@ -256,7 +259,7 @@ struct Line {
     paper_secoa_most_us: f64,
 }
 
-/// One figure: its name, what it shows, and along which axis.
+/// One figure: its name, content and horizontal axis.
 struct Plot<'a> {
     name: &'a str,
     title: &'a str,
@@ -265,9 +268,9 @@ struct Plot<'a> {
     place: fn(&Point) -> f64,
     points: &'a [Point],
     equations: fn(&Primitives, &Setting) -> Model,
-    /// What the paper's text says.
+    /// The statement of the paper's text.
     claim: &'a str,
-    /// Why ours differs.
+    /// Why our numbers differ.
     why: &'a str,
 }
 
@@ -296,30 +299,30 @@ fn figures(
         Plot {
             name: "fig4",
             title: "A source, by the domain of its values (figure 4)",
-            subtitle: "N = 1,024, J = 300; processor time a reading",
+            subtitle: "N = 1,024, J = 300; processor time per reading",
             x: domain(&measured.source),
             place: scale,
             points: &measured.source,
             equations: sums::source,
             claim: "SIES more than 100 times cheaper than SECOA^S, a couple of microseconds, and independent of the domain",
-            why: "Our source computes a block of ChaCha20 where the paper's computes HMACs. SECOA^S gained less from newer processors, because it makes sketches one by one.",
+            why: "Our source computes a block of ChaCha20; the paper's computes HMACs. SECOA^S gained less from newer processors, because it computes sketches one by one.",
         },
         Plot {
             name: "fig5",
             title: "An aggregator, by its children (figure 5)",
-            subtitle: "J = 300, D = [1800, 5000]; processor time an epoch",
+            subtitle: "J = 300, D = [1800, 5000]; processor time per epoch",
             x: Axis::linear("fan-out", 2.0, 6.0)
                 .with_ticks((2..=6_u32).map(|fanout| (fanout.into(), fanout.to_string()))),
             place: fanout,
             points: &measured.aggregator,
             equations: sums::aggregator,
             claim: "SIES 0.3 to 2 µs, about 100 times cheaper than SECOA^S; all linear in the fan-out",
-            why: "A modular addition takes some nanoseconds here; the paper's 0.37 µs are mostly the call of a number library. SECOA^S still folds and rolls RSA.",
+            why: "A modular addition takes some nanoseconds here; the paper's 0.37 µs are mostly the call of a bignum library. SECOA^S still folds and rolls RSA.",
         },
         Plot {
             name: "fig6a",
             title: "The querier, by the number of sources (figure 6a)",
-            subtitle: "J = 300, F = 4, D = [1800, 5000]; processor time an epoch",
+            subtitle: "J = 300, F = 4, D = [1800, 5000]; processor time per epoch",
             x: Axis::logarithmic("sources", least_sources, most_sources).with_ticks(source_ticks),
             place: sources,
             points: &measured.querier_by_sources,
@@ -330,7 +333,7 @@ fn figures(
         Plot {
             name: "fig6b",
             title: "The querier, by the domain of the values (figure 6b)",
-            subtitle: "N = 1,024, J = 300, F = 4; processor time an epoch",
+            subtitle: "N = 1,024, J = 300, F = 4; processor time per epoch",
             x: domain(&measured.querier_by_domain),
             place: scale,
             points: &measured.querier_by_domain,
@@ -361,7 +364,7 @@ fn figures(
                 .paper(shown.claim)
                 .ours(format!("SIES {sies}, SECOA^S {secoa}; SECOA^S / SIES {factor}"))
                 .why(shown.why)
-                .stands_in(SUMS.get("readings"))
+                .replacement(SUMS.get("readings"))
                 .show(Shown::Figure(format!("{}.png", shown.name)))
                 .data(&format!("{}.csv", shown.name)),
         );
@@ -545,7 +548,7 @@ fn table5(
                 edges.sies
             ))
             .why(SUMS.get("table 5 why"))
-            .stands_in(SUMS.get("readings"))
+            .replacement(SUMS.get("readings"))
             .show(Shown::Table(table.clone()))
             .data("table5.csv"),
     );

@@ -1,8 +1,8 @@
 //! The texts of the reports: one template file a report in `text/`, with values filled in.
 //!
-//! A file has sections; each starts with a line `=== name`. `{name}` stands for a value. The lines of a paragraph or of a list item
-//! are joined, so that a template can be wrapped; a blank line, a heading, a figure or a placeholder on its own line ends a
-//! paragraph.
+//! A file has sections; each starts with a line `=== name`. `{name}` is replaced by a value. The
+//! lines of a paragraph or of a list item are joined, so that a template can be wrapped; a blank
+//! line, a heading, a figure or a placeholder on its own line ends a paragraph.
 
 use std::fmt::{Display, Write as _};
 
@@ -25,7 +25,7 @@ impl Texts {
     /// A section, with a value for every placeholder.
     ///
     /// # Panics
-    /// If the file has no such section, or the section a placeholder without a value: every report that is written shows it.
+    /// If the file has no such section, or the section has a placeholder without a value.
     pub(super) fn fill(&self, section: &str, values: &[(&str, &dyn Display)]) -> String {
         let found =
             self.0.split("=== ").find_map(|text| text.strip_prefix(section)?.strip_prefix('\n'));
@@ -77,7 +77,7 @@ mod tests {
     );
 
     #[test]
-    fn a_section_is_filled_and_its_lines_are_joined() {
+    fn sections_are_filled_and_their_lines_joined() {
         let text = TEXTS.fill("one", &[("value", &7), ("table", &"| a |\n| b |")]);
         assert_eq!(text, "# Title\n\nA line and 7.\n\n| a |\n| b |\n\n- an item\n- another");
         assert_eq!(TEXTS.get("two"), "last");
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "no value for {value} in [one]")]
-    fn a_placeholder_without_a_value_is_found() {
+    fn a_placeholder_without_a_value_panics() {
         let _ = TEXTS.get("one");
     }
 }

@@ -1,7 +1,9 @@
-//! What was counted on a Cortex-M3 (`docs/footprint.csv` and `docs/footprint_levels.csv`): read here, written and held to its bars by
-//! `crates/bench/tests/footprint.rs`.
+//! Counts of instructions and bytes on a Cortex-M3 (`docs/footprint.csv` and
+//! `docs/footprint_levels.csv`). This module reads them; `crates/bench/tests/footprint` writes them
+//! and checks them against bars.
 //!
-//! A line is a part, what was counted of it, in which unit, and how many. What is not there is said to be not there. Instructions are neither cycles nor time.
+//! A line has a component, what was counted, its unit and the number. A missing line yields `None`.
+//! Instructions are neither cycles nor time.
 
 use serde::Deserialize;
 
@@ -28,14 +30,14 @@ pub struct Footprint {
     levels: Vec<Levels>,
 }
 
-/// The part that has table I's operations.
+/// The component that has table I's operations.
 const PRIMITIVES: &str = "primitives of the paper's table I: digests of 10 bytes, signatures of 300, RSA and DSA without their digests";
 
 impl Footprint {
-    /// Reads the texts of both files; what is wrong with a line is said.
+    /// Reads the texts of both files.
     ///
     /// # Errors
-    /// What is wrong, for people.
+    /// A message for people that describes the malformed line.
     pub fn read(parts: &str, levels: &str) -> Result<Self, String> {
         let lines = csv::Reader::from_reader(parts.as_bytes())
             .deserialize()
@@ -49,37 +51,37 @@ impl Footprint {
         })
     }
 
-    /// How many of something a part takes.
+    /// The count of something in a component.
     #[must_use]
     pub fn number(&self, part: &str, what: &str) -> Option<f64> {
         self.lines.iter().find(|line| line.part == part && line.what == what).map(|line| line.value)
     }
 
-    /// Instructions of an operation of table I.
+    /// Instructions of one operation of table I.
     #[must_use]
     pub fn primitive(&self, name: &str) -> Option<f64> {
         self.number(PRIMITIVES, name)
     }
 
-    /// Instructions of a part for an event.
+    /// Instructions of a component for an event.
     #[must_use]
     pub fn of_event(&self, part: &str) -> Option<f64> {
         self.number(part, "an event of 4 bytes")
     }
 
-    /// Instructions of a part for an epoch's end.
+    /// Instructions of a component for the end of an epoch.
     #[must_use]
     pub fn of_epoch(&self, part: &str) -> Option<f64> {
         self.number(part, "closing an epoch")
     }
 
-    /// Bytes of RAM of a star of so many levels.
+    /// Bytes of RAM of a star with this many levels.
     #[must_use]
     pub fn ram_of_levels(&self, levels: u32) -> Option<u64> {
         self.levels.iter().find(|line| line.levels == levels).map(|line| line.ram_bytes)
     }
 
-    /// All of the parts.
+    /// All components.
     #[must_use]
     pub fn table(&self) -> Table {
         let mut table = Table::new(["part", "what", "unit", "counted"]);
@@ -101,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_found_by_part_and_what_or_not_at_all() {
+    fn numbers_are_found_by_component_and_subject() {
         let parts = "part,what,unit,value,bar\n\"star, L = 16\",\"an event of 4 bytes\",instructions,653,1000\n\"star, L = 16\",\"RAM\",bytes,1848,\n";
         let read = Footprint::read(parts, "levels,finest_rate,ram_bytes\n16,2^-15,1848\n").unwrap();
         assert_eq!(read.of_event("star, L = 16"), Some(653.0));
@@ -115,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_files_of_the_checkout_are_read_and_have_what_the_models_need() {
+    fn the_files_of_the_checkout_have_the_numbers_of_the_models() {
         let beside = |name: &str| {
             std::fs::read_to_string(format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR")))
                 .unwrap()

@@ -1,9 +1,10 @@
-//! The numbers that Li et al. print, as they print them.
+//! The numbers that Li et al. print, unchanged.
 
 /// Devices of the experiment.
 pub const DEVICES: u64 = 7;
-/// Events of an epoch of table V. The paper does not say: this is what 128 bytes of signature come to where a record takes its 4.43 bytes, 4 of them its own, so that
-/// bytes sent agree with the paper's by construction.
+/// Events of an epoch of table V. The paper does not state it. We derive it from the 4.43 bytes of
+/// a record, of which 4 are data and 0.43 its share of a signature of 128 bytes; the bytes sent
+/// therefore agree with the paper's by construction.
 pub const EPOCH: usize = 298;
 
 /// Table I, on a Cortex-M3 of 72 MHz, over a 10-byte string.
@@ -37,11 +38,11 @@ pub const TABLE_2: [(&str, [bool; 4]); 5] = [
     ("GSC", [true, true, true, true]),
 ];
 
-/// Table IV: at the device, at the coordinator.
+/// Table IV: orders of growth at the device and at the coordinator.
 pub const TABLE_4: [(&str, &str, &str); 3] =
     [("Sign-each", "O(1)", "O(B)"), ("DTC", "O(log n)", "O(B log n')"), ("GSC", "O(1)", "O(K)")];
 
-/// Table V: milliseconds of signing, bytes sent, bytes received, a record.
+/// Table V: milliseconds of signing, bytes sent and bytes received, for each record.
 pub const TABLE_5: [(&str, f64, f64, f64); 5] = [
     ("Sign-each", 2.82, 132.0, 132.0),
     ("Concatenate", 0.59, 4.43, 8.89),
@@ -57,8 +58,10 @@ pub const TABLE_6: [(usize, f64); 6] =
 /// Table VII: budget, events for the signature, events for verification.
 pub const TABLE_7: [(u64, u64, u64); 2] = [(500, 115_821, 35_038), (1000, 186_619, 70_296)];
 
-/// Section VIII.D: what a Raspberry Pi 3 draws more while it signs, in watt: 5.1 V times (0.37 - 0.23) A.
+/// Section VIII.D: the additional power of a Raspberry Pi 3 while it signs, in watts: 5.1 V times
+/// (0.37 - 0.23) A.
 pub const PI_WATT: f64 = 5.1 * (0.37 - 0.23);
 
-/// Section VIII.E: how many more events a second GSC does than DTC at a budget of 500 with DSA, with SHA-256 and with MD5.
+/// Section VIII.E: how many more events per second GSC processes than DTC at a budget of 500 with
+/// DSA, with SHA-256 and with MD5.
 pub const GAPS: (f64, f64) = (0.35e6, 0.7e6);

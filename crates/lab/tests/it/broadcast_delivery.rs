@@ -1,4 +1,5 @@
-//! Everybody gets everything, in order and once, whatever the air loses, and at what cost in frames.
+//! Everybody gets everything, in order and once, whatever the air loses, and at what cost in
+//! frames.
 use moteseal_broadcast::recovery::{LinkSet, Meter, Purpose, Relay, Settings, Timing};
 use moteseal_core::signature::Algorithm;
 use moteseal_lab::chance::Seed;
@@ -61,7 +62,8 @@ fn everybody_gets_everything_in_order_and_once() {
     }
 }
 
-/// What figure 6 of the paper counts, without the advertisements and what goes before the blocks; means of ten runs.
+/// What figure 6 of the paper counts, without the advertisements and what goes before the blocks;
+/// means of ten runs.
 #[test]
 fn larger_blocks_need_fewer_requests_and_answers_and_ten_need_no_more_than_the_papers() {
     let authority = Authority::new(Algorithm::Ed25519, 1).unwrap();

@@ -1,6 +1,7 @@
-//! Runs with everything that can happen to a network: any topology, losses to 30 %, frames twice and out of order, reboots, the sender's too,
-//! and nodes that join late. Whatever happens, every node is handed every message once and in order, and then all are silent.
-//! `MOTESEAL_SEEDS=10000` makes as many runs.
+//! Runs with everything that can happen to a network: any topology, losses to 30 %, frames twice
+//! and out of order, reboots, the sender's too, and nodes that join late. Whatever happens, every
+//! node is handed every message once and in order, and then all are silent. `MOTESEAL_SEEDS=10000`
+//! makes as many runs.
 use std::collections::BTreeSet;
 
 use moteseal_broadcast::recovery::{Event, LinkSet, Meter, Purpose, Relay, Settings, Timing};
@@ -134,7 +135,8 @@ fn run(authority: &Authority, senders: &[CertifiedSender; 2], seed: u64) -> usiz
         start = if *sender == 0 { times.last().unwrap() + 1_000 } else { start };
     }
     for who in 0..nodes {
-        // Senders are there from the start, others now and then join while chains are said, or after.
+        // Senders are there from the start, others now and then join while chains are said, or
+        // after.
         let is_sender = who == 0 || who == nodes - 1;
         radio.start_at(
             if !is_sender && chance(&mut draws, 20) { draws.below(2 * start) } else { 0 },
@@ -158,7 +160,8 @@ fn run(authority: &Authority, senders: &[CertifiedSender; 2], seed: u64) -> usiz
             kept(if *sender == 0 { 0 } else { nodes - 1 }, speech, &radio)
         })
         .collect();
-    // Chains only go up: who has accepted a sender's later chain no longer takes one that it had not heard of until then.
+    // Chains only go up: who has accepted a sender's later chain no longer takes one that it had
+    // not heard of until then.
     let is_due = |who: usize, speech: &SignedChain, radio: &Testbed<'_>| {
         let id = speech.outline.id;
         let is_later = |of: &SignedChain| {

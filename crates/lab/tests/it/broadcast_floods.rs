@@ -1,6 +1,7 @@
-//! An attacker in the midst of a broadcast network, who forges, replays and floods at a hundred times the genuine rate: nothing forged is delivered,
-//! kept or passed on, no node checks more signatures than it has set aside, memory stays what it is, and what is genuine arrives within three times
-//! the undisturbed time. MOTESEAL_SEEDS runs more seeds.
+//! An attacker in the midst of a broadcast network, who forges, replays and floods at a hundred
+//! times the genuine rate: nothing forged is delivered, kept or passed on, no node checks more
+//! signatures than it has set aside, memory stays what it is, and what is genuine arrives within
+//! three times the undisturbed time. MOTESEAL_SEEDS runs more seeds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +15,8 @@ use moteseal_lab::broadcast::{LINKS, NODES};
 use moteseal_lab::chance::Seed;
 use moteseal_lab::radio::{Air, Authority, MapStore, Observer, Outsider, poisson};
 
-/// The attacker is next to these nodes: in the middle, where every way from the sender to 5 and 6 leads through.
+/// The attacker is next to these nodes: in the middle, where every way from the sender to 5 and 6
+/// leads through.
 const NEAR: [usize; 4] = [1, 2, 3, 4];
 
 /// How many times the undisturbed time what is genuine may take under attack.
@@ -94,7 +96,8 @@ impl Scene {
         }
     }
 
-    /// Whether nodes have delivered this many chains from the first, each message once and in order, and nothing else.
+    /// Whether nodes have delivered this many chains from the first, each message once and in
+    /// order, and nothing else.
     fn check_delivered(&self, radio: &Testbed<'_>, chains: std::ops::Range<usize>) {
         let expected: Vec<Vec<u8>> = chains.flat_map(|chain| self.truth.messages(chain)).collect();
         for (who, station) in radio.stations.iter().enumerate().skip(1) {
@@ -193,8 +196,9 @@ const SLOW: Pace = Pace {
     timing: Timing::RADIO,
     meter: Meter::MOTE,
 };
-/// Ten times as fast, and so is the attacker; silences that mean something are a tenth. Nodes that check one signature a second cannot tell 200 heads a
-/// second apart in the minute that this takes, whichever they draw; those of a machine with an operating system can.
+/// Ten times as fast, and so is the attacker; silences that mean something are a tenth. Nodes that
+/// check one signature a second cannot tell 200 heads a second apart in the minute that this takes,
+/// whichever they draw; those of a machine with an operating system can.
 const FAST: Pace = Pace {
     messages: 60,
     per_block: 10,
@@ -242,7 +246,8 @@ fn disturbed(pace: Pace, assaults: &[Assault], late: u64, seed: Seed) -> (u64, u
     (times[0], times[1])
 }
 
-/// Median and worst of the ratios of the disturbed to the undisturbed time; what takes longer than `late` times it counts as never.
+/// Median and worst of the ratios of the disturbed to the undisturbed time; what takes longer than
+/// `late` times it counts as never.
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn ratios(pace: Pace, assaults: &[Assault], late: f64, seeds: u64) -> (f64, f64) {
     let mut ratios: Vec<f64> = (0..seeds)
@@ -272,8 +277,9 @@ fn all_assaults_together_delay_what_is_genuine_by_less_than_three_times() {
     assert!(worst <= LATE, "median {median:.2}, worst {worst:.2}");
 }
 
-/// Half a minute's chain and 200 forgeries a second: a node that misses the head or a block's end asks again a few times, and each time is a good part
-/// of that half minute. Everything arrives nevertheless, and nothing forged does.
+/// Half a minute's chain and 200 forgeries a second: a node that misses the head or a block's end
+/// asks again a few times, and each time is a good part of that half minute. Everything arrives
+/// nevertheless, and nothing forged does.
 #[test]
 fn ten_times_as_fast_everything_genuine_still_arrives_and_nothing_else() {
     for assaults in Assault::ALL.iter().map(std::slice::from_ref).chain([&Assault::ALL[..]]) {

@@ -1,4 +1,5 @@
-//! One node among liars: what is not genuine changes nothing and has a name, and what a stranger can make a node do is counted.
+//! One node among liars: what is not genuine changes nothing and has a name, and what a stranger
+//! can make a node do is counted.
 use std::collections::BTreeMap;
 
 use crate::receiver::{
@@ -161,7 +162,8 @@ fn signature_checks_are_metered_and_the_genuine_head_has_its_chance_whoever_come
         accepted_after.push(after.expect("the genuine head is accepted"));
     }
     let mean = accepted_after.iter().sum::<u64>() / accepted_after.len() as u64;
-    // One in 101 each second, by lot: the mean of twenty is that of a geometric distribution, give or take.
+    // One in 101 each second, by lot: the mean of twenty is that of a geometric distribution, give
+    // or take.
     assert!((40..220).contains(&mean), "{accepted_after:?}");
 }
 

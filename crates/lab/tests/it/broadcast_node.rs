@@ -1,4 +1,5 @@
-//! One node, frame by frame: what is genuine is taken in every order and with every loss, over reboots and failing stores.
+//! One node, frame by frame: what is genuine is taken in every order and with every loss, over
+//! reboots and failing stores.
 use std::collections::BTreeSet;
 
 use crate::receiver::{
@@ -263,7 +264,8 @@ fn after_a_reboot_an_old_chain_is_refused_and_nothing_is_delivered_twice() {
 
 #[test]
 fn a_chain_that_was_kept_just_before_power_was_lost_is_neither_lost_nor_replayed() {
-    // The head is durable before the number is: whatever of both is there, the chain goes on, and an older one is refused once it does.
+    // The head is durable before the number is: whatever of both is there, the chain goes on, and
+    // an older one is refused once it does.
     let authority = authority();
     let sink = sender(&authority);
     let (old, speech) = (sink.say(1, 1, &said(2)).unwrap(), sink.say(2, 1, &said(2)).unwrap());

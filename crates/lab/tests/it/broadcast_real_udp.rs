@@ -1,5 +1,6 @@
-//! The simulator does not lie: what nodes send on one hop of it is what they sent over real UDP between network namespaces
-//! (tools/broadcast_netns.py), within what chance and the machine's own delays make of it.
+//! The simulator does not lie: what nodes send on one hop of it is what they sent over real UDP
+//! between network namespaces (tools/broadcast_netns.py), within what chance and the machine's own
+//! delays make of it.
 
 use moteseal_lab::broadcast::hop::{MEASURED, simulated};
 use moteseal_lab::chance::{Average, Seed};

@@ -1,4 +1,5 @@
-//! The report on broadcasts: everything it promises is there, and the same seed writes the same bytes.
+//! The report on broadcasts: everything it promises is there, and the same seed writes the same
+//! bytes.
 
 use std::collections::BTreeMap;
 use std::path::Path;

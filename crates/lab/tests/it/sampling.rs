@@ -1,4 +1,5 @@
-//! Days through the protocol: what an obvious implementation keeps, never over budget, and justified in anybody's audit.
+//! Days through the protocol: what an obvious implementation keeps, never over budget, and
+//! justified in anybody's audit.
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, MAX_LEVELS, Round, SealIndex};
 use moteseal_core::roster::Directory;
@@ -74,7 +75,8 @@ fn seals(plan: &Plan, epoch: &Epoch) -> Vec<Seal<Authentic>> {
     (0..).zip(&epoch.stated).map(seal).collect()
 }
 
-/// What the signed counters say of a day, and of a coordinator that would have stopped one round sooner or later.
+/// What the signed counters say of a day, and of a coordinator that would have stopped one round
+/// sooner or later.
 fn audited(plan: &Plan, epoch: &Epoch) {
     let mut tally = Tally::new(plan.levels, plan.budget);
     seals(plan, epoch).iter().for_each(|seal| tally.add(seal));

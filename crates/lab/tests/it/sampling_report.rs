@@ -101,7 +101,7 @@ fn data_that_is_absent_is_named_with_where_to_get_it() {
     assert!(matches!(&error, ReportError::Data(DataError::Absent { .. })), "{error}");
     let said = error.to_string();
     assert!(
-        said.contains("homeC-environmental.tar.xz is not there")
+        said.contains("homeC-environmental.tar.xz is absent")
             && said.contains("traces.cs.umass.edu"),
         "{said}"
     );

@@ -93,7 +93,8 @@ fn skipping_is_the_same_distribution_as_event_by_event() {
                 apart(&slow, &fast) < 4.5,
                 "{what} in {load:?}: {slow} one by one, {fast} skipping"
             );
-            // Announcements are nearly always as many; the rounds below say more of them than a deviation.
+            // Announcements are nearly always as many; the rounds below say more of them than a
+            // deviation.
             let alike = (slow.deviation() - fast.deviation()).abs()
                 <= 0.15 * slow.deviation().max(fast.deviation());
             assert!(alike || what == "announcements", "{what} spreads otherwise in {load:?}");

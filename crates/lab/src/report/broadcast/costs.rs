@@ -1,4 +1,5 @@
-//! What authentication costs each node by itself: time (figures 3 and 4), bytes (figure 5), memory (tables I and II).
+//! The costs of authentication at a node: time (figures 3 and 4), bytes (figure 5), memory (tables
+//! I and II).
 
 use std::fmt::Display;
 
@@ -20,7 +21,7 @@ const LENGTHS: [u32; 5] = [20, 40, 60, 80, 100];
 const SUITES: [(&str, Algorithm); 2] =
     [("Ed25519", Algorithm::Ed25519), ("ML-DSA-44", Algorithm::MlDsa44)];
 
-/// A value, the unit it is measured in, and what the paper says of it.
+/// A figure of times: the value, its unit and the statement of the paper.
 struct Side {
     name: &'static str,
     title: &'static str,
@@ -45,13 +46,13 @@ pub(super) fn times(
     let sides = [
         Side {
             name: "fig3",
-            title: "A message at the sender (figure 3)",
+            title: "Time per message at the sender (figure 3)",
             of: |timing| timing.sender_us,
             claim: "SIGS more than 3,000 ms; SA1 to SA10 60 ms at 100 messages",
         },
         Side {
             name: "fig4",
-            title: "A message at a receiver (figure 4)",
+            title: "Time per message at a receiver (figure 4)",
             of: |timing| timing.receiver_us,
             claim: "SIGS more than 3,900 ms; HMAC 20 ms; SA1 to SA10 towards HMAC's",
         },
@@ -102,7 +103,7 @@ pub(super) fn times(
                 at_100("SA10, the paper's")
             ))
             .why(BROADCAST.get("times entry why"))
-            .stands_in(BROADCAST.get("times entry stands in"))
+            .replacement(BROADCAST.get("times entry replacement"))
             .show(Shown::Figure(format!("{}.png", side.name)))
             .show(Shown::Table(table.clone()))
             .data("times.csv"),
@@ -215,7 +216,7 @@ pub(super) fn bytes(out: &Out<'_>, entries: &mut Vec<Entry>) -> Result<String, R
     out.figure(
         "fig5.png",
         &Figure {
-            title: "Authenticator bytes a message (figure 5)".to_owned(),
+            title: "Authenticator bytes per message (figure 5)".to_owned(),
             subtitle: "signature, digests and tags over the messages they authenticate; above with Ed25519 and 32-byte digests, below by the paper's equation".to_owned(),
             x: across.clone(),
             panels: vec![
@@ -276,7 +277,7 @@ pub(super) fn bytes(out: &Out<'_>, entries: &mut Vec<Entry>) -> Result<String, R
         format!("{name} {:.2}", line.map_or(f64::NAN, |line| line.signature_digests_tags))
     };
     entries.push(
-        Entry::new("broadcast-figure-5", "Figure 5: authenticator bytes a message", COMMAND)
+        Entry::new("broadcast-figure-5", "Figure 5: authenticator bytes per message", COMMAND)
             .paper(BROADCAST.get("figure 5 paper"))
             .ours(format!(
                 "SIGS 64; of 100 messages {}, {}, {}, {}",
@@ -325,9 +326,10 @@ struct Room {
     side: &'static str,
     paper_rom: u32,
     paper_ram: u32,
-    /// What authentication alone needs: hash states, digests, tags; and at the sender, the buffered messages, as the paper has them.
+    /// Bytes that authentication alone needs: hash states, digests and tags; at the sender also the
+    /// buffered messages, as in the paper.
     ours: Option<u64>,
-    /// With everything a node needs to relay and repair; the same at both sides.
+    /// Bytes of a node that also relays and repairs; the same at the sender and at a receiver.
     node: Option<u64>,
 }
 
@@ -377,8 +379,9 @@ pub(super) fn memory(out: &Out<'_>, entries: &mut Vec<Entry>) -> Result<String, 
             .paper(format!("bytes of RAM: {}", theirs.join(", ")))
             .ours(format!("bytes of state, the chain alone: {}", ours.join(", ")))
             .why(BROADCAST.get("memory entry why"))
-            .stands_in(
-                BROADCAST.fill("memory entry stands in", &[("testbed", &BROADCAST.get("testbed"))]),
+            .replacement(
+                BROADCAST
+                    .fill("memory entry replacement", &[("testbed", &BROADCAST.get("testbed"))]),
             )
             .show(Shown::Table(shown.clone()))
             .data("memory.csv"),

@@ -1,4 +1,5 @@
-//! What the network does for it: transmissions (figure 6), the delay of a block (figure 7), and what repair costs on one hop.
+//! The costs of broadcast in the network: transmissions (figure 6), the delay of a block (figure
+//! 7), and repair on one hop.
 
 use std::fmt::Display;
 
@@ -19,16 +20,16 @@ use crate::table::{Table, percent};
 
 /// Blocks over which a repair is averaged.
 const REPAIRED_BLOCKS: u32 = 2000;
-/// Losses and blocks of the table of repairs.
+/// Losses and block sizes of the table of repairs.
 const REPAIR_LOSSES: [f64; 6] = [0.05, 0.1, 0.15, 0.2, 0.25, 0.3];
 const REPAIR_BLOCKS: [u32; 4] = [8, 16, 32, 64];
 const RECEIVERS: usize = 6;
-/// What stands behind the name of chains whose nodes repeat everything, as the paper's do.
+/// The suffix of the name of chains whose nodes always repeat, as the paper's do.
 const ALWAYS: &str = ", always repeated";
-/// Of those, the ones that are drawn as well.
+/// The schemes with this suffix that are drawn.
 const ALWAYS_DRAWN: [&str; 2] = ["SA1, always repeated", "SA10, always repeated"];
 
-/// One scheme at one loss: a line of fig6.csv and fig7.csv.
+/// One scheme with one loss: a line of fig6.csv and fig7.csv.
 #[derive(Serialize)]
 struct Point {
     scheme: String,
@@ -38,13 +39,13 @@ struct Point {
     deviation: f64,
     least: f64,
     most: f64,
-    /// Messages that a receiver lacks in the end.
+    /// Messages that a receiver misses at the end.
     lacking_each: f64,
-    /// With a request and an answer for each lacking message, as the paper reckons.
+    /// With a request and an answer for each missing message, as the paper counts.
     repaired: f64,
-    /// What the paper counts: broadcasts, acknowledgements and replies.
+    /// The frames that the paper counts: broadcasts, acknowledgements and replies.
     as_the_paper_counts: f64,
-    /// By kind; a flood has fragments alone.
+    /// Frames by kind; a flood has fragments only.
     certificates_and_heads: f64,
     fragments: f64,
     answers: f64,
@@ -83,7 +84,7 @@ pub(super) fn write(
     {
         tell(&format!("{name} in the testbed"));
         for loss in LOSSES {
-            // The same seeds for all schemes, so that they meet the same times of sending.
+            // All schemes use the same seeds and thus the same times of sending.
             let runs: Vec<_> = (0..effort.runs)
                 .map(|run| flood::run(scheme, loss, seed.derive("broadcast", run)))
                 .collect();
@@ -195,10 +196,10 @@ fn transmissions(
 ) -> Result<String, ReportError> {
     let names = schemes(points, |point| &point.scheme);
     let of = |name| named(points, name, |point| &point.scheme);
-    let across = Axis::linear("probability that a hearer misses a transmission", 0.0, 0.3);
+    let across = Axis::linear("probability that a receiver misses a transmission", 0.0, 0.3);
     let mut series: Vec<_> = names
         .iter()
-        // Signatures flood as codes do: one line shows both.
+        // Signatures flood like codes, so one line shows both.
         .filter(|name| **name != "SIGS" && (!name.ends_with(ALWAYS) || ALWAYS_DRAWN.contains(name)))
         .map(|name| {
             let label = if *name == "HMAC" { "HMAC and SIGS, no repair" } else { *name };
@@ -212,7 +213,7 @@ fn transmissions(
         })
         .collect();
     series.push(Series::new(
-        "HMAC, 2 for each lacking",
+        "HMAC, 2 for each missing",
         Colour::Grey,
         Stroke::Dashed,
         of("HMAC").map(|point| (point.loss, point.repaired)).collect(),
@@ -236,7 +237,7 @@ fn transmissions(
         &Figure {
             title: "Transmissions of 100 messages, by loss (figure 6)".to_owned(),
             subtitle: format!(
-                "seven nodes, links assumed: {ASSUMED}; all nodes' transmissions, everything counted, until all have all"
+                "seven nodes, links assumed: {ASSUMED}; all transmissions of all nodes until every node has every message"
             ),
             x: across,
             panels: vec![Panel { y: Axis::linear("transmissions", 500.0, most * 1.05), height: 1, series }],
@@ -251,7 +252,7 @@ fn transmissions(
         "0.2",
         "0.25",
         "0.3",
-        "lacking each at 0.2",
+        "missing each at 0.2",
         "the paper at 0.2",
     ]);
     for name in names.iter().copied() {
@@ -269,7 +270,7 @@ fn transmissions(
         let theirs = match name {
             _ if name.strip_suffix(ALWAYS).unwrap_or(name) == "SA10" => "741".to_owned(),
             _ if name.starts_with("SA") => "more than 741".to_owned(),
-            "HMAC" => "lacking about 10 each, 120 to repair them".to_owned(),
+            "HMAC" => "missing about 10 each, 120 to repair them".to_owned(),
             _ => String::new(),
         };
         table.row([name.to_owned(), a, b, c, d, e, f, g, lacking, theirs]);
@@ -318,7 +319,7 @@ fn transmissions(
                 at("HMAC")
             ))
             .why(BROADCAST.get("figure 6 why"))
-            .stands_in(BROADCAST.get("testbed"))
+            .replacement(BROADCAST.get("testbed"))
             .show(Shown::Figure("fig6.png".to_owned()))
             .show(Shown::Table(table.clone()))
             .data("fig6.csv"),
@@ -340,7 +341,7 @@ fn authentication_delay(
 ) -> Result<String, ReportError> {
     let names = schemes(delays, |delay| &delay.scheme);
     let of = |name| named(delays, name, |delay| &delay.scheme);
-    let across = Axis::linear("probability that a hearer misses a transmission", 0.0, 0.3);
+    let across = Axis::linear("probability that a receiver misses a transmission", 0.0, 0.3);
     let shown = names.iter().filter(|name| !name.ends_with(ALWAYS));
     let series = shown.map(|name| {
         Series::new(
@@ -400,7 +401,7 @@ fn authentication_delay(
             range("SA10")
         ))
         .why(BROADCAST.get("figure 7 why"))
-        .stands_in(BROADCAST.get("testbed"))
+        .replacement(BROADCAST.get("testbed"))
         .show(Shown::Figure("fig7.png".to_owned()))
         .show(Shown::Table(table.clone()))
         .data("fig7.csv"),
@@ -451,7 +452,8 @@ fn repairs(out: &Out<'_>, seed: Seed) -> Result<String, ReportError> {
 
 /// The simulator compared with real UDP.
 fn real(seed: Seed, effort: Effort) -> Result<String, ReportError> {
-    let mut table = Table::new(["loss", "messages a block", "real UDP, one run", "the simulator"]);
+    let mut table =
+        Table::new(["loss", "messages per block", "real UDP, one execution", "the simulator"]);
     for (loss, per_block, measured) in hop::MEASURED {
         let mut simulated = Average::default();
         for run in 0..effort.runs {

@@ -1,4 +1,5 @@
-//! Beyond the papers: where ML-DSA-44 becomes affordable, what resolution costs in RAM, and bytes on the uplink beside other formats.
+//! Results in addition to the papers: the epoch length from which ML-DSA-44 is affordable, the RAM
+//! cost of sampling resolution, and bytes on the uplink compared with other formats.
 
 use serde::Serialize;
 
@@ -56,13 +57,13 @@ fn by_epoch(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     let (from, to) = x.range();
     let mut bytes: Vec<_> = series(|row| row.bytes).into();
     bytes.push(line(
-        "a bare Ed25519 signature an event",
+        "a bare Ed25519 signature per event",
         Colour::Grey,
         Stroke::Dotted,
         vec![(from, 64.0), (to, 64.0)],
     ));
     bytes.push(line(
-        "one byte an event",
+        "one byte per event",
         Colour::Black,
         Stroke::Dotted,
         vec![(from, 1.0), (to, 1.0)],
@@ -79,20 +80,24 @@ fn by_epoch(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     out.figure(
         "epoch.png",
         &Figure {
-            title: "What a longer epoch makes of a suite".to_owned(),
+            title: "Overhead and time of each suite, by the length of an epoch".to_owned(),
             subtitle:
                 "the product's star of 16 levels, records of 4 bytes; bytes on the uplink without \
                  the records, and sealing time"
                     .to_owned(),
             panels: vec![
-                panel("overhead, bytes an event", bytes),
-                panel("sealing, nanoseconds an event", times),
+                panel("overhead, bytes per event", bytes),
+                panel("sealing, nanoseconds per event", times),
             ],
             x,
         },
     )?;
-    let mut table =
-        Table::new(["events of an epoch", "suite", "overhead, bytes an event", "sealing an event"]);
+    let mut table = Table::new([
+        "events of an epoch",
+        "suite",
+        "overhead, bytes per event",
+        "sealing one event",
+    ]);
     for row in rows {
         table.row([
             thousands(row.events),
@@ -101,7 +106,8 @@ fn by_epoch(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             spread(row.time),
         ]);
     }
-    // An epoch's bytes are nearly constant, so that the break-even follows from the largest epoch measured.
+    // The bytes of an epoch are nearly constant, so the break-even follows from the largest
+    // measured epoch.
     #[allow(clippy::cast_precision_loss)]
     let per_epoch = |suite: &str| {
         rows.iter()
@@ -121,7 +127,7 @@ fn by_epoch(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             thousands(rounded((lattice / 64.0).ceil())),
             thousands(rounded(lattice.ceil()))
         ))
-        .why("All events of an epoch share one signature of 2,420 bytes: at a reading a minute, an \
+        .why("All events of an epoch share one signature of 2,420 bytes: at one reading per minute, an \
              epoch of a day costs less than two bytes a reading.")
         .show(Shown::Figure("epoch.png".to_owned()))
         .show(Shown::Table(table))
@@ -171,7 +177,7 @@ fn resolution(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> 
     let mut series = vec![
         line("the product's star", Colour::Blue, Stroke::Marked, state),
         line(
-            "the paper's star, a digest of 32 bytes a level",
+            "the paper's star, a digest of 32 bytes per level",
             Colour::Grey,
             Stroke::Dashed,
             papers,
@@ -179,7 +185,7 @@ fn resolution(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> 
     ];
     if !counted.is_empty() {
         series.push(line(
-            "RAM of the part on a Cortex-M3",
+            "RAM of the component on a Cortex-M3",
             Colour::Green,
             Stroke::Marked,
             counted.clone(),
@@ -192,7 +198,7 @@ fn resolution(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> 
     out.figure(
         "resolution.png",
         &Figure {
-            title: "What sampling resolution costs in memory".to_owned(),
+            title: "Memory by sampling resolution".to_owned(),
             subtitle: "a star of L levels can be sampled down to a rate of 2^-(L-1)".to_owned(),
             x: Axis::linear("levels", 0.0, 32.0).with_ticks(
                 [2, 4, 8, 12, 16, 20, 24, 32]
@@ -216,7 +222,7 @@ fn resolution(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> 
         ]);
     }
     let entry = Entry::new("beyond-resolution", "RAM against sampling resolution", COMMAND)
-        .paper("not asked; 7 digests are enough at a rate of 1 %")
+        .paper("not measured; 7 digests are enough at a rate of 1 %")
         .ours(format!(
             "{} bytes at 8 levels (1/128), {} at 16, {} at 32",
             thousands(sizes[2].1 as u64),
@@ -234,7 +240,7 @@ fn resolution(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> 
     Ok(if footprint.is_some() {
         entry
     } else {
-        entry.stands_in(
+        entry.replacement(
             "`docs/footprint.csv` is absent: the sizes are those of the types on this 64-bit \
              machine, which for a star differ only in padding.",
         )
@@ -245,7 +251,7 @@ fn uplink(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     let rows = &measured.uplink;
     out.rows("uplink.csv", rows)?;
     let mut table =
-        Table::new(["format", "payload, bytes", "on the uplink, bytes an event", "from"]);
+        Table::new(["format", "payload, bytes", "on the uplink, bytes per event", "from"]);
     for row in rows {
         table.row([
             row.format.clone(),
@@ -259,7 +265,7 @@ fn uplink(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             rows.iter().find(|row| row.payload == payload && row.format.starts_with(format));
         found.map_or_else(|| "none".to_owned(), |row| format!("{:.2}", row.bytes))
     };
-    Ok(Entry::new("beyond-uplink", "Bytes an event on the uplink", COMMAND)
+    Ok(Entry::new("beyond-uplink", "Bytes per event on the uplink", COMMAND)
         .paper("table V: sign-each 132, the others 4.43 to 4.45, for records of 4 bytes")
         .ours(format!(
             "for 3 bytes of payload: star of 298 events {}, of 60 {}; sign-each {}, the least that \
@@ -269,10 +275,10 @@ fn uplink(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             of("sign-each", 3)
         ))
         .why(
-            "An envelope and a signature are sent once an epoch, not once an event. In return, no \
+            "An envelope and a signature are sent once per epoch, not once per event. In return, no \
              event can be proven before its epoch is sealed.",
         )
-        .stands_in(
+        .replacement(
             "The comparable product was not measured; its 90 bytes for 3 bytes of payload are its \
              own statement.",
         )

@@ -1,7 +1,9 @@
 //! Figures 12 and 13: a small machine, by models.
 //!
-//! **Models, not measurements.** No Raspberry Pi and no power meter is here. What stands in is this machine's own curve, and what follows from the paper's table I, which has
-//! times and energies of a Cortex-M3; with counted instructions of our firmware, where they are there. Each model's constants and where they come from stand on the page.
+//! **Models, not measurements.** We have no Raspberry Pi and no power meter. The replacements are
+//! this machine's own curve and a model from the paper's table I, which has times and energies of a
+//! Cortex-M3; with counted instructions of our firmware if they are available. The page states each
+//! model's constants and their sources.
 
 use serde::Serialize;
 
@@ -14,7 +16,7 @@ use crate::seals::footprint::Footprint;
 use crate::seals::{Measured, paper};
 use crate::table::Table;
 
-/// Rooms at the signer that the models go through.
+/// The memory of the signer, in digests, in the models.
 const UNITS: std::ops::RangeInclusive<i32> = 1..=12;
 
 pub(super) fn write(measured: &Measured, out: &Out<'_>) -> Result<Vec<Entry>, ReportError> {
@@ -28,34 +30,38 @@ fn on_m3(name: &str) -> (f64, f64) {
         .map_or((f64::NAN, f64::NAN), |row| (row.ms, row.mj))
 }
 
-/// Events that share a signature: an epoch's in a star, and at most these in a tree.
+/// The events that share a signature: an epoch's in a star, and at most this many in a tree.
 fn shared(scheme: &str, units: i32, epoch: f64) -> f64 {
     if scheme == "DTC" { (2_f64.powi(units) - 1.0).min(epoch) } else { epoch }
 }
 
-/// Digests that an event takes: two in a tree, a leaf and on average a node; two in the paper's star, of the event and of the step.
+/// The digests of an event: two in a tree, a leaf and on average one node; two in the paper's star,
+/// of the event and of the step.
 const DIGESTS: f64 = 2.0;
 
-/// What an event takes on the paper's Cortex-M3, by its table I: milliseconds and millijoule.
+/// The cost of an event on the paper's Cortex-M3, by its table I: milliseconds and millijoules.
 fn by_table_1(scheme: &str, units: i32, epoch: f64) -> (f64, f64) {
     let ((sign_ms, sign_mj), (hash_ms, hash_mj)) = (on_m3("DSA"), on_m3("MD5"));
     let share = 1.0 / shared(scheme, units, epoch);
     (DIGESTS.mul_add(hash_ms, sign_ms * share), DIGESTS.mul_add(hash_mj, sign_mj * share))
 }
 
-/// Watt that the paper's board draws while it computes: energy over time of table I, which agree over all five rows.
+/// The power of the paper's board while it computes, in watts: energy divided by time in table I,
+/// which agrees in all five rows.
 fn watt() -> f64 {
     let all = paper::TABLE_1.iter().map(|row| row.mj / row.ms);
     all.clone().sum::<f64>() / all.count() as f64
 }
 
-/// Cycles an instruction that the paper's own SHA-256 implies: 0.098 ms at 72 MHz are 7,056 cycles, for what ours does in so many instructions (unrolled).
+/// The cycles per instruction that follow from the paper's SHA-256: 0.098 ms at 72 MHz are 7,056
+/// cycles, divided by the instructions of our (unrolled) SHA-256.
 fn cycles_an_instruction(footprint: Option<&Footprint>) -> Option<f64> {
     let instructions = footprint?.primitive("SHA-256, unrolled")?;
     Some((on_m3("SHA256").0 * 1e-3 * paper::M3_HERTZ / instructions).max(1.0))
 }
 
-/// Instructions an event of our star with Ed25519, counted: its own, and its share of the signed epoch's end, statement included.
+/// The counted instructions per event of our star with Ed25519: its own, and its share of a signed
+/// end of an epoch, including the statement.
 fn our_instructions(footprint: Option<&Footprint>, epoch: f64) -> Option<f64> {
     let footprint = footprint?;
     let end = footprint.number(
@@ -69,9 +75,9 @@ fn our_instructions(footprint: Option<&Footprint>, epoch: f64) -> Option<f64> {
 struct Modelled {
     scheme: &'static str,
     units: i32,
-    /// Events a second of the paper's Cortex-M3, by the model.
+    /// Events per second of the paper's Cortex-M3, by the model.
     model_per_second: f64,
-    /// Microjoule an event, by the model.
+    /// Microjoules per event, by the model.
     model_uj: f64,
 }
 
@@ -123,14 +129,15 @@ fn figure12(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             curve("DTC"),
         ),
     ];
-    let mut ours = "no counted instructions of our firmware are there".to_owned();
+    let mut ours = "counted instructions of our firmware are absent".to_owned();
     if let Some(instructions) = our_instructions(footprint, epoch) {
-        // From an instruction a cycle, which no program exceeds, to what the paper's own SHA-256 implies.
+        // From one instruction per cycle, which no program exceeds, to the ratio that follows from
+        // the paper's SHA-256.
         let quick = paper::M3_HERTZ / instructions;
         let slow = quick / cycles_an_instruction(footprint).unwrap_or(1.0);
         for (name, level) in [
             ("the product's star on a Cortex-M3 at 72 MHz, a model: at most", quick),
-            ("and by the paper's cycles an instruction", slow),
+            ("and by the paper's cycles per instruction", slow),
         ] {
             series.push(line(
                 name,
@@ -153,9 +160,9 @@ fn figure12(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             title: "Signing throughput on a small machine (figure 12)".to_owned(),
             subtitle: "solid: measured here, one thread; dotted: models, from the paper's table I and from counted instructions"
                 .to_owned(),
-            x: Axis::linear("room at the signer, in digests", 0.0, 12.0),
+            x: Axis::linear("memory of the signer, in digests", 0.0, 12.0),
             panels: vec![Panel {
-                y: decades("signed, events a second", series.iter().flat_map(|series| series.points.iter().map(|point| point.1))),
+                y: decades("signed, events per second", series.iter().flat_map(|series| series.points.iter().map(|point| point.1))),
                 height: 1,
                 series,
             }],
@@ -191,7 +198,7 @@ fn figure12(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             "No small machine was measured. The model shows the same limit by memory as figure 8, \
              and how much slower a microcontroller is than both of the paper's machines.",
         )
-        .stands_in("This machine's curve of figure 8 instead of a Raspberry Pi 3, and models of a \
+        .replacement("This machine's curve of figure 8 instead of a Raspberry Pi 3, and models of a \
              Cortex-M3, which is some hundred times slower.")
         .show(Shown::Figure("fig12.png".to_owned()))
         .show(Shown::Table(table))
@@ -233,7 +240,7 @@ fn figure13(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         let least = instructions / paper::M3_HERTZ * watt() * 1e6;
         for (name, level) in [
             ("the product's star, Ed25519: a model, at least", least),
-            ("the same at the paper's cycles an instruction", least * cycles),
+            ("the same at the paper's cycles per instruction", least * cycles),
         ] {
             series.push(line(
                 name,
@@ -262,10 +269,10 @@ fn figure13(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         &Figure {
             title: "Energy of signing: a model (figure 13)".to_owned(),
             subtitle: "no power meter: from times and energies of the paper's table I, and from counted instructions".to_owned(),
-            x: Axis::linear("room at the signer, in digests", 0.0, 12.0),
+            x: Axis::linear("memory of the signer, in digests", 0.0, 12.0),
             panels: vec![Panel {
                 y: decades(
-                    "microjoule an event, by the model",
+                    "microjoules per event, by the model",
                     series.iter().flat_map(|series| series.points.iter().map(|point| point.1)),
                 ),
                 height: 1,
@@ -273,7 +280,7 @@ fn figure13(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             }],
         },
     )?;
-    let mut table = Table::new(["room, digests", "DTC, µJ an event", "GSC, µJ an event"]);
+    let mut table = Table::new(["memory, digests", "DTC, µJ per event", "GSC, µJ per event"]);
     for units in UNITS {
         table.row([
             units.to_string(),
@@ -292,7 +299,7 @@ fn figure13(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         .why("A model of a microcontroller is compared with a power meter at a Raspberry Pi: only \
              the shape is comparable, and it is the paper's, because energy is power times time in \
              both.")
-        .stands_in("A model instead of a Raspberry Pi and a power meter; its constants are below.")
+        .replacement("A model instead of a Raspberry Pi and a power meter; its constants are below.")
         .show(Shown::Figure("fig13.png".to_owned()))
         .show(Shown::Table(table))
         .show(Shown::Text(constants))

@@ -33,10 +33,10 @@ struct Operation {
     m3_instructions: f64,
 }
 
-/// The part of the product's star.
+/// The component of the product's star.
 const STAR: &str = "star, L = 16";
 
-/// What the paper has for an operation of ours.
+/// The paper's operation that corresponds to one of ours.
 fn printed(name: &str) -> Option<&'static paper::OnM3> {
     let theirs = match name {
         "RSA-1024, sign" => "RSA",
@@ -49,7 +49,7 @@ fn printed(name: &str) -> Option<&'static paper::OnM3> {
     paper::TABLE_1.iter().find(|row| row.name == theirs)
 }
 
-/// Counted instructions of an operation on a Cortex-M3, if they are there.
+/// Counted instructions of an operation on a Cortex-M3, if available.
 fn counted(footprint: Option<&Footprint>, name: &str) -> Option<f64> {
     let footprint = footprint?;
     match name {
@@ -132,7 +132,7 @@ fn table1(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             digests(measured),
             time(measured.d)
         ))
-        .stands_in(on_m3)
+        .replacement(on_m3)
         .show(Shown::Table(table))
         .data("table1.csv");
     if let Some(footprint) = footprint {
@@ -144,9 +144,9 @@ fn table1(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     Ok(entry)
 }
 
-/// Table II: a scheme can serve a half if that is less than this share of all.
+/// A scheme can serve a half if its bytes are less than this share of all.
 const LESS_FOR_HALF: f64 = 0.9;
-/// And one event if it is less than this.
+/// A scheme can serve one event if its bytes are less than this share of all.
 const LESS_FOR_ONE: f64 = 0.4;
 
 fn mark(holds: bool) -> String {
@@ -172,14 +172,16 @@ fn table2(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         "bytes for half, of all",
         "bytes for one, of all",
         "device's state, 298 / 298,000 events",
-        "withheld event noticed",
-        "cut epoch noticed",
-        "so: computation, partial, constant, uniform",
+        "withheld event detected",
+        "cut epoch detected",
+        "verdicts: computation, partial, constant, uniform",
         "the paper's",
     ]);
     let (mut rows, mut agree, mut differ) = (Vec::new(), 0, Vec::new());
     for ability in &measured.abilities {
-        // Either a half or one event from the middle without nearly everything before it. A half of a tree may be more bytes than all of it: its digests.
+        // A scheme has partial retrieval if it serves a half, or one event from the middle, without
+        // nearly all data before it. Half of a tree can be more bytes than all of it, because of
+        // its digests.
         let partial = ability.half_of_all.is_some_and(|share| share < LESS_FOR_HALF)
             || ability.one_of_all.is_some_and(|share| share < LESS_FOR_ONE);
         let shown = [
@@ -229,13 +231,13 @@ fn table2(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     }
     out.rows("table2.csv", &rows)?;
     let differ = if differ.is_empty() { "nothing".to_owned() } else { differ.join("; ") };
-    Ok(Entry::new("sealing-table-2", "Table II: what each scheme can", COMMAND)
+    Ok(Entry::new("sealing-table-2", "Table II: properties of each scheme", COMMAND)
         .paper("20 verdicts: sign-each no/yes/yes/no, concatenate yes/no/no/no, hash chaining yes/no/yes/no, DTC yes/yes/no/yes, GSC yes/yes/yes/yes (computation, partial retrieval, constant space, uniformity)")
         .ours(format!("in our execution, {agree} of the paper's verdicts hold; different: {differ}"))
         .why(
             "The paper argues its table; ours is the observed behaviour of the schemes. Off-line \
              chaining must keep every event, because the chain is built from its end; on-line \
-             chaining needs constant space but a one-time signature an event; the product's tree \
+             chaining needs constant space but a one-time signature per event; the product's tree \
              has a state of fixed size for up to 2^20 events.",
         )
         .show(Shown::Table(table))
@@ -309,7 +311,7 @@ fn table4(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
              star is larger than the paper's by the blocks that it fills before it hashes them; \
              therefore an event costs it a third of a compression instead of three.",
     )
-    .stands_in(
+    .replacement(
         "B = 500 and K = 7 as in the paper; signatures of 64 bytes and digests of 32 bytes, \
              where the paper states no sizes.",
     )
@@ -344,8 +346,8 @@ fn table5(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         "suite",
         "the paper: time, sent, received",
         "signing a record",
-        "bytes sent a record",
-        "bytes received a wanted record",
+        "bytes sent per record",
+        "bytes received per wanted record",
     ]);
     let mut rows = Vec::new();
     for cost in &measured.costs {
@@ -393,7 +395,7 @@ fn table5(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             },
         )
     };
-    Ok(Entry::new("sealing-table-5", "Table V: amortised signing time and bytes a record, half of the records wanted", COMMAND)
+    Ok(Entry::new("sealing-table-5", "Table V: amortised signing time and bytes per record, half of the records wanted", COMMAND)
         .paper("sign-each 2.82 ms, 132, 132; concatenate 0.59 ms, 4.43, 8.89; hash chaining 0.57 ms, 4.43, 8.89; DTC 0.55 ms, 4.45, 4.52; GSC 0.41 ms, 4.43, 4.43")
         .ours(format!(
             "RSA-1024 + MD5: {}; {}; {}. Ed25519: {}; {}",
@@ -411,7 +413,7 @@ fn table5(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
              digests. Nor can 0.41 to 0.59 ms be signing time: 2.82 ms over 298 records are 0.009 \
              ms.",
         )
-        .stands_in("Epochs of 298 recorded events, because 4.43 bytes a record are 4 + 128 / 298; the \
+        .replacement("Epochs of 298 recorded events, because 4.43 bytes per record are 4 + 128 / 298; the \
              paper's own records cannot be obtained.")
         .show(Shown::Table(table))
         .show(Shown::Text(format!(
@@ -435,7 +437,7 @@ struct Wide {
 
 fn table6(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     let mut table =
-        Table::new(["degree", "the paper", "ours", "bytes of a packet", "bytes a nanosecond"]);
+        Table::new(["degree", "the paper", "ours", "bytes of a packet", "bytes per nanosecond"]);
     let mut rows = Vec::new();
     for packet in &measured.packets {
         let theirs =
@@ -474,7 +476,7 @@ fn table6(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         "A packet of three levels has 3 (k - 1) digests of MD5 to copy, 24 KB to 48 KB: linear \
              in the degree in both. The rest is how fast the machine copies from its caches.",
     )
-    .stands_in(
+    .replacement(
         "A full tree of degree 1,000 has 10^9 leaves, whose digests do not fit in 32 GB; we use \
              the part of it that the packets of its first leaves need, with generated digests.",
     )
@@ -486,7 +488,7 @@ fn table7(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     let (id, title) = ("sealing-table-7", "Table VII: events of the simulation, by budget");
     let printed = "to sign 115,821 at budget 500, 186,619 at 1,000; to verify 35,038 and 70,296";
     if measured.counted.is_empty() {
-        return Ok(missing(id, title, printed, "the seven recordings are not all there"));
+        return Ok(missing(id, title, printed, "not all seven recordings are present"));
     }
     out.rows("table7.csv", &measured.counted)?;
     let mut table = Table::new([
@@ -523,7 +525,7 @@ fn table7(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
              that depends on the load alone, and differs by some per cent; the number of sent \
              events grows with the logarithm of the load, which is larger here.",
         )
-        .stands_in(format!("92 days where the paper has 90; {}", fed(measured)))
+        .replacement(format!("92 days; the paper has 90; {}", fed(measured)))
         .show(Shown::Table(table))
         .data("table7.csv"))
 }

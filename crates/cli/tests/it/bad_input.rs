@@ -358,7 +358,7 @@ fn a_roster_needs_one_key_per_device_and_names_usable_for_files() {
     };
     let run = roster(&["a=keys/dev1.pub.pem", "b=keys/dev1.pub.pem"]);
     assert!(
-        run.failed(USAGE).contains("--device b: keys/dev1.pub.pem is the key of a too"),
+        run.failed(USAGE).contains("--device b: keys/dev1.pub.pem is also the key of a"),
         "{run:?}"
     );
     for name in ["../../x", "a/b", ".hidden", "a b", "a\nb"] {

@@ -187,9 +187,9 @@ impl Finding {
                     .map(|(device, round)| format!("{} round {round}", name(device)))
                     .collect();
                 if told.is_empty() {
-                    found.to_string()
+                    format!("{}: {found}", found.name())
                 } else {
-                    format!("{found} (told: {})", told.join(", "))
+                    format!("{}: {found} (told: {})", found.name(), told.join(", "))
                 }
             }
             Self::TwoManifests { digests } => {

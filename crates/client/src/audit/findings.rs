@@ -186,8 +186,11 @@ impl Finding {
                     .iter()
                     .map(|(device, round)| format!("{} round {round}", name(device)))
                     .collect();
-                let found = format!("{}: {found}", found.name());
-                if told.is_empty() { found } else { format!("{found} (told: {})", told.join(", ")) }
+                if told.is_empty() {
+                    format!("{}: {found}", found.name())
+                } else {
+                    format!("{}: {found} (told: {})", found.name(), told.join(", "))
+                }
             }
             Self::TwoManifests { digests } => {
                 let digests: Vec<String> = digests.iter().map(ToString::to_string).collect();

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::is_full;
+
 /// Why a journal cannot be opened, read or written.
 #[derive(Debug)]
 #[non_exhaustive]

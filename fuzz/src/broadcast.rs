@@ -92,13 +92,13 @@ fn fragments(bytes: &[u8]) {
                 usize::try_from(block - 1).unwrap() * usize::from(PER_BLOCK) + usize::from(index);
             match chain.take(block, index, piece) {
                 Ok(Taken::Verified { message, .. } | Taken::Pending { message }) => {
-                    assert_eq!(message, MESSAGES[number])
+                    assert_eq!(message, MESSAGES[number]);
                 }
                 Ok(Taken::Repeated) => {
-                    assert_eq!(piece, leaves[number], "a repetition of something else")
+                    assert_eq!(piece, leaves[number], "a repetition of something else");
                 }
                 Err(_) => {
-                    assert_eq!(chain.missing(), before, "what was refused has changed something")
+                    assert_eq!(chain.missing(), before, "what was refused has changed something");
                 }
             }
         }
@@ -114,7 +114,7 @@ fn evidence(bytes: &[u8]) {
         rest = behind;
         match check.take(frame) {
             Ok(Shown::Message { number, message, .. }) => {
-                assert_eq!(message, MESSAGES[number as usize], "never said")
+                assert_eq!(message, MESSAGES[number as usize], "never said");
             }
             Ok(_) => {}
             Err(_) => return,

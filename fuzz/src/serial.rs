@@ -96,7 +96,7 @@ fn as_happenings(bytes: &[u8]) {
                 under_way.extend(said(&mut ends[side], now_ms));
             }
             2 if *next < u8::MAX && ends[side].send(Channel::Coordinator, &[*next]).is_ok() => {
-                *next += 1
+                *next += 1;
             }
             3 | 4 => {
                 let bytes: Vec<u8> = under_way.drain(..under_way.len().min(how)).collect();
@@ -113,7 +113,11 @@ fn as_happenings(bytes: &[u8]) {
                 ends[side] = end(side == 1, starts[side]);
             }
             _ => {
-                under_way.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 1 << (what >> 3 & 7))
+                under_way
+                    .iter_mut()
+                    .skip(at)
+                    .take(1)
+                    .for_each(|byte| *byte ^= 1 << (what >> 3 & 7));
             }
         }
         assert!(heard.is_sorted_by(|earlier, later| earlier < later), "{heard:?}");

@@ -96,7 +96,7 @@ fn prove(run: Vec<Rebuilt<'_>>, signature: &[u8]) -> Option<Vec<Row>> {
         };
         let mut found = Vec::new();
         sample.proven(&seal)?.for_each(&Scalar, |seq, _, record| {
-            found.push((device, index.0, seq.0, record.to_vec()))
+            found.push((device, index.0, seq.0, record.to_vec()));
         });
         rows.extend(found);
         successor = Some(seal);

@@ -56,7 +56,7 @@ impl Holdings {
             rest = &rest[length..];
             match item {
                 stream::Item::Schema(bytes) => {
-                    schema = Some(SchemaEntry::decode(bytes).map_err(|error| error.to_string())?)
+                    schema = Some(SchemaEntry::decode(bytes).map_err(|error| error.to_string())?);
                 }
                 stream::Item::Open(open) => {
                     follower.open(&open, |_| None).map_err(|error| error.to_string())?;

@@ -121,7 +121,7 @@ impl Serialize for Query {
             Choice::Rate(rate) => text.rate = Some(rate.to_string()),
             Choice::AtMost(most) => text.at_most = Some(most),
             Choice::Sample { count, seed } => {
-                text.sample = Some(SampleText { count, seed: hex::encode(seed) })
+                text.sample = Some(SampleText { count, seed: hex::encode(seed) });
             }
         }
         text.serialize(serializer)

@@ -51,7 +51,7 @@ pub(crate) fn run() -> Result<Report, Failed> {
         // At a round equal to the number of levels, no event is wanted.
         Contender::new(MILLION, || black_box(offered(&offers, LEVELS, 100_000)).check(0)),
         Contender::new(MILLION, || {
-            black_box(offered(&offers, 0, MILLION as u64)).check(MILLION as u64)
+            black_box(offered(&offers, 0, MILLION as u64)).check(MILLION as u64);
         }),
         Contender::new(MILLION, || black_box(offered(&offers, 0, 100_000)).check(0)),
         Contender::new(events, || heard(&ample, &frames)),

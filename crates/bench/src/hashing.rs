@@ -189,7 +189,7 @@ fn verification(report: &mut Report, host: Host, events: &[[u8; 4]]) {
         Contender::new(events.len(), || million.verify(&directory, host)),
         Contender::new(events.len(), || million.verify(&directory, Scalar)),
         Contender::new(times_over * 298, || {
-            (0..times_over).for_each(|_| small.verify(&directory, host))
+            (0..times_over).for_each(|_| small.verify(&directory, host));
         }),
         Contender::new(times_over * 298, || {
             for _ in 0..times_over {
@@ -404,10 +404,10 @@ fn tree_sampling(report: &mut Report, host: Host, events: &[[u8; 4]]) {
     let mut contenders = [
         dependent_compressions(),
         Contender::new(chosen.len(), || {
-            verify(&|chosen| host.multiproof_root(n, framing(), &records, chosen, &proof))
+            verify(&|chosen| host.multiproof_root(n, framing(), &records, chosen, &proof));
         }),
         Contender::new(chosen.len(), || {
-            verify(&|chosen| Scalar.multiproof_root(n, framing(), &records, chosen, &proof))
+            verify(&|chosen| Scalar.multiproof_root(n, framing(), &records, chosen, &proof));
         }),
     ];
     let times = interleaved(7, &mut contenders);

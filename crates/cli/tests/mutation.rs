@@ -38,7 +38,7 @@ impl Mutator {
             let end = at + self.below(32.min(bytes.len() - at));
             match self.below(6) {
                 0 if !bytes.is_empty() => {
-                    bytes[at] = [0, 1, 0x17, 0x18, 0x1b, 0x7f, 0x80, 0xf6, 0xff][self.below(9)]
+                    bytes[at] = [0, 1, 0x17, 0x18, 0x1b, 0x7f, 0x80, 0xf6, 0xff][self.below(9)];
                 }
                 1 if !bytes.is_empty() => bytes[at] ^= 1 << self.below(8),
                 2 => drop(bytes.drain(at..end)),

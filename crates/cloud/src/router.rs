@@ -99,10 +99,10 @@ async fn gate(
     let (path, took_us) = (uri.path(), u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
     match (status, response.extensions().get::<Reason>()) {
         (500.., Some(Reason { name, detail })) => {
-            warn!(%method, path, status, %name, detail, took_us, "failed")
+            warn!(%method, path, status, %name, detail, took_us, "failed");
         }
         (_, Some(Reason { name, detail })) => {
-            info!(%method, path, status, %name, detail, took_us, "refused")
+            info!(%method, path, status, %name, detail, took_us, "refused");
         }
         _ => debug!(%method, path, status, took_us, "served"),
     }

@@ -501,7 +501,7 @@ impl<K: Signer> DurableMote<K> {
                 self.mote.answered(query, epoch);
             }
             Input::QuerySchedule(number, digest) => {
-                self.schedule = Some((number, digest)).max(self.schedule)
+                self.schedule = Some((number, digest)).max(self.schedule);
             }
             Input::Guard(ref guard) => self.guard = Some(guard.clone()),
             Input::Unstated(ref unstated) => self.mote.set_unstated(unstated.clone()),

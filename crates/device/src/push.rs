@@ -473,7 +473,7 @@ fn outline(path: PathBuf) -> Result<File, PushError> {
             (Item::Schema(_), _) => {}
             (Item::Open(open), _) => opens.push(open),
             (Item::Part(part), Some(open)) => {
-                seals.push(seal(open.last, &part).ok_or_else(|| not(&"its index overflows"))?)
+                seals.push(seal(open.last, &part).ok_or_else(|| not(&"its index overflows"))?);
             }
             _ => return Err(not(&"it has other items than schemas, opens and parts")),
         }

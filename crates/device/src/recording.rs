@@ -80,7 +80,7 @@ impl Batch {
                 Err(SealRefused::EpochGoesBack { .. } | SealRefused::EpochClosed { .. })
                     if self.new_only =>
                 {
-                    sealed.left_out += 1
+                    sealed.left_out += 1;
                 }
                 Err(refused) => return Err(BatchRefused { unix_ms, refused }),
             }

@@ -252,7 +252,7 @@ fn note_link(shared: &Shared, state: &State) {
     shared.metrics.link_up.set(f64::from(u8::from(is_up)));
     match state {
         State::Down { cause, again_in } => {
-            warn!(%cause, ?again_in, "the link to the devices is down")
+            warn!(%cause, ?again_in, "the link to the devices is down");
         }
         State::Up if !was_up => info!("the link to the devices is up"),
         _ => {}

@@ -331,7 +331,7 @@ impl Station {
         let heard =
             coordinator.hear_if(frame, now, |device| quota.admits(device, size_of_record(frame)));
         let news = heard.inspect_err(|refused| {
-            self.refusals.extend(self.coordinator.refusal(frame, refused))
+            self.refusals.extend(self.coordinator.refusal(frame, refused));
         })?;
         self.heard.insert(news.device);
         if news.durable {

@@ -310,7 +310,7 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SE
         match act {
             Act::Hear { to, link, frame } => self.hear(to, link, &frame, observer),
             Act::Overhear { outsider, frame } => {
-                self.strangers[outsider].outsider.hear(now.ms, &frame)
+                self.strangers[outsider].outsider.hear(now.ms, &frame);
             }
             Act::Start { who } => self.start(who),
             Act::Stop { who } => self.stations[who].node = None,
@@ -394,7 +394,7 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SE
                 station.delivered.extend(delivered);
             }
             Event::Refused(error) => {
-                *station.refused.entry(RefusedBroadcast::name(*error)).or_default() += 1
+                *station.refused.entry(RefusedBroadcast::name(*error)).or_default() += 1;
             }
             _ => {}
         }

@@ -103,9 +103,9 @@ impl fmt::Display for Table {
         for row in all() {
             for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
                 if column == 0 {
-                    write!(f, "{cell:<width$}")?
+                    write!(f, "{cell:<width$}")?;
                 } else {
-                    write!(f, "  {cell:>width$}")?
+                    write!(f, "  {cell:>width$}")?;
                 }
             }
             writeln!(f)?;

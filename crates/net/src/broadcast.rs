@@ -115,7 +115,7 @@ fn take_losses(url: &str, parsed: &mut Url) -> Result<Option<Losses>, LinkError>
                 })?);
             }
             "seed" => {
-                seed = value.parse().map_err(|_| bad_address(url, "seed is a whole number"))?
+                seed = value.parse().map_err(|_| bad_address(url, "seed is a whole number"))?;
             }
             _ => others.push((name.into_owned(), value.into_owned())),
         }

@@ -222,7 +222,7 @@ impl Driver {
             let cause = match address.open().await {
                 Ok(port) => {
                     self.counted.send_modify(|counted| {
-                        counted.connections = counted.connections.saturating_add(1)
+                        counted.connections = counted.connections.saturating_add(1);
                     });
                     let opened = Instant::now();
                     let Some(cause) = self.carry(port).await else { return };
@@ -305,7 +305,7 @@ impl Driver {
                 self.counted.send_modify(|counted| counted.misfit = None);
             }
             Some(Received::Body { channel, body }) => {
-                self.event = Some(Event::Body(channel, Bytes::copy_from_slice(body)))
+                self.event = Some(Event::Body(channel, Bytes::copy_from_slice(body)));
             }
             Some(Received::Dropped(
                 error @ (PacketError::SameSide | PacketError::UnsupportedVersion),

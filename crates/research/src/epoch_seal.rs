@@ -265,7 +265,7 @@ impl Scheme for EpochSeal {
         }
         let mut rows = Vec::new();
         let take = |seq: Sequence, _: Level, event: &[u8]| {
-            rows.push(Row { seq: Some(seq.0), event: event.to_vec() })
+            rows.push(Row { seq: Some(seq.0), event: event.to_vec() });
         };
         let rate = match ask {
             Ask::All => Rate::ALL,

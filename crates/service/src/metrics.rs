@@ -37,21 +37,18 @@ impl Table {
     }
 
     /// Registers a counter and describes it.
-    #[must_use]
     pub fn counter(&self, name: &'static str, about: &'static str) -> Counter {
         self.describe_counter(name, about);
         self.counter_with(name, Vec::new())
     }
 
     /// Registers a gauge and describes it.
-    #[must_use]
     pub fn gauge(&self, name: &'static str, about: &'static str) -> Gauge {
         self.describe_gauge(name, about);
         self.gauge_with(name, Vec::new())
     }
 
     /// Registers a histogram of durations in seconds and describes it.
-    #[must_use]
     pub fn histogram(&self, name: &'static str, about: &'static str) -> Histogram {
         self.describe_histogram(name, about);
         self.histogram_with(name, Vec::new())
@@ -74,19 +71,16 @@ impl Table {
 
     /// The counter of that name and labels. Each combination of values occupies memory for the
     /// life of the table: use only values from a bounded set.
-    #[must_use]
     pub fn counter_with(&self, name: &'static str, labels: Vec<Label>) -> Counter {
         self.recorder.register_counter(&Key::from_parts(name, labels), &METADATA)
     }
 
     /// The gauge of that name and labels; the same restriction applies.
-    #[must_use]
     pub fn gauge_with(&self, name: &'static str, labels: Vec<Label>) -> Gauge {
         self.recorder.register_gauge(&Key::from_parts(name, labels), &METADATA)
     }
 
     /// The histogram of that name and labels; the same restriction applies.
-    #[must_use]
     pub fn histogram_with(&self, name: &'static str, labels: Vec<Label>) -> Histogram {
         self.recorder.register_histogram(&Key::from_parts(name, labels), &METADATA)
     }

@@ -68,7 +68,9 @@ fn store(path: &Path, sync: bool, bundles: &[Vec<Bundle>]) -> Cost {
             for bundles in bundles {
                 let store = &store;
                 scope.spawn(move || {
-                    bundles.iter().for_each(|bundle| drop(store.put(vec![bundle.clone()]).unwrap()))
+                    bundles
+                        .iter()
+                        .for_each(|bundle| drop(store.put(vec![bundle.clone()]).unwrap()));
                 });
             }
         });
@@ -135,7 +137,7 @@ fn main() {
         unsynced.push(store(&directory.join(format!("unsynced {pair}")), false, &bundles));
         flooded.push(store_flooded(&directory.join(format!("flooded {pair}")), &bundles));
         let line = |name: &str, cost: &Cost| {
-            println!("  {name:9} {:8.1} us  {:6.1} us processor", cost.wall_us, cost.processor_us)
+            println!("  {name:9} {:8.1} us  {:6.1} us processor", cost.wall_us, cost.processor_us);
         };
         println!("pair {pair}, each bundle:");
         for (name, costs) in [

@@ -556,7 +556,7 @@ impl Check<'_> {
                         "is not the one that belongs to this key",
                     )),
                     Err(error) => {
-                        found.push(Finding::manifest(error.name(), &key, "does not verify"))
+                        found.push(Finding::manifest(error.name(), &key, "does not verify"));
                     }
                 }
                 last = Some(key.epoch);

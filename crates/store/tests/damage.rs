@@ -286,7 +286,7 @@ fn a_truncated_file_is_named() {
         match run_check(&path) {
             Ok(report) => assert!(!report.is_clean(), "{length} bytes of {}", whole.len()),
             Err(error) => {
-                assert!(matches!(error, OpenError::NotAStore(_)), "{length} bytes: {error}")
+                assert!(matches!(error, OpenError::NotAStore(_)), "{length} bytes: {error}");
             }
         }
     }

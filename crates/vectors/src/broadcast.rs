@@ -204,7 +204,7 @@ pub fn evidence(input: &Value) -> Verdict {
         rest = behind;
         match check.take(frame).map_err(name)? {
             Shown::Certificate { certificate, .. } => {
-                sender = json!(certificate.sender.to_string())
+                sender = json!(certificate.sender.to_string());
             }
             Shown::Head(_) => {}
             Shown::Message { message, is_proven, .. } => {

@@ -68,7 +68,7 @@ impl Files {
         for (name, op, input) in file.valid {
             match shared.run(op, &input) {
                 Ok(output) => {
-                    valid.push(json!({ "name": name, "op": op, "input": input, "output": output }))
+                    valid.push(json!({ "name": name, "op": op, "input": input, "output": output }));
                 }
                 Err(error) => self.wrong.push(format!("{}: {name}: {error}", file.path)),
             }

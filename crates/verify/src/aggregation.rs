@@ -467,7 +467,11 @@ fn attached<'a>(
     for device in roster.devices() {
         match places.get(&device.id) {
             Some(gateway) => {
-                sources.push(Source { id: device.id, name: device.name.clone(), gateway: *gateway })
+                sources.push(Source {
+                    id: device.id,
+                    name: device.name.clone(),
+                    gateway: *gateway,
+                });
             }
             None => missing.push(device.name.clone()),
         }

@@ -159,7 +159,7 @@ pub fn explain_run<D: Directory + ?Sized>(
         match item {
             Item::Schema(bytes) => {
                 schema =
-                    Some(SchemaEntry::decode(bytes).map_err(|error| fail(Finding::Schema(error)))?)
+                    Some(SchemaEntry::decode(bytes).map_err(|error| fail(Finding::Schema(error)))?);
             }
             Item::Open(open) => {
                 let opened = follower.open(&open, |index| known(open.device, index));

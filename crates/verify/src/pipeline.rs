@@ -212,7 +212,7 @@ impl<'b, 'd, D: Directory + Sync + ?Sized> Pipeline<'b, 'd, D> {
                             batch.weight += run
                                 .iter()
                                 .map(|pending| pending.events as usize + BESIDE)
-                                .sum::<usize>()
+                                .sum::<usize>();
                         }
                         None => batch.parts.truncate(first),
                     }

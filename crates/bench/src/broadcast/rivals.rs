@@ -81,7 +81,7 @@ impl<'a> Hmac<'a> {
         run: impl Fn(&(&'a Message, [u8; 8], [u8; 8])) + 'a,
     ) -> Contender<'_> {
         Contender::new(times * self.tagged.len(), move || {
-            (0..times).for_each(|_| self.tagged.iter().for_each(&run))
+            (0..times).for_each(|_| self.tagged.iter().for_each(&run));
         })
     }
 
@@ -93,7 +93,7 @@ impl<'a> Hmac<'a> {
 
     pub(super) fn verifying(&'a self, times: usize) -> Contender<'a> {
         self.times(times, |(message, right, _)| {
-            assert!(tag(&self.key, black_box(*message)) == *right)
+            assert!(tag(&self.key, black_box(*message)) == *right);
         })
     }
 
@@ -105,7 +105,7 @@ impl<'a> Hmac<'a> {
 
     pub(super) fn paper_verifying(&'a self, times: usize) -> Contender<'a> {
         self.times(times, |(message, _, right)| {
-            assert!(self.paper.paper_tag(black_box(*message)) == *right)
+            assert!(self.paper.paper_tag(black_box(*message)) == *right);
         })
     }
 }
@@ -234,7 +234,7 @@ impl Paper {
         Contender::new(Self::SIGNED, || {
             let messages = self.messages.iter().take(Self::SIGNED);
             messages.for_each(|message| {
-                drop(black_box(sigs::seal_secp160r1(&self.key, black_box(message))))
+                drop(black_box(sigs::seal_secp160r1(&self.key, black_box(message))));
             });
         })
     }

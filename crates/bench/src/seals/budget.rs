@@ -190,7 +190,7 @@ fn theirs<H: Named>(
             }
         }),
         Contender::new(saved, || {
-            assert!(held.iter().zip(seals).all(|(held, seal)| held.verify_star(key, seal)))
+            assert!(held.iter().zip(seals).all(|(held, seal)| held.verify_star(key, seal)));
         }),
         Contender::new(sent, || {
             for seal in seals {
@@ -291,7 +291,7 @@ fn ours(
     let public = &group.0;
     let mut contenders = [
         Contender::new(signed_count, || {
-            sent.iter().for_each(|events| sign(Scheme::Star, sealed_star(black_box(events))))
+            sent.iter().for_each(|events| sign(Scheme::Star, sealed_star(black_box(events))));
         }),
         Contender::new(saved_count, || stars.iter().for_each(|epoch| epoch.verify(&group, host))),
         Contender::new(signed_count, || {
@@ -309,7 +309,7 @@ fn ours(
             for (seal, saved, chosen, proof, signature) in &trees {
                 black_box(host.counters(&seal.salt, LEVELS, seal.events));
                 seal.saved.iter().for_each(|&place| {
-                    assert!(seal.salt.level(seal.seqs[place], LEVELS).0 >= seal.round)
+                    assert!(seal.salt.level(seal.seqs[place], LEVELS).0 >= seal.round);
                 });
                 let n = seal.sent.len() as u64;
                 let root = host.multiproof_root(

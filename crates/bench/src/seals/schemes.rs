@@ -269,10 +269,10 @@ fn ours(chunks: &[Vec<Record>], effort: &Effort, rows: &mut Vec<Cost>) -> Result
     let count = chunks.len() * EPOCH;
     let mut contenders: Vec<_> = plain::<Sha256>(&key, chunks).into();
     contenders.push(Contender::new(count, || {
-        chunks.iter().for_each(|events| seal_tree::<20>(&secret, &group, events))
+        chunks.iter().for_each(|events| seal_tree::<20>(&secret, &group, events));
     }));
     contenders.push(Contender::new(count, || {
-        chunks.iter().for_each(|events| seal_star::<16>(&secret, &group, events))
+        chunks.iter().for_each(|events| seal_star::<16>(&secret, &group, events));
     }));
     let times = interleaved(effort.repetitions, &mut contenders);
 

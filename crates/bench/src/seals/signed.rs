@@ -38,7 +38,7 @@ pub(super) fn sign_trees<H: Named>(
     for (number, events) in epochs.iter().enumerate() {
         let mut signer = TreeSigner::<H>::new(units);
         let mut sign = |root: H::Digest| {
-            signatures.push(key.sign::<H>(statement::<H>(&root, number).as_ref()))
+            signatures.push(key.sign::<H>(statement::<H>(&root, number).as_ref()));
         };
         for event in events {
             if let Some(root) = signer.push(event) {

@@ -120,16 +120,16 @@ fn products(
         epochs.iter().map(|events| SealedEpoch::new(&key, &group, events)).collect();
     let mut contenders = [
         Contender::new(count, || {
-            epochs.iter().for_each(|events| seal_star::<8>(&key, &group, events))
+            epochs.iter().for_each(|events| seal_star::<8>(&key, &group, events));
         }),
         Contender::new(count, || {
-            epochs.iter().for_each(|events| seal_star::<16>(&key, &group, events))
+            epochs.iter().for_each(|events| seal_star::<16>(&key, &group, events));
         }),
         Contender::new(count, || {
-            epochs.iter().for_each(|events| seal_star::<32>(&key, &group, events))
+            epochs.iter().for_each(|events| seal_star::<32>(&key, &group, events));
         }),
         Contender::new(count, || {
-            epochs.iter().for_each(|events| seal_tree::<20>(&key, &group, events))
+            epochs.iter().for_each(|events| seal_tree::<20>(&key, &group, events));
         }),
         Contender::new(count, || sealed.iter().for_each(|epoch| epoch.verify(&group, host))),
     ];
@@ -206,7 +206,7 @@ pub(super) fn by_rate(epochs: &[Vec<Record>], effort: &Effort) -> Result<Vec<ByR
             contenders
                 .push(Contender::new(counts[at].max(1), move || assert!(stars.verify(key, rate))));
             contenders.push(Contender::new(counts[at].max(1), move || {
-                assert!(trees.verify(key, packets, usize::MAX))
+                assert!(trees.verify(key, packets, usize::MAX));
             }));
         }
         let times = interleaved(effort.repetitions, &mut contenders);

@@ -74,7 +74,7 @@ pub(super) fn run<N: Network>(fanout: usize, epochs: &[Vec<u64>]) -> Result<Cost
             let full = records.chunks_exact(fanout);
             let rest = full.remainder();
             aggregator.time(full.len(), || {
-                parents.extend(full.filter_map(|children| N::merge(black_box(children))))
+                parents.extend(full.filter_map(|children| N::merge(black_box(children))));
             });
             parents.extend(N::merge(rest));
             records = parents;

@@ -23,7 +23,7 @@ pub(super) fn measure(work: u32) -> Primitives {
     let ciphertext = Ciphertext::from_bytes(&[0xc3; 20]);
     Primitives {
         sketch: micros(work * 10_000, |times| {
-            drop(black_box(Sketch::of(1, 3, 5, black_box(u64::from(times)))))
+            drop(black_box(Sketch::of(1, 3, 5, black_box(u64::from(times)))));
         }),
         rsa: micros(work * 100, |times| {
             black_box(black_box(seal).roll(times));
@@ -64,7 +64,7 @@ pub(super) fn measure(work: u32) -> Primitives {
         invert32: micros(work * 10, |times| {
             let mut number = a;
             (0..times).for_each(|_| {
-                number = field::add(&field::invert(&black_box(number)).unwrap_or(b), &b)
+                number = field::add(&field::invert(&black_box(number)).unwrap_or(b), &b);
             });
             black_box(number);
         }),

@@ -126,9 +126,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             let leaf = Item::Leaf { chain, block: 1, index: 0 };
             let ends = |other: &mut Planned| other.links == planned.links;
             if answers {
-                self.answers.suppress(leaf, ends)
+                self.answers.suppress(leaf, ends);
             } else {
-                self.relays.suppress(leaf, ends)
+                self.relays.suppress(leaf, ends);
             }
         }
         Ok(length.map(|length| Transmit { links: planned.links, length, purpose: planned.purpose }))

@@ -95,7 +95,7 @@ fn proven(frames: &[Vec<u8>], bases: &[PublicKey]) -> (Vec<Vec<u8>>, Option<Evid
             }
             Ok(Shown::Head(head)) => assert_eq!(head.label(), "orders"),
             Ok(Shown::Certificate { certificate, .. }) => {
-                assert_eq!(certificate.sender, sender_named("ops"))
+                assert_eq!(certificate.sender, sender_named("ops"));
             }
             Err(error) => return (proven, Some(error)),
         }

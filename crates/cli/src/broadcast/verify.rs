@@ -84,7 +84,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             }
             Shown::Head(head) => report.head(&head),
             Shown::Message { number, message, is_proven } => {
-                report.message(number, message, is_proven)?
+                report.message(number, message, is_proven)?;
             }
         }
     }

@@ -450,7 +450,7 @@ fn a_device_whose_columns_change_keeps_its_answers() {
     )
     .unwrap();
     let opened = group::open_mote(&scene.roster, 0, scene.folder.path(), 3, |profile| {
-        *profile = other.clone()
+        *profile = other.clone();
     });
     scene.mote = Some(opened.unwrap());
     assert_eq!(scene.answer(1, 100, 701), Err(AnswerRefused::Guard(GuardError::EpochAnswered)));

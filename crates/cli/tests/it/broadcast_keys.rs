@@ -391,7 +391,7 @@ fn files_that_are_not_keys_requests_or_evidence_are_reported() {
     assert!(
         verify(&scene, "keys/ops.pub.pem", &[])
             .failed(USAGE)
-            .contains("is no evidence, it looks like a key (PEM)")
+            .contains("is not evidence, it looks like a key (PEM)")
     );
     scene.write("empty", "");
     assert!(verify(&scene, "empty", &[]).failed(USAGE).contains("empty is empty"));

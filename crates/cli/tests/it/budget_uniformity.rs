@@ -205,7 +205,7 @@ async fn is_uniform_without_a_budget(scheme: Scheme) {
         let mut bundles = Vec::new();
         for epoch in epochs.clone() {
             (0..READINGS).for_each(|place| {
-                assert!(sealer.push(epoch, &place.to_be_bytes()).unwrap().is_none())
+                assert!(sealer.push(epoch, &place.to_be_bytes()).unwrap().is_none());
             });
             bundles.extend(sealer.close(true).unwrap().unwrap().bytes);
         }

@@ -154,7 +154,7 @@ impl Group {
                 match Uplink::open(&frame, &link).unwrap() {
                     Uplink::Forward(forward) => {
                         forward.events().for_each(|(_, level, record)| {
-                            levels.entry(level.0).or_default().extend(record)
+                            levels.entry(level.0).or_default().extend(record);
                         });
                     }
                     Uplink::Close { open, part, .. } => {

@@ -332,7 +332,7 @@ async fn every_way_to_cheat_is_found_through_a_cloud() {
         match cheat.found_by {
             // What the cloud does not take is listed, exists, and is nowhere.
             FoundBy::Verifier => {
-                assert!(refused.is_some() && names.contains(&"Withheld"), "{what}: {names:?}")
+                assert!(refused.is_some() && names.contains(&"Withheld"), "{what}: {names:?}");
             }
             // A round too few, but not the readings for it: another test has them, too.
             _ if refused.as_deref() == Some("NotWhole") => assert_eq!(cheat.name, "kept-too-much"),
@@ -369,7 +369,7 @@ async fn a_round_that_is_too_low_is_found_even_with_all_its_readings() {
     let [(epoch, finding)] = found[..] else { panic!("{found:?}") };
     assert_eq!((epoch, finding.name()), (uploads[1].epoch, "OverBudget"));
     let says =
-        format!("round {round} keeps {kept} events; the budget asks for round {}", round.0 + 1);
+        format!("round {round} keeps {kept} events; the budget requires round {}", round.0 + 1);
     assert!(finding.describe(&group.roster).contains(&says), "{finding:?}");
 }
 

@@ -319,7 +319,11 @@ fn lines_from_stdin_are_sealed_as_they_arrive_and_survive_a_kill() {
     };
     live("gateway.toml", "\"recorded\"", "\"clock\"");
     (0..DEVICES).for_each(|at| {
-        live(&format!("mote-{at}.toml"), &format!("table = \"mote-{at}.csv\"\ntime = \"ts\"\n"), "")
+        live(
+            &format!("mote-{at}.toml"),
+            &format!("table = \"mote-{at}.csv\"\ntime = \"ts\"\n"),
+            "",
+        );
     });
     let device = |at: u8| {
         let log = std::fs::OpenOptions::new()

@@ -324,7 +324,7 @@ pub(crate) fn audit(
                 ),
                 None => {
                     *audited.sensed.entry((device, epoch)).or_default() +=
-                        statement.counters.total()
+                        statement.counters.total();
                 }
             }
             Ok(())

@@ -264,12 +264,11 @@ async fn a_file_appears_complete_or_not_at_all() {
     for format in Format::NAMES.map(|(_, format)| format) {
         let mut file = AtomicFile::create(Path::new("/dev/full")).unwrap();
         let mut writer = Writer::new(format, &mut file);
-        moteseal_client::Client::new(&client(&cloud.url), &field.roster)
+        let _ = moteseal_client::Client::new(&client(&cloud.url), &field.roster)
             .query(&field.query(rate("1/8")))
             .run(&mut writer)
             .await
-            .unwrap()
-            .report;
+            .unwrap();
         writer.finish().unwrap();
         let error = file.commit().unwrap_err();
         assert!(
@@ -283,12 +282,11 @@ async fn a_file_appears_complete_or_not_at_all() {
 async fn export_over(field: &Field, cloud: &Honest, path: &Path) {
     let mut file = AtomicFile::create(path).unwrap();
     let mut writer = Writer::new(Format::Csv, &mut file);
-    moteseal_client::Client::new(&client(&cloud.url), &field.roster)
+    let _ = moteseal_client::Client::new(&client(&cloud.url), &field.roster)
         .query(&field.query(rate("1/8")))
         .run(&mut writer)
         .await
-        .unwrap()
-        .report;
+        .unwrap();
     writer.finish().unwrap();
     assert_eq!(fs::read_to_string(path).unwrap(), "what was there before");
     file.commit().unwrap();

@@ -515,7 +515,7 @@ fn errors_in_serial_toml_are_one_line_and_check_lists_the_settings() {
         ("operator =", "operato =", "serial.toml:2: unknown field `operato`"),
         ("op.pub.pem", "link.key", "roster: "),
         ("/dev/ttyUSB77", "ttyUSB77", "port.address: BadAddress"),
-        ("tcp://127.0.0.1:4001", "/dev/ttyUSB77", "/dev/ttyUSB77 is there twice"),
+        ("tcp://127.0.0.1:4001", "/dev/ttyUSB77", "/dev/ttyUSB77 is listed twice"),
         ("baud = 9600", "baud = 75", "1200 to 4000000"),
         ("\"mote-0\"", "\"mote-7\"", "the roster has no device \"mote-7\""),
         ("baud = 9600", "device = \"mote-0\"", "its device is already at another port"),

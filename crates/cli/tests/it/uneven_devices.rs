@@ -141,7 +141,7 @@ fn in_recorded_time_a_device_that_jumps_ends_no_epochs_of_others() {
         let (stop, stopped) = oneshot::channel::<()>();
         let parent = network.parent();
         let running = tokio::spawn(async move {
-            gateway.run(parent, async { drop(stopped.await) }).await.unwrap()
+            gateway.run(parent, async { drop(stopped.await) }).await.unwrap();
         });
         let links = [0, 1, 2].map(|device| network.child(group::device_id(&roster, device).0));
         let send = async |device: u8, index, epoch| {

@@ -351,7 +351,7 @@ fn openssl_reads_the_keys_and_show_prints_the_roster() {
         .output();
     match openssl {
         Ok(output) => {
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr))
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         }
         Err(_) => eprintln!("skipped: openssl is not installed"),
     }

@@ -202,12 +202,12 @@ impl DeviceAudit {
         match named {
             // It exists, for its successor names it, but as one of another epoch.
             Some((index, from)) if from != epoch => {
-                said.findings.push(Finding::Replayed { device, index, from })
+                said.findings.push(Finding::Replayed { device, index, from });
             }
             // It exists. That it is nowhere is said of the device's chain already.
             Some((index, _)) => said.doubts.push(Doubt::Withheld { device, index }),
             None if self.is_whole(epoch) => {
-                said.findings.push(Finding::InventedSeal { device, digest })
+                said.findings.push(Finding::InventedSeal { device, digest });
             }
             None if has_gone_on => said.findings.push(Finding::Unshown { device, digest }),
             None => said.doubts.push(Doubt::NotShownYet { device, digest }),

@@ -197,7 +197,7 @@ fn schema<'b>(
             "name the columns that the devices seal, for example \"temperature:Cel:i16/100\"",
         ));
     }
-    Schema::encode(&fields, buffer).map_err(|error| InputError::usage(error.name(), &error))
+    Schema::encode(&fields, buffer).map_err(|error| InputError::usage(error.name(), error))
 }
 
 /// Parses the query, and narrows its columns to the configured ranges.
@@ -207,7 +207,7 @@ fn plan<'a>(
     config: &QuerierConfig,
 ) -> Result<Plan<'a>, InputError> {
     let mut plan = Plan::parse(text, schema)
-        .map_err(|error| InputError::usage(error.name(), &error).column_at(error.column))?;
+        .map_err(|error| InputError::usage(error.name(), error).column_at(error.column))?;
     for (column, range) in &config.ranges {
         let at = |error: InputError| error.at(format_args!("ranges.{column}"));
         if schema.field(column).is_none() {
@@ -218,7 +218,7 @@ fn plan<'a>(
                 .at(format_args!("{range:?}")))
         })?;
         plan.narrow(column, least.trim(), greatest.trim()).map_err(|error| {
-            at(InputError::usage(error.name(), &error).at(format_args!("{range:?}")))
+            at(InputError::usage(error.name(), error).at(format_args!("{range:?}")))
         })?;
     }
     Ok(plan)

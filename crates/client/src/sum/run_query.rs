@@ -326,7 +326,7 @@ impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
                         warn!(%child, epoch = share.epoch, name = refusal.name(), "a child's share is refused");
                     }
                     Received::Untimely | Received::NotOurs => {
-                        debug!(%child, epoch = share.epoch, "a share is not heard")
+                        debug!(%child, epoch = share.epoch, "a share is not heard");
                     }
                 }
             }

@@ -81,7 +81,7 @@ impl Shape {
                 float.to_bits()
             ),
             None if name == "u64" => {
-                assert_eq!(i128::from(column.as_primitive::<UInt64Type>().value(row)), raw)
+                assert_eq!(i128::from(column.as_primitive::<UInt64Type>().value(row)), raw);
             }
             None => assert_eq!(i128::from(column.as_primitive::<Int64Type>().value(row)), raw),
         }

@@ -231,7 +231,7 @@ async fn bodies_share_a_bounded_memory_of_which_one_address_gets_no_more_than_ha
         match answer.unwrap() {
             answer if answer.starts_with("HTTP/1.1 408") => given_up += 1,
             answer if answer.starts_with("HTTP/1.1 503") && answer.contains("retry-after: 1") => {
-                refused += 1
+                refused += 1;
             }
             answer => panic!("{answer}"),
         }

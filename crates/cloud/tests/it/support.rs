@@ -462,7 +462,7 @@ pub fn verified(roster: &Roster, bytes: &[u8]) -> Result<Read, ReadError> {
             }
             Event::End => read.ended = true,
             Event::Problem(name, detail) => {
-                read.problem = Some((name.to_owned(), detail.to_owned()))
+                read.problem = Some((name.to_owned(), detail.to_owned()));
             }
             _ => {}
         }

@@ -507,7 +507,7 @@ impl<'a> Watcher<'a> {
                     let bytes = kept(archive, chain, (block, index), leaf)?;
                     match verifier.take(block, index, bytes) {
                         Ok(Taken::Pending { message } | Taken::Verified { message, .. }) => {
-                            out.write_all(message)?
+                            out.write_all(message)?;
                         }
                         Ok(Taken::Repeated) | Err(_) => {
                             return Err(io::Error::other(WatchError::Damaged(chain)));

@@ -152,7 +152,7 @@ impl<K: Signer> DurableMote<K> {
             }
             match self.mote.epoch() {
                 Some(open) if self.mote.waiting() < self.most_waiting() => {
-                    self.tell(&Input::Part(open))?
+                    self.tell(&Input::Part(open))?;
                 }
                 _ => break,
             }

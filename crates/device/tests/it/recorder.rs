@@ -76,7 +76,7 @@ fn sealed(directory: &Path) -> (Vec<u16>, usize) {
             prev = Some(proven.seal.digest());
             restarts += usize::from(statement.restart);
             proven.sample.for_each(&Scalar, |_, _, record| {
-                records.push(u16::from_be_bytes(record.try_into().unwrap()))
+                records.push(u16::from_be_bytes(record.try_into().unwrap()));
             });
             Ok::<(), ReadError>(())
         };

@@ -66,7 +66,7 @@ fn read(bytes: &[u8]) -> Result<Vec<(u32, u64, Vec<u8>)>, ReadError> {
         let Event::Proven(proven) = event else { panic!("{event:?}") };
         let index = proven.seal.statement().index.0;
         proven.sample.for_each(&moteseal_seal::engine::Scalar, |seq, _, record| {
-            rows.push((index, seq.0, record.to_vec()))
+            rows.push((index, seq.0, record.to_vec()));
         });
         Ok::<(), ReadError>(())
     };

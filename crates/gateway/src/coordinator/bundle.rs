@@ -54,7 +54,7 @@ impl GroupCoordinator {
         for level in (round.0..levels).map(Level).filter(|level| !is_null(*level)) {
             let mut block = Vec::new();
             kept(level).iter().for_each(|(_, record)| {
-                schema.framing.frame(record, |bytes| block.extend_from_slice(bytes))
+                schema.framing.frame(record, |bytes| block.extend_from_slice(bytes));
             });
             events.insert(level.0, block);
             mask |= 1 << level.0;

@@ -128,13 +128,13 @@ impl PortTask {
                 Happened::Line(Event::Body(channel, body)) => self.pass_up(channel, body).await?,
                 Happened::Room => self.pass_down().await?,
                 Happened::Coordinator(Down::Announcement(announcement)) => {
-                    self.downward.coordinator.announce(announcement)
+                    self.downward.coordinator.announce(announcement);
                 }
                 Happened::Sums(Down::Announcement(schedule)) => {
-                    self.downward.sums.announce(schedule)
+                    self.downward.sums.announce(schedule);
                 }
                 Happened::Coordinator(Down::Frame(frame)) => {
-                    self.put_down(Channel::Coordinator, frame)
+                    self.put_down(Channel::Coordinator, frame);
                 }
                 Happened::Sums(Down::Frame(frame)) => self.put_down(Channel::Sums, frame),
                 Happened::Broadcast => {}

@@ -225,7 +225,7 @@ impl SumGateway {
             gauge.set(f64::from(u8::from(is_up)));
             match &*state {
                 State::Down { cause, again_in } => {
-                    warn!(%cause, ?again_in, "the link to the {whom} is down")
+                    warn!(%cause, ?again_in, "the link to the {whom} is down");
                 }
                 State::Up if !was_up => info!("the link to the {whom} is up"),
                 _ => {}

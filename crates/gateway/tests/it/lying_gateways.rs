@@ -77,7 +77,7 @@ fn run(
             }
             match world.gateways.get_mut(&parent) {
                 Some(above) => {
-                    refused = above.hear(gateway_id(gateway), &frame, now).err().or(refused)
+                    refused = above.hear(gateway_id(gateway), &frame, now).err().or(refused);
                 }
                 None => reached = Some(frame),
             }

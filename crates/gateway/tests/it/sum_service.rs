@@ -70,7 +70,7 @@ impl Field {
         let up = self.networks[self.world.tree.parent(name).unwrap()].child(gateway_id(name).0);
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
-            gateway.run(aggregator, up, async { drop(stopped.await) }).await.unwrap()
+            gateway.run(aggregator, up, async { drop(stopped.await) }).await.unwrap();
         });
         Running { task, stop, watch }
     }

@@ -78,7 +78,7 @@ pub fn run(scheme: Scheme, loss: f64, seed: Seed) -> Outcome {
             };
             match (heard, verified) {
                 (Some(heard), Some(verified)) => {
-                    outcome.delays_ms.push(verified.saturating_sub(*heard))
+                    outcome.delays_ms.push(verified.saturating_sub(*heard));
                 }
                 _ => outcome.lacking += 1,
             }

@@ -260,7 +260,7 @@ impl Canvas {
             if let Some(outline) = font.outline_glyph(glyph) {
                 let corner = outline.px_bounds().min;
                 outline.draw(|dx, dy, cover| {
-                    inked.push((corner.x + dx as f32, corner.y + dy as f32, cover))
+                    inked.push((corner.x + dx as f32, corner.y + dy as f32, cover));
                 });
             }
             x += font.h_advance(id);

@@ -195,7 +195,7 @@ fn a_run_seen_on_its_way_is_the_run() {
     let stops = [0, 50, 100, 1000, 1000, 99_999, 100_000];
     let mut seen = Vec::new();
     skipping_through(&load, &stops, &mut Seed::default().draws(), &mut |at, traffic| {
-        seen.push((at, traffic))
+        seen.push((at, traffic));
     });
     assert_eq!(seen.iter().map(|&(at, _)| at).collect::<Vec<_>>(), stops);
     assert_eq!(seen[..3].iter().map(|(_, traffic)| traffic.sent).collect::<Vec<_>>(), [0, 50, 100]);
@@ -241,7 +241,7 @@ fn broadcasting_every_change_costs_what_it_does_with_real_hashes() {
             .map(|_| {
                 let mut messages = 0;
                 broadcast_changes(budget, &[events / 2, events], &mut draws, &mut |_, cost| {
-                    messages = cost.messages(10)
+                    messages = cost.messages(10);
                 });
                 messages as f64
             })

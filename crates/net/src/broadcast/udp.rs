@@ -84,7 +84,7 @@ async fn hear(socket: UdpSocket, own: SocketAddr, inbox: Arc<Inbox>) {
             Ok((_, from)) if is_same(from, own) => {}
             Ok((length, from)) => match buffer.get(..length) {
                 Some(frame) if length <= MAX_DATAGRAM => {
-                    inbox.put(speaker(from), Bytes::copy_from_slice(frame))
+                    inbox.put(speaker(from), Bytes::copy_from_slice(frame));
                 }
                 _ => inbox.refuse(),
             },

@@ -104,7 +104,7 @@ impl driver::Inbox for Inbox {
             Some(from) if from == self.own => {}
             // A slice would keep the connection's whole buffer alive.
             Some(from) if payload.len() <= MAX_DATAGRAM => {
-                self.waiting.put(from, Bytes::copy_from_slice(payload))
+                self.waiting.put(from, Bytes::copy_from_slice(payload));
             }
             _ => self.waiting.refuse(),
         }

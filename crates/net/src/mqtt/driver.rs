@@ -178,7 +178,7 @@ impl Inbox for ParentInbox {
         match device {
             // A slice would keep the connection's whole buffer alive.
             Some(device) if payload.len() <= MAX_FRAME => {
-                self.0.waiting.put(device, Bytes::copy_from_slice(payload))
+                self.0.waiting.put(device, Bytes::copy_from_slice(payload));
             }
             _ => self.0.waiting.refuse(),
         }
@@ -265,7 +265,7 @@ mod tests {
         let inbox = ParentInbox::new("up/".to_owned(), members.to_vec());
         let topic = |device: [u8; 8]| format!("up/{:016x}", u64::from_be_bytes(device));
         let put = |device: [u8; 8], length: usize| {
-            inbox.put(topic(device).as_bytes(), &Bytes::from(vec![3; length]))
+            inbox.put(topic(device).as_bytes(), &Bytes::from(vec![3; length]));
         };
         let strangers = 600_000;
         for number in 0..strangers {

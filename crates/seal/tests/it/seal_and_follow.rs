@@ -197,7 +197,7 @@ fn read(device: &Device, bytes: &[u8]) -> Result<(Vec<Seal<Authentic>>, Vec<Row>
         at += length;
         match item {
             Item::Open(open) => {
-                follower.open(&open, |_| None).map_err(|error| error.named().to_string())?
+                follower.open(&open, |_| None).map_err(|error| error.named().to_string())?;
             }
             Item::Part(part) => {
                 signature = part.signature;
@@ -226,7 +226,7 @@ fn read(device: &Device, bytes: &[u8]) -> Result<(Vec<Seal<Authentic>>, Vec<Row>
     let mut rows = Vec::new();
     for (seal, sample) in seals.iter().zip(&samples) {
         sample.for_each(&Scalar, |seq, _, record| {
-            rows.push((seal.statement().index.0, seq.0, record.try_into().unwrap()))
+            rows.push((seal.statement().index.0, seq.0, record.try_into().unwrap()));
         });
     }
     Ok((seals, rows))

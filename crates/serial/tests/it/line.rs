@@ -542,7 +542,7 @@ fn rows() -> Vec<(String, Vec<u8>)> {
     let (mut mote, mut gateway) = ends();
     let mut rows = Vec::new();
     let mut row = |who: &str, what: &str, bytes: &[u8]| {
-        rows.push((format!("{who} | {what}"), bytes.to_vec()))
+        rows.push((format!("{who} | {what}"), bytes.to_vec()));
     };
     let first = said(&mut mote, 0);
     row("mote", "HELLO, has heard nobody", &first);

@@ -101,7 +101,7 @@ impl Facts {
         for record in journal.iter() {
             match Fact::decode(&record?) {
                 Some(fact) if facts.network.is_some() || matches!(fact, Fact::Network(_)) => {
-                    facts.apply(fact)
+                    facts.apply(fact);
                 }
                 _ => return Ok(None),
             }
@@ -113,10 +113,10 @@ impl Facts {
         match fact {
             Fact::Network(network) => self.network = Some(network),
             Fact::Floor(sender, number) => {
-                raise(self.floors.entry(sender).or_insert(number), number)
+                raise(self.floors.entry(sender).or_insert(number), number);
             }
             Fact::Minimum(base, serial) => {
-                raise(self.minimums.entry(base).or_insert(serial), serial)
+                raise(self.minimums.entry(base).or_insert(serial), serial);
             }
             Fact::Certificate(sender, bytes) => {
                 self.certificates.insert(sender, bytes);

@@ -96,7 +96,7 @@ fn name_the_gap(check: &mut Check<'_>, last: Option<&Key>, next: Option<&Key>) {
     let before = next.map(|next| parts(place(next)));
     match (behind, before) {
         (Some((device, first)), Some((other, last))) if device == other => {
-            name(Some(device), first, last)
+            name(Some(device), first, last);
         }
         (behind, before) => {
             if let Some((device, first)) = behind {

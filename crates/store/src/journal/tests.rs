@@ -151,7 +151,7 @@ fn play(path: &Path, steps: &[Step], past_cache: bool) -> (Vec<Seen>, usize) {
     for step in steps {
         match step {
             Step::Frames(lengths) => {
-                lengths.iter().for_each(|&length| frame(&mut journal, length, true))
+                lengths.iter().for_each(|&length| frame(&mut journal, length, true));
             }
             Step::Unsynced(length) => frame(&mut journal, *length, false),
             Step::Reset => journal.reset().unwrap(),

@@ -129,7 +129,7 @@ impl<'a> Plan<'a> {
                 SlotKind::Count => count = total,
                 // Both terms are below 2^96.
                 SlotKind::Sum => {
-                    sums.sum = total as i128 + i128::from(slot.shift) * i128::from(participants)
+                    sums.sum = total as i128 + i128::from(slot.shift) * i128::from(participants);
                 }
                 SlotKind::SumOfSquares => {
                     // A sum whose square does not fit 128 bits has a square above count * total,

@@ -167,9 +167,9 @@ impl fmt::Display for Shown<'_> {
         // Quotes are not escaped: they may be what is wrong.
         for c in whole.chars() {
             if matches!(c, '"' | '\'') {
-                write!(f, "{c}")?
+                write!(f, "{c}")?;
             } else {
-                write!(f, "{}", c.escape_debug())?
+                write!(f, "{}", c.escape_debug())?;
             }
         }
         f.write_str(if rest.is_empty() { "" } else { "..." })

@@ -100,7 +100,7 @@ pub(super) fn holds<E>(
     for &step in steps {
         match step {
             Step::Compare(column, interval) => {
-                truths = truths << 1 | u64::from(interval.contains(numerator(column)?))
+                truths = truths << 1 | u64::from(interval.contains(numerator(column)?));
             }
             Step::Not => truths ^= 1,
             Step::Join(join, operands) => {

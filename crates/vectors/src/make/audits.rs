@@ -365,7 +365,7 @@ fn chains() -> File {
         [("the next seal was late", &[12][..]), ("the next two seals were late", &[12, 13])]
     {
         let late = back.changed(|scene| {
-            unlisted.iter().for_each(|epoch| drop(scene.word(*epoch).listed.remove(&id("east"))))
+            unlisted.iter().for_each(|epoch| drop(scene.word(*epoch).listed.remove(&id("east"))));
         });
         file.valid(format!("silence, and {name}"), OP, late.case());
         file.valid(format!("silence, and {name}; epoch 11 alone"), OP, late.between(11, Some(12)));
@@ -426,7 +426,7 @@ fn chains() -> File {
     }
     for epoch in [10, 12] {
         let invented = parts.changed(|scene| {
-            scene.word(epoch).listed.entry(id("east")).or_default().push(Digest([0x78; 32]))
+            scene.word(epoch).listed.entry(id("east")).or_default().push(Digest([0x78; 32]));
         });
         file.valid(
             format!("an invented seal of epoch {epoch} beside three parts of epoch 10"),
@@ -502,7 +502,7 @@ fn lists() -> File {
     });
     file.valid("a seal listed under another device", OP, elsewhere.case());
     let phantom = honest.changed(|scene| {
-        drop(scene.word(11).listed.insert(DeviceId(*b"phantom!"), vec![fake(1), fake(2)]))
+        drop(scene.word(11).listed.insert(DeviceId(*b"phantom!"), vec![fake(1), fake(2)]));
     });
     file.valid("a device that the roster does not have", OP, phantom.case());
     let older = phantom.changed(|scene| scene.word(11).roster = Digest::of(&[b"version 0"]));

@@ -219,7 +219,7 @@ fn edits(value: &Value, out: &mut Vec<Value>) {
             children(std::slice::from_ref(value), &|mut values| match values.pop() {
                 Some(value) => Value::Tag(*number, Box::new(value)),
                 None => Value::Array(Vec::new()),
-            })
+            });
         }
         Value::Bytes(bytes) => {
             if let Some(nested) = nested(bytes) {

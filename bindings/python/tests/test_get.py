@@ -179,7 +179,7 @@ def test_nothing_in_a_range_is_an_empty_table(client: moteseal.Client) -> None:
         ({"rate": 1, "since": datetime(2010, 5, 9)}, ValueError, "since: the datetime has no time zone"),
         ({"rate": 1, "until": "yesterday"}, ValueError, "until: \"yesterday\" is not a time"),
         ({"rate": 1, "since": "2010-05-09T10:00:00"}, ValueError, "since"),
-        ({"rate": 1, "since": -1}, ValueError, "since: a time before 1970"),
+        ({"rate": 1, "since": -1}, ValueError, "since: times before 1970"),
         ({"rate": 1, "since": 1.5}, TypeError, "since: expected"),
         ({"rate": 1, "since": True}, TypeError, "since: expected"),
         ({"rate": 1, "since": "2010-05-10", "until": "2010-05-09"}, moteseal.BadQuery, "until must be after since"),

@@ -129,7 +129,7 @@ def test_files_that_are_something_else_are_named(home: Home, tmp_path: Path) -> 
         (home.roster, home.roster, "public key"),
         (tmp_path / "gone.cbor", home.operator, "gone.cbor"),
     ):
-        with pytest.raises(moteseal.BadFile) as caught:
+        with pytest.raises(moteseal.UsageError) as caught:
             moteseal.Roster(roster, operator)
         assert said in str(caught.value)
 

@@ -123,14 +123,15 @@ def test_a_roster_of_other_keys_accepts_nothing(cloud: str, home: Home, tmp_path
 def test_files_that_are_something_else_are_named(home: Home, tmp_path: Path) -> None:
     text = tmp_path / "notes.txt"
     text.write_text("dear diary")
-    for roster, operator, said in (
-        (text, home.operator, "is not a roster"),
-        (home.roster, text, "notes.txt"),
-        (home.roster, home.roster, "public key"),
-        (tmp_path / "gone.cbor", home.operator, "gone.cbor"),
+    for roster, operator, name, said in (
+        (text, home.operator, "BadFile", "is not a roster"),
+        (home.roster, text, "MalformedPem", "notes.txt"),
+        (home.roster, home.roster, "MalformedPem", "public key"),
+        (tmp_path / "gone.cbor", home.operator, "BadFile", "gone.cbor"),
     ):
         with pytest.raises(moteseal.UsageError) as caught:
             moteseal.Roster(roster, operator)
+        assert caught.value.name == name and (name != "BadFile" or type(caught.value) is moteseal.BadFile)
         assert said in str(caught.value)
 
 

@@ -167,7 +167,7 @@ fn work<'p>(
             still = 0;
             match line.receive(byte) {
                 Some(Received::Body { channel, body }) => {
-                    mote.hear(now_ms, channel, body, &mut tell)?
+                    mote.hear(now_ms, channel, body, &mut tell)?;
                 }
                 Some(Received::Opened(_)) => mote.opened(),
                 Some(Received::Dropped(_)) | None => {}

@@ -21,7 +21,7 @@ fn main() -> ! {
     let message = input.fixed::<128>();
     let mut signature = [0; 128];
     meter.measure("sign", &mut || {
-        signature.copy_from_slice(black_box(&key).sign(&message).to_be_bytes().as_ref())
+        signature.copy_from_slice(black_box(&key).sign(&message).to_be_bytes().as_ref());
     });
     meter.result("signature", &signature);
     meter.end()

@@ -27,7 +27,7 @@ fn main() -> ! {
         meter.once(of, "seal", &mut || {
             let closed = star.close_in_place();
             let mut sign = |message: &[u8], signature: &mut [u8; 64]| {
-                signature[..2].copy_from_slice(&(message.len() as u16).to_be_bytes())
+                signature[..2].copy_from_slice(&(message.len() as u16).to_be_bytes());
             };
             length = chain.seal((device, index, salt), &closed, &mut sign, &mut item);
         });

@@ -1,5 +1,5 @@
-//! The arguments that all commands which ask a cloud have in common: the cloud, the roster, the range of
-//! time, and the files to keep a verified response in.
+//! The arguments that all commands which ask a cloud have in common: the cloud, the roster, the
+//! range of time, and the files to keep a verified response in.
 
 use std::path::{Path, PathBuf};
 
@@ -71,7 +71,8 @@ impl Asked {
         files::devices(roster, &self.roster, names)
     }
 
-    /// The query for a choice among the readings of these devices, with the same checks as in the cloud.
+    /// The query for a choice among the readings of these devices, with the same checks as in the
+    /// cloud.
     pub(crate) fn query(
         &self,
         roster: &Roster,
@@ -98,7 +99,8 @@ pub(crate) struct Kept {
 /// Which file of pinned seals to use.
 #[derive(Args, Debug)]
 pub(crate) struct Pins {
-    /// The file of pinned seals, the newest verified seal of each device; default: a file in the user's state directory
+    /// The file of pinned seals, the newest verified seal of each device; default: a file in the
+    /// user's state directory
     #[arg(long, value_name = "FILE", conflicts_with = "no_pinned_seals")]
     pinned_seals: Option<PathBuf>,
     /// Do not use pinned seals

@@ -1,4 +1,5 @@
-//! `moteseal audit`: did a group's coordinator keep what the budget asks for, of all devices?
+//! `moteseal audit`: checks whether a group's coordinator kept what the budget allows, of all
+//! devices.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -18,32 +19,32 @@ use crate::failure::{Exit, Failure};
 use crate::progress::{bytes, count, thousands};
 use crate::terminal::{Stdout, talk};
 
-/// Audit what a group's coordinator kept: whether its final rounds follow from the counters that the devices signed, and whether
-/// it left anybody out.
+/// Audit what a group's coordinator kept: whether its final rounds follow from the counters that
+/// the devices signed, and whether it omitted seals.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
                   moteseal audit --from http://127.0.0.1:8080 --roster roster.cbor --operator keys/op.pub.pem\n  \
                   moteseal audit --from https://cloud.example --roster roster.cbor \\\n      \
                   --operator keys/op.pub.pem --since -7d --json\n\n\
-                  No reading is fetched: the seals and the coordinator's manifests say it all. What could be innocent, such\n\
-                  as a device that has fallen silent, is said to be undetermined, with the device's name; it is settled once\n\
-                  the device's chain goes on.\n\n\
-                  --sums takes what `moteseal sum run --json` wrote. ClaimedSilent says that a device answered an epoch which\n\
-                  the querier was told it was silent in: its answer was dropped on its way. Ask for the epochs up to the one\n\
-                  behind: a device may state an answer in the seal after.\n\n\
+                  No readings are fetched: the seals and the coordinator's manifests are enough. An epoch that may have an\n\
+                  innocent explanation, for example a silent device, is reported as undetermined, with the device's name; it\n\
+                  is decided once the device continues its chain.\n\n\
+                  --sums reads the output of `moteseal sum run --json`. ClaimedSilent means that a device answered in an\n\
+                  epoch for which the querier was told that it was silent: its answer was dropped in transit. Include one\n\
+                  epoch after the last of the sums: a device may state an answer in its next seal.\n\n\
                   Exit codes: 0 every epoch is justified, 3 a seal or a manifest is refused, 4 an epoch is undetermined,\n\
-                  5 something was found, 6 the cloud does not answer.")]
+                  5 there is a finding, 6 the cloud does not respond.")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     asked: Asked,
-    /// This epoch only
+    /// Audit this epoch only
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["since", "until"], value_parser = clap::value_parser!(u64).range(..u64::MAX))]
     epoch: Option<u64>,
-    /// What a querier wrote of its private sums, a line of JSON an epoch: whom it names silent is compared with what the devices' seals
-    /// state
+    /// The output of a querier of private sums, one line of JSON per epoch: the devices that it
+    /// names silent are compared with the answers that the devices' seals state
     #[arg(long, value_name = "FILE")]
     sums: Option<PathBuf>,
-    /// The result as JSON
+    /// Print the result as JSON to stdout
     #[arg(long)]
     json: bool,
 }
@@ -55,7 +56,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         None => arguments.asked.epochs(&roster),
     };
     if until.is_some_and(|until| until <= since) {
-        return Err(Failure::usage("the range of epochs is empty: --until must be behind --since"));
+        return Err(Failure::usage(
+            "the range of epochs is empty: --until must be later than --since",
+        ));
     }
     let claims = arguments.sums.as_deref().map(|path| claims(&roster, path)).transpose()?;
     let cloud = arguments.asked.client()?;
@@ -82,7 +85,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     verdict(&report, &roster)
 }
 
-/// Whom a querier was told to be silent.
+/// Reads the claims of silence that a querier recorded.
 fn claims(roster: &Roster, path: &Path) -> Result<Claims, Failure> {
     let wrong =
         |error: &dyn std::fmt::Display| Failure::usage(format_args!("{}: {error}", path.display()));
@@ -98,7 +101,7 @@ fn verdict(report: &Report, roster: &Roster) -> Result<(), Failure> {
         ));
     }
     if report.epochs.is_empty() {
-        let message = "NoManifest: there is neither a manifest nor a seal of these epochs; ask for others, or later";
+        let message = "NoManifest: these epochs have neither a manifest nor a seal; select other epochs, or try again later";
         return Err(Failure::new(Exit::Incomplete, message));
     }
     let Some(open) = report.epochs.iter().find(|epoch| !epoch.is_justified) else { return Ok(()) };
@@ -106,7 +109,7 @@ fn verdict(report: &Report, roster: &Roster) -> Result<(), Failure> {
     Err(Failure::new(Exit::Incomplete, format_args!("Undetermined: epoch {}: {doubt}", open.epoch)))
 }
 
-/// A line an epoch, and under it one for each finding and doubt.
+/// Prints a line for each epoch, and below it a line for each finding and doubt.
 fn print(report: &Report, roster: &Roster) -> Result<(), Failure> {
     let mut out = Stdout::lock();
     for epoch in &report.epochs {
@@ -141,10 +144,11 @@ fn print(report: &Report, roster: &Roster) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the verdict follows from: "round 3, due 3: 412 of 3,101 readings kept, budget 500; by level 1,560 790 339 ...".
+/// The numbers behind a verdict: "round 3, due 3: 412 of 3,101 readings kept, budget 500; 8 seals
+/// of 8 devices; by level 1,560 790 339 ...".
 fn numbers(epoch: &EpochReport, budget: u64) -> String {
     let (Some((_, round)), Some(due)) = (epoch.manifest, epoch.due) else {
-        return format!("{} there, no manifest", count(epoch.seals, "seal"));
+        return format!("{}, no manifest", count(epoch.seals, "seal"));
     };
     let total: u64 = epoch.counts.iter().map(|(_, count)| count).sum();
     let mut levels: Vec<String> = epoch.counts.iter().map(|(_, count)| thousands(*count)).collect();

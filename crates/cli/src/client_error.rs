@@ -1,5 +1,5 @@
-//! The errors of the client library as failures of a command: the kind decides the exit code, and the
-//! line starts with the name of the error.
+//! The errors of the client library as failures of a command: the kind decides the exit code, and
+//! the line starts with the name of the error.
 
 use std::fmt::Display;
 

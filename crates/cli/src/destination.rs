@@ -1,5 +1,5 @@
-//! Where verified rows go: to a file that appears whole or not at all, or to stdout once everything is
-//! verified.
+//! Where verified rows go: to a file that appears whole or not at all, or to stdout once everything
+//! is verified.
 
 use std::path::{Path, PathBuf};
 
@@ -146,8 +146,8 @@ pub(crate) fn distinct(
     Ok(())
 }
 
-/// Prints to stderr what was verified, a line for each device. `came` says what happened to the bytes:
-/// received, or read.
+/// Prints to stderr what was verified, a line for each device. `came` says what happened to the
+/// bytes: received, or read.
 pub(crate) fn report_lines(report: &Report, roster: &Roster, came: &str) {
     for device in &report.devices {
         let until = match device.standing {

@@ -89,7 +89,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
     /// The speed: 1 as recorded, 1000x a thousand times as fast, max as fast as the gateway accepts
-    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = times)]
+    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = factor)]
     speed: Speed,
     /// Read and check everything, print what would be done, and exit
     #[arg(long)]
@@ -100,7 +100,7 @@ pub(crate) struct Run {
 }
 
 /// A factor, with or without an x after it, or `max`.
-fn times(text: &str) -> Result<Speed, String> {
+fn factor(text: &str) -> Result<Speed, String> {
     // `max` also ends with an x.
     let factor = text
         .strip_suffix('x')
@@ -517,12 +517,12 @@ fn run_failure(error: &RunError) -> Failure {
 mod tests {
     use std::io::{self, BufReader, Read};
 
-    use super::{MAX_LINE, MAX_RECORD, each_line, record, speed, times};
+    use super::{MAX_LINE, MAX_RECORD, each_line, factor, record, speed};
 
-    /// What `each_line` passes on of an input, and its result.
+    /// The lines and errors that `each_line` passes to its callback, and its result.
     fn read(input: impl Read) -> (Vec<Result<String, String>>, io::Result<()>) {
         let mut lines = Vec::new();
-        // A small buffer, so that lines cross its ends.
+        // A small buffer, so that lines cross its boundaries.
         let end = each_line(&mut BufReader::with_capacity(7, input), |number, line| {
             assert_eq!(number, lines.len() as u64 + 1);
             lines.push(line.map(str::to_owned));
@@ -532,15 +532,15 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_text_is_left_out_and_those_behind_it_are_read() {
+    fn leaves_out_a_line_that_is_not_utf8_and_reads_the_next_lines() {
         let (lines, end) = read(&b"1\n\xff\n2\r\n\n3"[..]);
         end.unwrap();
-        let no_text = Err("the line is not text in UTF-8".to_owned());
+        let not_utf8 = Err("the line is not text in UTF-8".to_owned());
         assert_eq!(
             lines,
             [
                 Ok("1".to_owned()),
-                no_text,
+                not_utf8,
                 Ok("2".to_owned()),
                 Ok(String::new()),
                 Ok("3".to_owned())
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_takes_no_memory_without_end() {
+    fn bounds_the_memory_for_a_line_of_any_length() {
         for (length, fits) in
             [(MAX_LINE, true), (MAX_LINE + 1, false), (MAX_LINE + 2, false), (MAX_LINE * 40, false)]
         {
@@ -566,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn an_input_that_fails_is_an_error_and_no_end() {
+    fn distinguishes_a_failing_input_from_its_end() {
         struct Fails;
         impl Read for Fails {
             fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
@@ -579,19 +579,19 @@ mod tests {
     }
 
     #[test]
-    fn an_opaque_line_may_be_as_long_as_a_frame_carries() {
+    fn accepts_an_opaque_line_as_long_as_a_frame_can_carry() {
         assert_eq!(record(&[], &[], true, &"x".repeat(MAX_RECORD)).unwrap().len(), MAX_RECORD);
         let why = record(&[], &[], true, &"x".repeat(MAX_RECORD + 1)).unwrap_err();
         assert_eq!(why, "the reading has 65,464 bytes; within a budget one has at most 65,463");
     }
 
     #[test]
-    fn a_speed_may_have_an_x_behind_it() {
+    fn reads_a_speed_with_or_without_an_x_at_its_end() {
         for (text, same) in [("1000x", "1000"), ("0.5x", "0.5"), ("60", "60"), ("max", "max")] {
-            assert_eq!(times(text).unwrap().0, speed(same).unwrap().0, "{text}");
+            assert_eq!(factor(text).unwrap().0, speed(same).unwrap().0, "{text}");
         }
         for wrong in ["", "x", "maxx", "-1x", "0x", "fast"] {
-            assert!(times(wrong).is_err(), "{wrong}");
+            assert!(factor(wrong).is_err(), "{wrong}");
         }
     }
 }

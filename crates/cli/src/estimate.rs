@@ -1,4 +1,5 @@
-//! `moteseal estimate`: what a verified sample says of all readings, between bounds that hold 95 times in 100.
+//! `moteseal estimate`: estimates of a statistic of all readings from a verified sample, with 95 %
+//! intervals.
 
 use clap::{ArgGroup, Args, ValueEnum};
 use moteseal_api::Query;
@@ -20,7 +21,7 @@ use crate::key::random;
 use crate::progress::{count, spinner, thousands};
 use crate::terminal::{Stdout, talk};
 
-/// Estimate a number of all readings from a verified sample, with a 95 % interval.
+/// Estimate a statistic of all readings from a verified sample, with a 95 % interval.
 #[derive(Args, Debug)]
 #[command(
     group(ArgGroup::new("choice").args(["rate", "at_most"])),
@@ -29,52 +30,53 @@ use crate::terminal::{Stdout, talk};
                   --operator keys/op.pub.pem --since -30d --rate 1/8\n  \
                   moteseal estimate count 'temperature>=25' dev1 dev2 ... --at-most 100\n  \
                   moteseal estimate quantile temperature --at 0.05,0.5,0.95 ... --rate 1/8\n\n\
-                  Without devices it is the whole group's. Means and sums have Student's t with finite-population\n\
-                  correction, shares and counts of a condition exact bounds, quantiles those of order statistics;\n\
-                  all given what the devices signed of how many readings there are. That number itself is exact.\n\
-                  A device of which nothing was sampled has no estimate (NoSample); it is never taken for zero.\n\n\
+                  Without DEVICE it estimates over the whole group. The intervals of means and sums follow Student's t\n\
+                  with finite-population correction; those of shares and counts of a condition are exact; those of\n\
+                  quantiles follow from order statistics. All rely on the numbers of readings that the devices signed,\n\
+                  which are exact. A device without a sampled reading has no estimate (NoSample); it never counts as zero.\n\n\
                   Exit codes: 0 verified, 3 refused, 4 something is withheld, not yet sealed or not sampled,\n\
-                  6 the cloud does not answer."
+                  6 the cloud does not respond."
 )]
 pub(crate) struct Arguments {
-    /// What to estimate
+    /// The statistic to estimate
     #[arg(value_enum)]
     what: What,
-    /// The field; of a count or a proportion a condition on one: 'temperature>=25'
+    /// The field; for a count or a proportion, a condition on a field: 'temperature>=25'
     #[arg(value_name = "FIELD")]
     field: String,
-    /// The devices, by name; every one of the roster unless given
+    /// The names of the devices; default: all of the roster
     #[arg(value_name = "DEVICE")]
     devices: Vec<String>,
     #[command(flatten)]
     asked: Asked,
-    /// The share of all readings to take: 1, 1/8, 3/16, 0.25; the highest at which every epoch and device has all of it unless given
+    /// The share of all readings to sample: 1, 1/8, 3/16, 0.25; default: the highest at which the
+    /// readings of all epochs and devices were kept
     #[arg(long, value_parser = rate)]
     rate: Option<Rate>,
-    /// As many readings of a device's epoch as fit this number
+    /// At most this many readings of each device's epoch
     #[arg(long, value_name = "READINGS", value_parser = clap::value_parser!(u64).range(1..))]
     at_most: Option<u64>,
     /// The quantiles, as shares between 0 and 1
     #[arg(long, value_name = "SHARES", value_delimiter = ',', default_value = "0.5", value_parser = share)]
     at: Vec<f64>,
-    /// The histogram's number of bins, from the least value sampled to the greatest
+    /// The number of bins of the histogram, from the least to the greatest sampled value
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000), conflicts_with = "edges")]
     bins: u16,
-    /// The histogram's edges, ascending; what lies outside is in no bin
+    /// The edges of the bins, ascending; values outside them are not counted
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', allow_hyphen_values = true)]
     edges: Vec<f64>,
-    /// Take the interval from so many re-samplings instead
+    /// Compute the interval by bootstrap instead, from this many resamples
     #[arg(long, value_name = "REPLICATES", value_parser = clap::value_parser!(u32).range(i64::from(*REPLICATES.start())..=i64::from(*REPLICATES.end())))]
     bootstrap: Option<u32>,
-    /// What draws the re-samplings, 64 hexadecimal digits; made and shown unless given
+    /// The seed of the bootstrap, 64 hexadecimal digits; default: a random one, which is shown
     #[arg(long, value_name = "HEX", requires = "bootstrap", value_parser = seed)]
     seed: Option<[u8; 32]>,
-    /// The estimate of each device, too
+    /// Also print the estimate of each device
     #[arg(long)]
     each: bool,
     #[command(flatten)]
     kept: Kept,
-    /// The result as JSON
+    /// Print the result as JSON to stdout
     #[arg(long)]
     json: bool,
 }
@@ -83,15 +85,15 @@ pub(crate) struct Arguments {
 enum What {
     /// The mean of a field
     Mean,
-    /// Its sum
+    /// The sum of a field
     Sum,
-    /// How many readings there are, or meet a condition
+    /// The number of readings, or of those that meet a condition
     Count,
     /// The share of readings that meet a condition
     Proportion,
-    /// The values that shares of the readings are at or below
+    /// The values at or below which the shares --at of the readings are
     Quantile,
-    /// How many readings lie in each bin
+    /// The number of readings in each bin
     Histogram,
 }
 
@@ -115,7 +117,7 @@ fn share(text: &str) -> Result<f64, String> {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let roster = arguments.asked.roster()?;
-    let question = arguments.question()?;
+    let (subject, keep_values) = arguments.subject()?;
     let cloud = arguments.asked.client()?;
     let runtime = runtime()?;
     let mut query = arguments.query(&roster)?;
@@ -130,7 +132,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut pinned = arguments.kept.pinned(&roster)?;
     distinct(&arguments.kept.written(), &arguments.asked.read())?;
     let progress = spinner("verified rows");
-    let (subject, keep_values) = question;
     let mut sample = GroupSample::new(subject, keep_values, arguments.each);
     let mut sink = |rows: &Rows<'_>| {
         progress.inc(u64::from(rows.len()));
@@ -140,39 +141,40 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let verified = runtime.block_on(request.run(&mut sink));
     progress.finish_and_clear();
     let verified = verified.map_err(|error| client_error::failure(&roster, &error))?;
-    let told = arguments.told(&sample, &verified.report)?;
+    let estimates = arguments.estimates(&sample, &verified.report)?;
     let report = verified.keep().map_err(client_error::output)?;
     report_lines(&report, &roster, "received");
     if arguments.json {
-        Stdout::lock().line(arguments.to_json(&told, &query, &report))?;
+        Stdout::lock().line(arguments.to_json(&estimates, &query, &report))?;
     } else {
-        told.iter().try_for_each(|about| about.print(arguments))?;
+        estimates.iter().try_for_each(|estimates| estimates.print(arguments))?;
     }
     if let Some(failure) = incomplete(&report, &roster) {
         return Err(failure);
     }
-    let nothing =
-        told.first().is_none_or(|whole| whole.lines.iter().all(|line| line.found.is_none()));
-    if nothing {
-        let message = "NoSample: too few readings were sampled to estimate anything; ask for a higher --rate, or more epochs";
+    let is_empty =
+        estimates.first().is_none_or(|group| group.lines.iter().all(|line| line.found.is_none()));
+    if is_empty {
+        let message = "NoSample: too few readings were sampled for an estimate; use a higher --rate, or more epochs";
         return Err(Failure::new(Exit::Incomplete, message));
     }
     Ok(())
 }
 
-/// What is said of the group, or of one device.
-struct About {
-    /// The device's name; none of the group.
+/// The estimates of the group, or of one device.
+struct Estimates {
+    /// The device's name; `None` for the group.
     device: Option<String>,
     sampled: u64,
     population: u64,
     lines: Vec<Line>,
 }
 
-/// One number.
+/// One estimated number.
 struct Line {
-    /// What tells it from the others: a quantile's share, or a bin's edges.
+    /// The share of a quantile, or the edges of a bin.
     of: Of,
+    /// `None` if the sample is too small.
     found: Option<Interval>,
 }
 
@@ -184,16 +186,18 @@ enum Of {
 }
 
 impl Arguments {
-    /// What to collect, and whether the values themselves are needed.
-    fn question(&self) -> Result<(Subject, bool), Failure> {
+    /// The field or condition to estimate, and whether the sampled values must be kept.
+    fn subject(&self) -> Result<(Subject, bool), Failure> {
         let subject = Subject::parse(&self.field);
         if self.edges.windows(2).any(|pair| pair[0] >= pair[1]) || self.edges.len() == 1 {
-            return Err(Failure::usage("--edges are at least two ascending numbers: 0,10,20"));
+            return Err(Failure::usage(
+                "--edges needs at least two ascending numbers, for example 0,10,20",
+            ));
         }
         let is_condition = matches!(subject, Subject::Condition(_));
         match self.what {
             What::Count => {}
-            // The error says what a condition looks like.
+            // The error shows an example of a condition.
             What::Proportion => drop(self.field.parse::<Condition>().map_err(Failure::usage)?),
             _ if is_condition => {
                 return Err(Failure::usage(format_args!(
@@ -203,7 +207,7 @@ impl Arguments {
             }
             What::Histogram if self.bootstrap.is_some() => {
                 return Err(Failure::usage(
-                    "a histogram's bounds are exact; leave --bootstrap out",
+                    "the intervals of a histogram are exact; omit --bootstrap",
                 ));
             }
             _ => {}
@@ -222,8 +226,9 @@ impl Arguments {
         self.asked.query(roster, &self.devices, choice)
     }
 
-    /// What is said: of the group, then of each device, by the order of the query.
-    fn told(&self, sample: &GroupSample, report: &Report) -> Result<Vec<About>, Failure> {
+    /// The estimates of the group, then of devices in the order of the query: of each with
+    /// `--each`, else only of those without a sampled reading.
+    fn estimates(&self, sample: &GroupSample, report: &Report) -> Result<Vec<Estimates>, Failure> {
         let seed = match (self.bootstrap, self.seed) {
             (Some(_), None) => {
                 let mut seed = [0; 32];
@@ -238,30 +243,30 @@ impl Arguments {
         } else {
             self.edges.clone()
         };
-        let about = |device: Option<String>, sample: Option<&Sample>| -> Result<About, Failure> {
+        let of = |device: Option<String>, sample: Option<&Sample>| -> Result<Estimates, Failure> {
             let Some(sample) = sample else {
-                return Ok(About { device, sampled: 0, population: 0, lines: Vec::new() });
+                return Ok(Estimates { device, sampled: 0, population: 0, lines: Vec::new() });
             };
             let lines = self.lines(sample, &edges, seed)?;
             let (sampled, population) = (sample.sampled(), sample.population());
-            Ok(About { device, sampled, population, lines })
+            Ok(Estimates { device, sampled, population, lines })
         };
         let group = report.devices.iter().any(|device| device.seals > 0).then(|| sample.group());
-        let mut told = vec![about(None, group)?];
+        let mut estimates = vec![of(None, group)?];
         if self.each {
             for device in &report.devices {
-                told.push(about(Some(device.name.clone()), sample.device(device.device))?);
+                estimates.push(of(Some(device.name.clone()), sample.device(device.device))?);
             }
         } else {
-            let unseen = report.devices.iter().filter(|device| device.rows == 0);
-            told.extend(unseen.map(|device| About {
+            let unsampled = report.devices.iter().filter(|device| device.rows == 0);
+            estimates.extend(unsampled.map(|device| Estimates {
                 device: Some(device.name.clone()),
                 sampled: 0,
                 population: device.events,
                 lines: Vec::new(),
             }));
         }
-        Ok(told)
+        Ok(estimates)
     }
 
     fn lines(
@@ -313,7 +318,7 @@ impl Arguments {
         })
     }
 
-    fn to_json(&self, told: &[About], query: &Query, report: &Report) -> Value {
+    fn to_json(&self, estimates: &[Estimates], query: &Query, report: &Report) -> Value {
         let line = |line: &Line| {
             let mut value = match line.found {
                 Some(found) => {
@@ -330,13 +335,13 @@ impl Arguments {
             }
             value
         };
-        let about = |about: &About| {
+        let object = |of: &Estimates| {
             json!({
-                "device": about.device,
-                "sampled": about.sampled,
-                "population": about.population,
-                "standing": if about.is_sampled(self.what) { "Sampled" } else { "NoSample" },
-                "estimates": about.lines.iter().map(line).collect::<Vec<_>>(),
+                "device": of.device,
+                "sampled": of.sampled,
+                "population": of.population,
+                "standing": if of.is_sampled(self.what) { "Sampled" } else { "NoSample" },
+                "estimates": of.lines.iter().map(line).collect::<Vec<_>>(),
             })
         };
         let rate = match query.choice {
@@ -350,27 +355,28 @@ impl Arguments {
             "at_most": self.at_most,
             "confidence": 0.95,
             "method": if self.bootstrap.is_some() { "bootstrap" } else { "analytic" },
-            "group": told.first().map(about),
-            "devices": told.iter().skip(1).map(about).collect::<Vec<_>>(),
+            "group": estimates.first().map(object),
+            "devices": estimates.iter().skip(1).map(object).collect::<Vec<_>>(),
             "report": report.to_json(),
         })
     }
 }
 
-impl About {
-    /// A number that the devices signed needs no sample.
+impl Estimates {
+    /// Whether there is a sampled reading, or a number that needs none: the count that the devices
+    /// signed.
     fn is_sampled(&self, what: What) -> bool {
         self.sampled > 0
             || (what == What::Count && self.lines.iter().any(|line| line.found.is_some()))
     }
 
     fn print(&self, arguments: &Arguments) -> Result<(), Failure> {
-        let who = self.device.as_deref().unwrap_or("group");
+        let name = self.device.as_deref().unwrap_or("group");
         let mut out = Stdout::lock();
         if !self.is_sampled(arguments.what) {
             let readings = count(self.population, "reading");
             return out.line(format_args!(
-                "{who:<12} {}  NoSample: none of {readings} is in the sample",
+                "{name:<12} {}  NoSample: none of {readings} is in the sample",
                 arguments.field
             ));
         }
@@ -387,7 +393,7 @@ impl About {
             );
             let Some(found) = line.found else {
                 out.line(format_args!(
-                    "{who:<12} {} {of}  too few sampled to say, {from}",
+                    "{name:<12} {} {of}  too few for an estimate, {from}",
                     arguments.field
                 ))?;
                 continue;
@@ -397,7 +403,7 @@ impl About {
             };
             let (low, high) = (bound(found.low), bound(found.high));
             out.line(format_args!(
-                "{who:<12} {} {of} {:.4}  (95 %: {low} to {high}), {from}",
+                "{name:<12} {} {of} {:.4}  (95 %: {low} to {high}), {from}",
                 arguments.field, found.value
             ))?;
         }

@@ -88,8 +88,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let request = arguments.kept.request(client, &query, pinned.as_mut());
     let verified = runtime()?.block_on(request.run(&mut output));
     let verified = verified.map_err(|error| client_error::failure(&roster, &error))?;
-    // Release the rows last, after their proof and the pinned seals are in place. Steps that can fail
-    // for lack of disk space precede those that make a file visible.
+    // Release the rows last, after their proof and the pinned seals are in place. Steps that can
+    // fail for lack of disk space precede those that make a file visible.
     let (rows, mean) = output.finish()?;
     let report = verified.keep().map_err(client_error::output)?;
     rows.release()?;

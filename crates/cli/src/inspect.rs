@@ -1,4 +1,4 @@
-//! `moteseal inspect`: what a bundle or proof says, item by item, without believing it.
+//! `moteseal inspect`: shows a bundle or proof item by item, without verifying it.
 
 use std::io::{self, Read as _};
 use std::path::PathBuf;
@@ -18,25 +18,27 @@ use crate::progress::{bytes, count, thousands};
 use crate::terminal::{Stdout, talk};
 use crate::verify::open;
 
-/// Show the items of a bundle (.mseal) or proof (.mproof). Nothing is verified: `moteseal verify` does that.
+/// Show the items of a bundle (.mseal) or proof (.mproof). Verifies nothing; use `moteseal verify`
+/// for that.
 #[derive(Args, Debug)]
 #[command(after_help = "Example: moteseal inspect bundles/dev1-0000000000.mseal")]
 pub(crate) struct Arguments {
-    /// A .mseal or .mproof file
+    /// The bundle or proof
     file: PathBuf,
-    /// One JSON object a line, one line an item
+    /// Print one JSON object per item, one per line
     #[arg(long)]
     json: bool,
 }
 
-/// Where the chain of the device stands that the last open item went to.
+/// The position in the chain of the device that the last open item named.
 #[derive(Clone, Copy, Default)]
 struct At {
+    /// Index and epoch of the last part, or those that the open item states.
     last: Option<(SealIndex, EpochNumber)>,
 }
 
 impl At {
-    /// Index and epoch of a part that follows; saturating, for nothing of this is verified.
+    /// Index and epoch of the next part. Saturating: unverified values may overflow.
     fn step(&mut self, part: &Part<'_>) -> (u32, u64) {
         let (index, epoch) = match self.last {
             Some((index, epoch)) => (
@@ -87,7 +89,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     if !arguments.json {
         talk(format_args!(
-            "{}, {}; nothing of this is verified",
+            "{}, {}; nothing of it is verified",
             count(number, "item"),
             bytes(position)
         ));
@@ -95,11 +97,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The items of a stream, one after the other. Memory is bounded by the longest item that a stream may have.
+/// The items of a stream, in order. Memory is bounded by the longest item that a stream may have.
 struct Items {
     stream: StreamFile,
     buffer: Vec<u8>,
-    /// Where the next item starts in the buffer.
+    /// The offset of the next item in the buffer.
     at: usize,
 }
 
@@ -115,7 +117,7 @@ impl Items {
         Self { stream, buffer: Vec::new(), at: 0 }
     }
 
-    /// The bytes of the next item, `None` at the end.
+    /// The bytes of the next item, or `None` at the end of the stream.
     fn next(&mut self) -> Result<Option<&[u8]>, Unread> {
         let mut scanner = Scanner::default();
         let mut chunk = [0; 16 << 10];
@@ -135,7 +137,7 @@ impl Items {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(Unread::File(error)),
             };
-            // What has been shown makes room for what comes.
+            // Remove the items that were returned, to make room.
             self.buffer.drain(..self.at);
             self.at = 0;
             match length {
@@ -147,7 +149,7 @@ impl Items {
     }
 }
 
-/// An item for people: a headline, and what there is beside it.
+/// An item for people: a headline, and further lines.
 fn lines(item: &Item<'_>, (index, epoch): (u32, u64), length: usize) -> Vec<String> {
     match item {
         Item::Schema(bytes) => match Schema::decode(bytes) {
@@ -174,7 +176,7 @@ fn lines(item: &Item<'_>, (index, epoch): (u32, u64), length: usize) -> Vec<Stri
             },
         ],
         Item::Part(part) => part_lines(part, index, epoch, length),
-        Item::End => vec!["end       the answer is whole".to_owned()],
+        Item::End => vec!["end       of the answer".to_owned()],
         Item::Problem { name, detail } => vec![format!("problem   {name:?}: {detail:?}")],
         Item::Proof { query } => vec![format!("proof of  {query}")],
         Item::Explain { seal, digests } => {
@@ -196,9 +198,9 @@ fn part_lines(part: &Part<'_>, index: u32, epoch: u64, length: usize) -> Vec<Str
         marks += if set { mark } else { "" };
     }
     let here = match &part.select {
-        Select::Levels(0) => "none here".to_owned(),
-        Select::Levels(_) => format!("levels {} here", levels(part)),
-        Select::Events(gaps) => format!("{} single ones here", thousands(gaps.len().into())),
+        Select::Levels(0) => "contains none of them".to_owned(),
+        Select::Levels(_) => format!("contains levels {}", levels(part)),
+        Select::Events(gaps) => format!("contains {} of them", thousands(gaps.len().into())),
     };
     let mut lines = vec![
         format!("seal {index:<4} epoch {epoch}, {}{marks}", part.scheme.as_str()),

@@ -58,8 +58,8 @@ fn seal(arguments: &Arguments) -> Result<(), Failure> {
     let mut ready = arguments.source.ready()?;
     clear_temporaries(&arguments.source.out);
     let folder = arguments.source.out.clone();
-    // Once only: to clear until nothing comes would let the batch end meanwhile. What is written
-    // during it goes when the next run starts.
+    // Clear once only: repeating it until the folder is clean would let the batch finish meanwhile.
+    // The next run removes files that are written during it.
     interrupt::on_stop(move || clear_temporaries(&folder));
     let journal = ready.journal();
     let left = left_in(&journal, &ready.sealer).map_err(|error| record_failure(&error, &error))?;

@@ -1,4 +1,5 @@
-//! What `moteseal seal` and `moteseal replay` share: a table, and the device whose readings it holds.
+//! The arguments that `moteseal seal` and `moteseal replay` share: a table of readings, and the
+//! device that took them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,16 +23,16 @@ use crate::progress::count;
 use crate::terminal::talk;
 use crate::time;
 
-/// A clock this far ahead of ours is wrong.
+/// Readings whose time is further ahead of this machine's clock are rejected.
 const FUTURE_MS: u64 = 86_400_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum SchemeName {
-    /// Geometric star: samples by rate, the smallest and fastest
+    /// Geometric star: sampled by rate; the smallest and fastest
     #[default]
     Star,
-    /// Merkle tree: also samples by count and seed, and proofs of single readings
+    /// Merkle tree: can also be sampled by count and seed, and can prove single readings
     Tree,
 }
 
@@ -52,15 +53,15 @@ enum Separator {
     Whitespace,
 }
 
-/// How columns and times are written, for `--help`.
+/// The syntax of columns and times, for `--help`.
 pub(crate) const TABLES: &str = "A column is NAME:UNIT:TYPE[/DIVISOR][+OFFSET]:\n  \
     NAME     its name in the table's header\n  \
-    UNIT     a SenML unit such as Cel, %RH or V, or nothing\n  \
+    UNIT     a SenML unit, for example Cel, %RH or V; may be empty\n  \
     TYPE     u8 i8 u16 i16 u32 i32 u64 i64 f32 f64\n  \
     a value is (recorded integer + OFFSET) / DIVISOR: 27.97 as i16/100 takes two bytes\n  \
-    and reads back as 27.97. What does not fit is refused, never rounded.\n\n\
+    and is read back as 27.97. A value that does not fit is an error; it is never rounded.\n\n\
     Times are Unix seconds or milliseconds, RFC 3339, YYYY-MM-DD HH:MM:SS or YYYY-MM-DD\n\
-    (UTC), whichever the first row has.";
+    (UTC). All rows must have the format of the first.";
 
 /// A table of readings and the device that took them.
 #[derive(Args, Debug)]
@@ -69,24 +70,24 @@ pub(crate) const TABLES: &str = "A column is NAME:UNIT:TYPE[/DIVISOR][+OFFSET]:\
     group(ArgGroup::new("what").required(true).args(["columns", "opaque"]))
 )]
 pub(crate) struct Source {
-    /// The table: a header line, then a line a reading
+    /// The table: a header line, then one line for each reading
     pub(crate) table: PathBuf,
-    /// The column that says when
+    /// The column with the time of each reading
     #[arg(long, value_name = "COLUMN")]
     time: Option<String>,
-    /// Instead of --time: readings this far apart (5s, 250ms, 1h), the first at --start
+    /// Instead of --time: the interval between readings (5s, 250ms, 1h), the first at --start
     #[arg(long, value_name = "DURATION", value_parser = time::duration, requires = "start")]
     every: Option<u64>,
-    /// With --every: when the first reading was taken (RFC 3339, or YYYY-MM-DD)
+    /// With --every: the time of the first reading (RFC 3339, or YYYY-MM-DD)
     #[arg(long, value_name = "TIME", value_parser = time::instant, requires = "every")]
     start: Option<u64>,
-    /// A column to seal, as NAME:UNIT:TYPE[/DIVISOR][+OFFSET]; say it once a column
+    /// A column to seal, as NAME:UNIT:TYPE[/DIVISOR][+OFFSET]; repeat it for every column
     #[arg(long = "column", value_name = "SPEC")]
     columns: Vec<String>,
-    /// Instead of --column: seal this column's text as it is, of any length
+    /// Instead of --column: seal the text of this column unchanged; records may differ in length
     #[arg(long, value_name = "COLUMN")]
     opaque: Option<String>,
-    /// Record each reading's time, to the millisecond, in 4 bytes more
+    /// Also record the time of each reading, to the millisecond; this takes 4 bytes per reading
     #[arg(long, conflicts_with = "opaque")]
     keep_time: bool,
     /// The device's name in the roster
@@ -95,7 +96,7 @@ pub(crate) struct Source {
     /// The device's secret key
     #[arg(long, value_name = "KEY")]
     key: PathBuf,
-    /// The device's salt key; NAME.salt.key beside NAME.key.pem unless given
+    /// The device's salt key; default: NAME.salt.key next to NAME.key.pem
     #[arg(long, value_name = "KEY")]
     salt_key: Option<PathBuf>,
     /// The group's roster
@@ -104,33 +105,34 @@ pub(crate) struct Source {
     /// The operator's public key
     #[arg(long, value_name = "PUBLIC_KEY")]
     operator: PathBuf,
-    /// How the events are folded into the seal
+    /// The hash structure of the seals
     #[arg(long, value_enum, default_value = "star")]
     pub(crate) scheme: SchemeName,
     /// The directory for the bundles
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) out: PathBuf,
-    /// Where the device keeps its chain's state, the same file every time; beside the key, as NAME.DEVICE-ID.chain, unless given
+    /// The file with the state of the device's chain; use the same file every time. Default:
+    /// NAME.DEVICE-ID.chain next to the key
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
-    /// What separates columns; found out from the header unless given
+    /// The separator of columns; default: detected in the header
     #[arg(long, value_enum)]
     delimiter: Option<Separator>,
-    /// Leave rows out that lack a value
+    /// Leave out rows that lack a value
     #[arg(long)]
     skip_incomplete: bool,
-    /// Put rows in order of their times
+    /// Sort the rows by time
     #[arg(long)]
     sort: bool,
-    /// Take times that are more than a day ahead of this machine's clock
+    /// Accept times that are more than a day ahead of this machine's clock
     #[arg(long)]
     allow_future: bool,
-    /// Start another seal within an epoch after this many readings
+    /// The most readings of a seal; an epoch with more has several seals
     #[arg(long, value_name = "READINGS", value_parser = clap::value_parser!(u32).range(1..))]
     max_events: Option<u32>,
 }
 
-/// A table, read, and its device, ready to seal.
+/// A table that was read, and everything that is needed to seal it.
 pub(crate) struct Ready {
     pub(crate) roster: Roster,
     pub(crate) recording: Recording,
@@ -139,7 +141,7 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
-    /// Where a replay of the device keeps its journal unless told otherwise.
+    /// The default path of the journal of a replay.
     pub(crate) fn journal(&self) -> PathBuf {
         let mut name = self.outbox.state_path().as_os_str().to_owned();
         name.push(".journal");
@@ -172,7 +174,7 @@ impl Source {
                     .any(|&at| device.key(at) == Some(&key.public()))
             }) {
                 return Err(Failure::usage(format_args!(
-                    "{} certifies {} for other seals of {} than {}, which is the next by {}; name the state of its chain with --state",
+                    "{} certifies {} for seals of {} other than {}, the next index in {}; name the state of its chain with --state",
                     self.roster.display(),
                     self.key.display(),
                     self.device,
@@ -181,7 +183,7 @@ impl Source {
                 )));
             }
             return Err(Failure::usage(format_args!(
-                "{} is not the key that {} certifies for {}; use the secret key beside the public key that the roster was made with",
+                "{} is not the key that {} certifies for {}; use the secret key that belongs to the public key in the roster",
                 self.key.display(),
                 self.roster.display(),
                 self.device
@@ -190,16 +192,20 @@ impl Source {
         Ok(Ready { sealer: Sealer::new(profile, key, salt_key, chain), roster, recording, outbox })
     }
 
-    /// Where the chain's state is. A chain that has one is not given another.
+    /// The path of the chain's state: `--state`, or the file next to the key. Rejects a `--state`
+    /// that does not exist if the file next to the key does: the chain would start again, and
+    /// reuse its indices.
     fn state(&self, device: DeviceId) -> Result<PathBuf, Failure> {
-        let beside = state_beside(&self.key, device);
-        let Some(state) = &self.state else { return beside.map_err(outbox_failure) };
-        match beside {
-            Ok(beside) if beside.exists() && !state.exists() => Err(Failure::usage(format_args!(
-                "{} is not there, but the chain has its state in {}; leave --state out, or move that file to the new place",
-                state.display(),
-                beside.display()
-            ))),
+        let next_to_key = state_beside(&self.key, device);
+        let Some(state) = &self.state else { return next_to_key.map_err(outbox_failure) };
+        match next_to_key {
+            Ok(default) if default.exists() && !state.exists() => {
+                Err(Failure::usage(format_args!(
+                    "{} does not exist, but the state of the chain is in {}; omit --state, or move that file to the new path",
+                    state.display(),
+                    default.display()
+                )))
+            }
             _ => Ok(state.clone()),
         }
     }
@@ -210,7 +216,7 @@ impl Source {
             (None, Some(every_ms), Some(start_ms)) => Clock::Every { start_ms, every_ms },
             _ => {
                 return Err(Failure::usage(
-                    "say when: --time COLUMN, or --start TIME --every DURATION",
+                    "the times are missing: --time COLUMN, or --start TIME --every DURATION",
                 ));
             }
         };
@@ -237,12 +243,13 @@ impl Source {
             ImportErrorKind::Io(cause) => Failure::file("read", &self.table, cause),
             _ => Failure::usage(error),
         })?;
-        say(&self.table, &recording);
+        report(&self.table, &recording);
         Ok(recording)
     }
 }
 
-fn say(table: &Path, recording: &Recording) {
+/// Prints to stderr what was read.
+fn report(table: &Path, recording: &Recording) {
     let times =
         recording.time_format.map_or_else(String::new, |format| format!(", times in {format}"));
     talk(format_args!(
@@ -252,21 +259,21 @@ fn say(table: &Path, recording: &Recording) {
         recording.delimiter
     ));
     if recording.skipped > 0 {
-        talk(format_args!("left out: {} without a value", count(recording.skipped, "row")));
+        talk(format_args!("left out: {} that lack a value", count(recording.skipped, "row")));
     }
 }
 
-/// Whether a file stands where a directory should.
-fn is_in_the_way(error: &io::Error) -> bool {
+/// Whether a path, or a folder of it, is a file and not a directory.
+fn is_not_a_directory(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory)
 }
 
-/// An outbox that cannot be used: the machine's fault or the caller's.
+/// The failure for an outbox: internal if the machine failed, usage if the arguments are wrong.
 pub(crate) fn outbox_failure(error: OutboxError) -> Failure {
     match &error {
-        OutboxError::Io { path, error: cause } if is_in_the_way(cause) => {
+        OutboxError::Io { path, error: cause } if is_not_a_directory(cause) => {
             Failure::usage(format_args!(
-                "--out {}: that is a file, or lies in one; name a directory",
+                "--out {}: this path, or a part of it, is a file; name a directory",
                 path.display()
             ))
         }
@@ -275,7 +282,7 @@ pub(crate) fn outbox_failure(error: OutboxError) -> Failure {
     }
 }
 
-/// A recorder that cannot go on: the machine's fault or the caller's.
+/// The failure for a recorder: internal if the machine failed, usage otherwise.
 pub(crate) fn record_failure(error: &RecordError, message: impl std::fmt::Display) -> Failure {
     let exit = match error {
         RecordError::Journal(_) | RecordError::Outbox(OutboxError::Io { .. }) => Exit::Internal,

@@ -1,8 +1,10 @@
-//! Under which roster a state was kept: recorded beside it, so that only that roster or a later version goes on with it (spec/formats.md,
-//! section 2.2).
+//! Records the roster under which a state (a cloud's store, a coordinator's journal) was written,
+//! in a file next to the state. Only that roster or a later version of it may continue the state
+//! (spec/formats.md, section 2.2).
 //!
-//! What was sealed under the versions before is judged by the one at hand: with another epoch length, other levels or another budget, honest
-//! epochs would be found wrong. The record is the roster itself, signed by the operator. It is not trusted with more than that.
+//! Seals of earlier versions are checked under the current one: with another epoch duration, number
+//! of levels or budget, honest epochs would fail. The record is the roster itself, with the
+//! operator's signature, which is verified again.
 
 use std::fs;
 use std::io::Write;
@@ -14,25 +16,26 @@ use moteseal_verify::Roster;
 use crate::failure::Failure;
 use crate::files;
 
-/// The record beside a state, and the roster that is to go on with it.
+/// The record of a state, and the roster that continues it.
 pub(crate) struct Succession<'a> {
     record: PathBuf,
     roster: &'a Roster,
-    /// The record is this roster already.
+    /// Whether the record is already this roster.
     is_recorded: bool,
 }
 
 impl<'a> Succession<'a> {
-    /// For a state that is not there yet.
+    /// For a state that does not exist yet.
     pub(crate) const fn start(record: PathBuf, roster: &'a Roster) -> Self {
         Self { record, roster, is_recorded: false }
     }
 
-    /// Refuses a roster, read from `path`, that is neither the recorded one nor a later version of it. `operator` is the operator's public key
-    /// file. Where nothing is recorded, nothing is known to contradict it.
+    /// Checks that a roster, read from `path`, is the recorded one or a later version of it.
+    /// `operator` is the path of the operator's public key. Any roster passes if there is no
+    /// record.
     ///
     /// # Errors
-    /// A line that names what changed.
+    /// Usage, with a line that names what changed. Any failure to read and verify the record.
     pub(crate) fn check(
         record: PathBuf,
         roster: &'a Roster,
@@ -49,7 +52,7 @@ impl<'a> Succession<'a> {
                 let (is, was) = (roster.version(), before.version());
                 let state = record.display();
                 Failure::usage(format_args!(
-                    "{}: {}: {error} (version {is} here, version {was} in {state})",
+                    "{}: {}: {error} (it is version {is}; {state} is version {was})",
                     path.display(),
                     error.name()
                 ))
@@ -58,10 +61,10 @@ impl<'a> Succession<'a> {
         Ok(Self { record, roster, is_recorded })
     }
 
-    /// Records the roster, once the state is there and nothing else is wrong.
+    /// Records the roster. Call it last: once the state exists and every other check has passed.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// The record cannot be written.
     pub(crate) fn record(self) -> Result<(), Failure> {
         if self.is_recorded {
             return Ok(());

@@ -25,10 +25,11 @@ use crate::progress::{bar, count, range, spinner, thousands};
 use crate::terminal::{Stdout, talk};
 use crate::time::span;
 
-/// Verify bundles (.mseal) or a proof (.mproof) against the group's roster. Needs no network, and trusts only the operator's key.
+/// Verify bundles (.mseal) or a proof (.mproof) against the group's roster. Needs no network, and
+/// trusts only the operator's key.
 ///
-/// For bundles, this checks every signature and every reading, and that no seal is missing between the first and the last of
-/// each device.
+/// For bundles, this checks every signature and every reading, and that no seal is missing between
+/// the first and the last of each device.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  moteseal verify bundles/*.mseal --roster roster.cbor --operator keys/op.pub.pem\n  \

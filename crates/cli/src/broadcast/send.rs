@@ -179,9 +179,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         revoke(&link, &revocations).await?;
         let Some(speaker) = &speaker else { return Ok(()) };
         if arguments.live {
-            return say_live(arguments, speaker, &link).await;
+            return send_live(arguments, speaker, &link).await;
         }
-        say_all(arguments, speaker, &link, &contents).await
+        send_all(arguments, speaker, &link, &contents).await
     })
 }
 
@@ -289,7 +289,7 @@ fn seed() -> Result<u64, Failure> {
     })
 }
 
-async fn say_all(
+async fn send_all(
     arguments: &Arguments,
     speaker: &Speaker,
     link: &Broadcast,
@@ -374,7 +374,7 @@ fn report(
 }
 
 /// Sends each line as soon as it is read.
-async fn say_live(
+async fn send_live(
     arguments: &Arguments,
     speaker: &Speaker,
     link: &Broadcast,

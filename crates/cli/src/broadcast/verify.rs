@@ -1,4 +1,4 @@
-//! `moteseal broadcast verify`: evidence of what a sender said, checked offline (spec/broadcast.md,
+//! `moteseal broadcast verify`: evidence of what a sender sent, checked offline (spec/broadcast.md,
 //! section 6).
 
 use std::fs;
@@ -255,13 +255,13 @@ impl<'a> Report<'a> {
         self.pending.push((number, message.to_vec()));
         if is_proven {
             for (number, message) in std::mem::take(&mut self.pending) {
-                self.say(number, &message)?;
+                self.print(number, &message)?;
             }
         }
         Ok(())
     }
 
-    fn say(&mut self, number: u32, message: &[u8]) -> Result<(), Failure> {
+    fn print(&mut self, number: u32, message: &[u8]) -> Result<(), Failure> {
         self.bytes += message.len() as u64;
         if let Some(file) = &mut self.file {
             file.write(message)?;

@@ -134,7 +134,7 @@ async fn watch(
         until_up(link, url).await?;
     }
     let (start, enough) = (Instant::now(), Notify::new());
-    let mut teller = Teller {
+    let mut reporter = Reporter {
         arguments,
         out: Stdout::lock(),
         complete: 0,
@@ -153,10 +153,10 @@ async fn watch(
     let seed = getrandom::u64().map_err(|error| {
         Failure::new(Exit::Internal, format_args!("cannot get random bytes: {error}"))
     })?;
-    let mut tell = |news: News<'_>| teller.tell(news);
-    let opened = Watcher::open(options, archive, seed, now(start), &mut tell);
+    let mut report = |news: News<'_>| reporter.report(news);
+    let opened = Watcher::open(options, archive, seed, now(start), &mut report);
     let mut watcher = opened.map_err(|error| watch_failure(&error))?;
-    tell(News::Listening).map_err(|error| watch_failure(&WatchError::Tell(error)))?;
+    report(News::Listening).map_err(|error| watch_failure(&WatchError::Tell(error)))?;
     let limit = async {
         match arguments.wait {
             Some(seconds) => tokio::time::sleep(Duration::from_secs_f64(seconds)).await,
@@ -170,7 +170,8 @@ async fn watch(
             () = limit => {}
         }
     };
-    let ended = moteseal_device::broadcast::run(&mut watcher, &links, start, &mut tell, stop).await;
+    let ended =
+        moteseal_device::broadcast::run(&mut watcher, &links, start, &mut report, stop).await;
     ended.map_err(|error| watch_failure(&error))?;
     let lost: u64 = links.iter().map(moteseal_net::BroadcastLink::dropped).sum();
     if lost > 0 {
@@ -179,21 +180,21 @@ async fn watch(
             count(lost, "frame")
         ));
     }
-    teller.verdict()
+    reporter.verdict()
 }
 
-/// Prints what happens.
-struct Teller<'a> {
+/// Prints the events of a watch.
+struct Reporter<'a> {
     arguments: &'a Arguments,
     out: Stdout,
     complete: u64,
-    /// By name: when it was last reported, and how often it occurred since.
+    /// By name of the refusal: when it was last reported, and how often it has occurred since.
     refused: BTreeMap<&'static str, (Instant, u64)>,
     enough: &'a Notify,
 }
 
-impl Teller<'_> {
-    fn tell(&mut self, news: News<'_>) -> io::Result<()> {
+impl Reporter<'_> {
+    fn report(&mut self, news: News<'_>) -> io::Result<()> {
         match news {
             News::Listening => self.event(json!({ "event": "listening" }), "listening"),
             News::Certified(sender) => {
@@ -342,22 +343,22 @@ impl Teller<'_> {
         Ok(())
     }
 
-    /// Reports refusals, each at most once per interval; not those that every lossy broadcast
-    /// causes.
+    /// Reports a refusal, at most once per [`REFUSALS`] and name. Ignores those that every lossy
+    /// broadcast causes.
     fn refuse(&mut self, refused: RefusedBroadcast) -> io::Result<()> {
         use RefusedBroadcast::{NotThisBlock, RefusedBefore, UnknownChain};
         if matches!(refused, NotThisBlock | UnknownChain | RefusedBefore) {
             return Ok(());
         }
-        let (told, times) =
+        let (reported, times) =
             self.refused.entry(refused.name()).or_insert_with(|| (Instant::now(), 0));
         *times += 1;
-        let is_first = *times == 1 && told.elapsed() < REFUSALS;
-        if !is_first && told.elapsed() < REFUSALS {
+        let is_first = *times == 1 && reported.elapsed() < REFUSALS;
+        if !is_first && reported.elapsed() < REFUSALS {
             return Ok(());
         }
         let times = std::mem::take(times);
-        *told = Instant::now();
+        *reported = Instant::now();
         let shown = if times > 1 {
             format!("{} ({times} times)", refused.named())
         } else {

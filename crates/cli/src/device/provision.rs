@@ -54,7 +54,7 @@ struct Mote {
     columns: Vec<String>,
     recording: Recorded,
     sum: Option<Member>,
-    broadcast: Option<Heard>,
+    broadcast: Option<Broadcasts>,
 }
 
 /// The recorded readings in its flash that it senses.
@@ -82,7 +82,7 @@ struct Member {
 /// Which broadcasts the mote accepts.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Heard {
+struct Broadcasts {
     /// The base station's public key.
     base: PathBuf,
     /// The network, if it is not the base station's own.
@@ -152,7 +152,7 @@ pub(crate) fn provision(arguments: &Provision) -> Result<(), Failure> {
         audience: config
             .broadcast
             .as_ref()
-            .map(|heard| audience(heard, file, &folder))
+            .map(|broadcasts| audience(broadcasts, file, &folder))
             .transpose()?,
     };
     let mut blob = Zeroizing::new([0; MAX_PROVISIONING]);
@@ -237,12 +237,12 @@ fn membership(
     })
 }
 
-fn audience(heard: &Heard, file: &Path, folder: &Path) -> Result<Audience, Failure> {
+fn audience(broadcasts: &Broadcasts, file: &Path, folder: &Path) -> Result<Audience, Failure> {
     let in_key = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
     let base: PublicKey =
-        files::public_key(&folder.join(&heard.base)).map_err(in_key("broadcast.base"))?;
+        files::public_key(&folder.join(&broadcasts.base)).map_err(in_key("broadcast.base"))?;
     for_mote(base.algorithm(), "the base station's key").map_err(in_key("broadcast.base"))?;
-    let network = match &heard.network {
+    let network = match &broadcasts.network {
         Some(text) => crate::key::sender::network(text)
             .map_err(Failure::usage)
             .map_err(in_key("broadcast.network"))?,

@@ -1,4 +1,5 @@
-//! `moteseal sum run`: runs a query over a group, and prints the proven results, one for each epoch.
+//! `moteseal sum run`: runs a query over a group, and prints the proven results, one for each
+//! epoch.
 
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
@@ -46,7 +47,8 @@ const SHOWN: (usize, usize) = (60, 40);
                         Without --epochs it runs until Ctrl-C. Exit codes: 0 every epoch has a result; 3 a result was rejected;\n\
                         4 an epoch is missing, or fewer than the floor took part; 6 the broker cannot be reached.")]
 pub(crate) struct Arguments {
-    /// The query: SELECT SUM|COUNT|AVG|VARIANCE|STDDEV(column), ... FROM sensors [WHERE ...] EPOCH DURATION 30s
+    /// The query: SELECT SUM|COUNT|AVG|VARIANCE|STDDEV(column), ... FROM sensors [WHERE ...] EPOCH
+    /// DURATION 30s
     query: String,
     /// The querier's configuration
     #[arg(long, value_name = "FILE")]

@@ -1,4 +1,5 @@
-//! `moteseal sum setup`: makes the key files of private sums: one for each device, and the querier's.
+//! `moteseal sum setup`: makes the key files of private sums: one for each device, and the
+//! querier's.
 
 use std::path::{Path, PathBuf};
 
@@ -25,14 +26,15 @@ pub(crate) struct Arguments {
     /// The operator's public key; default: op.pub.pem in the roster's folder, or in keys/ there
     #[arg(long, value_name = "PUBLIC_KEY")]
     operator: Option<PathBuf>,
-    /// The key that the querier signs its queries with: the secret or the public one; .pem may be left out
+    /// The key that the querier signs its queries with: the secret or the public one; .pem may be
+    /// left out
     #[arg(long, value_name = "KEY")]
     querier: PathBuf,
     /// The folder to write the files to
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
-    /// Divide the devices into this many key groups: a device whose key is stolen can falsify the sums of its group only,
-    /// and each group costs 32 bytes more on the links above it
+    /// Divide the devices into this many key groups: a device whose key is stolen can falsify the
+    /// sums of its group only, and each group costs 32 bytes more on the links above it
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     key_groups: u32,
 }

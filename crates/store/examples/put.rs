@@ -1,7 +1,9 @@
-//! How fast the embedded store takes bundles, against a bare loop that appends the same bytes to a file and syncs each.
+//! Measures how fast the embedded store accepts bundles, compared with a loop that appends the same
+//! number of bytes to a file and syncs each time.
 //!
-//! `cargo run --release -p moteseal-store --example put [DIRECTORY]` runs five interleaved pairs with 8 callers, bundles of
-//! 1,000 four-byte events of 8 devices, and prints medians. The bundles are made and verified beforehand: this is the store alone.
+//! `cargo run --release -p moteseal-store --example put [DIRECTORY]` runs five interleaved pairs
+//! with 8 callers and bundles of 1,000 four-byte events from 8 devices, and prints medians. The
+//! bundles are made and verified beforehand, so only the store is measured.
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss)]
 
 use std::env;
@@ -20,10 +22,10 @@ use moteseal_store::{Bundle, EpochStore, Options, RedbStore};
 const CALLERS: usize = 8;
 const EACH: usize = 500;
 const PAIRS: usize = 5;
-/// A bundle of 1,000 four-byte events on the wire.
+/// The length of an uploaded bundle of 1,000 four-byte events.
 const WIRE_BYTES: usize = 4_200;
 
-/// Seconds of processor time that this process has used.
+/// The processor time that this process has used, in seconds.
 fn processor_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<&str> =
@@ -85,7 +87,7 @@ fn store(path: &Path, sync: bool, bundles: &[Vec<Bundle>]) -> Cost {
     cost
 }
 
-/// A deep queue: callers that do not wait for each other, as a service with many connections.
+/// A deep queue: callers do not wait for each other, as in a service with many connections.
 fn store_flooded(path: &Path, bundles: &[Vec<Bundle>]) -> Cost {
     let store =
         RedbStore::open(path, Options { queue_bytes: 1 << 30, ..Options::default() }).unwrap();
@@ -153,17 +155,18 @@ fn main() {
     let (bare, synced, unsynced, flooded) =
         (median(bare), median(synced), median(unsynced), median(flooded));
     println!(
-        "median of {PAIRS}: bare loop {:.1} us a bundle, store {:.1} us: {:.2}x as fast",
+        "median of {PAIRS}: bare loop {:.1} us per bundle, store {:.1} us: {:.2}x as fast",
         bare.wall_us,
         synced.wall_us,
         bare.wall_us / synced.wall_us
     );
     println!(
-        "processor time a bundle: store {:.1} us, without syncing {:.1} us, with a deep queue {:.1} us",
+        "processor time per bundle: store {:.1} us, without syncing {:.1} us, \
+         with a deep queue {:.1} us",
         synced.processor_us, unsynced.processor_us, flooded.processor_us
     );
     println!(
-        "without syncing {:.1} us a bundle: syncing keeps {:.2} of that speed",
+        "without syncing {:.1} us per bundle: with syncing {:.2} of that speed",
         unsynced.wall_us,
         unsynced.wall_us / synced.wall_us
     );

@@ -95,20 +95,22 @@ impl fmt::Display for ArchiveError {
             Self::NotAnArchive(path) => {
                 write!(
                     f,
-                    "{name}: {} holds other files; name a folder that is new, or made by this program",
+                    "{name}: {} contains other files; \
+                     choose a new folder or one created by this program",
                     path.display()
                 )
             }
             Self::OtherNetwork { path, found } => {
                 write!(
                     f,
-                    "{name}: {} holds what was said in network {found}; name another folder",
+                    "{name}: {} belongs to network {found}; choose another folder",
                     path.display()
                 )
             }
             Self::QuotaReached { path, quota } => write!(
                 f,
-                "{name}: the chains under way need more than the {quota} bytes that {} may hold; allow it more",
+                "{name}: the incomplete chains need more than the quota of {quota} bytes for {}; \
+                 raise the quota",
                 path.display()
             ),
             Self::ReferenceTaken(chain) => write!(
@@ -147,8 +149,8 @@ pub struct Archive {
 
 impl Archive {
     /// Opens the archive in `folder`, or creates an empty one. `bases` are the base stations in the
-    /// node's order; what the archive knows of others stays in it. It keeps at most `quota` bytes
-    /// of chains.
+    /// node's order; facts about other base stations are kept. The archive stores at most `quota`
+    /// bytes of chains.
     ///
     /// # Errors
     /// [`ArchiveError`].
@@ -189,14 +191,14 @@ impl Archive {
         let facts = Facts { network: Some(network), ..facts };
         let mut archive =
             Self { folder, quota, bases, journal, facts, leaves: HashMap::new(), in_files: 0 };
-        // Before their files are opened, since an archive written under a higher limit must open,
+        // Before the files are opened: an archive that was written under a higher limit must open,
         // too.
         archive.limit_complete()?;
         archive.read_leaves()?;
         Ok(archive)
     }
 
-    /// Finds out which leaves are stored. Files of forgotten chains are removed.
+    /// Reads which leaves are stored. Files of forgotten chains are removed.
     fn read_leaves(&mut self) -> Result<(), ArchiveError> {
         let io = |error| ArchiveError::io(&self.folder, error);
         for entry in fs::read_dir(&self.folder).map_err(io)? {
@@ -240,7 +242,7 @@ impl Archive {
         if !self.facts.heads.contains_key(&chain) || self.facts.complete.contains(&chain) {
             return Ok(());
         }
-        self.tell(Fact::Complete(chain))?;
+        self.record(Fact::Complete(chain))?;
         self.limit_complete()
     }
 
@@ -257,7 +259,7 @@ impl Archive {
         oldest.map_or(Ok(false), |oldest| self.remove(oldest).map(|()| true))
     }
 
-    /// Whether a chain of `messages` messages can be kept at all, however short they are.
+    /// Whether the quota has room for a chain of `messages` messages of the minimum length.
     #[must_use]
     pub const fn has_room_for(&self, messages: u32) -> bool {
         leaves::room_for(&[]).saturating_mul(messages as u64) <= self.quota
@@ -274,7 +276,7 @@ impl Archive {
     /// # Errors
     /// [`ArchiveError`].
     pub fn note(&mut self, chain: ChainRef, progress: u64) -> Result<(), ArchiveError> {
-        self.tell(Fact::Progress(chain, progress))?;
+        self.record(Fact::Progress(chain, progress))?;
         self.sync()
     }
 
@@ -298,7 +300,7 @@ impl Archive {
         Ok(())
     }
 
-    fn tell(&mut self, fact: Fact) -> Result<(), ArchiveError> {
+    fn record(&mut self, fact: Fact) -> Result<(), ArchiveError> {
         self.journal.append(&fact.encode())?;
         self.facts.apply(fact);
         Ok(())
@@ -354,7 +356,7 @@ impl Archive {
     }
 
     fn remove(&mut self, chain: ChainRef) -> Result<(), ArchiveError> {
-        self.tell(Fact::Forgotten(chain))?;
+        self.record(Fact::Forgotten(chain))?;
         // The file is removed after the fact: without its head, the next start would remove it.
         self.sync()?;
         if let Some(leaves) = self.leaves.remove(&chain) {
@@ -388,15 +390,15 @@ impl Store for Archive {
             }
             Item::ChainCertificate(chain) => {
                 self.make_room(bytes.len() as u64)?;
-                self.tell(Fact::ChainCertificate(chain, kept))
+                self.record(Fact::ChainCertificate(chain, kept))
             }
             Item::Head(chain) => {
                 self.make_room(bytes.len() as u64)?;
-                self.tell(Fact::Head(chain, kept))
+                self.record(Fact::Head(chain, kept))
             }
-            Item::Certificate(key) => self.tell(Fact::Certificate(key, kept)),
+            Item::Certificate(key) => self.record(Fact::Certificate(key, kept)),
             Item::Revocation(place) => match self.base(place) {
-                Some(base) => self.tell(Fact::Revocation(base, kept)),
+                Some(base) => self.record(Fact::Revocation(base, kept)),
                 None => Ok(()),
             },
         }
@@ -446,7 +448,7 @@ impl Store for Archive {
     }
 
     fn raise(&mut self, key: KeyId, number: ChainNumber) -> Result<(), ArchiveError> {
-        self.tell(Fact::Floor(key, number))?;
+        self.record(Fact::Floor(key, number))?;
         self.sync()
     }
 
@@ -457,7 +459,7 @@ impl Store for Archive {
     /// A number raised for a base station that is not in `bases` is lost with the process.
     fn raise_minimum(&mut self, base: u8, minimum: u64) -> Result<(), ArchiveError> {
         if let Some(base) = self.base(base) {
-            self.tell(Fact::Minimum(base, minimum))?;
+            self.record(Fact::Minimum(base, minimum))?;
         }
         self.sync()
     }

@@ -1,4 +1,5 @@
-//! A bundle: one verified seal with its events, laid out so that reading any sample needs few ranges.
+//! A bundle: one verified seal with its events, laid out so that reading any sample needs few
+//! ranges.
 //!
 //! Every store keeps two byte strings for a seal. The **head** contains the signed object and the
 //! digests `D_i` of a star. The **body** contains the events in the order of a part with every
@@ -6,9 +7,10 @@
 //! from some level up are a prefix; for a tree the records by `seq`, followed by the hashes that
 //! prove parts of them (see [`tiles`](crate::tiles)). A store may split the body anywhere.
 //!
-//! A star that was pruned to a budget has only the surviving levels from some level `b` on. Its head
-//! contains the mask of these levels, their `D_i`, and the digest `A_{b-1}` of all levels above; its
-//! body is the corresponding prefix. A bundle of the same seal with more levels extends that prefix.
+//! A star that was pruned to a budget has only the surviving levels from some level `b` on. Its
+//! head contains the mask of these levels, their `D_i`, and the digest `A_{b-1}` of all levels
+//! above; its body is the corresponding prefix. A bundle of the same seal with more levels extends
+//! that prefix.
 //!
 //! A tree that was pruned to a budget has the records of the surviving levels from `b` on and their
 //! compact multiproof. Its head contains the mask of the levels and the number of digests. A bundle
@@ -200,8 +202,8 @@ impl Bundle {
     }
 
     /// The same for a star with only the surviving levels `kept`: those from a round on. `above` is
-    /// `A_{b-1}`, where `b` is the lowest kept level (the number of levels if there is none, so that
-    /// `above` is the root).
+    /// `A_{b-1}`, where `b` is the lowest kept level (the number of levels if there is none, so
+    /// that `above` is the root).
     ///
     /// # Errors
     /// [`BundleError`]; `Partial` also if `kept` is another mask, or has every surviving level.
@@ -362,8 +364,8 @@ impl Bundle {
         }
     }
 
-    /// The levels whose events are included, as a bit mask: all surviving ones, or those from a round
-    /// on.
+    /// The levels whose events are included, as a bit mask: all surviving ones, or those from a
+    /// round on.
     #[must_use]
     pub const fn kept(&self) -> u32 {
         self.kept

@@ -1,11 +1,14 @@
-//! `moteseal store check`: reads everything that a read can reach, verifies every seal anew, and names each damage.
+//! `moteseal store check`: reads everything that a client could read from a store, verifies every
+//! seal again and names each damage.
 //!
-//! The file is never written: what redb would repair stays in memory. Pages are verified by their checksums as they are read;
-//! each seal by its signature, its place in the chain and the digests of its events; the tables by each other, both ways; the
-//! whole of the file at last by redb's own checksums. What a crash left in the store's journal is checked with the rest. Where rows cannot be read, the search goes on behind them, and the
-//! finding names the device and the indices between the last and the next row that can.
+//! It never writes the file: repairs by redb stay in memory. Each page is verified by its checksum
+//! as it is read; each seal by its signature, its place in the chain and the digests of its events;
+//! the tables against each other in both directions; and finally the whole file by redb's own
+//! checksums. Batches that a crash left in the store's journal are checked too. If rows cannot be
+//! read, the check continues after them, and the finding names the device and the indices between
+//! the last and the next readable row.
 
-mod walk;
+mod rows;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -34,32 +37,33 @@ use crate::pages::Damaged;
 use crate::stored::StoredSeal;
 use crate::tiles;
 
-/// How far a check is.
+/// The progress of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Seals read.
     pub seals: u64,
     /// Bytes of heads and bodies read.
     pub bytes: u64,
-    /// Bytes of the file: more than will be read.
+    /// Length of the file in bytes. It is more than `bytes` will reach.
     pub file_bytes: u64,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Seals read.
     pub seals: u64,
     /// Manifests read.
     pub manifests: u64,
-    /// Events that their devices sealed and the store holds.
+    /// Events that the devices sealed and the store holds.
     pub events: u64,
     /// Bytes of heads and bodies read.
     pub bytes: u64,
-    /// Every damage, in the order it was found.
+    /// All damage, in the order in which it was found.
     pub damage: Vec<Finding>,
-    /// Seals that a stored one names as its predecessor and that are not there. A device that has not pushed everything yet
-    /// leaves such gaps, and so does damage; no store can tell.
+    /// Seals that the store lacks although a stored seal names them as its predecessor. Damage
+    /// leaves such gaps, and so does a device that has not pushed everything yet; the store cannot
+    /// distinguish the two.
     pub gaps: Vec<Finding>,
 }
 
@@ -71,14 +75,14 @@ impl Report {
     }
 }
 
-/// One thing that is wrong.
+/// One problem that a check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What kind of thing: see spec/errors.md for the names it shares with verifiers.
+    /// The name of the problem. spec/errors.md lists the names that it shares with verifiers.
     pub name: &'static str,
-    /// The device; `None` where all of the store is concerned.
+    /// The device, or `None` if the finding concerns the whole store.
     pub device: Option<DeviceId>,
-    /// The first and the last index concerned; `None` where all of a device is.
+    /// The first and the last index concerned, or `None` if the finding concerns the whole device.
     pub indices: Option<(SealIndex, SealIndex)>,
     /// What is wrong, in a few words.
     pub what: String,
@@ -102,7 +106,8 @@ impl Finding {
         Self { name, device: None, indices: None, what: format!("{key} {what}") }
     }
 
-    /// Whether it concerns a seal: by its index, or because it concerns all of the device or of the store.
+    /// Whether it concerns a seal, either by its index or because it concerns the whole device or
+    /// store.
     #[must_use]
     pub fn concerns(&self, device: DeviceId, index: SealIndex) -> bool {
         self.device.is_none_or(|found| found == device)
@@ -127,13 +132,13 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Checks the store at `path` against the keys that `directory` knows. `progress` is called after every seal.
+/// Checks the store at `path` with the keys in `directory`. `progress` is called after every seal.
 ///
-/// The store must not be open elsewhere.
+/// No other process may have the store open.
 ///
 /// # Errors
-/// [`OpenError`] if there is nothing to check: no file, another kind of file, or one that is in use. A file that is damaged
-/// where all of it hangs on is a finding, not an error.
+/// [`OpenError`] if the store cannot be checked: the file does not exist, is not a store, or is in
+/// use. If the file is too damaged to be opened, that is a finding and not an error.
 pub fn check(
     path: &Path,
     directory: &dyn Directory,
@@ -145,7 +150,7 @@ pub fn check(
         match open_frozen(path, &Options { create: false, ..Options::default() }, &damaged) {
             Ok(database) => database,
             Err(OpenError::Damaged(_, what)) => {
-                report.damage.push(Finding::file(format!("nothing can be read: {what}")));
+                report.damage.push(Finding::file(format!("the file cannot be opened: {what}")));
                 return Ok(report);
             }
             Err(error) => return Err(error),
@@ -181,18 +186,16 @@ pub fn check(
         progress,
         file_bytes,
     };
-    walk::seals(&mut check);
+    rows::check_seals(&mut check);
     check.end_device();
     check.pieces();
     check.manifests();
     check.tables();
     report = check.report;
-    // redb's own checksums cover what no seal stands in: inner pages, its lists of free pages.
+    // redb's own checksums cover pages without seals: inner pages and the lists of free pages.
     let whole = guarded(|| match database.check_integrity() {
         Ok(true) => Ok(()),
-        Ok(false) => {
-            Err(embedded::damaged("redb's lists of its pages do not agree with the pages"))
-        }
+        Ok(false) => Err(embedded::damaged("redb's lists of pages do not match the pages")),
         Err(error) => Err(embedded::damaged(&error.to_string())),
     });
     let _ = guarded(|| {
@@ -222,22 +225,24 @@ struct Check<'c> {
     database: &'c Database,
     directory: &'c dyn Directory,
     engine: Host,
-    /// Schemas that were looked up; `None` for those that are damaged or not there.
+    /// Schemas that were looked up; `None` if the schema is damaged or missing.
     schemas: HashMap<Digest, Option<SchemaEntry>>,
-    /// Seals whose bodies are in pieces, with the number of the first and the length of each.
+    /// Seals whose body is stored in pieces: the number of the first piece and the length of the
+    /// body.
     long: HashMap<SealKey, (u32, u64)>,
 
     chain: Chain,
-    /// Indices with more than one seal.
+    /// Indices with more than one seal (device and index, as [`embedded::index_key`]).
     doubled: BTreeSet<[u8; 12]>,
-    /// Devices whose epochs do not ascend with their indices, or with doubled ones.
+    /// Devices with an epoch that is lower than that of an earlier index, or with two seals of one
+    /// index.
     unordered: BTreeSet<[u8; 8]>,
     report: Report,
     progress: &'c mut dyn FnMut(Progress),
     file_bytes: u64,
 }
 
-/// What was seen of the device that the walk is at.
+/// The seals read so far of the current device.
 #[derive(Default)]
 struct Chain {
     device: Option<DeviceId>,
@@ -250,7 +255,7 @@ impl Check<'_> {
         self.report.damage.push(finding);
     }
 
-    /// Takes the next row of the table of seals.
+    /// Checks the next row of the table of seals.
     fn row(&mut self, key: [u8; SealKey::LENGTH], row: &[u8]) {
         let address = SealKey::from_bytes(&key);
         self.report.seals += 1;
@@ -263,7 +268,7 @@ impl Check<'_> {
             None => self.found(Finding::seal(
                 "HeadMismatch",
                 &address,
-                "the head is not one that belongs to this key",
+                "the head does not belong to this key",
             )),
         }
         let Report { seals, bytes, .. } = self.report;
@@ -299,20 +304,20 @@ impl Check<'_> {
                 }
                 _ => {}
             },
-            Some((before, _)) => {
-                let there = self
+            Some((previous, _)) => {
+                let present = self
                     .chain
                     .seals
-                    .get(&before)
+                    .get(&previous)
                     .is_some_and(|digests| digests.contains(&statement.prev));
-                if !there {
+                if !present {
                     let what = format!(
-                        "seal {} names it as its predecessor, and it is not there",
+                        "seal {} names it as its predecessor, but it is missing",
                         key.index
                     );
                     self.report.gaps.push(Finding::seal(
                         "Missing",
-                        &SealKey { index: before, ..key },
+                        &SealKey { index: previous, ..key },
                         what,
                     ));
                 }
@@ -331,12 +336,12 @@ impl Check<'_> {
                 self.found(Finding::seal(
                     "UnknownDevice",
                     &key,
-                    "the roster has no key for it, so it cannot be verified",
+                    "the roster has no key of the device to verify it with",
                 ));
             }
             Ok(_) => {}
             Err(SealError::Signature(error)) => {
-                self.found(Finding::seal(error.name(), &key, "the signature does not hold"));
+                self.found(Finding::seal(error.name(), &key, "the signature is invalid"));
             }
             Err(error) => self.found(Finding::seal("NotAuthentic", &key, error.to_string())),
         }
@@ -396,7 +401,8 @@ impl Check<'_> {
                 for level in
                     (0..statement.counters.levels()).filter(|level| seal.kept() >> level & 1 == 1)
                 {
-                    // A level that is kept has events, so a block; only empty records make one without bytes.
+                    // A kept level always has events; its block is empty only if all its records
+                    // are.
                     #[allow(clippy::cast_possible_truncation)]
                     let range = seal
                         .block_ranges(1 << level)
@@ -412,7 +418,7 @@ impl Check<'_> {
                         self.found(Finding::seal(
                             "BlockDigestMismatch",
                             &key,
-                            format!("the events of level {level} are not the sealed ones"),
+                            format!("the events of level {level} are not those that were sealed"),
                         ));
                     }
                 }
@@ -421,13 +427,13 @@ impl Check<'_> {
                 #[allow(clippy::cast_possible_truncation)]
                 let records = body.get(..seal.events_length() as usize).unwrap_or_default();
                 let n = statement.counters.total();
-                let whole =
+                let complete =
                     seal.framing().length_of(records, seal.stored_events()) == Some(records.len());
-                if !whole {
+                if !complete {
                     self.found(Finding::seal(
                         "EventsLength",
                         &key,
-                        "the records are not as many as were sealed",
+                        "the number of records differs from the sealed number",
                     ));
                     return;
                 }
@@ -448,7 +454,7 @@ impl Check<'_> {
                     self.found(Finding::seal(
                         "EvidenceMismatch",
                         &key,
-                        "the digests beside the records are not as many as they need",
+                        "the number of digests stored with the records is wrong",
                     ));
                     return;
                 };
@@ -493,12 +499,12 @@ impl Check<'_> {
             _ => self.found(Finding::seal(
                 "SchemaUnknown",
                 &key,
-                format!("the schema {digest} is damaged or not there"),
+                format!("the schema {digest} is damaged or missing"),
             )),
         }
     }
 
-    /// Pieces that no head needs. Those that a head needs have been read with it.
+    /// Checks for pieces that no head refers to. Pieces with a head were read with it.
     fn pieces(&mut self) {
         let read = guarded(|| {
             let transaction = self.database.begin_read()?;
@@ -512,7 +518,7 @@ impl Check<'_> {
                     SealKey::from_bytes(key),
                     u32::from_be_bytes(number.try_into().unwrap_or_default()),
                 );
-                // A body must fill its pieces, and they must not go on behind it.
+                // The pieces of a body must not go beyond its end.
                 let fits = |(first, body): &(u32, u64)| {
                     let start = number
                         .checked_sub(*first)
@@ -526,17 +532,17 @@ impl Check<'_> {
                     found.push(Finding::seal(
                         "PieceWithoutHead",
                         &key,
-                        "events are there that no seal needs",
+                        "the store holds events that belong to no seal",
                     ));
                 }
             }
             Ok(found)
         });
-        // Where pieces cannot be read, their seals have been named already.
+        // If pieces cannot be read, their seals are already among the findings.
         self.report.damage.extend(read.unwrap_or_default());
     }
 
-    /// Manifests, anew against the coordinator's key.
+    /// Verifies all manifests again with the coordinator's key.
     fn manifests(&mut self) {
         let mut last = None;
         let mut found = Vec::new();
@@ -553,7 +559,7 @@ impl Check<'_> {
                     Ok(_) => found.push(Finding::manifest(
                         "ManifestMismatch",
                         &key,
-                        "is not the one that belongs to this key",
+                        "does not belong to this key",
                     )),
                     Err(error) => {
                         found.push(Finding::manifest(error.name(), &key, "does not verify"));
@@ -567,13 +573,13 @@ impl Check<'_> {
         self.report.damage.append(&mut found);
         if read.is_err() {
             let from =
-                last.map_or_else(String::new, |epoch| format!(" behind one of epoch {epoch}"));
+                last.map_or_else(String::new, |epoch| format!(" after one of epoch {epoch}"));
             let what = format!("the manifests{from} cannot be read");
             self.found(Finding { name: "ManifestsUnreadable", device: None, indices: None, what });
         }
     }
 
-    /// The small tables, against what the walk over the seals saw.
+    /// Compares the small tables with the seals that were read.
     fn tables(&mut self) {
         let read = guarded(|| {
             let transaction = self.database.begin_read()?;
@@ -597,9 +603,9 @@ impl Check<'_> {
         for key in doubled.symmetric_difference(&self.doubled).copied().collect::<Vec<_>>() {
             let (device, index) = embedded::index_of(&key);
             let what = if doubled.contains(&key) {
-                "is listed as signed twice, and is not"
+                "is listed as signed twice, but is not"
             } else {
-                "was signed twice, and is not listed"
+                "was signed twice, but is not listed"
             };
             self.found(Finding::seal(
                 "IndexMismatch",
@@ -609,9 +615,9 @@ impl Check<'_> {
         }
         for device in unordered.symmetric_difference(&self.unordered).copied().collect::<Vec<_>>() {
             let what = if unordered.contains(&device) {
-                "is listed as unordered, and is not"
+                "is listed as unordered, but is not"
             } else {
-                "is unordered, and not listed"
+                "is unordered but not listed"
             };
             self.found(Finding {
                 name: "IndexMismatch",
@@ -623,7 +629,8 @@ impl Check<'_> {
     }
 }
 
-/// Whether a piece is of a pruned tree of which more levels came since: what somebody was reading stays where it is.
+/// Whether a piece belongs to an earlier version of a pruned tree that has since received more
+/// levels. Such pieces are kept because a client may still be reading them.
 fn superseded(
     seals: &impl ReadableTable<[u8; SealKey::LENGTH], &'static [u8]>,
     key: &SealKey,

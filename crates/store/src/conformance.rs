@@ -1,7 +1,8 @@
-//! The suite that every [`EpochStore`] has to pass: what the trait promises, tested with real seals.
+//! The suite that every [`EpochStore`] has to pass. It tests the promises of the trait with real
+//! seals.
 //!
-//! A store's tests call [`run`] with a function that opens a store by name: the same name again opens the same store, after
-//! the one opened before has been dropped.
+//! A store's tests call [`run`] with a function that opens a store by name. The function must open
+//! the same store again for the same name, after the earlier handle was dropped.
 
 mod coordinator;
 pub mod mote;
@@ -22,44 +23,45 @@ use crate::epochs::{EpochStore, Equivocation, Receipt};
 use crate::manifest::StoredManifest;
 use crate::tiles::TreePart;
 
-/// Opens the store of a name, and makes it if it is new.
+/// Opens the store of this name, or creates it if there is none.
 pub type Open<'o> = &'o dyn Fn(&str) -> Arc<dyn EpochStore>;
 
 /// Runs the whole suite.
 ///
 /// # Panics
-/// If the store breaks a promise: the message says which.
+/// If the store breaks a promise; the message names it.
 pub fn run(open: Open<'_>) {
     an_empty_store_has_nothing(open);
-    what_was_put_reads_back(open);
+    bundles_read_back(open);
     putting_again_changes_nothing(open);
     two_seals_of_one_index_are_both_kept(open);
     ranges_of_indices_and_epochs_are_found(open);
     seals_in_any_order_are_found(open);
     devices_are_listed_with_their_newest_seal(open);
-    many_callers_are_each_answered_once(open);
-    what_was_acknowledged_is_there_after_opening_again(open);
+    concurrent_callers_each_get_one_reply(open);
+    acknowledged_bundles_survive_reopening(open);
     manifests_are_kept_by_epoch_and_digest(open);
     pruned_seals_read_back(open);
-    the_most_levels_of_a_seal_are_kept(open);
+    the_upload_with_the_most_levels_is_kept(open);
 }
 
 #[allow(clippy::expect_used)]
 fn put(store: &dyn EpochStore, made: &[&Made]) -> Receipt {
     store
         .put(made.iter().map(|made| made.bundle.clone()).collect())
-        .expect("the store takes a batch")
+        .expect("the store accepts the batch")
 }
 
-/// Asserts that the store gives of one seal what was put: the head, every event, samples of it and their proofs.
+/// Asserts that the store returns a seal as it was put: the head, every event, samples and their
+/// proofs.
 ///
 /// # Panics
-/// If it does not.
+/// If the store returns something else.
 #[allow(clippy::expect_used, clippy::missing_panics_doc)]
 pub fn assert_reads_back(store: &dyn EpochStore, made: &Made) {
     let key = made.bundle.key();
     let found = store.seals_at(key.device, key.index).expect("the seals of an index are read");
-    let seal = found.iter().find(|seal| seal.key() == key).expect("the seal is there");
+    let seal = found.iter().find(|seal| seal.key() == key).expect("the seal is stored");
     assert_eq!(seal.seal().statement(), &made.statement);
     assert_eq!(seal.seal().digest(), key.digest);
     let schema = store.schema(&made.statement.schema).expect("the schema is read");
@@ -81,7 +83,7 @@ pub fn assert_reads_back(store: &dyn EpochStore, made: &Made) {
                 assert_eq!(
                     seal.evidence(mask),
                     made.evidence(mask),
-                    "what proves the levels {mask:#b}"
+                    "the evidence of the levels {mask:#b}"
                 );
             }
         }
@@ -95,8 +97,8 @@ pub fn assert_reads_back(store: &dyn EpochStore, made: &Made) {
             let expected =
                 TreePart { records: framed(&kept), siblings: mote::multiproof(&leaves, &kept) };
             assert!(
-                store.kept_part(seal).expect("all that is kept is read") == expected,
-                "all that is kept"
+                store.kept_part(seal).expect("the kept part is read") == expected,
+                "the kept part"
             );
             for step in [1, 2, 7, 255, 256, 257, 1000, 70_000] {
                 let mut selected: Vec<Sequence> =
@@ -129,7 +131,10 @@ pub fn assert_reads_back(store: &dyn EpochStore, made: &Made) {
                 .map(Sequence)
                 .find(|seq| kept.binary_search(seq).is_err());
             if let Some(lost) = lost {
-                assert!(store.tree_part(seal, &[lost]).is_err(), "a record that is not kept");
+                assert!(
+                    store.tree_part(seal, &[lost]).is_err(),
+                    "a record that is not kept must not be returned"
+                );
             }
         }
     }
@@ -145,10 +150,10 @@ fn an_empty_store_has_nothing(open: Open<'_>) {
     assert_eq!(store.schema(&Digest::NULL).expect("an answer"), None);
     assert_eq!(store.equivocations(None, 10).expect("a list"), []);
     assert_eq!(store.manifests(EpochNumber(0), None, None, 10).expect("a list"), []);
-    assert_eq!(store.put(Vec::new()).expect("an empty batch is taken"), Receipt::default());
+    assert_eq!(store.put(Vec::new()).expect("an empty batch is accepted"), Receipt::default());
 }
 
-fn what_was_put_reads_back(open: Open<'_>) {
+fn bundles_read_back(open: Open<'_>) {
     let store = open("shapes");
     for opaque in [false, true] {
         for scheme in [Scheme::Star, Scheme::Tree] {
@@ -181,11 +186,10 @@ fn two_seals_of_one_index_are_both_kept(open: Open<'_>) {
     let mut mote = Mote::new("twin", false);
     let first = mote.seal_some(Scheme::Star, 1, 100);
     let fork = mote.position;
-    let (one, behind) =
-        (mote.seal_some(Scheme::Star, 2, 100), mote.seal_some(Scheme::Star, 3, 100));
+    let (one, later) = (mote.seal_some(Scheme::Star, 2, 100), mote.seal_some(Scheme::Star, 3, 100));
     mote.position = fork;
     let other = mote.seal_some(Scheme::Star, 9, 50);
-    put(&*store, &[&first, &one, &behind]);
+    put(&*store, &[&first, &one, &later]);
     assert_eq!(store.equivocations(None, 10).expect("a list"), []);
     let receipt = put(&*store, &[&other]);
     let place = (mote.device(), SealIndex(1));
@@ -196,14 +200,14 @@ fn two_seals_of_one_index_are_both_kept(open: Open<'_>) {
     assert_eq!(store.equivocations(None, 10).expect("a list"), [expected]);
     assert_eq!(store.equivocations(Some(place), 10).expect("a list"), []);
     assert_eq!(put(&*store, &[&other, &one]), Receipt { known: 2, ..Receipt::default() });
-    for made in [&first, &one, &behind, &other] {
+    for made in [&first, &one, &later, &other] {
         assert_reads_back(&*store, made);
     }
-    // The honest chain is found by epoch all the same.
+    // Seals after the fork are still found by epoch.
     let found = store.seals_since(mote.device(), EpochNumber(3), 10).expect("a list");
     assert!(
-        found.iter().any(|seal| seal.key() == behind.bundle.key()),
-        "a seal behind a fork is found by its epoch"
+        found.iter().any(|seal| seal.key() == later.bundle.key()),
+        "a seal after a fork is found by its epoch"
     );
 }
 
@@ -218,14 +222,14 @@ fn ranges_of_indices_and_epochs_are_found(open: Open<'_>) {
             let Position { last: Some((index, epoch)), .. } = mote.position else { continue };
             mote.position.last = Some((SealIndex(index.0 + i), epoch));
         }
-        // Several seals an epoch, and epochs without one.
+        // Several seals in some epochs, none in others.
         made.push(mote.seal_some(Scheme::Star, u64::from(i / 3 * 2 + i / 100 * 1000), 3));
     }
-    // Others around it, which must not come into it.
+    // Other devices with neighbouring keys, which must not appear in the results.
     let mut others = [Mote::new("a", false), Mote::new("b", false), Mote::new("c", false)];
-    let beside: Vec<Made> =
+    let unrelated: Vec<Made> =
         others.iter_mut().map(|mote| mote.seal_some(Scheme::Star, 77, 3)).collect();
-    put(&*store, &beside.iter().collect::<Vec<_>>());
+    put(&*store, &unrelated.iter().collect::<Vec<_>>());
     put(&*store, &made.iter().collect::<Vec<_>>());
     for since in (0..150).chain(1100..1140).chain([u64::MAX]) {
         let expected: Vec<_> = made
@@ -262,7 +266,7 @@ fn seals_in_any_order_are_found(open: Open<'_>) {
     let store = open("disorder");
     let mut mote = Mote::new("scrambled", false);
     let made: Vec<Made> = (0..64).map(|epoch| mote.seal_some(Scheme::Star, epoch * 5, 4)).collect();
-    // Every seal once, far from in order: 23 and 64 have no common divisor.
+    // Every seal once and out of order: 23 and 64 have no common divisor.
     for i in 0..64 {
         assert_eq!(put(&*store, &[&made[i * 23 % 64]]).stored, 1);
     }
@@ -300,7 +304,7 @@ fn devices_are_listed_with_their_newest_seal(open: Open<'_>) {
 }
 
 #[allow(clippy::expect_used)]
-fn many_callers_are_each_answered_once(open: Open<'_>) {
+fn concurrent_callers_each_get_one_reply(open: Open<'_>) {
     const CALLERS: usize = 8;
     const EACH: u64 = 40;
     let store = open("callers");
@@ -315,7 +319,7 @@ fn many_callers_are_each_answered_once(open: Open<'_>) {
                 barrier.wait();
                 for made in &made {
                     assert_eq!(put(&*store, &[made]).stored, 1);
-                    // What was acknowledged is seen by every read that starts afterwards.
+                    // Reads that start after the acknowledgement see the seal.
                     assert_reads_back(&*store, made);
                 }
                 made
@@ -323,10 +327,10 @@ fn many_callers_are_each_answered_once(open: Open<'_>) {
         })
         .collect();
     let made: Vec<Made> =
-        callers.into_iter().flat_map(|caller| caller.join().expect("a caller ends well")).collect();
+        callers.into_iter().flat_map(|caller| caller.join().expect("no caller panics")).collect();
     made.iter().for_each(|made| assert_reads_back(&*store, made));
 
-    // Without waiting: each reply comes once, and says of each bundle either that it was new or that it was known.
+    // Without waiting: each reply comes once and counts the bundle as known.
     let (send, receive) = mpsc::channel();
     let replies = Arc::new(AtomicUsize::new(0));
     for made in &made {
@@ -345,7 +349,7 @@ fn many_callers_are_each_answered_once(open: Open<'_>) {
 }
 
 #[allow(clippy::expect_used)]
-fn what_was_acknowledged_is_there_after_opening_again(open: Open<'_>) {
+fn acknowledged_bundles_survive_reopening(open: Open<'_>) {
     let mut mote = Mote::new("lasting", false);
     let mut made = Vec::new();
     for round in 0..3 {
@@ -368,7 +372,7 @@ fn manifests_are_kept_by_epoch_and_digest(open: Open<'_>) {
     let seals: Vec<Made> = (0..6).map(|epoch| mote.seal_some(Scheme::Star, epoch, 50)).collect();
     let mut made: Vec<StoredManifest> =
         (0..6).map(|epoch| manifest(epoch, 2, &[&seals[epoch as usize]])).collect();
-    // One that is longer than several pages, and a second one of epoch 3.
+    // One manifest that is longer than several pages, and a second one for epoch 3.
     let many: Vec<Made> = (0..300)
         .map(|i| Mote::new(&format!("mote {i}"), false).seal_some(Scheme::Star, 9, 1))
         .collect();
@@ -377,9 +381,9 @@ fn manifests_are_kept_by_epoch_and_digest(open: Open<'_>) {
     {
         let store = open("manifests");
         let put = |manifests: &[StoredManifest]| {
-            store.put_manifests(manifests.to_vec()).expect("the store takes manifests")
+            store.put_manifests(manifests.to_vec()).expect("the store accepts manifests")
         };
-        // In any order, and again.
+        // Out of order, and again.
         assert_eq!(put(&made[3..]), Receipt { stored: 4, ..Receipt::default() });
         assert_eq!(put(&made[..4]), Receipt { stored: 3, known: 1, ..Receipt::default() });
         let doubled = vec![EpochNumber(3)];
@@ -441,14 +445,14 @@ fn pruned_seals_read_back(open: Open<'_>) {
     all.iter().for_each(|made| assert_reads_back(&*store, made));
 }
 
-fn the_most_levels_of_a_seal_are_kept(open: Open<'_>) {
+fn the_upload_with_the_most_levels_is_kept(open: Open<'_>) {
     for (opaque, scheme) in
         [(false, Scheme::Star), (true, Scheme::Star), (false, Scheme::Tree), (true, Scheme::Tree)]
     {
         for n in [40, 1_500, 60_000] {
             let name = format!("levels of {n}, {opaque}, {}", scheme.as_str());
             let mut mote = Mote::new(&name, opaque);
-            let (whole, behind) = (mote.seal_some(scheme, 1, n), mote.seal_some(scheme, 2, n));
+            let (whole, later) = (mote.seal_some(scheme, 1, n), mote.seal_some(scheme, 2, n));
             let of = |round: u8| {
                 if round == 0 { whole.clone() } else { whole.pruned(round, mote.schema()) }
             };
@@ -456,8 +460,8 @@ fn the_most_levels_of_a_seal_are_kept(open: Open<'_>) {
             for round in [LEVELS, 2, 4, 2, 1, 1, 3, 0, 2, 0] {
                 let store = open(&name);
                 let made = of(round);
-                let news = best.is_none_or(|best: u8| round < best);
-                let expected = if news {
+                let adds = best.is_none_or(|best: u8| round < best);
+                let expected = if adds {
                     Receipt { stored: 1, ..Receipt::default() }
                 } else {
                     Receipt { known: 1, ..Receipt::default() }
@@ -466,10 +470,10 @@ fn the_most_levels_of_a_seal_are_kept(open: Open<'_>) {
                 best = Some(best.map_or(round, |best: u8| best.min(round)));
                 assert_reads_back(&*store, &of(best.unwrap_or(0)));
                 if round == 4 {
-                    put(&*store, &[&behind]);
+                    put(&*store, &[&later]);
                 }
             }
-            // Within one batch as well.
+            // The same within one batch.
             let mut mote = Mote::new(&format!("{name}, at once"), opaque);
             let whole = mote.seal_some(scheme, 1, n);
             let fewer = whole.pruned(2, mote.schema());

@@ -2,7 +2,7 @@
 //! and any number of readers.
 //!
 //! A batch is durable once it is in the journal, to which one thread appends all waiting batches
-//! with one sync; another thread brings them into the tables in large transactions
+//! with one sync; another thread applies them to the tables in large transactions
 //! (docs/decisions/0007). A read first waits until everything acknowledged before is in the tables.
 //! Closing the store empties and removes the journal; opening it applies what a crash left in the
 //! journal.
@@ -275,7 +275,7 @@ pub(crate) fn decode(key: [u8; SealKey::LENGTH], row: &[u8]) -> Result<StoredSea
 
 fn epoch_of(key: [u8; SealKey::LENGTH], row: &[u8]) -> Result<EpochNumber, ReadError> {
     stored::epoch(row)
-        .ok_or_else(|| ReadError::damaged(SealKey::from_bytes(&key), "its head is cut short"))
+        .ok_or_else(|| ReadError::damaged(SealKey::from_bytes(&key), "its head is truncated"))
 }
 
 /// Reads a range of a body.
@@ -290,7 +290,7 @@ pub(crate) fn read_body(
     let key = seal.key();
     let missing = || ReadError::damaged(key, "a piece of its events is missing");
     if range.start > range.end || range.end > seal.body_length() {
-        return Err(ReadError::damaged(key, "its events end too soon"));
+        return Err(ReadError::damaged(key, "its events are truncated"));
     }
     if range.is_empty() {
         return Ok(Vec::new());
@@ -391,7 +391,7 @@ impl EpochStore for RedbStore {
                 let newest =
                     seals.range(keys(device, SealIndex(0), SealIndex(u32::MAX)))?.next_back();
                 let (key, row) =
-                    newest.ok_or_else(|| damaged("the seals of a device are gone"))??;
+                    newest.ok_or_else(|| damaged("the seals of a device are missing"))??;
                 let epoch = epoch_of(key.value(), row.value())?;
                 heads.push(Head { key: SealKey::from_bytes(&key.value()), epoch });
                 from = next_device(device);
@@ -437,13 +437,13 @@ impl EpochStore for RedbStore {
 
     fn body(&self, seal: &StoredSeal, range: Range<u64>) -> Result<Vec<u8>, ReadError> {
         if seal.inline_body().is_some() {
-            // Nothing to read: the body came with the head. The table is only there for the type.
+            // The body was read together with the head.
             let start = usize::try_from(range.start).unwrap_or(usize::MAX);
             let end = usize::try_from(range.end).unwrap_or(usize::MAX);
             let part = seal.inline_body().and_then(|body| body.get(start..end));
             return part
                 .map(<[u8]>::to_vec)
-                .ok_or_else(|| ReadError::damaged(seal.key(), "its events end too soon"));
+                .ok_or_else(|| ReadError::damaged(seal.key(), "its events are truncated"));
         }
         self.read(Some(seal.key().device), |transaction| {
             read_body(&transaction.open_table(PIECES)?, seal, range)

@@ -23,8 +23,8 @@ pub type Reply = Box<dyn FnOnce(Result<Receipt, PutError>) + Send>;
 ///
 /// Every implementation promises the following; `conformance::run` tests it.
 ///
-/// - A batch that is acknowledged with a [`Receipt`] MUST survive any end of the process and a power
-///   loss. It MUST be visible to every read that starts afterwards.
+/// - A batch that is acknowledged with a [`Receipt`] MUST survive any end of the process and a
+///   power loss. It MUST be visible to every read that starts afterwards.
 /// - A batch is atomic: no read and no restart MUST ever show a part of it.
 /// - A store MUST NOT remove or overwrite data, except that a bundle with more levels of a seal
 ///   replaces the stored bundle of the same key and is reported as `stored`. Any other bundle whose
@@ -42,7 +42,8 @@ pub trait EpochStore: Send + Sync {
     /// unless this function returns an error.
     ///
     /// # Errors
-    /// [`PutError::Busy`] and [`PutError::Closed`]; the batch is not stored and `reply` is not called.
+    /// [`PutError::Busy`] and [`PutError::Closed`]; the batch is not stored and `reply` is not
+    /// called.
     fn submit(&self, batch: Vec<Bundle>, reply: Reply) -> Result<(), PutError>;
 
     /// Submits manifests, with the promises of [`submit`](Self::submit). The store keeps two
@@ -72,8 +73,8 @@ pub trait EpochStore: Send + Sync {
         awaited(|reply| self.submit_manifests(manifests, reply))
     }
 
-    /// The manifests of the epochs from `since` to before `until` (`None`: all) that follow `after`,
-    /// ascending by epoch and digest, at most `limit`.
+    /// The manifests of the epochs from `since` to before `until` (`None`: all) that follow
+    /// `after`, ascending by epoch and digest, at most `limit`.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -85,8 +86,8 @@ pub trait EpochStore: Send + Sync {
         limit: usize,
     ) -> Result<Vec<StoredManifest>, ReadError>;
 
-    /// The devices that have seals and follow `after`, ascending, each with its newest seal; at most
-    /// `limit`.
+    /// The devices that have seals and follow `after`, ascending, each with its newest seal; at
+    /// most `limit`.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -144,8 +145,8 @@ pub trait EpochStore: Send + Sync {
         limit: usize,
     ) -> Result<Vec<Equivocation>, ReadError>;
 
-    /// All stored events of a seal, in the order of a part: for a star the blocks from the finest to
-    /// the coarsest level, for a tree the records by `seq`.
+    /// All stored events of a seal, in the order of a part: for a star the blocks from the finest
+    /// to the coarsest level, for a tree the records by `seq`.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -180,9 +181,9 @@ pub trait EpochStore: Send + Sync {
         Ok(TreePart { records: self.events(seal)?, siblings })
     }
 
-    /// Selected records of a tree and their compact multiproof. `selected` must be strictly ascending
-    /// and contain only stored records. Each isolated record costs a read of about one chunk of 256
-    /// records and one tile of 256 hashes.
+    /// Selected records of a tree and their compact multiproof. `selected` must be strictly
+    /// ascending and contain only stored records. Each isolated record costs a read of about one
+    /// chunk of 256 records and one tile of 256 hashes.
     ///
     /// # Errors
     /// [`ReadError`]; `Damaged` also for records that do not exist.
@@ -226,7 +227,8 @@ pub struct Receipt {
 /// A device and its newest seal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// The seal with the highest index; of several with that index, the one with the highest digest.
+    /// The seal with the highest index; of several with that index, the one with the highest
+    /// digest.
     pub key: SealKey,
     /// Its epoch.
     pub epoch: EpochNumber,

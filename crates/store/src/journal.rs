@@ -36,13 +36,13 @@ const HEADER: &[u8; 20] = b"moteseal journal, 2\n";
 const FRAME: [u8; 4] = *b"\xf7MJ\n";
 /// The bytes before a frame's records.
 const FRAME_HEAD: usize = 20;
-/// What a disk writes as a whole, or not at all.
+/// The unit that a disk writes completely or not at all.
 const SECTOR: u64 = 512;
-/// A journal that is written anew has frames of about this length: who reads it holds one of them.
+/// The approximate length of the frames of a compacted journal. A reader holds one frame in memory.
 const COMPACT_FRAME: usize = 1 << 20;
-/// What room ahead is written with.
+/// The zeros of the room that is written ahead.
 static ZEROS: [u8; 1 << 18] = [0; 1 << 18];
-/// The most that may wait to be synced, in bytes.
+/// The maximum length of the records that wait to be synced, in bytes.
 pub const MAX_PENDING: usize = 256 << 20;
 
 /// An open journal. The file is locked against other processes.
@@ -56,13 +56,13 @@ pub struct Journal {
     synced: u64,
     /// The next frame, its head not yet filled in.
     pending: Vec<u8>,
-    /// How long the file is: what stands behind `end` is zeros.
+    /// The length of the file. The bytes from `end` on are zeros.
     filled: u64,
-    /// How much room is written at once, ahead of the frames; 0 for none.
+    /// How much room is written ahead of the frames at a time; 0 for none.
     ahead: u64,
     torn: u64,
     past_cache: PastCache,
-    /// Whether frames have been written that no sync has waited for.
+    /// Whether frames were written that have not been synced.
     unsynced: bool,
 }
 
@@ -75,7 +75,7 @@ enum PastCache {
 }
 
 impl Journal {
-    /// Opens the journal at `path`, and makes an empty one if there is none. What a crash tore off is cut away.
+    /// Opens the journal at `path`, or creates an empty one. Removes an incomplete last frame.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -83,7 +83,8 @@ impl Journal {
         Self::open_as(path, Tail::Lenient)
     }
 
-    /// The same, but a last frame that is wrong and cannot have been torn is [`JournalError::Damaged`], and stays as it is.
+    /// Like [`open`](Self::open), but a last frame that is damaged and cannot be the result of a
+    /// crash is [`JournalError::Damaged`] and stays as it is.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -91,10 +92,11 @@ impl Journal {
         Self::open_as(path, Tail::Strict)
     }
 
-    /// Opens a journal that is there, to be read only: as [`open_strict`](Self::open_strict), but nothing is written or cut.
+    /// Opens an existing journal for reading only: like [`open_strict`](Self::open_strict), but
+    /// writes and removes nothing.
     ///
     /// # Errors
-    /// [`JournalError`]; a file that is not there is `Io`.
+    /// [`JournalError`]; `Io` if the file does not exist.
     pub fn open_frozen(path: &Path) -> Result<Self, JournalError> {
         let io = |error| JournalError::io(path, error);
         // Locks need a file that is open for writing.
@@ -108,7 +110,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// A journal of a file of `length` bytes that has not been read yet.
+    /// A journal on a file of `length` bytes that has not been read yet.
     fn at(path: &Path, file: File, length: u64) -> Self {
         let end = HEADER.len() as u64;
         Self {
@@ -186,7 +188,7 @@ impl Journal {
         let rest = self.read_from(self.end)?;
         let Some(last) = rest.iter().rposition(|&byte| byte != 0) else { return Ok(()) };
         self.torn = last as u64 + 1;
-        if self.whole_frame_behind(&rest, length)?
+        if self.complete_frame_after(&rest, length)?
             || (tail == Tail::Strict && !can_be_torn(self.end, &rest))
         {
             return Err(JournalError::Damaged {
@@ -306,8 +308,8 @@ impl Journal {
         let PastCache::Open(direct) = &mut self.past_cache else { return Ok(false) };
         match direct.write(self.end, &self.pending) {
             Ok(()) => Ok(true),
-            // The file system opens the file this way but does not write it, or it requires other
-            // blocks.
+            // The file system accepts direct access when the file is opened, but not when it is
+            // written, or it requires larger blocks.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -502,7 +504,8 @@ impl Journal {
         self.file.try_clone().map_err(|error| JournalError::io(&self.path, error))
     }
 
-    /// The records of the frame at `offset` of a file of `length` bytes; `None` if there is no whole frame.
+    /// The records of the frame at `offset` of a file of `length` bytes; `None` if there is no
+    /// complete frame.
     fn read_frame(&self, offset: u64, length: u64) -> Result<Option<Vec<u8>>, JournalError> {
         let read = || -> io::Result<Option<Vec<u8>>> {
             let Some(room) = length.checked_sub(offset + FRAME_HEAD as u64) else {
@@ -534,7 +537,7 @@ impl Journal {
 
     /// Whether a complete frame starts anywhere after the first byte of `rest`, which follows the
     /// last complete frame.
-    fn whole_frame_behind(&self, rest: &[u8], length: u64) -> Result<bool, JournalError> {
+    fn complete_frame_after(&self, rest: &[u8], length: u64) -> Result<bool, JournalError> {
         for (at, _) in
             rest.windows(FRAME.len()).enumerate().skip(1).filter(|(_, bytes)| *bytes == FRAME)
         {

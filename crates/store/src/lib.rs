@@ -10,8 +10,8 @@
 //! - [`check`] finds and names damage.
 //!
 //! A [`Bundle`] has been verified before it is stored. A bundle read back is
-//! [`Unverified`](moteseal_seal::Unverified) again: a disk may return other data, and clients verify
-//! what they receive.
+//! [`Unverified`](moteseal_seal::Unverified) again: a disk may return other data, and clients
+//! verify what they receive.
 //!
 //! ```
 //! # #[cfg(feature = "conformance")]

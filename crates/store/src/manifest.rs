@@ -1,4 +1,5 @@
-//! The manifest of an epoch in a store (`spec/formats.md`, section 8.1): the signed object, unchanged.
+//! The manifest of an epoch in a store (`spec/formats.md`, section 8.1): the signed object,
+//! unchanged.
 //!
 //! Manifests are verified before they are stored. Clients and [`check`](crate::check) verify them
 //! again after reading.
@@ -66,8 +67,8 @@ impl StoredManifest {
         }
     }
 
-    /// For implementations of [`EpochStore`](crate::EpochStore): the manifest that is stored under a
-    /// key.
+    /// For implementations of [`EpochStore`](crate::EpochStore): the manifest that is stored under
+    /// a key.
     #[must_use]
     pub const fn of_parts(key: ManifestKey, bytes: Vec<u8>) -> Self {
         Self { key, bytes }

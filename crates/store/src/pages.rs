@@ -107,7 +107,7 @@ fn backend(file: File) -> io::Result<FileBackend> {
     FileBackend::new(file).map_err(io::Error::other)
 }
 
-/// The position of a page in the file, and the position after it.
+/// The position of a page in the file, or of the end of the file if `page` is the number of pages.
 const fn physical(page: u64) -> u64 {
     if page == 0 { 0 } else { PAGE + (page - 1) * STRIDE }
 }

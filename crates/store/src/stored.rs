@@ -2,8 +2,8 @@
 //! events.
 //!
 //! Decoding checks only that the head is well formed and belongs to its key (it recomputes the
-//! digest). Clients and [`check`](crate::check) verify that the seal is authentic and that the events
-//! are the sealed ones.
+//! digest). Clients and [`check`](crate::check) verify that the seal is authentic and that the
+//! events are the sealed ones.
 
 use std::ops::Range;
 
@@ -212,8 +212,8 @@ impl StoredSeal {
         write::pruned_evidence(&self.seal, self.above(), &self.blocks, mask)
     }
 
-    /// The digests of the explaining form (`spec/formats.md`, section 6): for a star `D_0 .. D_{L-1}`,
-    /// preceded by `A_{b-1}` if it is pruned; empty for a tree.
+    /// The digests of the explaining form (`spec/formats.md`, section 6): for a star
+    /// `D_0 .. D_{L-1}`, preceded by `A_{b-1}` if it is pruned; empty for a tree.
     #[must_use]
     pub fn explaining(&self) -> Vec<Digest> {
         self.above.iter().chain(&self.blocks).copied().collect()

@@ -69,7 +69,7 @@ impl Pruned {
     /// The records of the levels `kept`, with a multiproof of `count` digests.
     pub(crate) fn new(statement: &Statement, kept: u32, siblings: u64) -> Self {
         let levels = statement.counters.levels();
-        // The levels from i on hold one record of 2^i, those from the last one on one of 2^(levels - 1).
+        // One record in 2^i is at level i or above; one in 2^(levels - 1) is at the last level.
         let chunk_bits = WIDTH_BITS + u32::from(lowest(kept, levels).min(levels.saturating_sub(1)));
         Self { salt: statement.salt, levels, kept, siblings, chunk_bits }
     }
@@ -179,14 +179,15 @@ pub(crate) fn lay_out_pruned(
     body.extend_from_slice(records);
     let (mut rest, mut digests) = (records, siblings);
     let mut roots = Vec::new();
-    // How far the multiproof's last subtree reaches, where that is behind its chunk, and up to where no record is known to be.
+    // The end of the last subtree of the multiproof, if that is after its chunk, and the place
+    // before which no record is stored.
     let (mut spanned, mut empty) = (0, 0);
     let width = 1u64 << geometry.chunk_bits();
     for start in (0..geometry.chunks()).map(|chunk| chunk * width) {
         let end = geometry.n.min(start + width);
         let is_whole = end - start == width;
         if end <= spanned {
-            // Nothing of it is here, and nobody knows its root.
+            // The chunk is inside a subtree of the multiproof: it has no records and no known root.
             roots.extend(is_whole.then_some(Digest::NULL));
         } else {
             let places = pruned.places(engine, start..end);
@@ -201,7 +202,8 @@ pub(crate) fn lay_out_pruned(
             if spans > end {
                 let (first, tail) = digests.split_first_chunk()?;
                 (digests, spanned) = (tail, spans);
-                // The root of a ragged edge stands with the multiproof alone: it belongs to no whole subtree.
+                // A ragged subtree at the right edge is not a whole subtree of any tile: its root
+                // is only in the multiproof.
                 let perfect = (spans - start).is_power_of_two();
                 roots.extend(is_whole.then_some(if perfect {
                     Digest(*first)
@@ -241,7 +243,7 @@ pub(crate) fn lay_out_pruned(
     Some((body, root))
 }
 
-/// The first chunk after `start` that keeps a record, at most the end.
+/// The start of the first chunk from `start` on that has a stored record, or the end of the tree.
 fn empty_to(engine: &impl Engine, pruned: &Pruned, geometry: Geometry, start: u64) -> u64 {
     let width = 1 << geometry.chunk_bits();
     let mut at = start;
@@ -310,7 +312,7 @@ pub(crate) fn part<E>(
 ) -> Result<TreePart, E> {
     let mut proof = Proof::new(engine, geometry, read, damaged);
     let mut out = TreePart::default();
-    // Records and siblings are taken in one walk from left to right, so that each chunk is read once.
+    // Records and siblings are read together from left to right, so that each chunk is read once.
     let mut pending = selected.iter().copied().peekable();
     for range in geometry::siblings(geometry.n, selected.iter().copied()) {
         while let Some(seq) = pending.next_if(|seq| seq.0 < range.start) {
@@ -345,12 +347,12 @@ struct Chunk {
     /// The start of each record, without its length prefix, and the end of the last one.
     starts: Vec<usize>,
     heights: Option<Heights>,
-    /// For a pruned tree, what the chunk has in addition to the records.
-    beside: Option<Beside>,
+    /// For a pruned tree, the data of the chunk in addition to its records.
+    extra: Option<Extra>,
 }
 
-/// What a chunk of a pruned tree has in addition to the records.
-struct Beside {
+/// The data of a chunk of a pruned tree in addition to its records.
+struct Extra {
     /// The places of the records in the chunk.
     places: Vec<Sequence>,
     /// The first places of the subtrees whose roots are in the multiproof, and these roots.
@@ -361,9 +363,9 @@ struct Beside {
 impl Chunk {
     /// The bytes of the record at a place of the chunk.
     fn record(&self, place: u64) -> Option<&[u8]> {
-        let number = match &self.beside {
+        let number = match &self.extra {
             None => usize::try_from(place).ok()?,
-            Some(beside) => beside.places.binary_search(&Sequence(place)).ok()?,
+            Some(extra) => extra.places.binary_search(&Sequence(place)).ok()?,
         };
         self.bytes.get(*self.starts.get(number)?..*self.starts.get(number + 1)?)
     }
@@ -376,13 +378,13 @@ impl Chunk {
         start: u64,
         count: u64,
     ) -> Option<Digest> {
-        if let Some(Beside { places, subtrees, siblings }) = &self.beside {
-            // A subtree has the shape of a tree of its own.
+        if let Some(Extra { places, subtrees, siblings }) = &self.extra {
+            // A subtree has the shape of a separate tree.
             let end = start + count;
             let from = places.partition_point(|place| place.0 < start);
             let to = places.partition_point(|place| place.0 < end);
             let first = subtrees.partition_point(|subtree| *subtree < start);
-            let behind = subtrees.partition_point(|subtree| *subtree < end);
+            let last = subtrees.partition_point(|subtree| *subtree < end);
             let records = self.bytes.get(self.starts[from]..self.starts[to])?;
             let mut within = places[from..to].iter().map(|place| Sequence(place.0 - start));
             return engine
@@ -391,7 +393,7 @@ impl Chunk {
                     framing,
                     records,
                     &mut within,
-                    siblings.get(32 * first..32 * behind)?,
+                    siblings.get(32 * first..32 * last)?,
                 )
                 .ok();
         }
@@ -480,7 +482,7 @@ impl<'r, G: Engine, E, F: Fn() -> E> Proof<'r, G, E, F> {
             return Err((self.damaged)());
         }
         let bytes = (self.read)(range)?;
-        let beside = match pruned {
+        let extra = match pruned {
             None => None,
             Some(pruned) => {
                 if proof.start > proof.end || proof.end > pruned.siblings {
@@ -492,23 +494,22 @@ impl<'r, G: Engine, E, F: Fn() -> E> Proof<'r, G, E, F> {
                 let subtrees = geometry::siblings(last - first, places.iter().copied())
                     .map(|range| range.start)
                     .collect();
-                Some(Beside { places, subtrees, siblings: (self.read)(proof)? })
+                Some(Extra { places, subtrees, siblings: (self.read)(proof)? })
             }
         };
-        let count = beside.as_ref().map_or(last - first, |beside| beside.places.len() as u64);
+        let count = extra.as_ref().map_or(last - first, |extra| extra.places.len() as u64);
         let mut starts = vec![0];
         let mut rest = &bytes[..];
         for _ in 0..count {
             rest = framing.split_first(rest).ok_or_else(&self.damaged)?.1;
             starts.push(bytes.len() - rest.len());
         }
-        let fits = beside
-            .as_ref()
-            .is_none_or(|beside| beside.siblings.len() == 32 * beside.subtrees.len());
+        let fits =
+            extra.as_ref().is_none_or(|extra| extra.siblings.len() == 32 * extra.subtrees.len());
         if !rest.is_empty() || !fits {
             return Err((self.damaged)());
         }
-        Ok(Chunk { number, bytes, starts, heights: None, beside })
+        Ok(Chunk { number, bytes, starts, heights: None, extra })
     }
 
     fn subtree(&mut self, range: Range<u64>) -> Result<Digest, E> {

@@ -1,4 +1,5 @@
-//! The archive of a broadcast node gives back what it was given, through kills, torn writes and damage, within its quota.
+//! The archive of a broadcast node returns what it was given, after kills, incomplete writes and
+//! damage, and stays within its quota.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::collections::BTreeMap;
@@ -38,7 +39,7 @@ fn get(archive: &mut Archive, item: Item) -> Option<Vec<u8>> {
     archive.fetch(item, &mut out).unwrap().map(<[u8]>::to_vec)
 }
 
-/// The folder as a process that is killed now leaves it.
+/// The folder as it is if the process is killed now.
 fn killed(path: &Path, copy: &Path) {
     fs::create_dir_all(copy).unwrap();
     for entry in fs::read_dir(path).unwrap() {
@@ -48,7 +49,7 @@ fn killed(path: &Path, copy: &Path) {
 }
 
 #[test]
-fn what_was_raised_holds_at_once_with_all_that_was_kept_before() {
+fn raised_numbers_and_earlier_items_are_durable_at_once() {
     let (directory, path) = place();
     let mut archive = open(&path);
     for (step, number) in [3, 9, 7].into_iter().enumerate() {
@@ -63,7 +64,11 @@ fn what_was_raised_holds_at_once_with_all_that_was_kept_before() {
         killed(&path, &copy);
         let mut after = open(&copy);
         let highest = [3, 9, 9][step];
-        assert_eq!(after.floor(SENDER).unwrap(), Some(ChainNumber(highest)), "it never goes back");
+        assert_eq!(
+            after.floor(SENDER).unwrap(),
+            Some(ChainNumber(highest)),
+            "the number must not decrease"
+        );
         assert_eq!((after.minimum(1).unwrap(), after.minimum(0).unwrap()), (highest, 0));
         assert_eq!(get(&mut after, Item::Head(A)).unwrap(), b"head");
         assert_eq!(get(&mut after, Item::ChainCertificate(A)).unwrap(), b"certificate");
@@ -75,21 +80,21 @@ fn what_was_raised_holds_at_once_with_all_that_was_kept_before() {
 }
 
 #[test]
-fn base_stations_are_known_by_their_key_and_not_by_their_place() {
+fn base_stations_are_identified_by_key_not_by_position() {
     let (_directory, path) = place();
     let mut archive = open(&path);
     archive.raise_minimum(1, 5).unwrap();
     archive.keep(Item::Revocation(1), b"of two").unwrap();
     archive.sync().unwrap();
     drop(archive);
-    let mut turned = Archive::open(&path, NETWORK, &[BASES[1], BASES[0]], QUOTA).unwrap();
-    assert_eq!((turned.minimum(0).unwrap(), turned.minimum(1).unwrap()), (5, 0));
-    assert_eq!(get(&mut turned, Item::Revocation(0)).unwrap(), b"of two");
-    assert_eq!(get(&mut turned, Item::Revocation(1)), None);
+    let mut swapped = Archive::open(&path, NETWORK, &[BASES[1], BASES[0]], QUOTA).unwrap();
+    assert_eq!((swapped.minimum(0).unwrap(), swapped.minimum(1).unwrap()), (5, 0));
+    assert_eq!(get(&mut swapped, Item::Revocation(0)).unwrap(), b"of two");
+    assert_eq!(get(&mut swapped, Item::Revocation(1)), None);
 }
 
 #[test]
-fn every_truncation_of_a_file_of_leaves_keeps_the_whole_ones() {
+fn every_truncation_of_a_file_of_leaves_keeps_the_complete_ones() {
     let (directory, path) = place();
     let mut archive = open(&path);
     archive.keep(Item::Head(A), b"head").unwrap();
@@ -122,7 +127,7 @@ fn every_truncation_of_a_file_of_leaves_keeps_the_whole_ones() {
                 "cut at {length}"
             );
         }
-        // What comes next has its place.
+        // A leaf that is added next can be read again.
         after.keep(leaf(A, 2, 0), b"more").unwrap();
         drop(after);
         assert_eq!(get(&mut open(&copy), leaf(A, 2, 0)).unwrap(), b"more");
@@ -130,7 +135,7 @@ fn every_truncation_of_a_file_of_leaves_keeps_the_whole_ones() {
 }
 
 #[test]
-fn a_damaged_leaf_is_missing_and_nothing_wrong_is_given_out() {
+fn a_damaged_leaf_is_missing_and_never_returned() {
     let (directory, path) = place();
     let mut archive = open(&path);
     archive.keep(Item::Head(A), b"head").unwrap();
@@ -146,7 +151,7 @@ fn a_damaged_leaf_is_missing_and_nothing_wrong_is_given_out() {
         killed(&path, &copy);
         let mut bytes = whole.clone();
         bytes[at] ^= 0x81;
-        // Before and after it was opened.
+        // Damage before the file is opened.
         fs::write(copy.join(&file), &bytes).unwrap();
         let mut after = open(&copy);
         let found: Vec<Option<Vec<u8>>> =
@@ -164,7 +169,7 @@ fn a_damaged_leaf_is_missing_and_nothing_wrong_is_given_out() {
             assert_eq!(
                 found.iter().flatten().count(),
                 3,
-                "only a damaged length takes others with it: byte {at}, {found:?}"
+                "only a damaged length may lose other leaves: byte {at}, {found:?}"
             );
         }
         after.keep(leaf(A, 1, u8::try_from(at / 24).unwrap()), &leaves[at / 24]).unwrap();
@@ -173,7 +178,7 @@ fn a_damaged_leaf_is_missing_and_nothing_wrong_is_given_out() {
             Some(&leaves[at / 24])
         );
     }
-    // And under a process that runs.
+    // Damage while the archive is open.
     let mut bytes = whole;
     bytes[20] ^= 1;
     fs::write(path.join(&file), &bytes).unwrap();
@@ -182,7 +187,7 @@ fn a_damaged_leaf_is_missing_and_nothing_wrong_is_given_out() {
 }
 
 #[test]
-fn the_oldest_complete_chains_go_when_the_quota_is_reached_and_those_under_way_stay() {
+fn at_the_quota_the_oldest_complete_chains_are_removed_and_incomplete_ones_kept() {
     let (_directory, path) = place();
     let quota = 40_000;
     let mut archive = Archive::open(&path, NETWORK, &BASES, quota).unwrap();
@@ -194,7 +199,7 @@ fn the_oldest_complete_chains_go_when_the_quota_is_reached_and_those_under_way_s
             archive.keep(leaf(chain, 1, index), &big).unwrap();
         }
     }
-    // A is under way, B and C are complete: B is older.
+    // A is incomplete, B and C are complete; B is older than C.
     archive.retire(C).unwrap();
     archive.retire(B).unwrap();
     archive.raise(SENDER, ChainNumber(4)).unwrap();
@@ -204,14 +209,14 @@ fn the_oldest_complete_chains_go_when_the_quota_is_reached_and_those_under_way_s
     assert_eq!(archive.chains(), [A, C]);
     assert_eq!((get(&mut archive, Item::Head(B)), get(&mut archive, leaf(B, 1, 0))), (None, None));
     let mut index = 5;
-    let refused = loop {
+    let rejected = loop {
         match archive.keep(leaf(A, 1, index), &big) {
             Ok(()) => index += 1,
-            Err(refused) => break refused,
+            Err(rejected) => break rejected,
         }
         assert!(archive.used() <= quota);
     };
-    assert_eq!((refused.name(), archive.chains()), ("QuotaReached", vec![A]));
+    assert_eq!((rejected.name(), archive.chains()), ("QuotaReached", vec![A]));
     drop(archive);
     let on_disk: u64 = fs::read_dir(&path)
         .unwrap()
@@ -224,18 +229,18 @@ fn the_oldest_complete_chains_go_when_the_quota_is_reached_and_those_under_way_s
     assert_eq!(
         archive.floor(SENDER).unwrap(),
         Some(ChainNumber(4)),
-        "numbers do not go with the chains"
+        "chain numbers must outlive the chains"
     );
     assert_eq!(archive.kept_leaves(A), usize::from(index));
     assert_eq!(
         archive.keep(Item::Head(B), &vec![0; 9000]).unwrap_err().name(),
         "QuotaReached",
-        "heads count, too"
+        "heads count towards the quota"
     );
 }
 
 #[test]
-fn many_short_chains_leave_a_short_journal() {
+fn the_journal_stays_short_after_many_short_chains() {
     let (_directory, path) = place();
     let mut archive = Archive::open(&path, NETWORK, &BASES, 10_000).unwrap();
     for number in 0..2000_u32 {
@@ -259,7 +264,7 @@ fn many_short_chains_leave_a_short_journal() {
 }
 
 #[test]
-fn complete_chains_are_limited_in_number_too_for_each_is_an_open_file() {
+fn the_number_of_complete_chains_is_limited() {
     let (_directory, path) = place();
     let mut archive = open(&path);
     let chain = |number: u64| ChainRef(number.to_be_bytes());
@@ -276,7 +281,7 @@ fn complete_chains_are_limited_in_number_too_for_each_is_an_open_file() {
 }
 
 #[test]
-fn no_chain_takes_the_place_of_another_one() {
+fn no_chain_replaces_another_one() {
     let (_directory, path) = place();
     let mut archive = open(&path);
     archive.keep(Item::ChainCertificate(A), b"certificate").unwrap();
@@ -284,7 +289,7 @@ fn no_chain_takes_the_place_of_another_one() {
     archive.keep(leaf(A, 1, 0), b"leaf").unwrap();
     archive.note(A, 1).unwrap();
     archive.complete(A).unwrap();
-    // As a node does that would accept another head of the same reference.
+    // As if a node accepted another head with the same reference.
     archive.keep(Item::ChainCertificate(A), b"another certificate").unwrap();
     assert_eq!(archive.keep(Item::Head(A), b"another").unwrap_err().name(), "ReferenceTaken");
     archive.keep(Item::Head(A), b"head").unwrap();
@@ -300,7 +305,7 @@ fn no_chain_takes_the_place_of_another_one() {
 }
 
 #[test]
-fn a_folder_that_is_open_elsewhere_or_something_else_is_named() {
+fn errors_name_a_folder_that_is_in_use_or_not_an_archive() {
     let (directory, path) = place();
     let archive = open(&path);
     let name =
@@ -312,7 +317,7 @@ fn a_folder_that_is_open_elsewhere_or_something_else_is_named() {
     let file = directory.path().join("file");
     fs::write(&file, "text").unwrap();
     assert_eq!(name(&file, NETWORK), "NotAnArchive");
-    // Another journal of ours.
+    // A journal that is not of an archive.
     let other = directory.path().join("other");
     fs::create_dir(&other).unwrap();
     let mut journal = moteseal_store::Journal::open(&other.join("journal")).unwrap();
@@ -334,7 +339,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let chain = prop::sample::select(vec![A, B, C]);
     let item = prop_oneof![
         1 => chain.clone().prop_map(Item::ChainCertificate),
-        8 => (chain.clone(), 1_u32..4, 0_u8..4).prop_map(|(chain, block, index)| leaf(chain, block, index)),
+        8 => (chain.clone(), 1_u32..4, 0_u8..4)
+            .prop_map(|(chain, block, index)| leaf(chain, block, index)),
     ];
     let bytes = prop::collection::vec(any::<u8>(), 0..60);
     let step = prop_oneof![
@@ -347,11 +353,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    // A reopened archive is a few syncs; some cases keep a busy disk from taking minutes.
+    // Reopening an archive costs a few syncs; few cases keep the test short on a busy disk.
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn an_archive_is_a_map(steps in steps()) {
+    fn an_archive_behaves_like_a_map(steps in steps()) {
         let (_directory, path) = place();
         let mut archive = open(&path);
         let mut model: BTreeMap<Item, Vec<u8>> = BTreeMap::new();
@@ -363,7 +369,7 @@ proptest! {
                 Step::Keep(item, bytes) => {
                     archive.keep(item, &bytes).unwrap();
                     if matches!(item, Item::ChainCertificate(_)) {
-                        // It came before the head, or it does not change any more.
+                        // The head is missing, or the certificate can no longer change.
                         continue;
                     }
                     prop_assert!(archive.is_kept(item, &bytes).unwrap());
@@ -371,20 +377,27 @@ proptest! {
                 }
                 Step::ForgetBlock(chain, block) => {
                     archive.forget_block(chain, block).unwrap();
-                    let is_of = |item: &Item| matches!(item, Item::Leaf { chain: of, block: at, .. } if (*of, *at) == (chain, block));
+                    let is_of = |item: &Item| {
+                        matches!(item, Item::Leaf { chain: of, block: at, .. }
+                            if (*of, *at) == (chain, block))
+                    };
                     model.retain(|item, _| !is_of(item));
                     for index in 0..4 {
                         prop_assert_eq!(get(&mut archive, leaf(chain, block, index)), None);
                     }
-                    // Its records may be met again by the next process; they are kept anew here, so that the model needs not know.
+                    // The next process may read the leaves' records again, which the model does not
+                    // represent; so overwrite them.
                     for index in 0..4 {
-                        archive.keep(leaf(chain, block, index), b"anew").unwrap();
-                        model.insert(leaf(chain, block, index), b"anew".to_vec());
+                        archive.keep(leaf(chain, block, index), b"again").unwrap();
+                        model.insert(leaf(chain, block, index), b"again".to_vec());
                     }
                 }
                 Step::Forget(chain) => {
                     archive.forget(chain).unwrap();
-                    model.retain(|item, _| !matches!(item, Item::Leaf { chain: of, .. } | Item::ChainCertificate(of) if *of == chain));
+                    model.retain(|item, _| {
+                        !matches!(item, Item::Leaf { chain: of, .. } | Item::ChainCertificate(of)
+                            if *of == chain)
+                    });
                     archive.keep(Item::Head(chain), &chain.0).unwrap();
                 }
                 Step::Reopen => {
@@ -394,9 +407,13 @@ proptest! {
                 }
             }
             for chain in [A, B, C] {
-                for item in (1..4).flat_map(|block| (0..4).map(move |index| leaf(chain, block, index))).chain([Item::ChainCertificate(chain)]) {
+                let leaves =
+                    (1..4).flat_map(|block| (0..4).map(move |index| leaf(chain, block, index)));
+                for item in leaves.chain([Item::ChainCertificate(chain)]) {
                     prop_assert_eq!(get(&mut archive, item), model.get(&item).cloned());
-                    let other = model.get(&item).map_or_else(|| b"x".to_vec(), |kept| [kept, &b"x"[..]].concat());
+                    let other = model
+                        .get(&item)
+                        .map_or_else(|| b"x".to_vec(), |kept| [kept, &b"x"[..]].concat());
                     prop_assert!(!archive.is_kept(item, &other).unwrap());
                 }
             }

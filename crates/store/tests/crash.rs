@@ -1,4 +1,5 @@
-//! A process that writes is killed at random moments: every batch that it acknowledged is there, whole, and verifies.
+//! A writing process is killed at random moments. Every batch that it acknowledged must be complete
+//! and verify.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::collections::BTreeMap;
@@ -18,14 +19,15 @@ use moteseal_store::{EpochStore, Options, PutError, RedbStore};
 
 const ROUNDS: usize = 30;
 const WRITERS: usize = 4;
-/// Seals in a batch: all of them are there, or none.
+/// Seals in a batch: either all of them are stored, or none.
 const BATCH: usize = 3;
 
 fn name(round: usize, writer: usize) -> String {
     format!("round {round} writer {writer}")
 }
 
-/// Batches of a device, the same in every process: small ones, and now and then one with seals that take many pages.
+/// The batches of a device, the same in every process: mostly short ones, and some with seals of
+/// many pages.
 fn batches(name: &str) -> impl Iterator<Item = Vec<Made>> {
     let mut mote = Mote::new(name, false);
     (0..).map(move |batch: u64| {
@@ -35,9 +37,9 @@ fn batches(name: &str) -> impl Iterator<Item = Vec<Made>> {
     })
 }
 
-/// The process that is killed: writes as fast as it can and says on its output what was acknowledged.
+/// The process that is killed. It writes as fast as it can and prints what was acknowledged.
 #[test]
-#[ignore = "started and killed by what_was_acknowledged_survives_kill_9"]
+#[ignore = "started and killed by acknowledged_batches_survive_kill_9"]
 fn write_until_killed() {
     let (Ok(path), Ok(round)) = (env::var("MOTESEAL_STORE"), env::var("MOTESEAL_ROUND")) else {
         return;
@@ -64,7 +66,8 @@ fn write_until_killed() {
     writers.into_iter().for_each(|writer| writer.join().unwrap());
 }
 
-/// Starts the writing process, kills it `after` a while, and returns how many batches of each writer it acknowledged.
+/// Starts the writing process, kills it after `after`, and returns how many batches of each writer
+/// it acknowledged.
 fn kill_one(path: &Path, round: usize, after: Duration) -> BTreeMap<usize, usize> {
     let mut child = Command::new(env::current_exe().unwrap())
         .args(["--exact", "write_until_killed", "--ignored", "--nocapture"])
@@ -79,7 +82,8 @@ fn kill_one(path: &Path, round: usize, after: Duration) -> BTreeMap<usize, usize
         let mut acknowledged = BTreeMap::new();
         for line in BufReader::new(output).lines().map_while(Result::ok) {
             let Some((_, what)) = line.split_once("acknowledged ") else { continue };
-            // The last line may be cut off; a batch is only said to be there once its line is whole.
+            // The last line may be incomplete; a batch counts as acknowledged only if its line is
+            // complete.
             if let Some((writer, number)) = what.split_once(' ')
                 && let (Ok(writer), Ok(number)) = (writer.parse::<usize>(), number.parse::<usize>())
             {
@@ -96,7 +100,7 @@ fn kill_one(path: &Path, round: usize, after: Duration) -> BTreeMap<usize, usize
 }
 
 #[test]
-fn what_was_acknowledged_survives_kill_9() {
+fn acknowledged_batches_survive_kill_9() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("epochs");
     let mut all: Vec<(String, usize)> = Vec::new();
@@ -104,7 +108,7 @@ fn what_was_acknowledged_survives_kill_9() {
     for round in 0..ROUNDS {
         state =
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        // From before the store is there to well into the writing.
+        // Kills range from before the store exists to long after writing began.
         let acknowledged = kill_one(&path, round, Duration::from_millis(5 + (state >> 33) % 400));
         let store = RedbStore::open(&path, Options::default()).unwrap();
         for writer in 0..WRITERS {
@@ -112,10 +116,10 @@ fn what_was_acknowledged_survives_kill_9() {
             let count = acknowledged.get(&writer).copied().unwrap_or(0);
             let seals =
                 store.seals(Mote::new(&name, false).device(), SealIndex(0), usize::MAX).unwrap();
-            assert_eq!(seals.len() % BATCH, 0, "a part of a batch is there");
+            assert_eq!(seals.len() % BATCH, 0, "a part of a batch is stored");
             assert!(
                 seals.len() >= count * BATCH,
-                "{count} batches were acknowledged, {} seals are there",
+                "{count} batches were acknowledged, {} seals are stored",
                 seals.len()
             );
             let expected = batches(&name).take(count).flatten();
@@ -131,32 +135,29 @@ fn what_was_acknowledged_survives_kill_9() {
     let store = RedbStore::open(&path, Options::default()).unwrap();
     for (name, count) in &all {
         let seals = store.seals(Mote::new(name, false).device(), SealIndex(0), usize::MAX).unwrap();
-        assert!(
-            seals.len() >= count * BATCH,
-            "{name}: a later crash took what an earlier one had left"
-        );
+        assert!(seals.len() >= count * BATCH, "{name}: a later crash removed stored seals");
     }
     drop(store);
     let acknowledged: usize = all.iter().map(|(_, count)| count).sum();
     assert!(
         acknowledged > ROUNDS / 3,
-        "only {acknowledged} batches were acknowledged in {ROUNDS} rounds: nothing was tested"
+        "only {acknowledged} batches were acknowledged in {ROUNDS} rounds: too few for a test"
     );
     let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
     let report = check(&path, &Motes::new(&names), &mut |_| {}).unwrap();
     assert!(report.is_clean() && report.gaps.is_empty(), "{:?} {:?}", report.damage, report.gaps);
 }
 
-/// Runs in a process whose files may not grow beyond 2 MiB.
+/// Runs in a process whose files may not exceed 2 MiB.
 #[test]
-#[ignore = "run by a_full_disk_fails_the_batch_and_nothing_else in a process with a limit"]
+#[ignore = "run by a_full_disk_fails_only_the_batch in a process with a limit"]
 fn fill_the_disk() {
     let Ok(path) = env::var("MOTESEAL_STORE") else { return };
     let store = RedbStore::open(Path::new(&path), Options::default()).unwrap();
-    let mut refused = 0;
+    let mut rejected = 0;
     for (number, batch) in batches("filler").enumerate() {
         match store.put(batch.iter().map(|made| made.bundle.clone()).collect()) {
-            // A small batch may still fit where a long one did not.
+            // A short batch may still fit when a long one does not.
             Ok(_) => println!("acknowledged {number}"),
             Err(error) => {
                 let text = error.to_string();
@@ -166,11 +167,11 @@ fn fill_the_disk() {
                     text.starts_with("no space left for ") && text.contains("epochs"),
                     "{text}"
                 );
-                refused += 1;
-                // What is there can still be read.
+                rejected += 1;
+                // Stored seals can still be read.
                 let first = batches("filler").next().unwrap();
                 assert_reads_back(&store, &first[0]);
-                if refused == 3 {
+                if rejected == 3 {
                     break;
                 }
             }
@@ -179,7 +180,7 @@ fn fill_the_disk() {
 }
 
 #[test]
-fn a_full_disk_fails_the_batch_and_nothing_else() {
+fn a_full_disk_fails_only_the_batch() {
     let directory = tempfile::tempdir().unwrap();
     let path: PathBuf = directory.path().join("epochs");
     drop(RedbStore::open(&path, Options::default()).unwrap());
@@ -199,32 +200,32 @@ fn a_full_disk_fails_the_batch_and_nothing_else() {
     let acknowledged: Vec<usize> =
         acknowledged.map(|(_, number)| number.parse().unwrap()).collect();
     assert!(acknowledged.len() > 3, "{output}");
-    // With space again, what was refused is stored and what was stored is there.
+    // With space again, rejected batches are stored and stored batches are still there.
     let store = RedbStore::open(&path, Options::default()).unwrap();
     for (number, batch) in batches("filler").take(acknowledged.last().unwrap() + 3).enumerate() {
         let receipt = store.put(batch.iter().map(|made| made.bundle.clone()).collect()).unwrap();
-        let gone = acknowledged.contains(&number) && receipt.known < BATCH as u64;
-        assert!(!gone, "batch {number} was acknowledged and is gone");
+        let lost = acknowledged.contains(&number) && receipt.known < BATCH as u64;
+        assert!(!lost, "batch {number} was acknowledged but is lost");
         assert_reads_back(&store, &batch[0]);
     }
 }
 
 #[test]
-fn a_full_queue_says_busy() {
+fn a_full_queue_returns_busy() {
     let directory = tempfile::tempdir().unwrap();
     let options = Options { queue_bytes: 10_000, ..Options::default() };
     let store = RedbStore::open(&directory.path().join("epochs"), options).unwrap();
     let mut mote = Mote::new("pushy", false);
     let (send, receive) = std::sync::mpsc::channel();
-    let (mut taken, mut busy) = (0, 0);
+    let (mut accepted, mut busy) = (0, 0);
     let started = Instant::now();
     while busy == 0 && started.elapsed() < Duration::from_secs(60) {
-        let made = mote.seal_some(Scheme::Star, taken, 200);
+        let made = mote.seal_some(Scheme::Star, accepted, 200);
         for _ in 0..20 {
             let send = send.clone();
             let reply = move |result: Result<_, PutError>| send.send(result).unwrap();
             match store.submit(vec![made.bundle.clone()], Box::new(reply)) {
-                Ok(()) => taken += 1,
+                Ok(()) => accepted += 1,
                 Err(error) => {
                     assert_eq!(error, PutError::Busy);
                     busy += 1;
@@ -232,22 +233,22 @@ fn a_full_queue_says_busy() {
             }
         }
     }
-    assert!(busy > 0, "a queue of 10 kB took {taken} bundles of 2 kB without a break");
+    assert!(busy > 0, "a queue of 10 kB accepted {accepted} bundles of 2 kB without rejecting one");
     drop(send);
     let answers: Vec<_> = receive.iter().collect();
     assert_eq!(
         answers.len() as u64,
-        taken,
-        "every batch that was taken is answered, none that was refused"
+        accepted,
+        "every accepted batch and no rejected one gets a reply"
     );
     assert!(answers.iter().all(Result::is_ok));
-    // One batch is taken whatever its size.
-    let big = mote.seal_some(Scheme::Star, taken, 50_000);
+    // A single batch is accepted whatever its size.
+    let big = mote.seal_some(Scheme::Star, accepted, 50_000);
     assert_eq!(store.put(vec![big.bundle.clone()]).unwrap().stored, 1);
 }
 
 #[test]
-fn closing_writes_what_is_queued() {
+fn closing_stores_queued_batches() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("epochs");
     let store = RedbStore::open(&path, Options::default()).unwrap();

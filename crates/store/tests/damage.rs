@@ -1,4 +1,4 @@
-//! Damage to the file: found and named by the check, and never served.
+//! Damage to the file is found and named by the check, and never served.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::fs;
@@ -12,7 +12,8 @@ use moteseal_store::{EpochStore, OpenError, Options, ReadError, RedbStore, Store
 
 const NAMES: [&str; 3] = ["one", "two", "three"];
 
-/// A store with every kind of thing in it: short and long stars and trees, records of any size, an equivocation.
+/// A store with every kind of content: short and long stars and trees, records of any length, an
+/// equivocation.
 fn store_of_everything(path: &Path) -> Vec<Made> {
     let store = RedbStore::open(path, Options::default()).unwrap();
     let mut made = Vec::new();
@@ -28,7 +29,7 @@ fn store_of_everything(path: &Path) -> Vec<Made> {
             let whole = mote.seal_some(scheme, epoch, n);
             let prunable = whole.statement.surviving() & 0b11 != 0;
             if epoch == 11 && prunable {
-                // What a tree of fewer levels was, before more of them came.
+                // An earlier version of the tree with fewer levels, which is superseded below.
                 store.put(vec![whole.pruned(3, mote.schema()).bundle]).unwrap();
             }
             made.push(if prunable && matches!(epoch, 1 | 5 | 8 | 9) {
@@ -49,7 +50,7 @@ fn store_of_everything(path: &Path) -> Vec<Made> {
     made
 }
 
-/// The manifests of its epochs; of epoch 5 there are two.
+/// The manifests of the store's epochs; there are two for epoch 5.
 fn manifests(made: &[Made]) -> Vec<StoredManifest> {
     let of = |epoch: u64, round| {
         let seals: Vec<&Made> =
@@ -66,7 +67,8 @@ fn run_check(path: &Path) -> Result<Report, OpenError> {
     check(path, &Motes::new(&NAMES), &mut |_| {})
 }
 
-/// Reads a seal in every way; says whether all of it was there, and panics if anything read is not what was put.
+/// Reads a seal in every way. Returns whether all of it was read, and panics if anything read
+/// differs from what was put.
 fn reads_back(store: &RedbStore, made: &Made) -> Result<bool, ReadError> {
     let key = made.bundle.key();
     let found = store.seals_at(key.device, key.index)?;
@@ -116,7 +118,7 @@ fn is_listed(store: &RedbStore, made: &Made) -> bool {
 }
 
 #[test]
-fn a_whole_store_is_clean() {
+fn an_undamaged_store_is_clean() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("epochs");
     let made = store_of_everything(&path);
@@ -130,8 +132,8 @@ fn a_whole_store_is_clean() {
     assert!(report.is_clean(), "{:?}", report.damage);
     assert_eq!((report.seals, report.manifests, report.gaps.len()), (made.len() as u64, 13, 0));
     assert_eq!(seen, made.len() as u64);
-    assert_eq!(fs::read(&path).unwrap(), before, "a check writes nothing");
-    // Other keys: every signature fails, nothing else does.
+    assert_eq!(fs::read(&path).unwrap(), before, "a check must not write");
+    // With other keys every signature fails and nothing else.
     let report = check(&path, &Motes::new(&["stranger"]), &mut |_| {}).unwrap();
     assert!(
         report.damage.iter().all(|finding| finding.name == "UnknownDevice"),
@@ -142,7 +144,7 @@ fn a_whole_store_is_clean() {
 }
 
 #[test]
-fn a_missing_predecessor_is_a_gap_and_no_damage() {
+fn a_missing_predecessor_is_a_gap_but_not_damage() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("epochs");
     let mut mote = Mote::new("one", false);
@@ -159,12 +161,14 @@ fn a_missing_predecessor_is_a_gap_and_no_damage() {
     assert_eq!(
         gaps,
         [format!(
-            "Missing: device {device}, index 2: seal 3 names it as its predecessor, and it is not there"
+            "Missing: device {device}, index 2: \
+             seal 3 names it as its predecessor, but it is missing"
         )]
     );
 }
 
-/// One byte after another, all over the file: what any read can reach is named, what is served is what was put.
+/// Flips bytes one at a time. The check must report damage to everything that a read could reach,
+/// and reads must return what was put or an error.
 fn flip_impl(
     positions: impl Iterator<Item = (u64, u8)>,
     directory: &Path,
@@ -180,14 +184,14 @@ fn flip_impl(
         fs::write(&flipped, &bytes).unwrap();
         let report = match run_check(&flipped) {
             Ok(report) => report,
-            // The few bytes that say what kind of file it is.
+            // A few bytes identify the type of the file.
             Err(OpenError::NotAStore(_)) if at < 4096 => {
                 named += 1;
                 continue;
             }
             Err(error) => panic!("byte {at} ^ {flip:#x}: {error}"),
         };
-        assert_eq!(fs::read(&flipped).unwrap(), bytes, "a check writes nothing");
+        assert_eq!(fs::read(&flipped).unwrap(), bytes, "a check must not write");
         let what = |made: &Made| {
             format!("byte {at} ^ {flip:#x}, {}: {:#?}", made.bundle.key(), report.damage)
         };
@@ -200,7 +204,7 @@ fn flip_impl(
                 for made in made {
                     let whole = reads_back(&store, made);
                     let key = made.bundle.key();
-                    // That the file as a whole does not verify names nothing; something else has to.
+                    // The finding about the file as a whole names no seal; another finding must.
                     let naming = || {
                         report
                             .damage
@@ -241,7 +245,7 @@ fn flip_impl(
 }
 
 #[test]
-fn flips_all_over_the_file_are_named_or_harmless() {
+fn flips_anywhere_in_the_file_are_reported_or_harmless() {
     let directory = tempfile::tempdir().unwrap();
     let made = store_of_everything(&directory.path().join("epochs"));
     let length = fs::metadata(directory.path().join("epochs")).unwrap().len();
@@ -256,7 +260,7 @@ fn flips_all_over_the_file_are_named_or_harmless() {
 }
 
 #[test]
-fn flips_in_the_header_are_named_or_harmless() {
+fn flips_in_the_header_are_reported_or_harmless() {
     let directory = tempfile::tempdir().unwrap();
     let made = store_of_everything(&directory.path().join("epochs"));
     let header = (0..320).chain(4064..4096).map(|at| (at, 1 << (at % 8)));
@@ -264,11 +268,11 @@ fn flips_in_the_header_are_named_or_harmless() {
 }
 
 #[test]
-fn flips_in_every_page_are_named_or_harmless() {
+fn flips_in_every_page_are_reported_or_harmless() {
     let directory = tempfile::tempdir().unwrap();
     let made = store_of_everything(&directory.path().join("epochs"));
     let length = fs::metadata(directory.path().join("epochs")).unwrap().len();
-    // The first bytes of a page say what it is and where it leads.
+    // The first bytes of a page contain its type and its pointers.
     let pages = (0..(length - 4096) / 4104).map(|page| (4096 + page * 4104 + page % 24, 0x40));
     let used: Vec<(u64, u8)> = pages.collect();
     let (named, _) = flip_impl(used.into_iter().step_by(3), directory.path(), &made);
@@ -276,7 +280,7 @@ fn flips_in_every_page_are_named_or_harmless() {
 }
 
 #[test]
-fn a_truncated_file_is_named() {
+fn a_truncated_file_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("epochs");
     store_of_everything(&path);
@@ -293,7 +297,7 @@ fn a_truncated_file_is_named() {
 }
 
 #[test]
-fn every_way_in_has_an_error_that_names_the_file_and_the_way_out() {
+fn errors_on_opening_name_the_file_and_the_remedy() {
     let directory = tempfile::tempdir().unwrap();
     let open = |name: &str, create| {
         RedbStore::open(&directory.path().join(name), Options { create, ..Options::default() })
@@ -304,7 +308,7 @@ fn every_way_in_has_an_error_that_names_the_file_and_the_way_out() {
     fs::write(directory.path().join("long.bin"), vec![7; 100_000]).unwrap();
     fs::create_dir(directory.path().join("folder")).unwrap();
     redb::Database::create(directory.path().join("other.redb")).unwrap();
-    for (name, create, error, way_out) in [
+    for (name, create, error, remedy) in [
         ("held", true, "StoreLocked", "stop it first"),
         ("empty", true, "StoreEmpty", "delete it to start a new store"),
         ("notes.txt", true, "NotAStore", "check the path"),
@@ -317,7 +321,7 @@ fn every_way_in_has_an_error_that_names_the_file_and_the_way_out() {
         let found = open(name, create).unwrap_err();
         let text = found.to_string();
         assert_eq!(found.name(), error, "{text}");
-        assert!(text.starts_with(error) && text.contains(name) && text.contains(way_out), "{text}");
+        assert!(text.starts_with(error) && text.contains(name) && text.contains(remedy), "{text}");
         assert!(!text.contains('\n'));
     }
     assert_eq!(fs::read(directory.path().join("notes.txt")).unwrap(), b"not a store at all");
@@ -326,9 +330,9 @@ fn every_way_in_has_an_error_that_names_the_file_and_the_way_out() {
     assert!(store.seals(Mote::new("one", false).device(), SealIndex(0), 1).unwrap().is_empty());
 }
 
-/// Page after page damaged in a store that is then written to.
+/// Damages one page after another in a store that is then written.
 #[test]
-fn a_damaged_page_stops_nothing_but_what_needs_it() {
+fn a_damaged_page_fails_only_the_batches_that_need_it() {
     let directory = tempfile::tempdir().unwrap();
     let (path, flipped) = (directory.path().join("epochs"), directory.path().join("flipped"));
     let mut motes = NAMES.map(|name| Mote::new(name, false));
@@ -350,7 +354,7 @@ fn a_damaged_page_stops_nothing_but_what_needs_it() {
         else {
             continue;
         };
-        // All of them wait in one queue, so that they come into one commit.
+        // All batches wait in the queue, so that one commit contains them.
         let (send, receive) = std::sync::mpsc::channel();
         for (number, made) in next.iter().enumerate() {
             let send = send.clone();
@@ -362,12 +366,12 @@ fn a_damaged_page_stops_nothing_but_what_needs_it() {
         for (number, result) in receive.iter().take(3) {
             match result {
                 Ok(_) => {
-                    // A search by epoch may meet the damage on its way; the seal itself is there.
+                    // A search by epoch may meet the damage; the seal itself is stored.
                     let key = next[number].bundle.key();
                     let seals = store.seals_at(key.device, key.index).unwrap();
                     assert!(
                         seals.iter().any(|seal| seal.key() == key),
-                        "page {page}: acknowledged and not there"
+                        "page {page}: acknowledged but not stored"
                     );
                     stored += 1;
                 }
@@ -379,12 +383,13 @@ fn a_damaged_page_stops_nothing_but_what_needs_it() {
             partly += 1;
             assert!(
                 stored >= 2,
-                "page {page}: {readable} of {} seals are readable and only {stored} of 3 could be stored",
+                "page {page}: {readable} of {} seals are readable, \
+                 but only {stored} of 3 could be stored",
                 made.len()
             );
         }
         fully += usize::from(stored == 3);
-        // It closes and opens again, as damaged as it was.
+        // It can be closed and opened again with the damage.
         drop(store);
         let again = RedbStore::open(&flipped, Options { create: false, ..Options::default() });
         assert!(again.is_ok(), "page {page}: {again:?}");

@@ -1,4 +1,5 @@
-//! The journal keeps what it synced, drops what a crash tore, and names what was damaged.
+//! The journal keeps what was synced, drops an incomplete frame that a crash left, and reports
+//! damage.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::fs;
@@ -32,11 +33,11 @@ fn frames() -> impl Strategy<Value = Vec<Vec<Vec<u8>>>> {
 }
 
 proptest! {
-    // Every frame is a sync; a handful of cases keeps a busy disk from taking minutes.
+    // Every frame costs a sync; few cases keep the test short on a busy disk.
     #![proptest_config(ProptestConfig::with_cases(16))]
 
     #[test]
-    fn records_come_back_in_order(frames in frames()) {
+    fn records_are_read_in_the_order_written(frames in frames()) {
         let (_directory, path) = place();
         written(&path, &frames);
         let mut journal = Journal::open(&path).unwrap();
@@ -49,7 +50,7 @@ proptest! {
 }
 
 #[test]
-fn every_truncation_leaves_whole_frames() {
+fn every_truncation_leaves_complete_frames() {
     let record = |length: u8| vec![length; usize::from(length)];
     let frames = [
         vec![record(3), record(0)],
@@ -59,12 +60,12 @@ fn every_truncation_leaves_whole_frames() {
     ];
     let (_directory, path) = place();
     written(&path, &frames);
-    let whole = fs::read(&path).unwrap();
+    let complete = fs::read(&path).unwrap();
     let prefixes: Vec<Vec<Vec<u8>>> =
         (0..=frames.len()).map(|count| frames[..count].concat()).collect();
     let mut seen = 0;
-    for length in 0..=whole.len() {
-        fs::write(&path, &whole[..length]).unwrap();
+    for length in 0..=complete.len() {
+        fs::write(&path, &complete[..length]).unwrap();
         let mut journal = Journal::open(&path).unwrap();
         let records = all(&journal);
         assert!(prefixes.contains(&records), "{length} bytes give {records:?}");
@@ -73,7 +74,7 @@ fn every_truncation_leaves_whole_frames() {
         if length % 5 > 0 {
             continue;
         }
-        // It goes on from there.
+        // The journal accepts further records.
         journal.append(b"next").unwrap();
         journal.sync().unwrap();
         drop(journal);
@@ -85,7 +86,7 @@ fn every_truncation_leaves_whole_frames() {
 }
 
 #[test]
-fn damage_before_the_last_frame_is_named_and_never_read() {
+fn damage_before_the_last_frame_is_reported_and_never_read() {
     let (_directory, path) = place();
     let frames: Vec<Vec<Vec<u8>>> = (0..4u8).map(|i| vec![vec![i; 5], vec![i; 3]]).collect();
     let mut starts = Vec::new();
@@ -94,22 +95,25 @@ fn damage_before_the_last_frame_is_named_and_never_read() {
         written(&path, &frames[..count]);
         starts.push(fs::metadata(&path).unwrap().len());
     }
-    let whole = fs::read(&path).unwrap();
-    for at in 0..whole.len() {
+    let complete = fs::read(&path).unwrap();
+    for at in 0..complete.len() {
         for flip in [1, 0x10, 0x80, 0xff] {
-            let mut bytes = whole.clone();
+            let mut bytes = complete.clone();
             bytes[at] ^= flip;
             fs::write(&path, &bytes).unwrap();
             let frame = starts.iter().filter(|&&start| start <= at as u64).count();
             match Journal::open(&path) {
                 Err(JournalError::NotAJournal(_)) => assert_eq!(frame, 0),
                 Err(JournalError::Damaged { offset, record, .. }) => {
-                    assert!(frame < frames.len(), "the last frame cannot be told from a torn one");
+                    assert!(
+                        frame < frames.len(),
+                        "damage to the last frame must look like an incomplete frame"
+                    );
                     assert_eq!((offset, record), (starts[frame - 1], 2 * (frame as u64 - 1)));
                 }
                 Err(other) => panic!("{other}"),
                 Ok(journal) => {
-                    assert_eq!(frame, frames.len(), "byte {at} ^ {flip:#x} went unnoticed");
+                    assert_eq!(frame, frames.len(), "byte {at} ^ {flip:#x} was not detected");
                     assert_eq!(all(&journal), frames[..3].concat());
                     assert_eq!(journal.torn_bytes(), starts[4] - starts[3]);
                 }
@@ -119,7 +123,7 @@ fn damage_before_the_last_frame_is_named_and_never_read() {
 }
 
 #[test]
-fn damage_that_comes_while_it_is_open_is_named_when_read() {
+fn damage_to_an_open_journal_is_reported_when_it_is_read() {
     let (_directory, path) = place();
     written(&path, &[vec![b"one".to_vec()], vec![b"two".to_vec()]]);
     let journal = Journal::open(&path).unwrap();
@@ -128,9 +132,8 @@ fn damage_that_comes_while_it_is_open_is_named_when_read() {
     bytes[last] ^= 1;
     fs::write(&path, &bytes).unwrap();
     let read: Vec<_> = journal.iter().collect();
-    assert!(
-        matches!(&read[..], [Ok(one), Err(JournalError::Damaged { record: 1, .. })] if one == b"one")
-    );
+    assert!(matches!(&read[..], [Ok(one), Err(JournalError::Damaged { record: 1, .. })]
+            if one == b"one"));
 }
 
 #[test]
@@ -145,7 +148,7 @@ fn a_crash_between_append_and_sync_loses_only_what_was_not_synced() {
 }
 
 #[test]
-fn reset_and_compact_last() {
+fn reset_and_compacted_journals_survive_reopening() {
     let (_directory, path) = place();
     written(&path, &[vec![b"a".to_vec(), b"b".to_vec()], vec![b"c".to_vec()]]);
     let mut journal = Journal::open(&path).unwrap();
@@ -170,18 +173,18 @@ fn reset_and_compact_last() {
 }
 
 #[test]
-fn a_long_journal_is_written_anew_in_frames_of_a_mebibyte() {
+fn a_long_journal_is_compacted_into_frames_of_a_mebibyte() {
     let (_directory, path) = place();
-    // In one frame, and some that wait.
+    // Most records in one frame, and some that wait.
     let records: Vec<Vec<u8>> =
         (0..5000u32).map(|number| [&number.to_be_bytes()[..], &[7; 996]].concat()).collect();
     written(&path, &[records[..4900].to_vec()]);
     let mut journal = Journal::open_strict(&path).unwrap();
     records[4900..].iter().for_each(|record| journal.append(record).unwrap());
     let keeps = |record: &[u8]| -> Result<bool, JournalError> { Ok(record[3] % 2 == 1) };
-    journal.retain(b"standing", keeps).unwrap();
+    journal.retain(b"first", keeps).unwrap();
     let kept: Vec<_> = records.iter().filter(|record| record[3] % 2 == 1).cloned().collect();
-    let expected = [&[b"standing".to_vec()][..], &kept].concat();
+    let expected = [&[b"first".to_vec()][..], &kept].concat();
     assert_eq!(all(&journal), expected);
     journal.append(b"next").unwrap();
     journal.sync().unwrap();
@@ -200,7 +203,7 @@ fn a_long_journal_is_written_anew_in_frames_of_a_mebibyte() {
     let mut journal = Journal::open_strict(&path).unwrap();
     let expected = [&expected[..], &[b"next".to_vec()]].concat();
     assert_eq!(all(&journal), expected);
-    // What cannot be judged leaves all as it was.
+    // If the filter fails, the journal stays as it was.
     let fails = |record: &[u8]| {
         if record == b"next" { Err(JournalError::TooMuch(path.clone())) } else { Ok(true) }
     };
@@ -210,7 +213,7 @@ fn a_long_journal_is_written_anew_in_frames_of_a_mebibyte() {
 }
 
 #[test]
-fn errors_name_the_file_and_the_way_out() {
+fn errors_name_the_file_and_the_remedy() {
     let (directory, path) = place();
     let _journal = Journal::open(&path).unwrap();
     let error = Journal::open(&path).unwrap_err().to_string();
@@ -223,7 +226,7 @@ fn errors_name_the_file_and_the_way_out() {
     fs::write(&other, "not a journal").unwrap();
     let error = Journal::open(&other).unwrap_err().to_string();
     assert!(error.starts_with("NotAJournal: ") && error.contains("notes.txt"), "{error}");
-    assert_eq!(fs::read(&other).unwrap(), b"not a journal", "another file is left as it is");
+    assert_eq!(fs::read(&other).unwrap(), b"not a journal", "another file must stay as it is");
     let error = Journal::open(&directory.path().join("missing/journal")).unwrap_err().to_string();
     assert!(error.starts_with("JournalFailed: ") && error.contains("missing/journal"), "{error}");
     let mut journal = Journal::open(&directory.path().join("long")).unwrap();
@@ -231,9 +234,9 @@ fn errors_name_the_file_and_the_way_out() {
     assert!(error.starts_with("JournalTooMuch: "), "{error}");
 }
 
-/// Runs in a process whose files may not grow beyond 64 KiB: see below.
+/// Runs in a process whose files may not exceed 64 KiB: see below.
 #[test]
-#[ignore = "run by a_full_disk_is_named_and_loses_nothing in a process with a limit"]
+#[ignore = "run by a_full_disk_is_reported_and_loses_nothing in a process with a limit"]
 fn fill_the_disk() {
     let Ok(path) = std::env::var("MOTESEAL_JOURNAL") else { return };
     let mut journal = Journal::open(PathBuf::from(path).as_path()).unwrap();
@@ -248,15 +251,15 @@ fn fill_the_disk() {
             "{error}"
         );
     }
-    assert_eq!(all(&journal).len(), 2, "what waits still waits");
+    assert_eq!(all(&journal).len(), 2, "records that wait must be kept");
 }
 
 #[test]
-fn a_full_disk_is_named_and_loses_nothing() {
+fn a_full_disk_is_reported_and_loses_nothing() {
     let (_directory, path) = place();
     let limited = "trap '' XFSZ; ulimit -f 128; exec \"$0\" --exact fill_the_disk --ignored";
     let this = std::env::current_exe().unwrap();
-    // What the child prints goes through pipes: written to a long file, it would meet the limit itself.
+    // The child's output goes through pipes: a long output file would reach the limit.
     let child = std::process::Command::new("sh")
         .args(["-c", limited])
         .arg(this)

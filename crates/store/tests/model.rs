@@ -1,4 +1,5 @@
-//! The embedded store against a map in memory: the same suite, and the same answers to any sequence of operations.
+//! Compares the embedded store with a map in memory: both pass the suite and return the same
+//! results for any sequence of operations.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -17,7 +18,7 @@ use moteseal_store::{
 };
 use proptest::prelude::*;
 
-/// What a store is: a map that only grows.
+/// The model of a store: a map that only grows.
 #[derive(Default)]
 struct Model {
     state: Mutex<State>,
@@ -190,7 +191,8 @@ fn the_model_passes_the_suite() {
     });
 }
 
-/// Seals of three devices; the third forks its chain, skips indices, and somebody else's seals lie among its own.
+/// Seals of three devices. The third one forks its chain and skips indices, and seals of the others
+/// are between its own.
 fn pool() -> Vec<Made> {
     let mut made = Vec::new();
     for name in ["steady", "opaque", "forked"] {
@@ -212,7 +214,8 @@ fn pool() -> Vec<Made> {
             mote.position = fork;
             mote.position.last =
                 mote.position.last.map(|(index, epoch)| (SealIndex(index.0 + 2), epoch));
-            // Epochs that no longer ascend with the indices: 900, then back to those of the first branch.
+            // Epochs that do not ascend with the indices: 900, then back to those of the first
+            // branch.
             made.extend([900, 901, 7, 8].map(|epoch| {
                 mote.position.last =
                     mote.position.last.map(|(index, _)| (index, EpochNumber(epoch.min(7))));
@@ -255,21 +258,29 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn any_order_of_batches_gives_what_the_model_gives(
-        batches in prop::collection::vec(prop::collection::vec(any::<prop::sample::Index>(), 0..6), 1..16),
+    fn any_order_of_batches_agrees_with_the_model(
+        batches in prop::collection::vec(
+            prop::collection::vec(any::<prop::sample::Index>(), 0..6),
+            1..16,
+        ),
         reopen: u16,
     ) {
         thread_local!(static POOL: Vec<Made> = pool());
         POOL.with(|pool| {
             let directory = tempfile::tempdir().unwrap();
-            // What is tested here is the logic; crashes are tested elsewhere.
-            let open = || RedbStore::open(&directory.path().join("epochs"), Options { sync: false, ..Options::default() }).unwrap();
+            // This tests the logic; other tests cover crashes.
+            let open = || {
+                let options = Options { sync: false, ..Options::default() };
+                RedbStore::open(&directory.path().join("epochs"), options).unwrap()
+            };
             let (mut store, model) = (open(), Model::default());
             let devices = pool.iter().map(|made| made.statement.device).collect();
             let mut put = BTreeSet::new();
             for (number, batch) in batches.iter().enumerate() {
                 let batch: Vec<usize> = batch.iter().map(|index| index.index(pool.len())).collect();
-                let bundles = || batch.iter().map(|&index| pool[index].bundle.clone()).collect::<Vec<_>>();
+                let bundles = || {
+                    batch.iter().map(|&index| pool[index].bundle.clone()).collect::<Vec<_>>()
+                };
                 assert_eq!(store.put(bundles()).unwrap(), model.put(bundles()).unwrap());
                 put.extend(batch);
                 if reopen >> number & 1 == 1 {
@@ -279,15 +290,19 @@ proptest! {
                 agree(&store, &model, &devices);
             }
             for &index in &put {
-                // Of one seal what keeps the most levels is there.
-                let same = put.iter().map(|&other| &pool[other]).filter(|other| other.bundle.key() == pool[index].bundle.key());
-                assert_reads_back(&store, same.max_by_key(|made| made.bundle.kept().count_ones()).unwrap());
+                // Of several bundles of one seal, the one with the most levels is stored.
+                let same = put
+                    .iter()
+                    .map(|&other| &pool[other])
+                    .filter(|other| other.bundle.key() == pool[index].bundle.key());
+                let fullest = same.max_by_key(|made| made.bundle.kept().count_ones()).unwrap();
+                assert_reads_back(&store, fullest);
             }
         });
     }
 }
 
-/// Counts what is read of bodies.
+/// Counts the reads of bodies.
 struct Counting<S> {
     store: S,
     reads: AtomicU64,
@@ -363,7 +378,7 @@ impl<S: EpochStore> EpochStore for Counting<S> {
 }
 
 #[test]
-fn a_sample_reads_only_what_it_needs() {
+fn a_sample_reads_only_the_ranges_it_needs() {
     let directory = tempfile::tempdir().unwrap();
     let store = RedbStore::open(&directory.path().join("epochs"), Options::default()).unwrap();
     let store = Counting { store, reads: AtomicU64::new(0), bytes: AtomicU64::new(0) };
@@ -382,7 +397,8 @@ fn a_sample_reads_only_what_it_needs() {
     assert_eq!(counted(), (1, eighth.len() as u64));
     assert!(eighth == star.blocks(!0b111) && eighth.len() < 4 * n as usize / 7);
 
-    // A hundred of a tree's: a chunk for each, a tile of the level above for each of sixteen, and one tile above all.
+    // A hundred of a tree's events: a chunk for each, a tile of the next level for each of sixteen,
+    // and one tile above.
     let selected: Vec<Sequence> = (0..m)
         .map(|i| Sequence((i * 7_919_317) % u64::from(n)))
         .collect::<BTreeSet<_>>()

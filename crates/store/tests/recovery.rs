@@ -1,5 +1,5 @@
-//! The journal before the store: what it holds after a crash comes into the store once, damage to it is named, and while the
-//! store runs nobody can tell that there is one.
+//! Tests of the store's journal: after a crash its contents are applied to the store once, damage
+//! to it is reported, and while the store runs readers cannot observe it.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ fn journal_of(path: &Path) -> PathBuf {
     PathBuf::from(format!("{}-journal", path.display()))
 }
 
-/// A store that applies nothing unless something needs it.
+/// A store that applies batches only when something needs them.
 fn lazy() -> Options {
     Options { apply_after: Duration::from_secs(3600), ..Options::default() }
 }
@@ -33,7 +33,7 @@ fn bundles(count: usize) -> Vec<Made> {
     (0..count as u64).map(|epoch| mote.seal_some(Scheme::Star, epoch, 3)).collect()
 }
 
-/// The files of a store as a kill leaves them, after each of `made` was acknowledged.
+/// The files of a store as a kill leaves them after each of `made` was acknowledged.
 fn killed(directory: &Path, made: &[Made]) -> (Vec<u8>, Vec<u8>) {
     let path = directory.join("running");
     let store = RedbStore::open(&path, lazy()).unwrap();
@@ -43,7 +43,7 @@ fn killed(directory: &Path, made: &[Made]) -> (Vec<u8>, Vec<u8>) {
             Receipt { stored: 1, ..Receipt::default() }
         );
     }
-    // Nobody writes now: nothing is queued, and nothing is applied before an hour is over.
+    // No thread writes now: nothing is queued, and nothing is applied for an hour.
     let files = (fs::read(&path).unwrap(), fs::read(journal_of(&path)).unwrap());
     drop(store);
     fs::remove_file(&path).unwrap();
@@ -61,7 +61,7 @@ fn count(store: &RedbStore) -> usize {
     store.seals(Mote::new(NAME, false).device(), SealIndex(0), usize::MAX).unwrap().len()
 }
 
-/// Where each frame of a journal starts, and the end of the last.
+/// The start of each frame of a journal, and the end of the last.
 fn frames(journal: &[u8]) -> Vec<usize> {
     let mut starts = vec![20];
     while let Some(head) = journal
@@ -75,13 +75,13 @@ fn frames(journal: &[u8]) -> Vec<usize> {
 }
 
 #[test]
-fn what_is_journaled_only_is_there_after_a_kill() {
+fn batches_that_are_only_in_the_journal_survive_a_kill() {
     let directory = tempfile::tempdir().unwrap();
     let made = bundles(5);
     let (store, journal) = killed(directory.path(), &made);
     let empty = RedbStore::open(&directory.path().join("empty"), lazy()).unwrap();
     drop(empty);
-    // The journal alone must carry it: the tables are those of a new store.
+    // The journal alone must suffice: these tables are those of a new store.
     let new = fs::read(directory.path().join("empty")).unwrap();
     for tables in [&store, &new] {
         let path = place(directory.path(), (tables, &journal));
@@ -90,14 +90,15 @@ fn what_is_journaled_only_is_there_after_a_kill() {
         assert_eq!(
             (&fs::read(&path).unwrap(), &fs::read(journal_of(&path)).unwrap()),
             (tables, &journal),
-            "a check writes nothing"
+            "a check must not write"
         );
         let store = RedbStore::open(&path, lazy()).unwrap();
         made.iter().for_each(|made| assert_reads_back(&store, made));
         assert_eq!(store.put(vec![made[4].bundle.clone()]).unwrap().known, 1);
         drop(store);
-        assert!(!journal_of(&path).exists(), "at rest there is one file");
-        // As a crash between the last sync of the tables and the removal of the journal leaves it: all is applied again.
+        assert!(!journal_of(&path).exists(), "a closed store is a single file");
+        // As after a crash between the last sync of the tables and the removal of the journal:
+        // everything is applied again.
         let applied = fs::read(&path).unwrap();
         let path = place(directory.path(), (&applied, &journal));
         let store = RedbStore::open(&path, lazy()).unwrap();
@@ -109,15 +110,12 @@ fn what_is_journaled_only_is_there_after_a_kill() {
 }
 
 #[test]
-fn a_torn_last_frame_takes_nothing_that_was_acknowledged() {
+fn an_incomplete_last_frame_loses_nothing_that_was_acknowledged() {
     let directory = tempfile::tempdir().unwrap();
     let (store, journal) = killed(directory.path(), &bundles(3));
     let starts = frames(&journal);
     assert_eq!(starts.len(), 4);
-    assert!(
-        journal[starts[3]..].iter().all(|&byte| byte == 0),
-        "behind the frames is room, and nothing else"
-    );
+    assert!(journal[starts[3]..].iter().all(|&byte| byte == 0), "only zeros may follow the frames");
     for length in (0..20).chain(starts[2]..=starts[3]).chain([starts[3] + 1, journal.len()]) {
         let path = place(directory.path(), (&store, &journal[..length]));
         let expected = if length >= starts[3] { 3 } else { 2 };
@@ -127,7 +125,7 @@ fn a_torn_last_frame_takes_nothing_that_was_acknowledged() {
 }
 
 #[test]
-fn a_flipped_byte_of_the_journal_is_named_and_nothing_is_dropped() {
+fn a_flipped_byte_of_the_journal_is_reported_and_nothing_is_dropped() {
     let directory = tempfile::tempdir().unwrap();
     let made = bundles(3);
     let (store, journal) = killed(directory.path(), &made);
@@ -140,14 +138,18 @@ fn a_flipped_byte_of_the_journal_is_named_and_nothing_is_dropped() {
         .chain(starts[2]..starts[2] + 20)
         .zip([&store, &applied].into_iter().cycle())
     {
-        let mut bent = journal.clone();
-        bent[at] ^= 1 << (at % 8);
-        let path = place(directory.path(), (tables, &bent));
+        let mut modified = journal.clone();
+        modified[at] ^= 1 << (at % 8);
+        let path = place(directory.path(), (tables, &modified));
         let text = RedbStore::open(&path, lazy()).unwrap_err().to_string();
-        let named =
+        let reported =
             text.starts_with("JournalDamaged: ") || (at < 20 && text.starts_with("NotAJournal: "));
-        assert!(named && text.contains("epochs-journal"), "byte {at}: {text}");
-        assert_eq!(fs::read(journal_of(&path)).unwrap(), bent, "it is left as it was");
+        assert!(reported && text.contains("epochs-journal"), "byte {at}: {text}");
+        assert_eq!(
+            fs::read(journal_of(&path)).unwrap(),
+            modified,
+            "the journal must stay as it was"
+        );
         let report = check(&path, &Motes::new(&[NAME]), &mut |_| {}).unwrap();
         let journal = |name| name == "JournalDamaged" || name == "NotAJournal";
         assert!(report.damage.iter().any(|finding| journal(finding.name)), "byte {at}: {report:?}");
@@ -171,7 +173,7 @@ fn a_journal_without_its_store_is_an_error() {
 }
 
 #[test]
-fn the_journal_is_emptied_when_it_is_long() {
+fn a_long_journal_is_emptied() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("epochs");
     let store =
@@ -194,9 +196,9 @@ fn the_journal_is_emptied_when_it_is_long() {
     assert_eq!(count(&RedbStore::open(&path, lazy()).unwrap()), 200);
 }
 
-/// A read that starts after an acknowledgement sees it, whoever reads, while others write.
+/// A read that starts after an acknowledgement sees its data, in any thread and while others write.
 #[test]
-fn what_was_acknowledged_is_seen_by_other_threads_under_load() {
+fn other_threads_see_acknowledged_batches_under_load() {
     let directory = tempfile::tempdir().unwrap();
     let store = Arc::new(RedbStore::open(&directory.path().join("epochs"), lazy()).unwrap());
     let stop = Arc::new(AtomicBool::new(false));
@@ -214,10 +216,10 @@ fn what_was_acknowledged_is_seen_by_other_threads_under_load() {
             })
         })
         .collect();
-    let (tell, told) = mpsc::channel::<Made>();
+    let (announce, received) = mpsc::channel::<Made>();
     let reader = {
         let store = Arc::clone(&store);
-        thread::spawn(move || told.iter().map(|made| assert_reads_back(&*store, &made)).count())
+        thread::spawn(move || received.iter().map(|made| assert_reads_back(&*store, &made)).count())
     };
     let mut mote = Mote::new(NAME, false);
     for epoch in 0..300 {
@@ -227,15 +229,16 @@ fn what_was_acknowledged_is_seen_by_other_threads_under_load() {
             if epoch % 40 == 9 { 3000 } else { 9 },
         );
         store.put(vec![made.bundle.clone()]).unwrap();
-        tell.send(made).unwrap();
+        announce.send(made).unwrap();
     }
-    drop(tell);
+    drop(announce);
     assert_eq!(reader.join().unwrap(), 300);
     stop.store(true, Ordering::Relaxed);
     load.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// Of all who send the same at once, exactly one is told that it was new; what one device signs twice, exactly one brings.
+/// If several callers send the same seal at once, exactly one receipt counts it as new. If a device
+/// signs two seals under one index, exactly one receipt reports the equivocation.
 #[test]
 fn receipts_are_exact_under_concurrent_duplicates() {
     const CALLERS: usize = 6;
@@ -245,13 +248,13 @@ fn receipts_are_exact_under_concurrent_duplicates() {
     let mut mote = Mote::new(NAME, false);
     let (mut made, mut forks) = (Vec::new(), BTreeSet::new());
     for epoch in 0..60u64 {
-        let before = mote.position;
+        let previous = mote.position;
         made.push(mote.seal_some(Scheme::Star, epoch, 5));
         if epoch % 7 == 3 {
-            let after = std::mem::replace(&mut mote.position, before);
+            let next = std::mem::replace(&mut mote.position, previous);
             made.push(mote.seal_some(Scheme::Star, epoch, 6));
             forks.insert(SealIndex(epoch as u32));
-            mote.position = after;
+            mote.position = next;
         }
     }
     let made = Arc::new(made);
@@ -263,7 +266,8 @@ fn receipts_are_exact_under_concurrent_duplicates() {
             thread::spawn(move || {
                 let mut total = Receipt::default();
                 barrier.wait();
-                // Pairs that overlap, so that batches are partly known; each caller starts elsewhere.
+                // Overlapping pairs, so that batches are partly known; callers start at different
+                // positions.
                 for i in 0..made.len() {
                     let first = (i + caller * (caller % 3)) % made.len();
                     let batch =
@@ -280,7 +284,7 @@ fn receipts_are_exact_under_concurrent_duplicates() {
         .collect();
     let totals: Vec<Receipt> = callers.into_iter().map(|caller| caller.join().unwrap()).collect();
     let stored: u64 = totals.iter().map(|total| total.stored).sum();
-    assert_eq!(stored, made.len() as u64, "each is new once");
+    assert_eq!(stored, made.len() as u64, "each seal is counted as new once");
     let equivocations: Vec<SealIndex> =
         totals.iter().flat_map(|total| &total.equivocations).map(|(_, index)| *index).collect();
     assert_eq!(
@@ -290,9 +294,9 @@ fn receipts_are_exact_under_concurrent_duplicates() {
     made.iter().for_each(|made| assert_reads_back(&*store, made));
 }
 
-/// Puts what it is told to, says so, and closes.
+/// Puts bundles, reports the acknowledgement on stdout, and closes the store.
 #[test]
-#[ignore = "started and killed by a_kill_while_it_closes_loses_nothing"]
+#[ignore = "started and killed by a_kill_during_closing_loses_nothing"]
 fn put_and_close() {
     let Ok(path) = std::env::var("MOTESEAL_STORE") else { return };
     let store = RedbStore::open(Path::new(&path), lazy()).unwrap();
@@ -305,7 +309,7 @@ fn put_and_close() {
 }
 
 #[test]
-fn a_kill_while_it_closes_loses_nothing() {
+fn a_kill_during_closing_loses_nothing() {
     use std::io::{BufRead, BufReader};
     let directory = tempfile::tempdir().unwrap();
     let mut left = 0;
@@ -320,7 +324,7 @@ fn a_kill_while_it_closes_loses_nothing() {
             .unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         assert!(output.lines().map_while(Result::ok).any(|line| line.contains("acknowledged")));
-        // The applying and the closing take some milliseconds: it dies before, within or behind them.
+        // Applying and closing take some milliseconds: the kill comes before, during or after them.
         thread::sleep(Duration::from_micros(round * round * 150));
         child.kill().unwrap();
         child.wait().unwrap();
@@ -333,5 +337,5 @@ fn a_kill_while_it_closes_loses_nothing() {
         let report = check(&path, &Motes::new(&[NAME]), &mut |_| {}).unwrap();
         assert!(report.is_clean(), "{:?}", report.damage);
     }
-    assert!(left > 0, "no kill came before the end");
+    assert!(left > 0, "no kill came before the store was closed");
 }

@@ -61,7 +61,7 @@ fn reports_a_file_that_is_not_a_store() {
         scene
             .with_roster(&["store", "check", "nowhere.redb"])
             .failed(2)
-            .contains("there is no nowhere.redb")
+            .contains("nowhere.redb does not exist")
     );
     assert!(!scene.path("nowhere.redb").exists());
 }

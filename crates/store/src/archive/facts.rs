@@ -126,16 +126,16 @@ impl Facts {
             }
             Fact::ChainCertificate(chain, bytes) => {
                 self.of_chains += bytes.len() as u64;
-                let before = self.chain_certificates.insert(chain, bytes);
-                self.of_chains -= length(before);
+                let previous = self.chain_certificates.insert(chain, bytes);
+                self.of_chains -= length(previous);
             }
             Fact::Head(chain, bytes) => {
                 self.of_chains += bytes.len() as u64;
-                let before = self.heads.insert(chain, bytes);
-                if before.is_none() {
+                let previous = self.heads.insert(chain, bytes);
+                if previous.is_none() {
                     self.order.push_back(chain);
                 }
-                self.of_chains -= length(before);
+                self.of_chains -= length(previous);
             }
             Fact::Complete(chain) => {
                 self.complete.insert(chain);

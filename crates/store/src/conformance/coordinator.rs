@@ -16,15 +16,15 @@ fn secret() -> SecretKey {
         .expect("any 32 bytes are a seed of Ed25519")
 }
 
-/// The key of the one coordinator there is.
+/// The key of the only coordinator.
 pub(super) fn public() -> PublicKey {
     secret().public()
 }
 
-/// The coordinator's manifest of an epoch that ended at `round`, with these seals.
+/// The coordinator's manifest of an epoch that ended at `round`, listing these seals.
 ///
 /// # Panics
-/// Never: Ed25519 always signs, and the buffers are as long as asked for.
+/// Never: Ed25519 always signs, and the buffers have the requested size.
 #[must_use]
 #[allow(clippy::expect_used)]
 pub fn manifest(epoch: u64, round: u8, seals: &[&Made]) -> StoredManifest {

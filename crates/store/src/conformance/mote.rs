@@ -1,4 +1,5 @@
-//! A device that seals, for tests and measurements of stores: real keys, real seals, verified as a cloud verifies them.
+//! A device that seals, for tests and benchmarks of stores. Its keys and seals are real, and
+//! verified as a cloud verifies them.
 
 use std::sync::Arc;
 
@@ -19,32 +20,32 @@ use moteseal_verify::{SchemaEntry, write};
 
 use crate::bundle::Bundle;
 
-/// The levels of every device here.
+/// The number of levels of every device of this module.
 pub const LEVELS: u8 = 16;
 
-/// A device with its keys and where its chain stands.
+/// A device with its keys and the position of its chain.
 #[derive(Debug)]
 pub struct Mote {
     secret: SecretKey,
     salt_key: SaltKey,
     device: DeviceId,
     schema: Arc<SchemaEntry>,
-    /// Where the next seal goes on; set it to seal an index again, or to skip one.
+    /// The position of the next seal. Set it to seal an index again or to skip indices.
     pub position: Position,
-    /// The round of the next seal: lower levels are not kept.
+    /// The round of the next seal: events of lower levels are not kept.
     pub round: u8,
 }
 
-/// One seal as it was made.
+/// A seal and the data from which it was made.
 #[derive(Clone, Debug)]
 pub struct Made {
-    /// What goes into the store.
+    /// The bundle to store.
     pub bundle: Bundle,
     /// The statement.
     pub statement: Statement,
-    /// All records, by `seq`, without length.
+    /// All records by `seq`, without length prefixes.
     pub records: Vec<Vec<u8>>,
-    /// How they are framed.
+    /// The framing of the records.
     pub framing: Framing,
     seal: Seal<Authentic>,
     signature: [u8; 64],
@@ -52,7 +53,8 @@ pub struct Made {
 }
 
 impl Mote {
-    /// The device called `name`, with Ed25519 keys made from it. Records are of 4 bytes, or of any size if `opaque`.
+    /// The device called `name`, with Ed25519 keys derived from the name. Records have 4 bytes, or
+    /// any length if `opaque`.
     ///
     /// # Panics
     /// Never: the schema and the key are fixed.
@@ -89,7 +91,7 @@ impl Mote {
         &self.schema
     }
 
-    /// Seals records under the next index and goes on behind it.
+    /// Seals records under the next index and advances the position.
     ///
     /// # Panics
     /// If a record does not fit the schema.
@@ -171,10 +173,10 @@ impl Mote {
 }
 
 impl Made {
-    /// The same seal with the levels from `round` on only, as a coordinator uploads it.
+    /// The same seal with only the levels from `round` on, as a coordinator uploads it.
     ///
     /// # Panics
-    /// If nothing below the round survived.
+    /// If every surviving event is at a level from `round` on.
     #[must_use]
     #[allow(clippy::expect_used)]
     pub fn pruned(&self, round: u8, schema: &Arc<SchemaEntry>) -> Self {
@@ -195,7 +197,10 @@ impl Made {
             &self.blocks,
             &events,
         );
-        Self { bundle: bundle.expect("a seal that is whole from a round on"), ..self.clone() }
+        Self {
+            bundle: bundle.expect("a seal with every surviving level from a round on"),
+            ..self.clone()
+        }
     }
 
     #[allow(clippy::expect_used)]
@@ -210,7 +215,7 @@ impl Made {
             (mask, &self.multiproof(&kept)),
             &events,
         );
-        bundle.expect("a tree that is whole from a round on")
+        bundle.expect("a tree with every surviving level from a round on")
     }
 
     /// The events of a tree at the levels of `mask` that survived, ascending.
@@ -221,7 +226,7 @@ impl Made {
         all.map(Sequence).collect()
     }
 
-    /// The compact multiproof of these events of a tree, made from every record that there is.
+    /// The compact multiproof of these events of a tree, computed from all its records.
     #[must_use]
     pub fn multiproof(&self, selected: &[Sequence]) -> Vec<u8> {
         multiproof(&self.leaves(), selected)
@@ -232,7 +237,7 @@ impl Made {
         self.records.iter().map(|record| leaf(record)).collect()
     }
 
-    /// What a part of the levels `mask` carries beside its events.
+    /// The digests that a part with the levels `mask` carries in addition to its events.
     #[must_use]
     pub fn evidence(&self, mask: u32) -> Vec<u8> {
         write::star_evidence(&self.seal, &self.blocks, mask)

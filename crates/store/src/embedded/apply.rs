@@ -1,4 +1,4 @@
-//! Brings batches from the journal into the tables: in large transactions, on a separate thread,
+//! Applies batches from the journal to the tables: in large transactions, on a separate thread,
 //! while the next syncs continue.
 //!
 //! Journaled batches are applied when enough of them are pending, when they have waited for some
@@ -7,10 +7,10 @@
 //! journal is emptied: when it has grown long, and on closing.
 //!
 //! After a failed write the store opens redb's file again and applies the records of the journal
-//! again. If the disk is full, it opens the file frozen and applies what was acknowledged in
-//! memory: that can be read, and the store accepts nothing more until the file can be written.
-//! Batches that a damaged page keeps out of the tables are withheld: reads of their devices fail,
-//! and they stay in the journal.
+//! again. If the disk is full, it opens the file frozen and applies the acknowledged batches in
+//! memory: they can be read, and the store accepts nothing more until the file can be written.
+//! Batches that cannot be applied because of a damaged page are withheld: reads of their devices
+//! fail, and the batches stay in the journal.
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,7 +33,7 @@ use crate::pages;
 const BYTES: usize = 4 << 20;
 const BATCHES: usize = 1024;
 
-/// Acknowledged batches that a damaged page keeps out of the tables.
+/// Acknowledged batches that cannot be applied to the tables because of a damaged page.
 #[derive(Default)]
 pub(super) struct Withheld {
     pub(super) devices: HashSet<DeviceId>,
@@ -117,8 +117,8 @@ impl State {
     }
 }
 
-/// Brings batches into the tables, notifies waiting callers, and replies to those without a reply.
-/// Returns whether the batches are in the tables or have become [`Withheld`].
+/// Applies batches to the tables, notifies waiting callers, and sends the replies that were not
+/// sent yet. Returns whether the batches are in the tables or have become [`Withheld`].
 fn apply(
     shared: &Shared,
     known: &mut Known,
@@ -166,7 +166,7 @@ fn apply(
                 state.withheld.add(&pending.batch);
                 shared.withholding.store(true, Ordering::SeqCst);
             }
-            // It stays in the journal, and nothing can be read until it has been applied.
+            // The batch stays in the journal, and nothing can be read until it has been applied.
             (None, Err(Some(_)) | Ok(_)) => {}
         }
     }
@@ -297,8 +297,8 @@ pub(super) enum Failure {
     Unwritable(PutError),
 }
 
-/// Applies the first `count` records of a journal; stored data does not change. Returns what damage
-/// keeps out.
+/// Applies the first `count` records of a journal; stored data does not change. Returns the batches
+/// that damage prevents from being applied.
 pub(super) fn replay(
     database: &Database,
     store: &str,
@@ -332,8 +332,8 @@ pub(super) fn replay(
     Ok(withheld)
 }
 
-/// Makes everything durable in the tables and removes the journal, so that one file is left. What
-/// cannot be written stays in the journal.
+/// Makes everything durable in the tables and removes the journal, so that one file is left.
+/// Batches that cannot be written stay in the journal.
 fn close(shared: &Shared) {
     if shared.state().held.is_some() && retry(shared).is_err() {
         return;

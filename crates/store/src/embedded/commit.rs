@@ -147,7 +147,7 @@ pub(super) fn commit(
     let mut receipts = Vec::with_capacity(batches.len());
     {
         let mut seals = transaction.open_table(SEALS)?;
-        // Opening a table is expensive, and most commits need only these.
+        // Opening a table is expensive, and most commits need only the table of seals.
         let mut pieces = None;
         let mut row = Vec::new();
         for batch in batches {
@@ -291,21 +291,21 @@ impl Place {
             }
             equivocates = true;
         }
-        let before = match index.0.checked_sub(1) {
-            Some(before) => neighbour(seals, keys(device, SealIndex(0), SealIndex(before)), true)?,
+        let previous = match index.0.checked_sub(1) {
+            Some(index) => neighbour(seals, keys(device, SealIndex(0), SealIndex(index)), true)?,
             None => None,
         };
-        let behind = match index.0.checked_add(1) {
-            Some(behind) => {
-                neighbour(seals, keys(device, SealIndex(behind), SealIndex(u32::MAX)), false)?
+        let next = match index.0.checked_add(1) {
+            Some(next) => {
+                neighbour(seals, keys(device, SealIndex(next), SealIndex(u32::MAX)), false)?
             }
             None => None,
         };
-        // Seals with one index have no order: from now on the seals of this device are searched one
-        // by one.
+        // Seals with the same index have no order, so the seals of this device are searched one by
+        // one from now on.
         let ordered = !equivocates
-            && before.is_none_or(|(_, before)| before <= epoch)
-            && behind.is_none_or(|(_, behind)| epoch <= behind);
+            && previous.is_none_or(|(_, previous)| previous <= epoch)
+            && next.is_none_or(|(_, next)| epoch <= next);
         if head.is_none_or(|(newest, _)| newest < index) {
             *head = Some((index, epoch));
         }
@@ -324,6 +324,6 @@ fn neighbour(
     let Some(entry) = entry else { return Ok(None) };
     let (key, row) = entry?;
     let epoch = stored::epoch(row.value())
-        .ok_or_else(|| redb::Error::Corrupted("a head is cut short".to_owned()))?;
+        .ok_or_else(|| redb::Error::Corrupted("a head is truncated".to_owned()))?;
     Ok(Some((SealKey::from_bytes(&key.value()).index, epoch)))
 }

@@ -1,4 +1,5 @@
-//! Opening and making the file and the journal of an embedded store, with errors that name the file and the way out.
+//! Opens and creates the file and the journal of an embedded store. Errors name the file and what
+//! the user can do.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -23,25 +24,30 @@ type OnRecovery = Arc<dyn Fn(f64) + Send + Sync>;
 /// How to run an embedded store.
 #[derive(Clone)]
 pub struct Options {
-    /// Make a new store if there is no such file.
+    /// Create a store if the file does not exist.
     pub create: bool,
-    /// Sync the journal to the disk before a batch is acknowledged. Without it the store breaks its promise: for measurements only.
+    /// Sync the journal before a batch is acknowledged. Without it the store breaks its promise of
+    /// durability; only for measurements.
     pub sync: bool,
-    /// Bytes of memory for pages.
+    /// The memory for cached pages, in bytes.
     pub cache_bytes: usize,
-    /// Bytes that may wait to be journaled and applied before [`PutError::Busy`](crate::PutError::Busy). One batch may always wait, whatever its size.
+    /// The bytes that may wait to be journaled and applied before
+    /// [`PutError::Busy`](crate::PutError::Busy). If nothing else waits, a batch of any size is
+    /// accepted.
     pub queue_bytes: usize,
-    /// How long a batch may stand in the journal before it is brought into the tables, if no read needs it earlier.
+    /// How long a batch may stay only in the journal before it is applied to the tables, unless a
+    /// read needs it earlier.
     pub apply_after: Duration,
-    /// How long the journal may become, in bytes, before the tables are synced and it is emptied.
+    /// The length of the journal, in bytes, at which the tables are synced and it is emptied.
     pub journal_bytes: u64,
-    /// Called with the share of the work done (0 to 1) while the store recovers after the process or the machine died.
+    /// Called with the share of the work done (0 to 1) while the store recovers after the process
+    /// or the machine died.
     pub on_recovery: Option<OnRecovery>,
 }
 
 impl Default for Options {
-    /// A store that is there or made, synced, with 256 MiB of pages, 64 MiB of queue and a journal of 32 MiB that is applied
-    /// after 50 ms.
+    /// Creates the store if needed and syncs it; 256 MiB of cached pages, a queue of 64 MiB, and a
+    /// journal of 32 MiB that is applied after 50 ms.
     fn default() -> Self {
         Self {
             create: true,
@@ -72,23 +78,23 @@ impl fmt::Debug for Options {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// There is no such file, and none was to be made.
+    /// The file does not exist, and the options do not allow its creation.
     NotFound(PathBuf),
     /// Another process has it open.
     Locked(PathBuf),
     /// The file is empty.
     Empty(PathBuf),
-    /// The file is something else.
+    /// The file is not a store.
     NotAStore(PathBuf),
     /// The disk is full.
     DiskFull(PathBuf),
-    /// The file is damaged where all of it hangs on: what is wrong.
+    /// The file is too damaged to be opened; the text says how.
     Damaged(PathBuf, String),
-    /// A journal without its store.
+    /// The journal exists, but its store does not.
     Orphaned(PathBuf),
-    /// The store's journal is damaged: where.
+    /// The store's journal is damaged; the text says where.
     JournalDamaged(PathBuf, String),
-    /// What stands in the store's journal's place is something else.
+    /// The file with the name of the store's journal is not a journal.
     NotAJournal(PathBuf),
     /// Another failure of the operating system.
     Io(PathBuf, io::Error),
@@ -115,9 +121,9 @@ impl OpenError {
             }
             JournalError::DiskFull(path) => Self::DiskFull(path),
             JournalError::Io(path, error) => Self::io(&path, &error),
-            // Nothing is appended while a store is opened.
+            // Only `append` returns this error, and opening a store appends nothing.
             JournalError::TooMuch(path) => {
-                Self::JournalDamaged(path, "a record is too long".to_owned())
+                Self::JournalDamaged(path, "by a record that is too long".to_owned())
             }
         }
     }
@@ -128,10 +134,7 @@ impl OpenError {
             DatabaseError::Storage(StorageError::Io(error))
                 if error.kind() == io::ErrorKind::InvalidData =>
             {
-                Self::Damaged(
-                    path.to_owned(),
-                    "its first bytes are not those of a store".to_owned(),
-                )
+                Self::Damaged(path.to_owned(), "it does not begin like a store".to_owned())
             }
             DatabaseError::Storage(StorageError::Io(error)) => Self::io(path, &error),
             other => Self::Damaged(path.to_owned(), other.to_string()),
@@ -161,7 +164,7 @@ impl fmt::Display for OpenError {
         let name = self.name();
         match self {
             Self::NotFound(path) => {
-                write!(f, "{name}: there is no {}; check the path", path.display())
+                write!(f, "{name}: {} does not exist; check the path", path.display())
             }
             Self::Locked(path) => {
                 write!(
@@ -184,24 +187,28 @@ impl fmt::Display for OpenError {
             Self::Damaged(path, what) => {
                 write!(
                     f,
-                    "{name}: {} is damaged ({what}); restore it from a copy, or delete it and let the devices push again",
+                    "{name}: {} is damaged ({what}); restore it from a copy, \
+                     or delete it and let the devices push again",
                     path.display()
                 )
             }
             Self::Orphaned(path) => write!(
                 f,
-                "{name}: {} is there and its store is not; restore the store beside it, or move the journal away to start anew",
+                "{name}: {} exists, but its store does not; restore the store to the same folder, \
+                 or move the journal away to start a new store",
                 path.display()
             ),
             Self::JournalDamaged(path, at) => write!(
                 f,
-                "{name}: {} is damaged {at}, and with it what was acknowledged last; restore it from a copy, or move it away and let the devices push again",
+                "{name}: {} is damaged {at}, and contains the batches acknowledged last; \
+                 restore it from a copy, or move it away and let the devices push again",
                 path.display()
             ),
             Self::NotAJournal(path) => {
                 write!(
                     f,
-                    "{name}: {} is in the place of the store's journal and is none; move it away",
+                    "{name}: {} has the name of the store's journal but is not a journal; \
+                     move it away",
                     path.display()
                 )
             }
@@ -212,18 +219,18 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// How much room a journal is given at once, in bytes.
+/// The room that is written ahead of the frames of a journal, in bytes.
 const AHEAD: u64 = 1 << 20;
 
-/// Where a store's journal lies: beside it.
+/// The path of a store's journal, which is in the same folder.
 pub(crate) fn journal_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push("-journal");
     PathBuf::from(name)
 }
 
-/// Opens a store's journal, or makes one. What stands in it is brought into the store, durably, but for what a damaged page
-/// keeps out.
+/// Opens or creates a store's journal, and applies its batches durably to the store. Batches that
+/// need a damaged page are withheld.
 pub(super) fn journal(
     path: &Path,
     database: &Database,
@@ -254,7 +261,8 @@ pub(super) fn journal(
     Ok((journal, withheld))
 }
 
-/// Brings what stands in a store's journal into a frozen store, so that it is checked with the rest. Neither file is written.
+/// Applies the batches of a store's journal to a frozen store, so that they are checked with it.
+/// Writes neither file.
 pub(crate) fn frozen_journal(path: &Path, database: &Database) -> Result<(), OpenError> {
     let path = journal_path(path);
     if !path.exists() {
@@ -264,9 +272,10 @@ pub(crate) fn frozen_journal(path: &Path, database: &Database) -> Result<(), Ope
     match replay(database, &path.display().to_string(), &mut Known::default(), &journal, usize::MAX)
     {
         Ok(withheld) if withheld.is_empty() => Ok(()),
-        Ok(_) => {
-            Err(OpenError::Damaged(path, "a page that its batches need is damaged".to_owned()))
-        }
+        Ok(_) => Err(OpenError::Damaged(
+            path,
+            "a page of the store that its batches need is damaged".to_owned(),
+        )),
         Err(Failure::Journal(error)) => Err(OpenError::journal(error)),
         Err(Failure::NotABatch(number)) => Err(OpenError::JournalDamaged(
             path,
@@ -278,7 +287,7 @@ pub(crate) fn frozen_journal(path: &Path, database: &Database) -> Result<(), Ope
     }
 }
 
-/// Opens a store, or makes one.
+/// Opens a store, or creates one.
 pub(crate) fn open(path: &Path, options: &Options) -> Result<Database, OpenError> {
     let file = match OpenOptions::new().read(true).write(true).open(path) {
         Ok(file) => file,
@@ -301,14 +310,14 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Database, OpenError
     database(path, pages, options)
 }
 
-/// Opens a store for reading all of it, without ever writing to its file.
+/// Opens a store to read all of it. Never writes the file.
 pub(crate) fn open_frozen(
     path: &Path,
     options: &Options,
     damaged: &Damaged,
 ) -> Result<Database, OpenError> {
     let io = |error: io::Error| OpenError::io(path, &error);
-    // Locks need a file that is open for writing.
+    // Locking requires a file that is open for writing.
     let file = OpenOptions::new().read(true).write(true).open(path).map_err(io)?;
     recognise(path, &file)?;
     database(path, Pages::frozen(file, Arc::clone(damaged)).map_err(io)?, options)
@@ -334,7 +343,7 @@ fn database(path: &Path, pages: Pages, options: &Options) -> Result<Database, Op
     if let Some(on_recovery) = options.on_recovery.clone() {
         builder.set_repair_callback(move |session| on_recovery(session.progress()));
     }
-    // redb asserts what it has not verified; at a damaged file that is a panic.
+    // redb asserts properties that it has not verified, and panics if a damaged file lacks them.
     match catch_unwind(AssertUnwindSafe(|| builder.create_with_backend(pages))) {
         Ok(opened) => {
             let opened = opened.map_err(|error| OpenError::redb(path, error))?;
@@ -343,12 +352,13 @@ fn database(path: &Path, pages: Pages, options: &Options) -> Result<Database, Op
         }
         Err(_) => Err(OpenError::Damaged(
             path.to_owned(),
-            "a page that all others hang on does not match its checksum".to_owned(),
+            "a page that every read needs does not match its checksum".to_owned(),
         )),
     }
 }
 
-/// Makes an empty store beside its place and moves it there, so that no crash leaves half a store.
+/// Creates an empty store under another name and renames it, so that a crash cannot leave an
+/// incomplete store.
 fn make(path: &Path, options: &Options) -> Result<(), OpenError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
@@ -383,7 +393,8 @@ fn make_at(path: &Path, options: &Options) -> Result<(), OpenError> {
     handle.sync_all().map_err(io)
 }
 
-/// Makes the table that a store of an earlier version lacks. Where a damaged page is in the way, reads will name it.
+/// Creates the table that stores of an earlier version lack. If a damaged page prevents it, later
+/// reads report the page.
 fn add_tables(database: &Database) {
     let add = || -> Result<(), redb::Error> {
         let lacks = match database.begin_read()?.open_table(MANIFESTS) {
@@ -402,7 +413,7 @@ fn add_tables(database: &Database) {
     let _ = catch_unwind(AssertUnwindSafe(add));
 }
 
-/// Every table is there from the start, so that no read has to ask.
+/// Creates every table at once, so that reads need not check whether a table exists.
 pub(super) fn make_tables(database: &Database) -> Result<(), redb::Error> {
     let transaction = database.begin_write()?;
     transaction.open_table(SEALS)?;

@@ -1,7 +1,9 @@
-//! Power loss, simulated: a disk that keeps any part of what was not synced, sector by sector, in any order.
+//! Simulates power loss with a disk that keeps any part of the writes since the last sync, sector
+//! by sector.
 //!
-//! Every sync is a moment at which the power may go: some sectors of the writes since the last one are on the disk, some are
-//! not, some hold an earlier one of several writes. Whatever it is, everything that had been acknowledged by then is there.
+//! Power may be lost at every sync. Then some sectors of the writes since the previous sync are on
+//! the disk, some are not, and some contain the result of an earlier one of several writes. In
+//! every case everything acknowledged before must be present.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,14 +26,14 @@ const SECTOR: usize = 512;
 
 #[derive(Debug, Default)]
 struct Disk {
-    /// What is on the disk for certain.
+    /// The contents that are certainly on the disk.
     synced: Vec<u8>,
-    /// What a process sees.
+    /// The contents that the process sees.
     current: Vec<u8>,
     /// Contents that sectors have had since the last sync, oldest first.
     unsynced: BTreeMap<usize, Vec<Vec<u8>>>,
     acknowledged: usize,
-    /// What the disk may hold after a power loss, with how many batches had been acknowledged.
+    /// Possible contents after a power loss, each with the number of batches acknowledged before.
     losses: Vec<(usize, Vec<u8>)>,
     random: u64,
 }
@@ -45,9 +47,9 @@ impl Disk {
         (self.random >> 33) as usize % below
     }
 
-    /// The disk as the next start may find it.
+    /// One possible content of the disk after a power loss.
     fn lose_power(&mut self) -> Vec<u8> {
-        // From nearly nothing written to nearly everything.
+        // The share of the sectors that were written: from none to all.
         let (keep, of) = (self.random(9), 8);
         let mut image = self.synced.clone();
         if self.random(2) == 0 || self.synced.len() > self.current.len() {
@@ -61,7 +63,7 @@ impl Disk {
             let content = &contents[self.random(contents.len())];
             let end = (sector * SECTOR + content.len()).min(self.current.len());
             if image.len() < end {
-                // Data behind the end that the disk knew made it longer.
+                // A write beyond the synced end extends the file.
                 image.resize(self.current.len(), 0);
             }
             image[sector * SECTOR..end].copy_from_slice(&content[..end - sector * SECTOR]);
@@ -129,10 +131,10 @@ fn put(database: &Database, known: &mut Known, batch: Vec<Bundle>) {
     commit(database, true, known, &[&batch.into()]).unwrap();
 }
 
-fn assert_there(database: &Database, bundle: &Bundle) {
+fn assert_stored(database: &Database, bundle: &Bundle) {
     let transaction = database.begin_read().unwrap();
     let seals = transaction.open_table(SEALS).unwrap();
-    let row = seals.get(bundle.key.to_bytes()).unwrap().expect("an acknowledged seal is there");
+    let row = seals.get(bundle.key.to_bytes()).unwrap().expect("an acknowledged seal is stored");
     let seal = decode(bundle.key.to_bytes(), row.value()).unwrap();
     let pieces = transaction.open_table(PIECES).unwrap();
     assert!(
@@ -142,12 +144,12 @@ fn assert_there(database: &Database, bundle: &Bundle) {
 }
 
 #[test]
-fn what_was_acknowledged_survives_a_power_loss() {
+fn acknowledged_batches_survive_a_power_loss() {
     let disk = Storage::default();
     disk.0.lock().unwrap().random = 7;
     let store = database(disk.clone());
     make_tables(&store).unwrap();
-    // Before this the file has no name: see `open::make`.
+    // Until now the file has a temporary name: see `open::make`.
     disk.0.lock().unwrap().losses.clear();
 
     let mut motes = [Mote::new("one", false), Mote::new("two", true)];
@@ -170,31 +172,31 @@ fn what_was_acknowledged_survives_a_power_loss() {
         after.0.lock().unwrap().current.clone_from(&image);
         after.0.lock().unwrap().synced = image;
         let store = database(after.clone());
-        batches[..acknowledged].iter().flatten().for_each(|bundle| assert_there(&store, bundle));
-        // A batch that was on its way is there as a whole, or not at all.
+        batches[..acknowledged].iter().flatten().for_each(|bundle| assert_stored(&store, bundle));
+        // The batch in progress is stored as a whole or not at all.
         let seals = store.begin_read().unwrap().open_table(SEALS).unwrap();
         let next = batches.get(acknowledged).map_or(&[][..], Vec::as_slice);
-        let there = next
+        let present = next
             .iter()
             .filter(|bundle| seals.get(bundle.key.to_bytes()).unwrap().is_some())
             .count();
-        assert!(there == 0 || there == next.len(), "half a batch is there");
-        rolled_back += usize::from(there == 0);
+        assert!(present == 0 || present == next.len(), "a part of a batch is stored");
+        rolled_back += usize::from(present == 0);
         drop(seals);
-        // And it goes on from there.
+        // The store accepts further batches.
         let mut mote = Mote::new("three", false);
         let next = mote.seal_some(Scheme::Star, 0, 100).bundle;
         put(&store, &mut Known::default(), vec![next.clone()]);
-        assert_there(&store, &next);
-        batches[..acknowledged].iter().flatten().for_each(|bundle| assert_there(&store, bundle));
+        assert_stored(&store, &next);
+        batches[..acknowledged].iter().flatten().for_each(|bundle| assert_stored(&store, bundle));
     }
-    assert!(rolled_back > 10, "the simulation tears something");
+    assert!(rolled_back > 10, "the simulation interrupts too few batches");
 }
 
-/// A seal that grows, level by level, and the manifests beside it: after a loss each is as it was acknowledged, or as the
-/// batch that was on its way makes it.
+/// Seals that receive more levels, and manifests. After a power loss each is as it was
+/// acknowledged, or as the batch in progress makes it.
 #[test]
-fn what_grows_is_after_a_power_loss_as_it_was_or_as_it_would_be() {
+fn growing_seals_and_manifests_survive_a_power_loss() {
     let disk = Storage::default();
     disk.0.lock().unwrap().random = 11;
     let store = database(disk.clone());
@@ -229,10 +231,10 @@ fn what_grows_is_after_a_power_loss_as_it_was_or_as_it_would_be() {
             let stored = manifests
                 .get(manifest.key.to_bytes())
                 .unwrap()
-                .expect("an acknowledged manifest is there");
+                .expect("an acknowledged manifest is stored");
             assert!(stored.value() == manifest.bytes);
         }
-        let on_its_way = steps.get(acknowledged).map_or(&[][..], |step| &step.bundles);
+        let in_progress = steps.get(acknowledged).map_or(&[][..], |step| &step.bundles);
         for bundle in steps[..acknowledged].iter().flat_map(|step| &step.bundles) {
             let last = steps[..acknowledged]
                 .iter()
@@ -240,9 +242,9 @@ fn what_grows_is_after_a_power_loss_as_it_was_or_as_it_would_be() {
                 .rfind(|other| other.key == bundle.key)
                 .unwrap();
             let row =
-                seals.get(bundle.key.to_bytes()).unwrap().expect("an acknowledged seal is there");
+                seals.get(bundle.key.to_bytes()).unwrap().expect("an acknowledged seal is stored");
             let seal = decode(bundle.key.to_bytes(), row.value()).unwrap();
-            let next = on_its_way.iter().find(|next| next.key == bundle.key);
+            let next = in_progress.iter().find(|next| next.key == bundle.key);
             rolled_back += usize::from(next.is_some_and(|next| next.kept != seal.kept()));
             let expected = next.filter(|next| next.kept == seal.kept()).unwrap_or(last);
             assert_eq!(seal.kept(), expected.kept, "never fewer levels than were acknowledged");
@@ -252,5 +254,5 @@ fn what_grows_is_after_a_power_loss_as_it_was_or_as_it_would_be() {
             );
         }
     }
-    assert!(rolled_back > 10, "the simulation tears something");
+    assert!(rolled_back > 10, "the simulation interrupts too few batches");
 }

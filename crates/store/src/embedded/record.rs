@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_comes_back_as_it_was() {
+    fn a_batch_survives_encoding_and_decoding() {
         let with_manifests = Batch { manifests: manifests(), ..batch() };
         for batch in [Batch::default(), batch(), manifests().into(), with_manifests] {
             let back = decode(&encode(&batch).unwrap()).unwrap();
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_exactly_one_batch_is_no_record() {
+    fn rejects_bytes_that_are_not_exactly_one_batch() {
         for batch in [batch(), manifests().into()] {
             let record = encode(&batch).unwrap();
             for length in (0..record.len()).step_by(7) {
@@ -192,12 +192,12 @@ mod tests {
         let key = one.key;
         let other = encode(&vec![one].into()).unwrap();
         for at in 0..other.len() {
-            let mut bent = other.clone();
-            bent[at] ^= 1;
+            let mut modified = other.clone();
+            modified[at] ^= 1;
             let same = |back: Batch| {
                 back.bundles.len() == 1 && back.bundles[0].key == key && back.manifests.is_empty()
             };
-            assert!(decode(&bent).is_none_or(same), "byte {at}");
+            assert!(decode(&modified).is_none_or(same), "byte {at}");
         }
     }
 }

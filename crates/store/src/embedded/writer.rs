@@ -5,15 +5,15 @@
 //! is therefore as fast as the disk appends, with any number of callers, and one caller waits for
 //! one sync. If callers return as soon as they have their reply, the next sync waits for the
 //! callers of the last one, for at most twice the duration of that sync: half as many syncs then
-//! serve as many batches. Journaled batches are passed to the thread that brings them into the
+//! serve as many batches. Journaled batches are passed to the thread that applies them to the
 //! tables (see [`apply`](super::apply)).
 //!
-//! A batch whose bundles all come after everything stored of their devices is new, so that its
-//! reply needs no lookup: it is sent after the sync. Any other batch gets its reply after it was
-//! applied, with the receipt of its transaction. So does the first batch of each device and schema
-//! since the store was opened, since only its transaction shows that no damaged page is in the way,
-//! and every batch while the tables are far behind the journal, which slows callers down before
-//! they are rejected.
+//! A batch whose bundles all come after everything stored of their devices is new. Its reply needs
+//! no lookup and is sent after the sync. Any other batch gets its reply after it was applied, with
+//! the receipt of its transaction. The same holds for the first batch of each device and schema
+//! since the store was opened, because only its transaction shows that the pages it needs are
+//! undamaged, and for every batch while the tables are far behind the journal: that slows callers
+//! down before they are rejected.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -398,7 +398,8 @@ impl Shared {
         PutError::Failed { store: self.name.clone(), what }
     }
 
-    /// Whether acknowledged bundles of a device, or of any, cannot be brought into the tables.
+    /// Whether acknowledged bundles of a device, or of any, cannot be applied because of a damaged
+    /// page.
     pub(super) fn withholds(&self, device: Option<DeviceId>) -> bool {
         self.withholding.load(Ordering::SeqCst) && {
             let devices: &HashSet<DeviceId> = &self.state().withheld.devices;
@@ -406,7 +407,7 @@ impl Shared {
         }
     }
 
-    /// Whether acknowledged manifests cannot be brought into the tables.
+    /// Whether acknowledged manifests cannot be applied because of a damaged page.
     fn withholds_manifests(&self) -> bool {
         self.withholding.load(Ordering::SeqCst) && self.state().withheld.manifests
     }
@@ -428,8 +429,8 @@ impl Shared {
         state
     }
 
-    /// Waits until everything acknowledged before can be read: one atomic load if nothing is
-    /// pending.
+    /// Waits until everything acknowledged before can be read. If nothing is pending, this costs
+    /// one atomic load.
     pub(super) fn settle(&self, device: Option<DeviceId>) -> Result<(), ReadError> {
         if self.unapplied.load(Ordering::SeqCst) > 0 {
             let state = self.state();
@@ -438,7 +439,8 @@ impl Shared {
         }
         if self.withholds(device) {
             return Err(damaged(
-                "stored bundles lie in the journal and cannot be brought into the tables, for a page is damaged",
+                "stored bundles are in the journal and cannot be applied, \
+                 because a page of the file is damaged",
             ));
         }
         Ok(())

@@ -1,32 +1,36 @@
-//! Frames straight to the disk, past the page cache, where the system and the file system can: one call writes and waits.
+//! Writes frames directly to the disk, past the page cache, if the system and the file system allow
+//! it. One call writes and waits for the disk.
 //!
-//! It writes whole blocks over what is there: in front of a frame stands what its first block held before, behind it zeros, as
-//! stood there. So it is for frames whose room was written ahead, and what a crash leaves is what it would leave of the same
-//! bytes written the usual way, old or new by the sector. The journal's file and format know nothing of it.
+//! It overwrites whole blocks: before a frame it repeats the earlier bytes of the first block, and
+//! after it the zeros that were there. It therefore only writes frames whose room was written
+//! ahead. A crash leaves the same as if the bytes had been written through the cache: each sector
+//! is old or new. The format of the journal does not depend on it.
 
 use std::fs::File;
 use std::io;
 use std::path::Path;
 
-/// What positions, lengths and memory are aligned to: the page of most systems and the largest block of most disks. Where a disk
-/// wants more, the first write is refused.
+/// The alignment of positions, lengths and memory: the page size of most systems and the largest
+/// block of most disks. If a disk requires more, the first write fails.
 pub(super) const BLOCK: u64 = 4096;
 const ALIGNMENT: usize = BLOCK as usize;
-/// Longer frames go the usual way: they do not pay for a copy.
+/// Longer frames are written through the page cache, because the copy costs more than it saves.
 pub(super) const LONGEST: usize = 1 << 20;
 
 /// A second handle of the journal's file.
 #[derive(Debug)]
 pub(super) struct Direct {
     file: File,
-    /// Behind its first aligned byte stands what is written: the block in which the last frame ends, up to there.
+    /// The bytes to write, from the first aligned byte on. Between two writes it holds the used
+    /// part of the block in which the last frame ends.
     buffer: Vec<u8>,
-    /// How much of that block the last frame fills.
+    /// How many bytes of that block are used.
     tail: usize,
 }
 
 impl Direct {
-    /// Opens the file at `path` once more, if it still is `same` and can be written so. `tail` are the bytes of the last begun block.
+    /// Opens the file at `path` again, if it is still the file `same` and allows direct writes.
+    /// `tail` is the used part of the last block.
     #[cfg(target_os = "linux")]
     pub(super) fn open(path: &Path, same: &File, tail: &[u8]) -> Option<Self> {
         use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -47,13 +51,14 @@ impl Direct {
         Some(direct)
     }
 
-    /// Nothing is known of other systems.
+    /// Direct writes are not implemented for other systems.
     #[cfg(not(target_os = "linux"))]
     pub(super) fn open(_path: &Path, _same: &File, _tail: &[u8]) -> Option<Self> {
         None
     }
 
-    /// Writes a frame behind the last one, which ends at `end`. Durable when it returns. `InvalidInput` if files cannot be written so.
+    /// Writes a frame after the last one, which ends at `end`. It is durable when this returns.
+    /// `InvalidInput` if the file system rejects direct writes.
     #[cfg(target_os = "linux")]
     pub(super) fn write(&mut self, end: u64, frame: &[u8]) -> io::Result<()> {
         use std::os::unix::fs::FileExt;
@@ -76,19 +81,21 @@ impl Direct {
         Ok(())
     }
 
-    /// It is never opened.
+    /// Never called, since `open` returns `None`.
     #[cfg(not(target_os = "linux"))]
     pub(super) fn write(&mut self, _end: u64, _frame: &[u8]) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// From now on every write is refused, as by a file system with larger blocks: it is at no block's start.
+    /// Makes every later write fail as on a file system with larger blocks, because its position is
+    /// not aligned.
     #[cfg(test)]
     pub(super) const fn refuse_writes(&mut self) {
         self.tail += 1;
     }
 
-    /// Whole blocks of memory for `length` bytes, the begun block still in front.
+    /// Whole blocks of aligned memory for `length` bytes, beginning with the used part of the last
+    /// block.
     #[cfg(target_os = "linux")]
     fn blocks(&mut self, length: usize) -> &mut [u8] {
         let whole = length.next_multiple_of(ALIGNMENT).max(ALIGNMENT);
@@ -104,7 +111,7 @@ impl Direct {
     }
 }
 
-/// Where the first aligned byte of a buffer stands.
+/// The offset of the first aligned byte of a buffer.
 #[cfg(target_os = "linux")]
 fn aligned(buffer: &[u8]) -> usize {
     let past = buffer.as_ptr().addr() % ALIGNMENT;

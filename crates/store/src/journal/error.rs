@@ -12,7 +12,7 @@ use super::is_full;
 pub enum JournalError {
     /// Another process has it open.
     Locked(PathBuf),
-    /// The file is something else.
+    /// The file is not a journal.
     NotAJournal(PathBuf),
     /// A frame was damaged after it had been synced.
     Damaged {
@@ -23,9 +23,9 @@ pub enum JournalError {
         /// The number of its first record, from 0.
         record: u64,
     },
-    /// More waits than a frame holds.
+    /// The waiting records exceed the limit of one frame.
     TooMuch(PathBuf),
-    /// The disk is full; what waits still waits.
+    /// The disk is full. Records that wait to be synced are kept.
     DiskFull(PathBuf),
     /// Another failure of the operating system.
     Io(PathBuf, io::Error),
@@ -65,12 +65,13 @@ impl fmt::Display for JournalError {
             }
             Self::Damaged { path, offset, record } => write!(
                 f,
-                "{name}: {} is damaged at byte {offset}, from record {record} on; restore it, or move it away to start anew",
+                "{name}: {} is damaged at byte {offset}, from record {record} on; \
+                 restore it from a copy, or move it away to start a new one",
                 path.display()
             ),
             Self::TooMuch(path) => write!(
                 f,
-                "{name}: too much waits to be written to {}; sync more often",
+                "{name}: too many records wait to be written to {}; sync more often",
                 path.display()
             ),
             Self::DiskFull(path) => {

@@ -1,4 +1,5 @@
-//! What a power loss and damage leave of a journal, by the sector and by the byte; and that how a frame is written leaves no trace.
+//! Tests of what power loss and damage leave of a journal, sector by sector and byte by byte, and
+//! that the file is the same however a frame was written.
 
 #![allow(clippy::unwrap_used)]
 
@@ -6,7 +7,8 @@ use super::*;
 
 const AHEAD: u64 = 4096;
 
-/// Three frames with room ahead, in a file: what it holds, and where the last frame starts and ends.
+/// Writes three frames with room ahead. Returns the file's bytes, and the start and the end of the
+/// last frame.
 fn written(path: &Path) -> (Vec<u8>, usize, usize) {
     let _ = fs::remove_file(path);
     let mut journal = Journal::open(path).unwrap().fill_ahead(AHEAD);
@@ -28,7 +30,7 @@ fn open(path: &Path, bytes: &[u8]) -> Result<u64, JournalError> {
 }
 
 #[test]
-fn room_ahead_is_zeros_and_no_loss() {
+fn room_ahead_is_zeros_and_not_a_torn_frame() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal");
     let (bytes, _, end) = written(&path);
@@ -36,7 +38,7 @@ fn room_ahead_is_zeros_and_no_loss() {
     let journal = Journal::open_strict(&path).unwrap();
     assert_eq!((journal.synced_records(), journal.torn_bytes(), journal.end), (6, 0, end as u64));
     drop(journal);
-    // The file grows by the room, not by each frame.
+    // The file grows by whole rooms, not by each frame.
     let mut journal = Journal::open_strict(&path).unwrap().fill_ahead(AHEAD);
     let mut lengths = std::collections::BTreeSet::new();
     for number in 0..200u8 {
@@ -49,7 +51,7 @@ fn room_ahead_is_zeros_and_no_loss() {
 }
 
 #[test]
-fn whatever_sectors_a_power_loss_leaves_of_the_last_frame_the_others_are_there() {
+fn a_power_loss_can_only_lose_sectors_of_the_last_frame() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal");
     let (bytes, start, end) = written(&path);
@@ -62,10 +64,10 @@ fn whatever_sectors_a_power_loss_leaves_of_the_last_frame_the_others_are_there()
                 lost[(sector * 512).max(start)..(sector * 512 + 512).min(end)].fill(0);
             }
             lost.truncate(cut);
-            let whole = kept + 1 == 1 << sectors.len() && cut >= end;
+            let complete = kept + 1 == 1 << sectors.len() && cut >= end;
             assert_eq!(
                 open(&path, &lost).unwrap(),
-                if whole { 6 } else { 4 },
+                if complete { 6 } else { 4 },
                 "sectors {kept:b}, {cut} bytes"
             );
         }
@@ -73,7 +75,7 @@ fn whatever_sectors_a_power_loss_leaves_of_the_last_frame_the_others_are_there()
 }
 
 #[test]
-fn damage_to_the_last_frame_is_named_where_none_of_it_is_missing() {
+fn detects_damage_to_a_complete_last_frame() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal");
     let (bytes, start, end) = written(&path);
@@ -83,7 +85,8 @@ fn damage_to_the_last_frame_is_named_where_none_of_it_is_missing() {
             damaged[at] ^= flip;
             let error = open(&path, &damaged).unwrap_err();
             assert!(
-                matches!(error, JournalError::Damaged { offset, record: 4, .. } if offset == start as u64),
+                matches!(error, JournalError::Damaged { offset, record: 4, .. }
+                    if offset == start as u64),
                 "byte {at}"
             );
         }
@@ -94,19 +97,19 @@ fn damage_to_the_last_frame_is_named_where_none_of_it_is_missing() {
 enum Step {
     /// Frames of these lengths, each synced.
     Frames(Vec<usize>),
-    /// A frame that is written and not waited for.
+    /// A frame that is written but not synced.
     Unsynced(usize),
     Reset,
-    /// Keeps the newest records, so many.
+    /// Keeps this many of the newest records.
     Compact(usize),
     Reopen,
-    /// No room could be written ahead, as on a full disk.
+    /// The room ahead cannot be written, as on a full disk.
     NoRoom,
 }
 
 fn steps() -> impl proptest::strategy::Strategy<Value = Vec<Step>> {
     use proptest::prelude::*;
-    // About a block, and the longest that is not written the usual way.
+    // Lengths around one block, and around the longest that is written directly.
     let length = prop_oneof![
         0..600_usize,
         3900..4300_usize,
@@ -127,13 +130,13 @@ fn steps() -> impl proptest::strategy::Strategy<Value = Vec<Step>> {
 /// A journal after a step.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
-    /// The file up to the journal's end, and whether only zeros stand behind.
+    /// The file up to the journal's end, and whether it contains only zeros after that.
     file: Vec<u8>,
-    zeros_behind: bool,
+    zeros_after: bool,
     records: Vec<Vec<u8>>,
 }
 
-/// What steps leave, and how many frames went past the cache.
+/// The journal after each step, and the number of frames that were written past the cache.
 fn play(path: &Path, steps: &[Step], past_cache: bool) -> (Vec<Seen>, usize) {
     const ROOM: u64 = 3 * 4096;
     let _ = fs::remove_file(path);
@@ -167,8 +170,8 @@ fn play(path: &Path, steps: &[Step], past_cache: bool) -> (Vec<Seen>, usize) {
         }
         let (end, records) = (journal.end as usize, journal.iter().map(Result::unwrap).collect());
         let mut file = fs::read(path).unwrap();
-        let behind = file.split_off(end);
-        seen.push(Seen { file, zeros_behind: behind.iter().all(|&byte| byte == 0), records });
+        let after = file.split_off(end);
+        seen.push(Seen { file, zeros_after: after.iter().all(|&byte| byte == 0), records });
     }
     (seen, direct)
 }
@@ -177,18 +180,18 @@ proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig { cases: 48, ..Default::default() })]
 
     #[test]
-    fn frames_past_the_cache_make_the_same_file_as_frames_through_it(steps in steps()) {
+    fn frames_written_past_the_cache_make_the_same_file(steps in steps()) {
         let directory = tempfile::tempdir().unwrap();
         let (through, none) = play(&directory.path().join("through"), &steps, false);
         let (past, _) = play(&directory.path().join("past"), &steps, true);
         proptest::prop_assert_eq!(none, 0);
-        proptest::prop_assert!(through.iter().chain(&past).all(|seen| seen.zeros_behind));
+        proptest::prop_assert!(through.iter().chain(&past).all(|seen| seen.zeros_after));
         proptest::prop_assert!(past == through);
     }
 }
 
 #[test]
-fn a_frame_goes_through_the_cache_where_the_file_system_refuses_to_write_it_otherwise() {
+fn a_frame_is_written_through_the_cache_if_direct_writes_fail() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal");
     let mut journal = Journal::open_strict(&path).unwrap().fill_ahead(AHEAD);

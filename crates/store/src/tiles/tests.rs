@@ -1,4 +1,5 @@
-//! Tests of the layout of trees: any selection read from a stored tree is what the whole tree gives.
+//! Tests of the layout of trees: any selection read from a stored tree equals the selection from
+//! the complete tree.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,7 +22,8 @@ struct Grown {
 }
 
 impl Grown {
-    /// A tree of `n` records of which the levels from `from` on are kept, in chunks of `2^chunk_bits` places.
+    /// A tree of `n` records whose levels from `from` on are kept, in chunks of `2^chunk_bits`
+    /// places.
     fn new(n: u64, salt: [u8; 16], from: u8, framing: Framing, chunk_bits: u32) -> Self {
         let record = |seq: u64| match framing {
             Framing::Fixed(_) => Digest::of(&[&seq.to_be_bytes()]).0[..3].to_vec(),
@@ -49,7 +51,7 @@ impl Grown {
             .collect()
     }
 
-    /// The proof of these records, computed from the whole tree.
+    /// The proof of these records, computed from the complete tree.
     fn part(&self, selected: &[Sequence]) -> TreePart {
         let proof = merkle::multiproof(&Host::detect(), &self.leaves, selected.iter().copied());
         TreePart {
@@ -97,29 +99,35 @@ fn framings() -> impl Strategy<Value = Framing> {
 }
 
 proptest! {
-    /// Chunks so small that most keep no record, and subtrees without a kept record span many
-    /// chunks and whole tiles.
+    /// With chunks so small that most have no kept record, and subtrees without a kept record that
+    /// span many chunks and whole tiles.
     #[test]
-    fn what_is_read_of_a_pruned_tree_is_what_the_whole_one_gives(
-        n in 1_u64..3000, salt: [u8; 16], from in 1..LEVELS, framing in framings(), chunk_bits in 0_u32..6,
+    fn a_selection_from_a_pruned_tree_equals_that_from_the_complete_tree(
+        n in 1_u64..3000, salt: [u8; 16], from in 1..LEVELS, framing in framings(),
+        chunk_bits in 0_u32..6,
         mask: u32, chosen in vec(any::<u32>(), 0..20),
     ) {
         let grown = Grown::new(n, salt, from, framing, chunk_bits);
         let kept = grown.at(grown.pruned.kept);
         let (geometry, body) = grown.lay_out();
         prop_assume!((kept.len() as u64) < n);
-        let mut some: Vec<Sequence> = chosen.iter().filter_map(|&i| kept.get(i as usize % kept.len().max(1)).copied()).collect();
+        let mut some: Vec<Sequence> = chosen
+            .iter()
+            .filter_map(|&i| kept.get(i as usize % kept.len().max(1)).copied())
+            .collect();
         some.sort_unstable();
         some.dedup();
         for selected in [some, grown.at(grown.pruned.kept & mask), kept, vec![]] {
-            prop_assert!(read_part(geometry, &body, &selected).unwrap().0 == grown.part(&selected), "{selected:?}");
+            let part = read_part(geometry, &body, &selected).unwrap().0;
+            prop_assert!(part == grown.part(&selected), "{selected:?}");
         }
     }
 
     /// A read of damaged bytes returns other bytes or an error; it does not panic.
     #[test]
-    fn a_damaged_body_is_no_panic(
-        n in 1_u64..600, salt: [u8; 16], from in 1..4_u8, framing in framings(), chunk_bits in 0_u32..6,
+    fn a_damaged_body_does_not_panic(
+        n in 1_u64..600, salt: [u8; 16], from in 1..4_u8, framing in framings(),
+        chunk_bits in 0_u32..6,
         at: prop::sample::Index, xor in 1_u8.., chosen: prop::sample::Index,
     ) {
         let grown = Grown::new(n, salt, from, framing, chunk_bits);
@@ -132,15 +140,18 @@ proptest! {
     }
 
     #[test]
-    fn another_number_of_records_or_digests_is_not_laid_out(
-        n in 2_u64..600, salt: [u8; 16], from in 1..4_u8, framing in framings(), chunk_bits in 0_u32..6,
+    fn rejects_a_wrong_number_of_records_or_digests(
+        n in 2_u64..600, salt: [u8; 16], from in 1..4_u8, framing in framings(),
+        chunk_bits in 0_u32..6,
     ) {
         let grown = Grown::new(n, salt, from, framing, chunk_bits);
         let kept = grown.at(grown.pruned.kept);
         prop_assume!(!kept.is_empty() && (kept.len() as u64) < n);
         let part = grown.part(&kept);
         let (geometry, _) = grown.lay_out();
-        let laid_out = |records: &[u8], siblings: &[u8]| lay_out_pruned(&Host::detect(), geometry, records, siblings).is_some();
+        let laid_out = |records: &[u8], siblings: &[u8]| {
+            lay_out_pruned(&Host::detect(), geometry, records, siblings).is_some()
+        };
         prop_assert!(laid_out(&part.records, &part.siblings));
         prop_assert!(!laid_out(&part.records, &part.siblings[32..]));
         prop_assert!(!laid_out(&part.records, &[&part.siblings[..], &[0; 32]].concat()));
@@ -149,9 +160,8 @@ proptest! {
     }
 }
 
-/// Reading a few records of a large pruned tree reads a small fraction of it.
 #[test]
-fn a_small_sample_reads_a_small_part_of_a_large_pruned_tree() {
+fn reads_a_small_fraction_of_a_large_pruned_tree_for_a_small_sample() {
     let (n, from) = (1 << 20, 3);
     let grown =
         Grown::new(n, [5; 16], from, Framing::fixed(3).unwrap(), WIDTH_BITS + u32::from(from));

@@ -1,4 +1,4 @@
-//! The walk over the table of seals, which goes on behind what cannot be read.
+//! Reads the table of seals, continuing after rows that cannot be read.
 
 use std::ops::Bound;
 
@@ -11,14 +11,14 @@ use crate::embedded::{SEALS, guarded};
 
 type Key = [u8; SealKey::LENGTH];
 
-/// Device and index as one number: the order of keys, digests aside.
+/// Device and index as one number. It orders keys as their bytes do, without the digest.
 fn place(key: &Key) -> u128 {
     key[..12].iter().fold(0, |place, &byte| place << 8 | u128::from(byte))
 }
 
 const PLACES: u128 = 1 << 96;
 
-/// The lowest key of a place.
+/// The lowest key of a device and index.
 fn lowest(place: u128) -> Key {
     let mut key = [0; SealKey::LENGTH];
     key[..12].copy_from_slice(&place.to_be_bytes()[4..]);
@@ -30,11 +30,11 @@ fn parts(place: u128) -> (DeviceId, SealIndex) {
     (key.device, key.index)
 }
 
-/// Hands every row that can be read to the check, and names what lies between them where some cannot.
-pub(super) fn seals(check: &mut Check<'_>) {
+/// Passes every readable row to the check, and reports the rows between them that cannot be read.
+pub(super) fn check_seals(check: &mut Check<'_>) {
     let mut from = Bound::Unbounded;
     loop {
-        // The last row that was read, whatever ended the walk behind it.
+        // The last row that was read before the iteration ended.
         let mut last = match from {
             Bound::Excluded(key) => Some(key),
             _ => None,
@@ -54,7 +54,7 @@ pub(super) fn seals(check: &mut Check<'_>) {
             return;
         }
         let next = resume(check, last.as_ref());
-        name_the_gap(check, last.as_ref(), next.as_ref());
+        report_the_gap(check, last.as_ref(), next.as_ref());
         match next {
             Some(next) => from = Bound::Included(next),
             None => return,
@@ -62,15 +62,16 @@ pub(super) fn seals(check: &mut Check<'_>) {
     }
 }
 
-/// The first row that can be read again behind `last`, looked for in steps that double.
+/// The first readable row after `last`. The search doubles its step after each row that cannot be
+/// read.
 fn resume(check: &Check<'_>, last: Option<&Key>) -> Option<Key> {
-    let behind = last.map_or(0, |last| place(last) + 1);
+    let after = last.map_or(0, |last| place(last) + 1);
     let mut step = 0;
-    while behind + step < PLACES {
+    while after + step < PLACES {
         let found = guarded(|| {
             let transaction = check.database.begin_read()?;
             let table = transaction.open_table(SEALS)?;
-            let entry = table.range(lowest(behind + step)..)?.next();
+            let entry = table.range(lowest(after + step)..)?.next();
             Ok(entry.transpose()?.map(|(key, _)| key.value()))
         });
         match found {
@@ -81,7 +82,7 @@ fn resume(check: &Check<'_>, last: Option<&Key>) -> Option<Key> {
     None
 }
 
-fn name_the_gap(check: &mut Check<'_>, last: Option<&Key>, next: Option<&Key>) {
+fn report_the_gap(check: &mut Check<'_>, last: Option<&Key>, next: Option<&Key>) {
     let mut name = |device, first, last| {
         let what = "the rows of these seals cannot be read".to_owned();
         check.found(Finding {
@@ -91,25 +92,25 @@ fn name_the_gap(check: &mut Check<'_>, last: Option<&Key>, next: Option<&Key>) {
             what,
         });
     };
-    // A row under the same index as its neighbour may be lost as well, so both ends are included.
-    let behind = last.map(|last| parts(place(last)));
-    let before = next.map(|next| parts(place(next)));
-    match (behind, before) {
+    // A row with the same index as its neighbour may also be lost, so both ends are included.
+    let after = last.map(|last| parts(place(last)));
+    let next = next.map(|next| parts(place(next)));
+    match (after, next) {
         (Some((device, first)), Some((other, last))) if device == other => {
             name(Some(device), first, last);
         }
-        (behind, before) => {
-            if let Some((device, first)) = behind {
+        (after, next) => {
+            if let Some((device, first)) = after {
                 name(Some(device), first, SealIndex(u32::MAX));
             }
-            if let Some((device, last)) = before {
+            if let Some((device, last)) = next {
                 name(Some(device), SealIndex(0), last);
             }
-            let what = match (behind, before) {
+            let what = match (after, next) {
                 (Some((first, _)), Some((last, _))) => {
                     format!("devices between {first} and {last} cannot be listed")
                 }
-                (Some((first, _)), None) => format!("devices behind {first} cannot be listed"),
+                (Some((first, _)), None) => format!("devices after {first} cannot be listed"),
                 (None, Some((last, _))) => format!("devices before {last} cannot be listed"),
                 (None, None) => "no device can be listed".to_owned(),
             };

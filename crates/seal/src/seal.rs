@@ -149,7 +149,8 @@ impl Seal<Unverified> {
     /// device:
     ///
     /// ```compile_fail
-    /// # use moteseal_core::{Authentic, Seal, Unverified, signature::PublicKey};
+    /// # use moteseal_core::signature::PublicKey;
+    /// # use moteseal_seal::{Authentic, Seal, Unverified};
     /// fn forge(seal: Seal<Unverified>, my_own: &PublicKey, signature: &[u8]) -> Option<Seal<Authentic>> {
     ///     seal.verify(my_own, signature).ok()
     /// }

@@ -30,7 +30,7 @@ fn told<'a>(
         sources: 9,
         key_group: 4,
         position: 8,
-        secret: Zeroizing::new([3; 64]),
+        secret: Zeroizing::new(std::array::from_fn(|at| 100 + at as u8)),
         querier: public(4),
         link_secret: Zeroizing::new([5; 32]),
     };
@@ -110,7 +110,10 @@ fn distinguishes_unwritten_flash_from_damage() {
 fn debug_prints_no_secrets() {
     let told = told(b"schema", Algorithm::Ed25519, true, true);
     let text = format!("{told:?} {:?} {:?}", told.sums, told.signer);
-    for secret in ["9, 9, 9", "10, 10", "11, 11", "5, 5, 5", "0909", "0a0a", "0b0b", "0505"] {
+    for secret in [
+        "9, 9, 9", "10, 10", "11, 11", "5, 5, 5", "100, 101", "0909", "0a0a", "0b0b", "0505",
+        "6465",
+    ] {
         assert!(!text.contains(secret), "{secret} in {text}");
     }
 }

@@ -377,10 +377,8 @@ fn each_thing_that_is_wrong_with_an_answer_has_a_name() {
     for (name, bytes) in &cases {
         let refusal = querier.open(EPOCH, &opened(bytes)).expect_err(name);
         assert_eq!(refusal.name(), *name);
-        assert!(
-            !refusal.to_string().is_empty() && !refusal.to_string().contains('\n'),
-            "{refusal}"
-        );
+        let text = refusal.to_string();
+        assert!(!text.is_empty() && !text.starts_with(name) && !text.contains('\n'), "{text}");
     }
     let honest = frame(reference, EPOCH, &who, &records);
     let found = querier

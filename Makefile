@@ -128,10 +128,10 @@ test-long: setup-test ## What takes longer than `make test` may: 10,000 simulate
 	$(call step,ten thousand groups)
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal --test it sampling_faults -- --nocapture
 	$(call step,a hundred thousand private sums and queries)
-	MOTESEAL_SEEDS=100000 cargo test --release $(CARGO_FLAGS) -p moteseal-client --test sums -- --nocapture
+	MOTESEAL_SEEDS=100000 cargo test --release $(CARGO_FLAGS) -p moteseal-client --test it sums:: -- --nocapture
 	MOTESEAL_QUERY_CASES=100000 cargo test --release $(CARGO_FLAGS) -p moteseal-sum --test it query
 	$(call step,ten thousand lies about private sums)
-	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal-client --test sum_refusals -- --nocapture
+	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal-client --test it sum_refusals:: -- --nocapture
 	$(call step,ten thousand broadcasts)
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal-lab --test it broadcast_faults -- --nocapture
 	$(call step,a hundred reboots of whole motes)

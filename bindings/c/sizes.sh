@@ -20,7 +20,7 @@ row() {
     # Nothing is executed, so there is no entry point and no crt. The linker keeps everything that the
     # functions reach; a missing symbol is an error.
     arm-none-eabi-gcc -mcpu=cortex-m3 -mthumb -nostartfiles --specs=nano.specs --specs=nosys.specs -Wl,--gc-sections -Wl,--entry=0 \
-        "${roots[@]}" "$library" -o "$scratch/part" 2> "$scratch/talk" || { cat "$scratch/talk" >&2; exit 1; }
+        "${roots[@]}" "$library" -o "$scratch/part" 2> "$scratch/stderr" || { cat "$scratch/stderr" >&2; exit 1; }
     arm-none-eabi-size "$scratch/part" | awk -v what="$what" 'NR == 2 { printf "| %s | %d.%d |\n", what, $1 / 1024, ($1 % 1024) * 10 / 1024 }'
 }
 

@@ -82,7 +82,7 @@ mkdir "$scratch/variety"
     "$moteseal" key new --out ed
     "$moteseal" key new --out ec --alg esp256
     "$moteseal" roster new --operator op.key.pem --group home --epoch 1h --levels 8 --out roster.cbor --device ed=ed.pub.pem --device ec=ec.pub.pem
-) 2> "$scratch/talk" || { cat "$scratch/talk" >&2; die "no keys"; }
+) 2> "$scratch/stderr" || { cat "$scratch/stderr" >&2; die "no keys"; }
 for name in ed ec; do
     events=$("$scratch/variety.run" "$scratch/variety/roster.cbor" "$scratch/variety/op.pub.pem" $name "$scratch/variety/$name.key.pem" "$scratch/variety")
     "$moteseal" verify "$scratch/variety/$name"-*.mseal --roster "$scratch/variety/roster.cbor" --operator "$scratch/variety/op.pub.pem" \
@@ -119,16 +119,16 @@ seq -f 'line %g' 20 | cmp - "$tour/received.txt" || die "the received broadcast 
 step the receiver requests the lost messages of a broadcast
 gcc -std=c11 "${strict[@]}" "${sanitize[@]}" -DLISTEN_LOSES examples/linux/listen.c "$library" -o "$scratch/lossy"
 port=$((RANDOM % 20000 + 20000))
-"$scratch/lossy" "$tour/base.pub.pem" "$scratch/floor" 239.77.1.2 $port > "$scratch/heard" 2> "$scratch/listened" &
+"$scratch/lossy" "$tour/base.pub.pem" "$scratch/floor" 239.77.1.2 $port > "$scratch/received" 2> "$scratch/listened" &
 until grep -q ready "$scratch/listened"; do
     kill -0 $! 2> /dev/null || die "the receiver did not start: $(cat "$scratch/listened")"
     sleep 0.1
 done
 seq -f 'line %g' 20 | "$moteseal" broadcast send --key "$tour/ops.key.pem" --cert "$tour/ops.cert" --block 8 --lines - \
-    --to "udp://239.77.1.2:$port?interface=127.0.0.1" 2> "$scratch/talk" || { cat "$scratch/talk" >&2; die "nothing was sent"; }
+    --to "udp://239.77.1.2:$port?interface=127.0.0.1" 2> "$scratch/stderr" || { cat "$scratch/stderr" >&2; die "nothing was sent"; }
 wait $! || { cat "$scratch/listened" >&2; die "the chain was not completed"; }
-seq -f 'line %g' 20 | cmp - "$scratch/heard" || die "the lost messages were not repeated"
-grep -q 'asked for what is missing' "$scratch/listened" || die "no message was lost, so this test shows nothing"
+seq -f 'line %g' 20 | cmp - "$scratch/received" || die "the lost messages were not repeated"
+grep -q 'requested the missing messages' "$scratch/listened" || die "no message was lost, so nothing was tested"
 
 step a restart continues the chain, and the client verifies it
 seal=("$scratch/seal.run" "$tour/roster.cbor" "$tour/op.pub.pem" node "$tour/node.key.pem" "$tour/node.salt.key" "$tour/node.chain")

@@ -10,10 +10,10 @@
  *  - A state (an opaque type) is declared as `moteseal_x state = {0};` and begun by the function
  *    that its type names. The size of a star, a tree and a broadcast receiver is the caller's
  *    choice: MOTESEAL_STAR_SIZE(levels), MOTESEAL_TREE_SIZE(height) and
- *    MOTESEAL_BROADCAST_SIZE(block) bytes, all zeros at first, aligned to 8 bytes; the function
+ *    MOTESEAL_BROADCAST_SIZE(block) bytes, all zeros at first, aligned to 8 bytes. The function
  *    that begins one checks size and alignment.
  *  - A state holds no pointers. memcpy may move or copy it while no function uses it. Do not copy a
- *    permit, a guard or a chain: they prevent that one number is used twice, and a copy defeats
+ *    permit, a guard or a chain: they prevent a number from being used twice, and a copy defeats
  *    this.
  *  - Every pointer is checked for null and alignment, and every length for its range. The caller
  *    guarantees that memory is as large as stated. Outputs do not overlap inputs unless a function
@@ -474,7 +474,7 @@ typedef struct {
   uint64_t opaque[30];
 } moteseal_sender;
 
-// The content of a chain of one message. The pointers lead into the frame's bytes.
+// The content of a chain of one message. `message` and `label` point into the frame's bytes.
 typedef struct {
   // The chain's number. Make it durable before you act on the message.
   uint64_t number;
@@ -519,7 +519,7 @@ typedef struct {
   size_t second_length;
 } moteseal_frame;
 
-// The properties of a chain, from its head. The pointer leads into the head's bytes.
+// The properties of a chain, from its head. `label` points into the head's bytes.
 typedef struct {
   // The chain's number. Make it durable before you act on any message of the chain.
   uint64_t number;
@@ -540,7 +540,7 @@ typedef struct {
   uint8_t reserved[7];
 } moteseal_head_info;
 
-// The result of a leaf that was accepted. The pointer leads into the frame's bytes.
+// The result of a leaf that was accepted. `message` points into the frame's bytes.
 typedef struct {
   // The leaf's message; null for a repeated leaf.
   const uint8_t *message;
@@ -625,8 +625,8 @@ moteseal_error moteseal_device_epoch(const moteseal_device *device,
                                      uint64_t *epoch);
 
 // Begins the chain of a device that has never sealed anything: its keys are new. Never call it on
-// a device that may have sealed before and has lost its record: it would use indices twice. Give
-// that device a new name, or restore a record with a higher index.
+// a device that may have sealed before and has lost its record: it would reuse indices. Give that
+// device a new name, or restore a record with a higher index.
 //
 // @return `NullPointer`, `Misaligned`.
 moteseal_error moteseal_chain_start(moteseal_chain *chain, const moteseal_device *device);
@@ -639,13 +639,13 @@ moteseal_error moteseal_chain_start(moteseal_chain *chain, const moteseal_device
 //         another length; `UnsupportedVersion`; `FieldOutOfRange`.
 moteseal_error moteseal_chain_restore(moteseal_chain *chain, const uint8_t *record, size_t length);
 
-// Opens the next seal, for events of `epoch`: it uses up an index, which no other seal gets.
+// Opens the next seal, for events of `epoch`. This uses up an index, which no other seal gets.
 //
-// Make `record` durable, read it back and pass it to `moteseal_chain_persisted`: before that, no
+// Make `record` durable, read it back and pass it to `moteseal_chain_persisted`. Until then, no
 // star or tree can begin.
 //
-// @param epoch  The epoch of the events (`moteseal_device_epoch`): not before an epoch that was
-//        opened, and not one that was closed.
+// @param epoch  The epoch of the events (`moteseal_device_epoch`): not earlier than any epoch that
+//        was opened, and not one that was closed.
 // @param record  `MOTESEAL_CHAIN_RECORD` bytes to make durable.
 // @return `AlreadyOpen`, `EpochGoesBack`, `EpochOutOfRange`, `EpochClosed`, `IndexExhausted`; then
 //         nothing has changed.
@@ -656,9 +656,9 @@ moteseal_error moteseal_chain_open(moteseal_chain *chain,
 
 // Confirms that the record of the opened seal is durable.
 //
-// @param record, length  The record as read back from where it is kept.
-// @return `Damaged` if it is not what `moteseal_chain_open` wrote: write it again, elsewhere;
-//         `NotOpen`.
+// @param record, length  The record, as read back from the memory that keeps it.
+// @return `Damaged` if it is not what `moteseal_chain_open` wrote: write it again, at another
+//         address; `NotOpen`.
 moteseal_error moteseal_chain_persisted(moteseal_chain *chain,
                                         const uint8_t *record,
                                         size_t length);
@@ -674,10 +674,11 @@ moteseal_error moteseal_chain_abandon(moteseal_chain *chain);
 // @param record  `MOTESEAL_CHAIN_RECORD` bytes.
 moteseal_error moteseal_chain_record(const moteseal_chain *chain, uint8_t *record);
 
-// Signs a message. The signature is deterministic and needs no randomness.
+// Begins a key from its secret bytes. Wipe your own copy.
 //
-// @param signature  Receives `MOTESEAL_SIGNATURE` bytes.
-// @return `NotBegun`.
+// @param algorithm_number  `MOTESEAL_ED25519` or `MOTESEAL_ESP256`.
+// @param secret, length  32 bytes: the Ed25519 secret (RFC 8032), or the P-256 scalar, big-endian.
+// @return `UnknownAlgorithm`, `KeyLength`, `InvalidSecretKey`.
 moteseal_error moteseal_signing_key_from_bytes(moteseal_signing_key *key,
                                                uint8_t algorithm_number,
                                                const uint8_t *secret,
@@ -844,8 +845,8 @@ void moteseal_tree_wipe(moteseal_tree *tree, size_t size);
 // Adds a query epoch that the device answered (`moteseal_permit_info` returns it).
 //
 // @param query  16 bytes.
-// @return `Full` if no seal has room to state it with the others: close the seal, and start again
-//         with an empty set.
+// @return `Full` if one seal has no room to state it with the others: close the seal, and start
+//         again with an empty set.
 moteseal_error moteseal_answers_add(moteseal_answers *answers,
                                     const uint8_t *query,
                                     uint64_t epoch);
@@ -865,8 +866,8 @@ moteseal_error moteseal_seal_info_of(const moteseal_seal *seal, moteseal_seal_in
 // @return `NotBegun`, `FieldOutOfRange` if there is no such event.
 moteseal_error moteseal_seal_level(const moteseal_seal *seal, uint32_t sequence, uint8_t *level);
 
-// Writes the bytes to sign, for `moteseal_sign`, a secure element or another signer. An element
-// that expects a digest gets SHA-256 of them (P-256); Ed25519 signs the message itself.
+// Writes the bytes to sign, for `moteseal_sign`, a secure element or another signer. Give a secure
+// element that expects a digest their SHA-256 digest (P-256); Ed25519 signs the message itself.
 //
 // @param out, capacity  `MOTESEAL_MAX_MESSAGE` bytes suffice.
 // @return `NotBegun`, `BufferTooSmall`.
@@ -925,11 +926,11 @@ moteseal_error moteseal_open_item(const moteseal_seal *seal,
 // Writes the seal's part item up to its events, for a mote that streams them from flash: the head,
 // then the events, then the tail.
 //
-// The events follow as they were pushed; where `record_size` is 0, each event has its length
-// before it, two bytes, big-endian. The events of a tree come in the order of pushing, those of a
-// star by level, the highest first (`moteseal_seal_level`).
+// The events follow as they were pushed; if `record_size` is 0, each event has its length before
+// it, two bytes, big-endian. The events of a tree come in the order of pushing, those of a star by
+// level, the highest first (`moteseal_seal_level`).
 //
-// @param events_length  Bytes of all events, lengths included.
+// @param events_length  Bytes of all events, including their length fields.
 // @param out, capacity  `MOTESEAL_PART_OVERHEAD` bytes suffice.
 // @return `NotBegun`, `EventsLength` if the sealed events cannot have this many bytes,
 //         `BufferTooSmall`.
@@ -955,14 +956,14 @@ moteseal_error moteseal_part_tail(const moteseal_seal *seal,
 // schema, the open item, and the part with all events and the signature.
 //
 // @param schema, schema_length  The schema of the device.
-// @param records, records_length  All events in the order of pushing, without gaps; where
+// @param records, records_length  All events in the order of pushing, without gaps; if
 //        `record_size` is 0, each event has its length before it, two bytes, big-endian.
 // @param signature, signature_length  The signature over `moteseal_seal_message`.
 // @param out, capacity  `MOTESEAL_BUNDLE_OVERHEAD + schema_length + records_length` bytes suffice.
 //        It must not overlap the records.
-// @return `NotBegun`, `MalformedSignature`, `EventsLength` for another number of events than were
-//         sealed, `NotOfThisSeal` for another schema, `BufferTooSmall`. The function does not
-//         check that the records are those that were pushed.
+// @return `NotBegun`, `MalformedSignature`, `EventsLength` if the number of events is not the
+//         sealed number, `NotOfThisSeal` for another schema, `BufferTooSmall`. The function does
+//         not check that the records are those that were pushed.
 moteseal_error moteseal_bundle(const moteseal_seal *seal,
                                const uint8_t *schema,
                                size_t schema_length,
@@ -1031,8 +1032,8 @@ moteseal_error moteseal_sum_source_from_key_file(moteseal_sum_source *source,
                                                  const uint8_t *pem,
                                                  size_t length);
 
-// Begins a source from its 64 secret bytes: the device's, then its key group's. Wipe your own
-// copy.
+// Begins a source from its 64 secret bytes: the device's 32, then its key group's 32. Wipe your
+// own copy.
 //
 // @return `KeyLength`.
 moteseal_error moteseal_sum_source_from_bytes(moteseal_sum_source *source,
@@ -1071,9 +1072,9 @@ moteseal_error moteseal_guard_restore(moteseal_guard *guard,
                                       const uint8_t *bytes_of_record,
                                       size_t length);
 
-// Permits one epoch of a query, and never again this epoch or an earlier one.
+// Permits one epoch of a query. The guard never again permits this epoch or an earlier one.
 //
-// Make the record durable, read it back and pass it to `moteseal_permit_persisted`: before that,
+// Make the record durable, read it back and pass it to `moteseal_permit_persisted`. Until then,
 // `moteseal_sum_encrypt` fails.
 //
 // @param query  16 bytes.
@@ -1092,8 +1093,8 @@ moteseal_error moteseal_guard_advance(moteseal_guard *guard,
 // Confirms that the guard's record, which contains the permitted epoch, is durable.
 //
 // @param guard  The guard that gave the permit, unchanged since.
-// @param bytes_of_record, length  The record as read back from where it is kept.
-// @return `Damaged` if it is not the guard's current record: write it again, elsewhere.
+// @param bytes_of_record, length  The record, as read back from the memory that keeps it.
+// @return `Damaged` if it is not the guard's current record: write it again, at another address.
 moteseal_error moteseal_permit_persisted(moteseal_permit *permit,
                                          const moteseal_guard *guard,
                                          const uint8_t *bytes_of_record,
@@ -1119,7 +1120,7 @@ moteseal_error moteseal_sum_encrypt(const moteseal_sum_key *key,
                                     uint64_t value_low,
                                     uint8_t *psr);
 
-// Adds one partial state record to another, as an aggregating mote does.
+// Adds one partial state record to another. A mote that aggregates for others needs this.
 //
 // @param sum  `MOTESEAL_PSR` bytes, changed in place; zeros are the empty sum.
 // @param psr  `MOTESEAL_PSR` bytes.
@@ -1144,7 +1145,7 @@ moteseal_error moteseal_base_begin(moteseal_base *base,
 //
 // @param certificate, length  The certificate (`moteseal key certify`, or the body of a
 //        certificate frame).
-// @param now  Seconds since 1970; 0 without a clock: then only the serial is checked.
+// @param now  Seconds since 1970; 0 if there is no clock, in which case only the serial is checked.
 // @param minimum_serial  The lowest serial that the base station has not revoked: the highest
 //        number that `moteseal_revocation_open` ever returned; 0 before.
 // @return `WrongNetwork`, `UnknownBaseStation`, `NotAuthentic`, `NotYetValid`, `Expired`,
@@ -1177,7 +1178,7 @@ moteseal_error moteseal_revocation_open(const moteseal_base *base,
 // @param sender  The sender that must have signed it.
 // @param datagram, length  The whole frame.
 // @param floor  The highest number accepted so far under this sender's key; null if there is none.
-// @param single  Its pointers lead into `datagram`. Make `single->number` durable as the new
+// @param single  Its pointers point into `datagram`. Make `single->number` durable as the new
 //        floor, and only then act on the message.
 // @return `NotSingle`, `WrongNetwork`, `WrongSender`, `WrongKey`, `NotAuthentic`, `ForgedLeaf`,
 //         `ChainGoesBack`, or a decoding error.
@@ -1189,20 +1190,20 @@ moteseal_error moteseal_single_open(const moteseal_sender *sender,
 
 // Decodes a frame: one datagram, one frame. Only its form is checked.
 //
-// @param frame  Its pointers lead into `datagram`, which must stay unchanged while they are used.
+// @param frame  Its pointers point into `datagram`, which must stay unchanged while they are used.
 // @return A decoding error; `UnknownItem` for anything that is not a known frame.
 moteseal_error moteseal_frame_read(const uint8_t *datagram, size_t length, moteseal_frame *frame);
 
 // Checks the head of a chain, one signature, and begins its receiver. Make `info->number` durable
-// as the sender's new floor, read it back and pass it to `moteseal_broadcast_persisted`: the
-// receiver accepts no leaf before.
+// as the sender's new floor, read it back and pass it to `moteseal_broadcast_persisted`. Until
+// then, the receiver accepts no leaf.
 //
 // @param broadcast, size  Memory for the receiver, aligned to 8 bytes, and its size in bytes:
 //        `MOTESEAL_BROADCAST_SIZE(block)`.
 // @param sender  The sender that must have signed the head.
 // @param head, length  The body of a head frame.
 // @param floor  The highest number accepted so far under this sender's key; null if there is none.
-// @param info  Receives the chain's properties; its pointer leads into `head`.
+// @param info  Receives the chain's properties; `info->label` points into `head`.
 // @return `BufferTooSmall` (`size` is less than `MOTESEAL_BROADCAST_SIZE(1)`), `ChainGoesBack`
 //         (found before the signature is checked), `WrongNetwork`, `WrongSender`, `WrongKey`,
 //         `NotAuthentic`, `BlockTooLarge` (blocks of more messages than `size` has room for), or a
@@ -1217,15 +1218,15 @@ moteseal_error moteseal_broadcast_begin(moteseal_broadcast *broadcast,
 
 // Confirms that the chain's number is durable.
 //
-// @param number  The number as read back from where the floor is kept.
-// @return `Damaged` if it is another number.
+// @param number  The number, as read back from the memory that keeps the floor.
+// @return `Damaged` if it is not the chain's number.
 moteseal_error moteseal_broadcast_persisted(moteseal_broadcast *broadcast, uint64_t number);
 
-// Checks a leaf: one hash. The leaves of a block may come in any order; blocks come one after the
-// other.
+// Checks a leaf: one hash. The leaves of a block may arrive in any order; blocks must arrive in
+// order.
 //
 // @param frame  A leaf frame, from `moteseal_frame_read`.
-// @param taken  Receives the result; its pointer leads into the frame's bytes.
+// @param taken  Receives the result; `taken->message` points into the frame's bytes.
 // @return `NotPersisted`, `UnknownItem` (not a leaf frame), `WrongChain`, `NotThisBlock`,
 //         `IndexOutOfRange`, `LeafTooLong`, `LeafTooShort`, `ForgedLeaf`; then nothing has
 //         changed. `BlockMismatch`: discard all stored leaves of the block.
@@ -1278,7 +1279,7 @@ moteseal_error moteseal_broadcast_restore(moteseal_broadcast *broadcast,
 
 #endif  /* MOTESEAL_H */
 
-/* The sizes and alignments that the library was compiled with: a compiler with other rules for structs stops here. */
+/* The sizes and alignments that the library was compiled with: compilation fails if this compiler lays out structs differently. */
 #if defined(__cplusplus)
 #define MOTESEAL_ASSERT(condition, text) static_assert(condition, text)
 #define MOTESEAL_ALIGNOF(type) alignof(type)

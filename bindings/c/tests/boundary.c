@@ -21,7 +21,7 @@ static int checks = 0;
 static void expect(int line, const char *call, moteseal_error got, moteseal_error wanted) {
     checks++;
     if (got != wanted) {
-        fprintf(stderr, "boundary.c:%d: %s: %s, not %s\n", line, call, moteseal_error_name(got), moteseal_error_name(wanted));
+        fprintf(stderr, "boundary.c:%d: %s: returned %s, expected %s\n", line, call, moteseal_error_name(got), moteseal_error_name(wanted));
         failures++;
     }
 }
@@ -29,7 +29,7 @@ static void expect(int line, const char *call, moteseal_error got, moteseal_erro
 static void expect_true(int line, const char *what, int is_true) {
     checks++;
     if (!is_true) {
-        fprintf(stderr, "boundary.c:%d: not so: %s\n", line, what);
+        fprintf(stderr, "boundary.c:%d: false: %s\n", line, what);
         failures++;
     }
 }
@@ -56,7 +56,7 @@ static uint8_t *copy(const void *bytes, size_t length) {
     return memory;
 }
 
-/* A state of the caller's size, all zeros, in memory that ends with it. */
+/* A state whose size the caller chooses, all zeros, in memory that ends with it. */
 #define STORAGE(type, name, size) type *name = (type *)(void *)guarded(size)
 
 static moteseal_device a_device(uint8_t algorithm) {
@@ -83,8 +83,8 @@ static void open_seal(moteseal_chain *chain, const moteseal_device *device, uint
     IS(OK, moteseal_chain_persisted(chain, record, MOTESEAL_CHAIN_RECORD));
 }
 
-/* Calls every function that has pointer arguments with null for each of them in turn. */
-static void null_pointers_are_refused(void) {
+/* Calls every function that has pointer arguments, with null for each of them in turn. */
+static void rejects_null_pointers(void) {
     moteseal_device device = a_device(MOTESEAL_ED25519);
     moteseal_chain chain = {0};
     STORAGE(moteseal_star, star, MOTESEAL_STAR_SIZE(16));
@@ -162,7 +162,7 @@ static void null_pointers_are_refused(void) {
     moteseal_answers_clear(NULL);
 }
 
-static void zeros_and_other_states_are_not_begun(void) {
+static void rejects_zeros_and_states_of_another_type(void) {
     moteseal_device device = a_device(MOTESEAL_ED25519);
     moteseal_chain chain = {0};
     STORAGE(moteseal_star, star, MOTESEAL_STAR_SIZE(16));
@@ -205,7 +205,7 @@ static void zeros_and_other_states_are_not_begun(void) {
     TRUE(memcmp(&key, &zeros, sizeof key) == 0);
 }
 
-static void misaligned_states_are_refused(void) {
+static void rejects_misaligned_states(void) {
     uint64_t room[300] = {0};
     uint8_t bytes[8] = {0};
     void *odd = (uint8_t *)room + 4;
@@ -219,7 +219,7 @@ static void misaligned_states_are_refused(void) {
     IS(LENGTH_OUT_OF_RANGE, moteseal_frame_read(bytes, SIZE_MAX, (moteseal_frame *)room));
 }
 
-static void a_seal_is_made_in_its_order_only(void) {
+static void rejects_calls_in_the_wrong_order(void) {
     moteseal_device device = a_device(MOTESEAL_ED25519);
     moteseal_chain chain = {0};
     STORAGE(moteseal_star, star, MOTESEAL_STAR_SIZE(8));
@@ -284,9 +284,9 @@ static void a_seal_is_made_in_its_order_only(void) {
     TRUE(info.index == 3 && info.restart == 1 && info.last_in_epoch == 0);
 }
 
-/* A state in memory of the caller: too small, misaligned, too small for the group or the chain, and
+/* A state in the caller's memory: too small, misaligned, too small for the group or the chain, and
  * exactly large enough. */
-static void sizes_are_checked(void) {
+static void checks_the_size_of_a_state(void) {
     moteseal_device device = a_device(MOTESEAL_ED25519);
     moteseal_chain chain = {0};
     moteseal_seal seal = {0};
@@ -341,7 +341,7 @@ static void sizes_are_checked(void) {
     IS(BUFFER_TOO_SMALL, moteseal_broadcast_restore((moteseal_broadcast *)room, MOTESEAL_BROADCAST_SIZE(1) - 1, salt_key, 1));
 }
 
-static void a_full_tree_says_so(void) {
+static void reports_a_full_tree(void) {
     moteseal_device device = a_device(MOTESEAL_ED25519);
     moteseal_chain chain = {0};
     STORAGE(moteseal_tree, tree, MOTESEAL_TREE_SIZE(10));
@@ -360,7 +360,7 @@ static void a_full_tree_says_so(void) {
 }
 
 /* Every change of one bit, and every shorter length, of a record is detected. */
-static void altered_records_are_damaged(void) {
+static void detects_altered_records(void) {
     moteseal_device device = a_device(MOTESEAL_ED25519);
     moteseal_chain chain = {0}, restored = {0};
     moteseal_guard guard = {0}, other = {0};
@@ -391,7 +391,7 @@ static void altered_records_are_damaged(void) {
     IS(TRAILING_BYTES, moteseal_guard_restore(&other, guarded_record, MOTESEAL_GUARD_RECORD + 1));
 }
 
-static void nothing_is_encrypted_twice(void) {
+static void encrypts_no_epoch_twice(void) {
     moteseal_sum_source source = {0};
     moteseal_sum_key key = {0}, wrong = {0};
     moteseal_guard guard = {0}, after = {0};
@@ -450,7 +450,7 @@ static void nothing_is_encrypted_twice(void) {
         IS(OK, call);                                         \
     } while (0)
 
-static void short_buffers_are_refused(uint8_t algorithm) {
+static void rejects_short_buffers(uint8_t algorithm) {
     moteseal_device device = a_device(algorithm);
     moteseal_chain chain = {0};
     STORAGE(moteseal_star, star, MOTESEAL_STAR_SIZE(32));
@@ -534,9 +534,9 @@ static void short_buffers_are_refused(uint8_t algorithm) {
     moteseal_signing_key_wipe(&key);
 }
 
-/* The equivalent signature with s in the upper half, which a secure element may return, is rejected by
- * name and can be normalised. */
-static void a_high_s_is_mended(void) {
+/* The equivalent signature with s in the upper half, which a secure element may return, is rejected
+ * with HighS and can be normalised. */
+static void normalizes_a_high_s(void) {
     static const uint8_t order[32] = {0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
                                       0xbc, 0xe6, 0xfa, 0xad, 0xa7, 0x17, 0x9e, 0x84, 0xf3, 0xb9, 0xca, 0xc2, 0xfc, 0x63, 0x25, 0x51};
     moteseal_device device = a_device(MOTESEAL_ESP256);
@@ -602,7 +602,7 @@ static moteseal_frame read_frame(const uint8_t *bytes, size_t length) {
 }
 
 /* The key; a certificate, a head, the leaves, a single, a revocation. */
-static void a_broadcast_is_verified_and_nothing_altered_is(void) {
+static void accepts_a_broadcast_and_rejects_altered_ones(void) {
     moteseal_base base = {0};
     moteseal_sender sender = {0};
     STORAGE(moteseal_broadcast, broadcast, MOTESEAL_BROADCAST_SIZE(8));
@@ -728,7 +728,7 @@ static void a_broadcast_is_verified_and_nothing_altered_is(void) {
     }
 }
 
-static void names_are_those_of_the_codes(void) {
+static void names_match_codes(void) {
     TRUE(strcmp(moteseal_error_name(MOTESEAL_ERROR_OK), "Ok") == 0);
     TRUE(strcmp(moteseal_error_name(MOTESEAL_ERROR_BUFFER_TOO_SMALL), "BufferTooSmall") == 0);
     TRUE(strcmp(moteseal_error_name(MOTESEAL_ERROR_HIGH_S), "HighS") == 0);
@@ -742,19 +742,19 @@ int main(int argc, char **argv) {
         return 2;
     }
     read_frames(argv[1]);
-    names_are_those_of_the_codes();
-    null_pointers_are_refused();
-    zeros_and_other_states_are_not_begun();
-    misaligned_states_are_refused();
-    a_seal_is_made_in_its_order_only();
-    sizes_are_checked();
-    a_full_tree_says_so();
-    altered_records_are_damaged();
-    nothing_is_encrypted_twice();
-    short_buffers_are_refused(MOTESEAL_ED25519);
-    short_buffers_are_refused(MOTESEAL_ESP256);
-    a_high_s_is_mended();
-    a_broadcast_is_verified_and_nothing_altered_is();
+    names_match_codes();
+    rejects_null_pointers();
+    rejects_zeros_and_states_of_another_type();
+    rejects_misaligned_states();
+    rejects_calls_in_the_wrong_order();
+    checks_the_size_of_a_state();
+    reports_a_full_tree();
+    detects_altered_records();
+    encrypts_no_epoch_twice();
+    rejects_short_buffers(MOTESEAL_ED25519);
+    rejects_short_buffers(MOTESEAL_ESP256);
+    normalizes_a_high_s();
+    accepts_a_broadcast_and_rejects_altered_ones();
     printf("boundary: %d checks, %d failures\n", checks, failures);
     return failures == 0 ? 0 : 1;
 }

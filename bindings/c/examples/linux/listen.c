@@ -100,7 +100,7 @@ int main(int argc, char **argv) {
         fclose(file);
     }
 
-    int heard = socket(AF_INET, SOCK_DGRAM, 0), yes = 1;
+    int receiver = socket(AF_INET, SOCK_DGRAM, 0), yes = 1;
     struct sockaddr_in address;
     struct ip_mreq group;
     struct timeval patience;
@@ -113,11 +113,11 @@ int main(int argc, char **argv) {
     address.sin_addr.s_addr = inet_addr(argv[3]);
     group.imr_multiaddr.s_addr = inet_addr(argv[3]);
     group.imr_interface.s_addr = htonl(INADDR_LOOPBACK);
-    if (heard < 0 || setsockopt(heard, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 ||
-        bind(heard, (struct sockaddr *)&address, sizeof address) != 0 ||
-        setsockopt(heard, IPPROTO_IP, IP_ADD_MEMBERSHIP, &group, sizeof group) != 0 ||
-        setsockopt(heard, IPPROTO_IP, IP_MULTICAST_IF, &group.imr_interface, sizeof group.imr_interface) != 0 ||
-        setsockopt(heard, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) != 0) {
+    if (receiver < 0 || setsockopt(receiver, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 ||
+        bind(receiver, (struct sockaddr *)&address, sizeof address) != 0 ||
+        setsockopt(receiver, IPPROTO_IP, IP_ADD_MEMBERSHIP, &group, sizeof group) != 0 ||
+        setsockopt(receiver, IPPROTO_IP, IP_MULTICAST_IF, &group.imr_interface, sizeof group.imr_interface) != 0 ||
+        setsockopt(receiver, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) != 0) {
         perror("listen");
         return 1;
     }
@@ -128,12 +128,12 @@ int main(int argc, char **argv) {
     moteseal_broadcast *broadcast = (moteseal_broadcast *)memory;
     int has_sender = 0, has_chain = 0, silences = 0;
     for (;;) {
-        ssize_t got = recv(heard, datagram, sizeof datagram, 0);
+        ssize_t got = recv(receiver, datagram, sizeof datagram, 0);
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) && ++silences < 40) {
             if (has_chain) {
                 check("request", moteseal_broadcast_wanted(broadcast, datagram, sizeof datagram, &length));
-                sendto(heard, datagram, length, 0, (struct sockaddr *)&address, sizeof address);
-                fprintf(stderr, "listen: asked for what is missing\n");
+                sendto(receiver, datagram, length, 0, (struct sockaddr *)&address, sizeof address);
+                fprintf(stderr, "listen: requested the missing messages\n");
             }
             continue;
         }

@@ -1,8 +1,7 @@
 //! Writes `include/moteseal.h` from the library's sources, or checks that the file is up to date.
 //!
 //! Usage: `moteseal-header write | check`, in any folder. The size macros and the static assertions
-//! in the header come from `library/src/layout.rs`, which compares the same numbers with Rust's
-//! compiler.
+//! in the header come from `library/src/layout.rs`, which the Rust compiler checks.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -42,10 +41,10 @@ const INTRODUCTION: &str = "\
  *  - A state (an opaque type) is declared as `moteseal_x state = {0};` and begun by the function
  *    that its type names. The size of a star, a tree and a broadcast receiver is the caller's
  *    choice: MOTESEAL_STAR_SIZE(levels), MOTESEAL_TREE_SIZE(height) and
- *    MOTESEAL_BROADCAST_SIZE(block) bytes, all zeros at first, aligned to 8 bytes; the function
+ *    MOTESEAL_BROADCAST_SIZE(block) bytes, all zeros at first, aligned to 8 bytes. The function
  *    that begins one checks size and alignment.
  *  - A state holds no pointers. memcpy may move or copy it while no function uses it. Do not copy a
- *    permit, a guard or a chain: they prevent that one number is used twice, and a copy defeats
+ *    permit, a guard or a chain: they prevent a number from being used twice, and a copy defeats
  *    this.
  *  - Every pointer is checked for null and alignment, and every length for its range. The caller
  *    guarantees that memory is as large as stated. Outputs do not overlap inputs unless a function
@@ -139,10 +138,10 @@ fn header(root: &Path) -> Result<String, String> {
     String::from_utf8(text).map_err(|error| error.to_string())
 }
 
-/// Static assertions in C of every line of the layout.
+/// A static assertion in C for every line of the layout.
 fn assertions(layout: &str) -> Result<String, String> {
     let mut out = String::from(
-        "/* The sizes and alignments that the library was compiled with: a compiler with other rules for structs stops here. */\n\
+        "/* The sizes and alignments that the library was compiled with: compilation fails if this compiler lays out structs differently. */\n\
          #if defined(__cplusplus)\n#define MOTESEAL_ASSERT(condition, text) static_assert(condition, text)\n\
          #define MOTESEAL_ALIGNOF(type) alignof(type)\n\
          #elif defined(__STDC_VERSION__) && __STDC_VERSION__ >= 201112L\n\

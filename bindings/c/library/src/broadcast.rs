@@ -59,7 +59,7 @@ pub struct Receiver {
     is_durable: bool,
 }
 
-/// The properties of a chain, from its head. The pointer leads into the head's bytes.
+/// The properties of a chain, from its head. `label` points into the head's bytes.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -83,7 +83,7 @@ pub struct moteseal_head_info {
     pub reserved: [u8; 7],
 }
 
-/// The result of a leaf that was accepted. The pointer leads into the frame's bytes.
+/// The result of a leaf that was accepted. `message` points into the frame's bytes.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -105,15 +105,15 @@ pub struct moteseal_taken {
 by_name!(BlockTooLarge, HeadError, LeafError);
 
 /// Checks the head of a chain, one signature, and begins its receiver. Make `info->number` durable
-/// as the sender's new floor, read it back and pass it to `moteseal_broadcast_persisted`: the
-/// receiver accepts no leaf before.
+/// as the sender's new floor, read it back and pass it to `moteseal_broadcast_persisted`. Until
+/// then, the receiver accepts no leaf.
 ///
 /// @param broadcast, size  Memory for the receiver, aligned to 8 bytes, and its size in bytes:
 ///        `MOTESEAL_BROADCAST_SIZE(block)`.
 /// @param sender  The sender that must have signed the head.
 /// @param head, length  The body of a head frame.
 /// @param floor  The highest number accepted so far under this sender's key; null if there is none.
-/// @param info  Receives the chain's properties; its pointer leads into `head`.
+/// @param info  Receives the chain's properties; `info->label` points into `head`.
 /// @return `BufferTooSmall` (`size` is less than `MOTESEAL_BROADCAST_SIZE(1)`), `ChainGoesBack`
 ///         (found before the signature is checked), `WrongNetwork`, `WrongSender`, `WrongKey`,
 ///         `NotAuthentic`, `BlockTooLarge` (blocks of more messages than `size` has room for), or a
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn moteseal_broadcast_begin(
             kind: head.outline().kind.number(),
             reserved: [0; 7],
         };
-        // SAFETY: as above; `capacity` found room for so many messages.
+        // SAFETY: as above; `capacity` found room for this many messages.
         unsafe {
             let memory = clear_array(broadcast, count, [0; BYTES_PER_MESSAGE]);
             let incoming = IncomingState::new(&head, memory)?;
@@ -164,8 +164,8 @@ pub unsafe extern "C" fn moteseal_broadcast_begin(
 
 /// Confirms that the chain's number is durable.
 ///
-/// @param number  The number as read back from where the floor is kept.
-/// @return `Damaged` if it is another number.
+/// @param number  The number, as read back from the memory that keeps the floor.
+/// @return `Damaged` if it is not the chain's number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_broadcast_persisted(
     broadcast: *mut moteseal_broadcast,
@@ -182,11 +182,11 @@ pub unsafe extern "C" fn moteseal_broadcast_persisted(
     })
 }
 
-/// Checks a leaf: one hash. The leaves of a block may come in any order; blocks come one after the
-/// other.
+/// Checks a leaf: one hash. The leaves of a block may arrive in any order; blocks must arrive in
+/// order.
 ///
 /// @param frame  A leaf frame, from `moteseal_frame_read`.
-/// @param taken  Receives the result; its pointer leads into the frame's bytes.
+/// @param taken  Receives the result; `taken->message` points into the frame's bytes.
 /// @return `NotPersisted`, `UnknownItem` (not a leaf frame), `WrongChain`, `NotThisBlock`,
 ///         `IndexOutOfRange`, `LeafTooLong`, `LeafTooShort`, `ForgedLeaf`; then nothing has
 ///         changed. `BlockMismatch`: discard all stored leaves of the block.
@@ -210,7 +210,7 @@ pub unsafe extern "C" fn moteseal_broadcast_take(
         if frame.chain != incoming.reference().0 {
             return Err(Error::WrongChain);
         }
-        // SAFETY: as above: a frame's pointers lead to as many bytes as it states.
+        // SAFETY: as above: a frame's pointers point to as many bytes as it states.
         let leaf = unsafe { bytes(frame.body, frame.body_length)? };
         let (message, what, is_last) =
             match incoming.take(memory, frame.block, frame.index, leaf)? {
@@ -233,7 +233,7 @@ pub unsafe extern "C" fn moteseal_broadcast_take(
     })
 }
 
-/// The leaves of the current block that are missing: none of a complete chain.
+/// The leaves of the current block that are missing: none if the chain is complete.
 const fn missing(incoming: &IncomingState) -> u64 {
     if incoming.is_complete() { 0 } else { incoming.missing() }
 }
@@ -322,7 +322,7 @@ pub unsafe extern "C" fn moteseal_broadcast_restore(
 ) -> moteseal_error {
     call(|| {
         let count = capacity(broadcast, size)?;
-        // SAFETY: the caller keeps the header's contract; `capacity` found room for so many
+        // SAFETY: the caller keeps the header's contract; `capacity` found room for this many
         // messages.
         unsafe {
             let snapshot = bytes(snapshot, length)?;

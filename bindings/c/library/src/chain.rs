@@ -139,7 +139,7 @@ impl Chain {
             epoch,
             open: None,
         };
-        // Accept only what `record` writes: no accident makes another record with a valid checksum.
+        // Accept only what `record` writes: accidental damage does not give a valid checksum.
         let is_sound = chain
             .position
             .last
@@ -157,8 +157,8 @@ fn check_of(record: &[u8; MOTESEAL_CHAIN_RECORD]) -> [u8; 8] {
 }
 
 /// Begins the chain of a device that has never sealed anything: its keys are new. Never call it on
-/// a device that may have sealed before and has lost its record: it would use indices twice. Give
-/// that device a new name, or restore a record with a higher index.
+/// a device that may have sealed before and has lost its record: it would reuse indices. Give that
+/// device a new name, or restore a record with a higher index.
 ///
 /// @return `NullPointer`, `Misaligned`.
 #[unsafe(no_mangle)]
@@ -198,13 +198,13 @@ pub unsafe extern "C" fn moteseal_chain_restore(
     })
 }
 
-/// Opens the next seal, for events of `epoch`: it uses up an index, which no other seal gets.
+/// Opens the next seal, for events of `epoch`. This uses up an index, which no other seal gets.
 ///
-/// Make `record` durable, read it back and pass it to `moteseal_chain_persisted`: before that, no
+/// Make `record` durable, read it back and pass it to `moteseal_chain_persisted`. Until then, no
 /// star or tree can begin.
 ///
-/// @param epoch  The epoch of the events (`moteseal_device_epoch`): not before an epoch that was
-///        opened, and not one that was closed.
+/// @param epoch  The epoch of the events (`moteseal_device_epoch`): not earlier than any epoch that
+///        was opened, and not one that was closed.
 /// @param record  `MOTESEAL_CHAIN_RECORD` bytes to make durable.
 /// @return `AlreadyOpen`, `EpochGoesBack`, `EpochOutOfRange`, `EpochClosed`, `IndexExhausted`; then
 ///         nothing has changed.
@@ -231,9 +231,9 @@ pub unsafe extern "C" fn moteseal_chain_open(
 
 /// Confirms that the record of the opened seal is durable.
 ///
-/// @param record, length  The record as read back from where it is kept.
-/// @return `Damaged` if it is not what `moteseal_chain_open` wrote: write it again, elsewhere;
-///         `NotOpen`.
+/// @param record, length  The record, as read back from the memory that keeps it.
+/// @return `Damaged` if it is not what `moteseal_chain_open` wrote: write it again, at another
+///         address; `NotOpen`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_chain_persisted(
     chain: *mut moteseal_chain,

@@ -54,7 +54,7 @@ pub struct moteseal_frame {
 
 /// Decodes a frame: one datagram, one frame. Only its form is checked.
 ///
-/// @param frame  Its pointers lead into `datagram`, which must stay unchanged while they are used.
+/// @param frame  Its pointers point into `datagram`, which must stay unchanged while they are used.
 /// @return A decoding error; `UnknownItem` for anything that is not a known frame.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_frame_read(

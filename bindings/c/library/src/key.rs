@@ -21,10 +21,11 @@ impl Opaque for moteseal_signing_key {
     const MARK: u32 = 0x6d73_6b01;
 }
 
-/// Signs a message. The signature is deterministic and needs no randomness.
+/// Begins a key from its secret bytes. Wipe your own copy.
 ///
-/// @param signature  Receives `MOTESEAL_SIGNATURE` bytes.
-/// @return `NotBegun`.
+/// @param algorithm_number  `MOTESEAL_ED25519` or `MOTESEAL_ESP256`.
+/// @param secret, length  32 bytes: the Ed25519 secret (RFC 8032), or the P-256 scalar, big-endian.
+/// @return `UnknownAlgorithm`, `KeyLength`, `InvalidSecretKey`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_signing_key_from_bytes(
     key: *mut moteseal_signing_key,

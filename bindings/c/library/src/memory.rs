@@ -2,11 +2,11 @@
 //! possible.
 //!
 //! Some conditions cannot be checked, and the header states them as the caller's duty: a pointer
-//! leads to as much memory as its type or its length says, nothing else uses that memory during the
-//! call, and outputs do not overlap inputs. Null, misaligned and impossible arguments are rejected
-//! by name. A state is in the caller's memory as a mark and a value; the mark distinguishes a state
-//! that was begun from zeros, and one type from another. A state whose size the caller chooses
-//! ([`Storage`]) has an array of elements after its value.
+//! points to as much memory as its type or its length requires, nothing else uses that memory during
+//! the call, and outputs do not overlap inputs. Null, misaligned and impossible arguments are rejected,
+//! each with its own error. A state is in the caller's memory as a mark and a value; the mark
+//! distinguishes a state that was begun from zeros, and one type from another. A state whose size
+//! the caller chooses ([`Storage`]) has an array of elements after its value.
 
 use core::mem::MaybeUninit;
 
@@ -38,7 +38,7 @@ pub(crate) trait Storage: Sized {
     /// The most elements that are used.
     const MOST: usize;
 
-    /// The bytes of a state with so many elements.
+    /// The bytes of a state with this many elements.
     fn size(elements: usize) -> usize {
         Self::FIXED + elements * size_of::<Self::Element>()
     }
@@ -78,7 +78,7 @@ fn slot_of_array<O: Storage>(state: *mut O) -> Result<*mut Slot<O::Value>, Error
     Ok(state.cast())
 }
 
-/// Checks that a pointer can lead to a `T`, for results: before any work is done for them.
+/// Checks that a result of type `T` can be written to a pointer. Call it before the work.
 pub(crate) fn checked<T>(pointer: *const T) -> Result<(), Error> {
     match pointer {
         _ if pointer.is_null() => Err(NullPointer),
@@ -87,10 +87,10 @@ pub(crate) fn checked<T>(pointer: *const T) -> Result<(), Error> {
     }
 }
 
-/// Begins a state: whatever was there is overwritten.
+/// Begins a state, and overwrites what the memory contained.
 ///
 /// # Safety
-/// `state` is null or leads to memory for an `O` that nothing else uses.
+/// `state` is null or points to memory for an `O` that nothing else uses.
 pub(crate) unsafe fn begin<O: Opaque>(state: *mut O, value: O::Value) -> Result<(), Error> {
     let slot = slot(state)?;
     // SAFETY: not null, aligned, and by the caller's contract as large as the header says; `slot`
@@ -102,8 +102,8 @@ pub(crate) unsafe fn begin<O: Opaque>(state: *mut O, value: O::Value) -> Result<
 /// A state that was begun.
 ///
 /// # Safety
-/// `state` is null or leads to memory for an `O` that holds zeros or what [`begin`] wrote, and that
-/// nothing else uses.
+/// `state` is null or points to memory for an `O` that nothing else uses and that holds zeros or
+/// what [`begin`] wrote.
 pub(crate) unsafe fn state<'a, O: Opaque>(state: *mut O) -> Result<&'a mut O::Value, Error> {
     let slot = slot(state)?;
     // SAFETY: as in `begin`; the mark shows that `begin` wrote the value after it.
@@ -112,7 +112,7 @@ pub(crate) unsafe fn state<'a, O: Opaque>(state: *mut O) -> Result<&'a mut O::Va
     }
 }
 
-/// The same to read only.
+/// A state that was begun, read-only.
 ///
 /// # Safety
 /// As [`state`], but others may read it at the same time.
@@ -134,8 +134,7 @@ pub(crate) fn capacity<O: Storage>(state: *mut O, size: usize) -> Result<usize, 
 /// Marks the state as not begun, fills its first `count` elements, and returns them.
 ///
 /// # Safety
-/// `state` leads to memory that nothing else uses, aligned to 8 bytes, of at least `O::size(count)`
-/// bytes.
+/// `state` points to at least `O::size(count)` bytes that nothing else uses, aligned to 8 bytes.
 pub(crate) unsafe fn clear_array<'a, O: Storage>(
     state: *mut O,
     count: usize,
@@ -167,7 +166,7 @@ pub(crate) unsafe fn begin_array<O: Storage>(state: *mut O, count: usize, value:
 /// A state of the caller's size that was begun, and its elements.
 ///
 /// # Safety
-/// `state` is null or leads to memory that nothing else uses and that holds zeros or what
+/// `state` is null or points to memory that nothing else uses and that holds zeros or what
 /// [`begin_array`] wrote.
 pub(crate) unsafe fn array<'a, O: Storage>(
     state: *mut O,
@@ -185,7 +184,7 @@ pub(crate) unsafe fn array<'a, O: Storage>(
     }
 }
 
-/// The same to read only.
+/// The same as [`array`], read-only.
 ///
 /// # Safety
 /// As [`array`], but others may read it at the same time.
@@ -208,16 +207,16 @@ pub(crate) unsafe fn array_ref<'a, O: Storage>(
 /// begun. Null is allowed.
 ///
 /// # Safety
-/// `state` is null or leads to memory for an `O` that nothing else uses.
+/// `state` is null or points to memory for an `O` that nothing else uses.
 pub(crate) unsafe fn wipe<O: Opaque>(state: *mut O) {
     // SAFETY: the caller keeps the same contract.
     unsafe { wipe_bytes(state.cast(), size_of::<O>()) };
 }
 
-/// The same for `size` bytes.
+/// Overwrites `size` bytes with zeros; otherwise as [`wipe`].
 ///
 /// # Safety
-/// `state` is null or leads to `size` bytes that nothing else uses.
+/// `state` is null or points to `size` bytes that nothing else uses.
 pub(crate) unsafe fn wipe_bytes(state: *mut u8, size: usize) {
     // Byte by byte, so that a misaligned state is wiped, too.
     if !state.is_null() && size <= isize::MAX as usize {
@@ -230,7 +229,7 @@ pub(crate) unsafe fn wipe_bytes(state: *mut u8, size: usize) {
 /// Plain data to read.
 ///
 /// # Safety
-/// `pointer` is null or leads to a `T` of which every bit pattern is valid.
+/// `pointer` is null or points to a `T` of which every bit pattern is valid.
 pub(crate) unsafe fn given<'a, T>(pointer: *const T) -> Result<&'a T, Error> {
     checked(pointer)?;
     // SAFETY: not null, aligned, and a T by the caller's contract.
@@ -262,7 +261,7 @@ pub(crate) unsafe fn optional<'a, T>(pointer: *const T) -> Result<Option<&'a T>,
 /// Bytes to read; null is allowed if there are none.
 ///
 /// # Safety
-/// `bytes` is null or leads to `length` bytes.
+/// `bytes` is null or points to `length` bytes.
 pub(crate) unsafe fn bytes<'a>(bytes: *const u8, length: usize) -> Result<&'a [u8], Error> {
     if length == 0 {
         return Ok(&[]);
@@ -278,7 +277,7 @@ pub(crate) unsafe fn bytes<'a>(bytes: *const u8, length: usize) -> Result<&'a [u
 /// `N` bytes to read.
 ///
 /// # Safety
-/// `bytes` is null or leads to `N` bytes.
+/// `bytes` is null or points to `N` bytes.
 pub(crate) unsafe fn fixed<'a, const N: usize>(bytes: *const u8) -> Result<&'a [u8; N], Error> {
     // SAFETY: bytes need no alignment; the rest is the caller's contract.
     unsafe { given(bytes.cast()) }
@@ -287,7 +286,7 @@ pub(crate) unsafe fn fixed<'a, const N: usize>(bytes: *const u8) -> Result<&'a [
 /// A buffer to write to, filled with zeros; null is allowed if it is empty.
 ///
 /// # Safety
-/// `buffer` is null or leads to `capacity` bytes that nothing else uses.
+/// `buffer` is null or points to `capacity` bytes that nothing else uses.
 pub(crate) unsafe fn buffer<'a>(buffer: *mut u8, capacity: usize) -> Result<&'a mut [u8], Error> {
     if capacity == 0 {
         return Ok(&mut []);
@@ -307,7 +306,7 @@ pub(crate) unsafe fn buffer<'a>(buffer: *mut u8, capacity: usize) -> Result<&'a 
 /// Writes a result.
 ///
 /// # Safety
-/// `place` is null or leads to memory for a `T` that nothing else uses.
+/// `place` is null or points to memory for a `T` that nothing else uses.
 pub(crate) unsafe fn put<T>(place: *mut T, value: T) -> Result<(), Error> {
     checked(place)?;
     // SAFETY: not null, aligned, and large enough by the caller's contract.

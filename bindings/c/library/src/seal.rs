@@ -94,8 +94,8 @@ pub struct moteseal_seal_info {
     pub reserved: [u8; 3],
 }
 
-/// What a star or tree was begun with.
-pub(crate) struct Ground {
+/// The open seal that a star or tree was begun for.
+pub(crate) struct OpenSeal {
     pub(crate) index: SealIndex,
     pub(crate) salt: Salt,
     epoch: EpochNumber,
@@ -110,7 +110,7 @@ pub(crate) struct Folded {
     pub(crate) root: Digest,
 }
 
-impl Ground {
+impl OpenSeal {
     pub(crate) fn new(
         device: &moteseal_device,
         chain: &Chain,
@@ -124,7 +124,7 @@ impl Ground {
 
 /// The arguments that close a star or tree, all of them checked.
 pub(crate) struct Closing<'c> {
-    ground: &'c Ground,
+    open_seal: &'c OpenSeal,
     device: &'c moteseal_device,
     chain: &'c Chain,
     algorithm: Algorithm,
@@ -135,28 +135,28 @@ pub(crate) struct Closing<'c> {
 impl<'c> Closing<'c> {
     /// Checks that this is still the chain's open seal and the device that began it.
     pub(crate) fn new(
-        ground: &'c Ground,
+        open_seal: &'c OpenSeal,
         device: &'c moteseal_device,
         chain: &'c Chain,
         last_in_epoch: u8,
         answers: Option<&'c moteseal_answers>,
     ) -> Result<Self, Error> {
-        let is_this = chain.opened()? == (ground.index, ground.epoch);
-        if !is_this || device.ids().1 != ground.device || device.levels != ground.levels {
+        let is_this = chain.opened()? == (open_seal.index, open_seal.epoch);
+        if !is_this || device.ids().1 != open_seal.device || device.levels != open_seal.levels {
             return Err(Error::NotOfThisSeal);
         }
         if last_in_epoch > 1 {
             return Err(Error::FieldOutOfRange);
         }
         let answers = match answers.map(|answers| {
-            // SAFETY: a reference leads to valid memory; zeros mean no answers.
+            // SAFETY: a reference points to valid memory; zeros mean no answers.
             unsafe { begun(answers) }
         }) {
             None | Some(Err(Error::NotBegun)) => None,
             Some(answers) => Some(answers?),
         };
         Ok(Self {
-            ground,
+            open_seal,
             device,
             chain,
             algorithm: device.check()?,
@@ -168,23 +168,23 @@ impl<'c> Closing<'c> {
     /// Makes the seal.
     ///
     /// # Safety
-    /// `seal` leads to memory for a seal.
+    /// `seal` points to memory for a seal.
     pub(crate) unsafe fn seal(
         &self,
         folded: Folded,
         seal: *mut moteseal_seal,
     ) -> Result<(), Error> {
-        let Self { ground, device, chain, .. } = self;
+        let Self { open_seal, device, chain, .. } = self;
         let (group, id) = device.ids();
         let mut statement =
             Statement::new(folded.scheme, group, Digest(device.roster), id, device.levels);
-        statement.index = ground.index;
+        statement.index = open_seal.index;
         (statement.prev, statement.last) = (chain.position.prev, chain.position.last);
-        statement.epoch = ground.epoch;
+        statement.epoch = open_seal.epoch;
         statement.last_in_epoch = self.last_in_epoch;
-        statement.restart = chain.restarted(ground.index);
+        statement.restart = chain.restarted(open_seal.index);
         statement.schema = Digest(device.schema);
-        statement.salt = ground.salt;
+        statement.salt = open_seal.salt;
         statement.counters = folded.counters;
         if let Some(answers) = self.answers {
             statement.answered = *answers;
@@ -295,8 +295,8 @@ fn signature_of(closed: &Closed, signature: &[u8]) -> Result<(), Error> {
 /// Adds a query epoch that the device answered (`moteseal_permit_info` returns it).
 ///
 /// @param query  16 bytes.
-/// @return `Full` if no seal has room to state it with the others: close the seal, and start again
-///         with an empty set.
+/// @return `Full` if one seal has no room to state it with the others: close the seal, and start
+///         again with an empty set.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_answers_add(
     answers: *mut moteseal_answers,
@@ -376,8 +376,8 @@ pub unsafe extern "C" fn moteseal_seal_level(
     })
 }
 
-/// Writes the bytes to sign, for `moteseal_sign`, a secure element or another signer. An element
-/// that expects a digest gets SHA-256 of them (P-256); Ed25519 signs the message itself.
+/// Writes the bytes to sign, for `moteseal_sign`, a secure element or another signer. Give a secure
+/// element that expects a digest their SHA-256 digest (P-256); Ed25519 signs the message itself.
 ///
 /// @param out, capacity  `MOTESEAL_MAX_MESSAGE` bytes suffice.
 /// @return `NotBegun`, `BufferTooSmall`.
@@ -501,11 +501,11 @@ pub unsafe extern "C" fn moteseal_open_item(
 /// Writes the seal's part item up to its events, for a mote that streams them from flash: the head,
 /// then the events, then the tail.
 ///
-/// The events follow as they were pushed; where `record_size` is 0, each event has its length
-/// before it, two bytes, big-endian. The events of a tree come in the order of pushing, those of a
-/// star by level, the highest first (`moteseal_seal_level`).
+/// The events follow as they were pushed; if `record_size` is 0, each event has its length before
+/// it, two bytes, big-endian. The events of a tree come in the order of pushing, those of a star by
+/// level, the highest first (`moteseal_seal_level`).
 ///
-/// @param events_length  Bytes of all events, lengths included.
+/// @param events_length  Bytes of all events, including their length fields.
 /// @param out, capacity  `MOTESEAL_PART_OVERHEAD` bytes suffice.
 /// @return `NotBegun`, `EventsLength` if the sealed events cannot have this many bytes,
 ///         `BufferTooSmall`.
@@ -558,14 +558,14 @@ pub unsafe extern "C" fn moteseal_part_tail(
 /// schema, the open item, and the part with all events and the signature.
 ///
 /// @param schema, schema_length  The schema of the device.
-/// @param records, records_length  All events in the order of pushing, without gaps; where
+/// @param records, records_length  All events in the order of pushing, without gaps; if
 ///        `record_size` is 0, each event has its length before it, two bytes, big-endian.
 /// @param signature, signature_length  The signature over `moteseal_seal_message`.
 /// @param out, capacity  `MOTESEAL_BUNDLE_OVERHEAD + schema_length + records_length` bytes suffice.
 ///        It must not overlap the records.
-/// @return `NotBegun`, `MalformedSignature`, `EventsLength` for another number of events than were
-///         sealed, `NotOfThisSeal` for another schema, `BufferTooSmall`. The function does not
-///         check that the records are those that were pushed.
+/// @return `NotBegun`, `MalformedSignature`, `EventsLength` if the number of events is not the
+///         sealed number, `NotOfThisSeal` for another schema, `BufferTooSmall`. The function does
+///         not check that the records are those that were pushed.
 #[unsafe(no_mangle)]
 #[allow(clippy::too_many_arguments)]
 pub unsafe extern "C" fn moteseal_bundle(

@@ -54,7 +54,7 @@ pub struct Sender {
     pub(crate) key: PublicKey,
 }
 
-/// The content of a chain of one message. The pointers lead into the frame's bytes.
+/// The content of a chain of one message. `message` and `label` point into the frame's bytes.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn moteseal_base_begin(
 ///
 /// @param certificate, length  The certificate (`moteseal key certify`, or the body of a
 ///        certificate frame).
-/// @param now  Seconds since 1970; 0 without a clock: then only the serial is checked.
+/// @param now  Seconds since 1970; 0 if there is no clock, in which case only the serial is checked.
 /// @param minimum_serial  The lowest serial that the base station has not revoked: the highest
 ///        number that `moteseal_revocation_open` ever returned; 0 before.
 /// @return `WrongNetwork`, `UnknownBaseStation`, `NotAuthentic`, `NotYetValid`, `Expired`,
@@ -192,7 +192,7 @@ pub(crate) fn check_floor(number: ChainNumber, floor: Option<&u64>) -> Result<()
 /// @param sender  The sender that must have signed it.
 /// @param datagram, length  The whole frame.
 /// @param floor  The highest number accepted so far under this sender's key; null if there is none.
-/// @param single  Its pointers lead into `datagram`. Make `single->number` durable as the new
+/// @param single  Its pointers point into `datagram`. Make `single->number` durable as the new
 ///        floor, and only then act on the message.
 /// @return `NotSingle`, `WrongNetwork`, `WrongSender`, `WrongKey`, `NotAuthentic`, `ForgedLeaf`,
 ///         `ChainGoesBack`, or a decoding error.

@@ -12,7 +12,7 @@ use crate::memory::{
     Storage, array, array_ref, begin_array, bytes, call, capacity, checked, clear_array, fixed,
     given, optional, put, state, wipe_bytes,
 };
-use crate::seal::{Closing, Folded, Ground, moteseal_answers, moteseal_seal};
+use crate::seal::{Closing, Folded, OpenSeal, moteseal_answers, moteseal_seal};
 
 /// A star, in `MOTESEAL_STAR_SIZE(levels)` bytes of the caller's memory, for a group of at most
 /// that many levels (1 to 32):
@@ -32,7 +32,7 @@ impl Storage for moteseal_star {
 
 /// The fixed part of a star's memory; one digest for each level follows.
 pub struct Open {
-    ground: Ground,
+    open_seal: OpenSeal,
     star: StarState,
 }
 
@@ -69,15 +69,16 @@ pub unsafe extern "C" fn moteseal_star_begin(
         let capacity = capacity(star, size)?;
         // SAFETY: the caller keeps the header's contract.
         let (device, chain, key) = unsafe { (given(device)?, state(chain)?, fixed(salt_key)?) };
-        let ground = Ground::new(device, chain, &SaltKey::new(*key))?;
+        let open_seal = OpenSeal::new(device, chain, &SaltKey::new(*key))?;
         let ((_, id), levels) = (device.ids(), usize::from(device.levels));
-        let open = StarState::new(id, ground.index, &ground.salt, device.framing(), device.levels)
-            .filter(|_| levels <= capacity)
-            .ok_or(Error::LevelsOutOfRange)?;
+        let open =
+            StarState::new(id, open_seal.index, &open_seal.salt, device.framing(), device.levels)
+                .filter(|_| levels <= capacity)
+                .ok_or(Error::LevelsOutOfRange)?;
         // SAFETY: as above; `capacity` checked that the memory has room for so many levels.
         unsafe {
             clear_array(star, levels, LevelDigest::EMPTY);
-            begin_array(star, levels, Open { ground, star: open });
+            begin_array(star, levels, Open { open_seal, star: open });
         }
         Ok(())
     })
@@ -140,7 +141,7 @@ pub unsafe extern "C" fn moteseal_star_close(
         let ((open, digests), device, chain, answers) =
             unsafe { (array(star)?, given(device)?, state(chain)?, optional(answers)?) };
         // Every check comes before the star is used up.
-        let closing = Closing::new(&open.ground, device, chain, last_in_epoch, answers)?;
+        let closing = Closing::new(&open.open_seal, device, chain, last_in_epoch, answers)?;
         let (counters, root) = open.star.close_to_root(digests);
         let size = moteseal_star::size(digests.len());
         // SAFETY: as above.

@@ -169,8 +169,8 @@ pub unsafe extern "C" fn moteseal_sum_source_from_key_file(
     })
 }
 
-/// Begins a source from its 64 secret bytes: the device's, then its key group's. Wipe your own
-/// copy.
+/// Begins a source from its 64 secret bytes: the device's 32, then its key group's 32. Wipe your
+/// own copy.
 ///
 /// @return `KeyLength`.
 #[unsafe(no_mangle)]
@@ -274,9 +274,9 @@ pub unsafe extern "C" fn moteseal_guard_restore(
     })
 }
 
-/// Permits one epoch of a query, and never again this epoch or an earlier one.
+/// Permits one epoch of a query. The guard never again permits this epoch or an earlier one.
 ///
-/// Make the record durable, read it back and pass it to `moteseal_permit_persisted`: before that,
+/// Make the record durable, read it back and pass it to `moteseal_permit_persisted`. Until then,
 /// `moteseal_sum_encrypt` fails.
 ///
 /// @param query  16 bytes.
@@ -311,8 +311,8 @@ pub unsafe extern "C" fn moteseal_guard_advance(
 /// Confirms that the guard's record, which contains the permitted epoch, is durable.
 ///
 /// @param guard  The guard that gave the permit, unchanged since.
-/// @param bytes_of_record, length  The record as read back from where it is kept.
-/// @return `Damaged` if it is not the guard's current record: write it again, elsewhere.
+/// @param bytes_of_record, length  The record, as read back from the memory that keeps it.
+/// @return `Damaged` if it is not the guard's current record: write it again, at another address.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_permit_persisted(
     permit: *mut moteseal_permit,
@@ -389,7 +389,7 @@ pub unsafe extern "C" fn moteseal_sum_encrypt(
     })
 }
 
-/// Adds one partial state record to another, as an aggregating mote does.
+/// Adds one partial state record to another. A mote that aggregates for others needs this.
 ///
 /// @param sum  `MOTESEAL_PSR` bytes, changed in place; zeros are the empty sum.
 /// @param psr  `MOTESEAL_PSR` bytes.

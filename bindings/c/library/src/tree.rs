@@ -14,7 +14,7 @@ use crate::memory::{
     Storage, array, array_ref, begin_array, bytes, call, capacity, checked, clear_array, fixed,
     given, optional, put, state, wipe_bytes,
 };
-use crate::seal::{Closing, Folded, Ground, moteseal_answers, moteseal_seal};
+use crate::seal::{Closing, Folded, OpenSeal, moteseal_answers, moteseal_seal};
 
 /// A tree, in `MOTESEAL_TREE_SIZE(height)` bytes of the caller's memory, for a seal of at most
 /// `2^height - 1` events (a height of 1 to 32):
@@ -35,7 +35,7 @@ impl Storage for moteseal_tree {
 /// The fixed part of a tree's memory; the roots of its perfect subtrees follow, one for each
 /// height.
 pub struct Open {
-    ground: Ground,
+    open_seal: OpenSeal,
     key: LevelKey,
     counters: Counters,
     record_size: u16,
@@ -89,11 +89,11 @@ pub unsafe extern "C" fn moteseal_tree_begin(
         let height = capacity(tree, size)?;
         // SAFETY: the caller keeps the header's contract.
         let (device, chain, key) = unsafe { (given(device)?, state(chain)?, fixed(salt_key)?) };
-        let ground = Ground::new(device, chain, &SaltKey::new(*key))?;
-        let key = LevelKey::new(&ground.salt);
+        let open_seal = OpenSeal::new(device, chain, &SaltKey::new(*key))?;
+        let key = LevelKey::new(&open_seal.salt);
         let (counters, record_size) = (Counters::new(device.levels), device.record_size);
-        let open = Open { ground, key, counters, record_size, tree: TreeState::new() };
-        // SAFETY: as above; `capacity` found room for so many slots.
+        let open = Open { open_seal, key, counters, record_size, tree: TreeState::new() };
+        // SAFETY: as above; `capacity` found room for this many slots.
         unsafe {
             clear_array(tree, height, Digest::NULL);
             begin_array(tree, height, open);
@@ -162,7 +162,7 @@ pub unsafe extern "C" fn moteseal_tree_close(
         // SAFETY: the caller keeps the header's contract.
         let ((open, slots), device, chain, answers) =
             unsafe { (array(tree)?, given(device)?, state(chain)?, optional(answers)?) };
-        let closing = Closing::new(&open.ground, device, chain, last_in_epoch, answers)?;
+        let closing = Closing::new(&open.open_seal, device, chain, last_in_epoch, answers)?;
         let (counters, root) = (open.counters, open.tree.root(slots));
         let size = moteseal_tree::size(slots.len());
         // SAFETY: as above.

@@ -1,5 +1,5 @@
-//! Gives the linker the memory of the chosen board, under the name that cortex-m-rt's script looks
-//! for.
+//! Writes the memory layout of the selected board to `memory.x`, which cortex-m-rt's linker script
+//! includes.
 
 use std::path::PathBuf;
 use std::{env, fs, io};

@@ -1,5 +1,5 @@
-//! Milliseconds since the clock was started, by SysTick. Under `-icount` they follow from the
-//! instructions executed, and from nothing else.
+//! Milliseconds since the clock was started, by SysTick. With QEMU's `-icount` they depend only on
+//! the number of executed instructions.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -9,11 +9,11 @@ use cortex_m_rt::exception;
 
 use crate::CYCLES_PER_MS;
 
-// The processor has no atomic of 64 bits.
+// The processor has no 64-bit atomics.
 static LOW: AtomicU32 = AtomicU32::new(0);
 static HIGH: AtomicU32 = AtomicU32::new(0);
 
-/// A clock of milliseconds.
+/// A clock that counts milliseconds.
 pub struct Clock(SYST);
 
 impl Clock {
@@ -21,8 +21,8 @@ impl Clock {
         Self(syst)
     }
 
-    /// Starts the clock at 0. From here on an interrupt runs each millisecond, on the stack of the
-    /// program.
+    /// Starts the clock at 0. From then on an interrupt runs each millisecond, on the program's
+    /// stack.
     pub fn start(&mut self) {
         self.0.set_clock_source(SystClkSource::Core);
         self.0.set_reload(CYCLES_PER_MS - 1);
@@ -36,7 +36,7 @@ impl Clock {
     pub fn now_ms(&self) -> u64 {
         loop {
             let (high, low) = (HIGH.load(Ordering::Acquire), LOW.load(Ordering::Acquire));
-            // The interrupt changes both at once; between the two reads it may come once.
+            // The interrupt changes both words, and may run between the two reads.
             if HIGH.load(Ordering::Acquire) == high {
                 return u64::from(high) << 32 | u64::from(low);
             }

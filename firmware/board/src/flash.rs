@@ -1,7 +1,7 @@
-//! A page of flash, simulated in memory that no start-up code touches: erasing sets all bits of a
-//! sector, programming clears bits of one word, and a reset between two words leaves the one
-//! written and the other not. It survives every reset of the board; at power-on it is whatever
-//! memory is, zeros in QEMU, as a chip that was never erased may hold anything.
+//! A page of flash, simulated in memory that no start-up code touches. Erasing sets all bits of a
+//! sector, programming clears bits of one word, and a reset may come between two words. The page
+//! survives every reset of the board. At power-on its content is undefined, as on a chip that was
+//! never erased; in QEMU it is zeros.
 
 use core::ptr;
 
@@ -18,7 +18,8 @@ pub struct Flash(());
 /// Words of the page.
 const WORDS: usize = LENGTH / 4;
 
-/// Nothing was programmed or erased: the place is not in the page, or not at a word's start.
+/// The address is outside the page, or is not the start of a word. Nothing was programmed or
+/// erased.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfRange;
 
@@ -27,7 +28,7 @@ impl Flash {
         Self(())
     }
 
-    /// The page as it is.
+    /// The content of the page.
     #[must_use]
     pub fn bytes(&self) -> &[u8; LENGTH] {
         // SAFETY: the linker script reserves the region, of this length, for this purpose; it
@@ -49,9 +50,8 @@ impl Flash {
         Ok(())
     }
 
-    /// Clears those bits of the word at `offset`, a multiple of 4, that `word` has not set: what
-    /// programming does to flash, whatever the word held before. The bytes come to lie in the order
-    /// given.
+    /// Clears those bits of the word at `offset` that are clear in `word`, as programming does to
+    /// flash. `offset` is a multiple of 4; the bytes of `word` are in the order of their addresses.
     ///
     /// # Errors
     /// [`OutOfRange`].
@@ -71,10 +71,12 @@ fn start() -> *mut u32 {
     &raw mut __flashpage_start
 }
 
-/// Changes one word. Callers give a number below [`WORDS`] and hold the only `Flash` mutably.
+/// Changes one word. Callers pass a number below [`WORDS`] and have mutable access to the only
+/// `Flash`.
 fn write(word: usize, change: impl FnOnce(u32) -> u32) {
-    // SAFETY: the word lies in the reserved region, and nothing else refers to it meanwhile.
-    // Volatile, so that the words are written one by one and in this order, as flash is.
+    // SAFETY: the word is in the reserved region, and nothing else refers to it during the call.
+    // The access is volatile, so that the words are written one by one and in this order, like
+    // flash.
     unsafe {
         let place = start().add(word);
         ptr::write_volatile(place, change(ptr::read_volatile(place)));

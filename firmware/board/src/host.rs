@@ -1,6 +1,5 @@
-//! Words with whoever runs QEMU, through semihosting (ARM IHI 0078): text on its standard output,
-//! and an exit status. A board on its own, with no debugger attached, must call none of this: it
-//! would stop with a hard fault.
+//! Output and exit status of QEMU, through semihosting (ARM IHI 0078). A real board without a
+//! debugger must not call these functions: it would stop with a hard fault.
 
 use core::fmt;
 
@@ -15,7 +14,7 @@ const APPLICATION_EXIT: usize = 0x2_0026;
 /// Writes text to QEMU's standard output.
 pub fn print(text: &str) {
     if let Ok(mut out) = hio::hstdout() {
-        // Whoever does not listen misses it.
+        // Without a host, the text is lost.
         let _ = out.write_all(text.as_bytes());
     }
 }
@@ -27,7 +26,7 @@ pub fn print_fmt(text: fmt::Arguments<'_>) {
     }
 }
 
-/// Writes a decimal number to QEMU's standard output, without the machinery that formats.
+/// Writes a decimal number to QEMU's standard output, without the code of `core::fmt`.
 pub fn print_number(number: u64) {
     let (mut digits, mut rest, mut at) = ([0; 20], number, 20);
     loop {
@@ -55,8 +54,8 @@ macro_rules! println {
 pub fn exit(status: u8) -> ! {
     let block = [APPLICATION_EXIT, usize::from(status)];
     loop {
-        // SAFETY: SYS_EXIT_EXTENDED reads the two words at the address and returns only if nobody
-        // listens.
+        // SAFETY: SYS_EXIT_EXTENDED reads the two words at the address and returns only without a
+        // host.
         unsafe { syscall(EXIT_EXTENDED, &block) };
     }
 }

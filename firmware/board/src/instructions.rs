@@ -1,9 +1,9 @@
-//! How many instructions a piece of work takes, exactly, in QEMU with `-icount shift=8` (mps2-an385
-//! only: QEMU cannot read the LM3S6965's timers).
+//! Counts the instructions of a piece of work exactly, in QEMU with `-icount shift=8`. This works
+//! on `mps2-an385` only, because QEMU cannot read the LM3S6965's timers.
 //!
-//! With `-icount` QEMU's time is nothing but instructions: 256 ns each. A timer of 25 MHz then
-//! counts 6.4 ticks an instruction, which gives every number of instructions apart. They are
-//! instructions: not cycles, nor time, nor energy.
+//! With `-icount shift=8`, each instruction takes 256 ns of QEMU's time. A timer of 25 MHz counts
+//! 6.4 ticks in that time, so that the number of ticks determines the number of instructions. The
+//! result is not a number of cycles, and not a measure of time or energy.
 
 use core::hint::black_box;
 use core::ptr;
@@ -14,12 +14,12 @@ const CONTROL: *mut u32 = 0x4000_0000 as *mut u32;
 const VALUE: *mut u32 = 0x4000_0004 as *mut u32;
 const RELOAD: *mut u32 = 0x4000_0008 as *mut u32;
 
-/// Nanoseconds of an instruction: 2 to the power of `-icount`'s shift.
+/// Nanoseconds in an instruction: 2 to the power of `-icount`'s shift.
 const INSTRUCTION_NS: u64 = 1 << 8;
-/// Nanoseconds of a tick.
+/// Nanoseconds in a tick of the timer.
 const TICK_NS: u64 = 40;
 
-/// The counter.
+/// The counter of instructions.
 pub struct Instructions(());
 
 impl Instructions {
@@ -27,7 +27,7 @@ impl Instructions {
         Self(())
     }
 
-    /// Runs the work and counts its instructions with those of calling it, at most 670 million.
+    /// Runs the work and counts its instructions, including its call: at most 670 million.
     pub fn of<R>(&mut self, work: impl FnOnce() -> R) -> (u64, R) {
         for (register, value) in [(CONTROL, 0), (RELOAD, u32::MAX), (VALUE, u32::MAX), (CONTROL, 1)]
         {
@@ -49,19 +49,19 @@ fn instructions(ticks: u32) -> u64 {
 fn timed<R>(work: impl FnOnce() -> R) -> (u32, R) {
     let start = now();
     compiler_fence(Ordering::SeqCst);
-    // The result is made before the clock is read again.
-    let result = black_box(apart(work));
+    // `black_box` makes the result before the timer is read again.
+    let result = black_box(call(work));
     compiler_fence(Ordering::SeqCst);
     (start.wrapping_sub(now()), result)
 }
 
-/// Apart, so that nothing of the work moves before the first reading of the clock.
+/// A separate function, so that the compiler cannot move work before the first read of the timer.
 #[inline(never)]
-fn apart<R>(work: impl FnOnce() -> R) -> R {
+fn call<R>(work: impl FnOnce() -> R) -> R {
     work()
 }
 
 fn now() -> u32 {
-    // SAFETY: a register that may be read at any time.
+    // SAFETY: this register may be read at any time.
     unsafe { ptr::read_volatile(VALUE) }
 }

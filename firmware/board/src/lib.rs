@@ -1,10 +1,10 @@
-//! What firmware needs of a board, on two boards with a Cortex-M3 that QEMU has: `lm3s6965evb` and
-//! `mps2-an385` (a feature each).
+//! Board support for two Cortex-M3 boards that QEMU emulates: `lm3s6965evb` and `mps2-an385`, each
+//! selected by a feature.
 //!
-//! Start-up (cortex-m-rt), a serial line, a clock of milliseconds, a page of simulated flash that
-//! survives resets, the provisioning blob, a way to speak to whoever runs QEMU, and measurements:
-//! exact instructions, and the stack. All `unsafe` code of the firmware is here. A program takes
-//! the [`Board`] once and owns its parts.
+//! It contains start-up code (cortex-m-rt), a serial line, a millisecond clock, a page of simulated
+//! flash that survives resets, the provisioning blob, output through semihosting, and measurements
+//! of instructions and stack. All `unsafe` code of the firmware is here. A program takes the
+//! [`Board`] once and owns its parts.
 
 #![no_std]
 
@@ -37,7 +37,7 @@ pub(crate) const CYCLES_PER_MS: u32 = 25_000;
 #[cfg(not(feature = "mps2-an385"))]
 pub(crate) const CYCLES_PER_MS: u32 = 12_500;
 
-/// The parts of the board. There is one.
+/// The parts of the board. Only one value exists.
 pub struct Board {
     /// The serial line, not yet started.
     pub uart: Uart,
@@ -48,12 +48,12 @@ pub struct Board {
     /// The counter of instructions.
     #[cfg(feature = "mps2-an385")]
     pub instructions: Instructions,
-    /// What the board was provisioned with: the whole region, of which the blob is the start.
+    /// The region of flash for provisioning, which begins with the blob.
     pub provision: &'static [u8],
 }
 
 impl Board {
-    /// The board; `None` but for the first time.
+    /// The board at the first call; `None` at any other.
     #[must_use]
     pub fn take() -> Option<Self> {
         let core = cortex_m::Peripherals::take()?;
@@ -68,8 +68,8 @@ impl Board {
     }
 }
 
-/// Starts the program again, as the reset button does. RAM keeps what it holds; the start-up code
-/// clears what is the program's.
+/// Restarts the program like the reset button. RAM keeps its content, except that the start-up code
+/// initialises the program's static memory.
 pub fn reset() -> ! {
     cortex_m::peripheral::SCB::sys_reset()
 }
@@ -85,7 +85,7 @@ fn provision() -> &'static [u8] {
         static __provision_end: u8;
     }
     let (start, end) = (&raw const __provision_start, &raw const __provision_end);
-    // SAFETY: the linker script reserves the region for this purpose, nothing else lies in it, and
-    // nothing of the program writes to it.
+    // SAFETY: the linker script reserves the region for this purpose, nothing else is in it, and
+    // the program does not write to it.
     unsafe { core::slice::from_raw_parts(start, end.addr() - start.addr()) }
 }

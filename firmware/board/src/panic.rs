@@ -1,5 +1,5 @@
-//! What becomes of a program that cannot go on: with the feature `report` its last words, else a
-//! reset.
+//! The handlers of panics and hard faults. With the feature `report` they print the location and
+//! end QEMU; otherwise they reset the board.
 
 use core::panic::PanicInfo;
 
@@ -19,7 +19,7 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     crate::reset()
 }
 
-// SAFETY: it returns to nothing and touches nothing that the fault may have left half done.
+// SAFETY: the handler does not return, and uses no state that the fault may have left inconsistent.
 #[exception]
 #[cfg_attr(not(feature = "report"), allow(unused_variables))]
 unsafe fn HardFault(frame: &ExceptionFrame) -> ! {

@@ -1,6 +1,6 @@
-//! How deep the stack gets: the unused part is painted, the work runs, and what is no longer
-//! painted was used. A frame's padding that is never written counts if anything deeper was;
-//! interrupts count if any run meanwhile.
+//! Measures the stack: paints the unused part, runs the work, and finds the deepest word that was
+//! overwritten. Padding that is never written counts if something deeper was written. Interrupts
+//! count if they run during the work.
 
 use core::hint::black_box;
 use core::ptr;
@@ -11,22 +11,22 @@ const PAINT: u32 = 0xc5c5_c5c5;
 /// Bytes below the stack pointer that the painting itself may use.
 const MARGIN: usize = 64;
 
-/// Runs the work and measures how many bytes of stack it needs below the caller's frame, with 4
-/// bytes' precision.
+/// Runs the work and measures how many bytes of stack it needs below the caller's frame, to a
+/// precision of 4 bytes.
 pub fn peak_of<R>(work: impl FnOnce() -> R) -> (usize, R) {
     let top = paint();
-    let result = black_box(apart(work));
+    let result = black_box(call(work));
     (top.saturating_sub(deepest()), result)
 }
 
-/// Paints all of the stack that is not in use; returns where that starts.
+/// Paints the unused part of the stack, and returns the address of its upper end.
 #[inline(never)]
 pub fn paint() -> usize {
     let top = msp::read() as usize;
     let (mut word, end) = (end(), (top - MARGIN) as *mut u32);
     while word < end {
-        // SAFETY: between the end of the program's memory and the stack pointer, less what this
-        // function may need, lies nothing that is in use.
+        // SAFETY: nothing between the end of the program's static memory and the stack pointer,
+        // less a margin for this function, is in use.
         unsafe {
             ptr::write_volatile(word, PAINT);
             word = word.add(1);
@@ -35,7 +35,7 @@ pub fn paint() -> usize {
     top
 }
 
-/// Bytes of stack that were in use at once since [`paint`], all of the program's included.
+/// The greatest number of bytes of stack that the whole program has used since [`paint`].
 #[inline(never)]
 #[must_use]
 pub fn peak() -> usize {
@@ -45,11 +45,11 @@ pub fn peak() -> usize {
     (&raw const _stack_start).addr() - deepest()
 }
 
-/// The lowest address that is no longer painted.
+/// The lowest address that was overwritten since it was painted.
 fn deepest() -> usize {
     let (mut word, top) = (end(), msp::read() as usize);
-    // SAFETY: words between the end of the program's memory and the stack pointer, which hold paint
-    // or what the program left there.
+    // SAFETY: these words are between the end of the program's static memory and the stack pointer;
+    // they contain paint or what the program left there.
     while word.addr() < top && unsafe { ptr::read_volatile(word) } == PAINT {
         // SAFETY: still below the stack pointer.
         word = unsafe { word.add(1) };
@@ -66,6 +66,6 @@ fn end() -> *mut u32 {
 }
 
 #[inline(never)]
-fn apart<R>(work: impl FnOnce() -> R) -> R {
+fn call<R>(work: impl FnOnce() -> R) -> R {
     work()
 }

@@ -1,6 +1,6 @@
 //! The first serial line: PL011 on the LM3S6965 (its data sheet, section 12), the CMSDK UART on the
-//! MPS2 (ARM DDI 0479, section 4.3). Bytes are read and written without waiting, and no interrupt
-//! is used: the receivers hold one byte (CMSDK) or 16 (PL011), and QEMU waits while they are full.
+//! MPS2 (ARM DDI 0479, section 4.3). Reading and writing never wait, and use no interrupts. The
+//! receivers have room for one byte (CMSDK) or 16 (PL011), and QEMU waits while they are full.
 
 use core::ptr;
 
@@ -30,7 +30,7 @@ mod registers {
     const LINE: *mut u32 = 0x4000_c02c as *mut u32;
     const CONTROL: *mut u32 = 0x4000_c030 as *mut u32;
 
-    // 12.5 MHz / (16 * 115,200) is 6 and 50/64; eight bits, no parity, one stop bit, with queues.
+    // 12.5 MHz / (16 * 115,200) is 6 and 50/64; eight bits, no parity, one stop bit, FIFOs on.
     pub(super) const START: &[(*mut u32, u32)] =
         &[(CLOCKS, 1), (DIVIDER, 6), (FRACTION, 50), (LINE, 0x70), (CONTROL, 0x301)];
     pub(super) const HAS_BYTE: (u32, u32) = (1 << 4, 0);
@@ -42,7 +42,7 @@ impl Uart {
         Self(())
     }
 
-    /// Starts the line at 115,200 bits a second, 8N1. QEMU's has no speed.
+    /// Starts the line at 115,200 bits a second, 8N1. QEMU ignores the speed.
     pub fn start(&mut self) {
         for &(register, value) in registers::START {
             // SAFETY: these are registers of the board's UART, which only the one `Uart` touches.
@@ -50,26 +50,26 @@ impl Uart {
         }
     }
 
-    /// The next byte that came, if there is one.
+    /// The next received byte, if there is one.
     pub fn read(&mut self) -> Option<u8> {
-        // SAFETY: reading the data register takes a byte out of the receiver, which only the one
-        // `Uart` does. Its low 8 bits are the byte.
+        // SAFETY: reading the data register takes a byte from the receiver; only the one `Uart`
+        // reads it. The low 8 bits are the byte.
         #[allow(clippy::cast_possible_truncation)]
         self.is(registers::HAS_BYTE).then(|| unsafe { ptr::read_volatile(registers::DATA) } as u8)
     }
 
-    /// Writes a byte, if there is room for it; says whether there was.
+    /// Writes a byte if there is room for it, and returns whether there was.
     pub fn write(&mut self, byte: u8) -> bool {
         let has_room = self.is(registers::HAS_ROOM);
         if has_room {
-            // SAFETY: writing to the data register sends a byte, which only the one `Uart` does.
+            // SAFETY: writing to the data register sends a byte; only the one `Uart` writes to it.
             unsafe { ptr::write_volatile(registers::DATA, u32::from(byte)) };
         }
         has_room
     }
 
     fn is(&self, (mask, value): (u32, u32)) -> bool {
-        // SAFETY: a status register, which may be read at any time.
+        // SAFETY: the status register may be read at any time.
         unsafe { ptr::read_volatile(registers::STATE) & mask == value }
     }
 }

@@ -71,11 +71,11 @@ impl Meter {
         match of {
             Of::Instructions => {
                 let (instructions, ()) = self.0.instructions.of(work);
-                say(name, "", instructions);
+                print_line(name, "", instructions);
             }
             Of::Stack => {
                 let (peak, ()) = stack::peak_of(work);
-                say(name, ".stack", peak as u64);
+                print_line(name, ".stack", peak as u64);
             }
         }
     }
@@ -89,13 +89,13 @@ impl Meter {
     /// Prints a number of bytes: `name.bytes value`.
     #[inline(never)]
     pub fn bytes(&mut self, name: &str, bytes: usize) {
-        say(name, ".bytes", bytes as u64);
+        print_line(name, ".bytes", bytes as u64);
     }
 
     /// Prints any other number.
     #[inline(never)]
     pub fn number(&mut self, name: &str, number: u64) {
-        say(name, "", number);
+        print_line(name, "", number);
     }
 
     /// Prints a result, which the host checks.
@@ -117,7 +117,7 @@ impl Meter {
     }
 }
 
-fn say(name: &str, what: &str, number: u64) {
+fn print_line(name: &str, what: &str, number: u64) {
     host::print(name);
     host::print(what);
     host::print(" ");

@@ -1,11 +1,11 @@
-//! A mote as a source of private sums: what it sensed in an epoch of a query, encrypted right after
-//! its end (spec/sums.md).
+//! A mote as a source of private sums: it encrypts the newest reading of each epoch of a query
+//! right after the end of the epoch (spec/sums.md).
 //!
-//! The host's counterpart is `moteseal_device::answerer`; this one has no heap and no clock. Query
-//! epochs are wall time, which the mote is told by hints: the gateway's, and the number of an query
-//! schedule, which the querier makes its time of signing. A wrong hint costs answers and never a
-//! key: nothing is encrypted that the journal has not permitted, and nothing that the query
-//! schedule does not ask for.
+//! The counterpart on Linux is `moteseal_device::answerer`; this module has no heap and no clock.
+//! Query epochs are in wall time, which the mote learns from hints: from the gateway, and from the
+//! number of a query schedule, which is the time at which the querier signed it. A wrong hint can
+//! cost answers but never reveals a key: the mote encrypts only for epochs that the journal has
+//! permitted and that the query schedule asks for.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::link::LinkKey;
@@ -22,17 +22,19 @@ use crate::flash::Flash;
 use crate::journal::JournalError;
 use crate::notice::{Notice, Tell};
 
-/// Queries that are answered at once; of an query schedule with more, the first ones that can be.
+/// The most queries that are answered at a time. If a query schedule has more, the mote answers the
+/// first ones that it can answer.
 const QUERIES: usize = 2;
 /// The longest plan that a mote keeps, in bytes.
 const PLAN: usize = 320;
-/// The longest record whose newest reading is kept.
+/// The longest record that is kept, in bytes.
 const RECORD: usize = 32;
-/// The longest announcement that is read, and what its check takes beside.
+/// Bytes of scratch for the longest announcement that is read, including what its check needs.
 const ANNOUNCEMENT: usize = 1400 + 64;
-/// An answer leaves within this part of the epoch after it, or not at all.
+/// An answer is sent within this fraction (one tenth) of the next epoch, or not at all.
 const WITHIN: u64 = 10;
-/// But so many milliseconds may always pass, and no more than so many.
+/// The least and the greatest time for an answer, in milliseconds, whatever the length of the
+/// epoch.
 const WITHIN_MS: (u64, u64) = (250, 1000);
 
 /// The newest reading of an epoch of a query.
@@ -43,7 +45,7 @@ struct Newest {
     length: usize,
 }
 
-/// A query that is answered.
+/// A query that the mote answers.
 struct Running {
     id: QueryId,
     first: u64,
@@ -54,23 +56,23 @@ struct Running {
     key: SourceKey,
     /// The next epoch to answer.
     next: u64,
-    /// The first epoch of which every reading was seen here.
+    /// The first epoch from whose beginning on the mote has sensed for this query.
     whole_from: u64,
-    /// Of the two newest epochs in which there was a reading, the older one first.
+    /// The newest reading of each of the two newest epochs with a reading, the older epoch first.
     newest: [Option<Newest>; 2],
 }
 
-/// Answers the queries of an schedule.
+/// Answers the queries of a query schedule.
 pub struct Answerer<'p> {
-    of: &'p Membership,
-    told: &'p Provisioning<'p>,
+    membership: &'p Membership,
+    provisioning: &'p Provisioning<'p>,
     link: LinkKey,
-    /// Wall time less the mote's own, in milliseconds, once there was a hint.
+    /// Wall time minus the mote's time, in milliseconds; `None` before the first hint.
     ahead_ms: Option<u64>,
     running: [Option<Running>; QUERIES],
 }
 
-/// What came of looking for an answer.
+/// The result of an attempt to answer: the length of the frame, or nothing.
 enum Answer {
     Frame(usize),
     Nothing,
@@ -79,18 +81,19 @@ enum Answer {
 impl<'p> Answerer<'p> {
     /// A source that answers nothing yet.
     #[must_use]
-    pub fn new(told: &'p Provisioning<'p>, of: &'p Membership) -> Self {
+    pub fn new(provisioning: &'p Provisioning<'p>, membership: &'p Membership) -> Self {
         Self {
-            of,
-            told,
-            link: LinkKey::new(&of.link_secret),
+            membership,
+            provisioning,
+            link: LinkKey::new(&membership.link_secret),
             ahead_ms: None,
             running: [const { None }; QUERIES],
         }
     }
 
-    /// Somebody says what time it is. In another epoch than the present one, what was sensed was
-    /// sensed at another time, and the first epoch that is known from its beginning is the next.
+    /// Sets the wall time from a hint, which may be wrong. If this changes the current epoch of a
+    /// query, the mote forgets what it sensed for that query, and the next epoch is the first that
+    /// it knows from its beginning.
     pub fn hint(&mut self, now_ms: u64, unix_ms: u64) {
         let before = self.unix_ms(now_ms);
         self.ahead_ms = Some(unix_ms.saturating_sub(now_ms));
@@ -108,8 +111,8 @@ impl<'p> Answerer<'p> {
         Some(self.ahead_ms?.saturating_add(now_ms))
     }
 
-    /// Hears an announcement. One that is not the querier's, or older than another, changes
-    /// nothing.
+    /// Processes an announcement. One that is not the querier's, or is older than the newest
+    /// accepted one, changes nothing.
     ///
     /// # Errors
     /// [`JournalError`]: the query schedule must not be acted on.
@@ -122,15 +125,22 @@ impl<'p> Answerer<'p> {
         tell: &mut Tell<'_>,
     ) -> Result<(), JournalError> {
         let newest = durable.memory().schedule();
-        // What is old by its own word is not worth the check of a signature.
+        // Skip the signature check of an announcement that claims to be old.
         if let Some((newest, _)) = newest
             && schedule::claimed_number(announcement).is_ok_and(|number| number < newest)
         {
             return Ok(());
         }
         let mut scratch = [0; ANNOUNCEMENT];
-        let opened = schedule::hear(announcement, self.told.group, &self.of.querier, &mut scratch)
-            .and_then(|said| QuerySchedule::open(&said, self.told.group, &self.told.roster.0));
+        let opened = schedule::hear(
+            announcement,
+            self.provisioning.group,
+            &self.membership.querier,
+            &mut scratch,
+        )
+        .and_then(|signed| {
+            QuerySchedule::open(&signed, self.provisioning.group, &self.provisioning.roster.0)
+        });
         let schedule = match opened {
             Ok(schedule) => schedule,
             Err(error) => {
@@ -138,26 +148,28 @@ impl<'p> Answerer<'p> {
                 return Ok(());
             }
         };
-        if (schedule.sources(), schedule.key_group()) != (self.of.sources, self.of.key_group) {
+        if (schedule.sources(), schedule.key_group())
+            != (self.membership.sources, self.membership.key_group)
+        {
             tell(Notice::NotAnswering("OtherSources"));
             return Ok(());
         }
-        let said: (u64, Digest) = (schedule.number(), schedule.digest());
+        let found: (u64, Digest) = (schedule.number(), schedule.digest());
         match newest {
-            Some((newest, _)) if said.0 < newest => return Ok(()),
-            Some((newest, digest)) if said.0 == newest && digest != said.1 => {
+            Some((newest, _)) if found.0 < newest => return Ok(()),
+            Some((newest, digest)) if found.0 == newest && digest != found.1 => {
                 tell(Notice::NotAnswering("TwoAgendas"));
                 return Ok(());
             }
-            Some((newest, _)) if said.0 == newest => {}
-            _ => durable.accept_schedule(said.0, said.1)?,
+            Some((newest, _)) if found.0 == newest => {}
+            _ => durable.accept_schedule(found.0, found.1)?,
         }
-        // It was signed before it was heard.
-        if self.unix_ms(now_ms).is_none_or(|unix_ms| unix_ms < said.0) {
-            self.hint(now_ms, said.0);
+        // The schedule was signed before it arrived.
+        if self.unix_ms(now_ms).is_none_or(|unix_ms| unix_ms < found.0) {
+            self.hint(now_ms, found.0);
         }
-        tell(Notice::QuerySchedule(said.0));
-        // What was sensed for a query that goes on stays.
+        tell(Notice::QuerySchedule(found.0));
+        // Keep what was sensed for queries that continue.
         for place in &mut self.running {
             place.take_if(|running| schedule.queries().all(|(id, _)| id != running.id));
         }
@@ -166,16 +178,16 @@ impl<'p> Answerer<'p> {
             if self.running.iter().flatten().any(|running| running.id == id) {
                 continue;
             }
-            // One that is over gives way; the time alone, which may be wrong, ends none.
+            // Replace a query that is over only if its place is needed: the time may be wrong.
             let is_over = |running: &Running| unix_ms / running.epoch_ms > running.until;
             let free = self.running.iter().position(Option::is_none);
             let free = free.or_else(|| {
                 self.running.iter().position(|place| place.as_ref().is_some_and(is_over))
             });
             let free = free.and_then(|at| self.running.get_mut(at));
-            let started = free
-                .ok_or("TooManyQueries")
-                .and_then(|place| start(place, self.told, self.of, unix_ms, id, &posed));
+            let started = free.ok_or("TooManyQueries").and_then(|place| {
+                start(place, self.provisioning, self.membership, unix_ms, id, &posed)
+            });
             if let Err(why) = started {
                 tell(Notice::NotAnswering(why));
             }
@@ -183,7 +195,7 @@ impl<'p> Answerer<'p> {
         Ok(())
     }
 
-    /// A record was sensed just now.
+    /// Notes a record that was just sensed.
     pub fn sensed(&mut self, now_ms: u64, record: &[u8]) {
         let Some(unix_ms) = self.unix_ms(now_ms) else { return };
         for running in self.running.iter_mut().flatten() {
@@ -198,7 +210,7 @@ impl<'p> Answerer<'p> {
         }
     }
 
-    /// Writes the frame of an answer that is due to `out`, to be sent at once; its length.
+    /// Writes the frame of an answer that is due to `out` and returns its length. Send it at once.
     ///
     /// # Errors
     /// [`JournalError`]: nothing may be sent.
@@ -211,7 +223,7 @@ impl<'p> Answerer<'p> {
     ) -> Result<Option<usize>, JournalError> {
         let Some(now) = self.unix_ms(now_ms) else { return Ok(None) };
         for running in self.running.iter_mut().flatten() {
-            // Of a clock that was set back: what was answered before, the journal knows.
+            // The clock may have been set back; the journal prevents a second answer.
             running.next = running.next.min(now / running.epoch_ms).max(running.first);
             let Some(epoch) =
                 (now / running.epoch_ms).checked_sub(1).filter(|epoch| *epoch >= running.next)
@@ -224,7 +236,16 @@ impl<'p> Answerer<'p> {
             let answer = if late > within || epoch >= running.until {
                 Answer::Nothing
             } else {
-                respond(self.told, self.of, &self.link, running, epoch, out, durable, tell)?
+                respond(
+                    self.provisioning,
+                    self.membership,
+                    &self.link,
+                    running,
+                    epoch,
+                    out,
+                    durable,
+                    tell,
+                )?
             };
             if let Answer::Frame(length) = answer {
                 tell(Notice::Answered(epoch));
@@ -235,19 +256,19 @@ impl<'p> Answerer<'p> {
     }
 }
 
-/// Begins to answer a query, if it can be answered from this mote's records.
+/// Begins to answer a query, if this mote's records have the columns for it.
 #[inline(never)]
 fn start(
     place: &mut Option<Running>,
-    told: &Provisioning<'_>,
-    of: &Membership,
+    provisioning: &Provisioning<'_>,
+    membership: &Membership,
     unix_ms: u64,
     id: QueryId,
     posed: &Posed<'_>,
 ) -> Result<(), &'static str> {
     let plan = Plan::decode(posed.plan).map_err(|_| "MalformedPlan")?;
-    plan.check_capacity(of.sources).map_err(|_| "CapacityExceeded")?;
-    let schema = Schema::decode(told.schema).map_err(|error| error.name())?;
+    plan.check_capacity(membership.sources).map_err(|_| "CapacityExceeded")?;
+    let schema = Schema::decode(provisioning.schema).map_err(|error| error.name())?;
     plan.bind(&schema).map_err(|_| "UnknownColumn")?;
     let epoch_ms = u64::from(plan.epoch_ms());
     let mut kept = [0; PLAN];
@@ -260,7 +281,7 @@ fn start(
         epoch_ms: epoch_ms.max(1),
         plan: kept,
         plan_length: posed.plan.len(),
-        key: SourceSecret::from_bytes(&of.secret).for_query(id),
+        key: SourceSecret::from_bytes(&membership.secret).for_query(id),
         next: posed.first.max(epoch),
         whole_from: epoch + 1,
         newest: [None; 2],
@@ -268,12 +289,12 @@ fn start(
     Ok(())
 }
 
-/// Writes the frame of an answer, or says why there is none.
+/// Writes the frame of an answer, or reports why there is none.
 #[allow(clippy::too_many_arguments)]
 #[inline(never)]
 fn respond<F: Flash>(
-    told: &Provisioning<'_>,
-    of: &Membership,
+    provisioning: &Provisioning<'_>,
+    membership: &Membership,
     link: &LinkKey,
     running: &Running,
     epoch: u64,
@@ -283,14 +304,14 @@ fn respond<F: Flash>(
 ) -> Result<Answer, JournalError> {
     let newest = running.newest.iter().flatten().find(|newest| newest.epoch == epoch);
     let reading = newest.and_then(|newest| newest.record.get(..newest.length));
-    // Of an epoch that it does not know from its beginning, nothing sensed may be something
-    // forgotten.
+    // In an epoch that the mote does not know from its beginning, it may have forgotten a reading:
+    // it must not answer that it sensed nothing.
     if reading.is_none() && epoch < running.whole_from {
         return Ok(Answer::Nothing);
     }
     let mut values = [0; MAX_SLOTS];
     let plan = running.plan.get(..running.plan_length).unwrap_or_default();
-    let (Ok(schema), Ok(plan)) = (Schema::decode(told.schema), Plan::decode(plan)) else {
+    let (Ok(schema), Ok(plan)) = (Schema::decode(provisioning.schema), Plan::decode(plan)) else {
         return Ok(Answer::Nothing);
     };
     let contributed = plan.bind(&schema).map_err(|error| error.name()).and_then(|bound| {
@@ -323,7 +344,7 @@ fn respond<F: Flash>(
         }
     }
     let mut participation = [0; 8];
-    let length = Participation::encode_one(of.position, &mut participation).unwrap_or(0);
+    let length = Participation::encode_one(membership.position, &mut participation).unwrap_or(0);
     let (participation, psrs) =
         (participation.get(..length).unwrap_or_default(), psrs.get(..slots).unwrap_or_default());
     let frame = close_share(running.id.reference(), epoch, participation, psrs, link, out);

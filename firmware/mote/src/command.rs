@@ -1,4 +1,4 @@
-//! What a broadcast may tell a mote to do: one command a message, as text (spec/mote.md, section
+//! The commands that broadcasts give to motes: one in each message, as text (spec/mote.md, section
 //! 4).
 
 use core::fmt;
@@ -10,16 +10,16 @@ use crate::durable::Settings;
 /// A command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// `interval=MS`: so many milliseconds between two readings.
+    /// `interval=MS`: the interval between two readings, in milliseconds.
     Interval(u32),
-    /// `led on`, `led off`.
+    /// `led on`, `led off`: the LED.
     Led(bool),
-    /// `scheme=star`, `scheme=tree`: of the seals that are opened from now on.
+    /// `scheme=star`, `scheme=tree`: the scheme of the seals that are opened from now on.
     Scheme(Scheme),
 }
 
 impl Command {
-    /// Reads a message; `None` if it is no command.
+    /// Parses a message; `None` if it is not a command.
     #[must_use]
     pub fn parse(message: &[u8]) -> Option<Self> {
         let text = core::str::from_utf8(message).ok()?.trim_ascii();
@@ -30,7 +30,7 @@ impl Command {
             "scheme=tree" => Self::Scheme(Scheme::Tree),
             _ => {
                 let digits = text.strip_prefix("interval=")?;
-                // No sign, which a number could have.
+                // `parse` would also accept a plus sign.
                 let are_digits =
                     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
                 Self::Interval(digits.parse().ok().filter(|_| are_digits)?)
@@ -38,7 +38,7 @@ impl Command {
         })
     }
 
-    /// The settings with this done.
+    /// The settings after this command.
     #[must_use]
     pub const fn applied(self, settings: Settings) -> Settings {
         match self {
@@ -50,7 +50,7 @@ impl Command {
 }
 
 impl fmt::Display for Command {
-    /// As it is written in a message.
+    /// Writes the command as in a message.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Interval(ms) => write!(f, "interval={ms}"),

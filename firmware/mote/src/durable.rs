@@ -1,9 +1,9 @@
-//! What a mote must remember through a reboot, and the records that change it (spec/mote.md,
+//! The state of a mote that survives a reboot, and the records that change it (spec/mote.md,
 //! section 3).
 //!
-//! Everything here is in RAM too; [`Durable`] writes a change to the journal before anybody acts on
-//! it. Each method's document says what must not happen before it has returned. After an error
-//! nothing more may be sealed, encrypted or acted on until the next start.
+//! The state is also in RAM. [`Durable`] writes each change to the journal before it returns. The
+//! comment of each method states what must not happen earlier. After an error, nothing more may be
+//! sealed, encrypted or acted on until the next start.
 
 use moteseal_broadcast::{ChainNumber, KeyId};
 use moteseal_core::digest::Digest;
@@ -16,14 +16,14 @@ use moteseal_sum::query::QueryId;
 use crate::flash::Flash;
 use crate::journal::{Journal, JournalError, Page};
 
-/// Bytes of the open item and the part item of a closed seal, at most: those of a part without
-/// events that a group of 32 levels takes.
+/// The most bytes of the open item and the part item of a closed seal: a part without events in a
+/// group of 32 levels.
 pub const MAX_ITEMS: usize = 720;
-/// Runs of answers that no seal states yet, at most. Half of them are kept free for those of a seal
-/// that was given up.
+/// The most runs of answers that no seal states yet. Half of them are reserved for the answers of a
+/// seal that is given up.
 const MAX_UNSTATED: usize = 16;
-/// Keys of senders whose newest chain is remembered. None gives way, for its chains could then be
-/// said again: those of another key are refused.
+/// The most keys of senders whose newest chain is remembered. A key is never forgotten, because its
+/// old chains could then be replayed; chains of further keys are refused.
 const MAX_FLOORS: usize = 4;
 
 const IDENTITY: u8 = 0;
@@ -42,14 +42,14 @@ const UNSTATED: u8 = 12;
 const POSITION: u8 = 13;
 const RECORDING: u8 = 14;
 
-/// What broadcasts change.
+/// The settings that broadcasts change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Milliseconds between two readings.
     pub interval_ms: u32,
-    /// The lamp.
+    /// Whether the LED is on.
     pub led: bool,
-    /// Star or tree, of the seals that are opened from now on.
+    /// The scheme of the seals that are opened from now on.
     pub scheme: Scheme,
 }
 
@@ -78,7 +78,7 @@ impl Sealed {
     }
 }
 
-/// All of it.
+/// The whole state.
 #[derive(Clone)]
 pub struct Memory {
     device: DeviceId,
@@ -98,10 +98,10 @@ pub struct Memory {
     settings: Settings,
 }
 
-/// Answers that no seal states: each run where it was begun.
+/// Answers that no seal states, in runs of consecutive epochs of a query, in order of their start.
 type Runs = [Option<Answered>; MAX_UNSTATED];
 
-/// Adds an answer, if there is room: half of it.
+/// Adds an answer, if there is room in the half that is not reserved.
 fn add_answer(runs: &mut Runs, query: QueryId, epoch: u64) -> bool {
     let touches = |run: &&mut Answered| {
         run.query == query.0 && run.first.checked_add(u64::from(run.count)) == Some(epoch)
@@ -122,7 +122,7 @@ fn add_answer(runs: &mut Runs, query: QueryId, epoch: u64) -> bool {
     }
 }
 
-/// Reads what a record holds.
+/// Reads the content of a record.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -168,7 +168,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Collects what a record holds: the longest is a signed seal's.
+/// Collects the content of a record. The longest is that of a signed seal.
 struct Content {
     bytes: [u8; 1280],
     length: usize,
@@ -191,7 +191,7 @@ impl Content {
         self.put(&[0])?;
         for run in runs {
             self.put(&run.query)?.put(&run.first.to_be_bytes())?.put(&run.count.to_be_bytes())?;
-            // At most as many as there is memory for.
+            // There are at most `MAX_UNSTATED` runs.
             self.bytes[at] += 1;
         }
         Ok(self)
@@ -231,13 +231,13 @@ impl Memory {
         }
     }
 
-    /// How often the mote has started.
+    /// The number of starts.
     #[must_use]
     pub const fn boots(&self) -> u32 {
         self.boots
     }
 
-    /// What the next seal names as its predecessor.
+    /// The position in the chain of seals: the predecessor of the next seal.
     #[must_use]
     pub const fn position(&self) -> Position {
         self.position
@@ -285,7 +285,7 @@ impl Memory {
         self.floors.iter().flatten().find(|(of, _)| *of == key).map(|(_, number)| *number)
     }
 
-    /// Where the newest chain of a key is kept, or could be.
+    /// The place for the newest chain of a key, or a free one.
     fn floor_place(&mut self, key: KeyId) -> Option<&mut Option<(KeyId, ChainNumber)>> {
         self.floors.iter_mut().find(|place| place.is_none_or(|(of, _)| of == key))
     }
@@ -296,13 +296,13 @@ impl Memory {
         self.minimum
     }
 
-    /// What broadcasts have changed.
+    /// The settings, which broadcasts change.
     #[must_use]
     pub const fn settings(&self) -> Settings {
         self.settings
     }
 
-    /// As many of the answers that no seal states as one seal takes.
+    /// The answers that no seal states, as many as fit one seal.
     #[must_use]
     pub fn unstated(&self) -> Answers {
         let mut answers = Answers::NONE;
@@ -312,7 +312,7 @@ impl Memory {
         answers
     }
 
-    /// Puts those that a seal states out of those that none does.
+    /// Removes the answers that a seal states from those that no seal states.
     fn state(&mut self, answers: &Answers) {
         let is_left = |run: &Answered| !answers.runs().any(|stated| stated == *run);
         let mut left = [None; MAX_UNSTATED];
@@ -324,7 +324,7 @@ impl Memory {
         self.unstated = left;
     }
 
-    /// Takes a record into account.
+    /// Applies a record to the state.
     fn apply(&mut self, kind: u8, content: &[u8]) -> Result<(), JournalError> {
         let mut fields = Fields(content);
         match kind {
@@ -416,7 +416,7 @@ impl Memory {
         if fields.0.is_empty() { Ok(()) } else { Err(JournalError::Damaged) }
     }
 
-    /// Writes all of it.
+    /// Writes the whole state.
     fn snapshot<F: Flash>(&self, page: &mut Page<'_, F>) -> Result<(), JournalError> {
         page.record(IDENTITY, &[&self.device.0, &self.certificate.0])?;
         page.record(BOOT, &[&self.boots.to_be_bytes()])?;
@@ -455,8 +455,8 @@ impl Memory {
         Ok(content)
     }
 
-    /// The content of the record of a signed seal, of which position and resumption are this
-    /// memory's.
+    /// The content of the record of a signed seal, with the position and the place to resume at of
+    /// this state.
     fn sealed_content(&self, sealed: &Sealed) -> Result<Content, JournalError> {
         let mut content = Content::new();
         let open = u8::try_from(sealed.open).map_err(|_| JournalError::Full)?;
@@ -480,25 +480,25 @@ fn settings_content(settings: Settings) -> Result<Content, JournalError> {
 /// Why an epoch of a query is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerRefused {
-    /// It was answered, or may have been.
+    /// It was answered, or may have been answered.
     Guard(GuardError),
-    /// Too many answers wait for a seal to state them.
+    /// Too many answers wait for a seal that states them.
     Full,
 }
 
-/// The newest chains of as many keys of senders are remembered as there is room for.
+/// There is no room to remember the newest chain of another sender's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
 
-/// The memory, and the journal that it is in.
+/// The state, and the journal that stores it.
 pub struct Durable<F> {
     memory: Memory,
     journal: Journal<F>,
 }
 
 impl<F: Flash> Durable<F> {
-    /// Starts: reads the journal, and counts the start in it. `settings` are those of a mote that
-    /// was never told others.
+    /// Reads the journal and records a start in it. `settings` apply until a broadcast changes
+    /// them.
     ///
     /// # Errors
     /// [`JournalError`]; also if the journal is another device's.
@@ -514,31 +514,31 @@ impl<F: Flash> Durable<F> {
         let mut durable = Self { memory, journal };
         let boots = durable.memory.boots.checked_add(1).ok_or(JournalError::Full)?;
         if boots == 1 {
-            durable.tell(IDENTITY, Content::new().put(&device.0)?.put(&certificate.0)?)?;
+            durable.record(IDENTITY, Content::new().put(&device.0)?.put(&certificate.0)?)?;
         }
-        durable.tell(BOOT, Content::new().put(&boots.to_be_bytes())?)?;
+        durable.record(BOOT, Content::new().put(&boots.to_be_bytes())?)?;
         Ok(durable)
     }
 
-    /// What is remembered.
+    /// The state.
     #[must_use]
     pub const fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// The flash itself.
+    /// Returns the flash.
     pub fn into_flash(self) -> F {
         self.journal.into_flash()
     }
 
     #[inline(never)]
-    fn tell(&mut self, kind: u8, content: &Content) -> Result<(), JournalError> {
+    fn record(&mut self, kind: u8, content: &Content) -> Result<(), JournalError> {
         self.memory.apply(kind, content.written())?;
         self.journal.write(kind, &[content.written()], &self.memory, Memory::snapshot)
     }
 
-    /// Says which recording is sensed: its first reading's place in the table, and its time. Of
-    /// another one than before nothing was sensed yet.
+    /// Selects the recording to sense: the place of its first reading in the table, and the time of
+    /// that reading. A recording other than the previous one is sensed from its first reading.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -546,26 +546,26 @@ impl<F: Flash> Durable<F> {
         if self.memory.recording == Some((first, start_ms)) {
             return Ok(());
         }
-        self.tell(
+        self.record(
             RECORDING,
             Content::new().put(&first.to_be_bytes())?.put(&start_ms.to_be_bytes())?,
         )
     }
 
-    /// Opens the next index for an epoch: before its first event is taken.
+    /// Opens the next index for an epoch. Call this before the seal takes its first event.
     ///
     /// # Errors
-    /// [`JournalError`]; `Full` where no index is left.
+    /// [`JournalError`]; `Full` if no index is left.
     pub fn open_seal(&mut self, epoch: EpochNumber) -> Result<SealIndex, JournalError> {
         let index = self.memory.next_index;
         let next = index.0.checked_add(1).ok_or(JournalError::Full)?;
         let mut content = Content::new();
         content.put(&next.to_be_bytes())?.put(&[1])?.put(&epoch.0.to_be_bytes())?;
-        self.tell(OPEN, &content)?;
+        self.record(OPEN, &content)?;
         Ok(index)
     }
 
-    /// Passes over an index, so that the next seal says that something is missing before it.
+    /// Skips an index, so that the next seal states that something is missing before it.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -577,11 +577,12 @@ impl<F: Flash> Durable<F> {
             .put(&next.to_be_bytes())?
             .put(&[u8::from(epoch.is_some())])?
             .put(&epoch.unwrap_or_default().0.to_be_bytes())?;
-        self.tell(OPEN, &content)
+        self.record(OPEN, &content)
     }
 
-    /// Keeps a signed seal with its items, before anything of them is sent. `position` is behind
-    /// it, `resume` the first reading that it does not cover, `answers` what it states.
+    /// Keeps a signed seal with its items. Call this before any of them is sent. `position` is the
+    /// position after the seal, `resume` the first reading that it does not cover, and `answers`
+    /// are the answers that it states.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -601,32 +602,31 @@ impl<F: Flash> Durable<F> {
             .put(&[open_length])?
             .put(&length.to_be_bytes())?;
         content.runs(answers.runs())?.put(open)?.put(part)?;
-        self.tell(SEALED, &content)
+        self.record(SEALED, &content)
     }
 
-    /// The coordinator has every seal up to this one.
+    /// Notes that the coordinator has every seal up to this one.
     ///
     /// # Errors
     /// [`JournalError`].
     pub fn seal_done(&mut self, index: SealIndex) -> Result<(), JournalError> {
-        self.tell(DONE, Content::new().put(&index.0.to_be_bytes())?)
+        self.record(DONE, Content::new().put(&index.0.to_be_bytes())?)
     }
 
-    /// A signed seal is given up: nobody will take it. What it stated of answers, later ones state.
+    /// Gives up a signed seal that the coordinator will not accept. Later seals state its answers.
     ///
     /// # Errors
     /// [`JournalError`].
     pub fn give_up_seal(&mut self, index: SealIndex) -> Result<(), JournalError> {
-        self.tell(GIVEN_UP, Content::new().put(&index.0.to_be_bytes())?)
+        self.record(GIVEN_UP, Content::new().put(&index.0.to_be_bytes())?)
     }
 
-    /// Permits one answer to an epoch of a query: durable before this returns, so that nothing is
-    /// encrypted twice. A journal that does not know what was answered before begins with this
-    /// epoch.
+    /// Permits one answer to an epoch of a query. The permit is durable before this returns, so
+    /// that nothing is encrypted twice. A new journal permits epochs from this one on.
     ///
     /// # Errors
-    /// [`AnswerRefused`] within: nothing may be encrypted. Otherwise [`JournalError`], with the
-    /// same consequence.
+    /// [`AnswerRefused`] in the inner result, [`JournalError`] in the outer one. In both cases
+    /// nothing may be encrypted.
     pub fn answer(
         &mut self,
         query: QueryId,
@@ -646,28 +646,28 @@ impl<F: Flash> Durable<F> {
             return Ok(Err(AnswerRefused::Full));
         }
         if self.memory.guard.is_none() {
-            self.tell(GUARD, Content::new().put(&new().encode())?)?;
+            self.record(GUARD, Content::new().put(&new().encode())?)?;
         }
         let mut content = Content::new();
         content.put(&query.0)?.put(&duration_ms.to_be_bytes())?.put(&epoch.to_be_bytes())?;
-        self.tell(ANSWERED, &content)?;
+        self.record(ANSWERED, &content)?;
         Ok(Ok(permit))
     }
 
-    /// Accepts an query schedule whose signature was checked: no older one is acted on again.
+    /// Accepts a query schedule whose signature was checked. No older one is accepted afterwards.
     ///
     /// # Errors
     /// [`JournalError`].
     pub fn accept_schedule(&mut self, number: u64, digest: Digest) -> Result<(), JournalError> {
-        self.tell(QUERY_SCHEDULE, Content::new().put(&number.to_be_bytes())?.put(&digest.0)?)
+        self.record(QUERY_SCHEDULE, Content::new().put(&number.to_be_bytes())?.put(&digest.0)?)
     }
 
-    /// No chain of this key up to this number is accepted any more: before anything of the chain is
-    /// acted on.
+    /// Raises the floor of a key: no chain of this key up to this number is accepted afterwards.
+    /// Call this before anything of the chain is acted on.
     ///
     /// # Errors
-    /// [`NoRoom`] within: it is one key too many, and its chain must not be accepted. Otherwise
-    /// [`JournalError`], with the same consequence.
+    /// [`NoRoom`] in the inner result if there are too many keys, [`JournalError`] in the outer
+    /// one. In both cases the chain must not be accepted.
     pub fn raise(
         &mut self,
         key: KeyId,
@@ -676,22 +676,22 @@ impl<F: Flash> Durable<F> {
         if self.memory.floor_place(key).is_none() {
             return Ok(Err(NoRoom));
         }
-        self.tell(FLOOR, Content::new().put(&key.0)?.put(&number.0.to_be_bytes())?).map(Ok)
+        self.record(FLOOR, Content::new().put(&key.0)?.put(&number.0.to_be_bytes())?).map(Ok)
     }
 
-    /// No certificate of the base station with a serial below this is valid any more.
+    /// Raises the lowest serial of the base station's certificates that is still valid.
     ///
     /// # Errors
     /// [`JournalError`].
     pub fn raise_minimum(&mut self, minimum: u64) -> Result<(), JournalError> {
-        self.tell(MINIMUM, Content::new().put(&minimum.to_be_bytes())?)
+        self.record(MINIMUM, Content::new().put(&minimum.to_be_bytes())?)
     }
 
-    /// Settings that a broadcast has changed.
+    /// Changes the settings, as a broadcast demands.
     ///
     /// # Errors
     /// [`JournalError`].
     pub fn set(&mut self, settings: Settings) -> Result<(), JournalError> {
-        self.tell(SETTINGS, &settings_content(settings)?)
+        self.record(SETTINGS, &settings_content(settings)?)
     }
 }

@@ -1,15 +1,16 @@
-//! What the mote needs of flash memory: two pages that erase to ones, and words whose bits
-//! programming clears.
+//! The flash memory that the mote needs: two pages. Erasing sets all bits of a page, and
+//! programming a word clears bits.
 //!
-//! Programming a word may be cut short by a loss of power: then any of the bits that it clears may
-//! be cleared. So may erasing: then the page holds anything. What makes that safe is the journal's.
+//! A loss of power may interrupt both. After an interrupted programming, any of the bits to clear
+//! may be cleared; after an interrupted erasure, the page may contain anything. The journal is safe
+//! in both cases.
 
 /// Two pages of flash.
 pub trait Flash {
     /// Bytes of a page, a multiple of 4.
     const PAGE: usize;
 
-    /// What both pages hold, one behind the other.
+    /// The content of both pages, one after the other.
     fn bytes(&self) -> &[u8];
 
     /// Sets all bits of a page (0 or 1).
@@ -18,15 +19,15 @@ pub trait Flash {
     /// [`FlashFailed`].
     fn erase(&mut self, page: usize) -> Result<(), FlashFailed>;
 
-    /// Clears the bits of the word at `offset` from the start of both pages, a multiple of 4, that
-    /// are clear in `word`.
+    /// Clears those bits of a word that are clear in `word`. `offset` counts bytes from the start
+    /// of the first page, and is a multiple of 4.
     ///
     /// # Errors
     /// [`FlashFailed`].
     fn program(&mut self, offset: usize, word: [u8; 4]) -> Result<(), FlashFailed>;
 }
 
-/// The flash did not do what it was told: it is worn out, or the place is none.
+/// The flash failed: it is worn out, or the address is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlashFailed;
 

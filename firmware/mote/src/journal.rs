@@ -1,19 +1,20 @@
-//! Records that survive a loss of power at any word: two pages of flash, of which one is in force
-//! (spec/mote.md, section 3).
+//! Records that survive a loss of power at any word, in two pages of flash, of which one is in
+//! force (spec/mote.md, section 3).
 //!
-//! A page begins with its generation, twice, written last: a page is in force once that stands.
-//! Records follow, each behind a head that checks itself and before a CRC-32. A record that a loss
-//! of power cut short can only be the last one; it never counts, and the page is left for the other
-//! one before anything else is written. What is not so is damage: a journal that cannot be read
-//! whole is refused, for going on without it could use an index twice.
+//! A page begins with its generation, stored twice. The generation is written last and puts the
+//! page in force. Records follow, each with a head that has its own check, then content and a
+//! CRC-32. Only the last record can be cut short by a loss of power. Such a record does not count,
+//! and the journal moves to the other page before it writes anything else. Anything else that is
+//! unreadable is damage, and the journal is refused: to continue without it could use an index
+//! twice.
 
 use crate::flash::{Flash, FlashFailed};
 
 /// Bytes of a page's head.
 const PAGE_HEAD: usize = 8;
-/// Bytes around a record's content: head and checksum.
+/// Bytes of a record's head and checksum together.
 const AROUND: usize = 8;
-/// What the second word of a page's head differs by from the first.
+/// The exclusive or of the two words of a page's head.
 const MARK: u32 = 0x4d6f_7465;
 
 /// Why a journal cannot be used.
@@ -22,9 +23,9 @@ const MARK: u32 = 0x4d6f_7465;
 pub enum JournalError {
     /// The flash failed.
     Flash,
-    /// What is in flash is not what a journal leaves there, whenever it loses power.
+    /// The content of the flash is not a journal, not even one that was cut short.
     Damaged,
-    /// What must be remembered does not fit a page.
+    /// The records to keep do not fit a page.
     Full,
 }
 
@@ -52,11 +53,11 @@ pub struct Journal<F> {
     flash: F,
     page: usize,
     generation: u32,
-    /// Where in the page the next record goes.
+    /// The offset in the page of the next record.
     end: usize,
 }
 
-/// What [`Journal::write`] and a snapshot write records to.
+/// A page that [`Journal::write`] and snapshots write records to.
 pub struct Page<'f, F> {
     flash: &'f mut F,
     page: usize,
@@ -64,11 +65,11 @@ pub struct Page<'f, F> {
 }
 
 impl<F: Flash> Page<'_, F> {
-    /// Writes a record: its kind, below 128, and up to 4 KiB of content. It counts once all of it
-    /// stands.
+    /// Writes a record: its kind, below 128, and less than 4 KiB of content. The record counts once
+    /// it is written completely.
     ///
     /// # Errors
-    /// `Full` if the page has no room for it: nothing was written. `Flash`.
+    /// `Full` if the page has no room for it; then nothing was written. `Flash`.
     pub fn record(&mut self, kind: u8, content: &[&[u8]]) -> Result<(), JournalError> {
         let length: usize = content.iter().map(|part| part.len()).sum();
         let padded = length.next_multiple_of(4);
@@ -102,7 +103,7 @@ impl<F: Flash> Page<'_, F> {
     }
 }
 
-/// Programs a word and looks whether it stands.
+/// Programs a word and reads it back.
 fn program<F: Flash>(flash: &mut F, offset: usize, word: [u8; 4]) -> Result<(), JournalError> {
     flash.program(offset, word)?;
     if flash.bytes().get(offset..offset + 4) == Some(&word[..]) {
@@ -112,34 +113,34 @@ fn program<F: Flash>(flash: &mut F, offset: usize, word: [u8; 4]) -> Result<(), 
     }
 }
 
-/// A record's head: kind (8 bits), length (12), and a check of both (12). Never all ones, which is
-/// where nothing was written.
+/// A record's head: kind (8 bits), length (12 bits), and a check of both (12 bits). It is never all
+/// ones, which means unwritten flash.
 fn head(kind: u8, length: usize) -> u32 {
     let front = u32::from(kind) << 12 | (length as u32 & 0xfff);
     front << 12 | check(front)
 }
 
-/// Bits that tell a head that was cut short from a whole one.
+/// The check of a record's head: it distinguishes a head that was cut short from a whole one.
 fn check(front: u32) -> u32 {
     let mut crc = Crc::new();
     crc.add(&front.to_be_bytes());
     crc.finish() & 0xfff
 }
 
-/// Kind and length of a head that is one.
+/// Kind and length of a valid head.
 fn parsed(word: u32) -> Option<(u8, usize)> {
     let front = word >> 12;
     let kind = (front >> 12) as u8;
     (kind < 0x80 && check(front) == word & 0xfff).then_some((kind, (front & 0xfff) as usize))
 }
 
-/// What a page is.
+/// The state of a page.
 enum Found {
     /// All ones.
     Erased,
-    /// In force, or was before the other one.
+    /// In force, or was in force before the other page. The field is its generation.
     Valid(u32),
-    /// Anything else: it is being erased or written.
+    /// Anything else: it was being erased or written.
     Unfinished,
 }
 
@@ -162,9 +163,9 @@ fn look(page: &[u8]) -> Found {
 }
 
 impl<F: Flash> Journal<F> {
-    /// Opens what is in flash: `replay` is told every record in order, and `snapshot` writes what
-    /// must be remembered of them to the other page where the last record was cut short. Flash that
-    /// was never written is a journal without records.
+    /// Opens the journal in flash and calls `replay` with every record in order. If the last record
+    /// was cut short, calls `snapshot` to write the state to the other page. Erased flash is a
+    /// journal without records.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -182,8 +183,8 @@ impl<F: Flash> Journal<F> {
         };
         let old = match (look(first), look(second)) {
             (Found::Valid(a), Found::Valid(b)) => {
-                // The later one, whose predecessor was to be marked and erased. What is no
-                // predecessor was no such page.
+                // The later page is in force, and the other is its predecessor, which was not yet
+                // erased. Any other pair of generations is damage.
                 (journal.page, journal.generation) = match (a.wrapping_sub(b), b.wrapping_sub(a)) {
                     (1, _) => (0, a),
                     (_, 1) => (1, b),
@@ -199,8 +200,8 @@ impl<F: Flash> Journal<F> {
                 (journal.page, journal.generation) = (1, generation);
                 !matches!(rest, Found::Erased)
             }
-            // The very first page, of which at most the head was begun: nothing was done on its
-            // account.
+            // The first page of a new journal, whose head may be incomplete. Nothing has depended
+            // on it yet.
             (Found::Erased | Found::Unfinished, Found::Erased)
                 if first[PAGE_HEAD..].iter().all(|byte| *byte == 0xff) =>
             {
@@ -210,10 +211,10 @@ impl<F: Flash> Journal<F> {
             }
             _ => return Err(JournalError::Damaged),
         };
-        // What cannot be read is no reason to erase what can.
+        // Erase the old page only after the records were read without an error.
         let is_cut = journal.replay(state, &mut replay)?;
         if old {
-            journal.leave(1 - journal.page)?;
+            journal.retire(1 - journal.page)?;
         }
         if is_cut {
             journal.swap(state, snapshot)?;
@@ -221,7 +222,7 @@ impl<F: Flash> Journal<F> {
         Ok(journal)
     }
 
-    /// Tells every record; whether the last one was cut short.
+    /// Passes every record to `replay`. Returns whether the last one was cut short.
     fn replay<S>(
         &mut self,
         state: &mut S,
@@ -237,16 +238,16 @@ impl<F: Flash> Journal<F> {
             }
             let word = word_at(page, self.end);
             let Some((kind, length)) = parsed(word) else {
-                // A head that was cut short has nothing behind it.
+                // A head that was cut short is the last word of the page.
                 return if is_free_from(self.end + 4) {
                     Ok(true)
                 } else {
                     Err(JournalError::Damaged)
                 };
             };
-            let behind = self.end + 4 + length.next_multiple_of(4);
-            let content = page.get(self.end + 4..behind).ok_or(JournalError::Damaged);
-            let is_last = is_free_from(behind + 4);
+            let content_end = self.end + 4 + length.next_multiple_of(4);
+            let content = page.get(self.end + 4..content_end).ok_or(JournalError::Damaged);
+            let is_last = is_free_from(content_end + 4);
             let Ok(content) = content else {
                 return if is_free_from(self.end + 4) {
                     Ok(true)
@@ -257,20 +258,20 @@ impl<F: Flash> Journal<F> {
             let mut crc = Crc::new();
             crc.add(&word.to_be_bytes());
             crc.add(content);
-            if behind + 4 > F::PAGE || crc.finish() != word_at(page, behind) {
+            if content_end + 4 > F::PAGE || crc.finish() != word_at(page, content_end) {
                 return if is_last { Ok(true) } else { Err(JournalError::Damaged) };
             }
             replay(state, kind, content.get(..length).unwrap_or_default())?;
-            self.end = behind + 4;
+            self.end = content_end + 4;
         }
     }
 
-    /// Makes a record durable, in the other page if this one has no room for it: `state` is what
-    /// must be remembered with the record in it.
+    /// Makes a record durable. If this page has no room for it, writes a snapshot of `state` to the
+    /// other page; `state` must already include the record.
     ///
     /// # Errors
-    /// [`JournalError`]: whether the record will be told at the next start is not known, and
-    /// nothing more can be written.
+    /// [`JournalError`]: it is unknown whether the next start will find the record, and nothing
+    /// more can be written.
     pub fn write<S>(
         &mut self,
         kind: u8,
@@ -288,8 +289,8 @@ impl<F: Flash> Journal<F> {
         }
     }
 
-    /// Goes to the other page. It is in force once its head stands; then the old one is erased, so
-    /// that it is never taken for the newer one.
+    /// Moves to the other page, which is in force once its head is written. Then erases the old
+    /// page, so that it is never taken for the newer one.
     fn swap<S>(
         &mut self,
         state: &S,
@@ -302,12 +303,12 @@ impl<F: Flash> Journal<F> {
         self.page = 1 - old;
         self.generation = self.generation.wrapping_add(1);
         self.set_in_force()?;
-        self.leave(old)
+        self.retire(old)
     }
 
-    /// Erases a page that was in force. An erasure that is cut short may set bits of both words of
-    /// a head, and make it a later one's: it goes first.
-    fn leave(&mut self, page: usize) -> Result<(), JournalError> {
+    /// Erases a page that was in force. An erasure that is cut short may set bits in both words of
+    /// the head and make it look like a later generation; therefore the head is destroyed first.
+    fn retire(&mut self, page: usize) -> Result<(), JournalError> {
         program(&mut self.flash, page * F::PAGE + 4, [0; 4])?;
         Ok(self.flash.erase(page)?)
     }
@@ -318,7 +319,7 @@ impl<F: Flash> Journal<F> {
         program(&mut self.flash, start + 4, (self.generation ^ MARK).to_be_bytes())
     }
 
-    /// The flash itself.
+    /// Returns the flash.
     pub fn into_flash(self) -> F {
         self.flash
     }

@@ -1,12 +1,11 @@
-//! Broadcasts: a node of core's recovery with one base station, whose messages are commands
-//! (spec/broadcast.md; spec/mote.md, section 4).
+//! Receives broadcasts: a node of `moteseal_broadcast::recovery` with one base station, whose
+//! messages are commands (spec/broadcast.md; spec/mote.md, section 4).
 //!
-//! What it keeps of chains is in RAM, a few hundred bytes: a reboot forgets certificates, and the
-//! node asks for them. What must not be forgotten is in the journal: the newest chain of each key
-//! and the lowest serial, written before the node tells that a chain was accepted. So a command is
-//! acted on at most once; one that a reboot comes upon between the two is not acted on, and nobody
-//! reports that it was. Certificates are not held to their dates: a mote has no clock that can be
-//! believed.
+//! Certificates, heads and leaves are in RAM. A reboot loses them, and the node requests them
+//! again. The journal keeps what must survive: the newest chain of each key and the lowest valid
+//! serial. It records them before the node reports that it accepted a chain, so that a command is
+//! acted on at most once. If the mote reboots between the two, it does not act on the command and
+//! does not report it. The dates of certificates are not checked: a mote has no trustworthy clock.
 
 use moteseal_broadcast::recovery::{
     Event, Item, LinkSet, Meter, Node, Now, Relay, Settings, Store, Timing,
@@ -23,24 +22,24 @@ use crate::flash::Flash;
 use crate::journal::JournalError;
 use crate::notice::{Notice, Tell};
 
-/// Senders that are known at once; there is a place for the certificate of one.
+/// The most senders that are known at a time. There is memory for the certificate of one.
 const SENDERS: usize = 1;
-/// Blocks of one message each: what live commands and lines are sent as.
+/// Messages in a block: live commands and lines are sent in blocks of one message.
 const PER_BLOCK: usize = 1;
-/// The longest leaf that is kept: a command and what announces the next.
+/// The longest leaf that is kept, in bytes: a command and the announcement of the next block.
 const LEAF: usize = 256;
-/// Leaves that are kept: the last of a chain, which neighbours may ask for.
+/// The number of leaves that are kept: the last ones of a chain, which neighbours may request.
 const LEAVES: usize = 4;
-/// Bytes of what announces the next block, before the message of a block of one that is not the
-/// last.
+/// Bytes of the announcement of the next block, which precedes the message in every block of one
+/// message except the last.
 const TRAILER: usize = 32;
-/// The only link.
+/// The number of the only link.
 const LINE: u8 = 0;
 
 /// Why something was not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KeepError {
-    /// It is longer than a mote keeps, or of one sender more.
+    /// It is longer than a mote keeps, or there are too many senders.
     NoRoom,
     /// It could not be made durable.
     Journal(JournalError),
@@ -52,7 +51,7 @@ impl From<JournalError> for KeepError {
     }
 }
 
-/// Bytes that are kept under a name.
+/// Bytes that are kept under a key.
 struct Slot<K, const N: usize> {
     key: Option<K>,
     length: usize,
@@ -75,7 +74,7 @@ impl<K: PartialEq, const N: usize> Slot<K, N> {
     }
 }
 
-/// What is kept in RAM.
+/// The items of chains that are kept in RAM.
 pub struct Shelf {
     certificate: Slot<KeyId, MAX_SENDER_CERTIFICATE>,
     chain_certificate: Slot<ChainRef, MAX_SENDER_CERTIFICATE>,
@@ -92,7 +91,7 @@ impl Default for Shelf {
 }
 
 impl Shelf {
-    /// Nothing.
+    /// An empty shelf.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -123,8 +122,8 @@ impl Shelf {
             Item::Revocation(base) => self.revocation.put(base, bytes),
             Item::ChainCertificate(chain) => self.chain_certificate.put(chain, bytes),
             Item::Head(chain) => self.head.put(chain, bytes),
-            // No command is so long. Nobody gets it from here, and the listener says that it was
-            // none.
+            // No command is this long. The leaf is not kept for neighbours, and the listener
+            // reports that it is not a command.
             Item::Leaf { .. } if bytes.len() > LEAF => Ok(()),
             Item::Leaf { chain, block, .. } => {
                 self.next_leaf = (self.next_leaf + 1) % LEAVES;
@@ -136,7 +135,7 @@ impl Shelf {
     }
 }
 
-/// The shelf, and the journal for what must not be forgotten.
+/// The node's store: the shelf, and the journal for what must survive a reboot.
 struct Kept<'k, F> {
     shelf: &'k mut Shelf,
     durable: &'k mut Durable<F>,
@@ -197,10 +196,10 @@ impl<F: Flash> Store for Kept<'_, F> {
     }
 }
 
-/// The node of core's recovery with a mote's dimensions.
+/// A node of `moteseal_broadcast::recovery` with the dimensions of a mote.
 pub type Ears<'p> = Node<'p, SENDERS, 1, PER_BLOCK>;
 
-/// A mote's part in broadcasts: whoever has the memory lends it.
+/// Receives broadcasts. The caller lends the memory.
 pub struct Listener<'p, 'm> {
     node: &'m mut Ears<'p>,
     shelf: &'m mut Shelf,
@@ -210,7 +209,7 @@ const fn now(ms: u64) -> Now {
     Now { ms, unix: None }
 }
 
-/// What does not fit was not taken; what could not be made durable ends everything.
+/// `None` for an item that there was no room for. An error of the journal is fatal.
 fn only_journal<T>(result: Result<T, KeepError>) -> Result<Option<T>, JournalError> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -219,8 +218,8 @@ fn only_journal<T>(result: Result<T, KeepError>) -> Result<Option<T>, JournalErr
     }
 }
 
-/// A node at its start, to be lent to a [`Listener`]. `seed` decides when it speaks; strangers
-/// should not know it. It asks which chains there are.
+/// Makes the node that a [`Listener`] borrows. `seed` determines the random delays of its frames;
+/// keep it secret.
 ///
 /// # Errors
 /// [`JournalError`].
@@ -255,13 +254,13 @@ pub fn ears<'p, F: Flash>(
 }
 
 impl<'p, 'm> Listener<'p, 'm> {
-    /// Of a node and what it keeps.
+    /// A listener with this node and its shelf. The node first asks which chains there are.
     pub fn new(node: &'m mut Ears<'p>, shelf: &'m mut Shelf, now_ms: u64) -> Self {
         node.solicit(now(now_ms));
         Self { node, shelf }
     }
 
-    /// Hears a frame, and acts on what is verified by it.
+    /// Processes a frame, and acts on the messages that it completes the verification of.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -277,7 +276,7 @@ impl<'p, 'm> Listener<'p, 'm> {
             self.node.receive(now(now_ms), LINE, frame, &mut Kept { shelf: self.shelf, durable });
         match only_journal(event)? {
             Some(Event::Verified { chain, number, first, last, is_last, .. }) => {
-                // The head was found to be genuine; images and query schedules are not for a mote.
+                // The node has verified the head. Files and query schedules are not for a mote.
                 let head = self.shelf.get(Item::Head(chain)).and_then(|head| Head::peek(head).ok());
                 if head.is_none_or(|head| head.kind() != Kind::Messages) {
                     return Ok(());
@@ -301,7 +300,7 @@ impl<'p, 'm> Listener<'p, 'm> {
         Ok(())
     }
 
-    /// Writes the next frame that is due to `out`; its length.
+    /// Writes the next frame that is due to `out`, and returns its length.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -312,7 +311,7 @@ impl<'p, 'm> Listener<'p, 'm> {
         out: &mut [u8],
         durable: &mut Durable<F>,
     ) -> Result<Option<usize>, JournalError> {
-        let said = self.node.poll(now(now_ms), &mut Kept { shelf: self.shelf, durable }, out);
-        Ok(only_journal(said)?.flatten().map(|transmit| transmit.length))
+        let transmit = self.node.poll(now(now_ms), &mut Kept { shelf: self.shelf, durable }, out);
+        Ok(only_journal(transmit)?.flatten().map(|transmit| transmit.length))
     }
 }

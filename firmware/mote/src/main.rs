@@ -1,9 +1,9 @@
-//! The firmware: a mote on one of QEMU's boards, with its gateway at the other end of the first
-//! serial line. Everything that it does is the library's.
+//! The firmware: a mote on one of QEMU's boards, connected to its gateway by the first serial line.
+//! This file connects the library to the board.
 //!
-//! With the feature `report` it says through semihosting what it does and how deep its stack got,
-//! and ends QEMU with status 2 where it was told nothing that it can use and 3 where its journal
-//! cannot be read; a board on its own resets instead.
+//! With the feature `report` it prints what it does and the deepest use of its stack through
+//! semihosting, and ends QEMU with status 2 if its provisioning is invalid and with status 3 after
+//! any other fault, such as an unreadable journal. Without the feature it resets the board instead.
 
 #![no_std]
 #![no_main]
@@ -25,21 +25,23 @@ use moteseal_mote::readings::Recording;
 use moteseal_mote::{Fault, Mote};
 use moteseal_serial::{Line, MAX_BODY, Received, Side, Timing, room};
 
-/// The levels of the groups that this firmware is for.
+/// The most levels of a group that this firmware can belong to.
 const LEVELS: usize = 16;
-/// Bytes for events on their way to the gateway: 11 an event of 4 bytes.
+/// Bytes of the buffer for events that the coordinator has not acknowledged: an event of 4 bytes
+/// takes 11.
 const BUFFER: usize = 4 << 10;
 /// Bytes of a reading.
 const RECORD: usize = 4;
-/// Packets of the longest bodies.
+/// Bytes of a packet with the longest body.
 const PACKET: usize = room(MAX_BODY);
-/// So many turns without anything to do, and the processor sleeps until the next millisecond.
-const RESTLESS: u32 = 500;
+/// After this many turns of the main loop without a byte to read or write, the processor sleeps
+/// until the next millisecond.
+const MAX_IDLE_TURNS: u32 = 500;
 
-/// Four motes of data/telosb, one behind the other.
+/// The readings of four motes of data/telosb, one after the other (build.rs).
 static TABLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/readings.bin"));
 
-/// The board's flash as the journal wants it: two pages, each of half the sectors.
+/// The board's flash as two pages for the journal, each half of the sectors.
 struct Pages(BoardFlash);
 
 impl Flash for Pages {
@@ -62,9 +64,9 @@ impl Flash for Pages {
 }
 
 impl Pages {
-    /// The simulated flash is RAM, which holds zeros when QEMU starts: that is no chip's journal,
-    /// and is made what a new chip holds. No journal consists of words that are all zeros or all
-    /// ones.
+    /// Erases the flash if it is new. The simulated flash is RAM, which contains zeros when QEMU
+    /// starts, and a new chip contains ones. No journal consists only of words of all zeros and of
+    /// all ones.
     fn new(flash: BoardFlash) -> Result<Self, FlashFailed> {
         let mut pages = Self(flash);
         let (words, _) = pages.0.bytes().as_chunks::<4>();
@@ -78,7 +80,7 @@ impl Pages {
     }
 }
 
-/// Says what the mote does.
+/// Prints what the mote does.
 fn tell(report: Notice) {
     #[cfg(feature = "report")]
     {
@@ -91,7 +93,7 @@ fn tell(report: Notice) {
     let _ = report;
 }
 
-/// Ends here: nothing more may be done.
+/// Ends the program: after a fault, the mote must do nothing more.
 fn stop(name: &str, status: u8) -> ! {
     #[cfg(feature = "report")]
     {
@@ -110,61 +112,68 @@ fn main() -> ! {
     #[cfg(feature = "report")]
     moteseal_board::stack::paint();
     let Some(board) = Board::take() else { stop("BoardTaken", 1) };
-    let told = match Provisioning::decode(board.provision) {
-        Ok(told) => told,
+    let provisioning = match Provisioning::decode(board.provision) {
+        Ok(provisioning) => provisioning,
         Err(error) => stop(error.name(), 2),
     };
     let Ok(flash) = Pages::new(board.flash) else { stop("FlashFailed", 3) };
-    let Err(fault) = run(&told, flash, board.uart, board.clock);
+    let Err(fault) = run(&provisioning, flash, board.uart, board.clock);
     stop(fault.name(), 3)
 }
 
 fn run(
-    told: &Provisioning<'_>,
+    provisioning: &Provisioning<'_>,
     flash: Pages,
     mut uart: Uart,
     mut clock: Clock,
 ) -> Result<Infallible, Fault> {
     uart.start();
     clock.start();
-    let settings =
-        Settings { interval_ms: told.window.interval_ms, led: false, scheme: told.scheme };
-    // Results are looked into where they lie: taking what is in them out would take its memory
-    // twice.
-    let mut opened = Durable::open(flash, told.device, told.certificate, settings);
+    let settings = Settings {
+        interval_ms: provisioning.window.interval_ms,
+        led: false,
+        scheme: provisioning.scheme,
+    };
+    // Borrow from the results in place: moving their values out would need the memory twice.
+    let mut opened = Durable::open(flash, provisioning.device, provisioning.certificate, settings);
     let durable = opened.as_mut().map_err(|error| *error)?;
-    let Some(audience) = &told.audience else { return work(told, durable, None, uart, clock) };
-    // Nobody else knows it, and it is another one at each start.
+    let Some(audience) = &provisioning.audience else {
+        return work(provisioning, durable, None, uart, clock);
+    };
+    // The seed is secret and differs at each start.
     let boots = durable.memory().boots().to_be_bytes();
-    let seed = Digest::of(&[b"moteseal/1/mote/seed\0", &*told.link_secret, &boots]);
+    let seed = Digest::of(&[b"moteseal/1/mote/seed\0", &*provisioning.link_secret, &boots]);
     let seed = seed.0.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
     let mut shelf = Shelf::new();
     let mut ears = ears(audience, seed, clock.now_ms(), &mut shelf, durable);
     let listener =
         Listener::new(ears.as_mut().map_err(|error| *error)?, &mut shelf, clock.now_ms());
-    work(told, durable, Some(listener), uart, clock)
+    work(provisioning, durable, Some(listener), uart, clock)
 }
 
-/// The rest, on the stack behind what was lent to it.
+/// Runs the mote until it fails. The arguments borrow from the stack frame of [`run`].
 #[inline(never)]
 fn work<'p>(
-    told: &'p Provisioning<'p>,
+    provisioning: &'p Provisioning<'p>,
     durable: &mut Durable<Pages>,
     listener: Option<Listener<'p, '_>>,
     mut uart: Uart,
     clock: Clock,
 ) -> Result<Infallible, Fault> {
-    let readings = Recording::new(TABLE, RECORD, told.window).ok_or(Fault::Readings)?;
-    let mut mote = Mote::<_, _, LEVELS, BUFFER>::new(told, durable, listener, readings);
+    let readings = Recording::new(TABLE, RECORD, provisioning.window).ok_or(Fault::Readings)?;
+    let mut mote = Mote::<_, _, LEVELS, BUFFER>::new(provisioning, durable, listener, readings);
     mote.start(clock.now_ms(), &mut tell)?;
-    let mut line =
-        Line::<PACKET, PACKET>::new(Side::Mote(told.device), mote.boots(), Timing::default());
+    let mut line = Line::<PACKET, PACKET>::new(
+        Side::Mote(provisioning.device),
+        mote.boots(),
+        Timing::default(),
+    );
     let mut out = [0; MAX_BODY];
-    let (mut waiting, mut still) = (None, 0);
+    let (mut waiting, mut idle_turns) = (None, 0);
     loop {
         let now_ms = clock.now_ms();
         while let Some(byte) = uart.read() {
-            still = 0;
+            idle_turns = 0;
             match line.receive(byte) {
                 Some(Received::Body { channel, body }) => {
                     mote.hear(now_ms, channel, body, &mut tell)?;
@@ -178,19 +187,19 @@ fn work<'p>(
             && line.peer().is_some()
             && let Some((channel, length)) = mote.say(now_ms, &mut out, &mut tell)?
         {
-            // It is idle, and no body is longer; one that is not taken is said again, as what the
-            // line loses.
+            // The line is idle and the body fits. If `send` failed all the same, the body would be
+            // sent again later, like one that the line loses.
             let _ = line.send(channel, out.get(..length).unwrap_or_default());
         }
         while let Some(byte) = waiting.take().or_else(|| line.next_byte(now_ms)) {
-            still = 0;
+            idle_turns = 0;
             if !uart.write(byte) {
                 waiting = Some(byte);
                 break;
             }
         }
-        still += 1;
-        if still > RESTLESS {
+        idle_turns += 1;
+        if idle_turns > MAX_IDLE_TURNS {
             idle();
         }
     }

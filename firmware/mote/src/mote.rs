@@ -1,10 +1,10 @@
-//! The complete mote, without a board: bytes of its channels and the time go in, bytes of channels
-//! come out (spec/mote.md).
+//! The complete mote without a board: the caller passes in the time and the bodies that arrive on
+//! the channels of the serial line, and fetches the bodies to send (spec/mote.md).
 //!
-//! It senses, seals, forwards within the group's budget, and waits for the coordinator; it answers
-//! queries and acts on broadcasts. It has one open seal: when an epoch ends, its seal is signed
-//! once the coordinator has its events, and the next epoch begins then. The session with the
-//! coordinator is [`DeviceSession`]. Whatever must survive a reboot is in the journal before
+//! The mote senses, seals, forwards within the group's budget, answers queries and acts on
+//! broadcasts. It has one open seal. When an epoch ends, the mote waits until the coordinator has
+//! acknowledged all its events, then signs the seal and begins the next epoch. [`DeviceSession`] is
+//! the session with the coordinator. Everything that must survive a reboot is in the journal before
 //! anything that depends on it is sent or done. After an error the board must restart.
 
 use moteseal_core::digest::Digest;
@@ -29,28 +29,28 @@ use crate::open_seal::{Open, events_of, sign};
 use crate::readings::{Next, Readings};
 use crate::retry::Retry;
 
-/// Readings that are taken between two looks at the line.
+/// The most readings that one call of [`Mote::work`] takes.
 const BATCH: usize = 8;
-/// Bytes of events and digests in one frame: with what stands around them, it fits a body of the
-/// line.
+/// Bytes of events and digests in one frame: with the other fields of the frame, they fit a body of
+/// the serial line.
 const FRAME_EVENTS: usize = 1024;
-/// How long a mote waits whose readings' seal was refused before it seals them again.
+/// The pause after an open seal was given up, before its readings are sealed again.
 const PAUSE_MS: u64 = 10_000;
 
-/// Why the mote cannot go on.
+/// Why the mote cannot continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The journal.
+    /// The journal failed.
     Journal(JournalError),
-    /// The schema is none, its records are longer than a frame, or what is sensed is not of their
-    /// size.
+    /// The schema is invalid, its records are longer than 65,535 bytes, or a reading does not have
+    /// its record size.
     Schema,
-    /// There are no such readings in flash.
+    /// The provisioned readings are not in flash.
     Readings,
     /// The group has more levels than the firmware is built for.
     Levels,
-    /// The seal was not signed.
+    /// The seal could not be signed.
     Sign,
 }
 
@@ -74,21 +74,22 @@ impl From<JournalError> for Fault {
     }
 }
 
-/// A mote of a group of at most `L` levels, with `N` bytes for events on their way.
+/// A mote for groups of at most `L` levels, with a buffer of `N` bytes for events that the
+/// coordinator has not acknowledged.
 pub struct Mote<'p, 'd, F, R, const L: usize, const N: usize> {
-    told: &'p Provisioning<'p>,
+    provisioning: &'p Provisioning<'p>,
     session: DeviceSession,
     schema: Digest,
     framing: Framing,
     durable: &'d mut Durable<F>,
     readings: R,
-    /// The place of the next reading, and when it is due.
+    /// The place of the next reading, and the time at which it is due.
     place: u32,
     due_ms: u64,
     open: Option<Open<L, N>>,
-    /// Readings were lost: the next seal leaves an index out.
+    /// Whether readings were lost: the next seal then skips an index.
     has_missed: bool,
-    /// Everything is sealed, and the coordinator has it.
+    /// Whether all readings are sealed and the coordinator has every seal.
     is_done: bool,
     retry: Retry,
     answerer: Option<Answerer<'p>>,
@@ -96,18 +97,21 @@ pub struct Mote<'p, 'd, F, R, const L: usize, const N: usize> {
 }
 
 impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd, F, R, L, N> {
-    /// A mote that is to be [started](Self::start), where the journal says that it was.
-    // Large parts are made where they lie, when they are needed: a board has no stack to move them
-    // over.
+    /// A mote with the state of the journal. Call [`Self::start`] next.
+    // Large parts are built in place, when they are needed: a board's stack has no room to move
+    // them.
     pub fn new(
-        told: &'p Provisioning<'p>,
+        provisioning: &'p Provisioning<'p>,
         durable: &'d mut Durable<F>,
         listener: Option<Listener<'p, 'd>>,
         readings: R,
     ) -> Self {
         Self {
-            told,
-            session: DeviceSession::new(told.device, LinkKey::new(&told.link_secret)),
+            provisioning,
+            session: DeviceSession::new(
+                provisioning.device,
+                LinkKey::new(&provisioning.link_secret),
+            ),
             schema: Digest::NULL,
             framing: Framing::Prefixed,
             place: 0,
@@ -118,34 +122,35 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
             has_missed: false,
             is_done: false,
             retry: Retry::new(),
-            answerer: told.sums.as_ref().map(|of| Answerer::new(told, of)),
+            answerer: provisioning.sums.as_ref().map(|of| Answerer::new(provisioning, of)),
             listener,
         }
     }
 
-    /// Starts: before this nothing else is to be done with it.
+    /// Starts the mote. Call this before any other method.
     ///
     /// # Errors
     /// `Schema`, `Levels`, `Journal`.
     pub fn start(&mut self, now_ms: u64, tell: &mut Tell<'_>) -> Result<(), Fault> {
-        let schema = Schema::decode(self.told.schema).map_err(|_| Fault::Schema)?;
+        let schema = Schema::decode(self.provisioning.schema).map_err(|_| Fault::Schema)?;
         self.framing = schema
             .record_size()
             .map_or(Some(Framing::Prefixed), Framing::fixed)
             .ok_or(Fault::Schema)?;
-        // Readings of another size would be sealed by nobody.
+        // Readings of another size cannot be sealed.
         if schema
             .record_size()
             .zip(self.readings.record_size())
-            .is_some_and(|(told, has)| told != has)
+            .is_some_and(|(expected, actual)| expected != actual)
         {
             return Err(Fault::Schema);
         }
         self.schema = schema.digest();
-        if usize::from(self.told.levels) > L {
+        if usize::from(self.provisioning.levels) > L {
             return Err(Fault::Levels);
         }
-        self.durable.sense_from(self.told.window.first, self.told.window.start_ms)?;
+        self.durable
+            .sense_from(self.provisioning.window.first, self.provisioning.window.start_ms)?;
         self.place = self.durable.memory().resume();
         self.due_ms = now_ms;
         self.readings.resume(self.place);
@@ -153,30 +158,32 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         Ok(())
     }
 
-    /// How often it has started: another number at each start, as a serial line wants one.
+    /// The number of starts. It differs at each start; the serial line uses it to number its
+    /// sessions.
     #[must_use]
     pub const fn boots(&self) -> u32 {
         self.durable.memory().boots()
     }
 
-    /// What broadcasts have set.
+    /// The settings, which broadcasts change.
     #[must_use]
     pub const fn settings(&self) -> Settings {
         self.durable.memory().settings()
     }
 
-    /// Whether everything is sealed, and the coordinator has it.
+    /// Whether all readings are sealed and the coordinator has every seal.
     #[must_use]
     pub const fn is_done(&self) -> bool {
         self.is_done
     }
 
-    /// The line was opened anew: what was sent and not acknowledged may be lost.
+    /// The serial line was reopened: sends again what the coordinator has not acknowledged, because
+    /// it may be lost.
     pub fn opened(&mut self) {
         self.session.resend(outstanding(&mut self.open, self.durable));
     }
 
-    /// Hears a body of a channel.
+    /// Processes a body that arrived on a channel.
     ///
     /// # Errors
     /// [`Fault`].
@@ -189,11 +196,11 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
     ) -> Result<(), Fault> {
         match channel {
             Channel::Coordinator if Refusal::is_claimed(body) => {
-                self.hear_refusal(now_ms, body, tell)
+                self.on_refusal(now_ms, body, tell)
             }
-            Channel::Coordinator => self.hear_acknowledgement(now_ms, body, tell),
+            Channel::Coordinator => self.on_acknowledgement(now_ms, body, tell),
             Channel::CoordinatorAnnouncement => {
-                self.hear_announcement(body);
+                self.on_announcement(body);
                 Ok(())
             }
             Channel::SumsAnnouncement => match &mut self.answerer {
@@ -210,12 +217,12 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
                 }
                 Ok(())
             }
-            // A answerer is asked nothing by frames.
+            // No frames for the answerer arrive on this channel.
             Channel::Sums => Ok(()),
         }
     }
 
-    /// Does what the time asks for: senses, ends epochs, signs.
+    /// Does what is due: senses, ends epochs, signs seals.
     ///
     /// # Errors
     /// [`Fault`].
@@ -226,14 +233,14 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
             }
         }
         self.sign(now_ms, tell)?;
-        if self.waits() && self.retry.is_due(now_ms) {
+        if self.awaits_acknowledgement() && self.retry.is_due(now_ms) {
             self.session.timeout(outstanding(&mut self.open, self.durable));
         }
         Ok(())
     }
 
-    /// Writes the next body to be sent to `out`, which has room for one of the line's longest; its
-    /// channel and length.
+    /// Writes the next body to send to `out`, and returns its channel and length. `out` needs room
+    /// for the line's longest body.
     ///
     /// # Errors
     /// [`Fault`].
@@ -260,24 +267,24 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         Ok(None)
     }
 
-    /// The next frame to the coordinator. One seal after the other: a frame of the next one would
-    /// tell it that this one was abandoned.
+    /// Writes the next frame to the coordinator. Seals are sent one after the other, because a
+    /// frame of the next seal means that this one was abandoned.
     #[inline(never)]
     fn frame(&mut self, out: &mut [u8]) -> Option<usize> {
         let mut scratch = [0; FRAME_EVENTS];
         let outstanding = outstanding(&mut self.open, self.durable);
-        let schema = (self.told.schema, self.schema);
+        let schema = (self.provisioning.schema, self.schema);
         let frame = self.session.next_frame(schema, outstanding, &mut scratch, out);
         frame.ok()?.map(<[u8]>::len)
     }
 
-    /// Whether anything was sent that is not acknowledged.
-    fn waits(&self) -> bool {
+    /// Whether something that was sent is not acknowledged yet.
+    fn awaits_acknowledgement(&self) -> bool {
         self.durable.memory().sealed().is_some()
             || self.open.as_ref().is_some_and(|open| !open.forwarder.is_drained())
     }
 
-    /// Takes the next reading, if it can be taken now.
+    /// Takes the next reading, if possible. Returns whether another one may follow at once.
     #[inline(never)]
     fn sense(&mut self, now_ms: u64, tell: &mut Tell<'_>) -> Result<bool, Fault> {
         if self.is_done || self.open.as_ref().is_some_and(|open| open.ended.is_some()) {
@@ -314,11 +321,11 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
                 return Ok(false);
             }
         };
-        let own = EpochNumber(unix_ms / self.told.epoch_ms);
-        let (first, last) = self.told.epochs;
+        let own = EpochNumber(unix_ms / self.provisioning.epoch_ms);
+        let (first, last) = self.provisioning.epochs;
         if own < first {
-            // Before the roster there is nothing to seal them in; the next seal says that something
-            // is missing.
+            // Readings from before the roster's first epoch cannot be sealed; the next seal states
+            // that something is missing.
             if let Some(open) = &mut self.open {
                 open.end(false);
                 return Ok(false);
@@ -329,7 +336,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
             self.place = self.place.saturating_add(1);
             return Ok(true);
         }
-        // Epochs never go back, whatever clock the readings have.
+        // Epochs never go back, even if the times of the readings do.
         let closed = memory
             .position()
             .last
@@ -359,14 +366,21 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
             let index = self.durable.open_seal(epoch)?;
             let scheme = self.durable.memory().settings().scheme;
             let announced = self.session.round_of(epoch);
-            begin(&mut self.open, self.told, self.framing, (index, epoch), scheme, announced);
+            begin(
+                &mut self.open,
+                self.provisioning,
+                self.framing,
+                (index, epoch),
+                scheme,
+                announced,
+            );
             tell(Notice::Opened(index, epoch, scheme));
         }
         if let Some(open) = &mut self.open {
             match open.take(record) {
                 Ok(()) => {}
                 Err(PushError::WrongLength) => return Err(Fault::Schema),
-                // The epoch goes on under the next index.
+                // The seal is full: the epoch continues under the next index.
                 Err(_) => {
                     open.end(false);
                     return Ok(false);
@@ -378,13 +392,14 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         }
         self.place = self.place.saturating_add(1);
         let interval_ms = u64::from(self.durable.memory().settings().interval_ms);
-        // One that was late does not make the next ones early.
+        // After a late reading, catch up by one interval at most.
         self.due_ms =
             self.due_ms.saturating_add(interval_ms).max(now_ms.saturating_sub(interval_ms));
         Ok(true)
     }
 
-    /// Signs the seal that has ended, once the coordinator has its events and the seal before it.
+    /// Signs the seal that has ended, once the coordinator has all its events and the previous
+    /// seal.
     #[inline(never)]
     fn sign(&mut self, now_ms: u64, tell: &mut Tell<'_>) -> Result<(), Fault> {
         let memory = self.durable.memory();
@@ -393,8 +408,8 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         };
         let Some(open) = self.open.as_mut().filter(is_ready) else { return Ok(()) };
         let (position, answers) = (memory.position(), memory.unstated());
-        let seal = open.seal(self.told, self.schema, &position, &answers);
-        let items = sign(self.told, &position, &seal).map_err(|_| Fault::Sign)?;
+        let seal = open.seal(self.provisioning, self.schema, &position, &answers);
+        let items = sign(self.provisioning, &position, &seal).map_err(|_| Fault::Sign)?;
         self.durable.keep_seal(
             &seal.position(),
             self.place,
@@ -405,11 +420,11 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         tell(Notice::Sealed(statement.index, statement.epoch, statement.counters.total()));
         self.open = None;
         self.session.reset_patience();
-        self.retry.news(now_ms);
+        self.retry.progress(now_ms);
         Ok(())
     }
 
-    fn hear_acknowledgement(
+    fn on_acknowledgement(
         &mut self,
         now_ms: u64,
         frame: &[u8],
@@ -424,7 +439,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
             self.durable.seal_done(index)?;
             tell(Notice::Taken(index));
             self.session.reset_patience();
-            self.retry.news(now_ms);
+            self.retry.progress(now_ms);
             return Ok(());
         }
         let (oldest, is_news) = match (sealed, &mut self.open) {
@@ -437,19 +452,14 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         };
         self.session.acknowledged(&acknowledgement, oldest, is_news);
         if is_news {
-            self.retry.news(now_ms);
+            self.retry.progress(now_ms);
         } else if self.session.is_forsaken() {
             self.give_up(now_ms, tell)?;
         }
         Ok(())
     }
 
-    fn hear_refusal(
-        &mut self,
-        now_ms: u64,
-        frame: &[u8],
-        tell: &mut Tell<'_>,
-    ) -> Result<(), Fault> {
+    fn on_refusal(&mut self, now_ms: u64, frame: &[u8], tell: &mut Tell<'_>) -> Result<(), Fault> {
         let sealed = self.durable.memory().sealed().map(|sealed| sealed.index);
         let oldest = sealed.or(self.open.as_ref().map(|open| open.index));
         let costs_readings = self.open.as_ref().is_some_and(|open| open.ended.is_some());
@@ -459,8 +469,8 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         Ok(())
     }
 
-    /// Gives up the oldest seal. One that was signed stays missing from the chain; readings of an
-    /// open one are sealed again, where they can be.
+    /// Gives up the oldest seal. A signed seal stays missing from the chain; the readings of an
+    /// open seal are sealed again if they can be read again.
     fn give_up(&mut self, now_ms: u64, tell: &mut Tell<'_>) -> Result<(), Fault> {
         self.session.reset_patience();
         if let Some(index) = self.durable.memory().sealed().map(|sealed| sealed.index) {
@@ -475,23 +485,24 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         Ok(())
     }
 
-    /// Hears the coordinator's word on the round; what is old, or another's, changes nothing.
-    fn hear_announcement(&mut self, body: &[u8]) {
-        let (group, coordinator) = (self.told.group, &self.told.coordinator);
+    /// Processes an announcement of a round. One that is old or not the coordinator's changes
+    /// nothing.
+    fn on_announcement(&mut self, body: &[u8]) {
+        let (group, coordinator) = (self.provisioning.group, &self.provisioning.coordinator);
         if let Ok(announcement) = Announcement::open(body, group, coordinator) {
             let open = self.open.as_mut().map(|open| (open.epoch, &mut open.forwarder));
             self.session.announced(&announcement, open);
         }
     }
 
-    /// Which scheme the next seal has.
+    /// The scheme of the next seal.
     #[must_use]
     pub const fn scheme(&self) -> Scheme {
         self.durable.memory().settings().scheme
     }
 }
 
-/// Whether a record is of the schema's size.
+/// Whether a record has the size that the schema requires.
 fn fits(framing: Framing, record: &[u8]) -> bool {
     match framing {
         Framing::Fixed(size) => record.len() == usize::from(size.get()),
@@ -499,20 +510,22 @@ fn fits(framing: Framing, record: &[u8]) -> bool {
     }
 }
 
-/// Opens a seal. Apart, so that what is made here is on the stack only meanwhile.
+/// Opens a seal. A separate function, so that its temporaries are on the stack only during the
+/// call.
 #[inline(never)]
 fn begin<const L: usize, const N: usize>(
     open: &mut Option<Open<L, N>>,
-    told: &Provisioning<'_>,
+    provisioning: &Provisioning<'_>,
     framing: Framing,
     which: (SealIndex, EpochNumber),
     scheme: Scheme,
     announced: Round,
 ) {
-    *open = Open::new(told, framing, which, scheme, announced);
+    *open = Open::new(provisioning, framing, which, scheme, announced);
 }
 
-/// The oldest seal that the coordinator does not have: the signed one, or else the open one.
+/// The oldest seal that the coordinator does not have: the signed seal if there is one, otherwise
+/// the open one.
 fn outstanding<'a, F: Flash, const L: usize, const N: usize>(
     open: &'a mut Option<Open<L, N>>,
     durable: &'a Durable<F>,
@@ -520,7 +533,7 @@ fn outstanding<'a, F: Flash, const L: usize, const N: usize>(
     match (durable.memory().sealed(), open) {
         (Some(sealed), _) => Some(Outstanding {
             index: sealed.index,
-            // It was signed only once the coordinator had all of its events.
+            // A seal is signed only after the coordinator has all its events.
             forwarder: None,
             closing: Some(Closing { open: sealed.open(), part: sealed.part() }),
         }),

@@ -1,4 +1,5 @@
-//! What a mote says of what it does, to whoever watches it. Nothing depends on anybody listening.
+//! What a mote does, reported to the program that runs it. The mote works the same if nobody
+//! reads these notices.
 
 use core::fmt;
 
@@ -9,37 +10,36 @@ use moteseal_core::record::{EpochNumber, SealIndex};
 
 use crate::command::Command;
 
-/// One thing.
+/// Something that a mote did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// It has started, so often now.
+    /// It started; the number of starts so far.
     Started(u32),
     /// It opened a seal.
     Opened(SealIndex, EpochNumber, Scheme),
-    /// It signed a seal over so many events.
+    /// It signed a seal; the last field is the number of events.
     Sealed(SealIndex, EpochNumber, u64),
     /// The coordinator has a seal.
     Taken(SealIndex),
-    /// A seal that the coordinator refuses, or has lost what it had of, was given up.
+    /// It gave up a seal: the coordinator refuses the seal, or has lost acknowledged events of it.
     GivenUp(SealIndex),
     /// All readings are sealed, and the coordinator has every seal.
     Done,
-    /// Readings from this place on, until one is of the roster's first epoch, are passed over.
+    /// It skips the readings from this place on that are earlier than the roster's first epoch.
     TooEarly(u32),
-    /// Every reading from this place on is of an epoch that the roster does not allow: it seals no
-    /// more.
+    /// It stops sealing: the reading at this place is later than the roster's last epoch.
     OutOfRange(u32),
-    /// It acts on an query schedule of this number.
+    /// It acts on the query schedule with this number.
     QuerySchedule(u64),
-    /// An query schedule, or a query of it, is not acted on.
+    /// It does not act on a query schedule, or does not answer a query; the reason.
     NotAnswering(&'static str),
     /// It answered an epoch of a query.
     Answered(u64),
-    /// It acted on a command of a chain.
+    /// It acted on a command; the chain that brought it.
     Acted(ChainNumber, Command),
-    /// A message of a chain is no command, or was too long to keep.
+    /// A message of this chain is not a command, or is too long to keep.
     NoCommand(ChainNumber),
-    /// A broadcast was refused.
+    /// It refused a broadcast.
     Refused(RefusedBroadcast),
 }
 
@@ -68,5 +68,5 @@ impl fmt::Display for Notice {
     }
 }
 
-/// Where reports go.
+/// The callback that receives notices.
 pub type Tell<'t> = dyn FnMut(Notice) + 't;

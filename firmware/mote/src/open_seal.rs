@@ -1,9 +1,8 @@
-//! An open seal: its events are hashed and forwarded, until the coordinator has all of them and the
-//! seal is signed.
+//! An open seal: hashes its events and forwards them to the coordinator.
 //!
-//! It is signed only then, so that a signed seal never waits for events that a reboot would lose. A
-//! reboot costs an index that was never signed, which the next seal states (`restart`), and nothing
-//! that was signed.
+//! The seal is signed only after the coordinator has acknowledged all events, so that a signed seal
+//! never depends on events that a reboot would lose. A reboot costs an index that was never signed,
+//! which the next seal states (`restart`), and nothing that was signed.
 
 use moteseal_core::cbor::{BufferTooSmall, Writer};
 use moteseal_core::digest::Digest;
@@ -25,23 +24,24 @@ use moteseal_seal::{Answers, MAX_MESSAGE, Position, Seal, Star, Statement, Unver
 
 use crate::durable::MAX_ITEMS;
 
-/// A tree takes a million events.
+/// The height of a tree, for about a million events.
 const HEIGHT: usize = 20;
 
-/// What a seal's root is made from.
-// One of them is in use, and there is no heap to put it on.
+/// The state that a seal's root is computed from.
+// Only one of them is in use at a time, and there is no heap for the larger one.
 #[allow(clippy::large_enum_variant)]
 enum Fold<const L: usize> {
     Star(Star<L>),
     Tree { tree: Tree<HEIGHT>, counters: Counters, key: LevelKey },
 }
 
-/// An open seal whose group has `L` levels, with `N` bytes for events on their way.
+/// An open seal for groups of at most `L` levels, with a buffer of `N` bytes for events that the
+/// coordinator has not acknowledged.
 pub(crate) struct Open<const L: usize, const N: usize> {
     pub(crate) index: SealIndex,
     pub(crate) epoch: EpochNumber,
     pub(crate) forwarder: Forwarder<N>,
-    /// No event follows; whether that is the epoch's end.
+    /// `Some` if no event follows; then whether the epoch is over, too.
     pub(crate) ended: Option<bool>,
     fold: Fold<L>,
 }
@@ -64,36 +64,41 @@ impl Items {
 }
 
 impl<const L: usize, const N: usize> Open<L, N> {
-    /// `None` if the group has more levels than there is room for.
+    /// `None` if the group has more than `L` levels.
     pub(crate) fn new(
-        told: &Provisioning<'_>,
+        provisioning: &Provisioning<'_>,
         framing: Framing,
         (index, epoch): (SealIndex, EpochNumber),
         scheme: Scheme,
         announced: Round,
     ) -> Option<Self> {
-        let salt = SaltKey::new(*told.salt_key).salt(told.device, index);
+        let salt = SaltKey::new(*provisioning.salt_key).salt(provisioning.device, index);
         let fold = match scheme {
-            Scheme::Star => {
-                Fold::Star(Star::with_levels(told.device, index, &salt, framing, told.levels)?)
-            }
+            Scheme::Star => Fold::Star(Star::with_levels(
+                provisioning.device,
+                index,
+                &salt,
+                framing,
+                provisioning.levels,
+            )?),
             Scheme::Tree => Fold::Tree {
                 tree: Tree::new(),
-                counters: Counters::new(told.levels),
+                counters: Counters::new(provisioning.levels),
                 key: LevelKey::new(&salt),
             },
         };
-        let forwarder = Forwarder::new(index, epoch, (scheme, framing), told.levels, announced);
+        let forwarder =
+            Forwarder::new(index, epoch, (scheme, framing), provisioning.levels, announced);
         Some(Self { index, epoch, forwarder, ended: None, fold })
     }
 
-    /// Takes the next event, or says why it cannot be this seal's.
+    /// Adds the next event, unless it does not fit this seal.
     pub(crate) fn take(&mut self, record: &[u8]) -> Result<(), PushError> {
         if self.forwarder.noted() >= Limits::default().max_events {
             return Err(PushError::Full);
         }
         let level = match &mut self.fold {
-            // A star has room for any event: its forwarder gives up levels.
+            // A star always has room: its forwarder gives up levels.
             Fold::Star(star) => star.push(record)?,
             Fold::Tree { tree, counters, key } => {
                 let level = key.level(counters.total(), counters.levels());
@@ -113,34 +118,40 @@ impl<const L: usize, const N: usize> Open<L, N> {
         Ok(())
     }
 
-    /// No event follows.
+    /// Ends the seal: no event follows.
     pub(crate) fn end(&mut self, is_epoch_over: bool) {
         self.ended.get_or_insert(is_epoch_over);
         self.forwarder.end();
     }
 
-    /// The seal, to be signed behind `position`, that states these answers. It is made once: a star
-    /// is spent with it.
+    /// The seal that follows `position` in the chain and states these answers, for signing. Call
+    /// this once: it uses up a star.
     pub(crate) fn seal(
         &mut self,
-        told: &Provisioning<'_>,
+        provisioning: &Provisioning<'_>,
         schema: Digest,
         position: &Position,
         answers: &Answers,
     ) -> Seal<Unverified> {
         let scheme = if matches!(self.fold, Fold::Star(_)) { Scheme::Star } else { Scheme::Tree };
-        let mut statement =
-            Statement::new(scheme, told.group, told.roster.0, told.device, told.levels);
+        let mut statement = Statement::new(
+            scheme,
+            provisioning.group,
+            provisioning.roster.0,
+            provisioning.device,
+            provisioning.levels,
+        );
         link_statement(&mut statement, position, &self.forwarder);
         (statement.epoch, statement.last_in_epoch) = (self.epoch, self.ended.unwrap_or(false));
         statement.schema = schema;
-        statement.salt = SaltKey::new(*told.salt_key).salt(told.device, self.index);
+        statement.salt = SaltKey::new(*provisioning.salt_key).salt(provisioning.device, self.index);
         statement.answered = *answers;
         let root = match &mut self.fold {
             Fold::Star(star) => {
                 let (counters, mut digests) = star.close_in_place();
                 statement.counters = counters;
-                for (level, digest) in (0..told.levels).map(moteseal_core::Level).zip(&mut digests)
+                for (level, digest) in
+                    (0..provisioning.levels).map(moteseal_core::Level).zip(&mut digests)
                 {
                     if statement.is_null(level) {
                         *digest = Digest::NULL;
@@ -153,26 +164,26 @@ impl<const L: usize, const N: usize> Open<L, N> {
                 tree.root()
             }
         };
-        Seal::new(statement, root, told.signer.algorithm())
+        Seal::new(statement, root, provisioning.signer.algorithm())
     }
 }
 
 /// Signs a seal and writes the items of its closing frame.
 #[inline(never)]
 pub(crate) fn sign(
-    told: &Provisioning<'_>,
+    provisioning: &Provisioning<'_>,
     position: &Position,
     seal: &Seal<Unverified>,
 ) -> Result<Items, SignError> {
     let signature = {
         let mut message = [0; MAX_MESSAGE];
-        told.signer.signature(seal.message(&mut message))?
+        provisioning.signer.signature(seal.message(&mut message))?
     };
-    items(told, position, seal, &signature).map_err(|_| SignError::BufferTooSmall)
+    items(provisioning, position, seal, &signature).map_err(|_| SignError::BufferTooSmall)
 }
 
 fn items(
-    told: &Provisioning<'_>,
+    provisioning: &Provisioning<'_>,
     position: &Position,
     seal: &Seal<Unverified>,
     signature: &[u8],
@@ -180,8 +191,8 @@ fn items(
     let mut items = Items { bytes: [0; MAX_ITEMS], open: 0, length: 0 };
     let mut out = Writer::new(&mut items.bytes);
     let open = OpenItem {
-        device: told.device,
-        roster_version: told.roster.1,
+        device: provisioning.device,
+        roster_version: provisioning.roster.1,
         prev: Some(position.prev),
         last: position.last,
     };
@@ -194,7 +205,7 @@ fn items(
     Ok(items)
 }
 
-/// How many events a part item says that its seal has.
+/// The number of events that a part item states.
 pub(crate) fn events_of(part: &[u8]) -> u64 {
     match stream::Item::decode_whole(part) {
         Ok(stream::Item::Part(part)) => u64::from(part.n),

@@ -1,39 +1,38 @@
-//! What a mote senses: a recording in its flash, or a sensor.
+//! The readings of a mote: a recording in its flash, or a sensor.
 
 use moteseal_core::provision::Window;
 
-/// What comes next.
+/// The next reading, or why there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next<'r> {
-    /// A record, and when it was taken, in Unix milliseconds.
+    /// The time at which the record was taken, in Unix milliseconds, and the record.
     Reading(u64, &'r [u8]),
-    /// Readings were lost before the one that comes next. Said once.
+    /// Readings were lost before the next one. Returned once.
     Missed,
-    /// Nothing yet.
+    /// No reading yet.
     Later,
-    /// Nothing ever again.
+    /// There are no more readings.
     Over,
 }
 
-/// Readings in the order in which they are sealed. Places count from 0, and go on over reboots.
+/// Readings in the order in which they are sealed. Places count from 0 and continue after a reboot.
 pub trait Readings {
-    /// The reading at a place, which is the one behind the last that was taken.
+    /// The reading at a place. The place is one after the last reading that was taken.
     fn next(&mut self, place: u32) -> Next<'_>;
 
-    /// The mote goes on at this place: after a reboot readings that no signed seal covers are to be
-    /// had once more. A sensor, which cannot give them again, says that it has
-    /// [missed](Next::Missed) some.
+    /// Continues at this place. After a reboot, the mote reads again what no signed seal covers. A
+    /// sensor cannot repeat readings, and returns [`Next::Missed`] next.
     fn resume(&mut self, place: u32);
 
-    /// Whether they wait to be taken, however long that is: the mote then waits for the link rather
-    /// than lose resolution.
+    /// Whether readings wait until they are taken, without a time limit. If so, the mote waits for
+    /// the link instead of giving up levels.
     fn can_wait(&self) -> bool;
 
-    /// The length of every record in bytes, where that is known before the first.
+    /// The length of every record in bytes; `None` if it varies or is not known beforehand.
     fn record_size(&self) -> Option<usize>;
 }
 
-/// Recorded readings of one size, as a mote has them in flash.
+/// A recording in flash, with records of one size.
 #[derive(Clone, Copy, Debug)]
 pub struct Recording<'r> {
     records: &'r [u8],
@@ -42,8 +41,8 @@ pub struct Recording<'r> {
 }
 
 impl<'r> Recording<'r> {
-    /// The readings of a table of records of `size` bytes that lie in a window; `None` if the table
-    /// has no such.
+    /// The readings of a window of a table, whose records have `size` bytes each. `None` if the
+    /// window is not within the table.
     #[must_use]
     pub fn new(table: &'r [u8], size: usize, window: Window) -> Option<Self> {
         let start = usize::try_from(window.first).ok()?.checked_mul(size)?;

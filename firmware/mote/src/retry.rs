@@ -15,18 +15,18 @@ impl Retry {
         Self { wait_ms: WAITS_MS.0, at_ms: 0 }
     }
 
-    /// Something was sent: what it brings is waited for.
+    /// A frame was sent: starts the wait for its acknowledgement.
     pub(crate) fn sent(&mut self, now_ms: u64) {
         self.at_ms = now_ms.saturating_add(self.wait_ms);
     }
 
-    /// The coordinator goes on: waits are short again.
-    pub(crate) fn news(&mut self, now_ms: u64) {
+    /// The coordinator made progress: waits are short again.
+    pub(crate) fn progress(&mut self, now_ms: u64) {
         self.wait_ms = WAITS_MS.0;
         self.sent(now_ms);
     }
 
-    /// Whether the wait is over; then the next one is longer.
+    /// Whether the wait is over. If so, starts the next one, which is twice as long.
     pub(crate) fn is_due(&mut self, now_ms: u64) -> bool {
         let is_due = now_ms >= self.at_ms;
         if is_due {

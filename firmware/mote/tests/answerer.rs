@@ -1,5 +1,5 @@
-//! A mote as a source: whoever says what time it is, it never answers that it sensed nothing in an
-//! epoch that it did not live through.
+//! A mote as a source of private sums: whatever time it is given, it never answers that it sensed
+//! nothing in an epoch that it did not observe from beginning to end.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod support;
@@ -31,7 +31,7 @@ fn key(byte: u8) -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]).unwrap()
 }
 
-fn told(schema: &[u8]) -> Provisioning<'_> {
+fn provisioning(schema: &[u8]) -> Provisioning<'_> {
     let sums = Membership {
         sources: 9,
         key_group: 4,
@@ -60,7 +60,7 @@ fn told(schema: &[u8]) -> Provisioning<'_> {
     }
 }
 
-/// An query schedule of one query, signed at the beginning of an epoch.
+/// A query schedule with one query, signed at the beginning of an epoch.
 fn schedule(schema: &Schema<'_>, signed: u64) -> Vec<u8> {
     let mut plan = [0; MAX_PLAN];
     let plan = Plan::parse("SELECT SUM(reading) FROM sensors EPOCH DURATION 1s", schema)
@@ -82,26 +82,27 @@ fn schedule(schema: &Schema<'_>, signed: u64) -> Vec<u8> {
         .to_vec()
 }
 
-/// What happens at a source.
+/// Something that happens at a source.
 #[derive(Clone, Copy, Debug)]
 enum Happens {
-    /// Somebody says that an epoch began so many milliseconds ago.
+    /// A hint that this epoch began this many milliseconds ago.
     Hint(u64, u64),
     /// A record is sensed.
     Sensed,
 }
 use Happens::{Hint, Sensed};
 
-/// The epochs that are answered when this happens, each so many milliseconds after the query
-/// schedule was heard, until `end_ms`.
+/// The epochs that a source answers before `end_ms`. Times are in milliseconds after the query
+/// schedule arrived.
 fn answered(happenings: &[(u64, Happens)], end_ms: u64) -> Vec<u64> {
     let mut buffer = [0; 64];
     let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
-    let told = told(schema.as_bytes());
+    let provisioning = provisioning(schema.as_bytes());
     let mut flash = Simulated::new();
-    let settings = Settings { interval_ms: 1, led: false, scheme: told.scheme };
-    let mut durable = Durable::open(&mut flash, DEVICE, told.certificate, settings).unwrap();
-    let mut source = Answerer::new(&told, told.sums.as_ref().unwrap());
+    let settings = Settings { interval_ms: 1, led: false, scheme: provisioning.scheme };
+    let mut durable =
+        Durable::open(&mut flash, DEVICE, provisioning.certificate, settings).unwrap();
+    let mut source = Answerer::new(&provisioning, provisioning.sums.as_ref().unwrap());
     let mut answered = Vec::new();
     source
         .hear(0, &schedule(&schema, SIGNED), &mut durable, &mut |report| {
@@ -126,30 +127,30 @@ fn answered(happenings: &[(u64, Happens)], end_ms: u64) -> Vec<u64> {
 }
 
 #[test]
-fn an_epoch_that_was_lived_through_is_answered_and_the_one_in_which_the_schedule_came_is_not() {
+fn answers_whole_epochs_and_not_the_one_in_which_the_schedule_arrived() {
     assert_eq!(answered(&[(1500, Sensed)], 3500), [SIGNED + 1, SIGNED + 2]);
-    // Of an epoch in which something was sensed, that is an answer.
+    // A reading in the first epoch is an answer for it.
     assert_eq!(answered(&[(500, Sensed)], 1500), [SIGNED]);
 }
 
 #[test]
-fn no_clock_that_is_set_makes_a_mote_answer_for_an_epoch_that_it_did_not_live_through() {
-    // Forwards: of an query schedule that was signed long ago.
+fn answers_no_epoch_that_a_clock_change_cut_short() {
+    // The clock is set forward: the query schedule was signed long ago.
     assert_eq!(answered(&[(1500, Hint(SIGNED + 100, 20))], 1900), [] as [u64; 0]);
-    // What was sensed before was sensed at another time.
+    // Readings from before the change were sensed at another time.
     assert_eq!(answered(&[(1200, Sensed), (1500, Hint(SIGNED + 100, 20))], 1900), [] as [u64; 0]);
     assert_eq!(answered(&[(1500, Hint(SIGNED + 2, 20))], 1900), [] as [u64; 0]);
-    // Backwards, and on.
+    // The clock is set back, and goes on.
     let back = [(1200, Sensed), (3500, Hint(SIGNED + 1, 900))];
     assert_eq!(answered(&back, 3800), [SIGNED + 1, SIGNED + 2]);
-    // It goes on with the first epoch that begins by the new time.
+    // The source continues with the first epoch that begins after the change.
     assert_eq!(answered(&[(1500, Hint(SIGNED + 100, 20))], 4500), [SIGNED + 101, SIGNED + 102]);
-    // Within an epoch nothing changes.
+    // A change within an epoch has no effect.
     assert_eq!(answered(&[(1500, Hint(SIGNED + 1, 520))], 2100), [SIGNED + 1]);
 }
 
 #[test]
-fn a_wrong_time_alone_does_not_end_a_query() {
+fn a_wrong_time_does_not_end_a_query() {
     let far = [(1500, Hint(UNTIL + 50, 20)), (2500, Hint(SIGNED + 3, 500))];
     assert_eq!(answered(&far, 5500), [SIGNED + 4, SIGNED + 5]);
 }

@@ -1,5 +1,5 @@
-//! What a mote remembers of senders: as many keys as it has room for, and never one less for
-//! another.
+//! The keys of senders that a mote remembers: as many as it has room for. No key is forgotten to
+//! make room for another.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod support;
@@ -18,7 +18,7 @@ fn open(flash: &mut Simulated) -> Durable<&mut Simulated> {
 }
 
 #[test]
-fn a_fifth_senders_key_is_not_taken_and_takes_no_others_newest_chain() {
+fn rejects_a_fifth_key_and_keeps_the_floors_of_the_others() {
     let keys = [1, 2, 3, 4].map(|byte| KeyId([byte; 8]));
     let mut flash = Simulated::new();
     let mut durable = open(&mut flash);
@@ -31,7 +31,7 @@ fn a_fifth_senders_key_is_not_taken_and_takes_no_others_newest_chain() {
     assert_eq!(durable.raise(keys[1], ChainNumber(50)), Ok(Ok(())));
     let floors = [10, 50, 12, 13].map(|number| Some(ChainNumber(number)));
     assert_eq!(keys.map(|key| durable.memory().floor(key)), floors);
-    // Written to another page, and after a start, it is the same.
+    // The floors survive a move to the other page and a restart.
     for number in 51..400 {
         assert_eq!(durable.raise(keys[1], ChainNumber(number)), Ok(Ok(())));
     }

@@ -1,5 +1,5 @@
-//! Power that goes at every single word of a long history: what was promised stands, what was not
-//! is as if it had never been tried, and nothing else ever comes up.
+//! Power failures at every word of a long history: a change that was reported as durable survives,
+//! an interrupted change is either complete or absent, and no other state ever appears.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod support;
@@ -25,7 +25,7 @@ fn open<F: Flash>(flash: F) -> Result<Durable<F>, JournalError> {
     Durable::open(flash, DEVICE, CERTIFICATE, SETTINGS)
 }
 
-/// Everything that a mote remembers, but for how often it started.
+/// The whole state of a mote, except the number of starts.
 #[derive(Debug, PartialEq)]
 struct View {
     position: Position,
@@ -59,7 +59,7 @@ fn view(memory: &Memory) -> View {
     }
 }
 
-/// What a mote may do next.
+/// A change of a mote's state.
 #[derive(Clone, Debug)]
 enum Step {
     Open(u64),
@@ -143,11 +143,11 @@ fn take<F: Flash>(durable: &mut Durable<F>, step: &Step) -> Result<(), JournalEr
 }
 
 #[test]
-fn power_that_goes_at_any_word_takes_back_nothing_and_makes_nothing_up() {
+fn a_power_failure_at_any_word_leaves_the_state_before_or_after_the_change() {
     let (mut chance, mut flash, mut cuts, mut swaps) = (Chance(42), Simulated::new(), 0, 0);
     for time in 0..600 {
         let step = step(&mut chance, time);
-        // The step as it goes without trouble, and what it takes: the start counts too.
+        // The step without a power failure, and its number of writes, including those of the start.
         let whole = flash.repowered();
         let (writes, mut durable) = (whole.writes.clone(), open(whole).unwrap());
         let before = view(durable.memory());
@@ -159,7 +159,7 @@ fn power_that_goes_at_any_word_takes_back_nothing_and_makes_nothing_up() {
             let mut cut = flash.repowered();
             cut.fuse.set(Some(at));
             let ended = open(&mut cut).and_then(|mut durable| take(&mut durable, &step));
-            assert_eq!(ended, Err(JournalError::Flash), "the power went");
+            assert_eq!(ended, Err(JournalError::Flash), "the power failed");
             let again = open(cut.repowered()).unwrap_or_else(|error| {
                 panic!("{step:?} cut at {at} of {taken}: {}", error.name())
             });
@@ -169,22 +169,23 @@ fn power_that_goes_at_any_word_takes_back_nothing_and_makes_nothing_up() {
                 "{step:?} cut at {at} of {taken}: {found:#?}\n{before:#?}\n{after:#?}"
             );
             assert!((boots - 1..=boots + 1).contains(&again.memory().boots()));
-            // And what was found is found again.
+            // A second start finds the same state.
             let again = open(again.into_flash().repowered()).unwrap();
             assert_eq!(view(again.memory()), found, "{step:?} cut at {at}");
             cuts += 1;
         }
-        // What was promised stands.
+        // The completed step survives.
         let again = open(next.repowered()).unwrap();
         assert_eq!(view(again.memory()), after, "{step:?}");
         flash = next;
     }
-    println!("{cuts} cuts, {swaps} of 600 steps went to the other page");
+    println!("{cuts} power failures, {swaps} of 600 steps moved to the other page");
     assert!(cuts > 10_000 && swaps > 20, "{cuts} cuts, {swaps} swaps");
 }
 
-/// Flash whose journal has just gone to its other page, and what the page that was left held.
-fn gone_over() -> (Simulated, usize, Vec<u8>) {
+/// Flash whose journal has just moved to its other page, with the number and the previous content
+/// of the old page.
+fn after_page_change() -> (Simulated, usize, Vec<u8>) {
     let mut flash = Simulated::new();
     let is_erased = |flash: &Simulated, page: usize| {
         flash.bytes[page * 4096..][..4096].iter().all(|byte| *byte == 0xff)
@@ -201,13 +202,13 @@ fn gone_over() -> (Simulated, usize, Vec<u8>) {
 }
 
 #[test]
-fn a_page_that_was_left_is_never_taken_again_whatever_is_left_of_its_erasure() {
-    let (flash, left, old) = gone_over();
+fn never_uses_an_old_page_whatever_an_interrupted_erasure_leaves_of_it() {
+    let (flash, left, old) = after_page_change();
     let expected = open(flash.repowered()).unwrap().memory().next_index();
     let generation = |page: &[u8]| u32::from_be_bytes(*page.first_chunk().unwrap());
     let in_force = generation(&flash.bytes[(1 - left) * 4096..]);
-    // Bits of the head that both of its words have at zero are set: it looks like a later one. The
-    // very next generation would be believed, which is why the head goes before the erasure begins.
+    // Set bits that are zero in both words of the head: it looks like a later generation. The next
+    // generation would be accepted, which is why the head is destroyed before the erasure begins.
     let bits = (0..32).filter(|bit| 0x4d6f_7465_u32 >> bit & 1 == 0);
     for bit in bits.filter(|bit| generation(&old) | 1 << bit != in_force + 1) {
         let mut torn = flash.repowered();
@@ -221,13 +222,13 @@ fn a_page_that_was_left_is_never_taken_again_whatever_is_left_of_its_erasure() {
             Err(error) => assert_eq!(error, JournalError::Damaged, "bit {bit}"),
         }
     }
-    // Between the new page's head and the mark on the old one both are whole.
+    // Before the head of the old page is destroyed, both pages are complete.
     let mut both = flash.repowered();
     both.bytes[left * 4096..][..4096].copy_from_slice(&old);
     assert_eq!(open(both).unwrap().memory().next_index(), expected);
 }
 
-/// Flash that lets no page go whose head still stands.
+/// Flash that refuses to erase a page whose head is still valid.
 struct Strict(Simulated);
 
 impl Flash for Strict {
@@ -241,7 +242,7 @@ impl Flash for Strict {
         let word = |at: usize| {
             u32::from_be_bytes(*self.bytes()[page * Self::PAGE + at..].first_chunk().unwrap())
         };
-        assert_ne!(word(0) ^ 0x4d6f_7465, word(4), "a page in force is erased");
+        assert_ne!(word(0) ^ 0x4d6f_7465, word(4), "a page with a valid head was erased");
         self.0.erase(page)
     }
 
@@ -251,9 +252,9 @@ impl Flash for Strict {
 }
 
 #[test]
-fn no_page_is_erased_before_its_head_is_gone() {
-    let (flash, left, old) = gone_over();
-    // Where the power went before the mark, the next start erases it.
+fn destroys_the_head_of_a_page_before_erasing_it() {
+    let (flash, left, old) = after_page_change();
+    // If the power fails before the head is destroyed, the next start erases the page.
     let mut both = flash.repowered();
     both.bytes[left * 4096..][..4096].copy_from_slice(&old);
     let mut durable = open(Strict(both)).unwrap();

@@ -1,4 +1,4 @@
-//! Broadcasts at a mote: what is a command is acted on once, and what is none is told.
+//! Broadcasts at a mote: it acts on a command once, and reports messages that are not commands.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod support;
@@ -28,7 +28,7 @@ fn key(byte: u8) -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]).unwrap()
 }
 
-/// The frame with the certificate of a sender's key.
+/// The frame with the certificate for a sender's key.
 fn certificate(signer: &SecretKey) -> Vec<u8> {
     let (base, public) = (key(14), signer.public());
     let draft = SenderCertificateDraft {
@@ -48,15 +48,15 @@ fn certificate(signer: &SecretKey) -> Vec<u8> {
     writer.finish().to_vec()
 }
 
-/// A chain of one message.
-fn said(signer: &SecretKey, number: u64, message: &[u8]) -> Vec<u8> {
+/// The frame with a chain of one message.
+fn command_frame(signer: &SecretKey, number: u64, message: &[u8]) -> Vec<u8> {
     let id = ChainId { network: NETWORK, sender: SENDER, number: ChainNumber(number) };
     let draft = SingleDraft { id, kind: Kind::Messages, label: "", message };
     draft.seal(signer, &mut [0; MAX_SINGLE], &mut [0; MAX_SINGLE]).unwrap().to_vec()
 }
 
-/// What is reported of these frames, and what a mote's settings are behind them.
-fn heard(frames: &[Vec<u8>]) -> (Vec<Notice>, Settings) {
+/// The notices about these frames, and the mote's settings after them.
+fn receive(frames: &[Vec<u8>]) -> (Vec<Notice>, Settings) {
     let audience = Audience { network: NETWORK, base: key(14).public() };
     let mut flash = Simulated::new();
     let settings = Settings { interval_ms: 1, led: false, scheme: Scheme::Star };
@@ -73,18 +73,18 @@ fn heard(frames: &[Vec<u8>]) -> (Vec<Notice>, Settings) {
 }
 
 #[test]
-fn a_command_is_acted_on_once_and_what_is_none_or_too_long_is_told() {
+fn acts_on_a_command_once_and_reports_messages_that_are_no_commands_or_too_long() {
     let sender = key(20);
-    let lamp = said(&sender, 5, b"led on");
+    let lamp = command_frame(&sender, 5, b"led on");
     let frames = [
         certificate(&sender),
         lamp.clone(),
         lamp,
-        said(&sender, 6, b"dance"),
-        said(&sender, 7, &[b' '; 600]),
+        command_frame(&sender, 6, b"dance"),
+        command_frame(&sender, 7, &[b' '; 600]),
     ];
-    let more = [said(&sender, 8, b"interval=9")];
-    let (reports, settings) = heard(&[&frames[..], &more].concat());
+    let more = [command_frame(&sender, 8, b"interval=9")];
+    let (reports, settings) = receive(&[&frames[..], &more].concat());
     let expected = [
         Notice::Acted(ChainNumber(5), Command::Led(true)),
         Notice::NoCommand(ChainNumber(6)),
@@ -96,21 +96,21 @@ fn a_command_is_acted_on_once_and_what_is_none_or_too_long_is_told() {
 }
 
 #[test]
-fn after_five_keys_no_command_of_any_can_be_said_again() {
+fn rejects_replayed_commands_of_five_keys() {
     let keys = [20, 21, 22, 23, 24].map(key);
     let audience = Audience { network: NETWORK, base: key(14).public() };
     let mut flash = Simulated::new();
     let settings = Settings { interval_ms: 1, led: false, scheme: Scheme::Star };
     let mut obeyed = |number: u64| {
         keys.each_ref().map(|key| {
-            // One sender at a time has a place: each comes after a start.
+            // There is room for one sender at a time, so restart before each.
             let mut durable =
                 Durable::open(&mut flash, DeviceId([1; 8]), Digest([8; 32]), settings).unwrap();
             let mut shelf = Shelf::new();
             let mut ears = ears(&audience, 1, 0, &mut shelf, &mut durable).unwrap();
             let mut listener = Listener::new(&mut ears, &mut shelf, 0);
             let mut is_obeyed = false;
-            for frame in [certificate(key), said(key, number, b"led on")] {
+            for frame in [certificate(key), command_frame(key, number, b"led on")] {
                 let tell = &mut |report| is_obeyed |= matches!(report, Notice::Acted(..));
                 listener.hear(0, &frame, &mut durable, tell).unwrap();
             }

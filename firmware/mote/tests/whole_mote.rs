@@ -1,6 +1,6 @@
-//! A whole mote on flash that loses power at any word, over a link that loses frames, before a
-//! coordinator that believes nothing: what it gets under a seal is exactly what was sensed, no
-//! index is signed twice, and what is missing is what the next seal confesses.
+//! A complete mote with flash that loses power at any word, a link that loses frames, and a
+//! coordinator that checks everything. The events under a seal are exactly the readings that were
+//! sensed, no index is signed twice, and the next seal states what is missing.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod support;
@@ -42,7 +42,7 @@ fn secret() -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[9; 32]).unwrap()
 }
 
-fn told(schema: &[u8], scheme: Scheme) -> Provisioning<'_> {
+fn provisioning(schema: &[u8], scheme: Scheme) -> Provisioning<'_> {
     Provisioning {
         device: DEVICE,
         group: GroupId([2; 8]),
@@ -69,16 +69,16 @@ fn told(schema: &[u8], scheme: Scheme) -> Provisioning<'_> {
     }
 }
 
-/// What a sensor has given, and nobody has taken yet: when, what, and whether some before it were
-/// lost.
+/// The readings of a sensor that were not taken yet: the time, the record, and whether readings
+/// before it were lost.
 #[derive(Default)]
 struct Feed {
     waiting: VecDeque<(u64, [u8; 4], bool)>,
     has_lost: bool,
 }
 
-/// A sensor that cannot give a reading again, nor wait long: of more than a few that come in
-/// between it loses some, and says so.
+/// A sensor that cannot repeat a reading and cannot wait long: if too many readings queue up, it
+/// loses some and reports that.
 struct Sensor {
     feed: Rc<RefCell<Feed>>,
     front: Option<(u64, [u8; 4], bool)>,
@@ -87,7 +87,7 @@ struct Sensor {
 
 impl Readings for Sensor {
     fn next(&mut self, place: u32) -> Next<'_> {
-        // One behind the last that was handed out: that one was taken.
+        // A new place means that the previous reading was taken.
         if self.front.is_none() || self.place != Some(place) {
             (self.front, self.place) = (self.feed.borrow_mut().waiting.pop_front(), Some(place));
         }
@@ -101,7 +101,7 @@ impl Readings for Sensor {
 
     fn resume(&mut self, _: u32) {
         let mut feed = self.feed.borrow_mut();
-        // Between power and power nothing was listened to.
+        // Readings during a power failure are lost.
         feed.waiting.clear();
         feed.has_lost = true;
         (self.front, self.place) = (None, None);
@@ -116,7 +116,7 @@ impl Readings for Sensor {
     }
 }
 
-/// What a coordinator has under one seal.
+/// What a coordinator has received under one seal.
 #[derive(Debug)]
 struct Taken {
     epoch: u64,
@@ -124,12 +124,12 @@ struct Taken {
     own_round: u8,
     has_lost: bool,
     count: u64,
-    /// By sequence number.
+    /// The records by sequence number.
     records: BTreeMap<u64, [u8; 4]>,
 }
 
-/// Follows one mote, and rebuilds each seal from what was forwarded: its signature says whether
-/// that is all.
+/// Follows one mote, and rebuilds each seal from the forwarded events. The signature shows whether
+/// the events are complete.
 struct Coordinator {
     key: LinkKey,
     public: PublicKey,
@@ -141,19 +141,19 @@ struct Coordinator {
 }
 
 impl Coordinator {
-    fn hear(&mut self, frame: &[u8]) -> Vec<u8> {
+    fn receive(&mut self, frame: &[u8]) -> Vec<u8> {
         match Uplink::open(frame, &self.key).unwrap() {
             Uplink::Schema(_) => {}
             Uplink::Forward(forward) => {
                 let followed = self.followed.get_or_insert(Followed::start(&forward));
-                let mut heard = followed.hear(&forward);
-                if let Heard::Next(next) = heard {
-                    (*followed, heard) = (next, followed_again(&mut { next }, &forward));
-                    assert!(!self.sealed.contains_key(&next.index.0), "an index is used again");
+                let mut outcome = followed.hear(&forward);
+                if let Heard::Next(next) = outcome {
+                    (*followed, outcome) = (next, followed_again(&mut { next }, &forward));
+                    assert!(!self.sealed.contains_key(&next.index.0), "an index was reused");
                     self.events.clear();
                     let _ = followed.hear(&forward);
                 }
-                if let Heard::News(first) = heard {
+                if let Heard::News(first) = outcome {
                     let events = forward.events().filter(|(seq, ..)| *seq >= first);
                     self.events
                         .extend(events.map(|(seq, _, record)| (seq.0, record.try_into().unwrap())));
@@ -165,8 +165,8 @@ impl Coordinator {
             .followed
             .map_or((SealIndex(0), Sequence(0)), |followed| (followed.index, followed.next));
         let sealed = self.sealed.keys().next_back().map(|index| SealIndex(*index));
-        let said = Acknowledgement { index, next, sealed, wants_schema: false };
-        said.close(DEVICE, &self.key, &mut [0; 128]).unwrap().to_vec()
+        let acknowledgement = Acknowledgement { index, next, sealed, wants_schema: false };
+        acknowledgement.close(DEVICE, &self.key, &mut [0; 128]).unwrap().to_vec()
     }
 
     fn close(&mut self, open: &[u8], part: &[u8]) {
@@ -182,9 +182,13 @@ impl Coordinator {
         assert_eq!(
             (open.prev, open.last),
             (Some(self.position.prev), self.position.last),
-            "the chain goes on where it was"
+            "the seal continues the chain"
         );
-        assert_eq!(part.restart, part.skipped > 0, "what was abandoned is confessed");
+        assert_eq!(
+            part.restart,
+            part.skipped > 0,
+            "a seal after an abandoned one states a restart"
+        );
         let mut statement =
             Statement::new(part.scheme, GroupId([2; 8]), Digest([6; 32]), DEVICE, LEVELS);
         (statement.index, statement.prev, statement.last) =
@@ -199,7 +203,7 @@ impl Coordinator {
         let root = self.root(&statement);
         let seal = Seal::new(statement, root, Algorithm::Ed25519);
         seal.signed_by(&self.public, part.signature.unwrap())
-            .expect("the coordinator has everything that was sealed");
+            .expect("the coordinator has all sealed events");
         self.position = seal.position();
         let taken = Taken {
             epoch: seal.statement().epoch.0,
@@ -243,7 +247,7 @@ impl Coordinator {
     }
 }
 
-/// A coordinator that has heard nothing.
+/// A coordinator that has received nothing.
 fn coordinator(schema: &Schema<'_>) -> Coordinator {
     let (key, public) = (LinkKey::new(&SECRET), secret().public());
     let position = Position::start(CERTIFICATE);
@@ -258,7 +262,7 @@ fn coordinator(schema: &Schema<'_>) -> Coordinator {
     }
 }
 
-/// What a frame is to who begins with it.
+/// Processes a frame with a mote that was just followed from it.
 fn followed_again<'f>(
     followed: &mut Followed,
     forward: &moteseal_seal::wire::Forward<'f>,
@@ -266,48 +270,52 @@ fn followed_again<'f>(
     followed.hear(forward)
 }
 
-/// What happens in a world.
+/// The faults in a simulation.
 #[derive(Clone, Copy, Debug)]
-struct Weather {
+struct Faults {
     scheme: Scheme,
-    /// Of a thousand milliseconds, those in which the power goes soon.
+    /// Starts in a thousand that end with an early power failure.
     cuts: u64,
-    /// Frames of a hundred that are lost.
+    /// The percentage of frames that are lost.
     loss: u64,
 }
 
-/// Runs a mote to its end; the coordinator, and how often it started.
-fn live(seed: u64, weather: Weather) -> (Coordinator, u32) {
-    live_from(EpochNumber(0), seed, weather)
+/// Runs a mote until it is done. Returns the coordinator and the number of starts.
+fn simulate(seed: u64, faults: Faults) -> (Coordinator, u32) {
+    simulate_from(EpochNumber(0), seed, faults)
 }
 
-/// The same in a group whose roster begins with an epoch.
-fn live_from(first: EpochNumber, seed: u64, weather: Weather) -> (Coordinator, u32) {
+/// As [`simulate`], in a group whose roster begins with this epoch.
+fn simulate_from(first: EpochNumber, seed: u64, faults: Faults) -> (Coordinator, u32) {
     let mut chance = Chance(seed);
     let mut buffer = [0; 64];
     let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
-    let told = Provisioning { epochs: (first, None), ..told(schema.as_bytes(), weather.scheme) };
+    let provisioning =
+        Provisioning { epochs: (first, None), ..provisioning(schema.as_bytes(), faults.scheme) };
     let table: Vec<u8> = (0..COUNT).flat_map(|reading| (reading * 3 + 1).to_be_bytes()).collect();
     let mut coordinator = coordinator(&schema);
     let (mut flash, mut now_ms, mut boots) = (Simulated::new(), 0, 0);
-    let settings =
-        Settings { interval_ms: told.window.interval_ms, led: false, scheme: told.scheme };
+    let settings = Settings {
+        interval_ms: provisioning.window.interval_ms,
+        led: false,
+        scheme: provisioning.scheme,
+    };
     loop {
         boots += 1;
-        assert!(boots < 5_000, "it does not end: {weather:?}");
+        assert!(boots < 5_000, "the mote is never done: {faults:?}");
         flash = flash.repowered();
-        flash.fuse.set((chance.below(1000) < weather.cuts).then(|| chance.below(160)));
+        flash.fuse.set((chance.below(1000) < faults.cuts).then(|| chance.below(160)));
         let Ok(mut durable) = Durable::open(&mut flash, DEVICE, CERTIFICATE, settings) else {
             continue;
         };
-        let recording = Recording::new(&table, 4, told.window).unwrap();
-        let mut mote = Mote::<_, _, 8, BUFFER>::new(&told, &mut durable, None, recording);
+        let recording = Recording::new(&table, 4, provisioning.window).unwrap();
+        let mut mote = Mote::<_, _, 8, BUFFER>::new(&provisioning, &mut durable, None, recording);
         let _ = mote.start(now_ms, &mut |_| ());
         let ended = run(
             &mut mote,
             &mut coordinator,
             &mut chance,
-            &|_| weather.loss,
+            &|_| faults.loss,
             &mut now_ms,
             &mut |mote, _| mote.is_done(),
         );
@@ -317,7 +325,7 @@ fn live_from(first: EpochNumber, seed: u64, weather: Weather) -> (Coordinator, u
     }
 }
 
-/// Lets time pass until the power goes, or `step` says that it is enough: then true.
+/// Lets time pass until the power fails, or until `step` returns true; then returns true.
 fn run<'f, R: Readings>(
     mote: &mut Mote<'_, '_, &'f mut Simulated, R, 8, BUFFER>,
     coordinator: &mut Coordinator,
@@ -336,7 +344,7 @@ fn run<'f, R: Readings>(
         if mote.work(*now_ms, quiet).is_err() {
             return false;
         }
-        let said = match mote.say(*now_ms, &mut out, quiet) {
+        let frame = match mote.say(*now_ms, &mut out, quiet) {
             Err(_) => return false,
             Ok(None) => continue,
             Ok(Some((channel, length))) => {
@@ -347,7 +355,7 @@ fn run<'f, R: Readings>(
         if chance.below(100) < loss(*now_ms) {
             continue;
         }
-        let answer = coordinator.hear(said);
+        let answer = coordinator.receive(frame);
         if chance.below(100) >= loss(*now_ms)
             && mote.hear(*now_ms, Channel::Coordinator, &answer, quiet).is_err()
         {
@@ -358,11 +366,11 @@ fn run<'f, R: Readings>(
 }
 
 #[test]
-fn a_recording_comes_whole_and_in_order_whatever_power_and_link_do() {
+fn a_recording_arrives_completely_and_in_order_despite_lost_power_and_frames() {
     for scheme in [Scheme::Star, Scheme::Tree] {
         for seed in 0..12 {
-            let weather = Weather { scheme, cuts: 1000, loss: 3 * (seed % 5) };
-            let (coordinator, boots) = live(seed, weather);
+            let faults = Faults { scheme, cuts: 1000, loss: 3 * (seed % 5) };
+            let (coordinator, boots) = simulate(seed, faults);
             let records: Vec<[u8; 4]> = coordinator
                 .sealed
                 .values()
@@ -370,10 +378,10 @@ fn a_recording_comes_whole_and_in_order_whatever_power_and_link_do() {
                 .collect();
             let sensed: Vec<[u8; 4]> =
                 (0..COUNT).map(|reading| (reading * 3 + 1).to_be_bytes()).collect();
-            assert_eq!(records, sensed, "{weather:?}");
+            assert_eq!(records, sensed, "{faults:?}");
             assert!(
                 boots > 6 && coordinator.sealed.values().any(|taken| taken.restart),
-                "{boots} boots: {weather:?}"
+                "{boots} boots: {faults:?}"
             );
             assert!(
                 coordinator
@@ -388,11 +396,11 @@ fn a_recording_comes_whole_and_in_order_whatever_power_and_link_do() {
 }
 
 #[test]
-fn readings_from_before_the_rosters_first_epoch_are_passed_over_and_confessed() {
+fn skips_readings_before_the_rosters_first_epoch_and_states_a_restart() {
     for (seed, cuts) in [(1, 0), (2, 1000), (3, 1000)] {
-        // The recording begins in epoch 5, in each epoch 60 readings.
+        // The recording begins in epoch 5 and has 60 readings in each epoch.
         let (coordinator, _) =
-            live_from(EpochNumber(7), seed, Weather { scheme: Scheme::Star, cuts, loss: 0 });
+            simulate_from(EpochNumber(7), seed, Faults { scheme: Scheme::Star, cuts, loss: 0 });
         let records: Vec<[u8; 4]> =
             coordinator.sealed.values().flat_map(|taken| taken.records.values().copied()).collect();
         let sensed: Vec<[u8; 4]> =
@@ -404,26 +412,26 @@ fn readings_from_before_the_rosters_first_epoch_are_passed_over_and_confessed() 
 }
 
 #[test]
-fn another_recording_is_sensed_from_its_first_reading() {
+fn senses_another_recording_from_its_first_reading() {
     let mut buffer = [0; 64];
     let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
-    let told = told(schema.as_bytes(), Scheme::Star);
+    let provisioning = provisioning(schema.as_bytes(), Scheme::Star);
     let table: Vec<u8> =
         (0..2 * COUNT).flat_map(|reading| (reading * 3 + 1).to_be_bytes()).collect();
     let (mut coordinator, mut flash, mut now_ms) = (coordinator(&schema), Simulated::new(), 0);
     let settings = Settings { interval_ms: 1, led: false, scheme: Scheme::Star };
-    let later = told.window.start_ms + 60 * EPOCH_MS;
+    let later = provisioning.window.start_ms + 60 * EPOCH_MS;
     let windows = [
-        told.window,
-        Window { first: COUNT, ..told.window },
-        Window { first: COUNT, start_ms: later, ..told.window },
+        provisioning.window,
+        Window { first: COUNT, ..provisioning.window },
+        Window { first: COUNT, start_ms: later, ..provisioning.window },
     ];
-    // The last one twice: what was sensed of it is not sensed again.
+    // The last recording twice: its readings are not sensed again.
     for window in windows.into_iter().chain([windows[2]]) {
-        let told = Provisioning { window, ..told.clone() };
+        let provisioning = Provisioning { window, ..provisioning.clone() };
         let mut durable = Durable::open(&mut flash, DEVICE, CERTIFICATE, settings).unwrap();
         let recording = Recording::new(&table, 4, window).unwrap();
-        let mut mote = Mote::<_, _, 8, BUFFER>::new(&told, &mut durable, None, recording);
+        let mut mote = Mote::<_, _, 8, BUFFER>::new(&provisioning, &mut durable, None, recording);
         mote.start(now_ms, &mut |_| ()).unwrap();
         assert!(run(
             &mut mote,
@@ -440,7 +448,7 @@ fn another_recording_is_sensed_from_its_first_reading() {
     assert_eq!(records, sensed.map(|reading| (reading * 3 + 1).to_be_bytes()).collect::<Vec<_>>());
 }
 
-/// Records of any lengths, which nobody knows before they are sensed.
+/// Records of varying lengths, which are unknown before they are sensed.
 struct Uneven(&'static [&'static [u8]]);
 
 impl Readings for Uneven {
@@ -460,7 +468,7 @@ impl Readings for Uneven {
 }
 
 #[test]
-fn records_that_are_not_of_the_schemas_size_are_a_fault_and_no_seal() {
+fn records_of_another_size_than_the_schemas_are_a_fault() {
     for scheme in [Scheme::Star, Scheme::Tree] {
         let settings = Settings { interval_ms: 0, led: false, scheme };
         for (columns, size, expected) in [
@@ -473,20 +481,26 @@ fn records_that_are_not_of_the_schemas_size_are_a_fault_and_no_seal() {
             let fields: Vec<_> =
                 columns.iter().map(|column| Field::parse(column).unwrap()).collect();
             let schema = Schema::encode(&fields, &mut buffer).unwrap();
-            let (told, mut flash) = (told(schema.as_bytes(), scheme), Simulated::new());
+            let (provisioning, mut flash) =
+                (provisioning(schema.as_bytes(), scheme), Simulated::new());
             let mut durable = Durable::open(&mut flash, DEVICE, CERTIFICATE, settings).unwrap();
             let table = vec![0; size * COUNT as usize];
-            let recording = Recording::new(&table, size, told.window).unwrap();
-            let mut mote = Mote::<_, _, 8, BUFFER>::new(&told, &mut durable, None, recording);
+            let recording = Recording::new(&table, size, provisioning.window).unwrap();
+            let mut mote =
+                Mote::<_, _, 8, BUFFER>::new(&provisioning, &mut durable, None, recording);
             assert_eq!(mote.start(0, &mut |_| ()), expected, "{columns:?}");
         }
-        // A sensor's are looked at one by one.
+        // The records of a sensor are checked one by one.
         let mut buffer = [0; 64];
         let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
-        let (told, mut flash) = (told(schema.as_bytes(), scheme), Simulated::new());
+        let (provisioning, mut flash) = (provisioning(schema.as_bytes(), scheme), Simulated::new());
         let mut durable = Durable::open(&mut flash, DEVICE, CERTIFICATE, settings).unwrap();
-        let mut mote =
-            Mote::<_, _, 8, BUFFER>::new(&told, &mut durable, None, Uneven(&[&[1; 4], &[1; 3]]));
+        let mut mote = Mote::<_, _, 8, BUFFER>::new(
+            &provisioning,
+            &mut durable,
+            None,
+            Uneven(&[&[1; 4], &[1; 3]]),
+        );
         mote.start(0, &mut |_| ()).unwrap();
         assert_eq!(
             (1..10).find_map(|now_ms| mote.work(now_ms, &mut |_| ()).err()),
@@ -496,9 +510,9 @@ fn records_that_are_not_of_the_schemas_size_are_a_fault_and_no_seal() {
 }
 
 #[test]
-fn without_trouble_nothing_is_confessed() {
+fn without_faults_no_seal_states_a_restart() {
     for scheme in [Scheme::Star, Scheme::Tree] {
-        let (coordinator, boots) = live(1, Weather { scheme, cuts: 0, loss: 0 });
+        let (coordinator, boots) = simulate(1, Faults { scheme, cuts: 0, loss: 0 });
         assert_eq!((boots, coordinator.sealed.len()), (1, 15));
         assert!(
             coordinator.sealed.values().all(|taken| !taken.restart)
@@ -508,13 +522,13 @@ fn without_trouble_nothing_is_confessed() {
 }
 
 #[test]
-fn a_sensor_that_cannot_wait_loses_nothing_that_is_not_confessed() {
-    let (mut seals, mut raised, mut confessed, mut lost) = (0, 0, 0, 0);
+fn seals_state_every_loss_of_a_sensor_that_cannot_wait() {
+    let (mut seals, mut raised, mut restarts, mut lost) = (0, 0, 0, 0);
     for seed in 0..12 {
         let mut chance = Chance(seed);
         let mut buffer = [0; 64];
         let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
-        let told = told(schema.as_bytes(), Scheme::Star);
+        let provisioning = provisioning(schema.as_bytes(), Scheme::Star);
         let mut coordinator = coordinator(&schema);
         let settings = Settings { interval_ms: 0, led: false, scheme: Scheme::Star };
         let (feed, mut flash, mut now_ms, mut given) =
@@ -526,9 +540,9 @@ fn a_sensor_that_cannot_wait_loses_nothing_that_is_not_confessed() {
                 continue;
             };
             let sensor = Sensor { feed: feed.clone(), front: None, place: None };
-            let mut mote = Mote::<_, _, 8, BUFFER>::new(&told, &mut durable, None, sensor);
+            let mut mote = Mote::<_, _, 8, BUFFER>::new(&provisioning, &mut durable, None, sensor);
             mote.start(now_ms, &mut |_| ()).unwrap();
-            // The link is away half of the time, for some epochs, and the readings go on.
+            // The link is down half of the time, for some epochs at a time, and the readings go on.
             let step = &mut |_: &mut Mote<'_, '_, &mut Simulated, Sensor, 8, BUFFER>,
                              now_ms: u64| {
                 let n = given.len() as u32;
@@ -538,7 +552,7 @@ fn a_sensor_that_cannot_wait_loses_nothing_that_is_not_confessed() {
                     if feed.waiting.len() < 8 {
                         let has_lost = std::mem::take(&mut feed.has_lost);
                         feed.waiting.push_back((
-                            told.window.start_ms + u64::from(n) * 200,
+                            provisioning.window.start_ms + u64::from(n) * 200,
                             (n * 3 + 1).to_be_bytes(),
                             has_lost,
                         ));
@@ -548,47 +562,50 @@ fn a_sensor_that_cannot_wait_loses_nothing_that_is_not_confessed() {
                 }
                 now_ms >= 60_000
             };
-            let away = |now_ms: u64| now_ms / 5_000 % 2 == 1;
+            let is_down = |now_ms: u64| now_ms / 5_000 % 2 == 1;
             if run(
                 &mut mote,
                 &mut coordinator,
                 &mut chance,
-                &|now_ms| if away(now_ms) { 100 } else { 5 },
+                &|now_ms| if is_down(now_ms) { 100 } else { 5 },
                 &mut now_ms,
                 step,
             ) {
                 break;
             }
         }
-        // Where each seal's readings begin among all that were given, by any event of it; what lies
-        // between two seals is confessed by the later.
-        let mut behind: Option<u64> = Some(0);
+        // From any event of a seal, compute where its readings begin among all readings of the
+        // sensor. If there is a gap between two seals, the later seal must state it.
+        let mut expected_start: Option<u64> = Some(0);
         for (index, taken) in &coordinator.sealed {
             let place = |record: &[u8; 4]| u64::from((u32::from_be_bytes(*record) - 1) / 3);
             let starts: BTreeSet<u64> =
                 taken.records.iter().map(|(seq, record)| place(record) - seq).collect();
             assert!(
                 starts.len() <= 1,
-                "seal {index} leaves out what it does not count: {starts:?}"
+                "seal {index} lacks readings that it does not count: {starts:?}"
             );
             let start = starts.first().copied();
             assert!(
-                taken.restart || start.is_none() || behind.is_none() || start == behind,
-                "seal {index}: {start:?}, not {behind:?}"
+                taken.restart
+                    || start.is_none()
+                    || expected_start.is_none()
+                    || start == expected_start,
+                "seal {index}: starts at {start:?}, expected {expected_start:?}"
             );
-            behind = start.map(|start| start + taken.count);
+            expected_start = start.map(|start| start + taken.count);
             assert!(
                 taken.own_round > 0 || taken.has_lost || taken.records.len() as u64 == taken.count,
                 "seal {index}"
             );
             raised += u32::from(taken.own_round > 0);
-            confessed += u32::from(taken.restart);
+            restarts += u32::from(taken.restart);
             lost += u32::from(taken.has_lost);
         }
         seals += coordinator.sealed.len();
     }
     println!(
-        "{seals} seals, {raised} with a round of their own, {lost} with losses, {confessed} behind an outage"
+        "{seals} seals, {raised} with a round of their own, {lost} with losses, {restarts} after an outage"
     );
-    assert!(seals > 60 && raised > 5 && confessed > 20, "{seals} {raised} {confessed}");
+    assert!(seals > 60 && raised > 5 && restarts > 20, "{seals} {raised} {restarts}");
 }

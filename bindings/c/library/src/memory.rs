@@ -2,11 +2,11 @@
 //! possible.
 //!
 //! Some conditions cannot be checked, and the header states them as the caller's duty: a pointer
-//! points to as much memory as its type or its length requires, nothing else uses that memory during
-//! the call, and outputs do not overlap inputs. Null, misaligned and impossible arguments are rejected,
-//! each with its own error. A state is in the caller's memory as a mark and a value; the mark
-//! distinguishes a state that was begun from zeros, and one type from another. A state whose size
-//! the caller chooses ([`Storage`]) has an array of elements after its value.
+//! points to as much memory as its type or its length requires, nothing else uses that memory
+//! during the call, and outputs do not overlap inputs. Null, misaligned and impossible arguments
+//! are rejected, each with its own error. A state is in the caller's memory as a mark and a value;
+//! the mark distinguishes a state that was begun from zeros, and one type from another. A state
+//! whose size the caller chooses ([`Storage`]) has an array of elements after its value.
 
 use core::mem::MaybeUninit;
 

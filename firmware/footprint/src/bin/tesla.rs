@@ -14,7 +14,7 @@ use moteseal_footprint::{Input, Meter, Of, failed};
 
 type Mote = Receiver<4, 4, 32>;
 
-fn hear(receiver: &mut Mote, now_ms: u64, frame: &[u8]) {
+fn receive_frame(receiver: &mut Mote, now_ms: u64, frame: &[u8]) {
     let Ok(frame) = TeslaFrame::decode(frame) else { failed("frame") };
     if receiver.receive(now_ms, &frame).is_err() {
         failed("receive");
@@ -36,7 +36,7 @@ fn main() -> ! {
     let parameters = input.item();
     meter.bytes("state", size_of::<Mote>());
     let settings = Settings { offset_ms: 100, steps: 16, budget: 64, seed: time(&mut input) };
-    let mut said = ([0; 32], 0);
+    let mut taken = ([0; 32], 0);
     for of in [Of::Instructions, Of::Stack] {
         let mut input = input;
         let mut receiver = None;
@@ -46,17 +46,17 @@ fn main() -> ! {
         });
         let Some(mut receiver) = receiver else { failed("join") };
         let (now, packet) = (time(&mut input), input.item());
-        meter.once(of, "packet", &mut || hear(&mut receiver, now, packet));
+        meter.once(of, "packet", &mut || receive_frame(&mut receiver, now, packet));
         let (now, key) = (time(&mut input), input.item());
-        meter.once(of, "key", &mut || hear(&mut receiver, now, key));
+        meter.once(of, "key", &mut || receive_frame(&mut receiver, now, key));
         meter.once(of, "take", &mut || match receiver.take() {
             Some(message) => {
-                said.1 = message.message.len().min(32);
-                said.0[..said.1].copy_from_slice(&message.message[..said.1]);
+                taken.1 = message.message.len().min(32);
+                taken.0[..taken.1].copy_from_slice(&message.message[..taken.1]);
             }
             None => failed("take"),
         });
     }
-    meter.result("message", &said.0[..said.1]);
+    meter.result("message", &taken.0[..taken.1]);
     meter.end()
 }

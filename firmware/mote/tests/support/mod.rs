@@ -1,4 +1,4 @@
-//! Flash that loses power: after any number of words, in the middle of one.
+//! Simulated flash that loses power after any number of words, in the middle of the next one.
 #![allow(dead_code, unreachable_pub)]
 
 use std::cell::Cell;
@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use moteseal_mote::flash::{Flash, FlashFailed};
 
-/// Numbers that look random and are the same every time (SplitMix64).
+/// Pseudorandom numbers that are the same in every run (SplitMix64).
 #[derive(Clone, Debug)]
 pub struct Chance(pub u64);
 
@@ -23,7 +23,7 @@ impl Chance {
     }
 }
 
-/// When the power goes: after so many words or erasures that succeed; none if it stays.
+/// The number of words or erasures that succeed before the power fails; `None` if it does not fail.
 pub type Fuse = Rc<Cell<Option<u64>>>;
 
 /// Two pages of 4 KiB.
@@ -31,7 +31,7 @@ pub type Fuse = Rc<Cell<Option<u64>>>;
 pub struct Simulated {
     pub bytes: Vec<u8>,
     pub fuse: Fuse,
-    /// Words and erasures so far.
+    /// The number of words and erasures so far.
     pub writes: Rc<Cell<u64>>,
     chance: Chance,
 }
@@ -46,7 +46,7 @@ impl Simulated {
         }
     }
 
-    /// The same flash once there is power again.
+    /// The same flash after the power has returned.
     pub fn repowered(&self) -> Self {
         Self {
             bytes: self.bytes.clone(),
@@ -56,13 +56,13 @@ impl Simulated {
         }
     }
 
-    /// Whether there is power for one more; if this is the moment at which it goes, `torn` is what
-    /// that leaves.
+    /// Counts a write, or fails if the power is off. `torn` changes the bytes as the write does
+    /// that is interrupted by the power failure.
     fn write(&mut self, torn: impl FnOnce(&mut Vec<u8>, &mut Chance)) -> Result<(), FlashFailed> {
         match self.fuse.get() {
             None => {}
             Some(0) => {
-                // Only once: behind it nothing happens any more.
+                // The power fails once; nothing is written after that.
                 if self.writes.get() != u64::MAX {
                     torn(&mut self.bytes, &mut self.chance);
                     self.writes.set(u64::MAX);

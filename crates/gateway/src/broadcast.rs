@@ -1,9 +1,9 @@
-//! Sending authenticated broadcasts (docs/design.md, broadcasts). Lines or a file become a chain,
-//! whose number is never used again. A [`Sender`] sends it block by block, serves receivers that
-//! request parts, and continues when no receiver does.
+//! Sends authenticated broadcasts (docs/design.md, broadcasts). Lines or a file become a chain,
+//! whose number is never used again. A [`Sender`] sends the chain block by block and answers
+//! receivers that request lost parts. It never waits for a receiver.
 //!
-//! `moteseal_broadcast` defines chains and their repair. A sender is one of its nodes, with a store
-//! that reads messages from their source.
+//! `moteseal_broadcast` defines chains and their repair. A sender is one of its nodes; its store
+//! reads the messages from their source.
 
 mod content;
 mod error;

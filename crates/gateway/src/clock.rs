@@ -1,9 +1,10 @@
-//! The machine's clock, as far as a gateway trusts it: it ends epochs, and an ended epoch stays
+//! The machine's clock, filtered: a wrong clock must not end epochs, because an ended epoch stays
 //! ended.
 //!
-//! A clock that jumps ahead is trusted once it has stayed ahead for a grace without interruption.
-//! Until then, time advances by what has passed. A clock that is set back is trusted at once, since
-//! that ends nothing. This module reads no clock: times are arguments.
+//! If the clock jumps ahead, its new value is trusted once the clock has stayed ahead for a whole
+//! grace period. Until then, the trusted time advances with the monotonic clock. If the clock is
+//! set back, its new value is trusted at once, because that ends no epoch. This module reads no
+//! clock: times are arguments.
 
 use std::time::{Duration, Instant};
 
@@ -11,15 +12,15 @@ use std::time::{Duration, Instant};
 pub(crate) struct Clock {
     grace: Duration,
     /// When the clock was last trusted, and its value then, in milliseconds since 1970.
-    believed: Option<(Instant, u64)>,
-    /// Since when it has been ahead.
+    trusted: Option<(Instant, u64)>,
+    /// Since when the clock has been ahead of the trusted time.
     ahead: Option<Instant>,
 }
 
-/// What the clock says.
+/// A reading of the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
-    /// The time, in milliseconds since 1970.
+pub(crate) struct Reading {
+    /// The trusted time, in milliseconds since 1970.
     pub(crate) unix_ms: u64,
     /// The clock has just jumped ahead and is not trusted yet.
     pub(crate) has_jumped: bool,
@@ -27,25 +28,25 @@ pub(crate) struct Told {
 
 impl Clock {
     pub(crate) const fn new(grace: Duration) -> Self {
-        Self { grace, believed: None, ahead: None }
+        Self { grace, trusted: None, ahead: None }
     }
 
-    /// The trusted time, when the machine's clock reads `unix_ms`.
-    pub(crate) fn read(&mut self, unix_ms: u64, now: Instant) -> Told {
+    /// Returns the trusted time, given that the machine's clock reads `unix_ms`.
+    pub(crate) fn read(&mut self, unix_ms: u64, now: Instant) -> Reading {
         let passed = |at: Instant| {
             u64::try_from(now.saturating_duration_since(at).as_millis()).unwrap_or(u64::MAX)
         };
-        let due = self.believed.map_or(unix_ms, |(at, told)| told.saturating_add(passed(at)));
-        // Clocks are slewed, and are read a moment after the time that passes.
+        let due = self.trusted.map_or(unix_ms, |(at, reading)| reading.saturating_add(passed(at)));
+        // Allow for clocks that are slewed, and for the delay between reading the two clocks.
         let slack = u64::try_from(self.grace.as_millis() / 4).unwrap_or(u64::MAX);
         let is_ahead = unix_ms > due.saturating_add(slack);
         let is_new = is_ahead && self.ahead.is_none();
         let since = *self.ahead.get_or_insert(now);
         if !is_ahead || now.saturating_duration_since(since) >= self.grace {
-            (self.believed, self.ahead) = (Some((now, unix_ms)), None);
-            return Told { unix_ms, has_jumped: false };
+            (self.trusted, self.ahead) = (Some((now, unix_ms)), None);
+            return Reading { unix_ms, has_jumped: false };
         }
-        Told { unix_ms: due, has_jumped: is_new }
+        Reading { unix_ms: due, has_jumped: is_new }
     }
 }
 
@@ -61,8 +62,7 @@ mod tests {
     const START: u64 = 1_700_000_000_000;
     const EPOCH_MS: u64 = 60_000;
 
-    /// A gateway's time: reads the clock every 50 ms, and ends the epochs that the gateway would
-    /// end.
+    /// A simulated gateway: it reads the clock every 50 ms, and ends epochs when a gateway would.
     struct World {
         clock: Clock,
         group: GroupTime,
@@ -83,17 +83,18 @@ mod tests {
             }
         }
 
-        /// Lets time pass with the clock off by `off_ms`; returns the epochs that end, and when, in
-        /// true time.
+        /// Lets time pass with the clock off by `off_ms`. Returns the epochs that ended, each with
+        /// the true time at which it ended.
         fn pass(&mut self, seconds: u64, off_ms: i64) -> Vec<(u64, u64)> {
             let mut ended = Vec::new();
             for _ in 0..seconds * 20 {
                 self.passed_ms += 50;
                 let now = self.start + Duration::from_millis(self.passed_ms);
                 let truth = START + self.passed_ms;
-                let told = self.clock.read(truth.saturating_add_signed(off_ms), now).unix_ms;
-                self.group.look(EpochNumber(told / EPOCH_MS), now);
-                let late = Duration::from_millis(told.saturating_sub((self.next + 1) * EPOCH_MS));
+                let reading = self.clock.read(truth.saturating_add_signed(off_ms), now).unix_ms;
+                self.group.advance(EpochNumber(reading / EPOCH_MS), now);
+                let late =
+                    Duration::from_millis(reading.saturating_sub((self.next + 1) * EPOCH_MS));
                 if self.group.is_over(EpochNumber(self.next), late, now) {
                     self.group.ended(EpochNumber(self.next));
                     ended.push((self.next, truth));
@@ -103,7 +104,7 @@ mod tests {
             ended
         }
 
-        /// Asserts that no epoch ended before a grace after its time.
+        /// Asserts that each epoch ended at least a grace period after its last moment.
         fn assert_none_early(ended: &[(u64, u64)]) {
             for (epoch, at) in ended {
                 assert!(*at >= (epoch + 1) * EPOCH_MS + 30_000, "epoch {epoch} ended at {at}");
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_glitches_ahead_ends_no_epoch_early_and_loses_none() {
+    fn a_clock_that_glitches_ahead_neither_ends_an_epoch_early_nor_skips_one() {
         let year = i64::try_from(YEAR).unwrap_or(i64::MAX);
         for off_ms in [10_000, 3_600_000, year] {
             let mut world = World::new();
@@ -122,19 +123,19 @@ mod tests {
                 ended.extend(world.pass(40, 0));
             }
             World::assert_none_early(&ended);
-            // Every epoch whose grace is over has ended.
+            // Every epoch whose grace period is over has ended.
             let (now, last) = (START + world.passed_ms, ended.last().map(|(epoch, _)| *epoch));
             assert_eq!(last, Some((now - 30_000) / EPOCH_MS - 1), "{off_ms} ms ahead");
             assert_eq!(
                 world.group.newest(),
                 Some(EpochNumber(now / EPOCH_MS)),
-                "frames of a year ahead are too far"
+                "the newest epoch is a year ahead"
             );
         }
     }
 
     #[test]
-    fn a_clock_that_was_set_ahead_is_believed_after_a_grace() {
+    fn trusts_a_clock_that_was_set_ahead_after_a_grace_period() {
         let mut world = World::new();
         let _ = world.pass(100, 0);
         let ahead = i64::try_from(YEAR).unwrap_or(i64::MAX);
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_goes_back_ends_nothing_early_and_one_that_drifts_is_followed() {
+    fn a_clock_set_back_ends_no_epoch_early_and_a_drifting_clock_is_followed() {
         let mut world = World::new();
         let mut ended = world.pass(100, 0);
         ended.extend(world.pass(300, -3_600_000));
@@ -156,14 +157,14 @@ mod tests {
         let mut clock = Clock::new(GRACE);
         let start = Instant::now();
         for step in 0..10_000u64 {
-            // A tenth faster than it should be.
-            let told = clock.read(START + step * 55, start + Duration::from_millis(step * 50));
-            assert_eq!(told, Told { unix_ms: START + step * 55, has_jumped: false });
+            // The clock runs a tenth too fast.
+            let reading = clock.read(START + step * 55, start + Duration::from_millis(step * 50));
+            assert_eq!(reading, Reading { unix_ms: START + step * 55, has_jumped: false });
         }
     }
 
     #[test]
-    fn a_jump_is_said_once() {
+    fn reports_a_jump_once() {
         let mut clock = Clock::new(GRACE);
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
@@ -174,7 +175,7 @@ mod tests {
         );
         assert_eq!(
             clock.read(START + 3000, at(3)),
-            Told { unix_ms: START + 3000, has_jumped: false }
+            Reading { unix_ms: START + 3000, has_jumped: false }
         );
         assert!(clock.read(START + YEAR, at(4)).has_jumped);
     }

@@ -2,15 +2,15 @@
 //! spec/formats.md, section 8).
 //!
 //! [`GroupCoordinator::hear`] receives a device's frame and returns what it changed. The caller
-//! makes the frames that changed something durable, in the order in which they were received, and
-//! only then sends [`GroupCoordinator::acknowledgement`]s. After a restart it replays those frames,
-//! which leads to the same state. [`GroupCoordinator::end`] ends an epoch: it returns the manifest,
-//! and a bundle for each seal, pruned to the round that the signed counters require.
+//! makes each frame that changed something durable, in the order of receipt, and only then sends
+//! the [`GroupCoordinator::acknowledgement`]. After a restart it replays those frames, which leads
+//! to the same state. [`GroupCoordinator::end`] ends an epoch: it returns the manifest, and a
+//! bundle for each seal, pruned to the round that the signed counters require.
 //!
 //! A seal is accepted only if it verifies. The coordinator has the events of the levels that it
-//! kept, a running digest of the levels that it has dropped since, and nothing of the levels that
-//! the device did not forward; for a tree, it has the roots of all subtrees between kept events.
-//! Rejected frames are counted by name and affect no other device.
+//! kept, a running digest of each level that it has dropped since, and nothing of the levels that
+//! the device did not forward. For a tree, it has the roots of all subtrees between kept events. A
+//! rejected frame is counted by the name of its error and affects no other device.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -44,46 +44,48 @@ mod intake;
 mod refusal;
 mod schemas;
 
-/// Open epochs that one device may be the first to name. Epochs that no other device reaches cost
-/// memory and, when they end, time.
+/// The maximum number of open epochs of which one device may be the first sender. An epoch that no
+/// other device reaches costs memory and, when it ends, time.
 const OPENED: usize = 512;
-/// Epochs whose final rounds are kept, for seals that arrive late.
+/// How many ended epochs keep their final round, for seals that arrive late.
 const ROUNDS: usize = 1 << 12;
 
 /// What a frame changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct News {
-    /// Whose frame it was: acknowledge to it.
+    /// The device that sent the frame and expects an acknowledgement.
     pub device: DeviceId,
-    /// The frame must be durable before it is acknowledged.
+    /// Whether the frame must be durable before it is acknowledged.
     pub durable: bool,
-    /// A round to announce.
+    /// The epoch whose round has risen, and its new round, which must be announced.
     pub raised: Option<(EpochNumber, Round)>,
     /// The seal that the frame concerns, and its epoch; `None` for a schema.
     pub about: Option<(SealIndex, EpochNumber)>,
 }
 
-/// Events, since the coordinator was made.
+/// Events counted since the coordinator was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Forwarded events, each counted once; for a tree also those that replaced a digest.
+    /// Forwarded events, each counted once. For a tree, this includes events that replaced a
+    /// digest.
     pub seen: u64,
-    /// Events that were dropped, or never kept, because their level was below the round.
+    /// Events that were dropped, or never kept, because their level is below the round.
     pub discarded: u64,
 }
 
-/// The state that remains of ended epochs. With the frames of the other epochs, a coordinator can
-/// continue from it ([`GroupCoordinator::resume`]).
+/// The state that remains of ended epochs. A coordinator can continue from it
+/// ([`GroupCoordinator::resume`]) together with the frames of the epochs that have not ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// The newest epoch that is over.
+    /// The newest epoch that has ended.
     pub over: Option<EpochNumber>,
-    /// The final rounds of the newest of these.
+    /// The final rounds of the newest ended epochs.
     pub rounds: BTreeMap<EpochNumber, Round>,
     /// The newest seal of each device in an ended epoch.
     pub sealed: BTreeMap<DeviceId, Newest>,
-    /// The newest seal of an ended epoch that a device has abandoned since, and that epoch.
+    /// The newest seal of an ended epoch that a device has abandoned since its newest stored seal,
+    /// and that epoch.
     pub abandoned: BTreeMap<DeviceId, (SealIndex, EpochNumber)>,
     /// The stream schemas, encoded.
     pub schemas: Vec<Vec<u8>>,
@@ -92,7 +94,7 @@ pub struct Standing {
     pub shown: BTreeMap<DeviceId, Vec<u32>>,
 }
 
-/// The newest seal that is here of a device: the predecessor of its next one.
+/// The newest stored seal of a device: the predecessor of its next seal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Newest {
     /// Its index.
@@ -101,22 +103,23 @@ pub struct Newest {
     pub digest: Digest,
     /// Its epoch.
     pub epoch: EpochNumber,
-    /// It is the last of that epoch.
+    /// Whether it is the device's last seal of that epoch.
     pub is_last: bool,
 }
 
-/// An epoch that is over.
+/// An epoch that has ended.
 #[derive(Clone, Debug)]
 pub struct Ended {
     /// The epoch.
     pub epoch: EpochNumber,
     /// The final round.
     pub round: Round,
-    /// Events that are kept.
+    /// How many events are kept.
     pub kept: u64,
     /// The coordinator's signed manifest.
     pub manifest: Vec<u8>,
-    /// For each seal, by device and index, a bundle with the levels from the final round on.
+    /// A bundle for each seal, ordered by device and index, with the levels from the final round
+    /// on.
     pub bundles: Vec<Vec<u8>>,
     /// The devices that have not closed the epoch.
     pub absent: Vec<DeviceId>,
@@ -130,7 +133,7 @@ pub struct GroupCoordinator {
     devices: Vec<Member>,
     schemas: Schemas,
     epochs: BTreeMap<EpochNumber, Epoch>,
-    /// Ended epochs of which a device still forwards a seal.
+    /// Ended epochs of which a device still has a seal open.
     late: BTreeMap<EpochNumber, Epoch>,
     /// Bundles of late seals.
     late_bundles: Vec<(EpochNumber, Vec<u8>)>,
@@ -140,27 +143,27 @@ pub struct GroupCoordinator {
     rounds: BTreeMap<EpochNumber, Round>,
     /// The newest seal that a device abandoned since its newest stored one, and its epoch, by slot.
     abandoned: BTreeMap<u32, (SealIndex, EpochNumber)>,
-    /// The device that was the first to name each open epoch.
+    /// The device that was the first to send a frame of each open epoch.
     openers: BTreeMap<EpochNumber, u32>,
 }
 
 /// The effect of a frame whose device is known.
 enum Outcome {
-    /// Nothing new: acknowledge what is there.
+    /// Nothing new: acknowledge the current state.
     Stale,
     /// Something new, and perhaps a new round.
     Fresh(Option<Round>),
 }
 
-/// A device of the roster. It is small, since most of many devices are idle.
+/// A device of the roster. Kept small, because most devices are idle most of the time.
 struct Member {
     id: DeviceId,
-    /// Kept while a seal is open; derived again when needed otherwise.
+    /// Kept while a seal is open; otherwise derived when needed.
     key: Option<Box<LinkKey>>,
     open: Option<Box<Open>>,
-    /// The newest seal that is here.
+    /// The newest stored seal.
     sealed: Option<Newest>,
-    /// The same of epochs that are over.
+    /// The newest stored seal of an ended epoch.
     over: Option<Newest>,
     wants_schema: bool,
     schemas: Held,
@@ -175,18 +178,18 @@ struct Epoch {
 struct Sealed {
     slot: Slot,
     seal: Seal<Authentic>,
-    beside: Beside,
+    evidence: Evidence,
     signature: Vec<u8>,
     schema: Digest,
     framing: Framing,
-    /// The events by level, the coarsest first, as blocks, without dropped levels.
+    /// The events of each level as blocks, by level, without dropped levels.
     events: BTreeMap<u8, Vec<u8>>,
-    /// Whether the manifest will list it.
+    /// Whether the manifest lists it.
     is_listed: bool,
 }
 
-/// What leads from the kept events to the root of a seal.
-enum Beside {
+/// The digests that, with the kept events, prove the root of a seal.
+enum Evidence {
     /// For a star, `D_i` of every level that is not null.
     Blocks(Box<[Digest; MAX_LEVELS]>),
     /// For a tree, the roots of the subtrees between kept events, and the kept sequence numbers by
@@ -204,8 +207,8 @@ impl fmt::Debug for GroupCoordinator {
 }
 
 impl GroupCoordinator {
-    /// The coordinator of a roster's group. `secret` is the group's link secret. Returns `None` if
-    /// the roster has no budget: there is nothing to coordinate.
+    /// Creates the coordinator of a roster's group. `secret` is the group's link secret. Returns
+    /// `None` if the roster has no budget: such a group needs no coordinator.
     #[must_use]
     pub fn new(roster: Roster, secret: impl Into<Zeroizing<[u8; 32]>>) -> Option<Self> {
         let budget = roster.budget()?;
@@ -218,7 +221,7 @@ impl GroupCoordinator {
             wants_schema: false,
             schemas: Held::EMPTY,
         };
-        // A roster lists its devices in ascending order: binary search finds them.
+        // A roster lists its devices in ascending order, which `slot` relies on for binary search.
         let devices: Vec<Member> = roster.devices().map(|device| member(device.id)).collect();
         Some(Self {
             roster,
@@ -237,13 +240,13 @@ impl GroupCoordinator {
         })
     }
 
-    /// A device's place.
+    /// A device's position in `devices`.
     fn slot(&self, device: DeviceId) -> Option<u32> {
         let place = self.devices.binary_search_by_key(&device, |member| member.id).ok()?;
         u32::try_from(place).ok()
     }
 
-    /// Receives a frame. `now` is the group's epoch by the coordinator's own clock.
+    /// Receives a frame. `now` is the current epoch by the coordinator's own clock.
     ///
     /// # Errors
     /// [`Refused`]; nothing has changed.
@@ -251,8 +254,8 @@ impl GroupCoordinator {
         self.hear_if(frame, now, |_| true)
     }
 
-    /// Receives a frame, but accepts nothing new from a device without room: `has_room` decides
-    /// whether the frame may become durable.
+    /// Receives a frame, but accepts nothing new from a device without room in the journal:
+    /// `has_room` decides whether the frame may become durable.
     ///
     /// # Errors
     /// [`Refused`]; nothing has changed.
@@ -294,7 +297,7 @@ impl GroupCoordinator {
         })
     }
 
-    /// Takes a stream schema.
+    /// Stores a stream schema.
     fn learn(&mut self, slot: u32, bytes: &[u8], has_room: bool) -> Result<Outcome, Refused> {
         let entry = SchemaEntry::decode(bytes).map_err(|_| Refused::Schema)?;
         let member = &mut self.devices[slot as usize];
@@ -305,7 +308,7 @@ impl GroupCoordinator {
         if !has_room {
             return Err(Refused::OverQuota);
         }
-        // What a seal uses here must be here again after a restart.
+        // A schema that a stored seal uses must also be available after a restart.
         let sealed = || {
             self.epochs
                 .values()
@@ -319,7 +322,7 @@ impl GroupCoordinator {
         Ok(Outcome::Fresh(None))
     }
 
-    /// The frame that tells a device what is here. Send it only once that is durable.
+    /// The frame that tells a device what was received. Send it only once that is durable.
     #[must_use]
     pub fn acknowledgement(&mut self, device: DeviceId) -> Option<Vec<u8>> {
         let member = &self.devices[self.slot(device)? as usize];
@@ -351,15 +354,15 @@ impl GroupCoordinator {
         self.epochs.get(&epoch).map_or(Round(0), |epoch| epoch.coordinator.round())
     }
 
-    /// Events that are kept of an epoch that is not over.
+    /// How many events of an open epoch are kept.
     #[must_use]
     pub fn kept(&self, epoch: EpochNumber) -> u64 {
         self.epochs.get(&epoch).map_or(0, |epoch| epoch.coordinator.kept())
     }
 
-    /// How many digests the bundles of trees may take: the roots of what is not kept, and one for
-    /// each event that may still be dropped. They may take more bytes than the frames from which
-    /// they follow.
+    /// An upper bound on the number of digests in the bundles of trees: the roots of dropped
+    /// events, and one for each event that may still be dropped. These digests may take more bytes
+    /// than the frames from which they were computed.
     #[must_use]
     pub fn digests(&self) -> u64 {
         let roots_of_open =
@@ -371,9 +374,9 @@ impl GroupCoordinator {
             .filter_map(roots_of_open);
         let epochs = || self.epochs.iter().chain(&self.late);
         let sealed = epochs().flat_map(|(epoch, state)| {
-            let roots = state.sealed.iter().filter_map(|sealed| match &sealed.beside {
-                Beside::Blocks(_) => None,
-                Beside::Roots { roots, .. } => Some(roots.len()),
+            let roots = state.sealed.iter().filter_map(|sealed| match &sealed.evidence {
+                Evidence::Blocks(_) => None,
+                Evidence::Roots { roots, .. } => Some(roots.len()),
             });
             roots.map(|roots| (*epoch, roots))
         });
@@ -422,14 +425,14 @@ impl GroupCoordinator {
         Ok(())
     }
 
-    /// Notes the first device that named an epoch.
+    /// Records the device that was the first to send a frame of an epoch.
     fn note_opener(&mut self, slot: u32, epoch: EpochNumber) {
         if !self.is_over(epoch) && !self.is_live(epoch) {
             self.openers.insert(epoch, slot);
         }
     }
 
-    /// Whether an epoch is open: a frame of it was received, and it was not ended.
+    /// Whether an epoch is open: a frame of it was received, and it has not ended.
     #[must_use]
     pub fn is_live(&self, epoch: EpochNumber) -> bool {
         self.epochs.contains_key(&epoch)
@@ -472,13 +475,13 @@ impl GroupCoordinator {
         Some((epochs.get_mut(&epoch)?, &mut self.devices))
     }
 
-    /// The bundles of seals that arrived after their epoch's manifest, pruned to its round, each
-    /// with its epoch. They are to be stored; they cannot change the round.
+    /// Returns the bundles of seals that arrived after their epoch's manifest, each with its epoch
+    /// and pruned to the epoch's round. They must be stored; they cannot change the round.
     pub fn take_late(&mut self) -> Vec<(EpochNumber, Vec<u8>)> {
         std::mem::take(&mut self.late_bundles)
     }
 
-    /// Drops late epochs of which no device forwards a seal any more.
+    /// Drops late epochs of which no device has a seal open any more.
     fn forget_late(&mut self) {
         let open: Vec<_> = self
             .devices
@@ -489,17 +492,17 @@ impl GroupCoordinator {
         self.late.retain(|epoch, _| open.contains(epoch));
     }
 
-    /// The epochs that are not over, ascending.
+    /// The open epochs, ascending.
     pub fn epochs(&self) -> impl Iterator<Item = EpochNumber> {
         self.epochs.keys().copied()
     }
 
-    /// What is left of the epochs that are over.
+    /// The state that remains of ended epochs.
     #[must_use]
     pub fn standing(&self) -> Standing {
         let sealed =
             self.devices.iter().filter_map(|member| Some((member.id, member.over?))).collect();
-        // For epochs that have not ended, the frames contain it.
+        // For open epochs, the frames in the journal contain it.
         let abandoned = self.abandoned.iter().filter(|(_, (_, epoch))| self.is_over(*epoch));
         let abandoned = abandoned
             .map(|(slot, abandoned)| (self.devices[*slot as usize].id, *abandoned))
@@ -518,16 +521,15 @@ impl GroupCoordinator {
     }
 
     /// Whether a coordinator that resumes from [`standing`](Self::standing) must receive a frame
-    /// about this seal again: its epoch has not ended, or the device has it open.
+    /// about this seal again: its epoch has not ended, or the device has the seal open.
     #[must_use]
     pub fn needs(&self, device: DeviceId, index: SealIndex, epoch: EpochNumber) -> bool {
         let open = || self.slot(device).and_then(|slot| self.devices[slot as usize].open.as_ref());
         !self.is_over(epoch) || open().is_some_and(|open| open.followed.index == index)
     }
 
-    /// Continues from another coordinator's state. The frames that the other one
-    /// [`needs`](Self::needs) must be received after that. Devices that the roster no longer has
-    /// are left out.
+    /// Continues from another coordinator's state. Afterwards, replay the frames that the other one
+    /// [`needs`](Self::needs). Devices that are no longer in the roster are skipped.
     pub fn resume(&mut self, standing: Standing) {
         self.over = standing.over;
         self.rounds = standing.rounds;
@@ -535,7 +537,7 @@ impl GroupCoordinator {
             let Some(slot) = self.slot(device) else { continue };
             let schemas = places.iter().filter_map(|place| standing.schemas.get(*place as usize));
             for entry in schemas.filter_map(|bytes| SchemaEntry::decode(bytes).ok()) {
-                // As many as it showed, it may show.
+                // This cannot fail: the device held no more schemas than allowed.
                 let _ =
                     self.schemas.hold(&mut self.devices[slot as usize].schemas, entry, |_| false);
             }
@@ -553,7 +555,7 @@ impl GroupCoordinator {
         }
     }
 
-    /// The devices that named an epoch, each with its newest one.
+    /// Every device that has sent frames of an epoch, with its newest epoch.
     pub fn reached(&self) -> impl Iterator<Item = (DeviceId, EpochNumber)> {
         self.devices.iter().filter_map(|member| {
             let open = member.open.as_ref().map(|open| open.followed.epoch);
@@ -561,13 +563,13 @@ impl GroupCoordinator {
         })
     }
 
-    /// Events since the coordinator was made.
+    /// Events counted since the coordinator was created.
     #[must_use]
     pub const fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// The group's budget, in events an epoch.
+    /// The group's budget, in events per epoch.
     #[must_use]
     pub const fn budget(&self) -> u64 {
         self.budget
@@ -591,14 +593,14 @@ impl Newest {
         }
     }
 
-    /// Whether a seal after this one can be of an epoch.
+    /// Whether the device's next seal can be of this epoch.
     fn goes_on_in(&self, epoch: EpochNumber) -> bool {
         epoch > self.epoch || (epoch == self.epoch && !self.is_last)
     }
 }
 
 impl Sealed {
-    /// Events whose records are here.
+    /// How many events are kept.
     fn kept(&self) -> u64 {
         self.events
             .keys()
@@ -606,11 +608,11 @@ impl Sealed {
             .sum()
     }
 
-    /// Lets go of the events of some levels.
+    /// Drops the events of some levels.
     fn forget(&mut self, levels: &Range<u8>) {
         for level in levels.clone() {
             let Some(block) = self.events.remove(&level) else { continue };
-            if let Beside::Roots { roots, seqs } = &mut self.beside {
+            if let Evidence::Roots { roots, seqs } = &mut self.evidence {
                 let seqs = seqs.remove(&level).unwrap_or_default();
                 for (seq, record) in seqs.into_iter().zip(records(self.framing, &block)) {
                     roots.drop_leaf(seq, tree::leaf(record));
@@ -620,7 +622,7 @@ impl Sealed {
     }
 }
 
-/// The records of a block, one after the other.
+/// The records of a block, in order.
 fn records(framing: Framing, block: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = block;
     std::iter::from_fn(move || {
@@ -631,13 +633,13 @@ fn records(framing: Framing, block: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 impl Epoch {
-    /// The seals that the manifest will list.
+    /// The seals that the manifest lists.
     fn listed(&self) -> impl Iterator<Item = &Sealed> {
         self.sealed.iter().filter(|sealed| sealed.is_listed)
     }
 
     fn keep(&mut self, slot: u32, level: Level, seq: Sequence, record: &[u8]) {
-        // There was room for the whole frame.
+        // `has_room` was checked for the whole frame.
         let _ = self.queues.keep(Slot(slot), level, seq, record);
     }
 }
@@ -650,9 +652,10 @@ fn link_key(secret: &[u8; 32], roster: &Roster, device: DeviceId) -> LinkKey {
 mod tests {
     use super::*;
 
-    /// An idle device costs its entry in the list, and a word a level in the queues of an epoch.
+    /// An idle device costs its entry in the list, and one word per level in the queues of an
+    /// epoch.
     #[test]
-    fn an_idle_device_takes_200_bytes_at_most() {
+    fn an_idle_device_takes_at_most_200_bytes() {
         let newest = 16 * size_of::<u32>();
         assert!(size_of::<Member>() + newest <= 200, "{} + {newest}", size_of::<Member>());
     }

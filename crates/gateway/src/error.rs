@@ -1,4 +1,5 @@
-//! Why a gateway service does not run: the one of a group, of private sums, or of serial lines.
+//! Errors that stop a gateway service: the coordinator's, the aggregator's, or that of serial
+//! lines.
 
 use std::fmt;
 
@@ -7,15 +8,15 @@ use moteseal_service::ListenError;
 
 use crate::station::StationError;
 
-/// Why a gateway does not start, or has stopped.
+/// Why a gateway cannot start, or why it stopped.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ServiceError {
-    /// The pages for the operator cannot be served.
+    /// The HTTP pages for the operator (metrics and health) cannot be served.
     Listen(ListenError),
     /// The station's thread cannot be started, or failed.
     Thread(std::io::Error),
-    /// The station cannot go on.
+    /// The station cannot continue.
     Station(StationError),
     /// A link was refused or closed, or its address is invalid.
     Link(LinkError),
@@ -25,7 +26,7 @@ impl fmt::Display for ServiceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Listen(error) => error.fmt(f),
-            Self::Thread(error) => write!(f, "the station's thread: {error}"),
+            Self::Thread(error) => write!(f, "the station's thread failed: {error}"),
             Self::Station(error) => error.fmt(f),
             Self::Link(error) => error.fmt(f),
         }

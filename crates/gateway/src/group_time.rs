@@ -1,23 +1,26 @@
-//! The time of a group: which epoch is the newest, and when the grace of the earlier ones is over.
+//! The time of a group: which epoch is the newest, and when the grace period of each earlier epoch
+//! is over.
 //!
-//! Time follows the gateway's clock, or, if devices replay recordings, their progress: the newest
-//! epoch is then one that more than half of the active devices have reached, so that one device
-//! that is far ahead ends no epochs of others. This module reads no clock: times are arguments.
+//! Time follows the gateway's clock or, if devices replay recordings, their progress. In the second
+//! case the newest epoch is the one that more than half of the active devices have reached, so that
+//! one device that is far ahead does not end the epochs of others. This module reads no clock:
+//! times are arguments.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use moteseal_core::record::{DeviceId, EpochNumber};
 
-/// Whose time an epoch follows.
+/// Which time the epochs of a group follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Time {
     /// The gateway's clock.
     #[default]
     Clock,
-    /// The devices' time: they replay recordings. The newest epoch is the one that more than half
-    /// of the devices have reached, of those that sent a frame within the grace. An epoch is over
-    /// when all devices have closed it, or a grace after a later one has begun.
+    /// The time of recordings that the devices replay. The newest epoch is the one that more than
+    /// half of the active devices have reached; a device is active if it sent a frame within the
+    /// grace period. An epoch ends when all devices have closed it, or a grace period after a later
+    /// epoch has begun.
     Recorded,
 }
 
@@ -25,11 +28,11 @@ pub enum Time {
 pub(crate) struct GroupTime {
     time: Time,
     grace: Duration,
-    /// The newest epoch. By the clock it never goes back; by recorded time it does not after a
-    /// grace. `None` while nothing is known.
+    /// The newest epoch; `None` while nothing is known. By the clock it never goes back. In
+    /// recorded time it can go back only within a grace period.
     newest: Option<EpochNumber>,
-    /// When epochs first became the newest: in recorded time, the grace of earlier epochs starts
-    /// there.
+    /// When each epoch first became the newest. In recorded time, this starts the grace period of
+    /// the earlier epochs.
     since: BTreeMap<EpochNumber, Instant>,
     /// Since when frames could arrive without interruption.
     listening: Instant,
@@ -54,31 +57,31 @@ impl GroupTime {
         self.newest
     }
 
-    /// The epoch against which frames are checked: in recorded time, which follows the frames, none
-    /// is too far ahead.
-    pub(crate) fn judged_by(&self) -> EpochNumber {
+    /// The epoch against which frames are checked. In recorded time, which follows the frames, no
+    /// epoch is too far ahead.
+    pub(crate) fn checked_against(&self) -> EpochNumber {
         match self.time {
             Time::Clock => self.newest.unwrap_or(EpochNumber(0)),
             Time::Recorded => EpochNumber(u64::MAX - 1),
         }
     }
 
-    /// No frame could arrive until now: the time before does not count as grace.
-    pub(crate) const fn nothing_came(&mut self, now: Instant) {
+    /// Restarts the grace period, because no frame could arrive until now.
+    pub(crate) const fn restart_grace(&mut self, now: Instant) {
         self.listening = now;
     }
 
-    /// A device was heard of an epoch.
-    pub(crate) fn heard(&mut self, device: DeviceId, epoch: EpochNumber, now: Instant) {
+    /// Records that a device sent a frame of an epoch.
+    pub(crate) fn received(&mut self, device: DeviceId, epoch: EpochNumber, now: Instant) {
         if self.time == Time::Recorded {
             let (reached, at) = self.reached.entry(device).or_insert((epoch, now));
             (*reached, *at) = (epoch.max(*reached), now);
         }
     }
 
-    /// Advances with the clock, which reads `clock`, or with the devices. Returns whether the
+    /// Advances with the clock, whose epoch is `clock`, or with the devices. Returns whether the
     /// newest epoch has changed.
-    pub(crate) fn look(&mut self, clock: EpochNumber, now: Instant) -> bool {
+    pub(crate) fn advance(&mut self, clock: EpochNumber, now: Instant) -> bool {
         let epoch = match self.time {
             Time::Clock => Some(clock),
             Time::Recorded => self.reached_by_most(now),
@@ -89,34 +92,40 @@ impl GroupTime {
         };
         if let Some(epoch) = epoch.filter(|_| is_other) {
             self.newest = Some(epoch);
-            let _behind = self.since.split_off(&EpochNumber(epoch.0.saturating_add(1)));
+            let _later = self.since.split_off(&EpochNumber(epoch.0.saturating_add(1)));
             self.since.entry(epoch).or_insert(now);
         }
         is_other
     }
 
-    /// Whether an epoch may have become the newest too early: the first device that sends is the
-    /// majority until the others do. A grace later it may have ended other epochs.
+    /// Whether an epoch may have become the newest too early: until other devices send, the first
+    /// device alone is the majority. After a grace period it cannot be undone, because other epochs
+    /// may have ended.
     fn may_go_back(&self, newest: EpochNumber, now: Instant) -> bool {
         let since = self.since.get(&newest);
         self.time == Time::Recorded
             && since.is_some_and(|since| now.saturating_duration_since(*since) < self.grace)
     }
 
-    /// The epoch that more than half of the devices have reached, of those that sent a frame within
-    /// the grace. If none did, all are done or gone, and no device is waited for.
+    /// The epoch that more than half of the active devices have reached. If no device sent a frame
+    /// within the grace period, all have finished or are gone, and the newest epoch of any device
+    /// counts.
     fn reached_by_most(&self, now: Instant) -> Option<EpochNumber> {
-        let is_heard = |at: &Instant| now.saturating_duration_since(*at) < self.grace;
-        let mut heard: Vec<_> =
-            self.reached.values().filter(|(_, at)| is_heard(at)).map(|(epoch, _)| *epoch).collect();
-        if heard.is_empty() {
+        let is_active = |at: &Instant| now.saturating_duration_since(*at) < self.grace;
+        let mut received: Vec<_> = self
+            .reached
+            .values()
+            .filter(|(_, at)| is_active(at))
+            .map(|(epoch, _)| *epoch)
+            .collect();
+        if received.is_empty() {
             return self.reached.values().map(|(epoch, _)| *epoch).max();
         }
-        heard.sort_unstable_by(|a, b| b.cmp(a));
-        heard.get(heard.len() / 2).copied()
+        received.sort_unstable_by(|a, b| b.cmp(a));
+        received.get(received.len() / 2).copied()
     }
 
-    /// Whether the grace of an epoch is over, `late` after its end by the clock.
+    /// Whether the grace period of an epoch is over. `late` is the time since its end by the clock.
     pub(crate) fn is_over(&self, epoch: EpochNumber, late: Duration, now: Instant) -> bool {
         let after = match self.time {
             Time::Clock => late,
@@ -129,10 +138,10 @@ impl GroupTime {
         Some(epoch) < self.newest && after >= self.grace && listened >= self.grace
     }
 
-    /// An epoch was ended.
+    /// Records that an epoch has ended.
     pub(crate) fn ended(&mut self, epoch: EpochNumber) {
-        let behind = EpochNumber(epoch.0.saturating_add(1));
-        self.since = self.since.split_off(&self.newest.map_or(behind, |newest| behind.min(newest)));
+        let after = EpochNumber(epoch.0.saturating_add(1));
+        self.since = self.since.split_off(&self.newest.map_or(after, |newest| after.min(newest)));
     }
 }
 
@@ -158,14 +167,14 @@ mod tests {
             Self { time: GroupTime::new(Time::Recorded, GRACE, now), now }
         }
 
-        fn heard(&mut self, number: u8, epoch: u64) {
-            self.time.heard(device(number), EpochNumber(epoch), self.now);
-            self.time.look(NONE, self.now);
+        fn received(&mut self, number: u8, epoch: u64) {
+            self.time.received(device(number), EpochNumber(epoch), self.now);
+            self.time.advance(NONE, self.now);
         }
 
         fn wait(&mut self, seconds: u64) {
             self.now += Duration::from_secs(seconds);
-            self.time.look(NONE, self.now);
+            self.time.advance(NONE, self.now);
         }
 
         fn is_over(&self, epoch: u64) -> bool {
@@ -174,28 +183,28 @@ mod tests {
     }
 
     #[test]
-    fn one_device_that_jumps_ends_nobodys_epochs() {
+    fn one_device_that_jumps_ahead_does_not_end_the_epochs_of_others() {
         let mut replay = Replay::start();
         for _ in 0..20 {
-            replay.heard(1, u64::MAX / 2);
-            (2..4).for_each(|number| replay.heard(number, 7));
+            replay.received(1, u64::MAX / 2);
+            (2..4).for_each(|number| replay.received(number, 7));
             replay.wait(10);
             assert_eq!(replay.time.newest(), Some(EpochNumber(7)));
             assert!(!replay.is_over(7) && !replay.is_over(8));
         }
-        // Nor of two devices.
+        // The same with two devices.
         let mut replay = Replay::start();
-        replay.heard(2, 7);
-        replay.heard(1, 1000);
+        replay.received(2, 7);
+        replay.received(1, 1000);
         assert_eq!(replay.time.newest(), Some(EpochNumber(7)));
     }
 
     #[test]
-    fn an_epoch_is_over_a_grace_after_most_have_gone_on() {
+    fn an_epoch_ends_a_grace_period_after_most_devices_have_left_it() {
         let mut replay = Replay::start();
         replay.wait(60);
-        (1..4).for_each(|number| replay.heard(number, 7));
-        (1..3).for_each(|number| replay.heard(number, 8));
+        (1..4).for_each(|number| replay.received(number, 7));
+        (1..3).for_each(|number| replay.received(number, 8));
         replay.wait(29);
         assert!(!replay.is_over(7));
         replay.wait(1);
@@ -203,34 +212,34 @@ mod tests {
     }
 
     #[test]
-    fn devices_that_are_silent_for_a_grace_are_not_waited_for() {
+    fn does_not_wait_for_devices_that_are_silent_for_a_grace_period() {
         let mut replay = Replay::start();
-        (1..4).for_each(|number| replay.heard(number, 7));
+        (1..4).for_each(|number| replay.received(number, 7));
         replay.wait(31);
-        replay.heard(1, 9);
+        replay.received(1, 9);
         assert_eq!(replay.time.newest(), Some(EpochNumber(9)));
-        // When no device sends any more, the progress of all counts.
+        // When no device sends any more, the progress of all devices counts.
         let mut replay = Replay::start();
-        replay.heard(1, 9);
-        replay.heard(2, 7);
+        replay.received(1, 9);
+        replay.received(2, 7);
         assert_eq!(replay.time.newest(), Some(EpochNumber(7)));
         replay.wait(31);
         assert_eq!(replay.time.newest(), Some(EpochNumber(9)));
     }
 
     #[test]
-    fn the_clocks_epochs_are_over_a_grace_after_their_end_if_frames_could_come() {
+    fn by_the_clock_an_epoch_ends_after_a_grace_period_in_which_frames_could_arrive() {
         let start = Instant::now();
         let mut time = GroupTime::new(Time::Clock, GRACE, start);
-        time.heard(device(1), EpochNumber(1000), start);
-        assert!(time.look(EpochNumber(7), start) && !time.look(EpochNumber(6), start));
-        assert_eq!((time.newest(), time.judged_by()), (Some(EpochNumber(7)), EpochNumber(7)));
+        time.received(device(1), EpochNumber(1000), start);
+        assert!(time.advance(EpochNumber(7), start) && !time.advance(EpochNumber(6), start));
+        assert_eq!((time.newest(), time.checked_against()), (Some(EpochNumber(7)), EpochNumber(7)));
         let now = start + GRACE;
         assert!(
             time.is_over(EpochNumber(6), GRACE, now) && !time.is_over(EpochNumber(7), GRACE, now)
         );
         assert!(!time.is_over(EpochNumber(6), Duration::from_secs(29), now));
-        time.nothing_came(now);
+        time.restart_grace(now);
         assert!(!time.is_over(EpochNumber(6), 9 * GRACE, now + Duration::from_secs(29)));
     }
 }

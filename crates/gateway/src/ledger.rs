@@ -1,12 +1,14 @@
 //! The records of a gateway's journal, from which a restarted gateway rebuilds its state.
 //!
 //! The state of a [`GroupCoordinator`](crate::GroupCoordinator) follows from the frames that it
-//! received and the epochs that it ended, in their order. The journal holds these, after the
-//! remaining state of ended epochs. The first byte of a record is its kind; numbers are big-endian:
+//! received and the epochs that it ended, in their order. The journal contains these, after the
+//! remaining state of earlier epochs. The first byte of a record is its kind; numbers are
+//! big-endian, and lengths in bytes are in parentheses:
 //! | first byte | then |
 //! |---|---|
 //! | 0 | the state of ended epochs, in CBOR: `[1, over / null, [* [epoch, round]], [* [device, index, digest, epoch, is last]], [* [device, index, epoch]], [* schema], [* [device, [* place]]]]`: rounds, newest seals, abandoned seals, schemas, and the devices that use them |
-//! | 1 | the gateway's epoch (8), the seal's epoch (8) and index (4), a frame about it |
+//! | 1 | the gateway's epoch (8), the seal's epoch (8) and index (4), a frame that concerns the
+//! seal |
 //! | 2 | a frame with a stream schema |
 //! | 3 | the epoch (8) that was ended |
 
@@ -19,23 +21,23 @@ use crate::coordinator::{Newest, Standing};
 /// One record.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Entry<'a> {
-    /// Where the coordinator stood.
+    /// The remaining state of ended epochs.
     Standing(Standing),
-    /// A frame, and what it is about.
+    /// A frame, and the seal that it concerns.
     Frame {
-        /// The gateway's epoch when it came.
+        /// The gateway's epoch when the frame arrived.
         now: EpochNumber,
-        /// The seal and its epoch; none for a schema.
+        /// The seal and its epoch; `None` for a schema.
         about: Option<(SealIndex, EpochNumber)>,
-        /// As it came.
+        /// The frame as it was received.
         frame: &'a [u8],
     },
-    /// An epoch was ended.
+    /// The end of an epoch.
     End(EpochNumber),
 }
 
 impl<'a> Entry<'a> {
-    /// Reads a record; `None` if it is none.
+    /// Decodes a record; `None` if it is invalid.
     pub(crate) fn decode(record: &'a [u8]) -> Option<Self> {
         let (kind, rest) = record.split_first()?;
         match kind {
@@ -60,7 +62,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Writes the record.
+    /// Encodes the record.
     pub(crate) fn encode(&self) -> Vec<u8> {
         match self {
             Self::Standing(standing) => encode_standing(standing),
@@ -81,7 +83,7 @@ impl<'a> Entry<'a> {
 fn encode_standing(standing: &Standing) -> Vec<u8> {
     let Standing { over, rounds, sealed, abandoned, schemas, shown } = standing;
     let shown_bytes: usize = shown.values().map(|places| 24 + 5 * places.len()).sum();
-    // Heads take at most 9 bytes, a round 12, a seal 60, one that was abandoned 24.
+    // A CBOR head takes at most 9 bytes, a round 12, a seal 60, an abandoned seal 24.
     let schema_bytes: usize = schemas.iter().map(|schema| 9 + schema.len()).sum();
     let mut buffer = vec![
         0;

@@ -1,11 +1,11 @@
 //! The edge of a group: a gateway receives events from devices, keeps a sample within the budget,
-//! and uploads what it kept with proof (docs/design.md, sampling; section V of the paper).
+//! and uploads the sample with proof (docs/design.md, sampling; section V of the paper).
 //!
-//! This crate is for gateway programs. A gateway is not trusted: what it kept follows from what the
-//! devices sign, and [`moteseal_seal::sample::audit`] checks it. [`GroupCoordinator`] decides
-//! without I/O: frames go in, frames come out. [`Station`] adds a disk, [`Gateway`] links, a clock
-//! and an uplink. [`sum`] aggregates private sums, [`broadcast`] sends authenticated broadcasts,
-//! and [`serial`] connects motes on serial lines.
+//! This crate is for gateway programs. A gateway is not trusted: the sample that it must keep
+//! follows from what the devices sign, and [`moteseal_seal::sample::audit`] checks it.
+//! [`GroupCoordinator`] makes all decisions without I/O: frames go in, frames come out. [`Station`]
+//! adds a disk; [`Gateway`] adds links, a clock and an uplink. [`sum`] aggregates private sums,
+//! [`broadcast`] sends authenticated broadcasts, and [`serial`] connects motes on serial lines.
 //!
 //! # Example
 //! A coordinator that answers a device over a link within this process:
@@ -85,7 +85,7 @@ pub use queues::Queues;
 pub use service::{Gateway, Settings, Time};
 pub use station::{Station, StationError};
 
-/// The operator's pages on `address`; without an address there are none.
+/// Opens the operator's HTTP pages on `address`, if there is one.
 async fn monitor(address: Option<SocketAddr>) -> Result<Option<Monitor>, ServiceError> {
     let Some(address) = address else { return Ok(None) };
     Ok(Some(Monitor::bind(address).await?))

@@ -43,7 +43,7 @@ impl Metrics {
             frames: counter("moteseal_gateway_frames_total", "Frames received from devices."),
             frames_dropped: counter(
                 "moteseal_gateway_frames_dropped_total",
-                "Frames dropped unread because their device sent more than its share.",
+                "Frames dropped unread because their device exceeded its share.",
             ),
             events_seen: counter(
                 "moteseal_gateway_events_seen_total",
@@ -88,7 +88,7 @@ impl Metrics {
             ),
             outbox_bytes: gauge(
                 "moteseal_gateway_outbox_bytes",
-                "Size of what is not yet uploaded, in bytes.",
+                "Size of the epochs and late seals not yet uploaded, in bytes.",
             ),
             oldest_epoch: gauge(
                 "moteseal_gateway_outbox_oldest_epoch",
@@ -115,8 +115,8 @@ impl Metrics {
         self.table.counter_with(REJECTED, vec![Label::new("name", name)]).increment(1);
     }
 
-    /// Counts a failed upload. Names that a cloud sends are those of the contract; others are not
-    /// used as labels.
+    /// Counts a failed upload, by the name of the error. Names that are not in the HTTP contract
+    /// are not used as labels.
     pub(crate) fn upload_failed(&self, name: &'static str) {
         self.table.counter_with(FAILED, vec![Label::new("name", name)]).increment(1);
     }

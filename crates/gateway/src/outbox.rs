@@ -1,11 +1,11 @@
-//! Ended epochs that wait for the cloud: a folder with one file for each, and one for each seal
-//! that arrived late.
+//! Ended epochs that wait for the cloud: a folder with one file for each epoch, and one for each
+//! seal that arrived late.
 //!
-//! A file is written under another name, synced and renamed, so that it exists completely or not at
-//! all, and it is checked when it is read. It is a journal (`moteseal_store::Journal`) whose first
-//! record is the manifest, empty for a late seal, and whose other records are the bundles. An item
-//! stays until the cloud has it durably ([`Outbox::remove`]). The station decides how much room
-//! there is.
+//! A file is written under a temporary name, synced and renamed, so that it exists completely or
+//! not at all, and it is checked when it is read. It is a journal (`moteseal_store::Journal`) whose
+//! first record is the manifest, empty for a late seal, and whose other records are the bundles. An
+//! item stays until the cloud has stored it durably ([`Outbox::remove`]). The station decides how
+//! large the outbox may become.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,17 +19,18 @@ use moteseal_core::record::EpochNumber;
 use moteseal_store::Journal;
 use moteseal_store::journal::JournalError;
 
-/// What waits for the cloud, by epoch: its manifest and bundles before the seals that came late.
+/// The name of an item, ordered by epoch: an epoch's manifest and bundles before its late seals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name {
     /// The epoch.
     pub epoch: EpochNumber,
-    /// `None` for the epoch itself; for a late seal, the first bytes of its bundle's SHA-256.
+    /// `None` for the epoch itself; for a late seal, the first 8 bytes of its bundle's SHA-256,
+    /// big-endian.
     pub late: Option<u64>,
 }
 
 impl Name {
-    /// The name of an epoch that is over.
+    /// The name of an ended epoch.
     #[must_use]
     pub const fn of(epoch: EpochNumber) -> Self {
         Self { epoch, late: None }
@@ -43,7 +44,7 @@ impl Name {
         Self { epoch, late: Some(u64::from_be_bytes(start)) }
     }
 
-    /// The name of a file, if it is one of an outbox.
+    /// Parses a file name; `None` if it is not the name of an item.
     fn parse(name: &str) -> Option<Self> {
         let (stem, kind) = name.split_once('.')?;
         let parsed = match (kind, stem.split_once('-')) {
@@ -62,17 +63,17 @@ impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { epoch: EpochNumber(epoch), late } = self;
         match late {
-            // Twenty digits: names sort as epochs do.
+            // With twenty digits, names sort in the order of epochs.
             None => write!(f, "{epoch:020}.epoch"),
             Some(digest) => write!(f, "{epoch:020}-{digest:016x}.late"),
         }
     }
 }
 
-/// What goes up together.
+/// What is uploaded together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// The signed manifest; none for a late seal.
+    /// The signed manifest; `None` for a late seal.
     pub manifest: Option<Vec<u8>>,
     /// The bundles.
     pub bundles: Vec<Vec<u8>>,
@@ -84,12 +85,12 @@ pub struct Item {
 pub enum OutboxError {
     /// A file is not an item, or was damaged after it was written.
     Damaged {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// What is wrong with it.
         error: JournalError,
     },
-    /// There is no room left on the disk.
+    /// The disk is full.
     DiskFull(PathBuf),
     /// Another failure of the operating system.
     Io(PathBuf, io::Error),
@@ -130,7 +131,7 @@ impl fmt::Display for OutboxError {
                     }
                     error => write!(f, "{name}: {error}")?,
                 }
-                f.write_str("; restore it, or move it away to give its epoch up")
+                f.write_str("; restore it, or move it away to skip its upload")
             }
             Self::DiskFull(path) => {
                 write!(f, "{name}: no space left for {}; free some", path.display())
@@ -155,7 +156,7 @@ pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> OutboxError + '_ {
 #[derive(Debug)]
 pub struct Outbox {
     folder: PathBuf,
-    /// What is there, and how long it is.
+    /// The items and their sizes in bytes.
     items: Mutex<BTreeMap<Name, u64>>,
 }
 
@@ -187,8 +188,8 @@ impl Outbox {
         self.folder.join(name.to_string())
     }
 
-    /// Writes an item durably. An existing item of that name stays: the same epoch gives the same
-    /// item.
+    /// Writes an item durably. If an item of that name exists, it stays: the same epoch gives the
+    /// same item.
     ///
     /// # Errors
     /// [`OutboxError`]; nothing has changed.
@@ -224,7 +225,7 @@ impl Outbox {
         let damaged = |error| OutboxError::journal(&path, error);
         let journal = Journal::open_frozen(&path).map_err(damaged)?;
         if journal.torn_bytes() > 0 {
-            // The file got its name when all of it was durable: it cannot be torn.
+            // A file has this name only once it is durable as a whole, so a torn end is damage.
             let (offset, record) = (journal.length(), journal.synced_records());
             return Err(damaged(JournalError::Damaged { path: path.clone(), offset, record }));
         }
@@ -238,7 +239,7 @@ impl Outbox {
         })
     }
 
-    /// Removes an item that the cloud has.
+    /// Removes an item that the cloud has stored.
     ///
     /// # Errors
     /// [`OutboxError`]; the item still exists.
@@ -252,13 +253,13 @@ impl Outbox {
         Ok(())
     }
 
-    /// What waits, the oldest first.
+    /// The names of the items, the oldest first.
     #[must_use]
     pub fn names(&self) -> Vec<Name> {
         self.items().keys().copied().collect()
     }
 
-    /// How many bytes wait.
+    /// The total size of the items, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.items().values().sum()

@@ -1,11 +1,11 @@
-//! A tree of which only some leaves are kept: the roots of the maximal perfect subtrees without a
-//! kept leaf (docs/design.md, sampling).
+//! A Merkle tree of which only some leaves are kept: the roots of the maximal perfect subtrees
+//! without a kept leaf (docs/design.md, sampling).
 //!
 //! Leaves arrive in order, single or as roots of whole subtrees, and are dropped one by one as
-//! rounds advance. Two halves without a kept leaf become one root at once. The stored roots are
-//! therefore always the minimum that leads to the tree's root, except for its right edge, which
-//! [`Pruned::multiproof`] folds when the number of leaves is known. The kept leaves are stored
-//! elsewhere.
+//! rounds rise. Two sibling subtrees without a kept leaf are merged into their parent at once. The
+//! stored roots are therefore always the minimum from which the tree's root can be computed, except
+//! for its right edge, which [`Pruned::multiproof`] folds when the number of leaves is known. The
+//! kept leaves are stored elsewhere.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,24 +14,24 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::Sequence;
 use moteseal_seal::tree::{geometry, node};
 
-/// The roots that stand for the leaves that are not kept.
+/// The roots that represent the leaves that are not kept.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pruned {
-    /// By first leaf: height and root of a perfect subtree.
+    /// The height and root of each perfect subtree, by its first leaf.
     roots: BTreeMap<u32, (u32, Digest)>,
 }
 
 impl Pruned {
-    /// Drops a leaf, which was kept or has just arrived.
+    /// Drops a leaf that was kept or has just arrived.
     pub(crate) fn drop_leaf(&mut self, seq: Sequence, leaf: Digest) {
         if let Ok(start) = u32::try_from(seq.0) {
             self.insert(start, 0, leaf);
         }
     }
 
-    /// Adds the root of a perfect subtree without a kept leaf. The leaves before `next` have
-    /// arrived before: a subtree that starts there and ends after `next` replaces their roots; one
-    /// that ends before `next` is not new.
+    /// Adds the root of a perfect subtree without a kept leaf. The leaves before `next` arrived
+    /// earlier. A subtree that starts before `next` and ends after it replaces the roots of those
+    /// leaves; one that ends before `next` is not new and is ignored.
     pub(crate) fn take(&mut self, subtree: &Range<u64>, root: Digest, next: Sequence) {
         let (Ok(start), Ok(known)) = (u32::try_from(subtree.start), u32::try_from(next.0)) else {
             return;
@@ -48,7 +48,7 @@ impl Pruned {
         self.insert(start, leaves.ilog2(), root);
     }
 
-    /// How many roots there are.
+    /// The number of stored roots.
     pub(crate) fn len(&self) -> usize {
         self.roots.len()
     }
@@ -67,8 +67,9 @@ impl Pruned {
         self.roots.insert(start, (height, root));
     }
 
-    /// The compact multiproof of the kept leaves of a tree of `n`, ascending: the digests joined,
-    /// left to right. `None` if the stored roots are not those of the other leaves.
+    /// The compact multiproof of the kept leaves of a tree with `n` leaves: the sibling digests
+    /// concatenated, left to right. `kept` must be ascending. Returns `None` if the stored roots
+    /// are not those of the other leaves.
     pub(crate) fn multiproof(
         &self,
         n: u64,
@@ -90,8 +91,8 @@ impl Pruned {
                 return None;
             }
             used += parts.len();
-            // The right edge alone has several: the perfect subtrees that fall in size, the last of
-            // them the innermost.
+            // Only the right edge has several roots: those of perfect subtrees of decreasing size.
+            // Fold them from the last one.
             let root = parts.into_iter().rev().reduce(|right, left| node(&left, &right))?;
             proof.extend_from_slice(&root.0);
         }
@@ -123,10 +124,10 @@ mod tests {
     }
 
     proptest! {
-        /// Levels are forgotten while leaves still come, some of them as subtrees, some of those
-        /// twice.
+        /// Levels are dropped while leaves still arrive, some of them as subtrees, and some of
+        /// those twice.
         #[test]
-        fn what_is_here_is_the_least_that_leads_to_the_root(
+        fn the_stored_roots_are_the_minimum_that_gives_the_root(
             levels in prop::collection::vec(0..6u8, 1..300),
             forgets in prop::collection::vec((0..300usize, 1..7u8), 0..5),
             sends in prop::collection::vec(0..3u8, 1..50),
@@ -144,8 +145,8 @@ mod tests {
                         pruned.drop_leaf(Sequence(seq), record(seq));
                     }
                 }
-                // A device sends a whole subtree, perhaps one that begins before what is known,
-                // where it holds no kept leaf.
+                // A device sends a whole subtree if it has no kept leaf. The subtree may start
+                // before the leaves that have not arrived yet.
                 let mut widths = (0..8u32).map(|height| 1u64 << height).filter(|width| {
                     let (start, end) = (next / width * width, (next / width + 1) * width);
                     end <= n && (start..end).all(|seq| levels[seq as usize] < round)
@@ -172,16 +173,16 @@ mod tests {
             (0..n).for_each(|seq| _ = tree.push_leaf(record(seq)).unwrap());
             let leaves = kept.iter().map(|seq| (Sequence(*seq), record(*seq)));
             prop_assert_eq!(multiproof_root(n, leaves, &proof).unwrap(), tree.root());
-            // Whatever is kept and not said, or said and not kept, is noticed.
+            // A kept leaf that is not listed, or a listed leaf that is not kept, is detected.
             if let Some(first) = kept.first() {
-                prop_assert!(pruned.multiproof(n, sequence().skip(1)).is_none(), "{} is not here", first);
+                prop_assert!(pruned.multiproof(n, sequence().skip(1)).is_none(), "{} is missing from the list", first);
             }
             prop_assert!(pruned.roots.is_empty() || pruned.multiproof(n, (0..n).map(Sequence)).is_none());
         }
     }
 
     #[test]
-    fn subtrees_that_contradict_each_other_prove_nothing_and_panic_never() {
+    fn subtrees_that_contradict_each_other_give_no_proof_and_no_panic() {
         let mut pruned = Pruned::default();
         pruned.take(&(8..16), record(1), Sequence(3));
         pruned.take(&(0..4), record(2), Sequence(0));

@@ -2,28 +2,28 @@
 //! `Q_i^k`). A whole level is dropped at once, for all devices.
 //!
 //! All queues of a level share one arena of chunks, so that dropping a level frees its chunks. An
-//! event is stored once, with 10 bytes of links: the position of the device's previous event, its
-//! sequence number and its length. Withdrawn events stay as garbage until they are half of the
+//! event is stored once, after a header of 10 bytes: the position of the device's previous event,
+//! its sequence number and its length. Withdrawn events stay as garbage until they are half of the
 //! arena, which is then rewritten.
 
 use moteseal_core::record::{Level, MAX_LEVELS, Sequence};
 
-/// A device's place among those of the epoch: a small number that whoever keeps the devices gives
-/// out.
+/// A device's position among those of the epoch: a small number, assigned by the owner of the list
+/// of devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub u32);
 
-/// Bytes beside each record.
+/// Bytes of the header before each record.
 const HEAD: usize = 10;
-/// Bits of a place that say where in its chunk.
+/// The low bits of a position, which give the offset in the chunk.
 const WITHIN: u32 = 15;
-/// A chunk is that long, unless one record needs more.
+/// The size of a chunk, unless one record needs more.
 const CHUNK: usize = 1 << WITHIN;
-/// The first chunk of a level: most levels hold a few events.
+/// The size of a level's first chunk. It is small, because most levels have few events.
 const FIRST_CHUNK: usize = 1 << 10;
-/// Chunks that a level's places can name.
+/// The maximum number of chunks of a level, limited by the remaining bits of a position.
 const CHUNKS: usize = 1 << (32 - WITHIN);
-/// No event.
+/// The position that means "no event".
 const NONE: u32 = u32::MAX;
 
 /// The queues of one epoch.
@@ -31,18 +31,18 @@ const NONE: u32 = u32::MAX;
 pub struct Queues {
     levels: u8,
     arenas: Vec<Arena>,
-    /// For each slot and level the newest event, or none; of forgotten levels it means nothing.
+    /// The newest event for each slot and level, or `NONE`; meaningless for dropped levels.
     newest: Vec<u32>,
 }
 
-/// What is kept would not fit the addresses of a level: 4 GiB.
+/// The event does not fit the addresses of its level, which has 4 GiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
 #[derive(Debug, Default)]
 struct Arena {
     chunks: Vec<Vec<u8>>,
-    /// Bytes of events, and how many of these nobody wants any more.
+    /// Bytes of all events, and of those that were withdrawn.
     used: usize,
     garbage: usize,
     forgotten: bool,
@@ -73,7 +73,8 @@ impl Arena {
         Some(place)
     }
 
-    /// Where the event before the one at `place` lies, its sequence number and record.
+    /// The position of the event before the one at `place`, the sequence number of the one at
+    /// `place`, and its record.
     fn at(&self, place: u32) -> Option<(u32, u32, &[u8])> {
         let chunk = self.chunks.get((place >> WITHIN) as usize)?;
         let (head, rest) =
@@ -84,7 +85,7 @@ impl Arena {
         Some((word(0), word(4), rest.get(..length)?))
     }
 
-    /// The events from the newest back.
+    /// The events from the newest to the oldest.
     fn back_from(&self, newest: u32) -> impl Iterator<Item = (u32, &[u8])> {
         let mut place = newest;
         std::iter::from_fn(move || {
@@ -96,7 +97,7 @@ impl Arena {
 }
 
 impl Queues {
-    /// Empty queues of a group of `levels` levels (1 to 32).
+    /// Creates empty queues for a group of `levels` levels (1 to 32).
     #[must_use]
     pub fn new(levels: u8) -> Self {
         debug_assert!(
@@ -112,15 +113,15 @@ impl Queues {
         self.levels
     }
 
-    /// Whether every level has room for 64 KiB of events more, in records of any length.
+    /// Whether every level has room for 64 KiB more of events, in records of any length.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        // What stands beside records makes of so many bytes 352 KiB at most, in eleven chunks;
-        // records that fill chunks are few.
+        // With headers, 64 KiB of events take at most 352 KiB, in eleven chunks. Records that fill
+        // a chunk by themselves are few.
         self.arenas.iter().all(|arena| arena.chunks.len() + 16 < CHUNKS)
     }
 
-    /// Takes all room of a level, as four gibibytes of events would.
+    /// Uses up the room of a level, as four gibibytes of events would.
     #[cfg(test)]
     pub(crate) fn exhaust(&mut self, level: Level) {
         self.arenas[usize::from(level.0)].chunks.resize(CHUNKS - 16, Vec::new());
@@ -131,8 +132,8 @@ impl Queues {
             .then(|| slot.0 as usize * usize::from(self.levels) + usize::from(level.0))
     }
 
-    /// Keeps an event after the device's others of its level. Nothing is kept of a dropped level,
-    /// or of one that does not exist.
+    /// Keeps an event after the device's others of its level. Does nothing if the level was dropped
+    /// or does not exist.
     ///
     /// # Errors
     /// [`Full`].
@@ -164,7 +165,7 @@ impl Queues {
         }
     }
 
-    /// A device's events of a level, from the newest back to the oldest.
+    /// A device's events of a level, the newest first.
     pub fn newest_first(
         &self,
         slot: Slot,
@@ -180,7 +181,7 @@ impl Queues {
         events.map(|(seq, record)| (Sequence(u64::from(seq)), record))
     }
 
-    /// A device's events of a level, in order.
+    /// A device's events of a level, the oldest first.
     #[must_use]
     pub fn events(&self, slot: Slot, level: Level) -> Vec<(Sequence, &[u8])> {
         let mut events: Vec<_> = self.newest_first(slot, level).collect();
@@ -188,7 +189,7 @@ impl Queues {
         events
     }
 
-    /// Removes a device's events of a level, because their seal was abandoned, or the device raised
+    /// Removes a device's events of a level, because their seal was abandoned or the device raised
     /// its round. Returns their number.
     pub fn withdraw(&mut self, slot: Slot, level: Level) -> u64 {
         let (mut count, mut bytes) = (0, 0);
@@ -209,14 +210,14 @@ impl Queues {
         count
     }
 
-    /// Writes a level's arena anew, without the garbage.
+    /// Rewrites a level's arena without the garbage.
     fn compact(&mut self, level: Level) {
         let mut fresh = Arena::default();
         let levels = usize::from(self.levels);
         let arena = &self.arenas[usize::from(level.0)];
         for newest in self.newest.iter_mut().skip(usize::from(level.0)).step_by(levels) {
             let events: Vec<_> = arena.back_from(*newest).collect();
-            // It was all there before, so it fits.
+            // It fits, because the old arena had all of it.
             *newest = events.iter().rev().fold(NONE, |before, (seq, record)| {
                 fresh.push(before, *seq, record).unwrap_or(before)
             });

@@ -1,10 +1,10 @@
-//! A gateway for motes on serial lines: it joins each to the links that other devices reach by
+//! A gateway for motes on serial lines: it joins each mote to the links that other devices reach by
 //! themselves (spec/serial.md, section 5).
 //!
-//! It holds no key and opens no frame. It accepts the device id of a mote's HELLO if the group's
-//! roster has it and the port is for it; that suffices, since frames count only if their tags prove
-//! them. Each port has its own task, queues and links, all bounded: a mote that floods, forges or
-//! restarts all the time harms only its own line.
+//! It holds no key and opens no frame. It accepts the device id in a mote's HELLO if the group's
+//! roster has that device and the port is not reserved for another. More is not needed, because a
+//! frame is accepted only if its tag verifies. Each port has its own task, queues and links, all
+//! bounded: a mote that floods, forges or restarts all the time harms only its own line.
 
 mod claims;
 mod metrics;
@@ -33,15 +33,15 @@ use metrics::{PortMetrics, SerialMetrics};
 use port::PortTask;
 use turns::Turns;
 
-/// Ports of one gateway, at most.
+/// The maximum number of ports of one gateway.
 pub const MAX_PORTS: usize = 64;
 
 /// A serial port.
 #[derive(Clone, Debug)]
 pub struct Port {
-    /// Where it is, and how fast.
+    /// Its address and speed.
     pub line: Options,
-    /// The only mote that may be there, if that is known.
+    /// The only mote that may use the port, if that is known.
     pub device: Option<DeviceId>,
 }
 
@@ -50,16 +50,16 @@ pub struct Port {
 pub struct Mote {
     /// Its name in the roster.
     pub name: String,
-    /// The broker and group of the coordinator that adds up its sums, if it has one.
+    /// The broker and group of the coordinator that adds up the mote's sums, if it has one.
     pub sums: Option<mqtt::Options>,
 }
 
-/// What a gateway for serial lines joins to what.
+/// What a gateway for serial lines joins.
 #[derive(Debug)]
 pub struct Settings {
     /// The ports: at most [`MAX_PORTS`].
     pub ports: Vec<Port>,
-    /// Who may be at a port.
+    /// The motes that may use a port.
     pub motes: HashMap<DeviceId, Mote>,
     /// The broker and group of the group's coordinator, if it has one.
     pub coordinator: Option<mqtt::Options>,
@@ -72,13 +72,13 @@ pub struct Settings {
 /// What the tasks of all ports share.
 struct Shared {
     motes: HashMap<DeviceId, Mote>,
-    /// The only mote that may be at each port, if that is known.
+    /// The only mote that may use each port, if that is known.
     pinned: Vec<Option<DeviceId>>,
     coordinator: Option<mqtt::Options>,
     broadcast: Option<Broadcast>,
     claims: Claims,
-    /// What waits for each port of what was broadcast elsewhere.
-    heard: Vec<Turns>,
+    /// Broadcast frames that wait for each port.
+    outgoing: Vec<Turns>,
     metrics: SerialMetrics,
     ports: Vec<PortMetrics>,
     is_stopping: AtomicBool,
@@ -94,17 +94,17 @@ impl Shared {
             coordinator: settings.coordinator,
             broadcast: settings.broadcast,
             claims: Claims::default(),
-            heard: settings.ports.iter().map(|_| Turns::default()).collect(),
+            outgoing: settings.ports.iter().map(|_| Turns::default()).collect(),
             metrics,
             ports,
             is_stopping: AtomicBool::new(false),
         }
     }
 
-    /// Passes on what was broadcast: to the medium, unless it came from there, and to all ports but
-    /// the one where it was said.
+    /// Forwards a broadcast frame: to the medium, unless it came from there, and to all ports
+    /// except the one it came from.
     async fn broadcast(&self, frame: Bytes, from: Option<usize>) -> Result<(), LinkError> {
-        for (_, turns) in self.heard.iter().enumerate().filter(|(port, _)| Some(*port) != from) {
+        for (_, turns) in self.outgoing.iter().enumerate().filter(|(port, _)| Some(*port) != from) {
             turns.put(from, frame.clone());
         }
         match (&self.broadcast, from) {
@@ -148,7 +148,7 @@ impl fmt::Debug for SerialGateway {
 }
 
 impl SerialGateway {
-    /// A gateway that shows metrics and health where it shall listen.
+    /// Creates the gateway and opens the address for metrics and health, if there is one.
     ///
     /// # Errors
     /// `Listen`.
@@ -169,7 +169,7 @@ impl SerialGateway {
     /// # Errors
     /// [`ServiceError`].
     pub async fn run(mut self, stop: impl Future<Output = ()> + Send) -> Result<(), ServiceError> {
-        info!(ports = self.ports.len(), motes = self.shared.motes.len(), "joining serial lines");
+        info!(ports = self.ports.len(), motes = self.shared.motes.len(), "connecting serial lines");
         let mut tasks = JoinSet::new();
         if let Some(monitor) = self.monitor.take() {
             let shown = Arc::new(Shown(Arc::clone(&self.shared)));
@@ -183,7 +183,7 @@ impl SerialGateway {
             tasks.spawn(PortTask::new(number, port, line, Arc::clone(&self.shared)).run());
         }
         if self.shared.broadcast.is_some() {
-            tasks.spawn(hear_broadcasts(Arc::clone(&self.shared)));
+            tasks.spawn(forward_broadcasts(Arc::clone(&self.shared)));
         }
         let mut upkeep = tokio::time::interval(UPKEEP);
         let mut stop = std::pin::pin!(stop);
@@ -195,7 +195,7 @@ impl SerialGateway {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => break Err(ServiceError::Link(error)),
                     Err(error) => {
-                        warn!(%error, "a task broke");
+                        warn!(%error, "a task stopped unexpectedly");
                         break Err(ServiceError::Link(LinkError::Closed));
                     }
                 },
@@ -209,8 +209,8 @@ impl SerialGateway {
     }
 }
 
-/// Passes on what is said on the broadcast medium.
-async fn hear_broadcasts(shared: Arc<Shared>) -> Result<(), LinkError> {
+/// Forwards the frames of the broadcast medium.
+async fn forward_broadcasts(shared: Arc<Shared>) -> Result<(), LinkError> {
     let Some(link) = &shared.broadcast else { return Ok(()) };
     loop {
         let frame = link.receive().await?;

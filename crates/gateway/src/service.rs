@@ -1,11 +1,12 @@
 //! A running gateway: a link to the devices, a station with its disk, an uplink to the cloud, and
-//! what an operator watches.
+//! metrics and health for an operator.
 //!
-//! The station lives on a thread of its own, for it waits for the disk. It takes frames from the
-//! link when it can hear them, so that what comes too fast waits there, in fair turns; its words go
-//! to the link through a bounded queue. It hears frames that have come, commits them at once, and
-//! only then speaks. Epochs end by the clock, after a grace in which frames could come: time in
-//! which the link was down, or the station could take nothing, is no grace.
+//! The station has a thread of its own, because it waits for the disk. It takes a frame from the
+//! link only when it is ready to process it; frames that arrive faster wait in the link, which
+//! serves devices in fair turns. The station receives a batch of frames, commits it at once, and
+//! only then sends acknowledgements and announcements, through a bounded queue. Epochs end by the
+//! clock, after a grace period during which frames can arrive. Time in which the link is down, or
+//! the station cannot accept frames, does not count as grace.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -36,42 +37,44 @@ use crate::metrics::Metrics;
 use crate::station::{Said, Station, StationError};
 use crate::uplink;
 
-/// Frames that the station hears before it commits.
+/// How many frames the station receives before it commits.
 const INTAKE: usize = 128;
-/// The least time that a batch of frames may take. As a rule it may take half as long as the commit
-/// before did, and half of that once frames of others stand in it beside those of a device that
-/// floods: they shall wait little longer than for the sync.
+/// The minimum time of a batch of frames. By default a batch may take half as long as the last
+/// commit did, and a quarter if it has frames of other devices next to those of a device that
+/// floods: frames of the others shall not wait much longer than the sync takes.
 const BATCH: Duration = Duration::from_micros(50);
-/// Who was heard within this time beside a device that floods is waited for between its commits.
-const LATELY: Duration = Duration::from_secs(10);
-/// So long it is looked without a pause whether one of the others has come, and then this often.
-const BRIEF: Duration = Duration::from_millis(1);
-const GLANCE: Duration = Duration::from_micros(100);
-/// Words that wait for the link; what does not fit is said again when a device asks.
-const WORDS: usize = 64;
-/// How long a word may wait for the link to take it.
-const WORD_TIME: Duration = Duration::from_secs(5);
-/// How often the station looks at the clock.
+/// Between the commits for a device that floods, the station waits for devices that were active
+/// within this time.
+const ACTIVE_WITHIN: Duration = Duration::from_secs(10);
+/// Busy-poll for frames of other devices for this long, then poll at the interval `POLL_INTERVAL`.
+const BUSY_POLL: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_micros(100);
+/// Messages that wait for the link. Those that do not fit are dropped; a device that asks again
+/// gets a new acknowledgement.
+const MESSAGES: usize = 64;
+/// How long the link may take to accept a message.
+const SEND_TIME: Duration = Duration::from_secs(5);
+/// How often the station reads the clock.
 const TICK: Duration = Duration::from_millis(50);
-/// The name of the trouble that the state is at its bound.
+/// The name of the problem that the state folder is at its bound.
 const OUTBOX_FULL: &str = "OutboxFull";
-/// How often it is said again that a device fills the journal, or that a seal is refused for good.
-const SAY_AGAIN: Duration = Duration::from_secs(60);
-/// How long a station that cannot go on waits before it tries again.
-const AGAIN: Duration = Duration::from_millis(500);
+/// How often the log repeats that a device fills the journal, or that a seal is rejected.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+/// How long a station that cannot continue waits before it tries again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How a gateway runs.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How long after an epoch's end what belongs to it is still taken into its manifest.
+    /// How long after an epoch's end its frames are still accepted for its manifest.
     pub grace: Duration,
-    /// Whose time epochs follow.
+    /// Whether epochs follow the gateway's clock or the devices' recordings.
     pub time: Time,
-    /// How often the round is announced again although it has not changed.
+    /// How often an unchanged round is announced again.
     pub announce_every: Duration,
-    /// Where metrics and health are served; nowhere if none.
+    /// Where metrics and health are served, if anywhere.
     pub listen: Option<SocketAddr>,
-    /// The first pause after an upload that failed; later ones double, up to a minute.
+    /// The first pause after a failed upload. Each later pause is twice as long, up to a minute.
     pub first_pause: Duration,
 }
 
@@ -90,7 +93,7 @@ impl Default for Settings {
 /// What the parts of a running gateway share.
 pub(crate) struct Shared {
     pub(crate) metrics: Arc<Metrics>,
-    /// Something came into the outbox.
+    /// Notified when something was added to the outbox.
     pub(crate) stored: Arc<Notify>,
     pub(crate) is_link_up: AtomicBool,
     pub(crate) takes_frames: AtomicBool,
@@ -106,7 +109,7 @@ impl Monitored for Shared {
         if self.is_stopping.load(Ordering::Relaxed) {
             Some("stopping")
         } else if !self.takes_frames.load(Ordering::Relaxed) {
-            Some("no room: frames are not taken")
+            Some("no room: frames are not accepted")
         } else if !self.is_link_up.load(Ordering::Relaxed) {
             Some("the link to the devices is down")
         } else {
@@ -130,7 +133,7 @@ impl fmt::Debug for Gateway {
 }
 
 impl Gateway {
-    /// A gateway that uploads to `cloud`, or, without one, keeps everything in its outbox.
+    /// Creates a gateway that uploads to `cloud`, or, without one, keeps everything in its outbox.
     ///
     /// # Errors
     /// `Listen`.
@@ -149,8 +152,8 @@ impl Gateway {
         self.monitor.as_ref().map(Monitor::address)
     }
 
-    /// Runs until `stop` is done; then takes no more frames, makes durable and acknowledges what
-    /// has come, and returns.
+    /// Runs until `stop` is done. Then it accepts no more frames, makes durable and acknowledges
+    /// those that have arrived, and returns.
     ///
     /// # Errors
     /// [`ServiceError`].
@@ -169,16 +172,16 @@ impl Gateway {
         });
         let roster = station.coordinator().roster();
         info!(group = roster.group_name(), devices = roster.devices().len(), "serving");
-        // The station goes on for no longer than this, also where it is dropped.
+        // Stops the station's thread even if this future is dropped.
         let _stop = StopOnDrop(Arc::clone(&shared));
         let outbox = station.outbox();
         let link = Arc::new(link);
-        let (send_words, mut words) = mpsc::channel(WORDS);
+        let (send_messages, mut messages) = mpsc::channel(MESSAGES);
         let (ended, mut has_ended) = oneshot::channel();
-        let keeper = Keeper::new(station, settings.clone(), Arc::clone(&shared), send_words);
+        let keeper = Keeper::new(station, settings.clone(), Arc::clone(&shared), send_messages);
         let (handle, of_station) = (Handle::current(), Arc::clone(&link));
         let body = move || {
-            // A link may want the runtime's clock whenever it is asked.
+            // The link may use the runtime's timers at any time.
             let _runtime = handle.enter();
             let _ = ended.send(keeper.run(&*of_station, &handle));
         };
@@ -209,8 +212,8 @@ impl Gateway {
                     shared.is_stopping.store(true, Ordering::Relaxed);
                     is_asked = true;
                 }
-                said = words.recv() => match said {
-                    Some(said) => say(&*link, said).await,
+                outgoing = messages.recv() => match outgoing {
+                    Some(outgoing) => send(&*link, outgoing).await,
                     None => break,
                 },
                 changed = state.changed() => match changed {
@@ -224,20 +227,20 @@ impl Gateway {
             }
         }
         shared.is_stopping.store(true, Ordering::Relaxed);
-        // Words that nobody hears any more are dropped, so that the station can end.
-        words.close();
+        // Drop messages that can no longer be sent, so that the station's thread can end.
+        messages.close();
         tasks.shutdown().await;
         let ended = (&mut has_ended).await;
         info!("stopped");
         match ended {
             Ok(Ok(())) => result,
             Ok(Err(error)) => Err(error),
-            Err(_) => Err(ServiceError::Thread(std::io::Error::other("it ended unexpectedly"))),
+            Err(_) => Err(ServiceError::Thread(std::io::Error::other("it stopped unexpectedly"))),
         }
     }
 }
 
-/// Asks the station to end.
+/// Stops the station's thread.
 struct StopOnDrop(Arc<Shared>);
 
 impl Drop for StopOnDrop {
@@ -259,15 +262,15 @@ fn note_link(shared: &Shared, state: &State) {
     }
 }
 
-async fn say<L: ParentLink>(link: &L, said: Said) {
-    if let Some(announcement) = said.announcement {
+async fn send<L: ParentLink>(link: &L, outgoing: Said) {
+    if let Some(announcement) = outgoing.announcement {
         let announced =
-            tokio::time::timeout(WORD_TIME, link.announce(Bytes::from(announcement))).await;
+            tokio::time::timeout(SEND_TIME, link.announce(Bytes::from(announcement))).await;
         debug!(?announced, "announced");
     }
-    for (device, frame) in said.acknowledgements {
-        // A device that does not hear it asks again.
-        let sent = tokio::time::timeout(WORD_TIME, link.send(device.0, Bytes::from(frame))).await;
+    for (device, frame) in outgoing.acknowledgements {
+        // A device that does not receive it asks again.
+        let sent = tokio::time::timeout(SEND_TIME, link.send(device.0, Bytes::from(frame))).await;
         if !matches!(sent, Ok(Ok(()))) {
             debug!(%device, ?sent, "an acknowledgement was not sent");
             break;
@@ -286,24 +289,24 @@ struct Keeper {
     station: Station,
     settings: Settings,
     shared: Arc<Shared>,
-    words: mpsc::Sender<Said>,
+    messages: mpsc::Sender<Said>,
     time: GroupTime,
     clock: Clock,
     announced: Option<Instant>,
-    /// The link has missed an announcement.
-    says_again: bool,
-    /// Why no frames are taken, if none are.
+    /// Whether the link has missed an announcement.
+    announces_again: bool,
+    /// Why no frames are accepted, if none are.
     trouble: Option<&'static str>,
     measured: Option<Instant>,
     /// How long the last commit took.
     committed_in: Duration,
-    /// Who sent most of the frames that were heard last.
+    /// The device that sent most of the last frames, if it floods.
     flooder: Option<[u8; 8]>,
-    /// When others were last heard beside one that floods.
+    /// When another device last sent a frame while one was flooding.
     others: Option<Instant>,
-    /// When it was last said that a device filled its part of the journal, or that a seal of one is
-    /// refused for good.
-    filled: Option<Instant>,
+    /// When the log last reported that a device filled its share of the journal, or that a seal was
+    /// rejected.
+    rejection_logged: Option<Instant>,
     counted: Counts,
 }
 
@@ -312,30 +315,30 @@ impl Keeper {
         station: Station,
         settings: Settings,
         shared: Arc<Shared>,
-        words: mpsc::Sender<Said>,
+        messages: mpsc::Sender<Said>,
     ) -> Self {
         let mut time = GroupTime::new(settings.time, settings.grace, Instant::now());
         station
             .coordinator()
             .reached()
-            .for_each(|(device, epoch)| time.heard(device, epoch, Instant::now()));
+            .for_each(|(device, epoch)| time.received(device, epoch, Instant::now()));
         let counted = station.coordinator().counts();
         let clock = Clock::new(settings.grace);
         Self {
             station,
             settings,
             shared,
-            words,
+            messages,
             time,
             clock,
             announced: None,
-            says_again: false,
+            announces_again: false,
             trouble: None,
             measured: None,
             committed_in: Duration::ZERO,
             flooder: None,
             others: None,
-            filled: None,
+            rejection_logged: None,
             counted,
         }
     }
@@ -343,7 +346,7 @@ impl Keeper {
     fn run<L: ParentLink + Sync>(mut self, link: &L, handle: &Handle) -> Result<(), ServiceError> {
         loop {
             if !self.shared.is_link_up.load(Ordering::Relaxed) {
-                self.time.nothing_came(Instant::now());
+                self.time.restart_grace(Instant::now());
             }
             let is_last = self.shared.is_stopping.load(Ordering::Relaxed);
             if self.can_take() {
@@ -351,7 +354,7 @@ impl Keeper {
             } else if !is_last {
                 self.wait_for_room();
             }
-            // Also while no frames are taken: what an epoch's end lets go of makes room.
+            // Also while no frames are accepted: an ended epoch makes room.
             self.end_epochs()?;
             let start = Instant::now();
             self.commit(Station::commit)?;
@@ -366,16 +369,16 @@ impl Keeper {
         }
     }
 
-    /// Hears frames that have come, or come within a tick.
+    /// Receives the frames that have arrived, or arrive within a tick.
     fn take_frames<L: ParentLink + Sync>(
         &mut self,
         link: &L,
         handle: &Handle,
     ) -> Result<(), LinkError> {
-        let lately = self.others.is_some_and(|heard| heard.elapsed() < LATELY);
-        let flooder = self.flooder.take().filter(|_| lately);
+        let others_active = self.others.is_some_and(|received| received.elapsed() < ACTIVE_WITHIN);
+        let flooder = self.flooder.take().filter(|_| others_active);
         let of_others = flooder.map_or(Ok(None), |flooder| self.wait_for_others(link, flooder))?;
-        let but = flooder.filter(|_| of_others.is_some());
+        let excluded = flooder.filter(|_| of_others.is_some());
         let mut next = match of_others {
             None => handle
                 .block_on(async { tokio::time::timeout(TICK, link.receive()).await })
@@ -383,33 +386,38 @@ impl Keeper {
                 .transpose()?,
             of_others => of_others,
         };
-        self.look_at_clock();
+        self.advance_time();
         let start = Instant::now();
-        let (mut heard, mut most, mut by_device) = (0, 0, HashMap::new());
+        let (mut received, mut most, mut by_device) = (0, 0, HashMap::new());
         while let Some(up) = next {
             self.hear(&up);
             let own: &mut usize = by_device.entry(up.device).or_default();
             *own += 1;
-            (heard, most) = (heard + 1, most.max(*own));
-            // Who floods must not put off the commit that others wait for.
-            let is_flooded = by_device.len() > 1 && 2 * most > heard;
+            (received, most) = (received + 1, most.max(*own));
+            // A device that floods must not delay the commit that others wait for.
+            let is_flooded = by_device.len() > 1 && 2 * most > received;
             let time = self.committed_in / if is_flooded { 4 } else { 2 };
             let is_enough =
-                heard == INTAKE || self.station.is_due() || start.elapsed() >= time.max(BATCH);
-            next =
-                if is_enough { None } else { link.receive_but(but).now_or_never().transpose()? };
+                received == INTAKE || self.station.is_due() || start.elapsed() >= time.max(BATCH);
+            next = if is_enough {
+                None
+            } else {
+                link.receive_but(excluded).now_or_never().transpose()?
+            };
         }
-        let floods =
-            by_device.iter().find(|(_, own)| but.is_none() && heard > 1 && 2 * **own > heard);
+        let floods = by_device
+            .iter()
+            .find(|(_, own)| excluded.is_none() && received > 1 && 2 * **own > received);
         self.flooder = floods.map(|(device, _)| *device);
-        if but.is_some() || by_device.len() > 1 {
+        if excluded.is_some() || by_device.len() > 1 {
             self.others = Some(Instant::now());
         }
         Ok(())
     }
 
-    /// Between two commits for a device that floods, as long as the commit before took belongs to
-    /// the others: a frame of theirs that comes then waits for no other commit than its own.
+    /// Between two commits for a device that floods, waits for the other devices for as long as the
+    /// last commit took. A frame that arrives from them in this time waits for no commit but its
+    /// own.
     fn wait_for_others<L: ParentLink + Sync>(
         &self,
         link: &L,
@@ -421,49 +429,49 @@ impl Keeper {
             if next.is_some() || start.elapsed() >= self.committed_in.min(TICK) {
                 return Ok(next);
             }
-            // A sync of a fast disk is shorter than any sleep.
-            if start.elapsed() < BRIEF {
+            // The sync of a fast disk takes less time than the shortest sleep.
+            if start.elapsed() < BUSY_POLL {
                 std::thread::yield_now();
             } else {
-                std::thread::sleep(GLANCE);
+                std::thread::sleep(POLL_INTERVAL);
             }
         }
     }
 
-    /// Waits for the disk, or for the cloud to take epochs.
+    /// Waits until the disk works again, or the cloud has accepted epochs.
     fn wait_for_room(&mut self) {
-        // While the disk fails, devices can do nothing. At the bound, time goes on: if epochs did
-        // not end, nothing might ever make room.
+        // While the disk fails, devices can send nothing, and the grace period restarts. At the
+        // bound it must continue: if epochs did not end, nothing might ever make room.
         if self.trouble != Some(OUTBOX_FULL) {
-            self.time.nothing_came(Instant::now());
+            self.time.restart_grace(Instant::now());
         }
-        self.look_at_clock();
-        std::thread::sleep(AGAIN);
+        self.advance_time();
+        std::thread::sleep(RETRY_INTERVAL);
     }
 
-    /// Whether frames can be taken; says so when that changes.
+    /// Whether frames can be accepted. Logs each change.
     fn can_take(&mut self) -> bool {
         let now = match (self.trouble, self.station.has_room()) {
             (None | Some(OUTBOX_FULL), false) => Some(OUTBOX_FULL),
             (Some(OUTBOX_FULL), true) => None,
             (trouble, _) => trouble,
         };
-        self.be_in(now, || {
-            "the state is at its bound; no frame is taken until the cloud has taken epochs"
+        self.set_trouble(now, || {
+            "the state folder is at its bound; frames are rejected until the cloud accepts epochs"
                 .to_owned()
         });
         now.is_none()
     }
 
-    fn be_in(&mut self, trouble: Option<&'static str>, detail: impl FnOnce() -> String) {
+    fn set_trouble(&mut self, trouble: Option<&'static str>, detail: impl FnOnce() -> String) {
         if self.trouble != trouble {
             match trouble {
                 Some(name) => error!(
                     name,
                     detail = detail(),
-                    "frames are not taken and not acknowledged; devices hold back"
+                    "frames are not accepted; devices keep them until they are"
                 ),
-                None => info!("frames are taken again"),
+                None => info!("frames are accepted again"),
             }
             self.trouble = trouble;
         }
@@ -471,30 +479,30 @@ impl Keeper {
         self.shared.metrics.taking.set(f64::from(u8::from(trouble.is_none())));
     }
 
-    /// The machine's clock, as far as it is believed.
+    /// The trusted time of the machine's clock, in milliseconds since 1970.
     fn unix_ms(&mut self) -> u64 {
         let clock_ms = unix_ms();
-        let told = self.clock.read(clock_ms, Instant::now());
-        if told.has_jumped {
+        let reading = self.clock.read(clock_ms, Instant::now());
+        if reading.has_jumped {
             let grace = self.settings.grace.as_secs_f64();
             warn!(
                 clock_ms,
-                believed_ms = told.unix_ms,
+                believed_ms = reading.unix_ms,
                 grace,
-                "the clock has jumped ahead; it is believed if it says so for the grace"
+                "the clock has jumped ahead; it is trusted if it stays ahead for the grace period"
             );
         }
-        told.unix_ms
+        reading.unix_ms
     }
 
-    fn look_at_clock(&mut self) {
-        let told = self.unix_ms();
-        let clock = self.station.coordinator().roster().epoch_of(told);
-        let is_later = self.time.look(clock, Instant::now());
+    fn advance_time(&mut self) {
+        let reading = self.unix_ms();
+        let clock = self.station.coordinator().roster().epoch_of(reading);
+        let is_later = self.time.advance(clock, Instant::now());
         let Some(newest) = self.time.newest() else { return };
-        // A newer epoch is said at once; those that are open take turns.
+        // A new epoch is announced at once; open epochs take turns.
         let turn = self.settings.announce_every / self.station.announced_epochs();
-        if is_later || std::mem::take(&mut self.says_again) {
+        if is_later || std::mem::take(&mut self.announces_again) {
             self.station.announce(newest);
         } else if self.announced.is_none_or(|at| at.elapsed() >= turn) {
             self.announced = Some(Instant::now());
@@ -504,26 +512,27 @@ impl Keeper {
 
     fn hear(&mut self, up: &Up) {
         self.shared.metrics.frames.increment(1);
-        match self.station.hear(&up.frame, self.time.judged_by()) {
+        match self.station.hear(&up.frame, self.time.checked_against()) {
             Ok(news) => {
                 if let Some((_, epoch)) = news.about {
-                    self.time.heard(news.device, epoch, Instant::now());
+                    self.time.received(news.device, epoch, Instant::now());
                 }
             }
             Err(refused) => {
                 self.shared.metrics.refused(refused.name());
                 let is_lasting = refused == Refused::OverQuota || refused.is_final().is_some();
-                if is_lasting && self.filled.is_none_or(|at| at.elapsed() >= SAY_AGAIN) {
-                    self.filled = Some(Instant::now());
-                    warn!(name = refused.name(), device = %moteseal_core::DeviceId(up.device), %refused, "a device's frames are refused");
+                if is_lasting && self.rejection_logged.is_none_or(|at| at.elapsed() >= LOG_INTERVAL)
+                {
+                    self.rejection_logged = Some(Instant::now());
+                    warn!(name = refused.name(), device = %moteseal_core::DeviceId(up.device), %refused, "frames of a device are rejected");
                 }
-                debug!(device = %moteseal_core::DeviceId(up.device), name = refused.name(), %refused, "refused a frame");
+                debug!(device = %moteseal_core::DeviceId(up.device), name = refused.name(), %refused, "rejected a frame");
             }
         }
     }
 
     fn end_epochs(&mut self) -> Result<(), ServiceError> {
-        // What was heard is durable before an epoch ends with it, and each end before the next.
+        // Received frames are durable before an epoch ends, and each end before the next one.
         let now_ms = self.unix_ms();
         let mut next = self.station.coordinator().epochs().next();
         while let Some(epoch) = next {
@@ -546,26 +555,27 @@ impl Keeper {
         Ok(())
     }
 
-    /// Commits and speaks; says whether it could. What will never be possible is an error.
+    /// Commits, and sends the messages that this permits. Returns whether the commit succeeded. An
+    /// error that cannot go away is returned as `Err`.
     fn commit(
         &mut self,
         how: fn(&mut Station) -> Result<Said, StationError>,
     ) -> Result<bool, ServiceError> {
         let start = Instant::now();
         match how(&mut self.station) {
-            Ok(said) => {
+            Ok(outgoing) => {
                 if self.trouble.is_some_and(|name| name != OUTBOX_FULL) {
-                    self.be_in(None, String::new);
+                    self.set_trouble(None, String::new);
                 }
-                if !said.acknowledgements.is_empty() {
+                if !outgoing.acknowledgements.is_empty() {
                     self.shared.metrics.commit_seconds.record(start.elapsed());
                 }
-                if said != Said::default() {
-                    let announcement = said.announcement.is_some();
-                    // A link that is slow misses words that are said again: acknowledgements when
-                    // devices ask, rounds by and by.
-                    if self.words.try_send(said).is_err() && announcement {
-                        self.says_again = true;
+                if outgoing != Said::default() {
+                    let announcement = outgoing.announcement.is_some();
+                    // A slow link misses messages that are repeated later: acknowledgements when
+                    // devices ask, announcements in turns.
+                    if self.messages.try_send(outgoing).is_err() && announcement {
+                        self.announces_again = true;
                     }
                 }
                 for over in self.station.take_over() {
@@ -581,7 +591,7 @@ impl Keeper {
                         kept,
                         seals,
                         absent = over.absent.len(),
-                        "an epoch is over"
+                        "an epoch has ended"
                     );
                 }
                 self.shared.stored.notify_one();
@@ -590,7 +600,7 @@ impl Keeper {
             Err(
                 error @ (StationError::Journal(_) | StationError::Outbox(_) | StationError::Io(..)),
             ) => {
-                self.be_in(Some(error.name()), || error.to_string());
+                self.set_trouble(Some(error.name()), || error.to_string());
                 Ok(false)
             }
             Err(error) => Err(ServiceError::Station(error)),

@@ -1,15 +1,14 @@
-//! A coordinator with a memory that survives: its journal, its outbox, and the words that it says
-//! once what they speak of is durable.
+//! A coordinator with durable state: it adds a journal and an outbox to a [`GroupCoordinator`].
 //!
-//! Time and frames come in as arguments; the disk is the only thing that a [`Station`] touches.
-//! What it heard counts from [`Station::commit`] on, which makes everything since the one before
-//! durable in one sync and hands out what may be said then: one cumulative acknowledgement a
-//! device, and the newest round. Killed at any moment, it comes back to the state that its journal
-//! tells ([`Station::open`]), which is at least all that it has acknowledged.
+//! Time and frames are arguments; a [`Station`] touches nothing but the disk. [`Station::commit`]
+//! makes all frames received since the last commit durable with one sync. It returns the messages
+//! that may be sent then: one cumulative acknowledgement for each device, and the newest round.
+//! After a crash at any moment, [`Station::open`] restores the state from the journal, which
+//! includes everything that was acknowledged.
 //!
-//! Where the disk is full, or the outbox at its bound, a station takes no more frames: nothing that
-//! was acknowledged is given up, and devices hold back what is not. The journal has a quarter of
-//! the bound, in which no device can take the others' parts.
+//! If the disk is full, or the outbox is at its bound, a station accepts no more frames. Nothing
+//! that was acknowledged is dropped, and devices keep what is not acknowledged. The journal may
+//! take a quarter of the bound, and no device can use the share of another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -34,21 +33,21 @@ use crate::ledger::Entry;
 use crate::outbox::{Item, Name, Outbox, OutboxError};
 use crate::quota::Quota;
 
-/// A commit is due when frames of this many bytes wait for it: a sync of more takes longer, and who
-/// waits for the next one waits for this.
+/// A commit is due when frames of this many bytes are waiting. A larger sync takes longer, and
+/// frames that arrive meanwhile have to wait for it.
 pub const COMMIT_BYTES: usize = 64 << 10;
-/// What an epoch takes in the outbox at most, beside twice what its frames take in the journal, and
-/// the digests of its trees.
+/// What an epoch takes in the outbox at most, in addition to twice the size of its frames in the
+/// journal and the digests of its trees, in bytes.
 const RESERVE: u64 = 1 << 20;
-/// Epochs whose rounds are said again and again: those that are open at once, but for devices that
-/// are far apart.
+/// How many epochs have their rounds announced repeatedly. More epochs are open at once only if
+/// devices are far apart in time.
 const ANNOUNCED: usize = 8;
-/// The part of the bound that frames may take in the journal. Each counts twice, for what it
-/// becomes in the outbox: while the outbox takes less than half of the bound, whatever it waits
-/// for, there is always room.
+/// The divisor that gives the part of the bound that frames may take in the journal. Each frame
+/// counts twice, because it also takes space in the outbox. While the outbox takes less than half
+/// of the bound, there is always room for frames.
 const JOURNAL_PART: u64 = 4;
 
-/// Why a station cannot go on.
+/// Why a station cannot continue.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StationError {
@@ -62,9 +61,9 @@ pub enum StationError {
     NoBudget,
     /// The key is not the one that the roster certifies for the coordinator.
     NotTheCoordinator,
-    /// The journal holds what no gateway of this version writes.
+    /// The journal has a record that no gateway of this version writes.
     NotAGateway(PathBuf),
-    /// The coordinator's key did not sign.
+    /// Signing with the coordinator's key failed.
     Sign(IssueError),
 }
 
@@ -83,7 +82,7 @@ impl StationError {
         }
     }
 
-    /// Whether there is no room left on the disk: what failed can be tried again.
+    /// Whether the disk is full. The operation can then be repeated.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         matches!(
@@ -100,14 +99,14 @@ impl fmt::Display for StationError {
             Self::Outbox(error) => error.fmt(f),
             Self::Io(path, error) => write!(f, "{}: {}: {error}", self.name(), path.display()),
             Self::NoBudget => {
-                f.write_str("NoBudget: the roster gives the group no budget; make one with `moteseal roster new --budget --coordinator`")
+                f.write_str("NoBudget: the roster gives the group no budget; issue a roster with `moteseal roster new --budget --coordinator`")
             }
             Self::NotTheCoordinator => f.write_str(
-                "NotTheCoordinator: the roster certifies another key for the coordinator; use the secret key beside the public key \
+                "NotTheCoordinator: the roster certifies another key for the coordinator; use the secret key of the public key \
                  that `moteseal roster new --coordinator` was given",
             ),
             Self::NotAGateway(path) => {
-                write!(f, "NotAGateway: {} is no journal of a gateway of this version; name another state folder", path.display())
+                write!(f, "NotAGateway: {} is not a journal of this version of the gateway; choose another state folder", path.display())
             }
             Self::Sign(error) => error.fmt(f),
         }
@@ -128,43 +127,43 @@ impl From<OutboxError> for StationError {
     }
 }
 
-/// What may be said now.
+/// The messages that may be sent after a commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Said {
-    /// An acknowledgement for each device that was heard, and a refusal for each of which a seal is
-    /// refused for good.
+    /// An acknowledgement for each device that sent a frame, and a refusal for each device with a
+    /// permanently rejected seal.
     pub acknowledgements: Vec<(DeviceId, Vec<u8>)>,
-    /// A signed announcement to all.
+    /// A signed announcement to all devices.
     pub announcement: Option<Vec<u8>>,
 }
 
-/// An epoch that was ended.
+/// An epoch that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Over {
     /// The epoch.
     pub epoch: EpochNumber,
     /// The final round.
     pub round: Round,
-    /// Events that go up.
+    /// How many events are uploaded.
     pub kept: u64,
-    /// Seals that go up.
+    /// How many seals are uploaded.
     pub seals: usize,
     /// Devices that did not close the epoch.
     pub absent: Vec<DeviceId>,
 }
 
-/// What a station found when it was opened.
+/// What [`Station::open`] found in the journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// Frames heard again.
+    /// Frames that were replayed.
     pub frames: u64,
-    /// Frames that are refused now: of devices that the roster no longer has.
+    /// Frames that are now rejected, because the roster no longer has their device.
     pub refused: u64,
-    /// Bytes that a crash left half written; nothing of them had been acknowledged.
+    /// Bytes of an incomplete write at the end of the journal. Nothing in them was acknowledged.
     pub torn: u64,
 }
 
-/// A group's coordinator at one place, with its disk.
+/// A group's coordinator with its disk.
 pub struct Station {
     coordinator: GroupCoordinator,
     signer: Box<dyn Signer + Send>,
@@ -173,22 +172,22 @@ pub struct Station {
     outbox: Arc<Outbox>,
     bound: u64,
     quota: Quota,
-    /// Bytes that were appended to the journal since it was synced.
+    /// Bytes that were appended to the journal since the last sync.
     uncommitted: usize,
-    /// Devices that were heard since the last words.
+    /// Devices that sent a frame since the last messages.
     heard: BTreeSet<DeviceId>,
-    /// What devices are told of seals that are refused, one a device.
+    /// The refusal for each device with a rejected seal.
     refusals: BTreeMap<DeviceId, Vec<u8>>,
-    /// Epochs whose round is to be said, one with each commit.
+    /// Epochs whose round is to be announced, one with each commit.
     to_announce: BTreeSet<EpochNumber>,
     /// The epoch that was announced last.
     announced: Option<EpochNumber>,
-    /// The journal says that this epoch is ended, or will once it is synced.
+    /// The epoch whose end is in the journal, or will be after the next sync.
     ending: Option<EpochNumber>,
-    /// What is ended, or came late, and is not in the outbox yet.
+    /// Ended epochs and late seals that are not in the outbox yet.
     unstored: Vec<(Name, Item)>,
     over: Vec<Over>,
-    /// The journal has what is no longer needed.
+    /// Whether the journal has records that are no longer needed.
     stale: bool,
 }
 
@@ -202,9 +201,9 @@ impl fmt::Debug for Station {
 }
 
 impl Station {
-    /// Opens a station with its state in `folder`, which is made if there is none: `journal` and
-    /// `outbox/`. `secret` is the group's link secret, `signer` the coordinator's key, `bound` how
-    /// many bytes the folder may take.
+    /// Opens a station with its state in `folder`, which is created if necessary: `journal` and
+    /// `outbox/`. `secret` is the group's link secret, `signer` the coordinator's key, and `bound`
+    /// the maximum size of the folder, in bytes.
     ///
     /// # Errors
     /// [`StationError`].
@@ -244,7 +243,7 @@ impl Station {
         Ok((station, recovered))
     }
 
-    /// Hears the journal again.
+    /// Replays the journal.
     fn recover(&mut self) -> Result<Recovered, StationError> {
         let mut recovered = Recovered { torn: self.journal.torn_bytes(), ..Recovered::default() };
         let foreign = || StationError::NotAGateway(self.journal_path.clone());
@@ -261,8 +260,8 @@ impl Station {
                     }
                     Err(_) => recovered.refused += 1,
                 },
-                // The same frames give the same manifest. Where the outbox has it, or the cloud, it
-                // is written once more at most.
+                // The same frames give the same manifest. If the outbox or the cloud already has
+                // it, it is written once more at most.
                 Entry::End(epoch) => ended
                     .push(self.coordinator.end(epoch, &*self.signer).map_err(StationError::Sign)?),
             }
@@ -284,13 +283,13 @@ impl Station {
         &self.coordinator
     }
 
-    /// What waits for the cloud.
+    /// The ended epochs and late seals that wait for the cloud.
     #[must_use]
     pub fn outbox(&self) -> Arc<Outbox> {
         Arc::clone(&self.outbox)
     }
 
-    /// Bytes of the folder.
+    /// The size of the folder, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.outbox.bytes() + self.journal_bytes()
@@ -301,32 +300,32 @@ impl Station {
             + self.uncommitted as u64
     }
 
-    /// The most bytes that the folder may take.
+    /// The maximum size of the folder, in bytes.
     #[must_use]
     pub const fn bound(&self) -> u64 {
         self.bound
     }
 
-    /// Whether more frames may be heard: what they make of the outbox will fit its bound.
+    /// Whether more frames may be received: what follows from them fits the bound of the folder.
     #[must_use]
     pub fn has_room(&self) -> bool {
         let digests = 32 * self.coordinator.digests();
         self.outbox.bytes() + 2 * self.journal_bytes() + digests + RESERVE <= self.bound
     }
 
-    /// Whether enough waits that it should be committed before more is heard.
+    /// Whether so many bytes are uncommitted that a commit should come before the next frame.
     #[must_use]
     pub const fn is_due(&self) -> bool {
         self.uncommitted >= COMMIT_BYTES
     }
 
-    /// Hears a frame of a device. It is not durable before the next [`commit`](Self::commit).
+    /// Receives a frame of a device. It is not durable before the next [`commit`](Self::commit).
     ///
     /// # Errors
-    /// [`Refused`]; nothing has changed then.
+    /// [`Refused`]; nothing has changed.
     pub fn hear(&mut self, frame: &[u8], now: EpochNumber) -> Result<News, Refused> {
-        // What stands before a frame in the journal is a few bytes, which the device does not
-        // choose.
+        // The journal puts only a few bytes before a frame, and the device does not control their
+        // number.
         let Self { coordinator, quota, .. } = self;
         let heard =
             coordinator.hear_if(frame, now, |device| quota.admits(device, size_of_record(frame)));
@@ -338,27 +337,28 @@ impl Station {
             let entry = Entry::Frame { now, about: news.about, frame }.encode();
             self.uncommitted += entry.len();
             self.quota.add(news.device, size_of_record(&entry));
-            // It takes 256 MiB, and a commit is due long before. Not acknowledging is what would be
-            // right.
+            // An append fails only after 256 MiB without a sync, and a commit is due long before.
+            // If it fails, the frame must not be acknowledged.
             if self.journal.append(&entry).is_err() {
                 self.heard.remove(&news.device);
             }
         }
-        // Whoever goes on with an epoch that is over goes by its final round, which is not
-        // announced any more.
+        // A device that continues in an ended epoch is sampled at the epoch's final round, which is
+        // not announced any more.
         self.to_announce.extend(
             news.raised.map(|(epoch, _)| epoch).filter(|epoch| self.coordinator.is_live(*epoch)),
         );
         Ok(news)
     }
 
-    /// An epoch and its round are said with the next commit, whether or not they are new.
+    /// Announces an epoch and its round with the next commit, even if they are not new.
     pub fn announce(&mut self, epoch: EpochNumber) {
         self.to_announce.insert(epoch);
     }
 
-    /// The round of one epoch is said again: `newest`, the newest by the group's time, and all that
-    /// are open and above round 0 take turns. A device may be ahead of the others, or behind them.
+    /// Repeats the announcement of one epoch's round. `newest`, the newest epoch by the group's
+    /// time, and all open epochs above round 0 take turns, because a device may be ahead of the
+    /// others or after them.
     pub fn announce_next(&mut self, newest: EpochNumber) {
         let mut turns: BTreeSet<_> = self.raised().take(ANNOUNCED).collect();
         turns.insert(newest);
@@ -374,8 +374,8 @@ impl Station {
         u32::try_from(self.raised().take(ANNOUNCED).count()).unwrap_or(u32::MAX).max(1)
     }
 
-    /// The epochs that are open and above round 0, the oldest first: most devices are there,
-    /// however far one is ahead.
+    /// The open epochs above round 0, the oldest first: most devices are in the oldest, however far
+    /// a single device is ahead.
     fn raised(&self) -> impl Iterator<Item = EpochNumber> {
         self.coordinator.epochs().filter(|epoch| self.coordinator.round(*epoch) > Round(0))
     }
@@ -383,7 +383,7 @@ impl Station {
     /// Ends an epoch with the next commit.
     ///
     /// # Errors
-    /// [`StationError::Journal`] if the journal takes no more; nothing has changed then.
+    /// [`StationError::Journal`] if the journal cannot take the record; nothing has changed.
     pub fn end(&mut self, epoch: EpochNumber) -> Result<(), StationError> {
         if self.ending.is_none() {
             self.journal.append(&Entry::End(epoch).encode())?;
@@ -392,11 +392,11 @@ impl Station {
         Ok(())
     }
 
-    /// Makes everything durable, writes what is over to the outbox, and says what may be said. What
-    /// it could not do it does with the next call.
+    /// Makes everything durable, writes ended epochs to the outbox, and returns the messages that
+    /// may be sent. After an error, the next call continues with what is left.
     ///
     /// # Errors
-    /// [`StationError`]: nothing may be said, and no frame heard, until a later commit succeeds.
+    /// [`StationError`]: until a later commit succeeds, send no message and receive no frame.
     pub fn commit(&mut self) -> Result<Said, StationError> {
         self.make_durable()?;
         if self.stale {
@@ -406,11 +406,11 @@ impl Station {
         self.say()
     }
 
-    /// The same, but what is over stays in the journal until [`commit`](Self::commit): where
-    /// several epochs end, the journal is written anew once.
+    /// Like [`commit`](Self::commit), but leaves ended epochs in the journal until the next
+    /// [`commit`](Self::commit). If several epochs end, the journal is then rewritten only once.
     ///
     /// # Errors
-    /// As those of [`commit`](Self::commit).
+    /// Those of [`commit`](Self::commit).
     pub fn commit_and_go_on(&mut self) -> Result<Said, StationError> {
         self.make_durable()?;
         self.say()
@@ -447,7 +447,7 @@ impl Station {
         }
     }
 
-    /// Keeps in the journal what the coordinator would need again.
+    /// Rewrites the journal with only the records that a restart needs.
     fn compact(&mut self) -> Result<(), StationError> {
         let Self { coordinator, journal, journal_path, .. } = self;
         let foreign = || StationError::NotAGateway(journal_path.clone());
@@ -476,7 +476,7 @@ impl Station {
                 .extend(self.coordinator.acknowledgement(device).map(|frame| (device, frame)));
         }
         said.acknowledgements.extend(std::mem::take(&mut self.refusals));
-        // A link keeps the newest word only, so that one goes out at a time.
+        // A link keeps only the newest announcement, so one is sent at a time.
         if let Some(epoch) = self.to_announce.pop_first() {
             self.announced = Some(epoch);
             let roster = self.coordinator.roster();
@@ -489,31 +489,31 @@ impl Station {
         Ok(said)
     }
 
-    /// The epochs that were ended since this was last asked.
+    /// Returns the epochs that have ended since the last call.
     pub fn take_over(&mut self) -> Vec<Over> {
         std::mem::take(&mut self.over)
     }
 }
 
-/// What frames may take in the journal of a folder with this bound.
+/// How many bytes frames may take in the journal of a folder with this bound.
 const fn journal_room(bound: u64) -> u64 {
     bound.saturating_sub(RESERVE) / JOURNAL_PART
 }
 
-/// What a record takes in the journal at most: its bytes behind their length, and the head of a
+/// The maximum size of a record in the journal: its length prefix, its bytes, and the header of a
 /// sync of its own.
 const fn size_of_record(record: &[u8]) -> u64 {
     24 + record.len() as u64
 }
 
-/// Whether a key is that of a roster's coordinator.
+/// Checks that a key is that of a roster's coordinator.
 ///
 /// # Errors
 /// `NoBudget`, `NotTheCoordinator`.
 pub fn check(roster: &Roster, signer: &dyn Signer) -> Result<(), StationError> {
     let coordinator =
         roster.coordinator().filter(|_| roster.budget().is_some()).ok_or(StationError::NoBudget)?;
-    // A signature says whose key it is, whatever holds it.
+    // A test signature shows which key it is, whether the key is in a file or in hardware.
     let word = b"moteseal/1/is this the coordinator";
     let signed = signer.signature(word).ok();
     let is_its = signed.is_some_and(|signature| coordinator.verify(word, &signature).is_ok());

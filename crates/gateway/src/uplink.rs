@@ -1,13 +1,13 @@
 //! Uploads the outbox to the cloud: the manifest of an epoch, then its bundles, the oldest epoch
 //! first.
 //!
-//! Uploads are idempotent, so that an interrupted one is repeated from its start. A cloud that does
-//! not respond is tried again after growing pauses. An item that the cloud rejects for its content
-//! stays in the outbox, is tried again from time to time, and does not hold up the others.
+//! Uploads are idempotent, so an interrupted one is repeated from its start. If the cloud does not
+//! respond, the upload is repeated after growing pauses. An item that the cloud rejects for its
+//! content stays in the outbox, is uploaded again from time to time, and does not delay the others.
 //!
-//! A request is bounded by its bytes, its bundles and the events that these claim to cover: few
-//! events of a long epoch are kept, but a cloud computes the levels of all. If a cloud accepts less
-//! than usual, requests are halved.
+//! A request is limited by its size, its number of bundles, and the number of events that these
+//! claim to cover: few events of a long epoch are kept, but a cloud computes the levels of all of
+//! them. If a cloud rejects a request as too large, the request is halved.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,21 +25,21 @@ use tracing::{error, info, warn};
 use crate::metrics::Metrics;
 use crate::outbox::{Item, Name, Outbox, OutboxError};
 
-/// A request is sent when its bundles are this many bytes, or more.
+/// A request is full when its bundles have at least this many bytes.
 const REQUEST_BYTES: usize = 4 << 20;
-/// A request has at most so many bundles.
+/// The maximum number of bundles in a request.
 const REQUEST_BUNDLES: usize = 512;
-/// And they claim at most so many events together, unless it is one bundle: what every verifier
-/// takes (spec/formats.md, section 4.1).
+/// The maximum number of events that the bundles of a request claim together, unless it has only
+/// one bundle. Every verifier accepts this many (spec/formats.md, section 4.1).
 const REQUEST_EVENTS: u64 = MAX_RUN_EVENTS;
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// When a refused item is tried again.
+/// How long a rejected item waits before it is uploaded again.
 const HELD: Duration = Duration::from_secs(600);
-/// How long to wait for news when nothing waits.
+/// How long to wait for a notification while the outbox is empty.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// Why an item is still here.
+/// Why an item is still in the outbox.
 #[derive(Debug)]
 enum UploadError {
     Net(NetError),
@@ -47,7 +47,7 @@ enum UploadError {
 }
 
 impl UploadError {
-    /// A name for the counter: one of ours, or that a cloud has refused.
+    /// The name of the error for the counter: one of a fixed set.
     const fn name(&self) -> &'static str {
         match self {
             Self::Net(NetError::Unreachable { .. }) => "Unreachable",
@@ -59,7 +59,7 @@ impl UploadError {
         }
     }
 
-    /// Whether it is this item that is wrong, rather than the way to the cloud.
+    /// Whether the error concerns this item, rather than the connection to the cloud.
     const fn is_about_the_item(&self) -> bool {
         matches!(
             self,
@@ -67,13 +67,12 @@ impl UploadError {
         )
     }
 
-    /// Whether the request was more than the cloud takes at once.
+    /// Whether the request was larger than the cloud accepts.
     const fn is_too_much(&self) -> bool {
         matches!(self, Self::Net(NetError::Refused { status: 413, .. }))
     }
 
-    /// Whether somebody has taken the item out of the folder, as the error of a damaged one
-    /// advises.
+    /// Whether the file was removed from the folder, as the message of a damaged one advises.
     fn is_gone(&self) -> bool {
         matches!(self, Self::Outbox(OutboxError::Io(_, error)) if error.kind() == std::io::ErrorKind::NotFound)
     }
@@ -88,8 +87,8 @@ impl fmt::Display for UploadError {
     }
 }
 
-/// Uploads what is in the outbox, and what comes into it, until it is dropped. Nothing is lost
-/// then.
+/// Uploads what is in the outbox, and what is added to it, until the future is dropped. Nothing is
+/// lost then.
 pub(crate) async fn run(
     outbox: Arc<Outbox>,
     cloud: Client,
@@ -112,31 +111,31 @@ pub(crate) async fn run(
                 metrics.uploaded.increment(1);
                 pause = first_pause;
                 if failing.take().is_some() {
-                    info!(cloud = cloud.base(), "the cloud takes epochs again");
+                    info!(cloud = cloud.base(), "the cloud accepts epochs again");
                 }
             }
             Err(error) if error.is_gone() => {
-                warn!(%name, %error, "somebody has taken this out of the outbox; it is given up");
+                warn!(%name, %error, "this file was removed from the outbox; it will not be uploaded");
                 if let Err(error) = remove(&outbox, name).await {
-                    warn!(%name, %error, "it cannot be removed");
+                    warn!(%name, %error, "the outbox cannot forget the removed file");
                     held.insert(name, Instant::now());
                 }
             }
             Err(error @ UploadError::Outbox(_)) => {
                 metrics.upload_failed(error.name());
-                error!(%name, %error, "this cannot be uploaded; it stays in the outbox and is tried again");
+                error!(%name, %error, "this cannot be read; it stays in the outbox, and the upload is repeated later");
                 held.insert(name, Instant::now());
             }
             Err(error) if error.is_about_the_item() => {
                 metrics.upload_failed(error.name());
-                error!(%name, %error, "the cloud refuses this; it stays in the outbox and is tried again");
+                error!(%name, %error, "the cloud rejected this; it stays in the outbox, and the upload is repeated later");
                 held.insert(name, Instant::now());
             }
             Err(error) => {
                 metrics.upload_failed(error.name());
                 if failing != Some(error.name()) {
                     failing = Some(error.name());
-                    warn!(%error, "epochs wait in the outbox until the cloud takes them");
+                    warn!(%error, "epochs wait in the outbox until the cloud accepts them");
                 }
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
@@ -151,7 +150,8 @@ async fn upload(outbox: &Arc<Outbox>, cloud: &Client, name: Name) -> Result<(), 
         put(cloud, paths::MANIFESTS, COSE, manifest).await?;
     }
     let path = if name.late.is_some() { paths::LATE_BUNDLES } else { paths::BUNDLES };
-    // What is still to be sent, its end first: a request that was too much comes back as two.
+    // The requests that remain, the last one first. A request that was too large is replaced by its
+    // two halves.
     let mut requests: Vec<&[Vec<u8>]> = requests(&bundles);
     requests.reverse();
     while let Some(request) = requests.pop() {
@@ -166,8 +166,7 @@ async fn upload(outbox: &Arc<Outbox>, cloud: &Client, name: Name) -> Result<(), 
     remove(outbox, name).await
 }
 
-/// Cuts bundles into requests, in their order: each one proves itself, or stands on those before
-/// it.
+/// Divides bundles into requests, in order: each bundle is proven by itself, or by those before it.
 fn requests(bundles: &[Vec<u8>]) -> Vec<&[Vec<u8>]> {
     let (mut requests, mut start) = (Vec::new(), 0);
     let (mut bytes, mut events) = (0, 0);
@@ -189,8 +188,8 @@ fn requests(bundles: &[Vec<u8>]) -> Vec<&[Vec<u8>]> {
     requests
 }
 
-/// How many events the parts of a bundle say that they cover. What is no bundle is for the cloud to
-/// name.
+/// How many events the parts of a bundle claim to cover. Stops at an invalid item; the cloud
+/// reports it.
 fn claimed_events(bundle: &[u8]) -> u64 {
     let (mut rest, mut events) = (bundle, 0);
     while let Ok((item, length)) = StreamItem::decode(rest) {
@@ -202,12 +201,12 @@ fn claimed_events(bundle: &[u8]) -> u64 {
     events
 }
 
-/// Forgets an item that the cloud has, or that is given up.
+/// Removes an item that the cloud has, or that was removed from the folder.
 async fn remove(outbox: &Arc<Outbox>, name: Name) -> Result<(), UploadError> {
     on_disk(outbox, move |outbox| outbox.remove(name)).await
 }
 
-/// Waits for the disk on a thread where that holds up nobody.
+/// Runs disk operations on a thread where they do not block other tasks.
 async fn on_disk<T: Send + 'static>(
     outbox: &Arc<Outbox>,
     work: impl FnOnce(&Outbox) -> Result<T, OutboxError> + Send + 'static,
@@ -215,7 +214,7 @@ async fn on_disk<T: Send + 'static>(
     let outbox = Arc::clone(outbox);
     match tokio::task::spawn_blocking(move || work(&outbox)).await {
         Ok(done) => done.map_err(UploadError::Outbox),
-        // The runtime is being shut down, and this task with it.
+        // The runtime shuts down, and this task with it.
         Err(error) if error.is_cancelled() => std::future::pending().await,
         Err(error) => {
             Err(UploadError::Outbox(OutboxError::Io("outbox".into(), std::io::Error::other(error))))
@@ -272,7 +271,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn requests_hold_every_bundle_once_in_order_and_no_more_than_a_cloud_takes(
+        fn requests_have_every_bundle_once_in_order_and_at_most_what_a_cloud_accepts(
             claims in prop::collection::vec(prop_oneof![0..3_000u32, 0..=1u32 << 24], 0..1500),
         ) {
             let bundles: Vec<Vec<u8>> = claims.iter().map(|n| bundle(*n, 10)).collect();
@@ -284,7 +283,7 @@ mod tests {
                 at += request.len();
                 prop_assert!(!request.is_empty() && request.len() <= REQUEST_BUNDLES);
                 prop_assert!(claimed <= 1 << 24, "{} events", claimed);
-                // None is cut short for nothing.
+                // No request ends before it is full.
                 let next = claims.get(at).map_or(u64::MAX, |n| u64::from(*n));
                 prop_assert!(request.len() == REQUEST_BUNDLES || claimed.saturating_add(next) > 1 << 24);
             }
@@ -292,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn long_bundles_go_alone() {
+    fn a_request_ends_after_a_long_bundle() {
         let bundles = [bundle(1, 5 << 20), bundle(1, 10), bundle(1, 5 << 20), bundle(1, 10)];
         let lengths: Vec<usize> = requests(&bundles).iter().map(|request| request.len()).collect();
         assert_eq!(lengths, [1, 2, 1], "a request ends with the bundle that fills it");

@@ -444,7 +444,7 @@ fn from_keys_to_an_estimate_over_mqtt_5() {
     gateway.ask_to_stop();
     let said = gateway.ends(&mut []);
     assert!(
-        said.contains("an epoch is over") && said.contains("stopped") && !said.contains("ERROR"),
+        said.contains("an epoch has ended") && said.contains("stopped") && !said.contains("ERROR"),
         "{said}"
     );
 
@@ -515,7 +515,7 @@ fn over_mqtt_3_1_1_to_a_cloud_that_is_unreachable_for_a_while() {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(
-        gateway.said().contains("epochs wait in the outbox until the cloud takes them"),
+        gateway.said().contains("epochs wait in the outbox until the cloud accepts them"),
         "{}",
         gateway.said()
     );
@@ -524,7 +524,7 @@ fn over_mqtt_3_1_1_to_a_cloud_that_is_unreachable_for_a_while() {
     let audit = site.audited(&gateway);
     site.is_just(&audit);
     site.answers(&audit);
-    assert!(gateway.said().contains("the cloud takes epochs again"), "{}", gateway.said());
+    assert!(gateway.said().contains("the cloud accepts epochs again"), "{}", gateway.said());
 }
 
 /// A limit on the length of its files is to a gateway what a full disk is, and can be lifted while
@@ -553,12 +553,12 @@ fn a_full_disk_is_reported_and_no_acknowledged_reading_is_lost() {
         assert!(
             line.contains("ERROR")
                 && line.contains("no space left")
-                && line.contains("devices hold back"),
+                && line.contains("devices keep them"),
             "{line}"
         );
         let ready = http(&watch, "/readyz");
         assert!(
-            ready.starts_with("HTTP/1.1 503") && ready.contains("no room: frames are not taken"),
+            ready.starts_with("HTTP/1.1 503") && ready.contains("no room: frames are not accepted"),
             "{ready}"
         );
         assert!(http(&watch, "/healthz").starts_with("HTTP/1.1 200"), "it lives");
@@ -588,7 +588,7 @@ fn a_full_disk_is_reported_and_no_acknowledged_reading_is_lost() {
             .unwrap()
             .success()
     );
-    until(&gateway, "frames are taken again");
+    until(&gateway, "frames are accepted again");
     for (device, name) in devices.iter_mut().zip(DEVICES) {
         let said = device.ends(&mut [&mut gateway]);
         assert_eq!(taken(&said, name), 4417, "{said}");

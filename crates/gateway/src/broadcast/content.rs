@@ -1,5 +1,5 @@
-//! What a chain says: lines that are in memory, or a file that is read again for each message that
-//! is sent.
+//! The content of a chain: lines in memory, or a file that is read again for each message that is
+//! sent.
 
 use std::fmt;
 use std::fs::File;
@@ -10,25 +10,25 @@ use std::time::SystemTime;
 
 use moteseal_broadcast::{Kind, MAX_MESSAGE, MAX_MESSAGES};
 
-/// Why something cannot be a chain's content.
+/// Why an input cannot be the content of a chain.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ContentError {
-    /// There is nothing to say.
+    /// There is no message.
     Empty,
     /// A line is longer than a message may be.
     LineTooLong {
-        /// Its number, from 1.
+        /// The line number, from 1.
         line: usize,
-        /// Its bytes.
+        /// The length of the line, in bytes.
         length: usize,
     },
-    /// More messages than a chain may have.
+    /// There are more messages than a chain can have.
     TooMany {
-        /// How many.
+        /// The number of messages.
         messages: u64,
     },
-    /// Pieces of no length, or longer than a message may be.
+    /// The message size is 0, or larger than a message can be.
     BadMessageSize(usize),
     /// The file cannot be read.
     Unreadable(PathBuf, io::Error),
@@ -52,21 +52,21 @@ impl fmt::Display for ContentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.name())?;
         match self {
-            Self::Empty => f.write_str("a chain has at least one message; there is none"),
+            Self::Empty => f.write_str("there is no message to send; a chain has at least one"),
             Self::LineTooLong { line, length } => {
                 write!(
                     f,
-                    "line {line} has {length} bytes, and a message at most {MAX_MESSAGE}; send it as a file"
+                    "line {line} has {length} bytes; a message has at most {MAX_MESSAGE}: send it as a file"
                 )
             }
             Self::TooMany { messages } => {
                 write!(
                     f,
-                    "{messages} messages, and a chain has at most {MAX_MESSAGES}; use larger messages, or several chains"
+                    "there are {messages} messages; a chain has at most {MAX_MESSAGES}: use larger messages, or several chains"
                 )
             }
             Self::BadMessageSize(size) => {
-                write!(f, "messages of {size} bytes; they have 1 to {MAX_MESSAGE}")
+                write!(f, "a message cannot have {size} bytes; choose 1 to {MAX_MESSAGE}")
             }
             Self::Unreadable(path, error) => write!(f, "{}: {error}", path.display()),
         }
@@ -86,7 +86,7 @@ enum Source {
 }
 
 impl Content {
-    /// A message a line.
+    /// Content with one message for each line.
     ///
     /// # Errors
     /// `NothingToSay`, `MessageTooLong`, `TooManyMessages`.
@@ -103,8 +103,8 @@ impl Content {
         Ok(Self(Source::Lines(lines)))
     }
 
-    /// The pieces of a file, of `size` bytes but for the last one. It is read when it is needed,
-    /// and must not change meanwhile.
+    /// Content with the pieces of a file, of `size` bytes each except for the last one. The file is
+    /// read when a message is sent, and must not change meanwhile.
     ///
     /// # Errors
     /// `NothingToSay`, `TooManyMessages`, `BadMessageSize`, `Unreadable`.
@@ -129,18 +129,18 @@ impl Content {
         Ok(Self(Source::File { file, length, size, written: facts.modified().ok() }))
     }
 
-    /// How many messages there are.
+    /// The number of messages.
     #[must_use]
     pub fn messages(&self) -> u32 {
         let messages = match &self.0 {
             Source::Lines(lines) => lines.len() as u64,
             Source::File { length, size, .. } => length.div_ceil(*size as u64),
         };
-        // It was checked.
+        // The constructors checked that it fits.
         u32::try_from(messages).unwrap_or(u32::MAX)
     }
 
-    /// How many bytes all of them have.
+    /// The size of all messages, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         match &self.0 {
@@ -149,8 +149,8 @@ impl Content {
         }
     }
 
-    /// Whether a file has neither grown nor shrunk nor been written to since it was opened. Lines
-    /// do not change.
+    /// Whether the size and modification time of a file are the same as when it was opened. Lines
+    /// never change.
     ///
     /// # Errors
     /// Those of the file system.
@@ -164,7 +164,7 @@ impl Content {
         }
     }
 
-    /// What the messages are.
+    /// The kind of the messages.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match &self.0 {
@@ -173,11 +173,11 @@ impl Content {
         }
     }
 
-    /// Reads a message, by its number from 0, and says how long it is. `out` has room for
+    /// Reads a message, by its number from 0, and returns its length. `out` must have room for
     /// [`MAX_MESSAGE`] bytes.
     ///
     /// # Errors
-    /// Those of the file system; `UnexpectedEof` where the file has become shorter.
+    /// Those of the file system; `UnexpectedEof` if the file has become shorter.
     pub fn read(&self, number: u32, out: &mut [u8]) -> io::Result<usize> {
         match &self.0 {
             Source::Lines(lines) => {
@@ -190,10 +190,13 @@ impl Content {
             }
             Source::File { file, length, size, .. } => {
                 let start = u64::from(number) * *size as u64;
-                let here =
+                let length_here =
                     usize::try_from(length.saturating_sub(start)).unwrap_or(usize::MAX).min(*size);
-                file.read_exact_at(out.get_mut(..here).ok_or(io::ErrorKind::InvalidInput)?, start)?;
-                Ok(here)
+                file.read_exact_at(
+                    out.get_mut(..length_here).ok_or(io::ErrorKind::InvalidInput)?,
+                    start,
+                )?;
+                Ok(length_here)
             }
         }
     }
@@ -225,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_its_pieces_in_order() {
+    fn a_file_is_divided_into_messages_in_order() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("image");
         for length in [1, 99, 100, 101, 250] {
@@ -238,7 +241,7 @@ mod tests {
         let content = Content::file(&path, 100).unwrap();
         assert!(content.is_unchanged().unwrap());
         std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"more").unwrap();
-        assert!(!content.is_unchanged().unwrap(), "a file that grows would be sent cut");
+        assert!(!content.is_unchanged().unwrap(), "a file that has grown would be sent truncated");
         std::fs::write(&path, "short").unwrap();
         assert_eq!(
             content.read(0, &mut [0; MAX_MESSAGE]).unwrap_err().kind(),
@@ -247,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_said_is_named() {
+    fn names_the_reason_why_content_is_invalid() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("image");
         let name = |size| Content::file(&path, size).unwrap_err().name();

@@ -1,4 +1,4 @@
-//! Why a broadcast is not sent, or not to its end.
+//! Why a broadcast could not be sent completely.
 
 use std::fmt;
 use std::io;
@@ -8,25 +8,25 @@ use moteseal_broadcast::recovery::RefusedBroadcast;
 use moteseal_core::identity::IssueError;
 use moteseal_net::LinkError;
 
-/// Why something was not said, or not to its end.
+/// Why a chain could not be sent completely.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SendError {
-    /// It cannot be said.
+    /// The chain is invalid.
     Draft(DraftError),
-    /// The head was not signed.
+    /// Signing the head failed.
     Issue(IssueError),
-    /// Receivers would refuse it.
+    /// Receivers would reject it.
     Refused(RefusedBroadcast),
-    /// A message is no longer what was signed. The chain ends here: what was said before is what it
-    /// was.
+    /// A message differs from the one that was signed. The chain ends here; the messages that were
+    /// sent before are valid.
     ContentChanged {
-        /// Its number in the chain, from 0; `None` where the file as a whole is another one.
+        /// Its number in the chain, from 0; `None` if the whole file was replaced or modified.
         message: Option<u32>,
     },
     /// A message cannot be read.
     Read(io::Error),
-    /// The link does not carry.
+    /// The link failed.
     Link(LinkError),
 }
 
@@ -53,14 +53,14 @@ impl fmt::Display for SendError {
             Self::Refused(refused) => refused.named().fmt(f),
             Self::ContentChanged { message: Some(message) } => write!(
                 f,
-                "{}: message {message} is not what was signed; the chain ends here, nobody takes the rest of it: send it anew, and leave it \
-                 alone until it is sent",
+                "{}: message {message} has changed since it was signed; the chain ends here. Send the file again, and do not modify it \
+                 until it is sent",
                 self.name()
             ),
             Self::ContentChanged { message: None } => {
                 write!(
                     f,
-                    "{}: the file was written to meanwhile; send it anew, and leave it alone until it is sent",
+                    "{}: the file was modified meanwhile; send it again, and do not modify it until it is sent",
                     self.name()
                 )
             }

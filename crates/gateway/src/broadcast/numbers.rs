@@ -1,10 +1,10 @@
-//! The numbers of a sender's chains: each is used once and is higher than all before, over kills,
-//! reboots and processes.
+//! The numbers of a sender's chains: each is used once and is higher than all before, across
+//! crashes, reboots and processes.
 //!
-//! A small journal holds the last one. It is open only while a number is taken, so that several
-//! processes may speak with one key. The first number is the time in milliseconds since 1970: a
-//! sender whose file is lost goes on above what it used, unless it made more than a thousand chains
-//! a second.
+//! A small journal contains the last one. It is open only while a number is taken, so that several
+//! processes can use one key. The first number is the time in milliseconds since 1970. If the file
+//! is lost, the sender therefore continues above the numbers that it used, unless it created more
+//! than a thousand chains per second.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -16,14 +16,14 @@ use moteseal_core::record::DeviceId;
 use moteseal_store::Journal;
 use moteseal_store::journal::JournalError;
 
-/// Records after which the journal is written anew.
+/// After this many records the journal is rewritten.
 const MOST_RECORDS: u64 = 64;
-/// How long to wait for another process, in all.
+/// The maximum time to wait for another process.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long between two attempts.
+/// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Why there is no number.
+/// Why no number could be taken.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NumbersError {
@@ -54,7 +54,7 @@ impl fmt::Display for NumbersError {
             Self::OtherSender(path) => {
                 write!(
                     f,
-                    "{}: {} has the chain numbers of another sender; name another file",
+                    "{}: {} has the chain numbers of another sender; choose another file",
                     self.name(),
                     path.display()
                 )
@@ -62,7 +62,7 @@ impl fmt::Display for NumbersError {
             Self::Exhausted(path) => {
                 write!(
                     f,
-                    "{}: {} says that all numbers are used; certify another sender",
+                    "{}: all chain numbers in {} are used; certify another sender",
                     self.name(),
                     path.display()
                 )
@@ -79,7 +79,7 @@ impl From<JournalError> for NumbersError {
     }
 }
 
-/// Where a sender's numbers come from.
+/// The source of a sender's chain numbers.
 #[derive(Clone, Debug)]
 pub struct ChainNumbers {
     path: PathBuf,
@@ -87,16 +87,16 @@ pub struct ChainNumbers {
 }
 
 impl ChainNumbers {
-    /// The numbers of `sender`, in the file `path`, which is made with the first one.
+    /// The numbers of `sender`, in the file `path`, which is created with the first number.
     #[must_use]
     pub fn new(path: &Path, sender: DeviceId) -> Self {
         Self { path: path.to_owned(), sender }
     }
 
-    /// Takes the next number. That it is taken is durable when this returns.
+    /// Takes the next number. When this returns, the number is durably marked as used.
     ///
     /// # Errors
-    /// [`NumbersError`]; `JournalLocked` only if another process holds the file for seconds.
+    /// [`NumbersError`]; `JournalLocked` only if another process keeps the file locked for seconds.
     pub fn next(&self) -> Result<ChainNumber, NumbersError> {
         let mut journal = self.open()?;
         let mut last = None;
@@ -157,7 +157,7 @@ mod tests {
     const SENDER: DeviceId = DeviceId(*b"sender 1");
 
     #[test]
-    fn numbers_go_up_by_one_from_the_time_on_over_any_number_of_processes() {
+    fn numbers_start_at_the_time_and_rise_by_one_across_processes() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ops.chains");
         let first = ChainNumbers::new(&path, SENDER).next().unwrap().0;
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_that_take_numbers_at_once_get_different_ones() {
+    fn concurrent_processes_get_different_numbers() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ops.chains");
         let take = || {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_numbers_of_another_sender_are_left_alone() {
+    fn does_not_use_the_numbers_of_another_sender() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ops.chains");
         ChainNumbers::new(&path, SENDER).next().unwrap();

@@ -1,5 +1,5 @@
-//! What a sender's node keeps: its own chains, whose messages are read from where they lie. What
-//! has changed there is not sent.
+//! The store of a sender's node: its own chains, whose messages are read from their source.
+//! Messages that have changed since the chain was signed are not sent.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,9 +12,9 @@ use moteseal_broadcast::{
 use super::content::Content;
 use super::error::SendError;
 
-/// A chain that is said.
+/// A chain that is being sent.
 pub(super) enum Own<'s> {
-    /// Its leaves are made as they are sent.
+    /// A chain whose leaves are created as they are sent.
     Lazy {
         /// The digests and tags.
         chain: &'s OutgoingChain<'s>,
@@ -23,7 +23,7 @@ pub(super) enum Own<'s> {
         /// The signed head.
         head: Vec<u8>,
     },
-    /// A chain of one message, whole.
+    /// A complete chain of one message.
     Single {
         /// The signed head.
         head: Vec<u8>,
@@ -49,7 +49,7 @@ pub(super) struct OwnChains<'s> {
 }
 
 impl<'s> OwnChains<'s> {
-    /// Keeps `most` chains, the newest.
+    /// Creates a store that keeps the newest `most` chains.
     pub(super) fn new(certificate: &'s [u8], most: usize) -> Self {
         Self { certificate, most, chains: VecDeque::new(), message: vec![0; MAX_MESSAGE] }
     }
@@ -79,7 +79,8 @@ fn copy<'b>(bytes: &[u8], out: &'b mut [u8]) -> Option<&'b [u8]> {
 impl Store for OwnChains<'_> {
     type Error = SendError;
 
-    /// The chains are here before the node hears of them, and others' are not followed.
+    /// Chains are added before the node knows of them, and chains of other senders are not
+    /// followed.
     fn keep(&mut self, _: Item, _: &[u8]) -> Result<(), SendError> {
         Ok(())
     }
@@ -133,7 +134,7 @@ impl Store for OwnChains<'_> {
         Ok(())
     }
 
-    /// Numbers are durable before a chain is made ([`ChainNumbers`](super::ChainNumbers)).
+    /// Numbers are durable before a chain is created ([`ChainNumbers`](super::ChainNumbers)).
     fn raise(&mut self, _: KeyId, _: ChainNumber) -> Result<(), SendError> {
         Ok(())
     }

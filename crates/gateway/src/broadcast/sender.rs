@@ -1,4 +1,4 @@
-//! A sender on a link: says chains block by block, and goes on when nobody asks any more.
+//! A sender on a link: sends chains block by block, and continues when no receiver requests more.
 
 use std::fmt;
 use std::io;
@@ -27,22 +27,22 @@ use super::own_chains::{Own, OwnChains};
 // Every frame fits every link.
 const _: () = assert!(MAX_BROADCAST_FRAME <= MAX_DATAGRAM);
 
-/// Chains that are answered for at once: the newest.
+/// How many chains are served at once: the newest.
 const CHAINS: usize = 16;
-/// How long a block waits for those who still ask for some of it: whoever needs longer is served
-/// while later blocks go out.
+/// The maximum time that a block waits for receivers that request parts of it. Slower receivers are
+/// served while later blocks are sent.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Offers in a row that nobody answers with a request before the next block goes out. The offer, or
-/// the request, may have been lost, and whoever is left behind a block loses all of the next one.
-const QUIET: u32 = 3;
-/// How long the network may be down, and a link may take nothing.
+/// How many offers in a row must get no request before the next block is sent. The offer or the
+/// request may have been lost, and a receiver that misses a block loses the whole next one.
+const UNANSWERED: u32 = 3;
+/// How long the network may be down, and how long a link may take to accept a frame.
 const DOWN: Duration = Duration::from_secs(30);
-/// What somebody asks for who has just started.
+/// The chain that a node requests when it has just started.
 const ANY_CHAIN: ChainRef = ChainRef([0; 8]);
-/// What is said before the next pause, in bytes: receivers have as much room as that, and more.
+/// How many bytes are sent before a pause. Receivers have at least this much buffer space.
 const BURST: u64 = 16 << 10;
 
-/// What a sender needs to hash a chain: a digest a block and a tag a message.
+/// The memory for hashing a chain: a digest for each block and a tag for each message.
 #[derive(Debug, Default)]
 pub struct Hashes {
     digests: Vec<Digest>,
@@ -88,7 +88,7 @@ pub fn build<'s>(
     Ok(built)
 }
 
-/// Whether a file is still as it was opened.
+/// Checks that a file has not changed since it was opened.
 fn check_unchanged(content: &Content) -> Result<(), SendError> {
     if content.is_unchanged().map_err(SendError::Read)? {
         Ok(())
@@ -106,28 +106,28 @@ pub fn sign(chain: &OutgoingChain<'_>, signer: &dyn KeyPair) -> Result<Vec<u8>, 
     chain.head(signer, &mut scratch, &mut out).map(<[u8]>::to_vec).map_err(SendError::Issue)
 }
 
-/// How much was said.
+/// How much was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
     /// Frames.
     pub frames: u64,
     /// Bytes of frames.
     pub bytes: u64,
-    /// Bytes of frames that somebody had asked for.
+    /// Bytes of frames that receivers had requested.
     pub repaired: u64,
 }
 
-/// How a sender speaks.
+/// How fast a sender sends.
 #[derive(Clone, Copy, Debug)]
 pub struct Manner {
-    /// When to speak, as its receivers do.
+    /// The timing of the protocol, the same as that of its receivers.
     pub timing: Timing,
-    /// Bytes a second, at most.
+    /// The maximum rate, in bytes per second.
     pub rate: u64,
 }
 
 impl Manner {
-    /// On local networks. A sender answers at once, before its receivers do.
+    /// For local networks. A sender answers at once, before other receivers do.
     pub const LAN: Self = Self { timing: Timing { reply_ms: 2, ..Timing::LAN }, rate: 4_000_000 };
 }
 
@@ -141,9 +141,9 @@ pub struct Sender<'s, L> {
     start: Instant,
     out: Vec<u8>,
     amount: Amount,
-    /// When a frame went out last.
-    went: Instant,
-    /// Bytes since the last pause.
+    /// When the last frame was sent.
+    last_sent: Instant,
+    /// Bytes sent since the last pause.
     unpaused: u64,
 }
 
@@ -154,7 +154,8 @@ impl<L> fmt::Debug for Sender<'_, L> {
 }
 
 impl<'s, L: BroadcastLink> Sender<'s, L> {
-    /// A sender of `network` with this certificate. `seed` is anything that strangers do not know.
+    /// Creates a sender of `network` with this certificate. `seed` is any value that others do not
+    /// know.
     ///
     /// # Errors
     /// None at present.
@@ -186,20 +187,20 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
             start,
             out,
             amount,
-            went: start,
+            last_sent: start,
             unpaused: 0,
         })
     }
 
-    /// What was said so far.
+    /// How much was sent so far.
     #[must_use]
     pub const fn amount(&self) -> Amount {
         self.amount
     }
 
-    /// Says a chain, block by block; `told` hears how many blocks are out. Returns when nobody asks
-    /// for the last one any more; who comes later is served by [`linger`](Self::linger), and by the
-    /// other receivers.
+    /// Sends a chain block by block and calls `progress` with the number of blocks sent. Returns
+    /// when no receiver requests parts of the last block any more. Later receivers are served by
+    /// [`linger`](Self::linger), and by the other receivers.
     ///
     /// # Errors
     /// [`SendError`].
@@ -208,13 +209,13 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         chain: &'s OutgoingChain<'s>,
         content: &'s Content,
         head: Vec<u8>,
-        mut told: impl FnMut(u32),
+        mut progress: impl FnMut(u32),
     ) -> Result<(), SendError> {
         let reference = chain.reference();
         self.store.add(reference, Own::Lazy { chain, content, head: head.clone() });
         self.originate(&head)?;
         self.flush().await?;
-        // Whoever has not got the head loses all of the first block.
+        // A receiver without the head loses the whole first block.
         self.settle(reference, 0, 0).await?;
         for block in 1..=chain.blocks() {
             let leaves = chain.in_block(block);
@@ -225,14 +226,14 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
                 self.flush().await?;
             }
             self.settle(reference, block, leaves.saturating_sub(1)).await?;
-            told(block);
+            progress(block);
         }
         check_unchanged(content)
     }
 
-    /// Says a chain of one message at once, in one frame, and returns when nobody asks for it any
-    /// more: a receiver that lost it and heard the next one first would take it for one that goes
-    /// back.
+    /// Sends a chain of one message in one frame, and returns when no receiver requests it any
+    /// more. If the next chain were sent at once, a receiver that lost this one would reject it
+    /// later as older than the next one.
     ///
     /// # Errors
     /// [`SendError`].
@@ -247,7 +248,7 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         self.settle(reference, 1, 0).await
     }
 
-    /// Says a frame of others': a revocation, say.
+    /// Sends a frame that another signed, for example a revocation.
     ///
     /// # Errors
     /// `Link`.
@@ -258,7 +259,7 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         self.transmit(length, false).await
     }
 
-    /// Answers whoever asks, for so long.
+    /// Answers requests for this time.
     ///
     /// # Errors
     /// [`SendError`].
@@ -273,22 +274,23 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         }
     }
 
-    /// Says that a block is out, and answers until nobody asks for some of it.
+    /// Offers a block, and answers requests until no receiver requests parts of it.
     async fn settle(&mut self, chain: ChainRef, block: u32, index: u8) -> Result<(), SendError> {
         let window = Duration::from_millis(u64::from(self.manner.timing.request_ms) * 4 + 10);
-        let mut quiet = 0;
-        // Whoever asks for ever, or forges requests, delays a block by no more than this.
+        let mut unanswered = 0;
+        // A receiver that requests without end, or forges requests, delays a block by no more than
+        // this.
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
             self.say_frame(&BroadcastFrame::Holds { chain, block, index }).await?;
             if !self.drive(Instant::now() + window, Some((chain, block))).await? {
-                quiet += 1;
-                if quiet == QUIET {
+                unanswered += 1;
+                if unanswered == UNANSWERED {
                     return Ok(());
                 }
                 continue;
             }
-            quiet = 0;
+            unanswered = 0;
             while !self.node.is_settled(chain) && Instant::now() < end {
                 self.drive(Instant::now() + Duration::from_millis(5), Some((chain, block))).await?;
             }
@@ -296,7 +298,7 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         Ok(())
     }
 
-    /// Says what is due.
+    /// Sends the frames that are due.
     async fn flush(&mut self) -> Result<(), SendError> {
         while let Some(transmit) =
             self.node.poll(now(self.start), &mut self.store, &mut self.out)?
@@ -310,9 +312,9 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         let frame = Bytes::copy_from_slice(&self.out[..length]);
         let sent = tokio::time::timeout(DOWN, self.link.send(frame)).await;
         match sent {
-            Ok(Ok(())) => self.went = Instant::now(),
-            // A lost frame, as others are, unless it lasts.
-            Ok(Err(LinkError::NetworkDown { .. })) if self.went.elapsed() < DOWN => {}
+            Ok(Ok(())) => self.last_sent = Instant::now(),
+            // Count it as a lost frame, unless the network stays down.
+            Ok(Err(LinkError::NetworkDown { .. })) if self.last_sent.elapsed() < DOWN => {}
             Ok(Err(error)) => return Err(error.into()),
             Err(_) => return Err(LinkError::Closed.into()),
         }
@@ -329,29 +331,29 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         Ok(())
     }
 
-    /// Hears and says until `end`; whether somebody asked for some of a block, or for what comes
-    /// before it.
+    /// Receives and sends until `end`. Returns whether a receiver requested parts of the block, or
+    /// the head of its chain.
     async fn drive(
         &mut self,
         end: Instant,
         about: Option<(ChainRef, u32)>,
     ) -> Result<bool, SendError> {
-        let mut was_asked = false;
+        let mut was_requested = false;
         loop {
             self.flush().await?;
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Ok(was_asked);
+                return Ok(was_requested);
             }
             let due =
                 self.node.next_due().map_or(u64::MAX, |due| due.saturating_sub(now(self.start).ms));
             let wait = left.min(Duration::from_millis(due));
-            let heard = tokio::select! {
-                heard = self.link.receive() => heard?,
+            let received = tokio::select! {
+                received = self.link.receive() => received?,
                 () = tokio::time::sleep(wait) => continue,
             };
-            // What others say of others' chains is not for a sender to ask about.
-            let (of, asks) = match BroadcastFrame::decode(&heard) {
+            // Ignore what concerns the chains of other senders.
+            let (of, is_request) = match BroadcastFrame::decode(&received) {
                 Ok(BroadcastFrame::Wanted { chain, block, wanted }) => {
                     let is_about = about.is_some_and(|about| {
                         about == (chain, block) || (about.0, 0) == (chain, block)
@@ -366,8 +368,8 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
                 _ => continue,
             };
             if of == ANY_CHAIN || self.store.has(of) {
-                was_asked |= asks;
-                self.node.receive(now(self.start), 0, &heard, &mut self.store)?;
+                was_requested |= is_request;
+                self.node.receive(now(self.start), 0, &received, &mut self.store)?;
             }
         }
     }

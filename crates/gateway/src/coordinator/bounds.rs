@@ -1,5 +1,5 @@
-//! The behaviour when an epoch's queues are full. The test is inside the crate because filling them
-//! takes four gibibytes of events.
+//! Tests what happens when an epoch's queues are full. The test is inside the crate because it
+//! fills the queues without their contents, which would take four gibibytes of events.
 #![allow(clippy::unwrap_used)]
 
 use moteseal_core::link::MAX_FRAME;
@@ -45,7 +45,7 @@ fn forward(
 }
 
 #[test]
-fn an_epoch_without_room_takes_nothing_more_and_is_in_no_other_ones_way() {
+fn a_full_epoch_rejects_frames_and_does_not_affect_other_epochs() {
     let devices = [("north", secret(0).public()), ("south", secret(1).public())];
     let budget = Some(Budget { events: 100, coordinator: secret(9).public() });
     let first =
@@ -58,7 +58,7 @@ fn an_epoch_without_room_takes_nothing_more_and_is_in_no_other_ones_way() {
 
     let (standing, counts, kept) =
         (coordinator.standing(), coordinator.counts(), coordinator.kept(FIRST));
-    let told = coordinator.acknowledgement(north);
+    let acknowledged = coordinator.acknowledgement(north);
     for device in [north, south] {
         let (index, from) = if device == north { (0, 1) } else { (0, 0) };
         assert_eq!(
@@ -73,13 +73,13 @@ fn an_epoch_without_room_takes_nothing_more_and_is_in_no_other_ones_way() {
             coordinator.kept(FIRST),
             coordinator.acknowledgement(north)
         ),
-        (standing, counts, kept, told)
+        (standing, counts, kept, acknowledged)
     );
 
-    // Another epoch has its own room.
+    // Another epoch has room of its own.
     assert!(coordinator.hear(&forward(&roster, south, 0, NEXT, 0), NEXT).unwrap().durable);
     assert_eq!(coordinator.kept(NEXT), 1);
-    // It ends as any other, and what was refused comes late.
+    // The full epoch ends like any other. A seal that was rejected for it arrives late.
     let ended = coordinator.end(FIRST, &secret(9)).unwrap();
     assert_eq!(
         (ended.round, ended.bundles.len(), ended.absent),

@@ -1,5 +1,5 @@
-//! Assembles a device's seal from its closing frame and the kept events, verifies it as any
-//! verifier would, and writes it as a bundle.
+//! Assembles a device's seal from its closing frame and the kept events, verifies it as a client
+//! would, and writes it as a bundle.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +15,14 @@ use moteseal_verify::{Event, ReadError, SchemaEntry, StreamReader, write};
 use sha2::Digest as _;
 
 use super::error::Refused;
-use super::intake::Behind;
-use super::{Beside, GroupCoordinator, Sealed, records};
+use super::intake::Unkept;
+use super::{Evidence, GroupCoordinator, Sealed, records};
 use crate::pruned::Pruned;
 use crate::queues::Slot;
 
 impl GroupCoordinator {
-    /// Puts a seal together from what the device says and what the coordinator has, and verifies it
-    /// as anyone would.
+    /// Assembles a seal from the device's closing frame and the kept events, and verifies it as a
+    /// client would.
     pub(super) fn prove(
         &self,
         slot: u32,
@@ -42,11 +42,11 @@ impl GroupCoordinator {
         };
         let state = self.known_epoch(epoch);
         let round = state.map_or(Round(0), |state| state.coordinator.round());
-        let behind = member
+        let unkept = member
             .open
             .as_ref()
             .filter(|open| open.followed.index == index)
-            .map(|open| &open.behind);
+            .map(|open| &open.unkept);
         let kept = |level: Level| {
             state.map_or_else(Vec::new, |state| state.queues.events(Slot(slot), level))
         };
@@ -59,13 +59,13 @@ impl GroupCoordinator {
             events.insert(level.0, block);
             mask |= 1 << level.0;
         }
-        let (beside, digests, records) = match part.scheme {
+        let (evidence, digests, records) = match part.scheme {
             Scheme::Star => {
                 let mut blocks = Box::new([Digest::NULL; MAX_LEVELS]);
                 for level in (0..levels).map(Level).filter(|level| !is_null(*level)) {
-                    blocks[usize::from(level.0)] = match (events.get(&level.0), behind) {
+                    blocks[usize::from(level.0)] = match (events.get(&level.0), unkept) {
                         (Some(block), _) => star::block_digest(member.id, index, level, block),
-                        (None, Some(Behind::Running(running))) => {
+                        (None, Some(Unkept::Running(running))) => {
                             let digest = running.get(&level.0);
                             digest.map_or(Digest::NULL, |digest| {
                                 Digest(digest.clone().finalize().into())
@@ -76,18 +76,18 @@ impl GroupCoordinator {
                 }
                 let digests = above(&counters, &blocks[..], mask, is_null);
                 (
-                    Beside::Blocks(blocks),
+                    Evidence::Blocks(blocks),
                     digests,
                     events.values().rev().flatten().copied().collect(),
                 )
             }
             Scheme::Tree => {
-                let mut roots = match behind {
-                    Some(Behind::Roots(roots)) => roots.clone(),
+                let mut roots = match unkept {
+                    Some(Unkept::Roots(roots)) => roots.clone(),
                     _ => Pruned::default(),
                 };
-                // The device may have gone above what it had forwarded before, and no frame said
-                // so.
+                // The device may have raised its round above events that it had forwarded, without
+                // a frame that states so.
                 for (seq, record) in (0..part.own_round.0).flat_map(|level| kept(Level(level))) {
                     roots.drop_leaf(seq, tree::leaf(record));
                 }
@@ -108,7 +108,7 @@ impl GroupCoordinator {
                 let (places, records) = in_order(schema.framing, &events, &seqs);
                 let digests =
                     roots.multiproof(u64::from(part.n), places).ok_or(Refused::NotAsForwarded)?;
-                (Beside::Roots { roots, seqs }, digests, records)
+                (Evidence::Roots { roots, seqs }, digests, records)
             }
         };
         let mut stream = Vec::new();
@@ -135,7 +135,7 @@ impl GroupCoordinator {
         Ok(Sealed {
             slot: Slot(slot),
             seal,
-            beside,
+            evidence,
             signature,
             schema,
             framing,
@@ -144,21 +144,21 @@ impl GroupCoordinator {
         })
     }
 
-    /// A seal with the levels that are kept.
+    /// A bundle of the seal with the levels that are kept.
     pub(super) fn bundle(&self, sealed: &Sealed) -> Vec<u8> {
         let statement = sealed.seal.statement();
         let mask = sealed.events.keys().fold(0u32, |mask, level| mask | 1 << level);
-        let (evidence, records) = match &sealed.beside {
-            Beside::Blocks(blocks) => {
+        let (evidence, records) = match &sealed.evidence {
+            Evidence::Blocks(blocks) => {
                 let records: Vec<u8> = sealed.events.values().rev().flatten().copied().collect();
                 (write::star_evidence(&sealed.seal, &blocks[..], mask), records)
             }
-            Beside::Roots { roots, seqs } => {
+            Evidence::Roots { roots, seqs } => {
                 let (places, records) = in_order(sealed.framing, &sealed.events, seqs);
                 let multiproof = roots.multiproof(statement.counters.total(), places);
                 debug_assert!(
                     multiproof.is_some(),
-                    "it was one when the seal was proven, and stays one"
+                    "a multiproof existed when the seal was verified, and dropping leaves cannot remove it"
                 );
                 (multiproof.unwrap_or_default(), records)
             }
@@ -188,8 +188,8 @@ impl GroupCoordinator {
     }
 }
 
-/// What stands above the coarsest kept block of a star is one digest (section 4), if there is
-/// anything.
+/// The single digest that represents the levels above the coarsest kept block of a star (section
+/// 4), or nothing if all of these levels are null.
 fn above(
     counters: &Counters,
     blocks: &[Digest],
@@ -211,7 +211,8 @@ fn above(
     levels().fold(star::chain_start(), link).0.to_vec()
 }
 
-/// The kept events of a tree in order, and their records as they lie in a part.
+/// The kept events of a tree in order of their sequence numbers, and their records as a part
+/// encodes them.
 fn in_order(
     framing: Framing,
     blocks: &BTreeMap<u8, Vec<u8>>,

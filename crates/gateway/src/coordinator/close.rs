@@ -1,9 +1,10 @@
-//! A device's closing frame: which seals the coordinator accepts (spec/formats.md, section 8.2).
+//! Checks a device's closing frame: which seals the coordinator accepts (spec/formats.md, section
+//! 8.2).
 //!
-//! In addition to verifying, a seal must agree with what its device forwarded, and with the rounds
-//! that the coordinator announced. An audit computes the required round from the seals alone, so
-//! that a device whose seal contradicts its frames could have an honest coordinator accused. The
-//! seal is rejected, and the device counts as absent.
+//! A seal must verify. It must also agree with what its device forwarded, and with the rounds that
+//! the coordinator announced. The reason is that an audit computes the required round from the
+//! seals alone: a device whose seal contradicts its frames could get an honest coordinator accused.
+//! Such a seal is rejected, and the device counts as absent.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
@@ -16,7 +17,7 @@ use super::error::Refused;
 use super::intake::Open;
 use super::{GroupCoordinator, Newest, Outcome, Sealed};
 
-/// A closing frame, read.
+/// A decoded closing frame.
 struct Closing<'a> {
     index: SealIndex,
     epoch: EpochNumber,
@@ -48,7 +49,7 @@ impl<'a> Closing<'a> {
     }
 }
 
-/// The index of the seal that a closing frame speaks of.
+/// The index of the seal that a closing frame concerns.
 pub(super) fn index_of(device: DeviceId, open: &[u8], part: &[u8]) -> Option<SealIndex> {
     Closing::read(device, open, part).ok().map(|closing| closing.index)
 }
@@ -100,12 +101,12 @@ impl GroupCoordinator {
         Ok((about, Outcome::Fresh(None)))
     }
 
-    /// What a device has open, if it is the seal with this index.
+    /// The device's open seal, if it has this index.
     fn open_as(&self, slot: u32, index: SealIndex) -> Option<&Open> {
         self.devices[slot as usize].open.as_deref().filter(|open| open.followed.index == index)
     }
 
-    /// Whether every event that the seal says was forwarded is here.
+    /// Whether every event that the seal counts as forwarded has been received.
     fn has_all_of(&self, slot: u32, closing: &Closing<'_>) -> Result<bool, Refused> {
         let n = u64::from(closing.part.n);
         match &self.devices[slot as usize].open {
@@ -116,13 +117,13 @@ impl GroupCoordinator {
                 }
                 Ok(open.followed.next.0 == n)
             }
-            // Of a seal without events nothing is forwarded before it closes.
+            // A device forwards nothing of a seal without events before it closes it.
             _ => Ok(n == 0),
         }
     }
 
-    /// The newest seal that the coordinator has seen anything of, before the one with this index,
-    /// and its epoch.
+    /// The newest seal before this index of which the coordinator has received anything, and its
+    /// epoch.
     fn seen_before(&self, slot: u32, index: SealIndex) -> Option<(SealIndex, EpochNumber)> {
         let member = &self.devices[slot as usize];
         let open = member.open.as_ref().map(|open| (open.followed.index, open.followed.epoch));
@@ -131,17 +132,17 @@ impl GroupCoordinator {
         seen.into_iter().flatten().filter(|(seen, _)| *seen < index).max()
     }
 
-    /// The seal's place in its chain must agree with the epochs that the device forwarded before
-    /// it. The chain's account of an abandoned seal decides whether an audit considers the device
+    /// Checks that the seal's `prev` link agrees with the epochs that the device forwarded before.
+    /// How the chain accounts for an abandoned seal decides whether an audit considers the device
     /// silent.
     fn check_chain(&self, slot: u32, closing: &Closing<'_>) -> Result<(), Refused> {
         let Some((seen, epoch)) = self.seen_before(slot, closing.index) else { return Ok(()) };
-        let denies = closing.open.last.is_some_and(|(last, of)| last >= seen && of < epoch);
-        if closing.epoch < epoch || denies { Err(Refused::EpochGoesBack) } else { Ok(()) }
+        let contradicts = closing.open.last.is_some_and(|(last, of)| last >= seen && of < epoch);
+        if closing.epoch < epoch || contradicts { Err(Refused::EpochGoesBack) } else { Ok(()) }
     }
 
-    /// The levels that the device claimed for forwarded events must be those of its salt, and the
-    /// coordinator must have announced the round that it states.
+    /// Checks that the levels that the device claimed for forwarded events follow from its salt,
+    /// and that the coordinator has announced the round that the seal states.
     fn check_claims(&self, slot: u32, statement: &Statement) -> Result<(), Refused> {
         if let Some(open) = self.open_as(slot, statement.index) {
             let is_true =
@@ -150,17 +151,18 @@ impl GroupCoordinator {
                 return Err(Refused::NotAsForwarded);
             }
         }
-        // Of an epoch that is over the seal will not be listed, and its round not judged.
-        let is_told =
+        // A seal of an ended epoch is not listed, and its round is not checked.
+        let is_announced =
             self.is_over(statement.epoch) || statement.round <= self.round(statement.epoch);
-        if is_told { Ok(()) } else { Err(Refused::RoundNotAnnounced) }
+        if is_announced { Ok(()) } else { Err(Refused::RoundNotAnnounced) }
     }
 
-    /// Whether the seal accounts for all that its device forwarded of its epoch. It does not if the
-    /// chain claims that an abandoned seal was sealed: without `restart`, no one could tell how its
-    /// events affected the round. Nor does it if it follows a seal that the coordinator never had
-    /// although the device was active before: no one has compared that seal with what was
-    /// forwarded. Then the seal is stored as if it had arrived late.
+    /// Whether the seal accounts for everything that its device forwarded of its epoch. It does not
+    /// in two cases. First, the chain claims that an abandoned seal was sealed: without `restart`,
+    /// nobody could tell how its events affected the round. Second, the seal follows a seal that
+    /// the coordinator never received although the device was active before: nobody has compared
+    /// that seal with what was forwarded. In both cases the seal is stored as if it had arrived
+    /// late.
     fn accounts_for_all(&self, slot: u32, closing: &Closing<'_>) -> bool {
         let sealed = self.devices[slot as usize].sealed.map(|sealed| sealed.index);
         if self.seen_before(slot, closing.index).is_some()
@@ -179,7 +181,7 @@ impl GroupCoordinator {
         })
     }
 
-    /// Takes a seal that was proven.
+    /// Stores a verified seal.
     fn take(&mut self, slot: u32, epoch: EpochNumber, sealed: Sealed) {
         let newest = Newest::of(&sealed.seal);
         self.note_opener(slot, epoch);
@@ -190,8 +192,8 @@ impl GroupCoordinator {
         {
             self.abandon(slot);
         }
-        // The coordinator goes on counting what the seal keeps; what it says to be null is nobody's
-        // any more.
+        // The events that the seal keeps still count towards the budget. The events of levels that
+        // the seal states as null are withdrawn.
         let kept = sealed.events.keys().fold(0u32, |mask, level| mask | 1 << level);
         let state = self.epoch(epoch);
         for level in (0..state.queues.levels()).map(Level) {

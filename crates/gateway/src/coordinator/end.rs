@@ -11,8 +11,9 @@ use moteseal_seal::sample::{ManifestDraft, Tally};
 use super::{Ended, Epoch, GroupCoordinator, Member, Newest, ROUNDS, Sealed};
 
 impl GroupCoordinator {
-    /// Ends an epoch and signs its manifest with the coordinator's key: no further seal of it is
-    /// listed. End epochs in ascending order: seals of an epoch before an ended one are late.
+    /// Ends an epoch and signs its manifest with the coordinator's key. Seals of the epoch that
+    /// arrive later are not listed. End epochs in ascending order: seals of any epoch before an
+    /// ended one count as late.
     ///
     /// # Errors
     /// [`IssueError`]; nothing has changed except the round.
@@ -39,7 +40,7 @@ impl GroupCoordinator {
         Ok(Ended { epoch, round, kept, manifest, bundles, absent })
     }
 
-    /// Goes up to the round that the counters of the listed seals ask for.
+    /// Raises the round to the one that the counters of the listed seals require.
     fn settle(&mut self, epoch: EpochNumber) {
         let mut tally = Tally::new(self.roster.levels(), self.budget);
         let state = self.epoch(epoch);
@@ -76,8 +77,8 @@ impl GroupCoordinator {
         Ok(draft.issue(coordinator, &mut scratch, &mut out)?.to_vec())
     }
 
-    /// Lets go of an epoch, but for what is still open of it: who is in the middle of a seal goes
-    /// on with what is here, late.
+    /// Drops an ended epoch. If a device has a seal of it open, the events of that seal are kept,
+    /// and the seal will count as late.
     fn leave(&mut self, epoch: EpochNumber, round: Round) {
         let Some(state) = self.epochs.remove(&epoch) else { return };
         self.openers.remove(&epoch);

@@ -4,43 +4,48 @@ use std::fmt;
 
 use moteseal_core::link::FrameError;
 
-/// Why a frame was dropped. It is counted and changes nothing. The device is told only if it would
-/// repeat the frame forever ([`GroupCoordinator::refusal`](crate::GroupCoordinator::refusal)).
+/// Why a frame was rejected. A rejected frame is counted and changes nothing. The device is
+/// informed only if it would otherwise repeat the frame forever
+/// ([`GroupCoordinator::refusal`](crate::GroupCoordinator::refusal)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refused {
-    /// No frame, or not the sender's.
+    /// The frame does not decode, or it is not from the device that it names.
     Frame(FrameError),
     /// The roster has no such device.
     UnknownDevice,
-    /// The epoch is ahead of the group's by more than one, or outside the roster's.
+    /// The epoch is more than one ahead of the group's current epoch, or outside the roster's
+    /// epochs.
     EpochTooFar,
     /// The epoch is before one that the device has forwarded or sealed under an earlier index, or
-    /// one that it has closed.
+    /// is one that the device has closed.
     EpochGoesBack,
-    /// The seal counts other events than its device forwarded, or gives them other levels.
+    /// The seal's event counts or levels differ from what its device forwarded.
     NotAsForwarded,
     /// The seal states a round that the coordinator has not announced.
     RoundNotAnnounced,
-    /// The device is the first to name too many epochs that are still open.
+    /// Too many open epochs were first reached by this device.
     TooManyEpochs,
-    /// The epoch holds as many bytes as can be kept of a level: 4 GiB.
+    /// The epoch has as many bytes in one level as can be kept: 4 GiB.
     EpochFull,
-    /// The device fills more of the journal than is its part, and others need the room.
+    /// The device has used its share of the journal, and the rest of the room is reserved for
+    /// others.
     OverQuota,
-    /// The frame's framing, or whether it is of a star or a tree, differs from the one before under
-    /// the same seal.
+    /// The framing, or the scheme (star or tree), differs from that of an earlier frame of the same
+    /// seal.
     FramingChanged,
-    /// The schema does not decode, or the device's seals use as many as one may.
+    /// The schema does not decode, or the device's seals already use the maximum number of schemas.
     Schema,
-    /// The seal's items do not decode, are of another device, or carry what the coordinator has.
+    /// The seal's items do not decode, are of another device, or contain events or digests that the
+    /// coordinator must already have.
     MalformedClose,
-    /// The seal does not verify with what the coordinator has: the name of the error.
+    /// The seal does not verify with the events that the coordinator has; the name of the
+    /// verifier's error.
     NotProven(&'static str),
 }
 
 impl Refused {
-    /// The reason's name: for counters and logs.
+    /// The name of the reason, for counters and logs.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -62,10 +67,10 @@ impl Refused {
 }
 
 impl Refused {
-    /// Whether a rejected seal is rejected for good, so that its device is told; `None` if the same
-    /// frame may be accepted later, when epochs have ended or room was made, or if the sender is
-    /// unknown. A rejection is not final if another roster, another version of the gateway, or the
-    /// clock may change it.
+    /// Whether a seal is rejected, and the device must be informed: `Some(true)` if the rejection
+    /// is final, `Some(false)` if another roster, another version of the gateway or a corrected
+    /// clock may change it. `None` if the same frame may be accepted later, when epochs have ended
+    /// or there is room again, or if the sender is unknown.
     pub(crate) const fn is_final(&self) -> Option<bool> {
         match self {
             Self::EpochGoesBack | Self::NotAsForwarded | Self::FramingChanged => Some(true),
@@ -91,18 +96,18 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
         f.write_str(match self {
-            Self::Frame(_) => ": the frame is none of this group's devices",
+            Self::Frame(_) => ": the frame is not from a device of this group",
             Self::UnknownDevice => ": the roster has no such device; add it, or give the gateway the newer roster",
-            Self::EpochTooFar => ": the epoch is too far ahead, or not the roster's; check the device's clock",
-            Self::EpochGoesBack => ": the epoch is before one that the device has gone to, or closed",
-            Self::NotAsForwarded => ": the seal counts other events than its device forwarded, or gives them other levels",
+            Self::EpochTooFar => ": the epoch is too far ahead, or outside the roster's epochs; check the device's clock",
+            Self::EpochGoesBack => ": the epoch is before the device's current epoch, or already closed",
+            Self::NotAsForwarded => ": the seal's event counts or levels differ from what its device forwarded",
             Self::RoundNotAnnounced => ": the seal states a round that this gateway has not announced",
             Self::TooManyEpochs => ": the device is too many epochs ahead of the others, or behind them",
             Self::EpochFull => ": the epoch's events fill the queues; give the group a smaller budget",
-            Self::OverQuota => ": the device has filled its part of the state's bound; if it does not flood, raise `disk`",
-            Self::FramingChanged => ": the records' size, or star and tree, changed under one seal",
-            Self::Schema => ": no schema, or too many of them",
-            Self::MalformedClose => ": the closing frame is not one",
+            Self::OverQuota => ": the device has used its share of the disk bound; if its rate is normal, raise `disk`",
+            Self::FramingChanged => ": the framing or the scheme (star or tree) changed within one seal",
+            Self::Schema => ": the schema is invalid, or the device uses too many schemas",
+            Self::MalformedClose => ": the closing frame is malformed",
             Self::NotProven(_) => ": the seal does not verify",
         })
     }

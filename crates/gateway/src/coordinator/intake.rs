@@ -1,5 +1,5 @@
-//! Receiving a device's open seal, frame by frame (spec/formats.md, section 8.2): what is kept of
-//! it, and what represents the rest.
+//! Receives a device's open seal, frame by frame (spec/formats.md, section 8.2): which events are
+//! kept, and which digests represent the others.
 
 use std::collections::BTreeMap;
 
@@ -16,57 +16,57 @@ use super::{GroupCoordinator, Member, Outcome, link_key};
 use crate::pruned::Pruned;
 use crate::queues::Slot;
 
-/// The seal that a device has open.
+/// A device's open seal.
 pub(super) struct Open {
     pub(super) followed: Followed,
     pub(super) framing: Framing,
-    /// Events that were forwarded, by the level that the device claims: the seal's salt must give
-    /// them.
+    /// Forwarded events, by the level that the device claims. The seal's salt must give the same
+    /// levels.
     pub(super) claimed: [u32; MAX_LEVELS],
-    pub(super) behind: Behind,
+    pub(super) unkept: Unkept,
 }
 
-/// What stands for the events that are not kept.
-pub(super) enum Behind {
-    /// Of a star, running digests of levels that were forgotten before the device confirmed their
+/// The digests that represent the events that are not kept.
+pub(super) enum Unkept {
+    /// For a star: running digests of levels that were dropped before the device confirmed their
     /// round.
     Running(BTreeMap<u8, sha2::Sha256>),
-    /// Of a tree, roots.
+    /// For a tree: the roots of subtrees without a kept event.
     Roots(Pruned),
 }
 
 impl Open {
     fn new(followed: Followed, forward: &Forward<'_>) -> Self {
-        let behind = match forward.digests {
-            None => Behind::Running(BTreeMap::new()),
-            Some(_) => Behind::Roots(Pruned::default()),
+        let unkept = match forward.digests {
+            None => Unkept::Running(BTreeMap::new()),
+            Some(_) => Unkept::Roots(Pruned::default()),
         };
-        Self { followed, framing: forward.framing, claimed: [0; MAX_LEVELS], behind }
+        Self { followed, framing: forward.framing, claimed: [0; MAX_LEVELS], unkept }
     }
 
-    /// Of a tree, what stands for the events that are not kept.
+    /// For a tree, the roots that represent the events that are not kept.
     pub(super) const fn roots(&self) -> Option<&Pruned> {
-        match &self.behind {
-            Behind::Running(_) => None,
-            Behind::Roots(roots) => Some(roots),
+        match &self.unkept {
+            Unkept::Running(_) => None,
+            Unkept::Roots(roots) => Some(roots),
         }
     }
 
-    /// Whether a frame can be of the same seal.
+    /// Whether a frame can belong to the same seal.
     fn goes_on_with(&self, forward: &Forward<'_>) -> bool {
         self.framing == forward.framing && self.roots().is_some() == forward.digests.is_some()
     }
 
     fn pass_over(&mut self, device: DeviceId, seq: Sequence, level: Level, record: &[u8]) {
-        match &mut self.behind {
-            Behind::Running(digests) if level.0 >= self.followed.confirmed.0 => {
+        match &mut self.unkept {
+            Unkept::Running(digests) if level.0 >= self.followed.confirmed.0 => {
                 let digest = digests
                     .entry(level.0)
                     .or_insert_with(|| block_start(device, self.followed.index, level));
                 self.framing.frame(record, |bytes| digest.update(bytes));
             }
-            Behind::Running(_) => {}
-            Behind::Roots(roots) => roots.drop_leaf(seq, tree::leaf(record)),
+            Unkept::Running(_) => {}
+            Unkept::Roots(roots) => roots.drop_leaf(seq, tree::leaf(record)),
         }
     }
 }
@@ -116,7 +116,8 @@ impl GroupCoordinator {
             self.claim(slot, level);
             let state = self.epoch(forward.epoch);
             if level.0 < followed.confirmed.0 {
-                // A device that went above an event may send it in the place of a digest.
+                // A device that has raised its round above an event may send the event instead of a
+                // digest.
                 self.pass_over(slot, seq, level, record);
                 continue;
             }
@@ -133,17 +134,18 @@ impl GroupCoordinator {
                 }
             }
         }
-        let (round, still) = {
+        let (round, kept_after) = {
             let coordinator = &self.epoch(forward.epoch).coordinator;
             (coordinator.round(), coordinator.kept())
         };
         self.counts.seen += seen;
-        self.counts.discarded += (kept + seen).saturating_sub(still);
+        self.counts.discarded += (kept + seen).saturating_sub(kept_after);
         Ok(Outcome::Fresh((round > before).then_some(round)))
     }
 
-    /// Where a frame leads, and from which event on it is new; `None` if nothing is. Changes
-    /// nothing: a frame that is not new is not in the journal and must leave no trace.
+    /// Returns the seal's state after a frame, and the first new event; `None` if nothing in the
+    /// frame is new. This function changes nothing, because a frame without news is not written to
+    /// the journal and must not affect the state.
     fn follow(
         &self,
         slot: u32,
@@ -155,7 +157,7 @@ impl GroupCoordinator {
             return Ok(None);
         }
         self.check_epoch(slot, forward.epoch, now)?;
-        // A seal of that epoch could no longer come: its events would raise a round that no
+        // The device has closed that epoch. Events of a further seal would raise a round that no
         // counters account for.
         if sealed.is_some_and(|sealed| !sealed.goes_on_in(forward.epoch)) {
             return Err(Refused::EpochGoesBack);
@@ -186,7 +188,7 @@ impl GroupCoordinator {
         })
     }
 
-    /// Notes the level that a device claims for an event.
+    /// Counts the level that a device claims for an event.
     fn claim(&mut self, slot: u32, level: Level) {
         let open = self.devices[slot as usize].open.as_mut();
         if let Some(claimed) = open.and_then(|open| open.claimed.get_mut(usize::from(level.0))) {
@@ -194,17 +196,17 @@ impl GroupCoordinator {
         }
     }
 
-    /// Takes what stands for the events of a tree that its device does not forward.
+    /// Stores the roots that a device sends instead of the events of a tree.
     fn skip(&mut self, slot: u32, forward: &Forward<'_>, first: Sequence) {
-        if let Some(Behind::Roots(roots)) =
-            self.devices[slot as usize].open.as_mut().map(|open| &mut open.behind)
+        if let Some(Unkept::Roots(roots)) =
+            self.devices[slot as usize].open.as_mut().map(|open| &mut open.unkept)
         {
             forward.subtrees().for_each(|(subtree, root)| roots.take(&subtree, root, first));
         }
     }
 
-    /// Passes over an event that is not kept: of a star its level's digest goes on for as long as
-    /// the device still forwards it.
+    /// Accounts for an event that is not kept: for a star, adds it to the digest of its level while
+    /// the device still forwards that level.
     fn pass_over(&mut self, slot: u32, seq: Sequence, level: Level, record: &[u8]) {
         let member = &mut self.devices[slot as usize];
         if let Some(open) = &mut member.open {
@@ -212,7 +214,7 @@ impl GroupCoordinator {
         }
     }
 
-    /// Forgets levels of an epoch for all devices, keeping the digests that their seals may still
+    /// Drops levels of an epoch for all devices, keeping the digests that their seals may still
     /// need.
     pub(super) fn forget(&mut self, epoch: EpochNumber, levels: std::ops::Range<u8>) {
         let Some((state, devices)) = self.epoch_and_devices(epoch) else { return };
@@ -234,16 +236,16 @@ impl GroupCoordinator {
         state.sealed.iter_mut().for_each(|sealed| sealed.forget(&levels));
     }
 
-    /// Lets go of what a device holds below the round that it has confirmed: those blocks will be
-    /// null, and a tree has those leaves alone.
+    /// Drops a device's events below the round that it has confirmed. The seal will state these
+    /// levels as null; a tree keeps only the digests of their leaves.
     fn confirm(&mut self, slot: u32, epoch: EpochNumber) {
         let Some((state, devices)) = self.epoch_and_devices(epoch) else { return };
         let member = &mut devices[slot as usize];
         let Some(open) = &mut member.open else { return };
         let confirmed = open.followed.confirmed.0;
-        match &mut open.behind {
-            Behind::Running(digests) => digests.retain(|level, _| *level >= confirmed),
-            Behind::Roots(roots) => {
+        match &mut open.unkept {
+            Unkept::Running(digests) => digests.retain(|level, _| *level >= confirmed),
+            Unkept::Roots(roots) => {
                 for (seq, record) in
                     (0..confirmed).flat_map(|level| state.queues.events(Slot(slot), Level(level)))
                 {
@@ -261,7 +263,7 @@ impl GroupCoordinator {
         }
     }
 
-    /// The device restarted: its open seal will never be completed.
+    /// Abandons a device's open seal: the device restarted and will never complete it.
     pub(super) fn abandon(&mut self, slot: u32) {
         if let Some(open) = self.devices[slot as usize].open.take() {
             (0..self.roster.levels())

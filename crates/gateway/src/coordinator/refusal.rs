@@ -1,4 +1,4 @@
-//! The frame that tells a device that one of its seals is rejected, and that sending it again does
+//! The frame that informs a device that one of its seals is rejected, and that repeating it does
 //! not help.
 
 use moteseal_core::link::claimed_device;
@@ -9,9 +9,10 @@ use super::error::Refused;
 use super::{GroupCoordinator, close, link_key};
 
 impl GroupCoordinator {
-    /// The frame that tells a device that one of its seals is rejected; `None` if the frame was not
-    /// the device's, concerns no seal, or may be accepted later. `frame` is what
-    /// [`hear`](Self::hear) rejected. Send it only once earlier frames are durable.
+    /// Returns the frame that informs a device that one of its seals is rejected. `frame` is the
+    /// frame that [`hear`](Self::hear) rejected. Returns `None` if the device did not send the
+    /// frame, if it concerns no seal, or if it may be accepted later. Send the result only once
+    /// earlier frames are durable.
     #[must_use]
     pub fn refusal(&self, frame: &[u8], refused: &Refused) -> Option<(DeviceId, Vec<u8>)> {
         let is_final = refused.is_final()?;

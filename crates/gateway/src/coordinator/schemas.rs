@@ -1,5 +1,5 @@
-//! The stream schemas that a coordinator keeps: a few for each device, shared by devices that use
-//! the same, so that no device can displace the others'.
+//! The stream schemas that a coordinator keeps: a few for each device. Devices with the same schema
+//! share one entry, and no device can displace the schemas of others.
 
 use std::collections::HashMap;
 
@@ -8,11 +8,11 @@ use moteseal_verify::SchemaEntry;
 
 use super::error::Refused;
 
-/// Schemas that are remembered of a device: one as a rule, another while it changes.
+/// How many schemas are kept for a device: usually it has one, and a second one while it changes.
 const EACH: usize = 4;
 const NONE: u16 = u16::MAX;
 
-/// The schemas of one device, the one that it showed first before the others.
+/// The schemas of one device as indices into `Schemas::entries`, oldest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Held([u16; EACH]);
 
@@ -24,7 +24,7 @@ impl Held {
     }
 }
 
-/// All of them.
+/// The schemas of all devices.
 #[derive(Debug, Default)]
 pub(super) struct Schemas {
     entries: Vec<Option<Known>>,
@@ -34,7 +34,7 @@ pub(super) struct Schemas {
 #[derive(Debug)]
 struct Known {
     entry: SchemaEntry,
-    /// Devices that hold it.
+    /// How many devices hold it.
     holders: u32,
 }
 
@@ -43,22 +43,22 @@ impl Schemas {
         Some(&self.entries.get(usize::from(place))?.as_ref()?.entry)
     }
 
-    /// A schema that a device has shown.
+    /// A schema that this device has sent.
     pub(super) fn of(&self, held: &Held, digest: &Digest) -> Option<&SchemaEntry> {
         let place = self.places.get(digest).filter(|place| held.0.contains(place))?;
         self.at(*place)
     }
 
-    /// A schema that any device has shown.
+    /// A schema that any device has sent.
     pub(super) fn get(&self, digest: &Digest) -> Option<&SchemaEntry> {
         self.at(*self.places.get(digest)?)
     }
 
-    /// Takes a schema that a device shows and does not hold yet. Where it holds as many as it may,
-    /// the oldest goes that is not `in_use`.
+    /// Stores a schema that a device sends and does not hold yet. If the device already holds the
+    /// maximum number, its oldest schema that is not `in_use` is removed.
     ///
     /// # Errors
-    /// `Schema`: all are in use. Nothing has changed then.
+    /// `Schema`: all are in use; nothing has changed.
     pub(super) fn hold(
         &mut self,
         held: &mut Held,
@@ -81,7 +81,7 @@ impl Schemas {
             known.holders += 1;
         }
         self.release(held.0[gone]);
-        // The newest stands last of those that there are.
+        // Move the newest schema to the end of those that the device holds.
         held.0[gone] = place;
         let count = held.places().count();
         held.0[gone..count].rotate_left(1);
@@ -110,7 +110,7 @@ impl Schemas {
         }
     }
 
-    /// The encodings of a device's schemas, in their order.
+    /// The encodings of a device's schemas, oldest first.
     pub(super) fn encodings(&self, held: &Held) -> impl Iterator<Item = &[u8]> {
         held.0.into_iter().filter_map(|place| self.at(place)).map(|entry| &entry.bytes[..])
     }
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_shows_schemas_without_end_takes_no_place_of_others() {
+    fn a_device_that_floods_schemas_does_not_displace_those_of_others() {
         let (mut schemas, mut flood, mut other) = (Schemas::default(), Held::EMPTY, Held::EMPTY);
         schemas.hold(&mut other, schema(7), |_| false).unwrap();
         for number in 0..1000 {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_seal_uses_does_not_go_and_the_oldest_of_the_others_does() {
+    fn removes_the_oldest_schema_that_no_seal_uses() {
         let (mut schemas, mut held) = (Schemas::default(), Held::EMPTY);
         (0..EACH).for_each(|number| schemas.hold(&mut held, schema(number), |_| false).unwrap());
         let used = schema(0).digest;
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_share_a_schema_and_what_nobody_holds_is_gone() {
+    fn devices_share_a_schema_and_an_unused_one_is_removed() {
         let mut schemas = Schemas::default();
         let mut devices = [Held::EMPTY; 3];
         devices.iter_mut().for_each(|held| schemas.hold(held, schema(0), |_| false).unwrap());

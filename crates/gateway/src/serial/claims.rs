@@ -1,5 +1,5 @@
-//! Which mote is at which port. A broker knows a device by one name, so that two ports with one
-//! mote would put each other out.
+//! Which mote is connected to which port. A device can have only one connection to a broker, so two
+//! ports with the same mote would disconnect each other.
 
 use std::collections::HashMap;
 
@@ -11,8 +11,8 @@ use tokio::sync::watch;
 pub(super) struct Claims(watch::Sender<HashMap<DeviceId, usize>>);
 
 impl Claims {
-    /// Takes a mote for a port: if no other one has it, or its line is not open any more, as
-    /// `is_open` says of a port.
+    /// Assigns a mote to a port, unless another port has it and `is_open` returns true for that
+    /// port. Returns whether the port has the mote.
     pub(super) fn take(
         &self,
         device: DeviceId,
@@ -30,12 +30,12 @@ impl Claims {
         self.has(device, port)
     }
 
-    /// Whether a port has a mote.
+    /// Whether a mote is assigned to a port.
     pub(super) fn has(&self, device: DeviceId, port: usize) -> bool {
         self.0.borrow().get(&device) == Some(&port)
     }
 
-    /// Gives a mote back, if the port has it.
+    /// Releases a mote, if it is assigned to the port.
     pub(super) fn give_back(&self, device: DeviceId, port: usize) {
         self.0.send_if_modified(|claims| {
             let is_ours = claims.get(&device) == Some(&port);
@@ -46,7 +46,7 @@ impl Claims {
         });
     }
 
-    /// A way to be told when motes move.
+    /// A receiver that is notified when assignments change.
     pub(super) fn moves(&self) -> watch::Receiver<HashMap<DeviceId, usize>> {
         self.0.subscribe()
     }
@@ -59,7 +59,7 @@ mod tests {
     const MOTE: DeviceId = DeviceId([7; 8]);
 
     #[test]
-    fn a_mote_is_at_one_port_until_that_one_is_down() {
+    fn a_mote_is_at_one_port_until_that_port_is_down() {
         let claims = Claims::default();
         assert!(claims.take(MOTE, 1, |_| true) && claims.take(MOTE, 1, |_| true));
         assert!(!claims.take(MOTE, 2, |_| true) && claims.has(MOTE, 1));

@@ -1,4 +1,5 @@
-//! One port: who is there, which links it is joined to, and what waits to go down to it.
+//! One port: the mote that responds there, the links that it is joined to, and the queue of frames
+//! for it.
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -17,19 +18,20 @@ use tracing::{debug, info, warn};
 
 use super::{Port, Shared};
 
-/// How long a link may take to take a frame of a mote.
+/// How long a link may take to accept a frame of a mote.
 const SEND_TIME: Duration = Duration::from_secs(1);
-/// A port that changes its mote is joined again after this time at the earliest: a broker must not
-/// pay for it.
+/// The minimum time between two joins of a port. A mote that changes its identity must not burden
+/// the broker with connections.
 const JOIN_TIME: Duration = Duration::from_secs(2);
-/// How often a port looks after itself.
+/// How often a port checks its state.
 const TICK: Duration = Duration::from_millis(500);
-/// How often the same is said again, and how often a port says anything.
-const SAY_AGAIN: Duration = Duration::from_secs(60);
-const SAY: Duration = Duration::from_secs(1);
-/// How often a mote is told the time.
+/// The minimum time between two log lines: with the same content, and with any content.
+const REPEAT_LOG: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
+/// How often a mote is sent the time.
 const TIME: Duration = Duration::from_secs(60);
-/// Frames of a coordinator that wait for a mote; the oldest goes first.
+/// The maximum number of frames of a coordinator that wait for a mote. Beyond it, the oldest frame
+/// is dropped.
 const WAITING: usize = 16;
 
 /// The task of one port.
@@ -39,17 +41,17 @@ pub(super) struct PortTask {
     pinned: Option<DeviceId>,
     line: SerialLine,
     shared: Arc<Shared>,
-    /// Who is there, or was last.
+    /// The mote that responds, or responded last.
     peer: Option<Peer>,
     joined: Option<Joined>,
     joined_at: Option<Instant>,
     downward: Downward,
     allowance: Allowance,
     counted: Counted,
-    /// Broadcast frames for the port that were dropped, as far as they are counted.
+    /// Dropped broadcast frames for the port that are already in the metrics.
     dropped: u64,
-    /// What was said last, and when.
-    said: Option<(&'static str, Instant)>,
+    /// The last log line and its time.
+    logged: Option<(&'static str, Instant)>,
 }
 
 /// A mote and its links.
@@ -62,13 +64,13 @@ struct Joined {
 /// What happens at a port.
 enum Happened {
     Line(Event),
-    /// The line has room for a body.
+    /// The line has room for another frame.
     Room,
     Coordinator(Down),
     Sums(Down),
-    /// Something was broadcast elsewhere.
+    /// A frame was broadcast elsewhere.
     Broadcast,
-    /// The line's state has changed, a mote has moved, or some time has passed.
+    /// The state of the line has changed, a mote has changed its port, or a tick has passed.
     Other,
 }
 
@@ -94,20 +96,20 @@ impl PortTask {
             allowance: Allowance::new(port.line.baud),
             counted: Counted::default(),
             dropped: 0,
-            said: None,
+            logged: None,
         }
     }
 
-    /// Runs for ever; ends only where a link was closed.
+    /// Runs until a link is closed.
     pub(super) async fn run(mut self) -> Result<(), LinkError> {
         let shared = Arc::clone(&self.shared);
-        let heard = &shared.heard[self.number];
+        let outgoing = &shared.outgoing[self.number];
         let (mut state, mut moves) = (self.line.state(), shared.claims.moves());
         let mut tick = tokio::time::interval(TICK);
         loop {
             let has_work = self.peer.is_some()
                 && self.joined.is_some()
-                && !(self.downward.is_empty() && heard.is_empty());
+                && !(self.downward.is_empty() && outgoing.is_empty());
             let links = self
                 .joined
                 .as_mut()
@@ -118,7 +120,7 @@ impl PortTask {
                 room = self.line.ready(), if has_work => room.map(|()| Happened::Room)?,
                 down = next_of(coordinator) => Happened::Coordinator(down?),
                 down = next_of(sums) => Happened::Sums(down?),
-                () = heard.arrival(), if !has_work => Happened::Broadcast,
+                () = outgoing.arrival(), if !has_work => Happened::Broadcast,
                 changed = state.changed() => changed.map(|()| Happened::Other).map_err(|_| LinkError::Closed)?,
                 _ = moves.changed() => Happened::Other,
                 _ = tick.tick() => Happened::Other,
@@ -138,19 +140,20 @@ impl PortTask {
                 }
                 Happened::Sums(Down::Frame(frame)) => self.put_down(Channel::Sums, frame),
                 Happened::Broadcast => {}
-                Happened::Other => self.look(&state.borrow_and_update().clone()),
+                Happened::Other => self.update(&state.borrow_and_update().clone()),
             }
         }
     }
 
-    /// A mote has said who it is, or has started anew.
+    /// Handles a HELLO: a mote has identified itself, or has restarted.
     fn opened(&mut self, peer: Peer) {
-        // Known at once: nobody takes the mote from a port that has just joined it.
+        // Mark the port as open at once, so that another port cannot claim a mote that this one has
+        // just joined.
         if !self.metrics().set_open(true) {
-            self.said = None;
+            self.logged = None;
         }
-        if self.say_now("opened") {
-            info!(port = self.address, device = %peer.device, "a mote answers");
+        if self.should_log("opened") {
+            info!(port = self.address, device = %peer.device, "a mote responds");
         }
         self.peer = Some(peer);
         self.downward.repeat();
@@ -162,7 +165,7 @@ impl PortTask {
         }
     }
 
-    /// Joins who is there, if that may be; else says why not.
+    /// Joins the mote to its links if that is allowed; otherwise returns why not.
     fn join(&mut self) -> Result<(), (&'static str, &'static str)> {
         let Some(Peer { device, .. }) = self.peer.filter(|_| self.joined.is_none()) else {
             return Ok(());
@@ -171,21 +174,21 @@ impl PortTask {
         let Some(mote) = shared.motes.get(&device) else {
             return Err((
                 "UnknownDevice",
-                "the roster has no such device: is the mote of this group, and the roster its newest?",
+                "the roster has no such device: check that the mote belongs to this group, and that the roster is the newest",
             ));
         };
         if self.pinned.is_some_and(|pinned| pinned != device) {
             return Err((
                 "WrongDevice",
-                "the port is for another device: exchange the motes, or change `device` of the port",
+                "the port is configured for another device: exchange the motes, or change `device` of the port",
             ));
         }
-        // What a HELLO says is not proven: who comes first must not keep a mote from the port that
-        // is known to be its.
+        // A HELLO is not authenticated: a device that claims to be the mote must not keep it from
+        // the port that is configured for it.
         if self.pinned.is_none() && shared.pinned.contains(&Some(device)) {
             return Err((
                 "DeviceElsewhere",
-                "another port has this `device`: exchange the motes, or change `device` of that port",
+                "another port is configured for this device: exchange the motes, or change `device` of that port",
             ));
         }
         if self.joined_at.is_some_and(|at| at.elapsed() < JOIN_TIME) {
@@ -194,7 +197,7 @@ impl PortTask {
         if !shared.claims.take(device, self.number, |port| shared.ports[port].is_open()) {
             return Err((
                 "DeviceElsewhere",
-                "the device answers at another port, too: give each port its `device`",
+                "the device also responds at another port: configure `device` for each port",
             ));
         }
         self.joined_at = Some(Instant::now());
@@ -208,59 +211,58 @@ impl PortTask {
                 info!(port = self.address, device = mote.name, "joined");
                 self.joined = Some(Joined { device, coordinator, sums });
                 self.metrics().set_joined(true);
-                shared.heard[self.number].open(true);
+                shared.outgoing[self.number].open(true);
             }
             (Err(error), _) | (_, Err(error)) => {
                 shared.claims.give_back(device, self.number);
-                warn!(port = self.address, %error, "the mote cannot be joined");
+                warn!(port = self.address, %error, "the links of the mote cannot be opened");
             }
         }
         Ok(())
     }
 
-    /// Lets go of the links of who was there.
+    /// Closes the links of the mote that was joined.
     fn part(&mut self) {
         if let Some(joined) = self.joined.take() {
             self.shared.claims.give_back(joined.device, self.number);
-            self.shared.heard[self.number].open(false);
+            self.shared.outgoing[self.number].open(false);
             self.downward = Downward::default();
             self.metrics().set_joined(false);
             self.metrics().set_cut_off(false);
         }
     }
 
-    /// Looks after everything that comes with time.
-    fn look(&mut self, state: &State) {
+    /// Updates the state, the metrics and the joined links.
+    fn update(&mut self, state: &State) {
         let is_open = *state == State::Up;
         let was_open = self.metrics().set_open(is_open);
         match state {
-            State::Down { cause, again_in } if was_open || self.say_now("down") => {
+            State::Down { cause, again_in } if was_open || self.should_log("down") => {
                 warn!(port = self.address, %cause, ?again_in, "the serial line is down");
             }
-            State::Up if !was_open => self.said = None,
+            State::Up if !was_open => self.logged = None,
             _ => {}
         }
         if self.joined.is_some()
-            && self.downward.time_told.is_none_or(|told| told.elapsed() >= TIME)
+            && self.downward.time_sent.is_none_or(|sent| sent.elapsed() >= TIME)
         {
             self.downward.is_time_due = true;
         }
         let (shared, number) = (Arc::clone(&self.shared), self.number);
         if self.joined.as_ref().is_some_and(|joined| !shared.claims.has(joined.device, number)) {
-            info!(port = self.address, "the mote answers at another port now");
+            info!(port = self.address, "the mote now responds at another port");
             self.part();
         }
-        // Who was refused when it said who it is may be joined later; it is not refused again for
-        // that.
+        // A mote that was rejected at its HELLO may be joined later. The rejection was logged then.
         let _ = self.join();
         let counted = self.line.counted();
         let misfit = counted.misfit.filter(|misfit| self.counted.misfit != Some(*misfit));
-        let dropped = self.shared.heard[number].dropped();
+        let dropped = self.shared.outgoing[number].dropped();
         self.metrics().lost.increment(dropped - self.dropped);
         self.dropped = dropped;
         self.shared.ports[number].count(&counted, &mut self.counted);
         if let Some(misfit) = misfit {
-            self.refuse(misfit.name(), "the other end is no mote of this version");
+            self.refuse(misfit.name(), "the other end of the line is not a mote of this version");
         }
         let links = self
             .joined
@@ -271,7 +273,7 @@ impl PortTask {
         self.metrics().set_cut_off(states.iter().flatten().any(|state| *state != State::Up));
         for state in states.into_iter().flatten() {
             if let State::Down { cause, .. } = state
-                && self.say_now("cut off")
+                && self.should_log("cut off")
             {
                 warn!(port = self.address, %cause, "a link of the mote is down");
             }
@@ -282,28 +284,27 @@ impl PortTask {
         &self.shared.ports[self.number]
     }
 
-    /// Counts what is not passed on, and says so now and then.
+    /// Counts a rejection, and logs it at intervals.
     fn refuse(&mut self, name: &'static str, why: &'static str) {
         self.shared.metrics.refused(self.metrics(), name);
         let device = self.peer.map(|peer| peer.device.to_string()).unwrap_or_default();
-        if self.say_now(name) {
+        if self.should_log(name) {
             warn!(port = self.address, device, name, "{why}");
         }
     }
 
-    /// Whether it is time to say something: something else than was said last, or the same after a
-    /// while; not more than once a second.
-    fn say_now(&mut self, what: &'static str) -> bool {
-        let is_time = self
-            .said
-            .is_none_or(|(said, at)| at.elapsed() >= if said == what { SAY_AGAIN } else { SAY });
+    /// Whether to log a line: at most one line a second, and the same line at most once a minute.
+    fn should_log(&mut self, what: &'static str) -> bool {
+        let is_time = self.logged.is_none_or(|(logged, at)| {
+            at.elapsed() >= if logged == what { REPEAT_LOG } else { LOG_INTERVAL }
+        });
         if is_time {
-            self.said = Some((what, Instant::now()));
+            self.logged = Some((what, Instant::now()));
         }
         is_time
     }
 
-    /// Passes on what a mote said.
+    /// Forwards a frame from the mote.
     async fn pass_up(&mut self, channel: Channel, body: Bytes) -> Result<(), LinkError> {
         let Some(joined) = &self.joined else {
             self.shared.metrics.refused(self.metrics(), "NotJoined");
@@ -314,26 +315,26 @@ impl PortTask {
             Channel::Sums => joined.sums.as_ref(),
             Channel::Broadcast => {
                 if !self.allowance.spend(body.len()) {
-                    self.refuse("TooFast", "the mote broadcasts more than half of what its line carries; the rest is dropped");
+                    self.refuse("TooFast", "the mote broadcasts more than half of what its line carries; the excess is dropped");
                     return Ok(());
                 }
                 let sent = timeout(SEND_TIME, self.shared.broadcast(body, Some(self.number))).await;
                 return self.sent(channel, sent);
             }
             Channel::CoordinatorAnnouncement | Channel::SumsAnnouncement | Channel::Time => {
-                self.refuse("WrongDirection", "a mote says what only a gateway says");
+                self.refuse("WrongDirection", "a mote sent a frame that only a gateway may send");
                 return Ok(());
             }
         };
         let Some(link) = link else {
             self.refuse(
                 "NoLink",
-                "the mote speaks to a coordinator that the configuration does not have",
+                "the mote sent a frame to a coordinator that the configuration does not have",
             );
             return Ok(());
         };
         if let State::Down { .. } = *link.state().borrow() {
-            // It is said again; what waited for a broker would be old.
+            // The mote repeats it; a frame that waited for the broker would be outdated.
             self.metrics().lost.increment(1);
             return Ok(());
         }
@@ -368,17 +369,14 @@ impl PortTask {
         }
     }
 
-    /// Hands the line what goes down next.
+    /// Sends the next frame to the mote.
     async fn pass_down(&mut self) -> Result<(), LinkError> {
-        let heard = &self.shared.heard[self.number];
-        let Some((channel, body)) = self.downward.take(|| heard.take()) else { return Ok(()) };
+        let outgoing = &self.shared.outgoing[self.number];
+        let Some((channel, body)) = self.downward.take(|| outgoing.take()) else { return Ok(()) };
         let longest = self.peer.map_or(0, |peer| peer.longest_body);
         if body.len() > longest {
             self.metrics().lost.increment(1);
-            self.refuse(
-                "BodyTooLong",
-                "a frame for the mote is longer than it takes, and is dropped",
-            );
+            self.refuse("BodyTooLong", "a frame is longer than the mote accepts; it was dropped");
             return Ok(());
         }
         self.shared.metrics.passed(self.metrics(), channel, false);
@@ -386,22 +384,22 @@ impl PortTask {
     }
 }
 
-/// What waits to go down to a mote; what was broadcast waits elsewhere.
+/// The queues of frames for a mote, except broadcast frames, which wait in `Shared`.
 #[derive(Debug, Default)]
 struct Downward {
     coordinator: Lane,
     sums: Lane,
-    /// Whose turn it is.
+    /// The index of the channel that is next.
     turn: usize,
-    /// The time is to be told, and when it was last.
+    /// Whether the time is to be sent, and when it was sent last.
     is_time_due: bool,
-    time_told: Option<Instant>,
+    time_sent: Option<Instant>,
 }
 
-/// What waits of one coordinator.
+/// The frames of one coordinator.
 #[derive(Debug, Default)]
 struct Lane {
-    /// The newest announcement, and whether the mote has still to hear it.
+    /// The newest announcement, and whether it is still to be sent.
     announcement: Option<Bytes>,
     is_due: bool,
     frames: VecDeque<Bytes>,
@@ -409,12 +407,12 @@ struct Lane {
 
 impl Lane {
     fn announce(&mut self, announcement: Bytes) {
-        // A coordinator says the same again and again; a mote that has it need not hear it.
+        // A coordinator repeats its announcements; send one only if it is new to the mote.
         self.is_due |= self.announcement.as_ref() != Some(&announcement);
         self.announcement = Some(announcement);
     }
 
-    /// Keeps a frame; whether another one was dropped for it.
+    /// Queues a frame. Returns whether another one was dropped for it.
     fn put(&mut self, frame: Bytes) -> bool {
         self.frames.push_back(frame);
         self.frames.len() > WAITING && self.frames.pop_front().is_some()
@@ -434,7 +432,7 @@ impl Downward {
         self.coordinator.is_empty() && self.sums.is_empty() && !self.is_time_due
     }
 
-    /// The mote hears the newest announcements again, and the time.
+    /// Sends the newest announcements and the time again.
     fn repeat(&mut self) {
         self.is_time_due = true;
         for lane in [&mut self.coordinator, &mut self.sums] {
@@ -446,12 +444,12 @@ impl Downward {
         if !std::mem::take(&mut self.is_time_due) {
             return None;
         }
-        self.time_told = Some(Instant::now());
+        self.time_sent = Some(Instant::now());
         let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         Some(Bytes::copy_from_slice(&u64::try_from(unix_ms).unwrap_or(u64::MAX).to_be_bytes()))
     }
 
-    /// What goes next: each kind in its turn.
+    /// The next frame; the channels take turns.
     fn take(&mut self, broadcast: impl Fn() -> Option<Bytes>) -> Option<(Channel, Bytes)> {
         for _ in 0..Channel::ALL.len() {
             let channel = Channel::ALL[self.turn % Channel::ALL.len()];
@@ -472,8 +470,8 @@ impl Downward {
     }
 }
 
-/// How much a mote may broadcast: half of what its line carries, so that the lines of others have
-/// room for the rest.
+/// Limits what a mote may broadcast to half of what its line carries, so that there is room on the
+/// lines of the others.
 #[derive(Debug)]
 struct Allowance {
     per_second: f64,
@@ -481,7 +479,7 @@ struct Allowance {
     at: Instant,
 }
 
-/// Bytes that may be broadcast at once.
+/// How many bytes may be broadcast at once.
 const BURST: f64 = 32_768.0;
 
 impl Allowance {
@@ -509,14 +507,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_has_its_turn_and_an_announcement_goes_down_once_until_the_mote_starts_anew() {
+    fn channels_take_turns_and_an_announcement_is_sent_once_until_the_mote_restarts() {
         let mut downward = Downward::default();
         let body = Bytes::from_static;
         for number in 0..3_u8 {
             assert!(!downward.coordinator.put(Bytes::copy_from_slice(&[number])));
         }
         downward.coordinator.announce(body(b"round"));
-        downward.sums.announce(body(b"agenda"));
+        downward.sums.announce(body(b"schedule"));
         let mut taken = || {
             std::iter::from_fn(|| downward.take(|| None))
                 .map(|(channel, _)| channel)
@@ -533,25 +531,25 @@ mod tests {
         assert_eq!(downward.take(|| None), Some((CoordinatorAnnouncement, body(b"next round"))));
         downward.repeat();
         let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
-        assert_eq!(downward.take(|| None), Some((SumsAnnouncement, body(b"agenda"))));
+        assert_eq!(downward.take(|| None), Some((SumsAnnouncement, body(b"schedule"))));
         let (channel, time) = downward.take(|| None).unwrap();
-        let told = u128::from(u64::from_be_bytes(*time.first_chunk().unwrap()));
+        let sent_ms = u128::from(u64::from_be_bytes(*time.first_chunk().unwrap()));
         assert!(
             channel == Channel::Time
                 && time.len() == 8
-                && (unix_ms..unix_ms + 60_000).contains(&told),
-            "{told}"
+                && (unix_ms..unix_ms + 60_000).contains(&sent_ms),
+            "{sent_ms}"
         );
         assert_eq!(downward.take(|| None), Some((CoordinatorAnnouncement, body(b"next round"))));
         assert_eq!(
-            downward.take(|| Some(body(b"said elsewhere"))),
-            Some((Channel::Broadcast, body(b"said elsewhere")))
+            downward.take(|| Some(body(b"from elsewhere"))),
+            Some((Channel::Broadcast, body(b"from elsewhere")))
         );
     }
 
     const MOTE: DeviceId = DeviceId([7; 8]);
 
-    /// The tasks of ports of which some are pinned.
+    /// The tasks of ports, some of which are pinned to a device.
     fn tasks(pinned: &[Option<DeviceId>]) -> Vec<PortTask> {
         let options = || moteseal_net::serial::Options::gateway("tcp://127.0.0.1:9".to_owned());
         let ports: Vec<Port> =
@@ -572,30 +570,30 @@ mod tests {
         ports.iter().enumerate().map(task).collect()
     }
 
-    const SAYS_MOTE: Peer = Peer { device: MOTE, session: 1, longest_body: 1000 };
+    const CLAIMS_MOTE: Peer = Peer { device: MOTE, session: 1, longest_body: 1000 };
 
     fn runtime() -> tokio::runtime::Runtime {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
     }
 
     #[test]
-    fn who_says_first_that_it_is_a_mote_does_not_keep_it_from_the_port_that_is_its() {
+    fn an_earlier_claim_does_not_keep_a_mote_from_the_port_that_is_pinned_to_it() {
         runtime().block_on(async {
             let mut tasks = tasks(&[None, Some(MOTE)]);
-            tasks[0].opened(SAYS_MOTE);
+            tasks[0].opened(CLAIMS_MOTE);
             assert!(tasks[0].joined.is_none());
-            tasks[1].opened(SAYS_MOTE);
+            tasks[1].opened(CLAIMS_MOTE);
             assert!(tasks[1].joined.is_some() && tasks[0].joined.is_none());
             assert!(tasks[0].shared.metrics.render().contains("name=\"DeviceElsewhere\""));
         });
     }
 
     #[test]
-    fn of_two_ports_that_are_nobodys_the_first_has_the_mote_from_the_moment_it_answers() {
+    fn the_first_of_two_unpinned_ports_has_the_mote_as_soon_as_it_responds() {
         runtime().block_on(async {
             let mut tasks = tasks(&[None, None]);
-            tasks[0].opened(SAYS_MOTE);
-            tasks[1].opened(SAYS_MOTE);
+            tasks[0].opened(CLAIMS_MOTE);
+            tasks[1].opened(CLAIMS_MOTE);
             assert!(tasks[0].shared.claims.has(MOTE, 0) && tasks[1].joined.is_none());
         });
     }

@@ -1,6 +1,6 @@
-//! Broadcast frames that wait for a port. Those who said them take turns, and where too many wait,
-//! whoever has most of them there loses the oldest: a medium or a mote that floods delays and loses
-//! its own frames only.
+//! Broadcast frames that wait for a port. Their origins take turns. If too many frames wait, the
+//! origin with most of them loses its oldest: a medium or a mote that floods delays and loses only
+//! its own frames.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,10 +8,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-/// Frames that wait for a port, at most.
+/// The maximum number of frames that wait for a port.
 const WAITING: usize = 64;
 
-/// Where a frame was said: at a port, or on the medium.
+/// Where a frame came from: a port, or the medium (`None`).
 type Origin = Option<usize>;
 
 /// The waiting frames of a port.
@@ -23,10 +23,10 @@ pub(super) struct Turns {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    /// Nobody is at the port: nothing waits.
+    /// Whether frames are queued. They are not while no mote is at the port.
     is_open: bool,
     frames: BTreeMap<Origin, VecDeque<Bytes>>,
-    /// Whose frame went last.
+    /// The origin of the frame that was sent last.
     last: Origin,
     dropped: u64,
 }
@@ -36,7 +36,7 @@ impl Turns {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes frames from now on, or none any more.
+    /// Starts or stops queueing frames. Drops those that wait.
     pub(super) fn open(&self, is_open: bool) {
         let mut waiting = self.waiting();
         waiting.is_open = is_open;
@@ -64,9 +64,9 @@ impl Turns {
         let mut waiting = self.waiting();
         let Waiting { frames, last, .. } = &mut *waiting;
         frames.retain(|_, frames| !frames.is_empty());
-        let behind = (std::ops::Bound::Excluded(*last), std::ops::Bound::Unbounded);
+        let after = (std::ops::Bound::Excluded(*last), std::ops::Bound::Unbounded);
         let next = frames
-            .range(behind)
+            .range(after)
             .next()
             .or_else(|| frames.first_key_value())
             .map(|(origin, _)| *origin)?;
@@ -83,7 +83,7 @@ impl Turns {
         self.waiting().dropped
     }
 
-    /// Waits until something has come.
+    /// Waits until a frame has arrived.
     pub(super) async fn arrival(&self) {
         self.arrived.notified().await;
     }
@@ -95,9 +95,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_floods_loses_its_own_frames_and_others_have_their_turn() {
+    fn an_origin_that_floods_loses_only_its_own_frames() {
         let turns = Turns::default();
-        turns.put(None, Bytes::from_static(b"nobody is there"));
+        turns.put(None, Bytes::from_static(b"no mote is there"));
         turns.open(true);
         turns.put(None, Bytes::from_static(b"medium"));
         for number in 0..10_000_u32 {

@@ -1,10 +1,10 @@
-//! An aggregator, sans-IO: frames, query schedules and times go in; frames, announcements and what
-//! there is to tell come out.
+//! An aggregator without I/O: frames, query schedules and times go in; frames, announcements and
+//! events for the log come out.
 //!
-//! spec/sums.md, sections 3, 4 and 6. Everything in it is bounded: four queries, a few epochs of
-//! each, of each child one share an epoch that is no longer than the child's part of the tree
-//! needs, a few questions that are on their way. A stranger's frame costs at most the check of a
-//! tag.
+//! See spec/sums.md, sections 3, 4 and 6. Everything is bounded: at most four queries, a few epochs
+//! of each, one share per child and epoch, which is no longer than the child's part of the tree
+//! needs, and a few questions that wait for answers. A frame from an unknown sender costs at most
+//! the check of a tag.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -27,21 +27,22 @@ use moteseal_verify::aggregation::{self, AggregationTree, Child};
 use super::error::Refused;
 use super::gather::{Gathering, Held};
 
-/// Questions on their way whose answers are waited for.
+/// How many forwarded questions can wait for an answer.
 const MAX_ASKED: usize = 64;
-/// The present query schedule is announced again after this time: whoever was told another one, or
-/// could not act on it, hears it again.
+/// The current query schedule is announced again after this time, for children that missed it or
+/// could not act on it.
 const ANNOUNCE_MS: u64 = 60_000;
-/// What stands around participants and records in any frame, the tag with it, takes at most this.
+/// The maximum size of the other fields of a frame, its tag included, in bytes.
 const FRAME_FIELDS: usize = 128;
-/// A record in a frame.
+/// The maximum size of a record in a frame, in bytes.
 const PSR_IN_FRAME: usize = 34;
-/// A participant takes at most this: a run of its own, two integers below 2^32.
+/// The maximum size of a participant, in bytes: a run of its own, as two integers below 2^32.
 const PARTICIPANT: usize = 10;
-/// A source's frame is at most this long: its position, and a record for each slot.
+/// The maximum length of a source's frame: its position, and a record for each slot.
 const MAX_SOURCE_FRAME: usize = FRAME_FIELDS + PSR_IN_FRAME * MAX_SLOTS;
 
-/// Who a gateway is: its place in the tree, and what it shares with those above and beneath.
+/// The position of a gateway in the tree, and the secrets that it shares with its parent and
+/// children.
 #[derive(Clone, Copy)]
 pub struct Member<'a> {
     /// The group's roster, which gives sources their positions.
@@ -52,13 +53,13 @@ pub struct Member<'a> {
     pub name: &'a str,
     /// The querier's public key.
     pub querier: &'a PublicKey,
-    /// The link secret that this aggregator keeps for all its children.
+    /// The secret from which the link keys of all its children are derived.
     pub children_secret: &'a [u8; 32],
-    /// The gateway's own link secret at its parent.
+    /// The gateway's own link secret with its parent.
     pub up_secret: &'a [u8; 32],
-    /// How long it waits for children after an epoch's end, for each height of the tree.
+    /// How long it waits for children after an epoch's end, for each level of the tree.
     pub grace: Duration,
-    /// The highest number of an query schedule that it has acted on; 0 if none.
+    /// The highest number of a query schedule that it has accepted; 0 if there is none.
     pub number: u64,
 }
 
@@ -68,7 +69,7 @@ impl fmt::Debug for Member<'_> {
     }
 }
 
-/// A gateway that adds up.
+/// A gateway that adds up encrypted values.
 pub struct Aggregator {
     group: GroupId,
     roster: Digest,
@@ -78,64 +79,64 @@ pub struct Aggregator {
     tree_height: u32,
     grace_ms: u64,
     up: LinkKey,
-    /// By the child's place.
+    /// The link keys of the children, by index.
     down: Vec<LinkKey>,
     number: u64,
-    /// The newest query schedule, once it was heard since the start.
+    /// The newest query schedule, once it was received after the start.
     schedule: Option<Vec<u8>>,
-    /// When it was announced last.
+    /// When it was last announced, in milliseconds since 1970.
     announced_ms: u64,
     key_group: u32,
     queries: Vec<Gathering>,
     asked: VecDeque<Explain>,
-    said: Said,
-    /// A frame that is being written.
+    output: Said,
+    /// The buffer in which frames are encoded.
     frame: Box<[u8; MAX_FRAME]>,
 }
 
-/// What there is to send and to tell.
+/// What the caller must send and log.
 #[derive(Debug, Default)]
 pub struct Said {
-    /// For all children.
+    /// The query schedule to announce to all children.
     pub announcement: Option<Vec<u8>>,
-    /// For the parent.
+    /// Frames for the parent.
     pub up: Vec<Vec<u8>>,
-    /// For a child.
+    /// Frames for children.
     pub down: Vec<(DeviceId, Vec<u8>)>,
-    /// Epochs that are over.
+    /// Epochs that have ended.
     pub ended: Vec<Ended>,
-    /// Queries of an query schedule that cannot be answered here.
+    /// Queries of the query schedule that cannot be answered by this gateway.
     pub unusable: Vec<Unusable>,
 }
 
-/// An epoch that is over and was sent on.
+/// An epoch that has ended and whose sum was sent to the parent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Of which query.
+    /// Its query.
     pub query: QueryId,
     /// The epoch.
     pub epoch: u64,
-    /// How many sources take part.
+    /// How many sources participate.
     pub participants: u32,
-    /// The places of the children who have not spoken.
+    /// The indices of the children that sent no share.
     pub silent: Vec<usize>,
 }
 
-/// A query that this gateway does not answer.
+/// A query that this gateway cannot answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unusable {
     /// The query.
     pub query: QueryId,
-    /// Why: the name of the error.
+    /// The name of the error.
     pub name: &'static str,
 }
 
-/// What became of a frame that was not refused.
+/// What an accepted frame changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// It is news.
+    /// It was new.
     Taken,
-    /// It had come before.
+    /// It is a repetition of an earlier one.
     Repeated,
 }
 
@@ -149,7 +150,7 @@ impl fmt::Debug for Aggregator {
 }
 
 impl Aggregator {
-    /// A gateway that has not heard an query schedule yet. None where the tree has no such gateway.
+    /// Creates a gateway without a query schedule. Returns `None` if the tree has no such gateway.
     #[must_use]
     pub fn new(member: &Member<'_>) -> Option<Self> {
         let Member { roster, tree, name, .. } = *member;
@@ -174,47 +175,48 @@ impl Aggregator {
             key_group: 1,
             queries: Vec::new(),
             asked: VecDeque::new(),
-            said: Said::default(),
+            output: Said::default(),
             frame: Box::new([0; MAX_FRAME]),
         })
     }
 
-    /// Its place in the tree.
+    /// Its position in the tree.
     #[must_use]
     pub const fn node(&self) -> &aggregation::Aggregator {
         &self.node
     }
 
-    /// The number of the query schedule that it acted on last; 0 if none.
+    /// The number of the newest query schedule that it has accepted; 0 if there is none.
     #[must_use]
     pub const fn number(&self) -> u64 {
         self.number
     }
 
-    /// The queries that run.
+    /// The active queries.
     pub fn queries(&self) -> impl ExactSizeIterator<Item = QueryId> {
         self.queries.iter().map(|query| query.id)
     }
 
-    /// What there is to send and to tell, once.
+    /// Returns what is to be sent and logged since the last call.
     pub fn take_said(&mut self) -> Said {
-        std::mem::take(&mut self.said)
+        std::mem::take(&mut self.output)
     }
 
-    /// When [`tick`](Self::tick) has something to do next, in milliseconds since 1970.
+    /// When [`tick`](Self::tick) must be called next, in milliseconds since 1970.
     #[must_use]
     pub fn due_ms(&self) -> Option<u64> {
         self.queries.iter().filter_map(Gathering::due).min()
     }
 
-    /// Bytes of children's records that are held.
+    /// The size of the children's records in memory, in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.queries.iter().map(Gathering::bytes).sum()
     }
 
-    /// Hears an announcement of the parent: acts on it if it is the querier's and no older than
-    /// what was acted on, and passes it on as it is. `keep` makes its number durable before.
+    /// Receives an announcement of the parent. Accepts it if it is the querier's and not older than
+    /// the accepted one, and forwards it unchanged. `keep` is called first to make its number
+    /// durable.
     ///
     /// # Errors
     /// [`Refused`].
@@ -227,17 +229,17 @@ impl Aggregator {
         if self.schedule.as_deref() == Some(bytes) {
             return Ok(Heard::Repeated);
         }
-        // What is old by its own word is not worth the check of a signature.
+        // Reject an old schedule before the expensive check of its signature.
         if schedule::claimed_number(bytes)? < self.number {
             return Err(Refused::OlderAgenda);
         }
         let mut scratch = vec![0; bytes.len().saturating_add(64).min(MAX_QUERY_SCHEDULE)];
-        let said = schedule::hear(bytes, self.group, &self.querier, &mut scratch)?;
-        let schedule = QuerySchedule::open(&said, self.group, &self.roster)?;
+        let output = schedule::hear(bytes, self.group, &self.querier, &mut scratch)?;
+        let schedule = QuerySchedule::open(&output, self.group, &self.roster)?;
         if schedule.sources() != self.node.group_sources() {
             return Err(Refused::SourcesMismatch);
         }
-        // After a restart the newest query schedule is heard again.
+        // After a restart the newest query schedule is received again.
         if schedule.number() == self.number && self.schedule.is_some() {
             return Err(Refused::TwoAgendas);
         }
@@ -260,19 +262,19 @@ impl Aggregator {
                     query.ask(posed.first, posed.until);
                     Ok(query)
                 }
-                None => self.begun(id, &posed, now_ms),
+                None => self.start_query(id, &posed, now_ms),
             };
             match usable {
                 Ok(query) => self.queries.push(query),
-                Err(name) => self.said.unusable.push(Unusable { query: id, name }),
+                Err(name) => self.output.unusable.push(Unusable { query: id, name }),
             }
         }
-        self.said.announcement = Some(bytes.to_vec());
+        self.output.announcement = Some(bytes.to_vec());
         Ok(Heard::Taken)
     }
 
-    /// A query that is new here, or the name of what keeps it from being answered.
-    fn begun(
+    /// Starts a new query, or returns the name of the error that prevents it.
+    fn start_query(
         &self,
         id: QueryId,
         posed: &Posed<'_>,
@@ -287,8 +289,8 @@ impl Aggregator {
         Ok(Gathering::new(id, &plan, epochs, self.grace_ms, heights, now_ms))
     }
 
-    /// Whether the records of all sources beneath fit a frame, whoever takes part. If they do,
-    /// every child's do.
+    /// Whether the records of all sources below this gateway fit a frame, for any set of
+    /// participants. If they do, the records of every child fit too.
     fn fits(&self, slots: usize) -> bool {
         let (mut sources, mut groups, mut last) = (0, 0, None);
         for position in
@@ -302,12 +304,12 @@ impl Aggregator {
         fit_a_frame(self.node.group_sources(), sources, groups.saturating_mul(slots))
     }
 
-    /// Hears a frame of a child. An epoch is over once [`tick`](Self::tick) or all children have
-    /// ended it, so that whoever comes round late first hears what has come meanwhile, and then
-    /// ticks.
+    /// Receives a frame of a child. An epoch ends only in [`tick`](Self::tick), or when all
+    /// children have sent a share. A caller that is late can therefore first process the frames
+    /// that have arrived, and then call `tick`.
     ///
     /// # Errors
-    /// [`Refused`]: nothing has changed.
+    /// [`Refused`]; nothing has changed.
     pub fn hear(&mut self, child: DeviceId, frame: &[u8], now_ms: u64) -> Result<Heard, Refused> {
         let child = self.node.child(child).ok_or(Refused::UnknownChild)?;
         let longest =
@@ -316,12 +318,12 @@ impl Aggregator {
             return Err(Refused::FrameTooLong);
         }
         match SumUplink::open(frame, &self.down[child])? {
-            SumUplink::Share(share) => self.hear_share(child, &share, now_ms),
-            SumUplink::Children(answer) => self.pass_on(child, &answer),
+            SumUplink::Share(share) => self.receive_share(child, &share, now_ms),
+            SumUplink::Children(answer) => self.relay_answer(child, &answer),
         }
     }
 
-    fn hear_share(
+    fn receive_share(
         &mut self,
         child: usize,
         share: &Share<'_>,
@@ -348,35 +350,34 @@ impl Aggregator {
             .ok_or(Refused::WrongQuery)
     }
 
-    /// Ends the epochs whose time is up. Every minute the query schedule is announced again, as it
-    /// is.
+    /// Ends the epochs whose time is up. Announces the query schedule again every minute.
     pub fn tick(&mut self, now_ms: u64) {
         for at in 0..self.queries.len() {
             let (over, _) = self.queries[at].over(now_ms);
             for epoch in over {
                 self.end(at, epoch);
             }
-            self.queries[at].pass(now_ms);
+            self.queries[at].advance_to(now_ms);
         }
-        // Also after the clock was set back.
+        // The absolute difference also covers a clock that was set back.
         if self.schedule.is_some() && now_ms.abs_diff(self.announced_ms) >= ANNOUNCE_MS {
             self.announced_ms = now_ms;
-            self.said.announcement.clone_from(&self.schedule);
+            self.output.announcement.clone_from(&self.schedule);
         }
     }
 
-    /// Ends the epochs that have ended by the clock and of which something was heard: what a
-    /// gateway does that stops.
+    /// Ends the epochs that have ended by the clock and for which a share was received. Call it
+    /// before the gateway stops.
     pub fn finish(&mut self, now_ms: u64) {
         self.tick(now_ms);
         for at in 0..self.queries.len() {
-            for epoch in self.queries[at].begun(now_ms) {
+            for epoch in self.queries[at].unfinished(now_ms) {
                 self.end(at, epoch);
             }
         }
     }
 
-    /// Ends an epoch and sends on what the children said of it.
+    /// Ends an epoch and sends the sum of its shares to the parent.
     fn end(&mut self, at: usize, epoch: u64) {
         let query = &mut self.queries[at];
         let sum = query.end(epoch, &self.node, self.key_group);
@@ -394,16 +395,17 @@ impl Aggregator {
             )
             .map(|frame| frame.to_vec())
         });
-        // It fits: that was seen when the query began.
-        self.said.up.extend(written);
+        // It fits: `fits` was checked when the query started.
+        self.output.up.extend(written);
         let participants = sum.participants.iter().map(|word| word.count_ones()).sum();
         let silent = (0..self.node.children().len())
-            .filter(|child| sum.spoken.binary_search(child).is_err())
+            .filter(|child| sum.answered.binary_search(child).is_err())
             .collect();
-        self.said.ended.push(Ended { query: id, epoch, participants, silent });
+        self.output.ended.push(Ended { query: id, epoch, participants, silent });
     }
 
-    /// Hears a question of the parent: answers it, or passes it on towards whom it is for.
+    /// Receives a question of the parent: answers it, or forwards it towards the gateway that it is
+    /// for.
     ///
     /// # Errors
     /// [`Refused`].
@@ -416,7 +418,7 @@ impl Aggregator {
         }
         let child = self.node.next_hop(question.node).ok_or(Refused::UnknownNode)?;
         if let Ok(frame) = question.close(&self.down[child], &mut *self.frame) {
-            self.said.down.push((self.node.children()[child].id, frame.to_vec()));
+            self.output.down.push((self.node.children()[child].id, frame.to_vec()));
         }
         if self.asked.contains(&question) {
             return Ok(Heard::Repeated);
@@ -437,12 +439,12 @@ impl Aggregator {
             })
             .collect();
         let frame = Children::close(question, &children, &self.up, &mut *self.frame);
-        self.said.up.extend(frame.map(|frame| frame.to_vec()));
+        self.output.up.extend(frame.map(|frame| frame.to_vec()));
         Ok(Heard::Taken)
     }
 
-    /// Passes an answer on that was asked for.
-    fn pass_on(&mut self, child: usize, answer: &Children<'_>) -> Result<Heard, Refused> {
+    /// Forwards an answer to a forwarded question.
+    fn relay_answer(&mut self, child: usize, answer: &Children<'_>) -> Result<Heard, Refused> {
         if self.node.next_hop(answer.node) != Some(child) {
             return Err(Refused::NotBeneath);
         }
@@ -455,13 +457,13 @@ impl Aggregator {
         let asked =
             self.asked.iter().position(|asked| *asked == question).ok_or(Refused::NotAsked)?;
         self.asked.remove(asked);
-        self.said.up.extend(answer.relay(&self.up, &mut *self.frame).map(|frame| frame.to_vec()));
+        self.output.up.extend(answer.relay(&self.up, &mut *self.frame).map(|frame| frame.to_vec()));
         Ok(Heard::Taken)
     }
 }
 
-/// Whether so many records fit a frame, with whichever of so many sources of a group of
-/// `group_sources` takes part.
+/// Whether so many records fit a frame, for any participants among `sources` sources of a group of
+/// `group_sources`.
 fn fit_a_frame(group_sources: u32, sources: usize, records: usize) -> bool {
     let participants =
         participation::max_size(group_sources).min(PARTICIPANT.saturating_mul(sources));
@@ -473,9 +475,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fits_a_frame_is_counted_by_who_is_beneath_and_not_by_the_size_of_the_group() {
-        // A bitmap of a million sources is longer than a frame; ten of them say who they are in a
-        // hundred bytes.
+    fn the_size_of_a_frame_depends_on_the_sources_below_and_not_on_the_group() {
+        // A bitmap of a million sources is longer than a frame, but ten of them take a hundred
+        // bytes as a list.
         assert!(fit_a_frame(1_000_000, 10, 3));
         assert!(!fit_a_frame(1_000_000, 10, 2000));
         assert!(!fit_a_frame(1_000_000, 1_000_000, 3));
@@ -483,7 +485,7 @@ mod tests {
         assert!(
             fit_a_frame(u32::MAX >> 1, 10, records) && !fit_a_frame(u32::MAX >> 1, 10, records + 1)
         );
-        // Ten positions that lie far apart take no more than that.
+        // Ten positions that are far apart take no more than that.
         let mut words = vec![0_u64; 1 << 20];
         words.iter_mut().rev().step_by(1 << 16).take(10).for_each(|word| *word = 1 << 63);
         let mut out = [0; 10 * PARTICIPANT];

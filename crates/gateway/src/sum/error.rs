@@ -1,5 +1,4 @@
-//! Why an aggregator refuses what it is told: by a name that is counted, and a line that says what
-//! to do (spec/errors.md).
+//! Why an aggregator rejects a frame or a query schedule (spec/errors.md).
 
 use std::fmt;
 
@@ -8,50 +7,51 @@ use moteseal_sum::participation::ParticipationError;
 use moteseal_sum::schedule::QueryScheduleError;
 use moteseal_sum::sies::PsrError;
 
-/// Why a frame or an query schedule was dropped. It is counted and changes nothing.
+/// Why a frame or a query schedule was rejected. A rejection is counted and changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Refused {
-    /// No frame, or not the sender's.
+    /// The frame does not decode, or it is not from the sender that it names.
     Frame(FrameError),
-    /// No query schedule, or not the querier's for this group and roster.
+    /// The query schedule does not decode, or is not the querier's for this group and roster.
     QuerySchedule(QueryScheduleError),
-    /// The participants are no set of positions of the roster.
+    /// The participants are not a valid set of positions of the roster.
     Participation(ParticipationError),
-    /// A partial state record is none.
+    /// A partial state record is invalid.
     Psr(PsrError),
-    /// The tree has no such child beneath this gateway.
+    /// This gateway has no such child in the tree.
     UnknownChild,
-    /// A frame longer than this child can have anything to say.
+    /// The frame is longer than any valid frame of this child.
     FrameTooLong,
-    /// No query that runs is named so.
+    /// No active query has this reference.
     WrongQuery,
-    /// An epoch that was not asked for, or has not come yet.
+    /// The epoch was not asked for, or is still too far ahead.
     WrongEpoch,
-    /// The epoch was sent on without this.
+    /// The epoch has already been sent to the parent, without this share.
     EpochOver,
-    /// A position that is not beneath this child.
+    /// A participant is not below this child.
     NotBeneath,
-    /// More or fewer records than the query's slots for the key groups of the participants.
+    /// The number of records does not match the query's slots and the key groups of the
+    /// participants.
     WrongPsrCount,
-    /// The child has said something else of this epoch before; that stands.
+    /// The child has sent a different share of this epoch before; the first one counts.
     Contradiction,
-    /// An answer that nobody waits for.
+    /// No question waits for this answer.
     NotAsked,
-    /// A question to somebody who is not beneath this gateway.
+    /// The question is for a node that is not below this gateway.
     UnknownNode,
-    /// An query schedule that is older than one that was acted on.
+    /// The query schedule is older than the accepted one.
     OlderAgenda,
-    /// Another query schedule with this number was acted on.
+    /// Another query schedule with the same number was accepted.
     TwoAgendas,
-    /// The query schedule counts other sources than the roster has.
+    /// The query schedule states another number of sources than the roster has.
     SourcesMismatch,
-    /// The query schedule's number could not be made durable, so it is not acted on.
+    /// The query schedule's number could not be made durable, so the schedule is rejected.
     NotDurable,
 }
 
 impl Refused {
-    /// The reason's name: for counters and logs.
+    /// The name of the reason, for counters and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -85,34 +85,36 @@ impl fmt::Display for Refused {
             Self::Participation(error) => return error.named().fmt(f),
             Self::Psr(error) => return error.named().fmt(f),
             Self::UnknownChild => {
-                "the tree has no such child here; give all gateways the same tree"
+                "this gateway has no such child in the tree; give all gateways the same tree"
             }
-            Self::FrameTooLong => "longer than this child can have anything to say",
-            Self::WrongQuery => "no such query runs",
+            Self::FrameTooLong => "the frame is longer than any valid frame of this child",
+            Self::WrongQuery => "no active query has this reference",
             Self::WrongEpoch => {
-                "an epoch that is not asked for, or has not come yet; check the child's clock"
+                "the epoch was not asked for, or is too far ahead; check the child's clock"
             }
             Self::EpochOver => {
-                "the epoch was sent on without it; check the child's clock, or raise `grace`"
+                "the epoch was sent to the parent without this share; check the child's clock, or raise `grace`"
             }
             Self::NotBeneath => {
-                "somebody who is not beneath this child; give all gateways the same tree"
+                "a participant is not below this child; give all gateways the same tree"
             }
             Self::WrongPsrCount => {
-                "not a record for each slot of the query and key group of the participants"
+                "the number of records does not match the query's slots and the participants' key groups"
             }
-            Self::Contradiction => "the child has said something else of this epoch before",
-            Self::NotAsked => "an answer that nobody waits for",
+            Self::Contradiction => "the child has sent a different share of this epoch before",
+            Self::NotAsked => "no question waits for this answer",
             Self::UnknownNode => {
-                "a question to somebody who is not beneath this gateway; give querier and gateways the same tree"
+                "the question is for a node that is not below this gateway; give the querier and all gateways the same tree"
             }
-            Self::OlderAgenda => "older than what was acted on already",
+            Self::OlderAgenda => "the query schedule is older than the accepted one",
             Self::TwoAgendas => {
-                "another query schedule with this number was acted on; the querier must not reuse a number"
+                "another query schedule with this number was accepted; the querier must not reuse a number"
             }
-            Self::SourcesMismatch => "the query schedule counts other sources than the roster has",
+            Self::SourcesMismatch => {
+                "the query schedule states another number of sources than the roster has"
+            }
             Self::NotDurable => {
-                "the number could not be written to the state folder, so the query schedule is not acted on"
+                "the number could not be written to the state folder, so the query schedule is rejected"
             }
         };
         write!(f, "{}: {text}", self.name())

@@ -1,10 +1,10 @@
-//! One query that runs, as a gateway gathers it: what each child has said of each epoch, and which
-//! epochs are over.
+//! An active query at a gateway: the shares of each child for each epoch, and which epochs have
+//! ended.
 //!
-//! An epoch is open until all children have spoken or its time is up; its children's records are
-//! kept for some epochs more, so that a sum that fails can be walked down. Epochs end once, but for
-//! those that a clock ended early that was set back since. No time is read here: it is an argument,
-//! in milliseconds since 1970.
+//! An epoch is open until all children have sent their shares or its time is up. The children's
+//! records are kept for some more epochs, so that the fault in a failed sum can be localised. An
+//! epoch ends once, unless the clock was ahead and ended it too early, and was set back later. This
+//! module reads no clock: times are arguments, in milliseconds since 1970.
 
 use std::collections::BTreeMap;
 
@@ -16,29 +16,29 @@ use moteseal_verify::aggregation;
 
 use super::error::Refused;
 
-/// A gateway waits at most so many epochs for children after an epoch's end, all heights of the
-/// tree together: where the grace would be longer, it is shortened, so that no more than these, the
-/// current and the next epoch are ever open.
+/// The maximum time to wait for children after an epoch's end, in epochs, for all levels of the
+/// tree together. A longer grace period is shortened to this, so that at most these epochs, the
+/// current one and the next one are open at any time.
 pub const OPEN_EPOCHS: u64 = 6;
-/// Of so many epochs that are over what the children had said is kept at least, whatever it takes.
+/// The minimum number of ended epochs whose shares are kept, whatever their size.
 pub const KEPT_EPOCHS: usize = 8;
-/// And of as many as take this time, for the querier needs some to ask one node after the other.
+/// Shares are kept for this time beyond the minimum, in milliseconds, because the querier asks one
+/// node after the other.
 const KEPT_MS: u64 = 60_000;
-/// Those beyond [`KEPT_EPOCHS`] are kept while all together takes no more bytes than this.
+/// The maximum size of all kept shares, in bytes, if more than [`KEPT_EPOCHS`] are kept.
 const KEPT_BYTES: usize = 16 << 20;
-/// A gateway that has not looked at the clock for so many epochs passes over those of which it
-/// heard nothing.
+/// If a gateway has not called `over` for more than this number of epochs, it skips the older ones
+/// without a share.
 const MISSED_EPOCHS: u64 = 2 * OPEN_EPOCHS;
 
-/// Of how many epochs of this length what the children had said is kept, where its bytes allow
-/// that.
+/// For how many epochs of this length the shares are kept, if their size permits.
 #[must_use]
 pub const fn kept_epochs(epoch_ms: u64) -> usize {
     let in_time = KEPT_MS.div_ceil(if epoch_ms == 0 { 1 } else { epoch_ms }) as usize;
     if in_time > KEPT_EPOCHS { in_time } else { KEPT_EPOCHS }
 }
 
-/// A query that runs.
+/// An active query.
 #[derive(Debug)]
 pub(super) struct Gathering {
     pub(super) id: QueryId,
@@ -46,26 +46,26 @@ pub(super) struct Gathering {
     until: u64,
     slots: usize,
     epoch_ms: u64,
-    /// How long after an epoch's end children are waited for.
+    /// How long after an epoch's end the gateway waits for children.
     wait_ms: u64,
-    /// All epochs before it are over.
+    /// The first epoch that may still be open; all before it have ended.
     next: u64,
-    /// When the query was heard of. Of epochs that had ended by then nothing is said if nothing is
-    /// heard; of those that had begun it is not known what the children said before.
-    heard_ms: u64,
+    /// When the query was first received. An epoch that had ended by then is not reported if it has
+    /// no share. For an epoch that had begun by then, the shares may be incomplete.
+    first_ms: u64,
     epochs: BTreeMap<u64, Epoch>,
 }
 
 #[derive(Debug, Default)]
 struct Epoch {
-    /// By the child's place.
+    /// The shares by the child's index.
     shares: BTreeMap<usize, Held>,
-    /// What the shares take.
+    /// The size of the shares, in bytes.
     bytes: usize,
     is_over: bool,
 }
 
-/// What a child has said of an epoch.
+/// The share of a child for an epoch.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Held {
     pub(super) participation: Box<[u8]>,
@@ -78,19 +78,19 @@ impl Held {
     }
 }
 
-/// The sum of what the children said.
+/// The sum of the children's shares.
 pub(super) struct Sum {
-    /// Who takes part, a bit each.
+    /// The participating sources, one bit each.
     pub(super) participants: Vec<u64>,
-    /// By key group, then slot.
+    /// The sums, by key group, then slot.
     pub(super) psrs: Vec<Psr>,
-    /// Who has spoken.
-    pub(super) spoken: Vec<usize>,
+    /// The indices of the children that sent a share.
+    pub(super) answered: Vec<usize>,
 }
 
 impl Gathering {
-    /// A query of `epochs`, first heard of at `now_ms`. `grace_ms` is waited for each of the
-    /// `height`s of a tree, this gateway's beneath the querier's.
+    /// A query of `epochs`, first received at `now_ms`. The gateway waits `grace_ms` for each level
+    /// of the tree below it: `height` levels of the `of_tree` below the querier.
     pub(super) fn new(
         id: QueryId,
         plan: &Plan<'_>,
@@ -111,21 +111,21 @@ impl Gathering {
             epoch_ms,
             wait_ms,
             next: 0,
-            heard_ms: now_ms,
+            first_ms: now_ms,
             epochs: BTreeMap::new(),
         };
         gathering.next = first.max(gathering.earliest(now_ms));
         gathering
     }
 
-    /// The query is asked of other epochs than before.
+    /// Sets the epochs of the query, which may differ from the previous ones.
     pub(super) fn ask(&mut self, first: u64, until: u64) {
         (self.first, self.until) = (first, until);
         self.next = self.next.max(first);
         self.epochs.retain(|epoch, held| held.is_over || (first..until).contains(epoch));
     }
 
-    /// When an epoch's time is up.
+    /// When an epoch's time is up, in milliseconds since 1970.
     fn deadline(&self, epoch: u64) -> u64 {
         epoch.saturating_add(1).saturating_mul(self.epoch_ms).saturating_add(self.wait_ms)
     }
@@ -135,54 +135,57 @@ impl Gathering {
         now_ms.saturating_sub(self.wait_ms) / self.epoch_ms
     }
 
-    /// When the next epoch's time is up.
+    /// When the next epoch's time is up, in milliseconds since 1970.
     pub(super) fn due(&self) -> Option<u64> {
         (self.next < self.until).then(|| self.deadline(self.next))
     }
 
-    /// The epochs whose time is up, ascending, and how many were passed over.
+    /// The epochs whose time is up, ascending, and how many were skipped.
     pub(super) fn over(&self, now_ms: u64) -> (Vec<u64>, u64) {
         let end = self.earliest(now_ms).min(self.until);
         let missed = end.saturating_sub(self.next).saturating_sub(MISSED_EPOCHS);
         let from = self.next + missed;
         let is_open = |epoch: &u64| self.epochs.get(epoch).is_none_or(|epoch| !epoch.is_over);
-        let heard = self.epochs.range(self.next..from.max(self.next)).map(|(epoch, _)| *epoch);
-        let quiet = self.heard_ms / self.epoch_ms;
-        let said = (from..end).filter(|epoch| *epoch >= quiet || self.epochs.contains_key(epoch));
-        (heard.chain(said).filter(is_open).collect(), missed)
+        let with_shares =
+            self.epochs.range(self.next..from.max(self.next)).map(|(epoch, _)| *epoch);
+        let first_reported = self.first_ms / self.epoch_ms;
+        let due =
+            (from..end).filter(|epoch| *epoch >= first_reported || self.epochs.contains_key(epoch));
+        (with_shares.chain(due).filter(is_open).collect(), missed)
     }
 
-    /// The epochs that have ended by the clock, and of which something was heard, although not all.
-    pub(super) fn begun(&self, now_ms: u64) -> Vec<u64> {
+    /// The epochs that have ended by the clock, and for which some but not all shares were
+    /// received.
+    pub(super) fn unfinished(&self, now_ms: u64) -> Vec<u64> {
         let ended = self.epochs.range(..now_ms / self.epoch_ms);
         ended.filter(|(_, epoch)| !epoch.is_over).map(|(epoch, _)| *epoch).collect()
     }
 
-    /// No epoch whose time is up is open any more. Where the clock was ahead and was set back,
-    /// epochs that it had ended before they began are open again: whoever was sent their sums takes
-    /// the first only.
-    pub(super) fn pass(&mut self, now_ms: u64) {
+    /// Moves `next` past the epochs whose time is up. If the clock was ahead and was set back,
+    /// epochs that ended before they began are opened again; the parent accepts only the first sum
+    /// of an epoch.
+    pub(super) fn advance_to(&mut self, now_ms: u64) {
         let current = now_ms / self.epoch_ms;
-        // Children may speak of the epoch after the current one, and that may be over when all
-        // have.
+        // Children may send shares of the epoch after the current one, and that epoch may have
+        // ended if all of them did.
         if self.next > current.saturating_add(2) {
             self.next = self.first;
-            self.heard_ms = self.heard_ms.min(now_ms);
+            self.first_ms = self.first_ms.min(now_ms);
             self.epochs.split_off(&current.saturating_add(2));
         }
         self.next = self.next.max(self.earliest(now_ms));
         self.advance();
     }
 
-    /// What is over is passed over.
+    /// Moves `next` past the epochs that have ended.
     fn advance(&mut self) {
         while self.epochs.get(&self.next).is_some_and(|epoch| epoch.is_over) {
             self.next += 1;
         }
     }
 
-    /// Takes what a child says of an epoch; says whether it is news, and whether that was the last
-    /// child.
+    /// Stores a child's share of an epoch. Returns whether it is new, and whether it was the last
+    /// one that was missing.
     pub(super) fn take(
         &mut self,
         epoch: u64,
@@ -205,7 +208,7 @@ impl Gathering {
         Ok((true, held.shares.len() == children))
     }
 
-    /// Whether the epoch is one that a child may speak of.
+    /// Checks that a child may send a share of the epoch.
     pub(super) fn check_epoch(&self, epoch: u64, now_ms: u64) -> Result<(), Refused> {
         let is_asked = (self.first..self.until).contains(&epoch);
         if is_asked && epoch <= (now_ms / self.epoch_ms).saturating_add(1) {
@@ -215,7 +218,8 @@ impl Gathering {
         }
     }
 
-    /// The set of positions and the records of a share, if they are what the child may say.
+    /// Decodes the participants and the records of a share, and checks that the child may send
+    /// them.
     pub(super) fn check<'a>(
         &self,
         participation: &'a [u8],
@@ -233,7 +237,7 @@ impl Gathering {
         Ok((participation, psrs.iter().collect::<Result<_, _>>()?))
     }
 
-    /// Ends an epoch: adds up what the children said.
+    /// Ends an epoch: adds up the shares.
     pub(super) fn end(
         &mut self,
         epoch: u64,
@@ -246,11 +250,11 @@ impl Gathering {
         let mut sum = Sum {
             participants: vec![0; words],
             psrs: Vec::new(),
-            spoken: held.shares.keys().copied().collect(),
+            answered: held.shares.keys().copied().collect(),
         };
         let mut by_group: BTreeMap<u32, Vec<Psr>> = BTreeMap::new();
         for share in held.shares.values() {
-            // It was decoded when it was taken.
+            // It was decoded successfully when it was received.
             let Ok(participation) =
                 Participation::decode(&share.participation, node.group_sources())
             else {
@@ -270,8 +274,8 @@ impl Gathering {
         sum
     }
 
-    /// Forgets what is kept no longer. Epochs from `next` on stay: they are few, and what is known
-    /// of them keeps them from being opened again.
+    /// Drops shares that are no longer kept. Epochs from `next` on stay: they are few, and their
+    /// state prevents that they are opened again.
     fn forget(&mut self) {
         let (mut bytes, mut oldest) = (0_usize, self.next);
         for (count, (epoch, held)) in (1..).zip(self.epochs.range(..self.next).rev()) {
@@ -284,14 +288,14 @@ impl Gathering {
         self.epochs = self.epochs.split_off(&oldest);
     }
 
-    /// What the children had said of an epoch that is over; nothing where that is not kept, or
-    /// where some of it may have been said to this gateway before it was restarted.
+    /// The shares of an ended epoch. Empty if they are not kept, or if the gateway may have
+    /// received some of them before it was restarted.
     pub(super) fn kept(&self, epoch: u64) -> Result<Vec<(usize, &Held)>, Refused> {
         let held = self.epochs.get(&epoch);
         if epoch >= self.next && held.is_none_or(|held| !held.is_over) {
             return Err(Refused::WrongEpoch);
         }
-        let held = held.filter(|_| epoch >= self.heard_ms.div_ceil(self.epoch_ms));
+        let held = held.filter(|_| epoch >= self.first_ms.div_ceil(self.epoch_ms));
         Ok(held
             .into_iter()
             .flat_map(|held| &held.shares)
@@ -299,7 +303,7 @@ impl Gathering {
             .collect())
     }
 
-    /// Bytes of children's records that are held.
+    /// The size of the children's records in memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.epochs.values().map(|epoch| epoch.bytes).sum()
     }
@@ -334,7 +338,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// A gathering of one-second epochs of which so many are over, each with a share of so many
+    /// A query with one-second epochs, `epochs` of which have ended, each with a share of `records`
     /// records.
     fn over(epochs: u64, records: usize) -> Gathering {
         let (id, until) = (QueryId([0; 16]), u64::MAX);
@@ -346,7 +350,7 @@ mod tests {
             epoch_ms: 1000,
             wait_ms: 0,
             next: 0,
-            heard_ms: 0,
+            first_ms: 0,
             epochs: BTreeMap::new(),
         };
         for epoch in 0..epochs {
@@ -361,8 +365,8 @@ mod tests {
     }
 
     #[test]
-    fn what_children_said_is_kept_for_a_minute_but_of_large_shares_for_eight_epochs() {
-        // A megabyte an epoch: sixteen of them are the bound.
+    fn shares_are_kept_for_a_minute_and_large_shares_for_at_least_eight_epochs() {
+        // A share of one megabyte: sixteen of them are the maximum size.
         let records = (1 << 20) / size_of::<Psr>();
         for (records, kept) in
             [(0, 60), (records / 8, 60), (records, 15), (4 * records, KEPT_EPOCHS)]

@@ -1,25 +1,25 @@
-//! The highest query schedule that a gateway has acted on, on disk: so that a restart cannot be
-//! used to play back an older one.
+//! The number of the newest query schedule that a gateway has accepted, on disk, so that nobody can
+//! replay an older schedule after a restart.
 
 use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-/// The file's name in the state folder, and that of the file that is locked while a process uses
-/// it.
+/// The name of the file in the state folder, and of the file that is locked while a process uses
+/// the folder.
 const NUMBER: &str = "agenda";
 const LOCK: &str = "agenda.lock";
-/// No number is longer than this, with a line's end.
+/// The longest number with its newline, in bytes.
 const MAX_BYTES: u64 = 21;
 
-/// Why the number could not be read or written: one line.
+/// Why the number could not be read or written.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NumberError {
-    /// The folder could not be made, read or written.
+    /// The folder could not be created, read or written.
     StateFailed(PathBuf, io::Error),
-    /// The file holds something else than a number.
+    /// The file does not contain a number.
     StateDamaged(PathBuf),
     /// Another process uses the folder.
     StateLocked(PathBuf),
@@ -45,13 +45,13 @@ impl fmt::Display for NumberError {
             Self::StateDamaged(path) => {
                 write!(
                     f,
-                    "{} does not hold an query schedule's number; restore it, or remove it to trust the next query schedule",
+                    "{} does not contain a query schedule's number; restore it, or remove it to accept any next query schedule",
                     path.display()
                 )
             }
             Self::StateLocked(path) => write!(
                 f,
-                "another process uses {}; stop it, or name another folder",
+                "another process uses {}; stop it, or choose another folder",
                 path.display()
             ),
         }
@@ -60,7 +60,7 @@ impl fmt::Display for NumberError {
 
 impl std::error::Error for NumberError {}
 
-/// The file. Other processes are kept out while it is open.
+/// The file, locked against other processes while it is open.
 #[derive(Debug)]
 pub struct NumberFile {
     folder: PathBuf,
@@ -68,8 +68,8 @@ pub struct NumberFile {
 }
 
 impl NumberFile {
-    /// Opens the file of a state folder, which is made if there is none, and reads the number: 0 if
-    /// there has been none.
+    /// Opens the file in a state folder, which is created if necessary, and reads the number: 0 if
+    /// there is no file.
     ///
     /// # Errors
     /// [`NumberError`].
@@ -109,10 +109,11 @@ impl NumberFile {
         Ok((Self { folder: folder.to_owned(), _lock: lock }, number))
     }
 
-    /// Makes a number durable: the file has it whole, or still the one before.
+    /// Makes a number durable. After a crash the file contains either this number or the previous
+    /// one.
     ///
     /// # Errors
-    /// The system's.
+    /// Those of the operating system.
     pub fn store(&self, number: u64) -> io::Result<()> {
         let (path, temporary) = (self.folder.join(NUMBER), self.folder.join("agenda.tmp"));
         let mut file = File::create(&temporary)?;
@@ -129,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_stored_is_there_when_it_is_opened_again() {
+    fn reads_the_stored_number_when_it_is_opened_again() {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("state");
         for (before, number) in [(0, 5), (5, u64::MAX), (u64::MAX, 7)] {
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_named_and_left() {
+    fn reports_an_invalid_number_and_does_not_change_the_file() {
         for damage in [
             "",
             "7",

@@ -1,11 +1,11 @@
-//! A running gateway of the tree: a link to its children, one to the parent, the clock, and what an
-//! operator watches.
+//! A running gateway of the tree of sums: a link to its children, a link to its parent, the clock,
+//! and metrics and health for an operator.
 //!
-//! All that decides is [`Aggregator`]'s. What has come is heard before epochs whose time is up are
-//! ended, so that a machine that stood still for a moment loses nothing that came in time. Links
-//! connect again by themselves; while the one upward does not take a frame, the frame is lost after
-//! a moment, for its epoch soon is over above, too. Where the clock jumps ahead it is believed once
-//! it has said so for a while.
+//! [`Aggregator`] makes all decisions. Frames that have arrived are processed before epochs whose
+//! time is up are ended, so that a machine that was suspended for a moment loses nothing that
+//! arrived in time. Links reconnect by themselves. If the link to the parent does not accept a
+//! frame within a second, the frame is dropped, because its epoch soon ends at the parent too. If
+//! the clock jumps ahead, it is trusted once it has stayed ahead for a while.
 
 use std::fmt;
 use std::future::Future;
@@ -35,18 +35,18 @@ use super::number::NumberFile;
 use crate::clock::Clock;
 use crate::error::ServiceError;
 
-/// A clock that has jumped ahead is believed after this time.
+/// How long a clock that has jumped ahead must stay ahead until it is trusted.
 const CLOCK_GRACE: Duration = Duration::from_secs(10);
-/// The clock is looked at this often, whatever is due.
+/// The maximum time between two readings of the clock.
 const TICK: Duration = Duration::from_millis(250);
-/// How long a link may take to take a frame.
+/// How long a link may take to accept a frame.
 const SEND_TIME: Duration = Duration::from_secs(1);
-/// How often it is said again that frames are refused, and for which child.
-const SAY_AGAIN: Duration = Duration::from_secs(60);
-/// Silent children that a line names.
+/// How often the log repeats that frames are rejected.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+/// How many silent children a log line names.
 const NAMED: usize = 8;
 
-/// What the listener shows.
+/// The state that the operator's HTTP pages show.
 struct Shown {
     metrics: SumMetrics,
     is_link_up: AtomicBool,
@@ -80,7 +80,7 @@ pub struct SumGateway {
     monitor: Option<Monitor>,
     shown: Arc<Shown>,
     clock: Clock,
-    /// When it was last said that frames are refused.
+    /// When the log last reported rejected frames.
     refused: Option<Instant>,
 }
 
@@ -91,8 +91,8 @@ impl fmt::Debug for SumGateway {
 }
 
 impl SumGateway {
-    /// A gateway that keeps the number of its query schedule in `number`, and shows metrics and
-    /// health where it shall listen.
+    /// Creates a gateway that stores the number of its query schedule in `number`, and opens the
+    /// address for metrics and health, if there is one.
     ///
     /// # Errors
     /// `Listen`.
@@ -124,8 +124,8 @@ impl SumGateway {
         self.monitor.as_ref().map(Monitor::address)
     }
 
-    /// Runs until `stop` is done; then says what it has of epochs that have ended, and returns.
-    /// `children` is the link to the children, `up` the one to the parent.
+    /// Runs until `stop` is done; then sends the sums of epochs that have ended, and returns.
+    /// `children` is the link to the children, `up` the link to the parent.
     ///
     /// # Errors
     /// [`ServiceError`].
@@ -140,7 +140,7 @@ impl SumGateway {
             gateway = place.name(),
             children = place.children().len(),
             height = place.height(),
-            "adding up"
+            "aggregating sums"
         );
         let mut tasks = tokio::task::JoinSet::new();
         if let Some(monitor) = self.monitor.take() {
@@ -151,23 +151,23 @@ impl SumGateway {
         let mut stop = pin!(stop);
         let mut upkeep = tokio::time::interval(UPKEEP);
         loop {
-            self.hear_waiting(&children)?;
+            self.receive_waiting(&children)?;
             let now_ms = self.unix_ms();
             self.aggregator.tick(now_ms);
-            let said = self.aggregator.take_said();
-            self.say(said, &children, &up).await.map_err(ServiceError::Link)?;
+            let output = self.aggregator.take_said();
+            self.send_all(output, &children, &up).await.map_err(ServiceError::Link)?;
             let due_ms =
                 self.aggregator.due_ms().map_or(u64::MAX, |due| due.saturating_sub(now_ms));
             tokio::select! {
                 () = &mut stop => break,
                 down = up.receive() => {
                     let down = down.map_err(ServiceError::Link)?;
-                    self.hear_waiting(&children)?;
-                    self.hear_down(&down);
+                    self.receive_waiting(&children)?;
+                    self.receive_down(&down);
                 }
-                heard = children.receive() => {
-                    let heard = heard.map_err(ServiceError::Link)?;
-                    self.hear(DeviceId(heard.device), &heard.frame);
+                received = children.receive() => {
+                    let received = received.map_err(ServiceError::Link)?;
+                    self.hear(DeviceId(received.device), &received.frame);
                 }
                 changed = state.changed() => {
                     changed.map_err(|_| ServiceError::Link(LinkError::Closed))?;
@@ -188,29 +188,29 @@ impl SumGateway {
         }
         info!("stopping");
         self.shown.is_stopping.store(true, Ordering::Relaxed);
-        let heard = self.hear_waiting(&children);
+        let received = self.receive_waiting(&children);
         let now_ms = self.unix_ms();
         self.aggregator.finish(now_ms);
-        let said = self.aggregator.take_said();
-        let result = self.say(said, &children, &up).await.map_err(ServiceError::Link);
+        let output = self.aggregator.take_said();
+        let result = self.send_all(output, &children, &up).await.map_err(ServiceError::Link);
         tasks.shutdown().await;
         info!("stopped");
-        result.and(heard)
+        result.and(received)
     }
 
-    /// The machine's clock, as far as it is believed.
+    /// The trusted time of the machine's clock, in milliseconds since 1970.
     fn unix_ms(&mut self) -> u64 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let clock_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-        let told = self.clock.read(clock_ms, Instant::now());
-        if told.has_jumped {
+        let reading = self.clock.read(clock_ms, Instant::now());
+        if reading.has_jumped {
             warn!(
                 clock_ms,
-                believed_ms = told.unix_ms,
-                "the clock has jumped ahead; it is believed if it says so for ten seconds"
+                believed_ms = reading.unix_ms,
+                "the clock has jumped ahead; it is trusted if it stays ahead for ten seconds"
             );
         }
-        told.unix_ms
+        reading.unix_ms
     }
 
     fn note(&self, link: &mut watch::Receiver<State>, up: &mut watch::Receiver<State>) {
@@ -218,38 +218,38 @@ impl SumGateway {
             (link, &self.shown.is_link_up, &self.shown.metrics.link_up, "children"),
             (up, &self.shown.is_up_link_up, &self.shown.metrics.up_link_up, "parent"),
         ];
-        for (state, flag, gauge, whom) in links {
+        for (state, flag, gauge, peer) in links {
             let state = state.borrow_and_update();
             let is_up = matches!(*state, State::Up);
             let was_up = flag.swap(is_up, Ordering::Relaxed);
             gauge.set(f64::from(u8::from(is_up)));
             match &*state {
                 State::Down { cause, again_in } => {
-                    warn!(%cause, ?again_in, "the link to the {whom} is down");
+                    warn!(%cause, ?again_in, "the link to the {peer} is down");
                 }
-                State::Up if !was_up => info!("the link to the {whom} is up"),
+                State::Up if !was_up => info!("the link to the {peer} is up"),
                 _ => {}
             }
         }
     }
 
-    fn hear_down(&mut self, down: &Down) {
+    fn receive_down(&mut self, down: &Down) {
         let now_ms = self.unix_ms();
-        let heard = match down {
+        let received = match down {
             Down::Announcement(schedule) => {
                 let number = &self.number;
                 let mut failed = None;
-                let heard = self.aggregator.hear_schedule(schedule, now_ms, |highest| {
+                let received = self.aggregator.hear_schedule(schedule, now_ms, |highest| {
                     number.store(highest).inspect_err(|error| failed = Some(error.to_string()))
                 });
                 if let Some(cause) = failed {
                     warn!(cause, "the query schedule's number could not be written");
                 }
-                heard
+                received
             }
             Down::Frame(frame) => self.aggregator.hear_question(frame, now_ms),
         };
-        match heard {
+        match received {
             Ok(Heard::Taken) if matches!(down, Down::Announcement(_)) => {
                 let metrics = &self.shown.metrics;
                 metrics.queries.set(value(self.aggregator.queries().len() as u64));
@@ -257,7 +257,7 @@ impl SumGateway {
                 info!(
                     number = self.aggregator.number(),
                     queries = self.aggregator.queries().len(),
-                    "a new query schedule"
+                    "accepted a new query schedule"
                 );
             }
             Ok(_) => {}
@@ -265,15 +265,16 @@ impl SumGateway {
         }
     }
 
-    /// Hears what has come of the children: at most what all of them have to say of all epochs that
-    /// are open, for a flood must not keep epochs from ending.
-    fn hear_waiting(&mut self, children: &impl ParentLink) -> Result<(), ServiceError> {
+    /// Receives the frames of children that have arrived: at most as many as all children can
+    /// validly send for all open epochs, so that a flood does not keep epochs from ending.
+    fn receive_waiting(&mut self, children: &impl ParentLink) -> Result<(), ServiceError> {
         let most = self.aggregator.node().children().len() as u64 * (OPEN_EPOCHS + 2);
         for _ in 0..most {
-            // Not slowed by tokio's budget of a task, which would say that nothing has come.
-            let Some(heard) = unconstrained(children.receive()).now_or_never() else { break };
-            let heard = heard.map_err(ServiceError::Link)?;
-            self.hear(DeviceId(heard.device), &heard.frame);
+            // `unconstrained`: once a task has used up its budget, tokio would report that nothing
+            // has arrived.
+            let Some(received) = unconstrained(children.receive()).now_or_never() else { break };
+            let received = received.map_err(ServiceError::Link)?;
+            self.hear(DeviceId(received.device), &received.frame);
         }
         Ok(())
     }
@@ -291,32 +292,32 @@ impl SumGateway {
         }
     }
 
-    fn refuse(&mut self, whose: &str, refused: Refused) {
+    fn refuse(&mut self, sender: &str, refused: Refused) {
         self.shown.metrics.refused(refused.name());
-        debug!(from = whose, %refused, "refused a frame");
-        if self.refused.is_none_or(|at| at.elapsed() >= SAY_AGAIN) {
+        debug!(from = sender, %refused, "rejected a frame");
+        if self.refused.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
             self.refused = Some(Instant::now());
-            warn!(from = whose, %refused, "frames are refused");
+            warn!(from = sender, %refused, "frames are rejected");
         }
     }
 
-    async fn say(
+    async fn send_all(
         &self,
-        said: Said,
+        output: Said,
         children: &impl ParentLink,
         up: &impl ChildLink,
     ) -> Result<(), LinkError> {
-        for unusable in said.unusable {
-            warn!(query = %unusable.query, name = unusable.name, "this gateway cannot answer a query of the query schedule");
+        for unusable in output.unusable {
+            warn!(query = %unusable.query, name = unusable.name, "this gateway cannot answer a query of the schedule");
         }
-        said.ended.iter().for_each(|ended| self.tell(ended));
-        if let Some(schedule) = said.announcement {
+        output.ended.iter().for_each(|ended| self.report(ended));
+        if let Some(schedule) = output.announcement {
             self.sent(timeout(SEND_TIME, children.announce(Bytes::from(schedule))).await)?;
         }
-        for frame in said.up {
+        for frame in output.up {
             self.sent(timeout(SEND_TIME, up.send(Bytes::from(frame))).await)?;
         }
-        for (child, frame) in said.down {
+        for (child, frame) in output.down {
             self.sent(timeout(SEND_TIME, children.send(child.0, Bytes::from(frame))).await)?;
         }
         Ok(())
@@ -337,7 +338,7 @@ impl SumGateway {
         }
     }
 
-    fn tell(&self, ended: &Ended) {
+    fn report(&self, ended: &Ended) {
         let metrics = &self.shown.metrics;
         metrics.epochs.increment(1);
         metrics.participants.set(f64::from(ended.participants));
@@ -353,6 +354,6 @@ impl SumGateway {
         names.clone().for_each(|name| metrics.silent(name));
         let more = silent.len().saturating_sub(NAMED);
         let names = names.take(NAMED).collect::<Vec<_>>().join(", ");
-        warn!(%query, epoch, participants, silent = names, more, "children have not spoken in time");
+        warn!(%query, epoch, participants, silent = names, more, "children have not answered in time");
     }
 }

@@ -1,6 +1,6 @@
-//! An aggregator against the plain sum: whatever the tree and whoever fails, what reaches the
-//! querier opens to the exact sum over exactly the sources that could be heard; deadlines, restarts
-//! and the walk down. No clock runs here: times are arguments.
+//! An aggregator compared with the plain sum: for any tree and any failures, the querier's sum
+//! opens to the exact sum over exactly the sources that could be reached. Also deadlines, restarts
+//! and fault localisation. No clock runs here: times are arguments.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +12,8 @@ use proptest::sample::Index;
 
 const END: u64 = (T + 1) * EPOCH_MS;
 
-/// A tree as lists: the parent of each gateway, an earlier one or the querier; the gateway of each
-/// device.
+/// Builds a tree from lists: the parent of each gateway (an earlier one or the querier), and the
+/// gateway of each device.
 fn shape(parents: &[Index], devices: &[Index]) -> (Vec<(String, String)>, Vec<String>) {
     let name = |at: usize| format!("gw{at}");
     let parent = |(at, parent): (usize, &Index)| {
@@ -22,7 +22,7 @@ fn shape(parents: &[Index], devices: &[Index]) -> (Vec<(String, String)>, Vec<St
     let gateways: Vec<_> = std::iter::once((name(0), QUERIER.to_owned()))
         .chain((1..).zip(parents).map(|(at, up)| (name(at), parent((at, up)))))
         .collect();
-    // Each gateway has a device at least, as far as there are any.
+    // Each gateway has at least one device, as long as there are enough.
     let count = gateways.len();
     let devices = devices
         .iter()
@@ -38,7 +38,7 @@ fn world(gateways: &[(String, String)], devices: &[String], key_group: u32) -> W
     World::asked(&gateways, &devices.iter().map(String::as_str).collect::<Vec<_>>(), key_group)
 }
 
-/// Eight motes beneath three gateways: a root with two below it.
+/// Eight motes below three gateways: a root and two gateways below it.
 fn small() -> World {
     let gateways = [("root", QUERIER), ("left", "root"), ("right", "root")];
     World::asked(
@@ -52,7 +52,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn what_reaches_the_querier_opens_to_the_plain_sum_of_whom_it_could_hear(
+    fn the_querier_opens_the_exact_sum_of_the_reachable_sources(
         parents in prop::collection::vec(any::<Index>(), 0..9),
         devices in prop_oneof![prop::collection::vec(any::<Index>(), 10), prop::collection::vec(any::<Index>(), 240)],
         key_group in prop_oneof![Just(7_u32), Just(64), Just(1000)],
@@ -63,7 +63,7 @@ proptest! {
     ) {
         let (gateways, devices) = shape(&parents, &devices);
         let mut world = world(&gateways, &devices, key_group);
-        // Who has died says nothing, and nobody hears it: all beneath are silent with it.
+        // A dead gateway sends nothing, and all sources below it are silent.
         for (at, (name, _)) in gateways.iter().enumerate() {
             if dead[at] == 0 {
                 world.gateways.remove(name);
@@ -81,11 +81,11 @@ proptest! {
         let mut reached = Vec::new();
         for position in &speaks {
             if world.gateways.contains_key(world.tree.gateway_of(*position).unwrap()) {
-                prop_assert_eq!(world.tell(*position, T, values[*position as usize].into(), END + 3), Ok(Heard::Taken));
-                reached.extend(world.carry(END + 5).0);
+                prop_assert_eq!(world.send_reading(*position, T, values[*position as usize].into(), END + 3), Ok(Heard::Taken));
+                reached.extend(world.forward_all(END + 5).0);
             }
         }
-        // Every gateway waits for its height and no longer.
+        // Every gateway waits according to its height and no longer.
         let mut ended = Vec::new();
         for height in 1..world.tree.height() {
             let now = END + 200 * u64::from(height);
@@ -96,18 +96,19 @@ proptest! {
                     gateway.tick(now);
                 }
             }
-            let (frames, over) = world.carry(now);
+            let (frames, over) = world.forward_all(now);
             reached.extend(frames);
             ended.extend(over);
         }
         let said: Vec<_> = reached.iter().map(|(child, frame)| world.opened(child, T, frame)).collect();
-        let heard: BTreeSet<u32> = said.iter().flat_map(|said| said.participants.clone()).collect();
+        let reached_sources: BTreeSet<u32> = said.iter().flat_map(|said| said.participants.clone()).collect();
         let expected: BTreeSet<u32> = speaks.iter().copied().filter(|position| is_reached(&world, *position)).collect();
-        prop_assert_eq!(&heard, &expected);
-        prop_assert_eq!(said.iter().map(|said| said.participants.len()).sum::<usize>(), heard.len());
+        prop_assert_eq!(&reached_sources, &expected);
+        prop_assert_eq!(said.iter().map(|said| said.participants.len()).sum::<usize>(), reached_sources.len());
         let sum: u128 = expected.iter().map(|position| u128::from(values[*position as usize])).sum();
         prop_assert_eq!(world.sums(T, &said), Ok(vec![expected.len() as u128, sum]));
-        // Whoever is alive says so, even if it has nothing, and names whom it has not heard.
+        // Every living gateway sends a frame, even an empty one, and reports the children that were
+        // silent.
         let roots = gateways.iter().filter(|(name, parent)| parent == QUERIER && world.gateways.contains_key(name)).count();
         prop_assert_eq!(reached.len(), roots);
         for (name, over) in ended {
@@ -124,14 +125,14 @@ proptest! {
 }
 
 #[test]
-fn an_epoch_is_sent_when_all_have_spoken_or_its_time_is_up_and_once() {
+fn an_epoch_is_sent_once_when_all_have_answered_or_its_time_is_up() {
     let mut world = small();
     for position in 0..8 {
-        assert_eq!(world.tell(position, T, 10, END - 1), Ok(Heard::Taken));
-        // It may come twice.
-        assert_eq!(world.tell(position, T, 10, END - 1), Ok(Heard::Repeated));
+        assert_eq!(world.send_reading(position, T, 10, END - 1), Ok(Heard::Taken));
+        // A frame may arrive twice.
+        assert_eq!(world.send_reading(position, T, 10, END - 1), Ok(Heard::Repeated));
     }
-    let (reached, _) = world.carry(END);
+    let (reached, _) = world.forward_all(END);
     assert_eq!(reached.len(), 1);
     let said = world.opened("root", T, &reached[0].1);
     assert_eq!(world.sums(T, &[said]), Ok(vec![8, 80]));
@@ -146,23 +147,23 @@ fn an_epoch_is_sent_when_all_have_spoken_or_its_time_is_up_and_once() {
 }
 
 #[test]
-fn who_comes_late_is_refused_and_what_was_sent_stands() {
+fn rejects_a_late_share_and_does_not_send_the_epoch_again() {
     let mut world = small();
     for name in ["left", "right", "root"] {
         let wait = world.wait_ms(name);
         world.gateways.get_mut(name).unwrap().tick(END + wait);
     }
-    let (late, now) = (world.tell(0, T, 1, END + 400), END + 400);
+    let (late, now) = (world.send_reading(0, T, 1, END + 400), END + 400);
     assert_eq!(late, Err(Refused::EpochOver));
-    assert_eq!(world.tell(0, T + 1, 1, now), Ok(Heard::Taken));
+    assert_eq!(world.send_reading(0, T + 1, 1, now), Ok(Heard::Taken));
     let of_left = (0..8).find(|position| world.tree.gateway_of(*position) == Some("left")).unwrap();
-    assert_eq!(world.tell(of_left, T, 1, END + 199), Err(Refused::EpochOver));
-    // A clock that is behind: nothing that is over is opened again.
-    assert_eq!(world.tell(of_left, T, 1, END - EPOCH_MS), Err(Refused::EpochOver));
+    assert_eq!(world.send_reading(of_left, T, 1, END + 199), Err(Refused::EpochOver));
+    // With a clock that is behind, no ended epoch is opened again.
+    assert_eq!(world.send_reading(of_left, T, 1, END - EPOCH_MS), Err(Refused::EpochOver));
 }
 
 #[test]
-fn a_grace_that_is_longer_than_epochs_is_shortened_for_the_whole_tree() {
+fn shortens_a_grace_period_that_is_longer_than_epochs_for_the_whole_tree() {
     let world = small();
     let querier = crate::summing::secret(3).public();
     let member = |grace| moteseal_gateway::sum::Member {
@@ -182,66 +183,66 @@ fn a_grace_that_is_longer_than_epochs_is_shortened_for_the_whole_tree() {
         ))
         .unwrap();
         gateway.hear_schedule(&schedule, END - 1, |_| Ok(())).unwrap();
-        // Epochs that had ended before have their time, too.
+        // End the epochs that were open before.
         while gateway.due_ms().unwrap() <= END {
             gateway.tick(gateway.due_ms().unwrap());
         }
         assert!(gateway.take_said().up.len() <= 1);
         gateway.due_ms().unwrap() % EPOCH_MS
     };
-    // Three heights in all, the querier's with them; the root waits for two: six epochs are four
-    // for it.
+    // The tree has three levels with the querier's, and the root waits for two of them: at most
+    // four of the six epochs.
     assert_eq!((due(1), due(4), due(11), due(3600)), (2000, 3000, 0, 0));
 }
 
 #[test]
-fn a_gateway_that_is_restarted_works_again_for_the_next_epochs() {
+fn a_restarted_gateway_answers_the_next_epochs() {
     let mut world = small();
     let schedule = world.schedule(1, &[world.posed()]);
-    assert_eq!(world.tell(1, T, 10, END), Ok(Heard::Taken));
+    assert_eq!(world.send_reading(1, T, 10, END), Ok(Heard::Taken));
     let name = world.tree.gateway_of(1).unwrap().to_owned();
-    // Killed; the number was kept, and the newest query schedule comes again from above.
-    let mut again = world.gateway(&name, 1);
+    // After a crash, the number is on disk, and the newest query schedule is received again.
+    let mut restarted = world.gateway(&name, 1);
     assert_eq!(
-        again.hear(world.device(1), &world.reading(1, T, 10), END),
+        restarted.hear(world.device(1), &world.reading(1, T, 10), END),
         Err(Refused::WrongQuery)
     );
     let mut kept = None;
-    let heard = again.hear_schedule(&schedule, END + 100, |number| {
+    let accepted = restarted.hear_schedule(&schedule, END + 100, |number| {
         kept = Some(number);
         Ok(())
     });
-    assert_eq!((heard, kept), (Ok(Heard::Taken), None));
-    // Of the epoch that had ended nothing is said, for it may have been said before; frames that
-    // still wait are taken.
-    again.tick(END + 10_000);
-    let said = again.take_said();
+    assert_eq!((accepted, kept), (Ok(Heard::Taken), None));
+    // The gateway sends nothing for the ended epoch, because it may have sent its sum before the
+    // crash. Frames that still wait are accepted.
+    restarted.tick(END + 10_000);
+    let said = restarted.take_said();
     assert_eq!(
         (said.announcement, said.ended.iter().map(|ended| ended.epoch).collect::<Vec<_>>()),
         (Some(schedule), vec![T + 1])
     );
-    world.gateways.insert(name, again);
+    world.gateways.insert(name, restarted);
     for gateway in world.gateways.values_mut() {
         gateway.tick(END + 2 * EPOCH_MS - 1);
         gateway.take_said();
     }
     for position in 0..8 {
-        assert_eq!(world.tell(position, T + 2, 10, END + 2 * EPOCH_MS), Ok(Heard::Taken));
+        assert_eq!(world.send_reading(position, T + 2, 10, END + 2 * EPOCH_MS), Ok(Heard::Taken));
     }
-    let (reached, _) = world.carry(END + 2 * EPOCH_MS);
+    let (reached, _) = world.forward_all(END + 2 * EPOCH_MS);
     let said = world.opened("root", T + 2, &reached[0].1);
     assert_eq!(world.sums(T + 2, &[said]), Ok(vec![8, 80]));
 }
 
 #[test]
-fn what_the_children_said_is_answered_page_by_page_through_the_tree_and_then_forgotten() {
+fn answers_questions_about_shares_page_by_page_and_forgets_the_shares_later() {
     let mut world = small();
     let mut values = Vec::new();
     for position in 0..8 {
         values.push(u128::from(position) + 40);
-        world.tell(position, T, values[position as usize], END).unwrap();
+        world.send_reading(position, T, values[position as usize], END).unwrap();
     }
-    world.carry(END);
+    world.forward_all(END);
     let of_root = world.explain("root", "root", T, END);
     let names: BTreeSet<_> =
         of_root.iter().map(|(child, _)| world.tree.name(*child).unwrap().to_owned()).collect();
@@ -269,7 +270,7 @@ fn what_the_children_said_is_answered_page_by_page_through_the_tree_and_then_for
             assert_eq!(world.sums(T, &[said]), Ok(vec![1, values[position as usize]]));
         }
     }
-    // An answer that nobody waits for is not passed on, nor is one of somebody else.
+    // An answer without a question is not forwarded, nor is one from the wrong child.
     let key = world.key_at("root", gateway_id("left"));
     let ask = |node: &str| moteseal_sum::wire::Explain {
         query: world.query.reference(),
@@ -301,7 +302,7 @@ fn what_the_children_said_is_answered_page_by_page_through_the_tree_and_then_for
         world.gateways.get_mut("root").unwrap().hear_question(&early, END),
         Err(Refused::WrongEpoch)
     );
-    // It is kept for a minute, which is twelve epochs here.
+    // Shares are kept for a minute, which is twelve epochs here.
     assert_eq!(
         (kept_epochs(EPOCH_MS), kept_epochs(1000), kept_epochs(86_400_000)),
         (12, 60, KEPT_EPOCHS)
@@ -317,12 +318,12 @@ fn what_the_children_said_is_answered_page_by_page_through_the_tree_and_then_for
 }
 
 #[test]
-fn a_gateway_that_stops_says_what_it_has_of_epochs_that_have_ended() {
+fn a_gateway_that_stops_sends_the_sums_of_epochs_that_have_ended() {
     let mut world = small();
     let of_left: Vec<u32> =
         (0..8).filter(|position| world.tree.gateway_of(*position) == Some("left")).collect();
-    world.tell(of_left[0], T, 5, END).unwrap();
-    world.tell(of_left[0], T + 1, 5, END).unwrap();
+    world.send_reading(of_left[0], T, 5, END).unwrap();
+    world.send_reading(of_left[0], T + 1, 5, END).unwrap();
     let left = world.gateways.get_mut("left").unwrap();
     left.finish(END);
     let said = left.take_said();
@@ -334,31 +335,31 @@ fn a_gateway_that_stops_says_what_it_has_of_epochs_that_have_ended() {
 }
 
 #[test]
-fn an_hour_without_a_look_at_the_clock_is_passed_over() {
+fn epochs_are_skipped_if_the_clock_was_not_read_for_hours() {
     let mut world = small();
-    world.tell(0, T, 5, END - 10).unwrap();
+    world.send_reading(0, T, 5, END - 10).unwrap();
     let name = world.tree.gateway_of(0).unwrap().to_owned();
     let gateway = world.gateways.get_mut(&name).unwrap();
     gateway.tick(END + 10_000 * EPOCH_MS);
     let said = gateway.take_said();
-    // What was heard goes on, and not ten thousand times that nothing was.
+    // The shares are sent, but not ten thousand empty sums.
     assert_eq!((said.ended[0].epoch, said.ended[0].participants), (T, 1));
     assert!((2..20).contains(&said.up.len()), "{}", said.up.len());
     assert!(gateway.due_ms().unwrap() > END + 10_000 * EPOCH_MS);
 }
 
 #[test]
-fn a_clock_that_was_ahead_for_a_moment_costs_no_epoch_after_it_is_set_back() {
+fn a_clock_that_was_ahead_for_a_moment_loses_no_epoch_after_it_is_set_back() {
     let mut world = small();
-    // An hour ahead, and back: all that time a gateway would hear nothing, if it did not open
-    // epochs again.
+    // The clock goes an hour ahead and back. If the gateway did not open epochs again, it would
+    // reject all shares for an hour.
     for gateway in world.gateways.values_mut() {
         gateway.tick(END + 3_600_000);
         gateway.tick(END);
         assert!(gateway.due_ms().unwrap() < END + EPOCH_MS);
         gateway.take_said();
     }
-    // The epoch that just ends, the next one, and one that had been ended an hour early.
+    // The epoch that just ends, the next one, and one that had been ended an hour too early.
     for epoch in [T, T + 1, T + 718] {
         let now = (epoch + 1) * EPOCH_MS;
         for gateway in world.gateways.values_mut() {
@@ -366,9 +367,14 @@ fn a_clock_that_was_ahead_for_a_moment_costs_no_epoch_after_it_is_set_back() {
             gateway.take_said();
         }
         for position in 0..8 {
-            assert_eq!(world.tell(position, epoch, 10, now), Ok(Heard::Taken), "{}", epoch - T);
+            assert_eq!(
+                world.send_reading(position, epoch, 10, now),
+                Ok(Heard::Taken),
+                "{}",
+                epoch - T
+            );
         }
-        let (reached, _) = world.carry(now);
+        let (reached, _) = world.forward_all(now);
         let said = world.opened("root", epoch, &reached[0].1);
         assert_eq!(world.sums(epoch, &[said]), Ok(vec![8, 80]));
         assert_eq!(world.explain("root", "left", epoch, now).len(), 3);
@@ -376,39 +382,39 @@ fn a_clock_that_was_ahead_for_a_moment_costs_no_epoch_after_it_is_set_back() {
 }
 
 #[test]
-fn a_clock_that_is_set_back_a_little_opens_nothing_again() {
+fn a_clock_that_is_set_back_a_little_opens_no_epoch_again() {
     let mut world = small();
     for position in 0..8 {
-        world.tell(position, T + 1, 10, END).unwrap();
+        world.send_reading(position, T + 1, 10, END).unwrap();
     }
-    world.carry(END);
+    world.forward_all(END);
     let wait = world.wait_ms("root");
     for now in [END + EPOCH_MS + wait, END, END - EPOCH_MS] {
         for gateway in world.gateways.values_mut() {
             gateway.tick(now);
             gateway.take_said();
         }
-        assert_eq!(world.tell(0, T, 10, now), Err(Refused::EpochOver));
-        assert_eq!(world.tell(0, T + 1, 10, now), Ok(Heard::Repeated));
+        assert_eq!(world.send_reading(0, T, 10, now), Err(Refused::EpochOver));
+        assert_eq!(world.send_reading(0, T + 1, 10, now), Ok(Heard::Repeated));
     }
 }
 
 #[test]
-fn a_gateway_does_not_answer_for_what_it_may_have_heard_before_it_was_restarted() {
+fn a_restarted_gateway_answers_no_question_about_epochs_before_its_restart() {
     let mut world = small();
     let schedule = world.schedule(1, &[world.posed()]);
     let of_left: Vec<u32> =
         (0..8).filter(|position| world.tree.gateway_of(*position) == Some("left")).collect();
-    let mut again = world.gateway("left", 1);
-    again.hear_schedule(&schedule, END + 100, |_| Ok(())).unwrap();
-    again.take_said();
-    world.gateways.insert("left".to_owned(), again);
-    // One child had spoken before, and the others do now: what it knows is not all that it had, so
-    // it says that it has nothing.
+    let mut restarted = world.gateway("left", 1);
+    restarted.hear_schedule(&schedule, END + 100, |_| Ok(())).unwrap();
+    restarted.take_said();
+    world.gateways.insert("left".to_owned(), restarted);
+    // One child answered before the restart, and the others do now. The gateway does not have all
+    // shares, so it reports none.
     for epoch in [T, T + 1, T + 2] {
         let now = (epoch + 1) * EPOCH_MS + 150;
         for position in &of_left[1..] {
-            assert_eq!(world.tell(*position, epoch, 10, now), Ok(Heard::Taken));
+            assert_eq!(world.send_reading(*position, epoch, 10, now), Ok(Heard::Taken));
         }
         let left = world.gateways.get_mut("left").unwrap();
         left.tick(now + 100);
@@ -416,13 +422,13 @@ fn a_gateway_does_not_answer_for_what_it_may_have_heard_before_it_was_restarted(
             left.take_said().ended.last().map(|ended| (ended.epoch, ended.participants)),
             Some((epoch, 2))
         );
-        let known = world.explain("root", "left", epoch, now + 100).len();
-        assert_eq!(known, if epoch == T + 2 { 2 } else { 0 }, "{}", epoch - T);
+        let answered = world.explain("root", "left", epoch, now + 100).len();
+        assert_eq!(answered, if epoch == T + 2 { 2 } else { 0 }, "{}", epoch - T);
     }
 }
 
 #[test]
-fn the_schedule_is_announced_again_every_minute_as_it_is() {
+fn announces_the_unchanged_schedule_every_minute() {
     let mut world = small();
     let schedule = world.schedule(1, &[world.posed()]);
     let left = world.gateways.get_mut("left").unwrap();
@@ -442,10 +448,11 @@ fn the_schedule_is_announced_again_every_minute_as_it_is() {
     ] {
         assert_eq!(announced(start + now), is_announced.then(|| schedule.clone()), "{now}");
     }
-    // A clock that is set back by an hour is no hour of silence.
+    // After a clock was set back by an hour, announcements continue.
     assert_eq!(announced(start - 3_600_000), Some(schedule.clone()));
     assert_eq!(announced(start - 3_540_000), Some(schedule.clone()));
-    // A newer one takes its place, and begins its own minute; who has heard none announces none.
+    // A newer schedule replaces it and starts its own minute. A gateway without a schedule
+    // announces none.
     let newer = world.schedule(2, &[]);
     let left = world.gateways.get_mut("left").unwrap();
     left.hear_schedule(&newer, start, |_| Ok(())).unwrap();
@@ -458,14 +465,14 @@ fn the_schedule_is_announced_again_every_minute_as_it_is() {
 }
 
 #[test]
-fn what_has_come_before_an_epoch_is_ended_counts_however_late_it_is_heard() {
+fn shares_that_arrived_before_an_epoch_ended_count_even_if_processed_late() {
     let mut world = World::asked(&[("root", QUERIER)], &["root"; 8], 3);
-    // The time of three epochs is up, and nobody has looked at the clock.
+    // The time of three epochs is up, but `tick` was not called yet.
     let now = END + 3 * EPOCH_MS;
     for position in 0..8 {
         for epoch in [T + 2, T, T + 1] {
             let (frame, device) = (world.reading(position, epoch, 10), world.device(position));
-            // One is silent in the first.
+            // One source is silent in the first epoch.
             if (position, epoch) != (3, T) {
                 assert_eq!(
                     world.gateways.get_mut("root").unwrap().hear(device, &frame, now),
@@ -475,11 +482,11 @@ fn what_has_come_before_an_epoch_is_ended_counts_however_late_it_is_heard() {
         }
     }
     world.gateways.get_mut("root").unwrap().tick(now);
-    let (reached, ended) = world.carry(now);
-    let heard: BTreeSet<_> =
+    let (reached, ended) = world.forward_all(now);
+    let counted: BTreeSet<_> =
         ended.iter().map(|(_, ended)| (ended.epoch, ended.participants)).collect();
-    assert_eq!(heard, [(T, 7), (T + 1, 8), (T + 2, 8)].into());
+    assert_eq!(counted, [(T, 7), (T + 1, 8), (T + 2, 8)].into());
     assert_eq!(reached.len(), 3);
-    // Once they are over they stay so.
-    assert_eq!(world.tell(3, T, 10, now), Err(Refused::EpochOver));
+    // Ended epochs stay ended.
+    assert_eq!(world.send_reading(3, T, 10, now), Err(Refused::EpochOver));
 }

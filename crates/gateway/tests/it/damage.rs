@@ -1,5 +1,5 @@
-//! A gateway's files that were damaged after they had been synced: what was acknowledged rests on
-//! them, so the damage is named, and no byte is cut away.
+//! A gateway's files that were damaged after they had been synced. They contain what was
+//! acknowledged, so the damage must be reported and no byte removed.
 
 use std::path::Path;
 
@@ -34,7 +34,7 @@ fn station(folder: &Path) -> Result<Station, StationError> {
         .map(|(station, _)| station)
 }
 
-/// A frame with one event a sequence number.
+/// A frame with one event for each sequence number.
 fn frame(device: DeviceId, range: std::ops::Range<u8>) -> Vec<u8> {
     let events: Vec<u8> = range.clone().flat_map(|seq| [7, 0, 0, 0, seq]).collect();
     let forward = Forward {
@@ -52,20 +52,23 @@ fn frame(device: DeviceId, range: std::ops::Range<u8>) -> Vec<u8> {
     Uplink::Forward(forward).close(device, &key, &mut out).unwrap().to_vec()
 }
 
-/// The file with one bit of a byte flipped; nothing else about it changes while `check` looks at
-/// it.
+/// Calls `check` while one bit of the file's byte `at` is flipped; asserts that the file is
+/// otherwise unchanged.
 fn damaged(path: &Path, at: usize, check: impl FnOnce()) {
     let whole = std::fs::read(path).unwrap();
     let mut bytes = whole.clone();
     bytes[at] ^= 0x10;
     std::fs::write(path, &bytes).unwrap();
     check();
-    assert!(std::fs::read(path).unwrap() == bytes, "damage at byte {at} was made worse");
+    assert!(
+        std::fs::read(path).unwrap() == bytes,
+        "the file with damage at byte {at} was modified"
+    );
     std::fs::write(path, &whole).unwrap();
 }
 
 #[test]
-fn a_damaged_journal_is_named_and_none_of_it_is_dropped() {
+fn reports_a_damaged_journal_and_does_not_modify_it() {
     let folder = tempfile::tempdir().unwrap();
     let device = roster().id("mote").unwrap();
     let mut station = station(folder.path()).unwrap();
@@ -78,7 +81,7 @@ fn a_damaged_journal_is_named_and_none_of_it_is_dropped() {
         ends.push(std::fs::metadata(&journal).unwrap().len());
     }
     drop(station);
-    // Every tenth byte of each frame, the last one's too.
+    // Every tenth byte of each frame, including the last one.
     for at in (ends[0]..ends[3]).step_by(10).chain([ends[3] - 1]) {
         damaged(&journal, usize::try_from(at).unwrap(), || {
             let error = self::station(folder.path()).err().unwrap();
@@ -98,7 +101,7 @@ fn a_damaged_journal_is_named_and_none_of_it_is_dropped() {
 }
 
 #[test]
-fn a_crash_in_the_middle_of_a_commit_is_no_damage() {
+fn a_crash_during_a_commit_is_not_reported_as_damage() {
     let folder = tempfile::tempdir().unwrap();
     let device = roster().id("mote").unwrap();
     let mut station = station(folder.path()).unwrap();
@@ -116,7 +119,7 @@ fn a_crash_in_the_middle_of_a_commit_is_no_damage() {
 }
 
 #[test]
-fn a_damaged_item_of_the_outbox_is_named_and_stays_as_it_is() {
+fn reports_a_damaged_item_of_the_outbox_and_does_not_modify_it() {
     let folder = tempfile::tempdir().unwrap();
     let outbox = Outbox::open(folder.path()).unwrap();
     let items = [
@@ -140,7 +143,7 @@ fn a_damaged_item_of_the_outbox_is_named_and_stays_as_it_is() {
                 assert!(error.to_string().contains("restore it"), "{error}");
             });
         }
-        // A tail that is missing is damage, too: an item has its name only once all of it is
+        // A missing end is damage too, because an item has its name only once it is completely
         // durable.
         let whole = std::fs::read(&path).unwrap();
         for cut in [whole.len() - 1, whole.len() / 2, 21] {
@@ -149,7 +152,7 @@ fn a_damaged_item_of_the_outbox_is_named_and_stays_as_it_is() {
             assert_eq!(std::fs::metadata(&path).unwrap().len(), cut as u64);
         }
         std::fs::write(&path, &whole).unwrap();
-        assert_eq!(outbox.read(*name).unwrap(), *item, "restored, it is as it was");
+        assert_eq!(outbox.read(*name).unwrap(), *item, "a restored file is read again");
     }
     assert_eq!(outbox.names().len(), 2);
 }

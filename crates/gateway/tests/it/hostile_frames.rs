@@ -1,6 +1,6 @@
-//! What a coordinator does with frames of a device of its group that bear the right tag and say
-//! what no honest device says: every byte altered, every truncation, epochs without end. Refused by
-//! name they change nothing; taken they touch nobody else, and the journal leads to the same state.
+//! Frames with a valid tag that no honest device sends: every altered byte, every truncation,
+//! epochs without end. A rejected frame changes nothing. An accepted one affects no other device,
+//! and replaying the journal leads to the same state.
 
 use std::collections::BTreeSet;
 
@@ -47,7 +47,7 @@ struct World {
     honest: DeviceId,
 }
 
-/// All that is to be seen of a coordinator, but for what it says to the liar.
+/// The visible state of a coordinator, except for its acknowledgement to the liar.
 type Seen = (Standing, Vec<(EpochNumber, u64, Round)>, Counts, Option<Vec<u8>>);
 
 impl World {
@@ -58,7 +58,7 @@ impl World {
         Self { roster, coordinator, liar, honest }
     }
 
-    /// Both devices are in the middle of a seal.
+    /// Both devices have a seal open.
     fn under_way() -> Self {
         let mut world = Self::new(100);
         for device in [world.liar, world.honest] {
@@ -81,7 +81,7 @@ impl World {
         uplink.close(device, &self.key(device), &mut out).unwrap().to_vec()
     }
 
-    /// Events of level 5, one for each sequence number.
+    /// Forwards events of level 5, one for each sequence number.
     fn forward(
         &self,
         device: DeviceId,
@@ -104,7 +104,7 @@ impl World {
         self.close(device, &Uplink::Forward(forward))
     }
 
-    /// The first seal that the liar signs, which says that nothing happened.
+    /// The liar's first seal, without events.
     fn seal_of_nothing(&self, index: u32, epoch: u64) -> Vec<u8> {
         let known = self.roster.device(self.liar).unwrap();
         let (group, digest) = (self.roster.group(), self.roster.digest());
@@ -163,7 +163,7 @@ fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
         .into()
 }
 
-/// A frame with these bytes for an item, and the tag of one who has the liar's key.
+/// The item with a tag of the liar's key.
 fn tagged(world: &World, item: &[u8]) -> Vec<u8> {
     let secret = LinkKey::secret_of(&GROUP_SECRET, world.roster.group(), world.liar);
     let tag = hmac(&hmac(&*secret, b"moteseal/1/link/up"), item);
@@ -175,8 +175,8 @@ fn is_listed(name: &str) -> bool {
     include_str!("../../../../spec/errors.md").contains(&format!("`{name}`"))
 }
 
-/// Hears an altered frame; by which name it was refused, if it was.
-fn hear(world: &mut World, frame: &[u8]) -> Option<&'static str> {
+/// Receives an altered frame. Returns the name of the rejection, if it is rejected.
+fn check_frame(world: &mut World, frame: &[u8]) -> Option<&'static str> {
     let before = world.seen();
     match world.coordinator.hear(frame, NOW) {
         Err(refused) => {
@@ -186,9 +186,12 @@ fn hear(world: &mut World, frame: &[u8]) -> Option<&'static str> {
         }
         Ok(news) if news.durable => {
             let after = world.seen();
-            assert_eq!(after.3, before.3, "the other device is told the same");
+            assert_eq!(
+                after.3, before.3,
+                "the acknowledgement to the other device has not changed"
+            );
             assert!(after.1.iter().all(|(_, kept, _)| *kept <= 100));
-            // Whoever hears the journal again comes to the same.
+            // Replaying the journal leads to the same state.
             *world = World::under_way();
             let again = world.coordinator.hear(frame, NOW).unwrap();
             assert_eq!((again, world.seen()), (news, after));
@@ -203,7 +206,7 @@ fn hear(world: &mut World, frame: &[u8]) -> Option<&'static str> {
 }
 
 #[test]
-fn authentic_nonsense_is_refused_by_name_or_touches_nobody_else() {
+fn an_altered_frame_with_a_valid_tag_is_rejected_or_affects_no_other_device() {
     let mut world = World::under_way();
     let frames = [
         world.forward(world.liar, 0, FIRST, 30..36),
@@ -219,23 +222,23 @@ fn authentic_nonsense_is_refused_by_name_or_touches_nobody_else() {
         let item = &frame[..frame.len() - 16];
         for length in 0..item.len() {
             let cut = tagged(&world, &item[..length]);
-            // Where the id is cut off, the tag stands in its place.
+            // If the device id is truncated, bytes of the tag take its place.
             let name = if (3..11).contains(&length) { "UnknownDevice" } else { "Malformed" };
-            assert_eq!(hear(&mut world, &cut), Some(name), "{length} bytes");
+            assert_eq!(check_frame(&mut world, &cut), Some(name), "{length} bytes");
         }
         for place in 0..item.len() {
             for flip in 1..=255u8 {
                 let mut altered = item.to_vec();
                 altered[place] ^= flip;
                 let altered = tagged(&world, &altered);
-                match hear(&mut world, &altered) {
+                match check_frame(&mut world, &altered) {
                     Some(name) => _ = names.insert(name),
                     None => taken += 1,
                 }
             }
         }
     }
-    assert!(taken > 1000, "records and numbers are the device's to choose: {taken}");
+    assert!(taken > 1000, "a device may choose its records and numbers: {taken}");
     let expected = [
         "EpochGoesBack",
         "EpochTooFar",
@@ -248,16 +251,16 @@ fn authentic_nonsense_is_refused_by_name_or_touches_nobody_else() {
         "UnknownDevice",
     ];
     assert!(expected.iter().all(|name| names.contains(name)), "{names:?}");
-    // The honest device goes on.
+    // The honest device continues.
     let next = world.forward(world.honest, 0, FIRST, 30..60);
     assert!(world.coordinator.hear(&next, NOW).unwrap().durable);
 }
 
 #[test]
-fn a_device_that_opens_epochs_without_end_keeps_nobody_from_opening_one() {
+fn a_device_that_opens_too_many_epochs_does_not_keep_others_from_opening_one() {
     let mut world = World::new(100);
     let now = EpochNumber(FIRST + 600);
-    // One event of each epoch, under an index of its own.
+    // One event of each epoch, under a new index.
     for opened in 0..512 {
         let frame = world.forward(world.liar, opened, FIRST + u64::from(opened), 0..1);
         assert!(world.coordinator.hear(&frame, now).unwrap().durable, "{opened}");
@@ -268,7 +271,7 @@ fn a_device_that_opens_epochs_without_end_keeps_nobody_from_opening_one() {
         assert_eq!(world.coordinator.hear(&frame, now).unwrap_err(), Refused::TooManyEpochs);
     }
     assert_eq!(world.seen(), before);
-    // Whoever else speaks of the epoch opens it, for the first one too.
+    // Another device that reaches the epoch opens it, also for the first device.
     let (honest, liar) = (
         world.forward(world.honest, 0, FIRST + 512, 0..1),
         world.forward(world.liar, 512, FIRST + 512, 0..1),
@@ -284,7 +287,7 @@ fn a_device_that_opens_epochs_without_end_keeps_nobody_from_opening_one() {
             .unwrap_err(),
         Refused::TooManyEpochs
     );
-    // When one of its epochs ends, it may open another.
+    // When one of its epochs ends, the device may open another.
     world.coordinator.end(EpochNumber(FIRST), &secret(99)).unwrap();
     assert!(
         world

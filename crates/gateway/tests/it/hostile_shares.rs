@@ -1,6 +1,6 @@
-//! What an aggregator does with frames and query schedules that no honest child and no honest
-//! querier says: refused by name, they change nothing for anybody else, and however many there are,
-//! what is kept stays within its bound.
+//! Frames and query schedules that no honest child or querier sends: an aggregator rejects each
+//! with the name of an error, other children are not affected, and the memory for them stays
+//! bounded.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ fn world() -> World {
     World::asked(&GATEWAYS, &DEVICES, 3)
 }
 
-fn beneath(world: &World, gateway: &str) -> Vec<u32> {
+fn sources_below(world: &World, gateway: &str) -> Vec<u32> {
     (0..8).filter(|position| world.tree.gateway_of(*position) == Some(gateway)).collect()
 }
 
@@ -49,7 +49,7 @@ fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
         .into()
 }
 
-/// These bytes, with the tag of one who has the child's key.
+/// The bytes with a tag of the child's key.
 fn tagged(world: &World, aggregator: &str, child: DeviceId, item: &[u8]) -> Vec<u8> {
     let tag = hmac(&hmac(&world.secret_at(aggregator, child), b"moteseal/1/link/up"), item);
     [item, &tag[..16]].concat()
@@ -61,11 +61,11 @@ fn is_listed(name: &str) -> bool {
 }
 
 #[test]
-fn what_a_child_cannot_honestly_say_is_refused_by_name_and_changes_nothing() {
+fn names_the_reason_why_a_childs_frame_is_rejected_and_changes_nothing() {
     let mut world = world();
-    let (left, right) = (beneath(&world, "left"), beneath(&world, "right"));
-    let own: Vec<u32> = beneath(&world, "root");
-    // What a gateway may say at most, and its records: one a slot and key group.
+    let (left, right) = (sources_below(&world, "left"), sources_below(&world, "right"));
+    let own: Vec<u32> = sources_below(&world, "root");
+    // The sources below the gateway, and its records: one for each slot and key group.
     let groups = |positions: &[u32]| {
         positions
             .iter()
@@ -76,7 +76,7 @@ fn what_a_child_cannot_honestly_say_is_refused_by_name_and_changes_nothing() {
     let records = |count: usize| vec![Psr::ZERO; count];
     let all = groups(&left) * 2;
     let child = gateway_id("left");
-    let say = |world: &World, epoch, positions: &[u8], psrs: &[Psr]| {
+    let share = |world: &World, epoch, positions: &[u8], psrs: &[Psr]| {
         world.frame("root", child, epoch, positions, psrs)
     };
     let mut other = world.query;
@@ -110,24 +110,29 @@ fn what_a_child_cannot_honestly_say_is_refused_by_name_and_changes_nothing() {
         tagged(&world, "root", child, &item)
     };
     let cases = vec![
-        (child, say(&world, T + 3, &set(&left), &records(all)), "WrongEpoch"),
-        (child, say(&world, u64::MAX, &set(&left), &records(all)), "WrongEpoch"),
-        (child, say(&world, T - 1, &set(&left), &records(all)), "EpochOver"),
-        (child, say(&world, 0, &set(&left), &records(all)), "EpochOver"),
+        (child, share(&world, T + 3, &set(&left), &records(all)), "WrongEpoch"),
+        (child, share(&world, u64::MAX, &set(&left), &records(all)), "WrongEpoch"),
+        (child, share(&world, T - 1, &set(&left), &records(all)), "EpochOver"),
+        (child, share(&world, 0, &set(&left), &records(all)), "EpochOver"),
         (child, of_other, "WrongQuery"),
         (
             child,
-            say(&world, T, &set(&[left[0], right[0]]), &records(2 * groups(&[left[0], right[0]]))),
+            share(
+                &world,
+                T,
+                &set(&[left[0], right[0]]),
+                &records(2 * groups(&[left[0], right[0]])),
+            ),
             "NotBeneath",
         ),
-        (child, say(&world, T, &set(&own), &records(2)), "NotBeneath"),
-        (child, say(&world, T, &[0x10, 0], &records(2)), "UnknownPosition"),
-        (child, say(&world, T, &[0x80, 0], &records(2)), "MalformedParticipation"),
-        (child, say(&world, T, &set(&left), &records(all - 1)), "WrongPsrCount"),
-        (child, say(&world, T, &set(&left), &records(all + 1)), "WrongPsrCount"),
-        (child, say(&world, T, &set(&left), &records(1500)), "WrongPsrCount"),
-        (child, say(&world, T, &set(&left), &[]), "WrongPsrCount"),
-        (child, say(&world, T, &[], &records(1)), "WrongPsrCount"),
+        (child, share(&world, T, &set(&own), &records(2)), "NotBeneath"),
+        (child, share(&world, T, &[0x10, 0], &records(2)), "UnknownPosition"),
+        (child, share(&world, T, &[0x80, 0], &records(2)), "MalformedParticipation"),
+        (child, share(&world, T, &set(&left), &records(all - 1)), "WrongPsrCount"),
+        (child, share(&world, T, &set(&left), &records(all + 1)), "WrongPsrCount"),
+        (child, share(&world, T, &set(&left), &records(1500)), "WrongPsrCount"),
+        (child, share(&world, T, &set(&left), &[]), "WrongPsrCount"),
+        (child, share(&world, T, &[], &records(1)), "WrongPsrCount"),
         (child, raw(&[0xff; 32]), "NotCanonical"),
         (child, raw(&[0; 31]), "TruncatedPsr"),
         (child, raw(&[0; 33]), "TruncatedPsr"),
@@ -137,15 +142,15 @@ fn what_a_child_cannot_honestly_say_is_refused_by_name_and_changes_nothing() {
             world.frame("root", gateway_id("right"), T, &set(&left), &records(all)),
             "NotAuthentic",
         ),
-        (gateway_id("right"), say(&world, T, &set(&left), &records(all)), "NotAuthentic"),
-        (gateway_id("nobody"), say(&world, T, &set(&left), &records(all)), "UnknownChild"),
-        (world.device(left[0]), say(&world, T, &set(&left), &records(all)), "UnknownChild"),
+        (gateway_id("right"), share(&world, T, &set(&left), &records(all)), "NotAuthentic"),
+        (gateway_id("nobody"), share(&world, T, &set(&left), &records(all)), "UnknownChild"),
+        (world.device(left[0]), share(&world, T, &set(&left), &records(all)), "UnknownChild"),
         (world.device(own[0]), vec![0; 4096], "FrameTooLong"),
         (child, vec![0; MAX_FRAME + 1], "FrameTooLong"),
         (child, vec![0; 3], "Malformed"),
     ];
-    // The same bytes with an honest record are taken, so the others are refused for what is wrong
-    // with them.
+    // The same bytes with a valid record are accepted, so the others are rejected for the defect
+    // that they contain.
     let mut root = world.gateway("root", 0);
     root.hear_schedule(&world.schedule(1, &[world.posed()]), T * EPOCH_MS, |_| Ok(())).unwrap();
     assert_eq!(root.hear(child, &raw(&[0; 32]), END), Ok(Heard::Taken));
@@ -166,32 +171,32 @@ fn what_a_child_cannot_honestly_say_is_refused_by_name_and_changes_nothing() {
         );
         assert_eq!(root.held_bytes(), 0, "{name}");
     }
-    // And the epoch comes out as if none of them had been.
+    // The epoch's sum is as if none of these frames had been sent.
     for position in 0..8 {
-        assert_eq!(world.tell(position, T, 7, END), Ok(Heard::Taken));
+        assert_eq!(world.send_reading(position, T, 7, END), Ok(Heard::Taken));
     }
-    let (reached, _) = world.carry(END);
+    let (reached, _) = world.forward_all(END);
     let said = world.opened("root", T, &reached[0].1);
     assert_eq!(world.sums(T, &[said]), Ok(vec![8, 56]));
 }
 
 #[test]
-fn who_says_two_things_of_an_epoch_is_refused_and_the_first_stands() {
+fn rejects_a_second_share_of_an_epoch_that_differs_and_keeps_the_first() {
     let mut world = world();
     for position in 0..8 {
-        assert_eq!(world.tell(position, T, 7, END), Ok(Heard::Taken));
-        assert_eq!(world.tell(position, T, 8, END), Err(Refused::Contradiction));
-        assert_eq!(world.tell(position, T, 7, END), Ok(Heard::Repeated));
+        assert_eq!(world.send_reading(position, T, 7, END), Ok(Heard::Taken));
+        assert_eq!(world.send_reading(position, T, 8, END), Err(Refused::Contradiction));
+        assert_eq!(world.send_reading(position, T, 7, END), Ok(Heard::Repeated));
     }
-    let (reached, _) = world.carry(END);
+    let (reached, _) = world.forward_all(END);
     let said = world.opened("root", T, &reached[0].1);
     assert_eq!(world.sums(T, &[said]), Ok(vec![8, 56]));
-    assert_eq!(world.tell(0, T, 8, END), Err(Refused::Contradiction));
+    assert_eq!(world.send_reading(0, T, 8, END), Err(Refused::Contradiction));
     assert!(world.gateways.values_mut().all(|gateway| gateway.take_said().up.is_empty()));
 }
 
 #[test]
-fn every_altered_byte_and_every_cut_of_a_frame_is_a_strangers() {
+fn rejects_every_altered_byte_and_every_truncation_of_a_frame() {
     let mut world = world();
     let (frame, device) = (world.reading(0, T, 5), world.device(0));
     let aggregator = world.tree.gateway_of(0).unwrap().to_owned();
@@ -209,10 +214,9 @@ fn every_altered_byte_and_every_cut_of_a_frame_is_a_strangers() {
 }
 
 #[test]
-fn every_altered_item_under_a_right_tag_is_refused_by_a_listed_name_or_taken_from_that_child_only()
-{
+fn an_altered_item_with_a_valid_tag_is_accepted_or_rejected_with_a_listed_name() {
     let mut world = world();
-    let position = beneath(&world, "right")[0];
+    let position = sources_below(&world, "right")[0];
     let (frame, device) = (world.reading(position, T, 5), world.device(position));
     let item = &frame[..frame.len() - 16];
     for at in 0..item.len() {
@@ -233,9 +237,9 @@ fn every_altered_item_under_a_right_tag_is_refused_by_a_listed_name_or_taken_fro
 }
 
 #[test]
-fn a_flood_of_a_childs_frames_fills_no_more_than_its_epochs() {
+fn a_flood_of_a_childs_frames_takes_bounded_memory() {
     let mut world = world();
-    let position = beneath(&world, "right")[0];
+    let position = sources_below(&world, "right")[0];
     let device = world.device(position);
     let mut most = 0;
     for round in 0..400_u64 {
@@ -260,7 +264,7 @@ fn a_flood_of_a_childs_frames_fills_no_more_than_its_epochs() {
 }
 
 #[test]
-fn of_questions_without_end_the_last_are_remembered() {
+fn only_the_last_of_many_questions_are_remembered() {
     let mut world = world();
     let key = LinkKey::new(&world.secret_at(QUERIER, gateway_id("root")));
     let ask = |first| Explain {
@@ -292,7 +296,7 @@ fn of_questions_without_end_the_last_are_remembered() {
 }
 
 #[test]
-fn only_the_queriers_newest_schedule_is_acted_on_and_only_once_its_number_is_durable() {
+fn accepts_only_the_queriers_newest_schedule_and_only_once_its_number_is_durable() {
     let world = World::new(&GATEWAYS, &DEVICES, 3);
     let now = T * EPOCH_MS;
     let fresh = |number| world.gateway("root", number);
@@ -334,7 +338,9 @@ fn only_the_queriers_newest_schedule_is_acted_on_and_only_once_its_number_is_dur
     ];
     for (bytes, name) in cases {
         let mut gateway = fresh(0);
-        let refused = gateway.hear_schedule(&bytes, now, |_| panic!("{name} is kept")).unwrap_err();
+        let refused = gateway
+            .hear_schedule(&bytes, now, |_| panic!("{name}: the number was stored"))
+            .unwrap_err();
         assert_eq!(refused.name(), name);
         assert!(is_listed(name), "{name}");
         assert!(gateway.take_said().announcement.is_none() && gateway.queries().len() == 0);
@@ -352,15 +358,16 @@ fn only_the_queriers_newest_schedule_is_acted_on_and_only_once_its_number_is_dur
         hear(&mut gateway, &world.schedule(4, &[posed])),
         (Err(Refused::OlderAgenda), false, 0)
     );
-    // What is old by its own word is not checked: nobody could make a gateway check signatures with
-    // what was said long ago.
+    // The signature of an older schedule is not checked. An attacker therefore cannot make a
+    // gateway check signatures by replaying old schedules.
     assert_eq!(
         hear(&mut gateway, &world.draft(4, &[posed], &secret(4))),
         (Err(Refused::OlderAgenda), false, 0)
     );
     assert_eq!(hear(&mut gateway, &world.schedule(5, &[posed])), (Ok(Heard::Taken), true, 1));
     assert_eq!(hear(&mut gateway, &world.schedule(5, &[posed])), (Ok(Heard::Repeated), false, 1));
-    // Another of the same number, then one that ends the query, then the first again.
+    // A different schedule with the same number, then one that ends the query, then the first one
+    // again.
     assert_eq!(hear(&mut gateway, &world.schedule(5, &[])), (Err(Refused::TwoAgendas), false, 1));
     assert_eq!(hear(&mut gateway, &world.schedule(6, &[])), (Ok(Heard::Taken), true, 0));
     assert_eq!(
@@ -378,7 +385,7 @@ fn only_the_queriers_newest_schedule_is_acted_on_and_only_once_its_number_is_dur
 }
 
 #[test]
-fn a_query_that_cannot_be_answered_is_named_and_the_others_run() {
+fn reports_a_query_that_cannot_be_answered_and_answers_the_others() {
     let world = World::new(&GATEWAYS, &DEVICES, 3);
     let mut gateway = world.gateway("root", 0);
     let good = world.posed();
@@ -392,7 +399,7 @@ fn a_query_that_cannot_be_answered_is_named_and_the_others_run() {
     );
     assert_eq!(gateway.queries().collect::<Vec<_>>(), [world.query]);
 
-    // Each source is a key group of its own: their records do not fit a frame.
+    // With each source in a key group of its own, the records do not fit a frame.
     let names: Vec<&str> = vec!["root"; 1000];
     let mut many = World::new(&[("root", QUERIER)], &names, 1);
     many.plan = plan("SELECT VARIANCE(t) FROM sensors EPOCH DURATION 5s");
@@ -406,11 +413,11 @@ fn a_query_that_cannot_be_answered_is_named_and_the_others_run() {
 }
 
 #[test]
-fn a_query_that_goes_on_in_a_newer_schedule_keeps_what_was_heard() {
+fn a_query_that_continues_in_a_newer_schedule_keeps_its_shares() {
     let mut world = world();
     for position in 0..8 {
         if position != 3 {
-            world.tell(position, T, 7, END).unwrap();
+            world.send_reading(position, T, 7, END).unwrap();
         }
     }
     let other = Posed { nonce: [6; 16], ..world.posed() };
@@ -419,11 +426,11 @@ fn a_query_that_goes_on_in_a_newer_schedule_keeps_what_was_heard() {
         gateway.hear_schedule(&newer, END, |_| Ok(())).unwrap();
         assert_eq!(gateway.queries().len(), 2);
     }
-    world.tell(3, T, 7, END + 10).unwrap();
-    let (reached, _) = world.carry(END + 10);
+    world.send_reading(3, T, 7, END + 10).unwrap();
+    let (reached, _) = world.forward_all(END + 10);
     let said = world.opened("root", T, &reached[0].1);
     assert_eq!(world.sums(T, &[said]), Ok(vec![8, 56]));
-    // Until it is over, or has ended.
+    // A newer schedule can also end the query.
     let short = Posed { until: T + 2, ..world.posed() };
     let ended = world.schedule(3, &[short]);
     let root = world.gateways.get_mut("root").unwrap();
@@ -434,7 +441,7 @@ fn a_query_that_goes_on_in_a_newer_schedule_keeps_what_was_heard() {
 }
 
 #[test]
-fn a_gateway_that_is_not_in_the_tree_is_none() {
+fn there_is_no_aggregator_for_a_gateway_that_is_not_in_the_tree() {
     let world = World::new(&GATEWAYS, &DEVICES, 3);
     let querier = secret(3).public();
     for name in ["nobody", QUERIER] {

@@ -1,6 +1,6 @@
-//! Gateways that lie about the sums they add up: each lie is refused by the aggregator above, or
-//! makes a sum that does not open; and walking down from the querier, learning only whether each
-//! child's sum opens, leads to the edge at which it went wrong.
+//! Gateways that alter the sums they forward. The aggregator above rejects the frame, or the sum
+//! does not open. In the second case, fault localisation from the querier, which learns only
+//! whether each child's sum opens, finds the edge at which it was altered.
 
 use std::collections::BTreeSet;
 
@@ -30,17 +30,18 @@ fn liar(world: &World, name: &str, malice: Malice) -> LyingAggregator {
     )
 }
 
-/// What became of an epoch in a tree with one liar.
+/// The result of an epoch in a tree with one lying gateway.
 struct Outcome {
-    /// What reached the querier; nothing where it refuses a record.
+    /// The sum that reached the querier; `None` if a record of it is invalid.
     said: Option<Said>,
-    /// How the aggregator above refused the liar's frame, if it did.
+    /// Why the aggregator above rejected the liar's frame, if it did.
     refused: Option<Refused>,
-    /// Whether there was something to lie about.
+    /// Whether the liar altered a frame.
     lied: bool,
 }
 
-/// One epoch: all but the silent speak, and the liar's frame upward is its own.
+/// Runs one epoch: all sources that are not silent answer, and the liar replaces the frame for its
+/// parent.
 fn run(
     world: &mut World,
     liar: (&str, &mut LyingAggregator),
@@ -55,16 +56,16 @@ fn run(
             let frame = world.reading(position, epoch, value);
             lying.hear(world.device(position), &frame);
         }
-        world.tell(position, epoch, value, end).unwrap();
+        world.send_reading(position, epoch, value, end).unwrap();
     }
     let (mut reached, mut refused, mut lied) = (None, None, false);
-    // From the deepest up, each as its time comes.
+    // From the deepest gateway up, each at its deadline.
     for (gateway, height) in [("deep", 1), ("left", 1), ("right", 2), ("root", 3)] {
         let now = end + 200 * height;
         world.gateways.get_mut(gateway).unwrap().tick(now);
         let parent = world.tree.parent(gateway).unwrap().to_owned();
         for frame in world.gateways.get_mut(gateway).unwrap().take_said().up {
-            // Of the query that nobody answers now there is nothing to say.
+            // Skip the query that no source answers.
             let is_other = frame[3..7] != world.query.reference().to_be_bytes();
             if is_other {
                 continue;
@@ -87,8 +88,8 @@ fn run(
     Outcome { said, refused, lied }
 }
 
-/// A tree that is asked two queries, after an epoch in which a liar has learned, and of another
-/// query if it needs that.
+/// A tree with two queries, after an epoch from which the liar has learned, and after an epoch of
+/// another query if the malice needs that.
 fn prepared(
     name: &str,
     malice: Malice,
@@ -103,14 +104,14 @@ fn prepared(
     }
     let mut lying = liar(&world, name, Malice::ReplayQuery);
     if malice == Malice::ReplayQuery {
-        world.turn_to(other.nonce);
+        world.use_nonce(other.nonce);
     }
     let before = run(&mut world, (name, &mut lying), T, silent);
     assert!(!before.lied);
     let participants: BTreeSet<u32> =
         (0..12).filter(|position| !silent.contains(position)).collect();
     assert_eq!(world.sums(T, &[before.said.unwrap()]), Ok(plain(&participants, T)));
-    world.turn_to(one.nonce);
+    world.use_nonce(one.nonce);
     lying.turn(malice);
     (world, lying)
 }
@@ -119,7 +120,7 @@ fn reading(position: u32, epoch: u64) -> u128 {
     u128::from(position) * 100 + u128::from(epoch % 7) + 1
 }
 
-/// The count and the sum.
+/// The expected count and sum.
 fn plain(participants: &BTreeSet<u32>, epoch: u64) -> Vec<u128> {
     vec![
         participants.len() as u128,
@@ -127,9 +128,9 @@ fn plain(participants: &BTreeSet<u32>, epoch: u64) -> Vec<u128> {
     ]
 }
 
-/// Walks down from the querier to the edges whose sums do not open although those beneath do: the
-/// child's end and the parent's.
-fn edges(world: &mut World, epoch: u64, now: u64) -> Vec<(String, String)> {
+/// Fault localisation from the querier: the edges whose sums do not open although those below do,
+/// as the child and the parent.
+fn faulty_edges(world: &mut World, epoch: u64, now: u64) -> Vec<(String, String)> {
     let (mut found, mut open) = (Vec::new(), vec![("root".to_owned(), QUERIER.to_owned())]);
     while let Some((node, parent)) = open.pop() {
         let children = world.explain("root", &node, epoch, now);
@@ -152,7 +153,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(80))]
 
     #[test]
-    fn no_lie_of_a_gateway_is_accepted_and_the_edge_is_found(
+    fn no_altered_sum_is_accepted_and_the_edge_is_found(
         which in 0..Malice::ALL.len(),
         at in 0..4_usize,
         key_group in prop_oneof![Just(4_u32), Just(100)],
@@ -163,29 +164,28 @@ proptest! {
         let (mut world, mut lying) = prepared(name, malice, key_group, &silent);
         let now = (T + 2) * EPOCH_MS + 600;
         let outcome = run(&mut world, (name, &mut lying), T + 1, &silent);
-        let spoken: BTreeSet<u32> = (0..12).filter(|position| !silent.contains(position)).collect();
+        let answering: BTreeSet<u32> = (0..12).filter(|position| !silent.contains(position)).collect();
         let Some(said) = outcome.said else {
             prop_assert!(malice.is_malformed() && name == "root");
             return Ok(());
         };
         prop_assert_eq!(outcome.refused.is_some(), outcome.lied && malice.is_malformed());
         if !outcome.lied || malice.is_sound() || malice.is_malformed() {
-            // Nothing to lie about; or the sum is right, over those that it names: fewer, as it
-            // says.
-            prop_assert_eq!(said.participants.len() < spoken.len(), outcome.lied);
-            prop_assert!(said.participants.is_subset(&spoken));
+            // The frame was not altered, or the sum is right for fewer sources, which it lists.
+            prop_assert_eq!(said.participants.len() < answering.len(), outcome.lied);
+            prop_assert!(said.participants.is_subset(&answering));
             let expected = plain(&said.participants, T + 1);
             prop_assert_eq!(world.sums(T + 1, &[said]), Ok(expected));
         } else {
             prop_assert!(world.sums(T + 1, &[said]).is_err(), "{malice:?} of {name}");
             let parent = world.tree.parent(name).unwrap().to_owned();
-            prop_assert_eq!(edges(&mut world, T + 1, now), vec![(name.to_owned(), parent)]);
+            prop_assert_eq!(faulty_edges(&mut world, T + 1, now), vec![(name.to_owned(), parent)]);
         }
     }
 }
 
 #[test]
-fn every_lie_is_told_where_there_is_something_to_lie_about() {
+fn every_malice_alters_a_frame_if_it_can() {
     for malice in Malice::ALL {
         let tree = World::new(&GATEWAYS, &DEVICES, 4).tree;
         let silent = (0..12).find(|position| tree.gateway_of(*position) == Some("deep")).unwrap();

@@ -1,4 +1,4 @@
-//! The queues against vectors in a map, and what they cost.
+//! The queues compared with vectors in a map, and their memory.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn they_hold_what_was_kept_and_neither_forgotten_nor_withdrawn(steps in vec(step(), 0..600)) {
+    fn queues_have_the_kept_events_without_dropped_and_withdrawn_ones(steps in vec(step(), 0..600)) {
         let mut queues = Queues::new(LEVELS);
         let mut reference: BTreeMap<(u8, u8), Events> = BTreeMap::new();
         let mut forgotten = [false; LEVELS as usize];
@@ -68,7 +68,7 @@ proptest! {
 }
 
 #[test]
-fn a_device_that_abandons_its_seals_for_ever_holds_no_more_memory() {
+fn a_device_that_keeps_abandoning_seals_takes_bounded_memory() {
     let mut queues = Queues::new(LEVELS);
     let mut most = 0;
     for round in 0..2000 {
@@ -85,7 +85,8 @@ fn a_device_that_abandons_its_seals_for_ever_holds_no_more_memory() {
 
 #[test]
 fn an_event_costs_its_payload_and_at_most_32_bytes() {
-    // A thousand devices, a hundred thousand events of 4 bytes, levels as events have them.
+    // A thousand devices and a hundred thousand events of 4 bytes, with the usual distribution of
+    // levels.
     let mut queues = Queues::new(16);
     let mut random = 1u64;
     for seq in 0..100_000u64 {
@@ -97,6 +98,6 @@ fn an_event_costs_its_payload_and_at_most_32_bytes() {
             .keep(Slot((seq % 1000) as u32), Level(level), Sequence(seq / 1000), &[0; 4])
             .unwrap();
     }
-    let beside = queues.memory() as f64 / 100_000.0 - 4.0;
-    assert!(beside <= 32.0, "{beside}");
+    let overhead = queues.memory() as f64 / 100_000.0 - 4.0;
+    assert!(overhead <= 32.0, "{overhead}");
 }

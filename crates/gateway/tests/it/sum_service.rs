@@ -1,6 +1,6 @@
-//! Running gateways over links within the process, by the machine's clock: a tree of them answers
-//! epoch after epoch, goes on without one that was killed, takes it back when it is there again,
-//! and ends in good order.
+//! Running gateways over links within the process, by the machine's clock: the tree answers epoch
+//! after epoch, continues without a gateway that was killed, uses it again after a restart, and
+//! stops cleanly.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -34,7 +34,7 @@ struct Running {
 
 struct Field {
     world: World,
-    /// By the aggregator's name.
+    /// The network of each aggregator, by its name.
     networks: BTreeMap<String, Network>,
     motes: Vec<MemoryChild>,
 }
@@ -43,7 +43,7 @@ impl Field {
     fn new(gateways: &[(&str, &str)], devices: &[&str]) -> Self {
         let mut world = World::new(gateways, devices, 3);
         world.plan = crate::summing::plan("SELECT AVG(t) FROM sensors EPOCH DURATION 1s");
-        world.turn_to([5; 16]);
+        world.use_nonce([5; 16]);
         let aggregators = gateways.iter().map(|(name, _)| *name).chain([QUERIER]);
         let networks: BTreeMap<_, _> = aggregators
             .zip(1..)
@@ -75,8 +75,8 @@ impl Field {
         Running { task, stop, watch }
     }
 
-    /// Lets all sources answer an epoch once it has ended, and waits for what reaches the querier
-    /// of it.
+    /// Lets all sources answer an epoch once it has ended, and waits for the sum that reaches the
+    /// querier.
     async fn epoch(&mut self, epoch: u64) -> Said {
         let end = (epoch + 1) * EPOCH_MS;
         tokio::time::sleep(Duration::from_millis(end.saturating_sub(unix_ms()))).await;
@@ -106,11 +106,11 @@ async fn page(watch: &Client, path: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tree_answers_every_epoch_over_whom_it_names_also_while_a_gateway_is_gone() {
+async fn a_tree_answers_every_epoch_even_while_a_gateway_is_gone() {
     let states = tempfile::tempdir().unwrap();
     let state = |name: &str| states.path().join(name);
     let mut field = Field::new(&GATEWAYS, &DEVICES);
-    // The querier asks before anybody is there: the query schedule waits at each aggregator.
+    // The querier announces before any aggregator runs; the schedule waits for each of them.
     let first = unix_ms() / EPOCH_MS + 2;
     let schedule = field.world.schedule(7, &[Posed { first, ..field.world.posed() }]);
     field.networks[QUERIER].parent().announce(Bytes::from(schedule)).await.unwrap();
@@ -162,7 +162,7 @@ async fn a_tree_answers_every_epoch_over_whom_it_names_also_while_a_gateway_is_g
 }
 
 #[tokio::test]
-async fn what_came_while_a_gateway_stood_still_is_heard_before_its_time_is_up() {
+async fn frames_that_arrived_while_a_gateway_was_suspended_are_processed_before_epochs_end() {
     let states = tempfile::tempdir().unwrap();
     let mut field = Field::new(&[("root", QUERIER)], &["root"; 8]);
     let first = unix_ms() / EPOCH_MS + 2;
@@ -171,8 +171,8 @@ async fn what_came_while_a_gateway_stood_still_is_heard_before_its_time_is_up() 
     let root = field.start("root", &states.path().join("root")).await;
     tokio::time::sleep(Duration::from_millis((first * EPOCH_MS + 500).saturating_sub(unix_ms())))
         .await;
-    // All speak of two epochs in time, and the gateway, which is on this thread, comes round when
-    // the time of both is up.
+    // All sources answer two epochs in time. The gateway runs on the same thread, so it continues
+    // only when the time of both is up.
     for epoch in [first, first + 1] {
         std::thread::sleep(Duration::from_millis(
             ((epoch + 1) * EPOCH_MS + 20).saturating_sub(unix_ms()),
@@ -196,7 +196,7 @@ async fn what_came_while_a_gateway_stood_still_is_heard_before_its_time_is_up() 
     root.task.await.unwrap();
 }
 
-/// Waits until a line is in the metrics.
+/// Waits until the metrics contain a line.
 async fn shows(gateway: &Running, line: &str) {
     let shown = tokio::time::timeout(Duration::from_secs(10), async {
         while !page(&gateway.watch, "metrics").await.contains(line) {
@@ -207,8 +207,7 @@ async fn shows(gateway: &Running, line: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_schedule_that_is_played_back_to_a_restarted_gateway_is_refused_by_name_and_goes_no_further()
- {
+async fn a_schedule_that_is_replayed_to_a_restarted_gateway_is_rejected_and_not_forwarded() {
     let states = tempfile::tempdir().unwrap();
     let field = Field::new(&[("root", QUERIER)], &["root"; 8]);
     let schedule =
@@ -222,7 +221,7 @@ async fn an_schedule_that_is_played_back_to_a_restarted_gateway_is_refused_by_na
     shows(&root, "moteseal_sum_schedule_number 8\n").await;
     root.task.abort();
     assert!(root.task.await.unwrap_err().is_cancelled());
-    // The broker has the older one again, and hands it to whoever comes.
+    // The broker has the older schedule again and sends it to every client that connects.
     querier.announce(old.clone()).await.unwrap();
     let mut child = field.networks["root"].child(*b"listener");
     let root = field.start("root", states.path()).await;
@@ -230,7 +229,7 @@ async fn an_schedule_that_is_played_back_to_a_restarted_gateway_is_refused_by_na
     assert!(page(&root.watch, "metrics").await.contains("moteseal_sum_queries 0\n"));
     querier.announce(schedule(9, &[])).await.unwrap();
     shows(&root, "moteseal_sum_schedule_number 9\n").await;
-    // What is retained for children is the last that was acted on, never the one between.
+    // The children received only schedules that the gateway accepted, not the old one.
     let mut heard = Vec::new();
     while heard.last() != Some(&schedule(9, &[])) {
         let down =

@@ -1,5 +1,5 @@
-//! A group with a tree of gateways, its sources and its querier, all in one place: no links, no
-//! clock.
+//! A group with a tree of gateways, its sources and its querier, in one place: without links and
+//! clocks.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::OnceLock;
@@ -26,14 +26,14 @@ pub(crate) const EPOCH_MS: u64 = 5000;
 pub(crate) const GRACE: Duration = Duration::from_millis(200);
 /// Two slots: a count and a sum.
 pub(crate) const QUERY: &str = "SELECT AVG(t) FROM sensors EPOCH DURATION 5s";
-/// An epoch, far from the first.
+/// An epoch far from the first one.
 pub(crate) const T: u64 = 100_000;
 
 pub(crate) fn secret(byte: u8) -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]).unwrap()
 }
 
-/// A roster of so many devices; made once.
+/// A roster of `devices` devices; created once.
 pub(crate) fn roster(devices: usize) -> &'static Roster {
     static MADE: OnceLock<std::sync::Mutex<HashMap<usize, &'static Roster>>> = OnceLock::new();
     let mut made = MADE.get_or_init(Default::default).lock().unwrap();
@@ -80,19 +80,19 @@ pub(crate) struct World {
     keys: HashMap<u32, SourceKey>,
 }
 
-/// A frame, and whose it is.
+/// A frame and the child that sent it.
 pub(crate) type Frame = (String, Vec<u8>);
 
-/// What a child of the querier said.
+/// A decoded share of a child of the querier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Said {
     pub(crate) participants: BTreeSet<u32>,
-    /// By key group, then slot.
+    /// The records, by key group, then slot.
     pub(crate) psrs: Vec<Psr>,
 }
 
 impl World {
-    /// Gateways by name and parent, devices (by number) with their gateways.
+    /// A world with gateways, by name and parent, and devices, by number, with their gateways.
     pub(crate) fn new(gateways: &[(&str, &str)], devices: &[&str], key_group: u32) -> Self {
         let roster = roster(devices.len());
         let names: Vec<String> = (0..devices.len()).map(|n| format!("mote{n}")).collect();
@@ -120,7 +120,7 @@ impl World {
         world
     }
 
-    /// The same with the query asked of its gateways, at the start of `T`.
+    /// The same, with the query schedule received by all gateways at the start of `T`.
     pub(crate) fn asked(gateways: &[(&str, &str)], devices: &[&str], key_group: u32) -> Self {
         let mut world = Self::new(gateways, devices, key_group);
         let schedule = world.schedule(1, &[world.posed()]);
@@ -134,7 +134,7 @@ impl World {
         world
     }
 
-    /// A gateway as it starts, if it acted on the query schedule `number` before.
+    /// A gateway after its start, if it had accepted the query schedule `number` before.
     pub(crate) fn gateway(&self, name: &str, number: u64) -> Aggregator {
         let member = Member {
             roster: self.roster,
@@ -177,7 +177,7 @@ impl World {
             .to_vec()
     }
 
-    /// What a child and an aggregator know each other by.
+    /// The link secret of a child and its aggregator.
     pub(crate) fn secret_at(&self, aggregator: &str, child: DeviceId) -> [u8; 32] {
         *LinkKey::secret_of(&children_secret(aggregator), self.roster.group(), child)
     }
@@ -198,7 +198,7 @@ impl World {
             .or_insert_with(|| master.source(group, device, position / key_group).for_query(query))
     }
 
-    /// The records of a source, one a slot: that it counts, and what it read.
+    /// The records of a source, one for each slot: the count and its reading.
     pub(crate) fn encrypted(&mut self, position: u32, epoch: u64, value: u128) -> Vec<Psr> {
         let mut permit = permit(self.query, epoch);
         let key = self.source_key(position);
@@ -209,7 +209,7 @@ impl World {
             .collect()
     }
 
-    /// What a child says to an aggregator.
+    /// A child's share, as a frame for its aggregator.
     pub(crate) fn frame(
         &self,
         aggregator: &str,
@@ -231,7 +231,7 @@ impl World {
         .to_vec()
     }
 
-    /// What a source says to its gateway.
+    /// A source's share, as a frame for its gateway.
     pub(crate) fn reading(&mut self, position: u32, epoch: u64, value: u128) -> Vec<u8> {
         let psrs = self.encrypted(position, epoch, value);
         let mut one = [0; 8];
@@ -240,8 +240,8 @@ impl World {
         self.frame(&aggregator, self.device(position), epoch, &one[..length], &psrs)
     }
 
-    /// Gives a source's reading to its gateway.
-    pub(crate) fn tell(
+    /// Passes a source's share to its gateway.
+    pub(crate) fn send_reading(
         &mut self,
         position: u32,
         epoch: u64,
@@ -256,14 +256,14 @@ impl World {
         gateway.hear(device, &frame, now_ms)
     }
 
-    /// How long after an epoch's end a gateway waits.
+    /// How long a gateway waits after an epoch's end.
     pub(crate) fn wait_ms(&self, gateway: &str) -> u64 {
         200 * u64::from(self.tree.aggregator(gateway).unwrap().height())
     }
 
-    /// Carries what gateways have said up to their parents until nothing is left; what reaches the
-    /// querier, and what ended.
-    pub(crate) fn carry(&mut self, now_ms: u64) -> (Vec<Frame>, Vec<(String, Ended)>) {
+    /// Passes the frames of all gateways up to their parents until none is left. Returns the frames
+    /// for the querier, and the ended epochs.
+    pub(crate) fn forward_all(&mut self, now_ms: u64) -> (Vec<Frame>, Vec<(String, Ended)>) {
         let (mut reached, mut ended) = (Vec::new(), Vec::new());
         let mut waiting: VecDeque<String> = self.gateways.keys().cloned().collect();
         while let Some(name) = waiting.pop_front() {
@@ -283,18 +283,18 @@ impl World {
         (reached, ended)
     }
 
-    /// Goes over to the query with another nonce.
-    pub(crate) fn turn_to(&mut self, nonce: [u8; 16]) {
+    /// Changes to the query with another nonce.
+    pub(crate) fn use_nonce(&mut self, nonce: [u8; 16]) {
         self.query = QueryId::of(&self.roster.digest(), &nonce, &self.plan);
         self.keys.clear();
     }
 
-    /// A frame that reached the querier.
+    /// Opens a frame that reached the querier.
     pub(crate) fn opened(&self, child: &str, epoch: u64, frame: &[u8]) -> Said {
         self.try_opened(child, epoch, frame).unwrap()
     }
 
-    /// The same; nothing where a record in it is none.
+    /// The same; `None` if a record in it is invalid.
     pub(crate) fn try_opened(&self, child: &str, epoch: u64, frame: &[u8]) -> Option<Said> {
         match SumUplink::open(frame, &self.key_at(QUERIER, gateway_id(child))).unwrap() {
             SumUplink::Share(share) => {
@@ -304,11 +304,11 @@ impl World {
                 let psrs = share.psrs.iter().collect::<Result<_, _>>().ok()?;
                 Some(Said { participants: participation.runs().flatten().collect(), psrs })
             }
-            SumUplink::Children(_) => panic!("an answer that nobody asked for"),
+            SumUplink::Children(_) => panic!("an answer without a question"),
         }
     }
 
-    /// What the querier makes of shares: for each slot, the sum.
+    /// What the querier decrypts from shares: the sum of each slot.
     pub(crate) fn sums(&mut self, epoch: u64, said: &[Said]) -> Result<Vec<u128>, OpenError> {
         let slots = usize::from(self.slots);
         let mut psrs: BTreeMap<u32, Vec<Psr>> = BTreeMap::new();
@@ -338,7 +338,7 @@ impl World {
         Ok(sums)
     }
 
-    /// A question of the querier, or what a gateway asks on, as the child hears it.
+    /// A question as the child receives it, from the querier or forwarded by a gateway.
     pub(crate) fn question(
         &self,
         aggregator: &str,
@@ -351,8 +351,7 @@ impl World {
         question.close(&self.key_at(aggregator, child), &mut [0; 128]).unwrap().to_vec()
     }
 
-    /// Asks a node beneath the child `root` of the querier, page by page, as the tree of gateways
-    /// carries it.
+    /// Asks a node below the querier's child `root`, page by page, through the tree of gateways.
     pub(crate) fn explain(
         &mut self,
         root: &str,

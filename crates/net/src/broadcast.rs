@@ -40,11 +40,11 @@ impl Broadcast {
     /// - `udp://GROUP:PORT[?interface=..][&ttl=1]`: multicast over IPv4 (`interface` is an address
     ///   of this machine) or IPv6 (`interface` is a name or a number), or broadcast if the address
     ///   is an interface's broadcast address or `255.255.255.255`;
-    /// - `mqtt://host[:1883]/GROUP` and `mqtts://host[:8883]/GROUP`: a broker, reached as `access`
-    ///   says; its own address and group are ignored.
+    /// - `mqtt://host[:1883]/GROUP` and `mqtts://host[:8883]/GROUP`: a broker, with the login, TLS
+    ///   and timing options of `access`; the address and the group in `access` are ignored.
     ///
-    /// For experiments, every kind accepts `loss=0.1` and `seed=7`: this end then drops that share
-    /// of the received frames.
+    /// For experiments, every kind accepts `loss=0.1` and `seed=7`: this end then drops that
+    /// fraction of the received frames.
     ///
     /// # Errors
     /// `BadAddress`, `PortInUse`, `NoSuchInterface`, `NetworkDown`, `BadFile`, `PasswordInClear`.
@@ -58,15 +58,15 @@ impl Broadcast {
         let medium = match parsed.scheme() {
             "udp" => Medium::Udp(UdpBroadcast::open(url, &parsed)?),
             "mqtt" | "mqtts" => Medium::Mqtt(MqttBroadcast::new(&of_broker(url, parsed, access)?)?),
-            _ => return Err(bad_address(url, "it is neither of udp nor of mqtt nor of mqtts")),
+            _ => return Err(bad_address(url, "its scheme is not udp, mqtt or mqtts")),
         };
         Ok(Self { medium, losses })
     }
 
-    /// Waits until the link works: UDP works at once, a broker must have been reached.
+    /// Waits until the link works. UDP works at once; a broker must respond first.
     ///
     /// # Errors
-    /// The broker's refusal, or `Closed`.
+    /// The broker's rejection, or `Closed`.
     pub async fn until_up(&self) -> Result<(), LinkError> {
         match &self.medium {
             Medium::Udp(_) => Ok(()),
@@ -109,9 +109,9 @@ fn take_losses(url: &str, parsed: &mut Url) -> Result<Option<Losses>, LinkError>
     for (name, value) in parsed.query_pairs() {
         match &*name {
             "loss" => {
-                let of_frames = value.parse().ok().filter(|loss| (0.0..=0.95).contains(loss));
-                loss = Some(of_frames.ok_or_else(|| {
-                    bad_address(url, "loss is a part of the frames, from 0 to 0.95")
+                let fraction = value.parse().ok().filter(|loss| (0.0..=0.95).contains(loss));
+                loss = Some(fraction.ok_or_else(|| {
+                    bad_address(url, "loss is a fraction of the frames, from 0 to 0.95")
                 })?);
             }
             "seed" => {
@@ -127,7 +127,7 @@ fn take_losses(url: &str, parsed: &mut Url) -> Result<Option<Losses>, LinkError>
     Ok(loss.map(|loss| Losses::new(seed, loss)))
 }
 
-/// The broker's options for an address whose path is the group.
+/// Returns the broker's options for an address whose path is the group.
 fn of_broker(
     url: &str,
     mut parsed: Url,
@@ -137,7 +137,7 @@ fn of_broker(
     if group.is_empty() {
         return Err(bad_address(
             url,
-            "behind the broker there must be the group's part of the topic, as in /GROUP",
+            "the group's part of the topic must follow the broker, as in /GROUP",
         ));
     }
     parsed.set_path("");

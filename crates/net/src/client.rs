@@ -60,8 +60,8 @@ impl Default for Options {
 pub struct Retry {
     /// The maximum number of attempts, including the first.
     pub attempts: u32,
-    /// The wait after the first refusal. It doubles after each refusal; a longer `Retry-After`
-    /// wins.
+    /// The wait after the first response of this kind. It doubles with each one; a longer
+    /// `Retry-After` takes precedence.
     pub first_wait: Duration,
     /// The upper bound of one wait.
     pub longest_wait: Duration,
@@ -80,10 +80,10 @@ impl Default for Retry {
 impl Retry {
     /// The wait after refusal number `attempt` (from 1). `spread` in 0..1 keeps clients from
     /// returning all at once.
-    fn wait(&self, attempt: u32, asked: Option<Duration>, spread: f64) -> Duration {
+    fn wait(&self, attempt: u32, requested: Option<Duration>, spread: f64) -> Duration {
         let doubled = self.first_wait.saturating_mul(1 << (attempt - 1).min(16));
         let own = doubled.min(self.longest_wait).mul_f64(0.5 + 0.5 * spread);
-        own.max(asked.unwrap_or_default()).min(self.longest_wait)
+        own.max(requested.unwrap_or_default()).min(self.longest_wait)
     }
 }
 
@@ -125,8 +125,8 @@ pub struct Client {
     token: Option<Token>,
     retry: Retry,
     patience: Duration,
-    /// Whether the cloud has ever responded. If so, a refused connection is an error at once.
-    answered: Arc<AtomicBool>,
+    /// Whether the cloud has ever responded. If so, a refused connection is reported at once.
+    has_responded: Arc<AtomicBool>,
 }
 
 impl Client {
@@ -141,14 +141,14 @@ impl Client {
             |cause: &str| NetError::BadAddress { url: base.to_owned(), cause: cause.to_owned() };
         let mut url = Url::parse(base).map_err(|error| bad(&error.to_string()))?;
         if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
-            return Err(bad("neither http nor https"));
+            return Err(bad("its scheme is neither http nor https"));
         }
         if !url.username().is_empty()
             || url.password().is_some()
             || url.query().is_some()
             || url.fragment().is_some()
         {
-            return Err(bad("it must not hold a user, a query or a fragment"));
+            return Err(bad("it must not contain a user, a query or a fragment"));
         }
         if !url.path().ends_with('/') {
             let path = format!("{}/", url.path());
@@ -177,9 +177,9 @@ impl Client {
             Some(path) => NetError::BadFile { path: path.clone(), cause: innermost(&error) },
             None => NetError::BadAddress { url: base.to_owned(), cause: innermost(&error) },
         })?;
-        let answered = Arc::new(AtomicBool::new(false));
+        let has_responded = Arc::new(AtomicBool::new(false));
         let (token, retry, patience) = (options.token.clone(), options.retry, options.patience);
-        Ok(Self { http, base: url, token, retry, patience, answered })
+        Ok(Self { http, base: url, token, retry, patience, has_responded })
     }
 
     /// The cloud's address.
@@ -197,7 +197,7 @@ impl Client {
         self.send(Method::GET, path, None).await
     }
 
-    /// Posts a body. Requests are queries, so that repeating one does no harm.
+    /// Posts a body. Posted requests are queries, so repeating one has no effect.
     ///
     /// # Errors
     /// [`NetError`].
@@ -210,7 +210,7 @@ impl Client {
         self.send(Method::POST, path, Some((media_type, body))).await
     }
 
-    /// Puts a body: the contract makes it idempotent.
+    /// Puts a body. By the contract, repeating the request has no effect.
     ///
     /// # Errors
     /// [`NetError`].
@@ -248,7 +248,7 @@ impl Client {
             let response = match request.send().await {
                 Err(error)
                     if is_refused(&error)
-                        && !self.answered.load(Ordering::Relaxed)
+                        && !self.has_responded.load(Ordering::Relaxed)
                         && start.elapsed() < self.patience =>
                 {
                     tokio::time::sleep(PAUSE).await;
@@ -260,12 +260,12 @@ impl Client {
                 })?,
             };
             attempt += 1;
-            self.answered.store(true, Ordering::Relaxed);
+            self.has_responded.store(true, Ordering::Relaxed);
             let status = response.status();
             if status.is_success() {
                 return Ok(Response { url, response });
             }
-            let asked = retry_after(&response);
+            let requested = retry_after(&response);
             if !matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
                 return Err(refusal(Response { url, response }).await);
             }
@@ -276,7 +276,7 @@ impl Client {
                     attempts: attempt,
                 });
             }
-            tokio::time::sleep(self.retry.wait(attempt, asked, spread())).await;
+            tokio::time::sleep(self.retry.wait(attempt, requested, spread())).await;
         }
     }
 }
@@ -315,7 +315,7 @@ impl Response {
         if self.media_type().eq_ignore_ascii_case(media_type) {
             return Ok(self);
         }
-        let cause = format!("answered with {:?} instead of {media_type}", self.media_type());
+        let cause = format!("the response is {:?} instead of {media_type}", self.media_type());
         Err(NetError::NotACloud { url: self.url.to_string(), cause })
     }
 
@@ -339,7 +339,7 @@ impl Response {
         let mut bytes = Vec::new();
         while let Some(chunk) = self.chunk().await? {
             if bytes.len() + chunk.len() > limit {
-                let cause = format!("the answer is longer than {limit} bytes");
+                let cause = format!("the response is longer than {limit} bytes");
                 return Err(NetError::NotACloud { url: self.url.to_string(), cause });
             }
             bytes.extend_from_slice(&chunk);
@@ -348,7 +348,7 @@ impl Response {
     }
 }
 
-/// Reads a problem document (RFC 9457), as far as the body is one.
+/// Builds the error from a problem document (RFC 9457), if the body is one.
 async fn refusal(answer: Response) -> NetError {
     let (url, status) = (answer.url.to_string(), answer.response.status());
     let is_problem = answer.media_type() == PROBLEM_TYPE;
@@ -361,17 +361,20 @@ async fn refusal(answer: Response) -> NetError {
     let name = text("type").and_then(|name| name.rsplit(':').next()).filter(|name| is_name(name));
     match (name, text("detail").or_else(|| text("title"))) {
         (Some(name), detail) => {
-            let detail = one_line(detail.unwrap_or("no detail was given"));
+            let detail = one_line(detail.unwrap_or("the cloud gave no detail"));
             NetError::Refused { url, status: status.as_u16(), name: name.to_owned(), detail }
         }
         (None, _) if status == StatusCode::UNAUTHORIZED => NetError::Refused {
             url,
             status: 401,
             name: "Unauthorized".to_owned(),
-            detail: "it wants a token; give one in a file".to_owned(),
+            detail: "the cloud requires a token; pass one in a file".to_owned(),
         },
         (None, _) => {
-            let cause = format!("answered {} without a problem we know", status.as_u16());
+            let cause = format!(
+                "the response has status {} and no known problem document",
+                status.as_u16()
+            );
             NetError::NotACloud { url, cause }
         }
     }
@@ -422,17 +425,17 @@ fn unreached(url: &Url, error: &reqwest::Error) -> String {
     // How rustls reports bytes that are not TLS, and hyper bytes that are not HTTP.
     match url.scheme() {
         "https" if cause.contains("InvalidContentType") => {
-            "what answers there speaks no TLS; with http:// it may".to_owned()
+            "the service there does not use TLS; try http://".to_owned()
         }
         "http" if cause.contains("invalid HTTP version") => {
-            "what answers there speaks no HTTP; with https:// it may".to_owned()
+            "the service there does not use plain HTTP; try https://".to_owned()
         }
         _ => cause,
     }
 }
 
 fn cause_of(error: &reqwest::Error) -> String {
-    if error.is_timeout() { "no answer in time".to_owned() } else { innermost(error) }
+    if error.is_timeout() { "no response in time".to_owned() } else { innermost(error) }
 }
 
 /// A number in 0..1 that differs between processes and calls; it need not be unpredictable.
@@ -440,7 +443,7 @@ pub(crate) fn spread() -> f64 {
     f64::from((random() >> 32) as u32) / f64::from(u32::MAX)
 }
 
-/// 64 random bits that identify this end. They are not a secret.
+/// 64 random bits that identify this end. They are not secret.
 pub(crate) fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish()
@@ -452,7 +455,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_and_heed_the_cloud_up_to_a_limit() {
+    fn waits_double_and_respect_retry_after_up_to_a_limit() {
         let retry = Retry::default();
         assert_eq!(retry.wait(1, None, 1.0), Duration::from_millis(200));
         assert_eq!(retry.wait(3, None, 1.0), Duration::from_millis(800));
@@ -463,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_checked_before_anything_is_sent() {
+    fn checks_an_address_before_anything_is_sent() {
         for url in [
             "",
             "cloud",
@@ -486,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_goes_unencrypted_to_this_machine_only() {
+    fn a_token_is_sent_unencrypted_only_to_this_machine() {
         let file = std::env::temp_dir().join(format!("moteseal-token-{}", std::process::id()));
         std::fs::write(&file, "sesame\n").unwrap();
         let token = Token::read(&file);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Why a cloud did not do what it was asked to do.
+/// Why a request to a cloud failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NetError {
@@ -85,14 +85,14 @@ impl NetError {
         }
     }
 
-    /// Whether no working cloud is at the address: nothing responds, another service does, or the
-    /// cloud is out of order. Whether a retry may help is a different question:
+    /// Whether there is no working cloud at the address: nothing responds, another service
+    /// responds, or the cloud is out of order. This does not tell whether a retry may help; see
     /// [`is_unreachable`](Self::is_unreachable).
     #[must_use]
     pub fn is_no_cloud(&self) -> bool {
         match self {
-            // No cloud lacks these paths: the address leads to another service, or to a wrong path
-            // of this one.
+            // Every cloud has these paths, so the address leads to another service, or to a wrong
+            // path of this one.
             Self::Refused { status: 404 | 405, name, .. } => {
                 matches!(name.as_str(), "NotFound" | "MethodNotAllowed")
             }
@@ -102,7 +102,7 @@ impl NetError {
         }
     }
 
-    /// Whether the cloud could not be reached, or not for long enough, so that a retry may help.
+    /// Whether the cloud could not be reached, or the connection broke, so that a retry may help.
     #[must_use]
     pub const fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Interrupted { .. } | Self::Busy { .. })
@@ -115,7 +115,7 @@ impl fmt::Display for NetError {
             Self::BadAddress { url, cause } => {
                 write!(
                     f,
-                    "BadAddress: {url:?} is no address of a cloud ({cause}); give one like http://127.0.0.1:8080"
+                    "BadAddress: {url:?} is not the address of a cloud ({cause}); use one like http://127.0.0.1:8080"
                 )
             }
             Self::BadFile { path, cause } => write!(f, "BadFile: {}: {cause}", path.display()),
@@ -128,26 +128,29 @@ impl fmt::Display for NetError {
             Self::Unreachable { url, cause } => {
                 write!(
                     f,
-                    "Unreachable: {url}: {cause}; is the cloud running there, and the address right?"
+                    "Unreachable: {url}: {cause}; check that the cloud is running, and that the address is right"
                 )
             }
             Self::Interrupted { url, cause } => {
                 write!(
                     f,
-                    "Interrupted: {url}: the answer broke off ({cause}); nothing was kept, try again"
+                    "Interrupted: {url}: the response was interrupted ({cause}); nothing was stored, try again"
                 )
             }
             Self::Busy { url, status, attempts } => {
                 write!(
                     f,
-                    "Busy: {url} answered {status} to {attempts} attempts; try again later, or ask for less"
+                    "Busy: {url} responded with {status} to {attempts} attempts; try again later, or request less"
                 )
             }
             Self::Refused { url, status, name, detail } => {
-                write!(f, "{name}: {url} answered {status}: {detail}")
+                write!(f, "{name}: {url} responded with {status}: {detail}")
             }
             Self::NotACloud { url, cause } => {
-                write!(f, "NotACloud: {url}: {cause}; is it the address of a Moteseal cloud?")
+                write!(
+                    f,
+                    "NotACloud: {url}: {cause}; check that this is the address of a Moteseal cloud"
+                )
             }
         }
     }
@@ -173,7 +176,7 @@ impl From<BadFile> for NetError {
     }
 }
 
-/// The innermost cause. The errors around it add only that there was one.
+/// The innermost cause. The outer errors add no information for a user.
 pub(crate) fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {

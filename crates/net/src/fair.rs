@@ -1,5 +1,5 @@
 //! A queue of frames from many devices. Devices take turns. When too many bytes wait, the device
-//! with the most waiting bytes loses its newest frame, so that a device that floods harms only
+//! with the most waiting bytes loses its newest frame. A device that floods therefore harms only
 //! itself.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -53,14 +53,14 @@ impl Fair {
         while self.total > self.bound && self.drop_newest_of_largest() {}
     }
 
-    /// The frame whose turn it is, skipping those of the device `but`.
-    pub(crate) fn pop(&mut self, but: Option<[u8; 8]>) -> Option<Up> {
-        // A device has one turn, so that at most one is skipped.
+    /// The next frame in turn, except for those of the device `excluded`.
+    pub(crate) fn pop(&mut self, excluded: Option<[u8; 8]>) -> Option<Up> {
+        // A device has only one turn, so at most one is skipped.
         let (turn, device) = self
             .turns
             .iter()
             .map(|(turn, device)| (*turn, *device))
-            .find(|(_, device)| Some(*device) != but)?;
+            .find(|(_, device)| Some(*device) != excluded)?;
         self.turns.remove(&turn);
         let frame = self.queues.get_mut(&device)?.frames.pop_front()?;
         if self.resize(device, |old| old - frame.len() - OVERHEAD).is_none() {
@@ -69,7 +69,7 @@ impl Fair {
         Some(Up { device, frame })
     }
 
-    /// Gives a device the last turn.
+    /// Puts a device at the end of the turns.
     fn queue_up(&mut self, device: [u8; 8]) {
         self.turns.insert(self.last_turn, device);
         self.queues.entry(device).or_default().turn = self.last_turn;
@@ -149,10 +149,10 @@ impl Inbox {
         self.waiting().refuse();
     }
 
-    /// Waits for the next frame of any device except `but`. Only one task at a time may wait.
-    pub(crate) async fn next(&self, but: Option<[u8; 8]>) -> Up {
+    /// Waits for the next frame of any device except `excluded`. Only one task at a time may wait.
+    pub(crate) async fn next(&self, excluded: Option<[u8; 8]>) -> Up {
         loop {
-            let next = self.waiting().pop(but);
+            let next = self.waiting().pop(excluded);
             match next {
                 Some(up) => return up,
                 None => self.arrived.notified().await,
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_take_turns_and_each_ones_frames_keep_their_order() {
+    fn devices_take_turns_and_the_frames_of_each_keep_their_order() {
         let mut fair = Fair::new(100 * COST);
         for number in 0..3 {
             fair.push(device(1), frame(number));
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn who_floods_loses_the_newest_of_its_own_and_nobody_elses() {
+    fn a_device_that_floods_loses_only_its_own_newest_frames() {
         let mut fair = Fair::new(10 * COST);
         fair.push(device(2), frame(0));
         for number in 0..200 {
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_with_a_frame_each_stay_within_the_bound() {
+    fn many_devices_with_one_frame_each_stay_within_the_bound() {
         let mut fair = Fair::new(10 * COST);
         for number in 0..100 {
             fair.push(device(number), frame(number));
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(order(&mut fair).len(), 10);
     }
 
-    /// The reference: one list of frames in order of arrival, searched anew each time.
+    /// The reference implementation: one list of frames in order of arrival, searched each time.
     #[derive(Default)]
     struct Reference {
         frames: Vec<(u8, usize)>,
@@ -283,7 +283,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frames_come_and_go_as_in_one_plain_list(
+        fn the_queue_behaves_like_the_reference(
             steps in prop::collection::vec((0..12u8, 0..400usize, prop::bool::weighted(0.7)), 0..300),
             bound in 0..4000usize,
         ) {

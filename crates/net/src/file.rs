@@ -1,4 +1,4 @@
-//! Small files that options name: tokens, passwords, certificates and keys.
+//! Reads the small files that options refer to: tokens, passwords, certificates and keys.
 
 use std::path::Path;
 

@@ -16,10 +16,10 @@ use tokio::time::Instant;
 use crate::fair::Fair;
 use crate::link::{ChildLink, Down, LinkError, ParentLink, State, Up, check_length};
 
-/// Frames of one device that may be in transit in one direction. When they are so many, a device
-/// waits, and a frame of the parent is lost.
+/// The maximum number of frames of one device in transit in one direction. At this limit, a device
+/// waits to send, and a frame of the parent is lost.
 const ROOM: usize = 1024;
-/// Bytes that may wait at the parent.
+/// The maximum size of frames that wait at the parent, in bytes.
 const PARENT_BYTES: usize = 64 << 20;
 
 /// The faults of a network. Probabilities are from 0 to 1.
@@ -45,8 +45,9 @@ pub struct Network {
 struct Inner {
     seed: u64,
     ways: Mutex<Ways>,
-    /// A frame for the parent has arrived; a device has room to send.
+    /// Notified when a frame for the parent has arrived.
     for_parent: Notify,
+    /// Notified when a device has room to send.
     room: Notify,
     state: watch::Sender<State>,
 }
@@ -94,8 +95,8 @@ impl<T> Way<T> {
     where
         T: Clone,
     {
-        // Every frame takes the same number of draws, so that a fault does not change the fate of
-        // later frames.
+        // Every frame takes the same number of draws, so that a fault does not change what happens
+        // to later frames.
         let (lost, twice) = (chance.hits(faults.loss), chance.hits(faults.duplication));
         let mut copies = 0;
         for copy in [true, twice] {
@@ -112,7 +113,7 @@ impl<T> Way<T> {
     }
 }
 
-/// A stream of pseudo-random numbers (SplitMix64), the same on every machine.
+/// A generator of pseudo-random numbers (SplitMix64), the same on every machine.
 #[derive(Debug)]
 pub(crate) struct Chance(u64);
 
@@ -163,13 +164,13 @@ impl Network {
         self.inner.ways().faults = faults;
     }
 
-    /// Cuts the network, or restores it. Frames that are sent meanwhile are lost, those in transit
-    /// arrive, and the newest announcement arrives once it is restored.
+    /// Cuts the network, or restores it. Frames that are sent meanwhile are lost; those in transit
+    /// still arrive. The newest announcement arrives once the network is restored.
     pub fn cut(&self, is_cut: bool) {
         let mut ways = self.inner.ways();
         if ways.is_cut && !is_cut {
             let retained = ways.retained.clone();
-            ways.devices.values_mut().for_each(|device| device.hear_retained(retained.as_ref()));
+            ways.devices.values_mut().for_each(|device| device.deliver_retained(retained.as_ref()));
         }
         ways.is_cut = is_cut;
         let cause = LinkError::Unreachable {
@@ -205,7 +206,7 @@ impl Network {
             rising: 0,
         });
         end.down.frames.clear();
-        end.hear_retained(retained.as_ref());
+        end.deliver_retained(retained.as_ref());
         MemoryChild { inner: self.inner.clone(), device, arrived: end.arrived.clone() }
     }
 }
@@ -223,7 +224,7 @@ impl Inner {
 }
 
 impl Device {
-    fn hear_retained(&mut self, retained: Option<&Bytes>) {
+    fn deliver_retained(&mut self, retained: Option<&Bytes>) {
         if let Some(announcement) = retained {
             let down = Down::Announcement(announcement.clone());
             self.down.add(&mut Chance(0), &Faults::default(), &down);
@@ -253,8 +254,8 @@ impl Ways {
         true
     }
 
-    /// The next frame at the parent, or when the next one is due.
-    fn take_up(&mut self, but: Option<[u8; 8]>) -> Result<Up, Option<Instant>> {
+    /// The next frame at the parent, or the time when the next one is due.
+    fn take_up(&mut self, excluded: Option<[u8; 8]>) -> Result<Up, Option<Instant>> {
         let now = Instant::now();
         while let Some((device, frame)) = self.up.take_due(now) {
             if let Some(end) = self.devices.get_mut(&device) {
@@ -262,10 +263,10 @@ impl Ways {
             }
             self.at_parent.push(device, frame);
         }
-        self.at_parent.pop(but).ok_or_else(|| self.up.next_due())
+        self.at_parent.pop(excluded).ok_or_else(|| self.up.next_due())
     }
 
-    /// The next message for a device, or when the next one is due.
+    /// The next message for a device, or the time when the next one is due.
     fn take_down(&mut self, device: [u8; 8]) -> Result<Down, Option<Instant>> {
         let Some(end) = self.devices.get_mut(&device) else { return Err(None) };
         end.down.take_due(Instant::now()).ok_or_else(|| end.down.next_due())

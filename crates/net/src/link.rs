@@ -18,7 +18,7 @@ use crate::error::BadFile;
 /// The longest frame or announcement, in bytes.
 pub const MAX_FRAME: usize = 65_536;
 
-/// What a device hears.
+/// What a device receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Down {
     /// A frame for this device.
@@ -27,16 +27,16 @@ pub enum Down {
     Announcement(Bytes),
 }
 
-/// What the parent hears.
+/// What the parent receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Up {
-    /// Whose frame it is, as the transport names it: unauthenticated.
+    /// The device that sent the frame, as the transport names it: unauthenticated.
     pub device: [u8; 8],
     /// The frame.
     pub frame: Bytes,
 }
 
-/// How a link stands.
+/// The state of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// Not connected yet.
@@ -118,10 +118,10 @@ pub trait ParentLink: Send {
 }
 
 /// Waits until a link is up. Keeps waiting while a broker cannot be reached, but not after it
-/// refuses.
+/// rejects the connection.
 ///
 /// # Errors
-/// The refusal ([`LinkError::is_refusal`]), or `Closed`.
+/// The rejection ([`LinkError::is_refusal`]), or `Closed`.
 pub async fn until_up(mut state: watch::Receiver<State>) -> Result<(), LinkError> {
     let reached = state.wait_for(|state| match state {
         State::Connecting => false,
@@ -138,7 +138,7 @@ pub async fn until_up(mut state: watch::Receiver<State>) -> Result<(), LinkError
 /// Waits until a link is up, for at most `patience`.
 ///
 /// # Errors
-/// As [`until_up`], or why the link is not up yet.
+/// Those of [`until_up`], or the reason why the link is not up yet.
 pub async fn until_up_within(
     state: watch::Receiver<State>,
     patience: Duration,
@@ -257,8 +257,8 @@ impl LinkError {
         }
     }
 
-    /// Whether the other side responds and refuses, so that a retry helps only after a change of
-    /// configuration.
+    /// Whether the other side responds and rejects the connection. A retry then helps only after a
+    /// change of configuration.
     #[must_use]
     pub const fn is_refusal(&self) -> bool {
         matches!(self, Self::NotTrusted { .. } | Self::Refused { .. })
@@ -274,22 +274,24 @@ impl fmt::Display for LinkError {
             }
             Self::Closed => f.write_str("the link was shut down"),
             Self::BadAddress { url, cause, example } => {
-                write!(f, "{url:?} is no address of a link ({cause}); give one like {example}")
+                write!(f, "{url:?} is not a valid link address ({cause}); use one like {example}")
             }
             Self::PortInUse { url } => {
                 write!(
                     f,
-                    "{url}: another program has this port to itself; end it, or use another port on all sides"
+                    "{url}: another program uses this port exclusively; stop it, or use another port on all sides"
                 )
             }
             Self::NoSuchInterface { url, cause } => {
                 write!(
                     f,
-                    "{url}: {cause}; name an interface of this machine that leads there, like ?interface=192.168.1.2 (IPv6: \
+                    "{url}: {cause}; choose an interface of this machine that has a route there, like ?interface=192.168.1.2 (IPv6: \
                            ?interface=eth0)"
                 )
             }
-            Self::NetworkDown { url, cause } => write!(f, "{url}: {cause}; is the network up?"),
+            Self::NetworkDown { url, cause } => {
+                write!(f, "{url}: {cause}; check that the network is up")
+            }
             Self::BadFile { path, cause } => write!(f, "{}: {cause}", path.display()),
             Self::PasswordInClear { url } => {
                 write!(
@@ -298,12 +300,15 @@ impl fmt::Display for LinkError {
                 )
             }
             Self::Unreachable { url, cause } => {
-                write!(f, "{url}: {cause}; is the broker running there, and the address right?")
+                write!(
+                    f,
+                    "{url}: {cause}; check that the broker is running, and that the address is right"
+                )
             }
             Self::LineDown { url, cause } => {
                 write!(
                     f,
-                    "{url}: {cause}; is the mote, its adapter or its emulator there, may this user open it, and is the address right?"
+                    "{url}: {cause}; check that the mote, adapter or emulator is connected, that this user may open it, and that the address is right"
                 )
             }
             Self::NotTrusted { url, cause } => {

@@ -202,7 +202,7 @@ fn named(part: &[u8]) -> Option<[u8; 8]> {
     (name(device) == text).then_some(device)
 }
 
-/// Checks the address, without contacting the broker.
+/// Parses and checks the address, without contacting the broker.
 fn parse(options: &Options) -> Result<Url, LinkError> {
     let bad = |cause: &str| LinkError::BadAddress {
         url: options.url.clone(),
@@ -211,13 +211,13 @@ fn parse(options: &Options) -> Result<Url, LinkError> {
     };
     let url = Url::parse(&options.url).map_err(|error| bad(&error.to_string()))?;
     if !matches!(url.scheme(), "mqtt" | "mqtts") {
-        return Err(bad("neither mqtt nor mqtts"));
+        return Err(bad("its scheme is neither mqtt nor mqtts"));
     }
     if url.host_str().is_none_or(str::is_empty) {
-        return Err(bad("it names no host"));
+        return Err(bad("it has no host"));
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(bad("it must not hold a user; the user has an option, the password a file"));
+        return Err(bad("it must not contain a user or a password; use the options for them"));
     }
     if !matches!(url.path(), "" | "/") || url.query().is_some() || url.fragment().is_some() {
         return Err(bad("nothing may follow the port"));
@@ -284,10 +284,10 @@ pub struct MqttParent {
 }
 
 impl MqttParent {
-    /// A parent's link to its `members`. It connects and reconnects by itself;
+    /// Creates a parent's link to its `members`. It connects and reconnects by itself;
     /// [`until_up`](crate::link::until_up) waits for that. A group has one parent: if two connect,
     /// the broker keeps the newer one. Messages under other names than the members' are counted and
-    /// dropped on arrival, so that they take no room from the members' frames.
+    /// dropped on arrival, so that they do not use up the memory for the members' frames.
     ///
     /// # Errors
     /// `BadAddress`, `BadFile`, `PasswordInClear`. Nothing is sent yet.
@@ -321,8 +321,8 @@ impl ParentLink for MqttParent {
         Ok(self.inbox.next(device).await)
     }
 
-    /// While the link is down, frames are lost; the parent repeats their content when the device
-    /// asks again.
+    /// While the link is down, frames are lost; the parent sends their content again when the
+    /// device asks.
     async fn send(&self, device: [u8; 8], frame: Bytes) -> Result<(), LinkError> {
         check_length(&frame)?;
         if !self.driver.is_up() {
@@ -353,7 +353,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_checked_before_anything_is_sent() {
+    fn checks_an_address_before_anything_is_sent() {
         for url in [
             "",
             "broker",
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_goes_unencrypted_to_this_machine_only() {
+    fn a_password_is_sent_unencrypted_only_to_this_machine() {
         let login =
             Some(Login { user: "mote".to_owned(), password: Password("sesame".to_owned()) });
         let options = |url: &str| Options { login: login.clone(), ..Options::new(url, "g") };
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_cannot_reach_into_other_topics() {
+    fn a_group_cannot_contain_other_topics() {
         for group in ["", "a/b", "+", "#", "a\0", "ä", &"a".repeat(65)] {
             assert_eq!(Topics::new(group).unwrap_err().name(), "BadAddress", "{group}");
         }
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_double_up_to_a_limit_and_half_of_each_is_chance() {
+    fn waits_double_up_to_a_limit_and_half_of_each_is_random() {
         let backoff =
             Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(1) };
         assert_eq!(backoff.wait(0, 1.0), Duration::from_millis(100));

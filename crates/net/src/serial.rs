@@ -26,11 +26,11 @@ use crate::link::{LinkError, State};
 use crate::mqtt::Backoff;
 use port::{Address, Port};
 
-/// Received bodies that may wait for [`SerialLine::receive`].
+/// The maximum number of received bodies that wait for [`SerialLine::receive`].
 const WAITING: usize = 8;
-/// Bytes that are read or written at once.
+/// How many bytes are read or written at once.
 const CHUNK: usize = 4096;
-/// A connection that lasted this long counts as a success.
+/// A connection that lasted this long counts as a success, and resets the backoff.
 const LASTED: Duration = Duration::from_secs(30);
 
 /// Which port, and which end of the line this is.
@@ -76,8 +76,9 @@ impl Options {
         Address::parse(self).map(drop)
     }
 
-    /// Time for the longest packet to be sent and the other end's longest packet to arrive before
-    /// the acknowledgement, plus half a longest packet.
+    /// The default timing: after `repeat_ms`, the longest packet has been sent, and the
+    /// acknowledgement has arrived even after the other end's longest packet, with half a longest
+    /// packet to spare.
     fn timing(&self) -> Timing {
         let longest_ms = MAX_BODY as u64 * 10 * 1000 / u64::from(self.baud.max(1));
         let repeat_ms = u32::try_from((longest_ms * 5 / 2 + 100).max(400)).unwrap_or(u32::MAX);
@@ -95,7 +96,7 @@ pub enum Event {
     Body(Channel, Bytes),
 }
 
-/// Counters since the line was made.
+/// Counters since the line was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     /// Counters of the line protocol.
@@ -134,11 +135,11 @@ impl SerialLine {
     /// Outside of a tokio runtime.
     pub fn new(options: &Options) -> Result<Self, LinkError> {
         let address = Address::parse(options)?;
-        // One body waits while another is being sent: the caller decides as late as possible which
-        // is next.
+        // The channel has room for one body, while another is being sent: the caller chooses the
+        // next body as late as possible.
         let (outgoing, bodies) = mpsc::channel(1);
         let (sender, events) = mpsc::channel(WAITING);
-        let (tell, state) = watch::channel(State::Connecting);
+        let (report, state) = watch::channel(State::Connecting);
         let (count, counted) = watch::channel(Counted::default());
         let driver = Driver {
             line: Box::new(Line::new(options.side, options.start, options.timing())),
@@ -146,7 +147,7 @@ impl SerialLine {
             bodies,
             events: sender,
             event: None,
-            state: tell,
+            state: report,
             counted: count,
         };
         let task = tokio::spawn(driver.run(address, options.backoff)).abort_handle();
@@ -202,7 +203,7 @@ struct Driver {
     began: Instant,
     bodies: mpsc::Receiver<(Channel, Bytes)>,
     events: mpsc::Sender<Event>,
-    /// The event that was received and not passed on yet.
+    /// The event that was received and not passed to `events` yet.
     event: Option<Event>,
     state: watch::Sender<State>,
     counted: watch::Sender<Counted>,
@@ -248,28 +249,28 @@ impl Driver {
     /// dropped.
     async fn carry(&mut self, port: Port) -> Option<std::io::Error> {
         let (mut reader, mut writer) = split(port);
-        let (mut chunk, mut read, mut heard) = ([0; CHUNK], 0, 0);
-        let (mut spoken, mut written) = (Vec::with_capacity(CHUNK), 0);
+        let (mut chunk, mut read, mut consumed) = ([0; CHUNK], 0, 0);
+        let (mut outgoing, mut written) = (Vec::with_capacity(CHUNK), 0);
         loop {
-            while self.event.is_none() && heard < read {
-                self.hear(chunk[heard]);
-                heard += 1;
+            while self.event.is_none() && consumed < read {
+                self.process(chunk[consumed]);
+                consumed += 1;
             }
-            if written == spoken.len() {
-                (written, spoken) = (0, Vec::new());
+            if written == outgoing.len() {
+                (written, outgoing) = (0, Vec::new());
                 let now_ms = self.now_ms();
-                while spoken.len() < CHUNK
+                while outgoing.len() < CHUNK
                     && let Some(byte) = self.line.next_byte(now_ms)
                 {
-                    spoken.push(byte);
+                    outgoing.push(byte);
                 }
             }
-            self.tell();
+            self.report();
             let due = self
                 .line
                 .due_ms()
                 .map(|due| Duration::from_millis(due.saturating_sub(self.now_ms())));
-            let (is_silent, has_event) = (spoken.is_empty(), self.event.is_some());
+            let (is_silent, has_event) = (outgoing.is_empty(), self.event.is_some());
             tokio::select! {
                 place = self.events.reserve(), if has_event => {
                     let place = place.ok()?;
@@ -277,12 +278,12 @@ impl Driver {
                         place.send(event);
                     }
                 }
-                bytes = reader.read(&mut chunk), if heard == read && !has_event => match bytes {
+                bytes = reader.read(&mut chunk), if consumed == read && !has_event => match bytes {
                     Ok(0) => return Some(std::io::ErrorKind::UnexpectedEof.into()),
-                    Ok(bytes) => (heard, read) = (0, bytes),
+                    Ok(bytes) => (consumed, read) = (0, bytes),
                     Err(error) => return Some(error),
                 },
-                bytes = writer.write(&spoken[written..]), if !is_silent => match bytes {
+                bytes = writer.write(&outgoing[written..]), if !is_silent => match bytes {
                     Ok(0) => return Some(std::io::ErrorKind::WriteZero.into()),
                     Ok(bytes) => written += bytes,
                     Err(error) => return Some(error),
@@ -298,7 +299,7 @@ impl Driver {
         }
     }
 
-    fn hear(&mut self, byte: u8) {
+    fn process(&mut self, byte: u8) {
         match self.line.receive(byte) {
             Some(Received::Opened(peer)) => {
                 self.event = Some(Event::Opened(peer));
@@ -317,11 +318,11 @@ impl Driver {
     }
 
     /// Reports the line's state and counters if they have changed.
-    fn tell(&self) {
+    fn report(&self) {
         let state = if self.line.peer().is_some() { State::Up } else { State::Connecting };
-        self.state.send_if_modified(|told| {
-            let has_changed = *told != state;
-            *told = state;
+        self.state.send_if_modified(|reported| {
+            let has_changed = *reported != state;
+            *reported = state;
             has_changed
         });
         let line = self.line.counters();

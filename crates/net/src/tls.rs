@@ -31,15 +31,15 @@ pub(crate) fn authorities(path: &Path) -> Result<Vec<Certificate>, BadFile> {
     let certificates = Certificate::from_pem_bundle(&pem)
         .map_err(|_| BadFile::new(path, "not a PEM file of certificates"))?;
     if certificates.is_empty() {
-        Err(BadFile::new(path, "holds no certificate in PEM"))
+        Err(BadFile::new(path, "contains no certificate in PEM"))
     } else {
         Ok(certificates)
     }
 }
 
-/// The TLS configuration of a client. It trusts the authorities in the file `ca` and no others, or
-/// without one the platform's. It presents `identity`, a chain of certificates and its key, to
-/// servers that ask for one.
+/// The TLS configuration of a client. It trusts only the authorities in the file `ca`, or without
+/// `ca` the platform's. It presents `identity`, a chain of certificates and its key, to servers
+/// that request a certificate.
 pub(crate) fn client_config(
     ca: Option<&Path>,
     identity: Option<(&Path, &Path)>,
@@ -50,7 +50,7 @@ pub(crate) fn client_config(
         Some(path) => {
             for certificate in certificates(path)? {
                 roots.add(certificate).map_err(|error| {
-                    BadFile::new(path, format!("no authority's certificate: {error}"))
+                    BadFile::new(path, format!("not the certificate of an authority: {error}"))
                 })?;
             }
         }
@@ -62,9 +62,10 @@ pub(crate) fn client_config(
     let Some((chain, key)) = identity else { return Ok(config.with_no_client_auth()) };
     let pem = read_small(key, MAX_KEY_FILE)?;
     let secret = PrivateKeyDer::from_pem_slice(&pem)
-        .map_err(|_| BadFile::new(key, "holds no private key in PEM"))?;
+        .map_err(|_| BadFile::new(key, "contains no private key in PEM"))?;
     let config = config.with_client_auth_cert(certificates(chain)?, secret);
-    config.map_err(|error| BadFile::new(key, format!("does not go with the certificate: {error}")))
+    config
+        .map_err(|error| BadFile::new(key, format!("does not belong to the certificate: {error}")))
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadFile> {
@@ -73,7 +74,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadFile> {
     let certificates =
         certificates.map_err(|_| BadFile::new(path, "not a PEM file of certificates"))?;
     if certificates.is_empty() {
-        Err(BadFile::new(path, "holds no certificate in PEM"))
+        Err(BadFile::new(path, "contains no certificate in PEM"))
     } else {
         Ok(certificates)
     }

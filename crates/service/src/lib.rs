@@ -2,7 +2,7 @@
 //! metrics pages, a table of metrics, and the signals that stop it.
 //!
 //! For authors of services: the cloud serves its HTTP interface with [`Listener`]; the gateways
-//! serve `/metrics`, `/healthz` and `/readyz` with [`Monitor`]. This crate knows nothing of seals
+//! serve `/metrics`, `/healthz` and `/readyz` with [`Monitor`]. This crate does not depend on seals
 //! or sums.
 //!
 //! ```

@@ -81,7 +81,7 @@ fn respond(request: &Request<Incoming>, monitored: &impl Monitored) -> Response<
             Some(trouble) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{trouble}\n")),
             None => ready(),
         },
-        _ => text(StatusCode::NOT_FOUND, "there are /metrics, /healthz and /readyz\n"),
+        _ => text(StatusCode::NOT_FOUND, "not found; try /metrics, /healthz or /readyz\n"),
     }
 }
 

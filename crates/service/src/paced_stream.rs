@@ -1,6 +1,6 @@
 //! A stream that fails when its peer receives too slowly.
 //!
-//! Requests that arrive too slowly are the business of hyper's head timeout and of the service that
+//! Requests that arrive too slowly are handled by hyper's head timeout, and by the service that
 //! reads the body.
 
 use std::future::Future;

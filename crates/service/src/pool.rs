@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// The remote end of a connection: an IPv4 address, or the /64 network of an IPv6 address, since a
-/// host chooses freely within it.
+/// The remote end of a connection: an IPv4 address, or the /64 network of an IPv6 address, because
+/// a host can choose any address of its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Peer(IpAddr);
 

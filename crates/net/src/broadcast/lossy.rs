@@ -17,7 +17,7 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// Loses the share `loss` of the frames, from 0 to 1, chosen by `seed`.
+    /// Loses the fraction `loss` of the frames, from 0 to 1, chosen by `seed`.
     #[must_use]
     pub fn new(seed: u64, loss: f64) -> Self {
         Self { loss, chance: Mutex::new(Chance::new(seed, *b"losses\0\0", 0)) }
@@ -37,7 +37,7 @@ pub struct Lossy<L> {
 }
 
 impl<L> Lossy<L> {
-    /// Loses `losses` of what `link` receives.
+    /// Drops the frames that `losses` selects among those that `link` receives.
     pub const fn new(link: L, losses: Losses) -> Self {
         Self { link, losses }
     }

@@ -4,9 +4,9 @@ use bytes::Bytes;
 
 use crate::link::LinkError;
 
-/// The longest frame on a broadcast link, in bytes; the longest frame of spec/broadcast.md fits. IP
-/// splits a frame that is longer than the network's packets into several, all of which must arrive.
-/// Prefer frames below 1,400 bytes.
+/// The longest frame on a broadcast link, in bytes. The longest frame of spec/broadcast.md fits. IP
+/// divides a frame that is longer than the network's packets into several, all of which must
+/// arrive; prefer frames below 1,400 bytes.
 pub const MAX_DATAGRAM: usize = 12 << 10;
 
 /// Example addresses of broadcast links.
@@ -24,8 +24,8 @@ pub trait BroadcastLink: Send + Sync {
     fn send(&self, frame: Bytes) -> impl Future<Output = Result<(), LinkError>> + Send;
 
     /// Waits for the next frame of another participant. Senders take turns: one that floods delays
-    /// and loses only its own frames, as far as the medium tells senders apart. Dropping the future
-    /// loses nothing.
+    /// and loses only its own frames, as far as the medium can distinguish senders. Dropping the
+    /// future loses nothing.
     ///
     /// # Errors
     /// `Closed`.

@@ -2,10 +2,11 @@
 //! number of processes of a machine may share a port and receive each other's frames.
 //!
 //! One socket receives; it is bound to the group's own address, so that it receives no other group.
-//! Another one sends from a port of its own, by which the process recognizes and drops its own
-//! frames. Received frames go at once into a queue in which addresses take turns. Addresses can be
-//! forged: turns are fair between honest and faulty senders, and no protection against an attacker
-//! on the same network. Against an attacker, the protocol above limits its own work.
+//! Another one sends from a port of its own, by which the process recognises and drops its own
+//! frames. Received frames are moved at once into a queue in which sender addresses take turns.
+//! Addresses can be forged. Turns are therefore fair between honest and faulty senders, but do not
+//! protect against an attacker on the same network. Against an attacker, the broadcast protocol
+//! limits its own work.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -22,26 +23,26 @@ use super::medium::{BroadcastLink, MAX_DATAGRAM, bad_address, check_length};
 use crate::fair::Inbox;
 use crate::link::LinkError;
 
-/// Received bytes that may wait in this process.
+/// The maximum size of received frames that wait in this process, in bytes.
 const WAITING_BYTES: usize = 8 << 20;
 /// Requested size of the operating system's receive buffer, which covers the moments when this
 /// process does not run.
 const SYSTEM_BYTES: usize = 4 << 20;
-/// The pause after the system could not receive.
+/// The pause after the operating system failed to receive.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// One end of a multicast group or a broadcast domain.
 #[derive(Debug)]
 pub struct UdpBroadcast {
     url: String,
-    speaks: UdpSocket,
+    outgoing: UdpSocket,
     inbox: Arc<Inbox>,
-    hears: AbortHandle,
+    receiver: AbortHandle,
 }
 
 impl Drop for UdpBroadcast {
     fn drop(&mut self) {
-        self.hears.abort();
+        self.receiver.abort();
     }
 }
 
@@ -49,21 +50,21 @@ impl UdpBroadcast {
     /// Opens the address `parsed`, which was given as `url`.
     pub(super) fn open(url: &str, parsed: &Url) -> Result<Self, LinkError> {
         let place = Place::parse(url, parsed)?;
-        let sockets = place.speaking(url).and_then(|speaks| {
-            let own = speaks.local_addr().map_err(|error| network_down(url, &error))?;
-            Ok((speaks, place.hearing(url)?, own))
+        let sockets = place.sending_socket(url).and_then(|outgoing| {
+            let own = outgoing.local_addr().map_err(|error| network_down(url, &error))?;
+            Ok((outgoing, place.receiving_socket(url)?, own))
         });
-        let (speaks, hears, own) = sockets?;
+        let (outgoing, receiver, own) = sockets?;
         let inbox = Arc::new(Inbox::new(WAITING_BYTES));
-        let task = tokio::spawn(hear(hears, own, inbox.clone()));
-        Ok(Self { url: url.to_owned(), speaks, inbox, hears: task.abort_handle() })
+        let task = tokio::spawn(receive_all(receiver, own, inbox.clone()));
+        Ok(Self { url: url.to_owned(), outgoing, inbox, receiver: task.abort_handle() })
     }
 }
 
 impl BroadcastLink for UdpBroadcast {
     async fn send(&self, frame: Bytes) -> Result<(), LinkError> {
         check_length(&frame)?;
-        self.speaks.send(&frame).await.map(drop).map_err(|error| network_down(&self.url, &error))
+        self.outgoing.send(&frame).await.map(drop).map_err(|error| network_down(&self.url, &error))
     }
 
     async fn receive(&self) -> Result<Bytes, LinkError> {
@@ -76,7 +77,7 @@ impl BroadcastLink for UdpBroadcast {
 }
 
 /// Moves received frames into the inbox, except those that this process has sent.
-async fn hear(socket: UdpSocket, own: SocketAddr, inbox: Arc<Inbox>) {
+async fn receive_all(socket: UdpSocket, own: SocketAddr, inbox: Arc<Inbox>) {
     // One byte more than the limit reveals a frame that is too long.
     let mut buffer = vec![0; MAX_DATAGRAM + 1];
     loop {
@@ -84,7 +85,7 @@ async fn hear(socket: UdpSocket, own: SocketAddr, inbox: Arc<Inbox>) {
             Ok((_, from)) if is_same(from, own) => {}
             Ok((length, from)) => match buffer.get(..length) {
                 Some(frame) if length <= MAX_DATAGRAM => {
-                    inbox.put(speaker(from), Bytes::copy_from_slice(frame));
+                    inbox.put(sender_key(from), Bytes::copy_from_slice(frame));
                 }
                 _ => inbox.refuse(),
             },
@@ -93,15 +94,15 @@ async fn hear(socket: UdpSocket, own: SocketAddr, inbox: Arc<Inbox>) {
     }
 }
 
-/// Whether two addresses are the same except for IPv6's flow and scope, which the system fills in
-/// on one side only.
+/// Whether two addresses are the same, ignoring IPv6's flow and scope, which the system sets on one
+/// side only.
 fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
     (one.ip(), one.port()) == (other.ip(), other.port())
 }
 
-/// The unit that takes a turn: a machine rather than a port, since one process can have many ports.
-/// For IPv6, the network half of the address is folded into the other half.
-fn speaker(from: SocketAddr) -> [u8; 8] {
+/// The key under which a sender takes turns: its machine rather than its port, since one process
+/// can have many ports. For IPv6, the upper and lower halves of the address are XORed.
+fn sender_key(from: SocketAddr) -> [u8; 8] {
     match from.ip() {
         IpAddr::V4(address) => u64::from(u32::from(address)).to_be_bytes(),
         IpAddr::V6(address) => {
@@ -111,7 +112,7 @@ fn speaker(from: SocketAddr) -> [u8; 8] {
     }
 }
 
-/// Where to send and receive.
+/// The group or broadcast address, and how to send to it.
 #[derive(Debug, PartialEq, Eq)]
 enum Place {
     Multicast4 { group: SocketAddrV4, interface: Ipv4Addr, ttl: u32 },
@@ -124,8 +125,8 @@ impl Place {
         let bad = |cause: &str| bad_address(url, cause);
         let host =
             parsed.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-        let address: IpAddr = host.parse().map_err(|_| bad("it names no IP address of a group"))?;
-        let port = parsed.port().filter(|port| *port > 0).ok_or_else(|| bad("it names no port"))?;
+        let address: IpAddr = host.parse().map_err(|_| bad("it has no IP address of a group"))?;
+        let port = parsed.port().filter(|port| *port > 0).ok_or_else(|| bad("it has no port"))?;
         if !parsed.username().is_empty()
             || !matches!(parsed.path(), "" | "/")
             || parsed.fragment().is_some()
@@ -146,7 +147,7 @@ impl Place {
         let interface4 = |interface: Option<String>| match interface {
             None => Ok(Ipv4Addr::UNSPECIFIED),
             Some(text) => {
-                text.parse().map_err(|_| bad("of IPv4, an interface is named by its address"))
+                text.parse().map_err(|_| bad("for IPv4, an interface is given by its address"))
             }
         };
         match address {
@@ -156,7 +157,7 @@ impl Place {
                 ttl: ttl.unwrap_or(1),
             }),
             IpAddr::V4(_) if ttl.is_some() => {
-                Err(bad("a broadcast is never routed, so a ttl says nothing"))
+                Err(bad("a broadcast is never routed, so it has no ttl"))
             }
             IpAddr::V4(to) => Ok(Self::Broadcast {
                 to: SocketAddrV4::new(to, port),
@@ -167,7 +168,9 @@ impl Place {
                 let group = SocketAddrV6::new(group, port, 0, interface);
                 Ok(Self::Multicast6 { group, interface, ttl: ttl.unwrap_or(1) })
             }
-            IpAddr::V6(_) => Err(bad("of IPv6, only groups (ff00::/8) are heard by several")),
+            IpAddr::V6(_) => {
+                Err(bad("for IPv6, only multicast groups (ff00::/8) have several receivers"))
+            }
         }
     }
 
@@ -179,11 +182,11 @@ impl Place {
         }
     }
 
-    /// A socket that sends. It is connected, so that the system chooses its address now and it can
-    /// be recognized later.
-    fn speaking(&self, url: &str) -> Result<UdpSocket, LinkError> {
+    /// The socket for sending. It is connected, so that the system chooses its own address at once,
+    /// by which its frames are recognised.
+    fn sending_socket(&self, url: &str) -> Result<UdpSocket, LinkError> {
         let socket = new_socket(url, self.address())?;
-        let told = match self {
+        let configured = match self {
             Self::Multicast4 { interface, ttl, .. } => socket
                 .set_multicast_if_v4(interface)
                 .and_then(|()| socket.set_multicast_loop_v4(true))
@@ -193,14 +196,14 @@ impl Place {
                 .and_then(|()| socket.set_multicast_loop_v6(true))
                 .and_then(|()| socket.set_multicast_hops_v6(*ttl)),
             Self::Broadcast { to, interface } => {
-                // Without `SO_BROADCAST`, sending to a broadcast address fails; any other address
-                // belongs to one machine.
+                // Without `SO_BROADCAST`, connecting to a broadcast address fails. If it succeeds,
+                // the address belongs to one machine.
                 let probe = new_socket(url, self.address())?;
                 if probe.connect(&self.address().into()).is_ok() {
                     return Err(bad_address(
                         url,
                         &format!(
-                            "{} is neither a group nor the address of a broadcast here",
+                            "{} is neither a group nor a broadcast address of this machine",
                             to.ip()
                         ),
                     ));
@@ -210,19 +213,20 @@ impl Place {
                     .and_then(|()| socket.bind(&SocketAddr::from((*interface, 0)).into()))
             }
         };
-        told.and_then(|()| socket.connect(&self.address().into()))
+        configured
+            .and_then(|()| socket.connect(&self.address().into()))
             .map_err(|error| no_interface(url, &error))?;
         into_tokio(url, socket)
     }
 
-    fn hearing(&self, url: &str) -> Result<UdpSocket, LinkError> {
+    fn receiving_socket(&self, url: &str) -> Result<UdpSocket, LinkError> {
         let socket = new_socket(url, self.address())?;
-        // A larger buffer helps; a smaller one is no error.
+        // A larger buffer helps; a failure is not an error.
         let _ = socket.set_recv_buffer_size(SYSTEM_BYTES);
         socket.set_reuse_address(true).map_err(|error| network_down(url, &error))?;
         #[cfg(all(unix, not(any(target_os = "linux", target_os = "android"))))]
         socket.set_reuse_port(true).map_err(|error| network_down(url, &error))?;
-        // Receive only for this group, and through this process's own membership.
+        // Receive only for this group, and only through this process's own membership.
         socket.bind(&self.address().into()).map_err(|error| match error.kind() {
             ErrorKind::AddrInUse => LinkError::PortInUse { url: url.to_owned() },
             _ => no_interface(url, &error),
@@ -282,7 +286,7 @@ fn network_down(url: &str, error: &io::Error) -> LinkError {
     LinkError::NetworkDown { url: url.to_owned(), cause: error.to_string() }
 }
 
-/// The system's error if an interface is missing, or none of its routes leads to the group.
+/// The error for a missing interface, or for one without a route to the group.
 fn no_interface(url: &str, error: &io::Error) -> LinkError {
     LinkError::NoSuchInterface { url: url.to_owned(), cause: error.to_string() }
 }
@@ -297,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_names_group_port_interface_and_hops() {
+    fn parses_group_port_interface_and_hops() {
         let group = SocketAddrV4::new(Ipv4Addr::new(239, 1, 2, 3), 5000);
         let plain = Place::Multicast4 { group, interface: Ipv4Addr::UNSPECIFIED, ttl: 1 };
         assert_eq!(place("udp://239.1.2.3:5000").unwrap(), plain);
@@ -314,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_of_a_group_is_refused_with_an_example() {
+    fn rejects_an_invalid_group_address_with_an_example() {
         for url in [
             "udp://",
             "udp://239.1.2.3",

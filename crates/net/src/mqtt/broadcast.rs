@@ -1,16 +1,17 @@
 //! A broadcast medium over an MQTT broker. Every participant of a group `G` publishes to
-//! `moteseal/1/G/cast/NAME` and subscribes to `moteseal/1/G/cast/+`. `NAME`, 16
-//! hexadecimal digits, is random for each link. By it a link recognizes its own frames, and
-//! participants take turns. It authenticates no one: a client that may publish in the group may use
-//! any name, including another participant's, and then its frames count as that participant's or
-//! are dropped with them. The broker's access list decides who may publish in a group
-//! (`moteseal/1/G/cast/+`); within it, the protocol above protects against attackers, as on a
-//! radio.
+//! `moteseal/1/G/cast/NAME` and subscribes to `moteseal/1/G/cast/+`. `NAME`, 16 hexadecimal digits,
+//! is random for each link. It has two uses: a link recognises its own frames by it, and
+//! participants take turns. It does not authenticate anyone. A client that may publish in the group
+//! may use any name, including another participant's; its frames then count as that participant's,
+//! or are dropped with them. The broker's access list decides who may publish in a group
+//! (`moteseal/1/G/cast/+`). Within the group, the broadcast protocol protects against attackers, as
+//! on a radio.
 //!
-//! All messages are QoS 0. The protocol above requests lost frames from any participant that has
-//! them. A broker's acknowledgements would not show that receivers have a frame, would double the
-//! packets, and its queue for a slow subscriber would deliver requests and repairs too late.
-//! Nothing is retained: a participant that joins late learns of a chain from the advertisements.
+//! All messages are QoS 0. The broadcast protocol requests lost frames from any participant that
+//! has them. Acknowledgements of a broker would double the packets without showing that receivers
+//! have a frame, and the broker's queue for a slow subscriber would deliver requests and repairs
+//! too late. Nothing is retained: a participant that joins late learns of a chain from the
+//! advertisements.
 
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ use crate::client::random;
 use crate::fair;
 use crate::link::{LinkError, State};
 
-/// Bytes that may wait here.
+/// The maximum size of received frames that wait, in bytes.
 const WAITING_BYTES: usize = 8 << 20;
 
 /// One end of a broadcast medium over a broker.

@@ -12,16 +12,16 @@ use reqwest::Url;
 use rumqttc_v4 as v4;
 use rumqttc_v5 as v5;
 
-use super::resumption::NothingOnItsWay;
+use super::resumption::NothingInTransit;
 use super::{Options, Version};
 use crate::error::innermost;
 use crate::link::{LinkError, MAX_FRAME};
 #[cfg(feature = "tls")]
 use crate::tls;
 
-/// Frames that may wait to be published; further senders wait.
+/// The maximum number of frames that wait to be published; further senders wait.
 const QUEUE: usize = 256;
-/// Frames that may be published and not yet acknowledged by the broker.
+/// The maximum number of frames that are published but not yet acknowledged by the broker.
 const IN_FLIGHT: u16 = 100;
 /// The longest packet: a frame, its topic and headers.
 const MAX_PACKET: u32 = (MAX_FRAME + 1024) as u32;
@@ -200,7 +200,7 @@ impl Connection {
                     set.set_session_expiry_interval(Some(
                         u32::try_from(SESSION.as_secs()).unwrap_or(u32::MAX),
                     ));
-                    set.set_session_store(NothingOnItsWay { in_flight: IN_FLIGHT });
+                    set.set_session_store(NothingInTransit { in_flight: IN_FLIGHT });
                 }
                 let mut network = set.network_options();
                 network.set_tcp_nodelay(true);
@@ -248,12 +248,12 @@ impl Connection {
                         PayloadSizeLimitExceeded { .. },
                     )) = error
                     {
-                        // In a persistent session, the broker would send that packet again and
-                        // again.
+                        // In a persistent session, the broker would send that packet again after
+                        // each connection.
                         events.mqtt_options.set_clean_session(true);
                         return Err(LinkError::Unreachable {
                             url,
-                            cause: "somebody sent a packet that is too long".to_owned(),
+                            cause: "a client sent a packet that is too long".to_owned(),
                         });
                     }
                     let v4::ConnectionError::ConnectionRefused(code) = error else {
@@ -308,12 +308,12 @@ impl Connection {
                         | Deserialization(v5::mqttbytes::Error::PayloadSizeLimitExceeded { .. }),
                     ) = error
                     {
-                        // A broker that respects our limit never sends such a packet; one that does
+                        // A broker that respects our limit never sends such a packet. One that does
                         // would repeat it.
                         events.options.set_clean_start(true);
                         return Err(LinkError::Unreachable {
                             url,
-                            cause: "somebody sent a packet that is too long".to_owned(),
+                            cause: "a client sent a packet that is too long".to_owned(),
                         });
                     }
                     let (v5::ConnectionError::ConnectionRefused(code)
@@ -342,11 +342,11 @@ impl Connection {
     pub(super) fn not_subscribed(&self) -> LinkError {
         LinkError::Refused {
             url: self.url.clone(),
-            cause: "it does not let us subscribe to our topics".to_owned(),
+            cause: "the broker rejected the subscription to the group's topics".to_owned(),
         }
     }
 
-    /// Why a connection failed, if the broker did not say.
+    /// Why a connection failed, if the broker gave no reason.
     fn lost(&self, error: &(dyn Error + 'static)) -> LinkError {
         let url = self.url.clone();
         #[cfg(not(feature = "tls"))]
@@ -355,15 +355,15 @@ impl Connection {
         match tls_error(error) {
             Some(rustls::Error::InvalidCertificate(cause)) => LinkError::NotTrusted {
                 url,
-                cause: format!("the broker's certificate is not valid here: {cause:?}"),
+                cause: format!("the broker's certificate is not accepted: {cause:?}"),
             },
             Some(rustls::Error::AlertReceived(alert)) => LinkError::NotTrusted {
                 url,
-                cause: format!("the broker broke off the handshake: {alert:?}"),
+                cause: format!("the broker aborted the handshake: {alert:?}"),
             },
             Some(rustls::Error::InvalidMessage(_)) => LinkError::Unreachable {
                 url,
-                cause: "what answers there speaks no TLS; with mqtt:// it may".to_owned(),
+                cause: "the service there does not use TLS; try mqtt://".to_owned(),
             },
             Some(other) => LinkError::Unreachable { url, cause: other.to_string() },
             None => {
@@ -373,7 +373,7 @@ impl Connection {
                 match cause.split_once("received fatal alert: ") {
                     Some((_, alert)) => LinkError::NotTrusted {
                         url,
-                        cause: format!("the broker broke off the handshake: {alert}"),
+                        cause: format!("the broker aborted the handshake: {alert}"),
                     },
                     None => LinkError::Unreachable { url, cause },
                 }

@@ -15,12 +15,12 @@ use crate::client::spread;
 use crate::fair;
 use crate::link::{Down, MAX_FRAME, State, Up};
 
-/// Bytes that may wait at the parent.
+/// The maximum size of frames that wait at the parent, in bytes.
 const PARENT_BYTES: usize = 64 << 20;
-/// Frames that may wait at a device.
+/// The maximum number of frames that wait at a child.
 const DEVICE_FRAMES: usize = 256;
 
-/// Where messages go. A message that does not fit or does not belong there is dropped.
+/// The destination of messages. A message that does not fit, or is on another topic, is dropped.
 pub(super) trait Inbox: Clone + Send + 'static {
     fn put(&self, topic: &[u8], payload: &Bytes);
 }
@@ -28,7 +28,7 @@ pub(super) trait Inbox: Clone + Send + 'static {
 /// The topic, and the newest announcement, of a parent.
 type Announcements = (String, watch::Receiver<Option<Bytes>>);
 
-/// The tasks of a link; dropping it ends them.
+/// The tasks of a link. Dropping this value stops them.
 #[derive(Debug)]
 pub(super) struct Driver {
     state: watch::Receiver<State>,
@@ -94,7 +94,8 @@ async fn drive(
             Ok(Happened::NotSubscribed) => (connection.not_subscribed(), true),
             Err(error) => (error, false),
         };
-        // A connection that lasted is a success; one that broke at once is another failure.
+        // A connection that lasted counts as a success; one that broke soon counts as another
+        // failure.
         if up_since.take().is_some_and(|since| since.elapsed() > backoff.longest) {
             attempt = 0;
         }
@@ -142,7 +143,7 @@ async fn greet(
 pub(super) struct ParentInbox(Arc<AtParent>);
 
 struct AtParent {
-    /// What the topics of devices begin with.
+    /// The prefix of the children's topics.
     prefix: String,
     /// The children whose frames are accepted, ascending. Without this list, a client could invent
     /// any number of names.
@@ -162,8 +163,8 @@ impl ParentInbox {
         Self(Arc::new(AtParent { prefix, members, waiting: fair::Inbox::new(PARENT_BYTES) }))
     }
 
-    pub(super) async fn next(&self, but: Option<[u8; 8]>) -> Up {
-        self.0.waiting.next(but).await
+    pub(super) async fn next(&self, excluded: Option<[u8; 8]>) -> Up {
+        self.0.waiting.next(excluded).await
     }
 
     pub(super) fn dropped(&self) -> u64 {
@@ -257,24 +258,24 @@ impl Inbox for ChildInbox {
 mod tests {
     use super::*;
 
-    /// More strangers than the queue has room for, each with the shortest frame. No member's longer
-    /// frames may be dropped for them.
+    /// More unknown senders than the queue has room for, each with the shortest frame. The longer
+    /// frames of members must not be dropped for them.
     #[tokio::test]
-    async fn strangers_take_no_room_from_members() {
+    async fn unknown_senders_take_no_room_from_members() {
         let members = [[0xff; 8], [1; 8], [7; 8]];
         let inbox = ParentInbox::new("up/".to_owned(), members.to_vec());
         let topic = |device: [u8; 8]| format!("up/{:016x}", u64::from_be_bytes(device));
         let put = |device: [u8; 8], length: usize| {
             inbox.put(topic(device).as_bytes(), &Bytes::from(vec![3; length]));
         };
-        let strangers = 600_000;
-        for number in 0..strangers {
+        let unknown = 600_000;
+        for number in 0..unknown {
             put((1_u64 << 32 | number).to_be_bytes(), 1);
-            if number % (strangers / 2) == 7 {
+            if number % (unknown / 2) == 7 {
                 members.iter().for_each(|device| put(*device, 60_000));
             }
         }
-        assert_eq!(inbox.dropped(), strangers);
+        assert_eq!(inbox.dropped(), unknown);
         for _ in 0..2 {
             for device in members {
                 assert_eq!(

@@ -1,9 +1,9 @@
 //! How a parent that restarted resumes the session that the broker kept (MQTT 5).
 //!
-//! The client refuses to publish in a session whose state it does not have, since a packet of QoS 2
-//! may be half delivered. Moteseal uses only QoS 1, for which a broker keeps no such state (MQTT 5,
-//! section 4.1), and the protocol above repeats frames that were in transit. The state of every
-//! session is therefore the same: nothing is in transit.
+//! The client library refuses to publish in a session whose state it does not have, because a
+//! packet of QoS 2 may be half delivered. Moteseal uses only QoS 1, for which a broker keeps no
+//! such state (MQTT 5, section 4.1), and the frames' own protocol repeats those that were in
+//! transit. The state of every session is therefore the same: nothing is in transit.
 
 use std::pin::Pin;
 
@@ -13,14 +13,14 @@ use rumqttc_v5::{
 
 /// A session store in which nothing is ever in transit.
 #[derive(Debug)]
-pub(super) struct NothingOnItsWay {
+pub(super) struct NothingInTransit {
     /// The same limit as in the client's options.
     pub(super) in_flight: u16,
 }
 
 type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, SessionStoreError>> + Send + 'a>>;
 
-impl SessionStore for NothingOnItsWay {
+impl SessionStore for NothingInTransit {
     fn load<'a>(&'a self, key: &'a SessionStoreKey) -> Reply<'a, Option<PersistedSession>> {
         let session = PersistedSession {
             format_version: 1,

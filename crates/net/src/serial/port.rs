@@ -27,10 +27,10 @@ const EXAMPLE: &str = "/dev/ttyUSB0 or tcp://127.0.0.1:4001";
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 /// After this much silence, TCP checks that the other end is alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Accepted speeds. Below them, a HELLO takes longer than the wait before its repetition.
+/// Accepted speeds. At a lower speed, a HELLO takes longer than the wait before its repetition.
 const BAUD: std::ops::RangeInclusive<u32> = 1200..=4_000_000;
 
-/// Where a port is.
+/// The address of a port.
 #[derive(Clone, Debug)]
 pub(super) struct Address {
     text: String,
@@ -46,8 +46,8 @@ enum Place {
 /// An open port.
 #[derive(Debug)]
 pub(super) enum Port {
-    /// The same terminal twice, for reading and writing. The pipe types offer the needed
-    /// operations; that it is not a pipe does not matter.
+    /// The same terminal twice, for reading and writing. The pipe types provide the operations that
+    /// are needed, and they also work on terminals.
     Terminal(Receiver, Sender),
     Tcp(TcpStream),
 }
@@ -67,7 +67,7 @@ impl Address {
             Place::Terminal { path: PathBuf::from(&text), baud: options.baud }
         } else {
             let url = Url::parse(&text)
-                .map_err(|_| bad("it is neither a path from / on nor an address of TCP"))?;
+                .map_err(|_| bad("it is neither an absolute path nor a TCP address"))?;
             let is_bare =
                 matches!(url.path(), "" | "/") && url.query().is_none() && url.fragment().is_none();
             let is_plain = is_bare && url.username().is_empty() && url.password().is_none();
@@ -76,11 +76,9 @@ impl Address {
                     Place::Tcp { host: host.trim_matches(['[', ']']).to_owned(), port }
                 }
                 ("tcp", ..) => {
-                    return Err(bad(
-                        "an address of TCP is tcp://, a host, a port, and nothing else",
-                    ));
+                    return Err(bad("a TCP address is tcp://HOST:PORT and nothing else"));
                 }
-                _ => return Err(bad("it is neither a path from / on nor an address of TCP")),
+                _ => return Err(bad("it is neither an absolute path nor a TCP address")),
             }
         };
         Ok(Self { text, place })
@@ -99,7 +97,8 @@ impl Address {
                 let stream = connected
                     .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
                     .map_err(|error| self.down(&error))?;
-                // If these options fail, the line is slower, or a broken one is noticed later.
+                // If these options fail, the line is slower, or a broken connection is detected
+                // later.
                 let _ = stream.set_nodelay(true);
                 let _ = SockRef::from(&stream)
                     .set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEP_ALIVE));

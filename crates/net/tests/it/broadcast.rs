@@ -1,4 +1,4 @@
-//! Broadcast links over the real thing: UDP on the loopback interface, and a Mosquitto.
+//! Broadcast links over real transports: UDP on the loopback interface, and Mosquitto.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use moteseal_net::mqtt::{Backoff, Login, Options, Password, Version};
 use moteseal_net::{Broadcast, BroadcastLink, LinkError};
 use tokio::time::{Instant, sleep, timeout};
 
-/// Longer than anything takes that is not broken.
+/// A timeout for steps that must not fail.
 const LONG: Duration = Duration::from_secs(20);
-/// Long enough for what is on its way to arrive.
+/// Long enough for frames in transit to arrive.
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// A port that nobody uses, for multicast on the loopback interface.
+/// A multicast address on the loopback interface with a free port.
 fn multicast() -> String {
     format!("udp://239.83.7.1:{}?interface=127.0.0.1", free_port())
 }
@@ -33,18 +33,17 @@ fn numbered(number: u32) -> Bytes {
     Bytes::copy_from_slice(&number.to_be_bytes())
 }
 
-async fn heard(link: &impl BroadcastLink) -> Bytes {
-    timeout(LONG, link.receive()).await.expect("nothing comes").unwrap()
+async fn received(link: &impl BroadcastLink) -> Bytes {
+    timeout(LONG, link.receive()).await.expect("nothing arrives").unwrap()
 }
 
 async fn silent(link: &impl BroadcastLink) {
-    let heard = timeout(MOMENT, link.receive()).await;
-    assert!(heard.is_err(), "{heard:?}");
+    let received = timeout(MOMENT, link.receive()).await;
+    assert!(received.is_err(), "{received:?}");
 }
 
-/// Everybody hears all that the others say, in the order in which each says it, and nobody hears
-/// himself.
-async fn all_hear_all_others(links: [Broadcast; 3]) {
+/// Every link receives all frames of the others, in the order of each sender, and none of its own.
+async fn each_receives_all_others(links: [Broadcast; 3]) {
     for (from, link) in links.iter().enumerate() {
         for number in 0..50 {
             link.send(numbered(1000 * u32::try_from(from).unwrap() + number)).await.unwrap();
@@ -54,12 +53,12 @@ async fn all_hear_all_others(links: [Broadcast; 3]) {
         for (to, other) in links.iter().enumerate().filter(|(to, _)| *to != from) {
             for number in 0..50 {
                 assert_eq!(
-                    heard(other).await,
+                    received(other).await,
                     numbered(1000 * u32::try_from(from).unwrap() + number),
                     "{from} to {to}"
                 );
             }
-            assert_eq!(heard(other).await, longest, "{from} to {to}");
+            assert_eq!(received(other).await, longest, "{from} to {to}");
         }
     }
     for link in &links {
@@ -86,8 +85,8 @@ async fn multicast_of_ipv6_reaches_all_others_of_one_machine() {
     all_hear_all_others([(); 3].map(|()| open(&url).unwrap())).await;
 }
 
-/// An interface with an address of IPv6 that is up and knows groups; the loopback interface has no
-/// route for groups.
+/// An interface that is up, has an IPv6 address and supports multicast; the loopback interface has
+/// no multicast route.
 fn an_interface() -> String {
     let addresses = std::fs::read_to_string("/proc/net/if_inet6").unwrap();
     let names = addresses.lines().filter_map(|line| line.split_whitespace().last());
@@ -95,20 +94,20 @@ fn an_interface() -> String {
 }
 
 #[tokio::test]
-async fn groups_and_ports_are_apart() {
+async fn groups_and_ports_are_separate() {
     let port = free_port();
     let [one, other] = ["239.83.7.1", "239.83.7.2"]
         .map(|group| format!("udp://{group}:{port}?interface=127.0.0.1"));
     let (here, there, next) =
         (open(&one).unwrap(), open(&other).unwrap(), open(&multicast()).unwrap());
     open(&one).unwrap().send(numbered(1)).await.unwrap();
-    assert_eq!(heard(&here).await, numbered(1));
+    assert_eq!(received(&here).await, numbered(1));
     silent(&there).await;
     silent(&next).await;
 }
 
 #[tokio::test]
-async fn what_is_too_long_is_refused_here_and_counted_from_strangers() {
+async fn rejects_a_frame_that_is_too_long_and_counts_those_of_others() {
     let url = multicast();
     let (link, other) = (open(&url).unwrap(), open(&url).unwrap());
     let refused = link.send(Bytes::from(vec![0; MAX_DATAGRAM + 1])).await.unwrap_err();
@@ -118,26 +117,26 @@ async fn what_is_too_long_is_refused_here_and_counted_from_strangers() {
     stranger.set_multicast_if_v4(&std::net::Ipv4Addr::LOCALHOST).unwrap();
     UdpSocket::from(stranger).send_to(&vec![0; MAX_DATAGRAM + 1], ("239.83.7.1", port)).unwrap();
     link.send(numbered(2)).await.unwrap();
-    assert_eq!(heard(&other).await, numbered(2));
+    assert_eq!(received(&other).await, numbered(2));
     assert_eq!(other.dropped(), 1);
 }
 
 #[tokio::test]
-async fn what_does_not_fit_is_dropped_and_counted() {
+async fn drops_and_counts_frames_that_do_not_fit() {
     let url = multicast();
-    let (speaks, hears) = (open(&url).unwrap(), open(&url).unwrap());
+    let (sender, receiver) = (open(&url).unwrap(), open(&url).unwrap());
     let frame = Bytes::from(vec![0; 8192]);
-    // Twice as much as may wait; the pauses let the system hand over.
+    // Twice as much as can wait; the pauses let the operating system deliver it.
     for number in 0..2048 {
-        speaks.send(frame.clone()).await.unwrap();
+        sender.send(frame.clone()).await.unwrap();
         if number % 16 == 0 {
             sleep(Duration::from_millis(1)).await;
         }
     }
     sleep(MOMENT).await;
-    let dropped = hears.dropped();
+    let dropped = receiver.dropped();
     let mut waited = 0;
-    while timeout(MOMENT, hears.receive()).await.is_ok() {
+    while timeout(MOMENT, receiver.receive()).await.is_ok() {
         waited += 1;
     }
     assert!(dropped > 500, "{dropped} dropped, {waited} waited");
@@ -145,9 +144,9 @@ async fn what_does_not_fit_is_dropped_and_counted() {
 }
 
 #[tokio::test]
-async fn addresses_that_lead_nowhere_are_named() {
+async fn reports_invalid_addresses() {
     let name = |url: &str| open(url).unwrap_err().name();
-    assert_eq!(name("udp://127.0.0.1:5000"), "BadAddress", "one machine's address");
+    assert_eq!(name("udp://127.0.0.1:5000"), "BadAddress", "the address of one machine");
     for url in [
         "",
         "239.1.2.3:5000",
@@ -175,14 +174,14 @@ async fn addresses_that_lead_nowhere_are_named() {
 }
 
 #[tokio::test]
-async fn losses_are_those_of_the_seed_and_of_each_receiver_apart() {
+async fn losses_follow_the_seed_and_are_independent_for_each_receiver() {
     let url = multicast();
-    let speaks = open(&url).unwrap();
+    let sender = open(&url).unwrap();
     let lossy = |seed: u64| open(&format!("{url}&loss=0.1&seed={seed}")).unwrap();
     let (one, same, other) = (lossy(1), lossy(1), lossy(2));
     let wrapped = Lossy::new(open(&url).unwrap(), Losses::new(1, 0.1));
     for number in 0..2000 {
-        speaks.send(numbered(number)).await.unwrap();
+        sender.send(numbered(number)).await.unwrap();
         if number % 100 == 0 {
             sleep(Duration::from_millis(1)).await;
         }
@@ -196,13 +195,13 @@ async fn losses_are_those_of_the_seed_and_of_each_receiver_apart() {
     }
     let (one, same, other, wrapped) =
         (all(&one).await, all(&same).await, all(&other).await, all(&wrapped).await);
-    assert!((1740..1860).contains(&one.len()), "{} of 2000 heard", one.len());
+    assert!((1740..1860).contains(&one.len()), "{} of 2000 received", one.len());
     assert_eq!(one, same);
     assert_eq!(one, wrapped);
     assert_ne!(one, other);
 }
 
-/// The options for a broker: the address is the link's.
+/// The options for a broker; the link's address replaces theirs.
 fn access(broker: &Broker, version: Version) -> Options {
     let backoff = Backoff { first: Duration::from_millis(50), longest: Duration::from_millis(400) };
     Options { version, backoff, ca: Some(broker.path("ca.pem")), ..Options::new("", "") }
@@ -227,13 +226,13 @@ async fn a_topic_reaches_all_others_in_both_versions_over_tcp_and_tls() {
                 at_broker(&url, &access).await,
                 at_broker(&url, &access).await,
             ];
-            all_hear_all_others(links).await;
+            each_receives_all_others(links).await;
         }
     }
 }
 
 #[tokio::test]
-async fn a_login_is_shown_to_a_broker_and_a_wrong_one_is_named() {
+async fn logs_in_to_a_broker_and_reports_a_wrong_password() {
     let broker = Broker::start(Asks::Password);
     std::fs::write(broker.path("right"), "sesame\n").unwrap();
     std::fs::write(broker.path("wrong"), "open\n").unwrap();
@@ -248,13 +247,13 @@ async fn a_login_is_shown_to_a_broker_and_a_wrong_one_is_named() {
     let (one, other) =
         (at_broker(&url, &login("right")).await, at_broker(&url, &login("right")).await);
     one.send(numbered(1)).await.unwrap();
-    assert_eq!(heard(&other).await, numbered(1));
+    assert_eq!(received(&other).await, numbered(1));
     let refused = Broadcast::open(&url, login("wrong")).unwrap().until_up().await.unwrap_err();
     assert_eq!(refused.name(), "Refused", "{refused}");
 }
 
 #[tokio::test]
-async fn a_link_comes_back_after_its_broker_was_killed() {
+async fn a_link_reconnects_after_its_broker_was_killed() {
     let mut broker = Broker::start(Asks::Nothing);
     let (url, access) = (format!("{}/field", broker.tcp()), access(&broker, Version::V5));
     let (one, other) = (at_broker(&url, &access).await, at_broker(&url, &access).await);
@@ -266,20 +265,20 @@ async fn a_link_comes_back_after_its_broker_was_killed() {
     loop {
         one.send(numbered(2)).await.unwrap();
         if let Ok(frame) = timeout(MOMENT, other.receive()).await {
-            assert_eq!(frame.unwrap(), numbered(2), "what was said meanwhile is lost");
+            assert_eq!(frame.unwrap(), numbered(2), "frames that were sent meanwhile are lost");
             break;
         }
-        assert!(start.elapsed() < LONG, "it does not come back");
+        assert!(start.elapsed() < LONG, "the link does not reconnect");
     }
 }
 
 #[tokio::test]
-async fn strangers_under_other_names_are_not_heard() {
+async fn drops_frames_under_invalid_names() {
     let broker = Broker::start(Asks::Nothing);
     let link = at_broker(&format!("{}/field", broker.tcp()), &access(&broker, Version::V5)).await;
     for part in ["x", "00000000000000FF", "0000000000000001"] {
         broker.publish(&format!("moteseal/1/field/cast/{part}"), part.as_bytes());
     }
-    assert_eq!(heard(&link).await, Bytes::from_static(b"0000000000000001"));
+    assert_eq!(received(&link).await, Bytes::from_static(b"0000000000000001"));
     assert_eq!(link.dropped(), 2);
 }

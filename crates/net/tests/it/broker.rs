@@ -1,5 +1,5 @@
-//! A Mosquitto of a test's own: on free loopback ports, with its configuration, certificates and
-//! data in a temporary folder.
+//! A Mosquitto for one test: on free loopback ports, with its configuration, certificates and data
+//! in a temporary folder.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use std::time::Duration;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tempfile::TempDir;
 
-/// What a broker asks of its clients.
+/// How a broker authenticates its clients.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asks {
     Nothing,
     /// The user `mote` with the password `sesame`.
     Password,
-    /// A certificate of [`Broker::other_authority`]'s.
+    /// A certificate that the second authority of the test issued.
     Certificate,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Broker {
 }
 
 impl Broker {
-    /// Starts a broker that speaks TCP and TLS.
+    /// Starts a broker that listens with TCP and TLS.
     pub(crate) fn start(asks: Asks) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
@@ -86,7 +86,7 @@ impl Broker {
         format!("mqtts://localhost:{}", self.tls)
     }
 
-    /// Publishes one message, as a stranger.
+    /// Publishes one message as an unrelated client.
     pub(crate) fn publish(&self, topic: &str, payload: &[u8]) {
         let file = self.path("payload");
         std::fs::write(&file, payload).unwrap();
@@ -111,7 +111,7 @@ impl Broker {
     pub(crate) fn restart(&mut self) {
         self.kill();
         let log = std::fs::File::create(self.path("log")).unwrap();
-        // Where Debian has it: not in everybody's path.
+        // The location in Debian, which is not in every user's `PATH`.
         let program = if Path::new("/usr/sbin/mosquitto").exists() {
             "/usr/sbin/mosquitto"
         } else {

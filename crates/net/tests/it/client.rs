@@ -1,5 +1,5 @@
-//! What the client does when a cloud is busy, refuses, breaks off, is someone else, or is not
-//! there: against real sockets.
+//! What the client does when a cloud is busy, rejects a request, closes the connection early, is
+//! another service, or does not run; with real sockets.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,8 +10,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 
-/// A listener that answers its connections with `answers`, one each, and then closes; it keeps the
-/// requests' heads.
+/// A listener that serves one connection with each of the `answers`, and then closes. It records
+/// the requests.
 struct Script {
     url: String,
     heads: Arc<Mutex<Vec<String>>>,
@@ -37,7 +37,8 @@ impl Script {
     }
 }
 
-/// Reads one request, writes the answer as it is, and closes. The head and the body are returned.
+/// Reads one request, writes the answer unchanged, and closes. Returns the head and the body of the
+/// request.
 async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, answer: &[u8]) -> String {
     let mut request = Vec::new();
     let mut chunk = [0; 4096];
@@ -79,7 +80,7 @@ fn quick() -> Options {
 }
 
 #[tokio::test]
-async fn a_busy_cloud_is_asked_again_when_it_says_and_with_the_same_body() {
+async fn retries_a_busy_cloud_after_the_requested_time_with_the_same_body() {
     let busy = answer("503 Service Unavailable", "retry-after: 1\r\n", "");
     let cloud =
         Script::start(vec![busy, answer("200 OK", "content-type: application/json\r\n", "{}")])
@@ -90,7 +91,7 @@ async fn a_busy_cloud_is_asked_again_when_it_says_and_with_the_same_body() {
         .put("/v1/bundles", "application/cbor-seq", Bytes::from_static(b"body"))
         .await
         .unwrap();
-    assert!(start.elapsed() >= Duration::from_secs(1), "it waits as long as it is asked to");
+    assert!(start.elapsed() >= Duration::from_secs(1), "the client waits for the requested time");
     assert_eq!(put.expect("application/json").unwrap().bytes(10).await.unwrap(), b"{}");
     let heads = cloud.heads.lock().await;
     assert_eq!(heads.len(), 2);
@@ -101,7 +102,7 @@ async fn a_busy_cloud_is_asked_again_when_it_says_and_with_the_same_body() {
 }
 
 #[tokio::test]
-async fn a_cloud_that_stays_busy_is_given_up_and_counts_as_unreachable() {
+async fn gives_up_on_a_cloud_that_stays_busy_and_reports_it_as_unreachable() {
     let busy = answer("429 Too Many Requests", "", "");
     let cloud = Script::start(vec![busy.clone(), busy.clone(), busy]).await;
     let error = cloud.client().get("v1/devices").await.unwrap_err();
@@ -110,7 +111,7 @@ async fn a_cloud_that_stays_busy_is_given_up_and_counts_as_unreachable() {
 }
 
 #[tokio::test]
-async fn a_problem_is_named_and_shown_on_one_line() {
+async fn reports_a_problem_by_its_name_on_one_line() {
     let body = r#"{"type":"urn:moteseal:problem:UnknownDevice","title":"t","status":404,"detail":"no\u001b[31m such\ndevice"}"#;
     let problem =
         answer("404 Not Found", "content-type: application/problem+json; charset=utf-8\r\n", body);
@@ -124,11 +125,12 @@ async fn a_problem_is_named_and_shown_on_one_line() {
 }
 
 #[tokio::test]
-async fn what_is_no_cloud_is_said_to_be_none() {
+async fn reports_a_service_that_is_not_a_cloud() {
     let page = answer("200 OK", "content-type: text/html\r\n", "<p>hello</p>");
     let reply = Script::start(vec![page]).await.client().get("v1/devices").await.unwrap();
     assert_eq!(reply.expect("application/json").unwrap_err().name(), "NotACloud");
-    // A problem without a name of ours, and a redirect, which would take the token elsewhere.
+    // A problem whose name is not in the contract, and a redirect, which would send the token to
+    // another service.
     let nameless = answer(
         "400 Bad Request",
         "content-type: application/problem+json\r\n",
@@ -154,7 +156,7 @@ async fn what_is_no_cloud_is_said_to_be_none() {
 }
 
 #[tokio::test]
-async fn an_answer_that_breaks_off_is_interrupted_not_short() {
+async fn reports_a_truncated_response_as_interrupted() {
     let torn = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nonly this".to_vec();
     let error = Script::start(vec![torn])
         .await
@@ -169,7 +171,7 @@ async fn an_answer_that_breaks_off_is_interrupted_not_short() {
 }
 
 #[tokio::test]
-async fn silence_ends_in_time() {
+async fn a_silent_service_causes_a_timeout() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let options = Options { idle_timeout: Duration::from_millis(200), ..quick() };
@@ -180,13 +182,13 @@ async fn silence_ends_in_time() {
     let (_silent, _) = listener.accept().await.unwrap();
     let error = asked.await.unwrap().unwrap_err();
     assert!(
-        error.name() == "Unreachable" && error.to_string().contains("no answer in time"),
+        error.name() == "Unreachable" && error.to_string().contains("no response in time"),
         "{error}"
     );
 }
 
 #[tokio::test]
-async fn nobody_there_is_unreachable() {
+async fn an_address_without_a_listener_is_unreachable() {
     // A port that was free a moment ago.
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let error =
@@ -196,7 +198,7 @@ async fn nobody_there_is_unreachable() {
 }
 
 #[tokio::test]
-async fn a_cloud_is_believed_by_the_authorities_of_a_file_only_and_gets_the_token() {
+async fn trusts_only_the_authorities_of_the_file_and_sends_the_token() {
     let folder = std::env::temp_dir().join(format!("moteseal-net-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let certified = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
@@ -222,7 +224,7 @@ async fn a_cloud_is_believed_by_the_authorities_of_a_file_only_and_gets_the_toke
         let mut heads = Vec::new();
         while heads.is_empty() {
             let (stream, _) = listener.accept().await.unwrap();
-            // The client that does not believe the certificate breaks off the handshake.
+            // The client that does not trust the certificate aborts the handshake.
             if let Ok(stream) = acceptor.accept(stream).await {
                 heads.push(serve(stream, &answer("200 OK", "", "hello")).await);
             }

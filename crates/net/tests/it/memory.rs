@@ -1,5 +1,5 @@
-//! What the link within a process promises: it loses, repeats, delays and reorders exactly as told,
-//! and is bounded.
+//! The guarantees of the link within a process: it loses, repeats, delays and reorders frames
+//! exactly as configured, and is bounded.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn number(frame: &[u8]) -> u32 {
     u32::from_be_bytes(frame.try_into().unwrap())
 }
 
-/// Runs on one thread with a clock that jumps to whatever is waited for next.
+/// Runs a future on one thread with a paused clock that jumps to the next timer.
 fn run<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -32,17 +32,17 @@ fn run<T>(future: impl Future<Output = T>) -> T {
         .block_on(future)
 }
 
-/// Everything that still comes, and when.
+/// All frames that still arrive, with their times.
 async fn rest(parent: &mut impl ParentLink) -> Vec<(Duration, Up)> {
     let start = Instant::now();
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     while let Ok(up) = timeout(Duration::from_secs(60), parent.receive()).await {
-        heard.push((start.elapsed(), up.unwrap()));
+        received.push((start.elapsed(), up.unwrap()));
     }
-    heard
+    received
 }
 
-/// What a parent hears of 500 frames of each of two devices.
+/// The frames that a parent receives when each of two devices sends 500.
 fn transcript(seed: u64, faults: Faults) -> Vec<(Duration, [u8; 8], u32)> {
     run(async {
         let network = Network::new(seed, faults);
@@ -60,7 +60,7 @@ fn transcript(seed: u64, faults: Faults) -> Vec<(Duration, [u8; 8], u32)> {
 }
 
 #[test]
-fn without_faults_everything_comes_once_and_in_order() {
+fn without_faults_every_frame_arrives_once_and_in_order() {
     run(async {
         let network = Network::new(1, Faults::default());
         let (mut device, mut parent) = (network.child(A), network.parent());
@@ -82,7 +82,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn a_seed_repeats_exactly_and_one_device_does_not_change_anothers_luck(seed: u64, loss in 0.0..0.5, other in 0u32..50) {
+    fn a_seed_repeats_exactly_and_devices_do_not_affect_the_faults_of_others(seed: u64, loss in 0.0..0.5, other in 0u32..50) {
         let faults = Faults { loss, duplication: 0.1, reordering: 0.1, delay: (Duration::ZERO, Duration::from_millis(200)) };
         let first = transcript(seed, faults);
         prop_assert_eq!(&first, &transcript(seed, faults));
@@ -103,7 +103,7 @@ proptest! {
 }
 
 #[test]
-fn faults_come_as_often_as_they_are_asked_for() {
+fn faults_occur_as_often_as_configured() {
     let faults = Faults { loss: 0.3, duplication: 0.2, ..Faults::default() };
     let mut copies = BTreeMap::new();
     for seed in 0..20 {
@@ -119,15 +119,17 @@ fn faults_come_as_often_as_they_are_asked_for() {
 }
 
 #[test]
-fn frames_take_as_long_as_told_and_may_overtake() {
+fn frames_take_the_configured_time_and_may_overtake() {
     let delay = (Duration::from_millis(20), Duration::from_millis(80));
-    let heard = transcript(7, Faults { delay, ..Faults::default() });
-    assert_eq!(heard.len(), 1000);
+    let received = transcript(7, Faults { delay, ..Faults::default() });
+    assert_eq!(received.len(), 1000);
     assert!(
-        heard.iter().all(|(at, _, _)| (delay.0..=delay.1 + Duration::from_millis(1)).contains(at))
+        received
+            .iter()
+            .all(|(at, _, _)| (delay.0..=delay.1 + Duration::from_millis(1)).contains(at))
     );
     let order: Vec<u32> =
-        heard.iter().filter(|(_, device, _)| *device == A).map(|(_, _, n)| *n).collect();
+        received.iter().filter(|(_, device, _)| *device == A).map(|(_, _, n)| *n).collect();
     assert!(!order.is_sorted());
 
     let order: Vec<u32> = transcript(7, Faults { reordering: 0.1, ..Faults::default() })
@@ -139,7 +141,7 @@ fn frames_take_as_long_as_told_and_may_overtake() {
 }
 
 #[test]
-fn a_late_device_hears_the_newest_announcement_even_on_a_bad_link() {
+fn a_late_device_receives_the_newest_announcement_even_on_a_bad_link() {
     run(async {
         let network = Network::new(3, Faults { loss: 1.0, ..Faults::default() });
         let parent = network.parent();
@@ -157,7 +159,7 @@ fn a_late_device_hears_the_newest_announcement_even_on_a_bad_link() {
 }
 
 #[test]
-fn a_cut_network_says_so_and_afterwards_the_newest_announcement_is_heard() {
+fn a_cut_network_reports_it_and_delivers_the_newest_announcement_afterwards() {
     run(async {
         let network = Network::new(3, Faults::default());
         let (mut device, parent) = (network.child(A), network.parent());
@@ -177,7 +179,7 @@ fn a_cut_network_says_so_and_afterwards_the_newest_announcement_is_heard() {
 }
 
 #[test]
-fn what_a_rebooted_device_had_not_received_is_gone() {
+fn a_rebooted_device_loses_frames_that_it_had_not_received() {
     run(async {
         let network = Network::new(3, Faults::default());
         let (device, parent) = (network.child(A), network.parent());
@@ -190,7 +192,7 @@ fn what_a_rebooted_device_had_not_received_is_gone() {
 }
 
 #[test]
-fn a_frame_above_the_limit_is_refused() {
+fn rejects_a_frame_above_the_limit() {
     run(async {
         let network = Network::new(3, Faults::default());
         let (device, parent) = (network.child(A), network.parent());
@@ -203,14 +205,14 @@ fn a_frame_above_the_limit_is_refused() {
 }
 
 #[test]
-fn a_flooding_device_waits_for_room_and_another_ones_frame_comes_next() {
+fn a_flooding_device_waits_for_room_and_the_frame_of_another_comes_next() {
     run(async {
         let network = Network::new(3, Faults::default());
         let (flooding, calm, parent) = (network.child(A), network.child(B), network.parent());
         let mut sent = 0;
         while timeout(Duration::from_secs(1), flooding.send(numbered(sent))).await.is_ok() {
             sent += 1;
-            assert!(sent < 100_000, "it never has to wait");
+            assert!(sent < 100_000, "the device never had to wait");
         }
         calm.send(numbered(1)).await.unwrap();
         let place = {

@@ -1,5 +1,5 @@
-//! Links over a real Mosquitto: both versions, with and without TLS, through restarts, refusals and
-//! floods.
+//! Links over a real Mosquitto: both versions, with and without TLS, through restarts, rejections
+//! and floods.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 const A: [u8; 8] = *b"\0\0\0mote\x01";
 const B: [u8; 8] = *b"\0\0\0mote\x02";
-/// Longer than anything takes that is not broken.
+/// A timeout for steps that must not fail.
 const LONG: Duration = Duration::from_secs(20);
 const VERSIONS: [Version; 2] = [Version::V3, Version::V5];
 
@@ -58,14 +58,14 @@ fn number(frame: &[u8]) -> u32 {
 }
 
 async fn up(parent: &mut MqttParent) -> Up {
-    timeout(LONG, parent.receive()).await.expect("nothing comes").unwrap()
+    timeout(LONG, parent.receive()).await.expect("nothing arrives").unwrap()
 }
 
 async fn down(device: &mut MqttChild) -> Down {
-    timeout(LONG, device.receive()).await.expect("nothing comes").unwrap()
+    timeout(LONG, device.receive()).await.expect("nothing arrives").unwrap()
 }
 
-/// Why a link is down, once it is.
+/// Waits until a link is down; returns the cause.
 async fn why_down(mut state: watch::Receiver<State>) -> LinkError {
     let is_down = |state: &State| matches!(state, State::Down { .. });
     match &*timeout(LONG, state.wait_for(is_down)).await.unwrap().unwrap() {
@@ -75,7 +75,7 @@ async fn why_down(mut state: watch::Receiver<State>) -> LinkError {
 }
 
 #[tokio::test]
-async fn both_versions_carry_frames_both_ways_and_announcements_over_tcp_and_tls() {
+async fn carries_frames_and_announcements_in_both_versions_over_tcp_and_tls() {
     let broker = Broker::start(Asks::Nothing);
     for version in VERSIONS {
         for (url, group) in [(broker.tcp(), "tcp"), (broker.tls(), "tls")] {
@@ -101,7 +101,7 @@ async fn both_versions_carry_frames_both_ways_and_announcements_over_tcp_and_tls
 }
 
 #[tokio::test]
-async fn a_late_device_hears_the_newest_announcement() {
+async fn a_late_device_receives_the_newest_announcement() {
     let broker = Broker::start(Asks::Nothing);
     for version in VERSIONS {
         let options = Options { group: format!("{version:?}"), ..options(&broker, version) };
@@ -115,8 +115,8 @@ async fn a_late_device_hears_the_newest_announcement() {
     }
 }
 
-/// A device that sends until the parent has said that it has everything, as the protocol above a
-/// link does.
+/// A device that repeats its frames until the parent has acknowledged all of them, as the protocol
+/// above a link does.
 async fn deliver(mut device: MqttChild, frames: u32) {
     let mut confirmed = 0;
     while confirmed < frames {
@@ -124,8 +124,8 @@ async fn deliver(mut device: MqttChild, frames: u32) {
             device.send(numbered(n)).await.unwrap();
         }
         let deadline = Instant::now() + Duration::from_millis(300);
-        while let Ok(heard) = tokio::time::timeout_at(deadline, device.receive()).await {
-            if let Down::Frame(frame) = heard.unwrap() {
+        while let Ok(received) = tokio::time::timeout_at(deadline, device.receive()).await {
+            if let Down::Frame(frame) = received.unwrap() {
                 confirmed = confirmed.max(number(&frame));
             }
         }
@@ -133,7 +133,7 @@ async fn deliver(mut device: MqttChild, frames: u32) {
 }
 
 #[tokio::test]
-async fn a_broker_that_is_killed_and_restarted_loses_nothing_that_is_sent_again() {
+async fn nothing_that_is_repeated_is_lost_when_a_broker_is_killed_and_restarted() {
     for version in VERSIONS {
         let mut broker = Broker::start(Asks::Nothing);
         let options = options(&broker, version);
@@ -141,12 +141,12 @@ async fn a_broker_that_is_killed_and_restarted_loses_nothing_that_is_sent_again(
         parent.announce(numbered(77)).await.unwrap();
         let frames = 4_000;
         let sending = tokio::spawn(deliver(device(&options, A).await, frames));
-        let (mut heard, mut next, mut kills) = (BTreeSet::new(), 0, 0);
+        let (mut received, mut next, mut kills) = (BTreeSet::new(), 0, 0);
         while !sending.is_finished() {
             if let Ok(up) = timeout(Duration::from_millis(50), parent.receive()).await {
-                heard.insert(number(&up.unwrap().frame));
+                received.insert(number(&up.unwrap().frame));
             }
-            while heard.contains(&next) {
+            while received.contains(&next) {
                 next += 1;
             }
             if next % 50 == 0 || next == frames {
@@ -161,14 +161,13 @@ async fn a_broker_that_is_killed_and_restarted_loses_nothing_that_is_sent_again(
         }
         sending.await.unwrap();
         assert_eq!((next, kills), (frames, 3), "{version:?}");
-        // The broker keeps nothing on disk: the parent has told the newcomer its announcement
-        // again.
+        // The broker stores nothing on disk, so the parent has published its announcement again.
         assert_eq!(down(&mut device(&options, B).await).await, Down::Announcement(numbered(77)));
     }
 }
 
 #[tokio::test]
-async fn what_comes_while_the_parent_is_away_waits_at_the_broker() {
+async fn frames_wait_at_the_broker_while_the_parent_is_away() {
     let broker = Broker::start(Asks::Nothing);
     for version in VERSIONS {
         let options = Options { group: format!("{version:?}"), ..options(&broker, version) };
@@ -179,19 +178,19 @@ async fn what_comes_while_the_parent_is_away_waits_at_the_broker() {
         }
         sleep(Duration::from_millis(500)).await;
         let mut parent = parent(&options).await;
-        let heard: BTreeSet<u32> = {
-            let mut heard = BTreeSet::new();
-            while heard.len() < 300 {
-                heard.insert(number(&up(&mut parent).await.frame));
+        let received: BTreeSet<u32> = {
+            let mut received = BTreeSet::new();
+            while received.len() < 300 {
+                received.insert(number(&up(&mut parent).await.frame));
             }
-            heard
+            received
         };
-        assert_eq!(heard, (0..300).collect());
+        assert_eq!(received, (0..300).collect());
     }
 }
 
 #[tokio::test]
-async fn a_broker_that_is_not_there_is_waited_for() {
+async fn waits_for_a_broker_that_does_not_run() {
     let mut broker = Broker::start(Asks::Nothing);
     broker.kill();
     for version in VERSIONS {
@@ -217,7 +216,7 @@ async fn a_broker_that_is_not_there_is_waited_for() {
 }
 
 #[tokio::test]
-async fn whom_we_do_not_trust_and_who_does_not_trust_us_is_named() {
+async fn reports_which_side_does_not_trust_the_other() {
     let broker = Broker::start(Asks::Password);
     let asks_certificate = Broker::start(Asks::Certificate);
     for version in VERSIONS {
@@ -271,7 +270,7 @@ async fn whom_we_do_not_trust_and_who_does_not_trust_us_is_named() {
 }
 
 #[tokio::test]
-async fn the_wrong_kind_of_port_is_named() {
+async fn reports_a_port_without_tls() {
     let broker = Broker::start(Asks::Nothing);
     for version in VERSIONS {
         let options =
@@ -282,7 +281,7 @@ async fn the_wrong_kind_of_port_is_named() {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_used_is_named_before_anything_is_sent() {
+async fn reports_a_file_that_cannot_be_used_before_anything_is_sent() {
     let broker = Broker::start(Asks::Nothing);
     let name = |options: &Options| MqttParent::new(options, [A, B]).unwrap_err().name();
     let good = options(&broker, Version::V5);
@@ -296,7 +295,7 @@ async fn a_file_that_cannot_be_used_is_named_before_anything_is_sent() {
 }
 
 #[tokio::test]
-async fn what_is_too_long_is_refused_here_and_ignored_from_strangers() {
+async fn rejects_a_frame_that_is_too_long_and_ignores_those_of_others() {
     let broker = Broker::start(Asks::Nothing);
     for version in VERSIONS {
         let options = Options { group: format!("{version:?}"), ..options(&broker, version) };
@@ -315,13 +314,13 @@ async fn what_is_too_long_is_refused_here_and_ignored_from_strangers() {
         assert_eq!(parent.dropped(), 1);
         broker.publish(&topic, &vec![0; 200_000]);
         let sending = tokio::spawn(deliver(device, 50));
-        let mut heard = BTreeSet::new();
+        let mut received = BTreeSet::new();
         while !sending.is_finished() {
             if let Ok(up) = timeout(Duration::from_millis(50), parent.receive()).await {
                 let up = up.unwrap();
                 assert_eq!(up.device, A);
-                heard.insert(number(&up.frame));
-                parent.send(A, numbered(u32::try_from(heard.len()).unwrap())).await.unwrap();
+                received.insert(number(&up.frame));
+                parent.send(A, numbered(u32::try_from(received.len()).unwrap())).await.unwrap();
             }
         }
         sending.await.unwrap();
@@ -329,7 +328,7 @@ async fn what_is_too_long_is_refused_here_and_ignored_from_strangers() {
 }
 
 #[tokio::test]
-async fn topics_that_are_no_devices_are_counted_and_not_heard() {
+async fn counts_and_drops_messages_on_topics_that_name_no_device() {
     let broker = Broker::start(Asks::Nothing);
     let options = options(&broker, Version::V5);
     let (mut parent, device) = (parent(&options).await, device(&options, A).await);
@@ -338,11 +337,11 @@ async fn topics_that_are_no_devices_are_counted_and_not_heard() {
     }
     device.send(numbered(1)).await.unwrap();
     assert_eq!(up(&mut parent).await.device, A);
-    assert_eq!(parent.dropped(), 3, "the broker knows that the last is none of ours");
+    assert_eq!(parent.dropped(), 3, "the subscription does not match the last topic");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flooding_device_does_not_starve_another_one() {
+async fn a_flooding_device_does_not_starve_another() {
     let broker = Broker::start(Asks::Nothing);
     for version in VERSIONS {
         let options = Options { group: format!("{version:?}"), ..options(&broker, version) };
@@ -352,7 +351,7 @@ async fn a_flooding_device_does_not_starve_another_one() {
             let frame = Bytes::from(vec![0; 1000]);
             while flooding.send(frame.clone()).await.is_ok() {}
         });
-        // A parent that takes 500 frames a second, of a flood of many thousands.
+        // The parent receives 500 frames a second out of a flood of many thousands.
         let start = Instant::now();
         let asking = tokio::spawn(async move {
             sleep(Duration::from_secs(2)).await;
@@ -380,8 +379,8 @@ async fn a_flooding_device_does_not_starve_another_one() {
         while timeout(Duration::from_millis(100), parent.receive()).await.is_ok() {
             rest += 1;
         }
-        // In order of arrival the tenth frame would have come after the rest, at two milliseconds
-        // each.
+        // In order of arrival, the tenth frame would have come after the rest of the flood, at two
+        // milliseconds for each frame.
         assert!(rest > 2_000, "no flood: {of_flood} frames taken, {rest} waited");
         assert!(
             of_calm.iter().all(|wait| *wait < Duration::from_secs(2)),

@@ -1,5 +1,5 @@
-//! The serial line over the real thing: TCP on the loopback interface, a pseudo-terminal, and a
-//! proxy between that loses, changes and repeats bytes.
+//! The serial line over real transports: TCP on the loopback interface, a pseudo-terminal, and a
+//! proxy that loses, changes and repeats bytes.
 
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
@@ -19,10 +19,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// Longer than anything takes that is not broken.
+/// A timeout for steps that must not fail.
 const LONG: Duration = Duration::from_secs(60);
 const MOTE: DeviceId = DeviceId(*b"device 1");
-/// Repetitions must not take long where much is lost.
+/// A short timing, so that repetitions are fast although much is lost.
 const QUICK: Timing = Timing { repeat_ms: 20, tries: 200 };
 
 fn options(address: &str) -> Options {
@@ -34,8 +34,8 @@ fn mote_options(address: &str) -> Options {
     Options { side: Side::Mote(MOTE), ..options(address) }
 }
 
-/// Where somebody listens who joins the first two connections, byte for byte but for what `change`
-/// does to them.
+/// Starts a proxy between the first two connections to it. It forwards every byte, after `change`
+/// has altered them. Returns its address.
 async fn joined(change: fn(&mut u64, &mut Vec<u8>)) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -69,8 +69,8 @@ fn chance(state: &mut u64) -> u64 {
     z ^ z >> 31
 }
 
-/// Of two thousand bytes about one is lost, one is changed, one is said three times, and before one
-/// others are said again.
+/// Of two thousand bytes, about one is lost, one is altered, one is tripled, and before one up to a
+/// hundred earlier bytes are repeated.
 fn noise(state: &mut u64, bytes: &mut Vec<u8>) {
     let mut out = Vec::new();
     for byte in bytes.iter() {
@@ -91,18 +91,18 @@ fn body(number: u32, longest: usize) -> Bytes {
     body.into()
 }
 
-/// The next body; before it the line may be opened anew.
-async fn heard(line: &mut SerialLine) -> (Channel, Bytes) {
+/// The next body; the line may be opened again before it.
+async fn next_body(line: &mut SerialLine) -> (Channel, Bytes) {
     loop {
         if let Event::Body(channel, body) =
-            timeout(LONG, line.receive()).await.expect("nothing comes").unwrap()
+            timeout(LONG, line.receive()).await.expect("nothing arrives").unwrap()
         {
             return (channel, body);
         }
     }
 }
 
-/// Both ends say numbered bodies; each hears them in order, once, and unchanged.
+/// Both ends send numbered bodies; each receives them in order, once, and unchanged.
 async fn both_ways(mote: &mut SerialLine, gateway: &mut SerialLine, bodies: u32, longest: usize) {
     for number in 0..bodies {
         let channel = Channel::ALL[number as usize % 6];
@@ -112,7 +112,7 @@ async fn both_ways(mote: &mut SerialLine, gateway: &mut SerialLine, bodies: u32,
         );
         up.unwrap();
         down.unwrap();
-        let (down, up) = tokio::join!(heard(mote), heard(gateway));
+        let (down, up) = tokio::join!(next_body(mote), next_body(gateway));
         assert_eq!(
             (down, up),
             ((channel, body(number, longest)), (channel, body(number, longest)))
@@ -121,7 +121,7 @@ async fn both_ways(mote: &mut SerialLine, gateway: &mut SerialLine, bodies: u32,
 }
 
 #[tokio::test]
-async fn bodies_of_every_length_and_channel_go_both_ways_over_tcp() {
+async fn carries_bodies_of_every_length_and_channel_both_ways_over_tcp() {
     let address = format!("tcp://{}", joined(|_, _| ()).await);
     let (mut mote, mut gateway) = (
         SerialLine::new(&mote_options(&address)).unwrap(),
@@ -142,7 +142,7 @@ async fn bodies_of_every_length_and_channel_go_both_ways_over_tcp() {
 }
 
 #[tokio::test]
-async fn what_a_noisy_line_loses_changes_and_repeats_is_said_again() {
+async fn repeats_packets_on_a_line_that_loses_changes_and_repeats_bytes() {
     let address = format!("tcp://{}", joined(noise).await);
     let (mut mote, mut gateway) = (
         SerialLine::new(&mote_options(&address)).unwrap(),
@@ -157,7 +157,7 @@ async fn what_a_noisy_line_loses_changes_and_repeats_is_said_again() {
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_is_made_again_and_loses_nothing() {
+async fn reopens_a_connection_that_breaks_and_loses_nothing() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut gateway =
         SerialLine::new(&options(&format!("tcp://{}", listener.local_addr().unwrap()))).unwrap();
@@ -167,13 +167,13 @@ async fn a_connection_that_breaks_is_made_again_and_loses_nothing() {
     for number in 0..5_u32 {
         let mut connection = timeout(LONG, listener.accept()).await.unwrap().unwrap().0;
         mote.send(Channel::Coordinator, &number.to_be_bytes()).unwrap();
-        // The mote goes on as if nothing were; the connection breaks as soon as it has its
+        // The mote does not notice. The connection breaks as soon as the mote has its
         // acknowledgement.
         while !mote.is_idle() {
             assert!(began.elapsed() < LONG);
             let now_ms = u64::try_from(began.elapsed().as_millis()).unwrap();
-            let said: Vec<u8> = std::iter::from_fn(|| mote.next_byte(now_ms)).collect();
-            connection.write_all(&said).await.unwrap();
+            let sent: Vec<u8> = std::iter::from_fn(|| mote.next_byte(now_ms)).collect();
+            connection.write_all(&sent).await.unwrap();
             let mut chunk = [0; 256];
             if let Ok(bytes) = timeout(Duration::from_millis(5), connection.read(&mut chunk)).await
             {
@@ -182,7 +182,7 @@ async fn a_connection_that_breaks_is_made_again_and_loses_nothing() {
                 }
             }
         }
-        assert_eq!(heard(&mut gateway).await.1, number.to_be_bytes()[..]);
+        assert_eq!(next_body(&mut gateway).await.1, number.to_be_bytes()[..]);
     }
     assert_eq!(
         (opened, gateway.counted().line.opened, gateway.counted().connections >= 5),
@@ -191,7 +191,7 @@ async fn a_connection_that_breaks_is_made_again_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn where_nobody_listens_the_line_says_so_and_comes_up_once_somebody_does() {
+async fn reports_an_address_without_a_listener_and_connects_once_there_is_one() {
     let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let gateway = SerialLine::new(&options(&format!("tcp://{address}"))).unwrap();
     let mut state = gateway.state();
@@ -209,8 +209,9 @@ async fn where_nobody_listens_the_line_says_so_and_comes_up_once_somebody_does()
     timeout(LONG, listener.accept()).await.unwrap().unwrap();
 }
 
-/// A pseudo-terminal with a mote behind it that says back what it hears. The path of the other end.
-fn mote_behind_a_terminal() -> (String, std::fs::File) {
+/// A pseudo-terminal for an echoing mote: the path of the gateway's end, and the file of the mote's
+/// end.
+fn pseudo_terminal() -> (String, std::fs::File) {
     let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&controller).unwrap();
     unlockpt(&controller).unwrap();
@@ -220,23 +221,23 @@ fn mote_behind_a_terminal() -> (String, std::fs::File) {
 }
 
 #[tokio::test]
-async fn a_terminal_carries_every_byte_as_it_is_and_belongs_to_one() {
-    let (path, controller) = mote_behind_a_terminal();
+async fn a_terminal_carries_every_byte_unchanged_and_has_one_user() {
+    let (path, controller) = pseudo_terminal();
     let mut gateway = SerialLine::new(&options(&path)).unwrap();
-    let (told, mut tells) = mpsc::channel::<Vec<u8>>(64);
+    let (sender, mut chunks) = mpsc::channel::<Vec<u8>>(64);
     let mut reader = controller.try_clone().unwrap();
     std::thread::spawn(move || {
         let mut chunk = [0; 4096];
         loop {
-            // Nobody has opened the other end yet, or any more.
+            // The other end is not open yet, or not any more.
             let Ok(bytes) = reader.read(&mut chunk) else {
                 std::thread::sleep(Duration::from_millis(5));
-                if told.is_closed() {
+                if sender.is_closed() {
                     return;
                 }
                 continue;
             };
-            if told.blocking_send(chunk[..bytes].to_vec()).is_err() {
+            if sender.blocking_send(chunk[..bytes].to_vec()).is_err() {
                 return;
             }
         }
@@ -254,9 +255,11 @@ async fn a_terminal_carries_every_byte_as_it_is_and_belongs_to_one() {
                 }
             }
             let now_ms = u64::try_from(began.elapsed().as_millis()).unwrap();
-            let said: Vec<u8> = std::iter::from_fn(|| mote.next_byte(now_ms)).collect();
-            writer.write_all(&said).unwrap();
-            let Ok(bytes) = timeout(Duration::from_millis(5), tells.recv()).await else { continue };
+            let sent: Vec<u8> = std::iter::from_fn(|| mote.next_byte(now_ms)).collect();
+            writer.write_all(&sent).unwrap();
+            let Ok(bytes) = timeout(Duration::from_millis(5), chunks.recv()).await else {
+                continue;
+            };
             let Some(bytes) = bytes else { return };
             for byte in bytes {
                 if let Some(Received::Body { channel, body }) = mote.receive(byte) {
@@ -266,7 +269,7 @@ async fn a_terminal_carries_every_byte_as_it_is_and_belongs_to_one() {
         }
     });
     until_up(gateway.state()).await.unwrap();
-    // Every byte, those among them that a terminal would take for a command.
+    // Every byte, including those that a terminal interprets.
     for body in [
         (0..=255).collect::<Vec<u8>>(),
         vec![0; 100],
@@ -274,7 +277,7 @@ async fn a_terminal_carries_every_byte_as_it_is_and_belongs_to_one() {
         vec![3, 4, 10, 13, 17, 19, 26, 28, 127, 255],
     ] {
         gateway.send(Channel::Sums, body.clone().into()).await.unwrap();
-        assert_eq!(heard(&mut gateway).await, (Channel::Sums, Bytes::from(body)));
+        assert_eq!(next_body(&mut gateway).await, (Channel::Sums, Bytes::from(body)));
     }
     let another = SerialLine::new(&options(&path)).unwrap();
     let mut state = another.state();
@@ -289,7 +292,7 @@ async fn a_terminal_carries_every_byte_as_it_is_and_belongs_to_one() {
 }
 
 #[tokio::test]
-async fn an_end_of_the_same_kind_is_named() {
+async fn reports_another_end_of_the_same_kind() {
     let address = format!("tcp://{}", joined(|_, _| ()).await);
     let lines = [(); 2].map(|()| SerialLine::new(&options(&address)).unwrap());
     let began = Instant::now();
@@ -301,26 +304,26 @@ async fn an_end_of_the_same_kind_is_named() {
 }
 
 #[tokio::test]
-async fn while_nobody_receives_nothing_more_is_read() {
+async fn reads_no_more_while_nobody_receives() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let gateway =
         SerialLine::new(&options(&format!("tcp://{}", listener.local_addr().unwrap()))).unwrap();
     let mut connection = timeout(LONG, listener.accept()).await.unwrap().unwrap().0;
     let mut mote = Line::<{ room(MAX_BODY) }, { room(MAX_BODY) }>::new(Side::Mote(MOTE), 1, QUICK);
     let began = Instant::now();
-    // It opens the line again and again, and never listens.
-    let mut said: Vec<u8> = std::iter::from_fn(|| mote.next_byte(0)).collect();
+    // The mote opens the line, and never processes what it receives afterwards.
+    let mut sent: Vec<u8> = std::iter::from_fn(|| mote.next_byte(0)).collect();
     let mut chunk = [0; 256];
     while mote.peer().is_none() {
-        connection.write_all(&said).await.unwrap();
+        connection.write_all(&sent).await.unwrap();
         let bytes = timeout(LONG, connection.read(&mut chunk)).await.unwrap().unwrap();
         for byte in &chunk[..bytes] {
             let _ = mote.receive(*byte);
         }
-        said = std::iter::from_fn(|| mote.next_byte(0)).collect();
+        sent = std::iter::from_fn(|| mote.next_byte(0)).collect();
     }
-    connection.write_all(&said).await.unwrap();
-    // Whoever knows the session may say number after number without waiting.
+    connection.write_all(&sent).await.unwrap();
+    // With the session's number, a flood of packets can be prepared without acknowledgements.
     let (sender, receiver) = (1 << 32 | 1, mote.peer().unwrap().session);
     let mut flood = Vec::new();
     for number in 0..100_000_u32 {
@@ -330,19 +333,19 @@ async fn while_nobody_receives_nothing_more_is_read() {
         flood.extend(std::iter::from_fn(|| stuffer.next(&packet)));
     }
     let flooding = tokio::spawn(async move { connection.write_all(&flood).await });
-    // That the line is open waits, and seven bodies; the eighth has no place to wait.
+    // The event `Opened` and seven bodies wait in the queue; the eighth body waits for room.
     while gateway.counted().line.heard < 8 {
         assert!(began.elapsed() < LONG, "{:?}", gateway.counted());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(gateway.counted().line.heard, 8);
-    assert!(!flooding.is_finished(), "11 MB were taken, and nobody has received anything");
+    assert!(!flooding.is_finished(), "11 MB were accepted although nothing was received");
     flooding.abort();
 }
 
 #[test]
-fn an_address_is_checked_before_anything_is_opened() {
+fn checks_an_address_before_anything_is_opened() {
     for address in [
         "",
         "ttyUSB0",
@@ -367,7 +370,7 @@ fn an_address_is_checked_before_anything_is_opened() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_port_is_named() {
+async fn reports_a_file_that_is_not_a_port() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let gateway = SerialLine::new(&options(file.path().to_str().unwrap())).unwrap();
     let mut state = gateway.state();

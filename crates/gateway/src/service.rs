@@ -469,7 +469,7 @@ impl Keeper {
                 Some(name) => error!(
                     name,
                     detail = detail(),
-                    "frames are not accepted; devices keep them until they are"
+                    "frames are neither accepted nor acknowledged; devices keep them"
                 ),
                 None => info!("frames are accepted again"),
             }

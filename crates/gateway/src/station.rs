@@ -102,7 +102,7 @@ impl fmt::Display for StationError {
                 f.write_str("NoBudget: the roster gives the group no budget; issue a roster with `moteseal roster new --budget --coordinator`")
             }
             Self::NotTheCoordinator => f.write_str(
-                "NotTheCoordinator: the roster certifies another key for the coordinator; use the secret key of the public key \
+                "NotTheCoordinator: the roster certifies another key for the coordinator; use the secret key that belongs to the public key \
                  that `moteseal roster new --coordinator` was given",
             ),
             Self::NotAGateway(path) => {

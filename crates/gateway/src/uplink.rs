@@ -117,13 +117,13 @@ pub(crate) async fn run(
             Err(error) if error.is_gone() => {
                 warn!(%name, %error, "this file was removed from the outbox; it will not be uploaded");
                 if let Err(error) = remove(&outbox, name).await {
-                    warn!(%name, %error, "the outbox cannot forget the removed file");
+                    warn!(%name, %error, "the entry of the removed file cannot be deleted");
                     held.insert(name, Instant::now());
                 }
             }
             Err(error @ UploadError::Outbox(_)) => {
                 metrics.upload_failed(error.name());
-                error!(%name, %error, "this cannot be read; it stays in the outbox, and the upload is repeated later");
+                error!(%name, %error, "the outbox cannot read or remove this; it stays there, and the upload is repeated later");
                 held.insert(name, Instant::now());
             }
             Err(error) if error.is_about_the_item() => {

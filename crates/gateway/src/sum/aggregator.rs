@@ -234,8 +234,8 @@ impl Aggregator {
             return Err(Refused::OlderAgenda);
         }
         let mut scratch = vec![0; bytes.len().saturating_add(64).min(MAX_QUERY_SCHEDULE)];
-        let output = schedule::hear(bytes, self.group, &self.querier, &mut scratch)?;
-        let schedule = QuerySchedule::open(&output, self.group, &self.roster)?;
+        let message = schedule::hear(bytes, self.group, &self.querier, &mut scratch)?;
+        let schedule = QuerySchedule::open(&message, self.group, &self.roster)?;
         if schedule.sources() != self.node.group_sources() {
             return Err(Refused::SourcesMismatch);
         }

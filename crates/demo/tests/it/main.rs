@@ -3,3 +3,4 @@
 
 mod broadcast;
 mod seals;
+mod sums;

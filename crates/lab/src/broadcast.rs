@@ -27,7 +27,7 @@ pub const PAYLOAD: usize = 20;
 pub const RATE: f64 = 0.2;
 /// The interval in milliseconds within which a node rebroadcasts, requests or answers.
 pub const BACK_OFF_MS: u32 = 2000;
-/// Messages a block: SA1, SA2, SA5 and SA10.
+/// Messages per block: SA1, SA2, SA5 and SA10.
 pub const BLOCKS: [u8; 4] = [1, 2, 5, 10];
 /// Probabilities with which a node misses a transmission.
 pub const LOSSES: [f64; 7] = [0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3];
@@ -150,13 +150,13 @@ mod tests {
         assert_eq!(sorted(0), [1, 2], "the sender's one-hop receivers");
         assert_eq!(sorted(2), [0, 1, 3, 4], "receivers of node 2");
         assert_eq!(hops().into_iter().max(), Some(3), "three hops at most");
-        let told: Vec<String> = LINKS
+        let links: Vec<String> = LINKS
             .iter()
             .map(|(one, other)| {
                 format!("{}-{other}", if *one == 0 { "S".to_owned() } else { one.to_string() })
             })
             .collect();
-        assert_eq!(told.join(" "), ASSUMED);
+        assert_eq!(links.join(" "), ASSUMED);
     }
 
     #[test]
@@ -164,7 +164,7 @@ mod tests {
         let at = arrivals(20_000, &mut Seed([3; 32]).draws());
         assert!(at.is_sorted());
         #[allow(clippy::cast_precision_loss)]
-        let seconds = *at.last().expect("there are some") as f64 / 1000.0;
+        let seconds = *at.last().expect("there are messages") as f64 / 1000.0;
         assert!((20_000.0 / seconds / RATE - 1.0).abs() < 0.03, "{seconds} s");
     }
 

@@ -12,9 +12,7 @@
 //! effect: they are not sent, and because rounds never fall, no coordinator asks for them later. If
 //! the devices' round changes within a gap, the draw is dropped and a new gap is drawn from the
 //! change on; the geometric distribution is memoryless. The number of devices enters only through
-//! the announcements, because an event's device does not affect its level. memory. Which device an
-//! event belongs to changes nothing either, so the number of devices enters only by the
-//! announcements.
+//! the announcements, because an event's device does not affect its level.
 
 use std::collections::VecDeque;
 

@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Runs in the checkout, whose `data/telosb` is always there, without other data.
-fn sim(arguments: &[&str]) -> Output {
+/// Runs `moteseal-lab` in the checkout, which has `data/telosb` and no other recorded data.
+fn lab(arguments: &[&str]) -> Output {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut command = Command::new(env!("CARGO_BIN_EXE_moteseal-lab"));
     command
@@ -24,30 +24,30 @@ fn stdout(output: &Output) -> String {
 const TELOSB: [&str; 5] = ["sampling", "--budget", "500", "--source", "telosb"];
 
 #[test]
-fn the_table_has_each_day_and_the_papers_totals() {
-    let printed = stdout(&sim(&TELOSB));
+fn the_table_has_every_day_and_the_papers_numbers() {
+    let printed = stdout(&lab(&TELOSB));
     assert_eq!(printed.lines().filter(|line| line.starts_with("2012-")).count(), 92);
-    for part in [
+    for text in [
         "2012-05-01      4,417",
         "1,057 of 2,572 events sent on 2012-05-01",
-        "homes A and B cannot be had",
+        "homes A and B cannot be obtained",
         "over budget on 0 days",
         "(8 days, repeated)",
     ] {
-        assert!(printed.contains(part), "no {part:?} in\n{printed}");
+        assert!(printed.contains(text), "no {text:?} in\n{printed}");
     }
-    assert_eq!(printed, stdout(&sim(&TELOSB)));
-    assert_ne!(printed, stdout(&sim(&[&TELOSB[..], &["--seed", "cafe"]].concat())));
+    assert_eq!(printed, stdout(&lab(&TELOSB)));
+    assert_ne!(printed, stdout(&lab(&[&TELOSB[..], &["--seed", "cafe"]].concat())));
 }
 
 #[test]
-fn json_csv_and_plot_agree() {
+fn json_and_csv_agree_and_the_plot_is_a_png() {
     let out = tempfile::tempdir().unwrap();
     let (csv, png) = (out.path().join("days.csv"), out.path().join("days.png"));
     let files =
         ["--format", "json", "--csv", csv.to_str().unwrap(), "--plot", png.to_str().unwrap()];
     let json: serde_json::Value =
-        serde_json::from_str(&stdout(&sim(&[&TELOSB[..], &files].concat()))).unwrap();
+        serde_json::from_str(&stdout(&lab(&[&TELOSB[..], &files].concat()))).unwrap();
     let days = json["days"].as_array().unwrap();
     assert_eq!((days.len(), json["totals"]["days_over_budget"].as_u64()), (92, Some(0)));
     let mut rows = csv::Reader::from_path(&csv).unwrap();
@@ -58,7 +58,7 @@ fn json_csv_and_plot_agree() {
 }
 
 #[test]
-fn errors_are_one_line_that_names_the_remedy() {
+fn errors_exit_with_2_and_state_the_remedy() {
     for (arguments, message) in [
         (
             &["sampling", "--budget", "500", "--source", "all"][..],
@@ -79,7 +79,7 @@ fn errors_are_one_line_that_names_the_remedy() {
         ),
         (&["report", "--out", "data/none/report"], "DataAbsent"),
     ] {
-        let output = sim(arguments);
+        let output = lab(arguments);
         let error = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{error}");
         assert!(error.contains(message) && output.stdout.is_empty(), "{error}");
@@ -87,10 +87,10 @@ fn errors_are_one_line_that_names_the_remedy() {
 }
 
 #[test]
-fn a_report_on_broadcasts_needs_no_recorded_data() {
+fn the_report_on_broadcast_needs_no_recorded_data() {
     let out = tempfile::tempdir().unwrap();
     let printed =
-        stdout(&sim(&["broadcast", "--runs", "1", "--out", out.path().to_str().unwrap()]));
+        stdout(&lab(&["broadcast", "--runs", "1", "--out", out.path().to_str().unwrap()]));
     assert_eq!(Path::new(printed.trim()), out.path().join("README.md"));
     let index = std::fs::read_to_string(out.path().join("README.md")).unwrap();
     for part in ["S-1 S-2 1-2 1-3 2-3 2-4 3-4 3-5 4-5 4-6 5-6", "| SA10 |", "741"] {

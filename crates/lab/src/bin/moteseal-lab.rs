@@ -18,7 +18,7 @@ use moteseal_terminal::interrupt;
 use moteseal_terminal::output::{Stdout, talk};
 
 /// The default folder of recorded data.
-const BESIDE: &str = "../shared/data";
+const DEFAULT_DATA: &str = "../shared/data";
 /// The folder of the motes' files in a checkout.
 const MOTES: &str = "data/telosb";
 
@@ -111,7 +111,7 @@ impl Common {
     fn folder(&self) -> Folder {
         let named =
             self.data.clone().or_else(|| std::env::var_os("MOTESEAL_DATA").map(PathBuf::from));
-        let folder = Folder::new(named.unwrap_or_else(|| PathBuf::from(BESIDE)));
+        let folder = Folder::new(named.unwrap_or_else(|| PathBuf::from(DEFAULT_DATA)));
         if Path::new(MOTES).is_dir() { folder.with_motes(MOTES) } else { folder }
     }
 }
@@ -172,7 +172,7 @@ fn sampling(arguments: &Sampling) -> Result<(), Failure> {
         .map_err(data_failure)?;
     let experiment = Experiment::run(&sources, &devices, arguments.budget, arguments.common.seed)
         .ok_or_else(|| {
-        Failure::usage("--budget is too small for the load: no group has levels enough")
+        Failure::usage("--budget is too small for the load: no group can have enough levels")
     })?;
     if let Some(path) = &arguments.csv {
         report::write_rows(path, experiment.days()).map_err(report_failure)?;
@@ -191,7 +191,7 @@ fn sampling(arguments: &Sampling) -> Result<(), Failure> {
 }
 
 /// Prints the progress of a report, if stderr is a terminal.
-fn teller() -> impl FnMut(&str) {
+fn progress() -> impl FnMut(&str) {
     let is_terminal = std::io::stderr().is_terminal();
     move |step: &str| {
         if is_terminal {
@@ -202,7 +202,7 @@ fn teller() -> impl FnMut(&str) {
 
 fn report(arguments: &Report) -> Result<(), Failure> {
     let common = &arguments.common;
-    let mut tell = teller();
+    let mut tell = progress();
     report::write(&common.folder(), &arguments.out, common.seed, Effort::FULL, &mut tell)
         .map_err(report_failure)?;
     Stdout::lock().line(arguments.out.join(report::INDEX).display())
@@ -210,7 +210,7 @@ fn report(arguments: &Report) -> Result<(), Failure> {
 
 fn broadcast(arguments: &Broadcast) -> Result<(), Failure> {
     let effort = report::broadcast::Effort { runs: arguments.runs };
-    report::broadcast::write(None, &arguments.out, arguments.seed, effort, &mut teller())
+    report::broadcast::write(None, &arguments.out, arguments.seed, effort, &mut progress())
         .map_err(report_failure)?;
     Stdout::lock().line(arguments.out.join(report::INDEX).display())
 }

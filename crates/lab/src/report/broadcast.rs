@@ -45,6 +45,7 @@ fn colour(scheme: &str) -> Colour {
 
 /// The command that measures and writes the report.
 const COMMAND: &str = "moteseal-bench broadcast --out DIRECTORY";
+
 /// Writes the tables and figures into a folder, which is created if it does not exist. Calls `tell`
 /// before each step. Returns the entries for the page.
 ///

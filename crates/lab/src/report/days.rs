@@ -21,7 +21,7 @@ const BUDGET: u64 = 500;
 const BUDGETS_7B: [u64; 6] = [250, 500, 1000, 2000, 4000, 8000];
 /// The device whose temperature is estimated.
 const HOME_C: usize = 0;
-const OVER: &str = "Seven sources, 1 May to 31 July 2012: Smart* home C; in place of homes A and B, houses A to E and TelosB motes";
+const SUBTITLE: &str = "Seven sources, 1 May to 31 July 2012: Smart* home C; in place of homes A and B, houses A to E and TelosB motes";
 
 pub(super) fn write(
     devices: &[Recording],
@@ -31,7 +31,7 @@ pub(super) fn write(
     tell: &mut dyn FnMut(&str),
     index: &mut String,
 ) -> Result<Vec<Entry>, ReportError> {
-    *index += &stand_ins(devices);
+    *index += &replacements(devices);
     *index += "\n## Recorded days\n\n";
     let mut table = Table::new(["figure", "the paper", "ours"]);
     tell("figure 5: one day");
@@ -85,7 +85,7 @@ impl OnPage {
 }
 
 /// The sources, and the replacements for the paper's.
-fn stand_ins(devices: &[Recording]) -> String {
+fn replacements(devices: &[Recording]) -> String {
     let mut table = Table::new(["source", "what it is", "days recorded", "events a day"]);
     for (source, recording) in Source::ALL.iter().zip(devices) {
         #[allow(clippy::cast_precision_loss)]
@@ -98,7 +98,7 @@ fn stand_ins(devices: &[Recording]) -> String {
         ]);
     }
     let table = table.markdown();
-    format!("\n{}", SAMPLING.fill("stand-ins", &[("days", &DAYS), ("table", &table)]))
+    format!("\n{}", SAMPLING.fill("replacements", &[("days", &DAYS), ("table", &table)]))
 }
 
 /// Why our numbers differ from the paper's.
@@ -206,10 +206,15 @@ fn figure5(
         .collect();
     table.row([
         "[5](fig5.png), [data](fig5.csv)".to_owned(),
-        format!("2012-05-01, budget {BUDGET}: {} of {} events sent", thousands(sent), thousands(monitored)),
         format!(
-            "{} of {} sent (theory {}), {} kept, never more than {} buffered. With the paper's {} events, over 2,000 simulated days: \
-             {} sent, give or take {:.0} (theory {})",
+            "2012-05-01, budget {BUDGET}: {} of {} events sent",
+            thousands(sent),
+            thousands(monitored)
+        ),
+        format!(
+            "{} of {} sent (theory {}), {} kept, never more than {} buffered. With the paper's {} \
+             events: {} ± {:.0} sent, the mean and standard deviation of 2,000 simulated days \
+             (theory {})",
             thousands(epoch.sent),
             thousands(epoch.monitored),
             thousands(rounded(expected_sent(epoch.monitored, BUDGET))),
@@ -243,7 +248,7 @@ fn figure6(
     out.rows("fig6.csv", &rows)?;
     out.figure(
         "fig6.png",
-        &kept_each_day("Events saved in the cloud each day (figure 6)", OVER, &runs),
+        &kept_each_day("Events saved in the cloud each day (figure 6)", SUBTITLE, &runs),
     )?;
 
     let used: Vec<_> = runs

@@ -147,9 +147,9 @@ fn communication(
     let all = rows.iter().all(|row| row.a_message_a_round);
     table.row([
         "[events sent](communication.csv), budgets 100 to 4,000, 1 to 10,000 devices, a budget to 10^8 events".to_owned(),
-        "B (1 + log2(events/B)/2), bar ± 5 %; at most a message a device and round".to_owned(),
+        "B (1 + log2(events/B)/2), bar ± 5 %; at most one message per device and round".to_owned(),
         format!(
-            "{} by skipping, {} one by one ({} combinations); at most a message a device and round: {}",
+            "{} by skipping, {} one by one ({} combinations); at most one message per device and round: {}",
             furthest("skipping"),
             furthest("one by one"),
             rows.len(),

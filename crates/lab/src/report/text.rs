@@ -50,11 +50,11 @@ fn joined(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut is_open = false;
     for line in text.lines() {
-        let stands_alone = line.is_empty()
+        let is_separate = line.is_empty()
             || line.starts_with('#')
             || line.starts_with("![")
             || line.starts_with('{') && line.ends_with('}') && !line.contains(' ');
-        if is_open && !stands_alone && !line.starts_with("- ") {
+        if is_open && !is_separate && !line.starts_with("- ") {
             out.push(' ');
             out += line.trim_start();
         } else {
@@ -63,7 +63,7 @@ fn joined(text: &str) -> String {
             }
             out += line;
         }
-        is_open = !stands_alone;
+        is_open = !is_separate;
     }
     out
 }

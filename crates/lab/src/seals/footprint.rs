@@ -1,6 +1,6 @@
 //! Counts of instructions and bytes on a Cortex-M3 (`docs/footprint.csv` and
 //! `docs/footprint_levels.csv`). This module reads them; `crates/bench/tests/footprint` writes them
-//! and checks them against bars.
+//! and checks them against their bars (limits).
 //!
 //! A line has a component, what was counted, its unit and the number. A missing line yields `None`.
 //! Instructions are neither cycles nor time.
@@ -118,12 +118,12 @@ mod tests {
 
     #[test]
     fn the_files_of_the_checkout_have_the_numbers_of_the_models() {
-        let beside = |name: &str| {
+        let committed = |name: &str| {
             std::fs::read_to_string(format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR")))
                 .unwrap()
         };
-        let read =
-            Footprint::read(&beside("footprint.csv"), &beside("footprint_levels.csv")).unwrap();
+        let read = Footprint::read(&committed("footprint.csv"), &committed("footprint_levels.csv"))
+            .unwrap();
         for name in [
             "MD5",
             "SHA-1",

@@ -1,18 +1,18 @@
-//! Everybody gets everything, in order and once, whatever the air loses, and at what cost in
-//! frames.
+//! Every node receives every message once and in order, despite lost frames; and the number of
+//! frames that this costs.
 use moteseal_broadcast::recovery::{LinkSet, Meter, Purpose, Relay, Settings, Timing};
 use moteseal_core::signature::Algorithm;
 use moteseal_lab::chance::Seed;
 use moteseal_lab::radio::{Air, Authority, SignedChain, TESTBED, Testbed, poisson};
 
-/// Long after the last message: whatever is still to be said has been said.
+/// Long after the last message, when no node has anything left to send.
 const LONG: u64 = 24 * 3600 * 1000;
 
 fn messages(count: usize) -> Vec<Vec<u8>> {
     (0..count).map(|number| format!("message {number:012}").into_bytes()).collect()
 }
 
-fn speech(authority: &Authority, count: usize, per_block: u8) -> SignedChain {
+fn signed(authority: &Authority, count: usize, per_block: u8) -> SignedChain {
     authority
         .certify("sink", Algorithm::Ed25519, 1)
         .unwrap()
@@ -33,7 +33,7 @@ fn settings(authority: &Authority, relay: Relay) -> Settings<'_> {
 
 fn run<'a>(
     authority: &'a Authority,
-    speech: &SignedChain,
+    signed: &SignedChain,
     relay: Relay,
     loss: f64,
     seed: u64,
@@ -42,35 +42,39 @@ fn run<'a>(
     let mut radio =
         Testbed::new(&[settings(authority, relay); 7], TESTBED, Air::losing(loss), seed);
     radio.start_all();
-    radio.say_at(1_000, 0, speech, &poisson(10_000, speech.leaves.len(), 0.2, seed));
+    radio.say_at(1_000, 0, signed, &poisson(10_000, signed.leaves.len(), 0.2, seed));
     radio.run(LONG, &mut ());
     radio
 }
 
 #[test]
-fn everybody_gets_everything_in_order_and_once() {
+fn every_node_delivers_every_message_once_and_in_order() {
     let authority = Authority::new(Algorithm::Ed25519, 1).unwrap();
     for per_block in [1, 2, 5, 10] {
-        let speech = speech(&authority, 100, per_block);
+        let signed = signed(&authority, 100, per_block);
         let radio =
-            run(&authority, &speech, Relay::Flood { copies: 255 }, 0.2, u64::from(per_block));
+            run(&authority, &signed, Relay::Flood { copies: 255 }, 0.2, u64::from(per_block));
         for (who, station) in radio.stations.iter().enumerate().skip(1) {
-            let got: Vec<Vec<u8>> =
+            let delivered: Vec<Vec<u8>> =
                 station.delivered.iter().map(|delivered| delivered.message.clone()).collect();
-            assert!(got == messages(100), "b = {per_block}: node {who} has {} of 100", got.len());
+            assert!(
+                delivered == messages(100),
+                "b = {per_block}: node {who} delivered {} of 100",
+                delivered.len()
+            );
         }
     }
 }
 
-/// What figure 6 of the paper counts, without the advertisements and what goes before the blocks;
-/// means of ten runs.
+/// Counts the requests and answers of ten runs, as figure 6 of the paper does: without
+/// advertisements, certificates and heads.
 #[test]
-fn larger_blocks_need_fewer_requests_and_answers_and_ten_need_no_more_than_the_papers() {
+fn larger_blocks_need_fewer_requests_and_answers_and_blocks_of_ten_no_more_than_the_papers() {
     let authority = Authority::new(Algorithm::Ed25519, 1).unwrap();
     let repairs = |per_block| {
-        let speech = speech(&authority, 100, per_block);
+        let signed = signed(&authority, 100, per_block);
         let runs: Vec<Testbed<'_>> = (0..10)
-            .map(|seed| run(&authority, &speech, Relay::Flood { copies: 255 }, 0.2, seed))
+            .map(|seed| run(&authority, &signed, Relay::Flood { copies: 255 }, 0.2, seed))
             .collect();
         assert!(
             runs.iter()
@@ -83,6 +87,6 @@ fn larger_blocks_need_fewer_requests_and_answers_and_ten_need_no_more_than_the_p
     };
     let (one, ten) = (repairs(1), repairs(10));
     assert!(ten < one, "b = 10: {ten}, b = 1: {one}");
-    // The paper's 741 messages at b = 10 are 700 of blocks and 41 of repair.
+    // The paper's 741 messages at b = 10 are 700 fragments and 41 requests and answers.
     assert!(ten <= 410, "{ten}");
 }

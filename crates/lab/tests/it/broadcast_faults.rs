@@ -1,7 +1,8 @@
-//! Runs with everything that can happen to a network: any topology, losses to 30 %, frames twice
-//! and out of order, reboots, the sender's too, and nodes that join late. Whatever happens, every
-//! node is handed every message once and in order, and then all are silent. `MOTESEAL_SEEDS=10000`
-//! makes as many runs.
+//! Simulations of faulty networks: random topologies, losses of up to 30 %, duplicated and
+//! reordered frames, reboots of nodes and senders, and nodes that join late. Every node delivers
+//! every message once and in order, and then all nodes stop sending.
+//!
+//! `MOTESEAL_SEEDS` sets the number of simulations (by default 300).
 use std::collections::BTreeSet;
 
 use moteseal_broadcast::recovery::{Event, LinkSet, Meter, Purpose, Relay, Settings, Timing};
@@ -12,7 +13,7 @@ use moteseal_lab::radio::{
     Air, Authority, CertifiedSender, Observer, SignedChain, Testbed, poisson,
 };
 
-/// Nothing is said any more after a day: advertisements and requests have ended long before.
+/// A day in milliseconds: long enough for all advertisements and requests to end.
 const DAY: u64 = 24 * 3600 * 1000;
 
 fn seeds() -> u64 {
@@ -25,7 +26,7 @@ fn chance(draws: &mut Draws, percent: u64) -> bool {
     draws.below(100) < percent
 }
 
-/// A connected topology: each node hears one before it, and some others.
+/// A random connected topology: each node is linked to one earlier node, and at random to others.
 fn topology(nodes: usize, draws: &mut Draws) -> Vec<(usize, usize)> {
     let mut edges = BTreeSet::new();
     for node in 1..nodes {
@@ -46,27 +47,28 @@ fn messages(count: usize, draws: &mut Draws) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Sees to it that no node says anything that the senders have not.
+/// Checks that nodes send only leaves, heads and certificates of the senders, and that no genuine
+/// frame is refused as forged or malformed.
 struct Genuine<'s>(&'s [SignedChain]);
 
 impl Observer for Genuine<'_> {
     fn said(&mut self, _: u64, who: usize, frame: &[u8], purpose: Purpose) {
         let is_genuine = match BroadcastFrame::decode(frame).expect("a frame") {
             BroadcastFrame::Fragment { chain, block, index, leaf } => {
-                let speech =
-                    self.0.iter().find(|speech| speech.reference() == chain).expect("a chain");
-                speech.leaves.iter().any(|of| (of.0, of.1, of.2.as_slice()) == (block, index, leaf))
+                let signed =
+                    self.0.iter().find(|signed| signed.reference() == chain).expect("a chain");
+                signed.leaves.iter().any(|of| (of.0, of.1, of.2.as_slice()) == (block, index, leaf))
             }
-            BroadcastFrame::Head(head) => self.0.iter().any(|speech| speech.head == head),
+            BroadcastFrame::Head(head) => self.0.iter().any(|signed| signed.head == head),
             BroadcastFrame::Certificate(certificate) => {
-                self.0.iter().any(|speech| speech.certificate == certificate)
+                self.0.iter().any(|signed| signed.certificate == certificate)
             }
             BroadcastFrame::Single { head, leaf } => {
-                self.0.iter().any(|speech| speech.head == head && speech.leaves[0].2 == leaf)
+                self.0.iter().any(|signed| signed.head == head && signed.leaves[0].2 == leaf)
             }
             _ => true,
         };
-        assert!(is_genuine, "node {who} says {frame:02x?} as {purpose:?}");
+        assert!(is_genuine, "node {who} sends {frame:02x?} as {purpose:?}");
     }
 
     fn event(&mut self, _: u64, who: usize, event: &Event) {
@@ -107,8 +109,9 @@ fn run(authority: &Authority, senders: &[CertifiedSender; 2], seed: u64) -> usiz
         delay_ms: 5,
         jitter_ms: if chance(&mut draws, 50) { draws.below(3_000) as u32 } else { 0 },
     };
-    // Two chains of one sender, one after the other, and now and then another sender's meanwhile.
-    let mut speeches = Vec::new();
+    // Two chains of one sender, one after the other; sometimes a chain of a second sender at the
+    // same time.
+    let mut chains = Vec::new();
     for (sender, number) in [(0, 1), (0, 2), (1, 1)] {
         if number == 1 && sender == 1 && chance(&mut draws, 50) {
             continue;
@@ -119,7 +122,7 @@ fn run(authority: &Authority, senders: &[CertifiedSender; 2], seed: u64) -> usiz
             1 + draws.below(if sender == 0 { 60 } else { 20 }) as usize
         };
         let of = messages(count, &mut draws);
-        speeches.push((
+        chains.push((
             sender,
             senders[sender].say(number, 1 + draws.below(16) as u8, &of).unwrap(),
             of,
@@ -128,15 +131,14 @@ fn run(authority: &Authority, senders: &[CertifiedSender; 2], seed: u64) -> usiz
     let mut radio = Testbed::new(&vec![settings; nodes], edges, air, seed);
     radio.unix = Some(1_700_000_000);
     let mut start = 1_000;
-    for (sender, speech, of) in &speeches {
+    for (sender, signed, of) in &chains {
         let rate = [0.2, 2.0][draws.below(2) as usize];
         let times = poisson(start, of.len(), rate, seed.derive("times", start));
-        radio.say_at(start, if *sender == 0 { 0 } else { nodes - 1 }, speech, &times);
+        radio.say_at(start, if *sender == 0 { 0 } else { nodes - 1 }, signed, &times);
         start = if *sender == 0 { times.last().unwrap() + 1_000 } else { start };
     }
     for who in 0..nodes {
-        // Senders are there from the start, others now and then join while chains are said, or
-        // after.
+        // Senders start at time 0; some other nodes join while chains are sent, or later.
         let is_sender = who == 0 || who == nodes - 1;
         radio.start_at(
             if !is_sender && chance(&mut draws, 20) { draws.below(2 * start) } else { 0 },
@@ -148,31 +150,31 @@ fn run(authority: &Authority, senders: &[CertifiedSender; 2], seed: u64) -> usiz
             radio.start_at(down + draws.below(20_000), who);
         }
     }
-    let said: Vec<SignedChain> = speeches.iter().map(|(_, speech, _)| speech.clone()).collect();
-    radio.run(DAY, &mut Genuine(&said));
-    // A chain that was originated while its sender was down was never said.
-    let kept = |who: usize, speech: &SignedChain, radio: &Testbed<'_>| {
-        radio.stations[who].store.chains().contains(&speech.reference())
+    let genuine: Vec<SignedChain> = chains.iter().map(|(_, signed, _)| signed.clone()).collect();
+    radio.run(DAY, &mut Genuine(&genuine));
+    // A chain was never sent if its sender was down at the start of the chain.
+    let kept = |who: usize, signed: &SignedChain, radio: &Testbed<'_>| {
+        radio.stations[who].store.chains().contains(&signed.reference())
     };
-    let expected: Vec<_> = speeches
+    let expected: Vec<_> = chains
         .iter()
-        .filter(|(sender, speech, _)| {
-            kept(if *sender == 0 { 0 } else { nodes - 1 }, speech, &radio)
+        .filter(|(sender, signed, _)| {
+            kept(if *sender == 0 { 0 } else { nodes - 1 }, signed, &radio)
         })
         .collect();
-    // Chains only go up: who has accepted a sender's later chain no longer takes one that it had
-    // not heard of until then.
-    let is_due = |who: usize, speech: &SignedChain, radio: &Testbed<'_>| {
-        let id = speech.outline.id;
+    // Chain numbers only go up: a node that has accepted a later chain of a sender refuses an
+    // earlier one that it did not know.
+    let is_due = |who: usize, signed: &SignedChain, radio: &Testbed<'_>| {
+        let id = signed.outline.id;
         let is_later = |of: &SignedChain| {
             of.outline.id.sender == id.sender && of.outline.id.number > id.number
         };
-        kept(who, speech, radio) || !said.iter().any(|of| is_later(of) && kept(who, of, radio))
+        kept(who, signed, radio) || !genuine.iter().any(|of| is_later(of) && kept(who, of, radio))
     };
-    // Who has heard nothing of a chain, or nothing any more, asks when it is started again.
+    // A node that does not know a chain, or has stopped requesting it, requests it after a restart.
     let mut restarts = 0;
     for round in 0..5_u64 {
-        let wants: Vec<usize> = (0..nodes)
+        let incomplete: Vec<usize> = (0..nodes)
             .filter(|who| {
                 let station = &radio.stations[*who];
                 let own = |sender: usize| {
@@ -180,55 +182,55 @@ fn run(authority: &Authority, senders: &[CertifiedSender; 2], seed: u64) -> usiz
                 };
                 let due = expected
                     .iter()
-                    .filter(|(sender, speech, _)| !own(*sender) && is_due(*who, speech, &radio));
+                    .filter(|(sender, signed, _)| !own(*sender) && is_due(*who, signed, &radio));
                 let all: usize = due.map(|(.., of)| of.len()).sum();
                 station.delivered.len() < all
             })
             .collect();
-        restarts += wants.len();
-        for who in wants {
+        restarts += incomplete.len();
+        for who in incomplete {
             radio.stop_at(radio.now_ms() + 1, who);
             radio.start_at(radio.now_ms() + 2, who);
         }
-        radio.run((round + 2) * DAY, &mut Genuine(&said));
+        radio.run((round + 2) * DAY, &mut Genuine(&genuine));
     }
     for (who, station) in radio.stations.iter().enumerate() {
-        for (sender, speech, of) in &expected {
-            let got: Vec<&[u8]> = station
+        for (sender, signed, of) in &expected {
+            let delivered: Vec<&[u8]> = station
                 .delivered
                 .iter()
-                .filter(|delivered| delivered.chain == speech.outline.id)
+                .filter(|delivered| delivered.chain == signed.outline.id)
                 .map(|delivered| delivered.message.as_slice())
                 .collect();
             if who == if *sender == 0 { 0 } else { nodes - 1 } {
-                assert!(got.is_empty(), "a sender is handed nothing of its own");
+                assert!(delivered.is_empty(), "a sender does not deliver its own messages");
             } else {
-                let all = if is_due(who, speech, &radio) { of.as_slice() } else { &[] };
+                let all = if is_due(who, signed, &radio) { of.as_slice() } else { &[] };
                 assert!(
-                    got == all,
-                    "{seed}: node {who} of {nodes} has {} of {} messages of {:?} ({air:?}, {relay:?})",
-                    got.len(),
+                    delivered == all,
+                    "{seed}: node {who} of {nodes} delivered {} of {} messages of {:?} ({air:?}, {relay:?})",
+                    delivered.len(),
                     all.len(),
-                    speech.outline.id,
+                    signed.outline.id,
                     relay = settings.relay
                 );
             }
         }
         assert!(
             station.node.as_ref().is_none_or(|node| node.next_due().is_none()),
-            "{seed}: node {who} is not silent"
+            "{seed}: node {who} still has something to send"
         );
     }
     restarts
 }
 
 #[test]
-fn whatever_happens_everybody_is_handed_everything_once_and_in_order() {
+fn every_node_delivers_every_message_once_and_in_order_despite_faults() {
     let authority = Authority::new(Algorithm::Ed25519, 1).unwrap();
     let senders =
         ["sink", "other"].map(|name| authority.certify(name, Algorithm::Ed25519, 1).unwrap());
     let runs = seeds();
     let restarts: usize = (0..runs).map(|seed| run(&authority, &senders, seed)).sum();
-    println!("{runs} runs, {restarts} nodes were started again to hear of a chain");
+    println!("{runs} runs; {restarts} nodes had to be restarted to complete a chain");
     assert!(restarts as u64 <= runs / 20 + 5, "{restarts} of {runs}");
 }

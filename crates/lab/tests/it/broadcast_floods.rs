@@ -1,7 +1,9 @@
-//! An attacker in the midst of a broadcast network, who forges, replays and floods at a hundred
-//! times the genuine rate: nothing forged is delivered, kept or passed on, no node checks more
-//! signatures than it has set aside, memory stays what it is, and what is genuine arrives within
-//! three times the undisturbed time. MOTESEAL_SEEDS runs more seeds.
+//! An attacker within range of a broadcast network forges, replays and floods at a hundred times the
+//! genuine rate. No forged frame is delivered, kept or relayed, no node checks more signatures than
+//! its limits allow, memory does not grow, and genuine messages take at most three times as long as
+//! without the attacker.
+//!
+//! `MOTESEAL_SEEDS` sets the number of seeds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,15 +17,15 @@ use moteseal_lab::broadcast::{LINKS, NODES};
 use moteseal_lab::chance::Seed;
 use moteseal_lab::radio::{Air, Authority, MapStore, Observer, Outsider, poisson};
 
-/// The attacker is next to these nodes: in the middle, where every way from the sender to 5 and 6
-/// leads through.
+/// The nodes within range of the attacker: all paths from the sender to nodes 5 and 6 lead through
+/// them.
 const NEAR: [usize; 4] = [1, 2, 3, 4];
 
-/// How many times the undisturbed time what is genuine may take under attack.
+/// The limit of the ratio of the time under attack to the undisturbed time.
 const LATE: f64 = 3.0;
-/// After so many times it counts as starved.
+/// The ratio from which on a run counts as incomplete.
 const NEVER: f64 = 30.0;
-/// No undisturbed run takes longer, in milliseconds.
+/// The time limit of an undisturbed run, in milliseconds.
 const LONGEST_MS: u64 = 2 * 3_600_000;
 
 fn seeds(usual: u64) -> u64 {
@@ -46,7 +48,8 @@ impl Outsider for Attacker {
     }
 }
 
-/// A sender with chains 1 and 2: one of before, and the one that is sent under attack.
+/// A sender with chains 1 and 2: an earlier one, which the attacker replays, and the one that is
+/// sent under attack.
 struct Scene {
     authority: Authority,
     truth: Truth,
@@ -75,7 +78,8 @@ impl Scene {
         Testbed::new(&[self.settings(); NODES], LINKS, Air::losing(loss), seed)
     }
 
-    /// Nodes that have had chain 1 and freed it: what is left of it is the floor.
+    /// Nodes that have completed and dropped chain 1: their stores keep only its number, as the
+    /// floor.
     fn later_radio(&self, loss: f64, seed: Seed) -> Testbed<'_> {
         let mut radio = self.radio(loss, seed);
         let first = self.truth.chains[0].outline;
@@ -86,18 +90,18 @@ impl Scene {
         radio
     }
 
-    /// Whether what a node keeps is what was said, all of it.
+    /// Checks that every item in a node's store is genuine.
     fn check_kept(&self, radio: &Testbed<'_>) {
         for station in &radio.stations {
             for (item, bytes) in station.store.items() {
                 let is_genuine = self.truth.is_kept_rightly(item, bytes);
-                assert!(is_genuine, "{item:?} is kept");
+                assert!(is_genuine, "the store has a forged {item:?}");
             }
         }
     }
 
-    /// Whether nodes have delivered this many chains from the first, each message once and in
-    /// order, and nothing else.
+    /// Checks that each receiver has delivered exactly the messages of these chains, once and in
+    /// order.
     fn check_delivered(&self, radio: &Testbed<'_>, chains: std::ops::Range<usize>) {
         let expected: Vec<Vec<u8>> = chains.flat_map(|chain| self.truth.messages(chain)).collect();
         for (who, station) in radio.stations.iter().enumerate().skip(1) {
@@ -113,25 +117,25 @@ impl Scene {
     }
 }
 
-/// Sees to it that honest nodes say nothing but the truth.
+/// Checks that honest nodes send only genuine frames, and counts frames and refusals.
 struct Witness<'t> {
     truth: &'t Truth,
-    said: u64,
+    sent: u64,
     refused: BTreeMap<&'static str, u64>,
 }
 
 impl<'t> Witness<'t> {
     fn new(truth: &'t Truth) -> Self {
-        Self { truth, said: 0, refused: BTreeMap::new() }
+        Self { truth, sent: 0, refused: BTreeMap::new() }
     }
 }
 
 impl Observer for Witness<'_> {
     fn said(&mut self, now_ms: u64, who: usize, frame: &[u8], purpose: Purpose) {
-        self.said += 1;
+        self.sent += 1;
         assert!(
             self.truth.is_genuine(frame),
-            "{now_ms} ms: node {who} says {frame:02x?} as {purpose:?}"
+            "{now_ms} ms: node {who} sends {frame:02x?} as {purpose:?}"
         );
     }
 
@@ -142,7 +146,8 @@ impl Observer for Witness<'_> {
     }
 }
 
-/// Goes on until every receiver has delivered so many messages, or until a time; when that was.
+/// Runs until every receiver has delivered this many messages and returns the time; `None` if that
+/// does not happen before `until_ms`.
 fn complete(
     radio: &mut Testbed<'_>,
     messages: usize,
@@ -158,7 +163,7 @@ fn complete(
     None
 }
 
-/// No more than the meter allows in so many milliseconds.
+/// The number of checks that a rate limit allows in `ms` milliseconds.
 fn allowed(rate: Rate, ms: u64) -> u64 {
     u64::from(rate.burst) + ms / u64::from(rate.each_ms) + 1
 }
@@ -176,7 +181,7 @@ fn check_meters(radio: &Testbed<'_>, meter: &Meter) {
     }
 }
 
-/// How fast a sender speaks.
+/// The traffic of a sender, and the settings of the nodes.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     messages: u32,
@@ -196,9 +201,9 @@ const SLOW: Pace = Pace {
     timing: Timing::RADIO,
     meter: Meter::MOTE,
 };
-/// Ten times as fast, and so is the attacker; silences that mean something are a tenth. Nodes that
-/// check one signature a second cannot tell 200 heads a second apart in the minute that this takes,
-/// whichever they draw; those of a machine with an operating system can.
+/// Sender and attacker are ten times as fast, and the timeouts of silence are a tenth. The nodes have
+/// the rate limits of a host: a mote, which checks one signature a second, cannot find the genuine
+/// head among 200 forged ones a second within the minute that this run takes.
 const FAST: Pace = Pace {
     messages: 60,
     per_block: 10,
@@ -212,11 +217,12 @@ const FAST: Pace = Pace {
     meter: Meter::HOST,
 };
 
-/// The time that the chain takes, without and with the attacker.
-fn disturbed(pace: Pace, assaults: &[Assault], late: u64, seed: Seed) -> (u64, u64) {
+/// The milliseconds that the chain takes without and with the attacker; `u64::MAX` if it is not
+/// complete within `late` times the undisturbed time.
+fn times(pace: Pace, assaults: &[Assault], late: u64, seed: Seed) -> (u64, u64) {
     let scene = Scene::new(&pace, seed);
     let mut longest = LONGEST_MS;
-    let times = [false, true].map(|is_attacked| {
+    let [undisturbed, attacked] = [false, true].map(|is_attacked| {
         let mut radio = scene.later_radio(pace.loss, seed);
         let mut witness = Witness::new(&scene.truth);
         if is_attacked {
@@ -232,34 +238,34 @@ fn disturbed(pace: Pace, assaults: &[Assault], late: u64, seed: Seed) -> (u64, u
         let end = complete(&mut radio, messages, longest, &mut witness);
         let Some(end) = end else {
             let delivered: Vec<_> = radio.stations.iter().map(|station| station.delivered.len()).collect();
-            println!("{} messages a second under {assaults:?}, seed {seed}: only {delivered:?} of {messages}", pace.per_second);
+            println!("{} messages a second under {assaults:?}, seed {seed}: delivered only {delivered:?} of {messages}", pace.per_second);
             return u64::MAX;
         };
         scene.check_delivered(&radio, 1..2);
         scene.check_kept(&radio);
         check_meters(&radio, &pace.meter);
-        assert!(witness.said > 0);
-        // Whoever takes longer than that has failed.
+        assert!(witness.sent > 0);
+        // The time limit of the attacked run.
         longest = end * late + 1000;
         end
     });
-    (times[0], times[1])
+    (undisturbed, attacked)
 }
 
-/// Median and worst of the ratios of the disturbed to the undisturbed time; what takes longer than
-/// `late` times it counts as never.
+/// The median and the largest ratio of the attacked to the undisturbed time; a run that takes longer
+/// than `late` times the undisturbed time counts as never complete.
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn ratios(pace: Pace, assaults: &[Assault], late: f64, seeds: u64) -> (f64, f64) {
     let mut ratios: Vec<f64> = (0..seeds)
-        .map(|seed| disturbed(pace, assaults, late as u64, Seed::default().derive("floods", seed)))
-        .map(|(undisturbed, disturbed)| disturbed as f64 / undisturbed as f64)
+        .map(|seed| times(pace, assaults, late as u64, Seed::default().derive("floods", seed)))
+        .map(|(undisturbed, attacked)| attacked as f64 / undisturbed as f64)
         .collect();
     ratios.sort_by(f64::total_cmp);
     (ratios[ratios.len() / 2], *ratios.last().unwrap())
 }
 
 #[test]
-fn each_assault_by_itself_delays_what_is_genuine_by_less_than_three_times() {
+fn each_assault_alone_delays_genuine_messages_at_most_threefold() {
     let mut slower = Vec::new();
     for assault in Assault::ALL {
         let (median, worst) = ratios(SLOW, &[assault], LATE, seeds(3));
@@ -271,17 +277,17 @@ fn each_assault_by_itself_delays_what_is_genuine_by_less_than_three_times() {
 }
 
 #[test]
-fn all_assaults_together_delay_what_is_genuine_by_less_than_three_times() {
+fn all_assaults_together_delay_genuine_messages_at_most_threefold() {
     let (median, worst) = ratios(SLOW, &Assault::ALL, LATE, seeds(10));
     println!("all assaults: median {median:.2}, worst {worst:.2}");
     assert!(worst <= LATE, "median {median:.2}, worst {worst:.2}");
 }
 
-/// Half a minute's chain and 200 forgeries a second: a node that misses the head or a block's end
-/// asks again a few times, and each time is a good part of that half minute. Everything arrives
-/// nevertheless, and nothing forged does.
+/// A chain of half a minute under 200 forgeries a second. A node that misses the head or the end of
+/// a block repeats its request a few times, and each attempt takes a large part of that half minute,
+/// so the delay is longer. Still every genuine message arrives, and no forged one.
 #[test]
-fn ten_times_as_fast_everything_genuine_still_arrives_and_nothing_else() {
+fn at_ten_times_the_rate_exactly_the_genuine_messages_still_arrive() {
     for assaults in Assault::ALL.iter().map(std::slice::from_ref).chain([&Assault::ALL[..]]) {
         let (median, worst) = ratios(FAST, assaults, NEVER, seeds(2));
         let names: Vec<_> = assaults.iter().take(2).map(|assault| assault.about()).collect();
@@ -290,16 +296,16 @@ fn ten_times_as_fast_everything_genuine_still_arrives_and_nothing_else() {
     }
 }
 
-/// The memory of a node is its type's: nothing in it grows, whatever is heard.
+/// A node has no heap memory, so its size is that of its type, whatever it receives.
 #[test]
-fn memory_is_the_stated_bytes() {
+fn a_node_needs_at_most_the_documented_memory() {
     assert!(size_of::<Incoming<10>>() <= 48 * 10 + 400);
-    assert!(!std::mem::needs_drop::<Incoming<10>>(), "no heap behind it");
+    assert!(!std::mem::needs_drop::<Incoming<10>>(), "the type has no heap memory");
     assert!(size_of::<Mote<'_>>() <= 24 << 10, "{} bytes", size_of::<Mote<'_>>());
 }
 
 #[test]
-fn earlier_chains_are_refused_before_and_after_a_reboot() {
+fn replayed_chains_are_refused_before_and_after_a_reboot() {
     let seed = Seed::default().derive("replays", 0);
     let scene = Scene::new(&Pace { messages: 20, ..SLOW }, seed);
     let mut radio = scene.radio(0.1, seed);
@@ -312,7 +318,7 @@ fn earlier_chains_are_refused_before_and_after_a_reboot() {
     complete(&mut radio, 40, LONGEST_MS, &mut witness).unwrap();
     scene.check_delivered(&radio, 0..2);
 
-    // Nobody who says the chains of before, at any rate, gets anybody to hear them again.
+    // An attacker that replays both chains to all nodes causes no further delivery.
     let mut attacker = Broadcaster::new(&[Assault::ReplayOld], 50, radio.now_ms(), seed.0);
     (0..2).flat_map(|chain| scene.truth.frames(chain)).for_each(|frame| attacker.remember(&frame));
     radio.add_outsider(Attacker(attacker), &[0, 1, 2, 3, 4, 5, 6]);
@@ -320,7 +326,7 @@ fn earlier_chains_are_refused_before_and_after_a_reboot() {
         let end = radio.now_ms() + 120_000;
         radio.run(end, &mut witness);
         scene.check_delivered(&radio, 0..2);
-        // All go down and come up again, with what they keep and nothing else.
+        // All nodes reboot: they lose their memory and keep their stores.
         for who in 0..NODES {
             radio.stop_at(end, who);
             radio.start_at(end + 500, who);
@@ -329,12 +335,12 @@ fn earlier_chains_are_refused_before_and_after_a_reboot() {
     scene.check_kept(&radio);
     let floors: BTreeSet<_> =
         radio.stations.iter_mut().map(|station| store_floor(&mut station.store, &scene)).collect();
-    assert_eq!(floors, BTreeSet::from([2]), "the highest chain, in every store");
+    assert_eq!(floors, BTreeSet::from([2]), "every store has the highest chain number");
 }
 
-/// A node that has lost everything but the floor in its store refuses the chain of before.
+/// A node whose store has lost everything but the floor refuses an earlier chain.
 #[test]
-fn a_node_that_keeps_its_floor_alone_refuses_an_earlier_chain() {
+fn a_node_that_has_only_its_floor_refuses_an_earlier_chain() {
     use moteseal_broadcast::ChainNumber;
     use moteseal_broadcast::recovery::{Node, Now, RefusedBroadcast};
 
@@ -343,9 +349,9 @@ fn a_node_that_keeps_its_floor_alone_refuses_an_earlier_chain() {
     store.raise(scene.truth.chains[0].outline.key, ChainNumber(2)).unwrap();
     let now = Now { ms: 0, unix: None };
     let mut node: Mote<'_> = Node::new(scene.settings(), 1, now, &mut store).unwrap();
-    let mut heard: Vec<Event> = Vec::new();
+    let mut events: Vec<Event> = Vec::new();
     for chain in [0, 1] {
-        heard.extend(
+        events.extend(
             scene
                 .truth
                 .frames(chain)
@@ -354,8 +360,8 @@ fn a_node_that_keeps_its_floor_alone_refuses_an_earlier_chain() {
         );
     }
     let refused = Event::Refused(RefusedBroadcast::ChainGoesBack);
-    assert_eq!(heard.iter().filter(|event| **event == refused).count(), 2, "{heard:?}");
-    assert!(!heard.iter().any(|event| matches!(
+    assert_eq!(events.iter().filter(|event| **event == refused).count(), 2, "{events:?}");
+    assert!(!events.iter().any(|event| matches!(
         event,
         Event::Accepted { .. } | Event::Pending { .. } | Event::Verified { .. }
     )));
@@ -365,9 +371,9 @@ fn store_floor(store: &mut MapStore, scene: &Scene) -> u64 {
     store.floor(scene.truth.chains[0].outline.key).unwrap().map_or(0, |number| number.0)
 }
 
-/// Reboots in the middle of a flood: what was verified is not said again, and the rest arrives.
+/// Nodes reboot during a flood: verified messages are not delivered again, and the others arrive.
 #[test]
-fn nodes_that_reboot_under_a_flood_go_on_where_they_were() {
+fn nodes_that_reboot_under_a_flood_continue_their_chain() {
     for seed in (0..seeds(3)).map(|seed| Seed::default().derive("reboots", seed)) {
         let scene = Scene::new(&Pace { messages: 60, ..SLOW }, seed);
         let mut radio = scene.later_radio(0.2, seed);
@@ -382,7 +388,7 @@ fn nodes_that_reboot_under_a_flood_go_on_where_they_were() {
             radio.start_at(at + 5000, who);
         }
         complete(&mut radio, 60, LONGEST_MS, &mut witness)
-            .unwrap_or_else(|| panic!("seed {seed} is not complete"));
+            .unwrap_or_else(|| panic!("seed {seed}: the chain is not complete"));
         scene.check_delivered(&radio, 1..2);
         scene.check_kept(&radio);
     }

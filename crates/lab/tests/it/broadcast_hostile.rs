@@ -1,10 +1,10 @@
-//! One node among liars: what is not genuine changes nothing and has a name, and what a stranger
-//! can make a node do is counted.
+//! One node that receives hostile frames: a forged frame changes nothing and is refused with a named
+//! error, and the work that a stranger can cause is limited.
 use std::collections::BTreeMap;
 
 use crate::receiver::{
-    RADIO, Receiver, at, authority, encode, follower, leaf_frame, node, refusal, said, says,
-    sender, settings,
+    RADIO, Receiver, at, authority, encode, follower, leaf_frame, node, refusal, sender,
+    sent_until, settings, test_messages,
 };
 use moteseal_broadcast::ChainRef;
 use moteseal_broadcast::recovery::{Checks, Event, Meter, Node, Now, Purpose, Rate, Timing};
@@ -13,23 +13,23 @@ use moteseal_core::signature::Algorithm;
 use moteseal_lab::radio::{Authority, MapStore, SignedChain};
 
 #[test]
-fn every_bit_of_a_leaf_counts_and_a_forged_one_is_neither_kept_nor_passed_on() {
+fn a_leaf_with_any_bit_changed_is_refused_and_neither_kept_nor_relayed() {
     let authority = authority();
     for per_block in [1, 2, 5] {
-        let speech = sender(&authority).say(1, per_block, &said(5)).unwrap();
+        let signed = sender(&authority).say(1, per_block, &test_messages(5)).unwrap();
         for place in 0..5 {
-            let (mut node, mut store) = follower(&authority, &speech);
+            let (mut node, mut store) = follower(&authority, &signed);
             for before in 0..place {
-                node.receive(at(0), RADIO, &leaf_frame(&speech, before), &mut store).unwrap();
+                node.receive(at(0), RADIO, &leaf_frame(&signed, before), &mut store).unwrap();
             }
-            says(&mut node, &mut store, 10_000);
+            sent_until(&mut node, &mut store, 10_000);
             let (items, (block, index, leaf)) =
-                (store.items().count(), speech.leaves[place].clone());
+                (store.items().count(), signed.leaves[place].clone());
             for bit in 0..leaf.len() * 8 {
                 let mut forged = leaf.clone();
                 forged[bit / 8] ^= 1 << (bit % 8);
                 let frame = encode(&BroadcastFrame::Fragment {
-                    chain: speech.reference(),
+                    chain: signed.reference(),
                     block,
                     index,
                     leaf: &forged,
@@ -40,21 +40,21 @@ fn every_bit_of_a_leaf_counts_and_a_forged_one_is_neither_kept_nor_passed_on() {
                 );
             }
             assert_eq!(store.items().count(), items);
-            assert!(says(&mut node, &mut store, 12_000).is_empty());
+            assert!(sent_until(&mut node, &mut store, 12_000).is_empty());
             let event =
-                node.receive(at(12_000), RADIO, &leaf_frame(&speech, place), &mut store).unwrap();
+                node.receive(at(12_000), RADIO, &leaf_frame(&signed, place), &mut store).unwrap();
             assert!(matches!(event, Event::Verified { .. } | Event::Pending { .. }), "{event:?}");
         }
     }
 }
 
 #[test]
-fn what_is_refused_has_a_name() {
+fn each_cause_of_refusal_has_its_own_error() {
     let (authority, stranger) = (authority(), Authority::new(Algorithm::Ed25519, 2).unwrap());
     let sink = sender(&authority);
-    let speech = sink.say(5, 2, &said(4)).unwrap();
-    let (mut node, mut store) = follower(&authority, &speech);
-    let mut hear = |frame: &BroadcastFrame<'_>, unix: u64| {
+    let signed = sink.say(5, 2, &test_messages(4)).unwrap();
+    let (mut node, mut store) = follower(&authority, &signed);
+    let mut receive = |frame: &BroadcastFrame<'_>, unix: u64| {
         refusal(
             node.receive(
                 Now { ms: 1_000_000, unix: Some(unix) },
@@ -67,59 +67,75 @@ fn what_is_refused_has_a_name() {
     };
     let now = 1_700_000_000;
     let of_stranger = stranger.certify("sink", Algorithm::Ed25519, 1).unwrap();
-    assert_eq!(hear(&BroadcastFrame::Certificate(&of_stranger.certificate), now), "WrongNetwork");
     assert_eq!(
-        hear(&BroadcastFrame::Head(&of_stranger.say(6, 1, &said(1)).unwrap().head), now),
+        receive(&BroadcastFrame::Certificate(&of_stranger.certificate), now),
+        "WrongNetwork"
+    );
+    assert_eq!(
+        receive(
+            &BroadcastFrame::Head(&of_stranger.say(6, 1, &test_messages(1)).unwrap().head),
+            now
+        ),
         "WrongNetwork"
     );
     let expired = authority.certify_for("late", Algorithm::Ed25519, 2, (0, now)).unwrap();
-    assert_eq!(hear(&BroadcastFrame::Certificate(&expired.certificate), now), "Expired");
+    assert_eq!(receive(&BroadcastFrame::Certificate(&expired.certificate), now), "Expired");
     let early = authority.certify_for("early", Algorithm::Ed25519, 3, (now + 1, u64::MAX)).unwrap();
-    assert_eq!(hear(&BroadcastFrame::Certificate(&early.certificate), now), "NotYetValid");
+    assert_eq!(receive(&BroadcastFrame::Certificate(&early.certificate), now), "NotYetValid");
     let unknown = authority.certify("unknown", Algorithm::Ed25519, 4).unwrap();
     assert_eq!(
-        hear(&BroadcastFrame::Head(&unknown.say(1, 1, &said(1)).unwrap().head), now),
+        receive(&BroadcastFrame::Head(&unknown.say(1, 1, &test_messages(1)).unwrap().head), now),
         "UnknownSender"
     );
     for number in [0, 4] {
         assert_eq!(
-            hear(&BroadcastFrame::Head(&sink.say(number, 1, &said(1)).unwrap().head), now),
+            receive(
+                &BroadcastFrame::Head(&sink.say(number, 1, &test_messages(1)).unwrap().head),
+                now
+            ),
             "ChainGoesBack"
         );
     }
     assert_eq!(
-        hear(&BroadcastFrame::Head(&sink.say(5, 1, &said(1)).unwrap().head), now),
+        receive(&BroadcastFrame::Head(&sink.say(5, 1, &test_messages(1)).unwrap().head), now),
         "ChainGoesBack"
     );
-    assert_eq!(hear(&BroadcastFrame::Head(&speech.head), now), "taken", "the same head is no lie");
     assert_eq!(
-        hear(&BroadcastFrame::Head(&sink.say(6, 17, &said(20)).unwrap().head), now),
+        receive(&BroadcastFrame::Head(&signed.head), now),
+        "accepted",
+        "the same head again is no error"
+    );
+    assert_eq!(
+        receive(&BroadcastFrame::Head(&sink.say(6, 17, &test_messages(20)).unwrap().head), now),
         "BlockTooLarge"
     );
     assert_eq!(
-        hear(&BroadcastFrame::Head(&sink.say(6, 64, &said(3)).unwrap().head), now),
-        "taken",
-        "its blocks are small"
+        receive(&BroadcastFrame::Head(&sink.say(6, 64, &test_messages(3)).unwrap().head), now),
+        "accepted",
+        "its blocks have at most three messages"
     );
-    let mut forged = sink.say(7, 1, &said(1)).unwrap().head;
+    let mut forged = sink.say(7, 1, &test_messages(1)).unwrap().head;
     *forged.last_mut().unwrap() ^= 1;
-    assert_eq!(hear(&BroadcastFrame::Head(&forged), now), "NotAuthentic");
-    assert_eq!(hear(&BroadcastFrame::Head(&forged), now), "RefusedBefore");
+    assert_eq!(receive(&BroadcastFrame::Head(&forged), now), "NotAuthentic");
+    assert_eq!(receive(&BroadcastFrame::Head(&forged), now), "RefusedBefore");
     let old = authority.certify("sink", Algorithm::Ed25519, 0).unwrap();
-    assert_eq!(hear(&BroadcastFrame::Certificate(&old.certificate), now), "Superseded");
+    assert_eq!(receive(&BroadcastFrame::Certificate(&old.certificate), now), "Superseded");
     let revocation = authority.revoke(2).unwrap();
-    assert_eq!(hear(&BroadcastFrame::Revocation(&revocation), now), "taken");
-    assert_eq!(hear(&BroadcastFrame::Certificate(&sink.certificate), now), "Revoked");
-    assert_eq!(hear(&BroadcastFrame::Revocation(&authority.revoke(1).unwrap()), now), "Superseded");
-    assert_eq!(hear(&BroadcastFrame::Head(&[]), now), "Malformed");
+    assert_eq!(receive(&BroadcastFrame::Revocation(&revocation), now), "accepted");
+    assert_eq!(receive(&BroadcastFrame::Certificate(&sink.certificate), now), "Revoked");
+    assert_eq!(
+        receive(&BroadcastFrame::Revocation(&authority.revoke(1).unwrap()), now),
+        "Superseded"
+    );
+    assert_eq!(receive(&BroadcastFrame::Head(&[]), now), "Malformed");
 }
 
 #[test]
-fn signature_checks_are_metered_and_the_genuine_head_has_its_chance_whoever_comes_first() {
+fn signature_checks_are_limited_and_a_genuine_head_has_the_same_chance_as_each_forged_one() {
     let authority = authority();
     let sink = sender(&authority);
-    let speech = sink.say(1, 1, &said(1)).unwrap();
-    let genuine = encode(&BroadcastFrame::Head(&speech.head));
+    let signed = sink.say(1, 1, &test_messages(1)).unwrap();
+    let genuine = encode(&BroadcastFrame::Head(&signed.head));
     let mut accepted_after = Vec::new();
     for run in 0..20_u64 {
         let mut store = MapStore::default();
@@ -132,9 +148,9 @@ fn signature_checks_are_metered_and_the_genuine_head_has_its_chance_whoever_come
             &mut store,
         )
         .unwrap();
-        let mut forged = speech.head.clone();
+        let mut forged = signed.head.clone();
         let length = forged.len();
-        // Each second the genuine head comes last, behind a hundred forged ones.
+        // Each second the genuine head comes last, after a hundred forged ones.
         let mut after = None;
         'seconds: for second in 1..2_000_u64 {
             for number in 0..100_u64 {
@@ -147,10 +163,10 @@ fn signature_checks_are_metered_and_the_genuine_head_has_its_chance_whoever_come
                     &mut store,
                 )
                 .unwrap();
-                says(&mut node, &mut store, second * 1000 + number);
+                sent_until(&mut node, &mut store, second * 1000 + number);
             }
             node.receive(at(second * 1000 + 100), RADIO, &genuine, &mut store).unwrap();
-            says(&mut node, &mut store, second * 1000 + 999);
+            sent_until(&mut node, &mut store, second * 1000 + 999);
             let Rate { burst, each_ms } = Meter::MOTE.heads;
             let allowed = u64::from(burst) + (second + 1) * 1000 / u64::from(each_ms);
             assert!(node.checks().heads <= allowed, "{:?} after {second} s", node.checks());
@@ -162,13 +178,13 @@ fn signature_checks_are_metered_and_the_genuine_head_has_its_chance_whoever_come
         accepted_after.push(after.expect("the genuine head is accepted"));
     }
     let mean = accepted_after.iter().sum::<u64>() / accepted_after.len() as u64;
-    // One in 101 each second, by lot: the mean of twenty is that of a geometric distribution, give
-    // or take.
+    // Each second the node checks one of 101 heads, chosen at random, so the number of seconds has a
+    // geometric distribution. The range allows for the deviation of a mean of twenty.
     assert!((40..220).contains(&mean), "{accepted_after:?}");
 }
 
 #[test]
-fn a_flood_in_the_name_of_one_sender_does_not_keep_out_another() {
+fn a_flood_of_heads_of_one_sender_does_not_block_another_sender() {
     let authority = authority();
     let (sink, other) =
         (sender(&authority), authority.certify("other", Algorithm::Ed25519, 2).unwrap());
@@ -182,9 +198,11 @@ fn a_flood_in_the_name_of_one_sender_does_not_keep_out_another() {
         )
         .unwrap();
     }
-    let mut forged = sink.say(1, 1, &said(1)).unwrap().head;
-    let (length, genuine) =
-        (forged.len(), encode(&BroadcastFrame::Head(&other.say(1, 1, &said(1)).unwrap().head)));
+    let mut forged = sink.say(1, 1, &test_messages(1)).unwrap().head;
+    let (length, genuine) = (
+        forged.len(),
+        encode(&BroadcastFrame::Head(&other.say(1, 1, &test_messages(1)).unwrap().head)),
+    );
     let mut seconds = 0_u64;
     while node.chains().next().is_none() {
         seconds += 1;
@@ -199,16 +217,16 @@ fn a_flood_in_the_name_of_one_sender_does_not_keep_out_another() {
             .unwrap();
         }
         node.receive(at(seconds * 1000), RADIO, &genuine, &mut store).unwrap();
-        says(&mut node, &mut store, seconds * 1000 + 999);
+        sent_until(&mut node, &mut store, seconds * 1000 + 999);
     }
-    assert!(seconds < 20, "every other check is the other sender's: {seconds} s");
+    assert!(seconds < 20, "every second check is for the other sender: {seconds} s");
 }
 
 #[test]
-fn forged_certificates_cost_the_metered_checks_and_no_place() {
+fn forged_certificates_cost_limited_checks_and_displace_no_sender() {
     let authority = authority();
-    let speech = sender(&authority).say(1, 1, &said(1)).unwrap();
-    let (mut node, mut store) = follower(&authority, &speech);
+    let signed = sender(&authority).say(1, 1, &test_messages(1)).unwrap();
+    let (mut node, mut store) = follower(&authority, &signed);
     for number in 0..1_000_u64 {
         let mut forged = authority
             .certify(&format!("sender {number}"), Algorithm::Ed25519, number + 2)
@@ -222,7 +240,7 @@ fn forged_certificates_cost_the_metered_checks_and_no_place() {
             &mut store,
         )
         .unwrap();
-        says(&mut node, &mut store, number * 10);
+        sent_until(&mut node, &mut store, number * 10);
     }
     let Checks { certificates, .. } = node.checks();
     assert!(
@@ -236,7 +254,7 @@ fn forged_certificates_cost_the_metered_checks_and_no_place() {
         node.receive(
             at(10_000),
             RADIO,
-            &encode(&BroadcastFrame::Certificate(&speech.certificate)),
+            &encode(&BroadcastFrame::Certificate(&signed.certificate)),
             &mut store
         )
         .unwrap(),
@@ -244,37 +262,37 @@ fn forged_certificates_cost_the_metered_checks_and_no_place() {
     );
 }
 
-/// A node that holds a whole chain and has said all it had to say.
-fn archive<'a>(authority: &'a Authority, speech: &SignedChain) -> (Receiver<'a>, MapStore, u64) {
-    let (mut node, mut store) = follower(authority, speech);
-    for place in 0..speech.leaves.len() {
-        node.receive(at(0), RADIO, &leaf_frame(speech, place), &mut store).unwrap();
+/// A node that has a complete chain and has nothing left to send.
+fn archive<'a>(authority: &'a Authority, signed: &SignedChain) -> (Receiver<'a>, MapStore, u64) {
+    let (mut node, mut store) = follower(authority, signed);
+    for place in 0..signed.leaves.len() {
+        node.receive(at(0), RADIO, &leaf_frame(signed, place), &mut store).unwrap();
     }
-    says(&mut node, &mut store, 10_000_000);
-    assert_eq!(node.next_due(), None, "advertisements end");
+    sent_until(&mut node, &mut store, 10_000_000);
+    assert_eq!(node.next_due(), None, "the node stops advertising");
     (node, store, 10_000_000)
 }
 
 #[test]
-fn a_fragment_is_answered_once_in_a_hold_off_whatever_is_asked() {
+fn a_node_sends_a_fragment_once_per_hold_off_however_often_it_is_requested() {
     let authority = authority();
-    let speech = sender(&authority).say(1, 5, &said(100)).unwrap();
-    let (mut node, mut store, start) = archive(&authority, &speech);
+    let signed = sender(&authority).say(1, 5, &test_messages(100)).unwrap();
+    let (mut node, mut store, start) = archive(&authority, &signed);
     let mut last: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
     let mut answers = 0;
     let mut draws = moteseal_lab::chance::Seed::default().draws();
     for step in 0..6_000_u64 {
         let now = start + step * 10;
         let block = 1 + u32::try_from(draws.below(20)).unwrap();
-        let wanted = BroadcastFrame::Wanted { chain: speech.reference(), block, wanted: u64::MAX };
+        let wanted = BroadcastFrame::Wanted { chain: signed.reference(), block, wanted: u64::MAX };
         node.receive(at(now), u8::try_from(draws.below(2)).unwrap(), &encode(&wanted), &mut store)
             .unwrap();
-        for (when, purpose, frame) in says(&mut node, &mut store, now) {
+        for (when, purpose, frame) in sent_until(&mut node, &mut store, now) {
             assert_eq!(purpose, Purpose::Answer);
             let before = last.insert(frame, when);
             assert!(
                 before.is_none_or(|before| when - before >= u64::from(Timing::RADIO.hold_off_ms)),
-                "at {when} and {before:?}"
+                "the same answer at {when} and {before:?} ms"
             );
             answers += 1;
         }
@@ -285,14 +303,14 @@ fn a_fragment_is_answered_once_in_a_hold_off_whatever_is_asked() {
 }
 
 #[test]
-fn forged_hints_make_a_node_ask_no_more_than_its_patience_allows() {
+fn forged_hints_cause_no_more_requests_than_the_rate_limit_allows() {
     let authority = authority();
-    let speech = sender(&authority).say(1, 5, &said(100)).unwrap();
-    let (mut node, mut store) = follower(&authority, &speech);
-    let mut asked = 0;
+    let signed = sender(&authority).say(1, 5, &test_messages(100)).unwrap();
+    let (mut node, mut store) = follower(&authority, &signed);
+    let mut requests = 0;
     for step in 0..60_000_u64 {
         let now = step * 10;
-        let chain = if step % 2 == 0 { speech.reference() } else { ChainRef(step.to_be_bytes()) };
+        let chain = if step % 2 == 0 { signed.reference() } else { ChainRef(step.to_be_bytes()) };
         let frame = match step % 6 {
             0 => BroadcastFrame::Holds { chain, block: 20, index: 4 },
             1 | 2 => BroadcastFrame::Fragment { chain, block: 9, index: 0, leaf: b"forged" },
@@ -300,8 +318,8 @@ fn forged_hints_make_a_node_ask_no_more_than_its_patience_allows() {
             _ => BroadcastFrame::Wanted { chain, block: 20, wanted: 1 },
         };
         node.receive(at(now), RADIO, &encode(&frame), &mut store).unwrap();
-        for (_, purpose, frame) in says(&mut node, &mut store, now) {
-            asked += u64::from(purpose == Purpose::Request);
+        for (_, purpose, frame) in sent_until(&mut node, &mut store, now) {
+            requests += u64::from(purpose == Purpose::Request);
             assert!(
                 purpose == Purpose::Request
                     || matches!(
@@ -313,53 +331,53 @@ fn forged_hints_make_a_node_ask_no_more_than_its_patience_allows() {
     }
     let Rate { burst, each_ms } = Meter::MOTE.requests;
     assert!(
-        asked <= u64::from(burst) + 600_000 / u64::from(each_ms),
-        "{asked} requests in ten minutes"
+        requests <= u64::from(burst) + 600_000 / u64::from(each_ms),
+        "{requests} requests in ten minutes"
     );
-    // And the chain is taken all the same.
+    // The node still accepts the chain.
     let mut verified = 0;
     for place in 0..100 {
         let event =
-            node.receive(at(600_000), RADIO, &leaf_frame(&speech, place), &mut store).unwrap();
+            node.receive(at(600_000), RADIO, &leaf_frame(&signed, place), &mut store).unwrap();
         verified += u32::from(matches!(event, Event::Verified { .. }));
     }
     assert_eq!(verified, 20);
 }
 
 #[test]
-fn a_forged_copy_of_a_leaf_silences_no_answer() {
+fn a_forged_copy_of_a_leaf_does_not_suppress_an_answer() {
     let authority = authority();
-    let speech = sender(&authority).say(1, 1, &said(3)).unwrap();
-    let (mut node, mut store, start) = archive(&authority, &speech);
-    let wanted = encode(&BroadcastFrame::Wanted { chain: speech.reference(), block: 2, wanted: 1 });
+    let signed = sender(&authority).say(1, 1, &test_messages(3)).unwrap();
+    let (mut node, mut store, start) = archive(&authority, &signed);
+    let wanted = encode(&BroadcastFrame::Wanted { chain: signed.reference(), block: 2, wanted: 1 });
     let forged = encode(&BroadcastFrame::Fragment {
-        chain: speech.reference(),
+        chain: signed.reference(),
         block: 2,
         index: 0,
         leaf: b"forged",
     });
     node.receive(at(start), RADIO, &wanted, &mut store).unwrap();
     node.receive(at(start), RADIO, &forged, &mut store).unwrap();
-    let said = says(&mut node, &mut store, start + 5_000);
+    let sent = sent_until(&mut node, &mut store, start + 5_000);
     assert_eq!(
-        said.into_iter().map(|(.., frame)| frame).collect::<Vec<_>>(),
-        [leaf_frame(&speech, 1)]
+        sent.into_iter().map(|(.., frame)| frame).collect::<Vec<_>>(),
+        [leaf_frame(&signed, 1)]
     );
-    // A true copy does, once: who asks again has not heard it.
-    let copy = leaf_frame(&speech, 1);
+    // A genuine copy suppresses an answer once: a node that requests again has not received it.
+    let copy = leaf_frame(&signed, 1);
     for (round, answers) in [0, 1, 0].into_iter().enumerate() {
         let now = start + 10_000 * (round as u64 + 1);
         node.receive(at(now), RADIO, &wanted, &mut store).unwrap();
         node.receive(at(now), RADIO, &copy, &mut store).unwrap();
-        assert_eq!(says(&mut node, &mut store, now + 5_000).len(), answers, "round {round}");
+        assert_eq!(sent_until(&mut node, &mut store, now + 5_000).len(), answers, "round {round}");
     }
 }
 
 #[test]
-fn the_clock_may_jump() {
+fn a_clock_that_jumps_causes_neither_a_flood_nor_a_loss() {
     let authority = authority();
-    let speech = sender(&authority).say(1, 1, &said(3)).unwrap();
-    let (mut node, mut store) = follower(&authority, &speech);
+    let signed = sender(&authority).say(1, 1, &test_messages(3)).unwrap();
+    let (mut node, mut store) = follower(&authority, &signed);
     let mut out = vec![0; MAX_BROADCAST_FRAME];
     for (step, ms) in
         [u64::MAX, 0, 1 << 41, 5, u64::MAX - 1, u64::MAX, 1_000].into_iter().enumerate()
@@ -367,11 +385,11 @@ fn the_clock_may_jump() {
         let mut frames = 0;
         while node.poll(at(ms), &mut store, &mut out).unwrap().is_some() {
             frames += 1;
-            assert!(frames < 100, "a jump is no endless flood");
+            assert!(frames < 100, "the number of frames after a jump is limited");
         }
         if let Some(place) = step.checked_sub(4) {
             let event =
-                node.receive(at(ms), RADIO, &leaf_frame(&speech, place), &mut store).unwrap();
+                node.receive(at(ms), RADIO, &leaf_frame(&signed, place), &mut store).unwrap();
             assert!(matches!(event, Event::Verified { .. }), "{event:?}");
         }
     }
@@ -379,30 +397,30 @@ fn the_clock_may_jump() {
 }
 
 #[test]
-fn a_genuine_head_with_another_leaf_is_no_copy_of_it() {
+fn a_genuine_head_with_a_forged_leaf_does_not_suppress_an_answer() {
     let authority = authority();
-    let speech = sender(&authority).say(1, 1, &said(1)).unwrap();
-    let (mut node, mut store, start) = archive(&authority, &speech);
-    let wanted = encode(&BroadcastFrame::Wanted { chain: speech.reference(), block: 0, wanted: 1 });
-    let whole = encode(&BroadcastFrame::Single { head: &speech.head, leaf: &speech.leaves[0].2 });
-    let forged = encode(&BroadcastFrame::Single { head: &speech.head, leaf: b"forged" });
+    let signed = sender(&authority).say(1, 1, &test_messages(1)).unwrap();
+    let (mut node, mut store, start) = archive(&authority, &signed);
+    let wanted = encode(&BroadcastFrame::Wanted { chain: signed.reference(), block: 0, wanted: 1 });
+    let whole = encode(&BroadcastFrame::Single { head: &signed.head, leaf: &signed.leaves[0].2 });
+    let forged = encode(&BroadcastFrame::Single { head: &signed.head, leaf: b"forged" });
     node.receive(at(start), RADIO, &wanted, &mut store).unwrap();
     node.receive(at(start), RADIO, &forged, &mut store).unwrap();
-    let answers = says(&mut node, &mut store, start + 5_000);
+    let answers = sent_until(&mut node, &mut store, start + 5_000);
     assert_eq!(
         answers.into_iter().map(|(.., frame)| frame).collect::<Vec<_>>(),
         std::slice::from_ref(&whole)
     );
     node.receive(at(start + 10_000), RADIO, &wanted, &mut store).unwrap();
     node.receive(at(start + 10_000), RADIO, &whole, &mut store).unwrap();
-    assert!(says(&mut node, &mut store, start + 15_000).is_empty());
+    assert!(sent_until(&mut node, &mut store, start + 15_000).is_empty());
 }
 
 #[test]
-fn while_forged_heads_flood_a_node_it_goes_on_asking_for_the_genuine_one_and_then_it_ends() {
+fn under_a_flood_of_forged_heads_a_node_keeps_requesting_the_genuine_one_and_stops_after_it() {
     let authority = authority();
     let sink = sender(&authority);
-    let speech = sink.say(1, 1, &said(2)).unwrap();
+    let signed = sink.say(1, 1, &test_messages(2)).unwrap();
     let (mut node, mut store) = node(&authority);
     node.receive(
         at(0),
@@ -411,75 +429,79 @@ fn while_forged_heads_flood_a_node_it_goes_on_asking_for_the_genuine_one_and_the
         &mut store,
     )
     .unwrap();
-    let mut forged = speech.head.clone();
+    let mut forged = signed.head.clone();
     let length = forged.len();
-    let mut asked = Vec::new();
-    let head = BroadcastFrame::Wanted { chain: speech.reference(), block: 0, wanted: 1 };
+    let mut requests = Vec::new();
+    let head = BroadcastFrame::Wanted { chain: signed.reference(), block: 0, wanted: 1 };
     for number in 0..36_000_u64 {
         forged[length - 8..].copy_from_slice(&number.to_be_bytes());
         node.receive(at(number * 100), RADIO, &encode(&BroadcastFrame::Head(&forged)), &mut store)
             .unwrap();
         if number == 10 {
-            node.receive(at(number * 100), RADIO, &leaf_frame(&speech, 0), &mut store).unwrap();
+            node.receive(at(number * 100), RADIO, &leaf_frame(&signed, 0), &mut store).unwrap();
         }
-        let said = says(&mut node, &mut store, number * 100);
-        asked.extend(
-            said.into_iter().filter(|(.., frame)| *frame == encode(&head)).map(|(when, ..)| when),
+        let sent = sent_until(&mut node, &mut store, number * 100);
+        requests.extend(
+            sent.into_iter().filter(|(.., frame)| *frame == encode(&head)).map(|(when, ..)| when),
         );
     }
     assert!(
-        asked.windows(2).all(|pair| pair[1] - pair[0] <= 7_000),
-        "each few seconds for an hour"
+        requests.windows(2).all(|pair| pair[1] - pair[0] <= 7_000),
+        "a request every few seconds for an hour"
     );
-    assert!(asked.last().is_some_and(|last| *last > 3_590_000));
-    says(&mut node, &mut store, 20_000_000);
-    assert_eq!(node.next_due(), None, "when the flood is over it ends too");
+    assert!(requests.last().is_some_and(|last| *last > 3_590_000));
+    sent_until(&mut node, &mut store, 20_000_000);
+    assert_eq!(node.next_due(), None, "the node stops requesting after the flood");
 }
 
 #[test]
-fn hints_that_are_forged_all_the_time_cost_four_requests_and_then_one_a_silence() {
+fn constantly_forged_hints_cost_four_requests_and_then_one_per_quiet_time() {
     let authority = authority();
-    let speech = sender(&authority).say(1, 5, &said(20)).unwrap();
-    let (mut node, mut store) = follower(&authority, &speech);
-    let hint = encode(&BroadcastFrame::Holds { chain: speech.reference(), block: 4, index: 4 });
-    let mut asked = Vec::new();
+    let signed = sender(&authority).say(1, 5, &test_messages(20)).unwrap();
+    let (mut node, mut store) = follower(&authority, &signed);
+    let hint = encode(&BroadcastFrame::Holds { chain: signed.reference(), block: 4, index: 4 });
+    let mut requests = Vec::new();
     for now in (0..600_000).step_by(100) {
         node.receive(at(now), RADIO, &hint, &mut store).unwrap();
-        asked.extend(
-            says(&mut node, &mut store, now)
+        requests.extend(
+            sent_until(&mut node, &mut store, now)
                 .into_iter()
-                .filter(|said| said.1 == Purpose::Request)
-                .map(|said| said.0),
+                .filter(|sent| sent.1 == Purpose::Request)
+                .map(|sent| sent.0),
         );
     }
     let quiet = u64::from(Timing::RADIO.quiet_ms);
-    assert!(asked.windows(2).skip(3).all(|pair| pair[1] - pair[0] >= quiet), "{asked:?}");
-    assert!(asked[3] < quiet, "somebody who says it may be there to answer: {asked:?}");
-    assert!(asked.len() > 4, "and may be there later: {asked:?}");
+    assert!(requests.windows(2).skip(3).all(|pair| pair[1] - pair[0] >= quiet), "{requests:?}");
+    assert!(
+        requests[3] < quiet,
+        "the node that gives the hint may be able to answer: {requests:?}"
+    );
+    assert!(requests.len() > 4, "and may be able to answer later: {requests:?}");
 }
 
 #[test]
-fn a_forged_hint_is_believed_for_a_few_requests_and_no_longer() {
+fn a_forged_hint_causes_only_a_few_requests() {
     let authority = authority();
-    let speech = sender(&authority).say(1, 5, &said(20)).unwrap();
-    let (mut node, mut store) = follower(&authority, &speech);
-    let hint = BroadcastFrame::Holds { chain: speech.reference(), block: 4, index: 4 };
+    let signed = sender(&authority).say(1, 5, &test_messages(20)).unwrap();
+    let (mut node, mut store) = follower(&authority, &signed);
+    let hint = BroadcastFrame::Holds { chain: signed.reference(), block: 4, index: 4 };
     node.receive(at(0), RADIO, &encode(&hint), &mut store).unwrap();
-    let mut asked = Vec::new();
-    // What comes is a leaf a minute: a node that believed the hint would ask after each.
+    let mut requests = Vec::new();
+    // One genuine leaf arrives each minute; a node that still believed the hint would request after
+    // each of them.
     for place in 0..15_u64 {
         let now = 60_000 * (place + 1);
-        asked.push(
-            says(&mut node, &mut store, now)
+        requests.push(
+            sent_until(&mut node, &mut store, now)
                 .into_iter()
                 .filter(|(_, purpose, _)| *purpose == Purpose::Request)
                 .count(),
         );
-        node.receive(at(now), RADIO, &leaf_frame(&speech, place as usize), &mut store).unwrap();
+        node.receive(at(now), RADIO, &leaf_frame(&signed, place as usize), &mut store).unwrap();
     }
-    assert!(asked[0] >= 3, "{asked:?}");
+    assert!(requests[0] >= 3, "{requests:?}");
     assert!(
-        asked[1..].iter().all(|count| *count <= 2),
-        "after half a minute of silence, and once more: {asked:?}"
+        requests[1..].iter().all(|count| *count <= 2),
+        "one request after half a minute of silence, and one more: {requests:?}"
     );
 }

@@ -1,4 +1,4 @@
-//! The report on broadcasts: everything it promises is there, and the same seed writes the same
+//! The report on broadcast: all its figures and data are written, and the same seed writes the same
 //! bytes.
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ fn report(times: Option<&Times>) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
-fn the_report_has_its_figures_and_is_the_same_again() {
+fn the_report_has_its_figures_and_the_same_seed_writes_the_same_bytes() {
     let one = report(None);
     let names: Vec<&str> = one.keys().map(String::as_str).collect();
     let expected = [
@@ -49,7 +49,7 @@ fn the_report_has_its_figures_and_is_the_same_again() {
 }
 
 #[test]
-fn times_that_are_handed_in_become_figures_3_and_4() {
+fn given_times_become_figures_3_and_4() {
     let timing = |scheme: &str, messages: u32, sender_us| Timing {
         scheme: scheme.to_owned(),
         messages,

@@ -1,4 +1,4 @@
-//! One node that hears frames from a test, and what it says.
+//! One node that receives frames from a test, and the frames that it sends.
 use moteseal_broadcast::recovery::{
     Event, LinkSet, Meter, Node, Now, Purpose, Relay, Settings, Timing,
 };
@@ -19,7 +19,7 @@ pub(crate) fn sender(authority: &Authority) -> CertifiedSender {
     authority.certify("sink", Algorithm::Ed25519, 1).unwrap()
 }
 
-pub(crate) fn said(count: usize) -> Vec<Vec<u8>> {
+pub(crate) fn test_messages(count: usize) -> Vec<Vec<u8>> {
     (0..count).map(|number| format!("message {number}").into_bytes()).collect()
 }
 
@@ -45,10 +45,10 @@ pub(crate) fn encode(frame: &BroadcastFrame<'_>) -> Vec<u8> {
     writer.finish().to_vec()
 }
 
-pub(crate) fn leaf_frame(speech: &SignedChain, place: usize) -> Vec<u8> {
-    let (block, index, leaf) = &speech.leaves[place];
+pub(crate) fn leaf_frame(signed: &SignedChain, place: usize) -> Vec<u8> {
+    let (block, index, leaf) = &signed.leaves[place];
     encode(&BroadcastFrame::Fragment {
-        chain: speech.reference(),
+        chain: signed.reference(),
         block: *block,
         index: *index,
         leaf,
@@ -64,40 +64,41 @@ pub(crate) fn node(authority: &Authority) -> (Receiver<'_>, MapStore) {
 /// A node that knows the sender and has accepted the chain.
 pub(crate) fn follower<'a>(
     authority: &'a Authority,
-    speech: &SignedChain,
+    signed: &SignedChain,
 ) -> (Receiver<'a>, MapStore) {
     let (mut node, mut store) = node(authority);
     let certified = node
         .receive(
             at(0),
             RADIO,
-            &encode(&BroadcastFrame::Certificate(&speech.certificate)),
+            &encode(&BroadcastFrame::Certificate(&signed.certificate)),
             &mut store,
         )
         .unwrap();
     assert!(matches!(certified, Event::Certified { .. }), "{certified:?}");
     let accepted = node
-        .receive(at(0), RADIO, &encode(&BroadcastFrame::Head(&speech.head)), &mut store)
+        .receive(at(0), RADIO, &encode(&BroadcastFrame::Head(&signed.head)), &mut store)
         .unwrap();
     assert!(matches!(accepted, Event::Accepted { .. }), "{accepted:?}");
     (node, store)
 }
 
-/// All that a node says up to a time, with the times.
-pub(crate) fn says(
+/// All frames that a node sends until a time, with their times and purposes.
+pub(crate) fn sent_until(
     node: &mut Receiver<'_>,
     store: &mut MapStore,
     until: u64,
 ) -> Vec<(u64, Purpose, Vec<u8>)> {
-    let (mut out, mut said) = (vec![0; MAX_BROADCAST_FRAME], Vec::new());
+    let (mut out, mut sent) = (vec![0; MAX_BROADCAST_FRAME], Vec::new());
     while let Some(due) = node.next_due().filter(|due| *due <= until) {
         while let Some(transmit) = node.poll(at(due), store, &mut out).unwrap() {
-            said.push((due, transmit.purpose, out[..transmit.length].to_vec()));
+            sent.push((due, transmit.purpose, out[..transmit.length].to_vec()));
         }
     }
-    said
+    sent
 }
 
+/// The name of the error, or `accepted`.
 pub(crate) fn refusal(event: Event) -> &'static str {
-    if let Event::Refused(error) = event { error.name() } else { "taken" }
+    if let Event::Refused(error) = event { error.name() } else { "accepted" }
 }

@@ -1,5 +1,5 @@
-//! Days through the protocol: what an obvious implementation keeps, never over budget, and
-//! justified in anybody's audit.
+//! Replayed days keep what a simple reference implementation keeps, never exceed the budget, and pass
+//! the audit.
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, MAX_LEVELS, Round, SealIndex};
 use moteseal_core::roster::Directory;
@@ -14,7 +14,7 @@ use moteseal_seal::{Authentic, Seal, Statement};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// A device with an event at each of some seconds, every day.
+/// A device with events at the given seconds of each day.
 fn device(name: &str, days: Vec<Vec<u32>>) -> Recording {
     let event = |second| Event { second, reading: f64::from(second) };
     Recording::new(name, days.into_iter().map(|day| day.into_iter().map(event).collect()).collect())
@@ -55,7 +55,7 @@ impl Directory for OneKey {
     }
 }
 
-/// Every device's seal of a day, signed by it and checked.
+/// The verified seals of all devices for a day.
 fn seals(plan: &Plan, epoch: &Epoch) -> Vec<Seal<Authentic>> {
     let seal = |(device, (salt, counters)): (u8, &_)| {
         let mut statement = Statement::new(
@@ -75,9 +75,9 @@ fn seals(plan: &Plan, epoch: &Epoch) -> Vec<Seal<Authentic>> {
     (0..).zip(&epoch.stated).map(seal).collect()
 }
 
-/// What the signed counters say of a day, and of a coordinator that would have stopped one round
-/// sooner or later.
-fn audited(plan: &Plan, epoch: &Epoch) {
+/// Checks that the signed counters justify the final round of a day, and neither the round before nor
+/// the round after it.
+fn check_audit(plan: &Plan, epoch: &Epoch) {
     let mut tally = Tally::new(plan.levels, plan.budget);
     seals(plan, epoch).iter().for_each(|seal| tally.add(seal));
     assert_eq!(tally.judge(epoch.round, Doubt::default()), Verdict::Justified);
@@ -88,8 +88,9 @@ fn audited(plan: &Plan, epoch: &Epoch) {
     }
 }
 
-/// Algorithms 1 and 2 of the paper by the letter: a queue a level.
-fn by_the_letter(
+/// Algorithms 1 and 2 of the paper, literally: a queue for each level. Returns the number of sent
+/// events, the number of announcements, the final round and the kept events.
+fn reference(
     plan: &Plan,
     devices: &[Recording],
     day: usize,
@@ -126,20 +127,20 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn a_day_is_sampled_as_the_paper_says_and_justified_in_the_audit(devices in devices(), budget in 1..150_u64, day in 0..6_usize, seed: [u8; 32]) {
+    fn a_day_is_sampled_as_in_the_paper_and_passes_the_audit(devices in devices(), budget in 1..150_u64, day in 0..6_usize, seed: [u8; 32]) {
         let plan = Plan::new(budget, &devices, 8, Seed(seed)).unwrap();
         let mut steps = Vec::new();
         let epoch = epoch(&plan, &devices, day, &mut |step| steps.push(step));
-        let (sent, raised, round, mut held) = by_the_letter(&plan, &devices, day, &epoch);
+        let (sent, raised, round, mut held) = reference(&plan, &devices, day, &epoch);
         prop_assert_eq!((epoch.sent, epoch.announcements, epoch.round), (sent, raised, Round(round)));
         let mut ours = epoch.held.clone();
         let order = |held: &Held| (held.device, held.seq);
         ours.sort_by_key(order);
         held.sort_by_key(order);
         prop_assert_eq!(ours, held);
-        audited(&plan, &epoch);
+        check_audit(&plan, &epoch);
 
-        // Never over budget, at no moment; and time goes forward.
+        // The budget is never exceeded, and the steps are in order.
         prop_assert!(epoch.most_kept <= budget && steps.iter().all(|step| step.kept <= budget));
         prop_assert!(steps.is_sorted_by_key(|step| (step.second, step.monitored, step.sent, step.round)));
         prop_assert_eq!(steps.len() as u64, epoch.monitored);
@@ -150,7 +151,7 @@ proptest! {
 }
 
 #[test]
-fn a_load_within_the_budget_is_kept_whole() {
+fn a_load_within_the_budget_is_kept_completely() {
     let devices = [device("a", vec![(0..300).collect()]), device("b", vec![(100..200).collect()])];
     let plan = Plan::new(400, &devices, 1, Seed::default()).unwrap();
     let epoch = epoch(&plan, &devices, 0, &mut |_| {});
@@ -158,17 +159,17 @@ fn a_load_within_the_budget_is_kept_whole() {
 }
 
 #[test]
-fn the_same_seed_samples_the_same_and_another_seed_another_sample() {
+fn equal_seeds_sample_the_same_events_and_different_seeds_do_not() {
     let devices = [device("a", vec![(0..3000).collect()])];
     let run = |seed| epochs(&Plan::new(100, &devices, 2, Seed([seed; 32])).unwrap(), &devices, 2);
     assert_eq!(run(1), run(1));
     assert_ne!(run(1), run(2));
-    // Each day has a salt of its own, though the events are the same.
+    // The events of both days are equal, but each day has its own salt.
     assert_ne!(run(1)[0].held, run(1)[1].held);
 }
 
 #[test]
-fn levels_are_what_a_roster_requires() {
+fn enough_levels_is_the_minimum_of_a_roster() {
     assert_eq!(enough_levels(1000, 1000), Some(4));
     assert_eq!(enough_levels(1001, 1000), Some(5));
     assert_eq!(enough_levels(0, 1), Some(1));
@@ -178,8 +179,8 @@ fn levels_are_what_a_roster_requires() {
 }
 
 #[test]
-fn truncation_forgets_the_afternoon_and_a_sample_does_not() {
-    // A reading a minute, the warmer the later.
+fn truncation_is_biased_towards_the_morning_and_sampling_is_not() {
+    // A reading each minute, rising over the day.
     let day =
         (0..1440).map(|minute| Event { second: minute * 60, reading: f64::from(minute) }).collect();
     let devices = [Recording::new("thermometer", vec![day])];
@@ -193,14 +194,14 @@ fn truncation_forgets_the_afternoon_and_a_sample_does_not() {
         sampled += day.sampled_off().unwrap();
         days += 1.0;
     }
-    // One sample of 50 to 100 readings is off by some 50; the mean of 200 by less than 15.
+    // One sample of 50 to 100 readings deviates by some 50, the mean of 200 samples by less than 15.
     assert!((sampled / days).abs() < 15.0, "{}", sampled / days);
 }
 
-/// The recorded days; says by name what is skipped where they are not.
+/// All recordings; `None`, with a message on stderr that `test` is skipped, if they are absent.
 fn recorded(test: &str) -> Option<Vec<Recording>> {
-    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data");
-    let root = std::env::var_os("MOTESEAL_DATA").unwrap_or_else(|| beside.into());
+    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data");
+    let root = std::env::var_os("MOTESEAL_DATA").unwrap_or_else(|| default.into());
     let folder = Folder::new(root);
     if !folder.root().join("umass_smartstar_homeC").is_dir() {
         eprintln!(
@@ -213,8 +214,10 @@ fn recorded(test: &str) -> Option<Vec<Recording>> {
 }
 
 #[test]
-fn the_recordings_are_as_their_authors_count_them() {
-    let Some(devices) = recorded("the_recordings_are_as_their_authors_count_them") else { return };
+fn the_recordings_have_as_many_days_and_events_as_published() {
+    let Some(devices) = recorded("the_recordings_have_as_many_days_and_events_as_published") else {
+        return;
+    };
     let counts: Vec<_> = devices
         .iter()
         .map(|device| (device.days(), (0..device.days()).map(|day| device.day(day).len()).sum()))
@@ -240,20 +243,21 @@ fn the_recordings_are_as_their_authors_count_them() {
 }
 
 #[test]
-fn every_recorded_day_is_within_budget_and_justified() {
-    let Some(devices) = recorded("every_recorded_day_is_within_budget_and_justified") else {
+fn every_recorded_day_is_within_budget_and_passes_the_audit() {
+    let Some(devices) = recorded("every_recorded_day_is_within_budget_and_passes_the_audit") else {
         return;
     };
     for budget in report::BUDGETS {
         let plan = Plan::new(budget, &devices, DAYS, Seed::default()).unwrap();
         for epoch in epochs(&plan, &devices, DAYS) {
             assert!(epoch.most_kept <= budget);
-            audited(&plan, &epoch);
+            check_audit(&plan, &epoch);
         }
     }
 }
 
-/// The paper's figure 7a: over many days a sample's mean is off to neither side, a truncation's is.
+/// The paper's figure 7a: over many days the mean of a sample is unbiased, that of a truncation is
+/// not.
 #[test]
 fn recorded_temperatures_are_biased_by_truncation_and_not_by_sampling() {
     let Some(devices) =

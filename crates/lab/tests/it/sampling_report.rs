@@ -1,4 +1,5 @@
-//! The report: every file there, figures that show something, the same bytes for the same seed.
+//! The report on sampling: every file is written, figures are not empty, and the same seed writes the
+//! same bytes.
 use std::fs;
 use std::path::Path;
 
@@ -7,7 +8,7 @@ use moteseal_lab::data::{DataError, Event, Folder, Recording, Source};
 use moteseal_lab::experiment::Experiment;
 use moteseal_lab::report::{Effort, INDEX, ReportError, write, write_of};
 
-const LITTLE: Effort = Effort { seeds: 1, runs: 4, one_by_one: 4000 };
+const SHORT: Effort = Effort { seeds: 1, runs: 4, one_by_one: 4000 };
 const FILES: [&str; 14] = [
     "README.md",
     "communication.csv",
@@ -25,7 +26,7 @@ const FILES: [&str; 14] = [
     "growth.png",
 ];
 
-/// Seven devices with a few events, in the place of the real ones.
+/// Seven devices with a few events instead of the recordings.
 fn devices() -> Vec<Recording> {
     let recording = |(i, source): (u32, &Source)| {
         let day = |day: u32| {
@@ -39,10 +40,10 @@ fn devices() -> Vec<Recording> {
 }
 
 fn report(out: &Path) {
-    write_of(&devices(), out, Seed::default(), LITTLE, &mut |_| {}).unwrap();
+    write_of(&devices(), out, Seed::default(), SHORT, &mut |_| {}).unwrap();
 }
 
-/// The different colours of a figure's pixels, and its size.
+/// The number of different colours of a figure's pixels, its width and its height.
 fn colours(png: &Path) -> (usize, u32, u32) {
     let mut reader = png::Decoder::new(std::io::BufReader::new(fs::File::open(png).unwrap()))
         .read_info()
@@ -56,7 +57,7 @@ fn colours(png: &Path) -> (usize, u32, u32) {
 }
 
 #[test]
-fn everything_is_written_and_the_same_seed_writes_the_same() {
+fn all_files_are_written_and_the_same_seed_writes_the_same_bytes() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     report(one.path());
     report(&other.path().join("made/if/absent"));
@@ -75,44 +76,44 @@ fn everything_is_written_and_the_same_seed_writes_the_same() {
         if name.ends_with(".png") {
             let (colours, width, height) = colours(&one.path().join(name));
             assert_eq!((width, height), (1600, 1000));
-            assert!(colours > 30, "{name} shows nothing");
+            assert!(colours > 30, "{name} is empty");
         } else if name.ends_with(".csv") {
-            assert!(
-                bytes.iter().filter(|&&byte| byte == b'\n').count() > 3,
-                "{name} holds nothing"
-            );
+            assert!(bytes.iter().filter(|&&byte| byte == b'\n').count() > 3, "{name} has no rows");
         }
     }
     let index = fs::read_to_string(one.path().join(INDEX)).unwrap();
     for name in names.iter().filter(|&name| name != INDEX) {
-        assert!(index.contains(&format!("({name})")), "the index does not lead to {name}");
+        assert!(index.contains(&format!("({name})")), "the index does not link to {name}");
     }
     for statement in ["1,057 of 2,572", "about 75 %", "Homes A and B are not among the data"] {
-        assert!(index.contains(statement), "the index does not say: {statement}");
+        assert!(index.contains(statement), "the index does not state: {statement}");
     }
 }
 
 #[test]
-fn data_that_is_absent_is_named_with_where_to_get_it() {
+fn an_error_for_absent_data_states_its_name_and_source() {
     let empty = tempfile::tempdir().unwrap();
     let error =
-        write(&Folder::new(empty.path()), empty.path(), Seed::default(), LITTLE, &mut |_| {})
+        write(&Folder::new(empty.path()), empty.path(), Seed::default(), SHORT, &mut |_| {})
             .unwrap_err();
     assert!(matches!(&error, ReportError::Data(DataError::Absent { .. })), "{error}");
-    let said = error.to_string();
+    let message = error.to_string();
     assert!(
-        said.contains("homeC-environmental.tar.xz is absent")
-            && said.contains("traces.cs.umass.edu"),
-        "{said}"
+        message.contains("homeC-environmental.tar.xz is absent")
+            && message.contains("traces.cs.umass.edu"),
+        "{message}"
     );
     for source in Source::ALL {
-        let said = source.load(&Folder::new(empty.path())).unwrap_err().to_string();
-        assert!(said.starts_with("DataAbsent: ") && said.contains("MOTESEAL_DATA"), "{said}");
+        let message = source.load(&Folder::new(empty.path())).unwrap_err().to_string();
+        assert!(
+            message.starts_with("DataAbsent: ") && message.contains("MOTESEAL_DATA"),
+            "{message}"
+        );
     }
 }
 
 #[test]
-fn an_archive_that_is_none_is_unreadable() {
+fn a_file_that_is_not_an_archive_is_unreadable() {
     let data = tempfile::tempdir().unwrap();
     fs::create_dir(data.path().join("umass_smartstar_homeC")).unwrap();
     for bytes in [&b""[..], b"not an archive", b"\xfd7zXZ\0\0\x04"] {
@@ -124,7 +125,7 @@ fn an_archive_that_is_none_is_unreadable() {
 }
 
 #[test]
-fn unpacked_days_are_read_too() {
+fn unpacked_days_are_read() {
     let data = tempfile::tempdir().unwrap();
     let days = data.path().join("umass_smartstar_homeC/homeC-environmental");
     fs::create_dir_all(&days).unwrap();
@@ -139,7 +140,7 @@ fn unpacked_days_are_read_too() {
 }
 
 #[test]
-fn an_experiment_adds_its_days_up() {
+fn the_totals_of_an_experiment_are_the_sums_of_its_days() {
     let devices = devices();
     let experiment = Experiment::run(&Source::ALL, &devices, 300, Seed::default()).unwrap();
     let totals = experiment.totals();

@@ -1,4 +1,5 @@
-//! The report on secure sums: everything there, the paper's numbers beside ours.
+//! The report on secure sums: all tables and figures are written, with the paper's numbers next to
+//! ours.
 use std::fs;
 
 use moteseal_lab::data::{Folder, intel_lab};
@@ -71,12 +72,12 @@ fn every_table_and_figure_is_written() {
         let mut colours: Vec<_> = pixels.chunks_exact(3).collect();
         colours.sort_unstable();
         colours.dedup();
-        assert!(colours.len() > 50, "{name} shows nothing");
+        assert!(colours.len() > 50, "{name} is empty");
     }
 }
 
 #[test]
-fn the_papers_numbers_stand_beside_ours() {
+fn the_tables_have_the_papers_numbers_next_to_ours() {
     let out = tempfile::tempdir().unwrap();
     write(&measured(), out.path()).unwrap();
     let index = fs::read_to_string(out.path().join(INDEX)).unwrap();
@@ -98,8 +99,8 @@ fn the_papers_numbers_stand_beside_ours() {
 
 #[test]
 fn the_recorded_temperatures_are_those_of_fifty_motes_over_five_days() {
-    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data");
-    let folder = Folder::new(std::env::var_os("MOTESEAL_DATA").unwrap_or_else(|| beside.into()));
+    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data");
+    let folder = Folder::new(std::env::var_os("MOTESEAL_DATA").unwrap_or_else(|| default.into()));
     if !folder.root().join("intel_lab").is_dir() {
         let test = "the_recorded_temperatures_are_those_of_fifty_motes_over_five_days";
         eprintln!(

@@ -1,4 +1,5 @@
-//! Messages and the budget's use against theory, and every shortcut against the slow way.
+//! The number of messages and the used share of the budget compared with theory, and each fast
+//! simulation compared with a slow one.
 use std::collections::BinaryHeap;
 
 use moteseal_lab::chance::{Average, Seed};
@@ -8,12 +9,12 @@ use moteseal_lab::traffic::{
     one_by_one, skipping, skipping_through,
 };
 
-/// Averages of what runs cost.
+/// The average costs of some runs.
 struct Costs {
     sent: Average,
     announcements: Average,
     kept: Average,
-    /// Runs by final round.
+    /// The number of runs by final round.
     rounds: [f64; 33],
 }
 
@@ -25,10 +26,10 @@ fn costs(runs: impl Iterator<Item = Traffic>, load: &Load) -> Costs {
         rounds: [0.0; 33],
     };
     for traffic in runs {
-        assert!(traffic.most_kept <= load.budget, "{traffic:?} over budget in {load:?}");
+        assert!(traffic.most_kept <= load.budget, "{traffic:?} exceeds the budget of {load:?}");
         assert!(
             traffic.announcements <= u64::from(traffic.round),
-            "{traffic:?}: more than a message a device and round in {load:?}"
+            "{traffic:?}: more than one message per device and round in {load:?}"
         );
         assert_eq!(
             traffic.messages(load.devices),
@@ -42,7 +43,7 @@ fn costs(runs: impl Iterator<Item = Traffic>, load: &Load) -> Costs {
     costs
 }
 
-/// How many standard errors two averages are apart.
+/// The distance of two averages, in standard errors.
 fn apart(one: &Average, other: &Average) -> f64 {
     let error = one.error().hypot(other.error());
     if error == 0.0 {
@@ -56,7 +57,8 @@ fn load(events: u64, budget: u64, devices: u64, delay: u64) -> Load {
     Load { delay, ..Load::new(events, budget, devices).unwrap() }
 }
 
-/// Two samples of final rounds: chi-square over rounds that enough runs end in.
+/// Whether two samples of final rounds have the same distribution, by a chi-square test over the
+/// rounds in which at least ten runs end.
 fn same_rounds(one: &Costs, other: &Costs) -> bool {
     let (mut statistic, mut freedom) = (0.0, -1.0_f64);
     for (a, b) in one.rounds.iter().zip(&other.rounds).filter(|&(a, b)| a + b >= 10.0) {
@@ -67,7 +69,7 @@ fn same_rounds(one: &Costs, other: &Costs) -> bool {
 }
 
 #[test]
-fn skipping_is_the_same_distribution_as_event_by_event() {
+fn skipping_has_the_same_distribution_as_simulating_event_by_event() {
     const RUNS: u64 = 1500;
     let loads = [
         load(300, 100, 1, 0),
@@ -76,7 +78,7 @@ fn skipping_is_the_same_distribution_as_event_by_event() {
         load(3000, 20, 3, 40),
         load(5000, 100, 10, 700),
         load(4000, 3, 2, 5),
-        // Levels far too few: rounds reach the last, and nothing is kept.
+        // Far too few levels: rounds reach the last level, and nothing is kept.
         Load { levels: 3, ..load(5000, 100, 10, 64) },
     ];
     for (number, load) in (0..).zip(loads) {
@@ -93,11 +95,14 @@ fn skipping_is_the_same_distribution_as_event_by_event() {
                 apart(&slow, &fast) < 4.5,
                 "{what} in {load:?}: {slow} one by one, {fast} skipping"
             );
-            // Announcements are nearly always as many; the rounds below say more of them than a
-            // deviation.
-            let alike = (slow.deviation() - fast.deviation()).abs()
+            // The number of announcements is nearly constant, so its deviation is not compared;
+            // `same_rounds` below compares its distribution.
+            let is_similar = (slow.deviation() - fast.deviation()).abs()
                 <= 0.15 * slow.deviation().max(fast.deviation());
-            assert!(alike || what == "announcements", "{what} spreads otherwise in {load:?}");
+            assert!(
+                is_similar || what == "announcements",
+                "the deviation of {what} differs in {load:?}"
+            );
         }
         assert!(same_rounds(&slow, &fast), "{load:?}: {:?} {:?}", slow.rounds, fast.rounds);
     }
@@ -119,7 +124,7 @@ fn events_sent_are_within_five_per_cent_of_theory() {
                 (sent.mean() / theory - 1.0).abs() < 0.05,
                 "{load:?}: {sent} sent, theory {theory:.0}"
             );
-            // The true curve, without the straight line's error, much more closely.
+            // The exact curve fits better than the straight line.
             let within = expected_sent_within(events, budget);
             assert!(
                 (sent.mean() / within - 1.0).abs() < 0.02,
@@ -149,7 +154,7 @@ fn events_sent_do_not_depend_on_the_number_of_devices() {
 }
 
 #[test]
-fn theory_is_exact_where_a_round_ends_and_below_the_line_within() {
+fn the_exact_theory_equals_the_line_at_the_ends_of_rounds_and_is_below_it_between_them() {
     for doublings in 0..20 {
         let events = 500 << doublings;
         assert!((expected_sent(events, 500) - expected_sent_within(events, 500)).abs() < 1e-6);
@@ -162,15 +167,15 @@ fn theory_is_exact_where_a_round_ends_and_below_the_line_within() {
 }
 
 #[test]
-fn a_late_round_costs_what_comes_meanwhile() {
-    let at_once = |delay| {
+fn a_late_round_costs_the_events_that_arrive_meanwhile() {
+    let sent = |delay| {
         let load = load(1_000_000, 500, 1, delay);
         let mut draws = Seed::default().derive("late", delay).draws();
         costs((0..400).map(|_| skipping(&load, &mut draws)), &load).sent
     };
-    let none = at_once(0);
+    let none = sent(0);
     for delay in [100, 1000, 10_000] {
-        let extra = at_once(delay).mean() - none.mean();
+        let extra = sent(delay).mean() - none.mean();
         let theory = expected_late(delay, 11);
         assert!(
             (extra - theory).abs() < 0.05 * theory + 15.0,
@@ -180,7 +185,7 @@ fn a_late_round_costs_what_comes_meanwhile() {
 }
 
 #[test]
-fn the_budget_is_used_as_theory_says() {
+fn the_used_share_of_the_budget_agrees_with_theory() {
     for budget in [100, 500, 4000] {
         let mut draws = Seed::default().derive("use", budget).draws();
         let used: Average = (0..2000).map(|_| budget_used(budget, &mut draws).unwrap()).collect();
@@ -190,7 +195,7 @@ fn the_budget_is_used_as_theory_says() {
 }
 
 #[test]
-fn a_run_seen_on_its_way_is_the_run() {
+fn intermediate_reports_of_a_run_are_consistent() {
     let load = load(100_000, 100, 5, 250);
     let stops = [0, 50, 100, 1000, 1000, 99_999, 100_000];
     let mut seen = Vec::new();
@@ -207,7 +212,8 @@ fn a_run_seen_on_its_way_is_the_run() {
     assert_eq!(seen[3], seen[4]);
 }
 
-/// The coordinator with the hashes themselves: the `budget` smallest in a heap, every change told.
+/// The same protocol with real hashes: the coordinator keeps the `budget` smallest hashes in a heap
+/// and broadcasts every change of the largest of them.
 fn with_hashes(events: u64, budget: usize, seed: Seed) -> Broadcast {
     let (mut draws, mut smallest, mut cost) =
         (seed.draws(), BinaryHeap::new(), Broadcast::default());
@@ -227,7 +233,7 @@ fn with_hashes(events: u64, budget: usize, seed: Seed) -> Broadcast {
 }
 
 #[test]
-fn broadcasting_every_change_costs_what_it_does_with_real_hashes() {
+fn broadcasting_every_change_costs_as_much_as_with_real_hashes() {
     for (events, budget) in [(50, 100), (100, 100), (150, 100), (5000, 20), (20_000, 100)] {
         let seed = Seed::default().derive("hashes", events);
         let slow: Average = (0..800)

@@ -93,8 +93,8 @@ fn constants(epoch: f64) -> String {
     format!(
         "**A model.** All constants are from the paper's table I (Cortex-M3 at 72 MHz): DSA 192.8 \
          ms and 36.2 mJ, MD5 0.041 ms and 0.007 mJ. An event costs two digests, in a tree and in \
-         the paper's star, and its share of a signature: 1 / (2^u - 1) in a tree with room for u \
-         digests, 1 / {} in a star (the events of one device and day in the input). Radio, memory \
+         the paper's star, and its share of a signature: 1 / (2^u - 1) in a tree with memory for u \
+         digests, 1 / {} in a star (the mean number of events of a device and day). Radio, memory \
          and sleep are not counted.",
         digits(epoch)
     )
@@ -169,7 +169,7 @@ fn figure12(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         },
     )?;
     let mut table = Table::new([
-        "room, digests",
+        "memory, digests",
         "GSC here",
         "DTC here",
         "GSC, model of the Cortex-M3",

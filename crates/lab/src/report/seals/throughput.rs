@@ -150,7 +150,7 @@ fn figure8(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         },
     )?;
     let mut table =
-        Table::new(["scheme", "suite", "room, digests", "signed a second", "verified a second"]);
+        Table::new(["scheme", "suite", "memory, digests", "signed a second", "verified a second"]);
     for row in rows {
         table.row([
             row.levels.map_or_else(

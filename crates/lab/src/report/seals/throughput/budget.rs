@@ -61,9 +61,9 @@ pub(super) fn figure14(measured: &Measured, out: &Out<'_>) -> Result<Entry, Repo
         height: 1,
         series: bars
             .iter()
-            .map(|&(scheme, budget, colour, beside)| {
+            .map(|&(scheme, budget, colour, offset)| {
                 let points = rows.iter().filter(|row| row.scheme == scheme && row.budget == budget);
-                let points = points.map(|row| (place(row.suite) + beside, of(row) / 1e6)).collect();
+                let points = points.map(|row| (place(row.suite) + offset, of(row) / 1e6)).collect();
                 line(
                     format!("{scheme}, budget {}", thousands(budget)),
                     colour,

@@ -1,6 +1,7 @@
-//! The size table of `docs/sizes.md`: regenerated here, compared, and held to its bars.
+//! The size tables of `docs/sizes.md`: the test regenerates them, compares them with the page, and
+//! checks them against their bars.
 //!
-//! `MOTESEAL_BLESS=1 cargo test -p moteseal-bench --test sizes` writes the page anew.
+//! `MOTESEAL_BLESS=1 cargo test -p moteseal-bench --test sizes` writes the page.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::fmt::Write as _;
@@ -55,7 +56,7 @@ fn fixture(algorithm: Algorithm) -> Fixture {
     Fixture { roster, secret, schema }
 }
 
-/// The bytes of a share's frame, of an epoch of 30 s in 2026.
+/// The bytes of a share's frame for an epoch of 30 s in 2026.
 fn share(participation: &[u8], records: usize) -> usize {
     let epoch = 1_795_000_000_000 / 30_000;
     let mut frame = [0; 1024];
@@ -89,7 +90,8 @@ fn seal(fixture: &Fixture, scheme: Scheme, epochs: u64) -> Vec<Bundle> {
     bundles
 }
 
-/// An answer to "all of these epochs at this rate": one run, as the cloud serves it. Bytes in all, and events.
+/// The bytes and the events of an answer with all of these epochs at this rate: one run, as the
+/// cloud serves it.
 fn answer(fixture: &Fixture, bundles: &[Bundle], rate: Rate) -> (usize, usize) {
     let mut out = Vec::new();
     write::schema(&mut out, &fixture.schema);
@@ -144,12 +146,15 @@ impl Table {
 }
 
 #[test]
-fn the_size_table_is_true_and_within_its_bars() {
+fn the_size_tables_are_up_to_date_and_within_their_bars() {
     let mut table = Table { text: String::new() };
     table.text.push_str(
-        "# Sizes\n\n`cargo test -p moteseal-bench --test sizes` regenerates this page and fails where it is not true, or above a bar;\n\
-         `MOTESEAL_BLESS=1` before it writes the page anew. One epoch has 298 readings of 4 bytes, as in the paper's section VIII;\n\
-         16 levels.\n\n## On the wire\n\n| what | bytes | bar |\n|---|---|---|\n",
+        "# Sizes\n\n\
+         `cargo test -p moteseal-bench --test sizes` regenerates this page. It fails if a number has\n\
+         changed or exceeds its bar, the upper limit that the test enforces. With `MOTESEAL_BLESS=1` it\n\
+         writes the page.\n\n\
+         An epoch has 298 readings of 4 bytes, as in the paper's section VIII, and 16 levels.\n\n\
+         ## On the wire\n\n| what | bytes | bar |\n|---|---|---|\n",
     );
     for (algorithm, name, bar) in [
         (Algorithm::Ed25519, "Ed25519", Some(128)),
@@ -158,17 +163,17 @@ fn the_size_table_is_true_and_within_its_bars() {
     ] {
         let fixture = fixture(algorithm);
         for scheme in [Scheme::Star, Scheme::Tree] {
-            // The second seal: the receiver's acknowledgement of the first named `prev`.
+            // The second seal, after the receiver has acknowledged the first one.
             let bundles = seal(&fixture, scheme, 2);
             let overhead = bundles[1].uplink_overhead();
             let bar_text = bar.map_or(String::new(), |bar| format!("{bar}"));
             let per_event = overhead as f64 / f64::from(EVENTS);
             table.row(
-                &format!("uplink, beside the readings, {} and {name}", scheme.as_str()),
-                &format!("{overhead} a seal, {per_event:.2} a reading"),
+                &format!("uplink, in addition to the readings, {} and {name}", scheme.as_str()),
+                &format!("{overhead} per seal, {per_event:.2} per reading"),
                 &bar_text,
             );
-            assert!(bar.is_none_or(|bar| overhead <= bar), "{overhead} bytes a seal");
+            assert!(bar.is_none_or(|bar| overhead <= bar), "{overhead} bytes per seal");
         }
     }
     let fixture = fixture(Algorithm::Ed25519);
@@ -177,17 +182,27 @@ fn the_size_table_is_true_and_within_its_bars() {
         let (bytes, events) = answer(&fixture, &bundles, rate.parse().unwrap());
         let overhead = (bytes - events * 4) as f64 / events as f64;
         table.row(
-            &format!("answer over 30 epochs at rate {rate}, star and Ed25519, beside the {events} readings"),
-            &format!("{overhead:.2} a reading"),
+            &format!(
+                "answer over 30 epochs at rate {rate}, star and Ed25519, in addition to its \
+                 {events} readings"
+            ),
+            &format!("{overhead:.2} per reading"),
             &bar.map_or(String::new(), |bar| format!("{bar}")),
         );
-        assert!(bar.is_none_or(|bar| overhead <= bar), "{overhead} bytes a reading at rate {rate}");
+        assert!(
+            bar.is_none_or(|bar| overhead <= bar),
+            "{overhead} bytes per reading at rate {rate}"
+        );
     }
     table.text.push_str("\n## An edge of a private sum\n\n");
-    table.text.push_str("A record is 32 bytes however many sources are in it. The frame, link tag included, of a gateway above 1,024 sources for a query with one\n");
-    table.text.push_str("slot, the silent ones spread evenly; a source's own frame last. The bar is 1,024 / 8 + 32 bytes, and 34 for each record.\n\n");
+    table.text.push_str(
+        "A record has 32 bytes for any number of sources. The table has the size of the frame, with its\n\
+         link tag, that a gateway above 1,024 sources sends for a query with one slot; silent sources\n\
+         are spread evenly. The last line is the frame of a single source. The bar is 1,024 / 8 + 32\n\
+         bytes, and 34 for each record.\n\n",
+    );
     table.text.push_str("| what | bytes | bar |\n|---|---|---|\n");
-    for (percent, silent) in [("no", 0_u32), ("1 %", 10), ("10 %", 102), ("50 %", 512)] {
+    for (percent, silent) in [("none", 0_u32), ("1 %", 10), ("10 %", 102), ("50 %", 512)] {
         let step = 1024_u32.checked_div(silent).unwrap_or(u32::MAX);
         let mut set = [0_u64; 16];
         (0..1024_u32)
@@ -200,7 +215,7 @@ fn the_size_table_is_true_and_within_its_bars() {
             let size = share(&participation[..length], records);
             let bar = 1024 / 8 + 32 + 34 * records;
             table.row(
-                &format!("{percent} sources silent, records: {records}"),
+                &format!("{percent} of the sources silent, records: {records}"),
                 &size.to_string(),
                 &bar.to_string(),
             );
@@ -238,6 +253,6 @@ fn the_size_table_is_true_and_within_its_bars() {
     assert_eq!(
         std::fs::read_to_string(&page).unwrap_or_default(),
         table.text,
-        "docs/sizes.md is out of date; MOTESEAL_BLESS=1 writes it anew"
+        "docs/sizes.md is out of date; MOTESEAL_BLESS=1 writes it"
     );
 }

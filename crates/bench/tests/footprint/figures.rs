@@ -1,15 +1,15 @@
-//! What was measured, with its bars.
+//! The measured numbers and their bars.
 
 /// One number.
 pub(crate) struct Row {
     pub(crate) what: &'static str,
     pub(crate) unit: &'static str,
     pub(crate) value: u64,
-    /// The most it may be.
+    /// The upper limit that the test enforces.
     pub(crate) bar: Option<u64>,
 }
 
-/// The numbers of one part.
+/// The numbers of one part of a mote.
 pub(crate) struct Part {
     pub(crate) name: String,
     pub(crate) rows: Vec<Row>,
@@ -40,7 +40,7 @@ impl Figures {
         self.0.push(part);
     }
 
-    /// What is above its bar, in words.
+    /// A message for each number above its bar.
     pub(crate) fn missed(&self) -> Vec<String> {
         let rows = self.0.iter().flat_map(|part| part.rows.iter().map(move |row| (part, row)));
         let above = rows.filter_map(|(part, row)| {

@@ -1,4 +1,5 @@
-//! What each program works on, and what it must make of it: the same core on this machine, RSA and DSA by textbook arithmetic.
+//! The input of each program and its expected results, which the same crates compute on the host;
+//! RSA and DSA are checked with textbook arithmetic.
 
 use moteseal_broadcast::tesla::sender::Sender;
 use moteseal_broadcast::tesla::{MAX_PARAMETERS, Schedule};
@@ -23,7 +24,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::program::Program;
 
-/// What uTESLA's sender says.
+/// The message of the uTESLA sender.
 pub(crate) const MESSAGE: &[u8; 32] = b"close valve 7 until further word";
 const TEXT: &[u8] = b"0123456789";
 const DEVICE: DeviceId = DeviceId(*b"device 1");
@@ -40,12 +41,12 @@ const READING: u32 = 258;
 const NETWORK: NetworkId = NetworkId(*b"network1");
 const SENDER: DeviceId = DeviceId(*b"sender 1");
 
-/// A key that was made for this test alone: two primes of 512 bits.
+/// The primes of an RSA key for this test only, 512 bits each, hexadecimal.
 const RSA_PRIMES: [&[u8]; 2] = [
     b"cdbcad73d2c8dff9b66045e1326613474a328701b1e28d739fd05cb32bc5b215da318fc772b8352bab08adb0b344cd6a4d29cf11a885b40f22c5b0a73b0d3569",
     b"cf58bd2478acbc9899cabd6f6c9770d49755bda06b20c56517f8ea4dfb9a49a706b8754dc8de90cf3850b80b1965cdae0e87809aee67347b7a551ad84a770349",
 ];
-/// `p`, `q`, `g`, `x` and a nonce, made for this test alone.
+/// `p`, `q`, `g`, `x` and a nonce of a DSA key for this test only, hexadecimal.
 const DSA: [&[u8]; 5] = [
     b"bd716f251f174afda45fa8a413f4e4c7ed309a9767ea46cf5c046635943abd7020ebb0774c3616007e34f986126b1dfbd1451c7f5202dc84cb74ad3e59cc4f03",
     b"d18ba306f01bff7c322c9fe9dc70b8b933dce4ad",
@@ -58,13 +59,13 @@ fn number(hex: &[u8]) -> BigUint {
     BigUint::parse_bytes(hex, 16).unwrap()
 }
 
-/// `size` bytes, big-endian.
+/// The number as `size` bytes, big-endian.
 fn bytes(number: &BigUint, size: usize) -> Vec<u8> {
     let digits = number.to_bytes_be();
     [vec![0; size - digits.len()], digits].concat()
 }
 
-/// Items, each behind its length.
+/// A list of items, each preceded by its length (2 bytes, big-endian).
 #[derive(Default)]
 struct List(Vec<u8>);
 
@@ -76,7 +77,7 @@ impl List {
     }
 }
 
-/// Everything that programs work on.
+/// The inputs of all programs.
 pub(crate) struct Inputs {
     events: Vec<u8>,
     ed25519: SecretKey,
@@ -86,7 +87,7 @@ pub(crate) struct Inputs {
 
 impl Inputs {
     pub(crate) fn new() -> Self {
-        // Temperature and humidity, as they drift: two numbers of 16 bits.
+        // Slowly changing temperature and humidity, 16 bits each.
         let events = (0..1024_u32)
             .map(|at| (2000 + at % 17) << 16 | (4000 + at * 7 % 100))
             .flat_map(u32::to_be_bytes);
@@ -153,7 +154,7 @@ impl Inputs {
         self.seal_start().0
     }
 
-    /// The part item that the whole device must write.
+    /// The part item that the complete device must write.
     pub(crate) fn sealed_item(&self) -> Vec<u8> {
         let (counters, digests) = self.closed::<16>();
         let mut statement = Statement::new(Scheme::Star, GROUP, ROSTER, DEVICE, 16);
@@ -206,7 +207,7 @@ impl Inputs {
         list.item(&READING.to_be_bytes()).item(&QUERY_EPOCH.to_be_bytes()).0
     }
 
-    /// Of the second reading, whose instructions are not counted: the program encrypts two epochs.
+    /// The expected PSR. The program encrypts readings of two epochs and returns the second PSR.
     pub(crate) fn psr(&self) -> Vec<u8> {
         let mut permit = EpochGuard::default().advance(QUERY, 30_000, QUERY_EPOCH + 1).unwrap();
         let source = SourceSecret::from_bytes(&Self::source()).for_query(QUERY);
@@ -234,8 +235,8 @@ impl Inputs {
                 Ok::<_, std::convert::Infallible>(48)
             });
         let chain = chain.unwrap();
-        let (mut room, mut head) = ([0; MAX_HEAD], [0; MAX_HEAD]);
-        let mut list = list.item(chain.head(&self.ed25519, &mut room, &mut head).unwrap());
+        let (mut scratch, mut head) = ([0; MAX_HEAD], [0; MAX_HEAD]);
+        let mut list = list.item(chain.head(&self.ed25519, &mut scratch, &mut head).unwrap());
         for number in 0..20 {
             let (block, index) =
                 (number / u32::from(per_block) + 1, (number % u32::from(per_block)) as u8);
@@ -261,14 +262,15 @@ impl Inputs {
             [4; 16],
         )
         .unwrap();
-        let (mut room, mut frame) = ([0; MAX_PARAMETERS], [0; 128]);
-        let parameters = sender.parameters().encode(&mut room).unwrap().to_vec();
+        let (mut buffer, mut frame) = ([0; MAX_PARAMETERS], [0; 128]);
+        let parameters = sender.parameters().encode(&mut buffer).unwrap().to_vec();
         let list = List::default()
             .item(&NETWORK.0)
             .item(&SENDER.0)
             .item(&5_u64.to_be_bytes())
             .item(&parameters);
-        // The seed, then a packet of interval 2 and, in interval 3, its key: two steps from the one that the parameters hold.
+        // The seed, then a packet of interval 2, and its key, which is sent in interval 3. The key
+        // is two steps of the key chain after the one in the parameters.
         let list = list.item(&11_u64.to_be_bytes()).item(&2500_u64.to_be_bytes());
         let list = list
             .item(sender.packet(2500, MESSAGE, &mut frame).unwrap())
@@ -285,7 +287,7 @@ impl Inputs {
         List::default().item(TEXT).0
     }
 
-    /// By OpenSSL, of the ten digits.
+    /// Compares the digests of the text with those that OpenSSL computes.
     pub(crate) fn check_hashes(&self, run: &Program) {
         let expect = |name, hex: &[u8]| run.expect(name, &number(hex).to_bytes_be());
         expect("md5", b"781e5e245d69b566979b86e28d23f2c7");
@@ -293,7 +295,7 @@ impl Inputs {
         expect("sha256", b"84d89877f0d4041efb6bf91a16f0248f2fd573e6af05c19f96bedb9f882f7882");
     }
 
-    /// SHA-256 of the text, padded (RFC 8017, section 9.2) to 128 bytes.
+    /// The SHA-256 digest of the text, padded to 128 bytes (RFC 8017, section 9.2).
     fn padded() -> BigUint {
         let info = number(b"3031300d060960864801650304020105000420").to_bytes_be();
         let tail = [&[0], &info[..], &Sha256::digest(TEXT)].concat();
@@ -332,7 +334,7 @@ impl Inputs {
         list.item(&bytes(&(Self::dsa_digest() % q), 64)).0
     }
 
-    /// FIPS 186-4, section 4.7.
+    /// Verifies the signature (FIPS 186-4, section 4.7).
     pub(crate) fn check_dsa(&self, run: &Program) {
         let [p, q, g, x, _] = DSA.map(number);
         let signature = run.result("signature");

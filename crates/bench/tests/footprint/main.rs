@@ -1,8 +1,10 @@
-//! What each part of a mote costs on a Cortex-M3: `docs/footprint.md`, `docs/footprint.csv` and `docs/footprint_levels.csv`, regenerated here from
-//! the programs of `firmware/footprint` as QEMU runs them, compared, and held to their bars.
+//! The cost of each part of a mote on a Cortex-M3. The test runs the programs of
+//! `firmware/footprint` in QEMU, compares the numbers with `docs/footprint.md`,
+//! `docs/footprint.csv` and `docs/footprint_levels.csv`, and checks them against their bars.
 //!
-//! `MOTESEAL_BLESS=1 cargo test -p moteseal-bench --test footprint` writes them anew. The compiler, the lock file and QEMU's count of instructions
-//! leave nothing to chance, so every figure must be met exactly. What each program computes is compared with what this machine computes.
+//! `MOTESEAL_BLESS=1 cargo test -p moteseal-bench --test footprint` writes these files. The
+//! compiler, the lock file and QEMU's count of instructions are deterministic, so every number must
+//! be equal. The results of each program are compared with those of the host.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod figures;
@@ -16,16 +18,17 @@ use figures::{Figures, Part};
 use inputs::Inputs;
 use program::{Firmware, Program};
 
-/// Bytes of flash, and of stack, of a mote's every part with Ed25519.
+/// The bars of a mote with all parts and Ed25519, in bytes of flash and of stack.
 const ALL_FLASH: u64 = 64 * 1024;
 const ALL_STACK: u64 = 8 * 1024;
 
-/// The stack of any of these pieces of work.
+/// The largest stack of these operations, in bytes.
 fn deepest(run: &Program, work: &[&str]) -> u64 {
     work.iter().map(|work| run.get(&format!("{work}.stack"))).max().unwrap()
 }
 
-/// A star of `levels`: its bars are those of RAM, and of flash and an event where they are the same for all.
+/// Adds a star with `levels` levels. With a bar for RAM it also has the bars for flash and for an
+/// event, which are the same for all such stars.
 fn star(
     figures: &mut Figures,
     run: &Program,
@@ -77,7 +80,7 @@ fn signature(figures: &mut Figures, run: &Program, name: &str, work: &str) {
     part.row("RAM", "bytes", run.get("state.bytes"), None);
     part.row("flash", "bytes", run.flash, None);
     part.row("stack", "bytes", deepest(run, &["key", work]), None);
-    part.row("making the key ready", "instructions", run.get("key"), None);
+    part.row("preparing the key", "instructions", run.get("key"), None);
     part.row(
         if work == "sign" { "signing 300 bytes" } else { "verifying 300 bytes" },
         "instructions",
@@ -117,7 +120,7 @@ fn chain(figures: &mut Figures, run: &Program, name: &str) {
 }
 
 #[test]
-fn the_board_works_on_both_machines() {
+fn the_board_works_on_both_emulated_machines() {
     for (board, counts) in [("lm3s6965evb", false), ("mps2-an385", true)] {
         let mut expected = vec![
             "the mark survived a reset",
@@ -127,14 +130,14 @@ fn the_board_works_on_both_machines() {
             "stack: true",
             "clock: true",
         ];
-        // Four instructions a turn.
+        // Each turn of the loop takes four instructions.
         expected.extend(counts.then_some("1,000 turns more take 4000 instructions"));
         assert_eq!(program::smoke(board).lines().collect::<Vec<_>>(), expected, "{board}");
     }
 }
 
 #[test]
-fn the_footprint_is_true_and_within_its_bars() {
+fn the_footprint_is_up_to_date_and_within_its_bars() {
     let inputs = Inputs::new();
     let mut figures = Figures::default();
     let firmware = Firmware::build(&["ed25519"], true, &[]);
@@ -168,7 +171,7 @@ fn the_footprint_is_true_and_within_its_bars() {
     );
 
     let seal = run("seal", &inputs.seal());
-    let mut part = Part::new("star, L = 16, with its statement and what goes up, another signs");
+    let mut part = Part::new("star, L = 16, with its statement and upload item, signed elsewhere");
     part.row("flash", "bytes", seal.flash, None);
     part.row("stack", "bytes", seal.get("seal.stack"), None);
     part.row("an epoch's end", "instructions", seal.get("seal"), None);
@@ -186,27 +189,27 @@ fn the_footprint_is_true_and_within_its_bars() {
     part.row("RAM", "bytes", sies.get("state.bytes"), None);
     part.row("flash", "bytes", sies.flash, None);
     part.row("stack", "bytes", deepest(&sies, &["query", "reading"]), None);
-    part.row("a query's keys, once", "instructions", sies.get("query"), None);
-    part.row("a reading, guard and encryption", "instructions", sies.get("reading"), Some(30_000));
+    part.row("the keys of a query, once per query", "instructions", sies.get("query"), None);
+    part.row("a reading: guard and encryption", "instructions", sies.get("reading"), Some(30_000));
     figures.add(part);
 
     chain(
         &mut figures,
         &run("chain_reopened", &inputs.chains()),
-        "receiver of a chain, another checked its head",
+        "receiver of a chain, head verified elsewhere",
     );
     let with_key = run("chain", &inputs.chains());
-    chain(&mut figures, &with_key, "receiver of a chain, with Ed25519 for its head");
-    let mut part = Part::new("receiver of a chain: what it takes beside its RAM");
+    chain(&mut figures, &with_key, "receiver of a chain, head verified with Ed25519");
+    let mut part = Part::new("receiver of a chain: memory in addition to its RAM");
     part.row(
-        "the sender, its key made ready, as long as its chains are heard",
+        "the sender with its prepared key, while its chains are received",
         "bytes",
         with_key.get("sender.bytes"),
         None,
     );
-    part.row("making the sender's key ready", "instructions", with_key.get("sender"), None);
+    part.row("preparing the sender's key", "instructions", with_key.get("sender"), None);
     part.row(
-        "room while a head is opened, for any other use otherwise",
+        "buffer while a head is opened, otherwise free",
         "bytes",
         with_key.get("head.bytes"),
         None,
@@ -221,15 +224,15 @@ fn the_footprint_is_true_and_within_its_bars() {
     part.row("stack", "bytes", deepest(&tesla, &["join", "packet", "key", "take"]), None);
     part.row("joining", "instructions", tesla.get("join"), None);
     part.row("a packet of 32 bytes", "instructions", tesla.get("packet"), None);
-    part.row("a key, two steps on", "instructions", tesla.get("key"), None);
-    part.row("a message that its key proves", "instructions", tesla.get("take"), None);
+    part.row("a key, two steps further in the key chain", "instructions", tesla.get("key"), None);
+    part.row("a message verified with its key", "instructions", tesla.get("take"), None);
     figures.add(part);
 
     let device = run("device", &inputs.device());
     device.expect("item", &inputs.sealed_item());
     let mut part = Part::new("all in one: star L = 16, Ed25519, source, receiver of a chain");
     part.row(
-        "RAM, with the sender's key, a chain of seals and room for a head",
+        "RAM, with the sender's key, a chain of seals and a buffer for a head",
         "bytes",
         device.get("state.bytes"),
         None,
@@ -287,7 +290,7 @@ fn the_footprint_is_true_and_within_its_bars() {
         None,
     );
 
-    let mut part = Part::new("other stars of 16 levels, to compare with");
+    let mut part = Part::new("other stars of 16 levels, for comparison");
     let events = paper.get("events");
     part.row(
         "the paper's H(H(e) || D), an event",
@@ -296,7 +299,7 @@ fn the_footprint_is_true_and_within_its_bars() {
         None,
     );
     part.row(
-        "one compression an event, an event",
+        "one compression per event, an event",
         "instructions",
         paper.get("one").div_ceil(events),
         None,
@@ -343,16 +346,17 @@ fn the_footprint_is_true_and_within_its_bars() {
         }
     }
     let missed = figures.missed();
-    assert!(missed.is_empty(), "bars missed:\n{}", missed.join("\n"));
+    assert!(missed.is_empty(), "above the bar:\n{}", missed.join("\n"));
     for (name, text) in &texts {
-        let there = std::fs::read_to_string(docs.join(name)).unwrap_or_default();
+        let committed = std::fs::read_to_string(docs.join(name)).unwrap_or_default();
         let differs = text
             .lines()
-            .zip(there.lines().chain(std::iter::repeat("")))
+            .zip(committed.lines().chain(std::iter::repeat("")))
             .find(|(new, old)| new != old);
         assert!(
-            there == *text,
-            "docs/{name} is out of date; MOTESEAL_BLESS=1 writes it anew. The first line that differs, measured and there: {differs:?}"
+            committed == *text,
+            "docs/{name} is out of date; MOTESEAL_BLESS=1 writes it. \
+             The first different line, measured and committed: {differs:?}"
         );
     }
 }

@@ -1,4 +1,5 @@
-//! The page and the tables that others read.
+//! Writes the page `docs/footprint.md` and the tables `docs/footprint.csv` and
+//! `docs/footprint_levels.csv`.
 
 use std::fmt::Write as _;
 
@@ -6,22 +7,29 @@ use crate::figures::Figures;
 
 const START: &str = "# Footprint on a Cortex-M3
 
-`cargo test -p moteseal-bench --test footprint` regenerates this page and the tables beside it (`footprint.csv`, `footprint_levels.csv`), and fails
-where one is not true or a bar is missed; `MOTESEAL_BLESS=1` before it writes them anew. It builds the programs of `firmware/footprint`, one a
-part, and runs them in QEMU (`mps2-an385`) with `-icount`, so that every figure is the same on every machine with the pinned compiler.
+`cargo test -p moteseal-bench --test footprint` regenerates this page and the tables next to it
+(`footprint.csv`, `footprint_levels.csv`). It fails if a number has changed or exceeds its bar, the
+upper limit that the test enforces. With `MOTESEAL_BLESS=1` it writes the files. The test builds the
+programs of `firmware/footprint`, one for each part, and runs them in QEMU (`mps2-an385`) with
+`-icount`, so that every number is the same on every machine with the pinned compiler.
 
-**QEMU counts instructions.** They are not cycles, nor time, nor energy: a Cortex-M3 takes one to a dozen cycles for an instruction, more where its
-flash is slow.
+**QEMU counts instructions**, not cycles, time or energy. A Cortex-M3 needs one to a dozen cycles
+for an instruction, and more if its flash is slow.
 
-- *RAM* is the state that stays between two calls, in bytes. *Stack* is what the deepest call of the part needs below its caller, found by painting.
-- *Flash* is a program with the part less the same program without it (start-up and the harness): code, constants and initial values. The harness's
-  own few calls of the part are counted as the part's, and so are `memcpy` and the like.
-- Everything is optimised for size (`opt-level = \"s\"`, link-time optimisation) with the compact form of SHA-2 (`firmware/.cargo/config.toml`). One
-  flag less unrolls it: the rows *SHA-2 unrolled* show what that buys and costs.
-- Events are 1,024 records of 4 bytes, of trees 1,023: a number that leaves nodes to be hashed at every height when an epoch is closed; an event's cost is their mean, rounded up, and holds all
-  that an event causes before the epoch ends. A program's results are compared with what the machine that runs the test computes.
-- The receiver of a chain needs beside its RAM, to which its bar of 1 KiB applies, the room for the messages of one block, which are its user's, and
-  where it checks heads itself what a part of its own below says.
+- *RAM* is the state that is kept between two calls. *Stack* is what the deepest call of the part
+  needs below its caller; the test fills the stack with a pattern to measure it.
+- *Flash* is the size of a program with the part, less the size of the same program without it
+  (start-up and test harness): code, constants and initial values. It includes the harness's few
+  calls of the part, and library functions such as `memcpy`.
+- Everything is optimised for size (`opt-level = \"s\"`, link-time optimisation) with the compact
+  form of SHA-2 (`firmware/.cargo/config.toml`). The rows *SHA-2 unrolled* show the cost and the
+  gain of the unrolled form.
+- A star has 1,024 events of 4 bytes. A tree has 1,023, so that closing an epoch hashes a node at
+  every height. The cost of an event is the mean over all of them, rounded up; it includes all work
+  before the end of the epoch. The results of each program are compared with those of the host.
+- The bar of 1 KiB applies to the RAM of the receiver of a chain. In addition, the receiver needs a
+  buffer for the messages of one block, which the caller provides, and the memory of its own section
+  below if it verifies heads itself.
 
 ";
 
@@ -59,9 +67,11 @@ pub(crate) fn markdown(figures: &Figures) -> String {
     text
 }
 
-const END: &str = "RSA-1024 (by the Chinese remainder theorem) and DSA-512 are computed with the arithmetic of `crypto-bigint`, in constant time, and live in
-`firmware/footprint` only: the paper has them, and nobody should use them. `footprint_levels.csv` has a star's RAM for each number of levels:
-memory against sampling resolution, whose finest rate is `2^-(L-1)`.
+const END: &str = "\
+RSA-1024 (with the Chinese remainder theorem) and DSA-512 are computed in constant time with the
+arithmetic of `crypto-bigint`. They are only in `firmware/footprint`, because the paper uses them;
+both are insecure. `footprint_levels.csv` has the RAM of a star for each number of levels: memory
+against sampling resolution, whose finest rate is `2^-(L-1)`.
 ";
 
 /// `docs/footprint.csv`.

@@ -1,4 +1,5 @@
-//! The programs of `firmware/footprint`: built by cargo in their own workspace, measured as files, and run in QEMU.
+//! Builds the programs of `firmware/footprint` in their own workspace, measures their files, and
+//! runs them in QEMU.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -6,31 +7,31 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Where the board expects what a program works on (`firmware/board/memory`).
+/// The address of a program's input (`firmware/board/memory`).
 const INPUT: &str = "0x3C000";
-/// The region's size.
-const INPUT_ROOM: usize = 16 * 1024;
-/// A program that takes longer hangs: the longest takes a second.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// The size of the input's region, in bytes.
+const INPUT_SIZE: usize = 16 * 1024;
+/// The time limit of a program; the longest one takes a second.
+const TIME_LIMIT: Duration = Duration::from_secs(120);
 
-/// One build of the programs.
+/// The programs, built with one set of features.
 pub(crate) struct Firmware {
     programs: PathBuf,
     empty: u64,
     scratch: tempfile::TempDir,
 }
 
-/// What one program is and said.
+/// The size and the output of one program.
 pub(crate) struct Program {
     name: String,
-    /// Bytes of flash, less what a program without a part takes.
+    /// Bytes of flash, less those of the program `empty`, which has no part.
     pub(crate) flash: u64,
-    said: BTreeMap<String, String>,
+    output: BTreeMap<String, String>,
 }
 
 impl Firmware {
-    /// Builds these programs and `empty`, or all that the features have where none is named, with SHA-2 as the firmware's settings have it, or
-    /// unrolled.
+    /// Builds these programs and `empty`; with an empty list, all programs that the features allow.
+    /// SHA-2 is compact, as in the firmware's settings, or unrolled.
     pub(crate) fn build(features: &[&str], compact: bool, programs: &[&str]) -> Self {
         let features = format!("mps2-an385,{}", features.join(","));
         let mut what =
@@ -44,28 +45,28 @@ impl Firmware {
         Self { programs, empty, scratch: tempfile::tempdir().unwrap() }
     }
 
-    /// Runs a program on what it is to work on.
+    /// Runs a program with an input.
     pub(crate) fn run(&self, name: &str, input: &[u8]) -> Program {
-        assert!(input.len() <= INPUT_ROOM, "{name}: an input of {} bytes", input.len());
+        assert!(input.len() <= INPUT_SIZE, "{name}: an input of {} bytes", input.len());
         let (program, file) = (self.programs.join(name), self.scratch.path().join(name));
-        // QEMU loads no empty file.
+        // QEMU does not load an empty file.
         std::fs::write(&file, if input.is_empty() { &[0; 2] } else { input }).unwrap();
         let loader = format!("loader,file={},addr={INPUT},force-raw=on", file.display());
         let text = qemu("mps2-an385", &program, &["-device", &loader]);
-        let said = text
+        let output = text
             .lines()
             .filter_map(|line| line.split_once(' '))
             .map(|(name, value)| (name.to_owned(), value.to_owned()));
         let flash = flash(&program).saturating_sub(self.empty);
-        Program { name: name.to_owned(), flash, said: said.collect() }
+        Program { name: name.to_owned(), flash, output: output.collect() }
     }
 }
 
-/// Builds programs of the firmware; says where they went.
+/// Builds programs of the firmware and returns their target directory.
 fn cargo(what: &[&str], compact: bool) -> PathBuf {
     let firmware = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../firmware");
     let target = firmware.join(if compact { "target" } else { "target/unrolled" });
-    // The one that runs this test.
+    // The cargo that runs this test.
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
         .current_dir(&firmware)
@@ -73,7 +74,7 @@ fn cargo(what: &[&str], compact: bool) -> PathBuf {
         .args(what)
         .arg("--target-dir")
         .arg(&target);
-    // The programs are compiled as the firmware's own settings say, whatever this test was.
+    // The programs are compiled with the firmware's own settings, not with those of this test.
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
         if name.starts_with("CARGO_PROFILE_")
@@ -88,18 +89,19 @@ fn cargo(what: &[&str], compact: bool) -> PathBuf {
         .env_remove("CARGO_BUILD_TARGET")
         .env_remove("CARGO_BUILD_RUSTFLAGS");
     if !compact {
-        // Instead of the ones in firmware/.cargo/config.toml.
+        // Replaces the flags of firmware/.cargo/config.toml.
         cargo.env("RUSTFLAGS", "-C link-arg=-Tlink.x");
     }
     let status = cargo.status().expect("cargo runs");
     assert!(
         status.success(),
-        "the firmware does not build; does the toolchain have thumbv7m-none-eabi? (rust-toolchain.toml)"
+        "the firmware does not build; check that rust-toolchain.toml has thumbv7m-none-eabi"
     );
     target
 }
 
-/// Runs a program on one of QEMU's boards until it ends well; what it said.
+/// Runs a program on one of QEMU's boards and returns its output. Panics if the program fails or
+/// exceeds the time limit.
 fn qemu(machine: &str, program: &Path, more: &[&str]) -> String {
     let mut qemu = Command::new("qemu-system-arm");
     qemu.args([
@@ -111,17 +113,17 @@ fn qemu(machine: &str, program: &Path, more: &[&str]) -> String {
         .arg("-kernel")
         .arg(program);
     let child = qemu.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
-    let mut child =
-        child.expect("qemu-system-arm runs: Debian has it in the package qemu-system-arm, and tools/setup.sh installs it");
+    let mut child = child
+        .expect("qemu-system-arm does not start; tools/setup.sh installs it (qemu-system-arm)");
     let start = Instant::now();
     let status = loop {
         if let Some(status) = child.try_wait().unwrap() {
             break status;
         }
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > TIME_LIMIT {
             child.kill().unwrap();
             child.wait().unwrap();
-            panic!("{} does not end", program.display());
+            panic!("{} did not end within {TIME_LIMIT:?}", program.display());
         }
         std::thread::sleep(Duration::from_millis(10));
     };
@@ -131,7 +133,8 @@ fn qemu(machine: &str, program: &Path, more: &[&str]) -> String {
     text
 }
 
-/// What the board's own program says on one of the boards: serial line, clock, flash page, measurements.
+/// The output of the board's smoke test on one of the boards: serial line, clock, flash page,
+/// measurements.
 pub(crate) fn smoke(board: &str) -> String {
     let features = format!("{board},report");
     let target =
@@ -140,38 +143,39 @@ pub(crate) fn smoke(board: &str) -> String {
 }
 
 impl Program {
-    fn said(&self, name: &str) -> &str {
-        self.said.get(name).unwrap_or_else(|| {
-            panic!("{} says nothing of {name:?}: {:?}", self.name, self.said.keys())
+    fn value(&self, name: &str) -> &str {
+        self.output.get(name).unwrap_or_else(|| {
+            panic!("{} printed no {name:?}, only {:?}", self.name, self.output.keys())
         })
     }
 
-    /// A number that it said.
+    /// A number that the program printed.
     pub(crate) fn get(&self, name: &str) -> u64 {
-        self.said(name).parse().unwrap()
+        self.value(name).parse().unwrap()
     }
 
-    /// The bytes of a result.
+    /// The bytes of a result, which the program prints in hexadecimal.
     pub(crate) fn result(&self, name: &str) -> Vec<u8> {
-        let digits = self.said(&format!("{name}.result"));
+        let digits = self.value(&format!("{name}.result"));
         (0..digits.len())
             .step_by(2)
             .map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap())
             .collect()
     }
 
-    /// Fails unless this was its result.
+    /// Panics unless the program computed this result.
     pub(crate) fn expect(&self, name: &str, result: &[u8]) {
         assert!(
             self.result(name) == result,
-            "{}: another {name} than this machine computes",
+            "{}: {name} differs from the result of the host",
             self.name
         );
     }
 }
 
-/// What an ELF file of 32 bits, little-endian, puts into flash: the sections that are loaded and have contents (TIS, "ELF specification",
-/// book I, chapter 1). Initial values of variables are among them; room for variables is not.
+/// The bytes that a 32-bit little-endian ELF file puts into flash: the sections that are loaded and
+/// have contents (TIS, "ELF specification", book I, chapter 1). They include the initial values of
+/// variables, but not the memory for variables.
 fn flash(file: &Path) -> u64 {
     let elf = std::fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     let word = |at: usize| u32::from_le_bytes(elf[at..at + 4].try_into().unwrap());

@@ -1,7 +1,7 @@
-//! An attacker within range of a broadcast network forges, replays and floods at a hundred times the
-//! genuine rate. No forged frame is delivered, kept or relayed, no node checks more signatures than
-//! its limits allow, memory does not grow, and genuine messages take at most three times as long as
-//! without the attacker.
+//! An attacker within range of a broadcast network forges, replays and floods at a hundred times
+//! the genuine rate. No forged frame is delivered, kept or relayed, no node checks more signatures
+//! than its limits allow, memory does not grow, and genuine messages take at most three times as
+//! long as without the attacker.
 //!
 //! `MOTESEAL_SEEDS` sets the number of seeds.
 
@@ -201,9 +201,9 @@ const SLOW: Pace = Pace {
     timing: Timing::RADIO,
     meter: Meter::MOTE,
 };
-/// Sender and attacker are ten times as fast, and the timeouts of silence are a tenth. The nodes have
-/// the rate limits of a host: a mote, which checks one signature a second, cannot find the genuine
-/// head among 200 forged ones a second within the minute that this run takes.
+/// Sender and attacker are ten times as fast, and the timeouts of silence are a tenth. The nodes
+/// have the rate limits of a host: a mote, which checks one signature a second, cannot find the
+/// genuine head among 200 forged ones a second within the minute that this run takes.
 const FAST: Pace = Pace {
     messages: 60,
     per_block: 10,
@@ -252,8 +252,8 @@ fn times(pace: Pace, assaults: &[Assault], late: u64, seed: Seed) -> (u64, u64) 
     (undisturbed, attacked)
 }
 
-/// The median and the largest ratio of the attacked to the undisturbed time; a run that takes longer
-/// than `late` times the undisturbed time counts as never complete.
+/// The median and the largest ratio of the attacked to the undisturbed time; a run that takes
+/// longer than `late` times the undisturbed time counts as never complete.
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn ratios(pace: Pace, assaults: &[Assault], late: f64, seeds: u64) -> (f64, f64) {
     let mut ratios: Vec<f64> = (0..seeds)
@@ -284,8 +284,8 @@ fn all_assaults_together_delay_genuine_messages_at_most_threefold() {
 }
 
 /// A chain of half a minute under 200 forgeries a second. A node that misses the head or the end of
-/// a block repeats its request a few times, and each attempt takes a large part of that half minute,
-/// so the delay is longer. Still every genuine message arrives, and no forged one.
+/// a block repeats its request a few times, and each attempt takes a large part of that half
+/// minute, so the delay is longer. Still every genuine message arrives, and no forged one.
 #[test]
 fn at_ten_times_the_rate_exactly_the_genuine_messages_still_arrive() {
     for assaults in Assault::ALL.iter().map(std::slice::from_ref).chain([&Assault::ALL[..]]) {

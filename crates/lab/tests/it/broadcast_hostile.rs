@@ -1,5 +1,5 @@
-//! One node that receives hostile frames: a forged frame changes nothing and is refused with a named
-//! error, and the work that a stranger can cause is limited.
+//! One node that receives hostile frames: a forged frame changes nothing and is refused with a
+//! named error, and the work that a stranger can cause is limited.
 use std::collections::BTreeMap;
 
 use crate::receiver::{
@@ -178,8 +178,8 @@ fn signature_checks_are_limited_and_a_genuine_head_has_the_same_chance_as_each_f
         accepted_after.push(after.expect("the genuine head is accepted"));
     }
     let mean = accepted_after.iter().sum::<u64>() / accepted_after.len() as u64;
-    // Each second the node checks one of 101 heads, chosen at random, so the number of seconds has a
-    // geometric distribution. The range allows for the deviation of a mean of twenty.
+    // Each second the node checks one of 101 heads, chosen at random, so the number of seconds has
+    // a geometric distribution. The range allows for the deviation of a mean of twenty.
     assert!((40..220).contains(&mean), "{accepted_after:?}");
 }
 

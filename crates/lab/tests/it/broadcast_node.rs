@@ -1,5 +1,5 @@
-//! One node, frame by frame: it accepts genuine frames in any order and with any loss, across reboots
-//! and failures of its store.
+//! One node, frame by frame: it accepts genuine frames in any order and with any loss, across
+//! reboots and failures of its store.
 use std::collections::BTreeSet;
 
 use crate::receiver::{
@@ -527,7 +527,8 @@ fn a_stolen_key_can_exhaust_its_own_chain_numbers_but_not_those_of_the_senders_n
         .unwrap();
     assert_eq!(stolen.id, next.id);
     let (mut node, mut store) = node(&authority);
-    // Both certificates are valid at the same time, in whatever order and however often they arrive.
+    // Both certificates are valid at the same time, in whatever order and however often they
+    // arrive.
     for sender in [&next, &stolen, &next, &stolen] {
         node.receive(
             at(0),

@@ -1,5 +1,5 @@
-//! Replayed days keep what a simple reference implementation keeps, never exceed the budget, and pass
-//! the audit.
+//! Replayed days keep what a simple reference implementation keeps, never exceed the budget, and
+//! pass the audit.
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, MAX_LEVELS, Round, SealIndex};
 use moteseal_core::roster::Directory;
@@ -75,8 +75,8 @@ fn seals(plan: &Plan, epoch: &Epoch) -> Vec<Seal<Authentic>> {
     (0..).zip(&epoch.stated).map(seal).collect()
 }
 
-/// Checks that the signed counters justify the final round of a day, and neither the round before nor
-/// the round after it.
+/// Checks that the signed counters justify the final round of a day, and neither the round before
+/// nor the round after it.
 fn check_audit(plan: &Plan, epoch: &Epoch) {
     let mut tally = Tally::new(plan.levels, plan.budget);
     seals(plan, epoch).iter().for_each(|seal| tally.add(seal));
@@ -194,7 +194,8 @@ fn truncation_is_biased_towards_the_morning_and_sampling_is_not() {
         sampled += day.sampled_off().unwrap();
         days += 1.0;
     }
-    // One sample of 50 to 100 readings deviates by some 50, the mean of 200 samples by less than 15.
+    // One sample of 50 to 100 readings deviates by some 50, the mean of 200 samples by less than
+    // 15.
     assert!((sampled / days).abs() < 15.0, "{}", sampled / days);
 }
 

@@ -1,5 +1,5 @@
-//! The report on sampling: every file is written, figures are not empty, and the same seed writes the
-//! same bytes.
+//! The report on sampling: every file is written, figures are not empty, and the same seed writes
+//! the same bytes.
 use std::fs;
 use std::path::Path;
 

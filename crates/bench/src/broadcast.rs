@@ -45,7 +45,7 @@ const SUITES: [(Algorithm, Option<Bar>); 3] = [
 ];
 /// The number of chains verified between two readings of the clock, which takes as long as a few
 /// messages.
-const BETWEEN_LOOKS: usize = 20;
+const CHAINS_PER_CLOCK: usize = 20;
 
 /// A message of the testbed.
 type Message = [u8; PAYLOAD];
@@ -97,9 +97,9 @@ fn verification(report: &mut Report) {
     let hmac = Hmac::new(&messages);
     let sent = BLOCKS.map(|per_block| Sent::new(&messages, per_block, &key));
     let backwards: Vec<Sent> = sent.iter().map(Sent::backwards).collect();
-    let mut contenders = vec![dependent_compressions(), hmac.verifying(BETWEEN_LOOKS)];
-    contenders.extend(sent.iter().map(|sent| sent.following(BETWEEN_LOOKS)));
-    contenders.extend(backwards.iter().map(|sent| sent.following(BETWEEN_LOOKS)));
+    let mut contenders = vec![dependent_compressions(), hmac.verifying(CHAINS_PER_CLOCK)];
+    contenders.extend(sent.iter().map(|sent| sent.following(CHAINS_PER_CLOCK)));
+    contenders.extend(backwards.iter().map(|sent| sent.following(CHAINS_PER_CLOCK)));
     let times = interleaved(201, &mut contenders);
     report.add("D", times.nanoseconds(0), "ns", None);
     report.add("HMAC-SHA256, cached key: a message verified", times.nanoseconds(1), "ns", None);
@@ -131,7 +131,7 @@ fn whole_chains(report: &mut Report) {
         let sigs = Sigs::new(&messages[..10], &key);
         let sent = BLOCKS.map(|per_block| Sent::new(&messages, per_block, &key));
         let two = Sent::new(&messages[..2], 1, &key);
-        let mut contenders = vec![sigs.verifying(), two.verifying(BETWEEN_LOOKS)];
+        let mut contenders = vec![sigs.verifying(), two.verifying(CHAINS_PER_CLOCK)];
         contenders.extend(sent.iter().map(|sent| sent.verifying(1)));
         let times = interleaved(101, &mut contenders);
         report.add(
@@ -155,7 +155,7 @@ fn whole_chains(report: &mut Report) {
         for per_block in BLOCKS {
             if let Some(messages) = bytes::break_even(per_block, algorithm) {
                 report.add(
-                    format!("  SA{per_block} takes fewer bytes from so many messages on"),
+                    format!("  SA{per_block} needs fewer bytes from this many messages on"),
                     messages.into(),
                     "",
                     None,
@@ -187,7 +187,7 @@ fn senders(report: &mut Report) {
     for (algorithm, _) in SUITES {
         let key = chains::key(algorithm);
         let sigs = Sigs::new(&messages[..30], &key);
-        let mut contenders = vec![sigs.signing(), hmac.sealing(BETWEEN_LOOKS), tesla.sealing()];
+        let mut contenders = vec![sigs.signing(), hmac.sealing(CHAINS_PER_CLOCK), tesla.sealing()];
         contenders.extend(BLOCKS.map(|per_block| chains::sealing(&messages, per_block, &key)));
         let times = interleaved(31, &mut contenders);
         report.add(
@@ -263,7 +263,7 @@ pub(crate) fn times(is_full: bool) -> Times {
         let sent = BLOCKS.map(|per_block| Sent::new(&messages, per_block, &key));
         let mut both = vec![
             ("SIGS".to_owned(), sigs.signing(), sigs.verifying()),
-            ("HMAC".to_owned(), hmac.sealing(BETWEEN_LOOKS), hmac.verifying(BETWEEN_LOOKS)),
+            ("HMAC".to_owned(), hmac.sealing(CHAINS_PER_CLOCK), hmac.verifying(CHAINS_PER_CLOCK)),
         ];
         both.extend(sent.iter().map(|sent| {
             let per_block = sent.per_block();
@@ -280,8 +280,8 @@ pub(crate) fn times(is_full: bool) -> Times {
             ("SIGS, the paper's".to_owned(), paper[0].signing_each(), paper[0].verifying_each()),
             (
                 "HMAC, the paper's".to_owned(),
-                hmac.paper_sealing(BETWEEN_LOOKS),
-                hmac.paper_verifying(BETWEEN_LOOKS),
+                hmac.paper_sealing(CHAINS_PER_CLOCK),
+                hmac.paper_verifying(CHAINS_PER_CLOCK),
             ),
         ];
         both.extend(paper.iter().map(|paper| {

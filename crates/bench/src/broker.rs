@@ -99,14 +99,14 @@ impl Broker {
         // The message is retained, so that the subscriber receives it first.
         common("mosquitto_pub").args(["-m", "subscribed", "-r"]).status()?;
         let mut subscriber = common("mosquitto_sub").stdout(Stdio::piped()).spawn()?;
-        let mut heard =
+        let mut received =
             BufReader::new(subscriber.stdout.take().ok_or("no output to read")?).lines();
-        heard.next().ok_or("mosquitto_sub hears nothing")??;
+        received.next().ok_or("mosquitto_sub received nothing")??;
         let start = Instant::now();
         let mut publisher = common("mosquitto_pub");
         publisher.args(["-l", "-M", &IN_FLIGHT.to_string()]).stdin(File::open(lines)?);
         let mut publisher = publisher.spawn()?;
-        let last = heard.nth(messages - 1).ok_or("mosquitto's clients lost messages")??;
+        let last = received.nth(messages - 1).ok_or("mosquitto's clients lost messages")??;
         let time = start.elapsed();
         publisher.wait()?;
         let _ = subscriber.kill();

@@ -54,8 +54,8 @@ pub(crate) fn run() -> Result<Report, Failed> {
             black_box(offered(&offers, 0, MILLION as u64)).check(MILLION as u64);
         }),
         Contender::new(MILLION, || black_box(offered(&offers, 0, 100_000)).check(0)),
-        Contender::new(events, || heard(&ample, &frames)),
-        Contender::new(events, || heard(&tight, &frames)),
+        Contender::new(events, || receive(&ample, &frames)),
+        Contender::new(events, || receive(&tight, &frames)),
     ];
     let times = interleaved(7, &mut contenders);
     let rate = |times: &Times, contender| 1e3 / times.nanoseconds(contender);
@@ -76,8 +76,8 @@ pub(crate) fn run() -> Result<Report, Failed> {
     );
     let full = offered(&offers[..100_000], 0, 100_000);
     #[allow(clippy::cast_precision_loss)]
-    let beside = (full.queues.memory() - 100_000 * RECORD.len()) as f64 / 1e5;
-    report.add("memory beside the record, an event of 100,000", beside, "B", Bar::AtMost(32.0));
+    let overhead = (full.queues.memory() - 100_000 * RECORD.len()) as f64 / 1e5;
+    report.add("memory without the record, an event of 100,000", overhead, "B", Bar::AtMost(32.0));
     Ok(report)
 }
 
@@ -194,12 +194,12 @@ impl Group {
 }
 
 /// A new coordinator that receives all frames.
-fn heard(roster: &Roster, frames: &[Vec<u8>]) {
+fn receive(roster: &Roster, frames: &[Vec<u8>]) {
     let Some(mut coordinator) = GroupCoordinator::new(roster.clone(), GROUP_SECRET) else { return };
     for frame in frames {
         assert!(
             coordinator.hear(frame, EPOCH).is_ok_and(|news| news.durable),
-            "every frame is news"
+            "every frame is new"
         );
     }
     let budget = roster.budget().unwrap_or_default();

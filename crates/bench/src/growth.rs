@@ -37,7 +37,7 @@ fn figure(sealing: Vec<(f64, f64)>, fetching: Vec<(f64, f64)>) -> Figure {
         x: Axis::logarithmic("readings under one seal (above), in the store (below)", 500.0, 2e7),
         panels: vec![
             panel("sealing a reading, D", "star, root included", Colour::Blue, sealing),
-            panel("fetching the sample, ms", "from a store of so many readings", Colour::Vermillion, fetching),
+            panel("fetching the sample, ms", "from a store of this many readings", Colour::Vermillion, fetching),
         ],
     }
 }

@@ -122,9 +122,9 @@ impl Recorded {
             Self { devices: Vec::new(), readings: None, footprint: None, absent: Vec::new() };
         let mut absent = |what: &str, error: DataError| match error {
             DataError::Absent { remedy, .. } => {
-                let said = format!("{what}: {remedy}");
-                eprintln!("not there: {said}");
-                recorded.absent.push(said);
+                let message = format!("{what}: {remedy}");
+                eprintln!("absent: {message}");
+                recorded.absent.push(message);
                 Ok(())
             }
             error => Err(error.to_string()),
@@ -165,21 +165,21 @@ fn run(
     command: &str,
     tell: &mut dyn FnMut(&str),
 ) -> Result<(), String> {
-    let said = |error: report::ReportError| error.to_string();
+    let message = |error: report::ReportError| error.to_string();
     let is_whole = recorded.devices.len() == Source::ALL.len();
 
     let sampling = if is_whole {
         report::write_of(&recorded.devices, &out.join("sampling"), seed, effort.sampling, tell)
-            .map_err(said)?
+            .map_err(message)?
     } else {
-        tell("figures 5 to 7 need recordings that are not there");
+        tell("figures 5 to 7 need recordings that are absent");
         no_sampling(&recorded.absent.join("; "))
     };
 
     let inputs =
         Inputs { devices: &recorded.devices, is_whole, footprint: recorded.footprint.clone() };
     let measured = seals::measure(&inputs, &effort.seals, seed, tell)?;
-    let sealing = report::seals::write(&measured, &out.join("sealing")).map_err(said)?;
+    let sealing = report::seals::write(&measured, &out.join("sealing")).map_err(message)?;
 
     let sums = match &recorded.readings {
         Some(readings) => sums::of(readings, &out.join("sums"), &effort.sums, tell)?,
@@ -201,7 +201,7 @@ fn run(
         effort.broadcast,
         tell,
     )
-    .map_err(said)?;
+    .map_err(message)?;
 
     let mut machine = machine::describe(command, recorded.absent.clone());
     let runs = format!(
@@ -252,9 +252,14 @@ fn run(
             "broadcast",
             broadcast,
         ),
-        part("Beyond the papers", "What the papers do not ask.", "sealing", sealing.beyond),
+        part(
+            "Beyond the papers",
+            "Measurements that are not in the papers.",
+            "sealing",
+            sealing.beyond,
+        ),
     ];
-    page::write(out, &machine, &parts).map_err(said)
+    page::write(out, &machine, &parts).map_err(message)
 }
 
 fn no_sampling(absent: &str) -> Vec<Entry> {
@@ -363,7 +368,7 @@ mod tests {
     ];
     const BEYOND: [&str; 3] = ["beyond-epoch", "beyond-resolution", "beyond-uplink"];
 
-    fn made_up() -> Vec<Recording> {
+    fn synthetic() -> Vec<Recording> {
         let recording = |(i, source): (u32, &Source)| {
             let day = |day: u32| {
                 (0..100 + 30 * i)
@@ -394,7 +399,7 @@ mod tests {
     }
 
     /// The content of a section under a name.
-    fn said<'t>(html: &'t str, id: &str, name: &str) -> &'t str {
+    fn content<'t>(html: &'t str, id: &str, name: &str) -> &'t str {
         let section = html
             .split(&format!("<section id=\"{id}\">"))
             .nth(1)
@@ -406,10 +411,10 @@ mod tests {
             .unwrap_or_else(|| panic!("{id} has no {name:?}"))
     }
 
-    fn is_a_number_or_says_why(text: &str) -> bool {
+    fn is_a_number_or_a_reason(text: &str) -> bool {
         text.contains(|letter: char| letter.is_ascii_digit())
             || text.starts_with("a picture")
-            || text == "not asked"
+            || text == "not in the paper"
             || text.contains("independent")
             || text.contains("accurate")
     }
@@ -417,15 +422,16 @@ mod tests {
     #[test]
     fn every_table_and_figure_has_both_numbers_and_a_reason() {
         let out = tempfile::tempdir().unwrap();
-        let beside = |name: &str| {
+        let committed = |name: &str| {
             std::fs::read_to_string(format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR")))
                 .unwrap()
         };
         let recorded = Recorded {
-            devices: made_up(),
+            devices: synthetic(),
             readings: Some(Readings(vec![18.0, 18.3, 25.55, 49.9999])),
             footprint: Some(
-                Footprint::read(&beside("footprint.csv"), &beside("footprint_levels.csv")).unwrap(),
+                Footprint::read(&committed("footprint.csv"), &committed("footprint_levels.csv"))
+                    .unwrap(),
             ),
             absent: Vec::new(),
         };
@@ -435,15 +441,15 @@ mod tests {
         for id in &listed {
             for name in ["the paper", "ours"] {
                 assert!(
-                    is_a_number_or_says_why(said(&html, id, name)),
+                    is_a_number_or_a_reason(content(&html, id, name)),
                     "{id}, {name}: {}",
-                    said(&html, id, name)
+                    content(&html, id, name)
                 );
             }
-            assert!(said(&html, id, "ours") != "not measured", "{id}");
-            let why = said(&html, id, "why they differ");
-            assert!(why.len() > 40 && why.ends_with('.'), "{id}: {why:?} is no sentence");
-            assert!(!said(&html, id, "command").is_empty(), "{id}");
+            assert!(content(&html, id, "ours") != "not measured", "{id}");
+            let why = content(&html, id, "why they differ");
+            assert!(why.len() > 40 && why.ends_with('.'), "{id}: {why:?} is not a sentence");
+            assert!(!content(&html, id, "command").is_empty(), "{id}");
         }
         assert!(html.contains("All recorded data was present."));
         // The letters of the figures are arbitrary.
@@ -452,7 +458,7 @@ mod tests {
             .map(|part| part.split_once("\">").map_or(part, |(_, rest)| rest))
             .collect();
         for wrong in ["NaN", "inf ", "{}", "not measured: "] {
-            assert!(!words.contains(wrong), "the page says {wrong:?}");
+            assert!(!words.contains(wrong), "the page contains {wrong:?}");
         }
     }
 
@@ -460,7 +466,7 @@ mod tests {
     fn the_page_fetches_nothing_and_its_links_have_targets() {
         let out = tempfile::tempdir().unwrap();
         let recorded = Recorded {
-            devices: made_up(),
+            devices: synthetic(),
             readings: None,
             footprint: None,
             absent: vec!["Intel lab's: get it".to_owned()],
@@ -479,13 +485,13 @@ mod tests {
         assert!(links.len() > 60);
         for link in links {
             match link.strip_prefix('#') {
-                Some(id) => assert!(html.contains(&format!("id=\"{id}\"")), "#{id} leads nowhere"),
-                None => assert!(out.path().join(link).is_file(), "{link} leads nowhere"),
+                Some(id) => assert!(html.contains(&format!("id=\"{id}\"")), "#{id} does not exist"),
+                None => assert!(out.path().join(link).is_file(), "{link} does not exist"),
             }
         }
         assert!(
-            said(&html, "sums-table-2", "ours") == "not measured"
-                && said(&html, "sums-table-2", "replacement").contains("get it")
+            content(&html, "sums-table-2", "ours") == "not measured"
+                && content(&html, "sums-table-2", "replacement").contains("get it")
         );
     }
 
@@ -507,15 +513,15 @@ mod tests {
             let plain = name.replace("&#39;", "'");
             assert!(
                 between(&html, "<li>", "</li>").iter().any(|absent| absent.contains(&plain)),
-                "{plain} is not named"
+                "{plain} is not listed"
             );
         }
         for id in ["sealing-figure-5", "sealing-figure-7b", "sealing-table-7", "sums-figure-6a"] {
-            assert_eq!(said(&html, id, "ours"), "not measured", "{id}");
+            assert_eq!(content(&html, id, "ours"), "not measured", "{id}");
         }
-        assert!(said(&html, "sealing-figure-14", "replacement").contains("telosb"));
+        assert!(content(&html, "sealing-figure-14", "replacement").contains("telosb"));
         assert!(
-            said(&html, "sealing-table-1", "replacement")
+            content(&html, "sealing-table-1", "replacement")
                 .contains("is absent: that column is empty")
         );
     }

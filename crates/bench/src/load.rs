@@ -182,14 +182,14 @@ pub(crate) fn serve(folder: &Path, name: &str, sync: bool) -> Result<(), Failed>
         )
         .await?;
         println!("{}", cloud.address());
-        let (tell, told) = tokio::sync::oneshot::channel();
+        let (stop, stopped) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || {
             let _ = io::stdin().read_to_end(&mut Vec::new());
-            let _ = tell.send(());
+            let _ = stop.send(());
         });
         cloud
             .run(async {
-                let _ = told.await;
+                let _ = stopped.await;
             })
             .await;
         Ok(())

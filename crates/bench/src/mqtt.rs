@@ -210,8 +210,8 @@ async fn send(
             }
             flush(&mut forwarder, &link, device, key, &mut scratch, &mut out).await?;
         }
-        let heard = tokio::time::timeout(Duration::from_secs(1), link.receive()).await;
-        let mut heard = match heard {
+        let received = tokio::time::timeout(Duration::from_secs(1), link.receive()).await;
+        let mut received = match received {
             Ok(down) => Some(down?),
             Err(_) => {
                 forwarder.rewind();
@@ -219,11 +219,11 @@ async fn send(
                 None
             }
         };
-        while let Some(Down::Frame(frame)) = heard {
+        while let Some(Down::Frame(frame)) = received {
             let word = Acknowledgement::open(&frame, device, key)?;
             acknowledged = acknowledged.max(word.next.0);
             forwarder.acknowledge(&word);
-            heard = link.receive().now_or_never().transpose()?;
+            received = link.receive().now_or_never().transpose()?;
         }
     }
     Ok(())

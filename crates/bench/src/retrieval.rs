@@ -70,7 +70,7 @@ fn share(folder: &Path, report: &mut Report) -> Result<(), Failed> {
         );
     }
     report.add(
-        "all of 1,000,000 readings, verified, looked at and not written",
+        "all of 1,000,000 readings, verified, read and not written",
         median(seen.all_ms),
         "ms",
         None,

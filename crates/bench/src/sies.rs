@@ -71,12 +71,12 @@ fn answer(report: &mut Report, host: Host, n: u32) {
     let sources: Vec<SourceKey> =
         devices.iter().map(|device| master.source(GROUP, *device, 0).for_query(id)).collect();
     let start = Instant::now();
-    let mut querier = Querier::new(question, &master, &devices, host, &|_| ())
-        .expect("a question that can be asked");
+    let mut querier =
+        Querier::new(question, &master, &devices, host, &|_| ()).expect("a valid question");
     let set_up = start.elapsed();
     let mut set = vec![0_u64; n.div_ceil(64) as usize];
-    let speaks = |i: u32| i % 100 != 50;
-    (0..n).filter(|i| speaks(*i)).for_each(|i| set[i as usize / 64] |= 1 << (i % 64));
+    let answers = |i: u32| i % 100 != 50;
+    (0..n).filter(|i| answers(*i)).for_each(|i| set[i as usize / 64] |= 1 << (i % 64));
     let mut participation = vec![0; participation::max_size(n)];
     let length = Participation::encode(&set, &mut participation).expect("the set fits");
     let link = LinkKey::new(&[9; 32]);

@@ -33,7 +33,7 @@ use crate::measure::{Bar, Contender, Report, interleaved, median};
 const RUNS: usize = 11;
 /// Bytes of a response that a session processes in one call.
 const CHUNK: usize = PIECE;
-/// Of the longest answer, less than.
+/// The maximum size of a response, in bytes.
 const MAX_ANSWER: usize = 256 << 20;
 
 /// The devices and seals of a measurement.
@@ -41,9 +41,9 @@ struct Population {
     title: &'static str,
     devices: u16,
     epochs: u64,
-    /// Readings of 4 bytes a seal.
+    /// Readings per seal, of 4 bytes each.
     readings: u32,
-    /// Whether verifying all of it must stay within the bar of many seals.
+    /// Whether verifying all of it has a bar, in D per event.
     is_bar: bool,
 }
 
@@ -123,7 +123,7 @@ impl<'r> Answer<'r> {
     fn arrow(&self, threads: NonZero<usize>) {
         let mut writer = Writer::new(Format::Arrow, io::sink());
         self.verify(threads, &mut writer);
-        writer.finish().expect("nothing can fail to be thrown away");
+        writer.finish().expect("discarding cannot fail");
     }
 }
 
@@ -270,9 +270,9 @@ fn measure<'r>(answer: &Answer<'r>, is_bar: bool, report: &mut Report) {
         None,
     );
     report.add("      its levels alone", times.ratio(5, 0), "D", None);
-    report.add("  and each row looked at", times.ratio(2, 0), "D", None);
-    report.add("  and made an Arrow stream", times.ratio(3, 0), "D", None);
-    let names = ["verified", "and each row looked at", "and made an Arrow stream"];
+    report.add("  and each row read", times.ratio(2, 0), "D", None);
+    report.add("  and converted to Arrow", times.ratio(3, 0), "D", None);
+    let names = ["verified", "and each row read", "and converted to Arrow"];
     let works: [fn(&Answer<'r>, NonZero<usize>); 3] =
         [Answer::verified, Answer::rows, Answer::arrow];
     for ((name, work), place) in names.into_iter().zip(works).zip(0..) {
@@ -290,6 +290,6 @@ fn measure<'r>(answer: &Answer<'r>, is_bar: bool, report: &mut Report) {
         }
         report.add(format!("  on two threads, {name}"), median(both), "ms", None);
         let bar = (place == 2).then_some(Bar::AtLeast(1.5));
-        report.add("    faster than on one, by the clock on the wall", median(ratios), "x", bar);
+        report.add("    faster than on one, by wall-clock time", median(ratios), "x", bar);
     }
 }

@@ -57,7 +57,7 @@ impl Room {
             Ok::<_, Infallible>(message.len())
         };
         OutgoingChain::build(draft, &mut self.digests, &mut self.tags, &mut self.scratch, read)
-            .expect("a chain that can be said")
+            .expect("a valid chain")
     }
 }
 

@@ -142,13 +142,13 @@ impl<'a> Tesla<'a> {
             last: u32::try_from(messages.len()).expect("few messages"),
         };
         let mut frames = Vec::new();
-        let sender = said(schedule, messages, |now, frame| frames.push((now, frame.to_vec())));
+        let sender = transmit(schedule, messages, |now, frame| frames.push((now, frame.to_vec())));
         Self { messages, schedule, parameters: sender.parameters(), frames }
     }
 
     pub(super) fn sealing(&self) -> Contender<'_> {
         Contender::new(self.messages.len(), || {
-            let sender = said(self.schedule, black_box(self.messages), |_, frame| {
+            let sender = transmit(self.schedule, black_box(self.messages), |_, frame| {
                 black_box(frame);
             });
             black_box(sender);
@@ -165,26 +165,26 @@ impl<'a> Tesla<'a> {
             self.parameters,
             Settings { offset_ms: 100, steps: 8, budget: 64, seed: 1 },
         )
-        .expect("there are rows enough");
+        .expect("there are enough rows");
         let fresh = receiver.clone();
         Contender::new(self.messages.len(), move || {
             receiver.clone_from(&fresh);
-            let mut heard = 0;
+            let mut delivered = 0;
             for (now, frame) in &frames {
                 receiver.receive(*now, black_box(frame)).expect("in time");
-                while let Some(said) = receiver.take() {
-                    black_box(said);
-                    heard += 1;
+                while let Some(message) = receiver.take() {
+                    black_box(message);
+                    delivered += 1;
                 }
             }
-            assert_eq!(heard, self.messages.len());
+            assert_eq!(delivered, self.messages.len());
         })
     }
 }
 
 /// A sender's whole work: the keys, one packet in each interval, and the disclosed keys.
-fn said(schedule: Schedule, messages: &[Message], mut send: impl FnMut(u64, &[u8])) -> Sender {
-    let mut sender = Sender::new(schedule, SECRET).expect("a schedule that can be kept");
+fn transmit(schedule: Schedule, messages: &[Message], mut send: impl FnMut(u64, &[u8])) -> Sender {
+    let mut sender = Sender::new(schedule, SECRET).expect("a valid schedule");
     let mut buffer = [0; OVERHEAD + PAYLOAD + KEY_FRAME + MAX_PARAMETERS];
     let mut now = 0;
     let mut messages = messages.iter();
@@ -193,14 +193,14 @@ fn said(schedule: Schedule, messages: &[Message], mut send: impl FnMut(u64, &[u8
         if let Some(message) = messages.next() {
             send(now, sender.packet(now, message, &mut buffer).expect("the interval has begun"));
         }
-        if let Some(key) = sender.disclosure(now, &mut buffer).expect("the clock goes on") {
+        if let Some(key) = sender.disclosure(now, &mut buffer).expect("the time increases") {
             send(now, key);
         }
     }
     sender
 }
 
-/// The paper's scheme, and a signature per message with its signatures.
+/// The paper's scheme, and a signature per message with the paper's signatures.
 pub(super) struct Paper {
     per_block: usize,
     messages: Vec<Vec<u8>>,

@@ -24,15 +24,15 @@ use crate::measure::{Contender, interleaved};
 
 const SUITES: [Algorithm; 3] = [Algorithm::Ed25519, Algorithm::Esp256, Algorithm::MlDsa44];
 
-fn said(error: impl std::fmt::Display) -> String {
+fn message(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
 /// The bytes that a device of the product sends in addition to its events, for the second epoch of
 /// this length, when the first is acknowledged.
 fn overhead(algorithm: Algorithm, scheme: Scheme, events: u64) -> Result<usize, String> {
-    let operator = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32]).map_err(said)?;
-    let secret = SecretKey::from_seed(algorithm, &[2; 32]).map_err(said)?;
+    let operator = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32]).map_err(message)?;
+    let secret = SecretKey::from_seed(algorithm, &[2; 32]).map_err(message)?;
     let devices = [("dev1", secret.public())];
     let group = FirstRoster {
         group: "home",
@@ -41,14 +41,14 @@ fn overhead(algorithm: Algorithm, scheme: Scheme, events: u64) -> Result<usize, 
         budget: None,
         devices: &devices,
     };
-    let roster =
-        Roster::open(&group.issue(&operator).map_err(said)?, &operator.public()).map_err(said)?;
+    let roster = Roster::open(&group.issue(&operator).map_err(message)?, &operator.public())
+        .map_err(message)?;
     let fields = [
-        Field::parse("temperature:Cel:i16/100").map_err(said)?,
-        Field::parse("humidity:%RH:u16/100").map_err(said)?,
+        Field::parse("temperature:Cel:i16/100").map_err(message)?,
+        Field::parse("humidity:%RH:u16/100").map_err(message)?,
     ];
     let mut buffer = [0; 512];
-    let schema = Schema::encode(&fields, &mut buffer).map_err(said)?;
+    let schema = Schema::encode(&fields, &mut buffer).map_err(message)?;
     let profile =
         Profile::new(&roster, "dev1", scheme, &schema).ok_or("the roster has no such device")?;
     let chain = Chain::start(profile.certificate);
@@ -57,10 +57,11 @@ fn overhead(algorithm: Algorithm, scheme: Scheme, events: u64) -> Result<usize, 
     for epoch in 0..2 {
         for reading in 0..events {
             let [.., a, b, c, d] = reading.to_be_bytes();
-            bundles.extend(sealer.push(EpochNumber(480_000 + epoch), &[a, b, c, d]).map_err(said)?);
+            bundles
+                .extend(sealer.push(EpochNumber(480_000 + epoch), &[a, b, c, d]).map_err(message)?);
         }
     }
-    bundles.extend(sealer.close(true).map_err(said)?);
+    bundles.extend(sealer.close(true).map_err(message)?);
     bundles
         .get(1)
         .map(|bundle| bundle.uplink_overhead())
@@ -71,11 +72,11 @@ fn overhead(algorithm: Algorithm, scheme: Scheme, events: u64) -> Result<usize, 
 pub(super) fn by_epoch(effort: &Effort) -> Result<Vec<ByEpoch>, String> {
     let mut rows = Vec::new();
     for &events in effort.lengths {
-        let count = usize::try_from(events).map_err(said)?;
+        let count = usize::try_from(events).map_err(message)?;
         let records: Vec<Record> =
-            (0..u32::try_from(events).map_err(said)?).map(u32::to_be_bytes).collect();
+            (0..u32::try_from(events).map_err(message)?).map(u32::to_be_bytes).collect();
         let keys = SUITES.map(|algorithm| SecretKey::from_seed(algorithm, &[7; 32]));
-        let keys = keys.into_iter().collect::<Result<Vec<_>, _>>().map_err(said)?;
+        let keys = keys.into_iter().collect::<Result<Vec<_>, _>>().map_err(message)?;
         // Repeats short epochs, so that a repetition needs about a millisecond.
         let times_over = (effort.signatures * 4 / count.max(1)).clamp(1, effort.signatures);
         let contender = |key: &SecretKey| {
@@ -107,9 +108,9 @@ pub(super) fn uplink() -> Result<Vec<Uplink>, String> {
     const HOUR: u64 = 60;
     let mut rows = Vec::new();
     for payload in [4_u64, 3] {
-        let mut row = |format: String, beside: f64, from| {
+        let mut row = |format: String, extra: f64, from| {
             #[allow(clippy::cast_precision_loss)]
-            rows.push(Uplink { format, payload, bytes: payload as f64 + beside, from });
+            rows.push(Uplink { format, payload, bytes: payload as f64 + extra, from });
         };
         // The minimum of any format, without framing, names or numbers.
         row("sign-each, the bare Ed25519 signature".to_owned(), 64.0, Origin::Arithmetic);
@@ -127,15 +128,15 @@ pub(super) fn uplink() -> Result<Vec<Uplink>, String> {
         for (scheme, what) in [(Scheme::Star, "star"), (Scheme::Tree, "tree")] {
             for events in [HOUR, EPOCH as u64] {
                 #[allow(clippy::cast_precision_loss)]
-                let beside = overhead(Algorithm::Ed25519, scheme, events)? as f64 / events as f64;
-                row(format!("{what} of {events} events, Ed25519"), beside, Origin::Encoding);
+                let extra = overhead(Algorithm::Ed25519, scheme, events)? as f64 / events as f64;
+                row(format!("{what} of {events} events, Ed25519"), extra, Origin::Encoding);
             }
         }
         #[allow(clippy::cast_precision_loss)]
-        let beside = overhead(Algorithm::MlDsa44, Scheme::Star, 1440)? as f64 / 1440.0;
+        let extra = overhead(Algorithm::MlDsa44, Scheme::Star, 1440)? as f64 / 1440.0;
         row(
             "star of 1440 events (a day of minutes), ML-DSA-44".to_owned(),
-            beside,
+            extra,
             Origin::Encoding,
         );
     }

@@ -54,8 +54,9 @@ pub(super) fn measure(
     if inputs.is_whole {
         measured.counted.push(counted);
     }
-    let said = |error: super::legacy::Refused| error.to_string();
-    for key in [Key::Rsa(Rsa::generate().map_err(said)?), Key::Dsa(Dsa::generate().map_err(said)?)]
+    let message = |error: super::legacy::Refused| error.to_string();
+    for key in
+        [Key::Rsa(Rsa::generate().map_err(message)?), Key::Dsa(Dsa::generate().map_err(message)?)]
     {
         theirs::<Md5>(&key, &seals, budget, effort, measured);
         theirs::<Sha1>(&key, &seals, budget, effort, measured);
@@ -65,7 +66,7 @@ pub(super) fn measure(
         ours(algorithm, &seals, budget, effort, measured)?;
     }
     if measured.each.is_none() {
-        measured.each = Some(each(&Key::Dsa(Dsa::generate().map_err(said)?), &seals, effort));
+        measured.each = Some(each(&Key::Dsa(Dsa::generate().map_err(message)?), &seals, effort));
     }
     Ok(())
 }

@@ -1,18 +1,18 @@
-//! RSA-1024 and DSA-512, the paper's signatures (Li et al., section VIII.A), by AWS-LC: for
-//! comparison only, and nowhere else in the workspace.
+//! RSA-1024 and DSA-512, the paper's signatures (Li et al., section VIII.A), computed by AWS-LC.
+//! They are for comparison only, and no other module of the workspace uses them.
 //!
-//! `aws-lc-rs` offers neither: it starts at RSA of 2,048 bits and has no DSA. What it is made on
-//! still computes both, so this module calls that, and is the only one of `bench` with unsafe code.
-//! PKCS #1 v1.5 for RSA, as the paper's time had it; a digest longer than DSA's `q` of 160 bits is
-//! cut by the library, as FIPS 186 says. Neither gives security today: a factored RSA-1024 is a
-//! matter of money, a discrete logarithm of 512 bits one of minutes.
+//! `aws-lc-rs` offers neither: its smallest RSA key has 2,048 bits, and it has no DSA. Its C
+//! library has both, so this module calls the library directly; it is the only module of `bench`
+//! with unsafe code. RSA uses PKCS #1 v1.5, which was usual at the paper's time. A digest longer
+//! than DSA's `q` of 160 bits is truncated by the library (FIPS 186). Both are insecure today:
+//! factoring RSA-1024 is affordable, and a discrete logarithm of 512 bits takes minutes.
 
 use std::fmt;
 use std::ptr::{NonNull, null, null_mut};
 
 use aws_lc_sys as lc;
 
-/// The digest function that a signature is over.
+/// The digest function of a signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DigestName {
     Md5,
@@ -30,19 +30,19 @@ impl DigestName {
     }
 }
 
-/// The library refused; what it was asked for.
+/// AWS-LC reported a failure; has the operation that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refused(&'static str);
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "AWS-LC refuses {}", self.0)
+        write!(f, "AWS-LC failed: {}", self.0)
     }
 }
 
 impl std::error::Error for Refused {}
 
-/// Turns the library's 1 for success into a result.
+/// Converts a return code of the library, which is 1 for success, to a result.
 const fn done(code: i32, what: &'static str) -> Result<(), Refused> {
     if code == 1 { Ok(()) } else { Err(Refused(what)) }
 }
@@ -57,25 +57,25 @@ impl Rsa {
     /// Bytes of a signature.
     pub(crate) const SIGNATURE: usize = 128;
 
-    /// A fresh key.
+    /// Generates a key.
     pub(crate) fn generate() -> Result<Self, Refused> {
-        let what = "an RSA key of 1,024 bits";
-        // SAFETY: takes nothing; gives null or an RSA that is ours to free.
+        let what = "generate an RSA key of 1,024 bits";
+        // SAFETY: the function has no arguments; it returns null or an RSA that we own and free.
         let key = Self(NonNull::new(unsafe { lc::RSA_new() }).ok_or(Refused(what))?);
-        // SAFETY: takes nothing; gives null or a number that is ours to free, which happens below
-        // on every way out.
+        // SAFETY: the function has no arguments; it returns null or a number that we own. It is
+        // freed below, before any return.
         let exponent = NonNull::new(unsafe { lc::BN_new() }).ok_or(Refused(what))?;
-        // SAFETY: both pointers are live and nobody else's; the callback may be null.
-        let made = unsafe {
+        // SAFETY: both pointers are live and not shared; the callback may be null.
+        let code = unsafe {
             if lc::BN_set_word(exponent.as_ptr(), lc::RSA_F4 as lc::BN_ULONG) == 1 {
                 lc::RSA_generate_key_ex(key.0.as_ptr(), Self::BITS, exponent.as_ptr(), null_mut())
             } else {
                 0
             }
         };
-        // SAFETY: the number is ours, and the key keeps a copy of its own.
+        // SAFETY: we own the number, and the key has its own copy.
         unsafe { lc::BN_free(exponent.as_ptr()) };
-        done(made, what)?;
+        done(code, what)?;
         Ok(key)
     }
 
@@ -83,9 +83,9 @@ impl Rsa {
     pub(crate) fn sign(&self, name: DigestName, digest: &[u8]) -> Result<Vec<u8>, Refused> {
         let mut signature = vec![0; Self::SIGNATURE];
         let mut length = 0;
-        // SAFETY: the digest is readable for its length; the signature has the modulus's 128 bytes,
-        // the most that is written; the key is live, and signing changes nothing of it but caches,
-        // behind the library's own lock.
+        // SAFETY: the digest is readable for its length; the signature has room for the 128 bytes
+        // of the modulus, the most that is written; the key is live, and signing changes only its
+        // caches, under the library's own lock.
         let code = unsafe {
             lc::RSA_sign(
                 name.nid(),
@@ -96,12 +96,12 @@ impl Rsa {
                 self.0.as_ptr(),
             )
         };
-        done(code, "to sign by RSA")?;
+        done(code, "sign with RSA")?;
         signature.truncate(length as usize);
         Ok(signature)
     }
 
-    /// Whether a signature is this key's of the digest.
+    /// Whether a signature of the digest is valid under this key.
     pub(crate) fn verify(&self, name: DigestName, digest: &[u8], signature: &[u8]) -> bool {
         // SAFETY: digest and signature are readable for their lengths; the key is live.
         let code = unsafe {
@@ -120,7 +120,7 @@ impl Rsa {
 
 impl Drop for Rsa {
     fn drop(&mut self) {
-        // SAFETY: the key is ours, and nothing refers to it any more.
+        // SAFETY: we own the key, and there are no other references to it.
         unsafe { lc::RSA_free(self.0.as_ptr()) };
     }
 }
@@ -132,18 +132,17 @@ pub(crate) struct Dsa(NonNull<lc::DSA>);
 impl Dsa {
     /// Bits of its modulus.
     pub(crate) const BITS: u32 = 512;
-    /// Bytes of a signature's two numbers, as the paper would count them; in DER it is a few bytes
-    /// longer.
+    /// Bytes of the two numbers of a signature; their DER encoding is a few bytes longer.
     pub(crate) const SIGNATURE: usize = 40;
 
-    /// Fresh parameters and a fresh key.
+    /// Generates parameters and a key.
     pub(crate) fn generate() -> Result<Self, Refused> {
-        let what = "a DSA key of 512 bits";
-        // SAFETY: takes nothing; gives null or a DSA that is ours to free.
+        let what = "generate a DSA key of 512 bits";
+        // SAFETY: the function has no arguments; it returns null or a DSA that we own and free.
         let key = Self(NonNull::new(unsafe { lc::DSA_new() }).ok_or(Refused(what))?);
         let pointer = key.0.as_ptr();
-        // SAFETY: the key is live and nobody else's; no seed is given, and what is asked to be told
-        // where may be null.
+        // SAFETY: the key is live and not shared; the seed, the outputs and the callback may be
+        // null.
         let code = unsafe {
             lc::DSA_generate_parameters_ex(
                 pointer,
@@ -156,7 +155,7 @@ impl Dsa {
             )
         };
         done(code, what)?;
-        // SAFETY: the key is live, nobody else's, and has parameters.
+        // SAFETY: the key is live, not shared, and has parameters.
         done(unsafe { lc::DSA_generate_key(pointer) }, what)?;
         Ok(key)
     }
@@ -165,12 +164,12 @@ impl Dsa {
     pub(crate) fn sign(&self, name: DigestName, digest: &[u8]) -> Result<Vec<u8>, Refused> {
         // SAFETY: the key is live and has its parameters.
         let most = usize::try_from(unsafe { lc::DSA_size(self.0.as_ptr()) })
-            .map_err(|_| Refused("a DSA signature's size"))?;
+            .map_err(|_| Refused("compute the size of a DSA signature"))?;
         let mut signature = vec![0; most];
         let mut length = 0;
         // SAFETY: the digest is readable for its length; the signature has DSA_size bytes, the most
-        // that is written; the key is live, and signing changes nothing of it but caches, behind
-        // the library's own lock.
+        // that is written; the key is live, and signing changes only its caches, under the
+        // library's own lock.
         let code = unsafe {
             lc::DSA_sign(
                 name.nid(),
@@ -181,12 +180,12 @@ impl Dsa {
                 self.0.as_ptr(),
             )
         };
-        done(code, "to sign by DSA")?;
+        done(code, "sign with DSA")?;
         signature.truncate(length as usize);
         Ok(signature)
     }
 
-    /// Whether a signature is this key's of the digest.
+    /// Whether a signature of the digest is valid under this key.
     pub(crate) fn verify(&self, name: DigestName, digest: &[u8], signature: &[u8]) -> bool {
         // SAFETY: digest and signature are readable for their lengths; the key is live.
         let code = unsafe {
@@ -205,7 +204,7 @@ impl Dsa {
 
 impl Drop for Dsa {
     fn drop(&mut self) {
-        // SAFETY: the key is ours, and nothing refers to it any more.
+        // SAFETY: we own the key, and there are no other references to it.
         unsafe { lc::DSA_free(self.0.as_ptr()) };
     }
 }
@@ -219,7 +218,7 @@ mod tests {
         [(DigestName::Md5, 16), (DigestName::Sha1, 20), (DigestName::Sha256, 32)];
 
     #[test]
-    fn the_papers_keys_sign_every_digest_and_refuse_every_other() {
+    fn signatures_are_valid_for_their_digest_only() {
         let (rsa, dsa) = (Rsa::generate().unwrap(), Dsa::generate().unwrap());
         for (name, length) in DIGESTS {
             let digest: Vec<u8> = (1..=length).map(|byte| byte as u8).collect();
@@ -240,11 +239,11 @@ mod tests {
                     && !dsa.verify(name, &digest, &by_dsa[1..])
             );
         }
-        assert_eq!(rsa.sign(DigestName::Md5, &[0; 20]), Err(Refused("to sign by RSA")));
+        assert_eq!(rsa.sign(DigestName::Md5, &[0; 20]), Err(Refused("sign with RSA")));
     }
 
     #[test]
-    fn a_key_is_of_the_papers_size() {
+    fn keys_have_the_papers_sizes() {
         let (rsa, dsa) = (Rsa::generate().unwrap(), Dsa::generate().unwrap());
         // SAFETY: both keys are live.
         let bits = unsafe {

@@ -50,9 +50,9 @@ fn hashing<H: Hash>(effort: &Effort) -> Contender<'static> {
 
 /// D in nanoseconds, and the table.
 pub(super) fn measure(effort: &Effort) -> Result<(f64, Vec<Primitive>), String> {
-    let said = |error: super::legacy::Refused| error.to_string();
+    let message = |error: super::legacy::Refused| error.to_string();
     let (rsa, dsa) =
-        (Key::Rsa(Rsa::generate().map_err(said)?), Key::Dsa(Dsa::generate().map_err(said)?));
+        (Key::Rsa(Rsa::generate().map_err(message)?), Key::Dsa(Dsa::generate().map_err(message)?));
     let (edwards, p256, lattice) = (
         Key::ours(Algorithm::Ed25519)?,
         Key::ours(Algorithm::Esp256)?,

@@ -45,7 +45,7 @@ fn key() -> Result<SecretKey, String> {
     SecretKey::from_seed(Algorithm::Ed25519, &[7; 32]).map_err(|error| error.to_string())
 }
 
-fn made_up(count: usize) -> Vec<Vec<u8>> {
+fn synthetic(count: usize) -> Vec<Vec<u8>> {
     (0..u32::try_from(count).unwrap_or(u32::MAX)).map(|n| n.to_be_bytes().to_vec()).collect()
 }
 
@@ -66,7 +66,7 @@ pub(super) fn abilities() -> Result<Vec<Ability>, String> {
 }
 
 fn ability(name: &'static str, scheme: &dyn Scheme) -> Result<Ability, String> {
-    let (context, key, rate, events) = (context(), key()?, half()?, made_up(EPOCH));
+    let (context, key, rate, events) = (context(), key()?, half()?, synthetic(EPOCH));
     let public = key.public();
     let sealed = scheme.seal(&context, &key, &events).map_err(|error| error.to_string())?;
     let all = scheme.serve(&context, &sealed, &Ask::All).map_err(|error| error.to_string())?;
@@ -116,7 +116,7 @@ pub(super) fn states() -> Vec<State> {
     const BUDGET: usize = 500;
     let mut rows = Vec::new();
     for events in [100_usize, 1000, 10_000, 100_000] {
-        let made_up = made_up(events);
+        let made_up = synthetic(events);
         let (mut signer, mut most) = (TreeSigner::<Sha256>::new(64), 0);
         for event in &made_up {
             signer.push(event);

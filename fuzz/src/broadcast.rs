@@ -41,7 +41,7 @@ pub fn run(bytes: &[u8]) {
     if let Ok(frame) = BroadcastFrame::decode(bytes) {
         let mut out = vec![0; bytes.len()];
         let mut writer = Writer::new(&mut out);
-        frame.encode(&mut writer).expect("what was read can be written");
+        frame.encode(&mut writer).expect("a decoded frame can be encoded");
         assert_eq!(&*writer.finish(), bytes, "two encodings of one frame");
     }
     if SenderRequest::open(bytes).is_ok() {
@@ -51,7 +51,7 @@ pub fn run(bytes: &[u8]) {
     if SenderCertificate::open(bytes, network(), &base).is_ok()
         || Revocation::open(bytes, network(), std::slice::from_ref(&base)).is_ok()
     {
-        assert!(is_seed(), "what the base station never signed");
+        assert!(is_seed(), "an object that the base station never signed");
     }
     if Head::open(bytes, network(), sender_named("ops"), &ops, &mut [0; MAX_HEAD]).is_ok() {
         assert!(is_seed(), "a head that was never signed");
@@ -62,8 +62,8 @@ pub fn run(bytes: &[u8]) {
         let _ = chain.take(1, 0, bytes);
     }
     let mut scratch = vec![0; MAX_SINGLE];
-    if let Ok(said) = open_single(bytes, network(), sender_named("ops"), &ops, &mut scratch) {
-        assert_eq!(said.message(), MESSAGES[0], "never said");
+    if let Ok(single) = open_single(bytes, network(), sender_named("ops"), &ops, &mut scratch) {
+        assert_eq!(single.message(), MESSAGES[0], "a message that was never sent");
     }
     if let Ok(chain) = Incoming::<64>::restore(bytes) {
         assert_eq!(
@@ -95,10 +95,10 @@ fn fragments(bytes: &[u8]) {
                     assert_eq!(message, MESSAGES[number]);
                 }
                 Ok(Taken::Repeated) => {
-                    assert_eq!(piece, leaves[number], "a repetition of something else");
+                    assert_eq!(piece, leaves[number], "a repetition of a different leaf");
                 }
                 Err(_) => {
-                    assert_eq!(chain.missing(), before, "what was refused has changed something");
+                    assert_eq!(chain.missing(), before, "a refused leaf has changed the state");
                 }
             }
         }
@@ -114,7 +114,7 @@ fn evidence(bytes: &[u8]) {
         rest = behind;
         match check.take(frame) {
             Ok(Shown::Message { number, message, .. }) => {
-                assert_eq!(message, MESSAGES[number as usize], "never said");
+                assert_eq!(message, MESSAGES[number as usize], "a message that was never sent");
             }
             Ok(_) => {}
             Err(_) => return,

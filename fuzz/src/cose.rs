@@ -12,7 +12,7 @@ pub fn run(bytes: &[u8]) {
     if let Ok((seal, signature)) = Seal::decode(bytes) {
         let mut out = vec![0; MAX_MESSAGE + signature.len() + 64];
         let mut writer = Writer::new(&mut out);
-        seal.encode(&mut writer, signature).expect("what was read can be written");
+        seal.encode(&mut writer, signature).expect("a decoded seal can be encoded");
         assert_eq!(&*writer.finish(), bytes, "two encodings of one seal");
 
         let ours =

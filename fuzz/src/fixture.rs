@@ -1,4 +1,4 @@
-//! A small group with a star device and a tree device, and everything they sealed, with which the
+//! A small group with a star device and a tree device, and all of their seals, with which the
 //! targets compare.
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! Key files: what reads as a key is written back to a file that reads as the same key.
+//! Key files: a key that was read is written to a file that is read as the same key.
 
 use moteseal_core::identity::{
     MAX_DER, MAX_PEM, decode_public_der, decode_public_pem, decode_secret_der, decode_secret_pem,
@@ -11,13 +11,13 @@ pub fn run(bytes: &[u8]) {
     for key in [decode_public_der(bytes), decode_public_pem(bytes)].into_iter().flatten() {
         let mut out = [0; MAX_DER];
         let again = decode_public_der(encode_public_der(&key, &mut out).unwrap())
-            .expect("what was written can be read");
+            .expect("a written key can be read");
         assert_eq!(again.to_bytes()[..], key.to_bytes()[..]);
     }
     for key in [decode_secret_der(bytes), decode_secret_pem(bytes)].into_iter().flatten() {
         let mut out = [0; MAX_DER];
         let again = decode_secret_der(encode_secret_der(&key, &mut out).unwrap())
-            .expect("what was written can be read");
+            .expect("a written key can be read");
         assert_eq!(again.to_bytes()[..], key.to_bytes()[..]);
     }
     for algorithm in Algorithm::ALL {

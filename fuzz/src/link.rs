@@ -30,16 +30,16 @@ pub(crate) fn framed(direction: &[u8], item: &[u8]) -> Vec<u8> {
     [item, &tag(direction, item)].concat()
 }
 
-/// Opens the bytes unchanged, as items with a right tag, and as announcements.
+/// Opens the bytes unchanged, as items with a valid tag, and as announcements.
 pub fn run(bytes: &[u8]) {
     let key = LinkKey::new(&SECRET);
     let _ = Uplink::open(bytes, &key);
     let mut out = vec![0; MAX_FRAME + 64];
     let frame = framed(b"up", bytes);
     if let Ok(uplink) = Uplink::open(&frame, &key) {
-        let device = claimed_device(&frame).expect("what opens says whose it is");
+        let device = claimed_device(&frame).expect("an opened frame states its device");
         assert_eq!(
-            uplink.close(device, &key, &mut out).expect("it fitted before"),
+            uplink.close(device, &key, &mut out).expect("it has fitted before"),
             frame,
             "two encodings of one frame"
         );
@@ -59,18 +59,18 @@ pub fn run(bytes: &[u8]) {
             let range = forward.until.0 - forward.from.0;
             assert!(
                 forward.digests.is_none() || covered + forward.events().count() as u64 == range,
-                "a tree's frame has holes"
+                "a tree's frame omits events"
             );
         }
     }
     let frame = framed(b"down", bytes);
     let device = claimed_device(&frame).unwrap_or(DeviceId([0; 8]));
     if let Ok(acknowledgement) = Acknowledgement::open(&frame, device, &key) {
-        let again = acknowledgement.close(device, &key, &mut out).expect("it fitted before");
+        let again = acknowledgement.close(device, &key, &mut out).expect("it has fitted before");
         assert_eq!(again, frame, "two encodings of one acknowledgement");
     }
     let (group, coordinator) = (GroupId::of("home"), fixture::operator().public());
-    let is_ours = || words().iter().any(|word| word == bytes);
+    let is_ours = || announcements().iter().any(|word| word == bytes);
     assert!(
         Announcement::open(bytes, group, &coordinator).is_err() || is_ours(),
         "a round that was never signed"
@@ -83,7 +83,7 @@ pub fn run(bytes: &[u8]) {
 }
 
 /// A round and a manifest.
-fn words() -> Vec<Vec<u8>> {
+fn announcements() -> Vec<Vec<u8>> {
     let (group, operator) = (GroupId::of("home"), fixture::operator());
     let mut out = [0; MAX_ANNOUNCEMENT];
     let round =
@@ -149,12 +149,12 @@ pub fn seeds() -> Vec<Vec<u8>> {
         let acknowledgement = Acknowledgement { index, next, sealed, wants_schema: true };
         add(acknowledgement.close(device, &key, &mut out).unwrap());
     }
-    // The tags here are computed from the text: if they were wrong, nothing would ever open.
+    // The tags here are computed from the specification. If they were wrong, no frame would open.
     let opens = |item: &Vec<u8>| {
         Uplink::open(&framed(b"up", item), &key).is_ok()
             || Acknowledgement::open(&framed(b"down", item), device, &key).is_ok()
     };
     assert!(items.iter().all(opens));
-    items.extend(words());
+    items.extend(announcements());
     items
 }

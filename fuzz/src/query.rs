@@ -15,12 +15,9 @@ pub fn run(bytes: &[u8]) {
                 assert_eq!(
                     Plan::parse(&shown, &schema),
                     Ok(plan),
-                    "the one text of a plan is that of another"
+                    "the canonical text of a plan has a different plan"
                 );
-                assert!(
-                    plan.bind(&schema).is_ok(),
-                    "a plan does not bind to the schema it was made for"
-                );
+                assert!(plan.bind(&schema).is_ok(), "a plan does not bind to its own schema");
                 check(&plan, &schema, bytes);
             }
             Err(error) => assert!(
@@ -62,7 +59,8 @@ fn check(plan: &Plan<'_>, schema: &Schema<'_>, bytes: &[u8]) {
             .zip(slots)
             .for_each(|(slot, value)| assert!(value <= slot.vmax, "{slot} is above its bound"));
         if plan.check_capacity(1).is_ok() {
-            let results = plan.answer(&slots[..written], 1).expect("one source is an answer");
+            let results =
+                plan.answer(&slots[..written], 1).expect("one source is enough for an answer");
             assert_eq!(results.count(), plan.items().len());
         }
     }

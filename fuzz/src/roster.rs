@@ -1,5 +1,5 @@
-//! Rosters: no inconsistent roster opens, from any bytes or from any payload that a careless
-//! operator signs.
+//! Rosters: no inconsistent roster opens, neither from arbitrary bytes nor from an arbitrary
+//! payload that the operator has signed.
 
 use moteseal_core::cose::{Sign1, Typ};
 use moteseal_core::record::{DeviceId, GroupId, MAX_LEVELS, SealIndex};
@@ -46,7 +46,7 @@ fn check(roster: &Roster<'_>) {
             assert_eq!((certificate.group, certificate.device), (roster.group(), device.id));
             assert!(certificate.key().is_ok());
         }
-        let _ = device.key(SealIndex(u32::MAX)).expect("the last key has no end");
+        let _ = device.key(SealIndex(u32::MAX)).expect("the last key has no expiry");
     }
 }
 

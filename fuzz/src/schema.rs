@@ -31,7 +31,7 @@ pub fn run(bytes: &[u8]) {
     {
         let mut out = [0; MAX_SCHEMA];
         let schema =
-            Schema::encode(&[field], &mut out).expect("a column that parses makes a schema");
+            Schema::encode(&[field], &mut out).expect("a parsed column can be encoded as a schema");
         let record = vec![0; schema.record_size().unwrap()];
         assert!(schema.fields().next().unwrap().read(&record).is_ok());
     }

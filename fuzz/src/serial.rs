@@ -1,6 +1,6 @@
-//! The serial line: any bytes as what an end receives, as packets, and as events on a line between
-//! two ends. What an end delivers was sent, once and in order, and no end sends much more than it
-//! receives.
+//! The serial line. Arbitrary bytes are used as the input of an end, as packets, and as a script of
+//! events on a line between two ends. An end delivers what was sent, once and in order, and answers
+//! `n` bytes with at most `2 (n + 40)`.
 
 use moteseal_core::DeviceId;
 use moteseal_serial::{
@@ -20,7 +20,7 @@ fn end(side: bool, start: u32) -> End {
     )
 }
 
-fn said(end: &mut End, now_ms: u64) -> Vec<u8> {
+fn sent_bytes(end: &mut End, now_ms: u64) -> Vec<u8> {
     std::iter::from_fn(|| end.next_byte(now_ms)).collect()
 }
 
@@ -29,28 +29,28 @@ fn stuffed(packet: &[u8]) -> Vec<u8> {
     std::iter::from_fn(|| stuffer.next(packet)).collect()
 }
 
-fn receive(end: &mut End, bytes: &[u8], heard: &mut Vec<u8>) {
+fn receive(end: &mut End, bytes: &[u8], received: &mut Vec<u8>) {
     for byte in bytes {
         if let Some(Received::Body { channel, body }) = end.receive(*byte) {
             assert!(channel == Channel::Coordinator && body.len() <= 64);
-            heard.extend(body);
+            received.extend(body);
         }
     }
 }
 
-/// The bytes unchanged: to an end, and as packets.
+/// Uses the bytes as the input of an end, and as packets.
 fn as_bytes(bytes: &[u8]) {
     let mut gateway = end(true, 2);
-    let mut spoken = said(&mut gateway, 0).len();
+    let mut sent = sent_bytes(&mut gateway, 0).len();
     for byte in bytes {
         if let Some(Received::Body { body, .. }) = gateway.receive(*byte) {
-            assert!(body.len() <= 64, "a body without room");
+            assert!(body.len() <= 64, "a body larger than the limit");
         }
-        spoken += said(&mut gateway, 0).len();
+        sent += sent_bytes(&mut gateway, 0).len();
     }
-    // A HELLO of 34 bytes answers one of as many, and the shortest body an acknowledgement of the
-    // same length.
-    assert!(spoken <= 2 * (bytes.len() + 40), "{spoken} bytes answer {}", bytes.len());
+    // The answer to a HELLO is a HELLO of the same 34 bytes, and the acknowledgement of the
+    // shortest body has the length of that body's packet.
+    assert!(sent <= 2 * (bytes.len() + 40), "{sent} bytes answer {}", bytes.len());
     let mut unstuffer = Unstuffer::<256>::default();
     for byte in bytes.iter().chain(&[0]) {
         let Some(Ok(length)) = unstuffer.take(*byte) else { continue };
@@ -61,7 +61,10 @@ fn as_bytes(bytes: &[u8]) {
         }
         let mut again = Unstuffer::<256>::default();
         let ended = stuffed(&packet).iter().filter_map(|byte| again.take(*byte)).last();
-        assert!(ended == Some(Ok(length)) && again.packet() == packet, "it does not come back");
+        assert!(
+            ended == Some(Ok(length)) && again.packet() == packet,
+            "the packet is not decoded to the same bytes"
+        );
         if packet[0] == HELLO
             && let Ok(hello) = Hello::decode(&packet)
         {
@@ -77,70 +80,70 @@ fn as_bytes(bytes: &[u8]) {
 
 /// The bytes in transit from an end, those that reached the other end, the bodies received there,
 /// and the next number to send.
-type Way = (Vec<u8>, Vec<u8>, Vec<u8>, u8);
+type Direction = (Vec<u8>, Vec<u8>, Vec<u8>, u8);
 
-/// The bytes as a script for a line: two ends send numbers, and each must receive the other's in
-/// order and once.
-fn as_happenings(bytes: &[u8]) {
+/// Uses the bytes as a script for a line: two ends send numbers, and each must receive the numbers
+/// of the other once and in order.
+fn as_script(bytes: &[u8]) {
     let mut ends = [end(false, 1), end(true, 1)];
-    let mut ways: [Way; 2] = Default::default();
+    let mut directions: [Direction; 2] = Default::default();
     let (mut starts, mut now_ms) = ([1, 1], 0);
     for pair in bytes.chunks_exact(2) {
         let (what, how) = (pair[0] >> 1, usize::from(pair[1]));
         let side = usize::from(pair[0] & 1);
-        let (under_way, carried, heard, next) = &mut ways[side];
-        let at = how % under_way.len().max(1);
+        let (in_transit, carried, received, next) = &mut directions[side];
+        let at = how % in_transit.len().max(1);
         match what % 8 {
             0 | 1 => {
                 now_ms += how as u64 % 16;
-                under_way.extend(said(&mut ends[side], now_ms));
+                in_transit.extend(sent_bytes(&mut ends[side], now_ms));
             }
             2 if *next < u8::MAX && ends[side].send(Channel::Coordinator, &[*next]).is_ok() => {
                 *next += 1;
             }
             3 | 4 => {
-                let bytes: Vec<u8> = under_way.drain(..under_way.len().min(how)).collect();
-                receive(&mut ends[1 - side], &bytes, heard);
+                let bytes: Vec<u8> = in_transit.drain(..in_transit.len().min(how)).collect();
+                receive(&mut ends[1 - side], &bytes, received);
                 carried.extend(bytes);
             }
-            5 if !under_way.is_empty() => drop(under_way.remove(at)),
+            5 if !in_transit.is_empty() => drop(in_transit.remove(at)),
             6 => {
                 let from = how * 4 % (carried.len() + 1);
-                under_way.extend_from_slice(&carried[from..(from + 64).min(carried.len())]);
+                in_transit.extend_from_slice(&carried[from..(from + 64).min(carried.len())]);
             }
             7 if how < 32 => {
                 starts[side] += 1;
                 ends[side] = end(side == 1, starts[side]);
             }
             _ => {
-                under_way
+                in_transit
                     .iter_mut()
                     .skip(at)
                     .take(1)
                     .for_each(|byte| *byte ^= 1 << (what >> 3 & 7));
             }
         }
-        assert!(heard.is_sorted_by(|earlier, later| earlier < later), "{heard:?}");
-        assert!(heard.last().is_none_or(|last| last < next), "a number that nobody said");
+        assert!(received.is_sorted_by(|earlier, later| earlier < later), "{received:?}");
+        assert!(received.last().is_none_or(|last| last < next), "a number that was not sent");
     }
 }
 
 /// All checks.
 pub fn run(bytes: &[u8]) {
     as_bytes(bytes);
-    as_happenings(bytes);
+    as_script(bytes);
 }
 
 /// A mote's bytes to a gateway of the session in `as_bytes`, packets, and a script in which bodies
 /// arrive.
 pub fn seeds() -> Vec<Vec<u8>> {
-    let hello = |is_open, heard| {
+    let hello = |is_open, received| {
         let hello = Hello {
             is_open,
             longest_body: 64,
             device: DeviceId([7; 8]),
             session: BINDING.sender,
-            heard,
+            received,
         };
         stuffed(&hello.encode())
     };
@@ -160,12 +163,12 @@ pub fn seeds() -> Vec<Vec<u8>> {
     ]
     .concat();
     let mut gateway = end(true, 2);
-    let mut heard = Vec::new();
-    receive(&mut gateway, &talk, &mut heard);
+    let mut received = Vec::new();
+    receive(&mut gateway, &talk, &mut received);
     assert_eq!(
-        (gateway.counters().heard, gateway.counters().heard_again),
+        (gateway.counters().received, gateway.counters().heard_again),
         (3, 1),
-        "the seed opens nothing"
+        "the seed does not open a session"
     );
     let turn = |side: u8| [side, 15, 3 << 1 | side, 255];
     let both = [turn(0), turn(1)].concat();

@@ -33,13 +33,13 @@ pub fn run(bytes: &[u8]) {
                     &key,
                     &mut out,
                 )
-                .expect("it fitted before");
+                .expect("it has fitted before");
                 assert_eq!(again, frame, "two encodings of one share");
             }
         }
         Ok(SumUplink::Children(children)) => {
             assert_eq!(
-                children.relay(&key, &mut out).expect("it fitted before"),
+                children.relay(&key, &mut out).expect("it has fitted before"),
                 frame,
                 "two encodings of one answer"
             );
@@ -50,7 +50,7 @@ pub fn run(bytes: &[u8]) {
     let frame = framed(b"down", bytes);
     if let Ok(explain) = Explain::open(&frame, &key) {
         assert_eq!(
-            explain.close(&key, &mut out).expect("it fitted before"),
+            explain.close(&key, &mut out).expect("it has fitted before"),
             frame,
             "two encodings of one question"
         );
@@ -58,10 +58,10 @@ pub fn run(bytes: &[u8]) {
     let querier = fixture::operator().public();
     let is_ours = || schedule() == bytes;
     let mut scratch = vec![0; bytes.len() + 64];
-    if let Ok(said) = schedule::hear(bytes, GroupId::of("home"), &querier, &mut scratch) {
+    if let Ok(opened) = schedule::hear(bytes, GroupId::of("home"), &querier, &mut scratch) {
         assert!(
-            is_ours() && QuerySchedule::open(&said, GroupId::of("home"), &ROSTER).is_ok(),
-            "never signed"
+            is_ours() && QuerySchedule::open(&opened, GroupId::of("home"), &ROSTER).is_ok(),
+            "a schedule that was never signed"
         );
     }
     if let Ok(keys) = SourceKeys::decode(bytes) {

@@ -122,7 +122,7 @@ fn ingest(program: &Path, folder: &Path) -> Result<Report, Failed> {
         }
     }
     let mut report = Report::new(format!(
-        "durable ingest beside Tessera: {DEVICES} uploaders, bundles of {EVENTS} readings of 4 bytes, {RUNS} runs in turns"
+        "durable ingest compared with Tessera: {DEVICES} uploaders, bundles of {EVENTS} readings of 4 bytes, {RUNS} runs in turns"
     ));
     let readings =
         |of: usize| rates[of].iter().map(|rate| rate * f64::from(EVENTS)).collect::<Vec<_>>();
@@ -258,7 +258,8 @@ fn reads(program: &Path, folder: &Path) -> Result<Report, Failed> {
         Source::Http { url: format!("http://{}/read/", server.address), connections: READERS },
     );
     let eighth: Rate = "1/8".parse()?;
-    // Nanoseconds a reading: ours all and an eighth; Tessera's files all, clumps, proofs; the same over HTTP without proofs.
+    // Nanoseconds per reading: ours, all and an eighth; Tessera's files, all, in clumps and with
+    // proofs; the same over HTTP without proofs.
     let mut times: [Vec<f64>; 7] = Default::default();
     let mut bytes = [0.0; 4];
     for run in 0..=RUNS {
@@ -292,13 +293,14 @@ fn reads(program: &Path, folder: &Path) -> Result<Report, Failed> {
         }
     }
     let mut report = Report::new(format!(
-        "verified reads beside Tessera: {total} readings of 4 bytes of {DEVICES} devices, warm, {RUNS} runs in turns; ours over HTTP throughout"
+        "verified reads compared with Tessera: {total} readings of 4 bytes of {DEVICES} devices, warm, {RUNS} runs in turns; ours over HTTP throughout"
     ));
     let spread = |at: usize| Spread::of(times[at].clone());
     let factor = |theirs: usize, ours: usize| {
         Spread::of(times[theirs].iter().zip(&times[ours]).map(|(a, b)| a / b).collect())
     };
-    // The whole log is also what a scattered eighth costs Tessera at least: of every bundle of 256 entries some are asked for.
+    // A scattered eighth costs Tessera at least as much as the whole log, because it needs entries
+    // of every bundle of 256.
     let eighth_of_all = |theirs: usize, ours: usize| {
         Spread::of(times[theirs].iter().zip(&times[ours]).map(|(a, b)| a * 8.0 / b).collect())
     };

@@ -4,7 +4,7 @@
 //!
 //!     moteseal-peers [--json] [trees|signing|sums|tessera]...    all of them unless some are named
 //!
-//! Exits with 1 if a limit is missed. A peer that is not installed (Tessera is written in Go) is
+//! Exits with 1 if a bar is missed. A peer that is not installed (Tessera is written in Go) is
 //! reported and skipped.
 
 #[path = "../../crates/bench/src/application.rs"]
@@ -29,7 +29,7 @@ use load::Failed;
 use measure::Report;
 
 const USAGE: &str = "usage: moteseal-peers [--json] [trees|signing|sums|tessera]...";
-/// Measures one kind of peers.
+/// A suite: its name and its measurement.
 type Suite = fn() -> Result<Outcome, Failed>;
 const SUITES: [(&str, Suite); 4] = [
     ("trees", || trees::run().map(Outcome::Measured)),
@@ -41,7 +41,7 @@ const SUITES: [(&str, Suite); 4] = [
 /// The outcome of a suite.
 enum Outcome {
     Measured(Vec<Report>),
-    /// A sentence that states why the peer is missing, and what to do.
+    /// Why the peer is missing, and what to do.
     Skipped(String),
 }
 
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     let named: Vec<&String> = arguments.iter().filter(|argument| *argument != "--json").collect();
     if let Some(unknown) = named.iter().find(|name| SUITES.iter().all(|(suite, _)| suite != **name))
     {
-        eprintln!("moteseal-peers: no measurements are called {unknown:?}; {USAGE}");
+        eprintln!("moteseal-peers: unknown suite {unknown:?}; {USAGE}");
         return ExitCode::from(2);
     }
     let mut passed = true;

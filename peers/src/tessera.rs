@@ -25,28 +25,28 @@ pub(crate) fn build(folder: &Path) -> Result<Built, Failed> {
     let needed = needed
         .lines()
         .find_map(|line| line.strip_prefix("go "))
-        .ok_or("go.mod names no version of Go")?;
+        .ok_or("go.mod states no version of Go")?;
     let found = match go(&["env", "GOVERSION"]).output() {
         Ok(output) => {
             String::from_utf8_lossy(&output.stdout).trim().trim_start_matches("go").to_owned()
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Ok(Built::Absent(format!(
-                "Tessera: it needs Go {needed}, and there is no `go` here; install it and run this again"
+                "Tessera: Go is not installed; install Go {needed} or newer and run this again"
             )));
         }
         Err(error) => return Err(error.into()),
     };
     if version(&found) < version(needed) {
         return Ok(Built::Absent(format!(
-            "Tessera: it needs Go {needed}, and here is Go {found}; install a newer one and run this again"
+            "Tessera: Go {found} is too old; install Go {needed} or newer and run this again"
         )));
     }
     let fetched = go(&["mod", "download"]).output()?;
     if !fetched.status.success() {
         let why = String::from_utf8_lossy(&fetched.stderr);
         return Ok(Built::Absent(format!(
-            "Tessera: its modules could not be fetched ({})",
+            "Tessera: its modules cannot be fetched ({})",
             why.trim()
         )));
     }
@@ -168,7 +168,7 @@ impl Driver {
         let commands = self.commands.as_mut().ok_or("the log has no stdin")?;
         writeln!(commands, "{command}")?;
         let answer: Value =
-            serde_json::from_str(&self.answers.next().ok_or("the log's program has ended")??)?;
+            serde_json::from_str(&self.answers.next().ok_or("the program of the log has ended")??)?;
         if let Some(error) = answer["error"].as_str() {
             return Err(format!("the log: {error}").into());
         }

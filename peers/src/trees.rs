@@ -109,7 +109,7 @@ fn proven(report: &mut Report, host: Host, records: &[[u8; 4]]) -> Result<(), Fa
     let sequences = || chosen.iter().map(|at| Sequence(*at as u64));
     let framing = Framing::fixed(4).ok_or("four bytes are a record's size")?;
 
-    // What each needs before it can prove: the hashes of all leaves (Moteseal), or the whole tree.
+    // The input of each prover: the hashes of all leaves (Moteseal), or the whole tree.
     let leaves = merkle::leaves(&host, 4, records.as_flattened());
     let root = merkle::root(&host, &leaves);
     let hashes = their_leaves(records);
@@ -118,7 +118,7 @@ fn proven(report: &mut Report, host: Host, records: &[[u8; 4]]) -> Result<(), Fa
     let ct = ct_tree(records);
     let ct_root = ct.root();
     if ct_root.as_bytes()[..] != root.0 {
-        return Err("ct-merkle has another root for the same tree".into());
+        return Err("ct-merkle computes a different root of the same tree".into());
     }
 
     // All leaves in one proof.

@@ -2,8 +2,8 @@
 //! 165, 2001), as Li et al. compare with it. One signature is at the head, and every message
 //! authenticates the next.
 //!
-//! To prove event `k`, a chain needs every event before it. A sample therefore costs as much as
-//! everything.
+//! To prove event `k`, a chain needs every event before it. A sample therefore costs as much as the
+//! whole epoch.
 
 mod offline;
 mod one_time;

@@ -51,7 +51,7 @@ impl Ciphertext {
     }
 }
 
-/// A source, which shares its key with the querier alone.
+/// A source, which shares its key with the querier only.
 #[derive(Clone)]
 pub struct Source([u8; KEY_BYTES]);
 
@@ -62,7 +62,7 @@ impl Source {
         Self(key)
     }
 
-    /// Its reading of an epoch, encrypted: `v + HM_1(k_i, t) mod n`.
+    /// Encrypts a reading of an epoch: `v + HM_1(k_i, t) mod n`.
     #[must_use]
     pub fn encrypt(&self, epoch: u64, value: u64) -> Ciphertext {
         Ciphertext { high: 0, low: value.into() }.merge(epoch_key(&self.0, epoch))

@@ -1,5 +1,5 @@
-//! The product's schemes behind the common interface: what is served is a real stream, opened by
-//! the product's own follower.
+//! The product's schemes with the common interface: a cloud serves a real stream, and the product's
+//! own follower opens it.
 
 use moteseal_core::cbor::{BufferTooSmall, Writer};
 use moteseal_core::digest::Digest;
@@ -142,8 +142,8 @@ impl EpochSeal {
             let mut evidence = [Digest::NULL; MAX_LEVELS];
             let count = star_evidence(statement, blocks, mask.unwrap_or(0), &mut evidence);
             digests.extend(evidence[..count].iter().flat_map(|digest| digest.0));
-            // Blocks lie from the finest on; within one the order of sequence stays, for the sort
-            // is stable.
+            // Blocks are in the order of levels, the finest first. The sort is stable, so events
+            // within a block stay in the order of their sequence numbers.
             events.sort_by_key(|&seq| std::cmp::Reverse(statement.salt.level(seq, LEVELS)));
         } else {
             for range in tree::geometry::siblings(n, events.iter().copied()) {

@@ -45,7 +45,7 @@ impl SharedKey {
         [message, &self.tag(message)].concat()
     }
 
-    /// The message of a packet, if its tag is right.
+    /// The message of a packet, if its tag is valid.
     #[must_use]
     pub fn open<'p>(&self, packet: &'p [u8]) -> Option<&'p [u8]> {
         let (message, tag) = packet.split_last_chunk()?;

@@ -45,7 +45,7 @@ pub fn block_digest<M: AsRef<[u8]>>(messages: &[M], next: &ShortDigest) -> Short
 pub struct ExtendedBlock {
     /// The messages.
     pub messages: Vec<Vec<u8>>,
-    /// `d_{i+1}`; of the last block random.
+    /// `d_{i+1}`; random in the last block.
     pub next: ShortDigest,
 }
 
@@ -139,9 +139,9 @@ pub struct Receiver {
     key: PublicKey,
     messages: usize,
     per_block: usize,
-    /// `d_i` of the block under way; `None` before an `EB_0`.
+    /// `d_i` of the current block; `None` before an `EB_0`.
     expected: Option<ShortDigest>,
-    /// The block under way, from 1.
+    /// The number of the current block, from 1.
     current: u32,
     held: BTreeMap<usize, (Vec<u8>, Option<ShortDigest>)>,
     /// Fragments of later blocks, which the paper calls "buffered".
@@ -184,7 +184,8 @@ impl Receiver {
     pub fn hear(&mut self, packet: &Packet) -> Vec<Packet> {
         match packet {
             Packet::First { digest, signature } => {
-                // The first one received, and every later one: nothing tells which is newer.
+                // Accepts the first one received and every later one: nothing distinguishes an old
+                // one from a new one.
                 self.signature_checks += 1;
                 if !self.key.verify(digest, signature) {
                     return Vec::new();
@@ -248,7 +249,7 @@ impl Receiver {
             return Vec::new();
         }
         // "Tries authenticating EB_i and broadcasts m_j to its neighbors": a part of a block cannot
-        // be authenticated, and goes out.
+        // be authenticated, and is sent nevertheless.
         self.held.insert(index, (message.to_vec(), next));
         let mut out = vec![packet.clone()];
         if self.held.len() < self.in_block() {
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_is_accepted_whole_whatever_the_block_length() {
+    fn chains_of_any_block_length_are_accepted_completely() {
         let key = SecretKey::new(BigUint::from(77_u8)).unwrap();
         for per_block in 1..=10 {
             let chain = Chain::generate(&messages(9), per_block, [7; 8], &key);
@@ -317,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_fragment_is_asked_for_when_the_next_block_is_heard_and_comes_from_a_neighbour() {
+    fn a_lost_fragment_is_requested_after_the_next_block_arrives_and_a_neighbour_sends_it() {
         let key = SecretKey::new(BigUint::from(77_u8)).unwrap();
         let chain = Chain::generate(&messages(6), 3, [7; 8], &key);
         let (mut near, mut far) =

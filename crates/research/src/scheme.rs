@@ -89,7 +89,7 @@ impl fmt::Display for OpenError {
         f.write_str(match self {
             Self::Malformed => "Malformed: not what the scheme serves",
             Self::NotAuthentic => "NotAuthentic: the signature does not prove what was served",
-            Self::NotAsAsked => "NotAsAsked: authentic, but not what was asked for",
+            Self::NotAsAsked => "NotAsAsked: authentic, but not the answer to the query",
             Self::Unsupported => "Unsupported: the scheme cannot prove this",
         })
     }

@@ -52,14 +52,14 @@ pub enum Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Malformed => {
-                "Malformed: not as many values, sources and SEALs as belong together"
-            }
+            Self::Malformed => "Malformed: the numbers of values, sources and SEALs do not match",
             Self::UnknownSource => {
-                "UnknownSource: a maximum of a source that the querier has no key of"
+                "UnknownSource: a maximum of a source for which the querier has no key"
             }
             Self::Inflated => "Inflated: a maximum that its source did not certify for this epoch",
-            Self::Deflated => "Deflated: a source's SEAL stood further on, or is missing",
+            Self::Deflated => {
+                "Deflated: a source's SEAL was further along its chain, or is missing"
+            }
         })
     }
 }

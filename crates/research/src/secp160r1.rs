@@ -245,7 +245,7 @@ mod tests {
 
     /// GEC 2, "Test Vectors for SEC 1", section 2.1.
     #[test]
-    fn the_signature_of_the_standards_example_comes_out() {
+    fn the_signature_of_the_standards_example_is_reproduced() {
         let key =
             SecretKey::new(decimal("971761939728640320549601132085879836204587084162")).unwrap();
         assert_eq!(key.public().0.x, decimal("466448783855397898016055842232266600516272889280"));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_base_point_is_on_the_curve_and_of_the_stated_order() {
+    fn the_base_point_is_on_the_curve_and_has_the_stated_order() {
         let base = PublicKey(CURVE.base.clone());
         assert_eq!(PublicKey::from_bytes(&base.to_bytes()), Some(base));
         assert!(combination(&CURVE.n, &zero(), &CURVE.base).is_none());
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_signed_verifies_and_no_changed_bit_of_it_does() {
+    fn a_signature_verifies_and_one_with_a_changed_bit_does_not() {
         for seed in 1..=20_u32 {
             let key = SecretKey::new(BigUint::from(seed) << 100_u8).unwrap();
             let message = seed.to_be_bytes();
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn adding_points_agrees_with_counting_them() {
+    fn sums_of_multiples_are_the_multiples_of_sums() {
         // (u + 5 v) G, where Q = 5 G.
         let five = combination(&BigUint::from(5_u8), &zero(), &CURVE.base).unwrap();
         for u in 0..20_u32 {
@@ -306,7 +306,7 @@ mod tests {
                 assert_eq!(sum, direct, "{u} G + {v} Q");
             }
         }
-        // And where Q is -G and G.
+        // The special cases in which Q is -G or G.
         let minus = Affine { x: CURVE.base.x.clone(), y: &CURVE.p - &CURVE.base.y };
         assert!(combination(&BigUint::from(9_u8), &BigUint::from(9_u8), &minus).is_none());
         assert_eq!(

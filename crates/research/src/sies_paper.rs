@@ -83,7 +83,7 @@ pub enum OpenError {
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::UnknownSource => "UnknownSource: a participant that the querier has no key of",
+            Self::UnknownSource => "UnknownSource: a participant for which the querier has no key",
             Self::SharesMismatch => {
                 "SharesMismatch: the record is not the sum of these sources' answers of this epoch"
             }

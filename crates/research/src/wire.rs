@@ -21,7 +21,7 @@ pub(crate) fn put_u32(out: &mut Vec<u8>, value: usize) {
     out.extend((value as u32).to_be_bytes());
 }
 
-/// The rest to read.
+/// The bytes that are still to be read.
 pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Input<'a> {

@@ -1,5 +1,5 @@
 //! The off-line solution (section 3 of Gennaro and Rohatgi): the stream is known beforehand, and
-//! each message holds the digest of the next.
+//! each message has the digest of the next.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::signature::{PublicKey, SignError, Signer};
@@ -87,7 +87,7 @@ impl Scheme for OfflineChain {
         scheme::pick(events, ask)
     }
 
-    /// The chain is built from its end, so the device holds every event until then.
+    /// The chain is built from its end, so the device stores every event until then.
     fn device_state(&self, events: u64, size: usize) -> u64 {
         events * size as u64
     }

@@ -47,7 +47,7 @@ impl<'s> OneTimeKey<'s> {
     #[must_use]
     pub fn public(&self) -> Digest {
         let ends: Vec<u8> =
-            (0..CHAINS).flat_map(|chain| walk(chain, self.secret(chain), 0, TOP).0).collect();
+            (0..CHAINS).flat_map(|chain| advance(chain, self.secret(chain), 0, TOP).0).collect();
         Digest::of(&[&ends])
     }
 
@@ -55,7 +55,9 @@ impl<'s> OneTimeKey<'s> {
     #[must_use]
     pub fn sign(&self, digest: &Digest) -> Vec<u8> {
         let digits = digits(digest);
-        (0..CHAINS).flat_map(|chain| walk(chain, self.secret(chain), 0, digits[chain]).0).collect()
+        (0..CHAINS)
+            .flat_map(|chain| advance(chain, self.secret(chain), 0, digits[chain]).0)
+            .collect()
     }
 }
 
@@ -72,7 +74,7 @@ pub(super) fn implied_key(digest: &Digest, signature: &[u8]) -> Option<Digest> {
         .flat_map(|(chain, value)| {
             let mut start = Digest::NULL;
             start.0.copy_from_slice(value);
-            walk(chain, start, digits[chain], TOP).0
+            advance(chain, start, digits[chain], TOP).0
         })
         .collect();
     Some(Digest::of(&[&ends]))
@@ -93,7 +95,7 @@ fn digits(digest: &Digest) -> [u8; CHAINS] {
     digits
 }
 
-fn walk(chain: usize, start: Digest, from: u8, to: u8) -> Digest {
+fn advance(chain: usize, start: Digest, from: u8, to: u8) -> Digest {
     (from..to).fold(start, |value, step| {
         Digest::of(&[b"moteseal/research/one-time", &[number(chain), step], &value.0])
     })
@@ -110,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signature_leads_to_its_key_and_no_other_digest_does() {
+    fn a_signature_implies_its_key_for_its_digest_only() {
         let key = OneTimeKey::new(&[1; 32], 3);
         let digest = Digest::of(&[b"message"]);
         let signature = key.sign(&digest);

@@ -1,5 +1,5 @@
 //! The on-line solution (section 4 of Gennaro and Rohatgi): the stream is not known beforehand, so
-//! each message holds the one-time public key for the next. The device stores one number.
+//! each message has the one-time public key for the next. The device stores one number.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::signature::{PublicKey, SignError, Signer};
@@ -42,8 +42,8 @@ impl Scheme for OnlineChain {
         "hash chaining (on-line)"
     }
 
-    /// `digests` are the one-time public keys; `signatures` the device's, then one a message, then
-    /// that of the end.
+    /// `digests` are the one-time public keys. `signatures` are that of the device, then one for
+    /// each message, then that of the end.
     fn seal(
         &self,
         context: &Context,

@@ -3,7 +3,7 @@
 
 use super::Hash;
 
-/// The tree, or the stored section of it, has no such event.
+/// The tree, or its stored section, does not have this event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoSuchEvent;
 
@@ -18,7 +18,8 @@ pub struct KTree<H: Hash> {
 
 /// A node over the concatenation of at most `k` children.
 fn node<H: Hash>(children: &[H::Digest]) -> H::Digest {
-    // The paper's point is that four digests of MD5 fill one block: they are hashed as one message.
+    // The children are hashed as one message, because the paper's argument is that four digests of
+    // MD5 fill one block.
     let parts: Vec<&[u8]> = children.iter().map(AsRef::as_ref).collect();
     H::of(&parts)
 }
@@ -89,7 +90,7 @@ impl<H: Hash> KTree<H> {
         Ok(())
     }
 
-    /// The root that a packet gives in a tree with this many leaves; `None` if the packet has
+    /// The root that a packet implies in a tree with this many leaves; `None` if the packet has
     /// another length.
     #[must_use]
     pub fn root_of(
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn every_packet_leads_to_the_root_and_a_changed_one_does_not() {
+    fn every_packet_implies_the_root_and_a_changed_one_does_not() {
         for degree in [2, 3, 4, 7] {
             for count in [1, 2, 5, 16, 27, 64, 100] {
                 let events = events(count);
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn of_degree_two_it_is_the_tree_that_a_signer_builds() {
+    fn a_tree_of_degree_two_has_the_root_of_the_signers_tree() {
         let events = events(37);
         let nodes = Nodes::<Sha256>::of(events.iter().map(|event| &event[..]));
         assert_eq!(
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_a_part_are_as_long_as_those_of_the_whole() {
+    fn packets_of_a_section_are_as_long_as_those_of_the_whole_tree() {
         let mut packet = Vec::new();
         for degree in [2, 5, 9] {
             let whole = events(u32::try_from(degree * degree * degree).unwrap_or(u32::MAX));

@@ -115,7 +115,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_cached_true_events_are_taken_and_others_refused(
+        fn genuine_events_are_accepted_and_forged_ones_refused_for_any_cache(
             count in 1_usize..70, capacity in 0_usize..150, order in proptest::collection::vec((0_usize..70, 0_u8..4), 1..60)
         ) {
             let events: Vec<[u8; 4]> = (0..70_u32).map(u32::to_be_bytes).collect();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forged_sibling_does_not_get_into_the_cache() {
+    fn a_forged_sibling_is_not_cached() {
         let events: Vec<[u8; 4]> = (0..8_u32).map(u32::to_be_bytes).collect();
         let nodes = Nodes::<Md5>::of(events.iter().map(|event| &event[..]));
         let mut receiver = Receiver::<Md5>::new(100);

@@ -66,12 +66,12 @@ impl<H: Hash> Star<H> {
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 pub fn cover(rate: f64, units: usize) -> u64 {
     let last = units.clamp(1, 63) - 1;
-    // In steps of the finest block's share. What is above all events, is all.
+    // The share in units of the finest block's share, rounded up; at most all events.
     let steps = ((rate * (1_u64 << last) as f64 - 1e-9).ceil() as u64).clamp(1, 1 << last);
     if steps == 1 << last {
         return (1 << (last + 1)) - 1;
     }
-    // Level i has 2^(last - 1 - i) steps; the last one has one, as the one before it.
+    // Level i has 2^(last - 1 - i) units; the last level has one, like the level before it.
     (0..last)
         .filter(|level| steps >> (last - 1 - level) & 1 == 1)
         .fold(0, |mask, level| mask | 1 << level)
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verifier_with_some_blocks_and_the_digests_of_the_others_gets_the_same_root() {
+    fn a_verifier_with_some_blocks_and_the_digests_of_the_others_computes_the_same_root() {
         let mut device = Star::<Md5>::new(5);
         let levels: Vec<_> = events().iter().map(|event| device.push(event)).collect();
         for mask in [0_u64, 0b10010, 0b11111] {
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_step_is_the_papers_and_that_of_the_star_over_sha_256() {
+    fn the_step_is_that_of_the_paper_and_of_the_star_over_sha_256() {
         let (mut wide, mut narrow) =
             (crate::RunningStar::new(), Star::<Sha256>::new(usize::from(crate::content::LEVELS)));
         for event in events() {
@@ -116,8 +116,8 @@ mod tests {
     }
 
     #[test]
-    fn a_cover_has_the_share_that_is_asked_for_and_less_than_the_finest_block_more() {
-        // The paper's example: 10 % from two units takes a half, from three a quarter.
+    fn a_cover_exceeds_the_requested_share_by_less_than_the_finest_block() {
+        // The paper's example: 10 % needs a half with two units, and a quarter with three.
         assert_eq!((cover(0.1, 2), cover(0.1, 3)), (0b1, 0b10));
         assert_eq!((cover(1.0, 4), cover(0.625, 4), cover(0.01, 1)), (0b1111, 0b101, 0b1));
         for units in 1..12_usize {

@@ -3,8 +3,8 @@
 
 use super::Hash;
 
-/// The device's part: the roots of perfect subtrees that wait for their neighbours, never more than
-/// its units.
+/// The device's part: the roots of perfect subtrees that wait for their neighbours, at most as many
+/// as its units.
 #[derive(Clone, Debug)]
 pub struct TreeSigner<H: Hash> {
     units: usize,
@@ -16,15 +16,15 @@ fn node<H: Hash>(left: &H::Digest, right: &H::Digest) -> H::Digest {
 }
 
 impl<H: Hash> TreeSigner<H> {
-    /// Makes a tree with room for this many digests, at least one. One holds a tree of one event,
-    /// `u` a tree of `2^u - 1`.
+    /// Makes a tree with memory for this many digests, at least one: `u` digests are enough for a
+    /// tree of `2^u - 1` events.
     #[must_use]
     pub fn new(units: usize) -> Self {
         Self { units: units.max(1), waiting: Vec::new() }
     }
 
-    /// Adds an event. If there is no room for it, the tree so far is closed first, and its root is
-    /// to be signed.
+    /// Adds an event. If the memory is full, the current tree is closed first and its root is
+    /// returned, which is to be signed.
     pub fn push(&mut self, event: &[u8]) -> Option<H::Digest> {
         let closed = if self.waiting.len() == self.units { self.close() } else { None };
         self.waiting.push((0, H::of(&[event])));
@@ -43,8 +43,8 @@ impl<H: Hash> TreeSigner<H> {
         self.waiting.len()
     }
 
-    /// The root of the tree so far, which is to be signed; `None` if there are no events. A new
-    /// tree begins.
+    /// Closes the current tree and returns its root, which is to be signed; `None` if there are no
+    /// events. A new tree begins.
     pub fn close(&mut self) -> Option<H::Digest> {
         let (_, mut root) = self.waiting.pop()?;
         while let Some((_, left)) = self.waiting.pop() {
@@ -87,8 +87,8 @@ impl<H: Hash> Nodes<H> {
         self.0[0].len()
     }
 
-    /// What is appended to an event: the siblings on its path to the root, from below; none where a
-    /// node has none.
+    /// The siblings on an event's path to the root, from the leaf up, which are appended to the
+    /// event. A node without a sibling is skipped.
     pub fn siblings(&self, seq: usize, out: &mut Vec<H::Digest>) {
         out.clear();
         for (level, nodes) in self.0.iter().enumerate() {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signer_signs_the_trees_that_its_room_holds() {
+    fn a_signer_signs_a_tree_whenever_its_memory_is_full() {
         for (units, size) in [(1, 1), (2, 3), (3, 7), (5, 31)] {
             let events = events(100);
             let mut signer = TreeSigner::<Md5>::new(units);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn with_room_for_all_the_root_is_that_of_the_papers_tree() {
+    fn with_memory_for_all_events_the_root_is_that_of_the_papers_tree() {
         let events = events(1000);
         let mut signer = TreeSigner::<Sha256>::new(64);
         assert!(events.iter().all(|event| signer.push(event).is_none()));

@@ -69,18 +69,18 @@ impl Seal {
     }
 }
 
-/// Seeds folded together at position 0, as a querier does with very many: one modular
-/// multiplication each.
+/// Seeds folded together at position 0, with one modular multiplication for each seed. A querier
+/// does this with very many seeds.
 #[derive(Clone, Copy, Debug)]
 pub struct Folding {
-    /// The product of all seeds, each taken as if it were in Montgomery's form already: `2^-1024`
-    /// too small, each.
+    /// The product of all seeds. Each seed is used as if it were already in Montgomery form, so
+    /// each factor is too small by `2^-1024`.
     product: Residue,
     seeds: u64,
 }
 
 impl Folding {
-    /// Of no seed.
+    /// The fold of no seeds.
     #[must_use]
     pub const fn new() -> Self {
         Self { product: Residue::ONE, seeds: 0 }

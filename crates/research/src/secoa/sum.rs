@@ -1,5 +1,5 @@
 //! SECOA^S: a sum as `J` maxima of sketches, each by SECOA^M, section II.D of Papadopoulos et al.
-//! 2011. The sink XORs the certificates, and folds the SEALs that stand at the same position.
+//! 2011. The sink XORs the certificates, and folds the SEALs that are at the same position.
 
 use super::max::{self, Claim};
 use super::{CERTIFICATE_BYTES, Estimate, Folding, Refused, SEAL_BYTES, Seal, Sketch};

@@ -10,7 +10,7 @@ use crate::prf::{KEY_BYTES, hm256};
 /// `K_t`, from two answers that one source gave in one epoch, if the adversary knows by how much
 /// the second reading was smaller. Everything else cancels: `c_1 - c_2 = K_t (v_1 - v_2) 2^shift`.
 ///
-/// `None` if an answer is no residue, or the difference is 0.
+/// `None` if an answer is not a residue, or the difference is 0.
 #[must_use]
 pub fn epoch_key_of_two(
     first: &[u8; 32],
@@ -22,9 +22,9 @@ pub fn epoch_key_of_two(
     Some(to_bytes(&multiply(&gap, &invert(&shifted(difference, value_shift))?)))
 }
 
-/// Uses the same two answers without any knowledge: adding their difference `times` times to a sum
-/// of that epoch changes it by `times` the difference of the readings. `None` if one of the records
-/// is not a residue.
+/// Uses the same two answers without knowing the readings: adding the difference of the answers
+/// `times` times to a sum of that epoch changes the sum by `times` the difference of the readings.
+/// `None` if one of the records is not a residue.
 #[must_use]
 pub fn bend_by_two(
     sum: &[u8; 32],
@@ -51,8 +51,7 @@ pub fn bend(
     )))
 }
 
-/// `K_t` of any past or future epoch, from the one `K` that every source of the paper's scheme
-/// holds.
+/// `K_t` of any past or future epoch, from `K`, which every source of the paper's scheme has.
 #[must_use]
 pub fn epoch_key_of_leaked(global: &[u8; KEY_BYTES], epoch: u64) -> [u8; 32] {
     hm256(global, &epoch.to_be_bytes())

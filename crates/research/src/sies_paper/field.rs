@@ -1,5 +1,5 @@
-//! Arithmetic modulo `p = 2^256 - 189`, the largest 32-byte prime; the paper asks for any. Public so
-//! that its primitives can be timed (table II); `core` has its own.
+//! Arithmetic modulo `p = 2^256 - 189`, the largest 32-byte prime; the paper allows any. The module
+//! is public so that its primitives can be timed (table II); the product has its own arithmetic.
 
 use crypto_bigint::{Limb, NonZero, Odd, U256};
 

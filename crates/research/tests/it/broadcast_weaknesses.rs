@@ -1,7 +1,6 @@
-//! What the paper's signature amortization leaves open, tried on the paper's scheme and on the
-//! product's: the same attack, which succeeds there and must fail here.
-//!
-//! Where a part of the attack still succeeds here, the test states it and its limit.
+//! Attacks on the paper's signature amortization. Each attack succeeds on the paper's scheme and
+//! must fail on the product's; where a part of it still succeeds on the product, the test states
+//! the limit.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -109,23 +108,24 @@ fn one_forged_fragment_costs_the_paper_a_block_and_spreads() {
         assert_eq!(
             receiver.hear(&forged),
             std::slice::from_ref(&forged),
-            "it forwards what it could not check"
+            "the receiver forwards the fragment before it can check it"
         );
         chain.packets().iter().skip(1).for_each(|packet| drop(receiver.hear(packet)));
         assert_eq!(
             (receiver.failed_blocks, receiver.accepted.len()),
             (round, 0),
-            "and loses the whole block, genuine or not"
+            "the receiver drops the whole block with its genuine fragments"
         );
     }
-    // Fragments of later blocks are kept without a bound, and each makes it say something.
+    // Fragments of later blocks are kept without a limit, and the receiver answers each of them.
     for block in 2..1002 {
         let forged = Packet::Fragment { block, index: 0, message: vec![0; 20], next: None };
         assert!(matches!(receiver.hear(&forged)[..], [Packet::Acknowledgement { .. }]));
     }
     assert!(receiver.buffered() >= 1000);
 
-    // Ours: a tag tells at once, the genuine leaf still fits, and nothing later is kept.
+    // Ours: the tag rejects the forged leaf at once, the genuine leaf is still accepted, and no
+    // leaf of a later block is kept.
     let chain = ours(&messages, 3);
     let mut incoming = opened(&chain.head).unwrap();
     for (index, leaf) in (0..).zip(&chain.blocks[0]) {
@@ -152,8 +152,8 @@ fn the_paper_accepts_bytes_moved_between_messages_and_we_reject_them() {
     };
     forged.packets().iter().for_each(|packet| drop(receiver.hear(packet)));
     assert_eq!(receiver.accepted, shifted);
-    // Nor how many messages a block has: at a receiver set up for one, all three arrive as a single
-    // one.
+    // The number of messages in a block is not signed either: a receiver that is configured for one
+    // message accepts all three as a single one.
     let joined = Chain {
         blocks: vec![ExtendedBlock { messages: vec![genuine.concat()], next: [0x11; 8] }],
         ..chain
@@ -162,7 +162,7 @@ fn the_paper_accepts_bytes_moved_between_messages_and_we_reject_them() {
     joined.packets().iter().for_each(|packet| drop(receiver.hear(packet)));
     assert_eq!(receiver.accepted, [genuine.concat()]);
 
-    // Ours: each message is hashed by itself, and how many there are is signed.
+    // Ours: each message is hashed separately, and the number of messages is signed.
     let chain = ours(&genuine, 3);
     for forged in [&shifted, &vec![genuine.concat()]] {
         let mut incoming = opened(&chain.head).unwrap();
@@ -171,8 +171,8 @@ fn the_paper_accepts_bytes_moved_between_messages_and_we_reject_them() {
             assert!(matches!(refused, LeafError::ForgedLeaf | LeafError::LeafTooLong), "{refused}");
         }
     }
-    // Also in the order in which a block is hashed: the last leaf and then the others' digests.
-    // Bytes moved over that seam are refused.
+    // A block is hashed as the last leaf, followed by the digests of the others. Bytes that are
+    // moved across this boundary are refused, too.
     let leaf = &chain.blocks[0][2];
     let mut incoming = opened(&chain.head).unwrap();
     assert!(
@@ -189,25 +189,25 @@ fn the_paper_accepts_bytes_moved_between_messages_and_we_reject_them() {
 
 #[test]
 fn the_paper_accepts_a_chain_of_another_network_and_we_reject_it() {
-    // The paper: a head is a digest and a signature. Whatever network, sender's role or purpose it
-    // was for, it is good everywhere.
+    // The paper: a head is a digest and a signature. It is valid in every network, for every role
+    // of the sender and for every purpose.
     let messages = texts(&["pumps off", "doors open"]);
     let test_site = paper_chain(&messages, 1);
     let mut plant = paper_receiver(2, 1);
     test_site.packets().iter().for_each(|packet| drop(plant.hear(packet)));
     assert_eq!(plant.accepted, messages);
-    // Anything of eight bytes that the key ever signed for another purpose is the head of a chain.
+    // Any eight bytes that the key has ever signed for another purpose are a valid head.
     let (inner, next) = (paper_broadcast::digest(b"not a chain"), paper_key());
     assert!(plant.hear(&Packet::First { digest: inner, signature: next.sign(&inner) }).len() == 1);
 
-    // Ours: network, sender and number are signed, and in every hash.
+    // Ours: network, sender and number are signed and are part of every hash.
     let elsewhere =
         |network, sender, number| ours_as(ChainId { network, sender, number }, &messages, 1);
     let other_network = elsewhere(NetworkId([9; 8]), ID.sender, ID.number);
     let other_sender = elsewhere(ID.network, DeviceId([9; 8]), ID.number);
     assert_eq!(opened(&other_network.head).unwrap_err(), HeadError::WrongNetwork);
     assert_eq!(opened(&other_sender.head).unwrap_err(), HeadError::WrongSender);
-    // The same messages in the next chain of the same sender: what announces the block behind is of
+    // The same messages in the next chain of the same sender: the digests of blocks are valid in
     // one chain only.
     let (here, next) = (ours(&messages, 1), elsewhere(ID.network, ID.sender, ChainNumber(4)));
     let mut incoming = opened(&here.head).unwrap();
@@ -220,12 +220,12 @@ fn the_paper_accepts_a_chain_of_another_network_and_we_reject_it() {
 
 #[test]
 fn a_compromised_node_can_forge_with_a_shared_key_but_not_with_our_receivers_state() {
-    // HMAC: every receiver has the key, or it could not check.
-    let opened_node = SharedKey::new(b"the key of all nodes");
-    let everybody_else = SharedKey::new(b"the key of all nodes");
-    assert_eq!(everybody_else.open(&opened_node.seal(b"pumps off")), Some(&b"pumps off"[..]));
+    // HMAC: every receiver has the key, because it needs the key to check a message.
+    let compromised = SharedKey::new(b"the key of all nodes");
+    let other = SharedKey::new(b"the key of all nodes");
+    assert_eq!(other.open(&compromised.seal(b"pumps off")), Some(&b"pumps off"[..]));
 
-    // Ours: a receiver holds public keys, heads and leaves. A head signed by anybody else's key is
+    // Ours: a receiver has public keys, heads and leaves. A head that is signed with another key is
     // refused.
     let chain = ours(&texts(&["pumps on"]), 1);
     let forger = SecretKey::from_seed(Algorithm::Ed25519, &[6; 32]).unwrap();
@@ -247,7 +247,7 @@ fn a_compromised_node_can_forge_with_a_shared_key_but_not_with_our_receivers_sta
         forger.signature(forged.message(Algorithm::Ed25519, &mut [0; MAX_HEAD]).unwrap()).unwrap();
     let head = forged.attach(Algorithm::Ed25519, &signature, &mut out).unwrap();
     assert_eq!(opened(head).unwrap_err(), HeadError::Signature(SignatureError::NotAuthentic));
-    // And no byte of a genuine head can be changed.
+    // No byte of a genuine head can be changed.
     for at in 0..chain.head.len() {
         let mut changed = chain.head.clone();
         changed[at] ^= 1;
@@ -255,9 +255,9 @@ fn a_compromised_node_can_forge_with_a_shared_key_but_not_with_our_receivers_sta
     }
 }
 
-/// Two messages of twenty bytes each, contradicting each other, with the same 64 bits of SHA-1 in
-/// front of the eight bytes that end a chain. Found by a search of 5.8 * 10^9 hashes, in eight
-/// minutes of half a core.
+/// Two contradicting messages of twenty bytes that, followed by the eight bytes that end a chain,
+/// have the same first 64 bits of SHA-1. Found by a search of 5.8 * 10^9 hashes in eight minutes of
+/// half a core.
 const COLLISION: [(&[u8; 12], u64); 2] =
     [(b"valve 3 open", 0xb9c6_5687_5a82_4e30), (b"valve 3 shut", 0xad5a_9fc4_f38f_060d)];
 
@@ -268,29 +268,29 @@ fn colliding([text, salt]: [&[u8]; 2]) -> Vec<u8> {
 #[test]
 fn a_sender_can_sign_two_messages_at_once_with_64_bit_digests_and_not_with_ours() {
     let [open, shut] = COLLISION.map(|(text, salt)| colliding([text, &salt.to_be_bytes()]));
-    // The paper: the sender signs one of them and shows the other to whom it likes. Lemma 5 says
-    // that it could not deny either.
+    // The paper: the sender signs one of them and can send the other to some receivers. Lemma 5
+    // claims that it could deny neither.
     let chain = paper_chain(std::slice::from_ref(&open), 1);
-    for said in [&open, &shut] {
+    for sent in [&open, &shut] {
         let mut receiver = paper_receiver(1, 1);
         receiver.hear(&chain.packets()[0]);
         receiver.hear(&Packet::Fragment {
             block: 1,
             index: 0,
-            message: said.clone(),
+            message: sent.clone(),
             next: Some([0x11; 8]),
         });
-        assert_eq!(receiver.accepted, std::slice::from_ref(said));
+        assert_eq!(receiver.accepted, std::slice::from_ref(sent));
     }
 
-    // Ours: a block has 256 bits, and a search for two such blocks takes 2^128 hashes.
+    // Ours: the digest of a block has 256 bits, and a search for a collision takes 2^128 hashes.
     let chain = ours(std::slice::from_ref(&open), 1);
     let mut incoming = opened(&chain.head).unwrap();
     assert_eq!(incoming.take(1, 0, &shut), Err(LeafError::ForgedLeaf));
     assert!(is_verified(incoming.take(1, 0, &open)));
 }
 
-/// Everything a node keeps, which outlives it.
+/// The store of a node, which survives a reboot.
 #[derive(Default)]
 struct Flash {
     items: HashMap<Item, Vec<u8>>,
@@ -408,20 +408,20 @@ fn frames(number: u64, messages: &[Vec<u8>], per_block: u8) -> Vec<Vec<u8>> {
     frames
 }
 
-fn hear(node: &mut Mote<'_>, ms: u64, frame: &[u8], flash: &mut Flash) -> Event {
+fn receive(node: &mut Mote<'_>, ms: u64, frame: &[u8], flash: &mut Flash) -> Event {
     node.receive(at(ms), 0, frame, flash).unwrap()
 }
 
-/// All that the node says from one time to another; it is polled whenever it is due.
-fn said(node: &mut Mote<'_>, from: u64, until: u64, flash: &mut Flash) -> Vec<Vec<u8>> {
-    let (mut said, mut out, mut ms) = (Vec::new(), vec![0; 4096], from);
+/// All frames that the node sends within a range of time; it is polled whenever it is due.
+fn sent(node: &mut Mote<'_>, from: u64, until: u64, flash: &mut Flash) -> Vec<Vec<u8>> {
+    let (mut sent, mut out, mut ms) = (Vec::new(), vec![0; 4096], from);
     loop {
         while let Some(transmit) = node.poll(at(ms), flash, &mut out).unwrap() {
-            said.push(out[..transmit.length].to_vec());
+            sent.push(out[..transmit.length].to_vec());
         }
         match node.next_due() {
             Some(due) if due < until => ms = due.max(ms + 1),
-            _ => return said,
+            _ => return sent,
         }
     }
 }
@@ -437,112 +437,115 @@ fn the_paper_accepts_a_replayed_chain_and_we_reject_it_even_after_a_reboot() {
     assert_eq!(
         receiver.accepted,
         [old.concat(), new.concat(), old.concat()],
-        "the pumps are off again"
+        "the replayed chain is accepted again"
     );
 
-    // Ours: a chain counts once, and no chain after a later one.
+    // Ours: a chain is accepted once, and never after a later one.
     let bases = [base().public()];
     let mut flash = Flash::default();
     let mut node = Mote::new(settings(&bases), 1, at(0), &mut flash).unwrap();
     assert!(matches!(
-        hear(&mut node, 0, &framed(&BroadcastFrame::Certificate(&certificate())), &mut flash),
+        receive(&mut node, 0, &framed(&BroadcastFrame::Certificate(&certificate())), &mut flash),
         Event::Certified { .. }
     ));
     let (first, second) = (frames(1, &old, 1), frames(2, &new, 1));
     for chain in [&first, &second] {
-        assert!(matches!(hear(&mut node, 5_000, &chain[0], &mut flash), Event::Accepted { .. }));
+        assert!(matches!(receive(&mut node, 5_000, &chain[0], &mut flash), Event::Accepted { .. }));
         assert!(matches!(
-            hear(&mut node, 5_000, &chain[1], &mut flash),
+            receive(&mut node, 5_000, &chain[1], &mut flash),
             Event::Verified { is_last: true, .. }
         ));
     }
     let replayed = |node: &mut Mote<'_>, ms, flash: &mut Flash| {
         for chain in [&first, &second] {
             for frame in chain {
-                let event = hear(node, ms, frame, flash);
+                let event = receive(node, ms, frame, flash);
                 assert!(matches!(event, Event::Nothing | Event::Refused(_)), "{event:?}");
             }
         }
     };
     replayed(&mut node, 10_000, &mut flash);
-    // It loses its memory but for what was made durable.
+    // The node reboots: it loses its memory, and its store loses everything except the floors.
     flash.items.clear();
     let mut node = Mote::new(settings(&bases), 2, at(0), &mut flash).unwrap();
-    hear(&mut node, 0, &framed(&BroadcastFrame::Certificate(&certificate())), &mut flash);
+    receive(&mut node, 0, &framed(&BroadcastFrame::Certificate(&certificate())), &mut flash);
     assert_eq!(
-        hear(&mut node, 10_000, &first[0], &mut flash),
+        receive(&mut node, 10_000, &first[0], &mut flash),
         Event::Refused(RefusedBroadcast::ChainGoesBack)
     );
     replayed(&mut node, 20_000, &mut flash);
 }
 
 #[test]
-fn a_flood_of_forged_heads_costs_the_paper_a_check_each_and_us_what_the_meter_allows() {
+fn a_flood_of_forged_heads_costs_the_paper_a_check_each_and_us_at_most_the_rate_limit() {
     let forger = secp160r1::SecretKey::new(BigUint::from(666_u32)).unwrap();
     let mut receiver = paper_receiver(1, 1);
     for forged in 0..50_u64 {
         let digest = forged.to_be_bytes();
         assert_eq!(receiver.hear(&Packet::First { digest, signature: forger.sign(&digest) }), []);
     }
-    assert_eq!(receiver.signature_checks, 50, "and so on: four seconds each, on the paper's motes");
+    assert_eq!(
+        receiver.signature_checks, 50,
+        "one check for each forged head, four seconds on the paper's motes"
+    );
 
     let bases = [base().public()];
     let mut flash = Flash::default();
     let mut node = Mote::new(settings(&bases), 1, at(0), &mut flash).unwrap();
-    hear(&mut node, 0, &framed(&BroadcastFrame::Certificate(&certificate())), &mut flash);
-    // A hundred forged heads a second for ten minutes, each another, and in each second the genuine
-    // one once.
+    receive(&mut node, 0, &framed(&BroadcastFrame::Certificate(&certificate())), &mut flash);
+    // A hundred different forged heads a second for ten minutes, and in each second once the
+    // genuine head.
     let messages = texts(&["pumps off"]);
     let genuine = frames(3, &messages, 1);
     let mut head = ours(&messages, 1).head;
     let (mut accepted, mut out) = (None, vec![0; 4096]);
     for ms in (0..600_000_u64).step_by(10) {
-        // What waits for a check is drawn when there is one to be had.
+        // The node selects a waiting head when its rate limit allows a check.
         while node.poll(at(ms), &mut flash, &mut out).unwrap().is_some() {}
         let last = head.len() - 8;
         head[last..].copy_from_slice(&ms.to_be_bytes());
-        let forged = hear(&mut node, ms, &framed(&BroadcastFrame::Head(&head)), &mut flash);
+        let forged = receive(&mut node, ms, &framed(&BroadcastFrame::Head(&head)), &mut flash);
         assert!(!matches!(forged, Event::Accepted { .. }));
         if ms % 1_000 == 500 {
-            hear(&mut node, ms, &genuine[0], &mut flash);
+            receive(&mut node, ms, &genuine[0], &mut flash);
         }
         if accepted.is_none() && node.chains().count() > 0 {
             accepted = Some(ms);
         }
     }
-    // Four at once and one a second.
+    // The rate limit: four at once and one a second.
     assert!(
         node.checks().heads <= 4 + 600,
         "{} checks of 60,000 forged heads",
         node.checks().heads
     );
-    // What waits is drawn by lot: the genuine head has one chance in a hundred and one each second,
-    // however early the others come.
-    assert!(accepted.is_some(), "and the genuine head gets through");
+    // The node selects a waiting head at random: in each second the genuine head has a chance of 1
+    // in 101, even if it arrives last.
+    assert!(accepted.is_some(), "the genuine head is accepted");
 }
 
 #[test]
-fn forged_acknowledgements_make_the_papers_nodes_send_endlessly_and_ours_within_the_meter() {
+fn forged_acknowledgements_make_the_papers_nodes_send_without_limit_and_ours_within_a_limit() {
     let messages = texts(&["one", "two", "three", "four", "five"]);
     let chain = paper_chain(&messages, 5);
     let mut receiver = paper_receiver(5, 5);
     chain.packets().iter().for_each(|packet| drop(receiver.hear(packet)));
-    let asked = Packet::Acknowledgement { block: 1, missing: u64::MAX };
-    let answers: usize = (0..1_000).map(|_| receiver.hear(&asked).len()).sum();
+    let request = Packet::Acknowledgement { block: 1, missing: u64::MAX };
+    let answers: usize = (0..1_000).map(|_| receiver.hear(&request).len()).sum();
     assert_eq!(
         answers, 5_000,
-        "five messages for each forged acknowledgement of a few bytes, from every node in earshot"
+        "every node in range sends five messages for each forged acknowledgement of a few bytes"
     );
 
     let bases = [base().public()];
     let mut flash = Flash::default();
     let mut node = Mote::new(settings(&bases), 1, at(0), &mut flash).unwrap();
-    hear(&mut node, 0, &framed(&BroadcastFrame::Certificate(&certificate())), &mut flash);
+    receive(&mut node, 0, &framed(&BroadcastFrame::Certificate(&certificate())), &mut flash);
     for frame in frames(3, &messages, 5) {
-        hear(&mut node, 0, &frame, &mut flash);
+        receive(&mut node, 0, &frame, &mut flash);
     }
-    // Its own relays are over.
-    said(&mut node, 0, 60_000, &mut flash);
+    // Waits until the node has sent its own relays.
+    sent(&mut node, 0, 60_000, &mut flash);
     let wanted = framed(&BroadcastFrame::Wanted {
         chain: ID.reference(KeyId::of(&key().public())),
         block: 1,
@@ -550,10 +553,10 @@ fn forged_acknowledgements_make_the_papers_nodes_send_endlessly_and_ours_within_
     });
     let mut answers = 0;
     for ms in (60_000..70_000).step_by(10) {
-        hear(&mut node, ms, &wanted, &mut flash);
-        answers += said(&mut node, ms, ms + 10, &mut flash).len();
+        receive(&mut node, ms, &wanted, &mut flash);
+        answers += sent(&mut node, ms, ms + 10, &mut flash).len();
     }
-    // Each of five fragments at once, and again every four seconds at the earliest; an
-    // advertisement or two beside them.
+    // Each of five fragments at once and again after at least four seconds, and one or two
+    // advertisements.
     assert!((5..=5 * 3 + 2).contains(&answers), "{answers} frames for 1,000 forged requests");
 }

@@ -1,5 +1,5 @@
-//! CMT and the paper's SIES: compared with slow references, and weak where their descriptions say
-//! so.
+//! CMT and the paper's SIES, compared with slow references; and the weaknesses that their
+//! descriptions state.
 
 use moteseal_research::cmt;
 use moteseal_research::prf::{hm1, hm256};
@@ -37,7 +37,7 @@ fn p() -> BigUint {
     (BigUint::from(1_u8) << 256) - 189_u8
 }
 
-/// Section IV.A, over big numbers.
+/// The reference: section IV.A with big integers.
 fn answer_slowly(own: &[u8; 20], epoch: u64, value: u32) -> BigUint {
     let t = epoch.to_be_bytes();
     let key = hm256(own, &t);
@@ -120,7 +120,7 @@ fn only_residues_are_records() {
 }
 
 #[test]
-fn rejects_an_unknown_source_by_name() {
+fn rejects_an_unknown_source() {
     let (sources, querier) = paper(2);
     let sum = merged(&answers(&sources, 1, &[1, 2]));
     assert_eq!(querier.open_of(1, sum, &[0, 2]), Err(OpenError::UnknownSource));
@@ -146,17 +146,17 @@ fn cmt_accepts_an_altered_sum() {
 fn two_answers_in_one_epoch_reveal_the_epoch_key_of_the_papers_scheme() {
     let (sources, querier) = paper(8);
     let psrs = answers(&sources, 3, &[100; 8]);
-    // The source restarts, forgets that it answered, and reads again.
+    // The source restarts, forgets that it has answered, and answers again.
     let again = sources[2].answer(3, 97);
     let key =
         attack::epoch_key_of_two(&psrs[2].to_bytes(), &again.to_bytes(), 3, VALUE_SHIFT).unwrap();
     assert_eq!(
         key,
         attack::epoch_key_of_leaked(&GLOBAL, 3),
-        "the adversary never had the global key"
+        "the adversary computes the epoch key without the global key"
     );
 
-    // With it anybody's answers are forged: the querier takes a sum that is 5,000 too large.
+    // With this key answers can be forged: the querier accepts a sum that is 5,000 too large.
     let forged = attack::bend(&merged(&psrs).to_bytes(), &key, 5000, VALUE_SHIFT).unwrap();
     assert_eq!(querier.open(3, Psr::from_bytes(&forged).unwrap()), Ok(5800));
 }
@@ -167,18 +167,22 @@ fn two_answers_let_an_attacker_alter_the_papers_sums_without_knowing_readings() 
     let psrs = answers(&sources, 3, &[100; 8]);
     let again = sources[2].answer(3, 97);
     let sum = merged(&psrs).to_bytes();
-    for (times, bent) in [(1, 803), (10, 830), (-100, 500)] {
+    for (times, altered) in [(1, 803), (10, 830), (-100, 500)] {
         let forged =
             attack::bend_by_two(&sum, &psrs[2].to_bytes(), &again.to_bytes(), times).unwrap();
-        assert_eq!(querier.open(3, Psr::from_bytes(&forged).unwrap()), Ok(bent), "{times} times");
+        assert_eq!(
+            querier.open(3, Psr::from_bytes(&forged).unwrap()),
+            Ok(altered),
+            "{times} times"
+        );
     }
 }
 
 #[test]
 fn a_leaked_key_lets_an_attacker_alter_every_sum_of_the_papers_scheme() {
     let (sources, querier) = paper(8);
-    // One source is opened, and its copy of `K` with it. Sources and epochs that it has nothing to
-    // do with are forged.
+    // One source is compromised, and its copy of `K` with it. The attacker forges sums of other
+    // sources in any epoch.
     for epoch in [0, 1, 1 << 40] {
         let psrs = answers(&sources, epoch, &[50; 8]);
         let key = attack::epoch_key_of_leaked(&GLOBAL, epoch);
@@ -189,11 +193,11 @@ fn a_leaked_key_lets_an_attacker_alter_every_sum_of_the_papers_scheme() {
 }
 
 #[test]
-fn the_papers_scheme_does_not_detect_a_source_claimed_silent() {
+fn the_papers_scheme_does_not_detect_a_source_falsely_reported_silent() {
     let (sources, querier) = paper(4);
     let psrs = answers(&sources, 6, &[18, 18, 18, 900]);
-    // The aggregator drops the answer it dislikes and says that its source failed; nothing tells
-    // this from a failure.
+    // The aggregator drops an answer and reports that its source failed; the querier cannot
+    // distinguish this from a failure.
     let dropped = merged(&psrs[..3]);
     assert_eq!(querier.open(6, dropped), Err(OpenError::SharesMismatch));
     assert_eq!(querier.open_of(6, dropped, &[0, 1, 2]), Ok(54));

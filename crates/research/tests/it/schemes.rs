@@ -1,4 +1,4 @@
-//! Every scheme does what it promises, and cannot do what its description says it cannot do.
+//! Every scheme keeps its promises and has the weaknesses that its description states.
 
 use moteseal_core::record::{DeviceId, EpochNumber, Framing};
 use moteseal_core::signature::{Algorithm, SecretKey};
@@ -39,7 +39,7 @@ fn four() -> Context {
     context(Framing::fixed(4).unwrap())
 }
 
-/// Seals `events`, serves `served` of them, opens as if `asked` had been served.
+/// Seals `events`, serves the answer to the query `served`, and opens it as the answer to `asked`.
 fn through(
     scheme: &dyn Scheme,
     context: &Context,
@@ -67,7 +67,7 @@ proptest! {
             let mut got: Vec<Vec<u8>> = rows.iter().map(|row| row.event.clone()).collect();
             let mut sealed = events.clone();
             if scheme.name() == PaperStar.name() {
-                // Its blocks do not say where an event stood.
+                // The paper's star does not prove the positions of events.
                 got.sort();
                 sealed.sort();
             }
@@ -109,8 +109,8 @@ proptest! {
 fn no_changed_byte_yields_a_row_that_was_not_sealed() {
     for scheme in schemes() {
         let context = four();
-        // Thousands of bytes an event, and as many hashes to check each: fewer events and bytes
-        // show the same.
+        // This scheme sends thousands of bytes per event and needs as many hashes to check each, so
+        // fewer events and bytes are tested.
         let long = scheme.name() == "hash chaining (on-line)";
         let (events, step): (_, usize) = if long { (numbered(2), 23) } else { (numbered(9), 1) };
         let single: &[u64] = if long { &[1] } else { &[2, 3, 7] };
@@ -127,7 +127,7 @@ fn no_changed_byte_yields_a_row_that_was_not_sealed() {
                     }
                 }
                 if let Ok(rows) = scheme.open(&context, &key().public(), &served[..at], &ask) {
-                    // Sign-each takes any of its events for a whole answer; see below.
+                    // Sign-each accepts any of its events as a complete answer; see below.
                     assert!(
                         scheme.name() == SignEach.name() && whole.starts_with(&rows),
                         "{}: cut at {at}",
@@ -183,7 +183,8 @@ fn half_of_an_epoch_costs_as_much_as_all_without_partial_retrieval() {
             scheme.name(),
             "concatenate" | "hash chaining (off-line)" | "hash chaining (on-line)"
         );
-        // A tree sends digests for what it leaves out, and the paper's a number an event.
+        // A tree sends digests for the omitted events, and the paper's tree a number for each
+        // event.
         let most = if scheme.name().starts_with("tree") { 6.0 } else { 0.55 };
         assert!(
             if all_or_nothing { share == 1.0 } else { share < most },
@@ -195,24 +196,24 @@ fn half_of_an_epoch_costs_as_much_as_all_without_partial_retrieval() {
 
 #[test]
 fn only_sign_each_accepts_a_choice_in_the_clouds_favour() {
-    // The cloud keeps back what it does not like: every event whose value is in the upper half.
+    // The cloud withholds the second half of the events and serves the first as a random half.
     let events = numbered(200);
-    let liked: Vec<u64> = (0..100).collect();
+    let selected: Vec<u64> = (0..100).collect();
     let biased = |scheme: &dyn Scheme| {
-        through(scheme, &four(), &events, &Ask::Events(&liked), &Ask::Rate(half()))
+        through(scheme, &four(), &events, &Ask::Events(&selected), &Ask::Rate(half()))
     };
 
-    assert_eq!(biased(&SignEach).unwrap().len(), 100, "sign-each does not notice");
+    assert_eq!(biased(&SignEach).unwrap().len(), 100, "sign-each does not detect it");
     assert_eq!(
         biased(&OfflineChain),
         Err(OpenError::NotAsAsked),
-        "a chain that ends early shows it"
+        "an off-line chain detects that it ends early"
     );
     assert_eq!(biased(&EpochSeal::TREE), Err(OpenError::NotAsAsked));
 }
 
 #[test]
-fn sign_each_does_not_notice_a_missing_event() {
+fn sign_each_does_not_detect_a_missing_event() {
     let sealed = SignEach.seal(&four(), &key(), &numbered(10)).unwrap();
     let served = SignEach.serve(&four(), &sealed, &Ask::All).unwrap();
     let one = served.len() / 10;
@@ -221,7 +222,7 @@ fn sign_each_does_not_notice_a_missing_event() {
 }
 
 #[test]
-fn a_chain_breaks_where_sampling_takes_a_link_out() {
+fn a_chain_without_one_of_its_events_is_not_authentic() {
     let chain = OfflineChain;
     let sealed = chain.seal(&four(), &key(), &numbered(10)).unwrap();
     let served = chain.serve(&four(), &sealed, &Ask::All).unwrap();
@@ -239,7 +240,8 @@ fn a_chain_breaks_where_sampling_takes_a_link_out() {
 
 #[test]
 fn content_levels_put_equal_readings_into_one_block() {
-    // A thermometer that says the same all day: the paper's half of it is all of it, or nothing.
+    // A thermometer with the same reading all day: a half of the paper's star has all events or
+    // none.
     let constant = vec![b"21.5".to_vec(); 300];
     let ask = Ask::Rate(half());
     let paper = through(&PaperStar, &four(), &constant, &ask, &ask).unwrap().len();
@@ -250,36 +252,36 @@ fn content_levels_put_equal_readings_into_one_block() {
 
 #[test]
 fn the_content_of_a_reading_determines_its_paper_level() {
-    // Of readings that differ in their last digits only, an adversary finds one for any sample, and
-    // one for none.
+    // Among readings that differ in their last digits only, an adversary finds one that is in every
+    // sample and one that is in none.
     let level = |reading: u32| moteseal_research::content::level(&reading.to_be_bytes());
-    assert!((21_500..21_600).any(|reading| level(reading) == 0), "in no sample but the whole");
+    assert!((21_500..21_600).any(|reading| level(reading) == 0), "only in the complete epoch");
     assert!((21_500..22_500).any(|reading| level(reading) >= 8), "in every sample down to 1/256");
 }
 
 #[test]
-fn the_papers_tree_does_not_notice_a_missing_event_of_a_level() {
+fn the_papers_tree_does_not_detect_a_missing_event_of_a_level() {
     let events = numbered(200);
     let sealed = PaperTree.seal(&four(), &key(), &events).unwrap();
     let ask = Ask::Rate(half());
     let fair = through(&PaperTree, &four(), &events, &ask, &ask).unwrap();
-    let liked: Vec<u64> =
+    let selected: Vec<u64> =
         fair.iter().map(|row| row.seq.unwrap()).filter(|&seq| seq < 100).collect();
-    let served = PaperTree.serve(&four(), &sealed, &Ask::Events(&liked)).unwrap();
+    let served = PaperTree.serve(&four(), &sealed, &Ask::Events(&selected)).unwrap();
     let rows = PaperTree.open(&four(), &key().public(), &served, &ask).unwrap();
     assert!(
         rows.len() < fair.len() * 2 / 3,
-        "{} of {} pass for the whole level",
+        "{} of {} events are accepted as the complete level",
         rows.len(),
         fair.len()
     );
 }
 
 #[test]
-fn the_papers_tree_takes_an_inner_node_for_an_event() {
+fn the_papers_tree_accepts_an_inner_node_as_an_event() {
     use moteseal_core::Digest;
-    // Four events; whoever serves says there were two, of 64 bytes: the concatenations that the
-    // inner nodes are hashes of.
+    // Of an epoch with four events the cloud claims that it has two of 64 bytes: the inputs of the
+    // hashes of the inner nodes.
     let context = context(Framing::Prefixed);
     let events = numbered(4);
     let sealed = PaperTree.seal(&context, &key(), &events).unwrap();
@@ -292,7 +294,7 @@ fn the_papers_tree_takes_an_inner_node_for_an_event() {
     }
     served.extend(&sealed.signatures[0]);
     let rows = PaperTree.open(&context, &key().public(), &served, &Ask::All).unwrap();
-    assert_eq!(rows.len(), 2, "two events that no device ever said");
+    assert_eq!(rows.len(), 2, "two events that no device has sealed");
     assert_eq!(rows[0].event.len(), 64);
 }
 
@@ -316,7 +318,7 @@ fn the_papers_step_is_a_chain_of_digests() {
 }
 
 #[test]
-fn star_and_chains_store_as_much_after_a_million_events_as_after_ten() {
+fn only_concatenate_the_offline_chain_and_the_papers_tree_need_memory_that_grows() {
     for scheme in schemes() {
         let grows = scheme.device_state(1_000_000, 4) > scheme.device_state(10, 4);
         let expected =

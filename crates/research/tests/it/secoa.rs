@@ -26,7 +26,7 @@ fn number(bytes: &[u8]) -> BigUint {
     BigUint::from_bytes_be(bytes)
 }
 
-/// A SEAL over big numbers: one RSA encryption after the other.
+/// The reference: a SEAL with big integers, one RSA encryption after the other.
 fn seal_slowly(seed: &BigUint, position: u32) -> BigUint {
     (0..position).fold(seed % modulus(), |seal, _| seal.modpow(&BigUint::from(3_u8), &modulus()))
 }
@@ -81,11 +81,11 @@ proptest! {
 
     #[test]
     fn a_sketch_counts_the_leading_zeros_of_hashes(value in 1..300_u64) {
-        // One instance after the other is what a source with one unit more would have, or less.
+        // Each instance is at most that of the same source with a value that is larger by one.
         let sketch = Sketch::of(40, 3, EPOCH, value);
         let mut grown = sketch.clone();
         grown.merge(&Sketch::of(40, 3, EPOCH, value + 1));
-        prop_assert_eq!(grown, Sketch::of(40, 3, EPOCH, value + 1), "its items are all in");
+        prop_assert_eq!(grown, Sketch::of(40, 3, EPOCH, value + 1), "the larger value's sketch includes all items");
         prop_assert!(sketch.values().iter().all(|&zeros| zeros <= 64));
     }
 }
@@ -122,7 +122,7 @@ fn only_residues_are_seals() {
 }
 
 #[test]
-fn a_maximum_cannot_be_changed_on_the_way() {
+fn a_maximum_cannot_be_changed_in_transit() {
     let values = [3, 9, 5, 9];
     let (claims, querier) = claims(&values);
     let honest = Claim::merge(claims.clone()).unwrap();
@@ -143,7 +143,7 @@ fn a_maximum_cannot_be_changed_on_the_way() {
 }
 
 #[test]
-fn a_sum_cannot_be_changed_on_the_way() {
+fn a_sum_cannot_be_changed_in_transit() {
     let values = [1800, 4000, 2500];
     let (reports, querier) = reports(&values, 30);
     let honest = Partial::merge(reports.clone()).unwrap().finish();
@@ -154,7 +154,7 @@ fn a_sum_cannot_be_changed_on_the_way() {
         querier.verify(EPOCH, 30, &changed).unwrap_err()
     };
 
-    // The same position as another sketch's, so that the number of SEALs stays right.
+    // The new value is the position of another sketch, so that the number of SEALs still matches.
     let (low, high) = (*honest.values.iter().min().unwrap(), *honest.values.iter().max().unwrap());
     let often = *honest
         .values
@@ -174,8 +174,8 @@ fn a_sum_cannot_be_changed_on_the_way() {
     assert_eq!(refused(&|result| result.values.truncate(29)), Refused::Malformed);
     assert_eq!(querier.verify(EPOCH, 29, &honest), Err(Refused::Malformed));
 
-    // One sketch's maximum given up for a smaller one that its source did certify: the XOR comes
-    // out, the SEALs do not.
+    // The maximum of one sketch is replaced by a smaller one that its source did certify: the XOR
+    // is correct, the SEALs are not.
     let instance = (0..30)
         .find(|&i| reports.iter().any(|child| child.claims[i].value < honest.values[i]))
         .unwrap();
@@ -209,11 +209,11 @@ fn children_of_different_sizes_are_not_merged() {
     assert_eq!(Partial::merge(Vec::new()), None);
 }
 
-/// Table V has 38,720 bytes an edge, and 448 to 6,700 to the querier: it does not count which
-/// source a maximum is of (4 bytes a sketch), nor the certificates before they are XORed (20 bytes
-/// a sketch).
+/// Table V has 38,720 bytes per edge, and 448 to 6,700 to the querier. It counts neither the source
+/// of a maximum (4 bytes per sketch) nor the certificates before they are XORed (20 bytes per
+/// sketch).
 #[test]
-fn message_sizes_are_the_papers_and_what_it_omits() {
+fn message_sizes_are_those_of_the_paper_and_the_parts_that_it_omits() {
     let (reports, _) = reports(&[1800, 4000, 2500], 300);
     let partial = Partial::merge(reports).unwrap();
     assert_eq!(partial.to_bytes().len(), 300 + 300 * 128 + 20 + 300 * 4 + 299 * 20);
@@ -223,9 +223,8 @@ fn message_sizes_are_the_papers_and_what_it_omits() {
 }
 
 /// A seed of 20 bytes is a small number: encrypted once with exponent 3 it is a cube of 480 bits,
-/// shorter than the modulus, and its root is the seed. So what stands at position 1 can be deflated
-/// after all. Nobody would build that today; the paper's sizes are kept because its costs are
-/// compared.
+/// which is shorter than the modulus, and its cube root is the seed. A maximum at position 1 can
+/// therefore be deflated. The paper's sizes are kept nevertheless, because its costs are compared.
 #[test]
 fn a_seal_at_position_one_reveals_its_seed() {
     let seed = hm1(b"a secret", b"seed");
@@ -235,7 +234,7 @@ fn a_seal_at_position_one_reveals_its_seed() {
     assert_ne!(
         further.cbrt(),
         number(&Seal::of(&seed, 1).residue()),
-        "from position 2 on it is not that easy"
+        "at position 2 the cube root is not the seed"
     );
 }
 
@@ -262,7 +261,7 @@ fn moments(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
 }
 
 #[test]
-fn sampled_sketches_are_distributed_as_inserted_ones() {
+fn drawn_sketches_have_the_distribution_of_inserted_ones() {
     let mut uniform = Uniform(1);
     for value in [1, 2, 7, 100, 3000] {
         let inserted = Sketch::of(20_000, 5, EPOCH, value);
@@ -290,10 +289,10 @@ fn sampled_sketches_are_distributed_as_inserted_ones() {
 }
 
 /// The paper sets J = 300 "in order to bound the relative approximation error within 10% with
-/// probability 90%". What we find: 2^mean by the letter is a quarter too large on average and
-/// almost never within 10 %; without that bias about four of five estimates are.
+/// probability 90%". We find that the paper's `2^mean` is a quarter too large on average and almost
+/// never within 10 %; without that bias about four of five estimates are.
 #[test]
-fn three_hundred_sketches_are_within_a_tenth_less_often_than_the_paper_says() {
+fn three_hundred_sketches_are_within_10_percent_less_often_than_the_paper_claims() {
     let mut uniform = Uniform(2);
     let (mut by_the_letter, mut corrected, mut ratio) = (0, 0, 0.0);
     let runs = 2000;
@@ -309,16 +308,16 @@ fn three_hundred_sketches_are_within_a_tenth_less_often_than_the_paper_says() {
     #[allow(clippy::cast_precision_loss)]
     let bias = ratio / runs as f64;
     assert!((0.24..0.29).contains(&bias), "too large by {bias} on average");
-    assert!(by_the_letter < 120, "{by_the_letter} of {runs} within 10 % by the letter");
+    assert!(by_the_letter < 120, "{by_the_letter} of {runs} within 10 % by the paper's formula");
     assert!(
         (1520..1720).contains(&corrected),
         "{corrected} of {runs} within 10 % without the bias"
     );
 }
 
-/// The same on inserted sketches of real messages: several sources, merged and verified.
+/// The same with inserted sketches in real messages of several sources, merged and verified.
 #[test]
-fn a_verified_estimate_is_about_right() {
+fn a_verified_estimate_is_within_a_quarter_of_the_sum() {
     let values: Vec<u64> = (0..16).map(|i| 1800 + 200 * i).collect();
     let (reports, querier) = reports(&values, 300);
     let estimate = querier.verify(EPOCH, 300, &Partial::merge(reports).unwrap().finish()).unwrap();

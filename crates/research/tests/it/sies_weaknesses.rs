@@ -1,7 +1,5 @@
-//! What the paper's SIES leaves open, tried on the paper's scheme and on the product's: the same
-//! attack, which succeeds there and must fail here.
-//!
-//! Where a part of the attack still succeeds here, the test states it and its limit.
+//! Attacks on the paper's SIES. Each attack succeeds on the paper's scheme and must fail on the
+//! product's; where a part of it still succeeds on the product, the test states the limit.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
@@ -37,7 +35,7 @@ fn paper_sum(psrs: &[sies_paper::Psr]) -> [u8; 32] {
     psrs.iter().copied().reduce(sies_paper::Psr::merge).unwrap().to_bytes()
 }
 
-/// Ours: what the sources of one key group hold for a query.
+/// Ours: the keys of one key group's sources for a query.
 fn ours(master: &Master, key_group: u32, sources: u8, query: QueryId) -> Vec<SourceKey> {
     (0..sources).map(|source| device(master, key_group, source).for_query(query)).collect()
 }
@@ -50,7 +48,7 @@ fn device(master: &Master, key_group: u32, source: u8) -> moteseal_sum::sies::So
     )
 }
 
-/// What a source sends whose guard has not seen the epoch.
+/// The answer of a source whose guard has not seen the epoch.
 fn answer(source: &SourceKey, slot: Slot, epoch: u64, value: u128) -> Psr {
     let mut permit = EpochGuard::default().advance(source.query(), DURATION_MS, epoch).unwrap();
     source.encrypt(&mut permit, slot, value).unwrap()
@@ -86,8 +84,8 @@ fn two_answers_in_one_epoch_break_the_papers_sums_and_our_guard_prevents_them() 
     let forged = attack::bend(&paper_sum(&psrs), &key, 5000, VALUE_SHIFT).unwrap();
     assert_eq!(querier.open(EPOCH, sies_paper::Psr::from_bytes(&forged).unwrap()), Ok(5400));
 
-    // Ours: the guard permits an epoch once, restarted from what was made durable before the answer
-    // left, too.
+    // Ours: the guard permits an epoch once, also after a restart, because it is made durable
+    // before the answer is sent.
     let master = Master::new([9; 32]);
     let sources = ours(&master, 0, 4, QUERY);
     let mut guard = EpochGuard::default();
@@ -100,8 +98,8 @@ fn two_answers_in_one_epoch_break_the_papers_sums_and_our_guard_prevents_them() 
     assert_eq!(restarted.advance(QUERY, DURATION_MS, EPOCH), Err(GuardError::EpochAnswered));
     assert_eq!(restarted.advance(QUERY, DURATION_MS, EPOCH - 1), Err(GuardError::EpochAnswered));
 
-    // So the adversary has answers of different epochs, slots and queries. Their keys have nothing
-    // in common: no forgery passes.
+    // The adversary therefore only has answers of different epochs, slots or queries. Their keys
+    // are independent, so every forgery is rejected.
     let others = ours(&master, 0, 4, OTHER_QUERY);
     let psrs: Vec<_> = sources.iter().map(|source| answer(source, SLOT, EPOCH, 100)).collect();
     assert_eq!(psrs[1], first);
@@ -129,8 +127,8 @@ fn two_answers_in_one_epoch_break_the_papers_sums_and_our_guard_prevents_them() 
 
 #[test]
 fn a_leaked_key_breaks_all_sums_of_the_paper_and_one_key_group_of_ours() {
-    // The paper: one opened source gives away `K`, with which every sum of every source is bent for
-    // ever.
+    // The paper: one compromised source reveals `K`, with which every sum of every epoch can be
+    // altered.
     let (sources, querier) = paper(4);
     for epoch in [0, EPOCH, 1 << 50] {
         let psrs: Vec<_> = sources.iter().map(|source| source.answer(epoch, 100)).collect();
@@ -139,8 +137,8 @@ fn a_leaked_key_breaks_all_sums_of_the_paper_and_one_key_group_of_ours() {
         assert_eq!(querier.open(epoch, sies_paper::Psr::from_bytes(&forged).unwrap()), Ok(477));
     }
 
-    // Ours: the opened source is one of key group 0. Whoever has its keys asks no guard, so that
-    // two answers give `K_t` of its group.
+    // Ours: the compromised source is in key group 0. With its keys an attacker can compute two
+    // answers of one epoch, because the guard does not bind it, and they reveal `K_t` of the group.
     let master = Master::new([9; 32]);
     let groups = [ours(&master, 0, 4, QUERY), ours(&master, 1, 4, QUERY)];
     let captured = &groups[0][3];
@@ -159,12 +157,12 @@ fn a_leaked_key_breaks_all_sums_of_the_paper_and_one_key_group_of_ours() {
         Err(OpenError::SharesMismatch),
         "another key group"
     );
-    // What is left, and why key groups are small: within its own group a captured source still
-    // bends.
+    // Within its own group a compromised source can still alter sums; this is why key groups are
+    // small.
     assert_eq!(open(&master, 0, &groups[0], SLOT, EPOCH, &forged[0]), Ok(477));
 
-    // And the key of one epoch, slot and query bends no other, even in that group: a leak of a
-    // `K_t` alone is over with its epoch.
+    // The key of one epoch, slot and query alters no other sum, even in that group: the leak of a
+    // `K_t` alone affects its epoch only.
     let other_query = ours(&master, 0, 4, OTHER_QUERY);
     for (sources, slot, epoch) in
         [(&groups[0], SLOT, EPOCH + 1), (&groups[0], Slot(1), EPOCH), (&other_query, SLOT, EPOCH)]
@@ -178,9 +176,9 @@ fn a_leaked_key_breaks_all_sums_of_the_paper_and_one_key_group_of_ours() {
 }
 
 #[test]
-fn the_paper_loses_a_source_claimed_silent_and_our_seals_reveal_it() {
-    // The paper: an aggregator drops the answer it dislikes and reports a failure. Nothing that the
-    // querier ever gets says otherwise.
+fn a_source_falsely_reported_silent_is_undetected_in_the_paper_and_revealed_by_our_seals() {
+    // The paper: an aggregator drops an answer and reports a failure. No message that the querier
+    // receives contradicts it.
     let (sources, querier) = paper(4);
     let psrs: Vec<_> = sources[..3].iter().map(|source| source.answer(EPOCH, 100)).collect();
     assert_eq!(
@@ -198,8 +196,8 @@ fn the_paper_loses_a_source_claimed_silent_and_our_seals_reveal_it() {
     assert_eq!(open(&master, 0, &sources, SLOT, EPOCH, &dropped), Err(OpenError::SharesMismatch));
     assert_eq!(open(&master, 0, &sources[..3], SLOT, EPOCH, &dropped), Ok(300));
 
-    // And the source that was said to be silent signs that it answered, under its next seal, on a
-    // way that no aggregator decides on.
+    // The source that was reported silent states in its next seal that it has answered. No
+    // aggregator controls the path of this seal.
     let mut statement = Statement::new(Scheme::Star, GROUP, Digest([4; 32]), DeviceId([3; 8]), 16);
     assert!(statement.add_answered(QUERY.0, EPOCH));
     let seal = Seal::new(statement, Digest([5; 32]), Algorithm::Ed25519);
@@ -210,7 +208,7 @@ fn the_paper_loses_a_source_claimed_silent_and_our_seals_reveal_it() {
     assert_eq!(seal.signed_by(&key.public(), &signature), Ok(()));
     assert!(
         seal.statement().answered_in(&QUERY.0, EPOCH),
-        "the aggregator lied, and this is the proof"
+        "the seal proves that the aggregator's report is false"
     );
     assert!(!seal.statement().answered_in(&QUERY.0, EPOCH + 1));
 }

@@ -1,10 +1,11 @@
 //! A device as a source of private sums: it encrypts what it sensed in an epoch of a query right
 //! after that epoch ends (spec/sums.md).
+//! after that epoch ends (spec/sums.md).
 //!
-//! Query epochs follow the device's clock, whatever time its readings have: a recording is answered
-//! as if it were sensed now. Nothing is encrypted that the [`DurableMote`] has not permitted. An
-//! answer that cannot be sent soon after its epoch's end is not made: the gateway would not wait
-//! for it, and the seal would state an answer that never arrived.
+//! Query epochs follow the device's clock, whatever times the readings have: a recording is
+//! answered as if it were sensed now. The device encrypts only what the [`DurableMote`] has
+//! permitted. An answer that cannot be sent soon after the end of its epoch is not made: the
+//! gateway would not wait for it, and the seal would state an answer that never arrived.
 
 use std::fmt;
 
@@ -22,49 +23,49 @@ use tracing::{debug, info, warn};
 
 use crate::durable::{DurableError, DurableMote, QueryScheduleRefused};
 
-/// An answer is sent within this fraction (1/10) of the epoch after it, or not at all.
+/// An answer is sent within this fraction (1/10) of an epoch after its epoch's end, or not at all.
 const WITHIN: u64 = 10;
 /// Lower and upper bound of that time, in milliseconds.
 const WITHIN_MS: (u64, u64) = (250, 1000);
-/// Upper bound of a frame's bytes other than its records.
+/// Upper bound of a frame's length without its records, in bytes.
 const AROUND: usize = 80;
 
-/// What set-up configured for a device, and its link to its parent in the tree of sums.
+/// A device's configuration as a source of private sums.
 #[derive(Debug)]
 pub struct Membership {
     /// The group.
     pub group: GroupId,
     /// The roster whose devices take part.
     pub roster: Digest,
-    /// How many there are.
+    /// The number of these devices.
     pub sources: u32,
-    /// How many, by position, are in a key group.
+    /// The number of sources in a key group; groups are consecutive positions.
     pub key_group: u32,
-    /// This device's place among them.
+    /// This device's position among the sources.
     pub position: u32,
-    /// Its secrets.
+    /// This device's secrets.
     pub secret: SourceSecret,
-    /// Who asks.
+    /// The querier's public key.
     pub querier: PublicKey,
     /// The keys of the link to the parent.
     pub link: LinkKey,
 }
 
-/// Why an query schedule is not acted on.
+/// Why a device rejects a query schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unheard {
-    /// The announcement is not a query schedule, or not one of this querier for this group and
-    /// roster.
+    /// The announcement is not a query schedule, or it is not from this querier, or for another
+    /// group or roster.
     QuerySchedule(QueryScheduleError),
-    /// Its numbers of sources and key groups differ from those that set-up configured.
+    /// The schedule's numbers of sources and key groups differ from the configured ones.
     OtherSources,
     /// A schedule with this number or a higher one was accepted before.
     Refused(QueryScheduleRefused),
 }
 
 impl Unheard {
-    /// The reason's name.
+    /// The error's stable name (spec/errors.md).
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -105,14 +106,14 @@ struct Running {
     key: SourceKey,
     /// The next epoch to answer.
     next: u64,
-    /// The first epoch of which this process saw every reading. Of an earlier one, a missing
-    /// reading may have been forgotten.
+    /// The first epoch that this process observed from its start. In an earlier epoch, a process
+    /// before a restart may have sensed a reading that is no longer known.
     whole_from: u64,
     /// The newest reading of each of the two newest epochs that have one, the older first.
     readings: [Option<(u64, Vec<u8>)>; 2],
 }
 
-/// Answers the queries of an schedule.
+/// Answers the queries of a query schedule.
 pub struct Answerer {
     membership: Membership,
     schema: Vec<u8>,
@@ -130,7 +131,7 @@ impl fmt::Debug for Answerer {
 }
 
 impl Answerer {
-    /// A source whose records follow this schema; `clock` returns Unix milliseconds.
+    /// Creates a source whose records have this schema. `clock` returns Unix milliseconds.
     #[must_use]
     pub fn new(
         membership: Membership,
@@ -140,7 +141,7 @@ impl Answerer {
         Self { membership, schema, clock, running: Vec::new() }
     }
 
-    /// Receives an announcement, and logs the reason if it is not acted on.
+    /// Receives a query schedule, and logs the reason if it is rejected.
     ///
     /// # Errors
     /// [`DurableError`].
@@ -150,17 +151,17 @@ impl Answerer {
         mote: &mut DurableMote<K>,
     ) -> Result<(), DurableError> {
         if let Err(error) = self.try_hear(announcement, mote)? {
-            warn!(%error, "an query schedule of queries is not acted on");
+            warn!(%error, "a query schedule was rejected");
         }
         Ok(())
     }
 
-    /// Receives an announcement. One that is not the querier's, or is older than the newest,
-    /// changes nothing.
+    /// Receives a query schedule. A schedule of another querier, or one that is older than the
+    /// newest accepted schedule, changes nothing.
     ///
     /// # Errors
-    /// [`Unheard`] within: the announcement is not acted on. Otherwise [`DurableError`], with the
-    /// same consequence.
+    /// The inner [`Unheard`] if the schedule is rejected. Otherwise [`DurableError`], in which case
+    /// the schedule has no effect either.
     pub fn try_hear<K: Signer>(
         &mut self,
         announcement: &[u8],
@@ -183,9 +184,9 @@ impl Answerer {
             match before.iter().position(|running| running.id == id) {
                 Some(_) => {}
                 None => match self.check(&posed) {
-                    Ok(text) => info!(query = %text, "answering"),
+                    Ok(text) => info!(query = %text, "answering a query"),
                     Err(error) => {
-                        warn!(%error, "a query is not answered");
+                        warn!(%error, "a query cannot be answered");
                         continue;
                     }
                 },
@@ -202,7 +203,7 @@ impl Answerer {
         Ok(Ok(()))
     }
 
-    /// The announced query schedule, if it is for this device and no older than the newest one.
+    /// Verifies a query schedule: it must be for this device and no older than the newest one.
     fn open<'a>(
         &self,
         announcement: &'a [u8],
@@ -210,21 +211,21 @@ impl Answerer {
         scratch: &mut [u8],
     ) -> Result<QuerySchedule<'a>, Unheard> {
         let of = &self.membership;
-        // Skip the signature check for a schedule that is old by its own number.
+        // Skip the signature check if the unverified number is already too old.
         if let Some(newest) = newest.filter(|newest| {
             schedule::claimed_number(announcement).is_ok_and(|number| number < *newest)
         }) {
             return Err(Unheard::Refused(QueryScheduleRefused::OlderAgenda { newest }));
         }
-        let said = schedule::hear(announcement, of.group, &of.querier, scratch)?;
-        let schedule = QuerySchedule::open(&said, of.group, &of.roster)?;
+        let verified = schedule::hear(announcement, of.group, &of.querier, scratch)?;
+        let schedule = QuerySchedule::open(&verified, of.group, &of.roster)?;
         if (schedule.sources(), schedule.key_group()) != (of.sources, of.key_group) {
             return Err(Unheard::OtherSources);
         }
         Ok(schedule)
     }
 
-    /// Whether a query can be answered from this device's records; returns the query's text.
+    /// Checks that a query can be answered from this device's records. Returns the query's text.
     fn check(&self, posed: &Posed<'_>) -> Result<String, String> {
         let plan = Plan::decode(posed.plan).map_err(|error| error.to_string())?;
         plan.check_capacity(self.membership.sources).map_err(|error| error.to_string())?;
@@ -250,7 +251,7 @@ impl Answerer {
         });
     }
 
-    /// A record was sensed just now.
+    /// Notes a record that was sensed just now.
     pub fn sensed(&mut self, record: &[u8]) {
         if self.running.is_empty() {
             return;
@@ -271,7 +272,7 @@ impl Answerer {
         }
     }
 
-    /// In how many milliseconds the next epoch ends.
+    /// The number of milliseconds until the next epoch of a query ends.
     #[must_use]
     pub fn due_in_ms(&self) -> Option<u64> {
         let now = (self.clock)();
@@ -280,7 +281,7 @@ impl Answerer {
         self.running.iter().map(|running| end(running).saturating_sub(now)).min()
     }
 
-    /// The frames that are due, to be sent at once; none if the parent cannot be reached now.
+    /// The frames to send now. None if the parent cannot be reached.
     ///
     /// # Errors
     /// [`DurableError`].
@@ -308,13 +309,13 @@ impl Answerer {
             if late > within || epoch >= running.until {
                 debug!(
                     epoch,
-                    late, "an epoch of a query is not answered: it is too late, or not asked for"
+                    late, "skipped an epoch of a query: too late, or outside the query's epochs"
                 );
                 continue;
             }
             match answer(&self.membership, &self.schema, running, epoch, mote)? {
                 Ok(frame) => frames.push(frame),
-                Err(error) => warn!(epoch, %error, "an epoch of a query is not answered"),
+                Err(error) => warn!(epoch, %error, "an epoch of a query was not answered"),
             }
         }
         self.running.retain(|running| running.next < running.until);
@@ -322,7 +323,7 @@ impl Answerer {
     }
 }
 
-/// The frame of an answer, or the reason why there is none.
+/// The frame with the answer to an epoch, or the reason why there is none.
 fn answer<K: Signer>(
     of: &Membership,
     schema: &[u8],
@@ -338,7 +339,7 @@ fn answer<K: Signer>(
         .map(|(_, record)| &record[..]);
     if reading.is_none() && epoch < running.whole_from {
         return Ok(Err(
-            "the device began within it, and does not know what it had sensed before".to_owned()
+            "the device started during the epoch and does not know its earlier readings".to_owned(),
         ));
     }
     let mut values = [0; MAX_SLOTS];
@@ -346,8 +347,8 @@ fn answer<K: Signer>(
         Ok(slots) => &values[..slots],
         Err(error) => return Ok(Err(error)),
     };
-    // A journal that does not know earlier answers starts with this epoch. The querier asks for it,
-    // whatever the clock says, and no one answers an epoch before its end.
+    // A journal without earlier answers permits answers from this epoch on. The querier asked for
+    // this epoch, and a device never answers an epoch before its end.
     mote.begin_answers(epoch.saturating_mul(running.epoch_ms))?;
     let mut permit = match mote.answer(running.id, running.epoch_ms, epoch)? {
         Ok(permit) => permit,
@@ -378,7 +379,7 @@ fn answer<K: Signer>(
     Ok(Ok(frame))
 }
 
-/// What a reading, or no reading, contributes to each slot.
+/// The value that a reading, or the absence of one, contributes to each slot.
 fn contribution(
     schema: &[u8],
     plan: &[u8],

@@ -1,8 +1,7 @@
 //! Receiving authenticated broadcasts (docs/design.md, broadcasts). A [`Watcher`] follows the
 //! senders on one or several links and keeps their chains in an archive. It delivers messages in
-//! order once they are verified, and files once they are complete, and it repairs and relays what
-//! other receivers lack.
-//!
+//! order after they are verified, and files when they are complete. It also repairs and relays: it
+//! requests leaves that it lacks, and sends leaves that other receivers lack.
 //! Cryptography and timing are in [`moteseal_broadcast::recovery`]. [`run()`] connects a watcher to
 //! links.
 

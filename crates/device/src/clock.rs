@@ -1,23 +1,23 @@
 //! The epoch of a live reading, from a clock that may jump (docs/design.md, sealing).
 //!
-//! Epochs never go back, so a clock that once reads a date years ahead would silence a device until
-//! then. The machine's clock is therefore trusted only as far as something else confirms it: the
-//! epochs that the coordinator has signed, the clock's own value when the device started, and the
-//! time that has passed since either. This module does not set the clock and has no time source of
-//! its own.
+//! Epochs never decrease. A device whose clock once reads a date years ahead could therefore seal
+//! nothing until that date. So the machine's clock is trusted only as far as something else
+//! confirms it: the epochs that the coordinator has signed, the clock's value when the device
+//! started, and the time that has passed since either. This module does not set the clock and has
+//! no time source of its own.
 
 use std::time::Duration;
 
 use moteseal_core::record::EpochNumber;
 
-/// Epochs by which a clock may be ahead of the confirmed time: two clocks differ, and an
-/// announcement names an epoch, not a moment.
+/// The number of epochs by which a clock may be ahead of the confirmed time: two clocks differ, and
+/// an announcement names an epoch, not a moment.
 const AHEAD: u64 = 2;
-/// How long a device may have been off, in milliseconds. If the clock is further ahead at the
-/// start, the device waits for an announcement of the coordinator.
+/// The longest time that a device is assumed to have been off, in milliseconds. If the clock is
+/// further ahead at the start, the device waits for an announcement of the coordinator.
 const LONGEST_ABSENCE: u64 = 31 * 24 * 60 * 60 * 1000;
 
-/// What is known of the time.
+/// The confirmed time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     epoch_ms: u64,
@@ -39,20 +39,21 @@ impl Clock {
         Self { epoch_ms, start_ms: start_ms.max(known_ms.unwrap_or(0)) }
     }
 
-    /// The coordinator has announced an epoch, `elapsed` after the start. An old announcement
+    /// Receives an epoch that the coordinator has announced, `elapsed` after the start. An old
+    /// announcement
     /// changes nothing.
     pub(crate) fn announced(&mut self, epoch: EpochNumber, elapsed: Duration) {
         let unix_ms = epoch.0.saturating_mul(self.epoch_ms);
         self.start_ms = self.start_ms.max(unix_ms.saturating_sub(millis(elapsed)));
     }
 
-    /// The current epoch when the machine's clock reads `unix_ms`, `elapsed` after the start; and
-    /// whether that clock is not trusted.
+    /// The current epoch when the machine's clock reads `unix_ms`, `elapsed` after the start, and
+    /// whether that clock is too far ahead to be trusted.
     pub(crate) fn epoch(&self, unix_ms: u64, elapsed: Duration) -> (EpochNumber, bool) {
-        let vouched = self.start_ms.saturating_add(millis(elapsed)) / self.epoch_ms;
-        let says = unix_ms / self.epoch_ms;
-        let is_far = says > vouched.saturating_add(AHEAD);
-        (EpochNumber(if is_far { vouched } else { says }), is_far)
+        let confirmed = self.start_ms.saturating_add(millis(elapsed)) / self.epoch_ms;
+        let reading = unix_ms / self.epoch_ms;
+        let is_far = reading > confirmed.saturating_add(AHEAD);
+        (EpochNumber(if is_far { confirmed } else { reading }), is_far)
     }
 }
 
@@ -77,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_goes_as_time_does_is_believed() {
+    fn trusts_a_clock_that_agrees_with_the_elapsed_time() {
         let clock = Clock::new(HOUR, NOW, Some(EpochNumber(489_990)));
         for elapsed in [0, 1, 1000, 100_000] {
             assert_eq!(
@@ -91,13 +92,13 @@ mod tests {
     }
 
     #[test]
-    fn a_far_jump_waits_for_the_coordinators_word() {
+    fn does_not_follow_a_far_jump_without_an_announcement() {
         let mut clock = Clock::new(HOUR, NOW, Some(EpochNumber(490_000)));
         assert_eq!(clock.epoch(FAR, hours(0)), (EpochNumber(490_000), true));
         assert_eq!(
             clock.epoch(FAR, hours(5)),
             (EpochNumber(490_005), true),
-            "time goes on meanwhile"
+            "the epoch follows the elapsed time"
         );
         assert_eq!(clock.epoch(u64::MAX, Duration::MAX).0.0, u64::MAX / HOUR, "nothing overflows");
         let far = EpochNumber(FAR / HOUR);
@@ -106,11 +107,11 @@ mod tests {
         clock.announced(far, hours(6));
         assert_eq!(clock.epoch(FAR, hours(6)), (far, false));
         clock.announced(EpochNumber(490_000), hours(7));
-        assert_eq!(clock.epoch(FAR, hours(7)), (far, false), "an old word takes nothing back");
+        assert_eq!(clock.epoch(FAR, hours(7)), (far, false), "an old announcement changes nothing");
     }
 
     #[test]
-    fn a_device_may_have_been_off_for_weeks_but_not_for_years() {
+    fn assumes_an_absence_of_weeks_but_not_of_years() {
         let newest = Some(EpochNumber(490_000));
         assert_eq!(
             epoch(&Clock::new(HOUR, NOW + 30 * 24 * HOUR, newest), NOW + 30 * 24 * HOUR, hours(0)),

@@ -41,7 +41,7 @@ use entry::{Input, Start, is_of_no_seal, pass_over};
 /// The journal is rewritten when this many of its records are obsolete, and they are the majority.
 const STALE_RECORDS: u64 = 256;
 
-/// Why a durable mote cannot go on.
+/// Why a durable mote cannot continue.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum DurableError {
@@ -59,11 +59,11 @@ pub enum DurableError {
     OtherScheme(PathBuf, Scheme),
     /// A frame that is due is too long. This is a defect, since such readings are rejected.
     Unsendable(BufferTooSmall),
-    /// Another sealer has extended the chain in the meantime.
+    /// Another sealer with the same key has extended the chain.
     SealedElsewhere {
         /// The journal.
         journal: PathBuf,
-        /// The index that it would use next.
+        /// The index that this mote would use next.
         next: SealIndex,
         /// The next index according to the chain's state.
         found: SealIndex,
@@ -86,13 +86,13 @@ impl fmt::Display for DurableError {
             Self::OtherSchema(path) => write!(
                 f,
                 "{}: holds readings with other columns that the gateway does not have yet; run once more with those columns, or move the \
-                 file away to give the readings up",
+                file away to discard the readings",
                 path.display()
             ),
             Self::OtherScheme(path, scheme) => write!(
                 f,
                 "{}: holds readings that the gateway does not have yet, sealed by {}; run once more with that scheme, or move the file away to \
-                 give the readings up",
+                discard the readings",
                 path.display(),
                 scheme.as_str()
             ),
@@ -182,16 +182,16 @@ pub struct DurableMote<K> {
     schedule: Option<(u64, Digest)>,
 }
 
-/// Who a mote is.
+/// A mote's identity and keys.
 #[derive(Debug)]
 pub struct Identity<K> {
-    /// What its seals have in common.
+    /// What the mote's seals have in common.
     pub profile: Profile,
-    /// Its key.
+    /// The key that signs its seals.
     pub signer: K,
-    /// Its salt key.
+    /// The key from which the salts follow.
     pub salt_key: SaltKey,
-    /// The key of its link.
+    /// The keys of the link to the gateway.
     pub link: LinkKey,
     /// The coordinator's key.
     pub coordinator: PublicKey,
@@ -233,7 +233,7 @@ impl<K: Signer> DurableMote<K> {
             return Err(DurableError::OtherSchema(path.to_owned()));
         }
         let most = start.most_waiting as usize;
-        // What was signed before must be signed identically.
+        // The replay must sign the same seals as before.
         let profile = Profile { scheme: start.scheme, ..profile };
         let mote = Mote::new(profile, signer, salt_key, link, start.before.chain, Vec::new(), most);
         let mut durable = Self {
@@ -268,17 +268,16 @@ impl<K: Signer> DurableMote<K> {
             ours.position.last.map(|(index, _)| index),
             chain.position.last.map(|(index, _)| index),
         );
-        // After a kill, the state may lack what the journal has signed. A position that the journal
-        // does not contain comes from another sealer.
+        // After a kill, the state may lack seals that the journal's replay has signed. A position
+        // that the replay did not reach comes from another sealer.
         if found > signed || (found == signed && chain.position.prev != ours.position.prev) {
             let (journal, next) = (durable.path, ours.next_index);
             return Err(DurableError::SealedElsewhere { journal, next, found: chain.next_index });
         }
         if chain.next_index > ours.next_index {
-            durable.tell(&Input::SkipTo(chain.next_index))?;
+            durable.input(&Input::SkipTo(chain.next_index))?;
         }
-        // The replay depends on how many seals could wait, so another limit applies from a new
-        // journal on.
+        // The replay depends on the limit of waiting seals, so another limit needs a new journal.
         durable.most_waiting =
             most_waiting.max(u32::try_from(durable.mote.waiting()).unwrap_or(u32::MAX)).max(1);
         durable.mote.set_most_waiting(durable.most_waiting as usize);
@@ -292,7 +291,7 @@ impl<K: Signer> DurableMote<K> {
         &self.mote
     }
 
-    /// How many closed seals may wait for the gateway.
+    /// The number of closed seals that may wait for the gateway.
     #[must_use]
     pub const fn most_waiting(&self) -> usize {
         self.most_waiting as usize
@@ -310,7 +309,8 @@ impl<K: Signer> DurableMote<K> {
         self.announcement.is_some().then(|| self.mote.newest_announced().0)
     }
 
-    /// Seals that were given up because the gateway refused them, since the device was opened.
+    /// The number of seals that were given up because the gateway refused them, since the device
+    /// was opened.
     #[must_use]
     pub const fn refused(&self) -> u64 {
         self.refused
@@ -319,9 +319,9 @@ impl<K: Signer> DurableMote<K> {
     /// Seals a reading. It is durable after the next [`sync`](Self::sync).
     ///
     /// # Errors
-    /// [`DurableError`]; the reading was not added.
+    /// [`DurableError`]. The reading was not added.
     pub fn sense(&mut self, epoch: EpochNumber, record: &[u8]) -> Result<(), DurableError> {
-        self.tell(&Input::Reading(epoch, record))
+        self.input(&Input::Reading(epoch, record))
     }
 
     /// Ends an epoch: closes the open seal, or, if nothing was sensed, adds a seal that states so.
@@ -330,15 +330,15 @@ impl<K: Signer> DurableMote<K> {
     /// [`DurableError`].
     pub fn end(&mut self, epoch: EpochNumber) -> Result<(), DurableError> {
         if self.mote.epoch().is_none_or(|open| open < epoch) {
-            self.tell(&Input::Begin(epoch))?;
+            self.input(&Input::Begin(epoch))?;
         }
-        self.tell(&Input::End(epoch))
+        self.input(&Input::End(epoch))
     }
 
     /// Receives an announcement.
     ///
     /// # Errors
-    /// [`AnnouncementError`] within if it is not the coordinator's; otherwise [`DurableError`].
+    /// The inner [`AnnouncementError`] if it is not the coordinator's. Otherwise [`DurableError`].
     pub fn announced(
         &mut self,
         bytes: &[u8],
@@ -357,12 +357,12 @@ impl<K: Signer> DurableMote<K> {
     /// Receives an acknowledgement or a refusal; returns whether it changed anything.
     ///
     /// # Errors
-    /// [`FrameError`] within if the frame is not the gateway's; otherwise [`DurableError`].
+    /// The inner [`FrameError`] if the frame is not the gateway's. Otherwise [`DurableError`].
     pub fn acknowledged(&mut self, frame: &[u8]) -> Result<Result<bool, FrameError>, DurableError> {
         if Refusal::is_claimed(frame) {
-            return self.hear_refusal(frame);
+            return self.receive_refusal(frame);
         }
-        // Most are old, and need not be told again.
+        // Most acknowledgements change nothing and need not be in the journal.
         let heard = self.mote.acknowledged(frame);
         if heard == Ok(true) {
             self.append(&Input::Acknowledgement(frame))?;
@@ -371,17 +371,17 @@ impl<K: Signer> DurableMote<K> {
         if let Some(index) = self.mote.forsaken() {
             warn!(
                 seal = index.0,
-                "the gateway has lost what it had acknowledged of a seal; the seal is given up"
+                "the gateway has lost acknowledged data of a seal; the seal is given up"
             );
             self.give_up(index)?;
         }
         Ok(heard)
     }
 
-    /// Gives up a seal that the gateway refuses, if it would hold up the others forever. If the
-    /// seal is open, the next one states the gap; if it was signed, it stays missing from the
+    /// Gives up a seal that the gateway refuses, if it would otherwise delay the others forever. If
+    /// the seal is open, the next one states the gap. If it was signed, it stays missing from the
     /// chain.
-    fn hear_refusal(&mut self, frame: &[u8]) -> Result<Result<bool, FrameError>, DurableError> {
+    fn receive_refusal(&mut self, frame: &[u8]) -> Result<Result<bool, FrameError>, DurableError> {
         Ok(match self.mote.refused(frame) {
             Ok(Some((index, name))) => {
                 warn!(seal = index.0, name, "the gateway refuses a seal; the seal is given up");
@@ -396,16 +396,16 @@ impl<K: Signer> DurableMote<K> {
 
     /// Gives up a seal; the next seal to be opened states its answers.
     fn give_up(&mut self, index: SealIndex) -> Result<(), DurableError> {
-        // The record contains the answers: when the journal is replayed, the seal may no longer be
-        // in it.
+        // The record contains the seal's answers, because the seal itself may be missing when the
+        // journal is replayed.
         let mut answers = Unstated::default();
         answers.add_all(&self.mote.answers_of(index));
-        self.tell(&Input::GiveUp(index, answers))
+        self.input(&Input::GiveUp(index, answers))
     }
 
     /// Keeps the announcement that decides the round of the next seal.
-    fn keep_newest(&mut self, word: &Announcement, bytes: &[u8]) {
-        if self.mote.newest_announced() == (word.epoch(), word.round()) {
+    fn keep_newest(&mut self, announcement: &Announcement, bytes: &[u8]) {
+        if self.mote.newest_announced() == (announcement.epoch(), announcement.round()) {
             self.announcement = Some(bytes.to_vec());
         }
     }
@@ -415,10 +415,10 @@ impl<K: Signer> DurableMote<K> {
         self.mote.timeout();
     }
 
-    /// The frames that are due, at most `most`, once everything that they follow from is durable.
+    /// Makes all inputs so far durable and returns the frames that are due, at most `most`.
     ///
     /// # Errors
-    /// [`DurableError`]: nothing may be sent.
+    /// [`DurableError`]. Nothing may be sent.
     pub fn frames(&mut self, most: usize) -> Result<Vec<Vec<u8>>, DurableError> {
         self.sync()?;
         Ok(self.mote.frames(most)?)
@@ -427,11 +427,11 @@ impl<K: Signer> DurableMote<K> {
     /// Makes all inputs so far durable.
     ///
     /// # Errors
-    /// [`DurableError`]; the call can be repeated.
+    /// [`DurableError`]. The call can be repeated.
     pub fn sync(&mut self) -> Result<(), DurableError> {
         let chain = self.mote.chain();
         if chain.next_index > self.persisted.next_index {
-            // Before the journal: after a kill at this point, any sealer skips the index.
+            // Before the journal, so that after a kill at this point every sealer skips the index.
             self.persist(Chain {
                 next_index: chain.next_index,
                 epoch: chain.epoch,
@@ -439,7 +439,7 @@ impl<K: Signer> DurableMote<K> {
             })?;
         }
         self.journal.sync()?;
-        // After the journal: a position that is ahead of the journal comes from another sealer.
+        // After the journal, because a position that is ahead of the journal means another sealer.
         self.persist(chain)
     }
 
@@ -451,7 +451,7 @@ impl<K: Signer> DurableMote<K> {
         Ok(())
     }
 
-    fn tell(&mut self, input: &Input<'_>) -> Result<(), DurableError> {
+    fn input(&mut self, input: &Input<'_>) -> Result<(), DurableError> {
         self.apply(input, self.records)?;
         self.append(input)?;
         self.tidy()
@@ -463,7 +463,7 @@ impl<K: Signer> DurableMote<K> {
         Ok(())
     }
 
-    /// Applies an input, which is or will be the record of that number.
+    /// Applies an input, which is or becomes the journal's record number `record`.
     fn apply(&mut self, input: &Input<'_>, record: u64) -> Result<(), DurableError> {
         let (chain, taken) = (self.mote.chain(), self.taken);
         match *input {
@@ -494,8 +494,8 @@ impl<K: Signer> DurableMote<K> {
             Input::SkipTo(next) => self.mote.skip_to(next),
             Input::Answered { query, duration_ms, epoch } => {
                 if let Some(guard) = &mut self.guard {
-                    // A guard that was written after this record, and read before it, already knows
-                    // the epoch.
+                    // After a compaction, the guard is before this record in the journal, and
+                    // already knows the epoch.
                     let _ = guard.advance(query, duration_ms, epoch);
                 }
                 self.mote.answered(query, epoch);
@@ -510,10 +510,10 @@ impl<K: Signer> DurableMote<K> {
         let after = self.mote.chain();
         // The open seal stays open when unused indices are skipped.
         if after.next_index > chain.next_index && !matches!(input, Input::SkipTo(_)) {
-            // The same input may have closed the seal before. An announcement opens no seal.
+            // The same input may have closed the previous seal. An announcement opens no seal.
             let index = SealIndex(after.next_index.0 - 1);
             let chain = Chain { next_index: index, epoch: chain.epoch, ..after };
-            // The answers that the seal took over; it has none of its own yet.
+            // The new seal has only the answers that it took over.
             let mut unstated = self.mote.unstated().clone();
             unstated.add_all(&self.mote.answers_of(index));
             let before = Before { chain, taken, announcement: self.announcement.clone(), unstated };
@@ -540,8 +540,8 @@ impl<K: Signer> DurableMote<K> {
         Ok(())
     }
 
-    /// Keeps in the journal what leads to the seals that are open or waiting, and skips those that
-    /// were given up.
+    /// Rewrites the journal with only the records that lead to open or waiting seals, and with
+    /// records that skip those that were given up.
     fn compact(&mut self) -> Result<(), DurableError> {
         let Profile { device, schema_digest: schema, scheme, .. } = *self.mote.profile();
         let old = self.journal.iter().collect::<Result<Vec<_>, _>>()?;
@@ -567,7 +567,7 @@ impl<K: Signer> DurableMote<K> {
                 .encode(),
         ];
         records.extend(announcement.as_deref().map(|bytes| Input::Announcement(bytes).encode()));
-        // The current guard, which already knows what the records after it repeat.
+        // The current guard already knows the answers in the records after it.
         records.extend(self.guard.as_ref().map(|guard| Input::Guard(guard.clone()).encode()));
         records.extend(
             self.schedule.map(|(number, digest)| Input::QuerySchedule(number, digest).encode()),

@@ -19,31 +19,31 @@ pub use table::Delimiter;
 use table::{Table, TableError};
 pub use time::{TimeFormat, display_ms};
 
-/// Where the instants come from.
+/// Where the times of rows come from.
 #[derive(Clone, Debug)]
 pub enum Clock {
     /// A column of Unix seconds or milliseconds, RFC 3339, or `YYYY-MM-DD[ HH:MM:SS]` in UTC; the
     /// first row decides which.
     Column(String),
-    /// The table has no times: its rows are `every_ms` milliseconds apart, starting at `start_ms`
+    /// The table has no times. Its rows are `every_ms` milliseconds apart, starting at `start_ms`
     /// (Unix).
     Every {
-        /// The first row's instant.
+        /// The first row's time (Unix, ms).
         start_ms: u64,
-        /// From row to row.
+        /// The interval between rows in milliseconds.
         every_ms: u64,
     },
 }
 
-/// What to make of a table.
+/// How to import a table.
 #[derive(Clone, Debug)]
 pub struct Import {
     /// The columns to seal, as `name:unit:type[/divisor][+offset]` ([`Field::parse`]). The names
-    /// are the table's.
+    /// are those in the table's header.
     pub columns: Vec<String>,
     /// Seal this one column's text unchanged as opaque records, instead of columns.
     pub opaque: Option<String>,
-    /// Where the instants come from.
+    /// Where the times come from.
     pub clock: Clock,
     /// Record each time in a field of type `time`, as milliseconds since the start of its epoch;
     /// the value is the length of epochs in milliseconds.
@@ -52,9 +52,9 @@ pub struct Import {
     pub delimiter: Option<Delimiter>,
     /// Skip rows that lack a value, instead of rejecting them.
     pub skip_incomplete: bool,
-    /// Sort rows by time, instead of rejecting a time that goes back.
+    /// Sort rows by time, instead of rejecting a time before the previous row's.
     pub sort: bool,
-    /// Reject times after this one (Unix, ms): once a wrong future time is sealed, the device can
+    /// Reject times after this one (Unix, ms): after a wrong future time is sealed, the device can
     /// never seal earlier times.
     pub latest_ms: Option<u64>,
 }
@@ -64,7 +64,7 @@ pub struct Import {
 pub struct Recording {
     /// The stream schema, encoded.
     pub schema: Vec<u8>,
-    /// What separated the columns.
+    /// The delimiter of the columns.
     pub delimiter: Delimiter,
     /// The format of the times, if the table has any.
     pub time_format: Option<TimeFormat>,
@@ -82,7 +82,7 @@ struct Row {
 }
 
 impl Recording {
-    /// How many readings there are.
+    /// The number of readings.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows.len()
@@ -94,7 +94,7 @@ impl Recording {
         self.rows.is_empty()
     }
 
-    /// Instants (Unix, ms) and records, in order.
+    /// Times (Unix, ms) and records, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (u64, &[u8])> + DoubleEndedIterator {
         self.rows
             .iter()
@@ -102,43 +102,43 @@ impl Recording {
     }
 }
 
-/// Why a table is not imported.
+/// Why a table was not imported.
 #[derive(Debug)]
 pub struct ImportError {
     /// The file, as given.
     pub file: PathBuf,
-    /// The line, from 1, where one is at fault.
+    /// The line with the error, from 1, if one line is wrong.
     pub line: Option<u64>,
     /// What is wrong.
     pub kind: ImportErrorKind,
 }
 
-/// What is wrong with a table.
+/// What is wrong with a table or with the request to import it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ImportErrorKind {
     /// The file cannot be read.
     Io(io::Error),
-    /// The file has no bytes.
+    /// The file is empty.
     Empty,
-    /// The file has a header and nothing else.
+    /// The file has only a header.
     NoRows,
     /// The text is not a table.
     Table(TableError),
-    /// A column specification is refused.
+    /// A column specification is invalid.
     Spec {
         /// The specification.
         spec: String,
         /// Why.
         error: SchemaError,
     },
-    /// No columns are named.
+    /// No columns are given.
     NoColumns,
     /// The table has no such column.
     UnknownColumn {
         /// The name.
         name: String,
-        /// The columns that there are.
+        /// The table's columns.
         columns: Vec<String>,
     },
     /// A row has a different number of columns than the header.
@@ -168,10 +168,10 @@ pub enum ImportErrorKind {
     TooLong {
         /// The column.
         column: String,
-        /// Its length.
+        /// The record's length in bytes.
         length: usize,
     },
-    /// An instant cannot be read.
+    /// A time cannot be parsed.
     Time {
         /// The column.
         column: String,
@@ -182,16 +182,16 @@ pub enum ImportErrorKind {
     },
     /// A time is before the one in the previous row.
     ClockGoesBack {
-        /// The instant (Unix, ms).
+        /// The time (Unix, ms).
         unix_ms: u64,
-        /// The instant of the row before.
+        /// The previous row's time (Unix, ms).
         before_ms: u64,
-        /// The line of the row before.
+        /// The previous row's line.
         before_line: u64,
     },
-    /// An instant is in the future.
+    /// A time is in the future.
     Future {
-        /// The instant (Unix, ms).
+        /// The time (Unix, ms).
         unix_ms: u64,
     },
     /// Epochs are too long for the 4 bytes of a `time` field.
@@ -215,7 +215,7 @@ impl fmt::Display for ImportErrorKind {
         match self {
             Self::Io(error) => error.fmt(f),
             Self::Empty => {
-                f.write_str("the file is empty; it needs a header line with the columns' names, then a line a reading")
+                f.write_str("the file is empty; it needs a header line with the columns' names, then a line for each reading")
             }
             Self::NoRows => f.write_str("there are no readings below the header"),
             Self::Table(error) => error.fmt(f),
@@ -225,35 +225,35 @@ impl fmt::Display for ImportErrorKind {
                 write!(f, "there is no column {name:?}; the file has {}", columns.join(", "))
             }
             Self::Width { found, expected } => {
-                write!(f, "{found} columns, but the header has {expected}; if the separator was guessed wrong, give --delimiter")
+                write!(f, "{found} columns, but the header has {expected}; if the detected delimiter is wrong, give --delimiter")
             }
             Self::Value { column, spec, value, error } => write!(f, "column {column}: {value:?} does not fit {spec}: {}", error.named()),
             Self::Missing { column } => {
-                write!(f, "column {column}: there is no value; --skip-incomplete leaves such rows out")
+                write!(f, "column {column}: no value; --skip-incomplete skips such rows")
             }
             Self::TooLong { column, length } => {
                 write!(f, "column {column}: {length} bytes, but a record has at most {MAX_PAYLOAD}; shorten it")
             }
             Self::Time { column, value, expected: None } => write!(
                 f,
-                "column {column}: {value:?} is no time; use Unix seconds or milliseconds, RFC 3339, or YYYY-MM-DD HH:MM:SS (UTC)"
+                "column {column}: {value:?} is not a time; use Unix seconds or milliseconds, RFC 3339, or YYYY-MM-DD HH:MM:SS (UTC)"
             ),
             Self::Time { column, value, expected: Some(expected) } => {
-                write!(f, "column {column}: {value:?} is no time in the form of the first row, {expected}")
+                write!(f, "column {column}: {value:?} is not a time in the format of the first row, {expected}")
             }
             Self::ClockGoesBack { unix_ms, before_ms, before_line } => write!(
                 f,
-                "the clock goes back: {} is before {} in line {before_line}; sort the file by time, or give --sort",
+                "times go back: {} is before {} in line {before_line}; sort the file by time, or give --sort",
                 display_ms(*unix_ms),
                 display_ms(*before_ms)
             ),
             Self::Future { unix_ms } => write!(
                 f,
-                "{} is in the future; once sealed, no earlier reading could follow: correct the clock, or give --allow-future",
+                "{} is in the future; after it is sealed, no earlier reading can follow: correct the clock, or give --allow-future",
                 display_ms(*unix_ms)
             ),
             Self::EpochTooLong => {
-                f.write_str("--keep-time holds at most 49 days in an epoch; use shorter epochs or leave it out")
+                f.write_str("--keep-time allows epochs of at most 49 days; use shorter epochs or omit it")
             }
         }
     }

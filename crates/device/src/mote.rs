@@ -1,23 +1,23 @@
-//! A device that samples within its group's budget: it seals, forwards, and waits for its gateway
-//! (docs/design.md, sampling).
+//! A device that samples within its group's budget: it seals, forwards events, and waits until its
+//! gateway has them (docs/design.md, sampling).
 //!
-//! [`Mote`] is the protocol without sockets or clock: readings and frames go in, frames come out.
-//! The session with the coordinator is [`DeviceSession`]; this module adds a queue of closed seals
-//! and their buffers. A closed seal and its forwarded events are kept until the gateway has all of
-//! it durably.
+//! [`Mote`] is the protocol without sockets or clock: its inputs are readings and frames, its
+//! output frames. The session with the coordinator is [`DeviceSession`]; this module adds a queue
+//! of closed seals and their buffers. A closed seal and its forwarded events are kept until the
+//! gateway has acknowledged all of it as durable.
 //!
-//! Memory is bounded. A buffer of [`BUFFER`] bytes a seal raises the device's own round rather than
-//! lose single events; if no round makes room in a tree's buffer, the seal is closed and the epoch
-//! continues under the next index. The number of closed seals is limited too. While the limit is
-//! reached, seals and epochs that pass are given up: their indices are abandoned, and the next seal
-//! reports the outage (`restart`).
+//! Memory is bounded. If a seal's buffer of [`BUFFER`] bytes is full, the mote raises its own round
+//! rather than lose single events. If no round makes room in a tree's buffer, the seal is closed
+//! and the epoch continues under the next index. The number of closed seals is limited too. While
+//! the limit is reached, newer seals and epochs are given up: their indices are abandoned, and the
+//! next seal reports the outage (`restart`).
 //!
-//! If a gateway has lost what it acknowledged, the device can no longer send it: [`Mote::forsaken`]
-//! reports that seal, which must be given up.
+//! If a gateway has lost data that it had acknowledged, the device can no longer send them:
+//! [`Mote::forsaken`] returns that seal, which must be given up.
 //!
-//! What must survive a restart is [`Chain`](crate::Chain), as for every sealer: persist
+//! [`Chain`](crate::Chain) must survive a restart, as for every sealer: persist
 //! [`Mote::would_open`] before the first event of a seal. Closed seals survive if the caller keeps
-//! [`Waiting`]. Readings of an open seal do not, and the next seal reports it (`restart`).
+//! [`Waiting`]. Readings of an open seal are lost, and the next seal reports it (`restart`).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -46,10 +46,10 @@ mod unstated;
 
 pub use unstated::Unstated;
 
-/// Bytes of forwarded events that a mote buffers for one seal.
+/// The number of bytes of forwarded events that a mote buffers for one seal.
 pub const BUFFER: usize = 1 << 16;
-/// Bytes of events in one frame, so that a frame fits one datagram of any link, and one packet of
-/// most.
+/// Maximum size of the events in one frame, in bytes, so that a frame fits one datagram of any link
+/// and one packet of most links.
 pub const FRAME_EVENTS: usize = 1 << 10;
 
 const _: () = assert!(BUFFER >= MAX_RECORD + 7, "the buffer takes any record");
@@ -64,7 +64,7 @@ pub struct Mote<K> {
     open: Option<Open>,
     waiting: VecDeque<Waiting>,
     most_waiting: usize,
-    /// Answers that are in no seal, except in those that were given up.
+    /// Answers that no seal states, apart from seals that were given up.
     unstated: Unstated,
 }
 
@@ -79,15 +79,15 @@ struct Open {
     forwarder: Box<Forwarder<BUFFER>>,
 }
 
-/// What a seal's root is made from.
+/// The state from which a seal's root is computed.
 enum Folded {
-    /// For a star, the running digests of the levels from the device's round on.
+    /// The running digests of a star's levels, from the device's round on.
     Star(BTreeMap<u8, sha2::Sha256>),
-    /// Of a tree, the frontier over all events.
+    /// The frontier of a tree over all events.
     Tree(Box<Tree<32>>),
 }
 
-/// A closed seal on its way to the gateway.
+/// A closed seal that the gateway does not have completely.
 pub struct Waiting {
     index: SealIndex,
     forwarder: Box<Forwarder<BUFFER>>,
@@ -98,7 +98,7 @@ pub struct Waiting {
 }
 
 impl Open {
-    /// Whether the seal has room for this event as one of at most `limit`.
+    /// Whether the seal has room for this event and has fewer than `limit` events.
     fn has_room(&mut self, record: &[u8], limit: u64) -> bool {
         let count = self.counters.total();
         count < limit
@@ -112,7 +112,7 @@ impl Open {
             *count += 1;
         }
         let noted = self.forwarder.note(level, record);
-        debug_assert_ne!(noted, Noted::Full, "a full seal is closed before");
+        debug_assert_ne!(noted, Noted::Full, "a full seal was closed before this event");
         let own_round = self.forwarder.rounds().1;
         match &mut self.folded {
             Folded::Star(running) => {
@@ -127,7 +127,7 @@ impl Open {
             }
             Folded::Tree(tree) => {
                 let pushed = tree.push(record);
-                debug_assert!(pushed.is_ok(), "a seal has fewer events than a tree takes");
+                debug_assert!(pushed.is_ok(), "a seal has fewer events than a tree has room for");
             }
         }
     }
@@ -149,8 +149,8 @@ impl std::fmt::Debug for Waiting {
 }
 
 impl<K: Signer> Mote<K> {
-    /// A mote that continues where `chain` ended, with the closed seals that were waiting. At most
-    /// `most_waiting` (at least 1) wait.
+    /// A mote that continues `chain`, with the closed seals that were waiting. At most
+    /// `most_waiting` (at least 1) closed seals wait.
     #[must_use]
     pub fn new(
         profile: Profile,
@@ -174,13 +174,13 @@ impl<K: Signer> Mote<K> {
         }
     }
 
-    /// The position in the chain; an open seal's index and epoch are in it.
+    /// The position in the chain. It includes the open seal's index and epoch.
     #[must_use]
     pub const fn chain(&self) -> Chain {
         self.chain
     }
 
-    /// Closed seals that wait for the gateway.
+    /// The number of closed seals that wait for the gateway.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.len()
@@ -192,20 +192,21 @@ impl<K: Signer> Mote<K> {
         self.waiting.front().map(|waiting| waiting.index).or_else(|| self.opened())
     }
 
-    /// The seal that is open.
+    /// The index of the open seal.
     #[must_use]
     pub fn opened(&self) -> Option<SealIndex> {
         self.open.as_ref().map(|open| open.index)
     }
 
-    /// Whether a seal is open or waits for the gateway; false once it was given up, or the gateway
+    /// Whether a seal is open or waits for the gateway. `false` once it was given up or the gateway
     /// has it.
     #[must_use]
     pub fn has(&self, index: SealIndex) -> bool {
         self.opened() == Some(index) || self.waiting.iter().any(|waiting| waiting.index == index)
     }
 
-    /// Bytes of the open seal's events that the gateway does not have yet; at most [`BUFFER`].
+    /// Size of the open seal's events that the gateway does not have yet, in bytes; at most
+    /// [`BUFFER`].
     #[must_use]
     pub fn buffered(&self) -> usize {
         self.open.as_ref().map_or(0, |open| open.forwarder.buffered())
@@ -221,8 +222,9 @@ impl<K: Signer> Mote<K> {
         self.profile.scheme = scheme;
     }
 
-    /// Skips indices and epochs that another process of the device gave up: closes the open seal,
-    /// as the last one of its epoch or not, and continues at `next_index`.
+    /// Skips indices and epochs that another process of the device gave up: closes the open seal
+    /// and continues at `next_index`. `last_in_epoch` states whether the closed seal is the last of
+    /// its epoch.
     ///
     /// # Errors
     /// [`SealRefused`].
@@ -245,15 +247,16 @@ impl<K: Signer> Mote<K> {
         self.chain.next_index = self.chain.next_index.max(next_index);
     }
 
-    /// The oldest seal, if the gateway has lost what it acknowledged of it and keeps asking for
-    /// events that the device no longer has. Give it up: nothing else ends that.
+    /// The oldest seal, if the gateway has lost data of it that it had acknowledged, and keeps
+    /// asking for events that the device no longer has. Give this seal up: the gateway would ask
+    /// forever.
     #[must_use]
     pub fn forsaken(&self) -> Option<SealIndex> {
         self.oldest().filter(|_| self.session.is_forsaken())
     }
 
     /// Gives up a seal that is open or waits. If it is open, the next seal reports the gap
-    /// (`restart`); if it was signed, it stays missing from the chain. Its answers are forgotten:
+    /// (`restart`). If it was signed, it stays missing from the chain. Its answers are discarded:
     /// read [`answers_of`](Self::answers_of) first.
     pub fn give_up(&mut self, index: SealIndex) {
         self.waiting.retain(|waiting| waiting.index != index);
@@ -263,22 +266,22 @@ impl<K: Signer> Mote<K> {
         self.session.reset_patience();
     }
 
-    /// What all its seals have in common.
+    /// What all seals of this mote have in common.
     #[must_use]
     pub const fn profile(&self) -> &Profile {
         &self.profile
     }
 
-    /// Consumes the mote and returns its chain and the waiting seals, which a journal would have
-    /// kept.
+    /// Consumes the mote and returns its chain and the waiting seals, for a caller that keeps them
+    /// across a restart.
     #[must_use]
     pub fn into_parts(self) -> (Chain, Vec<Waiting>) {
         (self.chain, self.waiting.into())
     }
 
-    /// What must be persisted before [`sense`](Self::sense) adds this reading of `epoch`, if that
-    /// opens a seal. If a tree's buffer has no room for the reading, this raises the device's own
-    /// round, as `sense` would.
+    /// The chain to persist before [`sense`](Self::sense) adds this reading of `epoch`. `None` if
+    /// that opens no seal. If a tree's buffer has no room for the reading, this raises the device's
+    /// own round, as `sense` would.
     #[must_use]
     pub fn would_open(&mut self, epoch: EpochNumber, record: &[u8]) -> Option<Chain> {
         let limit = self.limit();
@@ -294,7 +297,7 @@ impl<K: Signer> Mote<K> {
     /// first. A full seal is closed, and its epoch continues under the next index.
     ///
     /// # Errors
-    /// [`SealRefused`]; the reading was not added.
+    /// [`SealRefused`]. The reading was not added.
     pub fn sense(&mut self, epoch: EpochNumber, record: &[u8]) -> Result<(), SealRefused> {
         self.check_length(record.len())?;
         let limit = self.limit();
@@ -312,8 +315,8 @@ impl<K: Signer> Mote<K> {
         Ok(())
     }
 
-    /// Ends an epoch: closes the open seal, or, if there is none for it, adds one that states that
-    /// nothing happened. Later readings must be of later epochs.
+    /// Ends an epoch: closes its open seal. If there is none, adds a seal that states that nothing
+    /// was sensed. Later readings must be of later epochs.
     ///
     /// # Errors
     /// [`SealRefused`].
@@ -332,7 +335,7 @@ impl<K: Signer> Mote<K> {
         self.go_to(epoch)
     }
 
-    /// The epoch of the seal that is open.
+    /// The epoch of the open seal.
     #[must_use]
     pub fn epoch(&self) -> Option<EpochNumber> {
         self.open.as_ref().map(|open| open.epoch)
@@ -349,7 +352,7 @@ impl<K: Signer> Mote<K> {
         Ok(())
     }
 
-    /// The number of events at which a seal is closed: verifiers accept no seal with more.
+    /// The number of events at which a seal is closed. Verifiers accept no seal with more.
     fn limit(&self) -> u64 {
         u64::from(self.profile.max_events.clamp(1, Limits::default().max_events))
     }
@@ -412,7 +415,7 @@ impl<K: Signer> Mote<K> {
         Ok(())
     }
 
-    /// Signs the open seal.
+    /// Signs the open seal and queues it.
     fn close(&mut self, last_in_epoch: bool) -> Result<(), SealRefused> {
         let Some(open) = &self.open else { return Ok(()) };
         let Profile { group, roster, device, levels, .. } = self.profile;
@@ -458,19 +461,19 @@ impl<K: Signer> Mote<K> {
         Ok(())
     }
 
-    /// The frames that are due, at most `most`: those that were not sent since they were last
-    /// reported missing.
+    /// The frames that are due, at most `most`: those that were never sent, or that the gateway
+    /// has reported missing since.
     ///
-    /// One seal is sent after the other: a frame of the next seal would tell the gateway that this
-    /// one was abandoned.
+    /// Seals are sent one after the other: a frame of the next seal would tell the gateway that
+    /// this one was abandoned.
     ///
     /// # Errors
-    /// [`BufferTooSmall`] if a frame is too long. That would be a defect: such readings are
-    /// rejected.
+    /// [`BufferTooSmall`] if a frame is too long. That would be a defect, since readings that are
+    /// too long are rejected.
     pub fn frames(&mut self, most: usize) -> Result<Vec<Vec<u8>>, BufferTooSmall> {
         let frame_events = match self.profile.framing {
             Framing::Fixed(size) => FRAME_EVENTS.max(usize::from(size.get()) + 16).min(MAX_EVENTS),
-            // A record of any length must fit.
+            // A frame must have room for a record of any length.
             Framing::Prefixed => MAX_EVENTS,
         };
         let (mut scratch, mut out) = (vec![0; frame_events], vec![0; MAX_FRAME]);
@@ -486,9 +489,8 @@ impl<K: Signer> Mote<K> {
         Ok(frames)
     }
 
-    /// Receives the gateway's acknowledgement. Returns whether it changed what the mote still
-    /// keeps: after a restart, such an acknowledgement must be replayed in its place, and any other
-    /// need not be.
+    /// Receives the gateway's acknowledgement. Returns whether the mote now keeps less than before.
+    /// A journal must replay such an acknowledgement in order, and may leave out any other.
     ///
     /// # Errors
     /// [`FrameError`].
@@ -512,9 +514,9 @@ impl<K: Signer> Mote<K> {
     }
 
     /// Receives the gateway's refusal of a seal. Returns the seal and the refusal's name if the
-    /// seal is to be given up ([`Mote::give_up`]): it is the oldest, which holds up all others, and
-    /// either the refusal is final, or as many seals as may wait do, so that waiting would cost
-    /// newer ones.
+    /// seal is to be given up ([`Mote::give_up`]). That is so if it is the oldest seal, which
+    /// delays all others, and either the refusal is final or the queue is full, so that waiting
+    /// would cost newer seals.
     ///
     /// # Errors
     /// [`FrameError`].
@@ -538,13 +540,13 @@ impl<K: Signer> Mote<K> {
         self.session.newest_announced()
     }
 
-    /// Makes everything that is not acknowledged due again: the coordinator has not replied for a
-    /// while.
+    /// Makes everything that is not acknowledged due again. Call this when the coordinator has not
+    /// replied for a while.
     pub fn timeout(&mut self) {
         self.session.timeout(outstanding(&mut self.waiting, &mut self.open));
     }
 
-    /// Whether the gateway has everything that was sensed, sealed.
+    /// Whether the gateway has everything that was sensed, under signed seals.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.open.is_none() && self.waiting.is_empty()

@@ -1,15 +1,15 @@
-//! The directory of a device's signed bundles, one `.mseal` file a seal, and the small state file
-//! of its chain.
+//! The directory of a device's signed bundles, one `.mseal` file for each seal, and the small state
+//! file of its chain.
 //!
 //! The state belongs to the device's key, not to the directory: by default it is next to the key
-//! ([`state_beside`]), so that a key has one chain whatever directories its bundles go to.
+//! ([`state_beside`]), so that a key has one chain whatever directories its bundles are in.
 //!
 //! A batch of bundles is stored completely or not at all, in this order: every bundle's bytes
 //! become durable under a temporary name; the state records that their indices are opened; the
 //! bundles get their names; the state records that they are signed. A crash between the last steps
-//! leaves signed bundles beyond the state. [`Outbox::open`] finds them in the directory that the
-//! state names, so that no index is ever signed twice. Locks on the state and on the directory keep
-//! two processes from sealing at once.
+//! leaves signed bundles after the state's position. [`Outbox::open`] finds them in the directory
+//! that the state names, so no index is ever signed twice. Locks on the state and on the directory
+//! prevent two processes from sealing at once.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -29,11 +29,11 @@ use moteseal_verify::{Event, ReadError, Roster, StreamReader};
 
 use crate::seal::{Bundle, Chain};
 
-/// What bundles are called.
+/// The file name extension of bundles.
 pub const EXTENSION: &str = "mseal";
-/// How many bundles are written at once.
+/// The number of bundles that are written at once.
 const WRITERS: usize = 16;
-/// The longest encoding of the state without the directory.
+/// Maximum length of the encoded state without the directory, in bytes.
 const MAX_STATE: usize = 192;
 
 /// Why the outbox cannot be used.
@@ -42,23 +42,23 @@ const MAX_STATE: usize = 192;
 pub enum OutboxError {
     /// A file or directory cannot be read or written.
     Io {
-        /// Which.
+        /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         error: io::Error,
     },
-    /// Another process is sealing with the state or into the directory.
+    /// Another process is sealing with this state or into this directory.
     Locked(PathBuf),
     /// The chain's state cannot be kept at this place.
     NoState {
         /// The path: a state file, or the key next to which it would be.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         error: io::Error,
     },
     /// The file is not a state file, is incomplete, or belongs to another device.
     BadState(PathBuf),
-    /// A bundle is at the next index or after it, but the state does not know it.
+    /// A bundle has the state's next index or a later one, but the state does not know it.
     Unknown {
         /// The bundle.
         bundle: PathBuf,
@@ -73,7 +73,7 @@ impl fmt::Display for OutboxError {
             Self::Io { path, error } if error.kind() == io::ErrorKind::StorageFull => {
                 write!(
                     f,
-                    "{}: the disk is full; nothing was stored: make room and run it again",
+                    "{}: the disk is full; nothing was stored; free some space and try again",
                     path.display()
                 )
             }
@@ -85,19 +85,19 @@ impl fmt::Display for OutboxError {
             ),
             Self::NoState { path, error } => write!(
                 f,
-                "{}: the chain's state cannot be kept here: {error}; name a file for it with --state, in a folder that lasts, and the \
-                 same one every time",
+                "{}: the chain's state cannot be kept here: {error}; give a file for it with --state, in a folder that is kept, and use the \
+                same file every time",
                 path.display()
             ),
             Self::BadState(path) => write!(
                 f,
-                "{}: not this device's chain state, or damaged; restore it from a backup, or start a new device name",
+                "{}: not this device's chain state, or damaged; restore it from a backup, or give the device a new name",
                 path.display()
             ),
             Self::Unknown { bundle, state } => write!(
                 f,
                 "{}: exists, but {} does not know of it; restore the state or name the right one with --state: without it the device \
-                 would sign an index twice, and must get a new name; another group's bundles belong into a directory of their own",
+                would sign an index twice and would need a new name; keep another group's bundles in a separate directory",
                 bundle.display(),
                 state.display()
             ),
@@ -139,7 +139,7 @@ pub struct Outbox {
     state: PathBuf,
     stem: String,
     device: DeviceId,
-    /// Locks on the state and on the directory, held while the outbox is open.
+    /// Locks on the state and on the directory, held as long as the outbox is open.
     _locks: [File; 2],
 }
 
@@ -190,7 +190,7 @@ impl Outbox {
     }
 
     fn file_name(&self, index: SealIndex) -> String {
-        // Ten digits: names sort as indices do.
+        // Ten digits, so that names sort in the order of indices.
         format!("{}-{:010}.{EXTENSION}", self.stem, index.0)
     }
 
@@ -239,12 +239,12 @@ impl Outbox {
         sync_directory(directory)
     }
 
-    /// Stores bundles of one chain in order, durably: all of them or none. Calls `stored` after
-    /// each. A failed call can be repeated: a bundle that exists already, byte for byte, stays.
+    /// Stores bundles of one chain in order and durably: all of them or none. Calls `stored` after
+    /// each. A failed call can be repeated: an existing bundle with the same bytes is kept.
     ///
     /// # Errors
-    /// `Io` or `Unknown`; nothing is stored, or, if a file could not be renamed at the very end,
-    /// the bundles before it.
+    /// `Io` or `Unknown`. Nothing is stored, except that if a file could not be renamed at the very
+    /// end, the bundles before it are stored.
     pub fn store(
         &self,
         bundles: &[Bundle],
@@ -280,8 +280,9 @@ impl Outbox {
                 Position { prev: statement.prev, last: statement.last, epoch_closed: false };
         }
         opened.next_index = last.chain.next_index;
-        // After a crash, the chain continues after the bundles that got their names; later epochs
-        // of this batch stay open.
+        // After a crash, the chain continues after the renamed bundles. The later epochs of this
+        // batch
+        // stay open.
         opened.epoch = bundles.first().map(Bundle::epoch);
         self.persist(&opened)?;
         for (bundle, temporary) in missing.iter().zip(&staged.0) {
@@ -304,7 +305,7 @@ impl Outbox {
         }
     }
 
-    /// The chain according to the state, and the bundles that were signed beyond it.
+    /// The chain according to the state and to the bundles that were signed after it.
     fn recover(&self, roster: &Roster) -> Result<Chain, OutboxError> {
         let certificate =
             roster.device(self.device).map_or(Digest::NULL, |device| device.certificate);
@@ -312,7 +313,7 @@ impl Outbox {
             self.read_state()?.unwrap_or_else(|| (Chain::start(certificate), self.whole.clone()));
         let from = chain.position.last.map_or(0, |(index, _)| index.0 + 1);
         for index in (from..chain.next_index.0).map(SealIndex) {
-            // The directory that the state names may have been renamed.
+            // The directory that the state names may have been renamed since.
             for directory in [&newest, &self.directory] {
                 let bytes = fs::read(directory.join(self.file_name(index))).ok();
                 let Some(found) = bytes.and_then(|bytes| proven(&bytes, roster, self.device))
@@ -358,7 +359,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Temporary files that have not been renamed; dropping this removes them.
+/// Temporary files that have not been renamed. Dropping this removes them.
 struct Staged(Vec<PathBuf>);
 
 impl Drop for Staged {
@@ -374,9 +375,9 @@ impl Drop for Staged {
 struct Found {
     /// The `prev` of its seal.
     prev: Digest,
-    /// The position behind it.
+    /// The chain's position after its seal.
     position: Position,
-    /// How many readings it covers.
+    /// The number of readings that the seal covers.
     readings: u64,
 }
 
@@ -399,8 +400,8 @@ fn proven(bytes: &[u8], roster: &Roster, device: DeviceId) -> Option<Found> {
     found
 }
 
-/// A file name for a device: its name if that is plain, or else its plain characters and the start
-/// of its id.
+/// The file name for a device: its name if that has only plain characters, or else those characters
+/// and the start of the device's id.
 fn stem(name: &str, device: DeviceId) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     if !name.is_empty() && name.chars().all(plain) {

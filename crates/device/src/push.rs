@@ -1,4 +1,4 @@
-//! Uploading an outbox to a cloud: every bundle in the order of its chain, many a request,
+//! Uploading an outbox to a cloud: every bundle in the order of its chain, many in one request,
 //! resumable.
 //!
 //! The upload first asks the cloud what it has, so that an interrupted upload continues where it
@@ -22,19 +22,19 @@ use moteseal_seal::stream::{Item, Part};
 
 use crate::outbox::EXTENSION;
 
-/// A request is sent when its bundles have at least this many bytes.
+/// A request is sent when its bundles have at least this many bytes in total.
 const REQUEST_BYTES: usize = 4 << 20;
-/// Or when they are this many.
+/// A request is sent when it has this many bundles.
 const REQUEST_BUNDLES: usize = 512;
 /// The longest accepted bundle, in bytes: one seal with at most 64 MiB of events.
 const MAX_BUNDLE: u64 = 80 << 20;
-/// The longest accepted page of a listing, or receipt, in bytes.
+/// The longest accepted page of a listing, and the longest receipt, in bytes.
 const MAX_JSON: usize = 4 << 20;
 /// The longest accepted explanation of one seal, without a tree's leaves, in bytes.
 const MAX_EXPLANATION: usize = 64 << 10;
-/// How many seals to ask for at once.
+/// The number of seals to ask for at once.
 const PAGE: u32 = 1000;
-/// How often a request is repeated when the connection breaks.
+/// The number of attempts for one request if the connection breaks.
 const ATTEMPTS: u32 = 5;
 
 /// A bundle's file, as far as it can be read without a roster.
@@ -50,7 +50,7 @@ struct File {
     seal: Option<Outline>,
 }
 
-/// What a listing also says of a seal.
+/// The other properties of a seal that a listing states.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Outline {
     index: u32,
@@ -76,25 +76,25 @@ impl Outline {
 pub enum PushError {
     /// A file or directory cannot be read.
     Io {
-        /// Which.
+        /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         error: io::Error,
     },
-    /// There are no bundles in the directory.
+    /// The directory has no bundles.
     NoBundles(PathBuf),
     /// A file is not a bundle.
     NotABundle {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// Why.
         cause: String,
     },
-    /// The cloud did not take it.
+    /// The cloud did not accept the bundles.
     Net {
         /// Why.
         error: NetError,
-        /// How many bundles the cloud acknowledged during this upload.
+        /// The number of bundles that the cloud acknowledged during this upload.
         pushed: u64,
     },
 }
@@ -115,7 +115,7 @@ impl fmt::Display for PushError {
             }
             Self::Net { error, pushed: 0 } => error.fmt(f),
             Self::Net { error, pushed } => {
-                write!(f, "{error} ({pushed} bundles are stored; run it again to go on)")
+                write!(f, "{error} ({pushed} bundles are stored; run it again to continue)")
             }
         }
     }
@@ -131,7 +131,7 @@ pub struct Conflict {
     pub device: DeviceId,
     /// The index.
     pub index: SealIndex,
-    /// The bundle that holds one of them.
+    /// The bundle that has one of them.
     pub path: PathBuf,
     /// The digests of all seals that the cloud has, ascending.
     pub digests: Vec<String>,
@@ -149,12 +149,12 @@ impl fmt::Display for Conflict {
     }
 }
 
-/// What became of a push.
+/// The result of an upload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pushed {
-    /// Bundles that the cloud has stored now.
+    /// Bundles that the cloud stored during this upload.
     pub stored: u64,
-    /// Bundles that it had before.
+    /// Bundles that the cloud already had.
     pub known: u64,
     /// Bytes sent.
     pub bytes: u64,
@@ -216,11 +216,11 @@ impl Push {
         self.files.is_empty()
     }
 
-    /// Uploads what the cloud does not have; calls `done` with the number of bundles that it has
-    /// now.
+    /// Uploads the bundles that the cloud does not have. Calls `done` with the number of bundles
+    /// that it has so far.
     ///
     /// # Errors
-    /// `Io` or `Net`; acknowledged bundles stay stored.
+    /// `Io` or `Net`. Acknowledged bundles stay stored.
     pub async fn to(&self, cloud: &Client, done: &mut dyn FnMut(u64)) -> Result<Pushed, PushError> {
         let mut pushed = Pushed::default();
         let digests = self.digests();
@@ -290,7 +290,7 @@ impl Push {
         digests
     }
 
-    /// The conflicts under these indices, queried again after the upload.
+    /// The conflicts under these indices, according to a query after the upload.
     async fn conflicts(
         &self,
         cloud: &Client,
@@ -345,7 +345,7 @@ impl Pushed {
             match put(cloud, bytes.clone()).await {
                 Ok(receipt) => break receipt,
                 Err(error) if error.is_unreachable() && attempt < ATTEMPTS && self.requests > 0 => {
-                    tracing::warn!(attempt, %error, "trying again");
+                    tracing::warn!(attempt, %error, "the upload failed; trying again");
                     tokio::time::sleep(Duration::from_millis(250 << attempt)).await;
                     attempt += 1;
                 }
@@ -382,7 +382,8 @@ async fn parse<T: serde::de::DeserializeOwned>(
         .map_err(|error| NetError::NotACloud { url, cause: error.to_string() })
 }
 
-/// What the cloud lists under these indices of a device. The listing is not trusted: if the cloud
+/// The seals that the cloud lists under these indices of a device. The listing is not trusted: if
+/// the cloud
 /// claims a seal that it does not have, verification detects it. At most one request is made for
 /// each index, and only these indices are kept.
 async fn list(
@@ -394,7 +395,8 @@ async fn list(
     let mut rest = wanted.range(..);
     while let Some(&from) = rest.next() {
         let answer = match cloud.get(&paths::seals(device, SealIndex(from), PAGE)).await {
-            // The cloud's roster does not have the device: the upload will be rejected with the
+            // The cloud's roster does not have the device: the cloud will reject the upload and
+            // state the
             // reason.
             Err(NetError::Refused { status: 404, .. }) => return Ok(found),
             answer => answer?.expect(JSON)?,
@@ -412,7 +414,7 @@ async fn list(
         if !page.seals.iter().all(|seal| is_digest(&seal.digest)) {
             return Err(NetError::NotACloud {
                 url,
-                cause: "a listing with digests that are none".to_owned(),
+                cause: "a listing with invalid digests".to_owned(),
             });
         }
         for seal in page.seals.into_iter().filter(|seal| wanted.contains(&seal.index)) {
@@ -424,7 +426,7 @@ async fn list(
     Ok(found)
 }
 
-/// Whether a page's seals ascend by index, from `from` on and before the next page.
+/// Whether a page's seals have ascending indices, none below `from` or after the next page's start.
 fn ascends(page: &SealList, from: u32) -> bool {
     let indices = page.seals.iter().map(|seal| seal.index);
     indices.is_sorted()
@@ -435,8 +437,8 @@ fn ascends(page: &SealList, from: u32) -> bool {
         && page.next.is_none_or(|next| next > from)
 }
 
-/// Whether the cloud's seal under this index has the bundle's signature; false if the cloud does
-/// not respond with it.
+/// Whether the cloud's seal under this index has the bundle's signature. `false` if the cloud does
+/// not return the seal.
 async fn has_signature(cloud: &Client, device: DeviceId, seal: &Outline) -> bool {
     let path = paths::explain(device, SealIndex(seal.index));
     let Ok(answer) = cloud.get(&path).await.and_then(|answer| answer.expect(CBOR_SEQ)) else {
@@ -454,7 +456,7 @@ async fn has_signature(cloud: &Client, device: DeviceId, seal: &Outline) -> bool
     false
 }
 
-/// What a file says of its bundle.
+/// Reads a bundle's file without a roster.
 fn outline(path: PathBuf) -> Result<File, PushError> {
     let io = |error| PushError::Io { path: path.clone(), error };
     let length = fs::metadata(&path).map_err(io)?.len();
@@ -527,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_that_does_not_ascend_is_none() {
+    fn rejects_a_listing_that_does_not_ascend() {
         assert!(ascends(&page(&[3, 3, 5], Some(6)), 3));
         assert!(ascends(&page(&[], None), 3));
         for (indices, next) in [

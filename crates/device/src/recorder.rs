@@ -1,11 +1,11 @@
-//! A device that seals live readings: every reading is durable before it counts as recorded, and a
-//! seal is durable once its epoch has passed.
+//! A device that seals live readings. A reading counts as recorded when it is durable, and a seal
+//! becomes durable when its epoch has ended.
 //!
 //! A journal holds the readings of the open seal; the [`Outbox`] holds signed bundles and the
 //! chain's state. After a crash, [`Recorder::open`] recovers the readings. Their seal was opened
-//! and never signed, so they go under the next index, which states that the device restarted. After
-//! a crash between writing the outbox and the journal, readings are in both; the index before them
-//! in the journal shows that they are sealed.
+//! and never signed, so they are sealed under the next index, which states that the device
+//! restarted. After a crash between the writes of the outbox and of the journal, the readings are
+//! in both. The index that precedes them in the journal shows that they are sealed.
 //!
 //! The journal's records are `0, device (8), index (4), schema digest (32)` when a seal is opened,
 //! and `1, epoch (8), record` for each of its readings. Numbers are big-endian.
@@ -22,7 +22,7 @@ use moteseal_store::journal::JournalError;
 use crate::outbox::{Outbox, OutboxError};
 use crate::seal::{Bundle, Profile, SealRefused, Sealer};
 
-/// Why a reading is not recorded.
+/// Why a reading was not recorded.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RecordError {
@@ -32,7 +32,7 @@ pub enum RecordError {
     Journal(JournalError),
     /// The outbox failed.
     Outbox(OutboxError),
-    /// The journal belongs to another device, or is not a recorder's.
+    /// The file is the journal of another device, or not a recorder's journal.
     NotThisDevice(PathBuf),
     /// The journal has readings of another schema that are not sealed yet.
     OtherSchema(PathBuf),
@@ -47,14 +47,14 @@ impl fmt::Display for RecordError {
             Self::NotThisDevice(path) => {
                 write!(
                     f,
-                    "{}: not a journal of this device; name another with --journal",
+                    "{}: not a journal of this device; give another file with --journal",
                     path.display()
                 )
             }
             Self::OtherSchema(path) => write!(
                 f,
-                "{}: holds readings that are not sealed yet, with other columns; run once more with those columns, or move the file \
-                 away to give the readings up",
+                "{}: holds unsealed readings with other columns; run once more with those columns, or move the file away to \
+                discard the readings",
                 path.display()
             ),
         }
@@ -81,17 +81,17 @@ impl From<OutboxError> for RecordError {
     }
 }
 
-/// What a recorder found when it was opened.
+/// What [`Recorder::open`] found in the journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// Recovered readings of a seal that was never signed; they go under the next index.
+    /// Recovered readings of a seal that was never signed. They are sealed under the next index.
     pub readings: u64,
     /// Whether there was an unsigned seal: the chain will state that the device restarted.
     pub restarted: bool,
 }
 
-/// How many readings an earlier recorder left in a journal. Seal them before sealing anything
-/// without the journal: the chain would skip them. A missing journal has none.
+/// The number of readings that an earlier recorder left in a journal. Seal them first: a seal made
+/// without the journal would make the chain skip them. A missing journal has no readings.
 ///
 /// # Errors
 /// [`RecordError`].
@@ -108,10 +108,10 @@ pub struct Recorder<K> {
     sealer: Sealer<K>,
     outbox: Outbox,
     journal: Journal,
-    /// A bundle that is signed and not stored. No other may exist under its index, so it is stored
-    /// before anything else.
+    /// A bundle that is signed but not stored. There must be no other seal under its index, so it
+    /// is stored before anything else.
     unstored: Option<Bundle>,
-    /// A bundle that a failed call has stored, and that is still to be returned.
+    /// A bundle that a failed call has stored but not returned.
     unreported: Option<PathBuf>,
     /// Whether all readings in the journal are sealed and stored.
     stale: bool,
@@ -119,10 +119,10 @@ pub struct Recorder<K> {
 
 impl<K: Signer> Recorder<K> {
     /// Continues where the device stopped. `sealer` is at the position that `outbox` returned. A
-    /// missing journal is created. Its readings stay in it until they are in a stored bundle.
+    /// missing journal is created. Readings stay in the journal until they are in a stored bundle.
     ///
     /// # Errors
-    /// [`RecordError`]; the readings are still in the journal.
+    /// [`RecordError`]. The readings are still in the journal.
     pub fn open(
         sealer: Sealer<K>,
         outbox: Outbox,
@@ -141,8 +141,8 @@ impl<K: Signer> Recorder<K> {
         Ok((recorder, recovered))
     }
 
-    /// Records the readings of an earlier process: replaces the journal atomically by one that has
-    /// them under their new indices.
+    /// Records the readings of an earlier process again: atomically replaces the journal by one
+    /// that has them under their new indices.
     fn take_again(&mut self, left: &[Reading]) -> Result<(), RecordError> {
         let Some(first) = left.first() else { return Ok(()) };
         for reading in left {
@@ -152,7 +152,7 @@ impl<K: Signer> Recorder<K> {
         if let Some(opened) = self.sealer.would_open(first.epoch, first.record.len()) {
             self.outbox.persist(&opened)?;
         }
-        // They may need more than one seal if the limits have become smaller.
+        // They may need more than one seal if the limits are lower than before.
         let profile = self.sealer.profile();
         let mut entries: Vec<Vec<u8>> = Vec::with_capacity(left.len() + 1);
         let (mut index, mut open) = (self.sealer.chain().next_index, None);
@@ -177,7 +177,7 @@ impl<K: Signer> Recorder<K> {
             if let Some(open) = self.sealer.epoch()
                 && self.sealer.would_open(*epoch, record.len()).is_some()
             {
-                // The journal keeps its readings: the next seal's follow them.
+                // Keep the readings in the journal: the next seal's readings follow them.
                 if let Some(bundle) = self.sealer.close(open < *epoch)? {
                     self.outbox.store(slice::from_ref(&bundle), &mut |_| {})?;
                 }
@@ -196,14 +196,14 @@ impl<K: Signer> Recorder<K> {
         &self.outbox
     }
 
-    /// The epoch of the seal that is open, if one is.
+    /// The epoch of the open seal, if there is one.
     #[must_use]
     pub fn epoch(&self) -> Option<EpochNumber> {
         self.sealer.epoch()
     }
 
-    /// The epoch of the newest seal, signed or open, that has readings, and how many of its
-    /// readings are sealed or in the journal.
+    /// The epoch of the newest seal, signed or open, and how many readings of that epoch are sealed
+    /// or in the journal. `None` before the first seal.
     #[must_use]
     pub fn taken(&self) -> Option<(EpochNumber, u64)> {
         self.sealer.taken()
@@ -213,7 +213,7 @@ impl<K: Signer> Recorder<K> {
     /// seal's file if this reading starts a new seal.
     ///
     /// # Errors
-    /// [`RecordError`]; the reading was not recorded, and can be tried again.
+    /// [`RecordError`]. The reading was not recorded; the call can be repeated.
     pub fn record(
         &mut self,
         epoch: EpochNumber,
@@ -230,7 +230,7 @@ impl<K: Signer> Recorder<K> {
                 self.journal.append(&opening(self.sealer.profile(), index))?;
             }
         }
-        // The sealer certainly accepts it; the journal may fail.
+        // The checks above ensure that the sealer accepts the reading; only the journal may fail.
         self.journal.append(&taking(epoch, record))?;
         self.sealer.push(epoch, record)?;
         Ok(self.unreported.take())
@@ -245,7 +245,7 @@ impl<K: Signer> Recorder<K> {
     }
 
     /// Seals the open readings, if there are any, and returns the bundle's file. `last_in_epoch`
-    /// promises that no further seal will cover the epoch.
+    /// states that no later seal will cover the same epoch.
     ///
     /// # Errors
     /// [`RecordError`].
@@ -256,7 +256,7 @@ impl<K: Signer> Recorder<K> {
     }
 
     fn seal(&mut self, last_in_epoch: bool) -> Result<(), RecordError> {
-        // From here on the sealer is after the bundle, whether or not it can be stored yet.
+        // From here on the sealer's chain includes the bundle, whether or not it can be stored yet.
         self.unstored = self.sealer.close(last_in_epoch)?;
         self.settle()
     }
@@ -293,7 +293,7 @@ fn unsealed<K: Signer>(
     let profile = sealer.profile();
     let signed = sealer.chain().position.last.map(|(index, _)| index);
     let mut left = Vec::new();
-    // Whether the seal whose readings follow is signed, and its schema.
+    // Whether the seal of the following readings is signed, and that seal's schema.
     let mut seal: Option<(bool, Vec<u8>)> = None;
     for entry in journal.iter() {
         let entry = entry?;

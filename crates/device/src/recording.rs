@@ -8,21 +8,22 @@ use moteseal_core::signature::Signer;
 use crate::import::{Recording, display_ms};
 use crate::seal::{Bundle, SealRefused, Sealer};
 
-/// How a recording is sealed.
+/// How to seal a recording.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch {
     /// The length of the group's epochs, in milliseconds.
     pub epoch_ms: u64,
-    /// Skip readings of epochs that the device has closed or passed, instead of rejecting them.
+    /// Skip readings of epochs that are closed or earlier than the open one, instead of rejecting
+    /// them.
     pub new_only: bool,
-    /// More readings of the last epoch will follow: do not close it.
+    /// More readings of the last epoch will follow, so it must not be closed.
     pub keep_open: bool,
 }
 
-/// Why a recording is not sealed.
+/// Why a recording was not sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchRefused {
-    /// The instant (Unix, ms) of the reading in question.
+    /// The time of the reading in question (Unix, ms).
     pub unix_ms: u64,
     /// Why.
     pub refused: SealRefused,
@@ -34,7 +35,7 @@ impl fmt::Display for BatchRefused {
         match self.refused {
             SealRefused::EpochGoesBack { .. } | SealRefused::EpochClosed { .. } => write!(
                 f,
-                "the device has already sealed the time of the reading at {at} ({}); --new-only leaves such readings out",
+                "the device has already sealed the time of the reading at {at} ({}); --new-only skips such readings",
                 self.refused.name()
             ),
             SealRefused::EpochOutOfRange { epoch } => {
@@ -50,21 +51,21 @@ impl fmt::Display for BatchRefused {
 
 impl std::error::Error for BatchRefused {}
 
-/// What became of a recording.
+/// The result of sealing a recording.
 #[derive(Debug)]
 pub struct Sealed {
     /// The bundles, in order.
     pub bundles: Vec<Bundle>,
-    /// Readings that were skipped because their epochs were sealed before.
+    /// Readings that were skipped because their epochs had been sealed before.
     pub left_out: u64,
 }
 
 impl Batch {
-    /// Seals a recording. Calls `taken` with the number of readings so far, every few thousand and
-    /// at the end.
+    /// Seals a recording. Calls `taken` with the number of readings so far, once every few thousand
+    /// readings and at the end.
     ///
     /// # Errors
-    /// [`BatchRefused`]; what was sealed so far is lost with the sealer.
+    /// [`BatchRefused`]. The sealed bundles are lost with the sealer.
     pub fn seal<K: Signer>(
         &self,
         recording: &Recording,

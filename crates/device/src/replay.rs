@@ -1,7 +1,7 @@
 //! Replaying a recording as if it were sensed now, at a chosen speed, while an uplink uploads the
 //! bundles.
 //!
-//! The uplink may fail for any length of time: bundles wait in the outbox, in order.
+//! The cloud may be unreachable for any length of time: bundles wait in the outbox, in order.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use crate::push::{Conflict, Push, PushError};
 use crate::recorder::{RecordError, Recorder};
 use crate::seal::SealRefused;
 
-/// At most this many readings between two waits are made durable together.
+/// The number of readings that are made durable together, at most.
 const SYNC_EVERY: u32 = 256;
-/// How long the uplink waits before it retries a bundle, at first and at most.
+/// How long the uplink waits before it retries a bundle: initially, and at most.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// How to replay.
+/// How to replay a recording.
 #[derive(Clone, Copy, Debug)]
 pub struct Replay {
     /// The length of the group's epochs, in milliseconds.
@@ -31,20 +31,20 @@ pub struct Replay {
     pub speed: Option<f64>,
 }
 
-/// What was replayed.
+/// The result of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {
-    /// Readings taken.
+    /// The number of readings taken.
     pub readings: u64,
-    /// Readings that were skipped because an earlier replay has sealed them, or their epochs were
-    /// sealed before.
+    /// The number of readings that were skipped because an earlier replay has sealed them, or
+    /// because their epochs are closed.
     pub left_out: u64,
-    /// Bundles stored.
+    /// The number of bundles stored.
     pub bundles: u64,
 }
 
 impl Replay {
-    /// Records the readings of a recording at their pace, and closes the last epoch. Of the newest
+    /// Records the readings of a recording at their pace, and closes the last epoch. In the newest
     /// epoch, skips as many readings as an earlier replay has recorded ([`Recorder::taken`]). Calls
     /// `taken` with the number of readings so far and `stored` with each new bundle. The future may
     /// be dropped at any moment: recorded readings are in the journal.
@@ -115,16 +115,16 @@ impl Replay {
     }
 }
 
-/// What an uplink has done.
+/// What an uplink has uploaded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uplinked {
-    /// Bundles that the cloud has now.
+    /// The number of bundles that the cloud has now.
     pub pushed: u64,
-    /// Two different seals under one index.
+    /// Pairs of different seals under one index.
     pub conflicts: Vec<Conflict>,
 }
 
-/// Uploads the waiting bundles and then others as they come, in order, and retries while the cloud
+/// Uploads the waiting bundles, then new ones as they are stored, in order. Retries while the cloud
 /// does not respond. Returns when `bundles` is closed and everything is uploaded.
 ///
 /// # Errors
@@ -150,7 +150,7 @@ pub async fn uplink(
             match push.to(cloud, &mut |_| {}).await {
                 Ok(pushed) => break pushed,
                 Err(PushError::Net { error, .. }) if error.is_unreachable() => {
-                    tracing::warn!(%error, seconds = wait.as_secs(), "bundles wait in the outbox");
+                    tracing::warn!(%error, seconds = wait.as_secs(), "the upload failed; bundles wait in the outbox");
                     tokio::time::sleep(wait).await;
                     wait = (wait * 2).min(AGAIN.1);
                 }

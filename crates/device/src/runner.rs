@@ -1,9 +1,9 @@
-//! Runs a device over a link: readings go in, from a recording or live; frames go out, and the
-//! gateway's frames come back.
+//! Runs a device over a link: it takes readings, from a recording or live, sends frames to the
+//! gateway, and receives the gateway's frames.
 //!
-//! The link never delays sensing: while a gateway cannot be reached, closed seals wait, and then
-//! epochs are given up, as [`Mote`](crate::Mote) describes. Epochs never go back, whatever the
-//! clock does, and go far ahead only after an announcement of the coordinator.
+//! The link never delays sensing. While a gateway cannot be reached, closed seals wait; when too
+//! many wait, epochs are given up, as [`Mote`](crate::Mote) describes. Epochs never decrease,
+//! whatever the clock does, and go far ahead only after an announcement of the coordinator.
 
 use std::fmt;
 use std::future::Future;
@@ -26,20 +26,20 @@ use crate::import::Recording;
 use crate::mote::BUFFER;
 use crate::seal::SealRefused;
 
-/// At most this many readings between two waits are made durable together.
+/// The number of readings that are made durable together, at most.
 const BATCH: usize = 256;
-/// Frames that are sent before the gateway's frames are read again.
+/// The number of frames that are sent before the gateway's frames are read again.
 const FRAMES: usize = 32;
-/// If a link that is up does not accept a frame in this time, the frame is lost.
+/// If a link that is up does not accept a frame within this time, the frame is lost.
 const SEND_TIME: Duration = Duration::from_secs(2);
-/// How long to wait for the link of sums if an answer is due and the link is down.
+/// How long to wait for the link for sums if an answer is due and the link is down.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How often a clock is looked at.
+/// The interval at which the clock is read.
 const TICK: Duration = Duration::from_millis(200);
 /// A recording without a pace waits while this many seals wait for the gateway.
 const MOST_WAITING: usize = 2;
 
-/// How a device runs.
+/// Settings of a running device.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// The length of the group's epochs, in milliseconds.
@@ -47,12 +47,12 @@ pub struct Settings {
     /// How long to wait for the gateway before frames that are not acknowledged are sent again. The
     /// wait doubles each time, up to `longest_wait`.
     pub first_wait: Duration,
-    /// No wait is longer.
+    /// The longest wait.
     pub longest_wait: Duration,
 }
 
 impl Settings {
-    /// The usual ones for epochs of this length.
+    /// The default settings for epochs of this length.
     #[must_use]
     pub const fn new(epoch_ms: u64) -> Self {
         Self { epoch_ms, first_wait: Duration::from_secs(1), longest_wait: Duration::from_secs(30) }
@@ -61,16 +61,16 @@ impl Settings {
 
 /// Where readings come from.
 pub enum Source<'a> {
-    /// A recording, as if it were sensed now.
+    /// A recording, replayed as if it were sensed now.
     Recording {
-        /// The complete recording; readings that were sealed before are skipped.
+        /// The complete recording. Readings that were sealed before are skipped.
         recording: &'a Recording,
         /// Recorded seconds per second; `None` for as fast as the gateway accepts them.
         speed: Option<f64>,
     },
-    /// Records as they come.
+    /// Records as they are sensed.
     Live {
-        /// The records. The device ends when all senders are dropped.
+        /// Receives the records. The device ends when all senders are dropped.
         records: mpsc::Receiver<Vec<u8>>,
         /// The machine's clock, in milliseconds since 1970; usually [`system_clock`].
         clock: &'a (dyn Fn() -> u64 + Sync),
@@ -96,15 +96,15 @@ pub fn system_clock() -> u64 {
 /// What a device has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ran {
-    /// Readings taken.
+    /// The number of readings taken.
     pub readings: u64,
-    /// Readings of a recording that were skipped: an earlier process has sealed them, or their
-    /// epochs are closed.
+    /// Readings of a recording that were skipped, because an earlier process has sealed them or
+    /// their epochs are closed.
     pub left_out: u64,
     /// Live readings that could not be sealed: their size does not match the schema, or they are
     /// too long.
     pub refused: u64,
-    /// Whether everything is with the gateway.
+    /// Whether the gateway has everything.
     pub is_done: bool,
 }
 
@@ -112,7 +112,7 @@ pub struct Ran {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RunError {
-    /// A reading, the journal or the state.
+    /// A reading was rejected, or the journal or the state failed.
     Durable(DurableError),
     /// The link was refused or closed.
     Link(LinkError),
@@ -149,14 +149,14 @@ enum Readings<'a> {
     },
 }
 
-/// The time of a device that senses.
+/// The clock of a live device.
 struct Now<'a> {
     machine: &'a (dyn Fn() -> u64 + Sync),
     clock: Clock,
     start: Instant,
-    /// The machine's clock is not believed.
+    /// The machine's clock is too far ahead to be trusted.
     is_far: bool,
-    /// It is behind the epochs that were sealed.
+    /// The machine's clock is behind the epochs that were sealed.
     is_behind: bool,
 }
 
@@ -182,7 +182,7 @@ impl<'a> Now<'a> {
             warn!(
                 clock_ms = unix_ms,
                 epoch = epoch.0,
-                "the clock has jumped far ahead; readings are sealed by the time that has passed until the gateway announces a later epoch"
+                "the clock has jumped far ahead; until the gateway announces a later epoch, readings are sealed by the elapsed time"
             );
         }
         self.is_far = is_far;
@@ -197,7 +197,7 @@ impl<'a> Now<'a> {
             warn!(
                 clock = epoch.0,
                 epoch = least.0,
-                "the clock has gone back; epochs do not: readings are sealed under the newest one"
+                "the clock was set back; readings are sealed under the newest epoch until the clock has caught up"
             );
         }
         self.is_behind = is_behind;
@@ -223,9 +223,9 @@ impl Pace {
 }
 
 impl<'a> Readings<'a> {
-    /// The readings of a source, and how many of a recording are skipped because an earlier process
-    /// has sealed them: those that `taken` counts in the newest epoch, and all before it. `newest`
-    /// is the newest epoch that the device knows of.
+    /// The readings of a source, and the number of a recording's readings that are skipped because
+    /// an earlier process has sealed them: all that `taken` counts in its newest epoch, and all
+    /// before that epoch. `newest` is the newest epoch that the device knows of.
     fn new(
         source: Source<'a>,
         taken: Taken,
@@ -265,9 +265,9 @@ impl<'a> Readings<'a> {
         }
     }
 
-    /// Waits for the next reading: a live source returns it; a recording returns once its next
-    /// reading is due. Never returns while there is none, or it is held back. May be dropped: a
-    /// reading that was not returned stays.
+    /// Waits for the next reading: a live source returns it, a recording returns when its next
+    /// reading is due. Never returns while there is none, or while `holds_back` is set. May be
+    /// dropped: a reading that was not returned is kept.
     async fn next(&mut self, holds_back: bool) -> Option<Option<Vec<u8>>> {
         match self {
             Self::Recorded { next: Some((unix_ms, _)), pace, .. } if !holds_back => {
@@ -284,26 +284,26 @@ impl<'a> Readings<'a> {
 struct Retry {
     first: Duration,
     longest: Duration,
-    /// The wait that ends `at`.
+    /// The current wait, which ends at `at`.
     wait: Duration,
     at: Instant,
-    /// When the gateway was last heard.
-    heard: Instant,
+    /// When something was last received from the gateway.
+    last_received: Instant,
 }
 
 impl Retry {
     fn new(settings: Settings) -> Self {
         let (first, longest, now) = (settings.first_wait, settings.longest_wait, Instant::now());
-        Self { first, longest, wait: first, at: now + first, heard: now }
+        Self { first, longest, wait: first, at: now + first, last_received: now }
     }
 
-    /// The gateway makes progress: waits are short again.
+    /// The gateway makes progress: start again with the shortest wait.
     fn reset(&mut self) {
         self.wait = self.first;
         self.at = Instant::now() + self.wait;
     }
 
-    /// The wait is over; the next one is longer if nothing came of it.
+    /// The wait is over. Doubles the next one if this one was `in_vain`.
     fn back_off(&mut self, in_vain: bool) {
         if in_vain {
             self.wait = (self.wait * 2).min(self.longest);
@@ -311,16 +311,16 @@ impl Retry {
         self.at = Instant::now() + self.wait;
     }
 
-    /// Something was received. Returns whether that was after a long silence: the gateway is back.
-    fn hear(&mut self) -> bool {
-        let before = std::mem::replace(&mut self.heard, Instant::now());
-        self.heard - before >= self.longest / 2
+    /// Something was received. Returns whether that ends a long silence.
+    fn received(&mut self) -> bool {
+        let before = std::mem::replace(&mut self.last_received, Instant::now());
+        self.last_received - before >= self.longest / 2
     }
 }
 
 /// Runs a device until `stop` is done, or until its source has ended and the gateway has
-/// everything. The future may be dropped at any moment: accepted readings are in the journal. Calls
-/// `taken` with the number of readings so far.
+/// everything. The future may be dropped at any moment: accepted readings are in the journal.
+/// `taken` is called with the number of readings so far.
 ///
 /// # Errors
 /// [`RunError`].
@@ -335,7 +335,7 @@ pub async fn run<K: Signer + Send, L: ChildLink + Sync>(
     run_answering(mote, link, source, settings, None, taken, stop).await
 }
 
-/// Does the same for a device that also answers queries, over a separate link.
+/// As [`run`], for a device that also answers queries over a separate link.
 ///
 /// # Errors
 /// [`RunError`].
@@ -364,7 +364,7 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
     let mut state = link.state();
     let mut stop = pin!(stop);
     loop {
-        run.look_at_clock(&mut readings)?;
+        run.end_passed_epochs(&mut readings)?;
         let is_up = matches!(*state.borrow_and_update(), State::Up);
         let has_more = if is_up {
             run.send(link).await?
@@ -381,12 +381,12 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
         let holds_back = readings.is_free() && run.holds_back();
         tokio::select! {
             () = &mut stop => {
-                run.take_what_waits(&mut readings)?;
+                run.take_queued(&mut readings)?;
                 run.mote.sync()?;
                 return Ok(run.ran);
             }
             down = link.receive() => {
-                run.hear(&down.map_err(RunError::Link)?, &mut readings)?;
+                run.receive_from_gateway(&down.map_err(RunError::Link)?, &mut readings)?;
             }
             changed = state.changed() => {
                 if changed.is_err() {
@@ -396,7 +396,7 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
                 run.mote.timeout();
             }
             down = receive(sum_link.as_deref_mut()) => {
-                run.hear_query(&down.map_err(RunError::Link)?)?;
+                run.receive_from_parent(&down.map_err(RunError::Link)?)?;
             }
             () = tokio::time::sleep(due.unwrap_or_default()), if due.is_some() => {}
             () = sleep_until(run.retry.at) => run.try_again(is_up),
@@ -418,7 +418,7 @@ async fn receive<L: ChildLink>(link: Option<&mut L>) -> Result<Down, LinkError> 
     }
 }
 
-/// A device while it runs.
+/// A running device.
 struct Run<'a, K> {
     mote: &'a mut DurableMote<K>,
     answerer: Option<&'a mut Answerer>,
@@ -432,9 +432,9 @@ struct Run<'a, K> {
 }
 
 impl<K: Signer + Send> Run<'_, K> {
-    /// Ends epochs that have passed: for a live device by the clock, for a recording when it is
-    /// over.
-    fn look_at_clock(&mut self, readings: &mut Readings<'_>) -> Result<(), RunError> {
+    /// Ends epochs that have passed: for a live device according to the clock, for a recording
+    /// when it is over.
+    fn end_passed_epochs(&mut self, readings: &mut Readings<'_>) -> Result<(), RunError> {
         if readings.is_over() {
             if !std::mem::replace(&mut self.is_ended, true)
                 && let Some(epoch) = self.mote.mote().epoch()
@@ -449,11 +449,12 @@ impl<K: Signer + Send> Run<'_, K> {
         let (first, last) = self.mote.mote().profile().epochs;
         let is_due = match self.mote.mote().epoch() {
             Some(open) => open <= before,
-            // After its first reading, a device that sensed nothing seals that.
+            // After its first reading, a device also seals epochs without readings.
             None => chain.epoch.is_some_and(|newest| newest < before),
         };
         if is_due && before >= first && last.is_none_or(|last| before <= last) {
-            // After epochs in which it slept, the newest of them is sealed as empty.
+            // If several epochs have passed, for example during a sleep, only the newest gets an
+            // empty seal.
             if let Some(open) = self.mote.mote().epoch().filter(|open| *open < before) {
                 self.mote.end(open)?;
             }
@@ -463,8 +464,8 @@ impl<K: Signer + Send> Run<'_, K> {
         Ok(())
     }
 
-    /// The earliest epoch of a live reading: the open one or the next, and at least the roster's
-    /// first.
+    /// The earliest epoch that a live reading may have: the open epoch or the next one, and at
+    /// least the roster's first.
     fn least_epoch(&self) -> EpochNumber {
         let chain = self.mote.mote().chain();
         let least = match (self.mote.mote().epoch(), chain.epoch) {
@@ -480,15 +481,15 @@ impl<K: Signer + Send> Run<'_, K> {
         least.max(self.mote.mote().profile().epochs.0)
     }
 
-    /// A reading was taken.
-    fn took(&mut self, record: &[u8]) {
+    /// Notes a reading that was taken.
+    fn note_taken(&mut self, record: &[u8]) {
         self.ran.readings += 1;
         if let Some(answerer) = &mut self.answerer {
             answerer.sensed(record);
         }
     }
 
-    /// Sends the answers that are due, and returns when to look again.
+    /// Sends the answers that are due, and returns when the next ones are.
     async fn answer<L: ChildLink>(
         &mut self,
         link: Option<&L>,
@@ -505,8 +506,8 @@ impl<K: Signer + Send> Run<'_, K> {
         Ok(answerer.due_in_ms().map(|due| Duration::from_millis(due).max(PAUSE)))
     }
 
-    /// Receives a message of the parent of sums; only its query schedules matter to a source.
-    fn hear_query(&mut self, down: &Down) -> Result<(), RunError> {
+    /// Receives a message of the parent in the tree of sums. Only query schedules concern a source.
+    fn receive_from_parent(&mut self, down: &Down) -> Result<(), RunError> {
         match (&mut self.answerer, down) {
             (Some(answerer), Down::Announcement(schedule)) => {
                 Ok(answerer.hear(schedule, self.mote)?)
@@ -515,7 +516,7 @@ impl<K: Signer + Send> Run<'_, K> {
         }
     }
 
-    /// Seals the readings that have come, and more that are there.
+    /// Seals readings that are available, up to a limit.
     fn take(
         &mut self,
         readings: &mut Readings<'_>,
@@ -533,7 +534,7 @@ impl<K: Signer + Send> Run<'_, K> {
                         .mote
                         .sense(EpochNumber(unix_ms / self.settings.epoch_ms.max(1)), record)
                     {
-                        Ok(()) => self.took(record),
+                        Ok(()) => self.note_taken(record),
                         Err(DurableError::Refused(
                             SealRefused::EpochGoesBack { .. } | SealRefused::EpochClosed { .. },
                         )) => {
@@ -562,9 +563,9 @@ impl<K: Signer + Send> Run<'_, K> {
         Ok(())
     }
 
-    /// Seals the live readings that are still in the channel: their senders cannot read them again.
-    /// Does not wait for those that come meanwhile.
-    fn take_what_waits(&mut self, readings: &mut Readings<'_>) -> Result<(), RunError> {
+    /// Seals the live readings that are in the channel, because their senders cannot repeat them.
+    /// Does not wait for readings that arrive during the call.
+    fn take_queued(&mut self, readings: &mut Readings<'_>) -> Result<(), RunError> {
         let Readings::Live { records, now, .. } = readings else { return Ok(()) };
         for _ in 0..records.len() {
             let Ok(record) = records.try_recv() else { return Ok(()) };
@@ -573,31 +574,30 @@ impl<K: Signer + Send> Run<'_, K> {
         Ok(())
     }
 
-    /// Takes a live reading. One that does not fit is left out: that is this reading's fault, and
-    /// no other's.
+    /// Takes a live reading. A reading that does not fit is skipped, with a warning.
     fn sense_now(&mut self, now: &mut Now<'_>, record: &[u8]) -> Result<(), RunError> {
         let epoch = now.epoch_from(self.least_epoch());
         match self.mote.sense(epoch, record) {
-            Ok(()) => self.took(record),
+            Ok(()) => self.note_taken(record),
             Err(DurableError::Refused(
                 error @ (SealRefused::WrongLength { .. } | SealRefused::TooLong { .. }),
             )) => {
                 self.ran.refused += 1;
-                warn!(%error, "a reading is left out");
+                warn!(%error, "skipped a reading");
             }
             Err(error) => return Err(error.into()),
         }
         Ok(())
     }
 
-    /// Whether a recording that goes as fast as it can has to wait for the gateway, so as not to
-    /// lose what a device of its time would have kept.
+    /// Whether a recording without a pace must wait for the gateway, so that it does not lose
+    /// readings that a device in real time would have kept.
     fn holds_back(&self) -> bool {
         let mote = self.mote.mote();
         mote.waiting() >= MOST_WAITING || mote.buffered() > BUFFER / 2
     }
 
-    /// Sends what is due, once it is durable. Says whether there may be more.
+    /// Sends what is due, after it is durable. Returns whether there may be more.
     async fn send<L: ChildLink>(&mut self, link: &L) -> Result<bool, RunError> {
         let frames = self.mote.frames(FRAMES)?;
         let has_more = frames.len() == FRAMES;
@@ -605,7 +605,7 @@ impl<K: Signer + Send> Run<'_, K> {
             match timeout(SEND_TIME, link.send(Bytes::from(frame))).await {
                 Ok(Ok(())) => {}
                 Ok(Err(LinkError::Closed)) => return Err(RunError::Link(LinkError::Closed)),
-                // It is lost then, as any frame may be, and those behind it with it.
+                // The frame is lost, as any frame may be, and those after it with it.
                 Ok(Err(error)) => warn!(%error, "a frame was not sent"),
                 Err(_) => return Ok(false),
             }
@@ -613,38 +613,44 @@ impl<K: Signer + Send> Run<'_, K> {
         Ok(has_more)
     }
 
-    /// Hears the gateway.
-    fn hear(&mut self, down: &Down, readings: &mut Readings<'_>) -> Result<(), RunError> {
+    /// Receives a message of the gateway.
+    fn receive_from_gateway(
+        &mut self,
+        down: &Down,
+        readings: &mut Readings<'_>,
+    ) -> Result<(), RunError> {
         match down {
             Down::Announcement(bytes) => match self.mote.announced(bytes)? {
-                Ok(word) => {
+                Ok(announcement) => {
                     if let Readings::Live { now, .. } = readings {
-                        now.announced(word.epoch());
+                        now.announced(announcement.epoch());
                     }
-                    // Its grace is no longer than the longest wait: what it has missed must not
-                    // wait for that.
-                    if self.retry.hear() && !self.mote.mote().is_done() {
+                    // The gateway's grace period is no longer than the longest wait, so frames that
+                    // it has missed are sent at once.
+                    if self.retry.received() && !self.mote.mote().is_done() {
                         debug!("the gateway is back; sending again");
                         self.mote.timeout();
                         self.retry.reset();
                     }
                 }
-                Err(error) => warn!(%error, "an announcement is not the coordinator's"),
+                Err(error) => {
+                    warn!(%error, "ignored an announcement that is not the coordinator's")
+                }
             },
             Down::Frame(frame) => match self.mote.acknowledged(frame)? {
                 Ok(is_news) => {
-                    self.retry.hear();
+                    self.retry.received();
                     if is_news {
                         self.retry.reset();
                     }
                 }
-                Err(error) => warn!(%error, "a frame is not the gateway's"),
+                Err(error) => warn!(%error, "ignored a frame that is not the gateway's"),
             },
         }
         Ok(())
     }
 
-    /// Nothing was acknowledged for a while.
+    /// Sends again, because nothing was acknowledged for a while.
     fn try_again(&mut self, is_up: bool) {
         let in_vain = is_up && !self.mote.mote().is_done();
         if in_vain {
@@ -657,14 +663,14 @@ impl<K: Signer + Send> Run<'_, K> {
         self.retry.back_off(in_vain);
     }
 
-    /// Says when the device begins to give epochs up.
+    /// Logs when the device starts to give epochs up.
     fn note_waiting(&mut self) {
         let mote = self.mote.mote();
         let gives_up = mote.waiting() >= self.mote.most_waiting();
         if gives_up && !self.gives_up {
             warn!(
                 waiting = mote.waiting(),
-                "as many seals as may wait for the gateway do; epochs are given up until it takes them"
+                "the queue of seals for the gateway is full; epochs are given up until the gateway accepts seals"
             );
         }
         self.gives_up = gives_up;

@@ -1,13 +1,14 @@
-//! Sealing on a host: readings in, in order of their epochs; signed bundles out. No I/O, no clock.
+//! Sealing on a host: takes readings in order of their epochs and returns signed bundles. No I/O,
+//! no clock.
 //!
 //! A mote folds every event into its running star or tree at once, because it cannot keep them. A
 //! host keeps the epoch's events for the bundle anyway, so [`Sealer`] computes levels and hashes
-//! when the seal closes, in lanes where the machine has them. The bytes are those that core's
-//! `Star` and `Tree` give (tests/sealing.rs).
+//! when the seal closes, vectorised where the processor allows it. The bytes are the same as those
+//! of `Star` and `Tree` in `moteseal-seal` (tests/it/sealing.rs).
 //!
-//! What must survive a restart is [`Chain`]: persist [`Sealer::would_open`] before the first event
-//! of a seal is taken, and [`Bundle::chain`] with the bundle's bytes before the bundle is sent
-//! (docs/design.md, sealing).
+//! [`Chain`] must survive a restart: persist [`Sealer::would_open`] before [`Sealer::push`] takes
+//! the first event of a seal, and persist [`Bundle::chain`] with the bundle's bytes before the
+//! bundle is sent (docs/design.md, sealing).
 
 use std::fmt;
 
@@ -28,11 +29,9 @@ use moteseal_seal::wire::MAX_RECORD;
 use moteseal_seal::{Position, Seal, Statement, Unverified, star};
 use moteseal_verify::{Roster, write};
 
-/// A seal closes early when it holds this many events, unless [`Profile::max_events`] says
-/// otherwise.
+/// Default of [`Profile::max_events`]: a seal closes early when it has this many events.
 pub const DEFAULT_MAX_EVENTS: u32 = 1 << 20;
-/// A seal closes early before its events take more bytes than this, unless [`Profile::max_bytes`]
-/// says otherwise.
+/// Default of [`Profile::max_bytes`]: a seal closes early before its events exceed this size.
 pub const DEFAULT_MAX_BYTES: usize = 16 << 20;
 
 /// What all seals of one device have in common.
@@ -40,7 +39,7 @@ pub const DEFAULT_MAX_BYTES: usize = 16 << 20;
 pub struct Profile {
     /// The group.
     pub group: GroupId,
-    /// The digest of the roster that the device goes by.
+    /// The digest of the roster that the device uses.
     pub roster: Digest,
     /// That roster's version.
     pub roster_version: u32,
@@ -58,11 +57,11 @@ pub struct Profile {
     pub schema: Vec<u8>,
     /// The stream schema's digest.
     pub schema_digest: Digest,
-    /// How its records lie next to each other.
+    /// How records are separated: by their fixed size or by length prefixes.
     pub framing: Framing,
-    /// A seal with this many events is closed, and the epoch goes on under the next index.
+    /// A seal with this many events is closed, and the epoch continues under the next index.
     pub max_events: u32,
-    /// A seal whose events would take more bytes than this is closed before.
+    /// A seal is closed before its events take more bytes than this.
     pub max_bytes: usize,
 }
 
@@ -89,30 +88,31 @@ impl Profile {
         })
     }
 
-    /// How many bytes a record of `length` bytes takes in a seal.
+    /// The number of bytes that a record of `length` bytes takes in a seal.
     pub(crate) fn framed(&self, length: usize) -> usize {
         length + if self.framing == Framing::Prefixed { 2 } else { 0 }
     }
 
-    /// Whether a seal of `count` events in `bytes` bytes is closed before a record of `length`
-    /// bytes.
+    /// Whether a seal of `count` events in `bytes` bytes must close before it takes a record of
+    /// `length` bytes.
     pub(crate) fn is_full(&self, count: u32, bytes: usize, length: usize) -> bool {
         count >= self.max_events.max(1)
             || (count > 0 && bytes + self.framed(length) > self.max_bytes)
     }
 }
 
-/// What a device remembers of its chain across restarts.
+/// The part of a device's chain that it keeps across restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain {
-    /// What the next seal names as its predecessor.
+    /// The predecessor that the next seal names.
     pub position: Position,
-    /// The next index that has never been opened.
+    /// The lowest index that has never been opened.
     pub next_index: SealIndex,
-    /// The epoch of the seal that was opened last, whether or not it was signed: epochs never go
-    /// back.
+    /// The epoch of the seal that was opened last, whether or not it was signed. Epochs never
+    /// decrease.
     pub epoch: Option<EpochNumber>,
-    /// How many readings the signed seals of the last one's epoch cover together.
+    /// The number of readings that the signed seals of the newest signed seal's epoch cover
+    /// together.
     pub readings: u64,
 }
 
@@ -129,19 +129,19 @@ impl Chain {
         }
     }
 
-    /// Whether indices were opened that were never signed: the next seal must say that the device
-    /// restarted.
+    /// Whether the device opened indices that it never signed. The next seal must then state that
+    /// the device restarted.
     #[must_use]
     pub fn restarted(&self) -> bool {
         self.next_index.0 != self.position.last.map_or(0, |(index, _)| index.0 + 1)
     }
 }
 
-/// Why a reading was not taken or a seal not closed.
+/// Why [`Sealer`] did not take a reading or did not open or close a seal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SealRefused {
-    /// The reading's epoch is before the one that is open or was opened last.
+    /// The reading's epoch is before the epoch that was opened last.
     EpochGoesBack {
         /// The reading's epoch.
         epoch: EpochNumber,
@@ -158,7 +158,7 @@ pub enum SealRefused {
         /// The epoch.
         epoch: EpochNumber,
     },
-    /// The record is not of the schema's size, or longer than 65,535 bytes.
+    /// The record does not have the schema's size, or is longer than 65,535 bytes.
     WrongLength {
         /// Its length in bytes.
         length: usize,
@@ -170,12 +170,12 @@ pub enum SealRefused {
     },
     /// The device has used up its indices.
     IndexExhausted,
-    /// The key's holder did not sign.
+    /// The signer failed.
     Sign(SignError),
 }
 
 impl SealRefused {
-    /// The error's name.
+    /// The error's stable name (spec/errors.md).
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -200,18 +200,18 @@ impl fmt::Display for SealRefused {
                 )
             }
             Self::EpochClosed { epoch } => {
-                write!(f, "EpochClosed: epoch {epoch} is sealed and closed")
+                write!(f, "EpochClosed: epoch {epoch} is already sealed and closed")
             }
             Self::EpochOutOfRange { epoch } => {
-                write!(f, "EpochOutOfRange: epoch {epoch} is outside those of the roster")
+                write!(f, "EpochOutOfRange: epoch {epoch} is outside the roster's epochs")
             }
             Self::WrongLength { length } => {
-                write!(f, "WrongLength: a record of {length} bytes is not of the schema's size")
+                write!(f, "WrongLength: a record of {length} bytes does not fit the schema")
             }
             Self::TooLong { length } => {
                 write!(
                     f,
-                    "TooLong: a record of {length} bytes; within a budget a reading takes at most {MAX_RECORD}"
+                    "TooLong: a record of {length} bytes; the maximum within a budget is {MAX_RECORD}"
                 )
             }
             Self::IndexExhausted => f.write_str(
@@ -229,16 +229,16 @@ impl std::error::Error for SealRefused {}
 pub struct Bundle {
     /// The seal, as signed.
     pub seal: Seal<Unverified>,
-    /// A star's `D_0 .. D_{L-1}`; empty for a tree.
+    /// A star's block digests `D_0 .. D_{L-1}`; empty for a tree.
     pub blocks: Vec<Digest>,
     /// The `.mseal` stream: one schema, one open, one part (spec/formats.md, section 4).
     pub bytes: Vec<u8>,
-    /// Where the part starts in `bytes`: from here on it is what the device sends when the receiver
-    /// knows schema and chain.
+    /// The offset of the part in `bytes`. A device sends only `bytes[part_start..]` to a receiver
+    /// that already has the schema and the chain.
     pub part_start: usize,
-    /// Bytes of the events in `bytes`.
+    /// Length of the events in `bytes`, framed, in bytes.
     pub events_length: usize,
-    /// What to persist with it.
+    /// The device's chain after this seal; persist it with the bundle.
     pub chain: Chain,
 }
 
@@ -261,19 +261,20 @@ impl Bundle {
         self.seal.statement().epoch
     }
 
-    /// How many events it has.
+    /// The number of events.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.seal.statement().counters.total()
     }
 
-    /// Bytes of the events, framed.
+    /// Length of the events, framed, in bytes.
     #[must_use]
     pub const fn events_length(&self) -> usize {
         self.events_length
     }
 
-    /// Bytes that the device sends beside the events, when the receiver knows schema and chain.
+    /// The number of bytes that the device sends in addition to the events, to a receiver that
+    /// already has the schema and the chain.
     #[must_use]
     pub const fn uplink_overhead(&self) -> usize {
         self.bytes.len() - self.part_start - self.events_length
@@ -302,26 +303,26 @@ pub struct Sealer<K> {
 }
 
 impl<K: Signer> Sealer<K> {
-    /// A sealer that goes on where `chain` ended.
+    /// Creates a sealer that continues `chain`.
     #[must_use]
     pub fn new(profile: Profile, signer: K, salt_key: SaltKey, chain: Chain) -> Self {
         Self { profile, signer, salt_key, engine: Host::detect(), chain, open: None }
     }
 
-    /// What all its seals have in common.
+    /// What all seals of this sealer have in common.
     #[must_use]
     pub const fn profile(&self) -> &Profile {
         &self.profile
     }
 
-    /// Where the chain stands; an open seal's index and epoch are in it.
+    /// The current state of the chain. It includes the open seal's index and epoch.
     #[must_use]
     pub const fn chain(&self) -> Chain {
         self.chain
     }
 
-    /// The epoch of the newest seal, signed or open, that has readings, and how many of its
-    /// readings have been taken so far.
+    /// The epoch of the newest seal, signed or open, and how many readings of that epoch have been
+    /// taken so far. `None` before the first seal.
     #[must_use]
     pub fn taken(&self) -> Option<(EpochNumber, u64)> {
         let signed = self.chain.position.last.map(|(_, epoch)| (epoch, self.chain.readings));
@@ -331,8 +332,8 @@ impl<K: Signer> Sealer<K> {
         Some((open.epoch, before + u64::from(open.count)))
     }
 
-    /// What must be persisted before [`push`](Self::push) takes a reading of `epoch` with `length`
-    /// bytes, if that opens a seal.
+    /// The chain to persist before [`push`](Self::push) takes a reading of `epoch` with `length`
+    /// bytes. `None` if that reading opens no seal.
     #[must_use]
     pub fn would_open(&self, epoch: EpochNumber, length: usize) -> Option<Chain> {
         let goes_on = self
@@ -343,11 +344,11 @@ impl<K: Signer> Sealer<K> {
         (!goes_on).then_some(Chain { next_index, epoch: Some(epoch), ..self.chain })
     }
 
-    /// Takes the next reading. Hands out the bundle of the seal before, if this reading opens
-    /// another one: the epoch before has ended, or the seal was full.
+    /// Takes the next reading. If the reading opens a new seal, because the epoch has changed or
+    /// the open seal is full, returns the bundle of the previous seal.
     ///
     /// # Errors
-    /// [`SealRefused`]; the reading was not taken and nothing has changed.
+    /// [`SealRefused`]. The reading was not taken and nothing has changed.
     pub fn push(
         &mut self,
         epoch: EpochNumber,
@@ -372,11 +373,11 @@ impl<K: Signer> Sealer<K> {
         Ok(bundle)
     }
 
-    /// Closes the open seal, if there is one. `last_in_epoch` promises that no further seal will
-    /// cover its epoch.
+    /// Closes the open seal, if there is one, and returns its bundle. `last_in_epoch` states that
+    /// no later seal will cover the same epoch.
     ///
     /// # Errors
-    /// `Sign`; the seal stays open.
+    /// `Sign`. The seal stays open.
     pub fn close(&mut self, last_in_epoch: bool) -> Result<Option<Bundle>, SealRefused> {
         let Some(open) = &self.open else { return Ok(None) };
         let bundle = self.seal(open, last_in_epoch)?;
@@ -385,11 +386,12 @@ impl<K: Signer> Sealer<K> {
         Ok(Some(bundle))
     }
 
-    /// Opens a seal for an epoch in which nothing has been sensed yet; if nothing will be,
-    /// [`close`](Self::close) says so. Hands out the bundle of the seal before, if one was open.
+    /// Opens a seal for an epoch that has no readings yet. If it is closed without readings, the
+    /// seal states that the device sensed nothing. Returns the previous seal's bundle if one was
+    /// open.
     ///
     /// # Errors
-    /// [`SealRefused`]; nothing has changed.
+    /// [`SealRefused`]. Nothing has changed.
     pub fn begin(&mut self, epoch: EpochNumber) -> Result<Option<Bundle>, SealRefused> {
         self.check(epoch)?;
         let later = self.open.as_ref().is_some_and(|open| epoch > open.epoch);
@@ -402,7 +404,7 @@ impl<K: Signer> Sealer<K> {
         self.profile.is_full(open.count, open.records.len(), length)
     }
 
-    /// Whether a record of this length, in bytes, is one of the schema.
+    /// Checks that a record of `length` bytes fits the schema.
     ///
     /// # Errors
     /// `WrongLength`.
@@ -414,13 +416,13 @@ impl<K: Signer> Sealer<K> {
         if fits { Ok(()) } else { Err(SealRefused::WrongLength { length }) }
     }
 
-    /// The epoch of the seal that is open, if one is.
+    /// The epoch of the open seal, if there is one.
     #[must_use]
     pub fn epoch(&self) -> Option<EpochNumber> {
         self.open.as_ref().map(|open| open.epoch)
     }
 
-    /// Whether a seal of `epoch` may be opened.
+    /// Checks that a seal of `epoch` may be opened.
     ///
     /// # Errors
     /// [`SealRefused`].
@@ -436,7 +438,7 @@ impl<K: Signer> Sealer<K> {
         if epoch_closed && last.is_some_and(|(_, closed)| closed == epoch) {
             return Err(SealRefused::EpochClosed { epoch });
         }
-        // The last index is never opened, so that the next one is always a number.
+        // The last index is never opened, so `next_index` never overflows.
         if self.chain.next_index.0 == u32::MAX { Err(SealRefused::IndexExhausted) } else { Ok(()) }
     }
 
@@ -504,7 +506,7 @@ impl<K: Signer> Sealer<K> {
             &Open { device: profile.device, roster_version: profile.roster_version, prev, last },
         );
         let part_start = bytes.len();
-        // Nothing is lost and no round is raised here, so every level that has events survives.
+        // A host keeps every event, so every level that has events is in the part.
         let all = Selection::Levels(seal.statement().surviving());
         write::part(&mut bytes, &seal, all, &[], events, Some(&signature));
         let before = self
@@ -523,11 +525,11 @@ impl<K: Signer> Sealer<K> {
     }
 }
 
-/// The events of a star's seal by level, finest first, as they lie in a bundle.
+/// The events of a star's seal in the order of a bundle: by level, highest level first.
 struct Arranged {
     counters: Counters,
     bytes: Vec<u8>,
-    /// Where each level's block lies in `bytes`.
+    /// The range of each level's block in `bytes`.
     ranges: Vec<std::ops::Range<usize>>,
 }
 
@@ -584,7 +586,7 @@ impl Arranged {
 fn tree_root(engine: &Host, framing: Framing, records: &[u8]) -> Digest {
     let mut tree = Tree::<32>::new();
     match framing {
-        // The count is a u32, so a tree of height 32 has room for all.
+        // The count is a u32, so a tree of height 32 has room for every record.
         Framing::Fixed(size) => {
             let _ = tree.extend(engine, size.get().into(), records);
         }

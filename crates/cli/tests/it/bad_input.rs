@@ -49,7 +49,7 @@ fn times_out_of_order_are_reported_with_both_lines() {
     scene.write("data.csv", "ts,humidity,temperature\n7200,40,20\n7260,40,20\n3600,40,20\n");
     let run = scene.seal("data.csv", "dev1", &[]);
     let line = run.failed(USAGE);
-    let expected = "data.csv:4: the clock goes back: 1970-01-01T01:00:00Z is before 1970-01-01T02:01:00Z in line 3; sort the file";
+    let expected = "data.csv:4: times go back: 1970-01-01T01:00:00Z is before 1970-01-01T02:01:00Z in line 3; sort the file";
     assert!(line.contains(expected), "{line}");
     assert_eq!(scene.names("bundles"), [""; 0]);
     scene.seal("data.csv", "dev1", &["--sort"]).done();

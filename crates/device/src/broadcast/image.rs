@@ -1,19 +1,19 @@
-//! Files that came as chains: whole or not at all, never over another one, and under no name but
-//! one in their folder.
+//! Saves a file that was received as a chain. The file appears only when it is complete, never
+//! replaces another file, and is always inside the given folder.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// What a file is called that came without a name.
+/// The name of a file whose label has no usable name.
 const NAMELESS: &str = "image";
-/// Bytes of a name, at most: there is room behind it for a number.
+/// Maximum length of a name in bytes. It leaves room for the number that [`save`] may add.
 const MAX_NAME: usize = 200;
-/// Files of one name, at most.
+/// Maximum number of files with the same name in one folder.
 const MAX_NUMBER: u32 = 10_000;
 
-/// The name of the file for a chain of this label: the part behind the last slash of either kind,
-/// without what acts on terminals or file systems, and not hidden.
+/// The file name for a chain with this label: the part after the last `/` or `\`. Control
+/// characters and characters with a meaning to a file system become `_`, and so does a leading dot.
 #[must_use]
 pub fn file_name(label: &str) -> String {
     let last = label.rsplit(['/', '\\']).next().unwrap_or_default();
@@ -35,13 +35,14 @@ pub fn file_name(label: &str) -> String {
     name
 }
 
-/// Writes a file into `folder`, under `name` or, where that is another file's, under the next
-/// number: `name-2.txt`. It is there once all of it is on the disk. A file of the same content that
-/// is there already is the one: nothing is written twice. `key` tells unfinished files apart.
+/// Writes a file into `folder` and returns its path. If another file has the name `name`, the new
+/// file gets the next free number, for example `name-2.txt`. If that other file has the same
+/// content, no second file is written and its path is returned. The file appears under its name
+/// only when all of it is on the disk. `key` distinguishes the unfinished files of several chains.
 ///
 /// # Errors
-/// Those of the file system, and of `fill`; nothing stays behind then but perhaps a file whose name
-/// ends with `.part`, which the next attempt with the same `key` replaces.
+/// The errors of the file system and of `fill`. A file whose name ends with `.part` may then
+/// remain; the next call with the same `key` removes it.
 pub fn save(
     folder: &Path,
     name: &str,
@@ -59,7 +60,7 @@ pub fn save(
     Ok(path)
 }
 
-/// Removes what processes that are no more have left of this file.
+/// Removes the unfinished files with this key that processes that no longer run have left.
 fn remove_unfinished(folder: &Path, key: &str) -> io::Result<()> {
     let start = format!(".{key}.");
     for entry in fs::read_dir(folder)? {
@@ -84,9 +85,9 @@ fn write(part: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io
     out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
 }
 
-/// Gives the finished file a name, unless there is something under it. A link fails where a rename
-/// would replace what is there; where a file system has none, the name is taken by an empty file
-/// first.
+/// Gives the finished file its name, and fails if the name is taken. A hard link fails in that
+/// case, whereas a rename would replace the other file. On a file system without hard links, an
+/// empty file reserves the name before the rename.
 fn link(part: &Path, path: &Path) -> io::Result<()> {
     match fs::hard_link(part, path) {
         Err(error)
@@ -99,7 +100,7 @@ fn link(part: &Path, path: &Path) -> io::Result<()> {
     }
 }
 
-/// Finds the finished file a name.
+/// Gives the finished file the first free name, or finds a file with the same content.
 fn place(folder: &Path, name: &str, part: &Path) -> io::Result<PathBuf> {
     for number in 1..=MAX_NUMBER {
         let path = folder.join(numbered(name, number));
@@ -125,7 +126,7 @@ fn numbered(name: &str, number: u32) -> String {
     }
 }
 
-/// Whether two files have the same content. What is no plain file has none.
+/// Whether two files have the same content. `false` if `other` is not a regular file.
 fn is_same(one: &Path, other: &Path) -> io::Result<bool> {
     let (length, found) = (fs::metadata(one)?.len(), fs::symlink_metadata(other)?);
     if !found.is_file() || found.len() != length {
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_names_a_file_in_the_folder_and_nothing_else() {
+    fn a_label_becomes_a_safe_file_name() {
         for (label, name) in [
             ("firmware.bin", "firmware.bin"),
             ("", "image"),
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_never_written_over_and_never_twice() {
+    fn a_file_is_never_overwritten_or_written_twice() {
         let folder = tempfile::tempdir().unwrap();
         let folder = &folder.path().join("new");
         assert_eq!(put(folder, "a.bin", b"one").unwrap(), folder.join("a.bin"));
@@ -189,17 +190,17 @@ mod tests {
         assert_eq!(
             put(folder, "a.bin", b"one").unwrap(),
             folder.join("a.bin"),
-            "the same content is the same file"
+            "a file with the same content is not written again"
         );
         assert_eq!(put(folder, "a.bin", b"two").unwrap(), folder.join("a-2.bin"));
         assert_eq!(put(folder, "plain", b"1").unwrap(), folder.join("plain"));
         assert_eq!(put(folder, "plain", b"2").unwrap(), folder.join("plain-2"));
         assert_eq!(fs::read(folder.join("a.bin")).unwrap(), b"one");
-        assert_eq!(fs::read_dir(folder).unwrap().count(), 4, "nothing unfinished stays");
+        assert_eq!(fs::read_dir(folder).unwrap().count(), 4, "no unfinished file remains");
     }
 
     #[test]
-    fn a_link_or_a_folder_of_that_name_is_left_alone() {
+    fn a_link_or_folder_with_the_same_name_is_not_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let outside = folder.path().join("outside");
         fs::write(&outside, "old").unwrap();
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finished_leaves_nothing() {
+    fn an_unfinished_file_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let failed = save(folder.path(), "a", "0011", |out| {
             out.write_all(b"half")?;
@@ -220,7 +221,7 @@ mod tests {
         });
         assert!(failed.is_err());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-        // As a killed process leaves it, and as one that runs is at it.
+        // One file of a process that was killed, and one of a process that still runs.
         let running = folder.path().join(".0011.1.part");
         fs::write(folder.path().join(format!(".0011.{}.part", u32::MAX)), "half").unwrap();
         fs::write(&running, "half").unwrap();

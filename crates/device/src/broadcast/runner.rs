@@ -16,9 +16,9 @@ use super::watcher::{News, Tell, WatchError, Watcher};
 // Every frame fits every link.
 const _: () = assert!(MAX_BROADCAST_FRAME <= MAX_DATAGRAM);
 
-/// How long a link may take a frame.
+/// How long sending one frame on a link may take.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Frames that are received before the watcher is asked for frames to send.
+/// The number of frames that are received before the watcher is asked for frames to send.
 const AT_ONCE: usize = 32;
 
 /// The time since `start`, and the machine's clock.
@@ -28,7 +28,7 @@ pub fn now(start: Instant) -> Now {
     Now { ms, unix: SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs()) }
 }
 
-/// Connects a watcher to its links until `stop` is done or every link is closed. `start` is the
+/// Runs a watcher on its links until `stop` is done or every link is closed. `start` is the
 /// moment at which the watcher's clock was 0.
 ///
 /// # Errors
@@ -52,12 +52,12 @@ pub async fn run<L: BroadcastLink>(
                 if !transmit.links.has(number) {
                     continue;
                 }
-                // A link that accepts nothing must not hold up the others.
+                // A link that accepts nothing must not delay the others.
                 let sent = match tokio::time::timeout(PATIENCE, link.send(frame.clone())).await {
                     Ok(sent) => sent.map_err(|error| error.to_string()),
-                    Err(_) => Err("it takes nothing for a second".to_owned()),
+                    Err(_) => Err("it has accepted nothing for a second".to_owned()),
                 };
-                // Reported once per outage: frames that are not sent now are requested again.
+                // Reported once per outage. Others will request the frames that are not sent now.
                 if let (Err(cause), false) = (&sent, *was_down) {
                     tell(News::LinkDown { link: number, cause }).map_err(WatchError::Tell)?;
                 }
@@ -90,7 +90,7 @@ async fn sleep(wait: Option<Duration>) {
     }
 }
 
-/// The next frame of any link; links take turns to be polled first.
+/// The next frame of any link. The link that is polled first changes with `turn`.
 async fn first_of<L: BroadcastLink>(links: &[L], turn: usize) -> Result<(u8, Bytes), LinkError> {
     let mut receiving: Vec<Pin<Box<_>>> =
         links.iter().map(|link| Box::pin(link.receive())).collect();

@@ -2,8 +2,9 @@
 //! reboots.
 //!
 //! A block's messages are delivered and then recorded as delivered. After a kill between the two,
-//! they are delivered again: delivery is at least once, and sender, chain and number identify
-//! repetitions. A file is saved before it is recorded; saving it again finds the existing file.
+//! they are delivered again: delivery is at least once, and a receiver recognises repetitions by
+//! sender, chain and number. A file is saved before it is recorded. Saving it again finds the
+//! existing file.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,18 +27,18 @@ use moteseal_store::{Archive, ArchiveError};
 
 use super::image;
 
-/// After something new of a chain arrives on a link, the watcher leaves requests on that link to
-/// its source for this long. The source can answer them, and a neighbour that missed the answer
-/// does not repeat it. Only the sender can make something new.
+/// After a new frame of a chain arrives on a link, the watcher does not answer requests on that
+/// link for this time: the frame's source can answer them, and a neighbour that missed the answer
+/// does not repeat it. Only the sender can create a new frame.
 const LEAVE_MS: u64 = 1000;
-/// How often chains are tried again that could not be resumed.
+/// The interval at which the watcher retries chains that could not be resumed.
 const RESUME_MS: u64 = 10_000;
-/// Senders that are followed at once.
+/// Maximum number of senders that are followed at once.
 const SENDERS: usize = 64;
-/// Chains that are followed or served at once.
+/// Maximum number of chains that are followed or served at once.
 const CHAINS: usize = 64;
 
-/// Whom to listen to, and what to do with it.
+/// What to receive, and what to do with it.
 #[derive(Clone, Debug)]
 pub struct Options<'a> {
     /// The network.
@@ -46,17 +47,17 @@ pub struct Options<'a> {
     pub bases: &'a [PublicKey],
     /// The number of links. What is received on one is relayed to the others.
     pub links: u8,
-    /// When to speak.
+    /// When the node sends what.
     pub timing: Timing,
     /// The folder for files; `None` keeps them only in the archive.
     pub save: Option<PathBuf>,
-    /// Where evidence of complete chains goes.
+    /// The folder for the evidence of complete chains; `None` writes none.
     pub evidence: Option<PathBuf>,
-    /// Revocations that apply from the start, and that are sent to others.
+    /// Revocations that apply from the start, and that are also sent to others.
     pub revocations: &'a [Vec<u8>],
 }
 
-/// What a watcher has to say.
+/// An event that a watcher reports.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum News<'n> {
@@ -66,32 +67,32 @@ pub enum News<'n> {
     Certified(DeviceId),
     /// A chain has begun.
     Begun {
-        /// What the chain is.
+        /// The chain.
         outline: &'n Outline,
-        /// What it is called.
+        /// The chain's label.
         label: &'n str,
     },
     /// A chain continues where the last process stopped.
     Resumed {
-        /// What the chain is.
+        /// The chain.
         outline: &'n Outline,
-        /// What it is called.
+        /// The chain's label.
         label: &'n str,
-        /// Blocks that are verified already.
+        /// The number of blocks that are already verified.
         verified: u32,
     },
-    /// More of a file is verified.
+    /// More blocks of a file are verified.
     Progress {
-        /// What the chain is.
+        /// The chain.
         outline: &'n Outline,
-        /// Blocks that are verified.
+        /// The number of blocks that are verified.
         verified: u32,
     },
     /// A message is verified.
     Message {
-        /// What the chain is.
+        /// The chain.
         outline: &'n Outline,
-        /// What it is called.
+        /// The chain's label.
         label: &'n str,
         /// The message's number in the chain, from 0.
         number: u32,
@@ -100,16 +101,16 @@ pub enum News<'n> {
     },
     /// A chain is complete.
     Complete {
-        /// What the chain is.
+        /// The chain.
         outline: &'n Outline,
-        /// What it is called.
+        /// The chain's label.
         label: &'n str,
-        /// Where its file was saved.
+        /// Where its file was saved, if it was.
         saved: Option<&'n Path>,
-        /// Where the evidence of it is.
+        /// Where its evidence was written, if it was.
         evidence: Option<&'n Path>,
     },
-    /// Newer chains of the sender displaced one that was not complete.
+    /// Newer chains of the sender displaced a chain that was not complete.
     Abandoned(ChainRef),
     /// A chain exceeds the storage limits and is dropped.
     TooLarge(ChainRef),
@@ -117,24 +118,24 @@ pub enum News<'n> {
     Revoked {
         /// The base station, as an index into the options.
         base: u8,
-        /// The lowest serial that counts.
+        /// The lowest serial that is still valid.
         minimum: u64,
     },
-    /// Something was refused.
+    /// A frame was rejected.
     Refused(RefusedBroadcast),
-    /// A link does not carry just now.
+    /// A link cannot send at the moment.
     LinkDown {
-        /// Which.
+        /// The link's number, from 0.
         link: u8,
-        /// Why.
+        /// The cause.
         cause: &'n str,
     },
 }
 
-/// Takes the news.
+/// Receives the watcher's reports.
 pub type Tell<'t> = dyn FnMut(News<'_>) -> io::Result<()> + 't;
 
-/// Why a watcher cannot go on.
+/// Why a watcher stopped.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum WatchError {
@@ -143,7 +144,7 @@ pub enum WatchError {
     /// A file or evidence could not be saved. The chain stays in the archive, and the next process
     /// tries again.
     Save(PathBuf, io::Error),
-    /// The news could not be told.
+    /// A report could not be delivered.
     Tell(io::Error),
     /// Verified data in the archive has changed. After a restart, the watcher verifies it again and
     /// requests what is missing.
@@ -151,7 +152,7 @@ pub enum WatchError {
 }
 
 impl WatchError {
-    /// The error's name.
+    /// The error's stable name (spec/errors.md).
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -172,7 +173,7 @@ impl fmt::Display for WatchError {
             Self::Damaged(chain) => {
                 write!(
                     f,
-                    "{}: chain {chain} was verified and is not what it was; start again to have it repaired",
+                    "{}: chain {chain} has changed since it was verified; start again to repair it",
                     self.name()
                 )
             }
@@ -196,10 +197,10 @@ pub struct Watcher<'a> {
     save: Option<PathBuf>,
     evidence: Option<PathBuf>,
     leaf: Vec<u8>,
-    /// When something new of a chain came on a link.
+    /// When a new frame of each chain last arrived on each link.
     fresh: HashMap<(u8, ChainRef), u64>,
-    /// Chains of the archive that could not be resumed: the machine's clock may be wrong, or there
-    /// was no room.
+    /// Chains of the archive that could not be resumed, because the machine's clock may be wrong
+    /// or because there was no room.
     unresumed: Vec<ChainRef>,
     resumed_at: u64,
 }
@@ -211,8 +212,8 @@ impl fmt::Debug for Watcher<'_> {
 }
 
 impl<'a> Watcher<'a> {
-    /// Continues from the archive: verifies its content again, and delivers what was not delivered.
-    /// `seed` is any number that others do not know.
+    /// Continues from the archive: verifies its content again, and delivers what was not yet
+    /// delivered. `seed` is any number that others cannot predict.
     ///
     /// # Errors
     /// [`WatchError`].
@@ -267,7 +268,7 @@ impl<'a> Watcher<'a> {
             let Some(resumed) = self.node.resume(now, chain, &mut self.archive, &mut self.leaf)?
             else {
                 // Its certificate may become valid later, when the clock is right or another
-                // certificate arrives: it is tried again.
+                // certificate arrives, so it is tried again.
                 if !self.archive.is_complete(chain) {
                     self.unresumed.push(chain);
                 }
@@ -282,7 +283,7 @@ impl<'a> Watcher<'a> {
                 })
                 .map_err(WatchError::Tell)?;
             }
-            self.hand_out(chain, resumed.verified, resumed.is_complete, tell)?;
+            self.deliver(chain, resumed.verified, resumed.is_complete, tell)?;
         }
         Ok(())
     }
@@ -301,7 +302,7 @@ impl<'a> Watcher<'a> {
             Event::Revoked { base, minimum } => {
                 tell(News::Revoked { base, minimum }).map_err(WatchError::Tell)
             }
-            // It is known, or a later one is.
+            // This revocation or a later one is already known.
             _ => Ok(()),
         }
     }
@@ -353,7 +354,7 @@ impl<'a> Watcher<'a> {
                     .map_or(Ok(()), |chain| tell(News::Abandoned(chain)).map_err(WatchError::Tell))
             }
             Event::Verified { chain, last, is_last, .. } => {
-                self.hand_out(chain, last, is_last, tell)
+                self.deliver(chain, last, is_last, tell)
             }
             Event::Revoked { base, minimum } => {
                 tell(News::Revoked { base, minimum }).map_err(WatchError::Tell)
@@ -369,25 +370,25 @@ impl<'a> Watcher<'a> {
     /// [`WatchError`].
     pub fn poll(&mut self, now: Now, out: &mut [u8]) -> Result<Option<Transmit>, WatchError> {
         match self.node.poll(now, &mut self.archive, out) {
-            // One of the heads that waited; it is dropped now.
+            // The head had been waiting for a certificate; there is no room for it now.
             Err(ArchiveError::ReferenceTaken(_) | ArchiveError::QuotaReached { .. }) => Ok(None),
             transmit => Ok(transmit?),
         }
     }
 
-    /// When there is something to do next, in milliseconds of `Now`.
+    /// When [`poll`](Self::poll) next has work to do, in milliseconds of `Now`.
     #[must_use]
     pub fn next_due(&self) -> Option<u64> {
         self.node.next_due()
     }
 
-    /// What is kept.
+    /// The archive of received chains.
     #[must_use]
     pub const fn archive(&self) -> &Archive {
         &self.archive
     }
 
-    /// Periodically resumes what could not be resumed before.
+    /// Retries chains that could not be resumed, at most every ten seconds.
     ///
     /// # Errors
     /// [`WatchError`].
@@ -399,7 +400,7 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    /// Drops the chain of a frame for which there is no room: the others continue.
+    /// Drops the chain of a frame for which the archive has no room. The others continue.
     fn give_up(&mut self, frame: &[u8], tell: &mut Tell<'_>) -> Result<(), WatchError> {
         let chain = match BroadcastFrame::decode(frame) {
             Ok(BroadcastFrame::Fragment { chain, .. } | BroadcastFrame::Repair { chain, .. }) => {
@@ -428,8 +429,8 @@ impl<'a> Watcher<'a> {
         Ok((*head.outline(), head.label().to_owned()))
     }
 
-    /// Delivers what is verified up to a block and was not delivered before.
-    fn hand_out(
+    /// Delivers the blocks up to `verified` that were not delivered before.
+    fn deliver(
         &mut self,
         chain: ChainRef,
         verified: u32,
@@ -484,8 +485,8 @@ impl<'a> Watcher<'a> {
         Ok(())
     }
 
-    /// Assembles a file. Data from the disk is verified again, so that the saved file is what was
-    /// signed.
+    /// Assembles a file. Data from the disk is verified again, so that the saved file is exactly
+    /// what the sender signed.
     fn save_image(
         &mut self,
         chain: ChainRef,
@@ -517,7 +518,7 @@ impl<'a> Watcher<'a> {
             }
             Ok(())
         });
-        saved.map_err(|error| unwrapped(error, folder))
+        saved.map_err(|error| watch_error(error, folder))
     }
 
     /// Writes the evidence of a complete chain.
@@ -554,11 +555,11 @@ impl<'a> Watcher<'a> {
                 ExportError::Other(error) => error,
             })
         });
-        saved.map_err(|error| unwrapped(error, folder))
+        saved.map_err(|error| watch_error(error, folder))
     }
 }
 
-/// A leaf of the archive; an error wraps a [`WatchError`].
+/// Reads a leaf from the archive. An error wraps a [`WatchError`].
 fn kept<'b>(
     archive: &mut Archive,
     chain: ChainRef,
@@ -571,7 +572,7 @@ fn kept<'b>(
     leaf.ok_or_else(|| io::Error::other(WatchError::Damaged(chain)))
 }
 
-/// The error of writing a file to `folder`.
-fn unwrapped(error: io::Error, folder: &Path) -> WatchError {
+/// Returns the wrapped [`WatchError`], or the error of writing a file to `folder`.
+fn watch_error(error: io::Error, folder: &Path) -> WatchError {
     error.downcast().unwrap_or_else(|error| WatchError::Save(folder.to_owned(), error))
 }

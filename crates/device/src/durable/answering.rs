@@ -1,9 +1,9 @@
-//! Answering queries: each epoch of a query at most once, whenever the mote is killed, and each
+//! Answering queries: each epoch of a query at most once, even if the mote is killed, and each
 //! answer stated in a seal (docs/design.md, sums).
 //!
-//! A permit is in the journal, and synced, before anything can be encrypted for it. If the mote is
-//! killed after that and before the answer is sent, it states an answer that never arrived. That
-//! costs one epoch, and never a key.
+//! A permit is in the journal, and synced, before anything can be encrypted with it. If the mote is
+//! killed between the permit and the answer, its seal states an answer that never arrived. That
+//! costs one epoch of the query, but never a key.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ pub const MOST_UNSTATED: usize = 64;
 /// eight a seal.
 const MOST_PARTS: usize = MOST_UNSTATED / moteseal_seal::MAX_ANSWERED + 1;
 
-/// Why an epoch of a query is not answered.
+/// Why an epoch of a query was not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AnswerRefused {
@@ -29,12 +29,12 @@ pub enum AnswerRefused {
     NotBegun,
     /// The epoch was answered, or may have been.
     Guard(GuardError),
-    /// Too many answers wait for a seal that states them.
+    /// Too many answers are waiting for a seal that states them.
     AnswersFull,
 }
 
 impl AnswerRefused {
-    /// The error's name.
+    /// The error's stable name (spec/errors.md).
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -49,12 +49,12 @@ impl fmt::Display for AnswerRefused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotBegun => {
-                f.write_str("NotBegun: the device does not know from which time on it may answer")
+                f.write_str("NotBegun: the device does not know from when on it may answer")
             }
             Self::Guard(error) => error.fmt(f),
             Self::AnswersFull => write!(
                 f,
-                "AnswersFull: {MOST_UNSTATED} runs of answers wait for a seal to state them; let the gateway take the seals that wait"
+                "AnswersFull: {MOST_UNSTATED} runs of answers wait for a seal that states them; the gateway must first accept the waiting seals"
             ),
         }
     }
@@ -62,21 +62,21 @@ impl fmt::Display for AnswerRefused {
 
 impl std::error::Error for AnswerRefused {}
 
-/// Why a query schedule is not acted on.
+/// Why a query schedule was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QueryScheduleRefused {
-    /// One with a higher number was accepted.
+    /// A schedule with a higher number was accepted before.
     OlderAgenda {
         /// That number.
         newest: u64,
     },
-    /// Another one with this number was accepted.
+    /// A different schedule with the same number was accepted before.
     TwoAgendas,
 }
 
 impl QueryScheduleRefused {
-    /// The error's name.
+    /// The error's stable name (spec/errors.md).
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -90,11 +90,11 @@ impl fmt::Display for QueryScheduleRefused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OlderAgenda { newest } => {
-                write!(f, "OlderAgenda: query schedule {newest} was accepted before")
+                write!(f, "OlderAgenda: the newer query schedule {newest} was accepted before")
             }
-            Self::TwoAgendas => {
-                f.write_str("TwoAgendas: the querier signed two query schedules under one number")
-            }
+            Self::TwoAgendas => f.write_str(
+                "TwoAgendas: the querier signed two query schedules with the same number",
+            ),
         }
     }
 }
@@ -102,9 +102,9 @@ impl fmt::Display for QueryScheduleRefused {
 impl std::error::Error for QueryScheduleRefused {}
 
 impl<K: Signer> DurableMote<K> {
-    /// Allows answers from `unix_ms` on, which must be a trusted time. A journal that is new, or
-    /// replaced one that was moved away, does not know earlier answers: no epoch that starts before
-    /// this time will be answered. Only the first call for a journal has an effect.
+    /// Permits answers from `unix_ms` on, which must be a trusted time. A new journal does not know
+    /// earlier answers, for example if the previous one was moved away: no epoch that starts before
+    /// this time is answered. Only the first call for a journal has an effect.
     ///
     /// # Errors
     /// [`DurableError`].
@@ -112,15 +112,15 @@ impl<K: Signer> DurableMote<K> {
         if self.guard.is_some() {
             return Ok(());
         }
-        self.tell(&Input::Guard(Box::new(EpochGuard::starting_at(unix_ms))))
+        self.input(&Input::Guard(Box::new(EpochGuard::starting_at(unix_ms))))
     }
 
     /// Permits one answer to an epoch of a query, whose epochs are `duration_ms` milliseconds long.
-    /// When this returns, it is durable that the epoch was answered, and a seal will state it: the
-    /// open one, or the next one.
+    /// When this returns, the journal durably states that the epoch was answered, and the open or
+    /// the next seal will state it.
     ///
     /// # Errors
-    /// [`AnswerRefused`] within: nothing may be sent for this epoch. Otherwise [`DurableError`],
+    /// The inner [`AnswerRefused`]: nothing may be sent for this epoch. Otherwise [`DurableError`],
     /// with the same consequence.
     pub fn answer(
         &mut self,
@@ -129,7 +129,8 @@ impl<K: Signer> DurableMote<K> {
         epoch: u64,
     ) -> Result<Result<Permit, AnswerRefused>, DurableError> {
         let Some(guard) = &self.guard else { return Ok(Err(AnswerRefused::NotBegun)) };
-        // The guard itself advances when the input is applied, as it does when the journal is
+        // The guard itself advances when the input is applied, in the same way as when the journal
+        // is
         // replayed.
         let permit = match EpochGuard::clone(guard).advance(query, duration_ms, epoch) {
             Ok(permit) => permit,
@@ -138,13 +139,13 @@ impl<K: Signer> DurableMote<K> {
         if !self.makes_room(query, epoch)? {
             return Ok(Err(AnswerRefused::AnswersFull));
         }
-        self.tell(&Input::Answered { query, duration_ms, epoch })?;
+        self.input(&Input::Answered { query, duration_ms, epoch })?;
         self.sync()?;
         Ok(Ok(permit))
     }
 
-    /// Closes seals until one states this answer, unless one would have to be given up for it.
-    /// Returns whether the answer will be stated.
+    /// Closes seals until one has room for this answer, unless a waiting seal would have to be
+    /// given up. Returns whether a seal will state the answer.
     fn makes_room(&mut self, query: QueryId, epoch: u64) -> Result<bool, DurableError> {
         for _ in 0..MOST_PARTS {
             if self.mote.would_state(query, epoch) {
@@ -152,7 +153,7 @@ impl<K: Signer> DurableMote<K> {
             }
             match self.mote.epoch() {
                 Some(open) if self.mote.waiting() < self.most_waiting() => {
-                    self.tell(&Input::Part(open))?;
+                    self.input(&Input::Part(open))?;
                 }
                 _ => break,
             }
@@ -166,11 +167,11 @@ impl<K: Signer> DurableMote<K> {
         self.schedule
     }
 
-    /// Accepts a query schedule, whose signature the caller has checked. It is durable when this
-    /// returns, so that no older one is ever acted on again. Returns whether it is new.
+    /// Accepts a query schedule whose signature the caller has checked. It is durable when this
+    /// returns, so an older schedule is never accepted again. Returns whether it is new.
     ///
     /// # Errors
-    /// [`QueryScheduleRefused`] within: the schedule must not be acted on. Otherwise
+    /// The inner [`QueryScheduleRefused`]: the schedule must have no effect. Otherwise
     /// [`DurableError`], with the same consequence.
     pub fn accept_schedule(
         &mut self,
@@ -184,11 +185,11 @@ impl<K: Signer> DurableMote<K> {
             Some((newest, known)) if number == newest && known != digest => {
                 return Ok(Err(QueryScheduleRefused::TwoAgendas));
             }
-            // Told before, but perhaps not synced.
+            // Accepted before, but perhaps not synced.
             Some((newest, _)) if number == newest => return self.sync().map(|()| Ok(false)),
             _ => {}
         }
-        self.tell(&Input::QuerySchedule(number, digest))?;
+        self.input(&Input::QuerySchedule(number, digest))?;
         self.sync()?;
         Ok(Ok(true))
     }

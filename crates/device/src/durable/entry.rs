@@ -10,8 +10,8 @@
 //! | 3 | an acknowledgement as received |
 //! | 4 | an epoch (8) was begun |
 //! | 5 | an epoch (8) has ended |
-//! | 6 | seals were given up: the next index (4), the newest epoch (8), its readings (8), whether the seal before was the last of its epoch (1; without it, it was) |
-//! | 7 | a seal (4) was given up, because the gateway refuses it or has lost what it acknowledged; the answers that it stated, as in 12 |
+//! | 6 | seals were given up: the next index (4), the newest epoch (8), its readings (8), whether the previous seal was the last of its epoch (1; if absent, it was) |
+//! | 7 | a seal (4) was given up, because the gateway refuses it or has lost data that it had acknowledged; the answers that the seal stated, as in 12 |
 //! | 8 | indices were opened and never used: the next one (4) |
 //! | 9 | an epoch of a query was answered: the query (16), the length of its epochs in milliseconds (8), the epoch (8) |
 //! | 10 | a query schedule was accepted: its number (8), its digest (32) |
@@ -30,7 +30,7 @@ use super::Before;
 use crate::mote::Unstated;
 use crate::seal::Chain;
 
-/// What a mote was told.
+/// One input of a mote.
 #[derive(Debug)]
 pub(super) enum Input<'a> {
     Reading(EpochNumber, &'a [u8]),
@@ -139,12 +139,12 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Whether a record that is not the first does not concern seals: it stays when nothing waits.
+/// Whether a record after the first does not concern seals. It is kept when no seal waits.
 pub(super) fn is_of_no_seal(record: &[u8]) -> bool {
     matches!(record.first(), Some(2 | 9..=12))
 }
 
-/// Bytes of a run of answers.
+/// Length of an encoded run of answers in bytes.
 const RUN: usize = 28;
 
 fn runs(answers: &Unstated) -> Vec<u8> {
@@ -167,10 +167,11 @@ fn unstated(bytes: &[u8]) -> Option<Unstated> {
     rest.is_empty().then_some(answers)
 }
 
-/// The record which states that everything before it was given up.
+/// The record that states that everything before it was given up.
 pub(super) fn pass_over(before: &Before) -> Option<Vec<u8>> {
     let readings = before.taken.map_or(0, |(_, readings)| readings);
-    // The last signed seal was open before the given-up ones, and closed its epoch or not.
+    // The last signed seal was opened before those that were given up. It may have closed its
+    // epoch.
     let closed = before.chain.position.epoch_closed;
     Some(Input::PassOver(before.chain.next_index, before.chain.epoch?, readings, closed).encode())
 }

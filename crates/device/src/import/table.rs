@@ -1,5 +1,5 @@
-//! Rows of text, separated by comma, semicolon or tab with quotes (RFC 4180), or by any white
-//! space.
+//! Tables in text form: columns separated by comma, semicolon or tab, with quotes (RFC 4180), or by
+//! any white space.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read};
@@ -7,7 +7,7 @@ use std::io::{self, BufRead, BufReader, Read};
 /// The longest header or row, in bytes.
 const MAX_LINE: usize = 1 << 20;
 
-/// What separates columns.
+/// The delimiter of columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delimiter {
     /// `,`
@@ -27,7 +27,7 @@ impl Delimiter {
         let candidates = [(Self::Comma, ','), (Self::Semicolon, ';'), (Self::Tab, '\t')];
         let counted =
             candidates.map(|(delimiter, character)| (header.matches(character).count(), delimiter));
-        // The first of equals.
+        // If several are equally frequent, the first in this order.
         let best =
             counted.into_iter().reduce(|best, next| if next.0 > best.0 { next } else { best });
         match best {
@@ -83,7 +83,7 @@ impl fmt::Display for TableError {
                 "not UTF-8 text; convert the file, for example with iconv -f latin1 -t utf8",
             ),
             Self::DuplicateColumn(name) => {
-                write!(f, "two columns are called {name:?}; rename one in the header")
+                write!(f, "two columns have the name {name:?}; rename one in the header")
             }
         }
     }
@@ -138,7 +138,7 @@ impl Row<'_> {
         }
     }
 
-    /// How many columns it has.
+    /// The number of columns.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Quoted(record, _) => record.len(),
@@ -211,12 +211,12 @@ impl<R: Read> Table<R> {
         &self.columns
     }
 
-    /// What separates columns.
+    /// The delimiter of columns.
     pub(super) const fn delimiter(&self) -> Delimiter {
         self.delimiter
     }
 
-    /// The next row that is not empty; an error has its line.
+    /// The next row that is not empty. An error comes with its line.
     pub(super) fn next_row(&mut self) -> Result<Option<Row<'_>>, (Option<u64>, TableError)> {
         match &mut self.rows {
             Rows::Quoted { reader, record } => {

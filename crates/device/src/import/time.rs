@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 
-/// How a column writes its instants.
+/// The format of a column of times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TimeFormat {
@@ -16,13 +16,13 @@ pub enum TimeFormat {
     UnixMilliseconds,
     /// RFC 3339, with an offset.
     Rfc3339,
-    /// `YYYY-MM-DD HH:MM:SS`, taken as UTC.
+    /// `YYYY-MM-DD HH:MM:SS`, interpreted as UTC.
     Utc,
     /// `YYYY-MM-DD`, midnight UTC.
     Day,
 }
 
-/// Whole numbers from here on are milliseconds: as seconds they would be after the year 5000.
+/// Whole numbers from here on are milliseconds. As seconds they would be after the year 5000.
 const FIRST_MILLISECOND: u64 = 100_000_000_000;
 
 impl TimeFormat {
@@ -51,7 +51,7 @@ impl TimeFormat {
             Self::UnixMilliseconds => value.parse().ok(),
             Self::Rfc3339 => value.parse().ok().and_then(at),
             Self::Utc => value.parse().ok().and_then(utc).and_then(at),
-            // A DateTime would also parse it, but would accept a time of day after it.
+            // DateTime also parses it, but would accept a time of day after it.
             Self::Day if value.len() == 10 => value
                 .parse::<Date>()
                 .ok()
@@ -63,7 +63,7 @@ impl TimeFormat {
     }
 }
 
-/// Decimal seconds as milliseconds; finer digits are truncated.
+/// Converts decimal seconds to milliseconds. Finer digits are truncated.
 fn seconds(value: &str) -> Option<u64> {
     let (whole, fraction) = value.split_once('.').unwrap_or((value, ""));
     if whole.is_empty() || !whole.bytes().chain(fraction.bytes()).all(|byte| byte.is_ascii_digit())
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_of_one_instant_is_that_instant() {
+    fn parses_the_same_time_in_every_format() {
         for (value, format) in [
             ("1273395605", TimeFormat::UnixSeconds),
             ("1273395605.000", TimeFormat::UnixSeconds),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_instant_is_refused() {
+    fn rejects_values_that_are_not_times() {
         for value in [
             "",
             "yesterday",

@@ -1,8 +1,8 @@
-//! The answers to queries that a mote has to state: each in exactly one seal that is signed and not
-//! given up (docs/design.md, sums).
+//! The answers to queries that a mote has not stated yet. Each answer is stated in exactly one seal
+//! that is signed and not given up (docs/design.md, sums).
 //!
-//! The epoch guard decides whether an epoch may be answered. Nothing here survives a restart by
-//! itself.
+//! The epoch guard decides whether an epoch may be answered. This state is in memory only; the
+//! journal rebuilds it.
 
 use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_core::signature::Signer;
@@ -12,7 +12,8 @@ use moteseal_sum::query::QueryId;
 use super::Mote;
 use crate::seal::SealRefused;
 
-/// Answers that no seal states: runs ordered by query and first epoch, with adjacent runs joined.
+/// Answers that no seal states yet: runs ordered by query and first epoch, with adjacent runs
+/// joined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unstated(Vec<Answered>);
 
@@ -35,12 +36,12 @@ impl Unstated {
         });
     }
 
-    /// Adds what a seal stated.
+    /// Adds the answers that a seal stated.
     pub fn add_all(&mut self, answers: &Answers) {
         answers.runs().for_each(|run| self.add(run));
     }
 
-    /// Takes out as many runs as a seal states.
+    /// Removes as many runs as one seal can state, and returns them.
     pub(super) fn take(&mut self) -> Answers {
         let mut taken = Answers::NONE;
         self.0.retain(|run| !taken.push(*run));
@@ -48,7 +49,7 @@ impl Unstated {
     }
 }
 
-/// Joins two runs, if they are adjacent and one run can count them.
+/// Joins two runs if they are adjacent and their count fits one run.
 fn join(before: Answered, run: Answered) -> Option<Answered> {
     let end = |run: Answered| u128::from(run.first) + u128::from(run.count);
     let touch = before.query == run.query && u128::from(run.first) <= end(before);
@@ -57,8 +58,8 @@ fn join(before: Answered, run: Answered) -> Option<Answered> {
 }
 
 impl<K: Signer> Mote<K> {
-    /// Notes that an epoch of a query was answered. The open seal states it; if none is open, or it
-    /// has no room, the next one does.
+    /// Notes that an epoch of a query was answered. The open seal states it. If there is none, or
+    /// it has no room, the next one does.
     pub fn answered(&mut self, query: QueryId, epoch: u64) {
         let stated = self.open.as_mut().is_some_and(|open| open.answers.add(query.0, epoch));
         if !stated {
@@ -76,7 +77,7 @@ impl<K: Signer> Mote<K> {
     /// to make room for answers.
     ///
     /// # Errors
-    /// [`SealRefused`]; nothing has changed.
+    /// [`SealRefused`]. Nothing has changed.
     pub fn part(&mut self, epoch: EpochNumber) -> Result<(), SealRefused> {
         if self.chain.next_index.0 == u32::MAX {
             return Err(SealRefused::IndexExhausted);
@@ -98,12 +99,12 @@ impl<K: Signer> Mote<K> {
         self.unstated = unstated;
     }
 
-    /// Adds the answers of a seal that was given up: the next one that is opened states them.
+    /// Adds the answers of a seal that was given up. The next seal that is opened states them.
     pub fn state_again(&mut self, answers: &Unstated) {
         answers.runs().iter().for_each(|run| self.unstated.add(*run));
     }
 
-    /// What a seal states that is open or waits.
+    /// The answers that an open or waiting seal states.
     #[must_use]
     pub fn answers_of(&self, index: SealIndex) -> Answers {
         let open = self.open.as_ref().filter(|open| open.index == index).map(|open| open.answers);
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_touch_are_one_whatever_order_they_come_in() {
+    fn joins_adjacent_runs_in_any_order() {
         let runs = [
             run(1, 5, 2),
             run(2, 7, 1),
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_no_run_counts_together_stay_two_and_go_into_two_seals() {
+    fn runs_too_long_to_join_stay_apart_and_go_into_two_seals() {
         let mut unstated = Unstated::default();
         unstated.add(run(1, u64::from(u32::MAX), 9));
         unstated.add(run(1, 0, u32::MAX));
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seal_takes_as_many_runs_as_it_states() {
+    fn a_seal_takes_at_most_as_many_runs_as_it_can_state() {
         let mut unstated = Unstated::default();
         (0..20).for_each(|query| unstated.add(run(query, 5, 2)));
         let before = unstated.clone();

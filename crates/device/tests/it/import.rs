@@ -1,5 +1,4 @@
-//! What a table says is what is recorded, exactly; what is wrong is named with its place and the
-//! way out.
+//! Import records a table's values exactly, and every error names the place and the remedy.
 
 use std::path::Path;
 
@@ -24,7 +23,7 @@ fn read(import: &Import, text: &str) -> Result<Recording, String> {
     import.read(Path::new("data.csv"), text.as_bytes()).map_err(|error| error.to_string())
 }
 
-/// Instants and values as the schema shows them.
+/// Times and values, formatted by the schema.
 fn rows(recording: &Recording) -> Vec<(u64, String)> {
     let schema = Schema::decode(&recording.schema).unwrap();
     let show = |record: &[u8]| {
@@ -40,7 +39,7 @@ fn rows(recording: &Recording) -> Vec<(u64, String)> {
 const TWO: &[&str] = &["temperature:Cel:i16/100", "humidity:%RH:u16/100"];
 
 #[test]
-fn the_same_readings_in_any_separation_are_the_same_records() {
+fn reads_the_same_records_with_every_delimiter() {
     for (text, delimiter) in [
         ("ts,humidity,temperature\n10,45.9,-0.05\n11,46,27.97\n", Delimiter::Comma),
         (
@@ -62,7 +61,7 @@ fn the_same_readings_in_any_separation_are_the_same_records() {
 }
 
 #[test]
-fn an_instant_can_be_kept_in_the_record() {
+fn keeps_the_time_in_the_record_on_request() {
     let kept = Import { keep_time: Some(4000), ..import(&["v::u8"]) };
     let recording = read(&kept, "ts,v\n2010-05-09T09:00:05.250Z,7\n").unwrap();
     let schema = Schema::decode(&recording.schema).unwrap();
@@ -74,7 +73,7 @@ fn an_instant_can_be_kept_in_the_record() {
 }
 
 #[test]
-fn rows_without_times_are_timed_by_their_place() {
+fn computes_times_from_row_numbers() {
     let timed =
         Import { clock: Clock::Every { start_ms: 5000, every_ms: 250 }, ..import(&["v::u8"]) };
     assert_eq!(
@@ -84,7 +83,7 @@ fn rows_without_times_are_timed_by_their_place() {
 }
 
 #[test]
-fn a_row_that_is_left_out_takes_its_time_with_it() {
+fn a_skipped_row_still_uses_its_time() {
     let timed = Import {
         clock: Clock::Every { start_ms: 5000, every_ms: 250 },
         skip_incomplete: true,
@@ -96,7 +95,7 @@ fn a_row_that_is_left_out_takes_its_time_with_it() {
 }
 
 #[test]
-fn opaque_records_are_the_text_itself() {
+fn opaque_records_are_the_unchanged_text() {
     let opaque = Import { opaque: Some("note".to_owned()), ..import(&[]) };
     let recording = read(&opaque, "ts,note\n1,\"door, open\"\n2,\n").unwrap();
     assert_eq!(Schema::decode(&recording.schema).unwrap(), Schema::OPAQUE);
@@ -104,7 +103,7 @@ fn opaque_records_are_the_text_itself() {
 }
 
 #[test]
-fn rows_can_be_left_out_or_sorted_on_demand() {
+fn skips_or_sorts_rows_on_request() {
     let text = "ts,v\n3,1\n2,\n1,5\n";
     let lenient = Import { skip_incomplete: true, sort: true, ..import(&["v::u8"]) };
     let recording = read(&lenient, text).unwrap();
@@ -115,7 +114,7 @@ fn rows_can_be_left_out_or_sorted_on_demand() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_place_and_the_way_out() {
+fn errors_name_the_place_and_the_remedy() {
     let v = || import(&["v::u8"]);
     for (case, text, expected) in [
         (v(), "", "data.csv: the file is empty; it needs a header line"),
@@ -141,17 +140,17 @@ fn what_is_wrong_is_named_with_its_place_and_the_way_out() {
         (
             v(),
             "ts,v\n5,1\n6,1\n4,1\n",
-            "data.csv:4: the clock goes back: 1970-01-01T00:00:04Z is before 1970-01-01T00:00:06Z in line 3; sort",
+            "data.csv:4: times go back: 1970-01-01T00:00:04Z is before 1970-01-01T00:00:06Z in line 3; sort",
         ),
         (v(), "ts,v\n1,1\n2\n", "data.csv:3: 1 columns, but the header has 2"),
-        (v(), "ts,v\nsoon,1\n", "data.csv:2: column ts: \"soon\" is no time; use Unix seconds"),
+        (v(), "ts,v\nsoon,1\n", "data.csv:2: column ts: \"soon\" is not a time; use Unix seconds"),
         (
             v(),
             "ts,v\n2010-05-09,1\n7,1\n",
-            "data.csv:3: column ts: \"7\" is no time in the form of the first row, YYYY-MM-DD",
+            "data.csv:3: column ts: \"7\" is not a time in the format of the first row, YYYY-MM-DD",
         ),
-        (v(), "ts,v\n1,\n", "data.csv:2: column v: there is no value; --skip-incomplete"),
-        (v(), "ts,v,v\n", "data.csv: two columns are called \"v\""),
+        (v(), "ts,v\n1,\n", "data.csv:2: column v: no value; --skip-incomplete"),
+        (v(), "ts,v,v\n", "data.csv: two columns have the name \"v\""),
         (import(&["v:furlong:u8"]), "ts,v\n", "data.csv: --column v:furlong:u8: UnknownUnit"),
         (import(&[]), "ts,v\n", "data.csv: name the columns to seal with --column"),
         (
@@ -162,7 +161,7 @@ fn what_is_wrong_is_named_with_its_place_and_the_way_out() {
         (
             Import { keep_time: Some(1 << 33), ..v() },
             "ts,v\n",
-            "data.csv: --keep-time holds at most 49 days",
+            "data.csv: --keep-time allows epochs of at most 49 days",
         ),
     ] {
         let error = read(&case, text).unwrap_err();

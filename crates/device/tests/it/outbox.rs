@@ -55,7 +55,7 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_chain_goes_on_from_batch_to_batch() {
+fn continues_the_chain_from_batch_to_batch() {
     let directory = tempfile::tempdir().unwrap();
     for (from, to) in [(0, 3), (3, 5)] {
         let (outbox, chain) = open(directory.path()).unwrap();
@@ -74,11 +74,11 @@ fn a_chain_goes_on_from_batch_to_batch() {
 }
 
 #[test]
-fn signed_bundles_beyond_the_state_are_taken_up_after_a_crash() {
+fn recovers_bundles_that_were_signed_after_the_state_was_written() {
     let directory = tempfile::tempdir().unwrap();
     let (outbox, chain) = open(directory.path()).unwrap();
     let bundles = seal(chain, 0..3);
-    // The crash: opened, two of three have got their names.
+    // The crash: the indices are opened, and two of three bundles are renamed.
     outbox.persist(&Chain { position: chain.position, ..bundles[2].chain }).unwrap();
     for bundle in &bundles[..2] {
         fs::write(outbox.path(bundle.index()), &bundle.bytes).unwrap();
@@ -87,7 +87,7 @@ fn signed_bundles_beyond_the_state_are_taken_up_after_a_crash() {
     let (outbox, chain) = open(directory.path()).unwrap();
     assert_eq!(chain.position, bundles[1].chain.position);
     assert_eq!((chain.next_index, chain.restarted()), (SealIndex(3), true));
-    // The next seal skips the index that was opened and never signed, and says so.
+    // The next seal skips the index that was opened and never signed, and states it.
     let next = seal(chain, 2..3);
     assert!(next[0].seal.statement().restart);
     assert_eq!(next[0].index(), SealIndex(3));
@@ -95,15 +95,15 @@ fn signed_bundles_beyond_the_state_are_taken_up_after_a_crash() {
 }
 
 #[test]
-fn nothing_is_overwritten_and_nothing_half_written() {
+fn never_overwrites_a_file_or_stores_half_a_batch() {
     let directory = tempfile::tempdir().unwrap();
     let (outbox, chain) = open(directory.path()).unwrap();
     let bundles = seal(chain, 0..3);
-    fs::write(outbox.path(SealIndex(2)), b"somebody's").unwrap();
+    fs::write(outbox.path(SealIndex(2)), b"another file").unwrap();
     assert!(matches!(outbox.store(&bundles, &mut |_| {}), Err(OutboxError::Unknown { .. })));
     assert_eq!(names(directory.path()), ["dev1-0000000002.mseal", "state.lock"]);
     drop(outbox);
-    // A lost state is not taken for a new device.
+    // A device whose state is lost is not treated as a new device.
     fs::rename(
         directory.path().join("dev1-0000000002.mseal"),
         directory.path().join("dev1-0000000000.mseal"),
@@ -114,12 +114,12 @@ fn nothing_is_overwritten_and_nothing_half_written() {
 }
 
 #[test]
-fn a_chain_is_one_chain_whatever_directory_its_bundles_go_to() {
+fn a_chain_has_one_state_for_all_directories() {
     let home = tempfile::tempdir().unwrap();
     let (january, february, state) =
         (home.path().join("january"), home.path().join("february"), home.path().join("state"));
     let (outbox, chain) = open_with(&january, &state).unwrap();
-    // Two directories, one state: the second process does not seal.
+    // Two directories, one state: the second process cannot seal.
     assert!(
         matches!(open_with(&february, &state), Err(OutboxError::Locked(path)) if path == state)
     );
@@ -128,7 +128,7 @@ fn a_chain_is_one_chain_whatever_directory_its_bundles_go_to() {
     drop(outbox);
     let (outbox, chain) = open_with(&february, &state).unwrap();
     assert_eq!((chain.position, chain.next_index), (first[1].chain.position, SealIndex(2)));
-    // A crash after a bundle got its name there is found from anywhere.
+    // A bundle that was renamed there before a crash is found from any directory.
     let bundle = seal(chain, 2..3).remove(0);
     outbox
         .persist(&Chain { position: chain.position, readings: chain.readings, ..bundle.chain })
@@ -140,7 +140,7 @@ fn a_chain_is_one_chain_whatever_directory_its_bundles_go_to() {
 }
 
 #[test]
-fn a_state_lies_beside_its_key_under_one_name() {
+fn the_state_is_next_to_the_key_under_one_name() {
     let home = tempfile::tempdir().unwrap();
     let (device, other) = (roster().id("dev1").unwrap(), roster().id("a/b").unwrap());
     let key = home.path().join("dev1.key.pem");
@@ -152,7 +152,7 @@ fn a_state_lies_beside_its_key_under_one_name() {
     let link = home.path().join("elsewhere/link.key.pem");
     std::os::unix::fs::symlink(&key, &link).unwrap();
     assert_eq!(state_beside(&link, device).unwrap(), state);
-    // Where nothing can lie beside it, a place must be named.
+    // Where a file next to the key is not possible, the user must name one.
     for key in [home.path(), &home.path().join("none.key.pem")] {
         assert!(state_beside(key, device).unwrap_err().to_string().contains("with --state"));
     }
@@ -164,7 +164,7 @@ fn a_state_lies_beside_its_key_under_one_name() {
 }
 
 #[test]
-fn a_bundle_beyond_the_state_is_noticed_wherever_the_chain_stands() {
+fn detects_a_bundle_that_the_state_does_not_know() {
     let directory = tempfile::tempdir().unwrap();
     let (outbox, chain) = open(directory.path()).unwrap();
     outbox.store(&seal(chain, 0..3), &mut |_| {}).unwrap();
@@ -176,7 +176,7 @@ fn a_bundle_beyond_the_state_is_noticed_wherever_the_chain_stands() {
 }
 
 #[test]
-fn what_could_not_be_stored_can_be_stored_again() {
+fn a_failed_batch_can_be_stored_again() {
     let directory = tempfile::tempdir().unwrap();
     let (outbox, chain) = open(directory.path()).unwrap();
     let bundles = seal(chain, 0..3);
@@ -184,7 +184,7 @@ fn what_could_not_be_stored_can_be_stored_again() {
     fs::create_dir(&obstacle).unwrap();
     assert!(matches!(outbox.store(&bundles, &mut |_| {}), Err(OutboxError::Io { .. })));
     fs::remove_dir(&obstacle).unwrap();
-    // One has got its name, as if the crash had come between.
+    // One bundle is already renamed, as after a crash.
     fs::write(outbox.path(SealIndex(0)), &bundles[0].bytes).unwrap();
     let mut seen = 0;
     assert_eq!(outbox.store(&bundles, &mut |_| seen += 1).unwrap().len(), 3);

@@ -1,5 +1,5 @@
-//! What a push makes of what a cloud says: an honest one, one that has another seal, one that never
-//! comes to an end.
+//! Uploads to an honest cloud, to one that has a different seal, and to one whose listing never
+//! ends.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -55,8 +55,8 @@ fn entry(bundle: &Bundle) -> SealEntry {
     }
 }
 
-/// Answers requests, one a connection, and notes them. `seals` gives a listing from an index on;
-/// uploads are taken, and what `seals` is told is how many there have been.
+/// Answers requests, one for each connection, and records them. `seals` returns a listing; its
+/// arguments are the first index and the number of uploads so far. Every upload is accepted.
 struct FakeCloud {
     client: Client,
     requests: Arc<Mutex<Vec<String>>>,
@@ -128,7 +128,7 @@ fn page(seals: Vec<SealEntry>, next: Option<u32>) -> SealList {
 }
 
 #[tokio::test]
-async fn a_listing_without_end_is_not_followed_past_what_is_held() {
+async fn reads_a_listing_only_as_far_as_its_own_bundles() {
     let directory = tempfile::tempdir().unwrap();
     let last = entry(&bundles(directory.path(), 1)[2]);
     let cloud = FakeCloud::start(move |from, _| {
@@ -136,14 +136,14 @@ async fn a_listing_without_end_is_not_followed_past_what_is_held() {
     });
     let pushed =
         Push::open(directory.path()).unwrap().to(&cloud.client, &mut |_| {}).await.unwrap();
-    assert_eq!(pushed.known, 0, "nothing of it was the bundles' seals, or had their signatures");
-    // Three indices, before the upload and after, and one explanation.
+    assert_eq!(pushed.known, 0, "no listed seal had a bundle's digest or signature");
+    // One request for each of three indices before the upload and after it, and one explanation.
     assert!(cloud.count("GET") <= 7, "{} requests", cloud.count("GET"));
     assert_eq!(cloud.count("PUT"), 1);
 }
 
 #[tokio::test]
-async fn a_listing_that_goes_back_is_refused() {
+async fn rejects_a_listing_that_goes_back() {
     let directory = tempfile::tempdir().unwrap();
     let bundles = bundles(directory.path(), 1);
     let entries: Vec<SealEntry> = bundles.iter().rev().map(entry).collect();
@@ -159,13 +159,13 @@ async fn a_listing_that_goes_back_is_refused() {
 }
 
 #[tokio::test]
-async fn another_seal_under_an_index_is_pushed_against_and_reported_with_both_digests() {
+async fn uploads_and_reports_a_different_seal_under_the_same_index() {
     let (directory, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let ours: Vec<SealEntry> = bundles(directory.path(), 1).iter().map(entry).collect();
     let theirs: Vec<SealEntry> = bundles(other.path(), 2).iter().map(entry).collect();
     let mut digests = vec![ours[0].digest.clone(), theirs[0].digest.clone()];
     digests.sort();
-    // The cloud has another first seal, and once it has ours, both.
+    // The cloud has a different first seal. After the upload it has both.
     let cloud = FakeCloud::start(move |from, uploads| {
         let mut seals = vec![theirs[0].clone()];
         if uploads > 0 {
@@ -183,7 +183,7 @@ async fn another_seal_under_an_index_is_pushed_against_and_reported_with_both_di
 }
 
 #[tokio::test]
-async fn an_uplink_starts_with_what_an_earlier_run_left() {
+async fn an_uplink_starts_with_bundles_of_an_earlier_run() {
     let directory = tempfile::tempdir().unwrap();
     let held: Vec<_> = bundles(directory.path(), 1)
         .iter()
@@ -195,7 +195,7 @@ async fn an_uplink_starts_with_what_an_earlier_run_left() {
     drop(sender);
     let waiting = held[..2].iter().map(|name| directory.path().join(name)).collect();
     let done = uplink(&cloud.client, waiting, receiver).await.unwrap();
-    // One request with all of them, which this cloud calls one bundle.
+    // One request with all of them; this cloud's receipt states one bundle.
     assert_eq!((done.pushed, cloud.count("PUT")), (1, 1));
     assert!(done.conflicts.is_empty());
 }

@@ -1,5 +1,5 @@
-//! Whatever moment a device crashes at: every reading that was durable is sealed once, in order,
-//! under a chain that verifies.
+//! Whenever a device crashes, every durable reading is sealed once, in order, in a chain that
+//! verifies.
 
 use std::fs;
 use std::path::Path;
@@ -51,7 +51,7 @@ fn sealer(directory: &Path, max_events: u32, column: &str) -> (Sealer<SecretKey>
     (Sealer::new(profile, secret(), SaltKey::new([2; 32]), chain), outbox)
 }
 
-/// Takes readings by their numbers, ten an epoch, and makes them durable.
+/// Takes readings with these numbers, ten in an epoch, and makes them durable.
 fn take(recorder: &mut Recorder<SecretKey>, readings: std::ops::Range<u16>) {
     for reading in readings {
         recorder.record(EpochNumber(u64::from(reading / 10)), &reading.to_be_bytes()).unwrap();
@@ -59,7 +59,8 @@ fn take(recorder: &mut Recorder<SecretKey>, readings: std::ops::Range<u16>) {
     recorder.sync().unwrap();
 }
 
-/// Every record under the bundles of a directory, in order; they verify as one chain.
+/// Every record of the bundles in a directory, in order, and the number of restarts. Checks that
+/// the bundles are one chain.
 fn sealed(directory: &Path) -> (Vec<u16>, usize) {
     let mut files: Vec<_> =
         fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -106,7 +107,7 @@ fn readings_are_sealed_epoch_by_epoch() {
 }
 
 #[test]
-fn a_crash_at_any_reading_loses_nothing_that_was_durable() {
+fn a_crash_at_any_reading_loses_no_durable_reading() {
     for crash in 1..25u16 {
         let directory = tempfile::tempdir().unwrap();
         let (mut recorder, _) = open(directory.path());
@@ -114,7 +115,7 @@ fn a_crash_at_any_reading_loses_nothing_that_was_durable() {
             recorder.record(EpochNumber(u64::from(reading / 10)), &reading.to_be_bytes()).unwrap();
             recorder.sync().unwrap();
         }
-        // The crash: nothing is closed, and what was not synced is gone.
+        // The crash: nothing is closed, and readings that were not synced are lost.
         recorder.record(EpochNumber(u64::from((crash - 1) / 10)), &u16::MAX.to_be_bytes()).unwrap();
         drop(recorder);
         let (mut recorder, recovered) = open(directory.path());
@@ -129,7 +130,7 @@ fn a_crash_at_any_reading_loses_nothing_that_was_durable() {
 }
 
 #[test]
-fn readings_that_are_sealed_and_still_in_the_journal_are_sealed_once() {
+fn seals_once_the_readings_that_are_in_a_bundle_and_in_the_journal() {
     let directory = tempfile::tempdir().unwrap();
     let (mut recorder, _) = open(directory.path());
     for reading in 0..5u16 {
@@ -139,7 +140,7 @@ fn readings_that_are_sealed_and_still_in_the_journal_are_sealed_once() {
     let journal = fs::read(directory.path().join("journal")).unwrap();
     recorder.close(true).unwrap();
     drop(recorder);
-    // The crash: the bundle is stored, the journal not yet emptied.
+    // The crash: the bundle is stored, but the journal still has its readings.
     fs::write(directory.path().join("journal"), journal).unwrap();
     let (mut recorder, recovered) = open(directory.path());
     assert_eq!(recovered, Recovered::default());
@@ -149,7 +150,7 @@ fn readings_that_are_sealed_and_still_in_the_journal_are_sealed_once() {
 }
 
 #[test]
-fn what_is_refused_is_not_recorded() {
+fn a_rejected_reading_is_not_recorded() {
     let directory = tempfile::tempdir().unwrap();
     let (mut recorder, _) = open(directory.path());
     recorder.record(EpochNumber(5), &[0, 1]).unwrap();
@@ -161,7 +162,7 @@ fn what_is_refused_is_not_recorded() {
 }
 
 #[test]
-fn a_start_that_fails_leaves_the_readings_in_the_journal() {
+fn a_failed_start_leaves_the_readings_in_the_journal() {
     let directory = tempfile::tempdir().unwrap();
     let (mut recorder, _) = open(directory.path());
     take(&mut recorder, 0..10);
@@ -178,13 +179,13 @@ fn a_start_that_fails_leaves_the_readings_in_the_journal() {
 }
 
 #[test]
-fn recovered_readings_survive_a_crash_between_the_seals_they_take() {
+fn recovered_readings_survive_a_crash_between_their_seals() {
     let directory = tempfile::tempdir().unwrap();
     let (mut recorder, _) = open(directory.path());
     take(&mut recorder, 0..10);
     drop(recorder);
-    // Seals of four now. The second bundle of the recovery cannot be stored: readings 0 to 3 are
-    // sealed then, 4 to 9 are not.
+    // A seal now has at most four readings. The recovery's second bundle cannot be stored: readings
+    // 0 to 3 are sealed, 4 to 9 are not.
     let obstacle = directory.path().join("dev1-0000000002.mseal.tmp");
     fs::create_dir(&obstacle).unwrap();
     assert!(try_open(directory.path(), 4, "v").is_err());
@@ -199,7 +200,7 @@ fn recovered_readings_survive_a_crash_between_the_seals_they_take() {
 }
 
 #[test]
-fn a_bundle_that_cannot_be_stored_is_stored_before_anything_else() {
+fn retries_a_failed_bundle_before_anything_else() {
     for restart in [false, true] {
         let directory = tempfile::tempdir().unwrap();
         let (mut recorder, _) = open(directory.path());
@@ -207,8 +208,8 @@ fn a_bundle_that_cannot_be_stored_is_stored_before_anything_else() {
         let obstacle = directory.path().join("dev1-0000000000.mseal.tmp");
         fs::create_dir(&obstacle).unwrap();
         for _ in 0..2 {
-            // The tenth reading opens the next epoch; an eleventh of the old one must not get under
-            // the signed index either.
+            // The tenth reading opens the next epoch. An eleventh reading of the old epoch must not
+            // get the signed index either.
             assert!(recorder.record(EpochNumber(1), &10u16.to_be_bytes()).is_err());
             assert!(recorder.record(EpochNumber(0), &99u16.to_be_bytes()).is_err());
             assert!(recorder.close(true).is_err());
@@ -219,7 +220,7 @@ fn a_bundle_that_cannot_be_stored_is_stored_before_anything_else() {
             recorder = open(directory.path()).0;
         }
         let stored = recorder.record(EpochNumber(1), &10u16.to_be_bytes()).unwrap();
-        assert!(stored.is_some(), "the bundle is handed out");
+        assert!(stored.is_some(), "the bundle is returned");
         take(&mut recorder, 11..20);
         recorder.close(true).unwrap();
         assert_eq!(
@@ -231,7 +232,7 @@ fn a_bundle_that_cannot_be_stored_is_stored_before_anything_else() {
 }
 
 #[test]
-fn whoever_seals_without_the_journal_can_see_what_is_left_in_it() {
+fn reports_readings_left_in_a_journal_that_is_not_used() {
     let directory = tempfile::tempdir().unwrap();
     let (mut recorder, _) = open(directory.path());
     take(&mut recorder, 0..7);
@@ -250,15 +251,15 @@ fn whoever_seals_without_the_journal_can_see_what_is_left_in_it() {
 }
 
 #[test]
-fn a_journal_that_could_not_be_emptied_costs_no_reading() {
+fn a_journal_that_could_not_be_emptied_loses_no_reading() {
     let directory = tempfile::tempdir().unwrap();
     let (mut recorder, _) = open(directory.path());
     take(&mut recorder, 0..10);
     let first = fs::read(directory.path().join("journal")).unwrap();
     take(&mut recorder, 10..15);
     drop(recorder);
-    // What the second seal's readings look like behind those of the first, had its journal not been
-    // emptied.
+    // Append the second seal's readings to the first's, as in a journal that could not be emptied
+    // in between.
     let path = directory.path().join("both");
     let mut both = moteseal_store::Journal::open(&path).unwrap();
     fs::write(directory.path().join("first"), first).unwrap();
@@ -279,7 +280,7 @@ fn a_journal_that_could_not_be_emptied_costs_no_reading() {
 }
 
 #[test]
-fn readings_of_other_columns_or_devices_are_not_sealed_as_these() {
+fn rejects_a_journal_with_other_columns_or_of_another_device() {
     let directory = tempfile::tempdir().unwrap();
     let (mut recorder, _) = open(directory.path());
     take(&mut recorder, 0..5);

@@ -1,5 +1,5 @@
-//! A replay that was killed goes on after the last reading that was durable, in whatever seal it
-//! is, and seals none twice.
+//! A replay that was killed continues after the last durable reading, in whatever seal that is, and
+//! seals no reading twice.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ fn roster() -> Roster {
     Roster::open(&first.issue(&key).unwrap(), &key.public()).unwrap()
 }
 
-/// Sixty readings a second apart, in two epochs of forty: 0, 1, 2 ...
+/// Sixty readings one second apart, in two epochs of forty seconds, with the values 0, 1, 2, ...
 fn recording() -> Recording {
     let import = Import {
         columns: vec!["v::u8".to_owned()],
@@ -59,8 +59,8 @@ fn open(directory: &Path, max_events: u32) -> Recorder<SecretKey> {
     Recorder::open(sealer, outbox, &directory.join("journal")).unwrap().0
 }
 
-/// Every record under the outbox's bundles, in the order of the chain; a star's come by level, so
-/// sorted within a seal.
+/// Every record of the outbox's bundles in the order of the chain. A star's records are ordered by
+/// level, so each seal's records are sorted.
 fn sealed(recorder: &Recorder<SecretKey>) -> Vec<u8> {
     let mut records = Vec::new();
     for (_, path) in recorder.outbox().bundles().unwrap() {
@@ -81,7 +81,7 @@ fn sealed(recorder: &Recorder<SecretKey>) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_replay_goes_on_wherever_it_was_killed() {
+async fn a_replay_continues_wherever_it_was_killed() {
     let recording = recording();
     for max_events in [7, 10, u32::MAX] {
         for killed in [1, 7, 26, 39, 40, 41, 50, 59] {
@@ -110,7 +110,7 @@ async fn a_replay_goes_on_wherever_it_was_killed() {
             );
             drop(recorder);
 
-            // Once more, with nothing left to do.
+            // Again, when nothing is left to do.
             let mut recorder = open(directory.path(), max_events);
             let replayed =
                 replay.run(&recording, &mut recorder, &mut |_| {}, &mut |_| {}).await.unwrap();

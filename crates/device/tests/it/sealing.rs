@@ -1,5 +1,4 @@
-//! What a host seals is what a mote would, and reads back through the verifier: star and tree,
-//! records and opaque payloads.
+//! A host's seals equal a mote's and verify: star and tree, fixed records and opaque payloads.
 
 use moteseal_core::Digest;
 use moteseal_core::record::Scheme;
@@ -57,7 +56,7 @@ fn sealer(profile: Profile) -> Sealer<SecretKey> {
     Sealer::new(profile, secret(), salt_key(), chain)
 }
 
-/// Index, sequence number and record of everything that a stream proves.
+/// Index, sequence number and record of every event that a stream proves.
 fn read(bytes: &[u8]) -> Result<Vec<(u32, u64, Vec<u8>)>, ReadError> {
     let roster = roster();
     let mut rows = Vec::new();
@@ -90,7 +89,7 @@ fn seal(profile: &Profile, epochs: &[Vec<Vec<u8>>]) -> Vec<Bundle> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn what_is_sealed_reads_back(
+    fn sealed_readings_verify(
         tree: bool,
         opaque: bool,
         max_events in 1..90u32,
@@ -106,7 +105,7 @@ proptest! {
         for bundle in &bundles {
             prop_assert!(bundle.events() > 0 && bundle.events() <= u64::from(max_events));
         }
-        // The chain: each names the one before, and only the last part of an epoch closes it.
+        // The chain: each seal names its predecessor, and only an epoch's last seal closes it.
         for pair in bundles.windows(2) {
             prop_assert_eq!(pair[1].seal.statement().prev, pair[0].seal.digest());
             prop_assert_eq!(pair[0].seal.statement().last_in_epoch, pair[1].epoch() > pair[0].epoch());
@@ -115,7 +114,7 @@ proptest! {
     }
 
     #[test]
-    fn a_host_seals_what_a_mote_does(records in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..90), 0..300)) {
+    fn a_host_seals_as_a_mote_does(records in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..90), 0..300)) {
         let bundle = |scheme| seal(&profile(scheme, None), std::slice::from_ref(&records)).pop();
         let (device, index) = (DeviceId::of("home", "dev1"), SealIndex(0));
         let salt = salt_key().salt(device, index);
@@ -153,7 +152,7 @@ fn an_index_that_was_opened_and_never_signed_is_a_restart() {
     let mut first = sealer(profile.clone());
     first.push(EpochNumber(4), &[1]).unwrap();
     let sealed = first.push(EpochNumber(5), &[2]).unwrap().unwrap();
-    // The power fails: what had been persisted is that index 1 was opened for epoch 5.
+    // The power fails after the device has persisted that index 1 is opened for epoch 5.
     let chain = first.chain();
     assert_eq!(
         (chain.next_index, chain.epoch, chain.restarted()),
@@ -176,7 +175,7 @@ fn an_index_that_was_opened_and_never_signed_is_a_restart() {
 }
 
 #[test]
-fn what_is_refused_changes_nothing() {
+fn a_rejected_reading_changes_nothing() {
     let mut sealer = sealer(Profile {
         epochs: (EpochNumber(2), Some(EpochNumber(9))),
         ..profile(Scheme::Tree, Some(1))
@@ -202,7 +201,7 @@ fn what_is_refused_changes_nothing() {
 }
 
 #[test]
-fn an_epoch_left_open_goes_on_under_the_next_index() {
+fn an_open_epoch_continues_under_the_next_index() {
     let mut sealer = sealer(profile(Scheme::Star, Some(1)));
     sealer.push(EpochNumber(5), &[1]).unwrap();
     let first = sealer.close(false).unwrap().unwrap();
@@ -216,7 +215,7 @@ fn an_epoch_left_open_goes_on_under_the_next_index() {
 }
 
 #[test]
-fn the_uplink_costs_at_most_128_bytes_a_seal_of_298_events() {
+fn a_seal_of_298_events_adds_at_most_128_bytes() {
     let profile = profile(Scheme::Star, Some(4));
     let records: Vec<Vec<u8>> = (0..298u32).map(|i| i.to_be_bytes().to_vec()).collect();
     let bundles = seal(&profile, &[records.clone(), records]);

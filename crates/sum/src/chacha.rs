@@ -1,8 +1,8 @@
 //! One block of ChaCha20 (RFC 8439, section 2.3), as a pseudo-random function of slot and epoch.
 //!
-//! A source needs single blocks under two keys. Libraries compute four blocks of one key at once
-//! and so cost four times as much here; this plain form needs less time and memory. Lookups and
-//! branches do not depend on the key.
+//! A source needs single blocks under two keys. Libraries compute four blocks of one key at once,
+//! which costs four times as much here. This plain form needs less time and memory. Memory accesses
+//! and branches do not depend on the key.
 
 use zeroize::{Zeroize, Zeroizing};
 

@@ -1,6 +1,6 @@
-//! The loop that takes most of a querier's time, as a trait, so that a host can compute several
-//! lanes at once (crate `moteseal-lanes`). Every implementation must return the same sums as
-//! [`Scalar`].
+//! The sum of many sources' keys, which takes most of a querier's time, as a trait. A host can
+//! implement it with vector instructions (crate `moteseal-lanes`). Every implementation must return
+//! the same sums as [`Scalar`].
 
 use crate::sies::{KeyLanes, KeyTotals, Slot};
 

@@ -14,7 +14,7 @@ pub(super) struct Element(U256);
 impl Element {
     pub(super) const ZERO: Self = Self(U256::ZERO);
 
-    /// Makes an element from an integer below `p`; `None` for larger integers.
+    /// Makes an element from an integer below `p`; `None` for any other integer.
     pub(super) fn canonical(value: U256) -> Option<Self> {
         (value < P).then_some(Self(value))
     }

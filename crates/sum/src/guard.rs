@@ -1,11 +1,12 @@
 //! The epoch guard: which query epochs a source may still answer, each at most once
 //! (docs/design.md, section sums).
 //!
-//! Two readings under the keys of one query and epoch reveal `K_t`, and with it what other sources
-//! sent. Nothing is therefore encrypted without a [`Permit`], and the [`EpochGuard`] gives one for
-//! a query and epoch at most once, even after it has forgotten the query. It has a fixed size and
-//! needs neither heap nor clock. Its owner must make each advance durable *before* sending what it
-//! permits, and must never go back to an older copy: the guard cannot help after either mistake.
+//! Two readings that are encrypted under the keys of one query and epoch reveal `K_t`, and with it
+//! what other sources sent. Encryption therefore requires a [`Permit`], and the [`EpochGuard`]
+//! issues one for each query and epoch at most once, even after it has forgotten the query. The
+//! guard has a fixed size and needs neither heap nor clock. Its owner MUST make each advance
+//! durable *before* it sends what the advance permits, and MUST NOT return to an older copy. The
+//! guard cannot protect against either mistake.
 
 use core::fmt;
 use moteseal_core::named_errors;
@@ -32,11 +33,11 @@ named_errors! {
         /// The query is unknown or forgotten, and the epoch starts before the end of one that a
         /// forgotten query may have answered.
         TooOld => "the epoch starts before the time from which answered queries are remembered",
-        /// The query had epochs of another length before. A query's id stands for its plan, which
+        /// The query had epochs of another length before. A query's id identifies its plan, which
         /// fixes the length.
         DurationMismatch => "the query had epochs of another length before",
         /// Epochs of 0 ms, or an epoch that ends after 2^64 - 1 ms.
-        EpochOutOfRange => "an epoch must have a length, and end within 64 bits of milliseconds",
+        EpochOutOfRange => "an epoch must be longer than 0 ms and end before 2^64 ms",
     }
 }
 
@@ -44,9 +45,9 @@ named_errors! {
     /// Why bytes are not an encoded guard.
     GuardDecodeError {
         /// Another version than 1.
-        UnsupportedVersion => "only version 1 of an epoch guard is known",
+        UnsupportedVersion => "the epoch guard has an unsupported version; only version 1 is supported",
         /// A duplicate query, an entry after a free one, a free entry that is not zeros, or an
-        /// entry that no advance makes.
+        /// entry that no call of [`EpochGuard::advance`] creates.
         NotCanonical => "the bytes are not the encoding of an epoch guard",
     }
 }
@@ -85,7 +86,7 @@ impl Permit {
         self.epoch
     }
 
-    /// Uses a slot and all slots before it; false if it is used already.
+    /// Marks a slot and all slots before it as used. Returns `false` if it was used already.
     pub(super) fn take(&mut self, slot: u8) -> bool {
         let is_free = u16::from(slot) >= self.next_slot;
         if is_free {
@@ -104,8 +105,8 @@ struct Entry {
 }
 
 impl Entry {
-    /// When the last epoch ended, in Unix milliseconds; `None` for an impossible one, with no
-    /// length or an end beyond 64 bits.
+    /// The end of the last epoch in Unix milliseconds; `None` for an impossible epoch, with length
+    /// 0 or an end above 64 bits.
     fn end_ms(&self) -> Option<u64> {
         if self.duration_ms == 0 {
             None
@@ -145,19 +146,19 @@ impl fmt::Debug for EpochGuard {
 }
 
 impl EpochGuard {
-    /// The guard of a source that may have answered before and no longer knows what: it permits
-    /// nothing that starts before this time, in Unix milliseconds.
+    /// The guard of a source that may have answered epochs that it no longer knows. It permits no
+    /// epoch that starts before `floor_ms`, in Unix milliseconds.
     #[must_use]
     pub const fn starting_at(floor_ms: u64) -> Self {
         Self { entries: [None; MAX_GUARDED], floor_ms }
     }
 
-    /// Permits one epoch of a query, and no epoch up to it ever again. `duration_ms` is the length
-    /// of the query's epochs in milliseconds, which the query's id must determine: epoch `e` begins
-    /// at `e * duration_ms`, in Unix milliseconds.
+    /// Permits one epoch of a query. After that, neither this epoch nor an earlier one is ever
+    /// permitted again. `duration_ms` is the length of the query's epochs in milliseconds, which
+    /// the query's id must determine: epoch `e` starts at `e * duration_ms`, in Unix milliseconds.
     ///
     /// # Errors
-    /// [`GuardError`]; nothing has changed.
+    /// [`GuardError`]. Nothing has changed.
     pub fn advance(
         &mut self,
         query: QueryId,
@@ -336,7 +337,7 @@ mod tests {
         assert_eq!(
             guard.advance(QueryId([9; 16]), 500, 201),
             Err(GuardError::TooOld),
-            "nor any other that is not known"
+            "nor for any other unknown query"
         );
         // Its next epoch starts as the last one ended.
         guard.advance(QueryId([0; 16]), 1000, 101).unwrap();
@@ -359,10 +360,10 @@ mod tests {
         assert_eq!(with(0, &[2]), Err(GuardDecodeError::UnsupportedVersion));
         for (what, at, bytes) in [
             ("a query twice", 9, &[2u8; 16][..]),
-            ("an entry behind a free one", 9 + 24, &[0; 8]),
+            ("an entry after a free one", 9 + 24, &[0; 8]),
             ("a free one that is not zeros", 9 + 3 * ENTRY, &[1]),
-            ("the last byte but the duration's", 9 + 7 * ENTRY + 23, &[1]),
-            ("an epoch beyond 64 bits", 9 + 16, &[0xff; 8]),
+            ("the last byte before the duration", 9 + 7 * ENTRY + 23, &[1]),
+            ("an epoch that ends above 64 bits", 9 + 16, &[0xff; 8]),
         ] {
             assert_eq!(with(at, bytes), Err(GuardDecodeError::NotCanonical), "{what}");
         }

@@ -17,18 +17,18 @@ use moteseal_core::signature::{Algorithm, KeyError, MAX_PUBLIC_KEY, PublicKey};
 const SOURCE: &str = "MOTESEAL SUM SOURCE KEY";
 const QUERIER: &str = "MOTESEAL SUM QUERIER KEY";
 
-/// Bytes that suffice for a file's CBOR content.
+/// Maximum length of a file's CBOR content in bytes.
 const MAX_BODY: usize = 192 + MAX_PUBLIC_KEY;
-/// Bytes that suffice for a file.
+/// Maximum length of a key file in bytes.
 pub const MAX_KEY_FILE: usize = MAX_BODY * 3 / 2 + 128;
 
 named_errors! {
     /// Why a file was rejected.
     KeyFileError {
         /// The file is not a key file.
-        MalformedPem => "not a key file of private sums; `moteseal sum setup` makes one",
+        MalformedPem => "not a key file of private sums; `moteseal sum setup` creates one",
         /// The querier's file instead of a device's, or the reverse.
-        WrongPemLabel => "another kind of key file; a device has NAME.sum.key, the querier querier.sum.key",
+        WrongPemLabel => "the wrong kind of key file; a device's file is NAME.sum.key, the querier's querier.sum.key",
         /// The content is damaged.
         Decode(error: DecodeError) => from,
         /// The querier's public key was rejected.

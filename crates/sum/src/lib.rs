@@ -1,13 +1,13 @@
 //! Exact private sums (SIES): sources encrypt readings, aggregators add them without being able to
 //! read or alter them, and the querier decrypts the sum and checks it (spec/sums.md).
 //!
-//! For firmware that answers sum queries, for gateways that aggregate, and for queriers. The crate
-//! needs neither an operating system nor a heap.
+//! This crate is for firmware that answers sum queries, for gateways that aggregate, and for
+//! queriers. It needs neither an operating system nor a heap.
 //!
-//! After Papadopoulos, Kiayias and Papadias, "Secure and Efficient In-Network Processing of Exact
-//! SUM Queries" (ICDE 2011), section IV. Beyond the paper: each query, aggregate and epoch has its
-//! own keys, an epoch guard prevents a second answer, the participants are named, and sources are
-//! divided into key groups.
+//! It follows Papadopoulos, Kiayias and Papadias, "Secure and Efficient In-Network Processing of
+//! Exact SUM Queries" (ICDE 2011), section IV. It adds to the paper: each query, aggregate and
+//! epoch has its own keys, an epoch guard prevents a second answer, each record names its
+//! participants, and sources are divided into key groups.
 //!
 //! Two sources encrypt their readings, an aggregator adds the records, and the querier opens the sum:
 //!

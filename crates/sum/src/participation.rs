@@ -12,10 +12,10 @@ use moteseal_core::cbor::{BufferTooSmall, Writer};
 named_errors! {
     /// Why bytes are not a set of participants.
     ParticipationError {
-        /// Not the canonical encoding of a set.
+        /// The bytes are not the canonical encoding of a set.
         MalformedParticipation => "the bytes are not the canonical encoding of a set of positions",
         /// A position that is not in the roster.
-        UnknownPosition => "a position is beyond the last source of the roster",
+        UnknownPosition => "a position is after the last source of the roster",
     }
 }
 
@@ -71,10 +71,10 @@ impl<'a> Participation<'a> {
         write(|| runs_of(words), out)
     }
 
-    /// Writes the set of one position, which a source sends.
+    /// Writes the set with one position, as a source sends it.
     ///
     /// # Errors
-    /// [`BufferTooSmall`]; six bytes suffice.
+    /// [`BufferTooSmall`]. Six bytes suffice.
     pub fn encode_one(position: u32, out: &mut [u8]) -> Result<usize, BufferTooSmall> {
         write(|| core::iter::once(position..position + 1), out)
     }

@@ -72,12 +72,12 @@ pub const MAX_STEPS: usize = 32;
 pub const MAX_DEPTH: usize = 16;
 /// The maximum number of slots of a query: a count, and for each column a sum and a sum of squares.
 pub const MAX_SLOTS: usize = 1 + 2 * MAX_COLUMNS;
-/// Bytes that suffice for any encoded plan.
+/// Maximum length of an encoded plan in bytes.
 pub const MAX_PLAN: usize = 16 + 4 * MAX_ITEMS + MAX_COLUMNS * (MAX_NAME + 32) + 24 * MAX_STEPS;
 /// The permitted lengths of an epoch, in milliseconds: a second to a week.
 pub const EPOCH_MS: RangeInclusive<u32> = 1000..=7 * 86_400_000;
 
-/// What is computed from the selected readings.
+/// An aggregate over the selected readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Aggregate {
     /// The sum; 0 for no readings.
@@ -109,7 +109,7 @@ impl Aggregate {
         }
     }
 
-    /// Whether it needs the sum of squares.
+    /// Whether the aggregate needs the sum of squares.
     const fn takes_squares(self) -> bool {
         matches!(self, Self::Variance | Self::Stddev)
     }
@@ -143,7 +143,7 @@ impl Default for Column<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan<'a> {
     items: List<Item, MAX_ITEMS>,
-    /// In order of first mention.
+    /// The columns in order of first mention.
     columns: List<Column<'a>, MAX_COLUMNS>,
     predicate: Steps,
     epoch_ms: u32,

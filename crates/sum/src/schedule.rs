@@ -3,9 +3,9 @@
 //!
 //! The querier is a sender of the group's network, and a query schedule is a chain of one message:
 //! the head is signed, the message is the query schedule, and the chain's number is its number.
-//! There is one current query schedule, with all running queries. Its number only increases: a
-//! device that stores the highest number that it has acted on cannot be made to answer a query that
-//! has ended, and an older schedule cannot hide from it that the query ended. The caller stores the
+//! There is one current query schedule, with all running queries. Its number only increases. A
+//! device stores the highest number that it has accepted and rejects lower ones, so that nobody can
+//! make it answer a query that has ended by replaying an older schedule. The caller stores the
 //! number.
 
 use crate::query::{MAX_PLAN, QueryId};
@@ -26,8 +26,9 @@ use moteseal_core::signature::{KeyPair, PublicKey};
 pub const MAX_QUERIES: usize = 4;
 /// The maximum length of an encoded query schedule: its own fields, and those of each query.
 const MAX_LENGTH: usize = 64 + MAX_QUERIES * (MAX_PLAN + 48);
-const _: () = assert!(MAX_LENGTH <= MAX_MESSAGE, "any query schedule is one message");
-/// Bytes that suffice for any announced query schedule, and as scratch space to sign or verify one.
+const _: () = assert!(MAX_LENGTH <= MAX_MESSAGE, "every query schedule fits one message");
+/// Maximum length of an announced query schedule in bytes. A buffer of this size also suffices as
+/// scratch space to sign or verify one.
 pub const MAX_QUERY_SCHEDULE: usize = MAX_SINGLE;
 
 /// The network in which a group's query schedules are sent: its id is the group's id.
@@ -36,7 +37,7 @@ pub const fn network(group: GroupId) -> NetworkId {
     NetworkId(group.0)
 }
 
-/// The querier's id as a sender: that of the name `querier`.
+/// The querier's id as a sender: the id of the name `querier`.
 #[must_use]
 pub fn querier_id() -> DeviceId {
     sender_named("querier")
@@ -56,7 +57,7 @@ named_errors! {
         /// The message is not an encoded query schedule.
         Decode(error: DecodeError) => from,
         /// It was made for another roster.
-        WrongRoster => "the queries are for another version of the roster; set up the sums again with this one",
+        WrongRoster => "the queries are for another version of the roster; set up the sums again with this version",
         /// The ids of two queries begin with the same four bytes.
         AmbiguousQuery => "the ids of two queries begin with the same four bytes; choose another nonce",
     }
@@ -65,7 +66,7 @@ named_errors! {
 /// A running query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Posed<'a> {
-    /// A random number, so that the query has its own keys.
+    /// 16 random bytes, so that the query has its own keys.
     pub nonce: [u8; 16],
     /// The first epoch to answer.
     pub first: u64,
@@ -127,7 +128,7 @@ pub struct QueryScheduleDraft<'a> {
     pub group: GroupId,
     /// The digest of the roster that gives the sources their positions.
     pub roster: Digest,
-    /// Its number: higher than that of every earlier query schedule; usually the time in
+    /// Its number, higher than that of every earlier query schedule. Usually the time in Unix
     /// milliseconds.
     pub number: u64,
     /// The number of sources in the roster.
@@ -250,14 +251,15 @@ impl<'a> QuerySchedule<'a> {
         Ok(())
     }
 
-    /// The digest that tells apart two query schedules with the same number: that of the chain's
-    /// only block.
+    /// The digest of the chain's only block. It distinguishes two query schedules with the same
+    /// number.
     #[must_use]
     pub const fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// Its number, which is the chain's; higher than that of every earlier query schedule.
+    /// Its number, which is the chain's number. It is higher than that of every earlier query
+    /// schedule.
     #[must_use]
     pub const fn number(&self) -> u64 {
         self.number

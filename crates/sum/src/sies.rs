@@ -24,7 +24,7 @@ use moteseal_core::record::{DeviceId, GroupId};
 
 /// The length of a partial state record (PSR), in bytes.
 pub const PSR: usize = 32;
-/// The bits of a share, and so of the space below a value.
+/// The number of bits of a share. A value is shifted left by as many bits.
 pub const SHARE_BITS: u32 = 160;
 /// Every value and every sum of a slot is below this: `p / 2^160`, rounded down. Set-up checks that
 /// all sources together stay below it.
@@ -40,7 +40,7 @@ pub struct Slot(pub u8);
 named_errors! {
     /// Why bytes are not a partial state record.
     PsrError {
-        /// Not 32 bytes.
+        /// The length is not 32 bytes.
         TruncatedPsr => "a partial state record has 32 bytes",
         /// The integer is `p` or more.
         NotCanonical => "a partial state record is an integer below 2^256 - 189",
@@ -51,10 +51,10 @@ named_errors! {
     /// Why a source does not encrypt a value.
     EncryptError {
         /// The permit is for another query than the key.
-        WrongQuery => "the epoch was opened for another query than the key is for",
+        WrongQuery => "the permit and the key are for different queries",
         /// A value of this slot, or of a later one, was already encrypted under the permit.
         SlotUsed => "a permit encrypts one value for each slot, in order: two under one key reveal the key that all sources share",
-        /// Above 2^96 - 2.
+        /// The value is above 2^96 - 2.
         ValueTooLarge => "a value must be below 2^96 - 1",
     }
 }
@@ -93,7 +93,7 @@ impl Psr {
         self.0.value().to_be_bytes().into()
     }
 
-    /// The sum of two records: all that an aggregator computes.
+    /// The sum of two records. An aggregator computes nothing else.
     #[inline]
     #[must_use]
     pub const fn merge(&self, other: &Self) -> Self {
@@ -236,9 +236,9 @@ impl KeyGroupKey {
 }
 
 impl SourceKey {
-    /// Encrypts a value below [`SUM_LIMIT`]. The permit proves that the guard has not opened this
-    /// epoch for this query before; the guard must be durable before the PSR is sent. A permit is
-    /// good for one value in each slot, in slot order.
+    /// Encrypts a value below [`SUM_LIMIT`]. The permit proves that the guard has not permitted
+    /// this epoch of this query before. The guard must be durable before the PSR is sent. A permit
+    /// allows one value for each slot, in slot order.
     ///
     /// # Errors
     /// [`EncryptError`].

@@ -1,8 +1,8 @@
 //! The frames between a source or aggregator and its parent: shares of a sum, and questions for
 //! fault localisation (spec/sums.md, section 4).
 //!
-//! The frames are authenticated with the link's key, so that a stranger cannot pose as a child. The
-//! link also identifies the child. Only the querier can check that the sums in them are right.
+//! The frames are authenticated with the link's key, so that an outsider cannot pose as a child.
+//! The link also identifies the child. Only the querier can check the sums in the frames.
 
 use crate::sies::{Psr, PsrError};
 use moteseal_core::cbor::{BufferTooSmall, Reader, Writer};
@@ -48,7 +48,7 @@ pub struct Children<'a> {
     pub node: DeviceId,
     /// The index of the first of them among its children.
     pub first: u32,
-    /// How many of its children sent a share in this epoch.
+    /// The number of its children that sent a share in this epoch.
     pub total: u32,
     /// The children, encoded: see [`shares`](Self::shares).
     pub shares: &'a [u8],
@@ -64,12 +64,12 @@ pub struct Explain {
     pub epoch: u64,
     /// The aggregator that the question is for.
     pub node: DeviceId,
-    /// The index of the first child that is wanted.
+    /// The index of the first requested child.
     pub first: u32,
 }
 
 impl<'a> Psrs<'a> {
-    /// Reads an array of records. Each record is checked when it is read out.
+    /// Reads an array of records. Each record is checked by [`iter`](Self::iter).
     fn read(reader: &mut Reader<'a>) -> Result<Self, FrameError> {
         let item = reader.raw()?;
         let mut each = Reader::new(item)?;
@@ -199,7 +199,7 @@ impl<'a> Children<'a> {
         closed(out, key, Direction::Up)
     }
 
-    /// Writes the same answer for this aggregator's own parent.
+    /// Writes the same answer as a frame for this aggregator's own parent.
     ///
     /// # Errors
     /// [`BufferTooSmall`].

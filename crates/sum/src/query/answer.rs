@@ -21,19 +21,19 @@ use moteseal_core::schema::Decimal;
 named_errors! {
     /// Why sums give no answer. Honest sources and an honest querier never cause this.
     AnswerError {
-        /// The number of sums is not the number of slots.
-        WrongSlotCount => "the number of sums is not the number of the query's slots",
+        /// The number of sums differs from the number of slots.
+        WrongSlotCount => "the number of sums differs from the number of the query's slots",
         /// A sum is more than the participants can contribute, or the set-up was not checked.
         SumOutOfRange => "a sum is more than the participants can contribute",
         /// No readings have these sums: a source contributed values that it cannot have read.
-        Inconsistent => "no readings within the declared ranges have these sums: a source contributed what it cannot have read",
+        Inconsistent => "no readings within the declared ranges have these sums: a source contributed values that it cannot have read",
     }
 }
 
-/// The digits after the point that a mean or standard deviation has beyond those of its column; a
-/// variance has as many beyond twice those.
+/// The number of digits after the point that a mean or standard deviation has in addition to those
+/// of its column. A variance has as many in addition to twice those.
 const EXTRA_PLACES: u32 = 4;
-/// The digits after the point where no number of them is exact.
+/// The number of digits after the point if no number of digits is exact.
 const INEXACT_PLACES: u32 = 9;
 
 /// A decimal number with a fixed number of digits after the point.
@@ -110,7 +110,7 @@ impl<'a> Plan<'a> {
     /// of the slots over all participants.
     ///
     /// # Errors
-    /// [`AnswerError`]; then there is no result.
+    /// [`AnswerError`]. There is no result.
     pub fn answer<'p>(
         &'p self,
         totals: &[u128],
@@ -132,8 +132,8 @@ impl<'a> Plan<'a> {
                     sums.sum = total as i128 + i128::from(slot.shift) * i128::from(participants);
                 }
                 SlotKind::SumOfSquares => {
-                    // A sum whose square does not fit 128 bits has a square above count * total,
-                    // which does.
+                    // If the square of the sum does not fit 128 bits, it is above count * total,
+                    // which fits.
                     let square = sums.sum.unsigned_abs().checked_pow(2);
                     let spread = square.and_then(|square| (count * total).checked_sub(square));
                     sums.spread = spread

@@ -67,13 +67,13 @@ impl<'a> Plan<'a> {
         };
         !self.items.is_empty()
             && self.items.iter().enumerate().all(|(at, item)| unique(at, item))
-            && self.columns.iter().enumerate().all(|(at, column)| self.has_sense(at, column))
+            && self.columns.iter().enumerate().all(|(at, column)| self.is_consistent(at, column))
             && self.columns_are_by_first_mention()
             && is_canonical(&self.predicate)
             && EPOCH_MS.contains(&self.epoch_ms)
     }
 
-    fn has_sense(&self, at: usize, column: &Column<'a>) -> bool {
+    fn is_consistent(&self, at: usize, column: &Column<'a>) -> bool {
         let sums = |item: &Item| {
             item.aggregate != Aggregate::Count && item.column.map(usize::from) == Some(at)
         };

@@ -9,9 +9,9 @@ pub(super) enum Kind {
     Word,
     /// The name of a column in double quotes.
     Quoted,
-    /// Digits, perhaps with a fraction, without a sign.
+    /// Digits with an optional fraction, without a sign.
     Number,
-    /// A text in single quotes, with which no column can be compared.
+    /// A text in single quotes. No column can be compared with it.
     Text,
     /// A sign of one or two characters.
     Sign,
@@ -111,7 +111,7 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// The length of the quoted text that `rest` starts with, in which a doubled quote stands for one.
+/// The length of the quoted text that `rest` starts with. A doubled quote in it means one quote.
 fn quoted(rest: &str, quote: char) -> Option<usize> {
     let mut at = 1;
     loop {

@@ -6,9 +6,9 @@ pub(super) struct Literal<'a> {
     negative: bool,
     mantissa: u128,
     places: u32,
-    /// As it is written, with its sign.
+    /// The number as written, with its sign.
     pub(super) text: &'a str,
-    /// Where it starts, in bytes.
+    /// Its offset in the query, in bytes.
     pub(super) start: usize,
 }
 
@@ -16,7 +16,7 @@ pub(super) struct Literal<'a> {
 const MAX_PLACES: usize = 38;
 
 impl<'a> Literal<'a> {
-    /// Reads `digits[.digits]`; `None` if that are more than 38 digits.
+    /// Reads `digits[.digits]`; `None` if there are more than 38 digits.
     pub(super) fn read(negative: bool, digits: &str, text: &'a str, start: usize) -> Option<Self> {
         let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
         if whole.len() + fraction.len() > MAX_PLACES {

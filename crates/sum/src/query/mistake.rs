@@ -1,4 +1,4 @@
-//! What can be wrong with the text of a query, where, and what to write instead.
+//! Mistakes in the text of a query: what is wrong, where, and what to write instead.
 
 use core::fmt;
 
@@ -10,7 +10,7 @@ use moteseal_core::schema::Schema;
 /// The first mistake in the text of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueryError<'a> {
-    /// Where it is, in characters from 1.
+    /// Its position, in characters from 1.
     pub column: usize,
     /// What it is.
     pub mistake: Mistake<'a>,
@@ -20,22 +20,22 @@ pub struct QueryError<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mistake<'a> {
-    /// Another word, number or sign than can stand here.
+    /// A word, number or sign that is not allowed here.
     UnexpectedToken {
-        /// What can stand here.
+        /// What is allowed here.
         expected: &'static str,
-        /// What does; nothing at the end of the query.
+        /// The token that is here; empty at the end of the query.
         found: &'a str,
     },
-    /// A character that nothing of the language has.
+    /// A character that is not part of the language.
     UnknownCharacter(char),
-    /// A quote that is opened and not closed.
+    /// A quote that is not closed.
     Unterminated,
     /// No aggregate of this name.
     UnknownAggregate(&'a str),
     /// The schema has no column of this name.
     UnknownColumn {
-        /// The name, as it is written.
+        /// The name, as written in the query.
         name: &'a str,
         /// The schema.
         schema: Schema<'a>,
@@ -46,17 +46,17 @@ pub enum Mistake<'a> {
     TimeColumn(&'a str),
     /// The stream's records are opaque.
     NoColumns,
-    /// A column is compared with a text.
+    /// A text literal. Columns can only be compared with numbers.
     TextLiteral,
-    /// A number that this column's scale takes beyond 64 bits, or of more than 38 digits.
+    /// A number that does not fit 64 bits on this column's scale, or has more than 38 digits.
     NumberOutOfRange(&'a str),
     /// No `EPOCH DURATION`.
     DurationMissing,
     /// A duration of less than a second or more than a week.
     DurationOutOfRange,
-    /// The same is selected twice.
+    /// The same item is selected twice.
     DuplicateItem,
-    /// A longer text than [`MAX_TEXT`].
+    /// A text longer than [`MAX_TEXT`].
     TooLong,
     /// More than [`MAX_ITEMS`] aggregates.
     TooManyItems,
@@ -75,7 +75,7 @@ impl<'a> QueryError<'a> {
         Self { column: before + 1, mistake }
     }
 
-    /// The mistake's name.
+    /// The mistake's stable name (spec/errors.md).
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self.mistake {
@@ -106,48 +106,48 @@ impl<'a> QueryError<'a> {
 }
 
 impl fmt::Display for QueryError<'_> {
-    /// The column, what is wrong, and what to write instead, in one line, whatever characters the
-    /// query contains.
+    /// The column, what is wrong, and what to write instead, always in one line: control characters
+    /// of the query are escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "column {}: ", self.column)?;
         match self.mistake {
-            Mistake::UnexpectedToken { expected, found: "" } => write!(f, "the query ends where {expected} is missing"),
-            Mistake::UnexpectedToken { expected, found } => write!(f, "here should be {expected}, not {}", Shown(found)),
+            Mistake::UnexpectedToken { expected, found: "" } => write!(f, "expected {expected}, but the query ends here"),
+            Mistake::UnexpectedToken { expected, found } => write!(f, "expected {expected}, found {}", Shown(found)),
             Mistake::UnknownCharacter(c) => {
-                write!(f, "{c:?} means nothing in a query; put a column's name that contains it in double quotes")
+                write!(f, "{c:?} is not part of the query language; put a column name that contains it in double quotes")
             }
             Mistake::Unterminated => f.write_str("the quote that opens here is not closed"),
             Mistake::UnknownAggregate(found) => {
-                write!(f, "there is no aggregate {}; ask for SUM, COUNT, AVG, VARIANCE or STDDEV of a column", Shown(found))
+                write!(f, "there is no aggregate {}; use SUM, COUNT, AVG, VARIANCE or STDDEV", Shown(found))
             }
             Mistake::UnknownColumn { name, schema } => {
-                write!(f, "there is no column {}; there ", Shown(name))?;
+                write!(f, "there is no column {}; ", Shown(name))?;
                 let mut columns = schema.fields().filter(|field| field.kind.is_integer());
                 match columns.next() {
-                    Some(first) => write!(f, "are {}", Name(first.name))?,
-                    None => f.write_str("is none that can be summed")?,
+                    Some(first) => write!(f, "the columns are {}", Name(first.name))?,
+                    None => f.write_str("no column can be summed")?,
                 }
                 columns.try_for_each(|field| write!(f, ", {}", Name(field.name)))
             }
             Mistake::FloatColumn(name) => {
                 write!(f, "{} holds floats, whose sums are not exact; seal it as a scaled integer, such as i16/100", Shown(name))
             }
-            Mistake::TimeColumn(name) => write!(f, "{} is the time of a reading; ask for a column that is measured", Shown(name)),
+            Mistake::TimeColumn(name) => write!(f, "{} is the time of a reading; use a column of measurements", Shown(name)),
             Mistake::NoColumns => {
-                f.write_str("the stream has no columns: its records are opaque; seal it with a schema, or ask COUNT(*)")
+                f.write_str("the stream has no columns: its records are opaque; seal it with a schema, or use COUNT(*)")
             }
-            Mistake::TextLiteral => f.write_str("a column holds numbers and is never a text; compare it with a number"),
+            Mistake::TextLiteral => f.write_str("columns hold numbers, not text; compare with a number"),
             Mistake::NumberOutOfRange(number) => {
-                write!(f, "{} is too large or too fine to compare this column with; leave digits out", Shown(number))
+                write!(f, "{} has too many digits for this column; shorten it", Shown(number))
             }
             Mistake::DurationMissing => {
-                f.write_str("the query does not say how often; end it with EPOCH DURATION 30s, or another time")
+                f.write_str("the epoch duration is missing; end the query with, for example, EPOCH DURATION 30s")
             }
-            Mistake::DurationOutOfRange => f.write_str("an epoch lasts from 1s to 7d; write for example EPOCH DURATION 30s"),
-            Mistake::DuplicateItem => f.write_str("this is already selected; leave it out"),
+            Mistake::DurationOutOfRange => f.write_str("an epoch lasts 1s to 7d; write, for example, EPOCH DURATION 30s"),
+            Mistake::DuplicateItem => f.write_str("this is already selected; remove it"),
             Mistake::TooLong => write!(f, "a query has at most {MAX_TEXT} bytes"),
-            Mistake::TooManyItems => write!(f, "at most {MAX_ITEMS} aggregates can be selected at once; ask in two queries"),
-            Mistake::TooManyColumns => write!(f, "a query names at most {MAX_COLUMNS} columns; ask in two queries"),
+            Mistake::TooManyItems => write!(f, "at most {MAX_ITEMS} aggregates can be selected at once; use two queries"),
+            Mistake::TooManyColumns => write!(f, "a query names at most {MAX_COLUMNS} columns; use two queries"),
             Mistake::TooManySteps => write!(f, "a predicate has at most {MAX_STEPS} comparisons, NOTs and runs of AND or OR"),
             Mistake::TooDeep => write!(f, "parentheses and NOTs nest at most {MAX_DEPTH} deep"),
         }
@@ -164,7 +164,7 @@ impl fmt::Display for Shown<'_> {
         const LONGEST: usize = 64;
         let (whole, rest) =
             self.0.char_indices().nth(LONGEST).map_or((self.0, ""), |(at, _)| self.0.split_at(at));
-        // Quotes are not escaped: they may be what is wrong.
+        // Quotes are not escaped, because they may be the mistake.
         for c in whole.chars() {
             if matches!(c, '"' | '\'') {
                 write!(f, "{c}")?;

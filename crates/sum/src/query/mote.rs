@@ -1,4 +1,4 @@
-//! The mote's part: binds a plan to the schema of its records, and computes what a reading
+//! The mote's part: it binds a plan to the schema of its records, and computes what a reading
 //! contributes.
 
 use core::fmt;
@@ -22,7 +22,7 @@ pub enum BindError<'a> {
 }
 
 impl BindError<'_> {
-    /// The error's name.
+    /// The error's stable name (spec/errors.md).
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -49,7 +49,11 @@ impl fmt::Display for BindError<'_> {
                 write!(f, "{} is not a scaled integer in these records", Name(name))
             }
             Self::DivisorMismatch(name) => {
-                write!(f, "{} has another divisor in these records than in the query", Name(name))
+                write!(
+                    f,
+                    "{} has a different divisor in these records than in the query",
+                    Name(name)
+                )
             }
         }
     }
@@ -57,7 +61,7 @@ impl fmt::Display for BindError<'_> {
 
 impl core::error::Error for BindError<'_> {}
 
-/// Why a reading gives no contribution. The mote then does not answer the epoch.
+/// Why a reading has no contribution. The mote then does not answer the epoch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ContributionError<'a> {
@@ -75,7 +79,7 @@ pub enum ContributionError<'a> {
 }
 
 impl ContributionError<'_> {
-    /// The error's name.
+    /// The error's stable name (spec/errors.md).
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -98,7 +102,7 @@ impl fmt::Display for ContributionError<'_> {
             Self::ValueOutOfRange { column, value } => {
                 write!(
                     f,
-                    "{} is {value}, which is outside the range that the query declares; this epoch is not answered",
+                    "{} is {value}, which is outside the range that the query declares; the epoch is not answered",
                     Name(column)
                 )
             }
@@ -146,7 +150,7 @@ impl<'a> Bound<'_, 'a> {
     /// unchanged.
     ///
     /// # Errors
-    /// [`ContributionError`]; then nothing of the buffer may be sent.
+    /// [`ContributionError`]. Nothing in the buffer may be sent.
     pub fn contribution(
         &self,
         record: Option<&[u8]>,

@@ -156,8 +156,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A sequence to which operands can be joined by `join`: an open one of the same kind, or an
-    /// ended one.
+    /// A sequence to which operands can be joined by `join`: an open sequence of the same kind, or
+    /// a closed one.
     fn open(&mut self, run: Run, join: Join) -> Result<Run, QueryError<'a>> {
         if run.join == Some(join) { Ok(run) } else { self.close(run) }
     }
@@ -165,7 +165,7 @@ impl<'a> Parser<'a> {
     /// Merges both sequences; the second is ended first unless it joins in the same way.
     fn joined(&mut self, run: Run, next: Run, join: Join) -> Result<Run, QueryError<'a>> {
         let next = self.open(next, join)?;
-        // No more than there are steps.
+        // There are at most MAX_STEPS operands.
         let operands = run.operands.saturating_add(next.operands);
         Ok(Run { join: Some(join), operands, depth: run.depth.max(next.depth) })
     }
@@ -248,7 +248,7 @@ impl<'a> Parser<'a> {
             || self.token.is_sign("+")
     }
 
-    /// A decimal number, perhaps with a sign.
+    /// A decimal number with an optional sign.
     fn literal(&mut self) -> Result<Literal<'a>, QueryError<'a>> {
         let start = self.token.start;
         let negative = self.token.is_sign("-");
@@ -381,7 +381,7 @@ impl<'a> Parser<'a> {
 fn is_quoted(name: &str, quoted: &str) -> bool {
     let inner = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(quoted);
     let mut quote = false;
-    // Of a doubled quote the second is skipped.
+    // Skip the second of two quotes.
     let unquoted = inner.chars().filter(|&c| {
         quote = c == '"' && !quote;
         !quote
@@ -396,7 +396,7 @@ fn numerators(field: &Field<'_>) -> (i64, i64) {
         matches!(field.kind, FieldType::I8 | FieldType::I16 | FieldType::I32 | FieldType::I64);
     let (low, high) =
         if signed { (-(1i128 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) };
-    // Beyond signed 64 bits are only values with which a mote refuses to answer.
+    // A mote does not answer with values outside signed 64 bits.
     let clamped =
         |raw: i128| (raw + i128::from(field.offset)).clamp(i64::MIN.into(), i64::MAX.into());
     (

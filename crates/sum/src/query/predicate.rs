@@ -27,7 +27,7 @@ impl Interval {
         if low <= high { Self { low: Some(low), high: Some(high) } } else { Self::EMPTY }
     }
 
-    /// Whether it has the form that a query's text gives.
+    /// Whether it has the form that the parser creates.
     pub(super) fn is_canonical(self) -> bool {
         match (self.low, self.high) {
             (None, None) => false,
@@ -47,10 +47,10 @@ impl Interval {
 pub(super) enum Step {
     /// Pushes whether a column's numerator is in an interval.
     Compare(u8, Interval),
-    /// Negates the last one.
+    /// Negates the last value.
     #[default]
     Not,
-    /// Joins the last ones, at least two.
+    /// Joins the last `n` values, at least two.
     Join(Join, u8),
 }
 
@@ -64,7 +64,7 @@ pub(super) enum Join {
 /// The steps of a predicate; an empty list selects every reading.
 pub(super) type Steps = List<Step, MAX_STEPS>;
 
-/// Whether steps leave one truth value, in the form that a query's text gives.
+/// Whether the steps leave one truth value and have the form that the parser creates.
 pub(super) fn is_canonical(steps: &[Step]) -> bool {
     // For each waiting operand: how it was joined, and its nesting depth.
     let mut waiting = [(None, 0); MAX_STEPS];

@@ -59,7 +59,7 @@ pub struct Overflow<'a> {
 }
 
 impl Overflow<'_> {
-    /// The error's name.
+    /// The error's stable name (spec/errors.md).
     #[must_use]
     pub const fn name(&self) -> &'static str {
         "Overflow"

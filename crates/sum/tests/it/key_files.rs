@@ -1,4 +1,4 @@
-//! Key files of private sums: what is written can be read; anything else is rejected by name.
+//! Key files of private sums: a written file can be read, anything else is rejected.
 
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_core::{DeviceId, Digest, GroupId};
@@ -27,7 +27,7 @@ fn reads_what_was_written() {
     assert_eq!((querier.circle, source.circle), (CIRCLE, CIRCLE));
     assert_eq!((source.device, source.position), (DEVICE, 41));
     assert_eq!(source.querier, querier.querier);
-    // Position 41 of key groups of 40 is in the second one.
+    // With key groups of 40, position 41 is in the second one.
     let expected = Master::new([7; 32]).source(CIRCLE.group, DEVICE, 1);
     assert_eq!(*source.secret.to_bytes(), *expected.to_bytes());
     assert_eq!(source.secret.for_query(QueryId([0; 16])).query(), QueryId([0; 16]));
@@ -42,7 +42,7 @@ fn rejects_a_file_for_another_roster_or_group() {
 }
 
 #[test]
-fn rejects_damaged_files_and_files_of_the_other_kind() {
+fn rejects_damaged_files_and_the_wrong_kind_of_file() {
     let (querier, source) = files();
     assert_eq!(SourceKeys::decode(querier.as_bytes()).unwrap_err(), KeyFileError::WrongPemLabel);
     assert_eq!(QuerierKeys::decode(source.as_bytes()).unwrap_err(), KeyFileError::WrongPemLabel);
@@ -54,7 +54,7 @@ fn rejects_damaged_files_and_files_of_the_other_kind() {
     for at in 0..source.len() {
         let mut bytes = source.clone().into_bytes();
         bytes[at] = if bytes[at] == b'A' { b'B' } else { b'A' };
-        // Refused, or another key: a secret has no check of its own.
+        // Either rejected, or read as another key: a secret has no checksum.
         let _ = SourceKeys::decode(&bytes);
     }
 }

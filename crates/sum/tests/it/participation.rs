@@ -69,8 +69,8 @@ fn every_short_byte_string_that_decodes_encodes_to_itself() {
     assert!(read > 10_000, "{read}");
 }
 
-/// Where the integer of a bitmap's base grows by a byte, a smaller base and a leading zero byte
-/// take as many bytes as the right encoding.
+/// Where the integer of a bitmap's base grows by a byte, an encoding with a smaller base and a
+/// leading zero byte is as long as the canonical one.
 #[test]
 fn rejects_a_bitmap_with_a_leading_zero_byte() {
     let malformed = Err(ParticipationError::MalformedParticipation);
@@ -104,7 +104,7 @@ fn encodes_a_set_of_one_without_a_bitmap() {
 
 #[test]
 fn is_short_for_few_silent_sources_and_never_longer_than_a_bitmap() {
-    // Sources of 1,024 that are silent, evenly apart; the bytes of the set.
+    // The number of silent sources of 1,024, evenly spaced, and the set's length in bytes.
     for (silent, bytes) in [(0, 3), (10, 22), (102, 129), (512, 129)] {
         let step = 1024_u32.checked_div(silent).unwrap_or(u32::MAX);
         let set: BTreeSet<u32> =

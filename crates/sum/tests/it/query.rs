@@ -15,7 +15,7 @@ fn encode(fields: &[Field<'_>]) -> Vec<u8> {
     Schema::encode(fields, &mut [0; MAX_SCHEMA]).unwrap().as_bytes().to_vec()
 }
 
-/// A schema as the tables of mistakes use it.
+/// The schema of the tables of mistakes.
 fn weather() -> Vec<u8> {
     let columns = [
         "temperature:Cel:i16/100",
@@ -33,10 +33,9 @@ fn encoded(plan: &Plan<'_>) -> Vec<u8> {
     plan.encode(&mut [0; MAX_PLAN]).unwrap().to_vec()
 }
 
-// ------------------------------------------------------------------ the naive evaluator, and the
-// one form
+// ------------------------------------------------------------------ the naive evaluator
 
-fn answers_are_those_of_the_naive_evaluator(query: &Query) {
+fn check_against_naive_evaluator(query: &Query) {
     let (schema, text) = (encode(&query.fields()), query.text());
     let schema = Schema::decode(&schema).unwrap();
     let mut plan = Plan::parse(&text, &schema).map_err(|error| format!("{text}: {error}")).unwrap();
@@ -98,8 +97,8 @@ proptest! {
     ))]
 
     #[test]
-    fn answers_equal_the_naive_evaluation_to_the_last_digit(query in query()) {
-        answers_are_those_of_the_naive_evaluator(&query);
+    fn answers_equal_the_naive_evaluators_to_the_last_digit(query in query()) {
+        check_against_naive_evaluator(&query);
     }
 
     #[test]
@@ -135,7 +134,7 @@ proptest! {
 
 // ------------------------------------------------------------------ known answers
 
-/// What a query over one column `v` answers when these numerators are read.
+/// The answer to a query over one column `v` for these records.
 fn answer(column: &str, select: &str, records: &[&[u8]]) -> Vec<Option<FixedPoint>> {
     let bytes = encode(&[Field::parse(column).unwrap()]);
     let schema = Schema::decode(&bytes).unwrap();
@@ -174,8 +173,8 @@ fn rounds_half_to_even() {
         .map(|value| value.unwrap().to_string())
         .collect();
     assert_eq!(shown, ["0.0154", "0.1240"]);
-    // 1,024 readings with the deviations 7/32 = 0.21875 and 9/32 = 0.28125, halves of the last
-    // digit: so many of 1 and of -1, else 0.
+    // 1,024 readings with the deviations 7/32 = 0.21875 and 9/32 = 0.28125, which are halves of the
+    // last digit: some readings are 1, some -1, and the others 0.
     let deviation = |ones: usize, minus_ones: usize| {
         let records =
             [vec![&[1][..]; ones], vec![&[0xff]; minus_ones], vec![&[0]; 1024 - ones - minus_ones]]
@@ -186,7 +185,7 @@ fn rounds_half_to_even() {
 }
 
 #[test]
-fn results_have_the_places_of_their_columns_and_a_fixed_number_more() {
+fn results_have_a_fixed_number_of_places_more_than_their_columns() {
     let shown = |column: &str| {
         answer(column, "SUM(v), AVG(v), STDDEV(v), VARIANCE(v)", &[&[0], &[1]])
             .iter()
@@ -199,12 +198,12 @@ fn results_have_the_places_of_their_columns_and_a_fixed_number_more() {
         shown("v::u8/512"),
         ["0.001953125", "0.0009765625000", "0.0009765625000", "0.0000009536743164062500"]
     );
-    // Where no number of places is exact there are 9: the root of 1/36, and numbers to either side
-    // of half the ninth digit.
+    // If no number of places is exact, there are 9: the root of 1/36, and numbers on both sides of
+    // half the ninth digit.
     assert_eq!(shown("v::u8/3"), ["0.333333333", "0.166666667", "0.166666667", "0.027777778"]);
     assert_eq!(shown("v::u8/1000000003")[1..], ["0.000000000", "0.000000000", "0.000000000"]);
     assert_eq!(shown("v::u8/999999999")[1..], ["0.000000001", "0.000000001", "0.000000000"]);
-    // The finest scale of all.
+    // The finest scale.
     assert_eq!(
         shown("v::u8/2147483648"),
         [
@@ -234,12 +233,12 @@ fn the_largest_sums_on_the_finest_scale_are_exact() {
         .unwrap();
         let sources = u32::MAX;
         assert_eq!(plan.check_capacity(sources), Ok(()));
-        // Of so many sources, some read the numerator farthest from 0 and the others 0.
+        // One group of sources reads the numerator farthest from 0, the others read 0.
         for far in [sources, sources / 2, sources - 1, 1] {
             let most = u128::from(u32::MAX);
             let (far, all) = (u128::from(far), u128::from(sources));
             let negative = field.offset < 0;
-            // From a shift of -most, 0 is most and -most is 0.
+            // With a shift of -most, the numerator 0 counts as most, and -most as 0.
             let total = if negative { (all - far) * most } else { far * most };
             let shown: Vec<String> = plan
                 .answer(&[all, total, far * most * most], sources)
@@ -277,7 +276,7 @@ fn only_sum_and_count_are_defined_for_no_readings() {
 // ------------------------------------------------------------------ slots and set-up
 
 #[test]
-fn slots_have_one_order_and_are_never_negative() {
+fn slots_have_a_fixed_order_and_are_never_negative() {
     let schema = weather();
     let schema = Schema::decode(&schema).unwrap();
     let text = "SELECT SUM(humidity), STDDEV(temperature), SUM(temperature) FROM sensors WHERE n > 5 EPOCH DURATION 1s";
@@ -299,7 +298,7 @@ fn slots_have_one_order_and_are_never_negative() {
             (squares.clone(), SlotKind::SumOfSquares, 32768 * 32768, 0)
         ]
     );
-    // A column that is only compared, or that the query does not name, has no range to narrow.
+    // A column that the query only compares, or does not name, has no range to narrow.
     assert_eq!(
         (plan.narrow("n", "0", "1"), plan.narrow("light", "0", "1")),
         (Ok(false), Ok(false))
@@ -331,7 +330,7 @@ fn slots_have_one_order_and_are_never_negative() {
 }
 
 #[test]
-fn a_sum_that_could_outgrow_96_bits_is_refused_at_set_up() {
+fn set_up_rejects_a_sum_that_could_exceed_96_bits() {
     let bytes = encode(&["a::u32", "b::u64"].map(|column| Field::parse(column).unwrap()));
     let schema = Schema::decode(&bytes).unwrap();
     let check = |select: &str, narrow: Option<&str>, sources| {
@@ -372,7 +371,7 @@ fn a_mote_binds_a_plan_only_to_columns_of_the_same_scale() {
         let schema = Schema::decode(&bytes).unwrap();
         plan.bind(&schema).map(|_| ()).map_err(|error| error.named().to_string())
     };
-    // Another order, another type and another offset are no other numerators.
+    // Column order, width and offset do not change the numerators.
     assert_eq!(bind(&["humidity:%RH:u32/100", "x::u8", "temperature:Cel:u8/100-40"]), Ok(()));
     assert_eq!(
         bind(&["temperature:Cel:i16/100"]).unwrap_err(),
@@ -380,7 +379,7 @@ fn a_mote_binds_a_plan_only_to_columns_of_the_same_scale() {
     );
     assert_eq!(
         bind(&["temperature:Cel:i16/10", "humidity:%RH:u16/100"]).unwrap_err(),
-        "DivisorMismatch: temperature has another divisor in these records than in the query"
+        "DivisorMismatch: temperature has a different divisor in these records than in the query"
     );
     assert_eq!(
         bind(&["temperature:Cel:f32", "humidity:%RH:u16/100"]).unwrap_err(),
@@ -407,14 +406,15 @@ fn a_mote_never_answers_with_a_value_outside_the_declared_range() {
     };
     assert_eq!(contribution(Some(&record(-1000, 4001)), 2), Ok(vec![1, 0]));
     assert_eq!(contribution(Some(&record(5000, 4001)), 2), Ok(vec![1, 6000]));
-    let refused = "ValueOutOfRange: t is 50.01, which is outside the range that the query declares; this epoch is not answered";
+    let refused = "ValueOutOfRange: t is 50.01, which is outside the range that the query declares; the epoch is not answered";
     assert_eq!(contribution(Some(&record(5001, 4001)), 2).unwrap_err(), refused);
     assert!(
         contribution(Some(&record(-1001, 4001)), 2)
             .unwrap_err()
             .starts_with("ValueOutOfRange: t is -10.01,")
     );
-    // A reading that the query is not about, and none, are the same: 0 less the shift.
+    // A reading that the query does not select contributes the same as no reading: 0 minus the
+    // shift.
     assert_eq!(contribution(Some(&record(5001, 4000)), 2), Ok(vec![0, 1000]));
     assert_eq!(contribution(None, 4), Ok(vec![0, 1000]));
     assert_eq!(
@@ -439,7 +439,7 @@ fn rejects_sums_that_no_readings_have() {
         plan.answer(totals, participants)
             .map(|answers| answers.flatten().map(|value| value.to_string()).collect::<Vec<_>>())
     };
-    // Two readings of 3 and 5: 2, 8 + 2 * 128, 34.
+    // The readings 3 and 5: count 2, sum 8 + 2 * 128, sum of squares 34.
     assert_eq!(answer(&[2, 264, 34], 2).unwrap(), ["1.0000"]);
     for (totals, participants, expected) in [
         (&[2, 264][..], 2, AnswerError::WrongSlotCount),
@@ -449,8 +449,8 @@ fn rejects_sums_that_no_readings_have() {
         (&[2, 511, 34], 2, AnswerError::SumOutOfRange),
         (&[2, 264, 32769], 2, AnswerError::SumOutOfRange),
         (&[u128::MAX, 264, 34], 2, AnswerError::SumOutOfRange),
-        // A variance below 0; readings of nobody; a sum and squares of more readings than are
-        // counted.
+        // A variance below 0; sums without a reading; a sum and squares of more readings than the
+        // count.
         (&[2, 264, 31], 2, AnswerError::Inconsistent),
         (&[0, 264, 34], 2, AnswerError::Inconsistent),
         (&[0, 256, 1], 2, AnswerError::Inconsistent),
@@ -459,7 +459,7 @@ fn rejects_sums_that_no_readings_have() {
     ] {
         assert_eq!(answer(totals, participants), Err(expected), "{totals:?} of {participants}");
     }
-    // A mean without squares.
+    // A query for a mean has no sum of squares.
     let plan = parse("SELECT AVG(t) FROM sensors EPOCH DURATION 1s");
     assert_eq!(plan.answer(&[1, 256 + 128], 2).map(|_| ()), Err(AnswerError::Inconsistent));
     assert_eq!(

@@ -1,5 +1,5 @@
 //! The query language: messages about mistakes, limits, the canonical text and encoding, and plans
-//! that no text gives (spec/queries.md, sections 1 to 3). query.rs tests the answers.
+//! that no text produces (spec/queries.md, sections 1 to 3). query.rs tests the answers.
 
 use moteseal_core::Digest;
 use moteseal_core::cbor::{DecodeError, Writer};
@@ -11,7 +11,7 @@ fn encode(fields: &[Field<'_>]) -> Vec<u8> {
     Schema::encode(fields, &mut [0; MAX_SCHEMA]).unwrap().as_bytes().to_vec()
 }
 
-/// A schema as the tables of mistakes use it.
+/// The schema of the tables of mistakes.
 fn weather() -> Vec<u8> {
     let columns = [
         "temperature:Cel:i16/100",
@@ -29,7 +29,7 @@ fn encoded(plan: &Plan<'_>) -> Vec<u8> {
     plan.encode(&mut [0; MAX_PLAN]).unwrap().to_vec()
 }
 
-// ------------------------------------------------------------------ what is said of mistakes
+// ------------------------------------------------------------------ messages about mistakes
 
 fn mistake(text: &str) -> String {
     let schema = weather();
@@ -38,65 +38,65 @@ fn mistake(text: &str) -> String {
 }
 
 #[test]
-fn reports_a_mistake_by_name_with_its_column_and_a_remedy() {
+fn reports_a_mistake_with_its_column_and_a_remedy() {
     for (query, expected) in MISTAKES {
         assert_eq!(mistake(query), *expected, "{query}");
     }
 }
 
 const MISTAKES: &[(&str, &str)] = &[
-    ("", "UnexpectedToken: column 1: the query ends where SELECT is missing"),
+    ("", "UnexpectedToken: column 1: expected SELECT, but the query ends here"),
     (
         "SELEC AVG(temperature) FROM sensors EPOCH DURATION 5s",
-        "UnexpectedToken: column 1: here should be SELECT, not SELEC",
+        "UnexpectedToken: column 1: expected SELECT, found SELEC",
     ),
     (
         "SELECT FROM sensors EPOCH DURATION 5s",
-        "UnexpectedToken: column 8: here should be SUM, COUNT, AVG, VARIANCE or STDDEV, not FROM",
+        "UnexpectedToken: column 8: expected SUM, COUNT, AVG, VARIANCE or STDDEV, found FROM",
     ),
     (
         "SELECT temperature FROM sensors EPOCH DURATION 5s",
-        "UnknownAggregate: column 8: there is no aggregate temperature; ask for SUM, COUNT, AVG, VARIANCE or STDDEV of a column",
+        "UnknownAggregate: column 8: there is no aggregate temperature; use SUM, COUNT, AVG, VARIANCE or STDDEV",
     ),
     (
         "SELECT MAX(temperature) FROM sensors EPOCH DURATION 5s",
-        "UnknownAggregate: column 8: there is no aggregate MAX; ask for SUM, COUNT, AVG, VARIANCE or STDDEV of a column",
+        "UnknownAggregate: column 8: there is no aggregate MAX; use SUM, COUNT, AVG, VARIANCE or STDDEV",
     ),
     (
         "SELECT 5 FROM sensors EPOCH DURATION 5s",
-        "UnexpectedToken: column 8: here should be SUM, COUNT, AVG, VARIANCE or STDDEV, not 5",
+        "UnexpectedToken: column 8: expected SUM, COUNT, AVG, VARIANCE or STDDEV, found 5",
     ),
     (
         "SELECT SUM(*) FROM sensors EPOCH DURATION 5s",
-        "UnexpectedToken: column 12: here should be the name of a column, not *",
+        "UnexpectedToken: column 12: expected the name of a column, found *",
     ),
     (
         "SELECT AVG temperature FROM sensors EPOCH DURATION 5s",
-        "UnexpectedToken: column 12: here should be ( and the name of a column, not temperature",
+        "UnexpectedToken: column 12: expected ( and the name of a column, found temperature",
     ),
     (
         "SELECT AVG(temperature FROM sensors EPOCH DURATION 5s",
-        "UnexpectedToken: column 24: here should be ), not FROM",
+        "UnexpectedToken: column 24: expected ), found FROM",
     ),
     (
         "SELECT AVG(temprature) FROM sensors EPOCH DURATION 5s",
-        "UnknownColumn: column 12: there is no column temprature; there are temperature, humidity, \"room temp\", n, \"from\"",
+        "UnknownColumn: column 12: there is no column temprature; the columns are temperature, humidity, \"room temp\", n, \"from\"",
     ),
     (
         "SELECT AVG(Temperature) FROM sensors EPOCH DURATION 5s",
-        "UnknownColumn: column 12: there is no column Temperature; there are temperature, humidity, \"room temp\", n, \"from\"",
+        "UnknownColumn: column 12: there is no column Temperature; the columns are temperature, humidity, \"room temp\", n, \"from\"",
     ),
     (
         "SELECT COUNT(not) FROM sensors EPOCH DURATION 5s",
-        "UnexpectedToken: column 14: here should be the name of a column, not not",
+        "UnexpectedToken: column 14: expected the name of a column, found not",
     ),
     (
         "SELECT AVG(from) FROM sensors EPOCH DURATION 5s",
-        "UnexpectedToken: column 12: here should be the name of a column, in double quotes since it is a word of the language, not from",
+        "UnexpectedToken: column 12: expected the name of a column, in double quotes since it is a word of the language, found from",
     ),
     (
         "SELECT AVG(room temp) FROM sensors EPOCH DURATION 5s",
-        "UnknownColumn: column 12: there is no column room; there are temperature, humidity, \"room temp\", n, \"from\"",
+        "UnknownColumn: column 12: there is no column room; the columns are temperature, humidity, \"room temp\", n, \"from\"",
     ),
     (
         "SELECT AVG(\"room temp) FROM sensors EPOCH DURATION 5s",
@@ -108,103 +108,103 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "SELECT AVG(at) FROM sensors EPOCH DURATION 5s",
-        "NotNumeric: column 12: at is the time of a reading; ask for a column that is measured",
+        "NotNumeric: column 12: at is the time of a reading; use a column of measurements",
     ),
     (
         "SELECT AVG(temperature), COUNT(*), avg(temperature) FROM sensors EPOCH DURATION 5s",
-        "DuplicateItem: column 36: this is already selected; leave it out",
+        "DuplicateItem: column 36: this is already selected; remove it",
     ),
     (
         "SELECT COUNT(*) sensors EPOCH DURATION 5s",
-        "UnexpectedToken: column 17: here should be a comma or FROM sensors, not sensors",
+        "UnexpectedToken: column 17: expected a comma or FROM sensors, found sensors",
     ),
     (
         "SELECT COUNT(*) FROM motes EPOCH DURATION 5s",
-        "UnexpectedToken: column 22: here should be sensors, not motes",
+        "UnexpectedToken: column 22: expected sensors, found motes",
     ),
     (
         "SELECT COUNT(*) FROM sensors",
-        "DurationMissing: column 29: the query does not say how often; end it with EPOCH DURATION 30s, or another time",
+        "DurationMissing: column 29: the epoch duration is missing; end the query with, for example, EPOCH DURATION 30s",
     ),
     (
         "SELECT COUNT(*) FROM sensors WHERE humidity > 40",
-        "DurationMissing: column 49: the query does not say how often; end it with EPOCH DURATION 30s, or another time",
+        "DurationMissing: column 49: the epoch duration is missing; end the query with, for example, EPOCH DURATION 30s",
     ),
     (
         "SELECT COUNT(*) FROM sensors EPOCH DURATION",
-        "DurationMissing: column 44: the query does not say how often; end it with EPOCH DURATION 30s, or another time",
+        "DurationMissing: column 44: the epoch duration is missing; end the query with, for example, EPOCH DURATION 30s",
     ),
     (
         "SELECT COUNT(*) FROM sensors GROUP BY room EPOCH DURATION 5s",
-        "UnexpectedToken: column 30: here should be WHERE or EPOCH DURATION, not GROUP",
+        "UnexpectedToken: column 30: expected WHERE or EPOCH DURATION, found GROUP",
     ),
     (
         "SELECT COUNT(*) FROM sensors EPOCH 5s",
-        "UnexpectedToken: column 36: here should be DURATION, not 5",
+        "UnexpectedToken: column 36: expected DURATION, found 5",
     ),
     (
         "SELECT COUNT(*) FROM sensors EPOCH DURATION 0",
-        "DurationOutOfRange: column 45: an epoch lasts from 1s to 7d; write for example EPOCH DURATION 30s",
+        "DurationOutOfRange: column 45: an epoch lasts 1s to 7d; write, for example, EPOCH DURATION 30s",
     ),
     (
         "SELECT COUNT(*) FROM sensors EPOCH DURATION 0s",
-        "DurationOutOfRange: column 45: an epoch lasts from 1s to 7d; write for example EPOCH DURATION 30s",
+        "DurationOutOfRange: column 45: an epoch lasts 1s to 7d; write, for example, EPOCH DURATION 30s",
     ),
     (
         "SELECT COUNT(*) FROM sensors EPOCH DURATION 999ms",
-        "DurationOutOfRange: column 45: an epoch lasts from 1s to 7d; write for example EPOCH DURATION 30s",
+        "DurationOutOfRange: column 45: an epoch lasts 1s to 7d; write, for example, EPOCH DURATION 30s",
     ),
     (
         "SELECT COUNT(*) FROM sensors EPOCH DURATION 8d",
-        "DurationOutOfRange: column 45: an epoch lasts from 1s to 7d; write for example EPOCH DURATION 30s",
+        "DurationOutOfRange: column 45: an epoch lasts 1s to 7d; write, for example, EPOCH DURATION 30s",
     ),
     (
         "SELECT COUNT(*) FROM sensors EPOCH DURATION 99999999999999999999s",
-        "DurationOutOfRange: column 45: an epoch lasts from 1s to 7d; write for example EPOCH DURATION 30s",
+        "DurationOutOfRange: column 45: an epoch lasts 1s to 7d; write, for example, EPOCH DURATION 30s",
     ),
     (
         "SELECT COUNT(*) FROM sensors EPOCH DURATION 1.5s",
-        "UnexpectedToken: column 45: here should be a whole number and its unit, such as 30s, not 1.5",
+        "UnexpectedToken: column 45: expected a whole number and its unit, such as 30s, found 1.5",
     ),
     (
         "SELECT COUNT(*) FROM sensors EPOCH DURATION 5 weeks",
-        "UnexpectedToken: column 47: here should be a unit of time: ms, s, m, h or d, not weeks",
+        "UnexpectedToken: column 47: expected a unit of time: ms, s, m, h or d, found weeks",
     ),
     (
         "SELECT COUNT(*) FROM sensors EPOCH DURATION 5s;",
-        "UnknownCharacter: column 47: ';' means nothing in a query; put a column's name that contains it in double quotes",
+        "UnknownCharacter: column 47: ';' is not part of the query language; put a column name that contains it in double quotes",
     ),
     (
         "SELECT COUNT(*) FROM sensors EPOCH DURATION 5s LIMIT 1",
-        "UnexpectedToken: column 48: here should be the end of the query, not LIMIT",
+        "UnexpectedToken: column 48: expected the end of the query, found LIMIT",
     ),
     (
         "SELECT COUNT(*) FROM sensors WHERE EPOCH DURATION 5s",
-        "UnexpectedToken: column 36: here should be a column, a number, NOT or (, not EPOCH",
+        "UnexpectedToken: column 36: expected a column, a number, NOT or (, found EPOCH",
     ),
     (
         "SELECT COUNT(*) FROM sensors WHERE humidity EPOCH DURATION 5s",
-        "UnexpectedToken: column 45: here should be <, <=, >, >=, =, != or BETWEEN, not EPOCH",
+        "UnexpectedToken: column 45: expected <, <=, >, >=, =, != or BETWEEN, found EPOCH",
     ),
     (
         "SELECT COUNT(*) FROM sensors WHERE humidity > EPOCH DURATION 5s",
-        "UnexpectedToken: column 47: here should be a number, not EPOCH",
+        "UnexpectedToken: column 47: expected a number, found EPOCH",
     ),
     (
         "SELECT COUNT(*) FROM sensors WHERE humidity > temperature EPOCH DURATION 5s",
-        "UnexpectedToken: column 47: here should be a number, not temperature",
+        "UnexpectedToken: column 47: expected a number, found temperature",
     ),
     (
         "SELECT COUNT(*) FROM sensors WHERE humidity = 'wet' EPOCH DURATION 5s",
-        "NotNumeric: column 47: a column holds numbers and is never a text; compare it with a number",
+        "NotNumeric: column 47: columns hold numbers, not text; compare with a number",
     ),
     (
         "SELECT COUNT(*) FROM sensors WHERE 'wet' = humidity EPOCH DURATION 5s",
-        "NotNumeric: column 36: a column holds numbers and is never a text; compare it with a number",
+        "NotNumeric: column 36: columns hold numbers, not text; compare with a number",
     ),
     (
         "SELECT COUNT(*) FROM sensors WHERE room = 'kitchen' EPOCH DURATION 5s",
-        "UnknownColumn: column 36: there is no column room; there are temperature, humidity, \"room temp\", n, \"from\"",
+        "UnknownColumn: column 36: there is no column room; the columns are temperature, humidity, \"room temp\", n, \"from\"",
     ),
     (
         "SELECT COUNT(*) FROM sensors WHERE light > 5 EPOCH DURATION 5s",
@@ -212,56 +212,56 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "SELECT COUNT(*) FROM sensors WHERE 40 < 50 EPOCH DURATION 5s",
-        "UnexpectedToken: column 41: here should be the name of a column, not 50",
+        "UnexpectedToken: column 41: expected the name of a column, found 50",
     ),
     (
         "SELECT COUNT(*) FROM sensors WHERE humidity = 1e3 EPOCH DURATION 5s",
-        "UnexpectedToken: column 48: here should be AND, OR or EPOCH DURATION, not e3",
+        "UnexpectedToken: column 48: expected AND, OR or EPOCH DURATION, found e3",
     ),
     (
         "SELECT COUNT(*) FROM sensors WHERE humidity BETWEEN 40 OR 50 EPOCH DURATION 5s",
-        "UnexpectedToken: column 56: here should be AND, not OR",
+        "UnexpectedToken: column 56: expected AND, found OR",
     ),
     (
         "SELECT COUNT(*) FROM sensors WHERE humidity > --5 EPOCH DURATION 5s",
-        "UnexpectedToken: column 48: here should be a number, not -",
+        "UnexpectedToken: column 48: expected a number, found -",
     ),
     (
         "SELECT COUNT(*) FROM sensors WHERE humidity > 99999999999999999999 EPOCH DURATION 5s",
-        "NumberOutOfRange: column 47: 99999999999999999999 is too large or too fine to compare this column with; leave digits out",
+        "NumberOutOfRange: column 47: 99999999999999999999 has too many digits for this column; shorten it",
     ),
     (
         "SELECT COUNT(*) FROM sensors WHERE n > 9223372036854775807 EPOCH DURATION 5s",
-        "NumberOutOfRange: column 40: 9223372036854775807 is too large or too fine to compare this column with; leave digits out",
+        "NumberOutOfRange: column 40: 9223372036854775807 has too many digits for this column; shorten it",
     ),
     (
         "SELECT COUNT(*) FROM sensors WHERE humidity = 0.000000000000000000000000000000000000001 EPOCH DURATION 5s",
-        "NumberOutOfRange: column 47: 0.000000000000000000000000000000000000001 is too large or too fine to compare this column with; leave digits out",
+        "NumberOutOfRange: column 47: 0.000000000000000000000000000000000000001 has too many digits for this column; shorten it",
     ),
     (
         "SELECT COUNT(*) FROM sensors WHERE (humidity > 5 EPOCH DURATION 5s",
-        "UnexpectedToken: column 50: here should be AND, OR or ), not EPOCH",
+        "UnexpectedToken: column 50: expected AND, OR or ), found EPOCH",
     ),
     (
         "SELECT COUNT(*) FROM sensors WHERE humidity > 5) EPOCH DURATION 5s",
-        "UnexpectedToken: column 48: here should be AND, OR or EPOCH DURATION, not )",
+        "UnexpectedToken: column 48: expected AND, OR or EPOCH DURATION, found )",
     ),
     (
         "SELECT COUNT(*) FROM sensors WHERE humidity > 5 % EPOCH DURATION 5s",
-        "UnknownCharacter: column 49: '%' means nothing in a query; put a column's name that contains it in double quotes",
+        "UnknownCharacter: column 49: '%' is not part of the query language; put a column name that contains it in double quotes",
     ),
     (
         "SELECT COUNT(*) FROM sensors WHERE humidity > 5 AND\u{1b}[2J EPOCH DURATION 5s",
-        "UnknownCharacter: column 52: '\\u{1b}' means nothing in a query; put a column's name that contains it in double quotes",
+        "UnknownCharacter: column 52: '\\u{1b}' is not part of the query language; put a column name that contains it in double quotes",
     ),
     (
         "SELECT COUNT(*) FROM sensors WHERE \"état\u{7}\" > 5 EPOCH DURATION 5s",
-        "UnknownColumn: column 36: there is no column \"état\\u{7}\"; there are temperature, humidity, \"room temp\", n, \"from\"",
+        "UnknownColumn: column 36: there is no column \"état\\u{7}\"; the columns are temperature, humidity, \"room temp\", n, \"from\"",
     ),
 ];
 
 #[test]
-fn an_opaque_stream_has_only_a_count() {
+fn an_opaque_stream_can_only_be_counted() {
     let parse = |text| {
         Plan::parse(text, &Schema::OPAQUE)
             .map(|plan| plan.to_string())
@@ -273,7 +273,7 @@ fn an_opaque_stream_has_only_a_count() {
     );
     assert_eq!(
         parse("SELECT AVG(t) FROM sensors EPOCH DURATION 1m").unwrap_err(),
-        "NotNumeric: column 12: the stream has no columns: its records are opaque; seal it with a schema, or ask COUNT(*)"
+        "NotNumeric: column 12: the stream has no columns: its records are opaque; seal it with a schema, or use COUNT(*)"
     );
     let floats = encode(&[Field::parse("x::f64").unwrap()]);
     let floats = Schema::decode(&floats).unwrap();
@@ -282,7 +282,7 @@ fn an_opaque_stream_has_only_a_count() {
             .unwrap_err()
             .named()
             .to_string(),
-        "UnknownColumn: column 12: there is no column t; there is none that can be summed"
+        "UnknownColumn: column 12: there is no column t; no column can be summed"
     );
 }
 
@@ -318,7 +318,7 @@ fn rejects_a_query_at_the_place_where_it_exceeds_a_limit() {
     assert!(Plan::parse(&format!("{eight}{end}"), &schema).is_ok());
     assert_eq!(found(&format!("{eight} OR c8>0{end}")), ("TooManyColumns", eight.len() + 5));
 
-    // 31 comparisons and the AND that joins them; the next comparison takes the place of the AND.
+    // 31 comparisons and the AND that joins them are 32 steps; another comparison is one too many.
     let steps = format!("SELECT COUNT(*) FROM sensors WHERE {}", ["c0>0"; 31].join(" AND "));
     assert!(Plan::parse(&format!("{steps}{end}"), &schema).is_ok());
     assert_eq!(found(&format!("{steps} AND c0>0{end}")).0, "TooManySteps");
@@ -333,7 +333,7 @@ fn rejects_a_query_at_the_place_where_it_exceeds_a_limit() {
     assert!(Plan::parse(&nested(16), &schema).is_ok());
     assert_eq!(found(&nested(17)), ("TooDeep", "SELECT COUNT(*) FROM sensors WHERE ".len() + 18));
     assert_eq!(found(&nested(8000)).0, "TooDeep");
-    // An OR of an AND in each pair of parentheses is two deep.
+    // Each pair of parentheses around an OR of ANDs adds two levels.
     let tree = |depth: usize| {
         let inner = (0..depth)
             .fold("c0>0".to_owned(), |inner, _| format!("(c0=1 AND c0=2 OR {inner} AND c0=3)"));
@@ -348,7 +348,7 @@ fn rejects_a_query_at_the_place_where_it_exceeds_a_limit() {
 
 #[test]
 fn the_largest_plan_fits_its_limits_and_its_text_parses_back() {
-    // Names of nothing but quotes, on the finest scales.
+    // Names that consist of quotes, on the finest scales.
     let names: Vec<String> = (0..8).map(|at| format!("{}{at}", "\"".repeat(63))).collect();
     let fields: Vec<Field<'_>> = names
         .iter()
@@ -372,7 +372,7 @@ fn the_largest_plan_fits_its_limits_and_its_text_parses_back() {
     assert_eq!(
         Plan::parse(&text, &schema).map(|plan| plan.to_string()).unwrap_err().named().to_string(),
         format!(
-            "NumberOutOfRange: column {}: -2147483650.9 is too large or too fine to compare this column with; leave digits out",
+            "NumberOutOfRange: column {}: -2147483650.9 has too many digits for this column; shorten it",
             text.find("-2147").unwrap() + 1
         )
     );
@@ -400,8 +400,7 @@ proptest! {
     }
 }
 
-// ------------------------------------------------------------------ the one text and the one
-// encoding
+// ------------------------------------------------------------------ canonical text and encoding
 
 #[test]
 fn rounds_comparisons_to_the_scale_of_the_column() {
@@ -455,7 +454,7 @@ fn rounds_comparisons_to_the_scale_of_the_column() {
 }
 
 #[test]
-fn encodes_as_the_specification_says() {
+fn encodes_as_specified() {
     let bytes = encode(
         &["temperature:Cel:i16/100", "humidity:%RH:u16/100"]
             .map(|column| Field::parse(column).unwrap()),
@@ -532,7 +531,7 @@ enum Step {
 }
 
 #[test]
-fn rejects_a_plan_that_no_text_gives() {
+fn rejects_a_plan_that_no_text_produces() {
     use Step::{Compare, Op};
     const SUM: (u8, Option<u8>) = (0, Some(0));
     const COUNT: (u8, Option<u8>) = (1, None);
@@ -559,33 +558,36 @@ fn rejects_a_plan_that_no_text_gives() {
         ("no item", by_hand(&[], &[], &[], 1000)),
         ("an unknown aggregate", by_hand(&[(5, Some(0))], &[a], &[], 1000)),
         ("a sum of no column", by_hand(&[(0, None)], &[], &[], 1000)),
-        ("a column that is not there", by_hand(&[SUM], &[], &[], 1000)),
+        ("a missing column", by_hand(&[SUM], &[], &[], 1000)),
         ("an item twice", by_hand(&[SUM, SUM], &[a], &[], 1000)),
         ("too many items", by_hand(&many, &summed[..6], &[], 1000)),
         ("too many columns", by_hand(&each, &summed, &[], 1000)),
-        ("a column that nothing mentions", by_hand(&[SUM], &[a, b], &[], 1000)),
+        ("an unused column", by_hand(&[SUM], &[a, b], &[], 1000)),
         (
             "columns in another order",
             by_hand(&[COUNT], &[("a", 1, None), b], &[is(1), is(0), Op(2)], 1000),
         ),
         ("a column twice", by_hand(&[SUM], &[a, ("a", 10, None)], &[is(1)], 1000)),
-        ("a name of nothing", by_hand(&[SUM], &[("", 1, Some((0, 1)))], &[], 1000)),
+        ("an empty name", by_hand(&[SUM], &[("", 1, Some((0, 1)))], &[], 1000)),
         ("a name too long", by_hand(&[SUM], &[(&long, 1, Some((0, 1)))], &[], 1000)),
-        ("a name that acts", by_hand(&[SUM], &[("a\u{1b}", 1, Some((0, 1)))], &[], 1000)),
+        (
+            "a name with a control character",
+            by_hand(&[SUM], &[("a\u{1b}", 1, Some((0, 1)))], &[], 1000),
+        ),
         ("a divisor of 0", by_hand(&[SUM], &[("a", 0, Some((0, 1)))], &[], 1000)),
         ("a sum without a range", by_hand(&[SUM], &[("a", 1, None)], &[], 1000)),
         ("a range without a sum", by_hand(&[COUNT], &[("b", 1, Some((0, 1)))], &[is(0)], 1000)),
         ("an empty range", by_hand(&[SUM], &[("a", 1, Some((1, 0)))], &[], 1000)),
         ("a comparison without bounds", by_hand(&[SUM], &[a], &[Compare(0, None, None)], 1000)),
         ("another empty interval", by_hand(&[SUM], &[a], &[Compare(0, Some(2), Some(0))], 1000)),
-        ("two truths", by_hand(&[SUM], &[a], &[is(0), is(0)], 1000)),
+        ("two truth values", by_hand(&[SUM], &[a], &[is(0), is(0)], 1000)),
         ("a NOT of nothing", by_hand(&[SUM], &[a], &[Op(0)], 1000)),
-        ("an AND of fewer", by_hand(&[SUM], &[a], &[is(0), Op(2)], 1000)),
+        ("an AND without enough operands", by_hand(&[SUM], &[a], &[is(0), Op(2)], 1000)),
         ("an AND of one", by_hand(&[SUM], &[a], &[is(0), Op(1)], 1000)),
         ("an OR of one", by_hand(&[SUM], &[a], &[is(0), Op(-1)], 1000)),
         ("an AND of an AND", by_hand(&[SUM], &[a], &[is(0), is(0), Op(2), is(0), Op(2)], 1000)),
         ("an OR of an OR", by_hand(&[SUM], &[a], &[is(0), is(0), is(0), Op(-2), Op(-2)], 1000)),
-        ("an operator of another kind", by_hand(&[SUM], &[a], &[is(0), Op(i64::MIN)], 1000)),
+        ("an unknown operator", by_hand(&[SUM], &[a], &[is(0), Op(i64::MIN)], 1000)),
         ("too deep", by_hand(&[SUM], &[a], &nots, 1000)),
         (
             "too many steps",

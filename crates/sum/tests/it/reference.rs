@@ -22,7 +22,7 @@ impl Ratio {
         (&self.0 * &other.1).cmp(&(&other.0 * &self.1))
     }
 
-    /// Of a decimal text.
+    /// The value of a decimal text.
     fn of(text: &str) -> Self {
         let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
         let digits: BigInt = format!("{whole}{fraction}").trim_start_matches('+').parse().unwrap();
@@ -80,12 +80,12 @@ fn column(name: usize) -> impl Strategy<Value = ColumnSpec> {
             kind: KINDS[kind],
             divisor: DIVISORS[divisor],
             offset,
-            // A range around 0 makes sense of columns that are around 0.
+            // A range around 0 suits columns whose values are around 0.
             range: range.filter(|_| offset == 0),
         })
 }
 
-/// Literals near the values that a column of small numerators holds, and some that are not.
+/// Literals near the values of a column with small numerators, and some that are far away.
 pub(crate) fn literal_near() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => "-?[0-9]{1,3}(\\.[0-9]{1,4})?",
@@ -110,7 +110,7 @@ fn expr(columns: usize) -> impl Strategy<Value = Expr> {
     })
 }
 
-/// The bytes of a reading: small raw values more often than any.
+/// The bytes of a reading. Small raw values are more frequent than others.
 fn reading(columns: Vec<ColumnSpec>) -> impl Strategy<Value = Option<Vec<u8>>> {
     let raw =
         prop_oneof![3 => -300i128..300, 2 => -3i128..4, 1 => any::<i64>().prop_map(i128::from)];
@@ -167,7 +167,7 @@ impl Query {
             .collect()
     }
 
-    /// Declared ranges as decimal texts, a digit wider than the numerators are.
+    /// Declared ranges as decimal texts, with one digit more than the numerators.
     pub(crate) fn ranges(&self) -> Vec<(String, String, String)> {
         let bound = |numerator: i64, column: &ColumnSpec| {
             // Rounded away from 0 at 10 digits: no numerator is between it and the bound.
@@ -195,7 +195,8 @@ impl Query {
         self.write(&mut |text, _| text.to_owned())
     }
 
-    /// The same query with other letters, space and parentheses, by a seed.
+    /// The same query with different letter case, space and redundant parentheses, chosen by a
+    /// seed.
     pub(crate) fn disguised(&self, seed: u64) -> String {
         let mut state = seed | 1;
         let mut below = move |bound: u64| {
@@ -322,7 +323,7 @@ impl Query {
         self.predicate.as_ref().is_none_or(|predicate| self.holds(row, predicate))
     }
 
-    /// Whether every value that is to be summed is in its range.
+    /// Whether every summed value is in its range.
     pub(crate) fn is_answerable(&self, row: Option<&[u8]>) -> bool {
         let Some(row) = row.filter(|row| self.matches(row)) else { return true };
         self.items
@@ -338,7 +339,7 @@ impl Query {
             })
     }
 
-    /// The results over the rows that answered, as they are shown.
+    /// The expected results over the rows that answered, as text.
     pub(crate) fn expected(&self, answered: &[Option<&[u8]>]) -> Vec<Option<String>> {
         let rows: Vec<&[u8]> =
             answered.iter().flatten().copied().filter(|row| self.matches(row)).collect();
@@ -348,7 +349,7 @@ impl Query {
                 return Some(n.to_string());
             };
             let divisor = BigInt::from(self.columns[column].divisor);
-            // The least number of places at which 1 / divisor is exact.
+            // The smallest number of places at which 1 / divisor is exact.
             let exact =
                 (0..=31u32).find(|&places| BigInt::from(10).pow(places) % &divisor == BigInt::ZERO);
             let numerators: Vec<BigInt> =
@@ -398,7 +399,7 @@ fn decimal(digits: &BigInt, places: u32) -> String {
     )
 }
 
-/// The candidate that no other is nearer to; of two, the even one.
+/// The nearest candidate; of two equally near ones, the even one.
 pub(crate) fn fixed(value: &Ratio, places: u32) -> String {
     let scaled = &value.0 * BigInt::from(10).pow(places);
     let near = &scaled / &value.1;
@@ -410,7 +411,7 @@ pub(crate) fn fixed(value: &Ratio, places: u32) -> String {
     decimal(&nearest, places)
 }
 
-/// By bisection: the greatest candidate whose lower half step is not above the root.
+/// By bisection: the greatest candidate minus half a step that is not above the root.
 pub(crate) fn root(value: &Ratio, places: u32) -> String {
     // sqrt(4 * scaled / denominator) against 2 * candidate - 1.
     let scaled = &value.0 * BigInt::from(10).pow(2 * places) * 4;

@@ -1,5 +1,5 @@
-//! Query schedules of private sums as chains of one message: only what the querier of a group
-//! signed as a query schedule is accepted as one.
+//! Query schedules of private sums as chains of one message: only a query schedule that the group's
+//! querier signed is accepted.
 
 use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{ChainId, ChainNumber, Kind, MAX_MESSAGE, SealError, SingleDraft};
@@ -48,11 +48,11 @@ fn issued(number: u64, queries: &[Posed<'_>]) -> Vec<u8> {
     issue(&draft(number, queries), &querier()).unwrap()
 }
 
-/// The name of what an announcement is refused for, or its number and queries.
-fn heard(announcement: &[u8]) -> Result<(u64, Vec<[u8; 16]>), QueryScheduleError> {
+/// The number and the nonces of an announcement, or the reason why it is rejected.
+fn opened(announcement: &[u8]) -> Result<(u64, Vec<[u8; 16]>), QueryScheduleError> {
     let mut scratch = vec![0; MAX_QUERY_SCHEDULE];
-    let said = schedule::hear(announcement, GROUP, &querier().public(), &mut scratch)?;
-    let schedule = QuerySchedule::open(&said, GROUP, &ROSTER)?;
+    let verified = schedule::hear(announcement, GROUP, &querier().public(), &mut scratch)?;
+    let schedule = QuerySchedule::open(&verified, GROUP, &ROSTER)?;
     Ok((schedule.number(), schedule.queries().map(|(_, posed)| posed.nonce).collect()))
 }
 
@@ -64,8 +64,8 @@ fn message(announcement: &[u8]) -> &[u8] {
     leaf
 }
 
-/// Chains of one that the querier's key signs, otherwise than for an schedule.
-fn said(network: NetworkId, sender: DeviceId, kind: Kind, message: &[u8]) -> Vec<u8> {
+/// A chain of one message that the querier's key signs, with any network, sender and kind.
+fn signed_chain(network: NetworkId, sender: DeviceId, kind: Kind, message: &[u8]) -> Vec<u8> {
     let draft = SingleDraft {
         id: ChainId { network, sender, number: ChainNumber(9) },
         kind,
@@ -84,22 +84,22 @@ fn opens_a_schedule_that_the_querier_signed_with_every_suite() {
         let key = key(*algorithm, 7);
         let bytes = issue(&draft(9, &[POSED]), &key).unwrap();
         let mut scratch = vec![0; MAX_QUERY_SCHEDULE];
-        let said = schedule::hear(&bytes, GROUP, &key.public(), &mut scratch).unwrap();
-        let schedule = QuerySchedule::open(&said, GROUP, &ROSTER).unwrap();
+        let verified = schedule::hear(&bytes, GROUP, &key.public(), &mut scratch).unwrap();
+        let schedule = QuerySchedule::open(&verified, GROUP, &ROSTER).unwrap();
         assert_eq!((schedule.number(), schedule.sources(), schedule.key_group()), (9, 500, 16));
         assert_eq!(schedule.queries().collect::<Vec<_>>(), [(POSED.id(&ROSTER), POSED)]);
     }
 }
 
 #[test]
-fn the_querier_is_the_sender_of_that_name_in_the_groups_network() {
+fn the_querier_is_a_sender_in_the_groups_network() {
     let id: Vec<u8> = hex::decode("f21feb2d5e2c97c5").unwrap();
     assert_eq!(schedule::querier_id().0, id[..]);
     assert_eq!(schedule::network(GROUP), NetworkId(GROUP.0));
 }
 
-/// The same with another signature.
-fn resigned(bytes: &[u8]) -> Vec<u8> {
+/// The same announcement with an invalid signature.
+fn with_wrong_signature(bytes: &[u8]) -> Vec<u8> {
     let BroadcastFrame::Single { head, leaf } = BroadcastFrame::decode(bytes).unwrap() else {
         panic!("not a chain of one")
     };
@@ -112,20 +112,20 @@ fn resigned(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn rejects_other_networks_senders_and_kinds_by_name() {
+fn rejects_other_networks_senders_and_kinds() {
     let bytes = issued(9, &[POSED]);
     let leaf = message(&bytes);
     let (network, sender) = (schedule::network(GROUP), schedule::querier_id());
-    // All else being right it is the query schedule, to the byte.
-    assert_eq!(said(network, sender, Kind::QuerySchedule, leaf), bytes);
+    // With the right fields, this function produces the query schedule, byte for byte.
+    assert_eq!(signed_chain(network, sender, Kind::QuerySchedule, leaf), bytes);
     for (name, bytes) in [
-        ("WrongNetwork", said(NetworkId([8; 8]), sender, Kind::QuerySchedule, leaf)),
-        ("WrongSender", said(network, DeviceId(*b"mote0001"), Kind::QuerySchedule, leaf)),
-        ("WrongKind", said(network, sender, Kind::Messages, leaf)),
-        ("WrongKind", said(network, sender, Kind::Image, leaf)),
+        ("WrongNetwork", signed_chain(NetworkId([8; 8]), sender, Kind::QuerySchedule, leaf)),
+        ("WrongSender", signed_chain(network, DeviceId(*b"mote0001"), Kind::QuerySchedule, leaf)),
+        ("WrongKind", signed_chain(network, sender, Kind::Messages, leaf)),
+        ("WrongKind", signed_chain(network, sender, Kind::Image, leaf)),
         ("WrongKey", issue(&draft(9, &[POSED]), &key(Algorithm::Ed25519, 8)).unwrap()),
         ("WrongKey", issue(&draft(9, &[POSED]), &key(Algorithm::Esp256, 7)).unwrap()),
-        ("NotAuthentic", resigned(&bytes)),
+        ("NotAuthentic", with_wrong_signature(&bytes)),
         (
             "WrongRoster",
             issue(
@@ -142,7 +142,7 @@ fn rejects_other_networks_senders_and_kinds_by_name() {
         ("AmbiguousQuery", issued(9, &[POSED, POSED])),
         ("FieldOutOfRange", issued(9, &[Posed { until: 10, ..POSED }])),
     ] {
-        assert_eq!(heard(&bytes).unwrap_err().name(), name);
+        assert_eq!(opened(&bytes).unwrap_err().name(), name);
     }
 }
 
@@ -150,30 +150,30 @@ fn rejects_other_networks_senders_and_kinds_by_name() {
 fn rejects_a_message_verified_for_another_sender_or_group() {
     let bytes = issued(9, &[POSED]);
     let (mut scratch, public) = (vec![0; MAX_QUERY_SCHEDULE], querier().public());
-    let said = schedule::hear(&bytes, GROUP, &public, &mut scratch).unwrap();
+    let verified = schedule::hear(&bytes, GROUP, &public, &mut scratch).unwrap();
     assert_eq!(
-        QuerySchedule::open(&said, GroupId([9; 8]), &ROSTER).unwrap_err(),
+        QuerySchedule::open(&verified, GroupId([9; 8]), &ROSTER).unwrap_err(),
         QueryScheduleError::WrongNetwork
     );
     let elsewhere =
         issue(&QueryScheduleDraft { group: GroupId([9; 8]), ..draft(9, &[POSED]) }, &querier())
             .unwrap();
     let mut scratch = vec![0; MAX_QUERY_SCHEDULE];
-    let said = schedule::hear(&elsewhere, GroupId([9; 8]), &public, &mut scratch).unwrap();
+    let verified = schedule::hear(&elsewhere, GroupId([9; 8]), &public, &mut scratch).unwrap();
     assert_eq!(
-        QuerySchedule::open(&said, GROUP, &ROSTER).unwrap_err(),
+        QuerySchedule::open(&verified, GROUP, &ROSTER).unwrap_err(),
         QueryScheduleError::WrongNetwork
     );
 }
 
 #[test]
-fn a_head_belongs_to_one_schedule_and_one_number() {
+fn a_head_is_valid_for_one_schedule_and_one_number() {
     let (one, other, newer) = (issued(9, &[POSED]), issued(9, &[]), issued(10, &[POSED]));
     assert_eq!(message(&one), message(&newer));
     let digest = |bytes: &[u8]| {
         let mut scratch = vec![0; MAX_QUERY_SCHEDULE];
-        let said = schedule::hear(bytes, GROUP, &querier().public(), &mut scratch).unwrap();
-        QuerySchedule::open(&said, GROUP, &ROSTER).unwrap().digest()
+        let verified = schedule::hear(bytes, GROUP, &querier().public(), &mut scratch).unwrap();
+        QuerySchedule::open(&verified, GROUP, &ROSTER).unwrap().digest()
     };
     let digests = [&one, &other, &newer].map(|bytes| digest(bytes));
     assert!(digests[0] != digests[1] && digests[0] != digests[2] && digests[1] != digests[2]);
@@ -183,7 +183,7 @@ fn a_head_belongs_to_one_schedule_and_one_number() {
     let mut out = vec![0; MAX_QUERY_SCHEDULE];
     let mut writer = Writer::new(&mut out);
     BroadcastFrame::Single { head, leaf: message(&other) }.encode(&mut writer).unwrap();
-    assert_eq!(heard(writer.finish()).unwrap_err().name(), "ForgedLeaf");
+    assert_eq!(opened(writer.finish()).unwrap_err().name(), "ForgedLeaf");
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn refuses_to_sign_a_schedule_longer_than_one_message() {
     let longest =
         QueryScheduleDraft { sources: u32::MAX, key_group: u32::MAX, ..draft(u64::MAX, &queries) };
     let bytes = issue(&longest, &querier()).unwrap();
-    assert_eq!(heard(&bytes), Ok((u64::MAX, vec![[1; 16], [2; 16], [3; 16], [4; 16]])));
+    assert_eq!(opened(&bytes), Ok((u64::MAX, vec![[1; 16], [2; 16], [3; 16], [4; 16]])));
     assert!(bytes.len() <= MAX_QUERY_SCHEDULE && message(&bytes).len() <= MAX_MESSAGE);
     let five: Vec<_> = (1..=5).map(posed).collect();
     assert_eq!(
@@ -210,13 +210,13 @@ proptest! {
         let mut bytes = issued(9, &[POSED]);
         let at = at.index(bytes.len());
         bytes[at] ^= flip;
-        prop_assert!(heard(&bytes).is_err());
-        prop_assert!(heard(&bytes[..at]).is_err());
+        prop_assert!(opened(&bytes).is_err());
+        prop_assert!(opened(&bytes[..at]).is_err());
     }
 
     #[test]
     fn rejects_messages_of_the_querier_that_are_not_schedules(message in prop::collection::vec(any::<u8>(), 0..200)) {
-        let lines = said(schedule::network(GROUP), schedule::querier_id(), Kind::Messages, &message);
-        prop_assert_eq!(heard(&lines).unwrap_err(), QueryScheduleError::WrongKind);
+        let lines = signed_chain(schedule::network(GROUP), schedule::querier_id(), Kind::Messages, &message);
+        prop_assert_eq!(opened(&lines).unwrap_err(), QueryScheduleError::WrongKind);
     }
 }

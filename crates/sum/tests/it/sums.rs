@@ -15,7 +15,7 @@ use proptest::prelude::*;
 const GROUP: GroupId = GroupId([3; 8]);
 const SECRET: [u8; 32] = [0x5a; 32];
 
-/// The formulas, with big integers and a ChaCha20 written as RFC 8439 has it.
+/// The paper's formulas with big integers, and ChaCha20 as in RFC 8439.
 mod reference {
     use super::*;
 
@@ -88,7 +88,7 @@ mod reference {
             % p()
     }
 
-    /// The sum, if the shares add up.
+    /// The sum, if the shares match.
     pub(crate) fn open(
         psr: &BigUint,
         devices: &[DeviceId],
@@ -151,7 +151,7 @@ fn open(
 }
 
 #[test]
-fn the_block_of_rfc_8439_section_2_3_2() {
+fn computes_the_block_of_rfc_8439_section_2_3_2() {
     let key: [u8; 32] = std::array::from_fn(|i| u8::try_from(i).unwrap());
     let nonce = [0, 0, 0, 9, 0, 0, 0, 0x4a, 0, 0, 0, 0];
     let block = reference::chacha20(&key, 1, &nonce);
@@ -163,7 +163,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn a_psr_is_what_the_formula_says(
+    fn a_psr_equals_the_formula(
         n: u32, key_group: u32, query: [u8; 16], slot: u8, epoch in 0_u64..1 << 50, value in prop_oneof![0..SUM_LIMIT, SUM_LIMIT - 3..SUM_LIMIT],
     ) {
         let query = QueryId(query);
@@ -174,7 +174,7 @@ proptest! {
     }
 
     #[test]
-    fn a_sum_opens_to_the_sum_and_as_the_formula_says(
+    fn a_sum_opens_as_the_formula_does(
         values in prop::collection::vec(0_u128..1 << 40, 1..40), query: [u8; 16], slot: u8, epoch in 0_u64..1 << 50,
     ) {
         let query = QueryId(query);
@@ -188,7 +188,7 @@ proptest! {
     }
 
     #[test]
-    fn lanes_equal_one_source_after_the_other(present: u16, query: [u8; 16], slot: u8, epoch in 0_u64..1 << 50) {
+    fn lanes_equal_single_sources(present: u16, query: [u8; 16], slot: u8, epoch in 0_u64..1 << 50) {
         let query = QueryId(query);
         let mut lanes = KeyLanes::default();
         let mut sum = Psr::ZERO;
@@ -208,7 +208,7 @@ proptest! {
     }
 
     #[test]
-    fn whoever_bends_a_sum_is_refused(
+    fn rejects_an_altered_sum(
         values in prop::collection::vec(0_u128..1000, 3..12), delta in prop::collection::vec(any::<u8>(), 32), epoch in 1_u64..1 << 40,
     ) {
         let (query, other, slot) = (QueryId([1; 16]), QueryId([2; 16]), 1);
@@ -226,13 +226,13 @@ proptest! {
             prop_assert_eq!(open(&delta, devices.clone(), query, slot, epoch), refused);
         }
         prop_assert_eq!(open(&Psr::ZERO, devices.clone(), query, slot, epoch), refused);
-        // Replayed, or taken for another query, slot or key group.
+        // Replayed, or used for another query, slot or key group.
         prop_assert_eq!(open(&sum, devices.clone(), query, slot, epoch + 1), refused);
         prop_assert_eq!(open(&sum, devices.clone(), other, slot, epoch), refused);
         prop_assert_eq!(open(&sum, devices.clone(), query, slot + 1, epoch), refused);
         let of_group = |n: u32| encrypt(n, 1, query, slot, epoch, 0);
         prop_assert_eq!(open(&sum_of(&[of_group(0), psrs[1]]), 0..2, query, slot, epoch), refused);
-        // Participants claimed who are not, or hidden who are.
+        // A participant too many, or one too few.
         prop_assert_eq!(open(&sum, 0..devices.end + 1, query, slot, epoch), refused);
         prop_assert_eq!(open(&sum, 1..devices.end, query, slot, epoch), refused);
         prop_assert_eq!(open(&sum, (1..devices.end).chain([77]), query, slot, epoch), refused);
@@ -241,7 +241,7 @@ proptest! {
 }
 
 #[test]
-fn rejects_a_sum_above_what_the_participants_may_contribute() {
+fn rejects_a_sum_above_the_participants_maximum() {
     let query = QueryId([1; 16]);
     let sum = encrypt(0, 0, query, 0, 9, (1 << 40) + 1);
     assert_eq!(open(&sum, [0], query, 0, 9), Err(OpenError::SumOutOfRange));
@@ -249,7 +249,7 @@ fn rejects_a_sum_above_what_the_participants_may_contribute() {
 }
 
 #[test]
-fn rejects_invalid_records_by_name() {
+fn rejects_invalid_records() {
     assert_eq!(Psr::from_bytes(&[0; 31]), Err(PsrError::TruncatedPsr));
     assert_eq!(Psr::from_bytes(&[0; 33]), Err(PsrError::TruncatedPsr));
     let p = reference::p().to_bytes_be();
@@ -257,7 +257,7 @@ fn rejects_invalid_records_by_name() {
     assert_eq!(Psr::from_bytes(&[0xff; 32]), Err(PsrError::NotCanonical));
     let below = (reference::p() - 1_u8).to_bytes_be();
     assert_eq!(Psr::from_bytes(&below).unwrap().to_bytes()[..], below);
-    // The largest one and one make none.
+    // p - 1 plus 1 is 0.
     let mut one = [0; 32];
     one[31] = 1;
     assert_eq!(Psr::from_bytes(&below).unwrap().merge(&Psr::from_bytes(&one).unwrap()), Psr::ZERO);

@@ -2,8 +2,8 @@
 //! revocation (spec/broadcast.md, section 1).
 //!
 //! A base station revokes all its certificates with a serial below a minimum. The minimum only
-//! increases, and receivers store it. No clock is needed: a receiver without one cannot see that a
-//! certificate has expired, but sees that it was revoked.
+//! increases, and receivers store it. Revocation needs no clock: a receiver without one cannot
+//! detect that a certificate has expired, but detects that it was revoked.
 
 use core::fmt;
 use moteseal_core::named_errors;
@@ -18,15 +18,16 @@ use moteseal_core::signature::{
     Algorithm, KeyError, MAX_PUBLIC_KEY, MAX_SIGNATURE, PublicKey, SignatureError, Signer,
 };
 
-/// Bytes that suffice for any of these payloads: fields of fixed size and a key.
+/// Maximum length of the payload of a request, certificate or revocation: fields of fixed size and
+/// a key.
 const MAX_PAYLOAD: usize = MAX_PUBLIC_KEY + 80;
-/// Bytes that suffice for what is signed of any of these.
+/// Maximum length of the bytes that are signed for any of these.
 const MAX_MESSAGE: usize = MAX_PAYLOAD + 80;
-/// Bytes that suffice for any sender's request.
+/// Maximum length of a sender's request in bytes.
 pub const MAX_REQUEST: usize = MAX_MESSAGE + MAX_SIGNATURE;
-/// Bytes that suffice for any sender's certificate.
+/// Maximum length of a sender's certificate in bytes.
 pub const MAX_SENDER_CERTIFICATE: usize = MAX_MESSAGE + MAX_SIGNATURE;
-/// Bytes that suffice for any revocation.
+/// Maximum length of a revocation in bytes.
 pub const MAX_REVOCATION: usize = 160 + MAX_SIGNATURE;
 
 named_errors! {
@@ -36,10 +37,10 @@ named_errors! {
         Decode(error: DecodeError) => from,
         /// It belongs to another network.
         WrongNetwork => "it was made for another network",
-        /// The base station is not known here.
-        UnknownBaseStation => "the base station is not known here",
-        /// Signed with another suite than the signer's key.
-        AlgorithmMismatch => "the signature is of another suite than the signer's key",
+        /// The base station is not among the accepted ones.
+        UnknownBaseStation => "the base station is not among the accepted ones",
+        /// The signature's suite differs from that of the signer's key.
+        AlgorithmMismatch => "the signature's suite differs from that of the signer's key",
         /// The signature was rejected.
         Signature(error: SignatureError) => forward,
         /// The sender's key was rejected.
@@ -80,7 +81,7 @@ fn read_key<'a>(reader: &mut Reader<'a>) -> Result<(i64, &'a [u8]), DecodeError>
     Ok((reader.i64()?, reader.bytes()?))
 }
 
-/// The key with these bytes. Longer bytes than any suite's key are rejected.
+/// The key with these bytes. Rejects bytes that are longer than any suite's key.
 fn key_of(algorithm: Algorithm, bytes: &[u8]) -> Result<PublicKey, SenderCertificateError> {
     PublicKey::from_bytes(algorithm, bytes).map_err(SenderCertificateError::Key)
 }
@@ -244,11 +245,11 @@ pub struct SenderCertificate<'a> {
 
 impl<'a> SenderCertificate<'a> {
     /// Reads a certificate and checks that it is for this network, that the base station with the
-    /// key `base` signed it, and that the sender's key is valid. [`check`](Self::check) tells
-    /// whether the certificate is in force.
+    /// key `base` signed it, and that the sender's key is valid. [`check`](Self::check) checks the
+    /// dates and the revocation.
     ///
     /// # Errors
-    /// [`SenderCertificateError`]. `WrongNetwork` and `UnknownBaseStation` are found without a
+    /// [`SenderCertificateError`]. `WrongNetwork` and `UnknownBaseStation` are detected without a
     /// signature check.
     pub fn open(
         bytes: &'a [u8],
@@ -312,7 +313,7 @@ impl<'a> SenderCertificate<'a> {
         let (algorithm, key_bytes) = read_key(&mut reader)?;
         let (not_before, not_after) = (reader.u64()?, reader.u64()?);
         let algorithm = Algorithm::from_cose(algorithm).ok_or(DecodeError::UnknownAlgorithm)?;
-        // The highest serial could not be revoked.
+        // The highest serial could not be revoked, so it is invalid.
         if not_before >= not_after || serial == u64::MAX {
             return Err(DecodeError::FieldOutOfRange);
         }
@@ -332,7 +333,7 @@ impl<'a> SenderCertificate<'a> {
     /// The sender's key.
     ///
     /// # Errors
-    /// Never fails for a certificate that was opened.
+    /// Never for a certificate that was opened.
     pub fn key(&self) -> Result<PublicKey, KeyError> {
         PublicKey::from_bytes(self.algorithm, self.key_bytes)
     }
@@ -391,7 +392,7 @@ pub struct RevocationDraft<'k> {
     pub network: NetworkId,
     /// The base station's key.
     pub base: &'k PublicKey,
-    /// The lowest serial that remains valid; higher than every minimum before.
+    /// The lowest serial that remains valid. It must be higher than every earlier minimum.
     pub minimum: u64,
 }
 
@@ -473,7 +474,7 @@ impl Revocation {
         self.base
     }
 
-    /// The lowest serial that remains valid; higher than every minimum before.
+    /// The lowest serial that remains valid.
     #[must_use]
     pub const fn minimum(&self) -> u64 {
         self.minimum

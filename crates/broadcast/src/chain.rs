@@ -1,9 +1,9 @@
 //! The sender's side of a chain: blocks of messages under one signed head (spec/broadcast.md,
 //! sections 2 and 3).
 //!
-//! The sender hashes from the last block to the first and keeps one digest for each block and one
-//! tag for each message. It does not keep the messages; it reads them again when it sends them, and
-//! does not send a message that has changed since.
+//! The sender hashes from the last block to the first, and keeps one digest for each block and one
+//! tag for each message. It does not keep the messages: it reads them again when it sends them, and
+//! does not send a message that has changed in between.
 
 use core::fmt;
 use moteseal_core::named_errors;
@@ -21,12 +21,12 @@ use moteseal_core::record::DeviceId;
 use moteseal_core::record::NetworkId;
 use moteseal_core::signature::{Algorithm, KeyPair, MAX_SIGNATURE, PublicKey, SignatureError};
 
-/// SHA-256 in the COSE registry.
+/// The number of SHA-256 in the COSE registry.
 const SHA_256: i64 = -16;
 /// The maximum length of a head's payload: thirteen fields, the array's head, the label and the
 /// tags.
 const MAX_PAYLOAD: usize = 112 + MAX_LABEL + 8 * MAX_PER_BLOCK as usize;
-/// Bytes that suffice for any head, and for the bytes that are signed.
+/// Maximum length of a head, and of the bytes that are signed for it.
 pub const MAX_HEAD: usize = MAX_PAYLOAD + 80 + MAX_SIGNATURE;
 
 /// The parameters of a chain: the head without the label and the digests.
@@ -129,8 +129,8 @@ impl Outline {
     }
 }
 
-/// The number of tags for a block of so many leaves. A block of one leaf needs none: its digest
-/// decides at once.
+/// The number of tags for a block with `leaves` leaves. A block with one leaf needs none, because
+/// its digest verifies the leaf at once.
 pub(super) const fn tags_of(leaves: u8) -> usize {
     if leaves > 1 { leaves as usize } else { 0 }
 }
@@ -141,15 +141,15 @@ named_errors! {
         /// The chain has no messages.
         NoMessages => "a chain has at least one message",
         /// More than [`MAX_MESSAGES`] messages.
-        TooManyMessages => "a chain has at most 16,777,216 messages; send what is left as another chain",
-        /// Blocks of no message, or of more than [`MAX_PER_BLOCK`].
+        TooManyMessages => "a chain has at most 16,777,216 messages; send the rest as another chain",
+        /// The block size is 0 or above [`MAX_PER_BLOCK`].
         BlockTooLarge => "a block has 1 to 64 messages",
         /// The label is longer than [`MAX_LABEL`] bytes.
         LabelTooLong => "a label has at most 64 bytes",
-        /// The label has control characters, which could act on a terminal.
+        /// The label has control characters, which could affect a terminal.
         LabelNotPlain => "a label has no control characters",
-        /// A message of more than [`MAX_MESSAGE`] bytes.
-        MessageTooLong => "a message has at most 8,192 bytes; cut it into several",
+        /// A message is longer than [`MAX_MESSAGE`].
+        MessageTooLong => "a message has at most 8,192 bytes; split it into several",
         /// A buffer is too small.
         BufferTooSmall => "a buffer is too small for the chain",
     }
@@ -188,7 +188,7 @@ impl<E: fmt::Display> fmt::Display for BuildError<E> {
 impl<E: core::error::Error> core::error::Error for BuildError<E> {}
 
 named_errors! {
-    /// Why a leaf is not sent.
+    /// Why a leaf was not written.
     ContentChanged {
         /// The message differs from the one that was hashed when the chain was built.
         ContentChanged => "the message is not the one that was signed; build a new chain",
@@ -465,8 +465,8 @@ fn set_tag(tags: &mut [Tag], message: u32, digest: &[u8; 32]) {
     }
 }
 
-/// Writes the trailer of a block and returns its length: digest and tags of the next block, which
-/// is hashed already.
+/// Writes the trailer of a block and returns its length. The trailer has the digest and the tags of
+/// the next block, which is already hashed.
 fn write_trailer(
     outline: &Outline,
     block: u32,
@@ -501,8 +501,8 @@ named_errors! {
         WrongSender => "the chain belongs to another sender",
         /// Signed with another key of the sender.
         WrongKey => "the chain is signed with another key of the sender",
-        /// Signed with another suite than the sender's key.
-        AlgorithmMismatch => "the signature is of another suite than the sender's key",
+        /// The signature's suite differs from that of the sender's key.
+        AlgorithmMismatch => "the signature's suite differs from that of the sender's key",
         /// The signature was rejected.
         Signature(error: SignatureError) => forward,
     }
@@ -634,7 +634,7 @@ impl<'a> Head<'a> {
         Ok((object, Self { outline, label, first, tags }))
     }
 
-    /// What it says of the chain.
+    /// The chain's parameters.
     #[must_use]
     pub const fn outline(&self) -> &Outline {
         &self.outline

@@ -24,8 +24,8 @@ named_errors! {
     EvidenceError {
         /// The bytes are not a frame.
         Decode(error: DecodeError) => from,
-        /// A frame in the wrong place.
-        OutOfOrder => "evidence is a certificate, a head, and the chain's leaves in order",
+        /// A frame is in the wrong place.
+        OutOfOrder => "evidence must be a certificate, a head, and the chain's leaves in order",
         /// The certificate was rejected.
         Certificate(error: SenderCertificateError) => from,
         /// The head was rejected.
@@ -35,7 +35,7 @@ named_errors! {
     }
 }
 
-/// What a frame of evidence shows.
+/// The content of a frame of evidence.
 #[derive(Clone, Copy, Debug)]
 pub enum Shown<'f> {
     /// The sender of the chain.
@@ -82,7 +82,7 @@ impl<'k> EvidenceCheck<'k> {
         Self { network, bases, stage: Stage::Start }
     }
 
-    /// Checks the next frame. After an error the check is over; pass no more frames.
+    /// Checks the next frame. After an error, pass no more frames.
     ///
     /// # Errors
     /// [`EvidenceError`].
@@ -125,7 +125,7 @@ impl<'k> EvidenceCheck<'k> {
         }
     }
 
-    /// The number of proven messages, and the number of all messages; `None` before the head.
+    /// The number of proven messages, and the chain's number of messages; `None` before the head.
     #[must_use]
     pub const fn proven(&self) -> Option<(u32, u32)> {
         match &self.stage {

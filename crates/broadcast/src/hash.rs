@@ -7,7 +7,7 @@ use moteseal_core::digest::{self, INITIAL, compress256, state_bytes, tag};
 
 const TAG: [u8; 24] = tag(b"moteseal/cast/1");
 
-/// What is hashed.
+/// The function of a prefix.
 #[derive(Clone, Copy)]
 enum Role {
     Leaf = 0,
@@ -66,7 +66,7 @@ impl Prefixes {
     }
 }
 
-/// The digest of `length` bytes after a prefix, of which `rest` are the last and not yet hashed.
+/// The digest of `length` bytes after a prefix, of which the last, `rest`, are not hashed yet.
 #[inline]
 fn finish(mut state: [u32; 8], rest: &[u8], length: usize) -> [u8; 32] {
     let (blocks, rest) = rest.as_chunks::<64>();

@@ -1,8 +1,8 @@
 //! The verifier of a chain: checks leaves block after block, in any order within a block
 //! (spec/broadcast.md, section 3).
 //!
-//! Memory is fixed: 48 bytes for each message of a block, and no messages. Each leaf is decided at
-//! once, so that a node knows whether to relay and store it.
+//! Memory is fixed: 48 bytes for each message of a block. Messages are not stored. Each leaf is
+//! verified when it arrives, so that a node knows whether to relay and store it.
 
 use core::fmt;
 use moteseal_core::named_errors;
@@ -12,7 +12,7 @@ use crate::hash::{Prefixes, Running};
 use crate::{ChainRef, MAX_PER_BLOCK};
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 
-/// Bytes that suffice for any snapshot of an [`Incoming`].
+/// Maximum length of a snapshot of an [`Incoming`] in bytes.
 pub const MAX_SNAPSHOT: usize = 112 + 8 * MAX_PER_BLOCK as usize;
 
 /// The chain's blocks have more messages than this receiver has room for.
@@ -20,7 +20,7 @@ pub const MAX_SNAPSHOT: usize = 112 + 8 * MAX_PER_BLOCK as usize;
 pub struct BlockTooLarge;
 
 impl BlockTooLarge {
-    /// The error's name.
+    /// The error's stable name (spec/errors.md).
     #[must_use]
     pub const fn name(self) -> &'static str {
         "BlockTooLarge"
@@ -38,38 +38,38 @@ impl core::error::Error for BlockTooLarge {}
 named_errors! {
     /// Why a leaf was rejected. Except for `BlockMismatch`, nothing has changed.
     LeafError {
-        /// It fits neither its tag nor its block's digest.
+        /// The leaf matches neither its tag nor its block's digest.
         ForgedLeaf => "the bytes are not what the sender signed",
-        /// It belongs to a block that is verified already, or to a later block.
-        NotThisBlock => "the leaf is of an earlier or a later block",
+        /// The leaf belongs to a block that is already verified, or to a later block.
+        NotThisBlock => "the leaf belongs to an earlier or a later block",
         /// The block has no such leaf.
         IndexOutOfRange => "the block has no such leaf",
-        /// Longer than the chain's longest message allows.
-        LeafTooLong => "the leaf is longer than any of the chain's",
-        /// Too short for its trailer.
+        /// The leaf is longer than the chain's longest message allows.
+        LeafTooLong => "the leaf is longer than every leaf of the chain",
+        /// The leaf is too short for its trailer.
         LeafTooShort => "the leaf is too short for its trailer",
-        /// All tags of the block fit, but its digest does not: someone has found another leaf with
-        /// the same 64-bit tag, or the sender is dishonest. Delete every stored leaf of the block;
-        /// it starts again.
-        BlockMismatch => "the leaves fit their tags, but the block does not fit its digest; the block starts again",
+        /// All tags of the block match, but its digest does not: either an attacker has found a
+        /// different leaf with the same 64-bit tag, or the sender is dishonest. Delete every stored
+        /// leaf of the block. The verifier starts the block again.
+        BlockMismatch => "the leaves match their tags, but not the block's digest; the block starts again",
     }
 }
 
 /// The result of an accepted leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken<'l> {
-    /// A leaf that is here already; its tag fits.
+    /// The leaf was received before; its tag matches.
     Repeated,
-    /// The tag fits, which is 64 bits of evidence: enough to relay and store the leaf, too little
-    /// to act on its message.
+    /// The tag matches. Its 64 bits are enough evidence to relay and store the leaf, but not to
+    /// act on its message.
     Pending {
         /// The leaf's message.
         message: &'l [u8],
     },
-    /// The block is complete and authentic, including the leaves that were pending: act on its
-    /// messages.
+    /// The block is complete and authentic, including the leaves that were pending: the caller may
+    /// act on its messages.
     Verified {
-        /// The message of this leaf, which need not be the block's last.
+        /// The message of this leaf, which is not always the block's last one.
         message: &'l [u8],
         /// The block.
         block: u32,
@@ -86,7 +86,7 @@ pub const BYTES_PER_MESSAGE: usize = 48;
 struct Places<'m> {
     tags: &'m mut [[u8; 8]],
     next_tags: &'m mut [[u8; 8]],
-    /// The digests of the leaves that are here, except the last.
+    /// The digests of the received leaves, except the last leaf of the block.
     others: &'m mut [[u8; 32]],
 }
 
@@ -104,7 +104,7 @@ impl<'m> Places<'m> {
     }
 }
 
-/// The tags of the block under way.
+/// The tags of the current block.
 #[inline]
 fn tags_in(memory: &[[u8; BYTES_PER_MESSAGE]]) -> &[[u8; 8]] {
     let count = memory.len();
@@ -141,7 +141,7 @@ impl<const B: usize> Incoming<B> {
         self.state.reference()
     }
 
-    /// The block under way, counted from 1; one more than the number of blocks if the chain is
+    /// The current block, counted from 1; one more than the number of blocks if the chain is
     /// complete.
     #[must_use]
     pub const fn current(&self) -> u32 {
@@ -154,7 +154,7 @@ impl<const B: usize> Incoming<B> {
         self.state.is_complete()
     }
 
-    /// The missing leaves of the block under way: bit `j` is leaf `j`.
+    /// The missing leaves of the current block: bit `j` is leaf `j`.
     #[must_use]
     pub const fn missing(&self) -> u64 {
         self.state.missing()
@@ -175,9 +175,9 @@ impl<const B: usize> Incoming<B> {
         self.state.take(&mut self.memory, block, index, leaf)
     }
 
-    /// Writes a snapshot of the chain's position: every verified block, and none of the leaves of
-    /// the block under way, which must be verified again. [`MAX_SNAPSHOT`] bytes suffice. A
-    /// snapshot is not authenticated: keep it where only the receiver can write.
+    /// Writes a snapshot of the chain's position: every verified block, but no leaves of the
+    /// current block, which must be verified again. [`MAX_SNAPSHOT`] bytes suffice. A snapshot is
+    /// not authenticated: store it where only the receiver can write.
     ///
     /// # Errors
     /// [`BufferTooSmall`].
@@ -196,27 +196,27 @@ impl<const B: usize> Incoming<B> {
     }
 }
 
-/// A verifier whose caller keeps the memory for a block, [`BYTES_PER_MESSAGE`] for each message of
-/// the largest block, and passes it to each call. [`Incoming`] holds both; only a caller that
-/// learns the size of blocks at run time keeps them apart.
+/// A verifier whose caller provides the memory for a block, [`BYTES_PER_MESSAGE`] for each message
+/// of the largest block, and passes it to each call. [`Incoming`] contains both. Use this type if
+/// the size of blocks is known only at run time.
 #[derive(Clone, Copy, Debug)]
 pub struct IncomingState {
     outline: Outline,
     prefixes: Prefixes,
-    /// Blocks of the chain.
+    /// The number of blocks of the chain.
     blocks: u32,
-    /// The block under way; one more than the number of blocks if the chain is complete.
+    /// The current block; one more than the number of blocks if the chain is complete.
     current: u32,
-    /// Leaves of the block under way; 0 if there is none.
+    /// The number of leaves in the current block; 0 if the chain is complete.
     leaves: u8,
-    /// Bytes of the trailer in its last leaf.
+    /// Length of the trailer in its last leaf, in bytes.
     trailer: usize,
-    /// The leaves of it that are here, one bit each.
+    /// Its received leaves, one bit each.
     held: u64,
     /// Its digest.
     digest: [u8; 32],
-    /// If the last leaf came before others: the state of the block's hash, and the next block's
-    /// digest and tags, which count once this block is verified.
+    /// Set if the last leaf arrived before others: the state of the block's hash, and the next
+    /// block's digest and tags, which are valid only after this block is verified.
     last: Running,
     next_digest: [u8; 32],
 }
@@ -274,7 +274,7 @@ impl IncomingState {
         self.outline.reference()
     }
 
-    /// The block under way, counted from 1; one more than the number of blocks if the chain is
+    /// The current block, counted from 1; one more than the number of blocks if the chain is
     /// complete.
     #[must_use]
     pub const fn current(&self) -> u32 {
@@ -287,7 +287,7 @@ impl IncomingState {
         self.current > self.blocks
     }
 
-    /// The missing leaves of the block under way: bit `j` is leaf `j`.
+    /// The missing leaves of the current block: bit `j` is leaf `j`.
     #[must_use]
     pub const fn missing(&self) -> u64 {
         !self.held & every(self.leaves)
@@ -355,7 +355,7 @@ impl IncomingState {
     }
 
     /// Verifies the last leaf of a block, with the trailer for the next block. If the other leaves
-    /// are here, the block's digest alone decides.
+    /// are already received, the block's digest is the only check.
     #[inline]
     fn take_last<'l>(
         &mut self,
@@ -397,8 +397,8 @@ impl IncomingState {
         Ok(Taken::Pending { message })
     }
 
-    /// The block's digest: continues `hash` with the last leaf, or its rest, and the digests of the
-    /// others.
+    /// The block's digest: continues `hash` with the last leaf, or the rest of it, and with the
+    /// digests of the others.
     #[inline]
     fn with_others(&self, others: &[[u8; 32]], mut hash: Running, last: &[u8]) -> [u8; 32] {
         hash.update(last);
@@ -436,7 +436,7 @@ impl IncomingState {
         self.digest = self.next_digest;
         places.tags.copy_from_slice(places.next_tags);
         let is_last = block == self.blocks;
-        // All blocks except the last two have the same shape as the one before.
+        // All blocks except the last two have the same shape as the previous block.
         if self.current + 1 >= self.blocks {
             self.leaves = self.outline.in_block(self.current);
             self.trailer = self.outline.trailer(self.current);
@@ -444,9 +444,9 @@ impl IncomingState {
         Taken::Verified { message, block, is_last }
     }
 
-    /// Writes a snapshot of the chain's position: every verified block, and none of the leaves of
-    /// the block under way, which must be verified again. [`MAX_SNAPSHOT`] bytes suffice. A
-    /// snapshot is not authenticated: keep it where only the receiver can write.
+    /// Writes a snapshot of the chain's position: every verified block, but no leaves of the
+    /// current block, which must be verified again. [`MAX_SNAPSHOT`] bytes suffice. A snapshot is
+    /// not authenticated: store it where only the receiver can write.
     ///
     /// # Errors
     /// [`BufferTooSmall`].

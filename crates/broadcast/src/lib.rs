@@ -1,15 +1,16 @@
 //! Authenticated broadcast: one signature for a chain of messages, then about one compression of
 //! SHA-256 for each message (spec/broadcast.md).
 //!
-//! For senders of commands, firmware images and query schedules, for the nodes that relay them, and
-//! for motes that receive them. The crate needs neither an operating system nor a heap, and depends
-//! on nothing of seals or sums. It does not send or store anything and reads no clock.
+//! This crate is for senders of commands, firmware images and query schedules, for the nodes that
+//! relay them, and for motes that receive them. It needs neither an operating system nor a heap,
+//! and does not depend on the crates of seals or sums. It has no sockets, storage or clock.
 //!
-//! After Liu, Li and Guizani, "PKC Based Broadcast Authentication using Signature Amortization for
-//! WSNs" (IEEE TWC 2012), section III. Beyond the paper: chain numbers only increase, tags let a
-//! receiver reject forged fragments before a block is complete, and certificates expire and are
-//! revoked. A sender must know all messages of a chain before it signs the head; a live command is
-//! a chain of one message ([`SingleDraft`]). Motes that cannot check a signature use [`tesla`].
+//! It follows Liu, Li and Guizani, "PKC Based Broadcast Authentication using Signature Amortization
+//! for WSNs" (IEEE TWC 2012), section III. It adds to the paper: chain numbers only increase, tags
+//! let a receiver reject forged fragments before a block is complete, and certificates expire and
+//! can be revoked. A sender must know all messages of a chain before it signs the head; a live
+//! command is a chain of one message ([`SingleDraft`]). Motes that cannot check a signature use
+//! [`tesla`].
 //!
 //! A sender signs a chain of one block, and a receiver verifies it:
 //!

@@ -2,13 +2,13 @@
 //! its own (spec/broadcast.md, section 6). One state machine serves relays, receivers and senders,
 //! without sockets, clock or heap.
 //!
-//! The protocol follows section III-A.2 of the paper: blocks in order; new items are relayed after
-//! a short random delay; missing ones are requested by a bit vector; neighbours answer after a
-//! random delay and stay silent if they receive the same answer from another node. Beyond the
-//! paper: nothing is relayed or stored before it is verified; a sender's chain numbers only
+//! The protocol follows section III-A.2 of the paper: blocks are received in order; new items are
+//! relayed after a short random delay; missing ones are requested by a bit vector; neighbours
+//! answer after a random delay, unless they receive the same answer from another node. It adds to
+//! the paper: nothing is relayed or stored before it is verified; a sender's chain numbers only
 //! increase, across reboots too ([`Store`]); and everything that frames of unknown origin can make
-//! a node do (check a signature, request, answer) is limited, with no advantage in coming first or
-//! most often.
+//! a node do (check a signature, request, answer) is limited. A frame gains no advantage by
+//! arriving first or most often.
 //!
 //! A host passes each received frame to [`Node::receive`], sends what [`Node::poll`] writes, and
 //! polls again at [`Node::next_due`]. It reads messages from the store when an [`Event::Verified`]
@@ -56,17 +56,17 @@ const ANSWERS: usize = 16;
 const RECENT: usize = 16;
 /// The maximum number of blocks with an answer that was withheld because other nodes sent it.
 const SPARED: usize = 8;
-/// The reference that a node which has just started requests: any chain.
+/// The reference that a node requests after its start: any chain.
 const ANY_CHAIN: ChainRef = ChainRef([0; 8]);
-/// A clock jump counts as at most this long, about 34 years.
+/// A forward jump of the clock counts as at most this long, about 34 years.
 const LONGEST_JUMP_MS: u64 = 1 << 40;
-/// The bits of a request with block 0.
+/// The meaning of the bits in a request for block 0.
 const WANTS_HEAD: u64 = 1;
 const WANTS_CERTIFICATE: u64 = 2;
 
 named_errors! {
-    /// Why a frame, or something in it, was rejected. Nothing has changed, unless the variant says
-    /// so.
+    /// Why a frame, or an item in it, was rejected. Nothing has changed unless the variant states
+    /// a change.
     RefusedBroadcast {
         /// Not a frame, or its content is malformed.
         Malformed => "the bytes are not a frame of a broadcast",
@@ -74,7 +74,7 @@ named_errors! {
         WrongNetwork => "the frame belongs to another network",
         /// The sender's certificate is not known; the node requests it.
         UnknownSender => "the sender's certificate is not known yet",
-        /// The base station is not among the node's.
+        /// The base station is not among those that the node accepts.
         UnknownBaseStation => "the certificate's base station is not known; add its key",
         /// The certificate has expired.
         Expired => "the sender's certificate has expired; have it certified again",
@@ -95,19 +95,19 @@ named_errors! {
         Metered => "too many signatures arrived at once; the node checks one of them later",
         /// The signature is not the sender's or the base station's.
         NotAuthentic => "the signature is not that of the stated signer",
-        /// All slots for senders or chains are in use by chains under way.
+        /// All slots for senders or chains are in use by incomplete chains.
         NoRoom => "all slots for senders or chains are in use",
         /// Another chain under way has the same reference.
         ReferenceTaken => "another chain has the same reference; send it under another number",
         /// A leaf of a chain whose head is not known; the node requests the head.
         UnknownChain => "the chain's head is not known yet",
-        /// A leaf of a later block than the one under way; the node requests the missing leaves.
-        NotThisBlock => "the leaf is of another block than the one under way",
+        /// A leaf of a later block than the current one; the node requests the missing leaves.
+        NotThisBlock => "the leaf does not belong to the current block",
         /// The bytes are not what the sender signed.
         ForgedLeaf => "the bytes are not what the sender signed",
-        /// All tags of the block fit, but its digest does not: the stored leaves of the block were
-        /// deleted.
-        BlockMismatch => "the leaves fit their tags, but the block does not fit its digest; the block starts again",
+        /// All tags of the block match, but its digest does not: the stored leaves of the block
+        /// were deleted.
+        BlockMismatch => "the leaves match their tags, but not the block's digest; the block starts again",
         /// The chain is not one of the node's own, or has no such leaf.
         NoSuchLeaf => "the chain has no such leaf",
     }
@@ -136,7 +136,7 @@ pub enum Event {
         /// The incomplete chain of this sender that was deleted to make room, if any.
         abandoned: Option<ChainRef>,
     },
-    /// A leaf with the right tag was stored. The host must not act on it yet.
+    /// A leaf with a matching tag was stored. The host must not act on it yet.
     Pending {
         /// The chain.
         chain: ChainRef,
@@ -146,7 +146,7 @@ pub enum Event {
         index: u8,
     },
     /// Blocks became authentic: the host may act on their messages, which are in the store.
-    /// Reported once for each block and in order.
+    /// Reported once for each block, in order.
     Verified {
         /// The chain.
         chain: ChainRef,
@@ -201,14 +201,13 @@ struct Sender {
     order: u32,
 }
 
-/// A chain that other nodes mention and whose head is not known.
+/// A chain that other nodes mention, but whose head is not known.
 #[derive(Clone, Copy)]
 struct Unknown {
     chain: ChainRef,
     wanted: u64,
     link: u8,
-    /// Whether this is the next chain of a known sender: it is not displaced by other unknown
-    /// chains.
+    /// Whether this is the next chain of a known sender. Other unknown chains do not displace it.
     is_expected: bool,
     ask: Ask,
     attempts: u8,
@@ -226,7 +225,7 @@ struct Recent {
 }
 
 impl Recent {
-    /// Drops what is older than the hold-off and returns whether something is left.
+    /// Drops what is older than the hold-off. Returns whether anything is left.
     fn pass(&mut self, clock: u64, hold_off: u64) -> bool {
         let passed = clock.saturating_sub(self.since);
         if passed >= hold_off {
@@ -256,12 +255,12 @@ pub struct Node<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> {
     bases: [Option<KeyId>; MAX_BASES],
     minimums: [u64; MAX_BASES],
     draws: Draws,
-    /// Milliseconds since the start; never goes back, however the host's clock jumps.
+    /// Milliseconds since the start. Never decreases, however the host's clock jumps.
     clock: u64,
     host_ms: u64,
     senders: [Option<Sender>; SENDERS],
     chains: [Option<Tracked<B>>; CHAINS],
-    /// Counts additions, so that the oldest entry is known.
+    /// Counts additions, to identify the oldest entry.
     order: u32,
     unknown: [Option<Unknown>; UNKNOWN],
     relays: Queue<RELAYS>,
@@ -269,7 +268,7 @@ pub struct Node<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> {
     recent: [Option<Recent>; RECENT],
     spared: [Option<Spared>; SPARED],
     spared_next: usize,
-    /// Until this time, more signatures are assumed to arrive than can be checked.
+    /// Until this time, more signatures are assumed to arrive than the node can check.
     contended: u64,
     heads: Waiting<MAX_HEAD, SENDERS>,
     certificates: Waiting<MAX_SENDER_CERTIFICATE, 2>,
@@ -283,11 +282,11 @@ pub struct Node<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> {
 
 impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SENDERS, CHAINS, B> {
     /// Makes a node and reads the revocations from the store. All random choices follow from
-    /// `seed`, which other parties should not know. To continue chains from before a reboot, call
+    /// `seed`, which must not be known to others. To continue chains from before a reboot, call
     /// [`Node::resume`].
     ///
     /// # Errors
-    /// Those of the storage.
+    /// The errors of the storage.
     pub fn new<S: Store>(
         settings: Settings<'a>,
         seed: u64,
@@ -331,7 +330,7 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
     /// Processes a frame that was received on a link.
     ///
     /// # Errors
-    /// Those of the storage; then the frame was not accepted, and will be when it arrives again.
+    /// The errors of the storage. The frame was not accepted, but will be when it arrives again.
     pub fn receive<S: Store>(
         &mut self,
         now: Now,
@@ -367,14 +366,14 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
         }
     }
 
-    /// Requests any chain until another node advertises one: for a node that has just started and
-    /// cannot know what was sent before. Nodes that hold chains advertise them again.
+    /// Requests any chain until another node advertises one. For a node that has just started and
+    /// cannot know what was sent before. Nodes that have chains advertise them again.
     pub fn solicit(&mut self, now: Now) {
         self.advance(now);
         self.note_unknown(ANY_CHAIN, WANTS_HEAD, 0);
     }
 
-    /// The signatures that were checked so far.
+    /// The number of signatures that were checked so far.
     #[must_use]
     pub const fn checks(&self) -> Checks {
         self.checks
@@ -392,7 +391,7 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
     }
 
     /// Whether all requests for a chain were answered and no node has requested anything for a
-    /// while. A sender that is in no hurry then goes on to the next block.
+    /// while. A sender without time pressure waits for this before it sends the next block.
     #[must_use]
     pub fn is_settled(&self, chain: ChainRef) -> bool {
         let is_planned = |planned: &Planned| planned.piece.chain() == Some(chain);
@@ -404,7 +403,7 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
                 .is_none_or(|tracked| self.clock >= tracked.asked.saturating_add(pause))
     }
 
-    /// Advances the node's clock. If the host's clock goes back, no time passes.
+    /// Advances the node's clock. If the host's clock goes back, no time passes for the node.
     fn advance(&mut self, now: Now) {
         let passed = now.ms.saturating_sub(self.host_ms).min(LONGEST_JUMP_MS);
         self.clock = self.clock.saturating_add(passed);

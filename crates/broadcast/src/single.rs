@@ -12,11 +12,11 @@ use moteseal_core::record::DeviceId;
 use moteseal_core::record::NetworkId;
 use moteseal_core::signature::{KeyPair, PublicKey};
 
-/// Bytes that suffice for any frame of a chain of one.
+/// Maximum length of the frame of a chain of one message, in bytes.
 pub const MAX_SINGLE: usize = MAX_HEAD + MAX_MESSAGE + 16;
 
 named_errors! {
-    /// Why a chain of one was not signed.
+    /// Why a chain of one message was not signed.
     SealError {
         /// The draft is invalid.
         Draft(error: DraftError) => forward,
@@ -84,11 +84,11 @@ impl SingleDraft<'_> {
 }
 
 named_errors! {
-    /// Why the frame of a chain of one was rejected.
+    /// Why the frame of a chain of one message was rejected.
     SingleError {
         /// The bytes are not a frame.
         Decode(error: DecodeError) => from,
-        /// Another kind of frame, or the head of a chain with more messages.
+        /// The frame is of another kind, or its head is of a chain with more messages.
         NotSingle => "the frame is not a chain of one message",
         /// The head was rejected.
         Head(error: HeadError) => forward,
@@ -142,7 +142,7 @@ impl<'a> OpenedSingle<'a> {
     }
 }
 
-/// Reads the frame of a chain of one and checks that `sender` signed it with `key` for this
+/// Reads the frame of a chain of one message and checks that `sender` signed it with `key` for this
 /// network. `scratch` needs [`MAX_HEAD`] bytes. The caller must check that the chain's number is
 /// higher than those of earlier chains.
 ///

@@ -1,16 +1,16 @@
-//! uTESLA: authenticated broadcast with nothing but hashes, for motes that cannot check a signature
+//! uTESLA: authenticated broadcast with hashes only, for motes that cannot check a signature
 //! (spec/tesla.md).
 //!
-//! After Perrig et al., "SPINS" (Wireless Networks 8, 2002), section 5, and RFC 4082, sections 3.2
-//! to 3.5. A sender tags the messages of an interval with a key that it discloses `d` intervals
+//! It follows Perrig et al., "SPINS" (Wireless Networks 8, 2002), section 5, and RFC 4082, sections
+//! 3.2 to 3.5. A sender tags the messages of an interval with a key that it discloses `d` intervals
 //! later. The keys form a one-way chain, used from its end. A receiver keeps messages that arrived
-//! while the key was secret and accepts them once the key is disclosed. It needs a clock that is
-//! right to within a stated offset, waits `d` intervals for every message, and can prove nothing to
-//! third parties: a device that can check a signature uses a signed chain instead.
+//! while the key was secret, and accepts them after the key is disclosed. It needs a clock that is
+//! right within a stated offset, waits `d` intervals for every message, and cannot prove anything
+//! to third parties. A device that can check a signature uses a signed chain instead.
 //!
 //! This module has the schedule, the parameters and the functions of a chain of keys; [`sender`]
-//! and [`receiver`] are the two parties. Time and bytes are arguments, memory is fixed, and nothing
-//! is forwarded, because a packet cannot be verified before its key is disclosed.
+//! and [`receiver`] are the two parties. Time and bytes are arguments and memory is fixed. Packets
+//! are not forwarded, because they cannot be verified before their key is disclosed.
 
 use core::fmt;
 use moteseal_core::named_errors;
@@ -28,41 +28,42 @@ pub mod receiver;
 pub mod sender;
 pub mod wire;
 
-/// The length of a key of the chain: 128 bits. Each step hashes its own number, so that an attacker
-/// cannot attack two steps of any chains at once.
+/// The length of a key of the chain: 128 bits. Each step hashes its own number, so that an attack
+/// cannot cover two steps of any chains at once.
 pub const KEY: usize = 16;
-/// The length of a packet's tag. A forger has one try for each packet and learns the result only
-/// after the key is disclosed, when it no longer helps; a receiver checks at most as many tries as
-/// it has places. 64 bits suffice for that, and bytes are expensive on a radio.
+/// The length of a packet's tag: 64 bits. A forger has one try for each packet and learns the
+/// result only after the key is disclosed, which is too late. A receiver checks at most as many
+/// tries as it has places for packets. 64 bits suffice for that, and bytes are expensive on a
+/// radio.
 pub const TAG: usize = 8;
 /// The maximum length of a message, in bytes.
 pub const MAX_MESSAGE: usize = 4096;
-/// The maximum number of intervals of a chain: twelve days of seconds.
+/// The maximum number of intervals of a chain: twelve days with intervals of one second.
 pub const MAX_INTERVALS: u32 = 1 << 20;
 /// The maximum length of encoded [`Parameters`].
 pub const MAX_PARAMETERS: usize = 72;
 
-/// A key of the chain: secret until its interval is `d` intervals old, public from then on.
+/// A key of the chain: secret until its interval is `d` intervals old, public after that.
 pub type ChainKey = [u8; KEY];
 
 named_errors! {
     /// Why a schedule is invalid.
     ScheduleError {
-        /// Intervals of no length.
+        /// The length of an interval is 0.
         IntervalOutOfRange => "an interval must last at least a millisecond",
-        /// Keys that are disclosed in the interval in which they are used.
-        DelayOutOfRange => "a key must stay secret for at least one interval after its own",
-        /// No interval, or more than [`MAX_INTERVALS`].
+        /// Keys would be disclosed in the interval in which they are used.
+        DelayOutOfRange => "a key must stay secret for at least one interval after its own interval",
+        /// The number of intervals is 0 or above [`MAX_INTERVALS`].
         TooManyIntervals => "a chain has 1 to 1,048,576 intervals",
         /// The last key would be disclosed after 2^64 - 1 ms.
-        EndsTooLate => "the last key must be disclosed within 64 bits of milliseconds",
+        EndsTooLate => "the last key must be disclosed before 2^64 ms",
     }
 }
 
 named_errors! {
     /// Why parameters were rejected.
     ParametersError {
-        /// Not encoded parameters, or an invalid schedule.
+        /// The bytes are not encoded parameters, or the schedule is invalid.
         Malformed => "the bytes are not the parameters of a chain of keys",
         /// They belong to another network.
         WrongNetwork => "the parameters belong to another network",
@@ -86,13 +87,13 @@ pub struct Schedule {
     /// Network, sender and number: that of the signed chain that first carried the parameters, or
     /// one above any earlier number of the sender.
     pub id: ChainId,
-    /// When interval 0 begins, in Unix milliseconds: `T_0` of RFC 4082.
+    /// The start of interval 0, in Unix milliseconds: `T_0` of RFC 4082.
     pub start_ms: u64,
     /// The length of an interval in milliseconds: `T_int`.
     pub interval_ms: u32,
-    /// `d`: the key of interval `i` is disclosed from the beginning of interval `i + d`. Must cover
-    /// the longest delay of a message plus the clock offset; otherwise honest packets arrive too
-    /// late to be safe.
+    /// `d`: the key of interval `i` is disclosed from the start of interval `i + d` on. `d`
+    /// intervals must cover the longest delay of a message plus the clock offset. Otherwise genuine
+    /// packets arrive too late to be safe.
     pub delay: u8,
     /// The last interval that has messages.
     pub last: u32,
@@ -149,18 +150,18 @@ impl Schedule {
     }
 }
 
-/// What a receiver must know before it listens: a schedule and one public key of the chain.
+/// What a receiver must know before it can receive: a schedule and one public key of the chain.
 ///
 /// They arrive as the only message of a signed chain with the label `tesla`, or on an authenticated
-/// link to each receiver, as in SPINS; parameters from elsewhere are worthless. A later signed
-/// chain may repeat them with a newer key, for receivers that join late. Before a receiver listens,
-/// it makes the chain number durable, and from then on rejects lower numbers of this sender.
+/// link to each receiver, as in SPINS. Do not trust parameters from elsewhere. A later signed chain
+/// may repeat them with a newer key, for receivers that join late. Before a receiver starts, it
+/// makes the chain number durable, and from then on rejects lower numbers of this sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameters {
     /// The schedule.
     pub schedule: Schedule,
-    /// The interval of the known key: 0 at the chain's beginning, later for receivers that join
-    /// late, and the last one when the chain is over.
+    /// The interval of the known key: 0 at the start of the chain, later for receivers that join
+    /// late, and the last interval when the chain is over.
     pub committed: u32,
     /// The known key.
     pub key: ChainKey,
@@ -192,9 +193,9 @@ impl Parameters {
     }
 
     /// Reads parameters from the signed chain `outer`, or from a link: they must have its network
-    /// and sender, and no higher number, so that they can be repeated. For an authenticated link,
-    /// pass the highest number that the caller expects. The caller must check that they are
-    /// authentic, and not of an older chain than the newest that this receiver has known.
+    /// and sender, and no higher number, so that later chains can repeat them. For an authenticated
+    /// link, pass the highest number that the caller expects. The caller must check that the
+    /// parameters are authentic, and not of an older chain than the newest one that it knows.
     ///
     /// # Errors
     /// [`ParametersError`].
@@ -231,7 +232,7 @@ impl Parameters {
     }
 }
 
-/// The function of a prefix block.
+/// The function that a prefix block is for.
 #[derive(Clone, Copy)]
 #[repr(u8)]
 enum Function {

@@ -1,13 +1,13 @@
 //! The frames of authenticated broadcast on a shared medium (spec/broadcast.md, section 5).
 //!
-//! Anyone can write any frame. Certificates, revocations, heads and leaves prove themselves by
+//! Anyone can write any frame. Certificates, revocations, heads and leaves are verified by
 //! signature, tag or digest. The other frames are hints: a node that acts on a forged one spends at
-//! most what its meters allow.
+//! most what its limits allow.
 
 use crate::{ChainRef, MAX_HEAD, MAX_LEAF, MAX_PER_BLOCK};
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 
-/// Bytes that suffice for any frame.
+/// Maximum length of a frame in bytes.
 pub const MAX_BROADCAST_FRAME: usize = MAX_HEAD + MAX_LEAF + 32;
 
 const CERTIFICATE: u64 = 32;
@@ -53,7 +53,7 @@ pub enum BroadcastFrame<'a> {
     Holds {
         /// The chain.
         chain: ChainRef,
-        /// The block; 0 if the node has the head alone.
+        /// The block; 0 if the node has only the head.
         block: u32,
         /// The leaf.
         index: u8,
@@ -86,7 +86,7 @@ impl<'a> BroadcastFrame<'a> {
     ///
     /// # Errors
     /// `UnknownItem` for another kind of frame, `FieldOutOfRange` for a leaf index that no block
-    /// has or a repair of no leaf, otherwise as [`Reader::new`].
+    /// can have or a repair frame without leaves, otherwise as [`Reader::new`].
     pub fn decode(frame: &'a [u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(frame)?;
         let fields = reader.array_any()?;

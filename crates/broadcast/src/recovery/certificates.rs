@@ -5,12 +5,12 @@ use crate::recovery::receive::refused;
 use crate::recovery::*;
 use crate::{NotInForce, Revocation, SenderCertificate, SenderCertificateError};
 
-/// The sources among which the next check of a base station's signature is drawn.
+/// The number of sources among which the next check of a base station's signature is drawn.
 const CERTIFICATES: usize = 0;
 const REVOCATIONS: usize = 1;
 
 impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS, CHAINS, B> {
-    /// Processes a certificate; `is_drawn` if the check is paid for.
+    /// Processes a certificate. `is_drawn` means that a token for the check was already taken.
     pub(super) fn receive_certificate<S: Store>(
         &mut self,
         now: Now,
@@ -29,7 +29,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             return Ok(refused(RefusedBroadcast::UnknownBaseStation));
         };
         if claim.serial < minimum {
-            // The node that sent it may not know the revocation.
+            // The node that sent it may not know of the revocation.
             self.plan_answer(Piece::Revocation(base), link);
             return Ok(refused(RefusedBroadcast::Revoked));
         }
@@ -139,9 +139,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         }
     }
 
-    /// The slot for a sender's certificate: its own, a free one, or that of the sender without
-    /// chains here that has been known longest. This does not let old chains back in: the sender's
-    /// highest number is in the store.
+    /// The slot for a sender's certificate: its own slot, a free one, or that of the sender that
+    /// has no chains here and has been known longest. Old chains are not accepted again as a
+    /// result, because the sender's highest number is in the store.
     fn sender_place(&self, id: DeviceId, key: KeyId) -> Option<usize> {
         let free = || self.senders.iter().position(Option::is_none);
         let has_chains =
@@ -170,7 +170,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         ChainId { network: self.settings.network, sender, number }.reference(key)
     }
 
-    /// Processes a revocation; `is_drawn` if the check is paid for.
+    /// Processes a revocation. `is_drawn` means that a token for the check was already taken.
     pub(super) fn receive_revocation<S: Store>(
         &mut self,
         link: u8,

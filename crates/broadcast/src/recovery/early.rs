@@ -1,13 +1,13 @@
-//! Leaves of later blocks, which cannot be checked yet: a few hundred bytes for each chain, so that
-//! a node that lacks one fragment need not request the ones after it too. They are not stored or
-//! relayed until their block is next. A forger can at most make a node request what it could have
-//! kept.
+//! Leaves of later blocks, which cannot be checked yet: a few hundred bytes for each chain. With
+//! them, a node that lacks one fragment need not request the following ones too. They are not
+//! relayed or written to the store until their block is the current one. A forger can only fill
+//! this memory, so that the node requests leaves that it could otherwise have kept.
 
 /// The capacity in bytes: the leaves and six bytes for each.
 const ROOM: usize = 512;
 /// The longest leaf that is kept.
 pub(super) const LONGEST: usize = 255;
-/// Bytes before each leaf: block, index and length.
+/// The number of bytes before each leaf: block, index and length.
 const START: usize = 6;
 
 #[derive(Clone)]
@@ -16,7 +16,7 @@ pub(super) struct EarlyLeaves {
     length: usize,
 }
 
-/// A leaf whose block may be next.
+/// A leaf whose block may be the current one now.
 pub(super) struct EarlyLeaf {
     pub(super) index: u8,
     length: usize,
@@ -46,7 +46,7 @@ impl EarlyLeaves {
         })
     }
 
-    /// Keeps a leaf if there is room and it is not kept already.
+    /// Keeps a leaf if there is room and it is not already kept.
     pub(super) fn add(&mut self, block: u32, index: u8, leaf: &[u8]) {
         let Ok(length) = u8::try_from(leaf.len()) else { return };
         let waits = self.iter().any(|(at, of, place, _)| {

@@ -1,5 +1,5 @@
-//! Limits on what frames of unknown origin may cost a node: token buckets, one slot for many
-//! candidates, and a list of what was rejected recently.
+//! Limits on what frames of unknown origin may cost a node: token buckets, one slot that many
+//! candidates share, and a list of what was rejected recently.
 
 use crate::recovery::settings::Rate;
 use moteseal_core::digest::Digest;
@@ -42,7 +42,7 @@ impl Draws {
 pub(super) struct Bucket {
     rate: Rate,
     tokens: u16,
-    /// When the tokens were last counted.
+    /// The time of the last update.
     since: u64,
 }
 
@@ -53,9 +53,9 @@ impl Bucket {
 
     fn count(&mut self, clock: u64) {
         let each = u64::from(self.rate.each_ms.max(1));
-        let came = clock.saturating_sub(self.since) / each;
-        self.since = self.since.saturating_add(came.saturating_mul(each));
-        self.tokens = self.tokens.saturating_add(u16::try_from(came).unwrap_or(u16::MAX));
+        let gained = clock.saturating_sub(self.since) / each;
+        self.since = self.since.saturating_add(gained.saturating_mul(each));
+        self.tokens = self.tokens.saturating_add(u16::try_from(gained).unwrap_or(u16::MAX));
         if self.tokens >= self.rate.burst {
             (self.tokens, self.since) = (self.rate.burst, clock);
         }
@@ -68,7 +68,7 @@ impl Bucket {
         left.is_some()
     }
 
-    /// The earliest time at which a token is available; never if the burst is 0.
+    /// The earliest time at which a token is available; `u64::MAX` if the burst is 0.
     pub(super) fn ready(&self) -> u64 {
         match (self.tokens, self.rate.burst) {
             (_, 0) => u64::MAX,
@@ -79,16 +79,16 @@ impl Bucket {
 }
 
 /// One slot for the candidates that arrive while no signature can be checked. Each of `G` sources
-/// is chosen with the same probability, and of one source each candidate, so that arriving first or
-/// most often is no advantage. The bytes are not verified.
+/// has the same probability to be chosen, and so has each candidate of one source. Arriving first
+/// or most often is therefore no advantage. The bytes are not verified.
 #[derive(Clone)]
 pub(super) struct Waiting<const N: usize, const G: usize> {
     bytes: [u8; N],
     length: usize,
     link: u8,
     source: usize,
-    /// How many candidates arrived from each source.
-    came: [u16; G],
+    /// The number of candidates from each source.
+    arrived: [u16; G],
     /// The number of sources with a candidate.
     sources: u16,
 }
@@ -108,7 +108,7 @@ impl<const N: usize> Waited<N> {
 
 impl<const N: usize, const G: usize> Waiting<N, G> {
     pub(super) const fn new() -> Self {
-        Self { bytes: [0; N], length: 0, link: 0, source: 0, came: [0; G], sources: 0 }
+        Self { bytes: [0; N], length: 0, link: 0, source: 0, arrived: [0; G], sources: 0 }
     }
 
     pub(super) const fn is_empty(&self) -> bool {
@@ -116,16 +116,16 @@ impl<const N: usize, const G: usize> Waiting<N, G> {
     }
 
     pub(super) fn offer(&mut self, bytes: &[u8], link: u8, source: usize, draws: &mut Draws) {
-        let (Some(room), Some(came)) =
-            (self.bytes.get_mut(..bytes.len()), self.came.get_mut(source))
+        let (Some(room), Some(arrived)) =
+            (self.bytes.get_mut(..bytes.len()), self.arrived.get_mut(source))
         else {
             return;
         };
         if bytes.is_empty() || (self.length == bytes.len() && *room == *bytes) {
             return;
         }
-        let before = *came;
-        *came = came.saturating_add(1);
+        let before = *arrived;
+        *arrived = arrived.saturating_add(1);
         let drawn = if before == 0 {
             self.sources = self.sources.saturating_add(1);
             draws.below(u32::from(self.sources)) == 0
@@ -144,7 +144,7 @@ impl<const N: usize, const G: usize> Waiting<N, G> {
             return None;
         }
         let waited = Waited { bytes: self.bytes, length: self.length, link: self.link };
-        (self.length, self.came, self.sources) = (0, [0; G], 0);
+        (self.length, self.arrived, self.sources) = (0, [0; G], 0);
         Some(waited)
     }
 }

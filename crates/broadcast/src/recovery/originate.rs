@@ -1,4 +1,4 @@
-//! A node's own chains, which it sends, and the chains that it had before a reboot.
+//! A node's own chains, which it sends, and chains that it continues after a reboot.
 
 use crate::recovery::receive::HeadSigner;
 use crate::recovery::*;
@@ -9,8 +9,8 @@ use crate::{Head, Revocation, SenderCertificate, Taken};
 pub struct Resumed {
     /// The chain.
     pub id: ChainId,
-    /// How many of its blocks are verified. The node reports no [`Event::Verified`] for them; a
-    /// host that does not know whether it has acted on them may act on them again.
+    /// The number of verified blocks. The node reports no [`Event::Verified`] for them. A host that
+    /// does not know whether it has acted on them may act on them again.
     pub verified: u32,
     /// Whether the chain is complete.
     pub is_complete: bool,
@@ -19,13 +19,13 @@ pub struct Resumed {
 impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS, CHAINS, B> {
     /// Sends a chain of the node's own, all of whose leaves are in the store. The next polls send
     /// the certificate and the head; each message follows when it is [released](Self::release). The
-    /// certificate's signature is not checked, only whether it is in force. After a reboot, the
-    /// same head may be originated again and continues where it is released.
+    /// certificate must be in force, but its signature is not checked. After a reboot, the same
+    /// head may be originated again; the chain then continues with the next released message.
     ///
-    /// Returns [`Event::Accepted`], or the reason for which other nodes would reject the chain.
+    /// Returns [`Event::Accepted`], or the reason why other nodes would reject the chain.
     ///
     /// # Errors
-    /// Those of the storage.
+    /// The errors of the storage.
     pub fn originate<S: Store>(
         &mut self,
         now: Now,
@@ -63,7 +63,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         let chain = claim.reference();
         let is_kept = store.is_kept(Item::Head(chain), head)?;
         if let (true, Some(slot)) = (is_kept, self.slot(chain)) {
-            // `resume` has continued it as a complete chain.
+            // `resume` has already continued it as a complete chain.
             let Some(tracked) = self.chains.get_mut(slot).and_then(Option::as_mut) else {
                 return Ok(Event::Nothing);
             };
@@ -90,9 +90,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok(event)
     }
 
-    /// Releases a message of an own chain: the node sends it and answers requests for it from now
-    /// on. Earlier messages count as sent. Release messages in order, and poll until a message was
-    /// sent before releasing the next one.
+    /// Releases a message of the node's own chain: from now on, the node sends it and answers
+    /// requests for it. Earlier messages count as sent. Release messages in order, and before each
+    /// one poll until the previous one was sent.
     ///
     /// # Errors
     /// `NoSuchLeaf` if the node has no such chain of its own with messages left to release, or the
@@ -133,7 +133,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     /// certificate is no longer in force, or if there is no free slot.
     ///
     /// # Errors
-    /// Those of the storage.
+    /// The errors of the storage.
     pub fn resume<S: Store>(
         &mut self,
         now: Now,
@@ -164,8 +164,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok(Some(Resumed { id, verified, is_complete: tracked.is_whole() }))
     }
 
-    /// The signer of a chain that continues, by the certificate that is kept with it, if that is in
-    /// force. The certificate also becomes the sender's, unless the sender has a later one.
+    /// The signer of a continued chain according to the certificate that is kept with it, if that
+    /// is in force. The certificate also becomes the sender's, unless the sender has a later one.
     #[inline(never)]
     fn recertify<S: Store>(
         &mut self,
@@ -225,14 +225,14 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             }
             break;
         }
-        tracked.came(true, clock, &pace, &mut self.draws);
+        tracked.note_arrival(true, clock, &pace, &mut self.draws);
         if tracked.is_whole() {
             tracked.trickle.start(clock, &pace.timing, &mut self.draws);
         }
         Ok(())
     }
 
-    /// Sends something at once, after what is planned of the same chain.
+    /// Sends something at once, after what is already planned for the same chain.
     fn send_now(&mut self, piece: Piece) {
         let (due, links) = (self.clock, self.settings.links);
         self.relays.add(
@@ -241,10 +241,10 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         );
     }
 
-    /// Abandons a chain that the host has no room for: it is deleted and not accepted again.
+    /// Abandons a chain for which the host has no room: it is deleted and not accepted again.
     ///
     /// # Errors
-    /// Those of the storage.
+    /// The errors of the storage.
     pub fn abandon<S: Store>(&mut self, chain: ChainRef, store: &mut S) -> Result<(), S::Error> {
         self.slot(chain).map_or(Ok(()), |slot| self.vacate(slot, store))
     }
@@ -252,7 +252,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     /// Sends a revocation, as a base station does.
     ///
     /// # Errors
-    /// Those of the storage.
+    /// The errors of the storage.
     pub fn revoke<S: Store>(
         &mut self,
         now: Now,

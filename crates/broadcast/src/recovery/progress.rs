@@ -1,18 +1,18 @@
-//! The state of one chain at a node: how much of it is here, when to request the rest, and when to
-//! advertise it.
+//! The state of one chain at a node: which part of it was received, when to request the rest, and
+//! when to advertise it.
 
 use crate::recovery::early::EarlyLeaves;
 use crate::recovery::meter::Draws;
 use crate::recovery::settings::{LinkSet, Timing};
 use crate::{ChainRef, Incoming, Outline};
 
-/// How much of a chain is here.
+/// The received part of a chain.
 #[derive(Clone)]
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Progress<const B: usize> {
     /// The complete chain.
     Whole,
-    /// The complete chain, which is the node's own; this many messages may be sent.
+    /// The complete chain of the node's own; this many messages may be sent.
     Own { released: u32 },
     /// The chain is incomplete; the verifier knows what is missing.
     Under(Incoming<B>),
@@ -24,27 +24,27 @@ pub(super) struct Tracked<const B: usize> {
     pub(super) reference: ChainRef,
     /// The fingerprint of the head.
     pub(super) head: u64,
-    /// The base station and the serial of the certificate under which it was accepted.
+    /// The base station and the serial of the certificate under which the chain was accepted.
     pub(super) base: u8,
     pub(super) serial: u64,
     pub(super) progress: Progress<B>,
-    /// How many chains were accepted before it.
+    /// The number of chains that were accepted before it.
     pub(super) order: u32,
     /// The links on which it was received.
     pub(super) links: LinkSet,
-    /// Other nodes are reported to have every block up to this one: a hint, which costs only
-    /// requests.
+    /// Other nodes have reported that they have every block up to this one. The report is not
+    /// verified; a wrong one costs only requests.
     pub(super) out: u32,
-    /// Requests have brought nothing: the node ignores `out` until one does.
+    /// Requests had no effect: the node ignores `out` until one has.
     pub(super) is_doubted: bool,
     /// When this node last sent a request.
     pub(super) has_asked_at: Option<u64>,
     pub(super) ask: Ask,
     pub(super) trickle: Trickle,
     pub(super) early: EarlyLeaves,
-    /// When something new of it last arrived.
+    /// When a new item of the chain last arrived.
     pub(super) since: u64,
-    /// When another node last requested some of it.
+    /// When another node last requested a part of it.
     pub(super) asked: u64,
 }
 
@@ -58,7 +58,7 @@ pub(super) const fn every(leaves: u8) -> u64 {
 }
 
 impl<const B: usize> Tracked<B> {
-    /// The leaves of a block that are here and may be sent.
+    /// The leaves of a block that the node has and may send.
     pub(super) fn held(&self, block: u32) -> u64 {
         let all = every(self.outline.in_block(block));
         match &self.progress {
@@ -92,12 +92,12 @@ impl<const B: usize> Tracked<B> {
         (blocks, self.outline.in_block(blocks).saturating_sub(1))
     }
 
-    /// Whether other nodes are reported to have the whole block under way.
+    /// Whether other nodes are reported to have the whole current block.
     fn is_reported_behind(&self) -> bool {
         self.missing().is_some_and(|(block, _)| self.out >= block)
     }
 
-    /// Whether they are, and failed requests have not shown otherwise.
+    /// Whether other nodes are reported to have more, and failed requests do not contradict it.
     pub(super) fn is_behind(&self) -> bool {
         self.is_reported_behind() && !self.is_doubted
     }
@@ -108,7 +108,7 @@ impl<const B: usize> Tracked<B> {
         self.out = self.out.max(block.min(self.outline.blocks()));
         if self.missing().is_some_and(|(missing, _)| block >= missing) {
             if !was_behind {
-                // Requests made before any report say nothing about the node that reports now.
+                // Requests from before any report do not show what the node that reports now has.
                 self.ask.attempts = 0;
             }
             self.ask.hint(self.is_doubted, clock, pace, draws);
@@ -116,7 +116,7 @@ impl<const B: usize> Tracked<B> {
     }
 
     /// A missing leaf has arrived.
-    pub(super) fn came(
+    pub(super) fn note_arrival(
         &mut self,
         block_is_verified: bool,
         clock: u64,
@@ -136,7 +136,7 @@ impl<const B: usize> Tracked<B> {
         self.ask = if self.missing().is_none() {
             Ask::NEVER
         } else if self.is_behind() {
-            // A node is answering: more leaves of this block may follow.
+            // A node is answering, so more leaves of this block may follow.
             let more = if block_is_verified { 0 } else { pace.timing.reply_ms };
             Ask::at(clock, more, pace.timing.request_ms, draws)
         } else {
@@ -144,8 +144,8 @@ impl<const B: usize> Tracked<B> {
         };
     }
 
-    /// A request was sent. If three earlier requests brought nothing, the other nodes have no more
-    /// than this node, whatever was reported.
+    /// A request was sent. If three earlier requests had no effect, the node assumes that the other
+    /// nodes have no more than itself, whatever they reported.
     pub(super) fn has_asked(&mut self, clock: u64, pace: &Pace, draws: &mut Draws) {
         self.is_doubted |= self.is_reported_behind() && self.ask.attempts >= 3;
         self.has_asked_at = Some(clock);
@@ -154,7 +154,7 @@ impl<const B: usize> Tracked<B> {
         self.ask.again(first, clock, pace, draws);
     }
 
-    /// Whether nothing new has arrived for so long that another chain may take the slot: four times
+    /// Whether no new item has arrived for so long that another chain may take the slot: four times
     /// the longest advertisement interval.
     pub(super) fn is_given_up(&self, clock: u64, timing: &Timing) -> bool {
         let patience = u64::from(timing.advertise_ms.1).saturating_mul(4);
@@ -175,12 +175,12 @@ impl Pace {
     }
 }
 
-/// When to request what is missing.
+/// The time of the next request for what is missing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ask {
     pub(super) due: u64,
     attempts: u8,
-    /// Another node has requested the same; this node postpones its own request once to wait for
+    /// Another node has requested the same. This node postpones its own request once, to wait for
     /// the answers.
     has_yielded: bool,
 }
@@ -195,9 +195,9 @@ impl Ask {
         Self { due, attempts: 0, has_yielded: false }
     }
 
-    /// Another node has more: a request that brought nothing was lost, or its answer was, so the
-    /// wait is not doubled further. An attacker that forges such hints makes a node send at most
-    /// four requests after a genuine leaf, then one after each quiet time.
+    /// Another node has more. If a request had no effect, it or its answer was lost, so the wait is
+    /// not doubled further. An attacker that forges such hints makes a node send at most four
+    /// requests after a genuine leaf, then one after each quiet time.
     fn hint(&mut self, is_doubted: bool, clock: u64, pace: &Pace, draws: &mut Draws) {
         let within = pace.timing.request_ms;
         let after = match self.attempts {
@@ -210,7 +210,8 @@ impl Ask {
         }
     }
 
-    /// Doubles the wait, starting with `first`; stops asking when it exceeds the longest interval.
+    /// Doubles the wait, starting with `first`. Stops requesting when it exceeds the longest
+    /// interval.
     pub(super) fn again(&mut self, first: u32, clock: u64, pace: &Pace, draws: &mut Draws) {
         let wait = u64::from(first) << self.attempts.min(31);
         self.attempts = self.attempts.saturating_add(1);
@@ -239,14 +240,14 @@ impl Ask {
 /// its longest interval.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trickle {
-    /// When this interval's advertisement is due; never if there is none.
+    /// When this interval's advertisement is due; `u64::MAX` if there is none.
     pub(super) due: u64,
     /// When the interval began.
     start: u64,
     interval: u32,
     has_duplicate: bool,
-    /// Consecutive intervals in which this node sent nothing because others did: a forger must not
-    /// silence a node for good.
+    /// Consecutive intervals in which this node sent nothing because others did. Limited, so that
+    /// a forger cannot silence a node for ever.
     silent: u8,
 }
 
@@ -254,7 +255,7 @@ impl Trickle {
     pub(super) const OVER: Self =
         Self { due: u64::MAX, start: 0, interval: 0, has_duplicate: false, silent: 0 };
 
-    /// Starts with the shortest interval, unless that interval is running already.
+    /// Starts with the shortest interval, unless that interval is already running.
     pub(super) fn start(&mut self, clock: u64, timing: &Timing, draws: &mut Draws) {
         if self.due == u64::MAX || self.interval != timing.advertise_ms.0 {
             *self = Self { interval: timing.advertise_ms.0, ..Self::OVER };
@@ -278,7 +279,7 @@ impl Trickle {
         }
     }
 
-    /// The advertisement is due: returns whether to send it, and begins the next interval.
+    /// The advertisement is due. Returns whether to send it, and begins the next interval.
     pub(super) fn fire(&mut self, timing: &Timing, draws: &mut Draws) -> bool {
         let sends = !self.has_duplicate || self.silent >= 2;
         self.silent = if sends { 0 } else { self.silent + 1 };

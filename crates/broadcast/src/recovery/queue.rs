@@ -1,5 +1,5 @@
 //! The frames that a node has planned to send: relays and answers, each with its due time. Queues
-//! are arrays; what does not fit is dropped, because a node that lacks it requests it again.
+//! are arrays. An entry that does not fit is dropped; a node that lacks it requests it again.
 
 use crate::recovery::settings::LinkSet;
 use crate::recovery::store::Item;
@@ -10,17 +10,17 @@ use crate::{ChainRef, KeyId};
 pub enum Purpose {
     /// The node is the chain's sender, and released the message.
     Original,
-    /// It relays what it has received.
+    /// It relays an item that it has received.
     Relay,
     /// It answers a request.
     Answer,
-    /// It requests what is missing.
+    /// It requests an item that is missing.
     Request,
-    /// It advertises what it has.
+    /// It advertises the items that it has.
     Advertisement,
 }
 
-/// What is to be sent.
+/// The content of a planned entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
     Certificate(KeyId),
@@ -59,7 +59,7 @@ impl Piece {
         }
     }
 
-    /// Removes `item` and returns whether something is left.
+    /// Removes `item` and returns whether anything is left.
     fn remove(&mut self, item: Item) -> bool {
         match (self, item) {
             (Self::Leaves { chain, block, bits }, Item::Leaf { chain: of, block: at, index })
@@ -88,17 +88,17 @@ pub(super) struct Planned {
     pub(super) piece: Piece,
     pub(super) links: LinkSet,
     pub(super) purpose: Purpose,
-    /// How many copies were received from other nodes in the meantime.
+    /// The number of copies that other nodes have sent since this was planned.
     pub(super) duplicates: u8,
-    /// It is sent even if other nodes send copies: an attacker that repeats genuine frames must not
-    /// silence the nodes near it.
+    /// It is sent even if other nodes send copies. Otherwise, an attacker that repeats genuine
+    /// frames could silence the nodes near it.
     pub(super) is_firm: bool,
 }
 
 #[derive(Clone)]
 pub(super) struct Queue<const N: usize> {
     places: [Option<(Planned, u32)>; N],
-    /// Counts what was planned: of two entries that are due at the same time, the one planned first
+    /// The order of planning: of two entries that are due at the same time, the one planned first
     /// is sent first.
     planned: u32,
 }
@@ -188,8 +188,7 @@ impl<const N: usize> Queue<N> {
         }
     }
 
-    /// Removes an item that was sent, or cannot be sent; what is left of its piece is due at
-    /// `again`.
+    /// Removes an item that was sent or cannot be sent. The rest of its piece is due at `again`.
     pub(super) fn mark_sent(&mut self, planned: &Planned, item: Item, again: u64) {
         let same = |other: &Planned| {
             other.piece == planned.piece

@@ -1,6 +1,6 @@
-//! The frames that a node receives. What can be rejected without a signature check is rejected
-//! before one; candidates for a check are chosen at random ([`Waiting`]); and nothing is stored or
-//! relayed before it is verified.
+//! The frames that a node receives. Everything that can be rejected without a signature check is
+//! rejected before one. Candidates for a check are chosen at random ([`Waiting`]). Nothing is
+//! stored or relayed before it is verified.
 
 use crate::recovery::progress::every;
 use crate::recovery::send::place_of;
@@ -45,8 +45,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok(())
     }
 
-    /// Processes a head, and the leaf that came with it, if any; `is_drawn` if the check is paid
-    /// for.
+    /// Processes a head, and the leaf that came with it, if any. `is_drawn` means that a token for
+    /// the check was already taken.
     pub(super) fn receive_head<S: Store>(
         &mut self,
         now: Now,
@@ -68,7 +68,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             if known.head != fingerprint {
                 return Ok(refused(RefusedBroadcast::ChainGoesBack));
             }
-            // With another leaf it is not a copy of what other nodes wait for.
+            // With a different leaf it is not a copy of the frame that other nodes wait for.
             let is_copy = match leaf {
                 Some(leaf) => store.is_kept(Item::Leaf { chain, block: 1, index: 0 }, leaf)?,
                 None => true,
@@ -87,8 +87,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
                 return Ok(refused(error));
             }
         };
-        // While others wait, the next check is theirs, so that arriving at the right moment is no
-        // advantage.
+        // If candidates are waiting, the next check is theirs, so that arriving at the right
+        // moment is no advantage.
         if !(is_drawn || self.heads.is_empty() && self.head_meter.take(self.clock)) {
             self.heads.offer(bytes, link, place, &mut self.draws);
             self.note_contention();
@@ -115,8 +115,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         })
     }
 
-    /// Checks everything but the signature of a head and returns the sender's slot. With `is_kept`,
-    /// a head that was accepted before may be the sender's latest.
+    /// Checks everything of a head except its signature, and returns the sender's slot. With
+    /// `is_kept`, a head that was accepted before may be the sender's latest.
     pub(super) fn may_accept(
         &self,
         now: Now,
@@ -150,7 +150,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         self.chain_place(id.sender).map(|_| place).ok_or(RefusedBroadcast::NoRoom)
     }
 
-    /// Checks a head's signature and starts to receive the chain; with `is_own`, all its leaves are
+    /// Checks a head's signature and starts to receive the chain. With `is_own`, all its leaves are
     /// in the store.
     pub(super) fn accept<S: Store>(
         &mut self,
@@ -184,7 +184,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         if floor.is_none_or(|floor| number > floor) {
             keep_certificate(key, chain, store)?;
             store.keep(Item::Head(chain), bytes)?;
-            // Make the number durable before acting on it, and everything kept so far with it.
+            // Make the number durable before acting on it, together with everything kept so far.
             store.raise(key, number)?;
         }
         let abandoned = self
@@ -233,10 +233,10 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     }
 
     /// The slot for the next chain of a sender: a free slot, or that of a complete chain (the
-    /// sender's own first, then those no longer advertised, the oldest first), or that of the
-    /// sender's own oldest chain. A slot of another sender's incomplete chain is used only if
-    /// nothing of that chain has arrived for very long, so that a sender that signs heads and sends
-    /// no leaves cannot hold all slots for ever.
+    /// sender's own first, then those that are no longer advertised, the oldest first), or that of
+    /// the sender's own oldest chain. A slot with another sender's incomplete chain is used only if
+    /// nothing of that chain has arrived for very long. So a sender that signs heads but sends no
+    /// leaves cannot occupy all slots for ever.
     fn chain_place(&self, sender: DeviceId) -> Option<usize> {
         if let Some(free) = self.chains.iter().position(Option::is_none) {
             return Some(free);
@@ -376,7 +376,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
                     return Err(error);
                 }
                 tracked.out = tracked.out.max(block);
-                tracked.came(false, clock, &pace, &mut self.draws);
+                tracked.note_arrival(false, clock, &pace, &mut self.draws);
                 return Ok(refused(RefusedBroadcast::BlockMismatch));
             }
             Err(_) => return Ok(refused(RefusedBroadcast::ForgedLeaf)),
@@ -391,7 +391,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         tracked.links = tracked.links.with(LinkSet::one(link));
         let ChainId { sender, number, .. } = tracked.outline.id;
         let is_verified = matches!(taken, Taken::Verified { .. });
-        tracked.came(is_verified, clock, &pace, &mut self.draws);
+        tracked.note_arrival(is_verified, clock, &pace, &mut self.draws);
         if tracked.is_whole() {
             tracked.trickle.start(clock, &pace.timing, &mut self.draws);
         }
@@ -422,8 +422,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
                 Some(unknown) if block == 0 && unknown.wanted & !wanted == 0 => {
                     unknown.ask.yield_once(clock, &pace, &mut self.draws);
                 }
-                // A node that requests a block has the head; a node that requests the head does
-                // not, and two of those would ask each other for ever.
+                // A node that requests a block has the head. A node that requests the head does not
+                // have it, and two such nodes would request it from each other for ever.
                 None if block > 0 => self.note_unknown(chain, WANTS_HEAD, link),
                 _ => {}
             }
@@ -481,8 +481,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         tracked.hint(out, clock, &pace, &mut self.draws);
     }
 
-    /// Notes a chain whose head is not known, and requests the head. The next chains of known
-    /// senders are not displaced by others.
+    /// Notes a chain whose head is not known, and requests the head. Other chains do not displace
+    /// the next chain of a known sender.
     pub(super) fn note_unknown(&mut self, chain: ChainRef, wanted: u64, link: u8) {
         if let Some(known) =
             self.unknown.iter_mut().flatten().find(|unknown| unknown.chain == chain)
@@ -508,7 +508,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         let gives_way =
             |place: &&mut Option<Unknown>| place.is_some_and(|unknown| !unknown.is_expected);
         let count = u32::try_from(self.unknown.iter_mut().filter(gives_way).count()).unwrap_or(0);
-        // Each candidate has the same probability, the new one included.
+        // Each candidate, including the new one, has the same probability.
         let drawn = self.draws.below(if is_expected { count } else { count.saturating_add(1) });
         if let Some(place) = self.unknown.iter_mut().filter(gives_way).nth(drawn as usize) {
             *place = Some(new);
@@ -536,8 +536,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         }
     }
 
-    /// Plans to answer what was not answered recently and will not be sent anyway; returns whether
-    /// anything is left to answer.
+    /// Plans to answer the items that were not answered recently and will not be sent anyway.
+    /// Returns whether anything is left to answer.
     pub(super) fn plan_answer(&mut self, piece: Piece, link: u8) -> bool {
         let link = LinkSet::one(link);
         let is_about_to_be_sent = |item: Item| {
@@ -570,7 +570,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         let is_something = !matches!(piece, Piece::Leaves { bits: 0, .. });
         if is_something {
             let due = self.within(self.settings.timing.reply_ms);
-            // A node that requests again what other nodes have sent did not receive it from them.
+            // A node that repeats a request for items that other nodes have sent did not receive
+            // them.
             let is_firm = self.was_spared(piece);
             self.answers.add(
                 Planned {
@@ -601,7 +602,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         }
     }
 
-    /// Whether some of a piece was withheld when it was last requested; clears the record.
+    /// Whether a part of a piece was withheld when it was last requested. Clears the record.
     fn was_spared(&mut self, piece: Piece) -> bool {
         let (chain, block, bits) = match piece {
             Piece::Leaves { chain, block, bits } => (chain, block, bits),
@@ -624,8 +625,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         })
     }
 
-    /// More signatures arrive than are checked. A genuine one may need many attempts, so the node
-    /// keeps requesting, and asks other nodes to advertise their chains.
+    /// More signatures arrive than can be checked. A genuine one may need many attempts, so the
+    /// node keeps requesting, and asks other nodes to advertise their chains.
     pub(super) fn note_contention(&mut self) {
         self.contended = self.clock.saturating_add(u64::from(self.settings.timing.quiet_ms));
         if self.unknown.iter().all(Option::is_none) {
@@ -633,8 +634,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         }
     }
 
-    /// Another node has sent a copy of a genuine item: it need not be answered on that link, nor
-    /// relayed if enough copies were received.
+    /// Another node has sent a copy of a genuine item. This node then need not answer with it on
+    /// that link, nor relay it if enough copies were received.
     pub(super) fn note_duplicate(&mut self, item: Item, link: u8) {
         let link = LinkSet::one(link);
         let enough = match self.settings.relay {

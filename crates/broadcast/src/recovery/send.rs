@@ -1,4 +1,4 @@
-//! What a node sends and when: its own frames and relays, answers, requests and advertisements, in
+//! What a node sends, and when: its own frames, relays, answers, requests and advertisements, in
 //! the order in which they are due.
 
 use crate::recovery::*;
@@ -7,11 +7,11 @@ use moteseal_core::cbor::Writer;
 /// A frame to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
-    /// The links on which to send it.
+    /// The links to send it on.
     pub links: LinkSet,
-    /// Its length; it is at the start of the buffer.
+    /// Its length. The frame is at the start of the buffer.
     pub length: usize,
-    /// The reason.
+    /// Why it is sent.
     pub purpose: Purpose,
 }
 
@@ -30,7 +30,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     /// if there is none. `out` needs room for the longest frame of the network: a chain's longest
     /// leaf and 32 bytes; [`MAX_BROADCAST_FRAME`](crate::wire::MAX_BROADCAST_FRAME) suffices.
     ///
-    /// # Errors
+    /// The errors of the storage.
     /// Those of the storage.
     pub fn poll<S: Store>(
         &mut self,
@@ -56,8 +56,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok(None)
     }
 
-    /// When the node next has something to do, in the host's milliseconds; `None` if it only waits
-    /// for frames.
+    /// When the node next has work to do, in the host's milliseconds; `None` if it only waits for
+    /// frames.
     #[must_use]
     pub fn next_due(&self) -> Option<u64> {
         let turn = self.turn().map_or(u64::MAX, |(due, _)| due);
@@ -105,8 +105,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         let Some(planned) = planned else { return Ok(None) };
         let item = planned.piece.next();
         if answers && !self.note_recent(item) {
-            // The table of recent answers is full: postpone this answer until there is a free
-            // entry.
+            // The table of recent answers is full. Postpone this answer until an entry is free.
             let later =
                 self.clock.saturating_add(u64::from(self.settings.timing.hold_off_ms.max(1)));
             self.answers.put_off(&planned, later);
@@ -134,8 +133,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok(length.map(|length| Transmit { links: planned.links, length, purpose: planned.purpose }))
     }
 
-    /// Writes the frame of an item; the length is `None` if the store no longer has the item, or it
-    /// does not fit. The flag says whether the frame is a complete chain of one message.
+    /// Writes the frame of an item. The length is `None` if the store no longer has the item, or if
+    /// it does not fit. The flag states whether the frame is a complete chain of one message.
     fn write_item<S: Store>(
         &self,
         item: Item,
@@ -161,7 +160,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok((at.map_or(Ok(None), |at| append(store, item, out, at))?, false))
     }
 
-    /// Requests what is missing of the block under way.
+    /// Requests the missing leaves of the current block.
     fn send_wanted(&mut self, slot: usize, out: &mut [u8]) -> Option<Transmit> {
         let (pace, clock, links) = (self.pace(), self.clock, self.settings.links);
         let tracked = self.chains.get_mut(slot)?.as_mut()?;
@@ -219,8 +218,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         )
     }
 
-    /// Records an answer and returns whether it may be sent: the item was not answered within the
-    /// hold-off, and the table has an entry for it.
+    /// Records an answer and returns whether it may be sent: the item must not have been answered
+    /// within the hold-off, and the table must have an entry for it.
     fn note_recent(&mut self, item: Item) -> bool {
         let Some((chain, block, bit)) = place_of(item) else { return true };
         let (clock, hold_off) = (self.clock, u64::from(self.settings.timing.hold_off_ms));
@@ -242,7 +241,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         })
     }
 
-    /// Which leaves of a block were answered within the hold-off.
+    /// The leaves of a block that were answered within the hold-off.
     pub(super) fn recent_bits(&self, chain: ChainRef, block: u32) -> u64 {
         let same = |recent: &&Recent| (recent.chain, recent.block) == (chain, block);
         self.recent.iter().flatten().find(same).copied().map_or(0, |mut recent| {
@@ -252,7 +251,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     }
 }
 
-/// The chain, block and bit under which the table of recent answers records an item.
+/// The chain, block and bit that identify an item in the table of recent answers.
 pub(super) const fn place_of(item: Item) -> Option<(ChainRef, u32, u64)> {
     match item {
         Item::Leaf { chain, block, index } => Some((chain, block, 1 << (index & 63))),

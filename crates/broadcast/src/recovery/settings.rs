@@ -1,5 +1,5 @@
-//! The configuration of a node: its network and base stations, its timing, what it relays, and what
-//! other nodes' frames may cost it.
+//! The configuration of a node: its network and base stations, its timing, what it relays, and the
+//! limits on what other nodes' frames may cost it.
 
 use moteseal_core::record::NetworkId;
 use moteseal_core::signature::PublicKey;
@@ -60,18 +60,18 @@ impl LinkSet {
     }
 }
 
-/// What a node relays of what it has verified.
+/// Which verified items a node relays, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relay {
-    /// Nothing; the node only answers requests.
+    /// It relays nothing and only answers requests.
     Never,
-    /// Sends it on the links on which it was not received: a bridge between networks.
+    /// It sends an item on the links on which it was not received: a bridge between networks.
     OtherLinks,
-    /// Sends it on all links, including the one on which it was received: a radio, where not every
-    /// node is in range of every other.
+    /// It sends an item on all links, including the one on which it was received: a radio, where
+    /// not every node is in range of every other.
     Flood {
-        /// The node does not send an item on a link on which it has received this many copies in
-        /// the meantime. With 255 it always sends, as in the paper.
+        /// The node does not send an item on a link on which it has received this many copies
+        /// before the relay was due. With 255 it always sends, as in the paper.
         copies: u8,
     },
 }
@@ -85,11 +85,11 @@ pub struct Timing {
     pub request_ms: u32,
     /// The maximum random delay of each fragment that answers a request.
     pub reply_ms: u32,
-    /// A fragment that was sent as an answer is not sent as an answer again for this long, even if
-    /// it is requested; the node may hold it back for up to twice as long.
+    /// After a fragment was sent as an answer, it is not sent as an answer again for this long,
+    /// even if it is requested. The node may withhold it for up to twice as long.
     pub hold_off_ms: u32,
-    /// After this long without a new leaf, a node requests what is missing of a block. The interval
-    /// doubles with each request, up to the longest of `advertise_ms`.
+    /// After this long without a new leaf, a node requests the missing leaves of a block. The
+    /// interval doubles with each request, up to the longest of `advertise_ms`.
     pub quiet_ms: u32,
     /// The shortest and the longest interval between advertisements (Trickle, RFC 6206, with `k =
     /// 1`). After the longest interval a node stops advertising.
@@ -97,8 +97,8 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// Radios: the two seconds of the paper, and quiet times longer than the gaps of a sender that
-    /// sends a message every five seconds.
+    /// For radios: the two seconds of the paper, and quiet times that are longer than the gaps of a
+    /// sender that sends a message every five seconds.
     pub const RADIO: Self = Self {
         relay_ms: 2_000,
         request_ms: 2_000,
@@ -107,8 +107,8 @@ impl Timing {
         quiet_ms: 30_000,
         advertise_ms: (15_000, 480_000),
     };
-    /// Local networks of machines with an operating system. A node that requests again because the
-    /// answer was lost does so after the hold-off.
+    /// For local networks of machines with an operating system. A node whose answer was lost
+    /// requests it again after the hold-off.
     pub const LAN: Self = Self {
         relay_ms: 5,
         request_ms: 10,
@@ -142,15 +142,15 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// A mote: one signature check a second for heads and one for certificates and revocations, and
-    /// about a tenth of a slow radio's time for answers.
+    /// For a mote: one signature check a second for heads and one for certificates and revocations,
+    /// and about a tenth of a slow radio's time for answers.
     pub const MOTE: Self = Self {
         heads: Rate { burst: 4, each_ms: 1_000 },
         certificates: Rate { burst: 4, each_ms: 1_000 },
         requests: Rate { burst: 16, each_ms: 1_000 },
         answers: Rate { burst: 64, each_ms: 250 },
     };
-    /// A machine with an operating system on a local network.
+    /// For a machine with an operating system on a local network.
     pub const HOST: Self = Self {
         heads: Rate { burst: 32, each_ms: 20 },
         certificates: Rate { burst: 32, each_ms: 50 },
@@ -164,8 +164,8 @@ impl Meter {
 pub struct Settings<'a> {
     /// Its network.
     pub network: NetworkId,
-    /// The base stations whose certificates the node accepts; beyond [`MAX_BASES`], the rest are
-    /// ignored.
+    /// The base stations whose certificates the node accepts. After the first [`MAX_BASES`], the
+    /// rest are ignored.
     pub bases: &'a [PublicKey],
     /// Its links.
     pub links: LinkSet,

@@ -1,11 +1,11 @@
-//! What a node keeps outside its own memory: in flash, in a file, in a map.
+//! What a node keeps outside its own memory, for example in flash, in a file or in a map.
 
 use crate::wire::BroadcastFrame;
 use crate::{ChainNumber, ChainRef, KeyId};
 use moteseal_core::cbor::{BufferTooSmall, Writer};
 
-/// An item that a node keeps. Each item was verified before, except the leaves of the block under
-/// way, which only carry the right tag.
+/// An item that a node keeps. Each item was verified before it was kept, except that the leaves of
+/// the current block have only matched their tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Item {
     /// The latest certificate of a sender's key.
@@ -43,10 +43,10 @@ impl Item {
     }
 }
 
-/// A node's storage. `raise` and `raise_minimum` MUST make durable what they are given and
-/// everything that was kept before; nothing else needs to be durable at once. If a method fails,
-/// the node does not accept the frame that caused the call; it accepts the frame when it arrives
-/// again.
+/// A node's storage. [`raise`](Self::raise) and [`raise_minimum`](Self::raise_minimum) MUST make
+/// durable the value that they are given and everything that was kept before. Nothing else needs to
+/// be durable at once. If a method fails, the node does not accept the frame that caused the call;
+/// it accepts the frame when it arrives again.
 pub trait Store {
     /// The error of the storage.
     type Error;
@@ -54,66 +54,66 @@ pub trait Store {
     /// Keeps an item and replaces an earlier value of the same item.
     ///
     /// # Errors
-    /// Those of the storage.
+    /// The errors of the storage.
     fn keep(&mut self, item: Item, bytes: &[u8]) -> Result<(), Self::Error>;
 
     /// Reads an item into the start of `out`. Returns `None` if the item is not kept, or is longer
     /// than `out`.
     ///
     /// # Errors
-    /// Those of the storage.
+    /// The errors of the storage.
     fn fetch<'b>(&mut self, item: Item, out: &'b mut [u8])
     -> Result<Option<&'b [u8]>, Self::Error>;
 
     /// Whether exactly these bytes are kept for the item.
     ///
     /// # Errors
-    /// Those of the storage.
+    /// The errors of the storage.
     fn is_kept(&mut self, item: Item, bytes: &[u8]) -> Result<bool, Self::Error>;
 
-    /// Deletes the leaves of a block: some of them were forged, and the node cannot tell which.
+    /// Deletes the leaves of a block. Some of them were forged, and the node cannot tell which.
     ///
     /// # Errors
-    /// Those of the storage.
+    /// The errors of the storage.
     fn forget_block(&mut self, chain: ChainRef, block: u32) -> Result<(), Self::Error>;
 
     /// Deletes a chain that will not become complete.
     ///
     /// # Errors
-    /// Those of the storage.
+    /// The errors of the storage.
     fn forget(&mut self, chain: ChainRef) -> Result<(), Self::Error>;
 
     /// Releases a complete chain for which the node no longer answers requests, because another
     /// chain needs its slot. An archive keeps the chain; a mote deletes it.
     ///
     /// # Errors
-    /// Those of the storage.
+    /// The errors of the storage.
     fn retire(&mut self, chain: ChainRef) -> Result<(), Self::Error>;
 
     /// Makes durable that chains up to `number` under `key` are no longer accepted. The number is
-    /// kept for each key, so that an attacker who has stolen one key and uses the highest number
-    /// blocks that key alone.
+    /// kept for each key separately, so that an attacker who has stolen one key and uses the
+    /// highest number blocks only that key.
     ///
     /// # Errors
-    /// Those of the storage.
+    /// The errors of the storage.
     fn raise(&mut self, key: KeyId, number: ChainNumber) -> Result<(), Self::Error>;
 
-    /// The number last given to [`raise`](Self::raise) for `key`.
+    /// The number that was last passed to [`raise`](Self::raise) for `key`.
     ///
     /// # Errors
-    /// Those of the storage.
+    /// The errors of the storage.
     fn floor(&mut self, key: KeyId) -> Result<Option<ChainNumber>, Self::Error>;
 
     /// Makes durable that certificates of a base station with a serial below `minimum` are invalid.
     /// `base` is the base station's index in the settings.
     ///
     /// # Errors
-    /// Those of the storage.
+    /// The errors of the storage.
     fn raise_minimum(&mut self, base: u8, minimum: u64) -> Result<(), Self::Error>;
 
-    /// The minimum last given for that base station; 0 if none was.
+    /// The minimum that was last passed for that base station; 0 if none was.
     ///
     /// # Errors
-    /// Those of the storage.
+    /// The errors of the storage.
     fn minimum(&mut self, base: u8) -> Result<u64, Self::Error>;
 }

@@ -1,10 +1,10 @@
 //! The receiver of uTESLA: keeps packets that arrived in time, verifies keys before it uses them,
-//! and returns the messages whose tags are right.
+//! and returns the messages whose tags match.
 //!
 //! The checks follow RFC 4082, section 3.5, in its order: the packet is safe, the key is new, the
-//! key leads to the known one, the tag is right. Until a key is disclosed, a forged packet cannot
-//! be told from a genuine one, so places for packets are few, are assigned at random, and never
-//! grow.
+//! key leads to the known one, the tag matches. Until a key is disclosed, a forged packet cannot be
+//! distinguished from a genuine one. The number of places for packets is therefore small and fixed,
+//! and places are assigned at random.
 
 use core::fmt;
 use moteseal_core::named_errors;
@@ -14,7 +14,7 @@ use crate::tesla::wire::TeslaFrame;
 use crate::tesla::{ChainKey, Functions, Parameters, Schedule, TAG};
 
 named_errors! {
-    /// Why a packet is rejected.
+    /// Why a packet was rejected.
     PacketError {
         /// The frame belongs to another chain.
         WrongChain => "the frame belongs to another chain",
@@ -22,48 +22,48 @@ named_errors! {
         NoSuchInterval => "interval 0 has no messages",
         /// An interval after the chain's last.
         BeyondEnd => "the interval is after the last one of the chain",
-        /// The sender cannot have reached the interval, even with its clock ahead by the allowed
+        /// The sender cannot have reached the interval, even if its clock is ahead by the allowed
         /// offset.
         FutureInterval => "the interval has not begun, even with the allowed clock offset",
-        /// The key may be public already: by the clock, or because it was received.
+        /// The key may already be public, according to the clock or because it was received.
         NotSafe => "the key of the interval may be public already",
-        /// Longer than this receiver's places for packets.
-        MessageTooLong => "the message is longer than this receiver keeps",
-        /// The same packet is here already.
+        /// The message is longer than this receiver's places for packets.
+        MessageTooLong => "the message is longer than this receiver can keep",
+        /// The same packet was received before.
         Repeated => "the packet was received before",
-        /// More packets than places; those that stay are chosen at random.
-        NoRoom => "more packets arrived in the interval than there are places for",
+        /// There are more packets than places. Which packets stay is chosen at random.
+        NoRoom => "more packets arrived in the interval than the receiver can keep",
     }
 }
 
 named_errors! {
-    /// Why a key is rejected.
+    /// Why a key was rejected.
     KeyError {
         /// The frame belongs to another chain.
         WrongChain => "the frame belongs to another chain",
         /// An interval after the chain's last.
         BeyondEnd => "the interval is after the last one of the chain",
         /// The newest known key was received again.
-        Repeated => "the key is known",
+        Repeated => "the key is already known",
         /// A key of an interval before that of the newest known one.
         OldKey => "a newer key is known",
-        /// The key is further from the newest known one than this receiver computes at once. If it
-        /// is due, the receiver needs newer parameters. The receiver does not verify the key, so it
-        /// does not notice a leak so far ahead.
+        /// The key is further from the newest known one than this receiver computes at once. If the
+        /// key is due, the receiver needs newer parameters. The receiver does not verify this key,
+        /// so it does not detect a key that was disclosed so far ahead of time.
         TooManySteps => "the key is too far from the newest known one; newer parameters are needed",
-        /// The budget of this interval is spent. Nothing was computed; a later interval has a new
+        /// The budget of this interval is used up. Nothing was computed. A later interval has a new
         /// budget.
-        BudgetSpent => "this interval's budget of steps along the chain is spent",
+        BudgetSpent => "this interval's budget of steps along the chain is used up",
         /// The key does not lead to the newest known key.
         ForgedKey => "the key is not one of this chain",
         /// A genuine key before its time: the sender's clock is further ahead than stated. The
-        /// packets that waited for the key were dropped, because other parties may have had it.
+        /// packets that waited for the key were dropped, because others may have known the key.
         ClockTooFarOff => "a genuine key arrived before its time: the clocks are further apart than stated; set the clock",
     }
 }
 
 named_errors! {
-    /// Why a receiver cannot be made.
+    /// Why a receiver was not created.
     ReceiverError {
         /// There are fewer rows than intervals whose packets can wait at one time, from the one
         /// whose key is due to the newest that is safe.
@@ -77,18 +77,19 @@ pub struct Settings {
     /// The maximum by which the sender's clock may be ahead of the receiver's, in milliseconds:
     /// `D_t` of RFC 4082.
     pub offset_ms: u64,
-    /// The maximum number of steps along the chain for one key, which bounds the cost of a forged
-    /// one. If the sender's clock skips further ahead than this, its keys are `TooManySteps` here,
-    /// and messages forged with those keys are not detected: let it be more than the sender skips.
+    /// The maximum number of steps along the chain for one key, which limits the cost of a forged
+    /// key. If the sender's clock skips further ahead than this, the receiver rejects its keys as
+    /// `TooManySteps` and does not detect messages that are forged with them. Set it higher than
+    /// the number of intervals that the sender may skip.
     pub steps: u32,
-    /// The maximum number of steps in one interval of the receiver's clock for keys that are
-    /// further than `d + 1` steps from the newest known one; not below `steps`, or the receiver
+    /// The maximum number of steps in one interval of the receiver's clock, for keys that are more
+    /// than `d + 1` steps from the newest known one. It must not be below `steps`, or the receiver
     /// never verifies such a key. Nearer keys are always verified, so that no flood can suppress a
-    /// key that is due; each costs as little as its frame. After a longer silence, forged keys can
-    /// spend each budget before the genuine key arrives; the receiver then needs newer parameters.
-    /// The same flood can hide a leak from further ahead.
+    /// key that is due; each of them costs no more than its frame. After a longer silence, forged
+    /// keys can use up each budget before the genuine key arrives. The receiver then needs newer
+    /// parameters. The same flood can hide a key that was disclosed further ahead of time.
     pub budget: u32,
-    /// Secret randomness, so that no attacker knows which of too many packets stay.
+    /// Secret randomness, so that an attacker cannot know which of too many packets stay.
     pub seed: u64,
 }
 
@@ -103,15 +104,15 @@ impl fmt::Debug for Settings {
     }
 }
 
-/// The losses since the receiver was made.
+/// The number of packets lost since the receiver was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// Packets without a place.
+    /// Packets for which there was no place.
     pub no_room: u64,
     /// Packets that were dropped for newer intervals before a key arrived, or because their key
-    /// arrived too early.
+    /// arrived before its time.
     pub given_up: u64,
-    /// Packets whose tag was wrong under the disclosed key.
+    /// Packets whose tag did not match under the disclosed key.
     pub forged: u64,
 }
 
@@ -125,7 +126,7 @@ pub struct Delivered<'a> {
     pub message: &'a [u8],
 }
 
-/// A packet that waits.
+/// A waiting packet.
 #[derive(Clone, Copy)]
 struct Place<const BYTES: usize> {
     /// Its order of arrival in its interval; `None` if the place is free.
@@ -146,9 +147,9 @@ impl<const BYTES: usize> Place<BYTES> {
 /// The packets of one interval.
 #[derive(Clone, Copy)]
 struct Row<const PLACES: usize, const BYTES: usize> {
-    /// 0 if the row is free.
+    /// The interval; 0 if the row is free.
     interval: u32,
-    /// The interval's key, once it is known.
+    /// The interval's key, after it is disclosed.
     key: Option<ChainKey>,
     /// The number of packets that arrived.
     seen: u32,
@@ -167,11 +168,11 @@ impl<const PLACES: usize, const BYTES: usize> Row<PLACES, BYTES> {
 /// intervals. Its size is at most `ROWS * (PLACES * (BYTES + 22) + 28) + 400` bytes.
 ///
 /// `ROWS` must be at least `d + 1 + ceil(D_t / T_int)`: when a key arrives in time, packets wait
-/// from its interval up to the newest that can have begun, and forged packets must not displace the
-/// row whose key is due. Each further row tolerates one lost disclosure in a row without losing a
-/// message. If the receiver's clock is ahead, or a key arrives after the interval in which it was
-/// disclosed, the lead and the lateness count as the offset does: `d + 1 + ceil((D_t + lead +
-/// lateness) / T_int)` rows, and one for each lost disclosure.
+/// for all intervals from that key's up to the newest that can have begun, and forged packets must
+/// not displace the row whose key is due. Each further row tolerates one more consecutive lost
+/// disclosure without losing a message. If the receiver's clock is ahead, or a key arrives after
+/// the interval in which it was disclosed, the lead and the lateness add to the offset: `d + 1 +
+/// ceil((D_t + lead + lateness) / T_int)` rows, and one for each lost disclosure.
 #[derive(Clone)]
 pub struct Receiver<const ROWS: usize, const PLACES: usize, const BYTES: usize> {
     parameters: Parameters,
@@ -226,8 +227,8 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
         })
     }
 
-    /// The parameters with the newest known key: all that a receiver must store to start again.
-    /// Waiting packets are lost with its memory.
+    /// The parameters with the newest known key. A receiver must store nothing else to start again;
+    /// waiting packets are lost with its memory.
     #[must_use]
     pub const fn parameters(&self) -> Parameters {
         self.parameters
@@ -257,7 +258,7 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
     }
 
     /// Keeps a packet if only the sender can have known its key when it arrived: if `x < i + d`,
-    /// where `i` is its interval and `x` the highest interval in which the sender can be now,
+    /// where `i` is its interval and `x` is the highest interval in which the sender can be now,
     /// `floor((now + D_t - T_0) / T_int)`.
     ///
     /// # Errors
@@ -280,7 +281,7 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
         if interval > schedule.last {
             return Err(PacketError::BeyondEnd);
         }
-        // A received key is public, whatever the clock says.
+        // A received key is public, whatever the clock shows.
         if interval <= self.parameters.committed {
             return Err(PacketError::NotSafe);
         }
@@ -310,8 +311,8 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
             Some(free) => Some(free),
             None => {
                 self.losses.no_room += 1;
-                // Each packet stays with the same probability, so that arriving first or last is no
-                // advantage for a flood.
+                // Each packet stays with the same probability, so that a flood has no advantage by
+                // arriving first or last.
                 usize::try_from(random % u64::from(row.seen))
                     .ok()
                     .and_then(|place| row.places.get_mut(place))
@@ -323,15 +324,15 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
         Ok(())
     }
 
-    /// Accepts a key if it leads to the newest known one. The keys between, which may have been
+    /// Accepts a key if it leads to the newest known one. The keys in between, which may have been
     /// lost, are computed from it.
     ///
-    /// A genuine key before its time is accepted too, because it is public: waiting packets of
+    /// A genuine key before its time is accepted too, because it is public. Waiting packets of
     /// intervals up to it are dropped, and packets of these intervals are `NotSafe` from then on,
-    /// even if the sender's clock is set back and they look safe by the time.
+    /// even if the sender's clock is set back and they seem safe by the clock.
     ///
     /// # Errors
-    /// [`KeyError`]. Except for `ClockTooFarOff`, nothing has changed but the rest of the budget.
+    /// [`KeyError`]. Except for `ClockTooFarOff`, only the rest of the budget has changed.
     pub fn key(
         &mut self,
         now_ms: u64,
@@ -357,7 +358,7 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
             return Err(KeyError::TooManySteps);
         }
         self.spend(now_ms, interval - committed)?;
-        // The rows' keys are noted on the way, and used if the end matches.
+        // The rows' keys are noted during the steps, and used only if the end matches.
         let mut noted = [None::<ChainKey>; ROWS];
         let mut walked = *key;
         for at in (committed + 1..=interval).rev() {
@@ -383,8 +384,8 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
         if in_time { Ok(()) } else { Err(KeyError::ClockTooFarOff) }
     }
 
-    /// The next verified message, by interval and then in order of arrival; each once. Read all of
-    /// them after each key: where room is short, unread ones are dropped.
+    /// The next verified message, by interval and then in order of arrival. Each message is
+    /// returned once. Read all of them after each key: if room is short, unread ones are dropped.
     pub fn take(&mut self) -> Option<Delivered<'_>> {
         let (row, place) = loop {
             let proven = self
@@ -415,7 +416,7 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
         self.parameters.schedule.interval_at(now_ms.saturating_add(self.settings.offset_ms))
     }
 
-    /// Charges steps to the budget, unless they are no more than for a key that is due after `d`
+    /// Charges steps to the budget, unless there are no more than for a key that is due after `d`
     /// lost disclosures.
     fn spend(&mut self, now_ms: u64, steps: u32) -> Result<(), KeyError> {
         if steps <= u32::from(self.parameters.schedule.delay) + 1 {
@@ -433,13 +434,13 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
         Ok(())
     }
 
-    /// The row of an interval, a free row, or that of the oldest interval, which has waited longest
-    /// for a key.
+    /// The row of an interval: its own row, a free one, or that of the oldest interval, which has
+    /// waited longest for a key.
     fn row(&mut self, interval: u32) -> Option<usize> {
         if let Some(row) = self.rows.iter().position(|row| row.interval == interval) {
             return Some(row);
         }
-        // A free row has the interval 0.
+        // A free row has interval 0.
         let (oldest, row) = self.rows.iter_mut().enumerate().min_by_key(|(_, row)| row.interval)?;
         if row.interval > interval {
             // This happens only if the clock was set back.
@@ -451,8 +452,8 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
         Some(oldest)
     }
 
-    /// `SplitMix64` (Steele, Lea and Flood 2014): its seed is secret and its numbers are never
-    /// seen.
+    /// `SplitMix64` (Steele, Lea and Flood 2014). Its seed is secret and its output is not visible
+    /// to others.
     fn random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.random ^ self.random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -464,9 +465,9 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
 named_errors! {
     /// Why a frame was rejected.
     FrameError {
-        /// The frame of a packet.
+        /// A packet was rejected.
         Packet(error: PacketError) => forward,
-        /// The frame of a key.
+        /// A key was rejected.
         Key(error: KeyError) => forward,
     }
 }

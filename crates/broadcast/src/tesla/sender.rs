@@ -2,7 +2,7 @@
 //! when they are due.
 //!
 //! Each key is computed from the next one, but they are used from the first on. [`KeyChain`] keeps
-//! `log2 n` of them and finds the next key in about `log2 n` steps for every interval (Jakobsson,
+//! `log2 n` of them and computes the next key in about `log2 n` steps in every interval (Jakobsson,
 //! "Fractal hash sequence representation and traversal", ISIT 2002).
 
 use core::fmt;
@@ -16,28 +16,29 @@ use crate::tesla::{
 };
 use moteseal_core::cbor::{BufferTooSmall, Writer};
 
-/// Pebbles of the longest chain.
+/// The number of pebbles of the longest chain.
 const PEBBLES: usize = MAX_INTERVALS.ilog2() as usize;
-/// The maximum number of intervals that a sender skips unless told to: keys that a wrong clock
-/// discloses early are lost for good, and receivers do not notice keys that are too far ahead.
+/// The maximum number of intervals that a sender skips without [`Sender::leap_to`]. If a wrong
+/// clock discloses keys early, those keys are lost, and receivers do not detect keys that are too
+/// far ahead.
 pub const MAX_LEAP: u32 = 1024;
 /// The position of a pebble that is no longer needed.
 const DONE: u32 = u32::MAX;
 
 named_errors! {
-    /// Why a sender sends nothing.
+    /// Why a sender does not send.
     SenderError {
-        /// Interval 0 is not over; its key is public.
+        /// Interval 0 is not over. Its key is public.
         NotStarted => "the first interval with messages has not begun",
-        /// The last interval is over; continue with a new chain.
+        /// The last interval is over. Continue with a new chain.
         Ended => "the last interval is over; start a new chain",
-        /// The clock shows an earlier interval than one already used; keys that may be public would
-        /// be used again.
+        /// The clock shows an earlier interval than one that was already used. Keys that may be
+        /// public would be used again.
         ClockWentBack => "the clock was set back to an interval before one that was used",
         /// The clock shows more than [`MAX_LEAP`] intervals after the last one used, and
         /// [`Sender::leap_to`] was not called.
         LeapTooLong => "the clock is more than 1,024 intervals ahead of the last one used: check it, and skip ahead if it is right",
-        /// Longer than [`MAX_MESSAGE`].
+        /// The message is longer than [`MAX_MESSAGE`].
         MessageTooLong => "a message has at most 4,096 bytes",
         /// The caller's buffer is too small for the frame.
         BufferTooSmall => "the frame does not fit the buffer",
@@ -50,7 +51,7 @@ impl From<BufferTooSmall> for SenderError {
     }
 }
 
-/// A stored key, on its way to the interval where it will be needed.
+/// A stored key on its way to the interval where it is needed (a pebble).
 #[derive(Clone, Copy, Default, Zeroize)]
 struct Pebble {
     key: ChainKey,
@@ -60,7 +61,7 @@ struct Pebble {
     level: u32,
 }
 
-/// The keys of a chain from the first on. Secret; never printed.
+/// The keys of a chain from the first on. Secret; `Debug` does not print them.
 #[derive(Zeroize, ZeroizeOnDrop)]
 struct KeyChain {
     #[zeroize(skip)]
@@ -78,8 +79,8 @@ struct KeyChain {
 }
 
 impl KeyChain {
-    /// Computes the whole chain once. `secret` is the key of interval `n`, the least power of two
-    /// that is neither 1 nor below `last`.
+    /// Computes the whole chain once. `secret` is the key of interval `n`, the smallest power of
+    /// two that is at least 2 and at least `last`.
     fn new(functions: Functions, last: u32, secret: ChainKey) -> Self {
         let mut chain = Self {
             functions,
@@ -109,7 +110,7 @@ impl KeyChain {
         self.functions.before(at, key)
     }
 
-    /// Advances to the key of the next interval. The caller does not go beyond the last one.
+    /// Advances to the key of the next interval. The caller must not go beyond the last one.
     fn advance(&mut self) {
         self.current += 1;
         for i in 0..self.levels {
@@ -126,7 +127,7 @@ impl KeyChain {
             return;
         }
         self.key = nearest.key;
-        // The pebble starts again from one further away, towards the next interval that needs it.
+        // The pebble starts again from a more distant one, towards the next interval that needs it.
         let (destination, at) =
             (nearest.at + (2 << nearest.level), nearest.at + (3 << nearest.level));
         let from = self.pebbles[..self.levels]
@@ -139,7 +140,7 @@ impl KeyChain {
             }
             _ => Pebble { key: [0; KEY], at: DONE, destination: DONE, level: nearest.level },
         };
-        // Put the one that is needed next first: no two have the same destination.
+        // Put the pebble that is needed next first. No two have the same destination.
         self.pebbles[..self.levels].sort_unstable_by_key(|pebble| pebble.destination);
     }
 }
@@ -150,7 +151,7 @@ pub struct Sender {
     #[zeroize(skip)]
     schedule: Schedule,
     commitment: ChainKey,
-    /// The highest interval used; unlike the keys, it continues after the last interval.
+    /// The highest interval used. Unlike the keys, it also counts intervals after the last one.
     served: u64,
     keys: KeyChain,
 }
@@ -166,10 +167,10 @@ impl fmt::Debug for Sender {
 
 impl Sender {
     /// Makes a sender of a new chain. `secret` is 16 bytes of fresh randomness, for this chain
-    /// alone. Takes as many steps as the power of two at or above `last`.
+    /// only. Takes as many steps as the power of two at or above `last`.
     ///
-    /// A sender that loses its memory starts a new chain: it could not know which keys it had
-    /// disclosed.
+    /// A sender that loses its memory must start a new chain, because it does not know which keys
+    /// it has disclosed.
     ///
     /// # Errors
     /// [`ScheduleError`].
@@ -185,9 +186,9 @@ impl Sender {
         Parameters { schedule: self.schedule, committed: 0, key: self.commitment }
     }
 
-    /// The parameters for receivers that join late: with the newest key `K_i` for which `i < j - d`
-    /// in the current interval `j` (RFC 4082, section 3.4), so that they need not compute from the
-    /// beginning.
+    /// The parameters for receivers that join late, with the newest key `K_i` for which `i < j - d`
+    /// in the current interval `j` (RFC 4082, section 3.4), so that the receivers need not compute
+    /// from the start of the chain.
     ///
     /// # Errors
     /// `ClockWentBack`, `LeapTooLong`.
@@ -200,9 +201,9 @@ impl Sender {
         Ok(Parameters { schedule: self.schedule, committed, key: self.key_of(committed) })
     }
 
-    /// Writes the frame of a message, to be sent before the interval is over.
+    /// Writes the frame of a message. Send it before the interval is over.
     ///
-    /// Receivers treat the same message twice in an interval as one message.
+    /// Receivers treat the same message twice in one interval as one message.
     ///
     /// # Errors
     /// [`SenderError`].
@@ -230,9 +231,9 @@ impl Sender {
         Ok(out.finish())
     }
 
-    /// Writes the frame of the newest key that may be disclosed: in interval `j` that of `j - d`.
-    /// `None` as long as there is none. Send it once an interval, or more often where much is lost;
-    /// any later key makes up for lost ones.
+    /// Writes the frame of the newest key that may be disclosed: in interval `j`, that of interval
+    /// `j - d`. `None` as long as there is none. Send it once in each interval, or more often if
+    /// many frames are lost. A later key makes up for lost earlier ones.
     ///
     /// # Errors
     /// `ClockWentBack`, `LeapTooLong`, `BufferTooSmall`.
@@ -252,27 +253,27 @@ impl Sender {
         Ok(Some(out.finish()))
     }
 
-    /// Skips any number of intervals, after a long silence or at a late start. The caller must have
-    /// made sure that the clock is right, because every key up to `d` intervals before is then
+    /// Skips any number of intervals, after a long silence or at a late start. The caller must make
+    /// sure that the clock is right, because every key up to `d` intervals before is then
     /// disclosed.
     ///
     /// # Errors
     /// `ClockWentBack`.
     pub fn leap_to(&mut self, now_ms: u64) -> Result<(), SenderError> {
-        self.walk_to(self.schedule.interval_at(now_ms).unwrap_or(0)).map(|_| ())
+        self.step_to(self.schedule.interval_at(now_ms).unwrap_or(0)).map(|_| ())
     }
 
-    /// Advances to the key of the current interval, or of the last one, if that is no leap; returns
-    /// the current interval, 0 before it.
+    /// Advances to the key of the current interval, or of the last one, if at most [`MAX_LEAP`]
+    /// intervals are skipped. Returns the current interval, or 0 before the chain starts.
     fn advance_to(&mut self, now_ms: u64) -> Result<u64, SenderError> {
         let now = self.schedule.interval_at(now_ms).unwrap_or(0);
         if now.min(self.schedule.last.into()) > u64::from(self.keys.current) + u64::from(MAX_LEAP) {
             return Err(SenderError::LeapTooLong);
         }
-        self.walk_to(now)
+        self.step_to(now)
     }
 
-    fn walk_to(&mut self, now: u64) -> Result<u64, SenderError> {
+    fn step_to(&mut self, now: u64) -> Result<u64, SenderError> {
         if now < self.served {
             return Err(SenderError::ClockWentBack);
         }
@@ -283,7 +284,7 @@ impl Sender {
         Ok(now)
     }
 
-    /// An earlier key, at most `d + 1` steps away; for interval 0 the stored one.
+    /// An earlier key, at most `d + 1` steps away. For interval 0, the stored one.
     fn key_of(&self, interval: u32) -> ChainKey {
         if interval == 0 {
             return self.commitment;
@@ -349,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_ends_at_the_power_of_two_at_or_above_its_length() {
+    fn a_chain_has_the_length_of_a_power_of_two() {
         for (last, levels) in
             [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (1000, 10), (1024, 10), (1025, 11)]
         {

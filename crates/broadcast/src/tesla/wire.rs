@@ -1,4 +1,4 @@
-//! The frames of uTESLA: a packet, and a key whose time has come (spec/tesla.md, section 4).
+//! The frames of uTESLA: a packet, and a disclosed key (spec/tesla.md, section 4).
 //!
 //! Anyone can write these frames; the [receiver](crate::tesla::receiver) verifies them.
 
@@ -6,8 +6,8 @@ use crate::ChainRef;
 use crate::tesla::{ChainKey, TAG};
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 
-/// The maximum length of a packet's frame beyond its message: array, kind, reference, interval, the
-/// message's head and the tag.
+/// The maximum length of a packet's frame without its message: array, kind, reference, interval,
+/// the message's head and the tag.
 pub const OVERHEAD: usize = 1 + 2 + 9 + 5 + 3 + 1 + TAG;
 /// The maximum length of a key's frame, in bytes.
 pub const KEY_FRAME: usize = 1 + 2 + 9 + 5 + 1 + size_of::<ChainKey>();

@@ -59,7 +59,7 @@ fn a_request_is_signed_with_its_own_key() {
 }
 
 #[test]
-fn a_certificate_belongs_to_one_base_station_and_one_network() {
+fn a_certificate_is_valid_for_one_base_station_and_network() {
     for &suite in SUITES {
         let (base, other, sender) = (key(suite, 1), key(suite, 2), key(Algorithm::Esp256, 3));
         let network = NetworkId::of(&base.public());
@@ -84,7 +84,7 @@ fn a_certificate_belongs_to_one_base_station_and_one_network() {
             SenderCertificateError::UnknownBaseStation
         );
         assert_eq!(refusal(&bytes, network, &[]), SenderCertificateError::UnknownBaseStation);
-        // Another one that speaks in its name.
+        // A different base station signs in this one's name.
         let (public, sender_key) = (base.public(), sender.public());
         let draft = SenderCertificateDraft {
             network,
@@ -130,7 +130,7 @@ fn rejects_every_flipped_bit_of_a_certificate_or_revocation() {
 }
 
 #[test]
-fn a_certificate_is_valid_from_its_first_second_until_before_its_end() {
+fn a_certificate_is_valid_from_its_first_second_until_its_end() {
     let base = key(Algorithm::Ed25519, 1);
     let network = NetworkId::of(&base.public());
     let bytes = certified(&base, network, &base.public(), 200);
@@ -151,7 +151,7 @@ fn a_certificate_is_valid_from_its_first_second_until_before_its_end() {
     assert_eq!(endless.check(Some(u64::MAX), 0), Ok(()));
 }
 
-/// The payload of a certificate, signed as it is.
+/// A signed certificate with these fields, valid or not.
 fn raw_certificate(base: &SecretKey, serial: u64, not_before: u64, not_after: u64) -> Vec<u8> {
     let (mut header, mut payload, mut scratch, mut out) = ([0; 40], [0; 200], [0; 400], [0; 400]);
     let mut writer = Writer::new(&mut payload);
@@ -183,7 +183,7 @@ fn raw_certificate(base: &SecretKey, serial: u64, not_before: u64, not_after: u6
 }
 
 #[test]
-fn rejects_a_certificate_that_is_never_valid_or_not_revocable() {
+fn rejects_a_certificate_that_is_never_valid_or_irrevocable() {
     let base = key(Algorithm::Ed25519, 1);
     let (public, network) = (base.public(), NetworkId::of(&base.public()));
     for (serial, not_before, not_after, is_one) in [
@@ -248,7 +248,7 @@ fn a_revocation_applies_to_its_own_base_station_only() {
     assert_eq!(refused, SenderCertificateError::Signature(SignatureError::NotAuthentic));
 }
 
-/// What is signed for one purpose says nothing for another.
+/// A signature for one purpose is not valid for another.
 #[test]
 fn does_not_accept_one_kind_of_signed_object_as_another() {
     let base = key(Algorithm::Ed25519, 1);
@@ -273,7 +273,7 @@ fn does_not_accept_one_kind_of_signed_object_as_another() {
     }
 }
 
-fn said(signer: &SecretKey, label: &str, message: &[u8]) -> Result<Vec<u8>, SealError> {
+fn signed_single(signer: &SecretKey, label: &str, message: &[u8]) -> Result<Vec<u8>, SealError> {
     let id =
         ChainId { network: NetworkId([1; 8]), sender: sender_named("ops"), number: ChainNumber(4) };
     let draft = SingleDraft { id, kind: Kind::QuerySchedule, label, message };
@@ -281,11 +281,11 @@ fn said(signer: &SecretKey, label: &str, message: &[u8]) -> Result<Vec<u8>, Seal
 }
 
 #[test]
-fn opens_a_chain_of_one_as_it_was_signed() {
+fn opens_a_chain_of_one_message() {
     for &suite in SUITES {
         let signer = key(suite, 1);
         for message in [&[][..], b"close valve 3", &[7; MAX_MESSAGE]] {
-            let frame = said(&signer, "valves", message).unwrap();
+            let frame = signed_single(&signer, "valves", message).unwrap();
             let mut scratch = [0; MAX_SINGLE];
             let mut open = |network, sender| {
                 open_single(&frame, network, sender, &signer.public(), &mut scratch)
@@ -306,14 +306,14 @@ fn opens_a_chain_of_one_as_it_was_signed() {
                 SingleError::Head(HeadError::WrongSender)
             );
         }
-        assert!(said(&signer, "", &[7; MAX_MESSAGE + 1]).is_err());
+        assert!(signed_single(&signer, "", &[7; MAX_MESSAGE + 1]).is_err());
     }
 }
 
 #[test]
 fn rejects_every_flipped_bit_of_a_chain_of_one() {
     let signer = key(Algorithm::Ed25519, 1);
-    let frame = said(&signer, "", b"close valve 3").unwrap();
+    let frame = signed_single(&signer, "", b"close valve 3").unwrap();
     let mut scratch = [0; MAX_SINGLE];
     for bit in 0..frame.len() * 8 {
         let mut forged = frame.clone();
@@ -333,7 +333,7 @@ fn rejects_every_flipped_bit_of_a_chain_of_one() {
     }
     let (head, leaf) = match BroadcastFrame::decode(&frame).unwrap() {
         BroadcastFrame::Single { head, leaf } => (head, leaf),
-        _ => unreachable!("it is a single"),
+        _ => unreachable!("the frame is a chain of one message"),
     };
     let mut out = [0; MAX_BROADCAST_FRAME];
     for other in [
@@ -379,7 +379,7 @@ fn any_frame<'a>(
 
 proptest! {
     #[test]
-    fn a_frame_is_read_as_it_was_written_and_as_nothing_else(
+    fn reads_a_frame_as_written(
         kind: u8, chain: [u8; 8], block: u32, bits: u64, small: u8,
         bytes in prop::collection::vec(any::<u8>(), 0..300),
         more in prop::collection::vec(any::<u8>(), 0..300),
@@ -392,7 +392,7 @@ proptest! {
         let written = writer.finish().to_vec();
         prop_assert_eq!(BroadcastFrame::decode(&written), Ok(frame));
         prop_assert_eq!(BroadcastFrame::decode(&written[..written.len() - 1]), Err(DecodeError::Truncated));
-        // Whatever is read has one encoding.
+        // Every frame that can be read has exactly one encoding.
         let mut damaged = written.clone();
         damaged[place.index(written.len())] = value;
         if let Ok(frame) = BroadcastFrame::decode(&damaged) {
@@ -404,7 +404,7 @@ proptest! {
 }
 
 #[test]
-fn rejects_frames_of_unknown_kinds_and_places() {
+fn rejects_frames_of_unknown_kinds_or_with_invalid_indices() {
     let refusal = |bytes: &[u8]| BroadcastFrame::decode(bytes).unwrap_err();
     assert_eq!(refusal(&[0x82, 0x18, 31, 0x40]), DecodeError::UnknownItem);
     assert_eq!(refusal(&[0x82, 0x18, 40, 0x40]), DecodeError::UnknownItem);

@@ -1,5 +1,5 @@
-//! A block is accepted if and only if it is what the sender signed: compared with a naive reference
-//! that hashes whole chains.
+//! A block is accepted if and only if it is what the sender signed. A naive reference, which hashes
+//! whole chains, checks this.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ fn key() -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[5; 32]).unwrap()
 }
 
-/// SHA-256 of the prefix of a role and of `data`.
+/// SHA-256 of a role's prefix and `data`.
 fn hash(role: u8, data: &[u8]) -> Vec<u8> {
     let mut prefix = b"moteseal/cast/1".to_vec();
     prefix.resize(24, 0);
@@ -42,7 +42,7 @@ fn hash(role: u8, data: &[u8]) -> Vec<u8> {
     sha2::Sha256::digest([&prefix, data].concat()).to_vec()
 }
 
-/// A whole chain: what its head says of the first block, and the leaves of all blocks.
+/// A whole chain: the head's digest and tags of the first block, and the leaves of all blocks.
 struct Reference {
     first: Vec<u8>,
     tags: Vec<u8>,
@@ -73,7 +73,7 @@ fn head(messages: u32, per_block: u8, longest: u16, first: &[u8], tags: &[u8]) -
     head_by(&key(), messages, per_block, longest, first, tags)
 }
 
-/// The same, signed with any key.
+/// A signed head with the given fields and any key.
 fn head_by(
     signer: &SecretKey,
     messages: u32,
@@ -141,8 +141,8 @@ fn draft(messages: usize, per_block: u8) -> ChainDraft<'static> {
     }
 }
 
-/// What a sender makes of messages: the head, and the leaves of all blocks.
-fn sent(messages: &[Vec<u8>], per_block: u8) -> (Vec<u8>, Vec<Vec<Vec<u8>>>) {
+/// A sender's output for these messages: the head, and the leaves of all blocks.
+fn outgoing(messages: &[Vec<u8>], per_block: u8) -> (Vec<u8>, Vec<Vec<Vec<u8>>>) {
     let mut digests = vec![Digest::NULL; messages.len()];
     let mut tags = vec![[0; 8]; if per_block == 1 { 0 } else { messages.len() }];
     let mut scratch = [0; MAX_LEAF];
@@ -189,7 +189,7 @@ fn orders(leaves: usize) -> Vec<Vec<usize>> {
     shorter.iter().flat_map(|order| (0..leaves).map(move |at| with(order, at))).collect()
 }
 
-/// Gives a verifier the leaves of a block in an order.
+/// Passes the leaves of a block to a verifier in this order.
 fn take_block<const B: usize>(
     chain: &mut Incoming<B>,
     block: u32,
@@ -211,11 +211,11 @@ fn take_block<const B: usize>(
 
 proptest! {
     #[test]
-    fn what_a_sender_makes_is_the_reference(
+    fn a_sender_produces_the_reference_chain(
         messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..150), 1..90),
         per_block in 1_u8..=64,
     ) {
-        let (bytes, leaves) = sent(&messages, per_block);
+        let (bytes, leaves) = outgoing(&messages, per_block);
         let expected = reference(&messages, per_block.into());
         let longest = messages.iter().map(Vec::len).max().unwrap();
         prop_assert_eq!(&bytes, &head(messages.len() as u32, per_block, longest as u16, &expected.first, &expected.tags));
@@ -223,12 +223,12 @@ proptest! {
     }
 
     #[test]
-    fn leaves_in_any_order_with_repeats_give_the_messages(
+    fn accepts_leaves_in_any_order_with_repetitions(
         messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..150), 1..90),
         per_block in 1_u8..=64,
         seed: u64,
     ) {
-        let (bytes, leaves) = sent(&messages, per_block);
+        let (bytes, leaves) = outgoing(&messages, per_block);
         let mut chain = Incoming::<64>::new(&open(&bytes).unwrap()).unwrap();
         let mut state = seed | 1;
         for (block, leaves) in (1..).zip(&leaves) {
@@ -254,8 +254,8 @@ proptest! {
 }
 
 #[test]
-fn rejects_a_damaged_snapshot_unless_it_is_another_valid_one() {
-    let (bytes, _) = sent(&some_messages(13), 4);
+fn rejects_a_damaged_snapshot_unless_it_is_valid() {
+    let (bytes, _) = outgoing(&some_messages(13), 4);
     let chain = Incoming::<5>::new(&open(&bytes).unwrap()).unwrap();
     let mut out = [0; MAX_SNAPSHOT];
     let snapshot = chain.save(&mut out).unwrap().to_vec();
@@ -283,9 +283,9 @@ fn accepts_the_leaves_of_small_chains_in_every_order() {
     for count in 1..=7 {
         for per_block in 1..=5 {
             let messages = some_messages(count);
-            let (bytes, leaves) = sent(&messages, per_block);
+            let (bytes, leaves) = outgoing(&messages, per_block);
             let whole = Incoming::<5>::new(&open(&bytes).unwrap()).unwrap();
-            // Every order of each block, with all the other blocks in order.
+            // Every order of one block, with all other blocks in order.
             for (chosen, chosen_leaves) in leaves.iter().enumerate() {
                 for order in orders(chosen_leaves.len()) {
                     let mut chain = whole;
@@ -306,10 +306,10 @@ fn accepts_the_leaves_of_small_chains_in_every_order() {
 }
 
 #[test]
-fn rejects_every_flipped_bit_of_a_leaf_without_a_change() {
+fn a_leaf_with_a_flipped_bit_is_rejected_and_changes_nothing() {
     for per_block in [1, 2, 3] {
         let messages = some_messages(5);
-        let (bytes, leaves) = sent(&messages, per_block);
+        let (bytes, leaves) = outgoing(&messages, per_block);
         let mut whole = Incoming::<3>::new(&open(&bytes).unwrap()).unwrap();
         for (at, (block, messages)) in
             leaves.iter().zip(messages.chunks(per_block.into())).enumerate()
@@ -329,7 +329,8 @@ fn rejects_every_flipped_bit_of_a_leaf_without_a_change() {
                     }
                     assert_eq!(chain.missing().count_ones() as usize, block.len() - so_far + 1);
                     chain.take(number, index as u8, &block[index]).unwrap();
-                    // Also as a repetition, which others would keep silent for.
+                    // A forged repetition is rejected too: nodes withhold answers when they receive
+                    // repetitions.
                     if so_far < block.len() && !block[index].is_empty() {
                         let mut forged = block[index].clone();
                         forged[0] ^= 1;
@@ -348,7 +349,7 @@ fn rejects_every_flipped_bit_of_a_leaf_without_a_change() {
 
 #[test]
 fn rejects_every_flipped_bit_of_a_head() {
-    let (bytes, _) = sent(&some_messages(4), 2);
+    let (bytes, _) = outgoing(&some_messages(4), 2);
     assert!(open(&bytes).is_ok());
     for bit in 0..bytes.len() * 8 {
         let mut forged = bytes.clone();
@@ -364,23 +365,23 @@ fn rejects_every_flipped_bit_of_a_head() {
 }
 
 #[test]
-fn rejects_a_leaf_of_another_place() {
+fn rejects_a_leaf_in_the_wrong_place() {
     let messages = some_messages(9);
-    let (bytes, leaves) = sent(&messages, 3);
+    let (bytes, leaves) = outgoing(&messages, 3);
     let mut chain = Incoming::<3>::new(&open(&bytes).unwrap()).unwrap();
     for block in 0..4 {
         for index in 0..4_u8 {
             let expected = match (block, index) {
                 (1, 3) => LeafError::IndexOutOfRange,
-                // The right leaf of the first block, at another's place.
+                // A genuine leaf of the first block with a wrong index.
                 (1, _) => LeafError::ForgedLeaf,
                 _ => LeafError::NotThisBlock,
             };
             let found = chain.take(block, index, &leaves[0][usize::from(index + 1) % 3]);
             let expected = match (block, index) {
-                // Not the right length for a last leaf, which has a trailer.
+                // Too short for the last leaf, which has a trailer.
                 (1, 2) => LeafError::LeafTooShort,
-                // The last leaf, with its trailer, where others have none.
+                // The last leaf with its trailer, where leaves have none.
                 (1, 1) => LeafError::LeafTooLong,
                 _ => expected,
             };
@@ -397,7 +398,7 @@ fn rejects_a_leaf_of_another_place() {
 #[test]
 fn rejects_a_leaf_longer_than_the_head_allows() {
     let messages = vec![vec![1; 40], vec![2; 60]];
-    let (bytes, leaves) = sent(&messages, 1);
+    let (bytes, leaves) = outgoing(&messages, 1);
     let mut chain = Incoming::<1>::new(&open(&bytes).unwrap()).unwrap();
     assert_eq!(chain.take(1, 0, &[0; 32 + 61]), Err(LeafError::LeafTooLong));
     assert_eq!(chain.take(1, 0, &[0; 32 + 60]), Err(LeafError::ForgedLeaf));
@@ -406,9 +407,9 @@ fn rejects_a_leaf_longer_than_the_head_allows() {
     assert_eq!(chain.take(2, 0, &[0; 61]), Err(LeafError::LeafTooLong));
 }
 
-/// A sender that signs tags and a digest that do not belong together.
+/// The sender signs tags and a digest that do not match.
 #[test]
-fn restarts_a_block_whose_tags_fit_but_not_its_digest() {
+fn restarts_a_block_that_matches_its_tags_but_not_its_digest() {
     let messages = some_messages(3);
     let honest = reference(&messages, 3);
     let mut wrong = honest.first.clone();
@@ -433,11 +434,11 @@ fn restarts_a_block_whose_tags_fit_but_not_its_digest() {
 
 #[test]
 fn rejects_blocks_larger_than_the_receiver() {
-    let (bytes, _) = sent(&some_messages(9), 3);
+    let (bytes, _) = outgoing(&some_messages(9), 3);
     assert!(Incoming::<3>::new(&open(&bytes).unwrap()).is_ok());
     assert_eq!(Incoming::<2>::new(&open(&bytes).unwrap()).unwrap_err().name(), "BlockTooLarge");
-    // What counts is how many messages a block has, not how many it could have.
-    let (bytes, _) = sent(&some_messages(2), 64);
+    // The actual number of messages in a block matters, not the maximum.
+    let (bytes, _) = outgoing(&some_messages(2), 64);
     assert!(Incoming::<2>::new(&open(&bytes).unwrap()).is_ok());
 }
 
@@ -445,7 +446,7 @@ fn rejects_blocks_larger_than_the_receiver() {
 fn continues_from_a_snapshot_at_every_block() {
     for per_block in [1, 2, 4, 5] {
         let messages = some_messages(13);
-        let (bytes, leaves) = sent(&messages, per_block);
+        let (bytes, leaves) = outgoing(&messages, per_block);
         let mut chain = Incoming::<5>::new(&open(&bytes).unwrap()).unwrap();
         for (at, (block, messages)) in
             leaves.iter().zip(messages.chunks(per_block.into())).enumerate()
@@ -470,7 +471,7 @@ fn continues_from_a_snapshot_at_every_block() {
                     DecodeError::Truncated
                 );
             }
-            // A leaf that came before the snapshot is taken again.
+            // A leaf from before the snapshot is accepted again.
             if block.len() > 1 {
                 chain.take(at as u32 + 1, 0, &block[0]).unwrap();
                 assert_eq!(chain.save(&mut [0; MAX_SNAPSHOT]).unwrap(), snapshot);
@@ -541,10 +542,11 @@ fn does_not_send_a_message_that_changed_since_it_was_hashed() {
 }
 
 #[test]
-fn rejects_invalid_drafts_by_name() {
+fn rejects_invalid_drafts() {
     let build = |draft, digests: usize, tags: usize, scratch: usize, length: usize| {
         let (mut digests, mut tags) = (vec![Digest::NULL; digests], vec![[0; 8]; tags]);
-        let read = |_: u32, _: &mut [u8]| if length == 77 { Err("it is gone") } else { Ok(length) };
+        let read =
+            |_: u32, _: &mut [u8]| if length == 77 { Err("read failed") } else { Ok(length) };
         OutgoingChain::build(draft, &mut digests, &mut tags, &mut vec![0; scratch], read)
             .map(|chain| chain.outline().longest)
     };
@@ -554,7 +556,7 @@ fn rejects_invalid_drafts_by_name() {
     assert_eq!(build(good, 2, 3, MAX_LEAF, 20), Ok(20));
     assert_eq!(build(good, 2, 3, MAX_LEAF, MAX_MESSAGE), Ok(8192));
     assert_eq!(build(good, 2, 3, MAX_LEAF, MAX_MESSAGE + 1), refused(DraftError::MessageTooLong));
-    assert_eq!(build(good, 2, 3, MAX_LEAF, 77), Err(BuildError::Read("it is gone")));
+    assert_eq!(build(good, 2, 3, MAX_LEAF, 77), Err(BuildError::Read("read failed")));
     assert_eq!(build(good, 1, 3, MAX_LEAF, 20), refused(DraftError::BufferTooSmall));
     assert_eq!(build(good, 2, 2, MAX_LEAF, 20), refused(DraftError::BufferTooSmall));
     assert_eq!(build(good, 2, 3, 31, 20), refused(DraftError::BufferTooSmall));
@@ -586,7 +588,7 @@ fn rejects_invalid_drafts_by_name() {
 }
 
 #[test]
-fn rejects_a_head_that_no_draft_gives() {
+fn rejects_a_head_that_no_draft_produces() {
     let out_of_range = Some(HeadError::Decode(DecodeError::FieldOutOfRange));
     let refusal = |bytes: Vec<u8>| open(&bytes).err();
     let first = &[1; 32];
@@ -608,8 +610,8 @@ fn rejects_a_head_that_no_draft_gives() {
 }
 
 #[test]
-fn a_head_belongs_to_one_network_one_sender_and_one_key() {
-    let (bytes, _) = sent(&some_messages(1), 1);
+fn a_head_is_valid_for_one_network_sender_and_key() {
+    let (bytes, _) = outgoing(&some_messages(1), 1);
     let (scratch, public) = (&mut [0; MAX_HEAD], key().public());
     let other = SecretKey::from_seed(Algorithm::Ed25519, &[6; 32]).unwrap().public();
     let esp = SecretKey::from_seed(Algorithm::Esp256, &[6; 32]).unwrap().public();
@@ -620,7 +622,7 @@ fn a_head_belongs_to_one_network_one_sender_and_one_key() {
     assert_eq!(refusal(ID.network, DeviceId([0; 8]), &public), Some(HeadError::WrongSender));
     assert_eq!(refusal(ID.network, ID.sender, &esp), Some(HeadError::WrongKey));
     assert_eq!(refusal(ID.network, ID.sender, &other), Some(HeadError::WrongKey));
-    // Somebody else in the key's name.
+    // Signed by an outsider in the name of the key.
     let forged = |signer: &SecretKey| head_by(signer, 1, 1, 20, &[1; 32], &[]);
     let stranger = SecretKey::from_seed(Algorithm::Ed25519, &[6; 32]).unwrap();
     assert_eq!(open(&forged(&key())).err(), None);
@@ -638,7 +640,7 @@ fn a_head_belongs_to_one_network_one_sender_and_one_key() {
 }
 
 #[test]
-fn chains_of_two_keys_never_have_one_reference() {
+fn chains_under_different_keys_have_different_references() {
     let other = SecretKey::from_seed(Algorithm::Ed25519, &[6; 32]).unwrap();
     assert_ne!(ID.reference(KeyId::of(&key().public())), ID.reference(KeyId::of(&other.public())));
     let messages = some_messages(3);
@@ -652,7 +654,7 @@ fn chains_of_two_keys_never_have_one_reference() {
     assert_eq!(chain.head(&other, scratch, out), Err(IssueError::WrongKey));
 }
 
-/// The figures of spec/broadcast.md, section 3.
+/// The sizes in spec/broadcast.md, section 3.
 #[test]
 fn a_receiver_has_the_documented_size() {
     assert!(size_of::<Incoming<1>>() <= 48 + 408, "{}", size_of::<Incoming<1>>());

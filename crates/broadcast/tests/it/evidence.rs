@@ -1,4 +1,4 @@
-//! Evidence of what a sender has sent: it can be checked with the base stations' keys alone, and no
+//! Evidence of what a sender has sent can be checked with the base stations' keys alone, and no
 //! byte of it can be changed.
 
 use std::convert::Infallible;
@@ -28,12 +28,12 @@ fn message(number: u32) -> Vec<u8> {
     format!("order {number}{}", "!".repeat(number as usize)).into_bytes()
 }
 
-/// The frames of the evidence of so many blocks.
+/// The frames of the evidence of the first `blocks` blocks.
 fn evidence(blocks: u32) -> Vec<Vec<u8>> {
     evidence_of(&key(2), blocks)
 }
 
-/// The same, of a sender with another key.
+/// The same for a sender with this key.
 fn evidence_of(ops: &SecretKey, blocks: u32) -> Vec<Vec<u8>> {
     let base = key(1);
     let id = ChainId { network: network(), sender: sender_named("ops"), number: ChainNumber(3) };
@@ -79,7 +79,7 @@ fn evidence_of(ops: &SecretKey, blocks: u32) -> Vec<Vec<u8>> {
     frames
 }
 
-/// The messages that frames prove, in order, and what stopped the check.
+/// The messages that the frames prove, in order, and the error that ended the check, if any.
 fn proven(frames: &[Vec<u8>], bases: &[PublicKey]) -> (Vec<Vec<u8>>, Option<EvidenceError>) {
     let mut check = EvidenceCheck::new(network(), bases);
     let (mut proven, mut pending) = (Vec::new(), Vec::new());
@@ -108,13 +108,13 @@ fn all() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn every_prefix_of_whole_blocks_is_evidence() {
+fn every_number_of_complete_blocks_is_evidence() {
     let bases = [key(9).public(), key(1).public()];
     for blocks in 0..=4 {
         let count = (blocks * 4).min(11) as usize;
         assert_eq!(proven(&evidence(blocks), &bases), (all()[..count].to_vec(), None));
     }
-    // The beginning of a block proves nothing that the blocks before it do not.
+    // The frames of an incomplete block prove nothing more than the blocks before it.
     let frames = evidence(3);
     for length in 2..=frames.len() {
         let count = if length == frames.len() { 11 } else { (length - 2) / 4 * 4 };
@@ -175,8 +175,7 @@ fn rejects_evidence_of_other_base_stations_and_networks() {
     let mut check = EvidenceCheck::new(NetworkId([0; 8]), &bases);
     let refused = check.take(&frames[0]).unwrap_err();
     assert_eq!(refused, EvidenceError::Certificate(SenderCertificateError::WrongNetwork));
-    // Another key's chain behind the certificate, with a leaf of which there would be nothing
-    // wrong.
+    // Another key's chain after the certificate: its leaves would be valid with their own head.
     let foreign = evidence_of(&key(3), 3);
     let mixed: Vec<_> = frames[..1].iter().chain(&foreign[1..]).cloned().collect();
     assert_eq!(

@@ -2,9 +2,9 @@
 //! --nocapture`.
 //!
 //! Most of it does not depend on the sizes: a head and a certificate that wait for a signature
-//! check, and the queues. On a mote the post-quantum suite is not built in, whose signatures and
-//! keys those would have room for. A 32-bit machine has smaller pointers and needs no more than
-//! what is stated here.
+//! check, and the queues. A mote needs less, because the post-quantum suite with its long
+//! signatures and keys is not built in. A 32-bit machine has smaller pointers and needs no more
+//! than stated here.
 
 use moteseal_broadcast::Incoming;
 use moteseal_broadcast::recovery::Node;
@@ -25,8 +25,8 @@ fn a_node_needs_no_more_memory_than_documented() {
         let stated = if MAX_SIGNATURE > 64 { host } else { mote };
         assert!(size <= stated, "{name}: {size} bytes, stated {stated}");
     }
-    // A chain more costs a verifier, half a kilobyte of leaves that come too early, and when to ask
-    // and to advertise.
+    // Another chain needs a verifier, half a kilobyte for leaves that arrive early, and the times
+    // of its requests and advertisements.
     let (two, three) = (size_of::<Node<'_, 2, 2, 10>>(), size_of::<Node<'_, 2, 3, 10>>());
     assert!(three - two <= size_of::<Incoming<10>>() + 800, "{}", three - two);
 }

@@ -1,4 +1,4 @@
-//! uTESLA compared with a slow reference that keeps everything and applies the rules literally;
+//! uTESLA, compared with a slow reference that keeps everything and applies the rules literally;
 //! every pattern of loss of short chains; clocks at the limits of safety; floods.
 
 use moteseal_broadcast::tesla::receiver::{
@@ -25,11 +25,11 @@ mod table;
 use table::{OFFSET, SECRET, START, Table, amid, hear, receiver, schedule, settings, taken};
 
 #[test]
-fn the_sender_sends_what_the_specification_says() {
+fn the_sender_follows_the_specification() {
     let schedule = schedule(100, 2, 7);
     let (table, mut sender) =
         (Table::new(schedule, SECRET), Sender::new(schedule, SECRET).unwrap());
-    // By Python's hashlib and hmac.
+    // Computed with Python's hashlib and hmac.
     assert_eq!(schedule.reference(), ChainRef([0xe4, 0x0d, 0xfb, 0x85, 0x42, 0x2c, 0xbf, 0x64]));
     assert_eq!(hex::encode(table.keys[0]), "5c1285dcaf3b4119508db5ff498838d3");
     assert_eq!(hex::encode(table.keys[5]), "1ad29ddddc2a4483ab64e1745dffebe3");
@@ -41,29 +41,34 @@ fn the_sender_sends_what_the_specification_says() {
         let packet = sender.packet(now, b"turn left", &mut buffer).unwrap();
         assert_eq!(TeslaFrame::decode(packet).unwrap(), table.packet(interval, b"turn left"));
         assert!(packet.len() <= 9 + OVERHEAD);
-        let told = sender
+        let disclosed = sender
             .disclosure(now, &mut buffer)
             .unwrap()
             .map(|frame| TeslaFrame::decode(frame).unwrap());
-        assert_eq!(told, (interval > 2).then(|| table.key(interval - 2)), "interval {interval}");
+        assert_eq!(
+            disclosed,
+            (interval > 2).then(|| table.key(interval - 2)),
+            "interval {interval}"
+        );
     }
     // The last keys are disclosed after the last interval, and the very last one repeatedly.
-    for (interval, told) in [(8, 6), (9, 7), (10, 7), (1000, 7)] {
+    for (interval, disclosed) in [(8, 6), (9, 7), (10, 7), (1000, 7)] {
         let frame = sender.disclosure(amid(&schedule, interval), &mut buffer).unwrap().unwrap();
-        assert_eq!(TeslaFrame::decode(frame).unwrap(), table.key(told));
+        assert_eq!(TeslaFrame::decode(frame).unwrap(), table.key(disclosed));
         assert!(frame.len() <= KEY_FRAME);
         assert_eq!(
             sender.packet(amid(&schedule, interval), b"late", &mut buffer),
             Err(SenderError::Ended)
         );
     }
-    // Also then its clock is not to go back: the keys told in interval 9 are not those told in 8.
+    // After the end, too, the clock must not go back: interval 9 discloses other keys than interval
+    // 8.
     assert_eq!(
         sender.disclosure(amid(&schedule, 999), &mut buffer),
         Err(SenderError::ClockWentBack)
     );
     assert_eq!(
-        sender.packet(amid(&schedule, 7), b"with a key that is out", &mut buffer),
+        sender.packet(amid(&schedule, 7), b"with a disclosed key", &mut buffer),
         Err(SenderError::ClockWentBack)
     );
 }
@@ -77,17 +82,17 @@ fn uses_and_discloses_each_key_only_at_its_time() {
     assert_eq!(sender.packet(0, b"", &mut buffer), Err(SenderError::NotStarted));
     assert_eq!(sender.packet(START + 99, b"", &mut buffer), Err(SenderError::NotStarted));
     assert_eq!(sender.disclosure(START + 399, &mut buffer), Ok(None));
-    // To the millisecond.
-    let told = sender.disclosure(START + 400, &mut buffer).unwrap().unwrap();
-    assert_eq!(TeslaFrame::decode(told).unwrap(), table.key(1));
+    // At the exact millisecond.
+    let disclosed = sender.disclosure(START + 400, &mut buffer).unwrap().unwrap();
+    assert_eq!(TeslaFrame::decode(disclosed).unwrap(), table.key(1));
     let packet = sender.packet(START + 999, b"", &mut buffer).unwrap();
     assert_eq!(TeslaFrame::decode(packet).unwrap(), table.packet(9, b""));
-    // Its clock is set back: by less than an interval nothing is wrong, by more the keys may be
-    // out.
+    // The sender's clock is set back. Within the interval this is harmless; before it, keys may
+    // already be public.
     assert!(sender.packet(START + 900, b"", &mut buffer).is_ok());
     assert_eq!(sender.packet(START + 899, b"", &mut buffer), Err(SenderError::ClockWentBack));
     assert_eq!(sender.disclosure(START + 899, &mut buffer), Err(SenderError::ClockWentBack));
-    // After a long silence it goes on where the time is.
+    // After a long silence the sender continues at the current interval.
     let packet = sender.packet(START + 6_000, b"", &mut buffer).unwrap();
     assert_eq!(TeslaFrame::decode(packet).unwrap(), table.packet(60, b""));
     assert_eq!(
@@ -119,7 +124,7 @@ fn rejects_an_invalid_schedule() {
 }
 
 #[test]
-fn parameters_belong_to_one_chain() {
+fn parameters_are_valid_for_one_chain() {
     let parameters = Table::new(schedule(100, 2, 8), SECRET).parameters();
     let mut buffer = [0; MAX_PARAMETERS];
     let bytes = parameters.encode(&mut buffer).unwrap().to_vec();
@@ -132,7 +137,7 @@ fn parameters_belong_to_one_chain() {
     ] {
         assert_eq!(Parameters::decode(&bytes, id), Err(error));
     }
-    // A later signed chain may say them again.
+    // A later signed chain may repeat them.
     for number in [4, u64::MAX] {
         assert_eq!(
             Parameters::decode(&bytes, ChainId { number: ChainNumber(number), ..id }),
@@ -142,7 +147,7 @@ fn parameters_belong_to_one_chain() {
     for length in 0..bytes.len() {
         assert_eq!(Parameters::decode(&bytes[..length], id), Err(ParametersError::Malformed));
     }
-    // A schedule that cannot be kept, and a known key beyond the last.
+    // An invalid schedule, and a known key after the last interval.
     for bad in [
         Parameters { schedule: Schedule { delay: 0, ..parameters.schedule }, ..parameters },
         Parameters { committed: 9, ..parameters },
@@ -150,7 +155,7 @@ fn parameters_belong_to_one_chain() {
         let bytes = bad.encode(&mut buffer).unwrap();
         assert_eq!(Parameters::decode(bytes, id), Err(ParametersError::Malformed));
     }
-    // The longest there can be.
+    // The longest possible encoding.
     let mut long = Parameters { committed: MAX_INTERVALS, ..parameters };
     long.schedule = Schedule {
         id: ChainId { number: ChainNumber(u64::MAX), ..id },
@@ -179,8 +184,8 @@ fn parameters_arrive_in_a_signed_chain_of_the_same_or_a_later_number() {
     };
     let [right, later, wrong] = [3, 4, 2].map(|number| frame(number, &mut scratch, &mut out));
     let mut scratch = [0; MAX_HEAD];
-    let mut heard = |frame: &[u8]| {
-        let said = open_single(
+    let mut decoded = |frame: &[u8]| {
+        let single = open_single(
             frame,
             schedule.id.network,
             schedule.id.sender,
@@ -188,13 +193,13 @@ fn parameters_arrive_in_a_signed_chain_of_the_same_or_a_later_number() {
             &mut scratch,
         )
         .unwrap();
-        assert_eq!(said.label(), "tesla");
-        Parameters::decode(said.message(), said.id())
+        assert_eq!(single.label(), "tesla");
+        Parameters::decode(single.message(), single.id())
     };
-    assert_eq!(heard(&right), Ok(sender.parameters()));
-    assert_eq!(heard(&later), Ok(sender.parameters()), "said again for those who join late");
-    assert_eq!(heard(&wrong), Err(ParametersError::WrongChain));
-    let mut receiver = receiver::<4, 1>(heard(&right).unwrap());
+    assert_eq!(decoded(&right), Ok(sender.parameters()));
+    assert_eq!(decoded(&later), Ok(sender.parameters()), "repeated for receivers that join late");
+    assert_eq!(decoded(&wrong), Err(ParametersError::WrongChain));
+    let mut receiver = receiver::<4, 1>(decoded(&right).unwrap());
     let mut buffer = [0; 64];
     hear(
         &mut receiver,
@@ -202,13 +207,13 @@ fn parameters_arrive_in_a_signed_chain_of_the_same_or_a_later_number() {
         sender.packet(amid(&schedule, 1), b"left", &mut buffer).unwrap(),
     )
     .unwrap();
-    let told = sender.disclosure(amid(&schedule, 3), &mut buffer).unwrap().unwrap();
-    hear(&mut receiver, amid(&schedule, 3), told).unwrap();
+    let disclosed = sender.disclosure(amid(&schedule, 3), &mut buffer).unwrap().unwrap();
+    hear(&mut receiver, amid(&schedule, 3), disclosed).unwrap();
     assert_eq!(taken(&mut receiver), [(1, b"left".to_vec())]);
 }
 
 #[test]
-fn reads_frames_as_written_and_nothing_else() {
+fn reads_exactly_the_frames_that_are_written() {
     let table = Table::new(schedule(100, 2, 8), SECRET);
     let (chain, interval) = (table.schedule.reference(), u32::MAX);
     let longest = [
@@ -236,38 +241,38 @@ fn reads_frames_as_written_and_nothing_else() {
 }
 
 #[test]
-fn a_packet_is_safe_until_the_millisecond_its_key_may_be_public() {
+fn a_packet_is_safe_until_its_key_may_be_public() {
     let table = Table::new(schedule(100, 2, 8), SECRET);
-    // The key of interval 3 is out from START + 500 on. With the sender's clock ahead by OFFSET,
-    // the last safe millisecond is the one before.
+    // The key of interval 3 is public from START + 500 on. If the sender's clock is ahead by
+    // OFFSET, the packet is safe until one millisecond before START + 500 - OFFSET.
     let edge = START + 500 - OFFSET;
     for (now, verdict) in [
         (edge - 1, Ok(())),
         (edge, Err(PacketError::NotSafe)),
         (edge + 1, Err(PacketError::NotSafe)),
     ] {
-        let heard = receiver::<4, 4>(table.parameters()).receive(now, &table.packet(3, b"go"));
+        let result = receiver::<4, 4>(table.parameters()).receive(now, &table.packet(3, b"go"));
         assert_eq!(
-            heard,
+            result,
             verdict.map_err(FrameError::Packet),
             "{} ms from the edge",
             now.cast_signed() - edge.cast_signed()
         );
     }
-    // And it can come from START + 300 on by the sender's clock.
+    // By the sender's clock, the packet can be sent from START + 300 on.
     let edge = START + 300 - OFFSET;
     for (now, verdict) in
         [(edge - 1, Err(PacketError::FutureInterval)), (edge, Ok(())), (edge + 1, Ok(()))]
     {
-        let heard = receiver::<4, 4>(table.parameters()).receive(now, &table.packet(3, b"go"));
+        let result = receiver::<4, 4>(table.parameters()).receive(now, &table.packet(3, b"go"));
         assert_eq!(
-            heard,
+            result,
             verdict.map_err(FrameError::Packet),
             "{} ms from the edge",
             now.cast_signed() - edge.cast_signed()
         );
     }
-    // A clock before the beginning of time, and one at its end.
+    // A clock at the lowest and at the highest value.
     let mut receiver = receiver::<4, 4>(table.parameters());
     assert_eq!(
         receiver.receive(0, &table.packet(1, b"")),
@@ -284,10 +289,10 @@ fn a_received_key_makes_its_packets_unsafe_at_any_time() {
     let table = Table::new(schedule(100, 2, 8), SECRET);
     let mut receiver = receiver::<4, 4>(table.parameters());
     receiver.receive(START + 520, &table.key(3)).unwrap();
-    // The clock is set back by 300 ms. By the clock alone the packet would be safe; its key is
-    // known to everybody.
+    // The clock is set back by 300 ms. By the clock alone the packet would be safe, but its key is
+    // public.
     for interval in 1..=3 {
-        let forged = table.packet(interval, b"forged with the key that is out");
+        let forged = table.packet(interval, b"forged with a disclosed key");
         assert_eq!(
             receiver.receive(START + 320, &forged),
             Err(FrameError::Packet(PacketError::NotSafe))
@@ -297,14 +302,14 @@ fn a_received_key_makes_its_packets_unsafe_at_any_time() {
 }
 
 #[test]
-fn an_early_genuine_key_shows_the_clock_offset_and_proves_no_message() {
+fn an_early_genuine_key_reveals_the_clock_offset_and_proves_no_message() {
     let table = Table::new(schedule(100, 2, 8), SECRET);
     let mut receiver = receiver::<4, 4>(table.parameters());
     let now = START + 410;
     receiver.receive(now, &table.packet(3, b"three")).unwrap();
     receiver.receive(now, &table.packet(4, b"four")).unwrap();
-    // Sent in interval 5 at the earliest: the sender's clock is at START + 500 or later, ours 90 ms
-    // behind, and 30 ms were promised.
+    // The key is sent in interval 5 at the earliest, so the sender's clock is at START + 500 or
+    // later, and the receiver's is 90 ms behind. The stated offset is 30 ms.
     assert_eq!(
         receiver.receive(now, &table.key(3)),
         Err(FrameError::Key(KeyError::ClockTooFarOff))
@@ -315,10 +320,10 @@ fn an_early_genuine_key_shows_the_clock_offset_and_proves_no_message() {
         Err(FrameError::Packet(PacketError::NotSafe))
     );
     assert_eq!(taken(&mut receiver), []);
-    // What its key does not tell stays.
+    // A packet whose key is not disclosed stays.
     receiver.receive(START + 620, &table.key(4)).unwrap();
     assert_eq!(taken(&mut receiver), [(4, b"four".to_vec())]);
-    // A genuine key of an interval that has not begun is out as well.
+    // A genuine key of an interval that has not begun is public as well.
     assert_eq!(
         receiver.receive(START + 669, &table.key(7)),
         Err(FrameError::Key(KeyError::ClockTooFarOff))
@@ -330,25 +335,25 @@ fn an_early_genuine_key_shows_the_clock_offset_and_proves_no_message() {
 fn delivers_what_a_later_key_proves_under_every_pattern_of_loss() {
     let schedule = schedule(100, 2, 5);
     let table = Table::new(schedule, SECRET);
-    // A packet in each of five intervals, and their keys two intervals later: 2^10 patterns. The
-    // rows suffice for keys that get lost.
+    // A packet in each of five intervals, and their keys two intervals later: 2^10 patterns. There
+    // are enough rows for lost keys.
     for pattern in 0..1 << 10_u32 {
         let (has_packet, has_key) =
             (|i: u32| pattern >> (i - 1) & 1 == 1, |i: u32| pattern >> (i + 4) & 1 == 1);
         let mut receiver = receiver::<5, 1>(table.parameters());
-        let mut heard = Vec::new();
+        let mut delivered = Vec::new();
         for now in 1..=7 {
             if now <= 5 && has_packet(now) {
                 receiver.receive(amid(&schedule, now), &table.packet(now, &[now as u8])).unwrap();
             }
             if now > 2 && has_key(now - 2) {
                 receiver.receive(amid(&schedule, now), &table.key(now - 2)).unwrap();
-                heard.extend(taken(&mut receiver));
+                delivered.extend(taken(&mut receiver));
             }
         }
         let proven =
             (1..=5).filter(|i| has_packet(*i) && (*i..=5).any(has_key)).map(|i| (i, vec![i as u8]));
-        assert_eq!(heard, proven.collect::<Vec<_>>(), "pattern {pattern:010b}");
+        assert_eq!(delivered, proven.collect::<Vec<_>>(), "pattern {pattern:010b}");
         assert_eq!(receiver.losses(), Losses::default());
     }
 }
@@ -358,13 +363,13 @@ fn too_many_lost_keys_drop_only_the_oldest_intervals() {
     let schedule = schedule(100, 2, 16);
     let table = Table::new(schedule, SECRET);
     for lost in 1..=10_u32 {
-        // Five rows: one disclosure may be missed.
+        // Five rows tolerate one lost disclosure.
         let mut receiver = receiver::<5, 1>(table.parameters());
         for interval in 1..=lost + 2 {
             receiver.receive(amid(&schedule, interval), &table.packet(interval, b"m")).unwrap();
         }
         receiver.receive(amid(&schedule, lost + 3), &table.key(lost + 1)).unwrap();
-        // Of the five rows four hold intervals up to the key's.
+        // Four of the five rows hold intervals up to that of the key.
         let kept: Vec<_> =
             (lost.saturating_sub(2).max(1)..=lost + 1).map(|i| (i, b"m".to_vec())).collect();
         assert_eq!(taken(&mut receiver), kept);
@@ -397,7 +402,7 @@ fn recovers_a_lost_key_within_the_allowed_steps() {
             "{interval}"
         );
     }
-    // Who slept longer needs newer parameters, which the sender has at any time.
+    // A receiver that was off for longer needs newer parameters, which the sender can always give.
     let mut sender = Sender::new(schedule, SECRET).unwrap();
     let newer = sender.parameters_at(amid(&schedule, 900)).unwrap();
     assert_eq!((newer.committed, newer.key), (897, table.keys[897]));
@@ -405,7 +410,7 @@ fn recovers_a_lost_key_within_the_allowed_steps() {
     receiver.receive(amid(&schedule, 900), &table.packet(900, b"here")).unwrap();
     receiver.receive(amid(&schedule, 902), &table.key(900)).unwrap();
     assert_eq!(taken(&mut receiver), [(900, b"here".to_vec())]);
-    // To the end of the chain, and that as well is read back.
+    // Up to the end of the chain; those parameters can be read again as well.
     let mut ended = receiver.clone();
     for interval in [940, 980, 1000] {
         ended.receive(amid(&schedule, 1100), &table.key(interval)).unwrap();
@@ -419,7 +424,7 @@ fn recovers_a_lost_key_within_the_allowed_steps() {
         again.receive(amid(&schedule, 1000), &table.packet(1000, b"")),
         Err(FrameError::Packet(PacketError::NotSafe))
     );
-    // What it keeps for its next start is what it knows now.
+    // The parameters that it stores for its next start have the newest key.
     assert_eq!(receiver.parameters(), Parameters { committed: 900, key: table.keys[900], ..newer });
     for (now, committed) in [(0, 0), (1, 0), (3, 0), (4, 1), (1003, 999), (5000, 999)] {
         let parameters =
@@ -433,7 +438,7 @@ fn recovers_a_lost_key_within_the_allowed_steps() {
 }
 
 #[test]
-fn rejects_each_invalid_frame_by_name() {
+fn rejects_each_kind_of_invalid_frame() {
     let schedule = schedule(100, 2, 8);
     let table = Table::new(schedule, SECRET);
     let other = Table::new(
@@ -470,7 +475,7 @@ fn rejects_each_invalid_frame_by_name() {
         (key(1, [0; KEY]), FrameError::Key(KeyError::OldKey)),
         (table.key(0), FrameError::Key(KeyError::OldKey)),
         (key(2, [0; KEY]), FrameError::Key(KeyError::ForgedKey)),
-        // A genuine key under another number, and another chain's of the same secret.
+        // A genuine key with a wrong interval, and a key of another chain with the same secret.
         (key(2, table.keys[3]), FrameError::Key(KeyError::ForgedKey)),
         (key(2, other.keys[2]), FrameError::Key(KeyError::ForgedKey)),
     ] {
@@ -483,7 +488,7 @@ fn rejects_each_invalid_frame_by_name() {
     );
     receiver.receive(amid(&schedule, 5), &table.key(3)).unwrap();
     assert_eq!(taken(&mut receiver), [(3, b"three".to_vec())]);
-    // And once it was handed out it does not come again.
+    // A message that was delivered is not delivered again.
     assert_eq!(
         receiver.receive(now, &table.packet(3, b"three")),
         Err(FrameError::Packet(PacketError::NotSafe))
@@ -495,8 +500,8 @@ fn rejects_each_invalid_frame_by_name() {
 fn a_flood_of_forged_packets_gets_only_its_share_of_the_places() {
     let schedule = schedule(100, 1, 4000);
     let table = Table::new(schedule, SECRET);
-    // Ninety-nine forged packets for a genuine one, which comes first, last or amid them; four
-    // places.
+    // Ninety-nine forged packets for one genuine packet, which comes first, last or in the middle;
+    // there are four places.
     for genuine_at in [0, 50, 99] {
         let mut receiver = Receiver::<3, 4, 32>::new(table.parameters(), settings()).unwrap();
         let mut delivered = 0;
@@ -510,20 +515,21 @@ fn a_flood_of_forged_packets_gets_only_its_share_of_the_places() {
                     tag: [i; TAG],
                 };
                 let genuine = table.packet(interval, b"genuine");
-                let heard = receiver.receive(now, if i == genuine_at { &genuine } else { &forged });
-                assert!(matches!(heard, Ok(()) | Err(FrameError::Packet(PacketError::NoRoom))));
+                let result =
+                    receiver.receive(now, if i == genuine_at { &genuine } else { &forged });
+                assert!(matches!(result, Ok(()) | Err(FrameError::Packet(PacketError::NoRoom))));
             }
             receiver.receive(amid(&schedule, interval + 1), &table.key(interval)).unwrap();
             for (of, message) in taken(&mut receiver) {
                 assert_eq!(
                     (of, &message[..]),
                     (interval, &b"genuine"[..]),
-                    "nothing forged is handed out"
+                    "no forged message is delivered"
                 );
                 delivered += 1;
             }
         }
-        // 160 are expected, with a standard deviation of 12.4: five of them.
+        // The expectation is 160 and the standard deviation 12.4; the bounds are five of them away.
         assert!((98..=222).contains(&delivered), "{delivered} of 4000 at {genuine_at}");
         let losses = receiver.losses();
         assert_eq!(
@@ -531,7 +537,7 @@ fn a_flood_of_forged_packets_gets_only_its_share_of_the_places() {
             (4000 * 96, 0),
             "every packet that had no place is counted"
         );
-        assert_eq!(losses.forged + delivered, 4000 * 4, "every place was looked at once");
+        assert_eq!(losses.forged + delivered, 4000 * 4, "every place was checked once");
     }
 }
 

@@ -12,8 +12,8 @@ use crate::tesla::table::{
     OFFSET, SECRET, START, Table, amid, receiver, schedule, settings, taken,
 };
 
-/// All that is delivered of a packet an interval, with a forged packet of the newest possible
-/// interval as soon as it can be.
+/// The intervals of the delivered messages, when the sender sends a packet in every interval and an
+/// attacker sends a forged packet of the newest possible interval as soon as it is possible.
 fn delivered_under_forgery<const ROWS: usize>(
     delay: u8,
     ahead: u64,
@@ -22,7 +22,7 @@ fn delivered_under_forgery<const ROWS: usize>(
     let table = Table::new(schedule, SECRET);
     let mut receiver = Receiver::<ROWS, 2, 32>::new(table.parameters(), settings())?;
     let mut delivered = Vec::new();
-    // A millisecond a step, by the sender's clock.
+    // The sender's clock, in steps of one millisecond.
     for now in START..START + 100 * (u64::from(schedule.last) + u64::from(delay) + 1) {
         let at = now + ahead;
         if (at + OFFSET - START).is_multiple_of(100)
@@ -37,7 +37,7 @@ fn delivered_under_forgery<const ROWS: usize>(
             };
             assert_eq!(receiver.receive(at, &forged), Ok(()));
         }
-        // It speaks early in the interval, and late in it tells the key.
+        // The sender sends a packet early in the interval and discloses a key late in it.
         let (interval, within) = (u32::try_from((now - START) / 100).unwrap(), (now - START) % 100);
         if within == 10 && (1..=schedule.last).contains(&interval) {
             assert_eq!(receiver.receive(at, &table.packet(interval, b"genuine")), Ok(()));
@@ -54,10 +54,10 @@ fn delivered_under_forgery<const ROWS: usize>(
 }
 
 #[test]
-fn forged_packets_of_newer_intervals_do_not_displace_the_row_whose_key_is_due() {
+fn forged_packets_of_newer_intervals_do_not_displace_the_due_row() {
     let all = (1..=50).collect::<Vec<_>>();
     let losses = Losses { forged: 50, ..Losses::default() };
-    // The receiver's clock is right, or ahead by the offset.
+    // The receiver's clock is exact, or ahead by the offset.
     for ahead in [0, OFFSET] {
         assert_eq!(delivered_under_forgery::<3>(1, ahead), Ok((all.clone(), losses)));
         assert_eq!(delivered_under_forgery::<4>(2, ahead), Ok((all.clone(), losses)));
@@ -90,24 +90,24 @@ fn rejects_settings_with_too_few_rows() {
 }
 
 #[test]
-fn keys_disclosed_by_a_leap_forge_nothing_later() {
+fn keys_disclosed_by_a_leap_cannot_forge_later_messages() {
     let schedule = schedule(100, 2, 64);
     let table = Table::new(schedule, SECRET);
     let mut receiver = receiver::<4, 4>(table.parameters());
     receiver.receive(START + 350, &table.packet(3, b"three")).unwrap();
-    // The sender's clock leaps to interval 42 and it tells the key of 40, which everybody hears,
-    // and then it is set right.
+    // The sender's clock leaps to interval 42, it discloses the key of 40 to everyone, and then the
+    // clock is corrected.
     assert_eq!(
         receiver.receive(START + 360, &table.key(40)),
         Err(FrameError::Key(KeyError::ClockTooFarOff))
     );
     assert_eq!(receiver.parameters().committed, 40);
     assert_eq!(receiver.losses(), Losses { given_up: 1, ..Losses::default() });
-    // By the clock each of these is safe; anybody can have made them.
+    // By the clock each of these packets is safe, but anyone can have made them.
     for interval in 3..=40 {
         let forged = table.packet(interval, b"forged with a key that follows from it");
-        let heard = receiver.receive(amid(&schedule, interval), &forged);
-        assert_eq!(heard, Err(FrameError::Packet(PacketError::NotSafe)), "interval {interval}");
+        let result = receiver.receive(amid(&schedule, interval), &forged);
+        assert_eq!(result, Err(FrameError::Packet(PacketError::NotSafe)), "interval {interval}");
     }
     assert_eq!(taken(&mut receiver), []);
     // Starting with the first key that was not disclosed, messages are verified again.
@@ -132,9 +132,9 @@ fn a_forged_key_of_an_interval_that_has_not_begun_changes_nothing() {
     for (now, interval, error) in [
         (START + 360, 20, KeyError::ForgedKey),
         (START + 360, 21, KeyError::TooManySteps),
-        // A genuine key that is too far ahead cannot be told from a forged one.
+        // A genuine key that is too far ahead cannot be distinguished from a forged one.
         (START + 360, 63, KeyError::TooManySteps),
-        // Before the chain begins.
+        // Before the start of the chain.
         (0, 5, KeyError::ForgedKey),
     ] {
         assert_eq!(
@@ -150,7 +150,7 @@ fn a_forged_key_of_an_interval_that_has_not_begun_changes_nothing() {
     assert_eq!((receiver.parameters(), receiver.losses()), (before.parameters(), before.losses()));
     receiver.receive(amid(&schedule, 5), &table.key(3)).unwrap();
     assert_eq!(taken(&mut receiver), [(3, b"three".to_vec())]);
-    // A genuine one before the chain begins is a leak like any other.
+    // A genuine key before the start of the chain is an early key like any other.
     assert_eq!(
         before.clone().receive(0, &table.key(5)),
         Err(FrameError::Key(KeyError::ClockTooFarOff))
@@ -158,7 +158,7 @@ fn a_forged_key_of_an_interval_that_has_not_begun_changes_nothing() {
 }
 
 #[test]
-fn a_flood_of_forged_keys_costs_one_budget_an_interval_and_suppresses_no_due_key() {
+fn a_flood_of_forged_keys_costs_one_budget_per_interval_and_suppresses_no_due_key() {
     let schedule = schedule(100, 2, 64);
     let table = Table::new(schedule, SECRET);
     let metered = Settings { steps: 20, budget: 50, ..settings() };
@@ -168,8 +168,8 @@ fn a_flood_of_forged_keys_costs_one_budget_an_interval_and_suppresses_no_due_key
     for interval in 1..=12 {
         let now = amid(&schedule, interval);
         receiver.receive(now, &table.packet(interval, b"genuine")).unwrap();
-        // Two of the furthest are looked at, one of ten steps, and none more for the rest of the
-        // interval.
+        // The budget pays for two keys at the maximum distance and one at ten steps. Further ones
+        // are rejected until the next interval.
         let known = receiver.parameters().committed;
         for (steps, error) in [
             (20, KeyError::ForgedKey),
@@ -201,7 +201,7 @@ fn a_flood_of_forged_keys_costs_one_budget_an_interval_and_suppresses_no_due_key
 }
 
 #[test]
-fn a_sender_skips_many_intervals_only_if_told_to() {
+fn a_sender_skips_many_intervals_only_on_request() {
     let schedule = schedule(100, 2, 5000);
     let (table, mut sender) =
         (Table::new(schedule, SECRET), Sender::new(schedule, SECRET).unwrap());
@@ -211,10 +211,10 @@ fn a_sender_skips_many_intervals_only_if_told_to() {
     assert_eq!(sender.packet(far, b"", &mut buffer), Err(SenderError::LeapTooLong));
     assert_eq!(sender.disclosure(far, &mut buffer), Err(SenderError::LeapTooLong));
     assert_eq!(sender.parameters_at(far), Err(SenderError::LeapTooLong));
-    // Nothing has changed: the clock may be set right.
+    // Nothing has changed, so the clock can still be corrected.
     let packet = sender.packet(amid(&schedule, 8), b"on", &mut buffer).unwrap();
     assert_eq!(TeslaFrame::decode(packet).unwrap(), table.packet(8, b"on"));
-    // As far as it may go, it goes.
+    // MAX_LEAP intervals are allowed.
     let packet = sender.packet(far, b"on", &mut buffer).unwrap();
     assert_eq!(TeslaFrame::decode(packet).unwrap(), table.packet(MAX_LEAP + 8, b"on"));
     let further = amid(&schedule, 4000);
@@ -223,9 +223,9 @@ fn a_sender_skips_many_intervals_only_if_told_to() {
     sender.leap_to(further).unwrap();
     let packet = sender.packet(further, b"on", &mut buffer).unwrap();
     assert_eq!(TeslaFrame::decode(packet).unwrap(), table.packet(4000, b"on"));
-    // The end is near enough from here, however long ago it was.
-    let told = sender.disclosure(u64::MAX, &mut buffer).unwrap().unwrap();
-    assert_eq!(TeslaFrame::decode(told).unwrap(), table.key(5000));
+    // From here, the end of the chain is within MAX_LEAP, however long ago it was.
+    let disclosed = sender.disclosure(u64::MAX, &mut buffer).unwrap().unwrap();
+    assert_eq!(TeslaFrame::decode(disclosed).unwrap(), table.key(5000));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::tesla::table::{
     OFFSET, SECRET, START, Table, amid, hear, receiver, schedule, settings, taken,
 };
 
-/// The reference receiver: it keeps everything for ever and asks the clock only. It has no bounds.
+/// The reference receiver: it keeps everything and checks only the clock. It has no limits.
 struct Slow {
     table: Table,
     newest: u32,
@@ -23,17 +23,17 @@ struct Slow {
 impl Slow {
     fn receive(&mut self, now_ms: u64, frame: &TeslaFrame<'_>) -> Vec<(u32, Vec<u8>)> {
         let schedule = self.table.schedule;
-        // By the sender's clock, as far ahead as it may be.
+        // The sender's clock, if it is ahead by the whole offset.
         let latest = now_ms + OFFSET;
         let begins = |interval: u64| schedule.start_ms + interval * u64::from(schedule.interval_ms);
         match *frame {
             TeslaFrame::Packet { interval, message, tag, .. } => {
-                let told = begins(u64::from(interval) + u64::from(schedule.delay));
+                let disclosed = begins(u64::from(interval) + u64::from(schedule.delay));
                 let possible =
                     (1..=schedule.last).contains(&interval) && latest >= begins(interval.into());
                 let entry = (interval, message.to_vec(), tag);
                 if possible
-                    && latest < told
+                    && latest < disclosed
                     && interval > self.newest
                     && !self.kept.contains(&entry)
                 {
@@ -58,18 +58,18 @@ impl Slow {
     }
 }
 
-/// What an adversary, the network or the sender does next.
+/// The next action of an adversary, the network or the sender.
 #[derive(Clone, Debug)]
 enum Act {
-    /// A genuine packet of an interval, perhaps long ago, perhaps not begun.
+    /// A genuine packet of an interval, which may be long past or not begun.
     Packet(u32, u8),
-    /// The same with a wrong tag.
+    /// The same packet with a wrong tag.
     Forged(u32, u8),
-    /// A packet tagged with a key that is out, or not yet.
+    /// The genuine key of an interval, which may not be due yet.
     Key(u32),
     /// A key with a wrong byte.
     ForgedKey(u32),
-    /// Time goes on by so many milliseconds.
+    /// This many milliseconds pass.
     Wait(u64),
 }
 
@@ -108,14 +108,14 @@ fn edge_u64() -> impl Strategy<Value = u64> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(3000))]
 
-    /// Whatever comes, in whatever order, at whatever time: against the reference, which never
-    /// forgets.
+    /// Any actions, in any order, at any time: the receiver delivers what the reference delivers,
+    /// which never forgets.
     #[test]
     fn delivers_what_the_reference_delivers(acts in acts(), delay in 1..4_u8) {
         let schedule = Schedule { start_ms: START, ..schedule(20, delay, 12) };
         let mut slow = Slow { table: Table::new(schedule, SECRET), newest: 0, kept: Vec::new() };
         let table = Table::new(schedule, SECRET);
-        // Room for all that can be said.
+        // Enough room for all possible packets.
         let mut receiver = Receiver::<12, 8, 32>::new(table.parameters(), settings()).unwrap();
         let mut now = START;
         for act in acts {
@@ -146,10 +146,10 @@ proptest! {
         prop_assert_eq!(receiver.losses().no_room, 0);
     }
 
-    /// Whatever bytes come: they are no frame, or the one encoding of one.
+    /// Any bytes either do not decode, or are the only encoding of the frame.
     #[test]
     fn any_bytes_decode_to_at_most_one_frame(mut bytes in prop::collection::vec(any::<u8>(), 0..60), start in 0..3_u8) {
-        // Mostly bytes that begin as frames do.
+        // Mostly bytes that begin like a frame.
         let begins: &[u8] = match start { 0 => &[], 1 => &[0x85, 0x18, 40, 0x44], _ => &[0x84, 0x18, 41, 0x44] };
         bytes.splice(0..begins.len().min(bytes.len()), begins.iter().copied());
         if let Ok(frame) = TeslaFrame::decode(&bytes) {
@@ -160,21 +160,21 @@ proptest! {
         }
     }
 
-    /// Numbers at the edges of their types, at any time, with parameters at theirs: every frame is
-    /// judged, and none is worth anything.
+    /// Numbers at the limits of their types, at any time, with such parameters: no frame makes the
+    /// receiver panic or deliver a message.
     #[test]
-    fn forged_frames_with_extreme_numbers_are_judged_and_worthless(
+    fn forged_frames_with_extreme_numbers_deliver_nothing(
         frames in prop::collection::vec((edge_u32(), any::<bool>(), edge_u64()), 1..50),
         start_ms in edge_u64(), interval_ms in edge_u32(), delay in 1..=4_u8, last in 1..=MAX_INTERVALS, offset_ms in edge_u64(),
     ) {
         let interval_ms = interval_ms.max(1);
-        // As late as it may begin, or earlier.
+        // The latest possible start, or earlier.
         let latest = u64::MAX - (u64::from(last) + u64::from(delay) + 1) * u64::from(interval_ms);
         let schedule = Schedule { start_ms: start_ms.min(latest), interval_ms, delay, last, ..schedule(1, 1, 1) };
         prop_assert_eq!(schedule.check(), Ok(()));
         let parameters = Parameters { schedule, committed: 0, key: [3; KEY] };
         let settings = Settings { offset_ms, steps: 100, budget: 1000, seed: 1 };
-        // An offset that there are too few rows for is refused; as long as it may be, it is taken.
+        // An offset that needs more rows is rejected; the longest possible one is accepted.
         let longest = (8 - u64::from(delay) - 1) * u64::from(interval_ms);
         prop_assert_eq!(Receiver::<8, 2, 8>::new(parameters, settings).is_ok(), offset_ms <= longest);
         let settings = Settings { offset_ms: offset_ms.min(longest), ..settings };
@@ -184,18 +184,18 @@ proptest! {
             let frame = if is_key { TeslaFrame::Key { chain, interval, key: [7; KEY] } } else {
                 TeslaFrame::Packet { chain, interval, message: b"forged", tag: [7; TAG] }
             };
-            let heard = receiver.receive(now, &frame);
-            prop_assert!(!is_key || heard.is_err());
+            let result = receiver.receive(now, &frame);
+            prop_assert!(!is_key || result.is_err());
             prop_assert_eq!(taken(&mut receiver), []);
         }
         prop_assert_eq!(receiver.parameters(), parameters);
     }
 
-    /// A sender and a receiver whose clock is off, either way, by anything up to what was stated,
-    /// over a link that loses and delays within the bound: what arrives is delivered, and nothing
-    /// else.
+    /// The receiver's clock differs from the sender's by up to the stated offset, in either
+    /// direction, and the link loses packets or delays them within the limit. Then exactly the
+    /// messages that arrive are delivered.
     #[test]
-    fn with_clocks_within_the_offset_all_that_arrives_in_time_is_delivered(
+    fn delivers_all_that_arrives_in_time_with_clocks_within_the_offset(
         off in -OFFSET.cast_signed()..=OFFSET.cast_signed(), way in prop::collection::vec((0..60_u64, any::<bool>(), any::<bool>()), 40),
     ) {
         let schedule = schedule(100, 2, 40);
@@ -203,8 +203,8 @@ proptest! {
         let mut receiver = receiver::<8, 2>(sender.parameters());
         let mut arrivals = Vec::new();
         let mut expected = Vec::new();
-        // Whether the key of an interval was lost, from 1 on; those of the last two are told at the
-        // end only.
+        // Whether the key of each interval, from 1 on, was lost. The last two keys are disclosed
+        // only at the end.
         let keys_lost: Vec<_> = way.iter().skip(2).map(|(_, _, lost)| *lost).chain([true; 8]).collect();
         let mut may_give_up = 0;
         let mut buffer = [0; 64];
@@ -214,8 +214,8 @@ proptest! {
                 let frame = sender.packet(now, &interval.to_be_bytes(), &mut buffer).unwrap().to_vec();
                 arrivals.push((now + delay, frame));
                 expected.push((interval, interval.to_be_bytes().to_vec()));
-                // The eight rows are full only after six disclosures in a row that were lost: its
-                // own and five more.
+                // The eight rows are full only after six consecutive lost disclosures, its own and
+                // five more.
                 may_give_up += usize::from(keys_lost[interval as usize - 1..][..6].iter().all(|lost| *lost));
             }
             if let Some(frame) = sender.disclosure(now, &mut buffer).unwrap() && !key_lost {
@@ -233,6 +233,6 @@ proptest! {
         let given_up = usize::try_from(receiver.losses().given_up).unwrap();
         prop_assert!(given_up <= may_give_up, "{} given up, of at most {}", given_up, may_give_up);
         prop_assert_eq!(got.len() + given_up, expected.len());
-        got.iter().for_each(|said| assert!(expected.contains(said)));
+        got.iter().for_each(|message| assert!(expected.contains(message)));
     }
 }

@@ -30,20 +30,20 @@ pub(crate) fn receiver<const ROWS: usize, const PLACES: usize>(
     Receiver::new(parameters, settings()).unwrap()
 }
 
-/// The middle of an interval.
+/// The time in the middle of an interval.
 pub(crate) fn amid(schedule: &Schedule, interval: u32) -> u64 {
     schedule.start_ms
         + u64::from(interval) * u64::from(schedule.interval_ms)
         + u64::from(schedule.interval_ms / 2)
 }
 
-/// Every message that was sent, in order.
+/// All messages that the receiver returns, in order.
 pub(crate) fn taken<const R: usize, const P: usize, const B: usize>(
     receiver: &mut Receiver<R, P, B>,
 ) -> Vec<(u32, Vec<u8>)> {
     let mut all = Vec::new();
-    while let Some(said) = receiver.take() {
-        all.push((said.interval, said.message.to_vec()));
+    while let Some(delivered) = receiver.take() {
+        all.push((delivered.interval, delivered.message.to_vec()));
     }
     all
 }

@@ -9,9 +9,9 @@ use moteseal_api::ErrorKind;
 /// arrived.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// The share, in percent, of connections, requests, responses and memory that one address (IPv6:
-    /// one /64 network) may have once half of them are in use, so that one client cannot exclude the
-    /// others. Use 100 if a proxy limits the clients. Default 25.
+    /// The share, in percent, of connections, requests, responses and memory that one address
+    /// (IPv6: one /64 network) may have once half of them are in use, so that one client cannot
+    /// exclude the others. Use 100 if a proxy limits the clients. Default 25.
     pub peer_percent: u8,
     /// Open connections; another one is closed with status 503. Default 1024.
     pub connections: usize,
@@ -38,17 +38,18 @@ pub struct Limits {
     pub events: u32,
     /// Devices of one query; more are rejected with status 413. Default 4096.
     pub query_devices: usize,
-    /// Epochs in the range of a query; a range without an end counts to the last possible epoch. More
-    /// are rejected with status 413. Unlimited by default: the cost is in the seals, which are
+    /// Epochs in the range of a query; a range without an end counts to the last possible epoch.
+    /// More are rejected with status 413. Unlimited by default: the cost is in the seals, which are
     /// streamed.
     pub query_epochs: u64,
-    /// Events of each epoch that a query by count and seed may select; more are rejected with status
+    /// Events of each epoch that a query by count and seed may select; more are rejected with
+    /// status
     /// 413. Default 2^18.
     pub query_sample: u32,
     /// Seals on one page of a listing. Default 1000.
     pub page: usize,
-    /// The time in which the head of a request must arrive. It also limits how long a connection may
-    /// be idle. Default 30 s.
+    /// The time in which the head of a request must arrive. It also limits how long a connection
+    /// may be idle. Default 30 s.
     pub head_time: Duration,
     /// The interval over which the pace of a request's body is measured against
     /// [`body_rate`](Self::body_rate). Default 10 s.
@@ -58,7 +59,8 @@ pub struct Limits {
     /// The time in which a request's whole body must arrive. Default 120 s.
     pub body_time: Duration,
     /// The interval over which the pace of a receiving client is measured against
-    /// [`write_rate`](Self::write_rate); only time spent waiting for the client counts. Default 30 s.
+    /// [`write_rate`](Self::write_rate); only time spent waiting for the client counts. Default 30
+    /// s.
     pub write_stall: Duration,
     /// Bytes a second at which a client must receive a response. Default 16 KiB.
     pub write_rate: u64,
@@ -124,7 +126,7 @@ pub enum LimitError {
     /// The text has no `=`.
     #[error("\"{0}\" is not of the form NAME=VALUE")]
     NotAnAssignment(String),
-    /// There is no limit of that name.
+    /// There is no limit with this name.
     #[error("there is no limit \"{0}\"; the limits are {names}", names = NAMES.join(", "))]
     Unknown(String),
     /// The value is not a number, or out of range.

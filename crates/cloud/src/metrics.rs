@@ -95,7 +95,8 @@ impl Metrics {
         route.requests[class].increment(1);
     }
 
-    /// Counts a rejected upload. The names are those of `spec/errors.md`, so the labels are bounded.
+    /// Counts a rejected upload. The names are those of `spec/errors.md`, so the labels are
+    /// bounded.
     pub(crate) fn refused_upload(&self, name: &str) {
         self.table.counter_with(REJECTED, vec![Label::new("name", name.to_owned())]).increment(1);
     }

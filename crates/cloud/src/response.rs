@@ -195,7 +195,8 @@ impl<'s> Response<'s> {
         }
         let mut part = PartOutput::read(self.store, seal, selection, false)?;
         if part.most_bytes() > MAX_ITEM {
-            let detail = "the proof of the selected events is larger than a reader accepts; request fewer events, or all";
+            let detail = "the proof of the selected events is larger than a reader accepts; \
+                          request fewer events, or all";
             return Err(Stop::at(ProblemType::QUERY_TOO_LARGE.name(), &part.seal, detail));
         }
         part.signed =

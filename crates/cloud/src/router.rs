@@ -84,7 +84,8 @@ async fn gate(
         }
         // Health is available whatever the load.
         Ok(()) if scope(route, &method).is_none() => next.run(request).await,
-        // Their handlers take a place once the body has arrived, so that slow bodies take no places.
+        // These handlers take a place only when the body has arrived, so that slow bodies take
+        // none.
         Ok(()) if has_body(route, &method) => next.run(request).await,
         Ok(()) => match request_body::place(&shared, peer) {
             Err(refusal) => refusal.into_response(),
@@ -102,7 +103,7 @@ async fn gate(
             warn!(%method, path, status, %name, detail, took_us, "failed");
         }
         (_, Some(Reason { name, detail })) => {
-            info!(%method, path, status, %name, detail, took_us, "refused");
+            info!(%method, path, status, %name, detail, took_us, "rejected");
         }
         _ => debug!(%method, path, status, took_us, "served"),
     }

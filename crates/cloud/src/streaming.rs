@@ -1,4 +1,5 @@
-//! Streamed responses: a producer on a thread that may block sends pieces to the body of a response.
+//! Streamed responses: a producer on a thread that may block sends pieces to the body of a
+//! response.
 //!
 //! The thread waits while the client receives more slowly than the store reads. A problem before
 //! the first byte becomes an HTTP error, a later one the last item of the stream.
@@ -63,8 +64,8 @@ impl<'s> Outgoing<'s> {
         self.preamble(write)
     }
 
-    /// Appends an item with which a response begins. As long as none is sent, the response can still
-    /// become an HTTP error.
+    /// Appends an item with which a response begins. As long as none is sent, the response can
+    /// still become an HTTP error.
     pub(crate) fn preamble(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), Gone> {
         write(&mut self.piece);
         if self.piece.len() >= PIECE { self.flush() } else { Ok(()) }

@@ -180,9 +180,11 @@ mod tests {
 
     #[test]
     fn a_token_grants_only_its_scopes() {
-        let tokens =
-            Tokens::parse("# tokens\nread aaaaaaaaaaaaaaaa\nwrite bbbbbbbbbbbbbbbb # the gateway\n\nread,write cccccccccccccccc")
-                .unwrap();
+        let tokens = Tokens::parse(
+            "# tokens\nread aaaaaaaaaaaaaaaa\nwrite bbbbbbbbbbbbbbbb # the gateway\n\n\
+                 read,write cccccccccccccccc",
+        )
+        .unwrap();
         let check = |value: &str, scope| tokens.check(Some(value.as_bytes()), scope);
         assert_eq!(check("Bearer aaaaaaaaaaaaaaaa", Scope::Read), Access::Allowed);
         assert_eq!(check("bearer aaaaaaaaaaaaaaaa", Scope::Write), Access::OtherScope);

@@ -1,5 +1,5 @@
-//! Crash safety: a cloud process is killed at random moments under load, thirty times over one store. Every bundle that it
-//! acknowledged is there afterwards, and verifies.
+//! A cloud process is killed thirty times at random moments under load, always with the same store.
+//! Every bundle that it acknowledged must be present afterwards, and verify.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 #[path = "it/support.rs"]
@@ -25,9 +25,9 @@ const KILLS: u32 = 30;
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 const DIRECTORY: &str = "MOTESEAL_CRASH_TEST_DIRECTORY";
 
-/// The process that is killed: a cloud that says its address on its standard output.
+/// The process that is killed: a cloud that prints its URL on stdout.
 #[test]
-#[ignore = "started, and killed, by the test below"]
+#[ignore = "started and killed by every_acknowledged_bundle_survives_kills"]
 fn serve() {
     let Some(directory) = std::env::var_os(DIRECTORY) else { return };
     tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -50,21 +50,22 @@ impl Process {
         command.args(["--exact", "serve", "--ignored", "--nocapture"]).env(DIRECTORY, directory);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let said = lines
+        let url = lines
             .map_while(Result::ok)
             .find_map(|line| line.split_once("listening ").map(|(_, url)| url.to_owned()));
-        Self { child, url: said.expect("the cloud starts over the store of a killed one") }
+        Self { child, url: url.expect("the cloud starts over the store of a killed one") }
     }
 
-    /// SIGKILL: no handler runs, nothing is flushed.
+    /// Sends SIGKILL: no handler runs and nothing is flushed.
     fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 }
 
-/// Uploads one bundle after the other, and says how many were acknowledged, until the cloud is gone. Returns the mote and the
-/// bundle that was on its way then: it may be there or not, and is sent again.
+/// Uploads one bundle after another and counts the acknowledged ones, until the cloud is killed.
+/// Returns the mote and the bundle whose upload was interrupted; it may be stored or not, and is
+/// sent again.
 async fn upload(
     url: String,
     mut mote: Mote,
@@ -97,7 +98,7 @@ fn every_acknowledged_bundle_survives_kills() {
         motes.into_iter().map(|mote| (mote, None)).collect();
     let counts: BTreeMap<DeviceId, Arc<AtomicU64>> =
         state.iter().map(|(mote, _)| (mote.id, Arc::default())).collect();
-    // A fixed sequence of moments; what the machine does in between is random enough.
+    // A fixed sequence of moments; the timing of the machine adds enough randomness.
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
     for kill in 0..KILLS {
         let process = Process::start(directory.path());
@@ -115,7 +116,7 @@ fn every_acknowledged_bundle_survives_kills() {
         process.kill();
         state = uploads.into_iter().map(|upload| runtime.block_on(upload).unwrap()).collect();
         let total: u64 = counts.values().map(|count| count.load(Ordering::Relaxed)).sum();
-        assert!(kill < 5 || total > 0, "the load is real");
+        assert!(kill < 5 || total > 0, "no bundle was acknowledged in five runs");
     }
 
     let process = Process::start(directory.path());
@@ -130,15 +131,16 @@ fn every_acknowledged_bundle_survives_kills() {
         });
         let read = verified(&roster, &answer).unwrap();
         assert!(read.ended, "{:?}", read.problem);
-        // The bundles were acknowledged in order, so that many must be there, without a gap; one more may be.
+        // Bundles are acknowledged in order: at least the acknowledged ones must be stored, without
+        // a gap.
         let count = counts[&mote.id].load(Ordering::Relaxed);
-        let there = read.parts.len() as u64;
+        let stored = read.parts.len() as u64;
         assert!(
-            there == count || there == count + 1,
-            "{there} of {count} acknowledged bundles of {} are there",
+            stored == count || stored == count + 1,
+            "{stored} of {count} acknowledged bundles of {} are stored",
             mote.id
         );
-        let expected: Vec<_> = (0..there)
+        let expected: Vec<_> = (0..stored)
             .flat_map(|index| (0..200).map(move |i| (index as u32, i, i as u32 + index as u32)))
             .map(|(index, seq, value)| (mote.id, index, seq, value))
             .collect();

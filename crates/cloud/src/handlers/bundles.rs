@@ -203,8 +203,8 @@ impl Ended {
             }
             Some(round) => {
                 let detail = format!(
-                    "epoch {epoch} ended at round {round}, and the part lacks levels from that round on; \
-                     send them all"
+                    "epoch {epoch} ended at round {round}, and the part lacks levels from that round \
+                     on; send them all"
                 );
                 Err((ProblemType::NOT_WHOLE, detail))
             }

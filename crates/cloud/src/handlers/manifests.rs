@@ -1,8 +1,8 @@
 //! Manifests: `/v1/manifests` (`spec/formats.md`, section 8.1).
 //!
 //! A manifest is verified with the coordinator's key from the roster, made durable, then
-//! acknowledged. If a coordinator signed several manifests of one epoch, the cloud stores and serves
-//! all of them and does not choose between them.
+//! acknowledged. If a coordinator signed several manifests of one epoch, the cloud stores and
+//! serves all of them and does not choose between them.
 
 use std::sync::Arc;
 

@@ -247,7 +247,8 @@ fn found(shared: &Shared, device: DeviceId, index: SealIndex) -> Result<Vec<Stor
     let seals = shared.store.seals_at(device, index).map_err(unreadable)?;
     if seals.is_empty() {
         return Err(Refusal::not_found(format!(
-            "the store has no seal {index} of device {device}; the listing of its seals has the indices"
+            "the store has no seal {index} of device {device}; \
+             the listing of its seals has the indices"
         )));
     }
     Ok(seals)

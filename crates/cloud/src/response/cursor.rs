@@ -32,8 +32,8 @@ pub(super) struct Cursor<'s> {
     exhausted: bool,
     /// The next index under which the device signed more than one seal.
     conflict: Option<SealIndex>,
-    /// Whether the last seal read was the last one of the range's last epoch, which closes the range
-    /// without a boundary.
+    /// Whether the last seal read was the last one of the range's last epoch, which closes the
+    /// range without a boundary.
     closed: bool,
     done: bool,
 }
@@ -89,8 +89,9 @@ impl<'s> Cursor<'s> {
         let Some(seal) = self.page.front() else { return Ok(None) };
         let index = seal.seal().statement().index;
         if self.conflict.is_some_and(|conflict| index >= conflict) {
-            let detail = "the device signed different seals under this index, or its key was stolen; its \
-                          explain path has the evidence, and other ranges and devices are available";
+            let detail = "the device signed different seals under this index, or its key was stolen; \
+                          its explain path has the evidence, and other ranges and devices are \
+                          available";
             return Err(Stop::at(ProblemType::EQUIVOCATION.name(), seal, detail));
         }
         Ok(Some(seal))
@@ -139,7 +140,8 @@ impl<'s> Cursor<'s> {
             }
             if parts.len() > EPOCH_PARTS {
                 let detail = format!(
-                    "the epoch has more than {EPOCH_PARTS} seals, too many for this choice; use rate"
+                    "the epoch has more than {EPOCH_PARTS} seals, too many for this choice; \
+                     use rate"
                 );
                 return Err(Stop::at(ProblemType::QUERY_TOO_LARGE.name(), &parts[0], &detail));
             }

@@ -17,10 +17,10 @@ impl Run {
         self.parts == 0
     }
 
-    /// Adds a part of at most `bytes` that covers `events`. Returns whether it must be signed, which
-    /// ends the run. `next` is an upper bound on the bytes of records of the following part, if that
-    /// may be in the same run. A part that would exceed a reader's limits (`spec/formats.md`,
-    /// section 4) begins the next run.
+    /// Adds a part of at most `bytes` that covers `events`. Returns whether it must be signed,
+    /// which ends the run. `next` is an upper bound on the bytes of records of the following part,
+    /// if that may be in the same run. A part that would exceed a reader's limits
+    /// (`spec/formats.md`, section 4) begins the next run.
     pub(super) fn ends(&mut self, bytes: usize, events: u64, next: Option<u64>) -> bool {
         self.parts += 1;
         self.bytes += bytes as u64;

@@ -1,4 +1,4 @@
-//! Many at once: uploads of the same bundles by several senders, and answers while uploads go on.
+//! Concurrency: uploads of the same bundles by several senders, and answers during uploads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,10 +10,10 @@ use moteseal_core::record::Scheme::{Star, Tree};
 use moteseal_seal::sample::{Choice, Rate};
 use tokio::task::JoinSet;
 
-/// Each device uploads in order, so at any moment an answer is an unbroken chain from the first seal on, at least as long as
-/// what had been acknowledged when it was asked for.
+/// Each device uploads in order. At any moment an answer must therefore be an unbroken chain from
+/// the first seal on, with at least the seals that were acknowledged before the query.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn answers_are_whole_while_uploads_go_on() {
+async fn answers_are_complete_during_uploads() {
     const BUNDLES: u32 = 150;
     let (roster, motes) = group(&["a", "b", "c"]);
     let directory = tempfile::tempdir().unwrap();
@@ -33,7 +33,7 @@ async fn answers_are_whole_while_uploads_go_on() {
             }
         });
     }
-    let mut asked = 0;
+    let mut queries = 0;
     loop {
         let before: Vec<usize> =
             acknowledged.iter().map(|count| count.load(Ordering::SeqCst)).collect();
@@ -44,18 +44,18 @@ async fn answers_are_whole_while_uploads_go_on() {
             assert!(read.ended && indices.len() >= *at_least, "{} of {at_least}", indices.len());
             assert!(indices.iter().copied().eq(0..indices.len() as u32), "{indices:?}");
             assert_eq!(read.rows.len(), 30 * indices.len());
-            asked += 1;
+            queries += 1;
         }
         if before.iter().all(|&count| count == BUNDLES as usize) {
             break;
         }
     }
     uploads.join_all().await;
-    assert!(asked > 3);
+    assert!(queries > 3);
     cloud.stop().await;
 }
 
-/// A gateway that tries again while the first try is still under way stores everything once.
+/// A gateway that retries while its first attempt is in progress stores everything once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_same_bundles_from_several_senders_are_stored_once() {
     let (roster, mut motes) = group(&["a"]);
@@ -70,7 +70,7 @@ async fn the_same_bundles_from_several_senders_are_stored_once() {
         let (http, url) = (cloud.http.clone(), cloud.at(paths::BUNDLES));
         senders.spawn(async move {
             let mut sum = Receipt::default();
-            // Two at a time: batches that overlap with others in every way.
+            // Pairs, so that batches overlap in every way.
             for pair in bundles.chunks(2) {
                 let response = http.put(&url).body(pair.concat()).send().await.unwrap();
                 let receipt: Receipt = response.json().await.unwrap();

@@ -1,4 +1,4 @@
-//! The OpenAPI document and the router say the same.
+//! The OpenAPI document, the router and the operator's page agree.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use moteseal_cloud::{Config, OPENAPI};
 use serde_json::Value;
 
 #[tokio::test]
-async fn every_route_is_documented_and_every_documented_route_is_there() {
+async fn every_route_is_documented_and_every_documented_route_exists() {
     let document: Value = serde_json::from_str(OPENAPI).unwrap();
     let documented: BTreeSet<(String, String)> = document["paths"]
         .as_object()
@@ -31,7 +31,8 @@ async fn every_route_is_documented_and_every_documented_route_is_there() {
         let filled = path.replace("{device}", &motes[0].id.to_string()).replace("{index}", "0");
         let method: reqwest::Method = method.to_uppercase().parse().unwrap();
         let response = cloud.http.request(method.clone(), cloud.at(&filled)).send().await.unwrap();
-        // An empty query is no query, and there is no bundle yet: but the route is there, and says what it documents.
+        // The query is invalid and the store has no bundles, but the route exists and responds as
+        // documented.
         let status = response.status().as_u16();
         let documented = &document["paths"][path][method.as_str().to_lowercase()]["responses"];
         assert!(
@@ -57,7 +58,7 @@ async fn every_route_is_documented_and_every_documented_route_is_there() {
 }
 
 #[test]
-fn every_reference_of_the_document_leads_somewhere() {
+fn every_reference_in_the_document_resolves() {
     fn references<'v>(value: &'v Value, found: &mut Vec<&'v str>) {
         match value {
             Value::Object(map) => {
@@ -82,7 +83,7 @@ fn every_reference_of_the_document_leads_somewhere() {
     }
 }
 
-/// The first cells of a table's rows in the operator's page.
+/// The first two cells of each row of a table in the operator's page.
 fn cells(page: &str, head: &str) -> Vec<(String, String)> {
     let rows = page
         .lines()
@@ -97,7 +98,7 @@ fn cells(page: &str, head: &str) -> Vec<(String, String)> {
 const PAGE: &str = include_str!("../../../../docs/cloud.md");
 
 #[tokio::test]
-async fn the_operators_page_has_every_metric_and_no_other() {
+async fn the_operators_page_lists_exactly_the_metrics() {
     let (roster, mut motes) = group(&["a"]);
     let directory = tempfile::tempdir().unwrap();
     let cloud = Running::start(directory.path(), Config::new(roster)).await;
@@ -120,7 +121,7 @@ async fn the_operators_page_has_every_metric_and_no_other() {
 }
 
 #[test]
-fn the_operators_page_has_every_limit_with_its_default() {
+fn the_operators_page_lists_every_limit_with_its_default() {
     let rows = cells(PAGE, "| limit");
     assert_eq!(
         rows.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),

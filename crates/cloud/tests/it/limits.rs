@@ -1,4 +1,5 @@
-//! Strangers: whatever they send or do not send, the work is bounded, the refusal is clear, and others are served.
+//! Hostile clients: whatever they send or do not send, the work for them is bounded, the error is
+//! clear, and others are served.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ async fn limited(limits: Limits) -> (Running, Vec<crate::support::Mote>, tempfil
     (cloud, motes, directory)
 }
 
-/// Sends bytes on a connection of its own, and reads until the cloud closes it.
+/// Sends bytes on a separate connection, and reads until the cloud closes it.
 async fn raw(cloud: &Running, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(cloud.address).await.unwrap();
     stream.write_all(bytes).await.unwrap();
@@ -29,7 +30,7 @@ async fn raw(cloud: &Running, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// An address that is not the one honest clients come from.
+/// An address that honest clients do not use.
 const STRANGER: [u8; 4] = [127, 0, 0, 2];
 
 async fn from(address: [u8; 4], cloud: &Running) -> TcpStream {
@@ -38,7 +39,8 @@ async fn from(address: [u8; 4], cloud: &Running) -> TcpStream {
     socket.connect(cloud.address).await.unwrap()
 }
 
-/// Sends `bytes` and then a byte now and then; returns what comes back once the cloud closes the connection, at most its start.
+/// Sends `bytes`, then single bytes at intervals. Returns the beginning of the response once the
+/// cloud closes the connection.
 async fn drip(mut stream: TcpStream, bytes: Vec<u8>) -> String {
     let _ = stream.write_all(&bytes).await;
     let (mut receive, mut send) = stream.into_split();
@@ -53,15 +55,14 @@ async fn drip(mut stream: TcpStream, bytes: Vec<u8>) -> String {
     String::from_utf8_lossy(&answer[..length]).into_owned()
 }
 
-/// An upload and a query, each answered well within the time that an honest client may expect.
+/// An upload and a query, each of which must get a response within five seconds.
 async fn served(cloud: &Running, mote: &mut crate::support::Mote, epoch: u64, events: usize) {
-    let promised = Duration::from_secs(5);
+    let limit = Duration::from_secs(5);
     let body = mote.seal(Star, epoch, true, &vec![1; events]);
-    let response = tokio::time::timeout(promised, cloud.put(body)).await.expect("stored in time");
+    let response = tokio::time::timeout(limit, cloud.put(body)).await.expect("stored in time");
     assert_eq!(response.status(), 200, "{}", response.text().await.unwrap());
     let query = query(&[mote.id], epoch, Some(epoch + 1), Choice::Rate(Rate::ALL));
-    let response =
-        tokio::time::timeout(promised, cloud.ask(&query)).await.expect("answered in time");
+    let response = tokio::time::timeout(limit, cloud.ask(&query)).await.expect("answered in time");
     assert_eq!(response.status(), 200);
     assert!(response.bytes().await.unwrap().len() > events * 4);
 }
@@ -72,15 +73,15 @@ fn name_of(raw: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_body_that_is_too_long_is_refused_before_and_while_it_is_read() {
+async fn a_body_that_is_too_long_is_rejected_before_and_while_it_is_read() {
     let (cloud, ..) = limited(Limits { body_bytes: 1000, ..Limits::default() }).await;
     let answer =
         raw(&cloud, b"PUT /v1/bundles HTTP/1.1\r\nhost: x\r\ncontent-length: 1001\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 413") && name_of(&answer) == "BodyTooLarge", "{answer}");
-    // A sender in full flow hears why, instead of a torn connection.
+    // A client that is still sending gets the response instead of a broken connection.
     for _ in 0..5 {
-        let refused = problem(cloud.put(vec![0; 5_000_000]).await).await;
-        assert_eq!((refused.name(), refused.status), ("BodyTooLarge", 413));
+        let rejected = problem(cloud.put(vec![0; 5_000_000]).await).await;
+        assert_eq!((rejected.name(), rejected.status), ("BodyTooLarge", 413));
     }
     let mut chunked =
         b"PUT /v1/bundles HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
@@ -95,7 +96,7 @@ async fn a_body_that_is_too_long_is_refused_before_and_while_it_is_read() {
 }
 
 #[tokio::test]
-async fn a_slow_body_and_a_slow_head_are_given_up() {
+async fn slow_bodies_and_slow_heads_time_out() {
     let limits = Limits {
         body_stall: Duration::from_millis(200),
         body_time: Duration::from_millis(600),
@@ -106,7 +107,7 @@ async fn a_slow_body_and_a_slow_head_are_given_up() {
     let answer =
         raw(&cloud, b"PUT /v1/bundles HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\nabc").await;
     assert!(answer.starts_with("HTTP/1.1 408") && name_of(&answer) == "RequestTimeout", "{answer}");
-    // Dripping bytes keeps a body alive only for so long.
+    // Single bytes at intervals keep a request open only for a limited time.
     let mut stream = TcpStream::connect(cloud.address).await.unwrap();
     stream
         .write_all(b"PUT /v1/bundles HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n")
@@ -124,7 +125,7 @@ async fn a_slow_body_and_a_slow_head_are_given_up() {
     assert_eq!(answer, b"HTTP/1.1 408");
     assert!(start.elapsed() < Duration::from_secs(5));
     drip.abort();
-    // A head that never ends is closed without a word, as is a connection on which nothing comes.
+    // A connection with an incomplete head, or without any bytes, is closed without a response.
     for head in [&b"GET /healthz HTTP/1.1\r\nhost"[..], b""] {
         let answer = raw(&cloud, head).await;
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");
@@ -134,22 +135,22 @@ async fn a_slow_body_and_a_slow_head_are_given_up() {
 }
 
 #[tokio::test]
-async fn too_many_parts_or_events_are_refused_before_they_are_hashed() {
+async fn too_many_parts_or_events_are_rejected_before_hashing() {
     let (cloud, mut motes, _directory) =
         limited(Limits { upload_parts: 3, events: 100, ..Limits::default() }).await;
     let body: Vec<u8> =
         (0..4).flat_map(|epoch| motes[0].clone().seal(Star, epoch, true, &[1])).collect();
-    let refused = problem(cloud.put(body).await).await;
-    assert_eq!((refused.name(), refused.status), ("TooManyParts", 413));
+    let rejected = problem(cloud.put(body).await).await;
+    assert_eq!((rejected.name(), rejected.status), ("TooManyParts", 413));
     let body =
         [motes[0].seal(Star, 1, true, &[1; 60]), motes[0].seal(Star, 2, true, &[1; 60])].concat();
-    let refused = problem(cloud.put(body).await).await;
-    assert_eq!((refused.name(), refused.status), ("TooManyEvents", 413));
+    let rejected = problem(cloud.put(body).await).await;
+    assert_eq!((rejected.name(), rejected.status), ("TooManyEvents", 413));
     cloud.stop().await;
 }
 
 #[tokio::test]
-async fn what_is_declared_and_not_sent_holds_up_nobody() {
+async fn declared_bodies_that_are_not_sent_do_not_block_others() {
     let (cloud, mut motes, _directory) = limited(Limits::default()).await;
     let mut idle = Vec::new();
     for mib in [64, 64, 42, 64, 64, 64, 64, 64] {
@@ -167,10 +168,10 @@ async fn what_is_declared_and_not_sent_holds_up_nobody() {
     cloud.stop().await;
 }
 
-/// From one address, more connections than there may be: uploads and queries whose bodies hardly come. From another
-/// address everything goes on.
+/// One address opens more connections than are allowed, with uploads and queries whose bodies
+/// arrive very slowly. Requests from another address are served.
 #[tokio::test]
-async fn slow_bodies_of_one_address_hold_up_nobody() {
+async fn slow_bodies_of_one_address_do_not_block_others() {
     let limits = Limits {
         connections: 64,
         requests: 4,
@@ -190,24 +191,24 @@ async fn slow_bodies_of_one_address_hold_up_nobody() {
         served(&cloud, &mut motes[0], epoch, 3000).await;
     }
     let start = Instant::now();
-    let (mut given_up, mut refused) = (0, 0);
+    let (mut timed_out, mut rejected) = (0, 0);
     while let Some(answer) = slow.join_next().await {
         match answer.unwrap() {
-            answer if answer.starts_with("HTTP/1.1 408") => given_up += 1,
-            answer if answer.starts_with("HTTP/1.1 503") || answer.is_empty() => refused += 1,
+            answer if answer.starts_with("HTTP/1.1 408") => timed_out += 1,
+            answer if answer.starts_with("HTTP/1.1 503") || answer.is_empty() => rejected += 1,
             answer => panic!("{answer}"),
         }
     }
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     assert!(
-        (1..=32).contains(&given_up) && refused >= 68,
-        "half of the connections: {given_up} given up, {refused} refused"
+        (1..=32).contains(&timed_out) && rejected >= 68,
+        "half of the connections: {timed_out} timed out, {rejected} rejected"
     );
     cloud.stop().await;
 }
 
 #[tokio::test]
-async fn bodies_share_a_bounded_memory_of_which_one_address_gets_no_more_than_half() {
+async fn bodies_share_bounded_memory_and_one_address_gets_at_most_half() {
     let limits = Limits {
         upload_bytes: 6 << 20,
         body_bytes: 256 << 10,
@@ -226,28 +227,29 @@ async fn bodies_share_a_bounded_memory_of_which_one_address_gets_no_more_than_ha
     for epoch in 0..5 {
         served(&cloud, &mut motes[0], epoch, 40_000).await;
     }
-    let (mut given_up, mut refused) = (0, 0);
+    let (mut timed_out, mut rejected) = (0, 0);
     while let Some(answer) = slow.join_next().await {
         match answer.unwrap() {
-            answer if answer.starts_with("HTTP/1.1 408") => given_up += 1,
+            answer if answer.starts_with("HTTP/1.1 408") => timed_out += 1,
             answer if answer.starts_with("HTTP/1.1 503") && answer.contains("retry-after: 1") => {
-                refused += 1;
+                rejected += 1;
             }
             answer => panic!("{answer}"),
         }
     }
     assert!(
-        given_up <= 4 && refused >= 16,
-        "half of 2 MiB: {given_up} given up, {refused} refused"
+        timed_out <= 4 && rejected >= 16,
+        "half of 2 MiB: {timed_out} timed out, {rejected} rejected"
     );
-    // Their room is free again.
+    // Their memory is free again.
     served(&cloud, &mut motes[0], 9, 50_000).await;
     cloud.stop().await;
 }
 
-/// Without reading on for a moment, the refusal of a long body would reach its sender as a torn connection.
+/// If the cloud did not read on for a moment, the sender of a long body would see a broken
+/// connection instead of the error.
 #[tokio::test]
-async fn a_sender_in_full_flow_hears_why_it_is_refused() {
+async fn a_client_that_is_still_sending_receives_the_error() {
     let (roster, _) = group(&["a"]);
     let directory = tempfile::tempdir().unwrap();
     let tokens = directory.path().join("tokens");
@@ -267,12 +269,14 @@ async fn a_sender_in_full_flow_hears_why_it_is_refused() {
             if let Some(token) = token {
                 request = request.bearer_auth(token);
             }
-            let refused = problem(request.body(vec![0; 20_000_000]).send().await.unwrap()).await;
-            assert_eq!((refused.name(), refused.status), (name, status));
+            let rejected = problem(request.body(vec![0; 20_000_000]).send().await.unwrap()).await;
+            assert_eq!((rejected.name(), rejected.status), (name, status));
         }
     }
-    // Who asks first is refused at once, and not made to send.
-    let head = "PUT /v1/bundles HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 1000\r\n\r\n";
+    // A client that expects permission (`100-continue`) is rejected at once and does not have to
+    // send the body.
+    let head = "PUT /v1/bundles HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n\
+                content-length: 1000\r\n\r\n";
     let start = Instant::now();
     let answer = raw(&cloud, head.as_bytes()).await;
     assert!(
@@ -283,7 +287,7 @@ async fn a_sender_in_full_flow_hears_why_it_is_refused() {
 }
 
 #[tokio::test]
-async fn queries_are_limited_and_told_how() {
+async fn queries_above_a_limit_are_rejected() {
     let limits =
         Limits { query_devices: 1, query_epochs: 10, query_sample: 5, ..Limits::default() };
     let (cloud, motes, _directory) = limited(limits).await;
@@ -306,8 +310,8 @@ async fn queries_are_limited_and_told_how() {
         ),
     ];
     for (query, name, status) in cases {
-        let refused = problem(cloud.ask(&query).await).await;
-        assert_eq!((refused.name(), refused.status), (name, status), "{}", refused.detail);
+        let rejected = problem(cloud.ask(&query).await).await;
+        assert_eq!((rejected.name(), rejected.status), (name, status), "{}", rejected.detail);
     }
     for body in ["", "{}", "[1,2", "\u{0}", "{\"devices\":[]}"] {
         let response = cloud.http.post(cloud.at(paths::QUERY)).body(body).send().await.unwrap();
@@ -325,9 +329,9 @@ async fn queries_are_limited_and_told_how() {
     cloud.stop().await;
 }
 
-/// Forgeries that claim many events keep the only place for as long as that takes to find out.
+/// Forgeries that claim many events occupy the only place until the cloud has detected them.
 #[tokio::test]
-async fn one_request_too_many_is_told_to_come_back() {
+async fn a_request_above_the_limit_gets_retry_after() {
     let (cloud, motes, _directory) = limited(Limits { requests: 1, ..Limits::default() }).await;
     let forged = motes[0].claiming(5, (1 << 24) - 1);
     let mut uploads = tokio::task::JoinSet::new();
@@ -335,23 +339,23 @@ async fn one_request_too_many_is_told_to_come_back() {
         let request = cloud.http.put(cloud.at(paths::BUNDLES)).body(forged.clone());
         uploads.spawn(async move { request.send().await.unwrap() });
     }
-    let (mut judged, mut busy) = (0, 0);
+    let (mut detected, mut busy) = (0, 0);
     while let Some(response) = uploads.join_next().await {
         let response = response.unwrap();
         let retry_after = response.headers().get("retry-after").cloned();
         match problem(response).await.name() {
-            "DigestCount" => judged += 1,
+            "DigestCount" => detected += 1,
             "Unavailable" => busy += usize::from(retry_after.is_some_and(|after| after == "1")),
             name => panic!("{name}"),
         }
     }
-    assert!(judged >= 1 && busy >= 1 && judged + busy == 8, "{judged} judged, {busy} busy");
+    assert!(detected >= 1 && busy >= 1 && detected + busy == 8, "{detected} detected, {busy} busy");
     assert_eq!(cloud.get(paths::DEVICES).await.status(), 200, "the place is free again");
     cloud.stop().await;
 }
 
 #[tokio::test]
-async fn one_connection_too_many_is_told_to_come_back() {
+async fn a_connection_above_the_limit_gets_retry_after() {
     for (peer_percent, places) in [(100, 4), (25, 2)] {
         let (cloud, ..) =
             limited(Limits { connections: 4, peer_percent, ..Limits::default() }).await;
@@ -372,10 +376,10 @@ async fn one_connection_too_many_is_told_to_come_back() {
     }
 }
 
-/// The answer is far longer than what lies between: without back-pressure the cloud would hold it, without a minimum pace the
-/// reader would hold its place for as long as it likes.
+/// The answer is far longer than all buffers on the way. Without back-pressure the cloud would hold
+/// it in memory; without a minimum pace a slow client would keep its place forever.
 #[tokio::test]
-async fn a_reader_that_takes_nothing_or_next_to_nothing_loses_its_place_and_holds_up_nobody() {
+async fn a_client_that_reads_too_slowly_loses_its_place_and_does_not_block_others() {
     let limits = Limits { answers: 2, write_stall: Duration::from_secs(1), ..Limits::default() };
     let (cloud, mut motes, _directory) = limited(limits).await;
     let events: Vec<u32> = (0..500_000).collect();
@@ -403,7 +407,7 @@ async fn a_reader_that_takes_nothing_or_next_to_nothing_loses_its_place_and_hold
         let mut second = from(STRANGER, &cloud).await;
         second.write_all(head.as_bytes()).await.unwrap();
         second.read_exact(&mut first).await.unwrap();
-        assert_eq!(&first, b"HTTP/1.1 429", "the other place is for others");
+        assert_eq!(&first, b"HTTP/1.1 429", "the other place is reserved for others");
         let whole = tokio::time::timeout(Duration::from_secs(5), async {
             cloud.ask(&query).await.bytes().await.unwrap()
         });
@@ -420,14 +424,15 @@ async fn a_reader_that_takes_nothing_or_next_to_nothing_loses_its_place_and_hold
             again.read_exact(&mut first).await.unwrap();
         }
         slow.abort();
-        // The last one hangs up, which the cloud must notice before the place is free again.
+        // The last client closes the connection; the cloud must notice that before the place is
+        // free again.
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     cloud.stop().await;
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_http_do_no_harm() {
+async fn bytes_that_are_not_http_do_no_harm() {
     let (cloud, ..) =
         limited(Limits { head_time: Duration::from_millis(300), ..Limits::default() }).await;
     let long = [b"GET /".as_slice(), &[b'a'; 300_000], b" HTTP/1.1\r\n\r\n"].concat();

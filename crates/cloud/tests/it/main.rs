@@ -1,4 +1,5 @@
-//! The cloud as its clients see it: uploads, queries, listings, limits, tokens and TLS.
+//! Tests of the cloud through its HTTP interface: uploads, queries, listings, limits, tokens and
+//! TLS.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod concurrency;

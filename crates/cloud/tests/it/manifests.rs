@@ -1,4 +1,4 @@
-//! Manifests: stored once they verify, kept whatever comes, listed by epoch.
+//! Manifests: verified before they are stored, all kept, listed by epoch.
 
 use crate::support::{LEVELS, Running, budgeted, coordinator, group, manifest, problem};
 use moteseal_api::{CBOR_SEQ, ManifestReceipt, paths};
@@ -9,7 +9,7 @@ use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_seal::follow::Limits as SealLimits;
 use moteseal_verify::{Event, ReadError, Roster, StreamReader};
 
-/// What the cloud lists: the manifests as they were signed.
+/// The manifests that the cloud lists, as they were signed.
 async fn listed(cloud: &Running, roster: &Roster, since: u64, until: Option<u64>) -> Vec<Vec<u8>> {
     let answer = cloud.get(&paths::manifests(EpochNumber(since), until.map(EpochNumber))).await;
     assert_eq!(
@@ -60,7 +60,7 @@ async fn a_manifest_is_stored_once_and_listed_by_epoch() {
     assert_eq!(listed(&cloud, &roster, 0, None).await, made);
     assert_eq!(listed(&cloud, &roster, 3, Some(9)).await, made[..2]);
     assert_eq!(listed(&cloud, &roster, 4, Some(5)).await, Vec::<Vec<u8>>::new());
-    // Another one of an epoch stands beside the first: that is the coordinator's doing, and evidence.
+    // A second manifest of an epoch is stored, too: it is evidence against the coordinator.
     let other = of(5, 3);
     let receipt: ManifestReceipt = cloud.put_manifest(other.clone()).await.json().await.unwrap();
     assert_eq!(receipt, ManifestReceipt { stored: 1, known: 0, conflict: true });
@@ -77,7 +77,7 @@ async fn a_manifest_is_stored_once_and_listed_by_epoch() {
 }
 
 #[tokio::test]
-async fn what_is_not_the_coordinators_word_is_refused_by_name() {
+async fn rejects_manifests_that_the_coordinator_did_not_sign() {
     let (roster, motes) = budgeted(&["a"], 100);
     let stranger = SecretKey::from_seed(Algorithm::Ed25519, &[5; 32]).unwrap();
     let seals = [(motes[0].id, vec![Digest([1; 32])])];
@@ -100,10 +100,10 @@ async fn what_is_not_the_coordinators_word_is_refused_by_name() {
     let directory = tempfile::tempdir().unwrap();
     let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
     for (body, name, status) in cases {
-        let refused = problem(cloud.put_manifest(body).await).await;
-        assert_eq!((refused.name(), refused.status), (name, status), "{refused}");
+        let rejected = problem(cloud.put_manifest(body).await).await;
+        assert_eq!((rejected.name(), rejected.status), (name, status), "{rejected}");
     }
-    // The highest round that there is says that nothing was kept.
+    // The highest possible round: nothing was kept.
     let nothing = manifest(&roster, &coordinator(), 4, LEVELS, &seals);
     assert_eq!(cloud.put_manifest(nothing.clone()).await.status(), 200);
     assert_eq!(listed(&cloud, &roster, 0, None).await, [nothing]);
@@ -112,14 +112,14 @@ async fn what_is_not_the_coordinators_word_is_refused_by_name() {
     let (roster, _) = group(&["a"]);
     let directory = tempfile::tempdir().unwrap();
     let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
-    let refused = problem(cloud.put_manifest(good).await).await;
-    assert_eq!((refused.name(), refused.status), ("NoCoordinator", 422));
+    let rejected = problem(cloud.put_manifest(good).await).await;
+    assert_eq!((rejected.name(), rejected.status), ("NoCoordinator", 422));
     assert!(listed(&cloud, &roster, 0, None).await.is_empty());
     cloud.stop().await;
 }
 
 #[tokio::test]
-async fn manifests_have_the_limits_that_uploads_and_queries_have() {
+async fn manifests_have_the_limits_of_uploads_and_queries() {
     let (roster, motes) = budgeted(&["a"], 100);
     let directory = tempfile::tempdir().unwrap();
     let tokens = directory.path().join("tokens");

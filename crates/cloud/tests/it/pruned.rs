@@ -1,4 +1,5 @@
-//! A group with a budget: pruned bundles are taken once the manifest of their epoch is there, kept, and served as far as they go.
+//! A group with a budget: pruned bundles are accepted once the manifest of their epoch is stored,
+//! are kept, and are served at every rate that they have.
 
 use crate::support::{
     LEVELS, Running, budgeted, coordinator, group, manifest, problem, query, verified,
@@ -33,7 +34,7 @@ fn rate(text: &str) -> Choice {
 }
 
 #[tokio::test]
-async fn a_pruned_bundle_is_taken_once_its_manifest_is_there() {
+async fn a_pruned_bundle_is_accepted_once_its_manifest_is_stored() {
     let (roster, mut motes) = budgeted(&["a", "b"], 50);
     let directory = tempfile::tempdir().unwrap();
     let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
@@ -41,15 +42,15 @@ async fn a_pruned_bundle_is_taken_once_its_manifest_is_there() {
     let before = motes[0].clone();
     let (bundle, digest) = motes[0].seal_from(2, 3, true, &events);
 
-    let refused = problem(cloud.put(bundle.clone()).await).await;
-    assert_eq!((refused.name(), refused.status), ("ManifestMissing", 409));
+    let rejected = problem(cloud.put(bundle.clone()).await).await;
+    assert_eq!((rejected.name(), rejected.status), ("ManifestMissing", 409));
     assert!(
-        refused.detail.contains("/v1/manifests") && refused.detail.contains("epoch 3"),
+        rejected.detail.contains("/v1/manifests") && rejected.detail.contains("epoch 3"),
         "{}",
-        refused.detail
+        rejected.detail
     );
 
-    // The manifest of another epoch is none of this one.
+    // The manifest of another epoch does not count.
     put_manifest(&cloud, &roster, 4, 2, &[(before.id, vec![digest])]).await;
     assert_eq!(problem(cloud.put(bundle.clone()).await).await.name(), "ManifestMissing");
 
@@ -60,14 +61,15 @@ async fn a_pruned_bundle_is_taken_once_its_manifest_is_there() {
     assert_eq!(
         cloud.store.seals(before.id, SealIndex(0), 9).unwrap().len(),
         0,
-        "nothing was stored"
+        "nothing must be stored"
     );
     let receipt: Receipt = cloud.put(bundle.clone()).await.json().await.unwrap();
     assert_eq!((receipt.stored, receipt.known), (1, 0));
     let receipt: Receipt = cloud.put(bundle).await.json().await.unwrap();
     assert_eq!((receipt.stored, receipt.known), (0, 1));
 
-    // More levels take the place of fewer, fewer never that of more; a seal that the manifest does not list is late and taken.
+    // A bundle with more levels replaces one with fewer, never the reverse. A seal that the
+    // manifest does not list is late and accepted.
     let receipt: Receipt =
         cloud.put(before.fork_from(1, 3, true, &events)).await.json().await.unwrap();
     assert_eq!((receipt.stored, receipt.known), (1, 0));
@@ -79,20 +81,20 @@ async fn a_pruned_bundle_is_taken_once_its_manifest_is_there() {
     let (late, _) = motes[1].seal_from(2, 3, true, &events);
     assert_eq!(cloud.put(late).await.status(), 200);
 
-    // A group without a budget takes whole bundles only.
+    // A group without a budget accepts only complete bundles.
     let tree = motes[1].seal(Tree, 4, true, &events);
     assert_eq!(cloud.put(tree).await.status(), 200);
     cloud.stop().await;
     let (roster, mut motes) = group(&["a"]);
     let directory = tempfile::tempdir().unwrap();
     let cloud = Running::start(directory.path(), Config::new(roster)).await;
-    let refused = problem(cloud.put(motes[0].seal_from(2, 3, true, &events).0).await).await;
-    assert_eq!((refused.name(), refused.status), ("NotWhole", 422));
+    let rejected = problem(cloud.put(motes[0].seal_from(2, 3, true, &events).0).await).await;
+    assert_eq!((rejected.name(), rejected.status), ("NotWhole", 422));
     cloud.stop().await;
 }
 
 #[tokio::test]
-async fn an_answer_begins_with_the_manifests_and_serves_what_survived() {
+async fn an_answer_begins_with_the_manifests_and_has_the_surviving_events() {
     let (roster, mut motes) = budgeted(&["a"], 50);
     let directory = tempfile::tempdir().unwrap();
     let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
@@ -126,7 +128,7 @@ async fn an_answer_begins_with_the_manifests_and_serves_what_survived() {
     );
     assert_eq!(read.rows.len(), from(0, 3) + from(1, 3));
     assert!(read.rows.iter().all(|&(_, _, seq, value)| seq == u64::from(value)));
-    // All that fits, and nothing below the round.
+    // Every kept level that fits, and nothing below the round.
     let read = ask(3, 4, Choice::AtMost(1000)).await;
     assert_eq!((read.rows.len(), &read.manifests[..]), (from(0, 2), &[(3, 2)][..]));
     let read = ask(5, 6, Choice::AtMost(1000)).await;
@@ -134,40 +136,40 @@ async fn an_answer_begins_with_the_manifests_and_serves_what_survived() {
         (read.rows.len(), read.parts.len(), &read.manifests[..]),
         (0, 1, &[(5, LEVELS)][..])
     );
-    // No events at all, but every seal and manifest: what an audit asks for.
+    // No events, but every seal and manifest: the query of an audit.
     let read = ask(3, 6, Choice::AtMost(0)).await;
     assert_eq!((read.rows.len(), read.parts.len(), read.manifests.len()), (0, 3, 3));
 
-    // A rate below what is kept is refused with the one that can be had.
+    // A rate that needs discarded levels is rejected with the highest available rate.
     for (since, choice, detail) in [
         (3, Choice::Rate(Rate::ALL), "round 2 on: the highest available rate is 1/4"),
         (4, rate("1/4"), "round 3 on: the highest available rate is 1/8"),
         (3, rate("3/8"), "round 2"),
         (5, rate("1/128"), "no rate is available"),
     ] {
-        let refused =
+        let rejected =
             problem(cloud.ask(&query(&[mote.id], since, Some(since + 1), choice)).await).await;
-        assert_eq!((refused.name(), refused.status), ("RateUnavailable", 422), "{refused}");
-        assert!(refused.detail.contains(detail), "{}", refused.detail);
+        assert_eq!((rejected.name(), rejected.status), ("RateUnavailable", 422), "{rejected}");
+        assert!(rejected.detail.contains(detail), "{}", rejected.detail);
     }
-    // Whether the coordinator let go of the levels or the device never kept them.
+    // The same if the device, not the coordinator, discarded the levels.
     mote.own_round = 3;
     assert_eq!(cloud.put(mote.seal(Star, 6, true, &events)).await.status(), 200);
-    let refused = problem(cloud.ask(&query(&[mote.id], 6, Some(7), rate("1/4"))).await).await;
-    assert_eq!((refused.name(), refused.status), ("RateUnavailable", 422), "{refused}");
+    let rejected = problem(cloud.ask(&query(&[mote.id], 6, Some(7), rate("1/4"))).await).await;
+    assert_eq!((rejected.name(), rejected.status), ("RateUnavailable", 422), "{rejected}");
     assert!(
-        refused.detail.contains("round 3 on: the highest available rate is 1/8"),
+        rejected.detail.contains("round 3 on: the highest available rate is 1/8"),
         "{}",
-        refused.detail
+        rejected.detail
     );
     let seal = cloud.store.seals_since(id, moteseal_core::EpochNumber(6), 1).unwrap().remove(0);
-    let there: u32 = seal.seal().statement().counters.as_slice()[3..].iter().sum();
-    assert_eq!(ask(6, 7, rate("1/8")).await.rows.len(), there as usize);
+    let kept: u32 = seal.seal().statement().counters.as_slice()[3..].iter().sum();
+    assert_eq!(ask(6, 7, rate("1/8")).await.rows.len(), kept as usize);
     cloud.stop().await;
 }
 
 #[tokio::test]
-async fn bundles_explanations_and_listings_say_what_is_kept() {
+async fn bundles_explanations_and_listings_state_what_is_kept() {
     let (roster, mut motes) = budgeted(&["a"], 50);
     let directory = tempfile::tempdir().unwrap();
     let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
@@ -200,7 +202,8 @@ async fn bundles_explanations_and_listings_say_what_is_kept() {
     cloud.stop().await;
 }
 
-/// What a gateway keeps of a seal that came late is not for a manifest to say: it is taken, kept, and served as far as it goes.
+/// The manifest does not determine which levels of a late seal a gateway keeps: the seal is
+/// accepted, kept, and served at the rates that it has.
 #[tokio::test]
 async fn a_late_seal_may_be_pruned_at_any_round() {
     let (roster, mut motes) = budgeted(&["a", "b"], 50);
@@ -211,26 +214,27 @@ async fn a_late_seal_may_be_pruned_at_any_round() {
     put_manifest(&cloud, &roster, 3, 1, &[(motes[0].id, vec![digest])]).await;
     assert_eq!(cloud.put(listed).await.status(), 200);
 
-    // The manifest does not list it: round 4 is as good as any.
+    // The manifest does not list the seal, so that round 4 is allowed.
     let before = motes[1].clone();
     let (late, _) = motes[1].seal_from(4, 3, true, &events);
     assert_eq!(cloud.put(late).await.status(), 200);
     let stored = cloud.store.seals(before.id, SealIndex(0), 9).unwrap().remove(0);
     assert_eq!(stored.kept_from().0, 4);
-    // Who has more of it can still send that, and then no less.
+    // A client with more levels of the seal can still send them; then they are not reduced again.
     for (from, kept) in [(3, 3), (5, 3)] {
         assert_eq!(cloud.put(before.fork_from(from, 3, true, &events)).await.status(), 200);
         assert_eq!(cloud.store.seals(before.id, SealIndex(0), 9).unwrap()[0].kept_from().0, kept);
     }
-    // Another manifest of the epoch that lists it makes it one that must be whole.
+    // Once another manifest of the epoch lists the seal, it must be complete from the manifest's
+    // round on.
     put_manifest(&cloud, &roster, 4, 0, &[]).await;
     let other = motes[1].clone();
     let (_, digest) = motes[1].seal_from(0, 4, true, &events);
     put_manifest(&cloud, &roster, 4, 1, &[(other.id, vec![digest])]).await;
-    let refused = problem(cloud.put(other.fork_from(2, 4, true, &events)).await).await;
-    assert_eq!((refused.name(), refused.status), ("NotWhole", 422));
+    let rejected = problem(cloud.put(other.fork_from(2, 4, true, &events)).await).await;
+    assert_eq!((rejected.name(), rejected.status), ("NotWhole", 422));
 
-    // Of an epoch without a manifest, who sends the seal must say that there will be none.
+    // If the epoch has no manifest, the sender must state that there will be none.
     let (pruned, _) = motes[0].seal_from(2, 5, true, &events);
     assert_eq!(problem(cloud.put(pruned.clone()).await).await.name(), "ManifestMissing");
     let send = |path: &str| {
@@ -245,12 +249,12 @@ async fn a_late_seal_may_be_pruned_at_any_round() {
     assert_eq!(send(paths::LATE_BUNDLES).await.unwrap().status(), 200);
     assert_eq!(cloud.store.seals(motes[0].id, SealIndex(1), 9).unwrap()[0].kept_from().0, 2);
 
-    // What is not kept is not served, and it is said why; what is kept, is.
+    // Levels that are not kept are rejected with a reason; kept levels are served.
     let ask = |choice: Choice| query(&[before.id], 3, Some(4), choice);
     for choice in [rate("1/2"), Choice::AtMost(200)] {
-        let refused = problem(cloud.ask(&ask(choice)).await).await;
-        assert_eq!((refused.name(), refused.status), ("RateUnavailable", 422), "{refused}");
-        assert!(refused.detail.contains("round 3"), "{}", refused.detail);
+        let rejected = problem(cloud.ask(&ask(choice)).await).await;
+        assert_eq!((rejected.name(), rejected.status), ("RateUnavailable", 422), "{rejected}");
+        assert!(rejected.detail.contains("round 3"), "{}", rejected.detail);
     }
     let counters = stored.seal().statement().counters;
     let from = |level: usize| counters.as_slice()[level..].iter().sum::<u32>();
@@ -262,9 +266,10 @@ async fn a_late_seal_may_be_pruned_at_any_round() {
     cloud.stop().await;
 }
 
-/// What holds for stars holds for trees: what is kept is served at any rate that it has, with a proof of its own.
+/// The same for trees: kept records are served at every rate that they have, each with its own
+/// proof.
 #[tokio::test]
-async fn a_pruned_tree_is_taken_kept_and_served() {
+async fn a_pruned_tree_is_accepted_kept_and_served() {
     let (roster, mut motes) = budgeted(&["a"], 50);
     let directory = tempfile::tempdir().unwrap();
     let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
@@ -305,7 +310,7 @@ async fn a_pruned_tree_is_taken_kept_and_served() {
         let ask = async |choice: Choice| {
             cloud.ask(&query(&[mote.id], epoch, Some(epoch + 1), choice)).await
         };
-        // The bundle comes back as it was sent, behind its manifest where it lacks what survived.
+        // The bundle is returned as it was sent, after its manifest if it lacks surviving levels.
         let fetched =
             cloud.get(&paths::bundle(mote.id, statement.index)).await.bytes().await.unwrap();
         let (fetched, sent) =
@@ -315,8 +320,12 @@ async fn a_pruned_tree_is_taken_kept_and_served() {
         for level in 1..LEVELS {
             let asked = Choice::Rate(Rate::new(1, 1 << level).unwrap());
             if level < round {
-                let refused = problem(ask(asked).await).await;
-                assert_eq!((refused.name(), refused.status), ("RateUnavailable", 422), "{refused}");
+                let rejected = problem(ask(asked).await).await;
+                assert_eq!(
+                    (rejected.name(), rejected.status),
+                    ("RateUnavailable", 422),
+                    "{rejected}"
+                );
             } else {
                 let read = verified(&roster, &ask(asked).await.bytes().await.unwrap()).unwrap();
                 assert_eq!(
@@ -337,10 +346,10 @@ async fn a_pruned_tree_is_taken_kept_and_served() {
             assert!(read.rows.len() as u64 <= most.min(from(round.min(LEVELS - 1)) as u64));
             assert!(
                 most < 3000 || round == LEVELS || read.rows.len() == from(round),
-                "all that was kept"
+                "all kept events"
             );
         }
-        // More levels take the place of fewer.
+        // A bundle with more levels replaces one with fewer.
         if own_round == 0 && round < LEVELS {
             let more = before.fork_tree_from(1, epoch, true, &events);
             let receipt: Receipt = cloud.put(more).await.json().await.unwrap();
@@ -353,14 +362,16 @@ async fn a_pruned_tree_is_taken_kept_and_served() {
     cloud.stop().await;
 }
 
-/// A sample by seed is drawn among the events that exist, and is the same whatever the store keeps below the round.
+/// A sample by seed is drawn from the events that exist. It does not depend on what the store keeps
+/// below the round.
 #[tokio::test]
-async fn a_sample_of_a_pruned_tree_is_drawn_among_what_exists() {
+async fn a_sample_of_a_pruned_tree_is_drawn_from_the_existing_events() {
     let (roster, mut motes) = budgeted(&["a", "b"], 50);
     let directory = tempfile::tempdir().unwrap();
     let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
     let events: Vec<u32> = (0..2000).collect();
-    // In two parts, the second raised by the device; the same of another device, of which the store keeps more.
+    // Two parts, the second with a higher round of the device; the same for another device of which
+    // the store keeps more.
     let mut rows = Vec::new();
     for (at, from) in [(0, 2), (1, 1)] {
         let mote = &mut motes[at];
@@ -413,7 +424,8 @@ async fn a_sample_of_a_pruned_tree_is_drawn_among_what_exists() {
     }
     assert!(rows.iter().all(|&rows| rows > 0));
 
-    // Of an epoch without a manifest nothing is served; of a late seal that was pruned higher, what it lacks is said.
+    // Nothing is served of an epoch without a manifest. For a late seal with a higher round, the
+    // error states what it lacks.
     let (whole, _) = motes[0].seal_scheme_from(Tree, 0, 4, true, &events);
     assert_eq!(cloud.put(whole).await.status(), 200);
     let choice = Choice::Sample { count: 40, seed: [8; 32] };
@@ -424,8 +436,8 @@ async fn a_sample_of_a_pruned_tree_is_drawn_among_what_exists() {
     let (late, _) = motes[1].seal_scheme_from(Tree, 5, 5, true, &events);
     put_manifest(&cloud, &roster, 5, 2, &[]).await;
     assert_eq!(cloud.put(late).await.status(), 200);
-    let refused = problem(cloud.ask(&query(&[motes[1].id], 5, Some(6), choice)).await).await;
-    assert_eq!((refused.name(), refused.status), ("RateUnavailable", 422), "{refused}");
-    assert!(refused.detail.contains("round 5"), "{}", refused.detail);
+    let rejected = problem(cloud.ask(&query(&[motes[1].id], 5, Some(6), choice)).await).await;
+    assert_eq!((rejected.name(), rejected.status), ("RateUnavailable", 422), "{rejected}");
+    assert!(rejected.detail.contains("round 5"), "{}", rejected.detail);
     cloud.stop().await;
 }

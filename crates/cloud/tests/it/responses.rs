@@ -1,4 +1,5 @@
-//! What is uploaded comes back, in every selection, verified, and equal to what a slow oracle chooses; over real HTTP.
+//! Uploaded events are returned in every selection, verify, and equal the choice of a slow oracle;
+//! over real HTTP.
 
 use crate::support::{LEVELS, Mote, Read, Running, group, problem, query, verified};
 use moteseal_api::{DeviceList, Receipt, SealList, paths};
@@ -9,7 +10,7 @@ use moteseal_seal::level::SaltKey;
 use moteseal_seal::sample::permutation::{self, Swap};
 use moteseal_seal::sample::{Choice, Rate};
 
-/// A seal as its device remembers it.
+/// A seal and its events, as the device has them.
 struct Sealed {
     device: DeviceId,
     index: u32,
@@ -30,7 +31,8 @@ impl Sealed {
     }
 }
 
-/// Seals and uploads: each device by its scheme, epochs 10 to 14, of which 12 has two parts and 13 no events.
+/// Seals and uploads events: each device with its scheme, epochs 10 to 14, of which 12 has two
+/// parts and 13 no events.
 async fn filled(cloud: &Running, motes: &mut [Mote], schemes: &[Scheme]) -> Vec<Sealed> {
     let mut all = Vec::new();
     let mut body = Vec::new();
@@ -67,7 +69,7 @@ async fn asked(
 }
 
 #[tokio::test]
-async fn a_rate_gets_exactly_its_levels_of_stars_and_trees() {
+async fn a_rate_selects_exactly_its_levels_of_stars_and_trees() {
     let (roster, mut motes) = group(&["a", "b"]);
     let directory = tempfile::tempdir().unwrap();
     let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
@@ -88,7 +90,8 @@ async fn a_rate_gets_exactly_its_levels_of_stars_and_trees() {
             })
             .collect();
         assert_eq!(read.rows, expected, "rate {text}");
-        // Epoch 13 closes the range by itself, so no seal stands behind it: five seals a device, one signature each.
+        // Epoch 13 closes the range, so no later seal follows: five seals for each device, one
+        // signature each.
         assert_eq!(read.parts.len(), 10);
         assert_eq!(read.parts.iter().filter(|(.., signed)| *signed).count(), 2);
     }
@@ -96,7 +99,7 @@ async fn a_rate_gets_exactly_its_levels_of_stars_and_trees() {
 }
 
 #[tokio::test]
-async fn at_most_gets_whole_levels_from_the_coarsest_over_all_parts_of_an_epoch() {
+async fn at_most_selects_whole_levels_from_the_coarsest_over_all_parts_of_an_epoch() {
     let (roster, mut motes) = group(&["a", "b"]);
     let directory = tempfile::tempdir().unwrap();
     let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
@@ -137,7 +140,7 @@ async fn at_most_gets_whole_levels_from_the_coarsest_over_all_parts_of_an_epoch(
 }
 
 #[tokio::test]
-async fn a_sample_gets_the_events_of_the_permutation_and_a_star_refuses_it() {
+async fn a_sample_has_the_events_of_the_permutation_and_needs_a_tree() {
     let (roster, mut motes) = group(&["a", "b"]);
     let directory = tempfile::tempdir().unwrap();
     let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
@@ -173,22 +176,22 @@ async fn a_sample_gets_the_events_of_the_permutation_and_a_star_refuses_it() {
         }
         assert_eq!(read.rows, expected, "sample {count}");
     }
-    let refused = problem(
+    let rejected = problem(
         cloud.ask(&query(&[motes[1].id], 10, Some(11), Choice::Sample { count: 3, seed })).await,
     )
     .await;
-    assert_eq!((refused.name(), refused.status), ("SchemeMismatch", 422));
+    assert_eq!((rejected.name(), rejected.status), ("SchemeMismatch", 422));
     cloud.stop().await;
 }
 
 #[tokio::test]
-async fn a_range_that_does_not_close_by_itself_ends_with_the_next_seal() {
+async fn a_range_without_a_closing_seal_ends_with_the_next_seal() {
     let (roster, mut motes) = group(&["a"]);
     let directory = tempfile::tempdir().unwrap();
     let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
     filled(&cloud, &mut motes, &[Star]).await;
     let mote = &mut motes[0];
-    // Epochs 15 to 19 are silent; 20 is open.
+    // Epochs 15 to 19 are silent; epoch 20 is still open.
     let receipt: Receipt =
         cloud.put(mote.seal(Star, 20, false, &[1, 2, 3])).await.json().await.unwrap();
     assert_eq!(receipt.stored, 1);
@@ -196,15 +199,15 @@ async fn a_range_that_does_not_close_by_itself_ends_with_the_next_seal() {
     let indices = |read: &Read| read.parts.iter().map(|(_, index, ..)| *index).collect::<Vec<_>>();
     let mut cases = Vec::new();
     for (since, until, expected, rows) in [
-        // Silence: the next seal names the one before, and nothing of it is selected.
+        // Silence: the next seal names its predecessor and has no selected events.
         (15, Some(20), vec![6], 0),
         (16, Some(17), vec![6], 0),
         (14, Some(18), vec![5, 6], 50),
-        // Before everything.
+        // Before the first seal.
         (0, Some(10), vec![0], 0),
-        // Closed by its own last seal.
+        // The last seal of the range closes it.
         (14, Some(15), vec![5], 50),
-        // The tail: epoch 20 is not closed and there is nothing behind it.
+        // The tail: epoch 20 is open and no seal follows.
         (20, Some(21), vec![6], 3),
         (20, None, vec![6], 3),
         (21, Some(30), vec![], 0),
@@ -218,7 +221,7 @@ async fn a_range_that_does_not_close_by_itself_ends_with_the_next_seal() {
 }
 
 #[tokio::test]
-async fn long_answers_come_in_runs_of_64_parts_with_one_signature_each() {
+async fn long_answers_have_runs_of_64_parts_with_one_signature_each() {
     let (roster, mut motes) = group(&["a"]);
     let directory = tempfile::tempdir().unwrap();
     let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
@@ -234,7 +237,7 @@ async fn long_answers_come_in_runs_of_64_parts_with_one_signature_each() {
 }
 
 #[tokio::test]
-async fn a_missing_seal_ends_the_run_and_is_left_for_the_client_to_name() {
+async fn a_missing_seal_ends_the_run_and_the_client_reports_it() {
     let (roster, mut motes) = group(&["a"]);
     let directory = tempfile::tempdir().unwrap();
     let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
@@ -252,7 +255,7 @@ async fn a_missing_seal_ends_the_run_and_is_left_for_the_client_to_name() {
 }
 
 #[tokio::test]
-async fn bundles_listings_and_explanations_are_what_was_uploaded() {
+async fn bundles_listings_and_explanations_match_the_uploads() {
     let (roster, mut motes) = group(&["a", "quiet"]);
     let directory = tempfile::tempdir().unwrap();
     let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
@@ -293,7 +296,7 @@ async fn bundles_listings_and_explanations_are_what_was_uploaded() {
     let bundle = cloud.get(&paths::bundle(device, SealIndex(2))).await.bytes().await.unwrap();
     let read = verified(&roster, &bundle).unwrap();
     assert_eq!((read.rows, read.ended), (all[2].rows(|_| true), true));
-    // What comes out can go in again, and is known.
+    // A bundle from the cloud can be uploaded again, and is known.
     let receipt: Receipt = cloud.put(bundle.to_vec()).await.json().await.unwrap();
     assert_eq!((receipt.stored, receipt.known), (0, 1));
 
@@ -335,7 +338,7 @@ async fn bundles_listings_and_explanations_are_what_was_uploaded() {
 }
 
 #[tokio::test]
-async fn levels_that_a_device_did_not_keep_are_not_served_and_not_pretended() {
+async fn levels_that_a_device_did_not_keep_are_an_error() {
     let (roster, mut motes) = group(&["a"]);
     let directory = tempfile::tempdir().unwrap();
     let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
@@ -354,24 +357,25 @@ async fn levels_that_a_device_did_not_keep_are_not_served_and_not_pretended() {
     .await;
     let kept = |sealed: &Sealed| sealed.rows(|seq| sealed.level(seq).0 >= 2);
     assert_eq!(read.rows, [kept(&sealed(0)), kept(&sealed(1))].concat());
-    // The first epoch has everything, the second has not.
-    let refused =
+    // The first epoch has all levels, the second does not.
+    let rejected =
         cloud.ask(&query(&[mote.id], 1, Some(3), Choice::Rate("1/2".parse().unwrap()))).await;
-    let read = verified(&roster, &refused.bytes().await.unwrap()).unwrap();
+    let read = verified(&roster, &rejected.bytes().await.unwrap()).unwrap();
     assert_eq!((read.parts.len(), read.ended), (1, false));
     let (name, detail) = read.problem.unwrap();
     assert!(name == "RateUnavailable" && detail.contains("index 1"), "{detail}");
-    let refused =
+    let rejected =
         problem(cloud.ask(&query(&[mote.id], 2, Some(3), Choice::Rate(Rate::ALL))).await).await;
-    assert_eq!((refused.name(), refused.status), ("RateUnavailable", 422));
+    assert_eq!((rejected.name(), rejected.status), ("RateUnavailable", 422));
     let read = asked(&cloud, &roster, &query(&[mote.id], 2, Some(3), Choice::AtMost(1000))).await;
     assert_eq!(read.rows, kept(&sealed(1)));
     cloud.stop().await;
 }
 
-/// Long parts wait for memory that all answers share: many at once are slower, not refused, and not cut.
+/// Long parts wait for memory that all answers share: many concurrent answers are slower, but
+/// neither rejected nor truncated.
 #[tokio::test]
-async fn long_parts_share_a_bounded_memory() {
+async fn long_parts_share_bounded_memory() {
     let (roster, mut motes) = group(&["a"]);
     let directory = tempfile::tempdir().unwrap();
     let mut config = Config::new(roster.clone());

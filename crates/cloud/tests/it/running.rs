@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 #[tokio::test]
-async fn a_port_in_use_is_named_with_the_way_out() {
+async fn an_error_names_a_port_in_use_and_the_remedy() {
     let (roster, _) = group(&["a"]);
     let directory = tempfile::tempdir().unwrap();
     let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
@@ -39,7 +39,7 @@ async fn a_port_in_use_is_named_with_the_way_out() {
 }
 
 #[tokio::test]
-async fn a_stop_finishes_the_requests_under_way_and_takes_no_others() {
+async fn a_stop_finishes_requests_in_progress_and_accepts_no_others() {
     let (roster, mut motes) = group(&["a"]);
     let directory = tempfile::tempdir().unwrap();
     let mut cloud = Running::start(directory.path(), Config::new(roster)).await;
@@ -53,7 +53,7 @@ async fn a_stop_finishes_the_requests_under_way_and_takes_no_others() {
     tokio::time::sleep(Duration::from_millis(200)).await;
     cloud.begin_stop();
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert!(TcpStream::connect(cloud.address).await.is_err(), "nobody listens any more");
+    assert!(TcpStream::connect(cloud.address).await.is_err(), "the port must be closed");
     slow.write_all(&body[50..]).await.unwrap();
     let mut answer = String::new();
     slow.read_to_string(&mut answer).await.unwrap();
@@ -65,7 +65,7 @@ async fn a_stop_finishes_the_requests_under_way_and_takes_no_others() {
 }
 
 #[tokio::test]
-async fn a_stop_does_not_wait_for_ever() {
+async fn a_stop_does_not_wait_forever() {
     let (roster, _) = group(&["a"]);
     let directory = tempfile::tempdir().unwrap();
     let mut config = Config::new(roster);
@@ -80,7 +80,7 @@ async fn a_stop_does_not_wait_for_ever() {
 }
 
 #[tokio::test]
-async fn tokens_open_what_they_are_for_and_nothing_else() {
+async fn a_token_allows_only_its_scope() {
     let (roster, mut motes) = group(&["a"]);
     let directory = tempfile::tempdir().unwrap();
     let tokens = directory.path().join("tokens");
@@ -99,9 +99,9 @@ async fn tokens_open_what_they_are_for_and_nothing_else() {
         let request = cloud.http.get(cloud.at(path));
         token.map_or(request.try_clone().unwrap(), |token| request.bearer_auth(token)).send()
     };
-    let refused = put(None).await.unwrap();
-    assert_eq!(refused.headers()["www-authenticate"], "Bearer");
-    assert_eq!(problem(refused).await.name(), "Unauthorized");
+    let rejected = put(None).await.unwrap();
+    assert_eq!(rejected.headers()["www-authenticate"], "Bearer");
+    assert_eq!(problem(rejected).await.name(), "Unauthorized");
     assert_eq!(problem(put(Some("reads-reads-reads-1")).await.unwrap()).await.name(), "Forbidden");
     assert_eq!(
         problem(put(Some("writes-writes-writes-3")).await.unwrap()).await.name(),
@@ -129,7 +129,7 @@ async fn tokens_open_what_they_are_for_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn tls_serves_with_the_operators_certificate_and_bad_files_are_named() {
+async fn tls_uses_the_operators_certificate_and_errors_name_bad_files() {
     let (roster, mut motes) = group(&["a"]);
     let directory = tempfile::tempdir().unwrap();
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()])
@@ -149,7 +149,7 @@ async fn tls_serves_with_the_operators_certificate_and_bad_files_are_named() {
     assert_eq!(cloud.put(motes[0].seal(Star, 1, true, &[1; 10])).await.status(), 200);
     assert!(
         reqwest::Client::new().get(cloud.at(paths::HEALTHZ)).send().await.is_err(),
-        "not everybody's certificate"
+        "a client without this root must reject the certificate"
     );
     for (chain, key, named) in [
         (&chain, &chain, "chain.pem"),

@@ -1,4 +1,5 @@
-//! Motes that seal, a roster that knows them, and a cloud on a free port with a store in a fresh directory.
+//! Motes that seal, a roster with their keys, and a cloud on a free port with a store in a new
+//! directory.
 #![allow(dead_code, unreachable_pub)]
 
 use std::path::Path;
@@ -31,7 +32,7 @@ use tokio::task::JoinHandle;
 pub const LEVELS: u8 = 8;
 pub const EPOCH_MS: u64 = 60_000;
 
-/// The group's roster, and a secret key a device.
+/// The group's roster, and a mote with a secret key for each device.
 pub fn group(names: &[&str]) -> (Roster, Vec<Mote>) {
     group_with(names, None)
 }
@@ -41,7 +42,7 @@ pub fn coordinator() -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[99; 32]).unwrap()
 }
 
-/// A group whose cloud may keep `events` an epoch.
+/// A group with a budget of `events` in each epoch.
 pub fn budgeted(names: &[&str], events: u64) -> (Roster, Vec<Mote>) {
     group_with(names, Some(Budget { events, coordinator: coordinator().public() }))
 }
@@ -66,7 +67,7 @@ fn group_with(names: &[&str], budget: Option<Budget>) -> (Roster, Vec<Mote>) {
     (roster, motes)
 }
 
-/// A manifest that `signer` signed, of these seals.
+/// A manifest with these seals, signed by `signer`.
 pub fn manifest(
     roster: &Roster,
     signer: &SecretKey,
@@ -88,7 +89,7 @@ pub fn manifest(
     draft.issue(signer, &mut scratch, &mut out).unwrap().to_vec()
 }
 
-/// One unsigned 32-bit number a record.
+/// A schema with one unsigned 32-bit number in a record.
 pub fn schema() -> Vec<u8> {
     use moteseal_core::schema::Field;
     let field: Field<'_> = Field::parse("count::u32").unwrap();
@@ -105,7 +106,7 @@ pub struct Mote {
     salt_key: SaltKey,
     roster: Roster,
     pub position: Position,
-    /// Levels below this are counted and not kept.
+    /// Events of lower levels are counted but not kept.
     pub own_round: u8,
 }
 
@@ -123,7 +124,7 @@ impl Mote {
         }
     }
 
-    /// Seals events; returns the bundle. `last` says whether the seal closes its epoch.
+    /// Seals events and returns the bundle. `last` marks the seal as the last of its epoch.
     pub fn seal(&mut self, scheme: Scheme, epoch: u64, last: bool, events: &[u32]) -> Vec<u8> {
         let position = self.position;
         let (seal, blocks, records) = self.made(scheme, epoch, last, events);
@@ -131,7 +132,8 @@ impl Mote {
         self.bundle(position, &seal, &blocks, &records)
     }
 
-    /// As [`seal`](Self::seal), without remembering it: the next seal will have the same index.
+    /// Like [`seal`](Self::seal), but does not advance the position: the next seal has the same
+    /// index.
     pub fn fork(&self, scheme: Scheme, epoch: u64, last: bool, events: &[u32]) -> Vec<u8> {
         self.clone().seal(scheme, epoch, last, events)
     }
@@ -170,7 +172,7 @@ impl Mote {
             if scheme == Scheme::Star { star::root(&counters, &blocks) } else { tree.root() };
         let mut order: Vec<usize> = (0..events.len()).collect();
         if scheme == Scheme::Star {
-            // Stable: within a level the order of sequence stays.
+            // A stable sort: events of a level stay in the order of their sequence numbers.
             order.sort_by_key(|&seq| std::cmp::Reverse(salt.level(Sequence(seq as u64), LEVELS)));
             order.retain(|&seq| salt.level(Sequence(seq as u64), LEVELS).0 >= own_round);
         }
@@ -221,7 +223,7 @@ impl Mote {
         );
     }
 
-    /// A bundle that verifies but is not one: without its finest levels, or without its signature but followed by a signed one.
+    /// A stream that verifies but is not a bundle: the part lacks its finest levels.
     pub fn partial(&self, epoch: u64, events: &[u32]) -> Vec<u8> {
         let (seal, blocks, _) = self.made(Scheme::Star, epoch, true, events);
         let mut out = Vec::new();
@@ -232,7 +234,8 @@ impl Mote {
         out
     }
 
-    /// Seals events; returns the bundle as a coordinator uploads it, with the levels from `round` on, and the seal's digest.
+    /// Seals events. Returns the bundle with only the levels from `round` on, as a coordinator
+    /// uploads it, and the seal's digest.
     pub fn seal_from(
         &mut self,
         round: u8,
@@ -243,7 +246,7 @@ impl Mote {
         self.seal_scheme_from(Scheme::Star, round, epoch, last, events)
     }
 
-    /// The same for a scheme.
+    /// Like `seal_from`, for either scheme.
     pub fn seal_scheme_from(
         &mut self,
         scheme: Scheme,
@@ -258,12 +261,13 @@ impl Mote {
         (self.kept_from(round, before, &seal, &blocks, (events, &records)), seal.digest())
     }
 
-    /// The same without remembering it, so that the same seal can be sent with other levels.
+    /// Like `seal_from`, but does not advance the position, so that the same seal can be sent with
+    /// other levels.
     pub fn fork_from(&self, round: u8, epoch: u64, last: bool, events: &[u32]) -> Vec<u8> {
         self.clone().seal_from(round, epoch, last, events).0
     }
 
-    /// The same of a tree.
+    /// Like `fork_from`, for a tree.
     pub fn fork_tree_from(&self, round: u8, epoch: u64, last: bool, events: &[u32]) -> Vec<u8> {
         self.clone().seal_scheme_from(Scheme::Tree, round, epoch, last, events).0
     }
@@ -279,7 +283,7 @@ impl Mote {
         let statement = seal.statement();
         let mask = statement.surviving() & u32::MAX.checked_shl(round.into()).unwrap_or(0);
         let (digests, kept) = match statement.scheme {
-            // Finest first: what is kept of the records is their beginning.
+            // Finest first: the kept records are at the beginning.
             Scheme::Star => {
                 let kept = 4 * statement.counters.masked(mask) as usize;
                 (write::star_evidence(seal, blocks, mask), records[..kept].to_vec())
@@ -312,7 +316,7 @@ impl Mote {
         out
     }
 
-    /// A forged part of no events that claims `n`, all above the device's round but none of them there.
+    /// A forged part without events that claims `n` events of the highest level.
     pub fn claiming(&self, epoch: u64, n: u32) -> Vec<u8> {
         let (seal, ..) = self.made(Scheme::Star, epoch, true, &[]);
         let mut statement = seal.statement().clone();
@@ -326,7 +330,7 @@ impl Mote {
         out
     }
 
-    /// The same bundle with `prev` left out.
+    /// The same bundle without `prev`.
     pub fn without_prev(bundle: &[u8]) -> Vec<u8> {
         use moteseal_seal::stream::Item;
         let (mut at, mut out) = (0, Vec::new());
@@ -342,7 +346,7 @@ impl Mote {
     }
 }
 
-/// A cloud that serves.
+/// A running cloud.
 pub struct Running {
     pub url: String,
     pub address: std::net::SocketAddr,
@@ -368,7 +372,7 @@ impl Running {
         Self { url, address, http: reqwest::Client::new(), stop: Some(stop), task, store }
     }
 
-    /// Tells it to stop and waits until it has.
+    /// Stops the cloud and waits until it has stopped.
     pub async fn stop(mut self) {
         self.begin_stop();
         self.task.await.unwrap();
@@ -411,7 +415,7 @@ pub async fn problem(response: reqwest::Response) -> moteseal_api::Problem {
     let problem: moteseal_api::Problem =
         serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
     assert_eq!(problem.status, status);
-    assert!(!problem.detail.contains('\n'), "one line: {}", problem.detail);
+    assert!(!problem.detail.contains('\n'), "must be one line: {}", problem.detail);
     problem
 }
 
@@ -424,10 +428,10 @@ pub fn query(devices: &[DeviceId], since: u64, until: Option<u64>, choice: Choic
     }
 }
 
-/// What a verified answer says.
+/// The content of a verified answer.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Read {
-    /// Device, index, epoch, the mask or count of what is selected, whether the part was signed.
+    /// Device, index, epoch, and whether the part was signed.
     pub parts: Vec<(DeviceId, u32, u64, bool)>,
     /// Device, index, seq, value.
     pub rows: Vec<(DeviceId, u32, u64, u32)>,

@@ -1,4 +1,5 @@
-//! What is stored and what is refused: verified first, all or nothing, the same again changes nothing; over real HTTP.
+//! Which uploads are stored and which are rejected, over real HTTP: everything is verified first,
+//! an upload is stored as a whole or not at all, and repeating it changes nothing.
 
 use crate::support::{Mote, Running, group, problem, query, verified};
 use moteseal_api::{Receipt, SealList, paths};
@@ -14,7 +15,7 @@ async fn stored(cloud: &Running, mote: &Mote) -> usize {
 }
 
 #[tokio::test]
-async fn the_same_upload_again_changes_nothing() {
+async fn repeating_an_upload_changes_nothing() {
     let (roster, mut motes) = group(&["a"]);
     let directory = tempfile::tempdir().unwrap();
     let cloud = Running::start(directory.path(), Config::new(roster)).await;
@@ -31,7 +32,7 @@ async fn the_same_upload_again_changes_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_acknowledged_is_there_after_a_restart() {
+async fn acknowledged_bundles_survive_a_restart() {
     let (roster, mut motes) = group(&["a"]);
     let directory = tempfile::tempdir().unwrap();
     let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
@@ -49,7 +50,7 @@ async fn what_is_acknowledged_is_there_after_a_restart() {
 }
 
 #[tokio::test]
-async fn one_bad_bundle_and_nothing_of_the_upload_is_stored() {
+async fn an_upload_with_one_bad_bundle_stores_nothing() {
     let (roster, mut motes) = group(&["a"]);
     let directory = tempfile::tempdir().unwrap();
     let cloud = Running::start(directory.path(), Config::new(roster)).await;
@@ -57,9 +58,9 @@ async fn one_bad_bundle_and_nothing_of_the_upload_is_stored() {
     let mut bad = motes[0].seal(Star, 2, true, &[2; 40]);
     let middle = bad.len() - 80;
     bad[middle] ^= 1;
-    let refused = problem(cloud.put([good, bad].concat()).await).await;
-    assert_eq!((refused.name(), refused.status), ("NotAuthentic", 422));
-    let place = refused.place.clone().unwrap();
+    let rejected = problem(cloud.put([good, bad].concat()).await).await;
+    assert_eq!((rejected.name(), rejected.status), ("NotAuthentic", 422));
+    let place = rejected.place.clone().unwrap();
     assert_eq!(
         (place.item, place.first_index, place.device),
         (Some(5), Some(1), Some(motes[0].id.to_string()))
@@ -69,7 +70,7 @@ async fn one_bad_bundle_and_nothing_of_the_upload_is_stored() {
 }
 
 #[tokio::test]
-async fn each_bad_upload_is_refused_by_name() {
+async fn each_bad_upload_is_rejected_with_its_error_name() {
     let (roster, motes) = group(&["a", "b"]);
     let (_, mut strangers) = group(&["a", "b", "c"]);
     let directory = tempfile::tempdir().unwrap();
@@ -87,7 +88,7 @@ async fn each_bad_upload_is_refused_by_name() {
         ("NoOpen", 422, [&good[..lengths.0], &good[lengths.1..]].concat()),
         ("SchemaUnknown", 422, good[lengths.0..].to_vec()),
         ("UnknownDevice", 422, strangers[2].seal(Star, 1, true, &[1])),
-        // The same names and ids, but a roster of three.
+        // The same names and ids, but a roster with three devices.
         ("PrevMismatch", 422, {
             let mut altered = good.clone();
             let prev =
@@ -104,10 +105,10 @@ async fn each_bad_upload_is_refused_by_name() {
         }),
     ];
     for (name, status, body) in cases {
-        let refused = problem(cloud.put(body).await).await;
-        assert_eq!((refused.name(), refused.status), (name, status), "{}", refused.detail);
+        let rejected = problem(cloud.put(body).await).await;
+        assert_eq!((rejected.name(), rejected.status), (name, status), "{}", rejected.detail);
     }
-    // After all that the service still takes what is right.
+    // The service still accepts valid uploads.
     let receipt: Receipt = cloud.put(good).await.json().await.unwrap();
     assert_eq!(receipt.stored, 1);
     let metrics = cloud.get(paths::METRICS).await.text().await.unwrap();
@@ -135,7 +136,7 @@ async fn a_seal_whose_predecessor_is_stored_or_in_the_same_upload_needs_no_prev(
 }
 
 #[tokio::test]
-async fn two_seals_under_one_index_are_kept_and_reported_everywhere() {
+async fn two_seals_of_one_index_are_kept_and_reported_everywhere() {
     let (roster, mut motes) = group(&["a", "b"]);
     let directory = tempfile::tempdir().unwrap();
     let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
@@ -163,23 +164,23 @@ async fn two_seals_under_one_index_are_kept_and_reported_everywhere() {
     );
     assert_eq!(list.next, Some(2));
 
-    // The answer stops where the two part; before and behind them it does not.
+    // The answer stops at the equivocation; ranges before and after it are complete.
     let ask = |since, until| query(&[mote.id], since, until, Choice::Rate(Rate::ALL));
     let answer = cloud.ask(&ask(0, None)).await.bytes().await.unwrap();
     let read = verified(&roster, &answer).unwrap();
     assert_eq!((read.rows.len(), read.ended), (9, false));
     let (name, detail) = read.problem.unwrap();
     assert!(name == "Equivocation" && detail.contains("index 1"), "{name} {detail}");
-    let refused = problem(cloud.ask(&ask(2, Some(3))).await).await;
-    assert_eq!((refused.name(), refused.status), ("Equivocation", 409));
+    let rejected = problem(cloud.ask(&ask(2, Some(3))).await).await;
+    assert_eq!((rejected.name(), rejected.status), ("Equivocation", 409));
     for (since, until) in [(0, Some(2)), (3, Some(4))] {
         let answer = cloud.ask(&ask(since, until)).await.bytes().await.unwrap();
         let read = verified(&roster, &answer).unwrap();
         assert_eq!((read.rows.len(), read.ended), (9, true), "{since}");
     }
 
-    let refused = problem(cloud.get(&paths::bundle(mote.id, SealIndex(1))).await).await;
-    assert_eq!((refused.name(), refused.status), ("Equivocation", 409));
+    let rejected = problem(cloud.get(&paths::bundle(mote.id, SealIndex(1))).await).await;
+    assert_eq!((rejected.name(), rejected.status), ("Equivocation", 409));
     for seal in &list.seals {
         let path = format!("{}?digest={}", paths::bundle(mote.id, SealIndex(1)), seal.digest);
         let read = verified(&roster, &cloud.get(&path).await.bytes().await.unwrap()).unwrap();
@@ -192,16 +193,16 @@ async fn two_seals_under_one_index_are_kept_and_reported_everywhere() {
         moteseal_seal::stream::Item::Explain { .. }
     ));
 
-    // Which of the two a next seal follows must now be said.
+    // Only one seal has index 2, so its successor needs no `prev`.
     let next = Mote::without_prev(&mote.clone().seal(Star, 4, true, &[4]));
-    assert_eq!(cloud.put(next).await.status(), 200, "index 2 is not in doubt");
+    assert_eq!(cloud.put(next).await.status(), 200, "only one seal has index 2");
     cloud.stop().await;
 }
 
-/// Every byte of a bundle changed in three ways, and every truncation: a refusal, never a failure of the service, and nothing
-/// is stored but what the device sealed.
+/// Changes every byte of a bundle in three ways, and truncates it at every length. The service must
+/// reject the upload without failing, and store only what the device sealed.
 #[tokio::test]
-async fn no_altered_bundle_is_taken() {
+async fn rejects_every_altered_bundle() {
     for scheme in [Star, Tree] {
         let (roster, mut motes) = group(&["a"]);
         let directory = tempfile::tempdir().unwrap();
@@ -220,7 +221,7 @@ async fn no_altered_bundle_is_taken() {
             let cut = altered.len();
             let response = cloud.put(altered).await;
             let status = response.status().as_u16();
-            // Cut between two items it is a shorter stream, which stores nothing.
+            // A cut between two items leaves a shorter valid stream, which stores nothing.
             let harmless = status == 200
                 && cut < whole[0]
                 && response.json::<Receipt>().await.unwrap().stored == 0;
@@ -233,10 +234,10 @@ async fn no_altered_bundle_is_taken() {
     }
 }
 
-/// A few hundred bytes that claim sixteen million events, most of them not kept: the levels must be computed to find the
-/// forgery, but the small uploads of others do not wait for it.
+/// A few hundred bytes that claim sixteen million events, most of them not kept. The service must
+/// compute their levels to detect the forgery, but short uploads of others do not wait for it.
 #[tokio::test]
-async fn a_heavy_forgery_does_not_hold_up_others() {
+async fn an_expensive_forgery_does_not_delay_others() {
     use std::time::{Duration, Instant};
     let (roster, mut motes) = group(&["a", "b"]);
     let directory = tempfile::tempdir().unwrap();
@@ -252,8 +253,8 @@ async fn a_heavy_forgery_does_not_hold_up_others() {
     let start = Instant::now();
     assert_eq!(cloud.put(motes[1].seal(Star, 1, true, &[1; 10])).await.status(), 200);
     let others = start.elapsed();
-    while let Some(refused) = forgeries.join_next().await {
-        assert_eq!(problem(refused.unwrap()).await.name(), "DigestCount");
+    while let Some(rejected) = forgeries.join_next().await {
+        assert_eq!(problem(rejected.unwrap()).await.name(), "DigestCount");
     }
     let all = start.elapsed();
     assert!(others < all * 3 / 4 || all < Duration::from_millis(200), "{others:?} of {all:?}");

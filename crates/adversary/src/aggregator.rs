@@ -31,7 +31,7 @@ pub enum Malice {
     AddDelta,
     /// Doubles the sum.
     Scale,
-    /// Sends the sums of the epoch before.
+    /// Sends the sums of the previous epoch.
     ReplayEpoch,
     /// Sends the sums of another query.
     ReplayQuery,
@@ -79,16 +79,16 @@ impl Malice {
         match self {
             Self::Drop => "omits a child's share and claims that it is included",
             Self::AddTwice => "adds a child's share twice",
-            Self::AddDelta => "adds something of its own",
+            Self::AddDelta => "adds a value of its own",
             Self::Scale => "doubles the sum",
-            Self::ReplayEpoch => "sends the sums of the epoch before",
+            Self::ReplayEpoch => "sends the sums of the previous epoch",
             Self::ReplayQuery => "sends the sums of another query",
             Self::SwapSlots => "sends the sum of one aggregate for that of another",
             Self::SwapKeyGroups => "sends the sum of one key group for that of another",
-            Self::SwapChildren => "leaves one child out and names another as silent",
-            Self::HideParticipant => "names a child as silent whose values are in",
-            Self::InventParticipant => "names a silent source as one that takes part",
-            Self::ClaimSilent => "leaves a child out and says that it was silent",
+            Self::SwapChildren => "omits one child and names another as silent",
+            Self::HideParticipant => "names a child as silent although its values are included",
+            Self::InventParticipant => "names a silent source as a participant",
+            Self::ClaimSilent => "omits a child and reports it as silent",
             Self::NonCanonical => "sends a record that is not below the modulus",
             Self::Truncated => "sends a record of 31 bytes",
         }
@@ -101,7 +101,7 @@ impl Malice {
         matches!(self, Self::ClaimSilent)
     }
 
-    /// Whether the parent rejects the frame by its form.
+    /// Whether the parent rejects the frame because it is malformed.
     #[must_use]
     pub const fn is_malformed(self) -> bool {
         matches!(self, Self::NonCanonical | Self::Truncated)
@@ -126,7 +126,7 @@ pub struct LyingAggregator {
     up: LinkKey,
     up_secret: [u8; 32],
     /// The children's shares, by query and epoch, then by child.
-    heard: BTreeMap<Epoch, BTreeMap<DeviceId, Claim>>,
+    received: BTreeMap<Epoch, BTreeMap<DeviceId, Claim>>,
     /// The last share that an honest gateway would have sent, by query.
     sent: BTreeMap<u32, Claim>,
 }
@@ -156,7 +156,7 @@ impl LyingAggregator {
             up: LinkKey::new(up_secret),
             up_secret: *up_secret,
             aggregator,
-            heard: BTreeMap::new(),
+            received: BTreeMap::new(),
             sent: BTreeMap::new(),
         }
     }
@@ -171,9 +171,9 @@ impl LyingAggregator {
         let Some(at) = self.aggregator.child(child) else { return };
         let Ok(SumUplink::Share(share)) = SumUplink::open(frame, &self.keys[at]) else { return };
         let Some(claim) = self.read(&share) else { return };
-        self.heard.entry((share.query, share.epoch)).or_default().entry(child).or_insert(claim);
-        while self.heard.len() > REMEMBERED {
-            self.heard.pop_first();
+        self.received.entry((share.query, share.epoch)).or_default().entry(child).or_insert(claim);
+        while self.received.len() > REMEMBERED {
+            self.received.pop_first();
         }
     }
 
@@ -193,8 +193,8 @@ impl LyingAggregator {
         Some(Claim { participants, records })
     }
 
-    /// The lie in place of a frame that the honest gateway would send to its parent; `None` if
-    /// there is nothing to lie about: no previous epoch, or the frame is not a share.
+    /// The lie that replaces a frame which the honest gateway would send to its parent. `None` if
+    /// the lie does not apply: there is no previous epoch, or the frame is not a share.
     pub fn lie(&mut self, frame: &[u8]) -> Option<Vec<u8>> {
         let Ok(SumUplink::Share(share)) = SumUplink::open(frame, &self.up) else { return None };
         let honest = self.read(&share)?;
@@ -203,9 +203,9 @@ impl LyingAggregator {
         if honest.participants.is_empty() {
             return None;
         }
-        let children = self.heard.get(&epoch).cloned().unwrap_or_default();
-        let mut spoken = children.values().filter(|claim| !claim.participants.is_empty());
-        let (victim, other) = (spoken.next()?, spoken.next());
+        let children = self.received.get(&epoch).cloned().unwrap_or_default();
+        let mut with_values = children.values().filter(|claim| !claim.participants.is_empty());
+        let (victim, other) = (with_values.next()?, with_values.next());
         let mut claim = honest.clone();
         match self.malice {
             Malice::Drop => claim.records = sum(&children, &[victim], &honest),
@@ -236,8 +236,8 @@ impl LyingAggregator {
                 claim.records = sum(&children, &[victim], &claim);
             }
             Malice::HideParticipant => {
-                // A child without which every key group still has a participant; otherwise its
-                // record would be removed too, as if it had been silent.
+                // Hide a child without which every key group still has a participant; otherwise the
+                // records of its key group would be removed, too, as if it had been silent.
                 let mut less =
                     children.values().map(|child| without(&honest, child, self.key_group));
                 let is_hidden = |less: &Claim| {
@@ -246,10 +246,10 @@ impl LyingAggregator {
                 claim.participants = less.find(is_hidden)?.participants;
             }
             Malice::InventParticipant => {
-                let beneath = (0..self.aggregator.group_sources())
+                let below = (0..self.aggregator.group_sources())
                     .filter(|position| self.aggregator.owner(*position).is_some());
                 let silent: BTreeSet<u32> =
-                    beneath.filter(|position| !honest.participants.contains(position)).collect();
+                    below.filter(|position| !honest.participants.contains(position)).collect();
                 let slots = honest.records.values().next()?.len();
                 let invented = *silent.first()?;
                 claim.participants.insert(invented);
@@ -322,10 +322,10 @@ fn add(records: &mut BTreeMap<u32, Vec<Psr>>, more: &BTreeMap<u32, Vec<Psr>>) {
     }
 }
 
-/// The sums of the children's shares, without some, in the claimed key groups.
+/// The sums of the children's shares in the claimed key groups, without some children.
 fn sum(
     children: &BTreeMap<DeviceId, Claim>,
-    but: &[&Claim],
+    except: &[&Claim],
     claimed: &Claim,
 ) -> BTreeMap<u32, Vec<Psr>> {
     let mut records: BTreeMap<u32, Vec<Psr>> = claimed
@@ -333,7 +333,7 @@ fn sum(
         .iter()
         .map(|(group, slots)| (*group, vec![Psr::ZERO; slots.len()]))
         .collect();
-    for child in children.values().filter(|child| !but.contains(child)) {
+    for child in children.values().filter(|child| !except.contains(child)) {
         add(&mut records, &child.records);
     }
     records
@@ -352,7 +352,7 @@ fn without(honest: &Claim, child: &Claim, key_group: u32) -> Claim {
     Claim { records: records.collect(), participants }
 }
 
-/// Whether the records of one could replace those of the other.
+/// Whether one claim's records could replace the other's.
 fn has_shape(one: &Claim, other: &Claim) -> bool {
     let shape = |claim: &Claim| {
         claim.records.iter().map(|(group, slots)| (*group, slots.len())).collect::<Vec<_>>()

@@ -13,9 +13,9 @@ use std::collections::VecDeque;
 use moteseal_core::Digest;
 use moteseal_core::signature::{Algorithm, SecretKey};
 
-/// The number of recent frames that the attacker keeps; it keeps as many older ones.
+/// The number of recent frames that the attacker keeps. It keeps the same number of older ones.
 pub const REMEMBERED: usize = 2048;
-/// How many of those it searches for the block under way.
+/// The number of recent frames in which it searches for the current block.
 const RECENT: usize = 8;
 /// The maximum length of its frames: more than any genuine frame.
 pub const MAX_FORGED: usize = 12_288;
@@ -29,7 +29,7 @@ pub enum Assault {
     ForgeHeads,
     /// A genuine head with changed bits under the original signature.
     AlterHeads,
-    /// Fragments of the block under way, and of later ones, with invented leaves.
+    /// Fragments of the current block, and of later ones, with invented leaves.
     ForgeLeaves,
     /// Genuine fragments with a changed bit: in the message, or in the digest and tags before it.
     AlterLeaves,
@@ -41,7 +41,7 @@ pub enum Assault {
     ReplayPresent,
     /// Requests for everything.
     Ask,
-    /// Advertisements of what no node has.
+    /// Advertisements of leaves that no node has.
     Advertise,
     /// Coded repairs of unrelated bytes.
     ForgeRepairs,
@@ -81,9 +81,9 @@ impl Assault {
         match self {
             Self::ForgeHeads => "forged first blocks",
             Self::AlterHeads => "altered first blocks",
-            Self::ForgeLeaves => "made-up fragments",
+            Self::ForgeLeaves => "invented fragments",
             Self::AlterLeaves => "altered fragments",
-            Self::MoveLeaves => "fragments of another place",
+            Self::MoveLeaves => "fragments at another position",
             Self::ReplayOld => "replays of earlier chains",
             Self::ReplayPresent => "replays of this chain",
             Self::Ask => "requests for everything",
@@ -97,7 +97,7 @@ impl Assault {
     }
 }
 
-/// A random number generated from a seed: SHA-256 in counter mode.
+/// Random numbers generated from a seed: SHA-256 in counter mode.
 #[derive(Clone, Debug)]
 struct Chance {
     seed: [u8; 32],
@@ -148,7 +148,7 @@ pub struct Broadcaster {
     from_ms: u64,
     ticks: u64,
     /// Recently received frames, the newest last.
-    heard: VecDeque<Vec<u8>>,
+    recent: VecDeque<Vec<u8>>,
     /// Frames of earlier chains.
     recorded: VecDeque<Vec<u8>>,
     replayed: usize,
@@ -174,7 +174,7 @@ impl Broadcaster {
             per_second: per_second.max(1),
             from_ms,
             ticks: 0,
-            heard: VecDeque::new(),
+            recent: VecDeque::new(),
             recorded: VecDeque::new(),
             replayed: 0,
             sent: Vec::new(),
@@ -186,20 +186,20 @@ impl Broadcaster {
         keep(&mut self.recorded, frame);
     }
 
-    /// Records a frame that is sent now.
+    /// Records a frame that was received just now.
     pub fn hear(&mut self, frame: &[u8]) {
-        keep(&mut self.heard, frame);
+        keep(&mut self.recent, frame);
     }
 
-    /// When it next has a frame to send, in milliseconds; `None` if it has no assaults.
+    /// The time at which it sends its next frame, in milliseconds; `None` if it has no assaults.
     #[must_use]
     pub fn next_due(&self) -> Option<u64> {
         (!self.assaults.is_empty())
             .then(|| self.from_ms + self.ticks.saturating_mul(1000) / u64::from(self.per_second))
     }
 
-    /// Writes the frame that is due, if any, to the start of `out` and returns its length. An
-    /// assault that has no occasion yet is skipped.
+    /// Writes the frame that is due, if any, to the start of `out` and returns its length. Skips
+    /// assaults that are not possible yet.
     pub fn send(&mut self, now_ms: u64, out: &mut [u8]) -> Option<usize> {
         if self.next_due()? > now_ms {
             return None;
@@ -222,7 +222,7 @@ impl Broadcaster {
         None
     }
 
-    /// The number of frames that it has sent of each kind.
+    /// The number of frames that it has sent for each assault.
     #[must_use]
     pub fn sent(&self) -> &[(Assault, u64)] {
         &self.sent

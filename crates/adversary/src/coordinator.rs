@@ -1,9 +1,9 @@
 //! What a dishonest coordinator might do to the epochs that it uploads: a table of cheats, each
 //! signed with the coordinator's own key.
 //!
-//! An [`Upload`] is an epoch's manifest with its bundles, open to change. A [`Cheat`] alters one
-//! epoch of several, and states the names under which an audit or a verifier of the bundles may
-//! detect it. What a coordinator sends to its devices is not part of this module.
+//! An [`Upload`] is an epoch's manifest with its bundles, all of which can be changed. A [`Cheat`]
+//! alters one of several epochs, and states the names with which an audit, or a verifier of the
+//! bundles, may detect it. What a coordinator sends to its devices is not part of this module.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -40,7 +40,7 @@ pub struct Upload {
     pub bundles: Vec<Bundle>,
 }
 
-/// One seal with what the coordinator kept of it.
+/// A seal with the events that the coordinator kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bundle {
     /// The device.
@@ -182,8 +182,8 @@ pub struct Cheat {
     pub found_by: FoundBy,
     /// The names under which it is detected.
     pub names: &'static [&'static str],
-    /// Alters the epoch at an index, to the disadvantage of a device; returns false if there is no
-    /// occasion.
+    /// Alters the epoch at an index, to the disadvantage of a device. Returns false if the cheat
+    /// does not apply.
     pub bend: fn(&mut [Upload], usize, DeviceId) -> bool,
 }
 
@@ -337,7 +337,8 @@ pub const CHEATS: &[Cheat] = &[
             };
             let (mine, theirs) = (bundles[one].events(), bundles[other].events());
             let differ = mine != theirs;
-            // As many bytes as the other's counters require, so that only the digests differ.
+            // Repeats the bytes to the length that the other's counters require, so that only the
+            // digests differ.
             let fit = |from: &[u8], length: usize| {
                 from.iter().copied().cycle().take(length).collect::<Vec<u8>>()
             };
@@ -369,43 +370,43 @@ fn cut_event(bundle: &mut Bundle) -> bool {
 fn repeat_event(bundle: &mut Bundle) -> bool {
     let size = bundle.record_size;
     bundle.alter(|part| {
-        let there = size > 0
+        let differ = size > 0
             && part.events.len() >= 2 * size
             && part.events[..size] != part.events[size..2 * size];
-        if there {
+        if differ {
             part.events.copy_within(..size, size);
         }
-        there
+        differ
     })
 }
 
-/// Removes the finest kept level, with the evidence that makes the rest authentic.
+/// Removes the lowest kept level, with the evidence that makes the rest authentic.
 fn drop_level(bundle: &mut Bundle) -> bool {
     let (size, counters, blocks) = (bundle.record_size, bundle.counters, bundle.blocks.clone());
     bundle.alter(|part| {
         let Select::Levels(mask) = part.select else { return false };
-        let coarse = mask & mask.wrapping_sub(1);
-        if coarse == 0 || size == 0 {
+        let rest = mask & mask.wrapping_sub(1);
+        if rest == 0 || size == 0 {
             return false;
         }
         if part.scheme == Scheme::Tree {
-            return prune_tree(part, counters.levels(), size, coarse);
+            return prune_tree(part, counters.levels(), size, rest);
         }
         let link = |above: Digest, level: u32| {
             let level = Level(u8::try_from(level).unwrap_or(u8::MAX));
             let block = blocks.get(usize::from(level.0)).copied().unwrap_or(Digest::NULL);
             star::link(&above, counters.at(level), &block)
         };
-        let (finest, next) = (mask.trailing_zeros(), coarse.trailing_zeros());
+        let (lowest, next) = (mask.trailing_zeros(), rest.trailing_zeros());
         let above = match <[u8; 32]>::try_from(&part.digests[..]) {
             Ok(digest) => Digest(digest),
-            Err(_) => (0..finest).fold(star::chain_start(), link),
+            Err(_) => (0..lowest).fold(star::chain_start(), link),
         };
-        part.digests = (finest..next).fold(above, link).0.to_vec();
-        // The coarsest block comes first.
-        let cut = size * counters.at(Level(u8::try_from(finest).unwrap_or(u8::MAX))) as usize;
+        part.digests = (lowest..next).fold(above, link).0.to_vec();
+        // The block of the lowest level is at the end.
+        let cut = size * counters.at(Level(u8::try_from(lowest).unwrap_or(u8::MAX))) as usize;
         part.events.truncate(part.events.len().saturating_sub(cut));
-        part.select = Select::Levels(coarse);
+        part.select = Select::Levels(rest);
         true
     })
 }

@@ -24,7 +24,7 @@ pub(crate) struct Served {
     pub select: Select,
 }
 
-/// What an honest answer serves, in order.
+/// The seals and selections that an honest answer serves, in order.
 pub(crate) fn served(answer: &Answer) -> Vec<Served> {
     let parts =
         answer.places().into_iter().filter_map(|place| Some((place, answer.part(place.item)?)));
@@ -37,7 +37,7 @@ pub(crate) fn served(answer: &Answer) -> Vec<Served> {
         .collect()
 }
 
-/// Composes the answer that serves these, with every necessary signature. Nothing in it is false.
+/// Composes an answer that serves these, with every necessary signature. It contains no false data.
 pub(crate) fn compose(holdings: &Holdings, served: &[Served]) -> Answer {
     let held: Vec<(&Held, &Select)> = served
         .iter()
@@ -71,7 +71,7 @@ pub(crate) fn compose(holdings: &Holdings, served: &[Served]) -> Answer {
     Answer { items }
 }
 
-/// Replaces the answer with what `change` makes of the list of served seals; returns false if
+/// Replaces the answer with one that serves the list as `change` leaves it. Returns false if
 /// nothing changed.
 pub(crate) fn serve_otherwise(
     answer: &mut Answer,
@@ -206,7 +206,7 @@ pub(crate) fn put_record(part: &mut Part, at: &std::ops::Range<usize>, record: &
     true
 }
 
-/// The same seal over other records, signed by `sign`.
+/// The same seal with other records, signed by `sign`.
 pub(crate) fn reseal(
     held: &Held,
     records: Vec<Vec<u8>>,

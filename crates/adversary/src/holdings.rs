@@ -1,4 +1,4 @@
-//! What a cloud holds: every uploaded bundle. It can serve any part of them, honestly or not.
+//! What a cloud holds: every uploaded bundle. It can serve any part of these, honestly or not.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use moteseal_verify::{SchemaEntry, write};
 
 use crate::answer::{Item, Part, Select};
 
-/// One seal with everything under it.
+/// A seal with everything that belongs to it.
 #[derive(Clone, Debug)]
 pub struct Held {
     /// The seal.
@@ -112,7 +112,7 @@ impl Holdings {
     }
 }
 
-/// The records under a whole part, by `seq`.
+/// The records of a part with every event, by `seq`.
 fn records(seal: &Seal<Unverified>, framing: Framing, events: &[u8]) -> Vec<Vec<u8>> {
     let statement = seal.statement();
     let n = statement.counters.total();
@@ -125,7 +125,7 @@ fn records(seal: &Seal<Unverified>, framing: Framing, events: &[u8]) -> Vec<Vec<
     if statement.scheme == Scheme::Tree {
         return split;
     }
-    // A star's blocks are in order from the coarsest to the finest level.
+    // A star's blocks are in order from the finest (highest) to the coarsest level.
     let levels = statement.counters.levels();
     let mut order: Vec<u64> = (0..n).collect();
     order.sort_by_key(|&seq| std::cmp::Reverse(statement.salt.level(Sequence(seq), levels)));
@@ -144,7 +144,7 @@ impl Held {
         (0..self.records.len() as u64).filter(selected).collect()
     }
 
-    /// The digests that a part with this selection carries.
+    /// The digests of a part with this selection.
     #[must_use]
     pub fn digests(&self, select: &Select) -> Vec<u8> {
         match (select, self.seal.statement().scheme) {

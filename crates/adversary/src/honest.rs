@@ -1,4 +1,4 @@
-//! The honest answer from what a cloud holds: lies start from it and are compared with it.
+//! The honest answer from what a cloud holds. Lies start from it and are compared with it.
 
 use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_seal::Statement;
@@ -12,8 +12,8 @@ use crate::holdings::{Held, Holdings};
 use crate::question::Question;
 
 impl Holdings {
-    /// The answer of an honest cloud for these devices, in this order. Unavailable levels are left
-    /// out, where an honest cloud would reject the query.
+    /// The answer of an honest cloud for these devices, in this order. Levels that the cloud does
+    /// not have are omitted; an honest cloud would reject the query.
     #[must_use]
     pub fn answer(&self, devices: &[DeviceId], question: &Question) -> Answer {
         let mut served = Vec::new();
@@ -41,8 +41,8 @@ impl Holdings {
             if covered.last().map(statement).is_some_and(closes) {
                 continue;
             }
-            let behind = |held: &&&Held| held.seal.statement().epoch >= until;
-            let boundary = seals.iter().find(behind).map(|held| held.seal.statement().index);
+            let is_after = |held: &&&Held| held.seal.statement().epoch >= until;
+            let boundary = seals.iter().find(is_after).map(|held| held.seal.statement().index);
             served.extend(boundary.map(|index| Served {
                 device,
                 index,

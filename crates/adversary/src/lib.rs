@@ -1,14 +1,14 @@
 //! What an untrusted cloud, gateway, coordinator or radio neighbour might do: tables of lies and
-//! attacks, for tests, the demo and the lab. No product crate links this crate.
+//! attacks for tests, the demo and the lab. No product crate links this crate.
 //!
 //! For developers who want to show that a verifier rejects an attack. An [`Answer`] is a cloud's
-//! answer with every field open to change; unchanged, it encodes to the bytes it was read from.
-//! [`Holdings`] is what the cloud holds, and so can serve in any selection with every signature
-//! that its devices made. Each [`Lie`] of [`LIES`] states what it does, by which names a verifier
+//! answer whose fields can all be changed; unchanged, it encodes to the bytes from which it was
+//! read. [`Holdings`] is what the cloud holds: it can serve any selection of it with the signatures
+//! of its devices. Each [`Lie`] of [`LIES`] states what it does, with which error names a verifier
 //! may reject it, and what the explaining form then reports. The other tables are:
 //!
 //! - [`EXPLAIN_LIES`]: lies about the explaining form itself;
-//! - [`BUDGET_LIES`]: lies about what a group's budget has kept;
+//! - [`BUDGET_LIES`]: lies about manifests, and about what was kept within a group's budget;
 //! - [`coordinator::CHEATS`]: what a coordinator might do to its epochs;
 //! - [`aggregator::Malice`]: what a gateway might do to private sums;
 //! - [`broadcaster::Assault`]: what an attacker in radio range might do to a broadcast network.

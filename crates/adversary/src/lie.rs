@@ -1,4 +1,4 @@
-//! The type of a lie, and what a liar has to lie with.
+//! The type of a lie, and the data that a lying cloud has.
 
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, SealIndex};
@@ -79,17 +79,17 @@ pub struct Lie {
     pub name: &'static str,
     /// A short description.
     pub what: &'static str,
-    /// The names by which a verifier may reject it.
+    /// The error names with which a verifier may reject it.
     pub expected: &'static [&'static str],
     /// The name that the explaining form reports, if the verifier rejects an unproven run
     /// (`NotAuthentic`).
     pub explained: Option<Explains>,
     /// The schemes to which it applies.
     pub schemes: Schemes,
-    /// Whether it needs tens of megabytes.
+    /// Whether it produces tens of megabytes.
     pub heavy: bool,
-    /// Applies the lie. Returns false, and leaves the answer unchanged, if the answer gives no
-    /// occasion.
+    /// Applies the lie. Returns false, and leaves the answer unchanged, if the lie does not apply
+    /// to it.
     pub alter: fn(&mut Answer, &Context<'_>) -> bool,
 }
 
@@ -98,7 +98,7 @@ pub struct Lie {
 pub struct Explanation {
     /// The tagged `COSE_Sign1`.
     pub seal: Vec<u8>,
-    /// The digests, joined.
+    /// The digests, concatenated.
     pub digests: Vec<u8>,
 }
 

@@ -1,5 +1,5 @@
-//! The tables of lies: what each lie does, by which names a verifier rejects it, and what the
-//! explaining form then shows. One child module for each subject holds the code.
+//! The tables of lies: what each lie does, with which names a verifier rejects it, and what the
+//! explaining form then reports. The code is in one child module for each subject.
 
 use crate::lie::{ExplainLie, Lie, Schemes, lie};
 
@@ -36,7 +36,7 @@ pub const LIES: &[Lie] = &[
         readings::duplicated,
     )
     .explained(BLOCK, PATH),
-    lie("reordered-readings", "two readings change places", UNPROVEN, readings::reordered)
+    lie("reordered-readings", "two readings swapped", UNPROVEN, readings::reordered)
         .explained(BLOCK, PATH),
     lie(
         "reading-of-other-epoch",
@@ -54,24 +54,24 @@ pub const LIES: &[Lie] = &[
     .explained(BLOCK, PATH),
     lie(
         "sealed-anew",
-        "altered readings under a seal of the cloud's own making",
+        "altered readings under a seal that the cloud made",
         UNPROVEN,
         readings::sealed_anew,
     )
     .explained(BLOCK, PATH),
     lie(
         "dropped-reading",
-        "a reading left out, the count made to fit",
+        "a reading left out and the count adjusted",
         &["NotAuthentic", "NotAsAsked"],
         readings::dropped,
     )
     .explained(STATED, STATED),
-    lie("added-reading", "a reading invented, the count made to fit", UNPROVEN, readings::added)
+    lie("added-reading", "a reading invented and the count adjusted", UNPROVEN, readings::added)
         .explained(STATED, STATED),
     lie("short-events", "the last reading cut off", &["EventsLength"], readings::cut_off),
-    lie("surplus-events", "a reading too many", &["EventsLength"], readings::surplus),
+    lie("surplus-events", "one surplus reading", &["EventsLength"], readings::surplus),
     // The selection.
-    lie("other-rate", "all of it at half the rate", OTHER, choice::other_rate),
+    lie("other-rate", "every epoch at half the rate", OTHER, choice::other_rate),
     lie("fewer-levels", "one level of one epoch withheld", OTHER, choice::fewer_levels),
     lie("more-levels", "one level more than queried, in one epoch", OTHER, choice::more_levels),
     lie(
@@ -81,9 +81,9 @@ pub const LIES: &[Lie] = &[
         choice::other_event,
     )
     .only(Schemes::Tree),
-    lie("drawn-again", "a sample that another seed draws", OTHER, choice::drawn_again)
+    lie("drawn-again", "a sample drawn with another seed", OTHER, choice::drawn_again)
         .only(Schemes::Tree),
-    // What is withheld, and what was not queried.
+    // Epochs and devices that are withheld, replayed or were not queried.
     lie("withheld-epoch", "an epoch in the middle withheld", &["Missing"], range::withheld_epoch),
     lie("withheld-first", "the first epoch withheld", &["Missing"], range::withheld_first),
     lie(
@@ -120,14 +120,9 @@ pub const LIES: &[Lie] = &[
     )
     .explained(STATED, STATED),
     lie("epoch-before-range", "an epoch before the queried range", OTHER, range::before),
-    lie("epoch-behind-range", "an epoch after the queried range", OTHER, range::behind),
-    lie(
-        "replayed-epoch",
-        "an old epoch under a newer one's number",
-        UNPROVEN,
-        range::replayed_epoch,
-    )
-    .explained(STATED, STATED),
+    lie("epoch-behind-range", "an epoch after the queried range", OTHER, range::after),
+    lie("replayed-epoch", "an old epoch presented as a newer one", UNPROVEN, range::replayed_epoch)
+        .explained(STATED, STATED),
     lie("replayed-run", "a device's epochs repeated", OTHER, range::replayed_run),
     lie(
         "other-devices-run",
@@ -136,7 +131,7 @@ pub const LIES: &[Lie] = &[
         range::other_device,
     )
     .explained(STATED, STATED),
-    lie("devices-out-of-order", "two devices change places", OTHER, range::devices_swapped),
+    lie("devices-out-of-order", "two devices swapped", OTHER, range::devices_swapped),
     lie(
         "equivocation",
         "two seals under one index, by a colluding device",
@@ -144,7 +139,7 @@ pub const LIES: &[Lie] = &[
         range::equivocation,
     ),
     // What the device stated.
-    lie("junk-signature", "random bytes for a signature", UNPROVEN, proof::junk_signature)
+    lie("junk-signature", "random bytes as a signature", UNPROVEN, proof::junk_signature)
         .explained("NotAuthentic", "NotAuthentic"),
     lie(
         "stripped-signature",
@@ -172,23 +167,18 @@ pub const LIES: &[Lie] = &[
     ),
     lie(
         "forged-prev",
-        "another seal named as the one before",
+        "another seal named as the predecessor",
         &["NotAuthentic", "PrevMismatch"],
         statement::prev,
     )
     .explained(STATED, STATED),
-    lie("forged-count", "more events counted than there were", UNPROVEN, statement::count)
+    lie("forged-count", "more events counted than sealed", UNPROVEN, statement::count)
+        .explained(STATED, STATED),
+    lie("forged-salt", "another salt, which selects other readings", UNPROVEN, statement::salt)
         .explained(STATED, STATED),
     lie(
-        "forged-salt",
-        "another salt, so that other readings are the sample",
-        UNPROVEN,
-        statement::salt,
-    )
-    .explained(STATED, STATED),
-    lie(
         "not-last-in-epoch",
-        "an epoch that was closed left open",
+        "a closed epoch presented as open",
         &["NotAuthentic", "EpochClosed"],
         statement::last_in_epoch,
     )
@@ -210,17 +200,17 @@ pub const LIES: &[Lie] = &[
         statement::lost,
     )
     .explained(STATED, STATED),
-    lie("withheld-prev", "the seal before not named", &["PrevUnknown"], statement::withheld_prev),
+    lie("withheld-prev", "the predecessor not named", &["PrevUnknown"], statement::withheld_prev),
     lie("other-scheme", "a star passed off as a tree, or the reverse", UNPROVEN, statement::scheme)
         .explained(STATED, STATED),
     lie(
         "shifted-epoch",
-        "an epoch dated one later",
+        "an epoch presented as the next one",
         &["NotAuthentic", "EpochClosed"],
         statement::epoch,
     )
     .explained(STATED, STATED),
-    lie("emptied-epoch", "an epoch in which nothing was sensed", UNPROVEN, statement::emptied)
+    lie("emptied-epoch", "an epoch presented as empty", UNPROVEN, statement::emptied)
         .explained(STATED, STATED),
     lie(
         "invented-answers",
@@ -233,7 +223,7 @@ pub const LIES: &[Lie] = &[
     lie("far-epoch", "an epoch past the last possible", &["EpochOutOfRange"], statement::far_epoch),
     lie(
         "vast-count",
-        "four thousand million events counted",
+        "a count of four thousand million events",
         &["TooManyEvents"],
         statement::vast_count,
     ),
@@ -247,24 +237,24 @@ pub const LIES: &[Lie] = &[
         .explained(STATED, STATED),
     lie("other-scale", "another divisor in the schema", UNPROVEN, statement::scale)
         .explained(STATED, STATED),
-    lie("swapped-columns", "two columns of the schema change names", UNPROVEN, statement::columns)
+    lie("swapped-columns", "the names of two columns swapped", UNPROVEN, statement::columns)
         .explained(STATED, STATED),
     // The digests of the events that are not served.
     lie("altered-digest", "one bit of a digest flipped", UNPROVEN, proof::altered_digest)
         .explained("EvidenceMismatch", "EvidenceMismatch"),
-    lie("surplus-digest", "a digest too many", &["DigestCount"], proof::surplus_digest),
-    lie("missing-digest", "a digest too few", &["DigestCount"], proof::missing_digest),
+    lie("surplus-digest", "one surplus digest", &["DigestCount"], proof::surplus_digest),
+    lie("missing-digest", "one digest missing", &["DigestCount"], proof::missing_digest),
     // The stream.
-    lie("truncated", "the answer breaks off", &["Truncated", "Unsigned"], stream::truncated),
+    lie("truncated", "the answer truncated", &["Truncated", "Unsigned"], stream::truncated),
     lie("no-end", "the end item missing", &["Truncated"], stream::no_end),
     lie(
         "end-within-run",
-        "the end declared before the signature",
+        "the end item before the signature",
         &["Unsigned"],
         stream::end_within_run,
     ),
-    lie("after-the-end", "more after the end", &["TrailingBytes"], stream::after_the_end),
-    lie("unknown-item", "an item of no known kind", &["UnknownItem"], stream::unknown_item),
+    lie("after-the-end", "an item after the end", &["TrailingBytes"], stream::after_the_end),
+    lie("unknown-item", "an item of an unknown kind", &["UnknownItem"], stream::unknown_item),
     lie(
         "other-encoding",
         "an item in a longer encoding",
@@ -274,10 +264,15 @@ pub const LIES: &[Lie] = &[
     lie("no-schema", "the schema missing", &["SchemaUnknown"], stream::no_schema),
     lie("no-device", "the device item missing", &["NoOpen"], stream::no_device),
     lie("proof-in-answer", "a proof's query in the middle", OTHER, stream::proof_in_answer),
-    lie("feigned-problem", "a problem feigned halfway", &["StoreDamaged"], stream::feigned_problem),
+    lie(
+        "feigned-problem",
+        "a false problem in the middle",
+        &["StoreDamaged"],
+        stream::feigned_problem,
+    ),
     lie(
         "feigned-closed-pipe",
-        "a problem worded like a reader that went away",
+        "a false problem with the text of a closed pipe",
         &["StoreDamaged"],
         stream::feigned_closed_pipe,
     ),
@@ -289,13 +284,13 @@ pub const LIES: &[Lie] = &[
     },
 ];
 
-/// Every lie that only the cloud of a group with a budget can tell. Such a cloud can also tell
-/// every lie of [`LIES`].
+/// Every lie that is possible only for the cloud of a group with a budget. For it, every lie of
+/// [`LIES`] is possible, too.
 pub const BUDGET_LIES: &[Lie] = &[
     lie("withheld-manifest", "the manifest of an epoch withheld", OTHER, budget::withheld_manifest),
     lie(
         "feigned-absence",
-        "an epoch passed off as one without manifest",
+        "an epoch presented as one without a manifest",
         &["ManifestMissing"],
         budget::feigned_absence,
     ),
@@ -305,9 +300,9 @@ pub const BUDGET_LIES: &[Lie] = &[
         OTHER,
         budget::of_other_epoch,
     ),
-    lie("manifests-out-of-order", "two manifests change places", OTHER, budget::out_of_order),
+    lie("manifests-out-of-order", "two manifests swapped", OTHER, budget::out_of_order),
     lie("altered-manifest", "one bit of a manifest flipped", UNPROVEN, budget::altered),
-    lie("forged-manifest", "a manifest of the cloud's own making", UNPROVEN, budget::forged),
+    lie("forged-manifest", "a manifest that the cloud signed", UNPROVEN, budget::forged),
     lie(
         "second-manifest",
         "two manifests of one epoch, by a colluding coordinator",
@@ -316,13 +311,13 @@ pub const BUDGET_LIES: &[Lie] = &[
     ),
     lie(
         "withheld-listed-seal",
-        "the newest seal of a device withheld, which a manifest lists",
+        "the newest seal of a device withheld although a manifest lists it",
         &["Missing"],
         budget::withheld_listed,
     ),
     lie(
         "fewer-levels-than-the-round",
-        "a level withheld that survived the round",
+        "a level withheld that the round keeps",
         OTHER,
         budget::fewer_levels,
     ),
@@ -334,7 +329,7 @@ pub const BUDGET_LIES: &[Lie] = &[
     ),
 ];
 
-/// Every lie about an explaining form. Each follows [`altered-reading`](LIES).
+/// Every lie about an explaining form. Each is applied after [`altered-reading`](LIES).
 pub const EXPLAIN_LIES: &[ExplainLie] = &[
     ExplainLie {
         name: "withheld-explanation",

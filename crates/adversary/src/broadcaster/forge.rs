@@ -13,7 +13,7 @@ use super::{Assault, Broadcaster, MAX_FORGED, RECENT};
 const SHA_256: i64 = -16;
 
 impl Broadcaster {
-    /// A frame of this kind; `None` if no recorded frame allows one yet.
+    /// A frame of this assault; `None` if the recorded frames do not allow one yet.
     pub(super) fn frame(&mut self, assault: Assault) -> Option<Vec<u8>> {
         match assault {
             Assault::ForgeHeads => self.forged_head(),
@@ -27,8 +27,8 @@ impl Broadcaster {
                 frame
             }
             Assault::ReplayPresent => {
-                let at = self.chance.index(self.heard.len());
-                self.heard.get(at).cloned()
+                let at = self.chance.index(self.recent.len());
+                self.recent.get(at).cloned()
             }
             Assault::Ask => self.request(),
             Assault::Advertise => self.advertisement(),
@@ -40,13 +40,13 @@ impl Broadcaster {
         }
     }
 
-    /// The newest recorded frame in which `find` finds something.
+    /// The result of `find` for the newest received frame for which it returns one.
     fn newest<T>(&self, find: impl Fn(&BroadcastFrame<'_>) -> Option<T>) -> Option<T> {
-        self.heard.iter().rev().find_map(|frame| find(&BroadcastFrame::decode(frame).ok()?))
+        self.recent.iter().rev().find_map(|frame| find(&BroadcastFrame::decode(frame).ok()?))
     }
 
-    /// The chain under way: the claim of its head, and the head.
-    fn under_way(&self) -> Option<(Claim, Vec<u8>)> {
+    /// The current chain: the claim of its head, and the head.
+    fn current(&self) -> Option<(Claim, Vec<u8>)> {
         self.newest(|frame| match frame {
             BroadcastFrame::Head(head) | BroadcastFrame::Single { head, .. } => {
                 Some((Head::peek(head).ok()?, head.to_vec()))
@@ -56,9 +56,9 @@ impl Broadcaster {
     }
 
     /// One of the last few recorded fragments.
-    fn recent(&mut self) -> Option<(ChainRef, u32, u8, Vec<u8>)> {
+    fn recent_fragment(&mut self) -> Option<(ChainRef, u32, u8, Vec<u8>)> {
         let fragments: Vec<_> = self
-            .heard
+            .recent
             .iter()
             .rev()
             .filter_map(|frame| match BroadcastFrame::decode(frame).ok()? {
@@ -72,9 +72,9 @@ impl Broadcaster {
         self.chance.pick(&fragments).cloned()
     }
 
-    /// The reference of the chain under way, and a block near the current one.
+    /// The reference of the current chain, and a block near the current one.
     fn place(&mut self) -> Option<(ChainRef, u32)> {
-        let (chain, block, ..) = self.recent()?;
+        let (chain, block, ..) = self.recent_fragment()?;
         let ahead = [0, 0, 0, 1, 1, 2, 1000][self.chance.index(7)];
         Some((chain, block.saturating_add(ahead)))
     }
@@ -92,7 +92,7 @@ impl Broadcaster {
     }
 
     fn forged_head(&mut self) -> Option<Vec<u8>> {
-        let (claim, _) = self.under_way()?;
+        let (claim, _) = self.current()?;
         let head = self.head_of(&claim)?;
         encoded(&BroadcastFrame::Head(&head))
     }
@@ -109,7 +109,7 @@ impl Broadcaster {
     }
 
     fn altered_head(&mut self) -> Option<Vec<u8>> {
-        let (_, mut head) = self.under_way()?;
+        let (_, mut head) = self.current()?;
         // The digest and the signature are in the second half.
         let half = head.len() / 2;
         let at = half + self.chance.index(head.len() - half);
@@ -120,7 +120,7 @@ impl Broadcaster {
 
     fn forged_leaf(&mut self) -> Option<Vec<u8>> {
         let (chain, block) = self.place()?;
-        let (_, _, index, genuine) = self.recent()?;
+        let (_, _, index, genuine) = self.recent_fragment()?;
         let longer = self.chance.index(3) * 100;
         let leaf = self.chance.filled(genuine.len() + longer);
         let index = if self.chance.below(4) == 0 {
@@ -132,7 +132,7 @@ impl Broadcaster {
     }
 
     fn altered_leaf(&mut self) -> Option<Vec<u8>> {
-        let (chain, block, index, mut leaf) = self.recent()?;
+        let (chain, block, index, mut leaf) = self.recent_fragment()?;
         let at = self.chance.index(leaf.len());
         let bit = self.chance.below(8);
         *leaf.get_mut(at)? ^= 1 << bit;
@@ -140,7 +140,7 @@ impl Broadcaster {
     }
 
     fn moved_leaf(&mut self) -> Option<Vec<u8>> {
-        let (chain, block, index, leaf) = self.recent()?;
+        let (chain, block, index, leaf) = self.recent_fragment()?;
         let (block, index) = if self.chance.below(2) == 0 {
             (block.saturating_add(1), index)
         } else {
@@ -169,15 +169,15 @@ impl Broadcaster {
 
     fn forged_repair(&mut self) -> Option<Vec<u8>> {
         let (chain, block) = self.place()?;
-        let (_, _, index, genuine) = self.recent()?;
+        let (_, _, index, genuine) = self.recent_fragment()?;
         let mask = self.chance.word() | 1 << (index % 64);
         let bytes = self.chance.filled(genuine.len());
         let lengths = u16::try_from(self.chance.below(64)).unwrap_or(0);
         encoded(&BroadcastFrame::Repair { chain, block, mask, lengths, bytes: &bytes })
     }
 
-    /// The network's base station, if a certificate has named it; otherwise one of the attacker's
-    /// own.
+    /// The id of the network's base station, if a received certificate names it; otherwise that of
+    /// the attacker's key.
     fn base(&self) -> KeyId {
         let named = self.newest(|frame| match frame {
             BroadcastFrame::Certificate(certificate) => {
@@ -198,7 +198,7 @@ impl Broadcaster {
             *certificate.get_mut(at)? ^= 1;
             return encoded(&BroadcastFrame::Certificate(&certificate));
         }
-        let (id, base, serial) = (self.under_way()?.0.id(), self.base(), self.chance.word());
+        let (id, base, serial) = (self.current()?.0.id(), self.base(), self.chance.word());
         let mut buffer = [0; MAX_HEAD];
         let mut payload = Writer::new(&mut buffer);
         payload
@@ -228,7 +228,7 @@ impl Broadcaster {
     }
 
     fn forged_revocation(&mut self) -> Option<Vec<u8>> {
-        let (id, base) = (self.under_way()?.0.id(), self.base());
+        let (id, base) = (self.current()?.0.id(), self.base());
         let least = u64::MAX - self.chance.below(1 << 32);
         let mut buffer = [0; 64];
         let mut payload = Writer::new(&mut buffer);
@@ -248,10 +248,10 @@ impl Broadcaster {
     }
 
     fn forged_single(&mut self) -> Option<Vec<u8>> {
-        let (claim, genuine) = self.under_way()?;
+        let (claim, genuine) = self.current()?;
         let leaf = self.chance.filled(20);
-        // The genuine head with another message, or a forged head that fits its message: only the
-        // signature differs.
+        // The genuine head with another message, or a forged head that matches its message, so that
+        // only the signature is wrong.
         let head = if self.chance.below(2) == 0 {
             genuine
         } else {
@@ -263,8 +263,8 @@ impl Broadcaster {
     }
 
     fn malformed(&mut self) -> Option<Vec<u8>> {
-        let at = self.chance.index(self.heard.len());
-        let mut frame = self.heard.get(at).cloned().unwrap_or_default();
+        let at = self.chance.index(self.recent.len());
+        let mut frame = self.recent.get(at).cloned().unwrap_or_default();
         match self.chance.below(5) {
             0 => frame.truncate(self.chance.index(frame.len())),
             1 => frame.push(0),

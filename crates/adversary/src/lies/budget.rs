@@ -25,7 +25,7 @@ fn middle(answer: &Answer, context: &Context<'_>) -> Option<(usize, EpochNumber)
     Some((at, EpochNumber(context.question.since.0 + at as u64)))
 }
 
-/// Whether the rounds determine what is served.
+/// Whether the rounds determine which events are served.
 const fn by_round(context: &Context<'_>) -> bool {
     matches!(context.question.choice, Choice::AtMost(1..))
 }
@@ -175,13 +175,13 @@ fn other_levels(
         let epoch_of = |device, index| {
             context.holdings.get(device, index).map(|held| held.seal.statement().epoch)
         };
-        let asked = |serve: &Served| {
+        let selected = |serve: &Served| {
             let epoch =
                 epoch_of(serve.device, serve.index).filter(|epoch| context.question.covers(*epoch));
             epoch.filter(|_| serve.select != Select::Levels(0))
         };
-        let (before, behind) = served.split_at(served.len() / 2);
-        let epoch = behind.iter().chain(before).find_map(asked)?;
+        let (before, after) = served.split_at(served.len() / 2);
+        let epoch = after.iter().chain(before).find_map(selected)?;
         for serve in
             served.iter_mut().filter(|serve| epoch_of(serve.device, serve.index) == Some(epoch))
         {

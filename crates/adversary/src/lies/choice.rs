@@ -79,8 +79,8 @@ pub(crate) fn drawn_again(answer: &mut Answer, context: &Context<'_>) -> bool {
     let Choice::Sample { count, seed } = context.question.choice else { return false };
     let seed = seed.map(|byte| !byte);
     serve_otherwise(answer, context, |served| {
-        // Only epochs of one part: there the permutation is over the part's events alone.
-        let alone = |serve: &Served| {
+        // Only epochs with one part: there the permutation covers only the events of that part.
+        let only_part = |serve: &Served| {
             let seal = context.holdings.get(serve.device, serve.index)?;
             let epoch = seal.seal.statement().epoch;
             let next = serve
@@ -96,7 +96,7 @@ pub(crate) fn drawn_again(answer: &mut Answer, context: &Context<'_>) -> bool {
             if !matches!(serve.select, Select::Events(_)) {
                 return None;
             }
-            let held = alone(serve)?;
+            let held = only_part(serve)?;
             let total = held.records.len() as u64;
             let most = usize::try_from(total.min(u64::from(count))).ok()?;
             let (mut chosen, mut scratch) = (vec![0; most], vec![Swap::FREE; scratch_for(most)]);

@@ -85,7 +85,7 @@ pub(crate) fn shortened_epoch(answer: &mut Answer, context: &Context<'_>) -> boo
                 served[*at].select = select;
             }
             let last = *last;
-            // The seal after the range too, because it would show that a part is missing.
+            // Also the seal after the range, because it would show that a part is missing.
             let mut at = 0;
             served.retain(|serve| {
                 at += 1;
@@ -99,13 +99,13 @@ pub(crate) fn shortened_epoch(answer: &mut Answer, context: &Context<'_>) -> boo
 
 pub(crate) fn withheld_boundary(answer: &mut Answer, context: &Context<'_>) -> bool {
     serve_otherwise(answer, context, |served| {
-        let behind = |serve: &Served| {
+        let is_after = |serve: &Served| {
             let held = context.holdings.get(serve.device, serve.index);
             held.is_some_and(|held| {
                 context.question.until.is_some_and(|until| held.seal.statement().epoch >= until)
             })
         };
-        let at = served.iter().position(behind)?;
+        let at = served.iter().position(is_after)?;
         served.remove(at);
         Some(())
     })
@@ -157,7 +157,7 @@ pub(crate) fn invented_outage(answer: &mut Answer, context: &Context<'_>) -> boo
     })
 }
 
-/// The selection of the query for a seal outside its range.
+/// The selection that the query determines for a seal outside its range.
 fn selection(held: &Held, context: &Context<'_>) -> Select {
     let statement = held.seal.statement();
     let mask = match context.question.choice {
@@ -180,7 +180,7 @@ pub(crate) fn before(answer: &mut Answer, context: &Context<'_>) -> bool {
     })
 }
 
-pub(crate) fn behind(answer: &mut Answer, context: &Context<'_>) -> bool {
+pub(crate) fn after(answer: &mut Answer, context: &Context<'_>) -> bool {
     serve_otherwise(answer, context, |served| {
         let (device, parts) = middle_device(served, context, 1)?;
         let last = *parts.last()?;
@@ -204,8 +204,8 @@ pub(crate) fn replayed_epoch(answer: &mut Answer, context: &Context<'_>) -> bool
         let select = |old: &Held| match &part.select {
             Select::Levels(mask) => Some(Select::Levels(mask & old.seal.statement().surviving())),
             Select::Events(sequence) => {
-                let there = sequence.last().is_some_and(|last| *last < old.records.len() as u64);
-                there.then(|| part.select.clone())
+                let exist = sequence.last().is_some_and(|last| *last < old.records.len() as u64);
+                exist.then(|| part.select.clone())
             }
         };
         let mut older = context.holdings.seals(place.device).filter(|old| {
@@ -243,10 +243,10 @@ pub(crate) fn other_device(answer: &mut Answer, context: &Context<'_>) -> bool {
     let Some(&other) = devices.iter().find(|other| **other != device) else { return false };
     let foreign: Vec<Served> =
         served(answer).into_iter().filter(|serve| serve.device == other).collect();
-    // The other device's whole chain under this device's name.
-    let mut told: Vec<Item> = crate::forge::compose(context.holdings, &foreign).items;
-    told.retain(|item| !matches!(item, Item::End));
-    for item in &mut told {
+    // The other device's complete chain, with this device's id.
+    let mut foreign_items: Vec<Item> = crate::forge::compose(context.holdings, &foreign).items;
+    foreign_items.retain(|item| !matches!(item, Item::End));
+    for item in &mut foreign_items {
         if let Item::Open(open) = item {
             open.device = device;
             if open.last.is_none() {
@@ -260,7 +260,7 @@ pub(crate) fn other_device(answer: &mut Answer, context: &Context<'_>) -> bool {
         matches!(item, Item::End) || matches!(item, Item::Open(open) if open.device != device)
     };
     let Some(length) = answer.items[start..].iter().position(ends) else { return false };
-    answer.items.splice(start..start + length, told);
+    answer.items.splice(start..start + length, foreign_items);
     true
 }
 

@@ -1,5 +1,5 @@
-//! An attacker on the radio: each assault finds an occasion, gets as far as it can, and is rejected
-//! by the checks of the broadcast protocol.
+//! An attacker on the radio. Each assault becomes possible, passes as many checks as it can, and is
+//! rejected by the checks of the broadcast protocol.
 
 use std::convert::Infallible;
 
@@ -102,7 +102,7 @@ impl Scene {
         first.into_iter().chain(leaves).collect()
     }
 
-    /// A receiver that stands before a block.
+    /// A receiver that has everything before a block.
     fn receiver(&self, block: u32) -> Incoming<{ PER_BLOCK as usize }> {
         let mut scratch = [0; MAX_HEAD];
         let head =
@@ -115,9 +115,9 @@ impl Scene {
         incoming
     }
 
-    /// Whether a frame says anything that the sender or base station did not: by the checks of
-    /// core, under every state of a receiver.
-    fn believes(&self, bytes: &[u8]) -> bool {
+    /// Whether a receiver would accept a frame that is not genuine, by the checks of the protocol
+    /// and in any state of the receiver.
+    fn accepts_forgery(&self, bytes: &[u8]) -> bool {
         let mut scratch = [0; MAX_HEAD];
         let base = self.base.public();
         match BroadcastFrame::decode(bytes) {
@@ -145,15 +145,15 @@ impl Scene {
             Ok(BroadcastFrame::Fragment { chain, block, index, leaf }) => {
                 let is_genuine =
                     self.leaves.iter().any(|(b, i, l)| (*b, *i, &l[..]) == (block, index, leaf));
-                let taken = (1..=MESSAGES / u32::from(PER_BLOCK)).any(|at| {
+                let accepted = (1..=MESSAGES / u32::from(PER_BLOCK)).any(|at| {
                     matches!(
                         self.receiver(at).take(block, index, leaf),
                         Ok(Taken::Pending { .. } | Taken::Verified { .. })
                     )
                 });
-                chain == self.id.reference(KeyId::of(&self.key.public())) && taken && !is_genuine
+                chain == self.id.reference(KeyId::of(&self.key.public())) && accepted && !is_genuine
             }
-            // Hints, which a receiver does not trust.
+            // A receiver does not trust these frames.
             Ok(
                 BroadcastFrame::Wanted { .. }
                 | BroadcastFrame::Holds { .. }
@@ -175,15 +175,15 @@ fn sent(attacker: &mut Broadcaster, frames: usize) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn every_assault_finds_an_occasion_and_is_rejected() {
+fn every_assault_is_possible_and_rejected() {
     let (scene, earlier) = (Scene::new(9), Scene::new(8));
     for assault in Assault::ALL {
         let mut attacker = Broadcaster::new(&[assault], 100, 0, [3; 32]);
         earlier.frames().iter().for_each(|frame| attacker.remember(frame));
-        for heard in scene.frames() {
-            attacker.hear(&heard);
+        for frame in scene.frames() {
+            attacker.hear(&frame);
             for frame in sent(&mut attacker, 20) {
-                assert!(!scene.believes(&frame), "{}: {frame:02x?}", assault.about());
+                assert!(!scene.accepts_forgery(&frame), "{}: {frame:02x?}", assault.about());
             }
         }
         assert!(
@@ -194,7 +194,7 @@ fn every_assault_finds_an_occasion_and_is_rejected() {
     }
 }
 
-/// An attack that a receiver could refuse by its form alone would be a weak one.
+/// The forgeries must be well formed, so that a receiver has to check their signatures.
 #[test]
 fn forged_heads_and_certificates_fail_only_by_their_signature() {
     let scene = Scene::new(9);
@@ -223,7 +223,7 @@ fn forged_heads_and_certificates_fail_only_by_their_signature() {
                     .unwrap_err()
                     .name()
                 {
-                    // Half of them are the genuine one with a bit changed, wherever it is.
+                    // Half of the certificates are genuine ones with one bit changed anywhere.
                     "NotAuthentic" => "NotAuthentic",
                     _ => continue,
                 }
@@ -233,15 +233,15 @@ fn forged_heads_and_certificates_fail_only_by_their_signature() {
                     .unwrap_err()
                     .name()
             }
-            _ => unreachable!("no other kind was asked for"),
+            _ => unreachable!("no other kind of frame is sent"),
         };
         assert_eq!(name, "NotAuthentic");
     }
-    assert_eq!((heads, digests.len()), (100, 100), "each another digest");
+    assert_eq!((heads, digests.len()), (100, 100), "each head has another digest");
 }
 
-/// A forged command fits its message in all but the signature; one behind the genuine head is not
-/// what that head says.
+/// A forged command matches its message except for the signature. After the genuine head, its
+/// message is not the one that the head commits to.
 #[test]
 fn forged_commands_fail_by_their_signature_or_as_another_message() {
     let scene = Scene::new(9);
@@ -257,11 +257,12 @@ fn forged_commands_fail_by_their_signature_or_as_another_message() {
     assert_eq!(
         names.into_iter().collect::<Vec<_>>(),
         ["NotAuthentic", "NotSingle"],
-        "the genuine head here is of many messages"
+        "the genuine head has many messages"
     );
 }
 
-/// A head that a receiver could refuse by its form would cost it no signature check.
+/// Each forged head costs a receiver a signature check, because its form gives no reason to reject
+/// it.
 #[test]
 fn every_forged_head_is_well_formed() {
     let scene = Scene::new(9);
@@ -269,7 +270,7 @@ fn every_forged_head_is_well_formed() {
     scene.frames().iter().for_each(|frame| attacker.hear(frame));
     for frame in sent(&mut attacker, 1000) {
         let Ok(BroadcastFrame::Head(head)) = BroadcastFrame::decode(&frame) else {
-            panic!("no head")
+            panic!("the frame is not a head")
         };
         assert!(Head::peek(head).is_ok(), "{head:02x?}");
     }
@@ -280,7 +281,10 @@ fn replays_only_recorded_frames_in_bounded_memory() {
     let (scene, earlier) = (Scene::new(9), Scene::new(8));
     let mut attacker =
         Broadcaster::new(&[Assault::ReplayOld, Assault::ReplayPresent], 10, 0, [5; 32]);
-    assert!(sent(&mut attacker, 10).is_empty(), "nothing to replay yet");
+    assert!(
+        sent(&mut attacker, 10).is_empty(),
+        "nothing must be replayed before a frame was recorded"
+    );
     earlier.frames().iter().for_each(|frame| attacker.remember(frame));
     (0..2 * REMEMBERED).for_each(|_| attacker.hear(&scene.frames()[0]));
     scene.frames().iter().for_each(|frame| attacker.hear(frame));
@@ -290,21 +294,21 @@ fn replays_only_recorded_frames_in_bounded_memory() {
     assert!(replayed.iter().all(|frame| known.contains(frame)));
     assert!(
         earlier.frames().iter().all(|frame| replayed.contains(frame)),
-        "an earlier chain comes whole"
+        "an earlier chain must be replayed completely"
     );
 }
 
 #[test]
 fn the_same_seed_sends_the_same_frames_at_the_stated_rate() {
     let scene = Scene::new(9);
-    let told = |seed| {
+    let frames_of = |seed| {
         let mut attacker = Broadcaster::new(&Assault::ALL, 20, 5000, seed);
         scene.frames().iter().for_each(|frame| attacker.hear(frame));
-        assert_eq!(attacker.send(4999, &mut [0; MAX_FORGED]), None, "not before its time");
+        assert_eq!(attacker.send(4999, &mut [0; MAX_FORGED]), None, "no frame before the start");
         let frames = sent(&mut attacker, 100);
         assert_eq!(attacker.next_due(), Some(10_000), "a hundred frames at twenty a second");
         frames
     };
-    assert_eq!(told([6; 32]), told([6; 32]));
-    assert_ne!(told([6; 32]), told([7; 32]));
+    assert_eq!(frames_of([6; 32]), frames_of([6; 32]));
+    assert_ne!(frames_of([6; 32]), frames_of([7; 32]));
 }

@@ -1,5 +1,4 @@
-//! Every lie is applied and rejected by one of the names in its table; every honest answer is
-//! accepted.
+//! Every lie is applied and rejected with a name of its table; every honest answer is accepted.
 
 use std::collections::BTreeMap;
 
@@ -91,7 +90,7 @@ fn bundle(
     (out, seal.position())
 }
 
-/// Three devices of nine epochs each; the second never closes its epochs, the third has two parts
+/// Three devices with nine epochs each. The second never closes its epochs; the third has two parts
 /// in each.
 fn world(scheme: Scheme) -> World {
     let operator = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32]).unwrap();
@@ -167,9 +166,9 @@ fn questions(scheme: Scheme) -> Vec<Question> {
     questions
 }
 
-/// A verifier as small as can be: it goes by the stream reader, the history, and the honest
-/// answer's selections.
-fn judge(world: &World, question: &Question, bytes: &[u8]) -> Result<(), String> {
+/// A minimal verifier. It uses the stream reader, the history, and the selections of the honest
+/// answer.
+fn verify_answer(world: &World, question: &Question, bytes: &[u8]) -> Result<(), String> {
     let honest: BTreeMap<(DeviceId, u32), String> = {
         let answer = world.holdings.answer(&world.devices, question);
         let parts = answer
@@ -184,11 +183,11 @@ fn judge(world: &World, question: &Question, bytes: &[u8]) -> Result<(), String>
     let mut histories: Vec<History> = Vec::new();
     let mut at: Option<usize> = None;
     let mut ended = false;
-    // What is forced follows from whole epochs: whether these are all there is judged first.
-    let mut as_forced = true;
+    // The determined selection follows from complete epochs, so check first that none is missing.
+    let mut as_determined = true;
     let mut reader = StreamReader::new(&world.roster, Limits::default());
     for chunk in bytes.chunks(1 << 20) {
-        reader.feed::<Refused>(chunk, &mut |event| {
+        reader.feed::<Rejected>(chunk, &mut |event| {
             if ended {
                 return Err("TrailingBytes".into());
             }
@@ -213,11 +212,11 @@ fn judge(world: &World, question: &Question, bytes: &[u8]) -> Result<(), String>
                     }
                     histories[place]
                         .next(proven.seal)
-                        .map_err(|error| Refused(error.name().into()))?;
+                        .map_err(|error| Rejected(error.name().into()))?;
                     let select =
                         format!("{:?}", moteseal_adversary::Part::from(proven.part).select);
                     match honest.get(&(statement.device, statement.index.0)) {
-                        Some(forced) => as_forced &= *forced == select,
+                        Some(determined) => as_determined &= *determined == select,
                         None => return Err("NotAsAsked".into()),
                     }
                     Ok(())
@@ -233,7 +232,7 @@ fn judge(world: &World, question: &Question, bytes: &[u8]) -> Result<(), String>
             }
         })?;
     }
-    reader.finish::<Refused>(&mut |_| Ok(()))?;
+    reader.finish::<Rejected>(&mut |_| Ok(()))?;
     if !ended {
         return Err("Truncated".into());
     }
@@ -243,27 +242,27 @@ fn judge(world: &World, question: &Question, bytes: &[u8]) -> Result<(), String>
     histories.into_iter().try_for_each(|history| {
         history.finish().map(|_| ()).map_err(|error| error.name().to_owned())
     })?;
-    if as_forced { Ok(()) } else { Err("NotAsAsked".into()) }
+    if as_determined { Ok(()) } else { Err("NotAsAsked".into()) }
 }
 
 #[derive(Debug)]
-struct Refused(String);
+struct Rejected(String);
 
-impl From<ReadError> for Refused {
+impl From<ReadError> for Rejected {
     fn from(error: ReadError) -> Self {
         Self(error.name().into())
     }
 }
 
-impl From<&str> for Refused {
+impl From<&str> for Rejected {
     fn from(name: &str) -> Self {
         Self(name.into())
     }
 }
 
-impl From<Refused> for String {
-    fn from(refused: Refused) -> Self {
-        refused.0
+impl From<Rejected> for String {
+    fn from(rejected: Rejected) -> Self {
+        rejected.0
     }
 }
 
@@ -275,7 +274,7 @@ fn context<'a>(
     Context { holdings: &world.holdings, question, accomplice: Some(accomplice) }
 }
 
-/// The items up to the end of the run that is not proven: what an explanation is asked for.
+/// The items up to the end of the run that is not proven, for which an explanation is requested.
 fn failed_run(world: &World, answer: &Answer) -> Option<Vec<u8>> {
     let mut before = Answer::default();
     for (at, item) in answer.items.iter().enumerate() {
@@ -327,30 +326,34 @@ fn honest_answers_are_accepted() {
         let world = world(scheme);
         for question in questions(scheme) {
             let bytes = world.holdings.answer(&world.devices, &question).encode();
-            assert_eq!(judge(&world, &question, &bytes), Ok(()), "{scheme:?} {question:?}");
+            assert_eq!(verify_answer(&world, &question, &bytes), Ok(()), "{scheme:?} {question:?}");
         }
     }
 }
 
 #[test]
-fn rejects_every_lie_by_name() {
+fn rejects_every_lie_with_a_name_of_its_table() {
     let mut wrong = Vec::new();
     for scheme in [Scheme::Star, Scheme::Tree] {
         let world = world(scheme);
         let accomplice =
             |device: DeviceId, message: &[u8]| Some(sign(world.keys.get(&device)?, message));
         for lie in LIES.iter().filter(|lie| lie.schemes.include(scheme)) {
-            let mut told = 0;
+            let mut applied = 0;
             for question in questions(scheme) {
                 let context = context(&world, question, &accomplice);
                 let honest = world.holdings.answer(&world.devices, &question);
                 let mut answer = honest.clone();
                 if !(lie.alter)(&mut answer, &context) {
-                    assert_eq!(answer, honest, "{}: not told, but the answer is changed", lie.name);
+                    assert_eq!(
+                        answer, honest,
+                        "{}: not applied, but the answer is changed",
+                        lie.name
+                    );
                     continue;
                 }
-                told += 1;
-                let verdict = judge(&world, &question, &answer.encode());
+                applied += 1;
+                let verdict = verify_answer(&world, &question, &answer.encode());
                 let name = verdict.err().unwrap_or_else(|| "accepted".into());
                 if !lie.expected.contains(&name.as_str()) {
                     wrong.push(format!("{} ({scheme:?}, {:?}): {name}", lie.name, question.choice));
@@ -371,8 +374,8 @@ fn rejects_every_lie_by_name() {
                     ));
                 }
             }
-            if told == 0 {
-                wrong.push(format!("{} ({scheme:?}): never told", lie.name));
+            if applied == 0 {
+                wrong.push(format!("{} ({scheme:?}): never applied", lie.name));
             }
         }
     }
@@ -380,7 +383,7 @@ fn rejects_every_lie_by_name() {
 }
 
 #[test]
-fn rejects_lies_about_explanations_by_name() {
+fn rejects_lies_about_explanations_with_a_name_of_their_table() {
     for scheme in [Scheme::Star, Scheme::Tree] {
         let world = world(scheme);
         let accomplice = |_: DeviceId, _: &[u8]| None;

@@ -1,4 +1,4 @@
-//! The tests of the adversary: every lie and every attack is tried and rejected.
+//! The tests of the adversary: every lie and every attack is applied and rejected.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

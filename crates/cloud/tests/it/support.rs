@@ -223,7 +223,7 @@ impl Mote {
         );
     }
 
-    /// A stream that verifies but is not a bundle: the part lacks its finest levels.
+    /// A stream that verifies but is not a bundle: its part has no events.
     pub fn partial(&self, epoch: u64, events: &[u32]) -> Vec<u8> {
         let (seal, blocks, _) = self.made(Scheme::Star, epoch, true, events);
         let mut out = Vec::new();

@@ -27,7 +27,7 @@ const RECEIVERS: u64 = 6;
 /// Bytes of the headers of IPv4 and UDP.
 const HEADERS: u64 = 28;
 
-/// Everything that was sent to the group.
+/// The traffic of the group.
 #[derive(Debug, Default)]
 struct Received {
     frames: u64,
@@ -86,7 +86,7 @@ impl Observer {
 static HOP: Mutex<()> = Mutex::new(());
 
 #[test]
-fn a_mebibyte_reaches_six_receivers_that_each_lose_a_tenth_for_less_than_1_8_of_it() {
+fn six_receivers_with_a_tenth_lost_get_a_mebibyte_for_at_most_1_8_times_its_bytes() {
     let _alone = HOP.lock().unwrap_or_else(PoisonError::into_inner);
     let network = Network::new();
     let bytes = image(MEBIBYTE);
@@ -107,16 +107,16 @@ fn a_mebibyte_reaches_six_receivers_that_each_lose_a_tenth_for_less_than_1_8_of_
         assert_eq!(watcher.ended(), 0);
         assert!(network.saved(name, "image.bin") == bytes, "{name} has another image");
     }
-    let heard = observer.stop();
+    let received = observer.stop();
     #[allow(clippy::cast_precision_loss)]
-    let times = heard.bytes as f64 / MEBIBYTE as f64;
+    let times = received.bytes as f64 / MEBIBYTE as f64;
     println!(
         "{} frames, {} bytes with headers: {times:.3} of the image",
-        heard.frames, heard.bytes
+        received.frames, received.bytes
     );
     // Everything sent: chain, repairs, requests, advertisements, with the headers of UDP and IP.
     // Less than 1.1 could not replace the losses.
-    assert!((1.1..=1.8).contains(&times), "{times} of the image in {} frames", heard.frames);
+    assert!((1.1..=1.8).contains(&times), "{times} of the image in {} frames", received.frames);
 }
 
 #[test]
@@ -138,12 +138,12 @@ fn a_receiver_that_is_killed_midway_continues() {
     });
     assert_eq!(halfway["blocks"], 32);
     killed.kill();
-    assert!(!network.path("killed.saved").join("image.bin").exists(), "half of a file is no file");
-    // Meanwhile the others continue.
+    assert!(!network.path("killed.saved").join("image.bin").exists(), "a part of a file was saved");
+    // Meanwhile the other receiver continues.
     std::thread::sleep(Duration::from_millis(700));
-    let back = Instant::now();
+    let restart = Instant::now();
     let again = network.watch("killed", &[&lossy(3)], &["--chains", "1"]);
-    // Events before `listening` are skipped; the state also shows them.
+    // `watch` skips the events before `listening`; the saved file shows the same.
     let complete = again.until("complete");
     assert_eq!(complete["label"], "image.bin");
     assert_eq!(again.ended(), 0);
@@ -152,15 +152,16 @@ fn a_receiver_that_is_killed_midway_continues() {
     assert_eq!(other.ended(), 0);
     sender.kill().unwrap();
     sender.wait().unwrap();
-    let heard = observer.stop();
-    let asked_again: Vec<_> = heard
+    let received = observer.stop();
+    let requested_again: Vec<_> = received
         .wanted
         .iter()
-        .filter(|(at, block, _)| *at >= back && (1..=16).contains(block))
+        .filter(|(at, block, _)| *at >= restart && (1..=16).contains(block))
         .collect();
-    assert!(asked_again.is_empty(), "blocks that were there are asked for again: {asked_again:?}");
-    let asked_on = heard.wanted.iter().filter(|(at, block, _)| *at >= back && *block > 16).count();
-    assert!(asked_on > 0, "nothing was missing: it was killed too late");
+    assert!(requested_again.is_empty(), "stored blocks are requested again: {requested_again:?}");
+    let requested =
+        received.wanted.iter().filter(|(at, block, _)| *at >= restart && *block > 16).count();
+    assert!(requested > 0, "nothing was missing: it was killed too late");
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! A gateway refuses what strangers and broken devices send by name and counts it, without effect
-//! on other devices; a device that floods slows only itself; and at its disk limit a gateway
-//! rejects frames instead of losing what it acknowledged.
+//! A gateway refuses frames of strangers and broken devices, and counts them by the name of the
+//! error, without effect on other devices. A device that sends too fast slows only itself. At its
+//! disk limit a gateway rejects frames instead of losing what it acknowledged.
 //!
 //! A test program apart from `it`, because it measures latency: other tests that run at the same
 //! time would change it.
@@ -150,7 +150,7 @@ async fn replay(
 }
 
 #[test]
-fn what_is_no_frame_of_the_group_is_refused_by_name_and_touches_nobody() {
+fn refuses_frames_from_outside_the_group_without_effect_on_its_devices() {
     let folder = tempfile::tempdir().unwrap();
     let roster = group::roster(2, 100, EPOCH_MS);
     let cloud = Cloud::default();
@@ -175,17 +175,17 @@ fn what_is_no_frame_of_the_group_is_refused_by_name_and_touches_nobody() {
             network.child(from.0).send(frame).await.unwrap();
             gateway.until(&refused(name), |now| now > before).await;
         }
-        // More than a link carries is refused where it would be sent.
+        // The link itself refuses a frame that is too long.
         let long =
             network.child(member.0).send(Bytes::from(vec![0; MAX_FRAME + 1])).await.unwrap_err();
         assert_eq!(long.name(), "FrameTooLong");
-        // A gap is not an error: the response says where to continue, and nothing of it is kept.
+        // A gap is not an error: the response states where to continue. The frame is not kept.
         let mut link = network.child(member.0);
         link.send(forward(member, &key, 0, FIRST, 5..9)).await.unwrap();
         let answer = answer(&mut link, member, &key).await;
         assert_eq!((answer.index, answer.next, answer.sealed), (SealIndex(0), Sequence(0), None));
         assert_eq!(gateway.metric("moteseal_gateway_events_seen_total").await, 0.0);
-        // The honest device has noticed nothing.
+        // There is no effect on the honest device.
         assert!(replay(&roster, folder.path(), &network, 0, 2, 50).await);
         // Metrics follow the acknowledgements, a moment later.
         gateway.until("moteseal_gateway_events_seen_total", |seen| seen == 100.0).await;
@@ -223,17 +223,17 @@ fn a_flood_with_one_frame_does_not_delay_other_devices() {
     flood_and_measure(|_| 0..200, 1);
 }
 
-/// Here the flood is synced, too, and what else the disk and the processors do weighs more: one of
-/// five rounds must show it.
+/// This flood is synced to disk, too, so other load of disk and processors has more effect on the
+/// measurement: one of five rounds must pass.
 #[test]
 fn a_flood_with_new_events_does_not_delay_other_devices() {
     flood_and_measure(|sent| sent * 200..(sent + 1) * 200, 5);
 }
 
-/// Compares an honest device's latency with what it is while another one sends these ranges as fast
-/// as the link takes them.
+/// Compares the latency of an honest device with and without a flood: another device that sends
+/// these ranges as fast as the link accepts them.
 fn flood_and_measure(range: fn(u64) -> std::ops::Range<u64>, rounds: u64) {
-    // What is measured must not be another test's load.
+    // The load of another test would change the measurement.
     let _alone = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     let roster = group::roster(2, 10_000, EPOCH_MS);
@@ -243,18 +243,18 @@ fn flood_and_measure(range: fn(u64) -> std::ops::Range<u64>, rounds: u64) {
         let (mut sent, mut shown) = (0, Vec::new());
         for round in 0..rounds {
             let calm = latency(&roster, &network, 202 * round).await;
-            let floods = Arc::new(AtomicBool::new(true));
-            let flooder = tokio::spawn(flood_link(roster.clone(), network.clone(), Arc::clone(&floods), range, sent));
+            let is_flooding = Arc::new(AtomicBool::new(true));
+            let flooder = tokio::spawn(flood_link(roster.clone(), network.clone(), Arc::clone(&is_flooding), range, sent));
             tokio::time::sleep(Duration::from_millis(500)).await;
             let start = Instant::now();
             let flooded = latency(&roster, &network, 202 * round + 101).await;
             let took = start.elapsed();
-            floods.store(false, Ordering::Relaxed);
+            is_flooding.store(false, Ordering::Relaxed);
             let before = std::mem::replace(&mut sent, flooder.await.unwrap());
             let (ratio, frames) = (flooded.as_secs_f64() / calm.as_secs_f64(), sent - before);
             println!("calm {calm:?}, flooded {flooded:?}, {ratio:.2}x; {frames} frames of the flood, {took:?} measured");
-            assert!(frames > 5000, "that was no flood: {frames} frames");
-            // The disk's own jitter is not the flood's.
+            assert!(frames > 5000, "too few frames for a flood: {frames}");
+            // Two milliseconds more, for the jitter of the disk.
             if flooded <= 2 * calm + Duration::from_millis(2) {
                 gateway.stop().await;
                 return;
@@ -265,18 +265,19 @@ fn flood_and_measure(range: fn(u64) -> std::ops::Range<u64>, rounds: u64) {
     });
 }
 
-/// Sends until told otherwise, `sent` frames being on their way already; how many are then.
+/// Sends frames while `is_flooding` is set. `sent` is the number of frames that were sent before;
+/// returns the new number.
 async fn flood_link(
     roster: Roster,
     network: Network,
-    floods: Arc<AtomicBool>,
+    is_flooding: Arc<AtomicBool>,
     range: fn(u64) -> std::ops::Range<u64>,
     mut sent: u64,
 ) -> u64 {
     let device = group::device_id(&roster, 1);
     let (link, key) = (network.child(device.0), group::link_key(&roster, device));
     let mut frame = forward(device, &key, 0, FIRST, range(sent));
-    while floods.load(Ordering::Relaxed) {
+    while is_flooding.load(Ordering::Relaxed) {
         link.send(frame.clone()).await.unwrap();
         sent += 1;
         if range(sent) != range(sent - 1) {
@@ -287,8 +288,8 @@ async fn flood_link(
     sent
 }
 
-/// Hears as many frames of fresh events as are taken; how many, and the name of what refuses the
-/// next.
+/// Passes frames of new events to the station until it refuses one. Returns the number of accepted
+/// frames and the name of the refusal.
 fn flood(station: &mut Station, roster: &Roster, device: u8) -> (u64, &'static str) {
     let device = group::device_id(roster, device);
     let key = group::link_key(roster, device);
@@ -302,40 +303,39 @@ fn flood(station: &mut Station, roster: &Roster, device: u8) -> (u64, &'static s
             }
         }
     }
-    panic!("a flood without end was taken");
+    panic!("the station accepted every frame of a flood");
 }
 
 #[test]
-fn a_device_that_floods_with_fresh_events_fills_its_part_of_the_journal_and_nobody_elses() {
+fn a_device_that_floods_with_new_events_fills_only_its_own_part_of_the_journal() {
     let _alone = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     let roster = group::roster(4, 40, EPOCH_MS);
     let bound = 2 << 20;
     let mut station = group::station(&roster, folder.path(), bound);
-    // What the cloud refuses for good takes nearly half of the bound, and must not be in the way.
+    // Items that the cloud refused finally take nearly half of the bound; they must have no effect.
     let item = Item { manifest: None, bundles: vec![vec![7; (1 << 19) - 8192]] };
     station.outbox().store(Name::of_late(EpochNumber(FIRST - 1), b"held"), &item).unwrap();
     let (taken, refused) = flood(&mut station, &roster, 0);
     assert_eq!(refused, "OverQuota");
-    // A quarter of the bound without the reserve is for frames; half of that goes to whoever comes
-    // first.
+    // A quarter of the bound without the reserve is for frames; the first device gets half of that.
     assert!((120..200).contains(&taken), "{taken} frames of a kibibyte");
     assert!(station.has_room() && station.bytes() <= bound);
-    // All others can do the same, and then nothing is left.
+    // All others have their own part, even if they flood, too.
     for device in 1..4 {
         let (own, refused) = flood(&mut station, &roster, device);
         assert_eq!(refused, "OverQuota");
         assert!((25..taken).contains(&own), "{own}");
     }
     assert!(station.has_room() && station.bytes() <= bound);
-    // What is acknowledged already is acknowledged again.
+    // Frames that were acknowledged before are acknowledged again.
     let (device, frames) = (group::device_id(&roster, 0), taken * 200);
     let key = group::link_key(&roster, device);
     let _ = station.hear(&forward(device, &key, 0, FIRST, 0..200), EpochNumber(FIRST)).unwrap();
-    let said = station.commit().unwrap();
-    let answer = Acknowledgement::open(&said.acknowledgements[0].1, device, &key).unwrap();
+    let committed = station.commit().unwrap();
+    let answer = Acknowledgement::open(&committed.acknowledgements[0].1, device, &key).unwrap();
     assert_eq!(answer.next, Sequence(frames));
-    // A restart knows what they have.
+    // The quotas are the same after a restart.
     drop(station);
     let mut station = group::station(&roster, folder.path(), bound);
     let next = forward(device, &key, 0, FIRST, frames..frames + 200);
@@ -343,7 +343,7 @@ fn a_device_that_floods_with_fresh_events_fills_its_part_of_the_journal_and_nobo
 }
 
 #[test]
-fn epochs_end_by_the_clock_also_while_no_frames_are_taken() {
+fn epochs_end_by_the_clock_also_while_no_frames_are_accepted() {
     let folder = tempfile::tempdir().unwrap();
     let roster = group::roster(2, 40, EPOCH_MS);
     let bound = 2 << 20;
@@ -372,14 +372,14 @@ fn epochs_end_by_the_clock_also_while_no_frames_are_taken() {
 }
 
 #[test]
-fn at_its_bound_a_gateway_takes_nothing_and_loses_nothing() {
+fn at_its_disk_limit_a_gateway_accepts_nothing_and_loses_nothing() {
     let _alone = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     let (epochs, per_epoch) = (40, 30);
     let roster = group::roster(2, 40, EPOCH_MS);
     let cloud = Cloud::default();
     cloud.refuses.store(503, Ordering::Relaxed);
-    // A mebibyte is kept free for an epoch's end: what is left holds some epochs.
+    // A mebibyte is reserved for the end of an epoch; the rest holds a few epochs.
     let bound = (1 << 20) + (16 << 10);
     runtime().block_on(async {
         let url = cloud.serve().await;

@@ -11,10 +11,10 @@ mod targets;
 use moteseal_core::cbor::{Reader, head, item_length};
 use targets::{TARGETS, fixture};
 
-// What the targets name as their own crate's.
+// Names that the targets import from their own crate.
 pub(crate) use targets::*;
 
-/// SplitMix64: all that is asked of it is to be the same everywhere.
+/// SplitMix64. It only needs to give the same sequence everywhere.
 struct Mutator(u64);
 
 impl Mutator {
@@ -29,8 +29,8 @@ impl Mutator {
         (self.next() % bound.max(1) as u64) as usize
     }
 
-    /// One to four changes: a byte set, a bit flipped, a range removed, doubled, or taken from
-    /// another seed, a cut.
+    /// Makes one to four changes: sets a byte, flips a bit, removes or doubles a range, inserts a
+    /// range of another seed, or truncates.
     fn mutate(&mut self, seed: &[u8], other: &[u8]) -> Vec<u8> {
         let mut bytes = seed.to_vec();
         for _ in 0..=self.below(4) {
@@ -59,7 +59,7 @@ impl Mutator {
 }
 
 #[test]
-fn no_target_breaks_under_a_few_thousand_mutations() {
+fn no_target_panics_on_a_few_thousand_mutations() {
     for (name, run, seeds) in TARGETS {
         let seeds = seeds();
         seeds.iter().for_each(|seed| run(seed));
@@ -67,8 +67,8 @@ fn no_target_breaks_under_a_few_thousand_mutations() {
         for round in 0..6000 {
             let (seed, other) = (mutator.below(seeds.len()), mutator.below(seeds.len()));
             let bytes = mutator.mutate(&seeds[seed], &seeds[other]);
-            let broken = std::panic::catch_unwind(|| run(&bytes)).is_err();
-            assert!(!broken, "{name} breaks in round {round} on {}", hex::encode(&bytes));
+            let panics = std::panic::catch_unwind(|| run(&bytes)).is_err();
+            assert!(!panics, "{name} panics in round {round} on {}", hex::encode(&bytes));
         }
     }
 }
@@ -96,20 +96,20 @@ fn no_changed_byte_of_a_bundle_yields_a_row_that_was_not_sealed() {
     }
 }
 
-/// A CBOR item taken apart as far as a stream's structure goes.
+/// A CBOR item, parsed as far as the structure of a stream goes.
 #[derive(Clone)]
 enum Node {
-    /// Anything without elements, as encoded.
+    /// An item without elements, as encoded.
     Leaf(Vec<u8>),
     /// An array.
     Array(Vec<Node>),
-    /// A byte string that is a row of pieces of one size: digests, or records.
+    /// A byte string that consists of pieces of one size: digests, or records.
     Pieces(Vec<Vec<u8>>),
 }
 
 impl Node {
-    /// Takes a node off the front of `bytes`. `piece` is the size of a byte string's pieces, where
-    /// it has any.
+    /// Parses the first node of `bytes`; returns it and the rest. `piece` is the size of a byte
+    /// string's pieces, if it has any.
     fn parse(bytes: &[u8], piece: Option<usize>) -> (Self, &[u8]) {
         let length = item_length(bytes).unwrap();
         let (item, rest) = bytes.split_at(length);
@@ -151,8 +151,8 @@ impl Node {
         }
     }
 
-    /// Calls `each` with every node like this one but for one element, anywhere, removed, doubled,
-    /// or swapped with another.
+    /// Calls `each` with every variant of this node in which one element, at any depth, is removed,
+    /// doubled, or swapped with another.
     fn variants(&self, each: &mut dyn FnMut(Self)) {
         match self {
             Self::Leaf(_) => {}
@@ -192,8 +192,8 @@ fn rearranged<T: Clone>(elements: &[T], each: &mut dyn FnMut(Vec<T>)) {
     }
 }
 
-/// Every element of the CBOR tree, every item, every digest and every record removed, doubled, or
-/// swapped with each other.
+/// Removes, doubles, and swaps with each other every element of the CBOR tree, every item, every
+/// digest and every record.
 #[test]
 fn no_rearranged_stream_yields_a_row_that_was_not_sealed() {
     for history in fixture::sealed() {
@@ -220,7 +220,7 @@ fn no_rearranged_stream_yields_a_row_that_was_not_sealed() {
             let rows = stream::rows(&changed);
             assert!(
                 rows.is_empty() || rows == sealed,
-                "only what follows the signature can change: {}",
+                "only bytes after the signature can change: {}",
                 hex::encode(&changed)
             );
             variants += 1;

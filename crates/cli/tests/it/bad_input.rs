@@ -361,7 +361,7 @@ fn a_roster_needs_one_key_per_device_and_names_usable_for_files() {
     for name in ["../../x", "a/b", ".hidden", "a b", "a\nb"] {
         let run = roster(&[&format!("{name}=keys/dev1.pub.pem")]);
         assert_eq!(run.code, USAGE, "{run:?}");
-        assert!(run.talk.contains("a device's name is also a file name"), "{run:?}");
+        assert!(run.stderr.contains("a device's name is also a file name"), "{run:?}");
     }
     assert!(!scene.path("new.cbor").exists());
     roster(&["Mote_1.a-b=keys/dev1.pub.pem", "b=keys/dev2.pub.pem"]).done();
@@ -438,7 +438,8 @@ fn names_a_roster_of_another_operator_as_the_cause_and_every_file_once() {
         "keys/stranger.pub.pem",
     ]);
     assert_eq!(run.code, REFUSED, "{run:?}");
-    let lines: Vec<&str> = run.talk.lines().filter(|line| line.starts_with("moteseal: ")).collect();
+    let lines: Vec<&str> =
+        run.stderr.lines().filter(|line| line.starts_with("moteseal: ")).collect();
     assert_eq!(lines.len(), names.len(), "{run:?}");
     for (line, name) in lines.iter().zip(&names) {
         assert!(

@@ -15,8 +15,8 @@ use moteseal_store::Journal;
 const USAGE: i32 = 2;
 const REFUSED: i32 = 3;
 
-/// Sends a line, with more arguments.
-fn say(network: &Network, line: &str, more: &[&str]) -> Output {
+/// Sends a line, with further arguments.
+fn send(network: &Network, line: &str, more: &[&str]) -> Output {
     let mut command =
         network.send(&network.url(""), &[&["--lines", "-", "--linger", "0.5"], more].concat());
     let mut process = command
@@ -30,12 +30,12 @@ fn say(network: &Network, line: &str, more: &[&str]) -> Output {
 }
 
 #[track_caller]
-fn said(network: &Network, line: &str, more: &[&str]) {
-    let output = say(network, line, more);
+fn sent(network: &Network, line: &str, more: &[&str]) {
+    let output = send(network, line, more);
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
-/// Puts a frame on the air.
+/// Sends a frame.
 fn put(network: &Network, frame: &BroadcastFrame<'_>) {
     let mut buffer = vec![0; MAX_BROADCAST_FRAME];
     let mut writer = Writer::new(&mut buffer);
@@ -49,7 +49,7 @@ fn raw(network: &Network, frame: &[u8]) {
     UdpSocket::from(socket).send_to(frame, ("239.83.7.2", network.port)).unwrap();
 }
 
-/// Waits until something is refused with this name, and checks that nothing was delivered before.
+/// Waits for a refusal with this name, and asserts that nothing was delivered before.
 #[track_caller]
 fn refuses(watcher: &Watcher, name: &str) {
     let event = watcher.find(|event| {
@@ -68,16 +68,16 @@ fn end(watcher: Watcher) -> i32 {
 fn an_invalid_certificate_is_reported_and_nothing_is_delivered() {
     let network = Network::new();
     let watcher = network.watch("w", &[&network.url("")], &["--chains", "1", "--wait", "20"]);
-    // Another base station's network, and another base station in this one.
+    // The network of another base station.
     network.certify("other", 1, &[], "foreign.cert");
-    said(&network, "one", &["--cert", "foreign.cert"]);
+    sent(&network, "one", &["--cert", "foreign.cert"]);
     refuses(&watcher, "WrongNetwork");
     let expired = ["--not-before", "2020-01-01T00:00:00Z", "--not-after", "2020-02-01T00:00:00Z"];
     network.certify("base", 6, &expired, "expired.cert");
-    let refused = say(&network, "two", &["--cert", "expired.cert"]);
+    let refused = send(&network, "two", &["--cert", "expired.cert"]);
     assert_eq!(refused.status.code(), Some(REFUSED));
     assert!(text(&refused.stderr).contains("Expired"), "{}", text(&refused.stderr));
-    // One who sends it all the same.
+    // A sender that sends the expired certificate nevertheless.
     put(&network, &BroadcastFrame::Certificate(&fs::read(network.path("expired.cert")).unwrap()));
     refuses(&watcher, "Expired");
     assert_eq!(end(watcher), REFUSED);
@@ -96,20 +96,21 @@ fn refuses_a_revoked_certificate_by_file_and_by_broadcast() {
         "--out",
         "base.revocation",
     ]);
-    let told = network.watch("told", &[&network.url("")], &["--revocations", "base.revocation"]);
-    let untold = network.watch("untold", &[&network.url("")], &[]);
-    // Who was told refuses, and lets the others know.
-    said(&network, "one", &[]);
-    refuses(&told, "Revoked");
-    assert_eq!(untold.until("revoked")["min_serial"], 8);
-    said(&network, "two", &[]);
-    refuses(&untold, "Revoked");
-    untold.kill();
-    let again = network.watch("untold", &[&network.url("")], &[]);
-    said(&network, "three", &[]);
+    let informed =
+        network.watch("informed", &[&network.url("")], &["--revocations", "base.revocation"]);
+    let uninformed = network.watch("uninformed", &[&network.url("")], &[]);
+    // The informed watcher refuses the certificate, and broadcasts the revocation.
+    sent(&network, "one", &[]);
+    refuses(&informed, "Revoked");
+    assert_eq!(uninformed.until("revoked")["min_serial"], 8);
+    sent(&network, "two", &[]);
+    refuses(&uninformed, "Revoked");
+    uninformed.kill();
+    let again = network.watch("uninformed", &[&network.url("")], &[]);
+    sent(&network, "three", &[]);
     refuses(&again, "Revoked");
     network.certify("base", 8, &[], "new.cert");
-    said(&network, "four", &["--cert", "new.cert"]);
+    sent(&network, "four", &["--cert", "new.cert"]);
     assert_eq!(again.until("message")["text"], "four");
 }
 
@@ -142,10 +143,10 @@ fn any_receiver_of_a_revocation_broadcasts_it() {
 fn refuses_a_lower_chain_number_also_after_a_restart() {
     let network = Network::new();
     let watcher = network.watch("w", &[&network.url("")], &[]);
-    said(&network, "one", &[]);
+    sent(&network, "one", &[]);
     assert_eq!(watcher.until("message")["text"], "one");
     watcher.until("complete");
-    // A sender that has lost count.
+    // A sender that has lost the number of its last chain.
     let lose = || {
         let path = network.path("lost.chains");
         let _ = fs::remove_file(&path);
@@ -154,14 +155,14 @@ fn refuses_a_lower_chain_number_also_after_a_restart() {
         journal.sync().unwrap();
     };
     lose();
-    said(&network, "two", &["--state", "lost.chains"]);
+    sent(&network, "two", &["--state", "lost.chains"]);
     refuses(&watcher, "ChainGoesBack");
     watcher.kill();
     let again = network.watch("w", &[&network.url("")], &[]);
     lose();
-    said(&network, "two", &["--state", "lost.chains"]);
+    sent(&network, "two", &["--state", "lost.chains"]);
     refuses(&again, "ChainGoesBack");
-    said(&network, "three", &[]);
+    sent(&network, "three", &[]);
     assert_eq!(again.until("message")["text"], "three");
 }
 
@@ -175,14 +176,14 @@ fn a_file_that_changes_while_it_is_sent_ends_the_chain() {
     let process = command.stderr(Stdio::piped()).spawn().unwrap();
     watcher
         .find(|event| event["event"] == "progress" && event["verified_blocks"].as_u64() >= Some(2));
-    // In place, as an editor does not: the sender has the file open.
+    // Change the file in place, without replacing it: the sender has it open.
     let mut changed = bytes;
     changed.iter_mut().for_each(|byte| *byte ^= 1);
     fs::write(network.path("image.bin"), &changed).unwrap();
     let output = process.wait_with_output().unwrap();
-    let talk = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(REFUSED), "{talk}");
-    assert!(talk.lines().last().unwrap().contains("ContentChanged"), "{talk}");
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(REFUSED), "{stderr}");
+    assert!(stderr.lines().last().unwrap().contains("ContentChanged"), "{stderr}");
     assert_ne!(watcher.ended(), 0);
     assert!(!network.path("w.saved").join("image.bin").exists());
 }
@@ -193,10 +194,10 @@ fn invalid_broadcast_arguments_are_usage_errors() {
     fs::write(network.path("image.bin"), "x").unwrap();
     fs::write(network.path("empty"), "").unwrap();
     let url = network.url("");
-    let usage = |command: &mut std::process::Command, says: &str| {
+    let usage = |command: &mut std::process::Command, expected: &str| {
         let output = command.output().unwrap();
         assert_eq!(output.status.code(), Some(USAGE), "{}", text(&output.stderr));
-        assert!(text(&output.stderr).contains(says), "{says}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(expected), "{expected}: {}", text(&output.stderr));
     };
     usage(&mut network.send(&url, &["--block", "65", "image.bin"]), "1..=64");
     usage(&mut network.send(&url, &["--block", "0", "image.bin"]), "1..=64");
@@ -234,7 +235,7 @@ fn ignores_malformed_frames() {
         raw(&network, frame);
     }
     refuses(&watcher, "Malformed");
-    said(&network, "still there", &[]);
+    sent(&network, "still there", &[]);
     assert_eq!(watcher.until("message")["text"], "still there");
 }
 
@@ -244,19 +245,19 @@ fn messages_that_were_not_read_are_delivered_again() {
     let url = network.url("");
     let arguments =
         ["broadcast", "watch", "--ca", "keys/base.pub.pem", "--state", "w.state", "--on", &url];
-    let mut unheard =
+    let mut unread =
         network.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     std::thread::sleep(std::time::Duration::from_secs(1));
-    drop(unheard.stdout.take());
-    said(&network, "heard by nobody", &[]);
-    let ended = unheard.wait_with_output().unwrap();
+    drop(unread.stdout.take());
+    sent(&network, "not read", &[]);
+    let ended = unread.wait_with_output().unwrap();
     assert!(
         !ended.status.success() && text(&ended.stderr).contains("OutputFailed"),
         "{}",
         text(&ended.stderr)
     );
     let again = network.command(&[&arguments[..], &["--wait", "1"]].concat()).output().unwrap();
-    assert_eq!(text(&again.stdout), "heard by nobody\n", "{}", text(&again.stderr));
+    assert_eq!(text(&again.stdout), "not read\n", "{}", text(&again.stderr));
 }
 
 #[test]
@@ -267,10 +268,10 @@ fn gives_up_a_chain_larger_than_the_quota_and_accepts_the_next() {
     let sent = network.send(&network.url(""), &["--linger", "0", "image.bin"]).output().unwrap();
     assert!(sent.status.success(), "{}", text(&sent.stderr));
     assert_eq!(watcher.until("abandoned")["name"], "QuotaReached");
-    said(&network, "still there", &[]);
+    sent(&network, "still there", &[]);
     assert_eq!(watcher.until("message")["text"], "still there");
     watcher.kill();
     let again = network.watch("w", &[&network.url("")], &["--quota", "1"]);
-    said(&network, "and again", &[]);
+    sent(&network, "and again", &[]);
     assert_eq!(again.until("message")["text"], "and again");
 }

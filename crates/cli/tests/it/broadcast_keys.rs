@@ -107,10 +107,10 @@ fn a_certified_sender_leaves_evidence_that_verifies() {
     let scene = scene();
     let run = certify(&scene, &["--days", "90", "--out", "ops.cert"]).done();
     assert!(
-        run.talk.contains(&format!("certificate 7 of sender {}", sender_named("ops"))),
+        run.stderr.contains(&format!("certificate 7 of sender {}", sender_named("ops"))),
         "{run:?}"
     );
-    assert!(run.talk.contains(&network(&scene).to_string()), "{run:?}");
+    assert!(run.stderr.contains(&network(&scene).to_string()), "{run:?}");
     say(&scene, Kind::Messages, &ORDERS, 2, 3, "orders.evidence");
     let run = verify(&scene, "orders.evidence", &[]).done();
     let lines: Vec<&str> = run.out.lines().collect();
@@ -118,7 +118,7 @@ fn a_certified_sender_leaves_evidence_that_verifies() {
         lines,
         ["0  open valve 3", "1  ", "2  0xff00", "3  set 20 \u{b0}C\\u001b[2J", "4  close valve 3"]
     );
-    assert!(run.talk.contains("verified: all 5 messages, 41 bytes"), "{run:?}");
+    assert!(run.stderr.contains("verified: all 5 messages, 41 bytes"), "{run:?}");
 
     let run = verify(&scene, "orders.evidence", &["--json"]).done();
     let lines: Vec<serde_json::Value> =

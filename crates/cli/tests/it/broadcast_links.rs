@@ -1,5 +1,5 @@
-//! Broadcasts over several kinds of links: lines and live commands, a Mosquitto, and watchers that
-//! relay from one link to another.
+//! Broadcasts over several kinds of links: lines and live commands, a Mosquitto broker, and watchers
+//! that relay from one link to another.
 
 use std::fs;
 use std::io::Write as _;
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use crate::broadcasting::{Network, image, text};
 use crate::broker::Broker;
 
-/// Sends lines, and waits until that is done.
+/// Sends lines, and waits until the command ends.
 #[track_caller]
-fn say(network: &Network, url: &str, lines: &[&str], more: &[&str]) {
+fn send(network: &Network, url: &str, lines: &[&str], more: &[&str]) {
     let mut command = network.send(url, &[&["--lines", "-", "--linger", "1"], more].concat());
     let mut process = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     process.stdin.take().unwrap().write_all((lines.join("\n") + "\n").as_bytes()).unwrap();
@@ -51,7 +51,7 @@ fn lines_arrive_once_and_in_order_despite_losses_and_leave_evidence() {
         );
         assert!(
             watcher.rest().iter().all(|event| event["event"] != "message"),
-            "nothing comes twice"
+            "a message was delivered twice"
         );
     }
 }
@@ -90,7 +90,7 @@ fn a_watcher_stops_cleanly_and_prints_nothing_twice() {
     };
     let first = start();
     std::thread::sleep(Duration::from_secs(1));
-    say(&network, &network.url(""), &["one", "two"], &[]);
+    send(&network, &network.url(""), &["one", "two"], &[]);
     assert!(
         Command::new("kill").args(["-TERM", &first.id().to_string()]).status().unwrap().success()
     );
@@ -103,7 +103,7 @@ fn a_watcher_stops_cleanly_and_prints_nothing_twice() {
     );
     let second = start();
     std::thread::sleep(Duration::from_secs(1));
-    say(&network, &network.url(""), &["three"], &[]);
+    send(&network, &network.url(""), &["three"], &[]);
     assert!(
         Command::new("kill").args(["-INT", &second.id().to_string()]).status().unwrap().success()
     );
@@ -124,7 +124,7 @@ fn lines_files_and_repairs_pass_through_a_broker() {
     let bytes = image(200_000);
     fs::write(network.path("image.bin"), &bytes).unwrap();
     let watcher = network.watch("w", &[&format!("{url}?loss=0.1&seed=1")], &[]);
-    say(&network, &url, &["over", "the broker"], &["--block", "2"]);
+    send(&network, &url, &["over", "the broker"], &["--block", "2"]);
     assert_eq!(watcher.until("message")["text"], "over");
     assert_eq!(watcher.until("message")["text"], "the broker");
     watcher.until("complete");
@@ -159,7 +159,7 @@ fn watchers_relay_over_two_hops_from_udp_to_a_broker() {
     assert!(sent.status.success(), "{}", text(&sent.stderr));
     assert_eq!(last.until("complete")["label"], "image.bin");
     assert!(network.saved("last", "image.bin") == bytes);
-    say(&network, &network.url(""), &["stop"], &[]);
+    send(&network, &network.url(""), &["stop"], &[]);
     assert_eq!(last.until("message")["text"], "stop");
     assert_eq!(last.ended(), 0);
 }

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Longer than any working operation takes.
+/// Longer than any successful operation takes.
 pub(crate) const LONG: Duration = Duration::from_secs(120);
 pub(crate) const GROUP: Ipv4Addr = Ipv4Addr::new(239, 83, 7, 2);
 
-/// A folder with keys of two base stations and a sender, whom the first has certified.
+/// A folder with the keys of two base stations, and of a sender that the first has certified.
 pub(crate) struct Network {
     directory: tempfile::TempDir,
     pub(crate) port: u16,
@@ -53,7 +53,7 @@ impl Network {
         self.directory.path().join(name)
     }
 
-    /// The group's address, with more of a query.
+    /// The group's address, with further query parameters.
     pub(crate) fn url(&self, more: &str) -> String {
         format!("udp://{GROUP}:{}?interface=127.0.0.1{more}", self.port)
     }
@@ -89,7 +89,7 @@ impl Network {
         )
     }
 
-    /// A watcher that says everything as JSON; it listens when this returns.
+    /// A watcher that prints JSON. It is listening when this returns.
     pub(crate) fn watch(&self, name: &str, urls: &[&str], more: &[&str]) -> Watcher {
         let (state, save) = (format!("{name}.state"), format!("{name}.saved"));
         let mut arguments = vec![
@@ -145,7 +145,7 @@ impl Watcher {
         self.find(|event| event["event"] == name)
     }
 
-    /// Waits for the next event of which `is` is true.
+    /// Waits for the next event for which `is` returns true.
     #[track_caller]
     pub(crate) fn find(&self, is: impl Fn(&Value) -> bool) -> Value {
         let mut seen = Vec::new();
@@ -158,7 +158,7 @@ impl Watcher {
         }
     }
 
-    /// What has been said and not been waited for.
+    /// The events that were printed and not returned yet.
     pub(crate) fn rest(&self) -> Vec<Value> {
         self.events.try_iter().collect()
     }
@@ -169,14 +169,14 @@ impl Watcher {
         self.process.wait().unwrap();
     }
 
-    /// Waits for the end, and says the exit code.
+    /// Waits for the end; returns the exit code.
     pub(crate) fn ended(mut self) -> i32 {
         let start = Instant::now();
         loop {
             if let Some(status) = self.process.try_wait().unwrap() {
                 return status.code().unwrap();
             }
-            assert!(start.elapsed() < LONG, "it does not end");
+            assert!(start.elapsed() < LONG, "the watcher does not end");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -189,7 +189,7 @@ impl Drop for Watcher {
     }
 }
 
-/// Bytes without repetitions.
+/// Pseudo-random bytes.
 pub(crate) fn image(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut bytes = Vec::with_capacity(length + 8);

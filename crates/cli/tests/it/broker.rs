@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The longest start of a broker.
+/// The longest time that the start of a broker may take.
 const LONG: Duration = Duration::from_secs(60);
 
 /// Mosquitto, which `tools/setup.sh` installs, on a free port of the loopback interface.
@@ -24,7 +24,7 @@ impl Broker {
             "user root\nmax_queued_messages 0\nset_tcp_nodelay true\nlistener {port} 127.0.0.1\n{more}"
         );
         fs::write(&config, listener).unwrap();
-        // Where Debian has it: not in everybody's path.
+        // Debian's path, which is not in every user's PATH.
         let program = if Path::new("/usr/sbin/mosquitto").exists() {
             "/usr/sbin/mosquitto"
         } else {

@@ -20,7 +20,7 @@ impl Chance {
         self.next() % bound.max(1)
     }
 
-    /// Whether something of so many percent happens.
+    /// Returns true with a probability of `percent` in 100.
     pub fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }

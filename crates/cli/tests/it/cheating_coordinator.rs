@@ -1,11 +1,11 @@
 //! A coordinator that cheats: real devices, a real coordinator whose uploads are altered and signed
-//! again with its own key, and all verifiers. Each way to cheat is found by name with its counters;
-//! honest epochs are never accused.
+//! again with its own key, and all verifiers. Each cheat is reported by its name, with its
+//! counters; honest epochs have no findings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::budgeted::{Cloud, FIRST, Group, NAMES, coordinator, secret};
-use crate::cheats::{audited, audited_alone, got};
+use crate::upload_verifiers::{audited, audited_alone, got};
 use moteseal_adversary::coordinator::{Bundle, CHEATS, Cheat, FoundBy, Upload};
 use moteseal_adversary::{Answer, Item, Select};
 use moteseal_client::audit::{Doubt, EpochReport, Finding, Report, Verdict};
@@ -19,7 +19,7 @@ use moteseal_seal::star;
 use moteseal_verify::Roster;
 
 const BUDGET: u64 = 100;
-/// Readings of each device, from silence to far more than the budget.
+/// The number of readings of each device in each epoch, from none to far more than the budget.
 const LOADS: [[u32; 4]; 6] = [
     [200, 300, 100, 50],
     [400, 40, 260, 333],
@@ -69,75 +69,75 @@ fn honest_epochs_are_justified_with_their_numbers() {
 }
 
 #[test]
-fn every_way_to_cheat_is_found_by_its_name() {
+fn every_cheat_is_reported_by_its_name() {
     for scheme in [Scheme::Star, Scheme::Tree] {
         let (group, honest) = honest(scheme);
-        let mut told = BTreeSet::new();
+        let mut applied = BTreeSet::new();
         for cheat in CHEATS {
             for at in 1..LOADS.len() - 1 {
                 for &device in &group.devices {
                     let mut uploads = honest.clone();
                     if (cheat.bend)(&mut uploads, at, device) && uploads != honest {
-                        told.insert(cheat.name);
-                        found(&group, &uploads, cheat, at, device);
+                        applied.insert(cheat.name);
+                        assert_found(&group, &uploads, cheat, at, device);
                     }
                 }
             }
         }
-        assert_eq!(told.len(), CHEATS.len(), "a cheat never found an occasion: {told:?}");
+        assert_eq!(applied.len(), CHEATS.len(), "a cheat was never applicable: {applied:?}");
     }
 }
 
-fn found(group: &Group, uploads: &[Upload], cheat: &Cheat, at: usize, device: DeviceId) {
+fn assert_found(group: &Group, uploads: &[Upload], cheat: &Cheat, at: usize, device: DeviceId) {
     let epoch = uploads[at].epoch;
-    let what = format!("{cheat:?} of {device} in epoch {epoch}");
+    let case = format!("{cheat:?} of {device} in epoch {epoch}");
     if cheat.found_by == FoundBy::Verifier {
         let bundle = uploads[at].bundles.iter().find(|bundle| bundle.device == device).unwrap();
         let name = got(&group.roster, &uploads[at], bundle).unwrap_err();
-        assert!(cheat.names.contains(&name.as_str()), "{what}: {name}");
+        assert!(cheat.names.contains(&name.as_str()), "{case}: {name}");
         return;
     }
     let report = audited(&group.roster, uploads, &coordinator()).unwrap();
     let of = report.epochs.iter().find(|report| report.epoch == epoch).unwrap();
-    assert!(!of.is_justified, "{what}: {of:?}");
-    // Who audits that epoch alone says the same.
+    assert!(!of.is_justified, "{case}: {of:?}");
+    // The audit of that epoch alone has the same result.
     let alone = audited_alone(&group.roster, uploads, at, &coordinator()).unwrap();
     let same = |one: &EpochReport| {
         (one.verdict(), one.findings.iter().map(Finding::name).collect::<BTreeSet<_>>())
     };
     let of_alone = alone.epochs.iter().find(|report| report.epoch == epoch).unwrap();
-    assert_eq!(same(of_alone), same(of), "{what} by an audit of the epoch alone: {of_alone:?}");
-    // No other epoch is accused for it.
+    assert_eq!(same(of_alone), same(of), "{case}, in an audit of the epoch alone: {of_alone:?}");
+    // No other epoch has a finding.
     let others: Vec<_> = report.findings().filter(|(other, _)| *other != epoch).collect();
-    assert!(others.is_empty(), "{what}: {others:?}");
+    assert!(others.is_empty(), "{case}: {others:?}");
     if cheat.found_by == FoundBy::Doubt {
         let names: Vec<_> = of.doubts.iter().map(Doubt::name).collect();
         assert!(
             cheat.names.iter().all(|name| names.contains(name)) && of.findings.is_empty(),
-            "{what}: {of:?}"
+            "{case}: {of:?}"
         );
-        assert_eq!(report.verdict(), Verdict::Undetermined, "{what}");
+        assert_eq!(report.verdict(), Verdict::Undetermined, "{case}");
         return;
     }
-    assert_eq!(report.verdict(), Verdict::Unjustified, "{what}: {of:?}");
+    assert_eq!(report.verdict(), Verdict::Unjustified, "{case}: {of:?}");
     let named = of.findings.iter().find(|finding| cheat.names.contains(&finding.name()));
-    let finding = named.unwrap_or_else(|| panic!("{what}: {of:?}"));
+    let finding = named.unwrap_or_else(|| panic!("{case}: {of:?}"));
     let described = finding.describe(&group.roster);
     assert!(described.starts_with(finding.name()), "{described}");
     match finding {
         Finding::Missing { .. } | Finding::InventedSeal { .. } => {
-            assert_eq!(finding.devices(), [device], "{what}");
+            assert_eq!(finding.devices(), [device], "{case}");
             assert!(NAMES.iter().any(|name| described.contains(name)), "{described}");
         }
         Finding::Round { found: sample::Finding::OverBudget { round, kept, due }, .. } => {
-            assert_eq!((round.0 + 1, *due), (due.0, of.due.unwrap()), "{what}");
+            assert_eq!((round.0 + 1, *due), (due.0, of.due.unwrap()), "{case}");
             assert!(*kept > BUDGET && described.contains(&kept.to_string()), "{described}");
         }
         Finding::Round { found: sample::Finding::StoppedEarly { round, due, fitting }, .. } => {
-            assert_eq!((round.0 - 1, *due), (due.0, of.due.unwrap()), "{what}");
+            assert_eq!((round.0 - 1, *due), (due.0, of.due.unwrap()), "{case}");
             assert!(*fitting <= BUDGET && described.contains(&fitting.to_string()), "{described}");
         }
-        Finding::Replayed { from, .. } => assert_eq!(from.0 + 1, epoch.0, "{what}"),
+        Finding::Replayed { from, .. } => assert_eq!(from.0 + 1, epoch.0, "{case}"),
         _ => {}
     }
 }
@@ -172,8 +172,7 @@ fn a_listed_seal_that_is_missing_is_pending_until_the_coordinator_continues() {
         "{report:?}"
     );
     assert_eq!(report.verdict(), Verdict::Undetermined);
-    // Once the device's chain continues it is clear that the seal exists: somebody withholds what
-    // the coordinator lists.
+    // Once the device's chain continues, the listed seal is known to exist: it is withheld.
     uploads.push(group.epoch([50, 60, 70, 80]));
     let report = audited(&group.roster, &uploads, &coordinator()).unwrap();
     let withheld = report.epochs[last]
@@ -181,9 +180,8 @@ fn a_listed_seal_that_is_missing_is_pending_until_the_coordinator_continues() {
         .iter()
         .any(|doubt| matches!(doubt, Doubt::Withheld { device: of, .. } if *of == device));
     assert!(withheld && report.verdict() == Verdict::Undetermined, "{report:?}");
-    // A device that stays silent, and a coordinator that continues: nobody returns what it has
-    // listed.
-    let gone: Vec<Upload> = uploads
+    // If the device stays silent and the coordinator continues, no one returns the listed seal.
+    let uploads_without: Vec<Upload> = uploads
         .iter()
         .map(|upload| {
             let mut upload = upload.clone();
@@ -196,7 +194,7 @@ fn a_listed_seal_that_is_missing_is_pending_until_the_coordinator_continues() {
             upload
         })
         .collect();
-    let report = audited(&group.roster, &gone, &coordinator()).unwrap();
+    let report = audited(&group.roster, &uploads_without, &coordinator()).unwrap();
     assert!(
         report.epochs[last].findings.contains(&Finding::Unshown { device, digest: listed }),
         "{report:?}"
@@ -214,7 +212,7 @@ fn refuses_a_manifest_of_another_signer() {
 fn a_forged_round_is_ignored_and_the_epoch_stays_justified() {
     let (mut group, mut uploads) = honest(Scheme::Star);
     let epoch = EpochNumber(FIRST + LOADS.len() as u64);
-    // Signed by a stranger, by a device, and by the coordinator of another group.
+    // Announcements signed by a stranger, by a device, and by the coordinator of another group.
     let id = group.group();
     let mut other = id;
     other.0[0] ^= 1;
@@ -224,9 +222,10 @@ fn a_forged_round_is_ignored_and_the_epoch_stays_justified() {
         (coordinator(), other, "WrongGroup"),
     ] {
         let mut out = [0; MAX_ANNOUNCEMENT];
-        let word = Announcement::issue(group_id, epoch, Round(9), &signer, &mut out).unwrap();
+        let announcement =
+            Announcement::issue(group_id, epoch, Round(9), &signer, &mut out).unwrap();
         let refused =
-            Announcement::open(word, id, group.roster.coordinator().unwrap()).unwrap_err();
+            Announcement::open(announcement, id, group.roster.coordinator().unwrap()).unwrap_err();
         assert_eq!(refused.name(), name);
     }
     uploads.push(group.epoch([200, 100, 300, 100]));
@@ -236,8 +235,8 @@ fn a_forged_round_is_ignored_and_the_epoch_stays_justified() {
     );
 }
 
-/// A coordinator that tells its devices a higher round than it needs gets fewer readings; whatever
-/// round it then signs.
+/// A coordinator that announces a higher round than necessary gets fewer readings. It is found
+/// whatever round its manifest states.
 #[test]
 fn an_exaggerated_round_is_found_with_any_manifest() {
     let mut group = Group::new(Scheme::Star, 10, BUDGET, 9);
@@ -246,13 +245,14 @@ fn an_exaggerated_round_is_found_with_any_manifest() {
     };
     let mut uploads: Vec<Upload> = LOADS.iter().enumerate().map(epoch).collect();
     let report = audited(&group.roster, &uploads, &coordinator()).unwrap();
-    let bent = uploads[1].epoch;
+    let epoch_of_cheat = uploads[1].epoch;
     let found: Vec<_> = report.findings().collect();
     assert!(
         !found.is_empty()
             && found
                 .iter()
-                .all(|(epoch, finding)| *epoch == bent && finding.name() == "RoundOverstated"),
+                .all(|(epoch, finding)| *epoch == epoch_of_cheat
+                    && finding.name() == "RoundOverstated"),
         "{found:?}"
     );
     let Finding::Round { found: sample::Finding::RoundOverstated { round, announced }, devices } =
@@ -262,15 +262,15 @@ fn an_exaggerated_round_is_found_with_any_manifest() {
     };
     assert!(announced > round && !devices.is_empty(), "{found:?}");
     assert!(found[0].1.describe(&group.roster).contains(&format!("round {announced}")));
-    // Signing the round that it told is no way out.
+    // A manifest that states the announced round is also found.
     uploads[1].round = *announced;
     let report = audited(&group.roster, &uploads, &coordinator()).unwrap();
     let names: Vec<_> = report.findings().map(|(epoch, finding)| (epoch, finding.name())).collect();
-    assert_eq!(names, [(bent, "StoppedEarly")]);
+    assert_eq!(names, [(epoch_of_cheat, "StoppedEarly")]);
 }
 
-/// Uploads to a cloud, and audits it as anyone would. The name of what the cloud refused, if it
-/// did.
+/// Uploads to a cloud, and audits the cloud. Also returns the name of the cloud's error if it
+/// refused an upload.
 async fn through_a_cloud(roster: &Roster, uploads: &[Upload]) -> (Cloud, Option<String>, Report) {
     let cloud = Cloud::serve(roster).await;
     let mut refused = None;
@@ -286,10 +286,10 @@ async fn through_a_cloud(roster: &Roster, uploads: &[Upload]) -> (Cloud, Option<
     (cloud, refused, report)
 }
 
-/// The same as above, over HTTP: a cloud that is in on nothing refuses what does not verify, and
-/// the audit of the rest names it.
+/// As `every_cheat_is_reported_by_its_name`, over HTTP: an honest cloud refuses uploads that do not
+/// verify, and the audit of the others names the cheat.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_way_to_cheat_is_found_through_a_cloud() {
+async fn every_cheat_is_found_through_a_cloud() {
     let (group, honest) = honest(Scheme::Star);
     let (_, refused, report) = through_a_cloud(&group.roster, &honest).await;
     assert_eq!(
@@ -309,7 +309,7 @@ async fn every_way_to_cheat_is_found_through_a_cloud() {
         let (at, device) = (1, group.devices[3]);
         let mut uploads = honest.clone();
         assert!((cheat.bend)(&mut uploads, at, device), "{cheat:?}");
-        let what = format!("{cheat:?} of {device}");
+        let case = format!("{cheat:?} of {device}");
         let (cloud, refused, report) = through_a_cloud(&group.roster, &uploads).await;
         let epoch = uploads[at].epoch;
         let of = report.epochs.iter().find(|report| report.epoch == epoch).unwrap();
@@ -320,7 +320,7 @@ async fn every_way_to_cheat_is_found_through_a_cloud() {
             .run()
             .await
             .unwrap();
-        assert_eq!(alone.epochs[0].verdict(), of.verdict(), "{what}, audited alone: {alone:?}");
+        assert_eq!(alone.epochs[0].verdict(), of.verdict(), "{case}, audited alone: {alone:?}");
         let mut names: Vec<&str> = of
             .findings
             .iter()
@@ -328,21 +328,21 @@ async fn every_way_to_cheat_is_found_through_a_cloud() {
             .chain(of.doubts.iter().map(Doubt::name))
             .collect();
         names.extend(refused.as_deref());
-        assert!(!of.is_justified && report.verdict() != Verdict::Justified, "{what}: {of:?}");
+        assert!(!of.is_justified && report.verdict() != Verdict::Justified, "{case}: {of:?}");
         match cheat.found_by {
-            // What the cloud does not take is listed, exists, and is nowhere.
+            // A seal that the cloud refuses is listed and exists, but no one can fetch it.
             FoundBy::Verifier => {
-                assert!(refused.is_some() && names.contains(&"Withheld"), "{what}: {names:?}");
+                assert!(refused.is_some() && names.contains(&"Withheld"), "{case}: {names:?}");
             }
-            // A round too few, but not the readings for it: another test has them, too.
+            // The round is too low, but the readings of it are missing; `keep_from` adds them.
             _ if refused.as_deref() == Some("NotWhole") => assert_eq!(cheat.name, "kept-too-much"),
-            _ => assert!(cheat.names.iter().any(|name| names.contains(name)), "{what}: {names:?}"),
+            _ => assert!(cheat.names.iter().any(|name| names.contains(name)), "{case}: {names:?}"),
         }
     }
 }
 
-/// A coordinator that does not tell its devices the last round can keep one too few, with all that
-/// is in it.
+/// A coordinator that does not announce the last round to its devices can keep a round that is one
+/// too low, with all its readings.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_round_that_is_too_low_is_found_even_with_all_its_readings() {
     let mut group = Group::new(Scheme::Star, 10, BUDGET, 11);
@@ -362,7 +362,7 @@ async fn a_round_that_is_too_low_is_found_even_with_all_its_readings() {
         .iter()
         .map(|bundle| got(&group.roster, &uploads[1], bundle).unwrap())
         .sum();
-    assert!(kept > BUDGET, "{kept} readings are kept, all of them authentic");
+    assert!(kept > BUDGET, "only {kept} readings are kept");
     let (_, refused, report) = through_a_cloud(&group.roster, &uploads).await;
     assert_eq!((refused, report.verdict()), (None, Verdict::Unjustified));
     let found: Vec<_> = report.findings().collect();
@@ -373,7 +373,7 @@ async fn a_round_that_is_too_low_is_found_even_with_all_its_readings() {
     assert!(finding.describe(&group.roster).contains(&says), "{finding:?}");
 }
 
-/// The bundle with every level from a round on, made from what the device sensed.
+/// Replaces the bundle by one with every level from `round` on, made from the device's readings.
 fn keep_from(bundle: &mut Bundle, round: Round, readings: u32) {
     let mut answer = Answer::decode(&bundle.bytes).unwrap();
     let part = answer
@@ -396,19 +396,18 @@ fn keep_from(bundle: &mut Bundle, round: Round, readings: u32) {
             star::block_digest(bundle.device, bundle.index, Level(level), block)
         }
     };
-    let there: Vec<u8> =
+    let kept: Vec<u8> =
         (round.0..levels).filter(|level| !blocks[usize::from(*level)].is_empty()).collect();
-    let above = (0..there[0]).fold(star::chain_start(), |above, level| {
+    let above = (0..kept[0]).fold(star::chain_start(), |above, level| {
         star::link(&above, bundle.counters.at(Level(level)), &digest(level))
     });
-    part.digests = if there[0] == 0 { Vec::new() } else { above.0.to_vec() };
-    part.select = Select::Levels(there.iter().fold(0, |mask, level| mask | 1 << level));
-    part.events =
-        there.iter().rev().flat_map(|level| blocks[usize::from(*level)].clone()).collect();
+    part.digests = if kept[0] == 0 { Vec::new() } else { above.0.to_vec() };
+    part.select = Select::Levels(kept.iter().fold(0, |mask, level| mask | 1 << level));
+    part.events = kept.iter().rev().flat_map(|level| blocks[usize::from(*level)].clone()).collect();
     bundle.bytes = answer.encode();
 }
 
-/// The command says it in words and numbers, and by its exit code.
+/// The command reports findings in its output and by its exit code.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_command_prints_the_findings() {
     let (group, honest) = honest(Scheme::Star);
@@ -432,15 +431,15 @@ async fn the_command_prints_the_findings() {
         (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
     };
     let (cloud, ..) = through_a_cloud(&group.roster, &honest).await;
-    let (code, out, talk) = run(&cloud.url, &[]);
-    assert_eq!((code, out.lines().count()), (0, LOADS.len()), "{out}{talk}");
+    let (code, out, stderr) = run(&cloud.url, &[]);
+    assert_eq!((code, out.lines().count()), (0, LOADS.len()), "{out}{stderr}");
     let second = out.lines().nth(1).unwrap();
     assert!(
         second.contains("Justified")
             && second.contains("of 1,033 readings kept, budget 100; 4 seals of 4 devices"),
         "{out}"
     );
-    assert!(talk.contains("6 epochs justified, 0 not, 0 undetermined"), "{talk}");
+    assert!(stderr.contains("6 epochs justified, 0 not, 0 undetermined"), "{stderr}");
     let one = run(&cloud.url, &["--epoch", &(FIRST + 1).to_string(), "--json"]);
     let json: serde_json::Value = serde_json::from_str(&one.1).unwrap();
     assert_eq!(
@@ -453,7 +452,7 @@ async fn the_command_prints_the_findings() {
     let mut dropped = honest.clone();
     assert!((CHEATS[0].bend)(&mut dropped, 1, group.devices[3]));
     let (cloud, ..) = through_a_cloud(&group.roster, &dropped).await;
-    let (code, out, talk) = run(&cloud.url, &["--json"]);
+    let (code, out, stderr) = run(&cloud.url, &["--json"]);
     let json: serde_json::Value = serde_json::from_str(&out).unwrap();
     let finding = &json["epochs"][1]["findings"][0];
     assert_eq!(
@@ -462,15 +461,14 @@ async fn the_command_prints_the_findings() {
         "{json}"
     );
     assert!(
-        talk.lines().last().unwrap().starts_with("moteseal: Missing: east signed seal 1"),
-        "{talk}"
+        stderr.lines().last().unwrap().starts_with("moteseal: Missing: east signed seal 1"),
+        "{stderr}"
     );
-    // The coordinator is silent on the newest epoch of a device: undetermined, and the device is
-    // named.
+    // The newest manifest omits a device: the epoch is undetermined, and the device is named.
     let mut last = honest;
     assert!((CHEATS[0].bend)(&mut last, LOADS.len() - 1, group.devices[3]));
     let (cloud, ..) = through_a_cloud(&group.roster, &last).await;
-    let (code, _, talk) = run(&cloud.url, &[]);
-    assert!(code == 4 && talk.contains("Absent: east is not listed"), "{code} {talk}");
+    let (code, _, stderr) = run(&cloud.url, &[]);
+    assert!(code == 4 && stderr.contains("Absent: east is not listed"), "{code} {stderr}");
     assert_eq!(run("http://127.0.0.1:1", &[]).0, 6);
 }

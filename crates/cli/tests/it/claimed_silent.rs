@@ -68,8 +68,8 @@ async fn the_audit_names_devices_that_were_claimed_silent_but_answered() {
         line(QUERY, first + 30, &["west", "east"]),
         line(OTHER, first, &["north"]),
     ];
-    let (code, out, talk) = run(&innocent.concat(), &[]);
-    assert_eq!(code, 0, "{out}{talk}");
+    let (code, out, stderr) = run(&innocent.concat(), &[]);
+    assert_eq!(code, 0, "{out}{stderr}");
     assert!(out.ends_with("sums  4 claims of silence, 0 contradicted by seals\n"), "{out}");
 
     // An aggregator leaves out live sources: the last of the first seal, the first of the second,
@@ -80,8 +80,8 @@ async fn the_audit_names_devices_that_were_claimed_silent_but_answered() {
         line(QUERY, first + 30, &["south", "west"]),
         line(QUERY, first + 36, &["south"]),
     ];
-    let (code, out, talk) = run(&dropped.concat(), &["--json"]);
-    assert_eq!(code, 5, "{out}{talk}");
+    let (code, out, stderr) = run(&dropped.concat(), &["--json"]);
+    assert_eq!(code, 5, "{out}{stderr}");
     let json: Value = serde_json::from_str(&out).unwrap();
     let found: Vec<(&str, u64, u64)> = json["sums"]["findings"]
         .as_array()
@@ -109,7 +109,7 @@ async fn the_audit_names_devices_that_were_claimed_silent_but_answered() {
         (&3.into(), &0.into()),
         "the coordinator is innocent of it: {json}"
     );
-    assert!(talk.lines().last().unwrap().starts_with("moteseal: ClaimedSilent: "), "{talk}");
+    assert!(stderr.lines().last().unwrap().starts_with("moteseal: ClaimedSilent: "), "{stderr}");
     let (code, out, _) = run(&dropped.concat(), &[]);
     assert!(
         code == 5
@@ -127,10 +127,10 @@ async fn the_audit_names_devices_that_were_claimed_silent_but_answered() {
 
     // Without the option nothing is said of sums, and what is no querier's file is refused with its
     // line.
-    let (code, _, talk) =
+    let (code, _, stderr) =
         run(&[line(QUERY, first, &["north"]), line(QUERY, first, &["nroth"])].concat(), &[]);
     assert!(
-        code == 2 && talk.contains("sums.jsonl: line 2: the roster has no device \"nroth\""),
-        "{code} {talk}"
+        code == 2 && stderr.contains("sums.jsonl: line 2: the roster has no device \"nroth\""),
+        "{code} {stderr}"
     );
 }

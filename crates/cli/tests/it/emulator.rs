@@ -1,5 +1,5 @@
-//! The firmware in QEMU: built, started with its serial line on a free loopback port, reset and
-//! killed. Every process ends with its owner.
+//! Runs the firmware in QEMU: builds it, starts it with its serial line on a free loopback port,
+//! resets and kills it. A process ends when its [`Emulator`] is dropped.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -10,16 +10,16 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Where both boards have their provisioning (firmware/board/memory).
+/// The address of the provisioning on both boards (firmware/board/memory).
 const PROVISION: u32 = 0x3_c000;
-/// Longer than anything here takes that is not broken.
+/// Longer than any successful operation takes.
 const LONG: Duration = Duration::from_secs(300);
 
 /// A machine of QEMU's that the firmware is built for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Board {
     Lm3s6965evb,
-    /// Its RAM lies in a file: what the flash page holds survives QEMU.
+    /// Its RAM is a file, so the flash page survives the end of QEMU.
     Mps2An385,
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn firmware(board: Board, out: &Path) {
         "moteseal-mote",
     ]);
     command.args(["--features", &format!("{},report", board.name())]);
-    // What belongs to this test's own build is not for another target.
+    // The variables of this test's own build do not apply to another target.
     for (name, _) in std::env::vars().filter(|(name, _)| {
         name.starts_with("CARGO_") && name != "CARGO_HOME" && !name.starts_with("CARGO_NET")
     }) {
@@ -59,7 +59,7 @@ pub(crate) fn firmware(board: Board, out: &Path) {
         .unwrap();
     assert!(
         output.status.success(),
-        "the firmware is not built: {}",
+        "the firmware cannot be built: {}",
         String::from_utf8_lossy(&output.stderr)
     );
     fs::copy(folder.join("target/thumbv7m-none-eabi/release/mote"), out).unwrap();
@@ -70,11 +70,11 @@ pub(crate) struct Emulator {
     pub(crate) board: Board,
     folder: PathBuf,
     name: String,
-    /// Of its serial line.
+    /// The TCP port of its serial line.
     pub(crate) port: u16,
     process: Option<Child>,
-    /// What it has reported since the first start.
-    said: Arc<Mutex<Vec<String>>>,
+    /// The lines that it has printed since the first start.
+    lines: Arc<Mutex<Vec<String>>>,
 }
 
 impl Drop for Emulator {
@@ -95,7 +95,7 @@ impl Emulator {
             name: name.to_owned(),
             port,
             process: None,
-            said: Arc::default(),
+            lines: Arc::default(),
         };
         emulator.power();
         emulator
@@ -139,16 +139,16 @@ impl Emulator {
         let log = fs::File::options().create(true).append(true).open(self.file("log")).unwrap();
         let process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn();
         let mut process = process.expect("qemu-system-arm is missing: run tools/setup.sh test");
-        let (out, said) = (BufReader::new(process.stdout.take().unwrap()), self.said.clone());
+        let (out, lines) = (BufReader::new(process.stdout.take().unwrap()), self.lines.clone());
         std::thread::spawn(move || {
             for line in out.lines().map_while(Result::ok) {
-                said.lock().unwrap().push(line);
+                lines.lock().unwrap().push(line);
             }
         });
         self.process = Some(process);
     }
 
-    /// Presses the reset button: RAM stays as it is.
+    /// Presses the reset button. RAM keeps its contents.
     pub(crate) fn reset(&self) {
         let start = Instant::now();
         let stream = loop {
@@ -160,11 +160,11 @@ impl Emulator {
         };
         stream.set_read_timeout(Some(LONG)).unwrap();
         let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-        let mut answer = |asked: &str| {
-            if !asked.is_empty() {
-                (&stream).write_all(asked.as_bytes()).unwrap();
+        let mut answer = |command: &str| {
+            if !command.is_empty() {
+                (&stream).write_all(command.as_bytes()).unwrap();
             }
-            // Events come in between.
+            // Skip events that arrive before the answer.
             lines
                 .by_ref()
                 .map(Result::unwrap)
@@ -176,7 +176,7 @@ impl Emulator {
         answer("{\"execute\": \"system_reset\"}\n");
     }
 
-    /// Ends QEMU with SIGKILL and starts it again: what was not in its RAM file is lost.
+    /// Ends QEMU with SIGKILL and starts it again. Everything outside its RAM file is lost.
     pub(crate) fn lose_power(&mut self) {
         assert_eq!(self.board, Board::Mps2An385, "the other board's flash does not survive this");
         self.kill();
@@ -190,9 +190,9 @@ impl Emulator {
         }
     }
 
-    /// What it has said so far, but for what it says of itself to no purpose.
-    pub(crate) fn said(&self) -> Vec<String> {
-        self.said
+    /// The reports of the firmware so far: the lines that begin with `mote: `, without that prefix.
+    pub(crate) fn reports(&self) -> Vec<String> {
+        self.lines
             .lock()
             .unwrap()
             .iter()
@@ -200,27 +200,27 @@ impl Emulator {
             .collect()
     }
 
-    /// How often it has said something that begins so.
-    pub(crate) fn count(&self, what: &str) -> usize {
-        self.said().iter().filter(|said| said.starts_with(what)).count()
+    /// The number of reports that begin with `prefix`.
+    pub(crate) fn count(&self, prefix: &str) -> usize {
+        self.reports().iter().filter(|report| report.starts_with(prefix)).count()
     }
 
-    /// Waits until it has said something that begins so.
+    /// Waits for a report that begins with `prefix`.
     #[track_caller]
-    pub(crate) fn until(&self, what: &str) {
-        self.until_all(what, 1);
+    pub(crate) fn until(&self, prefix: &str) {
+        self.until_all(prefix, 1);
     }
 
-    /// Waits until it has said something that begins so as often as that.
+    /// Waits until there are `times` reports that begin with `prefix`.
     #[track_caller]
-    pub(crate) fn until_all(&self, what: &str, times: usize) {
+    pub(crate) fn until_all(&self, prefix: &str, times: usize) {
         let start = Instant::now();
-        while self.count(what) < times {
+        while self.count(prefix) < times {
             assert!(
                 start.elapsed() < LONG,
-                "{} has not said {what:?} {times} times: {:#?}",
+                "{} has not reported {prefix:?} {times} times: {:#?}",
                 self.name,
-                self.said()
+                self.reports()
             );
             std::thread::sleep(Duration::from_millis(20));
         }

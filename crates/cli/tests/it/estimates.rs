@@ -1,8 +1,8 @@
 //! `moteseal estimate` over a cloud: its estimates are near the true values of the tables, and its
 //! intervals contain them.
 
-use crate::cheats;
 use crate::scene;
+use crate::upload_verifiers;
 use std::fs;
 
 use crate::budgeted::{Cloud, FIRST, Group, coordinator, secret};
@@ -199,8 +199,8 @@ impl Asked {
     }
 
     fn estimate(&self, arguments: &[&str]) -> (i32, Value, String) {
-        let (code, out, talk) = self.ask(&[&["estimate", "--json"], arguments].concat());
-        (code, serde_json::from_str(&out).unwrap_or(Value::Null), talk)
+        let (code, out, stderr) = self.ask(&[&["estimate", "--json"], arguments].concat());
+        (code, serde_json::from_str(&out).unwrap_or(Value::Null), stderr)
     }
 }
 
@@ -218,11 +218,11 @@ async fn estimates_a_group_with_a_budget_at_the_common_rate() {
     let all: Vec<f64> =
         loads.iter().flatten().flat_map(|count| (0..*count).map(f64::from)).collect();
     let (sum, count) = (all.iter().sum::<f64>(), all.len() as f64);
-    let (code, json, talk) = run(&["mean", "place"]);
+    let (code, json, stderr) = run(&["mean", "place"]);
     assert_eq!(
         (code, &json["rate"], &json["group"]["population"]),
         (0, &format!("1/{}", 1 << round.0).into(), &all.len().into()),
-        "{talk}"
+        "{stderr}"
     );
     near(&json["group"]["estimates"][0], sum / count);
     near(&run(&["sum", "place"]).1["group"]["estimates"][0], sum);
@@ -238,8 +238,8 @@ async fn estimates_a_group_with_a_budget_at_the_common_rate() {
     assert!(code == 0 && kept(&most) > kept(&json), "{most}");
     near(&most["group"]["estimates"][0], sum / count);
     // A rate above that cannot be had, and it is said which one can.
-    let (code, _, talk) = run(&["mean", "place", "--rate", "1/2"]);
-    assert!(code != 0 && talk.contains("RateUnavailable"), "{code} {talk}");
+    let (code, _, stderr) = run(&["mean", "place", "--rate", "1/2"]);
+    assert!(code != 0 && stderr.contains("RateUnavailable"), "{code} {stderr}");
 }
 
 /// A device whose link was down had to raise its own round above that of its epoch's manifest: what
@@ -261,15 +261,15 @@ async fn a_device_that_was_cut_off_only_lowers_the_common_rate() {
     let round = uploads[1].round;
     assert!(own_round > round && round.0 > 0, "{own_round} {round}");
     let asked = Asked::of(&group, &uploads).await;
-    let (code, json, talk) = asked.estimate(&["mean", "place"]);
-    assert_eq!((code, &json["rate"]), (0, &format!("1/{}", 1 << own_round.0).into()), "{talk}");
-    assert!(talk.contains(&format!("--rate 1/{}", 1 << own_round.0)), "{talk}");
-    let (code, json, talk) = asked.estimate(&["mean", "place", "north", "west"]);
-    assert_eq!((code, &json["rate"]), (0, &format!("1/{}", 1 << round.0).into()), "{talk}");
+    let (code, json, stderr) = asked.estimate(&["mean", "place"]);
+    assert_eq!((code, &json["rate"]), (0, &format!("1/{}", 1 << own_round.0).into()), "{stderr}");
+    assert!(stderr.contains(&format!("--rate 1/{}", 1 << own_round.0)), "{stderr}");
+    let (code, json, stderr) = asked.estimate(&["mean", "place", "north", "west"]);
+    assert_eq!((code, &json["rate"]), (0, &format!("1/{}", 1 << round.0).into()), "{stderr}");
     // Asked for by name, a higher rate is refused by that of the device's seal.
-    let (code, _, talk) =
+    let (code, _, stderr) =
         asked.estimate(&["mean", "place", "--rate", &format!("1/{}", 1 << round.0)]);
-    assert!(code != 0 && talk.contains("RateUnavailable"), "{code} {talk}");
+    assert!(code != 0 && stderr.contains("RateUnavailable"), "{code} {stderr}");
 }
 
 /// What was answered of a group with a budget can be kept, and verified elsewhere: by rate and by
@@ -287,14 +287,14 @@ async fn a_proof_of_a_group_with_a_budget_is_verified_offline() {
     for (choice, kept) in
         [(["--rate", &format!("1/{}", 1 << round)], false), (["--at-most", "100000"], true)]
     {
-        let (code, _, talk) = asked.ask(
+        let (code, _, stderr) = asked.ask(
             &[&["get", "--proof", "p.mproof", "--format", "csv", "--out", "rows.csv"][..], &choice]
                 .concat(),
         );
-        assert_eq!(code, 0, "{choice:?}: {talk}");
-        let (code, out, talk) = asked.run(&["verify", "p.mproof", "--json"]);
+        assert_eq!(code, 0, "{choice:?}: {stderr}");
+        let (code, out, stderr) = asked.run(&["verify", "p.mproof", "--json"]);
         let json: Value = serde_json::from_str(&out).unwrap_or(Value::Null);
-        assert_eq!((code, &json["verified"]), (0, &true.into()), "{choice:?}: {out}{talk}");
+        assert_eq!((code, &json["verified"]), (0, &true.into()), "{choice:?}: {out}{stderr}");
         let rows = fs::read_to_string(asked.folder.path().join("rows.csv")).unwrap().lines().count()
             as u64
             - 1;
@@ -324,14 +324,14 @@ async fn a_proof_of_a_group_with_a_budget_is_verified_offline() {
     behind.extend_from_slice(&pruned);
     fs::write(asked.folder.path().join("behind.mseal"), behind).unwrap();
     fs::write(asked.folder.path().join("alone.mseal"), pruned).unwrap();
-    let (code, out, talk) = asked.run(&["verify", "behind.mseal", "--json"]);
-    assert_eq!(code, 0, "{out}{talk}");
-    let (code, out, talk) = asked.run(&["verify", "alone.mseal"]);
-    assert!(code == 3 && talk.contains("NotWhole"), "{code} {out}{talk}");
+    let (code, out, stderr) = asked.run(&["verify", "behind.mseal", "--json"]);
+    assert_eq!(code, 0, "{out}{stderr}");
+    let (code, out, stderr) = asked.run(&["verify", "alone.mseal"]);
+    assert!(code == 3 && stderr.contains("NotWhole"), "{code} {out}{stderr}");
 }
 
 /// How many readings are in the bundle of an epoch.
 fn got_all(group: &Group, uploads: &[Upload], bundle: &Bundle) -> u64 {
     let upload = uploads.iter().find(|upload| upload.bundles.contains(bundle)).unwrap();
-    cheats::got(&group.roster, upload, bundle).unwrap()
+    upload_verifiers::got(&group.roster, upload, bundle).unwrap()
 }

@@ -1,5 +1,5 @@
-//! Three devices that sealed, an honest cloud that stores everything, and the true readings to
-//! compare with.
+//! Three devices with their seals, an honest cloud that stores everything, and the sealed readings
+//! to compare with.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ const COLUMNS: [&str; 6] = [
 
 /// One sealed event: device, epoch, index, sequence number.
 pub type Key = (DeviceId, u64, u32, u64);
-/// What was sealed under each key: the record, and the values as they were written.
+/// The event that was sealed under each key: the record, and the values as text.
 pub type Truth = BTreeMap<Key, (Vec<u8>, Vec<String>)>;
 
 pub struct Field {
@@ -49,9 +49,9 @@ pub struct Field {
     pub schema: Vec<u8>,
     pub truth: Truth,
     pub bundles: Vec<(DeviceId, u64, Vec<u8>)>,
-    /// Of a group with a budget.
+    /// The manifests, in a group with a budget.
     pub manifests: Vec<Vec<u8>>,
-    /// All of it, whatever a budget left of the bundles.
+    /// All events, also those that the bundles lack because of a budget.
     pub holdings: Holdings,
 }
 
@@ -89,15 +89,14 @@ impl Field {
         Self::telling(scheme, 0)
     }
 
-    /// The same devices with the same keys, whose readings differ by `shift`: another history than
-    /// any other shift's.
-    pub fn telling(scheme: Scheme, shift: u64) -> Self {
+    /// The same devices with the same keys, but readings that differ by `shift`: each shift gives
+    /// another history.
+    pub fn with_shift(scheme: Scheme, shift: u64) -> Self {
         Self::made(scheme, shift, None)
     }
 
-    /// The same devices in a group with a budget, whose coordinator ended the epochs at these
-    /// rounds: stars, of which the bundles have the levels from the round on, and a manifest for
-    /// each epoch.
+    /// The same devices in a group with a budget. `round` gives the final round of each epoch. The
+    /// bundles are stars with the levels from that round on; each epoch has a manifest.
     pub fn within_budget(round: fn(u64) -> u8) -> Self {
         let coordinator = secret(20);
         let mut field = Self::made(
@@ -161,12 +160,12 @@ impl Field {
             let mut sealer = Sealer::new(profile, key.clone(), SaltKey::new([9; 32]), chain);
             for epoch in EPOCHS {
                 let parts = if number == 2 { 2 } else { 1 };
-                let mut told = 0;
+                let mut count = 0;
                 for part in 1..=parts {
                     let mut sealed = Vec::new();
                     for _ in 0..160 + epoch % 9 {
-                        let texts = values(number, epoch, told, shift);
-                        told += 1;
+                        let texts = values(number, epoch, count, shift);
+                        count += 1;
                         let mut record = vec![0; size];
                         schema
                             .fields()
@@ -192,7 +191,7 @@ impl Field {
         roster(&secret(operator), group, &[secret(10), secret(11), secret(12)], None)
     }
 
-    /// What all devices sealed in the middle of the time.
+    /// A query for all devices and the middle of the sealed time.
     pub fn query(&self, choice: Choice) -> Query {
         Query {
             devices: self.devices.clone(),
@@ -202,7 +201,7 @@ impl Field {
         }
     }
 
-    /// A device's signature, from a device that is in on a lie.
+    /// Signs with a device's key, for lies that a device takes part in.
     pub fn sign(&self, device: DeviceId, message: &[u8]) -> Option<Vec<u8>> {
         let key = self.keys.get(&device)?;
         let mut signature = vec![0; key.public().algorithm().signature_length()];
@@ -211,7 +210,7 @@ impl Field {
     }
 }
 
-/// A cloud over a fresh store that has been sent the bundles up to an epoch.
+/// A cloud with a new store that has received the bundles up to an epoch.
 pub struct Honest {
     pub url: String,
     _directory: tempfile::TempDir,
@@ -249,7 +248,7 @@ pub fn client(url: &str) -> Client {
     Client::new(url, &Options::default()).unwrap()
 }
 
-/// A sink that lets nothing pass that was not sealed exactly so, and nothing twice.
+/// A sink that asserts that each row is exactly as sealed and occurs once.
 pub struct Checked<'f> {
     truth: &'f Truth,
     pub seen: BTreeMap<Key, Vec<u8>>,
@@ -272,7 +271,10 @@ impl Sink for Checked<'_> {
                 Some(record),
                 "not sealed: {key:?}"
             );
-            assert!(self.seen.insert(key, record.to_vec()).is_none(), "told twice: {key:?}");
+            assert!(
+                self.seen.insert(key, record.to_vec()).is_none(),
+                "a row occurs twice: {key:?}"
+            );
         });
         Ok(())
     }

@@ -89,7 +89,7 @@ fn device(
     })
 }
 
-/// Waits until something holds, for at most a minute.
+/// Waits until `holds` returns true, for at most a minute.
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..1200 {
         if holds() {
@@ -100,7 +100,7 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("not within a minute: {what}");
 }
 
-/// What a device said under one seal an epoch.
+/// The expected records if each device has one seal per epoch.
 fn truth(roster: &Roster, devices: u8) -> impl Fn(DeviceId, u64, u64) -> Option<[u8; 4]> {
     let ids: Vec<DeviceId> = (0..devices).map(|device| group::device_id(roster, device)).collect();
     move |id, epoch, seq| {
@@ -148,7 +148,7 @@ fn epochs_with_lost_frames_are_justified_at_the_cloud() {
     assert_eq!(audited.late, 0);
     assert!(audited.sensed.values().all(|&sensed| sensed == per_epoch), "{audited:?}");
     assert!(audited.kept.values().all(|&kept| (30..=100).contains(&kept)), "{audited:?}");
-    // What is over is no longer in the journal.
+    // The journal no longer contains finished epochs.
     let journal = std::fs::metadata(folder.path().join("gateway/journal")).unwrap().len();
     assert!(journal < 4096, "{journal}");
 }
@@ -168,7 +168,7 @@ fn a_gateway_that_restarts_often_loses_nothing() {
         while !running.iter().all(JoinHandle::is_finished) {
             let gateway = gateway(&roster, folder.path(), &network, &url, settings(), BOUND).await;
             tokio::time::sleep(Duration::from_millis(350)).await;
-            // Half of them fall dead instead of ending in order.
+            // Half of the gateways are aborted instead of stopped cleanly.
             if cloud.manifests.lock().unwrap().len().is_multiple_of(2) {
                 gateway.task.abort();
                 let _ = gateway.task.await;

@@ -279,9 +279,9 @@ impl Site {
             assert!(line.contains("  Justified  ") && line.contains(&numbers), "{line}");
         }
         assert!(
-            audit.talk.starts_with("7 epochs justified, 0 not, 0 undetermined; "),
+            audit.stderr.starts_with("7 epochs justified, 0 not, 0 undetermined; "),
             "{}",
-            audit.talk
+            audit.stderr
         );
 
         // What every epoch can give, row by row as it was recorded.
@@ -340,7 +340,7 @@ impl Site {
         }
         assert!(
             self.ask(&[&["get", STAR, "--sample", "20", "--no-pinned-seals"][..], &UNTIL].concat())
-                .talk
+                .stderr
                 .contains("SchemeMismatch")
         );
         // More than a budget left is not to be had, and it is said what is.
@@ -348,7 +348,7 @@ impl Site {
             self.ask(&[&["get", "--all", "--rate", "1", "--no-pinned-seals"][..], &UNTIL].concat());
         assert!(
             refused.failed(2).contains("RateUnavailable")
-                && refused.talk.contains("the highest available rate"),
+                && refused.stderr.contains("the highest available rate"),
             "{refused:?}"
         );
 
@@ -360,11 +360,13 @@ impl Site {
             "count 8834.0000  (95 %: 8834.0000 to 8834.0000), from {expected} of 8,834 readings"
         );
         assert!(count.out.starts_with("group ") && count.out.contains(&says), "{count:?}");
-        assert!(count.talk.starts_with(&format!("--rate {rate}\n")), "{}", count.talk);
+        assert!(count.stderr.starts_with(&format!("--rate {rate}\n")), "{}", count.stderr);
         assert!(
-            DEVICES.iter().all(|device| count.talk.contains(&format!("{device}         verified"))),
+            DEVICES
+                .iter()
+                .all(|device| count.stderr.contains(&format!("{device}         verified"))),
             "{}",
-            count.talk
+            count.stderr
         );
         let mean = self
             .ask(
@@ -421,8 +423,8 @@ fn from_keys_to_an_estimate_over_mqtt_5() {
     assert!(!site.scene.path("gateway").exists(), "nothing was made");
     let checked = site.scene.run(&["device", "run", "--config", "dev1.toml", "--check"]).done();
     assert!(
-        checked.talk.contains("device dev1 of group home")
-            && checked.talk.contains("replays 4,417 readings"),
+        checked.stderr.contains("device dev1 of group home")
+            && checked.stderr.contains("replays 4,417 readings"),
         "{checked:?}"
     );
 

@@ -1,5 +1,5 @@
-//! A group with a budget: its keys and roster, motes that replay known readings, a gateway's
-//! station, a cloud that stores its uploads, and their audit.
+//! A group with a budget: its keys and roster, motes that replay known readings, the station of a
+//! gateway, a cloud that stores the uploads, and the audit of the uploads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -65,7 +65,8 @@ pub(crate) fn link_key(roster: &Roster, device: DeviceId) -> LinkKey {
     LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, roster.group(), device))
 }
 
-/// A device's frame of events of one level, one for each sequence number, which is its record.
+/// A device's frame of events of one level, one for each sequence number in `range`. The record of
+/// an event is its sequence number.
 pub(crate) fn forward_frame(
     (device, key): (DeviceId, &LinkKey),
     (index, epoch): (u32, u64),
@@ -74,7 +75,7 @@ pub(crate) fn forward_frame(
 ) -> Vec<u8> {
     let mut events = Vec::new();
     for seq in range.clone() {
-        // No gap before it.
+        // The event follows the previous one without a gap.
         events.push(level);
         events.extend_from_slice(&u32::try_from(seq).unwrap().to_be_bytes());
     }
@@ -97,7 +98,7 @@ pub(crate) fn reading(device: u8, epoch: u64, n: u64) -> u32 {
     u32::from(device) << 24 | u32::try_from((epoch - FIRST) << 16 | n).unwrap()
 }
 
-/// What a device has sensed: `per_epoch` readings in each of some epochs.
+/// The readings of a device: `per_epoch` in each of `epochs` epochs from [`FIRST`] on.
 pub(crate) fn recording(device: u8, epoch_ms: u64, epochs: u64, per_epoch: u64) -> Recording {
     let mut table = String::from("ts,reading\n");
     for epoch in FIRST..FIRST + epochs {
@@ -134,7 +135,7 @@ pub(crate) fn mote(
     unlocked(|| open_mote(roster, device, folder, most_waiting, |_| {}))
 }
 
-/// The same with another profile; its state may not be its own.
+/// Opens a mote with a changed profile. Returns an error if its state does not fit the profile.
 pub(crate) fn open_mote(
     roster: &Roster,
     device: u8,
@@ -166,8 +167,8 @@ pub(crate) fn station(roster: &Roster, folder: &Path, bound: u64) -> Station {
     unlocked(|| Station::open(&folder, roster.clone(), GROUP_SECRET, coordinator(), bound)).0
 }
 
-/// Opens what was open before in this process. A process that another test starts holds a copy of
-/// every open file, and so of its lock, from its creation until it runs its program: try again.
+/// Retries to open a state that was open before in this process. Between fork and exec, a process
+/// that another test starts holds a copy of every open file, and thus the lock.
 fn unlocked<T, E: std::fmt::Debug>(mut open: impl FnMut() -> Result<T, E>) -> T {
     let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
     loop {
@@ -182,8 +183,8 @@ fn unlocked<T, E: std::fmt::Debug>(mut open: impl FnMut() -> Result<T, E>) -> T 
     }
 }
 
-/// A seal that reached the outbox: index, epoch, events, whether it says `restart`, and whether it
-/// ends its epoch.
+/// A seal in the outbox: index, epoch, number of events, whether it states a restart, and whether
+/// it ends its epoch.
 pub(crate) type Found = (u32, u64, u64, bool, bool);
 
 /// The statements of one device that are in a gateway's outbox, by index.
@@ -214,19 +215,19 @@ pub(crate) fn sealed(roster: &Roster, station: &Station) -> Vec<Found> {
     statements(roster, station).iter().map(found).collect()
 }
 
-/// A cloud that keeps what it is sent, and answers as it is told.
+/// A cloud that keeps every upload, or refuses all with a given status.
 #[derive(Clone, Default)]
 pub(crate) struct Cloud {
-    /// Manifests in the order in which they came, without repetitions.
+    /// Manifests in the order in which they arrived, without repetitions.
     pub(crate) manifests: Arc<Mutex<Vec<Bytes>>>,
     /// Bundles by their digest.
     pub(crate) bundles: Arc<Mutex<BTreeMap<Digest, Bytes>>>,
-    /// The status to answer with instead of taking anything; 0 for none.
+    /// The status with which to refuse everything; 0 to accept.
     pub(crate) refuses: Arc<AtomicU16>,
 }
 
 impl Cloud {
-    /// Listens on a free port and says which.
+    /// Listens on a free port; returns the URL.
     pub(crate) async fn serve(&self) -> String {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -238,7 +239,7 @@ impl Cloud {
         url
     }
 
-    /// Takes everything in a gateway's outbox, as if it were uploaded.
+    /// Copies everything in a gateway's outbox, as if it had been uploaded.
     pub(crate) fn take(&self, station: &Station) {
         let outbox = station.outbox();
         for item in outbox.names().into_iter().map(|name| outbox.read(name).unwrap()) {
@@ -273,7 +274,7 @@ async fn bundles(State(cloud): State<Cloud>, body: Bytes) -> StatusCode {
     StatusCode::OK
 }
 
-/// What anyone concludes from what a gateway uploaded.
+/// The result of the audit of a gateway's uploads.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Audited {
     /// Epochs that are justified, and that are undetermined.
@@ -289,9 +290,8 @@ pub(crate) struct Audited {
     pub(crate) sensed: BTreeMap<(DeviceId, u64), u64>,
 }
 
-/// Verifies everything that a cloud was sent and lets the client's audit judge it, which must
-/// accuse nobody; `expected` says what a device's record at a place of a seal must be, by device,
-/// epoch and sequence number.
+/// Verifies everything that a cloud received, and audits it; the audit must have no findings.
+/// `expected` returns the record of an event by device, epoch and sequence number.
 pub(crate) fn audit(
     roster: &Roster,
     cloud: &Cloud,
@@ -359,10 +359,10 @@ pub(crate) fn audit(
         report.findings().map(|(epoch, finding)| (epoch, finding.describe(roster))).collect();
     assert!(found.is_empty(), "an honest gateway is accused: {found:?}");
     for epoch in &report.epochs {
-        let told =
+        let epochs =
             if epoch.is_justified { &mut audited.justified } else { &mut audited.undetermined };
-        told.push(epoch.epoch.0);
-        // Where it cannot tell, it says of whom, or that the epoch has no manifest.
+        epochs.push(epoch.epoch.0);
+        // A doubt names the device, or states that the epoch has no manifest.
         assert!(epoch.is_justified || !epoch.doubts.is_empty(), "{epoch:?}");
     }
     audited
@@ -372,13 +372,13 @@ pub(crate) fn audit(
 struct Uploaded {
     digest: Digest,
     epoch: u64,
-    /// How many events of it are there.
+    /// The number of its events that were kept.
     kept: u64,
     bundle: Vec<u8>,
 }
 
-/// What the client's audit says of a cloud's manifests and of these bundles, which come by device
-/// and index.
+/// The client's audit of a cloud's manifests and of these bundles, which are sorted by device and
+/// index.
 fn report<'b>(roster: &Roster, cloud: &Cloud, bundles: impl Iterator<Item = &'b [u8]>) -> Report {
     let mut audit = Audit::new(roster, EpochNumber(0), None).unwrap();
     let mut stream = Vec::new();

@@ -62,7 +62,11 @@ fn piped(scene: &Scene, source: &str, arguments: &[&str]) -> Run {
         .output()
         .unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    Run { code: output.status.code().unwrap(), out: text(output.stdout), talk: text(output.stderr) }
+    Run {
+        code: output.status.code().unwrap(),
+        out: text(output.stdout),
+        stderr: text(output.stderr),
+    }
 }
 
 #[test]
@@ -110,10 +114,14 @@ fn the_exit_code_is_right_when_stdout_is_closed() {
         drop(reader);
         let output =
             scene.command(&arguments).stdout(writer).stderr(Stdio::piped()).output().unwrap();
-        let talk = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {talk}");
-        assert!(!talk.contains("pipe") && !talk.contains("panic"), "{arguments:?}: {talk}");
-        assert_eq!(talk.contains("cut.mseal: Truncated"), code == REFUSED, "{arguments:?}: {talk}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
+        assert!(!stderr.contains("pipe") && !stderr.contains("panic"), "{arguments:?}: {stderr}");
+        assert_eq!(
+            stderr.contains("cut.mseal: Truncated"),
+            code == REFUSED,
+            "{arguments:?}: {stderr}"
+        );
     }
 }
 
@@ -172,7 +180,7 @@ fn control_characters_of_others_do_not_reach_the_terminal() {
     let (_, bytes, _) = bundle(&scene, "star");
     let tame = |run: &Run| {
         let acts = |text: &str| text.chars().any(|letter| letter != '\n' && letter.is_control());
-        assert!(!acts(&run.out) && !acts(&run.talk), "{run:?}");
+        assert!(!acts(&run.out) && !acts(&run.stderr), "{run:?}");
     };
     // A proof's query, to inspect and to verify.
     for query in ["\u{1b}[2J\u{9b}31m\u{202e}", "{\"\\u001b[2J\\u009b31m\":1}"] {

@@ -1,15 +1,15 @@
-//! Which crate may import which (ARCHITECTURE.md): a crate imports only crates further down the
+//! Checks which crate imports which (ARCHITECTURE.md): a crate imports only crates further down the
 //! list, the roles never import each other, and `moteseal` links nothing that exists for attacks,
 //! experiments or comparison.
 //!
-//! The order is read from `cargo metadata`. The tests of a crate (its dev-dependencies) keep it
-//! too, but may use `research`, `adversary` and `fixtures`.
+//! The imports are read from `cargo metadata`. The order also applies to the tests of a crate (its
+//! dev-dependencies), except that they may use `research`, `adversary` and `fixtures`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use cargo_metadata::{DependencyKind, MetadataCommand, Package, PackageId};
 
-/// The crates from the top. Those of one line never import each other.
+/// The crates, from the top. The crates of one line never import each other.
 const FLOORS: &[&[&str]] = &[
     &["moteseal", "moteseal-bench", "moteseal-demo", "moteseal-python", "moteseal-vectors"],
     &["moteseal-lab"],
@@ -54,7 +54,7 @@ fn objection((from, to, in_tests): Import<'_>) -> Option<String> {
             "{from} -> {to}: not in the list of crates; add it to FLOORS and to ARCHITECTURE.md"
         ));
     };
-    // The fixtures use `verify`, and its tests use them.
+    // The fixtures import `verify`, and the tests of `verify` import the fixtures.
     if in_tests && to == "moteseal-fixtures" {
         return None;
     }
@@ -87,7 +87,7 @@ fn every_import_in_the_workspace_points_down() {
         for dependency in package.dependencies.iter().filter(|dependency| dependency.path.is_some())
         {
             let in_tests = dependency.kind == DependencyKind::Development;
-            // A crate's tests enable its own features by importing it.
+            // A crate's tests import the crate itself to enable its features.
             if in_tests && dependency.name == package.name.as_str() {
                 continue;
             }
@@ -138,7 +138,7 @@ fn host() -> String {
 }
 
 #[test]
-fn wrong_imports_are_named() {
+fn forbidden_imports_are_reported_and_allowed_ones_are_not() {
     for import in [
         ("moteseal-core", "moteseal-lanes", false),
         ("moteseal-store", "moteseal-cloud", true),

@@ -1,4 +1,4 @@
-//! Every lie of the adversary's table, told by a server between an honest cloud and a client that
+//! Applies every lie of the adversary's table in a server between an honest cloud and a client that
 //! verifies.
 
 use std::collections::BTreeMap;
@@ -20,20 +20,20 @@ use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_net::{Client, NetError};
 use moteseal_seal::sample::Choice;
 
-/// What the server in between tells.
+/// How the server in between alters answers.
 #[derive(Clone, Copy, Default)]
-struct Told {
+struct Task {
     lie: Option<&'static Lie>,
     explain: Option<&'static ExplainLie>,
     question: Option<Question>,
-    /// Whether the lie found an occasion.
+    /// Whether the lie was applicable to the answer.
     done: bool,
 }
 
 struct Liar {
     field: Field,
     honest: Client,
-    told: Mutex<Told>,
+    task: Mutex<Task>,
 }
 
 impl Liar {
@@ -89,20 +89,20 @@ impl Liar {
     }
 
     fn lie(&self, honest: &[u8]) -> Vec<u8> {
-        let mut told = self.told.lock().unwrap();
-        let (Some(lie), Some(question)) = (told.lie, told.question) else { return honest.to_vec() };
+        let mut task = self.task.lock().unwrap();
+        let (Some(lie), Some(question)) = (task.lie, task.question) else { return honest.to_vec() };
         let mut answer = Answer::decode(honest).unwrap();
         assert_eq!(answer.encode(), honest);
         let accomplice = |device: DeviceId, message: &[u8]| self.field.sign(device, message);
         let context =
             Context { holdings: &self.field.holdings, question, accomplice: Some(&accomplice) };
-        told.done = (lie.alter)(&mut answer, &context);
+        task.done = (lie.alter)(&mut answer, &context);
         answer.encode()
     }
 
     fn explain(&self, honest: &[u8], device: DeviceId, index: SealIndex) -> Option<Vec<u8>> {
-        let told = *self.told.lock().unwrap();
-        let (Some(lie), Some(question)) = (told.explain, told.question) else {
+        let task = *self.task.lock().unwrap();
+        let (Some(lie), Some(question)) = (task.explain, task.question) else {
             return Some(honest.to_vec());
         };
         let mut answer = Answer::decode(honest).unwrap();
@@ -134,7 +134,7 @@ fn choices(scheme: Scheme) -> Vec<Choice> {
     choices
 }
 
-/// A client with a liar before its cloud.
+/// A client, and an altering server between it and its cloud.
 struct Scene {
     liar: Arc<Liar>,
     client: Client,
@@ -148,13 +148,14 @@ impl Scene {
 
     async fn of(field: Field) -> Self {
         let honest = Honest::serve(&field, u64::MAX).await;
-        let liar = Arc::new(Liar { honest: client(&honest.url), field, told: Mutex::default() });
+        let liar = Arc::new(Liar { honest: client(&honest.url), field, task: Mutex::default() });
         let client = client(&Arc::clone(&liar).serve().await);
         Self { liar, client, _honest: honest }
     }
 
-    /// Asks while the lie is told: the outcome, how many rows the sink took, and whether the lie
-    /// found an occasion. That no row is other than sealed, the sink asserts.
+    /// Sends a query while the lie is applied. Returns the outcome, the number of rows that the
+    /// sink received, and whether the lie was applicable. The sink asserts that every row is as
+    /// sealed.
     async fn ask(
         &self,
         choice: Choice,
@@ -166,7 +167,7 @@ impl Scene {
         (outcome, seen.len(), done)
     }
 
-    /// The same of any query, with the rows that the sink took.
+    /// As [`Self::ask`], for any query; returns the rows that the sink received.
     async fn ask_for(
         &self,
         query: &Query,
@@ -174,20 +175,20 @@ impl Scene {
         explain: Option<&'static ExplainLie>,
     ) -> (Result<Report, moteseal_client::Error>, BTreeMap<Key, Vec<u8>>, bool) {
         let question = Question { since: query.since, until: query.until, choice: query.choice };
-        *self.liar.told.lock().unwrap() =
-            Told { lie, explain, question: Some(question), done: false };
+        *self.liar.task.lock().unwrap() =
+            Task { lie, explain, question: Some(question), done: false };
         let mut sink = Checked::new(&self.liar.field);
         let outcome = moteseal_client::Client::new(&self.client, &self.liar.field.roster)
             .query(query)
             .run(&mut sink)
             .await
             .map(|verified| verified.report);
-        let done = self.liar.told.lock().unwrap().done;
+        let done = self.liar.task.lock().unwrap().done;
         (outcome, sink.seen, done)
     }
 }
 
-/// The names of an outcome: of the refusal as a whole, and of the finding.
+/// The names of an outcome: of the rejection, and of the explaining form's finding.
 fn names(outcome: &Result<Report, moteseal_client::Error>) -> (String, Option<&'static str>) {
     match outcome {
         Ok(report) if report.is_complete() => ("accepted".into(), None),
@@ -202,7 +203,7 @@ fn names(outcome: &Result<Report, moteseal_client::Error>) -> (String, Option<&'
             refused.rejection.name().to_owned(),
             refused.finding.as_ref().map(|finding| finding.name()),
         ),
-        Err(failure) => (format!("not a refusal, {failure}"), None),
+        Err(failure) => (format!("not a rejection: {failure}"), None),
     }
 }
 
@@ -220,28 +221,32 @@ async fn an_honest_proxy_delivers_everything() {
                 scene.liar.field.truth.keys().filter(|(_, epoch, ..)| within(*epoch)).count();
             assert_eq!(report.events(), sealed as u64);
             if choice == choices(scheme)[1] {
-                assert_eq!(rows, sealed, "rate 1 is everything");
+                assert_eq!(rows, sealed, "rate 1 must return every row");
             }
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_lie_is_refused_by_its_name_without_a_false_row() {
+async fn every_lie_is_rejected_by_its_name_without_a_false_row() {
     assert!(LIES.len() >= 25);
     let mut wrong = Vec::new();
     for scheme in [Scheme::Star, Scheme::Tree] {
         let scene = Scene::new(scheme).await;
         for lie in LIES.iter().filter(|lie| lie.schemes.include(scheme)) {
-            let mut told = 0;
+            let mut applied = 0;
             for choice in choices(scheme) {
                 let (outcome, _, done) = scene.ask(choice, Some(lie), None).await;
                 let (name, finding) = names(&outcome);
                 if !done {
-                    assert_eq!(name, "accepted", "{} ({scheme:?}, {choice:?}): not told", lie.name);
+                    assert_eq!(
+                        name, "accepted",
+                        "{} ({scheme:?}, {choice:?}): not applicable",
+                        lie.name
+                    );
                     continue;
                 }
-                told += 1;
+                applied += 1;
                 let explained = lie
                     .explained
                     .filter(|_| name == "NotAuthentic")
@@ -253,8 +258,8 @@ async fn every_lie_is_refused_by_its_name_without_a_false_row() {
                     ));
                 }
             }
-            if told == 0 {
-                wrong.push(format!("{} ({scheme:?}): never told", lie.name));
+            if applied == 0 {
+                wrong.push(format!("{} ({scheme:?}): never applicable", lie.name));
             }
         }
     }
@@ -272,23 +277,24 @@ async fn a_cloud_that_omits_readings_cannot_choose_among_samples() {
                 let query = Query { until, ..scene.liar.field.query(choice) };
                 let newest = EpochNumber(until.map_or(108, |until| until.0 - 1));
                 let (honest, all, _) = scene.ask_for(&query, None, None).await;
-                let (told, rows, done) = scene.ask_for(&query, Some(lie), None).await;
-                assert!(done, "{scheme:?} {choice:?}: not told");
-                let (honest, told) = (honest.unwrap(), told.unwrap());
+                let (altered, rows, done) = scene.ask_for(&query, Some(lie), None).await;
+                assert!(done, "{scheme:?} {choice:?}: not applicable");
+                let (honest, altered) = (honest.unwrap(), altered.unwrap());
                 assert!(
                     honest.is_complete()
                         && honest.devices[2].complete_until() == EpochNumber(newest.0 + 1)
                 );
-                assert_eq!(told.devices[2].complete_until(), newest);
+                assert_eq!(altered.devices[2].complete_until(), newest);
                 assert_eq!(
-                    told.is_complete(),
+                    altered.is_complete(),
                     until.is_none(),
-                    "nothing is missing before the epoch that it leaves open"
+                    "no epoch is missing before the one that is left open"
                 );
                 let within = |key: &&Key| key.0 == west && key.1 == newest.0;
                 assert!(all.keys().filter(within).count() > 0);
                 match choice {
-                    // A rate is forced part by part: fewer rows, and no other ones.
+                    // A rate determines the rows of each part: rows can be missing, but none can be
+                    // added.
                     Choice::Rate(_) => assert!(rows.keys().all(|key| all.contains_key(key))),
                     _ => assert_eq!(
                         rows.keys().filter(within).count(),
@@ -296,11 +302,11 @@ async fn a_cloud_that_omits_readings_cannot_choose_among_samples() {
                         "{scheme:?} {choice:?} {until:?}"
                     ),
                 }
-                assert_eq!(told.rows(), rows.len() as u64);
+                assert_eq!(altered.rows(), rows.len() as u64);
                 let rest = |key: &&Key| !within(key);
                 assert!(
                     rows.keys().filter(rest).eq(all.keys().filter(rest)),
-                    "the closed epochs stay as they are"
+                    "the rows of closed epochs must not change"
                 );
             }
         }
@@ -332,9 +338,9 @@ async fn a_false_explanation_is_named_and_the_response_stays_refused() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// In a group with a budget: its own lies, and all the others.
+/// Applies the lies about a group with a budget, and all others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_lie_about_a_group_with_a_budget_is_refused_by_its_name() {
+async fn every_lie_about_a_group_with_a_budget_is_rejected_by_its_name() {
     let scene = Scene::of(Field::within_budget(|epoch| 2 + u8::from(epoch % 2 == 0))).await;
     let choices = [Choice::Rate("1/8".parse().unwrap()), Choice::AtMost(40), Choice::AtMost(1000)];
     let mut wrong = Vec::new();
@@ -348,17 +354,17 @@ async fn every_lie_about_a_group_with_a_budget_is_refused_by_its_name() {
     assert!(refused.unwrap_err().to_string().contains("RateUnavailable"));
     for lie in BUDGET_LIES.iter().chain(LIES).filter(|lie| lie.schemes.include(Scheme::Star)) {
         let own = BUDGET_LIES.iter().any(|other| other.name == lie.name);
-        let mut told = 0;
+        let mut applied = 0;
         for choice in choices {
             let (outcome, _, done) = scene.ask(choice, Some(lie), None).await;
             let (name, finding) = names(&outcome);
             if !done {
-                assert_eq!(name, "accepted", "{} ({choice:?}): not told", lie.name);
+                assert_eq!(name, "accepted", "{} ({choice:?}): not applicable", lie.name);
                 continue;
             }
-            told += 1;
-            // What a manifest lists is missed before a tail is called unknown, and where its device
-            // is passed over.
+            applied += 1;
+            // A seal that a manifest lists is reported as missing before a tail is reported as
+            // unknown, and also if its device is skipped.
             let passed =
                 lie.expected.contains(&"TailUnknown") || lie.name == "devices-out-of-order";
             let listed = !own && passed && name == "Missing";
@@ -371,8 +377,8 @@ async fn every_lie_about_a_group_with_a_budget_is_refused_by_its_name() {
                     .push(format!("{} ({choice:?}): {name}, {finding:?}; {explained:?}", lie.name));
             }
         }
-        if own && told == 0 {
-            wrong.push(format!("{}: never told", lie.name));
+        if own && applied == 0 {
+            wrong.push(format!("{}: never applicable", lie.name));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

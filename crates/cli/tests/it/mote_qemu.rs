@@ -1,6 +1,6 @@
-//! Whole motes: the firmware on two boards in QEMU, each at its serial line, with the real
-//! gateways, cloud, querier, sender of broadcasts and client as processes. They reboot and lose
-//! power at random.
+//! Complete motes: the firmware on two boards in QEMU, each with a serial line, and the real
+//! gateways, cloud, querier, sender of broadcasts and client as processes. The motes reboot and
+//! lose power at random.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ use crate::emulator::{Board, Emulator, firmware};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Longer than anything here takes that is not broken.
+/// Longer than any successful operation takes.
 const LONG: Duration = Duration::from_secs(400);
 const MOTES: [(&str, Board, u32); 2] =
     [("mote1", Board::Lm3s6965evb, 0), ("mote2", Board::Mps2An385, READINGS)];
@@ -35,7 +35,7 @@ const RECORDINGS: [&str; 4] = [
     "singlehop_outdoor_moteid4",
 ];
 
-/// A process that is killed when nobody wants it any more.
+/// A process that is killed when this is dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -45,7 +45,7 @@ impl Drop for Running {
     }
 }
 
-/// What the motes have to tell, as the client writes it: humidity and temperature.
+/// The readings of the recordings as the client writes them: humidity and temperature.
 fn recorded() -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/telosb");
     let mut readings = Vec::new();
@@ -192,7 +192,7 @@ impl Site {
         site
     }
 
-    /// The configurations of what speaks to the motes and to the cloud.
+    /// Writes the configurations of the processes that connect to the motes and to the cloud.
     fn join(&self, motes: &[Emulator], cloud: &str) {
         let broker = self.broker.url();
         let common = "roster = \"roster.cbor\"\noperator = \"keys/op.pub.pem\"\n";
@@ -249,7 +249,7 @@ impl Site {
         )
     }
 
-    /// Starts a process that says its address first, if it says any.
+    /// Starts a process. Its stdout is a pipe, on which a service prints its address first.
     fn start(&self, name: &str, arguments: &[&str]) -> Running {
         let log = fs::File::options()
             .create(true)
@@ -268,8 +268,8 @@ impl Site {
         .collect()
     }
 
-    /// Broadcasts a command, and stays for those who ask for it again.
-    fn say(&self, command: &str) -> Running {
+    /// Broadcasts a command, and responds to receivers that request it again.
+    fn broadcast(&self, command: &str) -> Running {
         let to = format!("{}/field", self.broker.url());
         let arguments = [
             "broadcast",
@@ -301,9 +301,13 @@ impl Site {
     }
 }
 
-/// What the client has of a mote, in the order in which it was sealed: the readings, and the
+/// The readings of a mote that the client gets, in the order in which they were sealed, and the
 /// indices of their seals.
-fn told(site: &Site, cloud: &str, name: &str) -> (Vec<(String, String)>, BTreeSet<u32>) {
+fn readings_at_cloud(
+    site: &Site,
+    cloud: &str,
+    name: &str,
+) -> (Vec<(String, String)>, BTreeSet<u32>) {
     let out = format!("{name}.csv");
     site.with_roster(&[
         "get",
@@ -390,8 +394,8 @@ fn motes_that_reboot_often_lose_and_repeat_nothing() {
     motes.iter_mut().for_each(|mote| {
         if mote.board == Board::Mps2An385 { mote.lose_power() } else { mote.reset() }
     });
-    // A question, answered by both.
-    let asked = SUM_EPOCHS.to_string();
+    // A query that both motes answer.
+    let epochs = SUM_EPOCHS.to_string();
     let arguments = [
         "sum",
         "run",
@@ -399,7 +403,7 @@ fn motes_that_reboot_often_lose_and_repeat_nothing() {
         "--config",
         "querier.toml",
         "--epochs",
-        &asked,
+        &epochs,
         "--floor",
         "2",
         "--json",
@@ -410,11 +414,11 @@ fn motes_that_reboot_often_lose_and_repeat_nothing() {
         rows.map(|row| serde_json::from_str(&row.unwrap()).unwrap()).collect::<Vec<Value>>()
     });
     motes.iter().for_each(|mote| mote.until("answered"));
-    // Commands, which both obey: faster, and after some star epochs trees.
-    let _faster = site.say("interval=6");
+    // Two commands for both motes: a shorter interval; then, after some star epochs, trees.
+    let _faster = site.broadcast("interval=6");
     motes.iter().for_each(|mote| mote.until("acted"));
     motes.iter().for_each(|mote| mote.until_all("sealed", 3));
-    let _trees = site.say("scheme=tree");
+    let _trees = site.broadcast("scheme=tree");
     motes.iter().for_each(|mote| mote.until_all("acted", 2));
     let mut chance = Chance::new(7);
     let mut done = [2; MOTES.len()];
@@ -424,7 +428,7 @@ fn motes_that_reboot_often_lose_and_repeat_nothing() {
         assert!(
             start.elapsed() < LONG,
             "{:#?}\n{}",
-            motes.iter().map(Emulator::said).collect::<Vec<_>>(),
+            motes.iter().map(Emulator::reports).collect::<Vec<_>>(),
             site.logs()
         );
         std::thread::sleep(Duration::from_millis(200 + chance.below(1200)));
@@ -443,25 +447,25 @@ fn motes_that_reboot_often_lose_and_repeat_nothing() {
     querier.0.wait().unwrap();
     let outbox = at.join("state/outbox");
     while fs::read_dir(&outbox).unwrap().count() > 0 {
-        assert!(start.elapsed() < LONG, "not at the cloud: {}", site.logs());
+        assert!(start.elapsed() < LONG, "not all epochs are at the cloud: {}", site.logs());
         std::thread::sleep(Duration::from_millis(50));
     }
     let (recorded, mut sealed) = (recorded(), [0, 0]);
     for ((name, _, first), mote) in MOTES.iter().zip(&motes) {
         let first = *first as usize;
-        let (readings, indices) = told(&site, url, name);
-        // Every reading once, in its order, and nothing else: what a reboot cost was sealed again
-        // under another index.
-        assert_eq!(readings.len(), READINGS as usize, "{name}: {:#?}", mote.said());
+        let (readings, indices) = readings_at_cloud(&site, url, name);
+        // Every reading occurs once, in order, and nothing else: readings of a seal that a reboot
+        // interrupted were sealed again under another index.
+        assert_eq!(readings.len(), READINGS as usize, "{name}: {:#?}", mote.reports());
         assert!(
             readings == recorded[first..first + READINGS as usize],
-            "{name} says something else than it sensed"
+            "{name} sealed other readings than it sensed"
         );
-        // An index is signed once, and every one that was opened and not signed is one that the
-        // next seal confesses.
+        // An index is signed at most once. The next seal states an index that was opened and not
+        // signed.
         let of = |what: &str| -> Vec<u32> {
-            let said = mote.said().into_iter().filter(|said| said.starts_with(what));
-            said.map(|said| said.split(' ').nth(1).unwrap().parse().unwrap()).collect()
+            let reports = mote.reports().into_iter().filter(|report| report.starts_with(what));
+            reports.map(|report| report.split(' ').nth(1).unwrap().parse().unwrap()).collect()
         };
         let (opened, signed) = (of("opened"), of("sealed"));
         assert!(
@@ -476,11 +480,11 @@ fn motes_that_reboot_often_lose_and_repeat_nothing() {
             signed.iter().all(|index| indices.contains(index)),
             "{name}: {signed:?}, and the cloud has {indices:?}"
         );
-        // No epoch of the query is answered twice, whatever the mote was rebooted in.
+        // No epoch of the query is answered twice, whenever the mote rebooted.
         let answered: Vec<u64> = mote
-            .said()
+            .reports()
             .iter()
-            .filter_map(|said| said.strip_prefix("answered "))
+            .filter_map(|report| report.strip_prefix("answered "))
             .map(|epoch| epoch.parse().unwrap())
             .collect();
         assert!(
@@ -489,16 +493,21 @@ fn motes_that_reboot_often_lose_and_repeat_nothing() {
         );
         for (scheme, count) in ["star", "tree"].into_iter().zip(&mut sealed) {
             *count += mote
-                .said()
+                .reports()
                 .iter()
-                .filter(|said| said.starts_with("opened") && said.ends_with(scheme))
+                .filter(|report| report.starts_with("opened") && report.ends_with(scheme))
                 .count();
         }
-        assert_eq!(mote.count("acted"), 2, "{name} acts on each command once: {:#?}", mote.said());
+        assert_eq!(
+            mote.count("acted"),
+            2,
+            "{name} must act on each command once: {:#?}",
+            mote.reports()
+        );
     }
     assert!(sealed[0] >= 2 && sealed[1] >= 4, "{sealed:?}");
-    // A busy machine loses ticks of the motes' clocks, and answers then come too late; one by both
-    // must not.
+    // On a busy machine the motes' clocks lose ticks and answers can be too late. At least one epoch
+    // must have the answers of both.
     let answers: Vec<&Value> = rows.iter().filter(|row| row["participants"] == 2).collect();
     assert!(!answers.is_empty(), "{rows:#?}\n{}", site.logs());
     let (least, most) = recorded

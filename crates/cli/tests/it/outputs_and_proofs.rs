@@ -447,7 +447,7 @@ async fn pinned_seals_cannot_be_withdrawn() {
         assert!(ask(&short, &early, Some(&mut memory)).await.unwrap().is_complete());
 
         // Another history of the same devices and keys.
-        let twin = Field::telling(scheme, 1);
+        let twin = Field::with_shift(scheme, 1);
         assert_eq!(twin.roster.digest(), field.roster.digest());
         let rolled_back = Honest::serve(&twin, u64::MAX).await;
         let query = Query { choice: rate("1/8"), ..everything.clone() };

@@ -105,12 +105,12 @@ fn a_key_in_a_read_only_folder_needs_a_state_option() {
         process.wait_with_output().unwrap()
     };
     let output = seal(&[]);
-    let talk = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{talk}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
     assert!(
-        talk.contains("/dev/stdin: the chain's state cannot be kept here")
-            && talk.contains("--state"),
-        "{talk}"
+        stderr.contains("/dev/stdin: the chain's state cannot be kept here")
+            && stderr.contains("--state"),
+        "{stderr}"
     );
     assert!(seal(&["--state", "dev1.chain"]).status.success());
     assert_eq!(scene.names("bundles"), ["dev1-0000000000.mseal"]);
@@ -189,7 +189,7 @@ fn a_push_sends_what_the_cloud_does_not_have() {
     let who = ["--roster", "away.cbor", "--operator", "keys/op.pub.pem"];
     scene.run(&[&arguments[..], &COLUMNS, &who].concat()).done();
     let run = scene.run(&["push", "away", "--to", &cloud.url]);
-    assert!(run.talk.contains("UnknownDevice"), "{run:?}");
+    assert!(run.stderr.contains("UnknownDevice"), "{run:?}");
     assert_ne!(run.code, 0);
 
     let url = cloud.url.clone();

@@ -1,5 +1,5 @@
-//! README.md's tour as written: every `sh` block, in order, as one script, with nothing between the
-//! lines. `push` waits for the server that the script starts in the background.
+//! Runs the tour of README.md: every `sh` block, in order, as one script, with nothing added
+//! between the lines. `push` waits for the server that the script starts in the background.
 //!
 //! The shell starts in a folder that looks like a fresh clone after `cargo build --release`. Two
 //! commands are checked instead of run: `make X` must be a target that make can plan, and `cargo`
@@ -74,10 +74,10 @@ fn the_tour_works_as_written() {
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    let talk = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success(),
-        "{}:\n{}\n{talk}",
+        "{}:\n{}\n{stderr}",
         output.status,
         String::from_utf8_lossy(&output.stdout)
     );

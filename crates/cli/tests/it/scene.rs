@@ -8,25 +8,29 @@ use std::process::{Child, Command, Output, Stdio};
 /// The columns of the tables here.
 pub(crate) const COLUMNS: [&str; 6] =
     ["--time", "ts", "--column", "temperature:Cel:i16/100", "--column", "humidity:%RH:u16/100"];
-const WHO: [&str; 4] = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
+const GROUP_ARGUMENTS: [&str; 4] = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
 
-/// What a run of the binary did.
+/// The exit code and output of a run of the binary.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) code: i32,
     pub(crate) out: String,
-    pub(crate) talk: String,
+    pub(crate) stderr: String,
 }
 
 impl Run {
-    /// The one line that says why it failed.
+    /// Asserts that the run failed with this exit code. Returns the one line that gives the reason.
     #[track_caller]
     pub(crate) fn failed(&self, code: i32) -> &str {
         assert_eq!(self.code, code, "{self:?}");
         let lines: Vec<&str> =
-            self.talk.lines().filter(|line| line.starts_with("moteseal: ")).collect();
-        assert_eq!(lines.len(), 1, "one line says why: {self:?}");
-        assert_eq!(self.talk.lines().last(), lines.first().copied(), "it is the last: {self:?}");
+            self.stderr.lines().filter(|line| line.starts_with("moteseal: ")).collect();
+        assert_eq!(lines.len(), 1, "there must be one line with the reason: {self:?}");
+        assert_eq!(
+            self.stderr.lines().last(),
+            lines.first().copied(),
+            "the reason must be the last line: {self:?}"
+        );
         lines[0]
     }
 
@@ -89,7 +93,7 @@ impl Scene {
         fs::write(self.path(name), text).unwrap();
     }
 
-    /// A table of `count` readings a minute apart from 2026-01-01 on.
+    /// Writes a table of `count` readings, one per minute from 2026-01-01 on.
     pub(crate) fn table(&self, name: &str, count: u32) {
         let mut text = String::from("ts,humidity,temperature\n");
         for i in 0..count {
@@ -114,12 +118,12 @@ impl Scene {
     pub(crate) fn run(&self, arguments: &[&str]) -> Run {
         let Output { status, stdout, stderr } = self.command(arguments).output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
-        Run { code: status.code().unwrap(), out: text(stdout), talk: text(stderr) }
+        Run { code: status.code().unwrap(), out: text(stdout), stderr: text(stderr) }
     }
 
-    /// A command about the group: with roster and operator.
+    /// Runs a command with the options for roster and operator.
     pub(crate) fn with_roster(&self, arguments: &[&str]) -> Run {
-        self.run(&[arguments, &WHO[..]].concat())
+        self.run(&[arguments, &GROUP_ARGUMENTS[..]].concat())
     }
 
     pub(crate) fn seal(&self, table: &str, device: &str, more: &[&str]) -> Run {
@@ -128,7 +132,7 @@ impl Scene {
         self.with_roster(&[&arguments[..], &COLUMNS[..], more].concat())
     }
 
-    /// The names in a directory, sorted; none if it is not there.
+    /// The names in a directory, sorted; none if the directory does not exist.
     pub(crate) fn names(&self, directory: &str) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.path(directory)) else { return Vec::new() };
         let mut names: Vec<String> =
@@ -142,19 +146,19 @@ impl Scene {
         self.cloud_with(store, &[])
     }
 
-    /// The same with more options.
+    /// A cloud on a free port, with more options.
     pub(crate) fn cloud_with(&self, store: &str, more: &[&str]) -> Cloud {
         self.serve(store, "127.0.0.1:0", more)
     }
 
-    /// A cloud at an address of its own.
+    /// A cloud at this address.
     pub(crate) fn cloud_at(&self, store: &str, address: &str) -> Cloud {
         self.serve(store, address, &[])
     }
 
     fn serve(&self, store: &str, address: &str, more: &[&str]) -> Cloud {
         let arguments = ["cloud", "run", "--store", store, "--listen", address];
-        let mut command = self.command(&[&arguments[..], &WHO[..], more].concat());
+        let mut command = self.command(&[&arguments[..], &GROUP_ARGUMENTS[..], more].concat());
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut url = String::new();
         BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut url).unwrap();
@@ -179,8 +183,8 @@ impl Cloud {
 impl Cloud {
     /// Asks the cloud to stop, and waits until it has.
     pub(crate) fn stop(&mut self) {
-        let asked = Command::new("kill").arg(self.process.id().to_string()).status().unwrap();
-        assert!(asked.success());
+        let kill = Command::new("kill").arg(self.process.id().to_string()).status().unwrap();
+        assert!(kill.success());
         assert!(self.process.wait().unwrap().success());
     }
 }

@@ -1,4 +1,4 @@
-//! `moteseal store check` accepts an undamaged store, and names the damage after bytes of its file
+//! `moteseal store check` accepts an undamaged store, and names the damage after bits of its file
 //! were flipped.
 
 use std::fs;
@@ -29,22 +29,22 @@ fn an_undamaged_store_has_no_findings() {
 }
 
 #[test]
-fn flipped_bytes_are_found_and_named() {
+fn flipped_bits_are_found_and_the_device_is_named() {
     let scene = filled();
     let whole = fs::read(scene.path("epochs.redb")).unwrap();
-    // A reading of dev1 as it lies in the file: one bundle's events.
+    // Bytes of readings of dev1: the file contains the events of a bundle unchanged.
     let bundle = fs::read(scene.path("bundles/dev1-0000000100.mseal")).unwrap();
     let needle = &bundle[bundle.len() - 200..bundle.len() - 170];
     let at = whole.windows(needle.len()).position(|window| window == needle).unwrap();
-    let mut bent = whole;
-    bent[at] ^= 0x10;
-    fs::write(scene.path("epochs.redb"), &bent).unwrap();
+    let mut altered = whole;
+    altered[at] ^= 0x10;
+    fs::write(scene.path("epochs.redb"), &altered).unwrap();
     let run = scene.with_roster(&["store", "check", "epochs.redb"]);
     assert!(run.failed(5).contains("epochs.redb: "), "{run:?}");
     let json = scene.with_roster(&["store", "check", "epochs.redb", "--json"]).json();
     let damage = json["damage"].as_array().unwrap();
     assert!(damage.iter().any(|finding| finding["device_name"] == "dev1"), "{json}");
-    assert_eq!(fs::read(scene.path("epochs.redb")).unwrap(), bent, "the file is not written");
+    assert_eq!(fs::read(scene.path("epochs.redb")).unwrap(), altered, "the file was modified");
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn ask(scene: &Scene, query: &str) -> Run {
 
 /// The column above the caret.
 fn caret(run: &Run, query: &str) -> usize {
-    let lines: Vec<&str> = run.talk.lines().collect();
+    let lines: Vec<&str> = run.stderr.lines().collect();
     assert_eq!(lines[0], query, "{run:?}");
     assert!(lines[1].trim_start() == "^", "{run:?}");
     lines[1].len()
@@ -82,7 +82,7 @@ fn control_characters_in_a_query_are_escaped() {
     let scene = scene();
     let run = ask(&scene, "SELECT \u{1b}[31mAVG(x)\nFROM sensors");
     let _ = run.failed(USAGE);
-    assert!(!run.talk.contains('\u{1b}') && run.talk.lines().count() == 3, "{run:?}");
+    assert!(!run.stderr.contains('\u{1b}') && run.stderr.lines().count() == 3, "{run:?}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Samples are fair and intervals have their stated coverage: 2,000 salts over a real series,
-//! through sealing, the stream and the verifier.
+//! Samples are uniform and intervals have their stated coverage, measured with 2,000 salts over a
+//! recorded series, through sealing, the stream and the verifier.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ use moteseal_verify::{Roster, write};
 const SALTS: u64 = 2000;
 const EPOCH: u64 = 7;
 
-/// The temperatures of one mote that its authors labelled normal, as written.
+/// The temperatures of one mote that the authors of the data labelled normal, as text.
 fn temperatures() -> Vec<String> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../data/telosb/singlehop_indoor_moteid1_data.txt");
@@ -58,8 +58,8 @@ impl Group {
         Self { roster, secret, schema }
     }
 
-    /// Seals the records as one epoch under a salt of its own, and gives the verified answer at
-    /// `rate` to the sink.
+    /// Seals the records as one epoch under this salt, and passes the verified answer at `rate` to
+    /// the sink.
     fn sample(&self, salt: u64, records: &[[u8; 2]], rate: Rate, sink: &mut dyn Sink) {
         let schema = Schema::decode(&self.schema).unwrap();
         let profile = Profile::new(&self.roster, "mote-1", Scheme::Star, &schema).unwrap();
@@ -74,11 +74,11 @@ impl Group {
         let bundle = sealer.close(true).unwrap().unwrap();
         let (Item::Part(whole), _) = Item::decode(&bundle.bytes[bundle.part_start..]).unwrap()
         else {
-            panic!("a part")
+            panic!("not a part")
         };
         let statement = bundle.seal.statement();
         let mask = rate.levels(16).unwrap() & statement.surviving();
-        // A rate 2^-k serves the finest levels, and these lie first.
+        // A rate 2^-k selects the highest levels, whose events come first.
         let count =
             moteseal_seal::sample::choice::selected_count(&statement.counters, mask) as usize;
         let digests = write::star_evidence(&bundle.seal, &bundle.blocks, mask);
@@ -113,7 +113,7 @@ fn every_position_is_sampled_equally_often_over_2000_salts() {
     const BINS: usize = 64;
     const EVENTS: usize = BINS * 16;
     let group = Group::new();
-    // The records say where they stand, so that the rows show which positions were sampled.
+    // Each record is its own position, so the rows show which positions were sampled.
     let records: Vec<[u8; 2]> = (0..EVENTS as u16).map(u16::to_be_bytes).collect();
     let mut counts = [0u32; BINS];
     let mut sink = |rows: &Rows<'_>| -> Result<(), OutputError> {
@@ -125,7 +125,7 @@ fn every_position_is_sampled_equally_often_over_2000_salts() {
     };
     let rate: Rate = "1/8".parse().unwrap();
     (0..SALTS).for_each(|salt| group.sample(salt, &records, rate, &mut sink));
-    // Each event is drawn or not, independently: binomial counts, hence the factor 1 - p.
+    // Each event is sampled independently: the counts are binomial, hence the factor 1 - p.
     let (p, trials) = (rate.as_f64(), (SALTS * (EVENTS / BINS) as u64) as f64);
     let statistic: f64 = counts
         .iter()
@@ -134,32 +134,38 @@ fn every_position_is_sampled_equally_often_over_2000_salts() {
     assert!(statistic < chi_square_999(BINS as f64), "chi-square {statistic:.1}");
 }
 
-/// How many of 2,000 intervals hold the truth.
+/// How many of 2,000 intervals contain the true value.
 struct Coverage {
-    what: String,
+    /// What is estimated.
+    name: String,
     truth: f64,
-    held: u32,
+    hits: u32,
 }
 
 impl Coverage {
-    fn of(what: impl Into<String>, truth: f64) -> Self {
-        Self { what: what.into(), truth, held: 0 }
+    fn of(name: impl Into<String>, truth: f64) -> Self {
+        Self { name: name.into(), truth, hits: 0 }
     }
 
-    fn see(&mut self, interval: &Interval) {
-        let held = interval.low.is_none_or(|low| low <= self.truth)
+    fn add(&mut self, interval: &Interval) {
+        let hit = interval.low.is_none_or(|low| low <= self.truth)
             && interval.high.is_none_or(|high| self.truth <= high);
-        self.held += u32::from(held);
+        self.hits += u32::from(hit);
     }
 
     fn share(&self) -> f64 {
-        let share = f64::from(self.held) / SALTS as f64;
-        println!("{}: {:.2} % of the intervals hold {:.4}", self.what, share * 100.0, self.truth);
+        let share = f64::from(self.hits) / SALTS as f64;
+        println!(
+            "{}: {:.2} % of the intervals contain {:.4}",
+            self.name,
+            share * 100.0,
+            self.truth
+        );
         share
     }
 }
 
-/// The records of a real series, and its values in order.
+/// The records of a recorded series, and its values in ascending order.
 fn series(group: &Group) -> (Vec<[u8; 2]>, Vec<f64>) {
     let schema = Schema::decode(&group.schema).unwrap();
     let field = schema.field("temperature").unwrap();
@@ -189,7 +195,7 @@ fn intervals_of_a_mean_have_the_stated_coverage() {
             group.sample(salt, &records, rate.parse().unwrap(), &mut estimator);
             let mean = estimator.mean().unwrap();
             assert!(mean.sampled >= 60 && mean.population == records.len() as u64, "{mean:?}");
-            coverage.see(&mean.into());
+            coverage.add(&mean.into());
         }
         assert!((0.935..=0.965).contains(&coverage.share()));
     }
@@ -202,7 +208,7 @@ fn intervals_of_quantiles_and_proportions_have_at_least_the_stated_coverage() {
     let shares = [0.01, 0.1, 0.25, 0.5, 0.9, 0.99];
     let rank = |q: f64| ((q * values.len() as f64).ceil() as usize).max(1);
     let mut quantiles = shares.map(|q| Coverage::of(format!("quantile {q}"), values[rank(q) - 1]));
-    // Conditions that few, some, half and most of all readings meet.
+    // Conditions that 2, 20, 50 and 95 % of all readings meet.
     let mut proportions: Vec<_> = [0.02, 0.2, 0.5, 0.95]
         .iter()
         .map(|&q| {
@@ -218,7 +224,7 @@ fn intervals_of_quantiles_and_proportions_have_at_least_the_stated_coverage() {
         })
         .collect();
     let mut resampled =
-        Coverage::of("mean by re-sampling", values.iter().sum::<f64>() / values.len() as f64);
+        Coverage::of("mean by bootstrap", values.iter().sum::<f64>() / values.len() as f64);
     for salt in 0..SALTS {
         let mut sampled = Values::new("temperature");
         let mut estimators: Vec<_> = proportions
@@ -231,13 +237,13 @@ fn intervals_of_quantiles_and_proportions_have_at_least_the_stated_coverage() {
         };
         group.sample(salt, &records, "1/32".parse().unwrap(), &mut sink);
         for (coverage, found) in quantiles.iter_mut().zip(sampled.quantiles(&shares)) {
-            coverage.see(&found.unwrap());
+            coverage.add(&found.unwrap());
         }
         for ((coverage, _), estimator) in proportions.iter_mut().zip(&estimators) {
-            coverage.see(&estimator.share().unwrap());
+            coverage.add(&estimator.share().unwrap());
         }
         resampled
-            .see(&bootstrap(&sampled, &Statistic::Mean, 300, &[salt as u8; 32]).unwrap().unwrap());
+            .add(&bootstrap(&sampled, &Statistic::Mean, 300, &[salt as u8; 32]).unwrap().unwrap());
     }
     for coverage in quantiles.iter().chain(proportions.iter().map(|(coverage, _)| coverage)) {
         assert!(coverage.share() >= 0.935);

@@ -240,7 +240,7 @@ fn a_proof_stays_valid_when_its_device_seals_more() {
     assert!(verify().json()["devices"][0]["newer_known"].is_null());
     get(&cloud.url, &[]);
     let run = verify();
-    assert!(run.talk.contains("newer seals are known"), "{run:?}");
+    assert!(run.stderr.contains("newer seals are known"), "{run:?}");
     assert!(
         run.json()["complete"] == true
             && run.json()["devices"][0]["newer_known"]["index"].as_u64() > Some(3),

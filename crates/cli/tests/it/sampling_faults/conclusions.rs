@@ -16,7 +16,7 @@ use moteseal_seal::stream::Select;
 use moteseal_verify::{Event, ReadError, StreamReader};
 
 use super::{World, secret};
-use crate::cheats::{audited, audited_alone, got};
+use crate::upload_verifiers::{audited, audited_alone, got};
 
 impl World {
     /// Everything that was uploaded, by epoch: what is late and what was listed; of an epoch in

@@ -10,7 +10,7 @@ use moteseal_device::DurableMote;
 use moteseal_seal::wire::{Acknowledgement, MAX_REFUSAL, Refusal};
 use moteseal_verify::Roster;
 
-/// A device that waits with the seals 0 and 1, and has 2 open, of all of which nothing was
+/// A device whose closed seals 0 and 1 wait, and whose seal 2 is open. Nothing of them was
 /// acknowledged.
 fn device(roster: &Roster, folder: &std::path::Path) -> DurableMote<SecretKey> {
     let mut device = group::mote(roster, 0, folder, 8);
@@ -25,20 +25,21 @@ fn device(roster: &Roster, folder: &std::path::Path) -> DurableMote<SecretKey> {
     device
 }
 
-/// What of a device must survive a restart.
-fn seen(device: &DurableMote<SecretKey>) -> (usize, Option<SealIndex>, usize, SealIndex) {
+/// The state of a device that must survive a restart: waiting seals, open seal, buffered events,
+/// next index.
+fn state(device: &DurableMote<SecretKey>) -> (usize, Option<SealIndex>, usize, SealIndex) {
     let mote = device.mote();
     (mote.waiting(), mote.opened(), mote.buffered(), mote.chain().next_index)
 }
 
-/// Tells a fresh device a word, and then asserts that it goes on. How many closed seals still wait,
-/// and which seal is open.
-fn told(roster: &Roster, word: &[u8]) -> (usize, Option<u32>) {
+/// Sends a message to a new device, and asserts that the device continues. Returns how many closed
+/// seals still wait, and which seal is open.
+fn after_message(roster: &Roster, message: &[u8]) -> (usize, Option<u32>) {
     let folder = tempfile::tempdir().unwrap();
     let mut device = device(roster, folder.path());
-    let before = seen(&device);
-    device.acknowledged(word).unwrap().unwrap();
-    let after = seen(&device);
+    let before = state(&device);
+    device.acknowledged(message).unwrap().unwrap();
+    let after = state(&device);
     assert!(
         after.0 <= before.0 && after.2 <= before.2 && after.3 == before.3,
         "{before:?}, {after:?}"
@@ -46,7 +47,7 @@ fn told(roster: &Roster, word: &[u8]) -> (usize, Option<u32>) {
     device.sync().unwrap();
     drop(device);
     let mut device = group::mote(roster, 0, folder.path(), 8);
-    assert_eq!(seen(&device), after);
+    assert_eq!(state(&device), after);
     device.sense(EpochNumber(FIRST + 2), &[7; 4]).unwrap();
     device.end(EpochNumber(FIRST + 2)).unwrap();
     assert_eq!(device.mote().waiting(), after.0 + 1);
@@ -65,9 +66,14 @@ fn an_acknowledgement_costs_at_most_the_seals_that_it_acknowledges() {
             for (sealed, left) in sealed {
                 let (index, next, sealed) =
                     (SealIndex(index), Sequence(next), sealed.map(SealIndex));
-                let word = Acknowledgement { index, next, sealed, wants_schema: next.0 % 2 == 1 };
-                let word = word.close(id, &key, &mut [0; 96]).unwrap().to_vec();
-                assert_eq!(told(&roster, &word), (left, Some(2)), "{index}, {next:?}, {sealed:?}");
+                let message =
+                    Acknowledgement { index, next, sealed, wants_schema: next.0 % 2 == 1 };
+                let message = message.close(id, &key, &mut [0; 96]).unwrap().to_vec();
+                assert_eq!(
+                    after_message(&roster, &message),
+                    (left, Some(2)),
+                    "{index}, {next:?}, {sealed:?}"
+                );
             }
         }
     }
@@ -80,10 +86,10 @@ fn a_refusal_costs_at_most_the_oldest_seal_that_it_names() {
     let key = group::link_key(&roster, id);
     for index in [0, 1, 2, 3, u32::MAX] {
         for is_final in [false, true] {
-            let word = Refusal { index: SealIndex(index), is_final, name: "NotAsForwarded" };
-            let word = word.close(id, &key, &mut [0; MAX_REFUSAL]).unwrap().to_vec();
+            let message = Refusal { index: SealIndex(index), is_final, name: "NotAsForwarded" };
+            let message = message.close(id, &key, &mut [0; MAX_REFUSAL]).unwrap().to_vec();
             let left = if index == 0 && is_final { 1 } else { 2 };
-            assert_eq!(told(&roster, &word), (left, Some(2)), "{index}, {is_final}");
+            assert_eq!(after_message(&roster, &message), (left, Some(2)), "{index}, {is_final}");
         }
     }
 }

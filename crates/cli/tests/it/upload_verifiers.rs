@@ -15,15 +15,15 @@ use moteseal_core::signature::SecretKey;
 use moteseal_seal::sample::{Choice, Rate};
 use moteseal_verify::{Roster, write};
 
-/// What anyone says who sees everything that was uploaded; what is refused of it by its name.
+/// The audit of everything that was uploaded, or the name of the error if it is refused.
 pub fn audited(roster: &Roster, uploads: &[Upload], key: &SecretKey) -> Result<Report, String> {
     let first = uploads.first().map_or(EpochNumber(0), |upload| upload.epoch);
     run(Audit::new(roster, first, None).unwrap(), &stream(uploads, roster, key).unwrap())
 }
 
-/// What anyone says who audits one epoch alone, and gets what a cloud answers then: the manifests
-/// from that epoch on, the epoch's seals, and of each device that does not call its last one the
-/// last the first seal behind.
+/// The audit of one epoch, from the answer of a cloud to that query: the manifests from that epoch
+/// on, the seals of the epoch, and the next seal of each device whose last seal does not state that
+/// it ends the epoch.
 pub fn audited_alone(
     roster: &Roster,
     uploads: &[Upload],
@@ -37,16 +37,16 @@ pub fn audited_alone(
         upload.bundles.sort_by_key(|bundle| (bundle.device, bundle.index));
         upload.bundles.retain(|bundle| {
             let has_ended = ended.entry(bundle.device).or_default();
-            let is_asked = !*has_ended;
+            let is_served = !*has_ended;
             *has_ended |= upload.epoch > epoch || closes(bundle);
-            is_asked
+            is_served
         });
     }
     let audit = Audit::new(roster, epoch, Some(EpochNumber(epoch.0 + 1))).unwrap();
     run(audit, &stream(&alone, roster, key).unwrap())
 }
 
-/// Whether a bundle's seal says that it is the last of its epoch.
+/// Whether a bundle's seal states that it is the last of its epoch.
 fn closes(bundle: &Bundle) -> bool {
     let items = Answer::decode(&bundle.bytes).unwrap().items;
     items.iter().any(|item| matches!(item, Item::Part(part) if part.last_in_epoch))
@@ -62,8 +62,8 @@ fn run(mut audit: Audit<'_>, bytes: &[u8]) -> Result<Report, String> {
     Ok(audit.finish())
 }
 
-/// What a client says that asks for everything which the round left of one device's epoch, and gets
-/// this bundle.
+/// The result of a client that queries everything that the round left of one device's epoch, and
+/// gets this bundle: the number of rows, or the name of the error.
 pub fn got(roster: &Roster, upload: &Upload, bundle: &Bundle) -> Result<u64, String> {
     let choice = Choice::Rate(Rate::new(1, 1 << upload.round.0).unwrap());
     let (since, until) = (upload.epoch, Some(EpochNumber(upload.epoch.0 + 1)));

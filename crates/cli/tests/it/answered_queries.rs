@@ -1,6 +1,6 @@
-//! A device that answers queries in addition to its readings, and is killed at any moment: it
-//! answers no epoch of a query twice, and a signed seal states every permitted answer. Device and
-//! gateway are those of `device run` and `gateway run`, without a link between them.
+//! A device that also answers queries, and is killed at any moment: it answers no epoch of a query
+//! twice, and a signed seal states every permitted answer. Device and gateway are those of `device
+//! run` and `gateway run`, without a link between them.
 
 use crate::group;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,7 @@ const BOUND: u64 = 1 << 30;
 const EPOCH_MS: u64 = 1000;
 const EPOCH: EpochNumber = EpochNumber(FIRST);
 
-/// What was answered: epochs by query.
+/// Answered epochs, with their query.
 type Epochs = BTreeSet<([u8; 16], u64)>;
 
 fn epochs_of<'s>(statements: impl IntoIterator<Item = &'s Statement>) -> Epochs {
@@ -37,7 +37,7 @@ fn epochs_of<'s>(statements: impl IntoIterator<Item = &'s Statement>) -> Epochs 
     .collect()
 }
 
-/// A device with one gateway, and what came of it.
+/// A device and its gateway, and a record of all permitted and stated answers.
 struct Scene {
     folder: tempfile::TempDir,
     roster: Roster,
@@ -48,9 +48,9 @@ struct Scene {
     /// The first epoch that this gateway has not ended.
     not_ended: u64,
     permitted: Epochs,
-    /// Every seal that was sent, signed: open and part.
+    /// The open and part items of every signed seal that was sent.
     signed: BTreeMap<SealIndex, Vec<u8>>,
-    /// What the gateway's seals stated, also those of gateways that were lost since.
+    /// The answers that the gateway's seals stated, including those of gateways that were lost.
     stated: Epochs,
 }
 
@@ -82,7 +82,7 @@ impl Scene {
         self.mote.as_mut().unwrap()
     }
 
-    /// Kills the device, and starts it again: what was not synced is gone.
+    /// Kills the device, and starts it again. Everything that was not synced is lost.
     fn restart(&mut self) {
         self.mote = None;
         self.mote = Some(group::mote(&self.roster, 0, self.folder.path(), self.most_waiting));
@@ -98,8 +98,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Carries frames and what the gateway says of them, at most so many rounds, or until nothing
-    /// waits.
+    /// Carries frames and acknowledgements until nothing waits, for at most `rounds` rounds.
     fn exchange(&mut self, now: EpochNumber, rounds: usize) {
         for _ in 0..rounds {
             let mote = self.mote.as_mut().unwrap();
@@ -119,13 +118,13 @@ impl Scene {
                 }
                 let _ = self.station.hear(&frame, now);
             }
-            for (_, word) in self.station.commit().unwrap().acknowledgements {
-                let _ = mote.acknowledged(&word).unwrap().unwrap();
+            for (_, message) in self.station.commit().unwrap().acknowledgements {
+                let _ = mote.acknowledged(&message).unwrap().unwrap();
             }
         }
     }
 
-    /// Ends the gateway's epochs up to this one, and reads what their seals state.
+    /// Ends the gateway's epochs up to `until`, and collects the answers that their seals state.
     fn collect(&mut self, until: u64) {
         for epoch in std::mem::replace(&mut self.not_ended, until + 1)..=until {
             self.station.end(EpochNumber(epoch)).unwrap();
@@ -141,7 +140,7 @@ impl Scene {
         self.not_ended = FIRST;
     }
 
-    /// Readings and empty epochs until everything is with the gateway and every answer is stated.
+    /// Ends empty epochs until the gateway has everything and every answer is stated.
     fn settle(&mut self, mut epoch: u64) {
         for _ in 0..200 {
             self.exchange(EpochNumber(epoch), 40);
@@ -151,11 +150,11 @@ impl Scene {
             epoch += 1;
             self.mote().end(EpochNumber(epoch)).unwrap();
         }
-        panic!("the device never settles: {:?}", self.mote().mote());
+        panic!("the device never finishes: {:?}", self.mote().mote());
     }
 }
 
-/// Numbers that repeat with their seed (SplitMix64).
+/// Pseudo-random numbers from a seed (SplitMix64).
 struct Chance(u64);
 
 impl Chance {
@@ -168,25 +167,25 @@ impl Chance {
     }
 }
 
-/// A life of a device, in which everything may happen; how many answers were permitted, and how
-/// often each other thing happened.
-fn life(seed: u64) -> BTreeMap<&'static str, u64> {
+/// Simulates a device with random events. Returns how often each event occurred, for example
+/// `permitted` for answers.
+fn simulate(seed: u64) -> BTreeMap<&'static str, u64> {
     let mut chance = Chance(seed);
     let mut scene = Scene::new(u32::try_from(1 + chance.below(4)).unwrap());
     let folder = scene.folder.path().to_owned();
     let (mut now_ms, mut counts) = (FIRST * EPOCH_MS, BTreeMap::<_, u64>::new());
     let kinds = 1 + chance.below(20);
-    let deaths = 5 + chance.below(60);
+    let kills = 5 + chance.below(60);
     for _ in 0..300 {
         now_ms += chance.below(25);
         let epoch = EpochNumber(now_ms / EPOCH_MS);
-        let mut count = |what| *counts.entry(what).or_default() += 1;
+        let mut count = |event| *counts.entry(event).or_default() += 1;
         match chance.below(100) {
             0..20 => scene.mote().sense(epoch, &[7; 4]).unwrap(),
             20..70 => {
                 let query = chance.below(kinds);
-                // The query stands for the length of its epochs, which all have ended; some are
-                // asked again.
+                // Each query has its own epoch duration. All epochs asked for have ended; some are
+                // asked for again.
                 let duration_ms = 5 + query * 9;
                 let newest = now_ms / duration_ms - 1;
                 match scene.answer(
@@ -200,7 +199,7 @@ fn life(seed: u64) -> BTreeMap<&'static str, u64> {
             }
             70..74 => {
                 let open = scene.mote().mote().epoch().unwrap_or(epoch);
-                // An epoch that is closed is not closed again.
+                // Closing an epoch that is already closed is an error.
                 if scene.mote().end(open).is_ok() {
                     now_ms = now_ms.max((open.0 + 1) * EPOCH_MS);
                 }
@@ -214,7 +213,7 @@ fn life(seed: u64) -> BTreeMap<&'static str, u64> {
                 scene.collect(epoch.0);
                 scene.lose_gateway(&folder);
             }
-            kind if kind >= 90 && chance.below(60) < deaths => {
+            kind if kind >= 90 && chance.below(60) < kills => {
                 count("killed");
                 scene.restart();
             }
@@ -231,8 +230,8 @@ fn life(seed: u64) -> BTreeMap<&'static str, u64> {
 fn a_killed_device_answers_no_epoch_twice_and_states_every_answer_in_a_signed_seal() {
     let mut counts = BTreeMap::<_, u64>::new();
     for seed in 0..8 {
-        for (what, count) in life(seed) {
-            *counts.entry(what).or_default() += count;
+        for (event, count) in simulate(seed) {
+            *counts.entry(event).or_default() += count;
         }
     }
     println!("{counts:?}");
@@ -255,7 +254,7 @@ fn sense(mote: &mut DurableMote<SecretKey>, epoch: EpochNumber, readings: u32) {
 fn closes_a_seal_without_room_for_an_answer_and_continues_its_epoch() {
     let mut scene = Scene::new(8);
     sense(scene.mote(), EPOCH, 10);
-    // Eight fill a seal; extending one of them needs no room.
+    // Eight runs of answers fill a seal; extending a run needs no room.
     let first = |query: u8| 10 * FIRST + 2 * u64::from(query);
     for query in 0..20 {
         scene.answer(query, 100, first(query)).unwrap();
@@ -302,19 +301,19 @@ fn the_next_seal_states_answers_given_without_an_open_seal() {
 }
 
 #[test]
-fn while_no_seal_can_be_closed_answers_stay_within_memory_and_no_reading_is_lost() {
+fn while_no_seal_can_be_closed_answers_are_bounded_and_no_reading_is_lost() {
     let mut scene = Scene::new(1);
     sense(scene.mote(), EPOCH, 3);
     scene.mote().end(EPOCH).unwrap();
     let next = EpochNumber(FIRST + 1);
     sense(scene.mote(), next, 10);
-    // Every second epoch is a run of its own: 8 in the open seal, the rest in none.
+    // Every second epoch is a separate run: 8 in the open seal, the others wait for a seal.
     let answered = (0..200).take_while(|n| scene.answer(1, 100, 2 * n).is_ok()).count();
     assert_eq!(answered, 8 + MOST_UNSTATED);
     scene.restart();
     assert_eq!(scene.answer(1, 100, 1000), Err(AnswerRefused::AnswersFull));
     assert_eq!(scene.mote().mote().opened(), Some(SealIndex(1)));
-    // Once the gateway takes seals again, there is room.
+    // Once the gateway accepts seals again, there is room.
     scene.exchange(next, 40);
     scene.answer(1, 100, 1000).unwrap();
     scene.settle(FIRST + 1);
@@ -328,12 +327,12 @@ fn while_no_seal_can_be_closed_answers_stay_within_memory_and_no_reading_is_lost
 fn later_seals_state_the_answers_of_seals_that_the_gateway_refuses_permanently() {
     let mut scene = Scene::new(16);
     let id = group::device_id(&scene.roster, 0);
-    // The gateway has heard of a later epoch than the device now seals: its clock went back, and
-    // its memory with it.
-    let said_before =
+    // The gateway received a later epoch than the device seals now: the device's clock was set
+    // back, and its state was lost.
+    let earlier_frame =
         group::forward_frame((id, &group::link_key(&scene.roster, id)), (0, FIRST + 4), 0..1, 5);
     let now = EpochNumber(FIRST + 9);
-    let _ = scene.station.hear(&said_before, now).unwrap();
+    let _ = scene.station.hear(&earlier_frame, now).unwrap();
     scene.station.commit().unwrap();
     for epoch in FIRST..FIRST + 7 {
         sense(scene.mote(), EpochNumber(epoch), 20);
@@ -363,7 +362,7 @@ fn a_journal_truncated_at_any_byte_has_every_permitted_answer() {
     let before = copy("journal");
     scene.answer(1, 100, 701).unwrap();
     let (after, chain) = (copy("journal"), copy("chain"));
-    assert!(before.len() < after.len() && after.starts_with(&before), "a journal only grows, here");
+    assert!(before.len() < after.len() && after.starts_with(&before), "the journal must only grow");
     for length in before.len()..=after.len() {
         scene.mote = None;
         std::fs::write(folder.join("journal"), &after[..length]).unwrap();
@@ -379,7 +378,7 @@ fn a_journal_truncated_at_any_byte_has_every_permitted_answer() {
         assert_eq!(
             again.is_ok(),
             length < after.len(),
-            "at {length}: permitted only where it was not before"
+            "at {length}: permitted only if the journal lacks the permission"
         );
         let stated = scene.mote().mote().answers_of(SealIndex(0));
         assert_eq!(
@@ -402,7 +401,7 @@ fn a_device_without_its_journal_answers_no_query_that_started_before() {
         assert_eq!(scene.answer(1, 100, epoch), Err(AnswerRefused::Guard(GuardError::TooOld)));
     }
     scene.answer(1, 100, 703).unwrap();
-    // Said again, it changes nothing.
+    // A second call has no effect.
     scene.mote().begin_answers(0).unwrap();
     assert_eq!(scene.answer(2, 100, 702), Err(AnswerRefused::Guard(GuardError::TooOld)));
 }
@@ -436,7 +435,7 @@ fn a_device_whose_columns_change_keeps_its_answers() {
     scene.mote().end(EPOCH).unwrap();
     scene.settle(FIRST);
     scene.answer(1, 100, 701).unwrap();
-    // Run once more with the columns that were: nothing waits.
+    // After a run with the old columns nothing waits.
     scene.restart();
     scene.mote = None;
     let mut buffer = [0; 64];

@@ -1,5 +1,5 @@
-//! Bad input, through the binary: one line that names the thing and the remedy, the right exit
-//! code, and no half-written file.
+//! Bad input to the binary: the error is one line that names the cause and the remedy, the exit
+//! code is right, and no file is partly written.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -30,7 +30,7 @@ fn an_unknown_device_lists_the_devices_of_the_roster() {
     scene.table("data.csv", 10);
     let run = scene.seal("data.csv", "stranger", &[]);
     assert!(run.failed(USAGE).contains("has no device \"stranger\"; it has dev1, dev2"), "{run:?}");
-    // The right name with another device's key.
+    // The name of a device with the key of another.
     let key = ["--key", "keys/stranger.key.pem", "--out", "bundles"];
     let run = scene.with_roster(
         &[&["seal", "data.csv", "--device", "dev1"][..], &key[..], &COLUMNS[..]].concat(),
@@ -39,7 +39,7 @@ fn an_unknown_device_lists_the_devices_of_the_roster() {
         run.failed(USAGE).contains("not the key that roster.cbor certifies for dev1"),
         "{run:?}"
     );
-    assert!(!scene.path("bundles").exists(), "no directory is made for nothing");
+    assert!(!scene.path("bundles").exists(), "a directory was created");
     assert_eq!(scene.names("bundles"), [""; 0]);
 }
 
@@ -53,7 +53,7 @@ fn times_out_of_order_are_reported_with_both_lines() {
     assert!(line.contains(expected), "{line}");
     assert_eq!(scene.names("bundles"), [""; 0]);
     scene.seal("data.csv", "dev1", &["--sort"]).done();
-    // Across files: what is sealed stays sealed.
+    // The same holds for a later file: sealed epochs cannot be sealed again.
     let sealed = scene.names("bundles");
     let run = scene.seal("data.csv", "dev1", &["--sort"]);
     assert!(
@@ -84,7 +84,7 @@ fn a_full_disk_leaves_no_files() {
     let scene = Scene::new();
     scene.table("data.csv", 200);
     fs::create_dir(scene.path("bundles")).unwrap();
-    // The kernel answers every write to /dev/full with "no space left on device".
+    // Every write to /dev/full fails with "no space left on device".
     symlink("/dev/full", scene.path("bundles/dev1-0000000002.mseal.tmp")).unwrap();
     let run = scene.seal("data.csv", "dev1", &[]);
     let line = run.failed(1);
@@ -95,7 +95,7 @@ fn a_full_disk_leaves_no_files() {
         "{line}"
     );
     assert_eq!(scene.names("bundles"), [""; 0]);
-    // With room again it continues as if nothing had happened: no index was used.
+    // Once there is room, it continues as if nothing had happened: no index was used.
     scene.seal("data.csv", "dev1", &[]).done();
     assert_eq!(scene.names("bundles").len(), 4);
     let verified = scene.with_roster(&["verify", "--json", "bundles/dev1-0000000000.mseal"]).done();
@@ -135,7 +135,7 @@ fn every_command_refuses_a_roster_of_another_operator() {
     scene.table("data.csv", 10);
     scene.seal("data.csv", "dev1", &[]).done();
     scene.roster("home", "keys/stranger.key.pem", "false.cbor");
-    let who = ["--roster", "false.cbor", "--operator", "keys/op.pub.pem"];
+    let roster_options = ["--roster", "false.cbor", "--operator", "keys/op.pub.pem"];
     let seal =
         [
             &[
@@ -156,7 +156,7 @@ fn every_command_refuses_a_roster_of_another_operator() {
         &["verify", "bundles/dev1-0000000000.mseal"],
         &["cloud", "run", "--store", "epochs.redb", "--listen", "127.0.0.1:0"],
     ] {
-        let run = scene.run(&[command, &who[..]].concat());
+        let run = scene.run(&[command, &roster_options[..]].concat());
         let line = run.failed(REFUSED);
         assert!(
             line.contains("false.cbor: NotAuthentic: the roster is not signed by this operator"),
@@ -168,7 +168,7 @@ fn every_command_refuses_a_roster_of_another_operator() {
 }
 
 #[test]
-fn bundles_of_another_group_are_refused_by_name() {
+fn refuses_bundles_of_another_group() {
     let scene = Scene::new();
     scene.table("data.csv", 10);
     scene.seal("data.csv", "dev1", &[]).done();
@@ -192,23 +192,24 @@ fn every_command_reports_an_empty_file() {
     let scene = Scene::new();
     scene.write("empty", "");
     scene.table("data.csv", 10);
-    let who = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
+    let roster_options = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
     let seal = |table: &'static str, key: &'static str| {
         [
             &["seal", table, "--device", "dev1", "--key", key, "--out", "bundles"][..],
             &COLUMNS[..],
-            &who[..],
+            &roster_options[..],
         ]
         .concat()
     };
     for arguments in [
         seal("empty", "keys/dev1.key.pem"),
         seal("data.csv", "empty"),
-        [&["verify", "empty"][..], &who[..]].concat(),
+        [&["verify", "empty"][..], &roster_options[..]].concat(),
         vec!["inspect", "empty"],
         vec!["roster", "show", "empty", "--operator", "keys/op.pub.pem"],
         vec!["roster", "show", "roster.cbor", "--operator", "empty"],
-        [&["cloud", "run", "--listen", "127.0.0.1:0", "--store", "empty"][..], &who[..]].concat(),
+        [&["cloud", "run", "--listen", "127.0.0.1:0", "--store", "empty"][..], &roster_options[..]]
+            .concat(),
     ] {
         let run = scene.run(&arguments);
         let line = run.failed(USAGE);
@@ -292,29 +293,29 @@ fn refuses_one_file_for_two_outputs() {
 fn an_impossible_output_path_is_a_usage_error() {
     let scene = Scene::new();
     let get = ["get", "dev1", "--from", "http://127.0.0.1:1", "--rate", "1"];
-    for (option, name, says) in [
+    for (option, name, expected) in [
         ("-o", "nodir/x.csv", "nodir/x.csv: there is no folder nodir; make it first"),
         ("--proof", "nodir/x.mproof", "nodir/x.mproof: there is no folder nodir; make it first"),
         ("-o", "keys", "keys: it is a folder; name a file in it"),
         ("-o", "roster.cbor/x", "roster.cbor/x: roster.cbor is not a folder"),
     ] {
         let run = scene.with_roster(&[&get[..], &[option, name]].concat());
-        assert!(run.failed(USAGE).contains(says), "{run:?}");
+        assert!(run.failed(USAGE).contains(expected), "{run:?}");
     }
 }
 
 #[test]
-fn every_command_reports_an_unreachable_cloud_alike() {
+fn every_command_reports_an_unreachable_cloud_in_the_same_way() {
     let scene = Scene::new();
     scene.table("data.csv", 10);
     scene.seal("data.csv", "dev1", &[]).done();
     let cloud = scene.cloud("epochs.redb");
     let elsewhere = format!("{}/elsewhere", cloud.url);
     let https = cloud.url.replace("http://", "https://");
-    for (url, says) in [(&elsewhere, "elsewhere"), (&https, "does not use TLS; try http://")] {
+    for (url, expected) in [(&elsewhere, "elsewhere"), (&https, "does not use TLS; try http://")] {
         let get = ["get", "dev1", "--from", url, "--rate", "1", "--format", "csv"];
         for run in [scene.with_roster(&get), scene.run(&["push", "bundles", "--to", url])] {
-            assert!(run.failed(6).contains(says), "{run:?}");
+            assert!(run.failed(6).contains(expected), "{run:?}");
         }
     }
 }
@@ -335,7 +336,7 @@ fn a_push_waits_for_a_cloud_that_is_starting() {
 }
 
 #[test]
-fn a_roster_needs_one_key_per_device_and_names_usable_for_files() {
+fn a_roster_needs_distinct_keys_and_names_that_are_file_names() {
     let scene = Scene::new();
     let roster = |devices: &[&str]| {
         let arguments = [
@@ -398,12 +399,12 @@ fn an_error_about_a_wrong_file_names_its_likely_kind() {
 fn reports_a_directory_instead_of_a_file_and_the_reverse() {
     let scene = Scene::new();
     scene.table("data.csv", 10);
-    for (store, says) in [
+    for (store, expected) in [
         ("keys", "--store keys is a directory"),
         ("nodir/x.redb", "there is no directory nodir; make it first"),
     ] {
         let run = scene.with_roster(&["cloud", "run", "--listen", "127.0.0.1:0", "--store", store]);
-        assert!(run.failed(USAGE).contains(says), "{run:?}");
+        assert!(run.failed(USAGE).contains(expected), "{run:?}");
     }
     assert!(
         scene
@@ -428,7 +429,7 @@ fn names_a_roster_of_another_operator_as_the_cause_and_every_file_once() {
     scene.roster("home", "keys/stranger.key.pem", "other.cbor");
     let names = scene.names("bundles");
     assert_eq!(names.len(), 4);
-    // A directory means the bundles in it.
+    // A directory stands for the bundles in it.
     let run = scene.run(&[
         "verify",
         "bundles",
@@ -470,7 +471,7 @@ fn a_file_size_limit_is_an_error_and_leaves_no_files() {
     ];
     let group = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem", "--out", "bundles"];
     let binary = scene.command(&[&arguments[..], &group, &COLUMNS].concat());
-    // At most 0 bytes a file: nothing can be written.
+    // With a limit of 0 bytes per file, nothing can be written.
     let mut limited = std::process::Command::new("bash");
     limited
         .args(["-c", "ulimit -f 0; exec \"$0\" \"$@\" 2>&1 | cat; exit ${PIPESTATUS[0]}"])

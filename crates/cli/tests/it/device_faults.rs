@@ -1,6 +1,6 @@
-//! A device whose gateway lost what it acknowledged, whose reading is too long, whose seal is full,
-//! or whose own state is old: it continues, and its seals state what is missing. Device and gateway
-//! are those of `device run` and `gateway run`, without a link between them.
+//! A device whose gateway lost acknowledged frames, whose reading is too long, whose seal is full,
+//! or whose own state is old: it continues, and its seals state the losses. Device and gateway are
+//! those of `device run` and `gateway run`, without a link between them.
 
 use crate::group;
 use std::path::Path;
@@ -21,7 +21,7 @@ use moteseal_verify::Roster;
 const BOUND: u64 = 1 << 30;
 const EPOCH: EpochNumber = EpochNumber(FIRST);
 
-/// A device, at most three of whose seals wait, and its gateway, in a folder.
+/// A device with room for three waiting seals, and its gateway, in a folder.
 fn scene() -> (tempfile::TempDir, Roster, Station, DurableMote<SecretKey>) {
     let folder = tempfile::tempdir().unwrap();
     let roster = group::roster(1, 1000, 1000);
@@ -30,8 +30,8 @@ fn scene() -> (tempfile::TempDir, Roster, Station, DurableMote<SecretKey>) {
     (folder, roster, station, mote)
 }
 
-/// Carries frames and acknowledgements until the device has nothing to say; what is not
-/// acknowledged is sent again, `patience` times.
+/// Carries frames and acknowledgements until the device has nothing left to send. Frames that are
+/// not acknowledged are sent again, `patience` times.
 fn exchange(
     mote: &mut DurableMote<SecretKey>,
     station: &mut Station,
@@ -63,7 +63,7 @@ fn end(station: &mut Station, epoch: EpochNumber) {
     let _ = station.commit().unwrap();
 }
 
-/// Of opaque records.
+/// Changes a profile to opaque records.
 fn opaque(roster: &Roster) -> impl FnOnce(&mut Profile) {
     let mut buffer = [0; 64];
     let schema = Schema::encode(&[], &mut buffer).unwrap();
@@ -92,16 +92,16 @@ fn a_reading_of_any_length_reaches_the_gateway_or_is_refused_without_effect_on_o
         let mut station = group::station(&roster, folder.path(), BOUND);
         let mut mote = group::open_mote(&roster, 0, folder.path(), 3, opaque(&roster)).unwrap();
         mote.sense(EPOCH, b"before").unwrap();
-        let taken = mote.sense(EPOCH, &vec![7; length]);
+        let sensed = mote.sense(EPOCH, &vec![7; length]);
         if length <= MAX_RECORD {
-            taken.unwrap();
+            sensed.unwrap();
         } else {
             assert!(
-                matches!(taken, Err(DurableError::Refused(SealRefused::TooLong { .. }))),
-                "{length}: {taken:?}"
+                matches!(sensed, Err(DurableError::Refused(SealRefused::TooLong { .. }))),
+                "{length}: {sensed:?}"
             );
         }
-        mote.sense(EPOCH, b"behind").unwrap();
+        mote.sense(EPOCH, b"after").unwrap();
         mote.end(EPOCH).unwrap();
         mote.sync().unwrap();
         drop(mote);
@@ -129,7 +129,7 @@ fn closes_a_full_seal_and_continues_its_epoch() {
     }
     sense(&mut mote, EPOCH, 300..310);
     drop(mote);
-    // What was not synced was not taken.
+    // Readings that were not synced are not counted as taken.
     let mut mote = group::open_mote(&roster, 0, folder.path(), 8, small).unwrap();
     let (_, taken) = mote.taken().unwrap();
     sense(&mut mote, EPOCH, u32::try_from(taken).unwrap()..310);
@@ -148,7 +148,7 @@ fn closes_a_full_seal_and_continues_its_epoch() {
     assert_eq!(audited.justified, [FIRST]);
 }
 
-/// A gateway whose folder is lost.
+/// Removes the gateway's folder and starts a new gateway.
 fn lose(station: Station, roster: &Roster, folder: &Path) -> Station {
     drop(station);
     std::fs::remove_dir_all(folder.join("gateway")).unwrap();
@@ -160,19 +160,19 @@ fn gives_up_an_open_seal_that_the_gateway_lost_and_states_it_in_the_next() {
     let (folder, roster, mut station, mut mote) = scene();
     sense(&mut mote, EPOCH, 0..500);
     exchange(&mut mote, &mut station, EPOCH, 1);
-    assert_eq!(mote.mote().buffered(), 0, "all of it was acknowledged");
+    assert_eq!(mote.mote().buffered(), 0, "everything must have been acknowledged");
     let mut station = lose(station, &roster, folder.path());
     sense(&mut mote, EPOCH, 500..510);
     exchange(&mut mote, &mut station, EPOCH, 8);
-    assert_eq!(mote.mote().opened(), None, "what is lost is given up");
-    // Killed right after that, it recovers the same.
+    assert_eq!(mote.mote().opened(), None, "the lost seal must be given up");
+    // A device that is killed now recovers the same state.
     drop(mote);
     let mut mote = group::mote(&roster, 0, folder.path(), 3);
     assert_eq!((mote.mote().opened(), mote.mote().chain().next_index), (None, SealIndex(1)));
     sense(&mut mote, EPOCH, 510..520);
     mote.end(EPOCH).unwrap();
     exchange(&mut mote, &mut station, EPOCH, 3);
-    assert!(mote.mote().is_done(), "later seals go through");
+    assert!(mote.mote().is_done(), "later seals must be accepted");
     end(&mut station, EPOCH);
     assert_eq!(group::sealed(&roster, &station), [(1, FIRST, 10, true, true)]);
 }
@@ -190,12 +190,12 @@ fn a_closed_seal_that_the_gateway_lost_does_not_block_later_ones() {
     exchange(&mut mote, &mut station, next, 3);
     assert!(
         mote.mote().has(SealIndex(0)),
-        "a gateway that is asked a few times may still be reading its journal"
+        "after a few tries the gateway may still be reading its journal"
     );
     exchange(&mut mote, &mut station, next, 8);
     assert!(mote.mote().is_done());
     end(&mut station, next);
-    // The chain of the next seal names the one that is missing; nothing was abandoned.
+    // The next seal's chain names the missing seal; none was abandoned, so it states no restart.
     assert_eq!(group::sealed(&roster, &station), [(1, FIRST + 1, 70, false, true)]);
 }
 
@@ -233,11 +233,16 @@ fn late_acknowledgements_cost_no_seal() {
     let (_, old) = station.commit().unwrap().acknowledgements.remove(0);
     sense(&mut mote, EPOCH, 100..200);
     exchange(&mut mote, &mut station, EPOCH, 1);
-    // After each of 40 waits an old word comes many times, after every third the gateway's own.
+    // After each of 40 waits an old acknowledgement arrives ten times; after every third wait the
+    // gateway responds.
     for wait in 0..40 {
         mote.timeout();
-        (0..10)
-            .for_each(|_| assert!(!mote.acknowledged(&old).unwrap().unwrap(), "that is no news"));
+        (0..10).for_each(|_| {
+            assert!(
+                !mote.acknowledged(&old).unwrap().unwrap(),
+                "an old acknowledgement had an effect"
+            )
+        });
         if wait % 3 == 2 {
             exchange(&mut mote, &mut station, EPOCH, 1);
             sense(&mut mote, EPOCH, 0..1);
@@ -251,25 +256,29 @@ fn late_acknowledgements_cost_no_seal() {
 fn accepts_an_announcement_of_the_open_epoch_although_another_device_is_ahead() {
     let roster = group::roster(1, 1000, 1000);
     let next = EpochNumber(FIRST + 1);
-    let word = |epoch: EpochNumber, round: u8| {
+    let announcement = |epoch: EpochNumber, round: u8| {
         let mut out = [0; MAX_ANNOUNCEMENT];
         let coordinator = group::secret(group::COORDINATOR);
         Announcement::issue(roster.group(), epoch, Round(round), &coordinator, &mut out)
             .unwrap()
             .to_vec()
     };
-    // What the gateway gets, and what is buffered in the next epoch, by how often the device was
-    // restarted.
-    let told = |restarts: usize| {
+    // The frames for the gateway and the size of the buffer in the next epoch, after this many
+    // restarts of the device.
+    let after_restarts = |restarts: usize| {
         let folder = tempfile::tempdir().unwrap();
         let mut mote = group::mote(&roster, 0, folder.path(), 3);
         sense(&mut mote, EPOCH, 0..500);
-        for (epoch, round, counts) in
+        for (epoch, round, is_accepted) in
             [(next, 2, false), (EPOCH, 3, true), (EPOCH, 1, false), (next, 1, false)]
         {
             let before = mote.mote().buffered();
-            mote.announced(&word(epoch, round)).unwrap().unwrap();
-            assert_eq!(mote.mote().buffered() < before, counts, "epoch {epoch}, round {round}");
+            mote.announced(&announcement(epoch, round)).unwrap().unwrap();
+            assert_eq!(
+                mote.mote().buffered() < before,
+                is_accepted,
+                "epoch {epoch}, round {round}"
+            );
         }
         assert_eq!(mote.newest_announced(), Some(next));
         mote.sync().unwrap();
@@ -280,8 +289,8 @@ fn accepts_an_announcement_of_the_open_epoch_although_another_device_is_ahead() 
         sense(&mut mote, next, 0..500);
         (mote.frames(1000).unwrap(), mote.mote().buffered())
     };
-    let (frames, buffered) = told(0);
-    // An eighth of the first epoch, a quarter of the next.
+    let (frames, buffered) = after_restarts(0);
+    // Round 3 keeps an eighth of the first epoch, round 2 a quarter of the next.
     let link = group::link_key(&roster, group::device_id(&roster, 0));
     let forwarded = frames.iter().filter_map(|frame| match Uplink::open(frame, &link) {
         Ok(Uplink::Forward(forward)) => {
@@ -296,12 +305,15 @@ fn accepts_an_announcement_of_the_open_epoch_although_another_device_is_ahead() 
     );
     assert!((80 * 11..180 * 11).contains(&buffered), "{buffered}");
     for restarts in [1, 2] {
-        assert_eq!(told(restarts), (frames.clone(), buffered), "after {restarts} restarts");
+        assert_eq!(
+            after_restarts(restarts),
+            (frames.clone(), buffered),
+            "after {restarts} restarts"
+        );
     }
 }
 
-/// The device's folder: what `moteseal device run` and `moteseal seal` share of it is the chain's
-/// state.
+/// Opens the state of the chain, the only file that `moteseal device run` and `moteseal seal` share.
 fn chain_state(folder: &Path, roster: &Roster) -> (Outbox, moteseal_device::Chain) {
     let folder = folder.join("mote-0");
     Outbox::open(&folder.join("sealed"), &folder.join("chain"), roster, group::device_id(roster, 0))
@@ -318,7 +330,7 @@ fn another_sealer_does_not_reuse_an_index_that_the_journal_opened() {
     sense(&mut mote, EPOCH, 0..10);
     mote.sync().unwrap();
     drop(mote);
-    // Its state is older than the journal: a restored copy.
+    // Restore a copy of the chain's state that is older than the journal.
     match before {
         Some(before) => std::fs::write(&chain, before).unwrap(),
         None => std::fs::remove_file(&chain).unwrap(),
@@ -348,7 +360,8 @@ fn the_chain_state_has_an_opened_seal_before_the_journal() {
     sense(&mut mote, EPOCH, 0..10);
     mote.sync().unwrap();
     drop(mote);
-    // Killed between the state and the journal, which were to have a second seal.
+    // A device that was killed after it had written a second seal to the state, but not yet to the
+    // journal.
     let (outbox, state) = chain_state(folder.path(), &roster);
     assert_eq!(state.next_index, SealIndex(1));
     outbox
@@ -361,7 +374,7 @@ fn the_chain_state_has_an_opened_seal_before_the_journal() {
     drop(outbox);
     for _ in 0..2 {
         let mote = group::mote(&roster, 0, folder.path(), 3);
-        assert_eq!(mote.taken(), Some((EPOCH, 10)), "the open seal is as it was");
+        assert_eq!(mote.taken(), Some((EPOCH, 10)), "the open seal must not change");
         assert_eq!(
             (mote.mote().opened(), mote.mote().chain().next_index),
             (Some(SealIndex(0)), SealIndex(2))
@@ -376,7 +389,7 @@ fn the_chain_state_has_an_opened_seal_before_the_journal() {
     assert!(mote.mote().is_done());
     end(&mut station, EPOCH);
     end(&mut station, next);
-    // The index that was passed over is stated, as after any restart.
+    // The next seal states the skipped index, as after any restart.
     assert_eq!(
         group::sealed(&roster, &station),
         [(0, FIRST, 30, false, true), (2, FIRST + 1, 5, true, true)]
@@ -393,7 +406,7 @@ fn waiting_readings_keep_their_scheme() {
     sense(&mut mote, EPOCH, 0..30);
     mote.sync().unwrap();
     drop(mote);
-    // The same index would be signed twice, differently.
+    // Another scheme would sign the same index twice with different statements.
     let refused = group::open_mote(&roster, 0, folder.path(), 3, |_| {}).unwrap_err();
     assert!(matches!(refused, DurableError::OtherScheme(_, Scheme::Tree)), "{refused:?}");
     assert!(
@@ -405,7 +418,7 @@ fn waiting_readings_keep_their_scheme() {
     exchange(&mut mote, &mut station, EPOCH, 3);
     mote.sync().unwrap();
     drop(mote);
-    // With nothing left to send, whatever comes next may be sealed otherwise.
+    // When nothing is left to send, the next readings may use another scheme.
     let mut mote = group::open_mote(&roster, 0, folder.path(), 3, |_| {}).unwrap();
     let next = EpochNumber(EPOCH.0 + 1);
     sense(&mut mote, next, 0..5);

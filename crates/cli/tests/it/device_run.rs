@@ -70,11 +70,11 @@ async fn gateway(station: &mut Station, link: &mut MemoryParent, time: &Time) {
             }
             () = sleep(Duration::from_millis(100)) => station.announce(time.epoch()),
         }
-        let said = station.commit().unwrap();
-        for (device, frame) in said.acknowledgements {
+        let committed = station.commit().unwrap();
+        for (device, frame) in committed.acknowledgements {
             link.send(device.0, frame.into()).await.unwrap();
         }
-        if let Some(word) = said.announcement {
+        if let Some(announcement) = committed.announcement {
             link.announce(word.into()).await.unwrap();
         }
     }

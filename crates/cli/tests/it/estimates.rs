@@ -130,16 +130,16 @@ fn a_seed_repeats_the_resampling_and_a_proof_the_response() {
 #[test]
 fn rejects_an_impossible_estimate_before_a_second_query() {
     let (scene, cloud, _) = home();
-    for (arguments, says) in [
+    for (arguments, expected) in [
         (&["mean", "pressure", "--rate", "1/8"][..], "there are temperature, humidity"),
         (&["mean", "temperature>3"], "only count and proportion accept a condition"),
         (&["proportion", "temperature"], "a condition is a field"),
-        (&["histogram", "temperature", "--bootstrap", "100"], "leave --bootstrap out"),
+        (&["histogram", "temperature", "--bootstrap", "100"], "omit --bootstrap"),
         (&["histogram", "temperature", "--edges", "3,2"], "ascend"),
         (&["mean", "temperature", "attic"], "UnknownDevice"),
     ] {
         let run = estimate(&scene, &cloud, arguments);
-        assert!(run.failed(2).contains(says), "{run:?}");
+        assert!(run.failed(2).contains(expected), "{run:?}");
     }
     assert_eq!(estimate(&scene, &cloud, &["quantile", "temperature", "--at", "1.5"]).code, 2);
 }

@@ -1,7 +1,7 @@
 //! The commands of a group with a budget, as an operator types them: keys and a roster, a cloud, a
 //! gateway, two devices that replay recorded readings over a real broker (Debian's Mosquitto), and
-//! then `get`, `audit` and `estimate`. Over MQTT 5, over TLS with a password, over MQTT 3.1.1 with
-//! a cloud that is unreachable for a while; and with a gateway whose disk is full.
+//! then `get`, `audit` and `estimate`. The tests use MQTT 5, TLS with a password, MQTT 3.1.1 with a
+//! cloud that is unreachable for a while, and a gateway whose disk is full.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -16,57 +16,56 @@ use serde_json::Value;
 
 const STAR: &str = "dev1";
 const TREE: &str = "dev2";
-/// A group may mix stars and trees.
+/// The devices; a group can mix stars and trees.
 const DEVICES: [&str; 2] = [STAR, TREE];
 const BUDGET: u64 = 150;
-/// The readings are of these epochs, an hour each.
+/// The epochs of the readings, an hour each.
 const FIRST: u64 = 353_721;
 const EPOCHS: u64 = 7;
 const UNTIL: [&str; 2] = ["--until", "2010-05-09T16:00:00Z"];
-/// Longer than anything here takes that is not broken.
+/// Longer than any successful operation takes.
 const LONG: Duration = Duration::from_secs(60);
 
-/// The temperatures of a device's table, as they are written, in order: 720 an hour from the first
-/// epoch's start on.
+/// The temperatures of a device's table as text, in order: 720 an hour from the start of the first
+/// epoch on.
 fn temperatures(device: &str) -> Vec<String> {
     let table = fs::read_to_string(repository(&format!("data/examples/{device}.csv"))).unwrap();
     table.lines().skip(1).map(|line| line.split(',').nth(1).unwrap().to_owned()).collect()
 }
 
-/// The readings that a device says it has taken, now or in an earlier run.
-fn taken(said: &str, name: &str) -> u64 {
-    let line = said.lines().find(|line| line.contains(" readings taken, ")).unwrap();
+/// The number of readings that a device reports as taken, in this run or an earlier one.
+fn taken(log: &str, name: &str) -> u64 {
+    let line = log.lines().find(|line| line.contains(" readings taken, ")).unwrap();
     let numbers =
         line.strip_prefix(&format!("{name}: ")).unwrap().split_once(" readings taken, ").unwrap();
     let number = |text: &str| text.replace(',', "").parse::<u64>().unwrap();
     number(numbers.0) + number(numbers.1.split_once(" already taken before").unwrap().0)
 }
 
-/// A process that is killed when nobody wants it any more; what it says on stderr is read as it
-/// comes.
+/// A process that is killed when this is dropped. A thread collects its stderr.
 struct Running {
     process: Child,
-    said: Arc<Mutex<String>>,
+    log: Arc<Mutex<String>>,
 }
 
 impl Running {
     fn start(mut command: Command) -> Self {
-        // Through a pipe, because the limit on file sizes does not apply to it.
+        // Use a pipe: a limit on file sizes does not apply to it.
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let said = Arc::new(Mutex::new(String::new()));
-        let (hears, log) = (Arc::clone(&said), process.stderr.take().unwrap());
+        let log = Arc::new(Mutex::new(String::new()));
+        let (copy, stderr) = (Arc::clone(&log), process.stderr.take().unwrap());
         std::thread::spawn(move || {
-            for line in BufReader::new(log).lines().map_while(Result::ok) {
-                let mut said = hears.lock().unwrap();
-                said.push_str(&line);
-                said.push('\n');
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                let mut log = copy.lock().unwrap();
+                log.push_str(&line);
+                log.push('\n');
             }
         });
-        Self { process, said }
+        Self { process, log }
     }
 
-    fn said(&self) -> String {
-        self.said.lock().unwrap().clone()
+    fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
     }
 
     /// The first line of stdout.
@@ -80,23 +79,28 @@ impl Running {
         self.process.try_wait().unwrap().is_none()
     }
 
-    /// Waits for it to end, well.
-    fn ends(&mut self, others: &mut [&mut Self]) -> String {
+    /// Waits until the process ends successfully; returns its log.
+    fn wait(&mut self, others: &mut [&mut Self]) -> String {
         let start = Instant::now();
         while self.is_running() {
-            let theirs = || others.iter().map(|other| other.said()).collect::<String>();
-            assert!(start.elapsed() < LONG, "it does not end: {}\n{}", self.said(), theirs());
+            let other_logs = || others.iter().map(|other| other.log()).collect::<String>();
+            assert!(
+                start.elapsed() < LONG,
+                "the process does not end: {}\n{}",
+                self.log(),
+                other_logs()
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
         let status = self.process.wait().unwrap();
-        // What it said last is still on its way through the pipe.
+        // The last lines may still be in the pipe.
         std::thread::sleep(Duration::from_millis(50));
-        assert!(status.success(), "{status}: {}", self.said());
-        self.said()
+        assert!(status.success(), "{status}: {}", self.log());
+        self.log()
     }
 
     /// SIGTERM.
-    fn ask_to_stop(&self) {
+    fn stop(&self) {
         assert!(
             Command::new("kill").arg(self.process.id().to_string()).status().unwrap().success()
         );
@@ -105,22 +109,22 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // SIGKILL: nothing is put in order.
+        // SIGKILL: the process cannot clean up.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// A group with a budget, its keys, cloud and configurations in a folder, made with the commands
-/// that docs/gateway.md has.
+/// A group with a budget: its keys, cloud and configurations in a folder, made with the commands of
+/// docs/gateway.md.
 struct Site {
     scene: Scene,
     cloud: Cloud,
 }
 
 impl Site {
-    /// `link` is the table `[link]` of every configuration but for the address, which is that of a
-    /// broker.
+    /// `url` is the broker's address, `link` the other lines of the table `[link]` of every
+    /// configuration.
     fn new(url: &str, link: &str) -> Self {
         let scene = Scene::new();
         scene.run(&["key", "new", "--out", "keys/gateway"]).done();
@@ -186,7 +190,7 @@ impl Site {
         Running::start(self.scene.command(&["gateway", "run", "--config", "gateway.toml"]))
     }
 
-    /// A gateway none of whose files may grow past `bytes`, until somebody raises that.
+    /// Starts a gateway whose files cannot grow beyond `bytes`, until `prlimit` raises the limit.
     fn gateway_within(&self, bytes: u64) -> Running {
         let whole = self.scene.command(&["gateway", "run", "--config", "gateway.toml"]);
         let mut limited = Command::new("prlimit");
@@ -205,13 +209,13 @@ impl Site {
         )
     }
 
-    /// A command that asks the cloud.
+    /// Runs a command that queries the cloud.
     fn ask(&self, arguments: &[&str]) -> Run {
         let from = ["--from", &self.cloud.url, "--token", "read.token"];
         self.scene.with_roster(&[arguments, &from[..]].concat())
     }
 
-    /// The audit for programs, once it has every epoch: the last ones may still be on their way.
+    /// The audit as JSON. Waits until it has every epoch: the last ones may still be in transit.
     fn audited(&self, gateway: &Running) -> Value {
         let start = Instant::now();
         loop {
@@ -221,27 +225,24 @@ impl Site {
             if is_whole {
                 return audit.json();
             }
-            assert!(
-                start.elapsed() < LONG,
-                "not all of it is there: {audit:?}\n{}",
-                gateway.said()
-            );
+            assert!(start.elapsed() < LONG, "epochs are missing: {audit:?}\n{}", gateway.log());
             std::thread::sleep(Duration::from_millis(100));
         }
     }
 
-    /// Lets both devices replay everything, until the gateway has it.
+    /// Both devices replay everything. Waits until the gateway has it.
     fn replay(&self, gateway: &mut Running) {
         let mut devices = DEVICES.map(|device| self.device(device, "max"));
         for (device, name) in devices.iter_mut().zip(DEVICES) {
-            let said = device.ends(&mut [gateway]);
-            assert_eq!(taken(&said, name), 4417, "{said}");
-            assert!(said.contains("the gateway has everything"), "{said}");
+            let log = device.wait(&mut [gateway]);
+            assert_eq!(taken(&log, name), 4417, "{log}");
+            assert!(log.contains("the gateway has everything"), "{log}");
         }
     }
 
-    /// Every epoch is justified and within the budget, and not one reading is unaccounted for.
-    fn is_just(&self, audit: &Value) {
+    /// Asserts that every epoch is justified and within the budget, and that all readings are
+    /// counted.
+    fn assert_justified(&self, audit: &Value) {
         assert_eq!(
             (&audit["justified"], &audit["undetermined"], &audit["unjustified"]),
             (&EPOCHS.into(), &0.into(), &0.into())
@@ -262,10 +263,9 @@ impl Site {
         }
     }
 
-    /// What `audit`, `get` and `estimate` say of what was recorded. `json` is the audit for
-    /// programs.
-    fn answers(&self, json: &Value) {
-        // For people: a line an epoch, with the numbers that the verdict follows from.
+    /// Asserts the output of `audit`, `get` and `estimate`. `json` is the audit as JSON.
+    fn assert_answers(&self, json: &Value) {
+        // The text has a line for each epoch, with the numbers behind its verdict.
         let audit = self.ask(&["audit"]).done();
         let epochs = json["epochs"].as_array().unwrap();
         assert_eq!(audit.out.lines().count() as u64, EPOCHS, "{}", audit.out);
@@ -284,7 +284,7 @@ impl Site {
             audit.stderr
         );
 
-        // What every epoch can give, row by row as it was recorded.
+        // `get` at the highest rate of all epochs returns each row as recorded.
         let round = epochs.iter().map(|epoch| epoch["round"].as_u64().unwrap()).max().unwrap();
         assert!((3..=5).contains(&round), "a tenth of 1,440 readings is kept: round {round}");
         let rate = format!("1/{}", 1 << round);
@@ -299,7 +299,7 @@ impl Site {
             "{rows}"
         );
         let truth = DEVICES.map(temperatures);
-        let is_true = |row: &str| {
+        let assert_row = |row: &str| {
             let cells: Vec<&str> = row.split(',').collect();
             let device = DEVICES.iter().position(|device| *device == cells[2]).unwrap();
             let place =
@@ -310,11 +310,10 @@ impl Site {
                 "{row}"
             );
         };
-        rows.lines().skip(1).for_each(is_true);
+        rows.lines().skip(1).for_each(assert_row);
         let expected: u64 = epochs.iter().map(|epoch| from_level(epoch, round)).sum();
         assert_eq!(rows.lines().count() as u64 - 1, expected);
-        // Of the device that seals trees, a number of readings by a seed that the client has
-        // chosen.
+        // From the device that seals trees, get a number of readings drawn by the client's seed.
         let sample = [
             "get",
             TREE,
@@ -327,7 +326,7 @@ impl Site {
             "--no-pinned-seals",
         ];
         let drawn = self.ask(&[&sample[..], &UNTIL].concat()).done().out;
-        drawn.lines().skip(1).for_each(is_true);
+        drawn.lines().skip(1).for_each(assert_row);
         let of = |rows: &str, epoch: u64| {
             let row = format!("{epoch},");
             rows.lines()
@@ -343,7 +342,7 @@ impl Site {
                 .stderr
                 .contains("SchemeMismatch")
         );
-        // More than a budget left is not to be had, and it is said what is.
+        // A rate above that of the final rounds is refused, and the error states the highest one.
         let refused =
             self.ask(&[&["get", "--all", "--rate", "1", "--no-pinned-seals"][..], &UNTIL].concat());
         assert!(
@@ -352,14 +351,14 @@ impl Site {
             "{refused:?}"
         );
 
-        // The number of readings is exact; the mean is near, whatever the salts.
+        // The number of readings is exact. The estimated mean is close for all salts.
         let count = self
             .ask(&[&["estimate", "count", "temperature", "--no-pinned-seals"][..], &UNTIL].concat())
             .done();
-        let says = format!(
+        let expected_line = format!(
             "count 8834.0000  (95 %: 8834.0000 to 8834.0000), from {expected} of 8,834 readings"
         );
-        assert!(count.out.starts_with("group ") && count.out.contains(&says), "{count:?}");
+        assert!(count.out.starts_with("group ") && count.out.contains(&expected_line), "{count:?}");
         assert!(count.stderr.starts_with(&format!("--rate {rate}\n")), "{}", count.stderr);
         assert!(
             DEVICES
@@ -393,7 +392,7 @@ fn from_level(epoch: &Value, level: u64) -> u64 {
     levels[usize::try_from(level).unwrap()..].iter().map(|count| count.as_u64().unwrap()).sum()
 }
 
-/// What a listener of a gateway's answers.
+/// The response of a gateway's listener.
 fn http(url: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nhost: gateway\r\nconnection: close\r\n\r\n").unwrap();
@@ -418,9 +417,13 @@ fn from_keys_to_an_estimate_over_mqtt_5() {
         "listen   127.0.0.1:0",
         "the configuration is valid; without --check the gateway would run now",
     ] {
-        assert!(checked.out.lines().any(|said| said == line), "{line:?} is not in {}", checked.out);
+        assert!(
+            checked.out.lines().any(|printed| printed == line),
+            "{line:?} is not in {}",
+            checked.out
+        );
     }
-    assert!(!site.scene.path("gateway").exists(), "nothing was made");
+    assert!(!site.scene.path("gateway").exists(), "--check created the state folder");
     let checked = site.scene.run(&["device", "run", "--config", "dev1.toml", "--check"]).done();
     assert!(
         checked.stderr.contains("device dev1 of group home")
@@ -432,7 +435,7 @@ fn from_keys_to_an_estimate_over_mqtt_5() {
     let watch = gateway.first_line();
     site.replay(&mut gateway);
     let json = site.audited(&gateway);
-    site.is_just(&json);
+    site.assert_justified(&json);
     let ready = http(&watch, "/readyz");
     assert!(ready.starts_with("HTTP/1.1 200") && ready.ends_with("ready\n"), "{ready}");
     let metrics = http(&watch, "/metrics");
@@ -443,14 +446,14 @@ fn from_keys_to_an_estimate_over_mqtt_5() {
     ] {
         assert!(metrics.lines().any(|line| line == metric), "{metric}: {metrics}");
     }
-    gateway.ask_to_stop();
-    let said = gateway.ends(&mut []);
+    gateway.stop();
+    let log = gateway.wait(&mut []);
     assert!(
-        said.contains("an epoch has ended") && said.contains("stopped") && !said.contains("ERROR"),
-        "{said}"
+        log.contains("an epoch has ended") && log.contains("stopped") && !log.contains("ERROR"),
+        "{log}"
     );
 
-    site.answers(&json);
+    site.assert_answers(&json);
 }
 
 #[test]
@@ -476,12 +479,9 @@ fn over_tls_with_a_password_and_a_wrong_password_is_reported() {
         let config = if command == "gateway" { "gateway.toml" } else { "dev1.toml" };
         site.scene.write("password", "open barley\n");
         let refused = site.scene.run(&[command, "run", "--config", config]);
-        let said = refused.failed(6);
-        assert!(
-            said.contains("Refused") && said.contains("check the user, the password"),
-            "{said}"
-        );
-        // Whom to believe is wrong, too.
+        let log = refused.failed(6);
+        assert!(log.contains("Refused") && log.contains("check the user, the password"), "{log}");
+        // Without the broker's certificate authority, its certificate is not trusted.
         let text = fs::read_to_string(site.scene.path(config)).unwrap();
         site.scene.write("strange.toml", &text.replace("ca = ", "# ca = "));
         let refused = site.scene.run(&[command, "run", "--config", "strange.toml"]);
@@ -491,8 +491,8 @@ fn over_tls_with_a_password_and_a_wrong_password_is_reported() {
     let mut gateway = site.gateway();
     site.replay(&mut gateway);
     let audit = site.audited(&gateway);
-    site.is_just(&audit);
-    site.answers(&audit);
+    site.assert_justified(&audit);
+    site.assert_answers(&audit);
 }
 
 #[test]
@@ -503,7 +503,7 @@ fn over_mqtt_3_1_1_to_a_cloud_that_is_unreachable_for_a_while() {
     site.cloud.stop();
     let mut gateway = site.gateway();
     site.replay(&mut gateway);
-    // Every epoch waits, in order.
+    // All epochs wait in the outbox, in order.
     let expected: Vec<String> =
         (FIRST..FIRST + EPOCHS).map(|epoch| format!("{epoch:020}.epoch")).collect();
     let start = Instant::now();
@@ -512,46 +512,46 @@ fn over_mqtt_3_1_1_to_a_cloud_that_is_unreachable_for_a_while() {
             start.elapsed() < LONG,
             "{:?} wait: {}",
             site.scene.names("gateway/outbox"),
-            gateway.said()
+            gateway.log()
         );
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(
-        gateway.said().contains("epochs wait in the outbox until the cloud accepts them"),
+        gateway.log().contains("epochs wait in the outbox until the cloud accepts them"),
         "{}",
-        gateway.said()
+        gateway.log()
     );
     let address = format!("127.0.0.1:{}", site.cloud.port());
     site.cloud = site.scene.cloud_at("epochs.redb", &address);
     let audit = site.audited(&gateway);
-    site.is_just(&audit);
-    site.answers(&audit);
-    assert!(gateway.said().contains("the cloud accepts epochs again"), "{}", gateway.said());
+    site.assert_justified(&audit);
+    site.assert_answers(&audit);
+    assert!(gateway.log().contains("the cloud accepts epochs again"), "{}", gateway.log());
 }
 
-/// A limit on the length of its files is to a gateway what a full disk is, and can be lifted while
-/// it runs.
+/// A limit on the size of files has the same effect as a full disk, and can be lifted while the
+/// gateway runs.
 #[test]
 fn a_full_disk_is_reported_and_no_acknowledged_reading_is_lost() {
-    // Less than what the devices forward of an epoch, whatever the salts.
+    // Fewer bytes than the devices forward in an epoch with any salts.
     const ROOM: u64 = 1500;
     let folder = tempfile::tempdir().unwrap();
     let broker = Broker::open(folder.path());
     let site = Site::new(&broker.url(), "");
     let until = |gateway: &Running, what: &str| {
         let start = Instant::now();
-        while !gateway.said().contains(what) {
-            assert!(start.elapsed() < LONG, "{what:?} is not said: {}", gateway.said());
+        while !gateway.log().contains(what) {
+            assert!(start.elapsed() < LONG, "the log does not contain {what:?}: {}", gateway.log());
             std::thread::sleep(Duration::from_millis(20));
         }
     };
     let mut gateway = site.gateway_within(ROOM);
     let mut watch = gateway.first_line();
     let mut devices = DEVICES.map(|device| site.device(device, "5000x"));
-    for killed in [true, false] {
+    for kill in [true, false] {
         until(&gateway, "name=\"DiskFull\"");
-        let said = gateway.said();
-        let line = said.lines().find(|line| line.contains("DiskFull")).unwrap();
+        let log = gateway.log();
+        let line = log.lines().find(|line| line.contains("DiskFull")).unwrap();
         assert!(
             line.contains("ERROR")
                 && line.contains("no space left")
@@ -563,25 +563,25 @@ fn a_full_disk_is_reported_and_no_acknowledged_reading_is_lost() {
             ready.starts_with("HTTP/1.1 503") && ready.contains("no room: frames are not accepted"),
             "{ready}"
         );
-        assert!(http(&watch, "/healthz").starts_with("HTTP/1.1 200"), "it lives");
+        assert!(http(&watch, "/healthz").starts_with("HTTP/1.1 200"), "the gateway is not healthy");
         let journal = fs::metadata(site.scene.path("gateway/journal")).unwrap().len();
         assert!(
             (100..=ROOM).contains(&journal),
-            "something was acknowledged before: {journal} bytes"
+            "frames must have been acknowledged before: {journal} bytes"
         );
-        assert!(devices.iter_mut().all(Running::is_running), "devices wait");
-        if killed {
-            // What it acknowledged before its disk was full is in its journal, whatever becomes of
-            // the process.
+        assert!(devices.iter_mut().all(Running::is_running), "a device ended instead of waiting");
+        if kill {
+            // The journal has everything that was acknowledged before the disk was full, also after
+            // a kill.
             drop(gateway);
             gateway = site.gateway_within(ROOM);
             watch = gateway.first_line();
             until(&gateway, "the journal was read");
-            let said = gateway.said();
-            assert!(!said.contains("frames=0 ") && said.contains(" refused=0 "), "{said}");
+            let log = gateway.log();
+            assert!(!log.contains("frames=0 ") && log.contains(" refused=0 "), "{log}");
         }
     }
-    // There is room again: it continues by itself.
+    // Once there is room, the gateway continues by itself.
     let pid = gateway.process.id().to_string();
     assert!(
         Command::new("prlimit")
@@ -592,10 +592,10 @@ fn a_full_disk_is_reported_and_no_acknowledged_reading_is_lost() {
     );
     until(&gateway, "frames are accepted again");
     for (device, name) in devices.iter_mut().zip(DEVICES) {
-        let said = device.ends(&mut [&mut gateway]);
-        assert_eq!(taken(&said, name), 4417, "{said}");
-        assert!(said.contains("the gateway has everything"), "{said}");
+        let log = device.wait(&mut [&mut gateway]);
+        assert_eq!(taken(&log, name), 4417, "{log}");
+        assert!(log.contains("the gateway has everything"), "{log}");
     }
-    site.is_just(&site.audited(&gateway));
-    assert_eq!(gateway.said().matches("ERROR").count(), 1, "{}", gateway.said());
+    site.assert_justified(&site.audited(&gateway));
+    assert_eq!(gateway.log().matches("ERROR").count(), 1, "{}", gateway.log());
 }

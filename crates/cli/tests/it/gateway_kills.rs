@@ -240,12 +240,12 @@ impl<'a> World<'a> {
     }
 
     fn commit(&mut self, now: u64) {
-        let said = self.station.as_mut().unwrap().commit().unwrap();
-        for (device, frame) in said.acknowledgements {
+        let committed = self.station.as_mut().unwrap().commit().unwrap();
+        for (device, frame) in committed.acknowledgements {
             let at = self.devices.iter().position(|known| known.id == device);
             self.send(now, at, &frame, false);
         }
-        if let Some(word) = said.announcement {
+        if let Some(announcement) = committed.announcement {
             (0..self.devices.len()).for_each(|at| self.send(now, Some(at), &word, true));
         }
     }

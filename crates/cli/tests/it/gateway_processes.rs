@@ -1,5 +1,5 @@
 //! `moteseal gateway run` and `moteseal device run` as processes with a real broker (Debian's
-//! Mosquitto), all killed at any moment: what reaches the cloud is complete and justified.
+//! Mosquitto), all killed at any moment: the epochs at the cloud are complete and justified.
 
 use crate::group;
 use std::io::Write as _;
@@ -29,12 +29,12 @@ fn done(command: &mut Command) -> Output {
     output
 }
 
-/// A process that is killed when nobody wants it any more.
+/// A process that is killed when this is dropped.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // SIGKILL: nothing is put in order.
+        // SIGKILL: the process cannot clean up.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -66,7 +66,7 @@ fn broker(folder: &Path, port: u16) -> Running {
     running
 }
 
-/// A group's keys, roster and configurations in a folder, made as a user makes them.
+/// A group's keys, roster and configurations in a folder, as a user makes them.
 struct Site {
     folder: PathBuf,
 }
@@ -157,7 +157,7 @@ impl Site {
     }
 
     fn run<const N: usize>(&self, arguments: [&str; N]) -> &'static mut Command {
-        // A command a call, in a test: leaking it spares every caller a binding.
+        // Leak the command, so that callers need no binding for it.
         let command = Box::leak(Box::new(moteseal()));
         command.current_dir(&self.folder).args(arguments)
     }
@@ -266,10 +266,14 @@ fn gateway_and_devices_that_are_killed_often_lose_nothing() {
     while (cloud.manifests.lock().unwrap().len() as u64) < EPOCHS
         || std::fs::read_dir(folder.path().join("state/outbox")).unwrap().count() > 0
     {
-        assert!(start.elapsed() < Duration::from_secs(300), "not at the cloud:\n{}", site.logs());
+        assert!(
+            start.elapsed() < Duration::from_secs(300),
+            "not all epochs are at the cloud:\n{}",
+            site.logs()
+        );
         std::thread::sleep(Duration::from_millis(50));
     }
-    // SIGTERM ends it in order.
+    // SIGTERM stops the gateway cleanly.
     done(Command::new("kill").arg(gateway.0.id().to_string()));
     assert!(gateway.0.wait().unwrap().success(), "{}", site.logs());
     drop(mosquitto);
@@ -292,8 +296,8 @@ fn gateway_and_devices_that_are_killed_often_lose_nothing() {
     assert_eq!(audited.sensed.len() as u64, u64::from(DEVICES) * EPOCHS);
 }
 
-/// Waits until a file says something.
-fn until_said(file: &Path, what: &str) {
+/// Waits until a log contains a text.
+fn until_logged(file: &Path, what: &str) {
     let start = Instant::now();
     while !std::fs::read_to_string(file).unwrap_or_default().contains(what) {
         assert!(start.elapsed() < Duration::from_secs(60), "{}: never {what:?}", file.display());
@@ -346,23 +350,24 @@ fn lines_from_stdin_are_sealed_as_they_arrive_and_survive_a_kill() {
                 .unwrap(),
         )
     };
-    // All of it is to lie in one epoch.
+    // Wait for a new epoch if the current one ends within two minutes: all readings must be in one
+    // epoch.
     let unix_ms =
         || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();
     while unix_ms() % u128::from(hour) > u128::from(hour - 120_000) {
         std::thread::sleep(Duration::from_millis(200));
     }
-    // The first lines come while there is no broker; then the device is killed.
+    // The first lines arrive while there is no broker; then the device is killed.
     for at in 0..DEVICES {
         let mut running = device(at);
         let mut stdin = running.0.stdin.take().unwrap();
         stdin.write_all(b"1\n\xff\n2\nnonsense\n").unwrap();
         let log = folder.path().join(format!("mote-{at}.log"));
-        until_said(&log, "stdin:2: the line is not text in UTF-8; the line is left out");
-        until_said(&log, "stdin:4: \"nonsense\" does not fit");
+        until_logged(&log, "stdin:2: the line is not text in UTF-8; the line is left out");
+        until_logged(&log, "stdin:4: \"nonsense\" does not fit");
         let journal = folder.path().join(format!("mote-{at}/journal"));
         let start = Instant::now();
-        // Two readings of four bytes, their epochs, and how the device started.
+        // The size of the device's state with two readings of four bytes, and their epochs.
         while std::fs::metadata(&journal).unwrap().len() < 180 {
             assert!(
                 start.elapsed() < Duration::from_secs(20),
@@ -371,7 +376,7 @@ fn lines_from_stdin_are_sealed_as_they_arrive_and_survive_a_kill() {
             );
             std::thread::sleep(Duration::from_millis(20));
         }
-        // Killed before it sees that its stdin has ended, which would close the epoch.
+        // Kill it before stdin ends, which would close the epoch.
         drop(running);
         drop(stdin);
     }
@@ -381,18 +386,22 @@ fn lines_from_stdin_are_sealed_as_they_arrive_and_survive_a_kill() {
         let mut running = device(at);
         running.0.stdin.take().unwrap().write_all(b"3\n").unwrap();
         assert!(running.0.wait().unwrap().success(), "{}", site.logs());
-        until_said(
+        until_logged(
             &folder.path().join(format!("mote-{at}.log")),
             "1 reading taken, 0 already taken before",
         );
-        until_said(&folder.path().join(format!("mote-{at}.log")), "the gateway has everything");
+        until_logged(&folder.path().join(format!("mote-{at}.log")), "the gateway has everything");
     }
     let start = Instant::now();
-    // Every device has closed the epoch, so that it ends before its time.
+    // Every device has closed the epoch, so it ends early.
     while cloud.bundles.lock().unwrap().is_empty()
         || std::fs::read_dir(folder.path().join("state/outbox")).unwrap().count() > 0
     {
-        assert!(start.elapsed() < Duration::from_secs(60), "not at the cloud:\n{}", site.logs());
+        assert!(
+            start.elapsed() < Duration::from_secs(60),
+            "not all epochs are at the cloud:\n{}",
+            site.logs()
+        );
         std::thread::sleep(Duration::from_millis(50));
     }
     drop((mosquitto, gateway));
@@ -428,8 +437,11 @@ fn configuration_errors_are_one_line() {
         std::fs::write(folder.path().join("gateway.toml"), bad).unwrap();
         let output =
             site.run(["gateway", "run", "--config", "gateway.toml", "--check"]).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains(expected) && said.trim_end().lines().count() == 1, "{from}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(
+            stderr.contains(expected) && stderr.trim_end().lines().count() == 1,
+            "{from}: {stderr}"
+        );
     }
 }

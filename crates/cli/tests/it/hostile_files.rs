@@ -102,10 +102,10 @@ fn the_exit_code_is_right_when_stdout_is_closed() {
     let scene = Scene::new();
     let (good, bytes, _) = bundle(&scene, "star");
     fs::write(scene.path("cut.mseal"), &bytes[..bytes.len() - 1]).unwrap();
-    let who = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
+    let roster_options = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
     for (arguments, code) in [
-        ([&["verify", &good][..], &who].concat(), 0),
-        ([&["verify", &good, "cut.mseal"][..], &who].concat(), REFUSED),
+        ([&["verify", &good][..], &roster_options].concat(), 0),
+        ([&["verify", &good, "cut.mseal"][..], &roster_options].concat(), REFUSED),
         (vec!["inspect", &good], 0),
         (vec!["roster", "show", "roster.cbor", "--operator", "keys/op.pub.pem"], 0),
         (vec!["completions", "bash"], 0),
@@ -153,22 +153,26 @@ fn a_bundle_with_removed_readings_does_not_verify() {
 #[test]
 fn a_file_without_end_is_refused_within_bounded_memory() {
     let scene = Scene::new();
-    let who = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
+    let roster_options = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
     // Zeros; and a string that claims an exabyte, then zeros.
     let endless = "{ printf '\\133\\020\\0\\0\\0\\0\\0\\0\\0'; cat /dev/zero; }";
     for (source, name) in [("cat /dev/zero", "UnexpectedType"), (endless, "RunTooLong")] {
-        for command in
-            [vec!["inspect", "/dev/stdin"], [&["verify", "/dev/stdin"][..], &who].concat()]
-        {
+        for command in [
+            vec!["inspect", "/dev/stdin"],
+            [&["verify", "/dev/stdin"][..], &roster_options].concat(),
+        ] {
             let run = piped(&scene, source, &command);
             assert!(run.failed(REFUSED).contains(name), "{source} {command:?}: {run:?}");
         }
     }
     // A pipe gives what a file gives.
     let (good, ..) = bundle(&scene, "star");
-    let run =
-        piped(&scene, &format!("cat {good}"), &[&["verify", "/dev/stdin"][..], &who].concat())
-            .done();
+    let run = piped(
+        &scene,
+        &format!("cat {good}"),
+        &[&["verify", "/dev/stdin"][..], &roster_options].concat(),
+    )
+    .done();
     assert_eq!(run.out, scene.with_roster(&["verify", &good]).done().out);
     let run = piped(&scene, &format!("cat {good}"), &["inspect", "/dev/stdin"]).done();
     assert_eq!(run.out, scene.run(&["inspect", &good]).done().out);

@@ -1,5 +1,5 @@
 //! Devices of the group that lie to an honest gateway, in frames and in signed statements: the
-//! audit never accuses the coordinator of a wrong round, and where it cannot decide, it names the
+//! audit never accuses the coordinator of a wrong round. Where it cannot decide, it names the
 //! device.
 
 use crate::group;
@@ -28,16 +28,16 @@ const BUDGET: u64 = 50;
 const LIAR: u8 = 0;
 const HONEST: u8 = 1;
 
-/// A device's key and its place in its chain; what it says is up to the test.
+/// A device and the position of its chain. The test chooses the seals.
 struct Device {
     number: u8,
     profile: Profile,
     position: Position,
 }
 
-/// What a seal states in addition to its place in the chain.
+/// The statement of a seal, without the position of the chain.
 #[derive(Clone, Copy)]
-struct Says {
+struct Claim {
     index: u32,
     epoch: u64,
     n: u32,
@@ -46,8 +46,8 @@ struct Says {
     is_last: bool,
 }
 
-impl Says {
-    /// That nothing happened in an epoch, which is over.
+impl Claim {
+    /// A seal without events that closes its epoch.
     const fn nothing(index: u32, epoch: u64) -> Self {
         Self { index, epoch, n: 0, round: 0, own_round: 0, is_last: true }
     }
@@ -57,7 +57,7 @@ struct World {
     roster: Roster,
     coordinator: GroupCoordinator,
     devices: [Device; 2],
-    /// Frames as a journal has them, to be heard again.
+    /// The frames that a journal would contain; a restart reads them again.
     journal: Vec<Vec<u8>>,
     stream: Vec<u8>,
     bundles: Vec<Vec<u8>>,
@@ -74,29 +74,29 @@ impl Device {
     }
 
     /// A closing frame.
-    fn close(&mut self, roster: &Roster, says: Says, position: Position) -> Vec<u8> {
-        let (open, part) = self.seal(roster, says, position);
+    fn close(&mut self, roster: &Roster, claim: Claim, position: Position) -> Vec<u8> {
+        let (open, part) = self.seal(roster, claim, position);
         let close = Uplink::Close { schema: self.profile.schema_digest, open: &open, part: &part };
         frame(roster, self.profile.device, &close)
     }
 
-    /// The items of a seal. Whatever was forwarded, the blocks are those of records that are their
-    /// sequence numbers.
-    fn seal(&mut self, roster: &Roster, says: Says, position: Position) -> (Vec<u8>, Vec<u8>) {
-        let (device, index) = (self.profile.device, SealIndex(says.index));
+    /// The items of a seal. Each record is its sequence number, even if other events were
+    /// forwarded.
+    fn seal(&mut self, roster: &Roster, claim: Claim, position: Position) -> (Vec<u8>, Vec<u8>) {
+        let (device, index) = (self.profile.device, SealIndex(claim.index));
         let mut statement =
             Statement::new(Scheme::Star, roster.group(), roster.digest(), device, LEVELS);
         (statement.index, statement.prev, statement.last) = (index, position.prev, position.last);
-        (statement.epoch, statement.last_in_epoch) = (EpochNumber(says.epoch), says.is_last);
-        statement.restart = says.index != position.last.map_or(0, |(last, _)| last.0 + 1);
+        (statement.epoch, statement.last_in_epoch) = (EpochNumber(claim.epoch), claim.is_last);
+        statement.restart = claim.index != position.last.map_or(0, |(last, _)| last.0 + 1);
         statement.schema = self.profile.schema_digest;
         statement.salt = self.salt_key().salt(device, index);
-        statement.counters = Counters::of(&statement.salt, LEVELS, says.n);
-        (statement.round, statement.own_round) = (Round(says.round), Round(says.own_round));
+        statement.counters = Counters::of(&statement.salt, LEVELS, claim.n);
+        (statement.round, statement.own_round) = (Round(claim.round), Round(claim.own_round));
         let mut blocks = [Digest::NULL; LEVELS as usize];
         for level in (0..LEVELS).map(Level).filter(|level| !statement.is_null(*level)) {
             let of_level =
-                (0..says.n).filter(|seq| self.level(says.index, u64::from(*seq)) == level);
+                (0..claim.n).filter(|seq| self.level(claim.index, u64::from(*seq)) == level);
             let block: Vec<u8> = of_level.flat_map(u32::to_be_bytes).collect();
             blocks[usize::from(level.0)] = star::block_digest(device, index, level, &block);
         }
@@ -159,7 +159,8 @@ impl World {
         Ok(())
     }
 
-    /// The liar forwards events of which it claims the level that `level` says, or leaves them out.
+    /// The liar forwards events with the levels that `level` returns, and omits those for which it
+    /// returns `None`.
     fn forward(
         &mut self,
         (index, epoch): (u32, u64),
@@ -200,7 +201,8 @@ impl World {
         self.hear(frame)
     }
 
-    /// Two thousand events that raise an epoch's round to where hardly anything is left.
+    /// Forwards two thousand events, which raise the round of the epoch so far that almost nothing
+    /// is kept.
     fn raise(&mut self, index: u32, epoch: u64) -> Result<(), &'static str> {
         let before = self.coordinator.round(EpochNumber(epoch));
         self.forward((index, epoch), 0, 0..2000, |_, _| Some(5))?;
@@ -212,35 +214,40 @@ impl World {
         Ok(())
     }
 
-    fn close(&mut self, device: u8, says: Says) -> Result<(), &'static str> {
+    fn close(&mut self, device: u8, claim: Claim) -> Result<(), &'static str> {
         let position = self.devices[usize::from(device)].position;
-        self.close_at(device, says, position)
+        self.close_at(device, claim, position)
     }
 
-    /// Closes a seal as if the chain stood elsewhere.
-    fn close_at(&mut self, device: u8, says: Says, position: Position) -> Result<(), &'static str> {
+    /// Closes a seal at another position of the chain.
+    fn close_at(
+        &mut self,
+        device: u8,
+        claim: Claim,
+        position: Position,
+    ) -> Result<(), &'static str> {
         let before = self.devices[usize::from(device)].position;
-        let frame = self.devices[usize::from(device)].close(&self.roster, says, position);
-        let heard = self.hear(frame);
-        if heard.is_err() {
+        let frame = self.devices[usize::from(device)].close(&self.roster, claim, position);
+        let outcome = self.hear(frame);
+        if outcome.is_err() {
             self.devices[usize::from(device)].position = before;
         }
-        heard
+        outcome
     }
 
-    /// The liar seals that nothing happened, and sends that to the cloud without its coordinator.
-    fn straight(&mut self, says: Says, position: Position) {
-        let (open, part) = self.devices[0].seal(&self.roster, says, position);
+    /// The liar makes a seal without events and uploads it to the cloud, bypassing the coordinator.
+    fn bypass(&mut self, claim: Claim, position: Position) {
+        let (open, part) = self.devices[0].seal(&self.roster, claim, position);
         let mut bundle = Vec::new();
         write::schema(&mut bundle, &self.devices[0].profile.schema);
         self.bundles.push([bundle, open, part].concat());
     }
 
-    /// Ends an epoch that the honest device has closed, and restarts the gateway: what a liar did
-    /// is not forgotten.
+    /// Closes an epoch of the honest device, ends it, and restarts the gateway, which must have the
+    /// same state afterwards.
     fn end(&mut self, epoch: u64) {
         let index = self.devices[1].position.last.map_or(0, |(last, _)| last.0 + 1);
-        self.close(HONEST, Says::nothing(index, epoch)).unwrap();
+        self.close(HONEST, Claim::nothing(index, epoch)).unwrap();
         let ended = self.coordinator.end(EpochNumber(epoch), &secret(group::COORDINATOR)).unwrap();
         write::manifest(&mut self.stream, &ended.manifest);
         self.bundles.extend(ended.bundles);
@@ -257,7 +264,7 @@ impl World {
         self.coordinator = coordinator;
     }
 
-    /// What the audit says of an epoch.
+    /// The audit's report on an epoch.
     fn audit(mut self, epoch: u64) -> EpochReport {
         self.bundles.extend(self.coordinator.take_late().into_iter().map(|(_, bundle)| bundle));
         let mut seals = BTreeMap::new();
@@ -282,7 +289,7 @@ impl World {
         feed.feed(&self.stream).unwrap();
         feed.finish().unwrap();
         let report = audit.finish();
-        // That a seal is missing which its own device's chain names is said of that device.
+        // The only possible finding is a missing seal of the liar that its own chain names.
         for (_, finding) in report.findings() {
             let liar = self.devices[0].profile.device;
             assert!(
@@ -293,21 +300,21 @@ impl World {
         report.epochs.into_iter().find(|audited| audited.epoch == EpochNumber(epoch)).unwrap()
     }
 
-    /// Asserts that an epoch is not justified, and that the doubt is the liar's.
+    /// Asserts that an epoch is not justified, and that the doubts name the liar only.
     fn assert_undetermined(self, epoch: u64) {
         let (liar, honest) = (self.devices[0].profile.device, self.devices[1].profile.device);
         let audited = self.audit(epoch);
         assert!(!audited.is_justified && !audited.doubts.is_empty(), "{audited:?}");
-        let said = format!("{:?}", audited.doubts);
+        let doubts = format!("{:?}", audited.doubts);
         assert!(
-            said.contains(&format!("{liar:?}")) && !said.contains(&format!("{honest:?}")),
-            "{said}"
+            doubts.contains(&format!("{liar:?}")) && !doubts.contains(&format!("{honest:?}")),
+            "{doubts}"
         );
     }
 }
 
-/// The state of a chain after a seal that nobody has.
-const fn behind_nothing(index: u32, epoch: u64) -> Position {
+/// The position of a chain after a seal that was never sent.
+const fn after_missing_seal(index: u32, epoch: u64) -> Position {
     Position {
         prev: Digest([7; 32]),
         last: Some((SealIndex(index), EpochNumber(epoch))),
@@ -321,7 +328,9 @@ fn accepts_an_honest_seal_of_forwarded_events() {
     world.forward((0, FIRST), 0, 0..400, |device, seq| Some(device.level(0, seq).0)).unwrap();
     let round = world.coordinator.round(EpochNumber(FIRST)).0;
     assert!(round > 0);
-    world.close(LIAR, Says { n: 400, round, own_round: round, ..Says::nothing(0, FIRST) }).unwrap();
+    world
+        .close(LIAR, Claim { n: 400, round, own_round: round, ..Claim::nothing(0, FIRST) })
+        .unwrap();
     world.end(FIRST);
     let audited = world.audit(FIRST);
     assert!(audited.is_justified, "{audited:?}");
@@ -331,13 +340,13 @@ fn accepts_an_honest_seal_of_forwarded_events() {
 fn a_seal_cannot_deny_that_its_events_were_forwarded() {
     let mut world = World::new();
     world.raise(0, FIRST).unwrap();
-    assert_eq!(world.close(LIAR, Says::nothing(0, FIRST)), Err("NotAsForwarded"));
+    assert_eq!(world.close(LIAR, Claim::nothing(0, FIRST)), Err("NotAsForwarded"));
     assert_eq!(
-        world.close(LIAR, Says { n: 1999, own_round: 7, ..Says::nothing(0, FIRST) }),
+        world.close(LIAR, Claim { n: 1999, own_round: 7, ..Claim::nothing(0, FIRST) }),
         Err("NotAsForwarded")
     );
-    // Nor under the same index in a later epoch.
-    assert_eq!(world.close(LIAR, Says::nothing(0, FIRST + 1)), Err("NotAsForwarded"));
+    // The same holds under the same index in a later epoch.
+    assert_eq!(world.close(LIAR, Claim::nothing(0, FIRST + 1)), Err("NotAsForwarded"));
     world.end(FIRST);
     world.assert_undetermined(FIRST);
 }
@@ -345,18 +354,19 @@ fn a_seal_cannot_deny_that_its_events_were_forwarded() {
 #[test]
 fn checks_claimed_levels_also_without_blocks_that_prove_them() {
     let mut world = World::new();
-    // Level 7 as it is, and level 5 for all others, below which the device says it went.
-    let coarsest = |device: &Device, seq: u64| device.level(0, seq).0 == 7;
+    // Events of level 7 have their level, all others level 5. Then the device claims round 7, so
+    // that those of level 5 need no blocks.
+    let is_highest = |device: &Device, seq: u64| device.level(0, seq).0 == 7;
     world
         .forward((0, FIRST), 0, 0..1500, |device, seq| {
-            Some(if coarsest(device, seq) { 7 } else { 5 })
+            Some(if is_highest(device, seq) { 7 } else { 5 })
         })
         .unwrap();
     world
-        .forward((0, FIRST), 7, 1500..1600, |device, seq| coarsest(device, seq).then_some(7))
+        .forward((0, FIRST), 7, 1500..1600, |device, seq| is_highest(device, seq).then_some(7))
         .unwrap();
-    let says = Says { n: 1600, own_round: 7, ..Says::nothing(0, FIRST) };
-    assert_eq!(world.close(LIAR, says), Err("NotAsForwarded"));
+    let claim = Claim { n: 1600, own_round: 7, ..Claim::nothing(0, FIRST) };
+    assert_eq!(world.close(LIAR, claim), Err("NotAsForwarded"));
     world.end(FIRST);
     world.assert_undetermined(FIRST);
 }
@@ -365,7 +375,7 @@ fn checks_claimed_levels_also_without_blocks_that_prove_them() {
 fn a_seal_cannot_state_a_round_that_was_never_announced() {
     let mut world = World::new();
     assert_eq!(
-        world.close(LIAR, Says { round: 3, own_round: 3, ..Says::nothing(0, FIRST) }),
+        world.close(LIAR, Claim { round: 3, own_round: 3, ..Claim::nothing(0, FIRST) }),
         Err("RoundNotAnnounced")
     );
     world.end(FIRST);
@@ -376,10 +386,10 @@ fn a_seal_cannot_state_a_round_that_was_never_announced() {
 fn an_abandoned_seal_of_a_later_epoch_cannot_be_hidden_by_an_earlier_one() {
     let mut world = World::new();
     world.raise(0, FIRST + 1).unwrap();
-    assert_eq!(world.close(LIAR, Says::nothing(1, FIRST)), Err("EpochGoesBack"));
+    assert_eq!(world.close(LIAR, Claim::nothing(1, FIRST)), Err("EpochGoesBack"));
     assert_eq!(world.forward((1, FIRST), 0, 0..10, |_, _| Some(5)), Err("EpochGoesBack"));
     world.end(FIRST);
-    world.close(LIAR, Says::nothing(1, FIRST + 1)).unwrap();
+    world.close(LIAR, Claim::nothing(1, FIRST + 1)).unwrap();
     world.end(FIRST + 1);
     world.assert_undetermined(FIRST + 1);
 }
@@ -387,7 +397,7 @@ fn an_abandoned_seal_of_a_later_epoch_cannot_be_hidden_by_an_earlier_one() {
 #[test]
 fn refuses_events_of_an_epoch_that_the_device_has_closed() {
     let mut world = World::new();
-    world.close(LIAR, Says::nothing(0, FIRST + 1)).unwrap();
+    world.close(LIAR, Claim::nothing(0, FIRST + 1)).unwrap();
     for epoch in [FIRST, FIRST + 1] {
         assert_eq!(world.raise(1, epoch), Err("EpochGoesBack"));
         assert_eq!(world.coordinator.round(EpochNumber(epoch)), Round(0));
@@ -402,10 +412,10 @@ fn refuses_events_of_an_epoch_that_the_device_has_closed() {
 fn does_not_list_a_seal_that_claims_an_abandoned_one_was_sealed() {
     let mut world = World::new();
     world.raise(0, FIRST).unwrap();
-    // Without a restart, as if the seal had been closed and lost by others.
-    world.close_at(LIAR, Says::nothing(1, FIRST), behind_nothing(0, FIRST)).unwrap();
+    // The seal states no restart, as if the abandoned one had been closed and lost elsewhere.
+    world.close_at(LIAR, Claim::nothing(1, FIRST), after_missing_seal(0, FIRST)).unwrap();
     world.end(FIRST);
-    world.close(LIAR, Says::nothing(2, FIRST + 1)).unwrap();
+    world.close(LIAR, Claim::nothing(2, FIRST + 1)).unwrap();
     world.end(FIRST + 1);
     world.assert_undetermined(FIRST);
 }
@@ -416,14 +426,13 @@ fn a_chain_cannot_move_an_abandoned_seal_to_an_earlier_epoch() {
         let mut world = World::new();
         world.raise(0, FIRST + 1).unwrap();
         if restarts {
-            // What was abandoned is known also once its epoch is over, and the gateway was
-            // restarted.
+            // The gateway knows the abandoned seal also after the end of its epoch and a restart.
             world.forward((1, FIRST + 2), 0, 0..1, |_, _| Some(0)).unwrap();
             world.end(FIRST + 1);
         }
-        let says = Says::nothing(2, FIRST + 2);
-        assert_eq!(world.close_at(LIAR, says, behind_nothing(1, FIRST)), Err("EpochGoesBack"));
-        world.close(LIAR, says).unwrap();
+        let claim = Claim::nothing(2, FIRST + 2);
+        assert_eq!(world.close_at(LIAR, claim, after_missing_seal(1, FIRST)), Err("EpochGoesBack"));
+        world.close(LIAR, claim).unwrap();
         if !restarts {
             world.end(FIRST + 1);
         }
@@ -436,26 +445,26 @@ fn a_chain_cannot_move_an_abandoned_seal_to_an_earlier_epoch() {
 fn an_abandoned_seal_is_a_restart() {
     let mut world = World::new();
     world.raise(0, FIRST).unwrap();
-    world.close(LIAR, Says::nothing(1, FIRST)).unwrap();
+    world.close(LIAR, Claim::nothing(1, FIRST)).unwrap();
     world.end(FIRST);
     world.assert_undetermined(FIRST);
 }
 
 #[test]
 fn a_chain_that_bypassed_the_coordinator_does_not_accuse_it() {
-    // As if the index under which it raised the round had been a later epoch's, with or without a
-    // seal before.
+    // The liar uses the index under which it raised the round for a seal of a later epoch, with or
+    // without an earlier seal.
     for sealed_before in [false, true] {
         let mut world = World::new();
         let index = u32::from(sealed_before);
         if sealed_before {
-            world.close(LIAR, Says::nothing(0, FIRST)).unwrap();
+            world.close(LIAR, Claim::nothing(0, FIRST)).unwrap();
             world.end(FIRST);
         }
         let epoch = FIRST + u64::from(index);
         world.raise(index, epoch).unwrap();
         world.end(epoch);
-        world.straight(Says::nothing(index, epoch + 1), world.devices[0].position);
+        world.bypass(Claim::nothing(index, epoch + 1), world.devices[0].position);
         world.end(epoch + 1);
         world.assert_undetermined(epoch);
     }
@@ -463,15 +472,15 @@ fn a_chain_that_bypassed_the_coordinator_does_not_accuse_it() {
 
 #[test]
 fn a_chain_that_returns_to_the_coordinator_does_not_accuse_it_falsely() {
-    for seals_behind in 1..4 {
+    for later_seals in 1..4 {
         let mut world = World::new();
         world.raise(0, FIRST).unwrap();
         world.end(FIRST);
-        world.straight(Says::nothing(0, FIRST + 1), world.devices[0].position);
+        world.bypass(Claim::nothing(0, FIRST + 1), world.devices[0].position);
         world.end(FIRST + 1);
-        for number in 0..seals_behind {
+        for number in 0..later_seals {
             let epoch = FIRST + 2 + u64::from(number);
-            world.close(LIAR, Says::nothing(1 + number, epoch)).unwrap();
+            world.close(LIAR, Claim::nothing(1 + number, epoch)).unwrap();
             world.end(epoch);
         }
         world.assert_undetermined(FIRST);
@@ -481,12 +490,12 @@ fn a_chain_that_returns_to_the_coordinator_does_not_accuse_it_falsely() {
 #[test]
 fn later_seals_cannot_hide_forwarded_events_of_an_epoch() {
     let mut world = World::new();
-    // Listed, and not the last of its epoch; then what nobody seals, and a chain that continues
-    // elsewhere.
-    world.close(LIAR, Says { is_last: false, ..Says::nothing(0, FIRST) }).unwrap();
+    // The first seal is listed and does not close its epoch. Then come events that are never sealed,
+    // and a seal that bypasses the coordinator.
+    world.close(LIAR, Claim { is_last: false, ..Claim::nothing(0, FIRST) }).unwrap();
     world.raise(1, FIRST).unwrap();
     world.end(FIRST);
-    world.straight(Says::nothing(1, FIRST + 1), world.devices[0].position);
+    world.bypass(Claim::nothing(1, FIRST + 1), world.devices[0].position);
     world.end(FIRST + 1);
     world.assert_undetermined(FIRST);
 }
@@ -494,11 +503,11 @@ fn later_seals_cannot_hide_forwarded_events_of_an_epoch() {
 #[test]
 fn a_device_that_returns_late_leaves_no_undetermined_epoch() {
     let mut world = World::new();
-    world.close(LIAR, Says::nothing(0, FIRST)).unwrap();
+    world.close(LIAR, Claim::nothing(0, FIRST)).unwrap();
     (FIRST..FIRST + 4).for_each(|epoch| world.end(epoch));
-    // It ends the newest epoch that it slept through when that is already over, and continues.
-    world.close(LIAR, Says::nothing(1, FIRST + 3)).unwrap();
-    world.close(LIAR, Says::nothing(2, FIRST + 4)).unwrap();
+    // The device closes the newest epoch that it missed after the end of that epoch, and continues.
+    world.close(LIAR, Claim::nothing(1, FIRST + 3)).unwrap();
+    world.close(LIAR, Claim::nothing(2, FIRST + 4)).unwrap();
     world.end(FIRST + 4);
     let audited = world.audit(FIRST + 1);
     assert!(audited.is_justified, "{audited:?}");
@@ -509,9 +518,11 @@ fn a_restart_after_a_closed_epoch_does_not_affect_it() {
     let mut world = World::new();
     world.forward((0, FIRST), 0, 0..400, |device, seq| Some(device.level(0, seq).0)).unwrap();
     let round = world.coordinator.round(EpochNumber(FIRST)).0;
-    world.close(LIAR, Says { n: 400, round, own_round: round, ..Says::nothing(0, FIRST) }).unwrap();
+    world
+        .close(LIAR, Claim { n: 400, round, own_round: round, ..Claim::nothing(0, FIRST) })
+        .unwrap();
     world.end(FIRST);
-    world.close(LIAR, Says::nothing(2, FIRST + 1)).unwrap();
+    world.close(LIAR, Claim::nothing(2, FIRST + 1)).unwrap();
     world.end(FIRST + 1);
     let audited = world.audit(FIRST);
     assert!(audited.is_justified && audited.doubts.is_empty(), "{audited:?}");

@@ -1,6 +1,6 @@
-//! Devices that seal trees and lie about what they do not forward: an honest gateway accepts no
-//! seal that does not match the kept events and the roots between them, and keeps the epoch of the
-//! other devices complete.
+//! Devices that seal trees and lie about events that they do not forward: an honest gateway accepts
+//! a seal only if it matches the kept events and the roots between them, and the epoch of the other
+//! devices stays complete.
 
 use crate::group;
 use crate::group::{FIRST, secret};
@@ -20,7 +20,7 @@ const EPOCH: EpochNumber = EpochNumber(FIRST);
 const BUDGET: u64 = 20;
 const READINGS: u32 = 200;
 
-/// A forward frame, taken apart.
+/// A decoded forward frame.
 #[derive(Clone, PartialEq)]
 struct Frame {
     from: u64,
@@ -30,15 +30,14 @@ struct Frame {
     digests: Option<Vec<Digest>>,
 }
 
-/// An honest device's frames of one epoch, and what else is said: its schema before, its close
-/// behind.
-struct Said {
+/// The frames of one epoch of a device: its schema, the forward frames, and the close.
+struct Frames {
     device: DeviceId,
     frames: Vec<Vec<u8>>,
 }
 
-/// What a device says that is told round 2 after a quarter of its readings.
-fn said(roster: &Roster, number: u8, folder: &std::path::Path) -> Said {
+/// The frames of an honest device that receives round 2 after a quarter of its readings.
+fn honest_frames(roster: &Roster, number: u8, folder: &std::path::Path) -> Frames {
     let mut mote =
         group::open_mote(roster, number, folder, 3, |profile| profile.scheme = Scheme::Tree)
             .unwrap();
@@ -48,7 +47,7 @@ fn said(roster: &Roster, number: u8, folder: &std::path::Path) -> Said {
         if reading == READINGS / 4 {
             frames.extend(mote.frames(usize::MAX).unwrap());
             let mut out = [0; MAX_ANNOUNCEMENT];
-            let word = Announcement::issue(
+            let announcement = Announcement::issue(
                 roster.group(),
                 EPOCH,
                 Round(2),
@@ -56,20 +55,23 @@ fn said(roster: &Roster, number: u8, folder: &std::path::Path) -> Said {
                 &mut out,
             )
             .unwrap();
-            mote.announced(word).unwrap().unwrap();
+            mote.announced(announcement).unwrap().unwrap();
         }
     }
     mote.end(EPOCH).unwrap();
     frames.extend(mote.frames(usize::MAX).unwrap());
-    Said { device: roster.id(&format!("mote-{number}")).unwrap(), frames }
+    Frames { device: roster.id(&format!("mote-{number}")).unwrap(), frames }
 }
 
-/// Changes the forward frames of what a device says; false where there is no occasion.
-fn lie(roster: &Roster, said: &Said, bend: fn(&mut Vec<Frame>) -> bool) -> Vec<Vec<u8>> {
-    let key = group::link_key(roster, said.device);
-    let (mut before, mut behind, mut forwards, mut like) =
+/// Alters the forward frames of a device.
+///
+/// # Panics
+/// If `alter` returns false: it is not applicable to these frames.
+fn lie(roster: &Roster, honest: &Frames, alter: fn(&mut Vec<Frame>) -> bool) -> Vec<Vec<u8>> {
+    let key = group::link_key(roster, honest.device);
+    let (mut before, mut after, mut forwards, mut like) =
         (Vec::new(), Vec::new(), Vec::new(), None);
-    for bytes in &said.frames {
+    for bytes in &honest.frames {
         match Uplink::open(bytes, &key).unwrap() {
             Uplink::Forward(forward) => {
                 like = Some((forward.index, forward.epoch, forward.framing));
@@ -86,13 +88,13 @@ fn lie(roster: &Roster, said: &Said, bend: fn(&mut Vec<Frame>) -> bool) -> Vec<V
                         .map(|_| forward.subtrees().map(|(_, root)| root).collect()),
                 });
             }
-            Uplink::Close { .. } => behind.push(bytes.clone()),
+            Uplink::Close { .. } => after.push(bytes.clone()),
             Uplink::Schema(_) => before.push(bytes.clone()),
         }
     }
-    assert!(bend(&mut forwards), "no occasion");
+    assert!(alter(&mut forwards), "the lie is not applicable");
     let (index, epoch, framing) = like.unwrap();
-    let told = forwards.iter().map(|frame| {
+    let altered = forwards.iter().map(|frame| {
         let (mut buffer, mut next) = (vec![0; MAX_FRAME], frame.from);
         let mut events = Writer::new(&mut buffer);
         for (seq, level, record) in &frame.events {
@@ -115,21 +117,21 @@ fn lie(roster: &Roster, said: &Said, bend: fn(&mut Vec<Frame>) -> bool) -> Vec<V
             digests: digests.as_deref(),
         };
         let mut out = vec![0; MAX_FRAME];
-        Uplink::Forward(forward).close(said.device, &key, &mut out).unwrap().to_vec()
+        Uplink::Forward(forward).close(honest.device, &key, &mut out).unwrap().to_vec()
     });
-    before.into_iter().chain(told).chain(behind).collect()
+    before.into_iter().chain(altered).chain(after).collect()
 }
 
-/// What a gateway says that hears a liar and an honest device: why it refused the liar first, and
-/// which devices its manifest lists.
-fn heard(
+/// The result of a gateway that receives the frames of a liar and of an honest device: the name of
+/// the first refusal of the liar, and the devices that the manifest lists.
+fn gateway_result(
     roster: &Roster,
-    told: &[Vec<u8>],
-    honest: &Said,
+    frames: &[Vec<u8>],
+    honest: &Frames,
 ) -> (Option<&'static str>, Vec<DeviceId>) {
     let mut coordinator = GroupCoordinator::new(roster.clone(), group::GROUP_SECRET).unwrap();
     let mut refused = None;
-    for frame in told {
+    for frame in frames {
         if let Err(error) = coordinator.hear(frame, EPOCH) {
             refused = refused.or(Some(error.name()));
         }
@@ -149,13 +151,14 @@ fn heard(
     (refused, manifest.devices().map(|(device, _)| device).collect())
 }
 
-/// The place of the coarsest event in the first frame, which is kept whatever the round.
-fn coarsest(frames: &[Frame]) -> usize {
+/// The place of the event of the highest level in the first frame, which is kept at any round.
+fn highest_level(frames: &[Frame]) -> usize {
     let levels = frames[0].events.iter().zip(0..).map(|((_, level, _), place)| (*level, place));
     levels.max().unwrap().1
 }
 
-/// A way to lie: its name, how it bends the frames, and by which names it is refused.
+/// A lie: its name, a function that alters the frames and returns whether it was applicable, and
+/// the possible names of the refusal.
 type Lie = (&'static str, fn(&mut Vec<Frame>) -> bool, &'static [&'static str]);
 
 const LIES: &[Lie] = &[
@@ -176,7 +179,7 @@ const LIES: &[Lie] = &[
     (
         "another record of an event",
         |frames| {
-            let event = coarsest(frames);
+            let event = highest_level(frames);
             frames[0].events[event].2[0] ^= 1;
             true
         },
@@ -194,16 +197,16 @@ const LIES: &[Lie] = &[
         &["NotAuthentic"],
     ),
     (
-        "an event of a coarse level said to be of a fine one",
+        "an event of a high level with a low level",
         |frames| {
-            let event = coarsest(frames);
+            let event = highest_level(frames);
             frames[0].events[event].1 = 0;
             true
         },
         &["NotAsForwarded"],
     ),
     (
-        "an event of a fine level said to be of a coarse one",
+        "an event of a low level with a high level",
         |frames| {
             frames[0].events[0].1 = if frames[0].events[0].1 == 5 { 6 } else { 5 };
             true
@@ -211,9 +214,9 @@ const LIES: &[Lie] = &[
         &["NotAsForwarded"],
     ),
     (
-        "the leaf of an event in its place, so that it cannot be kept",
+        "the leaf of an event instead of the event, so that it cannot be kept",
         |frames| {
-            let event = coarsest(frames);
+            let event = highest_level(frames);
             let frame = &mut frames[0];
             let (seq, _, record) = frame.events.remove(event);
             let alone = Frame {
@@ -224,16 +227,16 @@ const LIES: &[Lie] = &[
                 digests: Some(vec![leaf(&record)]),
             };
             let mut before = frame.clone();
-            let mut behind = frame.clone();
+            let mut after = frame.clone();
             before.until = seq;
             before.events.retain(|(at, ..)| *at < seq);
-            behind.from = seq + 1;
-            behind.events.retain(|(at, ..)| *at > seq);
+            after.from = seq + 1;
+            after.events.retain(|(at, ..)| *at > seq);
             // Before the first round everything is forwarded, and there are no roots.
             let is_plain = frame.digests.as_ref().is_some_and(Vec::is_empty);
             frames.splice(
                 0..1,
-                [before, alone, behind].into_iter().filter(|frame| frame.from < frame.until),
+                [before, alone, after].into_iter().filter(|frame| frame.from < frame.until),
             );
             is_plain
         },
@@ -250,7 +253,7 @@ const LIES: &[Lie] = &[
                 digests: Some(vec![Digest([9; 32])]),
             };
             let at = frames.iter().position(|frame| frame.until > 32).unwrap();
-            // What is known ends before the subtree does.
+            // The forwarded events end before the subtree does.
             let is_straddled = frames[at].from < 64 && frames[at].until < 64;
             frames.insert(at + 1, again);
             frames.iter_mut().skip(at + 2).for_each(|frame| frame.own_round = Round(2));
@@ -259,7 +262,7 @@ const LIES: &[Lie] = &[
         &["NotAsForwarded"],
     ),
     (
-        "a star's frame in the middle",
+        "a frame of a star in the middle",
         |frames| {
             let frame = frames.iter_mut().rev().find(|frame| frame.digests.is_some()).unwrap();
             frame.digests = None;
@@ -268,7 +271,7 @@ const LIES: &[Lie] = &[
         &["FramingChanged"],
     ),
     (
-        "stars' frames, and the close of a tree",
+        "frames of a star, and the close of a tree",
         |frames| {
             frames.iter_mut().for_each(|frame| frame.digests = None);
             true
@@ -281,16 +284,17 @@ const LIES: &[Lie] = &[
 fn refuses_lies_about_events_not_forwarded_without_effect_on_other_devices() {
     let folder = tempfile::tempdir().unwrap();
     let roster = group::roster(2, BUDGET, 1000);
-    let (liar, honest) = (said(&roster, 0, folder.path()), said(&roster, 1, folder.path()));
+    let (liar, honest) =
+        (honest_frames(&roster, 0, folder.path()), honest_frames(&roster, 1, folder.path()));
     let both = vec![liar.device, honest.device];
-    let (refused, mut listed) = heard(&roster, &liar.frames, &honest);
+    let (refused, mut listed) = gateway_result(&roster, &liar.frames, &honest);
     listed.sort();
     let mut all = both.clone();
     all.sort();
-    assert_eq!((refused, listed), (None, all), "what is true is taken");
-    for (name, bend, names) in LIES {
-        let told = lie(&roster, &liar, *bend);
-        let (refused, listed) = heard(&roster, &told, &honest);
+    assert_eq!((refused, listed), (None, all), "honest frames are accepted");
+    for (name, alter, names) in LIES {
+        let altered = lie(&roster, &liar, *alter);
+        let (refused, listed) = gateway_result(&roster, &altered, &honest);
         assert!(refused.is_some_and(|refused| names.contains(&refused)), "{name}: {refused:?}");
         assert_eq!(listed, [honest.device], "{name}");
     }

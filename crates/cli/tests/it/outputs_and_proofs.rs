@@ -1,5 +1,5 @@
-//! What an application keeps: rows in every format exactly as sealed, proofs that verify offline
-//! and only unchanged, and pinned seals that a cloud cannot withdraw.
+//! The files of an application: rows in every format exactly as sealed, proofs that verify offline
+//! if they are unchanged, and pinned seals that a cloud cannot withdraw.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -36,20 +36,21 @@ async fn export(field: &Field, cloud: &Honest, query: &Query, format: Format, pa
         .report;
     assert!(report.is_complete());
     writer.finish().unwrap();
-    assert!(!path.exists(), "not there before it is whole");
+    assert!(!path.exists(), "the file exists before it is complete");
     file.commit().unwrap();
 }
 
-/// The keys that a query of everything gives, in the order of an answer.
+/// The keys of all events of a query's range, in the order of an answer.
 fn expected(field: &Field, query: &Query) -> Vec<Key> {
-    let asked =
+    let in_range =
         |key: &&Key| key.1 >= query.since.0 && query.until.is_none_or(|until| key.1 < until.0);
-    let of = |device| field.truth.keys().filter(asked).filter(move |key| key.0 == device).copied();
+    let of =
+        |device| field.truth.keys().filter(in_range).filter(move |key| key.0 == device).copied();
     query.devices.iter().flat_map(|device| of(*device)).collect()
 }
 
-/// The record that these cells were made of. The oracle is the writer of fields: it takes exact
-/// decimals only.
+/// The record that has these cells. The oracle is [`Field::write`](moteseal_core::schema::Field),
+/// which accepts exact decimals only.
 fn record_of(field: &Field, key: &Key, cells: &[String]) -> Vec<u8> {
     let schema = Schema::decode(&field.schema).unwrap();
     let start = i64::try_from(key.1 * EPOCH_MS).unwrap();
@@ -67,8 +68,8 @@ fn record_of(field: &Field, key: &Key, cells: &[String]) -> Vec<u8> {
     record
 }
 
-/// Whether a row is this event: `head` is epoch, epoch_start, device, index and seq.
-fn row_is(field: &Field, key: &Key, head: [&str; 5], cells: &[String]) {
+/// Asserts that a row is this event. `head` is epoch, epoch_start, device, index and seq.
+fn assert_row(field: &Field, key: &Key, head: [&str; 5], cells: &[String]) {
     let start: jiff::Timestamp = head[1].parse().unwrap();
     assert_eq!(
         (head[0].parse(), head[3].parse(), head[4].parse()),
@@ -97,7 +98,7 @@ async fn text_formats_read_back_as_the_sealed_records() {
     assert_eq!(rows.len(), keys.len());
     for (row, key) in rows.iter().zip(&keys) {
         let cells: Vec<String> = row.iter().skip(5).map(str::to_owned).collect();
-        row_is(&field, key, [&row[0], &row[1], &row[2], &row[3], &row[4]], &cells);
+        assert_row(&field, key, [&row[0], &row[1], &row[2], &row[3], &row[4]], &cells);
     }
 
     let path = folder.path().join("rows.jsonl");
@@ -105,7 +106,7 @@ async fn text_formats_read_back_as_the_sealed_records() {
     let text = fs::read_to_string(&path).unwrap();
     assert_eq!(text.lines().count(), keys.len());
     for (line, key) in text.lines().zip(&keys) {
-        // Numbers stay text: a JSON reader that makes floats of them would lose digits.
+        // Compare numbers as text: a JSON reader that converts them to floats would lose digits.
         let row: std::collections::BTreeMap<String, Box<serde_json::value::RawValue>> =
             serde_json::from_str(line).unwrap();
         let cell = |name: &str| row[name].get().trim_matches('"').to_owned();
@@ -116,7 +117,7 @@ async fn text_formats_read_back_as_the_sealed_records() {
         );
         let [epoch, start, device, index, seq] =
             ["epoch", "epoch_start", "device", "index", "seq"].map(cell);
-        row_is(&field, key, [&epoch, &start, &device, &index, &seq], &names.map(cell));
+        assert_row(&field, key, [&epoch, &start, &device, &index, &seq], &names.map(cell));
     }
 
     let path = folder.path().join("rows.txt");
@@ -127,11 +128,11 @@ async fn text_formats_read_back_as_the_sealed_records() {
     assert!(head.contains("temperature [Cel]") && head.contains("humidity [%RH]"), "{head}");
     for (line, key) in lines.clone().zip(&keys) {
         let row: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        row_is(&field, key, [&row[0], &row[1], &row[2], &row[3], &row[4]], &row[5..]);
+        assert_row(&field, key, [&row[0], &row[1], &row[2], &row[3], &row[4]], &row[5..]);
     }
     assert_eq!(lines.clone().count(), keys.len());
-    // Of the rows that were measured, every cell of a column ends, or of the words starts, at the
-    // same place.
+    // In the first 1,000 rows, from which the widths are measured, all cells of a column of numbers
+    // end at the same place, and all cells of a column of text start at the same place.
     let edges = |line: &str| -> Vec<usize> {
         let mut at = 0;
         let place = |(column, word): (usize, &str)| {
@@ -224,14 +225,14 @@ async fn a_file_appears_complete_or_not_at_all() {
     let cloud = Honest::serve(&field, u64::MAX).await;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rows.csv");
-    fs::write(&path, "what was there before").unwrap();
+    fs::write(&path, "the old contents").unwrap();
     let names = || {
         fs::read_dir(folder.path())
             .unwrap()
             .map(|entry| entry.unwrap().file_name())
             .collect::<Vec<_>>()
     };
-    // A roster that never signed for these devices: the answer is refused.
+    // The answer is refused under a roster that does not certify these devices.
     let stranger = Field::stranger(2, "orchard");
     for format in Format::NAMES.map(|(_, format)| format) {
         let mut file = AtomicFile::create(&path).unwrap();
@@ -245,8 +246,8 @@ async fn a_file_appears_complete_or_not_at_all() {
         assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Refused);
         drop(writer);
         drop(file);
-        assert_eq!(fs::read_to_string(&path).unwrap(), "what was there before");
-        assert_eq!(names(), ["rows.csv"], "nothing is left over");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "the old contents");
+        assert_eq!(names(), ["rows.csv"], "a temporary file remains");
     }
     export_over(&field, &cloud, &path).await;
     assert_eq!(names(), ["rows.csv"]);
@@ -260,7 +261,7 @@ async fn a_file_appears_complete_or_not_at_all() {
         error.kind() == ErrorKind::Usage && error.to_string().contains("nowhere; make it first"),
         "{error}"
     );
-    // A row, and then no more room: whatever the format, the file is named and the way out.
+    // On a full disk the error names the file and the remedy, in every format.
     for format in Format::NAMES.map(|(_, format)| format) {
         let mut file = AtomicFile::create(Path::new("/dev/full")).unwrap();
         let mut writer = Writer::new(format, &mut file);
@@ -288,18 +289,18 @@ async fn export_over(field: &Field, cloud: &Honest, path: &Path) {
         .await
         .unwrap();
     writer.finish().unwrap();
-    assert_eq!(fs::read_to_string(path).unwrap(), "what was there before");
+    assert_eq!(fs::read_to_string(path).unwrap(), "the old contents");
     file.commit().unwrap();
     assert!(fs::read_to_string(path).unwrap().starts_with("epoch,epoch_start,device,index,seq,"));
 }
 
-/// A proof, and how many rows it proves.
+/// Writes a proof; returns the number of rows that it proves.
 async fn prove(field: &Field, cloud: &Honest, query: &Query, path: &Path) -> usize {
     let mut sink = Checked::new(field);
     let client = client(&cloud.url);
     let request = moteseal_client::Client::new(&client, &field.roster).query(query).proof(path);
     let verified = request.run(&mut sink).await.unwrap();
-    assert!(!path.exists(), "not there before it is kept");
+    assert!(!path.exists(), "the proof exists before it is kept");
     verified.keep().unwrap();
     sink.seen.len()
 }
@@ -308,11 +309,11 @@ fn verify(
     field: &Field,
     bytes: &[u8],
     roster: &Roster,
-    memory: Option<&PinnedSeals>,
+    pinned: Option<&PinnedSeals>,
 ) -> Result<(Query, Report, usize), Error> {
     let mut sink = Checked::new(field);
     let (query, report) =
-        proof::verify(bytes, Path::new("kept.mproof"), roster, memory, &mut sink)?;
+        proof::verify(bytes, Path::new("kept.mproof"), roster, pinned, &mut sink)?;
     Ok((query, report, sink.seen.len()))
 }
 
@@ -323,39 +324,40 @@ async fn a_proof_verifies_offline_and_only_unchanged() {
         let cloud = Honest::serve(&field, u64::MAX).await;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("kept.mproof");
-        let mut asked = field.query(rate("1/32"));
-        asked.until = Some(EpochNumber(104));
-        let rows = prove(&field, &cloud, &asked, &path).await;
+        let mut sent = field.query(rate("1/32"));
+        sent.until = Some(EpochNumber(104));
+        let rows = prove(&field, &cloud, &sent, &path).await;
         assert!(rows > 10);
-        let kept = fs::read(&path).unwrap();
-        let (query, report, proven) = verify(&field, &kept, &field.roster, None).unwrap();
-        assert_eq!((&query, proven), (&asked, rows));
+        let proof = fs::read(&path).unwrap();
+        let (query, report, proven) = verify(&field, &proof, &field.roster, None).unwrap();
+        assert_eq!((&query, proven), (&sent, rows));
         assert!(report.is_complete());
 
-        // The query comes first. It is not signed, so that what changes no meaning (a
-        // digit's case) is no lie.
+        // The query comes first. It is not signed: a change that does not alter its meaning (the
+        // case of a digit) is accepted.
         let mut first = Vec::new();
-        Answer::decode(&kept).unwrap().items[0].encode(&mut first);
+        Answer::decode(&proof).unwrap().items[0].encode(&mut first);
         let mut accepted = 0;
-        for at in (0..kept.len()).filter(|at| *at < 600 || at % 3 == 0 || *at + 100 > kept.len()) {
-            let mut bytes = kept.clone();
+        for at in (0..proof.len()).filter(|at| *at < 600 || at % 3 == 0 || *at + 100 > proof.len())
+        {
+            let mut bytes = proof.clone();
             bytes[at] ^= 1 << (at % 8);
             let Ok((query, report, proven)) = verify(&field, &bytes, &field.roster, None) else {
                 continue;
             };
-            assert!(at < first.len(), "{scheme:?}: byte {at} changed, accepted");
+            assert!(at < first.len(), "{scheme:?}: accepted with byte {at} changed");
             assert!(
-                !report.is_complete() || (query == asked && proven == rows),
+                !report.is_complete() || (query == sent && proven == rows),
                 "{scheme:?}: byte {at} changes the query: {query:?}"
             );
             accepted += 1;
         }
         assert!(accepted < first.len() / 2, "{accepted}");
-        for length in (0..kept.len()).step_by(41).chain([kept.len() - 1]) {
-            let outcome = verify(&field, &kept[..length], &field.roster, None);
-            assert!(outcome.is_err(), "{scheme:?}: cut to {length} bytes, accepted");
+        for length in (0..proof.len()).step_by(41).chain([proof.len() - 1]) {
+            let outcome = verify(&field, &proof[..length], &field.roster, None);
+            assert!(outcome.is_err(), "{scheme:?}: accepted truncated to {length} bytes");
         }
-        let longer = [&kept[..], &[0x81, 0x03]].concat();
+        let longer = [&proof[..], &[0x81, 0x03]].concat();
         assert_eq!(
             verify(&field, &longer, &field.roster, None).unwrap_err().name(),
             "TrailingBytes"
@@ -364,31 +366,34 @@ async fn a_proof_verifies_offline_and_only_unchanged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_proof_of_another_roster_or_operator_is_refused_by_name() {
+async fn refuses_a_proof_of_another_roster_or_operator() {
     let field = Field::new(Scheme::Star);
     let cloud = Honest::serve(&field, u64::MAX).await;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kept.mproof");
     prove(&field, &cloud, &field.query(rate("1/8")), &path).await;
-    let kept = fs::read(&path).unwrap();
-    let mut answer = Answer::decode(&kept).unwrap();
+    let proof = fs::read(&path).unwrap();
+    let mut answer = Answer::decode(&proof).unwrap();
     answer.items[0] = Item::Proof(field.query(rate("1/8")).to_json());
-    let unnamed = answer.encode();
-    assert!(verify(&field, &unnamed, &field.roster, None).is_ok(), "the roster's digest is a hint");
-    // Another operator's certificates begin another chain; in another group the devices have other
-    // ids.
+    let without_roster = answer.encode();
+    assert!(
+        verify(&field, &without_roster, &field.roster, None).is_ok(),
+        "the roster's digest is only a hint"
+    );
+    // The certificates of another operator start another chain. In another group the devices have
+    // other ids.
     for (stranger, name) in [
         (Field::stranger(2, "orchard"), "NotAuthentic"),
         (Field::stranger(1, "vineyard"), "UnknownDevice"),
     ] {
-        let refused = verify(&field, &kept, &stranger, None).unwrap_err();
+        let refused = verify(&field, &proof, &stranger, None).unwrap_err();
         assert_eq!(
             (refused.name(), refused.kind()),
             ("UnknownRoster", ErrorKind::Refused),
             "{refused}"
         );
-        // Even if the proof does not say under which roster it was made.
-        let refused = verify(&field, &unnamed, &stranger, None).unwrap_err();
+        // The same holds if the proof does not state its roster.
+        let refused = verify(&field, &without_roster, &stranger, None).unwrap_err();
         assert_eq!((refused.name(), refused.kind()), (name, ErrorKind::Refused), "{refused}");
     }
     let without_query = { Answer { items: answer.items[1..].to_vec() } }.encode();
@@ -408,27 +413,27 @@ async fn pinned_seals_cannot_be_withdrawn() {
         let (whole, short) =
             (Honest::serve(&field, u64::MAX).await, Honest::serve(&field, 105).await);
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("memory.json");
+        let path = folder.path().join("pinned.json");
         let mut everything = field.query(rate("1/8"));
         everything.until = None;
-        let ask = async |cloud: &Honest, query: &Query, memory: Option<&mut PinnedSeals>| {
+        let ask = async |cloud: &Honest, query: &Query, pinned: Option<&mut PinnedSeals>| {
             let client = client(&cloud.url);
             let mut request = moteseal_client::Client::new(&client, &field.roster).query(query);
-            if let Some(memory) = memory {
-                request = request.pinned_seals(memory);
+            if let Some(pinned) = pinned {
+                request = request.pinned_seals(pinned);
             }
             let verified = request.run(&mut Checked::new(&field)).await;
             verified.map(|verified| verified.report)
         };
-        // Who has seen nothing cannot know; who has seen the newest seals knows, also after a
-        // restart.
+        // A client without pinned seals cannot detect withheld seals; a client that has pinned the
+        // newest seals can, also after a restart.
         assert!(ask(&short, &everything, None).await.unwrap().is_complete());
-        let mut memory = PinnedSeals::open(&path).unwrap();
-        ask(&whole, &everything, Some(&mut memory)).await.unwrap();
-        memory.save().unwrap();
-        let mut memory = PinnedSeals::open(&path).unwrap();
+        let mut pinned = PinnedSeals::open(&path).unwrap();
+        ask(&whole, &everything, Some(&mut pinned)).await.unwrap();
+        pinned.save().unwrap();
+        let mut pinned = PinnedSeals::open(&path).unwrap();
         for query in [&everything, &field.query(rate("1/8"))] {
-            let withheld = ask(&short, query, Some(&mut memory)).await.unwrap_err();
+            let withheld = ask(&short, query, Some(&mut pinned)).await.unwrap_err();
             assert_eq!(
                 (withheld.name(), withheld.kind()),
                 ("Missing", ErrorKind::Incomplete),
@@ -439,48 +444,49 @@ async fn pinned_seals_cannot_be_withdrawn() {
                 "{withheld}"
             );
         }
-        ask(&whole, &everything, Some(&mut memory)).await.unwrap();
+        ask(&whole, &everything, Some(&mut pinned)).await.unwrap();
 
-        // A range before the seals that are withheld is complete without them.
+        // A range before the withheld seals is complete without them.
         let mut early = field.query(rate("1/8"));
         early.until = Some(EpochNumber(104));
-        assert!(ask(&short, &early, Some(&mut memory)).await.unwrap().is_complete());
+        assert!(ask(&short, &early, Some(&mut pinned)).await.unwrap().is_complete());
 
         // Another history of the same devices and keys.
-        let twin = Field::with_shift(scheme, 1);
-        assert_eq!(twin.roster.digest(), field.roster.digest());
-        let rolled_back = Honest::serve(&twin, u64::MAX).await;
+        let other_history = Field::with_shift(scheme, 1);
+        assert_eq!(other_history.roster.digest(), field.roster.digest());
+        let rolled_back = Honest::serve(&other_history, u64::MAX).await;
         let query = Query { choice: rate("1/8"), ..everything.clone() };
-        let mut sink = Checked::new(&twin);
+        let mut sink = Checked::new(&other_history);
         let client = client(&rolled_back.url);
         let request = moteseal_client::Client::new(&client, &field.roster).query(&query);
-        let outcome = request.pinned_seals(&mut memory).run(&mut sink).await;
+        let outcome = request.pinned_seals(&mut pinned).run(&mut sink).await;
         assert_eq!(outcome.unwrap_err().name(), "Equivocation");
 
-        // A proof stays a proof of what was there when it was kept. Who has seen more since is told
-        // so.
+        // A proof remains valid when there are newer seals. A client that has pinned newer seals
+        // gets a report that states them.
         let path = folder.path().join("short.mproof");
         let rows = prove(&field, &short, &everything, &path).await;
-        let kept = fs::read(&path).unwrap();
-        let (_, stranger, _) = verify(&field, &kept, &field.roster, None).unwrap();
+        let proof = fs::read(&path).unwrap();
+        let (_, unpinned, _) = verify(&field, &proof, &field.roster, None).unwrap();
         assert!(
-            stranger.is_complete() && stranger.devices.iter().all(|device| device.newer.is_none())
+            unpinned.is_complete() && unpinned.devices.iter().all(|device| device.newer.is_none())
         );
-        let (_, report, proven) = verify(&field, &kept, &field.roster, Some(&memory)).unwrap();
+        let (_, report, proven) = verify(&field, &proof, &field.roster, Some(&pinned)).unwrap();
         assert_eq!((report.is_complete(), proven), (true, rows));
-        for (old, now) in stranger.devices.iter().zip(&report.devices) {
+        for (old, now) in unpinned.devices.iter().zip(&report.devices) {
             assert_eq!(
                 now.newer,
-                memory.of(&field.roster, now.device).map(|known| (known.index, known.epoch))
+                pinned.of(&field.roster, now.device).map(|known| (known.index, known.epoch))
             );
             assert_eq!(now.complete_until(), old.complete_until());
         }
-        // One that contradicts what was seen is refused: another history of the same devices, kept
-        // as a proof.
-        let path = folder.path().join("twin.mproof");
-        prove(&twin, &rolled_back, &everything, &path).await;
+        // A proof of another history of the same devices contradicts the pinned seals: it is
+        // refused.
+        let path = folder.path().join("other_history.mproof");
+        prove(&other_history, &rolled_back, &everything, &path).await;
         let refused =
-            verify(&twin, &fs::read(&path).unwrap(), &field.roster, Some(&memory)).unwrap_err();
+            verify(&other_history, &fs::read(&path).unwrap(), &field.roster, Some(&pinned))
+                .unwrap_err();
         assert_eq!(
             (refused.name(), refused.kind()),
             ("Equivocation", ErrorKind::Refused),

@@ -76,7 +76,7 @@ fn another_directory_continues_the_chain_of_the_key() {
     // A second state would be a second chain.
     let run = seal_into(&scene, "february.csv", key, "mar", &["--state", "new.chain"]);
     assert!(
-        run.failed(2).contains("new.chain is not there, but the chain has its state in "),
+        run.failed(2).contains("new.chain does not exist, but the state of the chain is in "),
         "{run:?}"
     );
     assert!(scene.names("mar").is_empty());

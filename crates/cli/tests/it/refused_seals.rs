@@ -1,5 +1,5 @@
-//! A seal that the gateway never accepts does not block its device: the device is told, gives the
-//! seal up, and continues.
+//! A seal that the gateway never accepts does not block its device: the gateway refuses it finally,
+//! the device gives it up, and continues.
 
 use crate::group;
 use crate::group::FIRST;
@@ -13,8 +13,8 @@ use moteseal_verify::Roster;
 const EPOCH_MS: u64 = 1000;
 const BOUND: u64 = 1 << 26;
 
-/// Carries frames and words until the device has nothing more to say, or `rounds` are over; the
-/// names of what was refused.
+/// Carries frames and acknowledgements until the device has nothing left to send, for at most
+/// `rounds` rounds. Returns the names of the refusals.
 fn exchange(
     device: &mut DurableMote<SecretKey>,
     id: DeviceId,
@@ -37,16 +37,16 @@ fn exchange(
                 .filter_map(|frame| station.hear(frame, EpochNumber(now)).err())
                 .map(|refused| refused.name()),
         );
-        for (to, word) in station.commit().unwrap().acknowledgements {
+        for (to, message) in station.commit().unwrap().acknowledgements {
             assert_eq!(to, id);
-            device.acknowledged(&word).unwrap().unwrap();
+            device.acknowledged(&message).unwrap().unwrap();
         }
     }
     names
 }
 
-/// One event of a seal, as the device said it in a life that it has forgotten.
-fn said_before(roster: &Roster, id: DeviceId, index: u32, epoch: u64) -> Vec<u8> {
+/// A frame with one event of a seal, as the device sent it before it lost its state.
+fn earlier_frame(roster: &Roster, id: DeviceId, index: u32, epoch: u64) -> Vec<u8> {
     group::forward_frame((id, &group::link_key(roster, id)), (index, epoch), 0..1, 5)
 }
 
@@ -64,19 +64,19 @@ fn gives_up_permanently_refused_seals_and_delivers_the_next() {
     let id = group::device_id(&roster, 0);
     let mut station = group::station(&roster, folder.path(), BOUND);
     let now = FIRST + 9;
-    // The gateway has heard of a later epoch than the device now seals: its clock went back, and
-    // its memory with it.
-    let _ = station.hear(&said_before(&roster, id, 0, FIRST + 4), EpochNumber(now)).unwrap();
+    // The gateway received a later epoch than the device seals now: the device's clock was set
+    // back, and its state was lost.
+    let _ = station.hear(&earlier_frame(&roster, id, 0, FIRST + 4), EpochNumber(now)).unwrap();
     station.commit().unwrap();
     let mut device = group::mote(&roster, 0, folder.path(), 16);
     sense(&mut device, FIRST..FIRST + 7);
     let names = exchange(&mut device, id, &mut station, now, 200);
     assert!(device.mote().is_done(), "{} wait; {names:?}", device.mote().waiting());
     assert!(names.contains(&"NotAsForwarded") && names.contains(&"EpochGoesBack"), "{names:?}");
-    // Also the first of the epoch that was heard: its chain says that the index of that was an
-    // earlier one's.
+    // This includes the first seal of the epoch that the gateway received: according to the
+    // device's chain, the index in the earlier frame belongs to an earlier seal.
     assert_eq!(device.refused(), 5);
-    // What was given up stays given up.
+    // Seals that were given up stay given up after a restart.
     device.sync().unwrap();
     drop(device);
     let device = group::mote(&roster, 0, folder.path(), 16);
@@ -100,14 +100,14 @@ fn abandons_a_permanently_refused_open_seal_and_states_it_in_the_next() {
     let mut device = group::mote(&roster, 0, folder.path(), 16);
     sense(&mut device, FIRST..FIRST + 1);
     exchange(&mut device, id, &mut station, now, 50);
-    // It opens a seal, forgets it with its journal, and the gateway has heard of it as one of a
-    // later epoch.
+    // The device opens a seal and loses its journal. The gateway received that index as a seal of
+    // a later epoch.
     device.sense(EpochNumber(FIRST + 1), &[0; 4]).unwrap();
     device.frames(64).unwrap();
     drop(device);
     std::fs::remove_file(folder.path().join("mote-0/journal")).unwrap();
     let mut device = group::mote(&roster, 0, folder.path(), 16);
-    let _ = station.hear(&said_before(&roster, id, 1, FIRST + 3), EpochNumber(now)).unwrap();
+    let _ = station.hear(&earlier_frame(&roster, id, 1, FIRST + 3), EpochNumber(now)).unwrap();
     station.commit().unwrap();
     for (epoch, refused) in [(FIRST + 1, 1), (FIRST + 2, 2)] {
         (0..20u32).for_each(|n| device.sense(EpochNumber(epoch), &n.to_be_bytes()).unwrap());
@@ -129,25 +129,29 @@ fn abandons_a_permanently_refused_open_seal_and_states_it_in_the_next() {
 }
 
 #[test]
-fn keeps_a_temporarily_refused_seal_until_it_would_cost_others() {
+fn keeps_temporarily_refused_seals_while_there_is_room() {
     let folder = tempfile::tempdir().unwrap();
     let roster = group::roster(1, 1000, EPOCH_MS);
     let id = group::device_id(&roster, 0);
     let mut station = group::station(&roster, folder.path(), BOUND);
     let mut device = group::mote(&roster, 0, folder.path(), 3);
-    // A clock that is a thousand epochs ahead.
+    // The device's clock is a thousand epochs ahead.
     sense(&mut device, FIRST + 1000..FIRST + 1002);
     let names = exchange(&mut device, id, &mut station, FIRST, 30);
     assert!(!names.is_empty() && names.iter().all(|name| *name == "EpochTooFar"), "{names:?}");
-    assert_eq!((device.mote().waiting(), device.refused()), (2, 0), "it waits while there is room");
+    assert_eq!(
+        (device.mote().waiting(), device.refused()),
+        (2, 0),
+        "refused seals wait while there is room"
+    );
     sense(&mut device, FIRST + 1002..FIRST + 1003);
     exchange(&mut device, id, &mut station, FIRST, 30);
     assert_eq!(
         (device.mote().waiting(), device.refused()),
         (2, 1),
-        "the oldest goes, and no more than that"
+        "only the oldest seal is given up"
     );
-    // The gateway's clock is set right.
+    // The gateway's clock reaches the epoch.
     exchange(&mut device, id, &mut station, FIRST + 1003, 30);
     assert!(device.mote().is_done());
     assert_eq!(device.refused(), 1);
@@ -158,7 +162,7 @@ fn a_temporary_refusal_does_not_cost_a_seal() {
     let folder = tempfile::tempdir().unwrap();
     let roster = group::roster(1, 1000, EPOCH_MS);
     let id = group::device_id(&roster, 0);
-    // A journal of a few frames: the rest is over its quota until the epoch ends.
+    // The journal has room for a few frames: the others are over the quota until the epoch ends.
     let mut station = group::station(&roster, folder.path(), (1 << 20) + (8 << 10));
     let mut device = group::mote(&roster, 0, folder.path(), 1);
     for n in 0..2000u32 {

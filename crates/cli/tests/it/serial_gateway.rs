@@ -1,6 +1,6 @@
 //! `moteseal gateway serial` as a process between motes on TCP ports and a real broker (Debian's
-//! Mosquitto) with a real `moteseal gateway run`: what reaches the cloud is complete and justified,
-//! and a stranger gets nothing through.
+//! Mosquitto) with a real `moteseal gateway run`: the epochs at the cloud are complete and
+//! justified, and no frame of a stranger is forwarded.
 
 use crate::group;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -27,11 +27,11 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// Longer than anything here takes that is not broken.
+/// Longer than any successful operation takes.
 const LONG: Duration = Duration::from_secs(120);
 const EPOCH_MS: u64 = 60_000;
 
-/// A process that is killed when nobody wants it any more.
+/// A process that is killed when this is dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -47,8 +47,8 @@ fn command(folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// A port that is listened at, where the gateway and a mote that comes meet: a mote's UART, and
-/// whatever stands behind it.
+/// A listening TCP port that connects the gateway and a mote: it stands for the mote's UART and the
+/// serial adapter.
 async fn port() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -58,14 +58,14 @@ async fn port() -> SocketAddr {
             let (mut other, _) = listener.accept().await.unwrap();
             one.set_nodelay(true).unwrap();
             other.set_nodelay(true).unwrap();
-            // Where one of the two breaks off, both go, and both come again.
+            // If one of the two disconnects, both are disconnected, and both connect again.
             let _ = copy_bidirectional(&mut one, &mut other).await;
         }
     });
     address
 }
 
-/// A mote's end of its line.
+/// A mote's end of its serial line.
 fn mote_at(port: SocketAddr, device: DeviceId, start: u32) -> SerialLine {
     let backoff = Backoff { first: Duration::from_millis(20), longest: Duration::from_millis(100) };
     let timing = Some(Timing { repeat_ms: 200, tries: 50 });
@@ -80,12 +80,12 @@ fn mote_at(port: SocketAddr, device: DeviceId, start: u32) -> SerialLine {
     .unwrap()
 }
 
-/// What a device has as its link, where that is a serial line.
+/// A device's link to the coordinator over a serial line.
 struct OverSerial(SerialLine);
 
 impl ChildLink for OverSerial {
     async fn send(&self, frame: Bytes) -> Result<(), LinkError> {
-        assert!(frame.len() <= MAX_BODY, "a mote that knows its line makes no such frame");
+        assert!(frame.len() <= MAX_BODY, "the frame is longer than a serial line carries");
         self.0.send(Channel::Coordinator, frame).await
     }
 
@@ -106,7 +106,7 @@ impl ChildLink for OverSerial {
     }
 }
 
-/// A group's files in a folder, as users make them, and a broker.
+/// A group's files in a folder, as a user makes them, and a broker.
 struct Site {
     folder: tempfile::TempDir,
     broker: Broker,
@@ -160,7 +160,7 @@ impl Site {
         self.write("serial.toml", &text);
     }
 
-    /// The gateway for serial lines, and where its metrics are.
+    /// Starts the gateway for serial lines; also returns the address of its metrics.
     fn serial(&self) -> (Running, SocketAddr) {
         let log = std::fs::OpenOptions::new()
             .create(true)
@@ -204,10 +204,10 @@ fn fetch(address: SocketAddr, path: &str) -> String {
     text
 }
 
-/// The value of a metric whose line begins so.
-fn metric(address: SocketAddr, begins: &str) -> f64 {
+/// The value of the metric whose line begins with `prefix`; 0 if there is none.
+fn metric(address: SocketAddr, prefix: &str) -> f64 {
     let text = fetch(address, "/metrics");
-    let line = text.lines().find_map(|line| line.strip_prefix(begins));
+    let line = text.lines().find_map(|line| line.strip_prefix(prefix));
     line.map_or(0.0, |value| value.trim().parse().unwrap())
 }
 
@@ -223,12 +223,12 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// The next body on a channel that is not the time.
+/// The next body, except those on the channel of the time.
 async fn body(line: &SerialLine, site: &Site) -> (Channel, Bytes) {
     loop {
         match timeout(LONG, line.receive())
             .await
-            .unwrap_or_else(|_| panic!("nothing comes\n{}", site.log()))
+            .unwrap_or_else(|_| panic!("nothing was received\n{}", site.log()))
             .unwrap()
         {
             Event::Body(Channel::Time, _) | Event::Opened(_) => {}
@@ -271,7 +271,7 @@ fn devices_on_serial_lines_reach_the_cloud_through_a_gateway_that_is_killed() {
                     .unwrap()
             }));
         }
-        until("frames go up at both ports", &site, || {
+        until("both ports forward frames", &site, || {
             ports.iter().all(|port| {
                 let of = format!("moteseal_serial_frames_up_total{{port=\"tcp://{port}\",channel=\"coordinator\"}}");
                 metric(address, &of) > 0.0
@@ -280,11 +280,11 @@ fn devices_on_serial_lines_reach_the_cloud_through_a_gateway_that_is_killed() {
         .await;
         assert!(fetch(address, "/healthz").ends_with("alive\n"));
         until("it is ready", &site, || fetch(address, "/readyz").ends_with("ready\n")).await;
-        // Killed in the middle of it; the motes continue, and open their lines again.
+        // Kill the gateway meanwhile; the motes continue, and open their lines again.
         drop(serial);
         (serial, address) = site.serial();
         for device in running {
-            let ran = timeout(LONG, device).await.unwrap_or_else(|_| panic!("never done\n{}", site.log())).unwrap();
+            let ran = timeout(LONG, device).await.unwrap_or_else(|_| panic!("a device does not end\n{}", site.log())).unwrap();
             assert!(ran.is_done && ran.readings == epochs * per_epoch && ran.left_out == 0, "{ran:?}");
         }
         until("all epochs are at the cloud", &site, || cloud.manifests.lock().unwrap().len() as u64 == epochs).await;
@@ -299,7 +299,7 @@ fn devices_on_serial_lines_reach_the_cloud_through_a_gateway_that_is_killed() {
         let audited = group::audit(&site.roster, &cloud, &truth);
         assert_eq!(audited.justified, (FIRST..FIRST + epochs).collect::<Vec<_>>(), "{audited:?}");
         assert!(audited.sensed.values().all(|&sensed| sensed == per_epoch), "{audited:?}");
-        // Asked, it ends in order.
+        // SIGTERM stops it cleanly.
         let pid = serial.0.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
         assert!(serial.0.wait().unwrap().success(), "{}", site.log());
@@ -322,15 +322,15 @@ fn a_restarted_mote_receives_the_newest_announcements_again() {
         sums.announce(Bytes::from_static(b"query schedule 1")).await.unwrap();
         for start in 1..4 {
             let mote = mote_at(at, id, start);
-            let mut heard = [body(&mote, &site).await, body(&mote, &site).await];
-            heard.sort_by_key(|(channel, _)| *channel as u8);
+            let mut received = [body(&mote, &site).await, body(&mote, &site).await];
+            received.sort_by_key(|(channel, _)| *channel as u8);
             let newest = format!("round {start}");
             let expected = [
                 (Channel::CoordinatorAnnouncement, newest.into()),
                 (Channel::SumsAnnouncement, Bytes::from_static(b"query schedule 1")),
             ];
-            assert_eq!(heard, expected, "start {start}");
-            // Frames find their way in both directions, and to the right parent.
+            assert_eq!(received, expected, "start {start}");
+            // Frames pass in both directions, to and from the right parent.
             mote.send(Channel::Coordinator, Bytes::from_static(b"to the coordinator"))
                 .await
                 .unwrap();
@@ -346,8 +346,11 @@ fn a_restarted_mote_receives_the_newest_announcements_again() {
                 body(&mote, &site).await,
                 (Channel::Coordinator, Bytes::from_static(b"acknowledged"))
             );
-            sums.send(id.0, Bytes::from_static(b"asked")).await.unwrap();
-            assert_eq!(body(&mote, &site).await, (Channel::Sums, Bytes::from_static(b"asked")));
+            sums.send(id.0, Bytes::from_static(b"acknowledged too")).await.unwrap();
+            assert_eq!(
+                body(&mote, &site).await,
+                (Channel::Sums, Bytes::from_static(b"acknowledged too"))
+            );
             coordinator.announce(format!("round {}", start + 1).into()).await.unwrap();
             let (channel, newer) = body(&mote, &site).await;
             assert_eq!(
@@ -378,11 +381,12 @@ fn broadcasts_pass_between_the_medium_and_all_motes() {
             })
         })
         .await;
-        // The medium's own connection may still be on its way: it is said until it is heard.
+        // The gateway may not be connected to the medium yet: send until the mote receives it.
         let first = loop {
             link.send(Bytes::from_static(b"from afar")).await.unwrap();
-            if let Ok(heard) = timeout(Duration::from_millis(500), body(&motes[0], &site)).await {
-                break heard;
+            if let Ok(received) = timeout(Duration::from_millis(500), body(&motes[0], &site)).await
+            {
+                break received;
             }
         };
         assert_eq!(first, (Channel::Broadcast, Bytes::from_static(b"from afar")));
@@ -391,14 +395,14 @@ fn broadcasts_pass_between_the_medium_and_all_motes() {
             != Bytes::from_static(b"from mote 0")
         {}
         loop {
-            let (channel, heard) = body(&motes[1], &site).await;
+            let (channel, received) = body(&motes[1], &site).await;
             assert_eq!(channel, Channel::Broadcast);
-            if heard == Bytes::from_static(b"from mote 0") {
+            if received == Bytes::from_static(b"from mote 0") {
                 break;
             }
-            assert_eq!(heard, Bytes::from_static(b"from afar"));
+            assert_eq!(received, Bytes::from_static(b"from afar"));
         }
-        // Longer than a line carries: dropped and counted, and what follows it is received.
+        // A frame longer than a line carries is dropped and counted; the next one is received.
         link.send(Bytes::from(vec![7; MAX_BODY + 1])).await.unwrap();
         link.send(Bytes::from_static(b"the end")).await.unwrap();
         while body(&motes[1], &site).await.1 != Bytes::from_static(b"the end") {}
@@ -407,7 +411,7 @@ fn broadcasts_pass_between_the_medium_and_all_motes() {
 }
 
 #[test]
-fn a_stranger_at_a_port_gets_nothing_through_and_affects_no_other_port() {
+fn frames_of_strangers_are_not_forwarded_and_do_not_affect_other_ports() {
     let site = Site::new(2, 70);
     runtime().block_on(async {
         let ports = [port().await, port().await, port().await, port().await];
@@ -425,13 +429,13 @@ fn a_stranger_at_a_port_gets_nothing_through_and_affects_no_other_port() {
         let coordinator = MqttParent::new(&site.mqtt(""), [good.0, other.0]).unwrap();
         until_up(coordinator.state()).await.unwrap();
         let mote = mote_at(ports[0], good, 1);
-        until("the good one is joined", &site, || {
+        until("the device of the first port is joined", &site, || {
             metric(address, &format!("moteseal_serial_joined{{port=\"tcp://{}\"}}", ports[0])) > 0.0
         })
         .await;
         let stranger = DeviceId([0x66; 8]);
-        // One of another port, one that is elsewhere already, and a stranger; each speaks all the
-        // time, and one starts anew all the time.
+        // A device of another port, a device that is already at another port, and a stranger. The
+        // first two send all the time; the stranger restarts all the time.
         let wrong = mote_at(ports[1], good, 7);
         let twice = mote_at(ports[2], good, 8);
         let flood = [wrong, twice].map(|line| {

@@ -1,5 +1,5 @@
-//! An aggregator of private sums as an operator sets it up: keys, a tree, its configuration; and
-//! the error for each mistake in them.
+//! The configuration of an aggregator of private sums: keys, a tree, and the error for each mistake
+//! in them.
 
 use std::fs;
 
@@ -15,14 +15,14 @@ fn config(name: &str) -> String {
     )
 }
 
-/// A scene with a tree of two gateways, the link secrets of all, and the configurations.
+/// A scene with a tree of two gateways, all link secrets, and the configurations.
 fn site() -> Scene {
     let scene = Scene::new();
     scene.write("tree.toml", TREE);
     for aggregator in ["querier", "root", "leaf"] {
         scene.run(&["key", "link", "--out", &format!("keys/{aggregator}.link.key")]).done();
     }
-    let who = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
+    let group = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
     for (aggregator, kind, child, out) in [
         ("querier", "--gateway", "root", "keys/root.up.key"),
         ("root", "--gateway", "leaf", "keys/leaf.up.key"),
@@ -31,7 +31,7 @@ fn site() -> Scene {
     ] {
         let secret = format!("keys/{aggregator}.link.key");
         let arguments = ["key", "link", "--group-secret", &secret, kind, child, "--out", out];
-        scene.run(&[&arguments[..], &who[..]].concat()).done();
+        scene.run(&[&arguments[..], &group[..]].concat()).done();
     }
     for name in ["root", "leaf"] {
         scene.write(&format!("{name}.toml"), &config(name));
@@ -56,9 +56,13 @@ fn check_prints_what_the_gateway_would_do() {
         "listen   127.0.0.1:0",
         "the configuration is valid; without --check the gateway would run now",
     ] {
-        assert!(checked.out.lines().any(|said| said == line), "{line:?} is not in {}", checked.out);
+        assert!(
+            checked.out.lines().any(|printed| printed == line),
+            "{line:?} is not in {}",
+            checked.out
+        );
     }
-    assert!(!scene.path("root").exists(), "nothing was made");
+    assert!(!scene.path("root").exists(), "--check created the state folder");
     let checked = scene.run(&["gateway", "sum", "--config", "leaf.toml", "--check"]).done();
     assert!(
         checked.out.contains(&format!("above    root, mqtt://127.0.0.1:1 as {group}.root")),
@@ -125,7 +129,7 @@ fn a_configuration_error_is_one_line_that_names_the_key() {
 #[test]
 fn a_link_secret_of_a_gateway_needs_a_valid_gateway_name() {
     let scene = site();
-    let who = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
+    let group = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
     let derive = |name: &str| {
         let arguments = [
             "key",
@@ -137,14 +141,14 @@ fn a_link_secret_of_a_gateway_needs_a_valid_gateway_name() {
             "--out",
             "keys/new.key",
         ];
-        scene.run(&[&arguments[..], &who[..]].concat())
+        scene.run(&[&arguments[..], &group[..]].concat())
     };
     assert!(derive("querier").failed(2).contains("ReservedName"));
     assert!(derive("a/b").failed(2).contains("InvalidGatewayName"));
     derive("other").done();
     let other = fs::read(scene.path("keys/new.key")).unwrap();
     assert_ne!(other, fs::read(scene.path("keys/leaf.up.key")).unwrap());
-    // As a device's, it follows from the aggregator's secret and nothing else.
+    // Like a device's secret, it is derived from the aggregator's secret only.
     fs::remove_file(scene.path("keys/new.key")).unwrap();
     derive("leaf").done();
     assert_eq!(

@@ -1,6 +1,6 @@
 //! Private sums as users run them: eight motes, three gateways in a tree and a querier, each a
-//! process, over Debian's Mosquitto for a minute of epochs, while two of the gateways are killed
-//! and restarted. Every epoch is exact over the sources that it names, or reported as missing.
+//! process, over Debian's Mosquitto, for a minute of epochs. Two of the gateways are killed and
+//! restarted. Every epoch is exact over the sources that it names, or reported as missing.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -17,12 +17,12 @@ use tempfile::TempDir;
 
 const MOTES: usize = 8;
 const EPOCHS: usize = 60;
-/// Longer than anything here takes that is not broken.
+/// Longer than any successful operation takes.
 const LONG: Duration = Duration::from_secs(150);
 const QUERY: &str =
     "SELECT SUM(reading), COUNT(*), AVG(reading) FROM sensors WHERE reading > 0 EPOCH DURATION 1s";
 
-/// A process that is killed when nobody wants it any more.
+/// A process that is killed when this is dropped.
 struct Running(Child);
 
 impl Running {
@@ -35,7 +35,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // SIGKILL: nothing is put in order.
+        // SIGKILL: the process cannot clean up.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -112,7 +112,7 @@ impl Site {
         }
         let trusted = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
         let with_roster = |arguments: &[&str]| run(at, &[arguments, &trusted[..]].concat());
-        // The operator's key lies where it is looked for.
+        // `sum setup` finds the operator's key in the roster's folder.
         run(
             at,
             &[
@@ -228,14 +228,14 @@ fn a_minute_of_epochs_while_gateways_are_killed() {
     let site = Site::new();
     let mut gateways: Vec<Running> = ["root", "gw-a", "gw-b"].map(|name| site.gateway(name)).into();
     let mut motes: Vec<Running> = (0..MOTES).map(|mote| site.mote(mote)).collect();
-    // Mote i reads 2^i, several times an epoch: the sum says exactly whose readings are in it.
+    // Mote i reads 2^i, several times an epoch: the bits of a sum show whose readings are in it.
     let is_over = Arc::new(AtomicBool::new(false));
     let mut inputs: Vec<_> = motes.iter_mut().map(|mote| mote.0.stdin.take().unwrap()).collect();
     let over = Arc::clone(&is_over);
     let feeder = std::thread::spawn(move || {
         while !over.load(Ordering::Relaxed) {
             for (mote, input) in inputs.iter_mut().enumerate() {
-                // A mote that has ended is seen by what it leaves out.
+                // If a mote has ended, its bit is missing in the sums.
                 let _ = writeln!(input, "{}", 1_u32 << mote);
             }
             std::thread::sleep(Duration::from_millis(150));
@@ -262,7 +262,7 @@ fn a_minute_of_epochs_while_gateways_are_killed() {
         rows.push(serde_json::from_str(&line.unwrap()).unwrap());
         assert!(start.elapsed() < LONG, "{}", site.logs());
         match rows.len() {
-            // The root, and one of the others: killed, and started again some epochs later.
+            // Kill gw-b and the root, and restart each five epochs later.
             15 => drop(gateways.remove(2)),
             20 => gateways.push(site.gateway("gw-b")),
             35 => drop(gateways.remove(0)),
@@ -274,14 +274,14 @@ fn a_minute_of_epochs_while_gateways_are_killed() {
     feeder.join().unwrap();
     let code = querier.0.wait().unwrap().code();
     assert_eq!(rows.len(), EPOCHS, "{}", site.logs());
-    // Some epochs are missing: those without the root.
+    // The epochs without the root are missing.
     assert_eq!(code, Some(4), "{}", site.logs());
 
-    let (mut whole, mut of_half, mut missing) = (0, 0, 0);
+    let (mut whole, mut partial, mut missing) = (0, 0, 0);
     for (row, epoch) in rows.iter().zip(rows[0]["epoch"].as_u64().unwrap()..) {
         assert_eq!(row["epoch"], epoch);
-        let named = participants(row);
-        assert_eq!(row["participants"], named.count_ones(), "{row}");
+        let participants = participants(row);
+        assert_eq!(row["participants"], participants.count_ones(), "{row}");
         let results = &row["results"];
         if results.is_null() {
             assert_eq!(row["error"]["name"], "BelowFloor", "{row}");
@@ -291,23 +291,23 @@ fn a_minute_of_epochs_while_gateways_are_killed() {
         let (sum, count) =
             (results["SUM(reading)"].as_str().unwrap(), results["COUNT(*)"].as_str().unwrap());
         let (sum, count): (u32, u32) = (sum.parse().unwrap(), count.parse().unwrap());
-        // Exact, and over nobody who is not named. Who is named and had no reading in time has said
-        // so.
-        assert_eq!((sum.count_ones(), sum & !named), (count, 0), "{row}");
+        // The sum is exact and contains only the named sources. A named source without a reading in
+        // time answered with zeros.
+        assert_eq!((sum.count_ones(), sum & !participants), (count, 0), "{row}");
         if count > 0 {
             let average: f64 = results["AVG(reading)"].as_str().unwrap().parse().unwrap();
             assert!((average - f64::from(sum) / f64::from(count)).abs() < 1e-4, "{row}");
         }
         whole += usize::from(sum == 0xff);
-        of_half += usize::from(named == 0x0f);
+        partial += usize::from(participants == 0x0f);
     }
     println!(
-        "{whole} epochs over all, {of_half} over the motes of gw-a, {missing} missing, of {EPOCHS}"
+        "{whole} epochs over all, {partial} over the motes of gw-a, {missing} missing, of {EPOCHS}"
     );
     assert!(whole >= EPOCHS / 2, "{whole} of {EPOCHS} over all\n{}", site.logs());
     assert!(
-        of_half >= 2 && missing >= 2,
-        "{of_half} without gw-b, {missing} without the root\n{}",
+        partial >= 2 && missing >= 2,
+        "{partial} without gw-b, {missing} without the root\n{}",
         site.logs()
     );
 }
@@ -321,11 +321,11 @@ fn a_device_with_keys_of_another_roster_or_device_is_refused() {
             .stdin(Stdio::null())
             .output()
             .unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{said}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
         assert!(
-            said.contains("sum.key") && said.contains(name) && said.lines().count() == 1,
-            "{said}"
+            stderr.contains("sum.key") && stderr.contains(name) && stderr.lines().count() == 1,
+            "{stderr}"
         );
     };
     fs::copy(other.folder.path().join("sumkeys/mote0.sum.key"), at.join("sumkeys/mote0.sum.key"))

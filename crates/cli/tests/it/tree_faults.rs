@@ -1,5 +1,5 @@
-//! Trees within a budget with full buffers, exhausted slots and full disks: everything sealed is
-//! accepted, a device recovers the same seals after every restart, and the gateway keeps its bound.
+//! Trees within a budget with full buffers, exhausted slots and full disks: the gateway accepts
+//! every seal and keeps its disk limit, and a device recovers the same seals after every restart.
 
 use crate::group;
 use std::path::Path;
@@ -18,7 +18,8 @@ use moteseal_verify::Roster;
 const BOUND: u64 = 1 << 30;
 const EPOCH: EpochNumber = EpochNumber(FIRST);
 
-/// A device of one field, or of records of any length, whose seals take at most so many events.
+/// A device with one field, or with opaque records if `field` is `None`. `slots` is the most closed
+/// seals that wait, `most` the most events of a seal.
 fn mote(
     roster: &Roster,
     folder: &Path,
@@ -34,7 +35,8 @@ fn mote(
     group::open_mote(roster, 0, folder, slots, |of| *of = profile).unwrap()
 }
 
-/// Everything that is due arrives, and what the gateway says of it; the names of what it refuses.
+/// Delivers the frames that are due, and the gateway's acknowledgements. Returns the names of
+/// refusals.
 fn exchange(mote: &mut DurableMote<SecretKey>, station: &mut Station) -> Vec<&'static str> {
     let frames = mote.frames(64).unwrap();
     if frames.is_empty() {
@@ -45,13 +47,13 @@ fn exchange(mote: &mut DurableMote<SecretKey>, station: &mut Station) -> Vec<&'s
         .filter_map(|frame| station.hear(frame, EPOCH).err())
         .map(|refused| refused.name())
         .collect();
-    for (_, word) in station.commit().unwrap().acknowledgements {
-        let _ = mote.acknowledged(&word).unwrap().unwrap();
+    for (_, message) in station.commit().unwrap().acknowledgements {
+        let _ = mote.acknowledged(&message).unwrap().unwrap();
     }
     refused
 }
 
-/// The same until nothing waits.
+/// Repeats [`exchange`] until nothing waits.
 fn deliver(mote: &mut DurableMote<SecretKey>, station: &mut Station) {
     for _ in 0..200 {
         if mote.mote().is_done() {
@@ -62,7 +64,7 @@ fn deliver(mote: &mut DurableMote<SecretKey>, station: &mut Station) {
     panic!("the device is never done");
 }
 
-/// Ends the epoch, and puts it into the outbox.
+/// Ends the epoch, which moves it to the outbox.
 fn end(station: &mut Station) {
     station.end(EPOCH).unwrap();
     let _ = station.commit().unwrap();
@@ -77,12 +79,12 @@ fn accepts_a_seal_whose_round_rose_after_its_last_frame() {
         let mut mote = mote(&roster, folder.path(), 8, (scheme, None, u32::MAX));
         // The next reading is of the last level, and as long as the whole buffer.
         let salt = SaltKey::new([0x33; 32]).salt(group::device_id(&roster, 0), SealIndex(0));
-        let is_coarsest = |seq: &u64| {
+        let is_last_level = |seq: &u64| {
             seq.count_ones() > 1 && salt.level(Sequence(*seq), group::LEVELS).0 == group::LEVELS - 1
         };
-        let count = (3..).find(is_coarsest).unwrap();
+        let count = (3..).find(is_last_level).unwrap();
         (0..count).for_each(|_| mote.sense(EPOCH, &[7; 40]).unwrap());
-        // All of it arrives, and the acknowledgement is lost.
+        // All frames arrive, but the acknowledgement is lost.
         mote.frames(1000).unwrap().iter().for_each(|frame| _ = station.hear(frame, EPOCH).unwrap());
         let _ = station.commit().unwrap();
         mote.sense(EPOCH, &vec![9; MAX_RECORD]).unwrap();
@@ -106,7 +108,7 @@ fn a_seal_has_the_round_that_a_full_buffer_raised_last() {
     }
     mote.frames(1000).unwrap().iter().for_each(|frame| _ = station.hear(frame, EPOCH).unwrap());
     let _ = station.commit().unwrap();
-    // None of these is acknowledged: the buffer fills many times over.
+    // None of these is acknowledged, so the buffer fills many times.
     for n in 0..3000u32 {
         mote.sense(EPOCH, &[&n.to_be_bytes()[..], &[5; 100]].concat()).unwrap();
     }
@@ -138,7 +140,7 @@ fn records_of_any_length_make_a_tree_whose_rounds_rise_late() {
 }
 
 /// The closing frames that are due.
-fn closes(roster: &Roster, mote: &mut DurableMote<SecretKey>) -> Vec<Vec<u8>> {
+fn closing_frames(roster: &Roster, mote: &mut DurableMote<SecretKey>) -> Vec<Vec<u8>> {
     let key = group::link_key(roster, group::device_id(roster, 0));
     mote.timeout();
     let frames = mote.frames(100_000).unwrap().into_iter();
@@ -149,7 +151,8 @@ fn closes(roster: &Roster, mote: &mut DurableMote<SecretKey>) -> Vec<Vec<u8>> {
 
 #[test]
 fn given_up_seals_after_a_full_one_do_not_change_it() {
-    // By the number of readings, and of a tree by the bytes of its buffer.
+    // Seals that are full by the number of readings, and a tree that is full by the bytes of its
+    // buffer.
     for (scheme, most, length) in
         [(Scheme::Star, 10, 20), (Scheme::Tree, 10, 20), (Scheme::Tree, u32::MAX, MAX_RECORD)]
     {
@@ -165,13 +168,13 @@ fn given_up_seals_after_a_full_one_do_not_change_it() {
                 mote.sense(EpochNumber(FIRST + 1), &[9; 20]).unwrap();
             }
             mote.sync().unwrap();
-            let before = closes(&roster, &mut mote);
-            assert_eq!(before.len(), 1, "one waits, and the other was given up");
+            let before = closing_frames(&roster, &mut mote);
+            assert_eq!(before.len(), 1, "one seal must wait, the other must be given up");
             drop(mote);
             for restart in 1..4 {
                 let mut mote = open();
                 assert_eq!(
-                    closes(&roster, &mut mote),
+                    closing_frames(&roster, &mut mote),
                     before,
                     "{scheme:?} of {length} bytes, restart {restart}"
                 );
@@ -182,17 +185,17 @@ fn given_up_seals_after_a_full_one_do_not_change_it() {
 }
 
 #[test]
-fn a_gateway_keeps_its_bound_with_digests_longer_than_readings() {
+fn a_gateway_keeps_its_disk_limit_with_digests_longer_than_readings() {
     let folder = tempfile::tempdir().unwrap();
-    // Everything is forwarded at round 0; the last thousands exceed the budget, so that half is
-    // kept, and digests stand for the rest.
+    // Everything is forwarded at round 0. The last readings exceed the budget: half of them are
+    // kept, and digests replace the others.
     let (bound, readings) = (6 << 20, 590_000u64);
     for budget in [readings - 10_000, 80_000, 10_000] {
         let folder = folder.path().join(budget.to_string());
         let roster = group::roster(1, budget, 1000);
         let mut station = group::station(&roster, &folder, bound);
         let mut mote = mote(&roster, &folder, 8, (Scheme::Tree, Some("reading::u8"), u32::MAX));
-        let mut taken = 0;
+        let mut forwarded = 0;
         for n in 0..readings {
             mote.sense(EPOCH, &[u8::try_from(n % 251).unwrap()]).unwrap();
             if n % 5000 == 4999 {
@@ -200,10 +203,10 @@ fn a_gateway_keeps_its_bound_with_digests_longer_than_readings() {
                     break;
                 }
                 assert_eq!(exchange(&mut mote, &mut station), Vec::<&str>::new());
-                taken = n;
+                forwarded = n;
             }
         }
-        assert!(taken > 80_000, "{taken}");
+        assert!(forwarded > 80_000, "{forwarded}");
         mote.end(EPOCH).unwrap();
         for _ in 0..200 {
             if mote.mote().is_done() || !station.has_room() {

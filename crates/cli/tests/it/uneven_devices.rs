@@ -1,5 +1,5 @@
-//! Devices at different epochs: one that is ahead, or claims to be, neither delays the rounds of
-//! the others nor ends their epochs.
+//! Devices at different epochs: a device that is ahead, or claims to be, neither delays the rounds
+//! of the others nor ends their epochs.
 
 use crate::group;
 use std::path::Path;
@@ -32,14 +32,14 @@ fn mote(roster: &Roster, device: u8) -> Mote<SecretKey> {
     Mote::new(profile, secret(device), SaltKey::new([device; 32]), link, chain, Vec::new(), 8)
 }
 
-/// One event of an epoch, as the first of a seal.
+/// A frame with the first event of a seal.
 fn first_frame(roster: &Roster, device: u8, index: u32, epoch: u64) -> Vec<u8> {
     let device = group::device_id(roster, device);
     group::forward_frame((device, &group::link_key(roster, device)), (index, epoch), 0..1, 0)
 }
 
-/// Three devices sense an epoch. How many bytes they forward, if another one is at the next epoch
-/// already, or is not.
+/// Three devices sense an epoch. Returns the number of bytes that they forward. If `is_ahead`, a
+/// fourth device is already at the next epoch.
 fn forwarded(roster: &Roster, station: &mut Station, is_ahead: bool) -> usize {
     let mut motes: Vec<_> = (0..3).map(|device| mote(roster, device)).collect();
     let now = EpochNumber(FIRST);
@@ -58,16 +58,17 @@ fn forwarded(roster: &Roster, station: &mut Station, is_ahead: bool) -> usize {
             bytes += frame.len();
             let _ = station.hear(&frame, now).unwrap();
         }
-        let said = station.commit().unwrap();
-        for (device, frame) in said.acknowledgements {
+        let committed = station.commit().unwrap();
+        for (device, frame) in committed.acknowledgements {
             for mote in motes.iter_mut().filter(|mote| mote.profile().device == device) {
                 mote.acknowledged(&frame).unwrap();
             }
         }
-        if let Some(word) = said.announcement {
-            let word =
-                Announcement::open(&word, roster.group(), roster.coordinator().unwrap()).unwrap();
-            motes.iter_mut().for_each(|mote| _ = mote.announced(&word));
+        if let Some(announcement) = committed.announcement {
+            let announcement =
+                Announcement::open(&announcement, roster.group(), roster.coordinator().unwrap())
+                    .unwrap();
+            motes.iter_mut().for_each(|mote| _ = mote.announced(&announcement));
         }
     }
     assert!(station.coordinator().round(now) >= Round(4));
@@ -92,18 +93,23 @@ fn open_epochs_are_announced_in_turn() {
     let mut station = group::station(&roster, folder.path(), 1 << 30);
     forwarded(&roster, &mut station, true);
     let newest = EpochNumber(FIRST + 1);
-    let said: Vec<_> = (0..4)
+    let announced: Vec<_> = (0..4)
         .map(|_| {
             station.announce_next(newest);
-            let word = station.commit().unwrap().announcement.unwrap();
-            let word =
-                Announcement::open(&word, roster.group(), roster.coordinator().unwrap()).unwrap();
-            (word.epoch().0, word.round())
+            let announcement = station.commit().unwrap().announcement.unwrap();
+            let announcement =
+                Announcement::open(&announcement, roster.group(), roster.coordinator().unwrap())
+                    .unwrap();
+            (announcement.epoch().0, announcement.round())
         })
         .collect();
     let round = station.coordinator().round(EpochNumber(FIRST));
-    for word in [(FIRST, round), (FIRST + 1, Round(0))] {
-        assert_eq!(said.iter().filter(|said| **said == word).count(), 2, "{said:?}");
+    for expected in [(FIRST, round), (FIRST + 1, Round(0))] {
+        assert_eq!(
+            announced.iter().filter(|epoch| **epoch == expected).count(),
+            2,
+            "{announced:?}"
+        );
     }
     assert_eq!(station.commit().unwrap().announcement, None);
 }
@@ -148,7 +154,7 @@ fn in_recorded_time_a_device_that_jumps_ends_no_epochs_of_others() {
             let frame = first_frame(&roster, device, index, epoch);
             links[usize::from(device)].send(frame.into()).await.unwrap();
         };
-        // Two devices are at an epoch, and the third one jumps ahead of them again and again.
+        // Two devices are at one epoch; the third jumps ahead of them repeatedly.
         for jump in 0..30 {
             send(0, 0, FIRST).await;
             send(1, 0, FIRST).await;
@@ -156,7 +162,7 @@ fn in_recorded_time_a_device_that_jumps_ends_no_epochs_of_others() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         assert_eq!(epochs_ended(&watch).await, 0);
-        // When most have gone on, the epoch ends a grace later.
+        // Once most devices are at the next epoch, the epoch ends after the grace time.
         for _ in 0..100 {
             send(0, 1, FIRST + 1).await;
             send(1, 1, FIRST + 1).await;

@@ -1,4 +1,4 @@
-//! The commands of the README and of `--help`: from a table to verified rows, and a proof that
+//! The commands of the README and of `--help`, from a table to verified rows and a proof that
 //! verifies offline.
 
 use crate::scene;
@@ -21,7 +21,7 @@ fn home() -> (Scene, scene::Cloud) {
     (scene, cloud)
 }
 
-/// The temperatures of a table, by their text.
+/// The values of a column of a CSV table.
 fn temperatures(csv: &str, column: usize) -> Vec<f64> {
     csv.lines().skip(1).map(|line| line.split(',').nth(column).unwrap().parse().unwrap()).collect()
 }
@@ -52,8 +52,7 @@ fn a_rate_is_verified_and_has_a_proof() {
     assert!(csv.starts_with("epoch,epoch_start,device,index,seq,temperature,humidity\n"), "{csv}");
     assert_eq!(csv.lines().count() as u64 - 1, json["rows"].as_u64().unwrap());
 
-    // Every row is one of the table's readings: dev1's by its place in the epoch, 720 readings an
-    // hour.
+    // Every row of dev1 is the reading at its place in the table: 720 readings an hour.
     let table = fs::read_to_string(repository("data/examples/dev1.csv")).unwrap();
     let truth = temperatures(&table, 1);
     for row in csv.lines().skip(1).filter(|row| row.contains(",dev1,")) {
@@ -70,7 +69,7 @@ fn a_rate_is_verified_and_has_a_proof() {
     let mean = all.iter().sum::<f64>() / all.len() as f64;
     let (estimate, half) =
         (json["mean"]["mean"].as_f64().unwrap(), json["mean"]["half_width_95"].as_f64().unwrap());
-    // Salts are random here: five half-widths are beyond any luck.
+    // Salts are random: five half-widths are practically never exceeded.
     assert!((estimate - mean).abs() < 5.0 * half, "{estimate} +- {half}, truth {mean}");
 
     // The proof verifies without a cloud, and gives the same rows.
@@ -79,15 +78,15 @@ fn a_rate_is_verified_and_has_a_proof() {
     assert_eq!((&verified["verified"], &verified["rows"]), (&true.into(), &json["rows"]));
     scene.with_roster(&["verify", "p.mproof", "-o", "again.csv"]).done();
     assert_eq!(fs::read_to_string(scene.path("again.csv")).unwrap(), csv);
-    // Every byte counts.
+    // A proof with a changed byte is refused.
     let proof = fs::read(scene.path("p.mproof")).unwrap();
     for at in (200..proof.len()).step_by(proof.len() / 7) {
-        let mut bent = proof.clone();
-        bent[at] ^= 4;
-        fs::write(scene.path("bent.mproof"), bent).unwrap();
-        let run = scene.with_roster(&["verify", "bent.mproof", "-o", "bent.csv"]);
+        let mut altered = proof.clone();
+        altered[at] ^= 4;
+        fs::write(scene.path("altered.mproof"), altered).unwrap();
+        let run = scene.with_roster(&["verify", "altered.mproof", "-o", "altered.csv"]);
         assert!([3, 4].contains(&run.code), "byte {at}: {run:?}");
-        assert!(!scene.path("bent.csv").exists());
+        assert!(!scene.path("altered.csv").exists());
     }
 }
 
@@ -105,9 +104,9 @@ fn at_most_and_sample_queries_verify() {
         |seed| ask(&[&["dev2", "--sample", "100", "--seed", seed][..], &range].concat()).done();
     let drawn = draw(SEED);
     assert_eq!(drawn.out.lines().count() - 1, 2 * 100);
-    assert_eq!(draw(SEED).out, drawn.out, "the same seed draws the same");
+    assert_eq!(draw(SEED).out, drawn.out, "the same seed must draw the same readings");
     assert_ne!(draw(&SEED.replace('0', "1")).out, drawn.out);
-    // A star has no permutation to draw by.
+    // A star cannot be sampled by a seed.
     let star = ask(&["dev1", "--sample", "100", "--seed", SEED]);
     assert!(star.failed(2).contains("SchemeMismatch"), "{star:?}");
 }
@@ -152,7 +151,7 @@ fn a_range_that_is_not_sealed_yet_is_incomplete() {
             .contains("TailUnknown: nothing shows what dev1 sealed from 2010-05-09T16:00:00Z on"),
         "{run:?}"
     );
-    // With the end that it names all is complete.
+    // With the end that the error names, the answer is complete.
     let get = [
         "get",
         "dev1",
@@ -188,7 +187,7 @@ fn a_cloud_that_loses_seals_is_detected_by_pinned_seals() {
     assert_eq!(
         fs::read(scene.path("out.csv")).unwrap(),
         before,
-        "no row of a refused answer is written"
+        "a row of a refused answer was written"
     );
     ask(&other.url, &["--no-pinned-seals"]).done();
 }
@@ -197,7 +196,7 @@ fn a_cloud_that_loses_seals_is_detected_by_pinned_seals() {
 #[test]
 fn rows_are_printed_after_all_files_are_written_or_not_at_all() {
     let (scene, cloud) = home();
-    // Reads as a memory that is not there yet, and can never be written.
+    // A path of pinned seals that does not exist and cannot be created.
     std::os::unix::fs::symlink("nowhere/deep", scene.path("link")).unwrap();
     let get = [
         "get", "dev1", "--from", &cloud.url, "--rate", "1/8", "--format", "csv", "--proof",
@@ -206,23 +205,23 @@ fn rows_are_printed_after_all_files_are_written_or_not_at_all() {
     let before = scene.names(".");
     for more in [&["-o", "out.csv"][..], &[]] {
         let run =
-            scene.with_roster(&[&get[..], &["--pinned-seals", "link/memory.json"], more].concat());
-        assert!(run.failed(1).contains("link/memory.json"), "{run:?}");
-        assert_eq!(run.out, "", "no row is printed");
-        assert_eq!(scene.names("."), before, "neither rows nor proof are left");
+            scene.with_roster(&[&get[..], &["--pinned-seals", "link/pinned.json"], more].concat());
+        assert!(run.failed(1).contains("link/pinned.json"), "{run:?}");
+        assert_eq!(run.out, "", "a row was printed");
+        assert_eq!(scene.names("."), before, "rows or a proof remain");
     }
-    let run = scene.with_roster(&[&get[..], &["--pinned-seals", "memory.json"]].concat()).done();
+    let run = scene.with_roster(&[&get[..], &["--pinned-seals", "pinned.json"]].concat()).done();
     assert!(
         run.out.lines().count() > 1
             && scene.path("p.mproof").exists()
-            && scene.path("memory.json").exists()
+            && scene.path("pinned.json").exists()
     );
 }
 
 #[test]
 fn a_proof_stays_valid_when_its_device_seals_more() {
     let (scene, cloud) = home();
-    // A cloud that has the first seals only: what it answers is what there was at that time.
+    // A cloud with the first seals only: its answer is complete for that time.
     let early = scene.cloud("early.redb");
     for index in 0..4 {
         scene.run(&["push", &format!("bundles/dev1-{index:010}.mseal"), "--to", &early.url]).done();
@@ -249,7 +248,7 @@ fn a_proof_stays_valid_when_its_device_seals_more() {
 }
 
 #[test]
-fn a_proof_for_another_roster_is_refused_by_name() {
+fn refuses_a_proof_for_another_roster_and_names_the_roster() {
     let (scene, cloud) = home();
     scene
         .with_roster(&[

@@ -1,15 +1,16 @@
-# Every task of a checkout. Each target does its own set-up (tools/setup.sh); nothing needs to be configured first.
+# The tasks of a checkout. Each target installs what it needs (tools/setup.sh); no configuration is necessary.
 # CARGO_FLAGS are passed to every cargo command that compiles.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-# Targets run one after the other, whatever -j says, since most need the whole machine. `make tests` starts its two streams by STREAMS.
+# Targets run one after another despite -j, since most need the whole machine. Only `make tests` runs two of them in parallel,
+# by setting STREAMS.
 ifndef STREAMS
 .NOTPARALLEL:
 endif
 MAKEFLAGS += --no-print-directory
-# Nothing here is compiled twice, so incremental compilation would only cost time and space.
+# No target compiles the same code twice, so incremental compilation would only cost time and space.
 export CARGO_INCREMENTAL := 0
 
 CARGO_FLAGS ?= --locked
@@ -21,7 +22,7 @@ BOARDS := lm3s6965evb mps2-an385
 # Seconds that `make fuzz-smoke` spends on each target.
 FUZZ_SECONDS ?= 20
 
-# What a mote links.
+# The crates that a mote links.
 PROTOCOLS := core seal sum broadcast serial
 
 step = @printf '\n== %s\n' "$(1)" >&2
@@ -31,29 +32,29 @@ help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
 
 .PHONY: demo
-demo: setup-build ## Seal, store, sample and verify real readings, then watch the cloud lie
+demo: setup-build ## Seal, store, sample and verify real readings, then detect the lies of a cloud
 	@[ -x "$${CARGO_TARGET_DIR:-target}/demo/moteseal-demo" ] || echo 'building the demo, a few minutes the first time' >&2
 	@cargo build --profile demo $(CARGO_TALK) $(CARGO_FLAGS) -p moteseal-demo
 	@cargo run --profile demo --quiet $(CARGO_FLAGS) -p moteseal-demo -- $(DEMO_FLAGS)
 
 .PHONY: bench
-bench: setup-build ## Measure speed against physical limits; fails where a bar is missed
+bench: setup-build ## Measure speed against physical limits; fail if a bar is missed
 	@status=0; for suite in hashing verification sies broadcast service retrieval coordinator growth; do \
 		cargo run --release --quiet $(CARGO_FLAGS) -p moteseal-bench -- $$suite || status=1; done; exit $$status
 
 .PHONY: bench-peers
-bench-peers: setup-build ## Measure every peer beside ours: trees, a signature an event, private sums, Tessera (peers/; Tessera needs Go)
+bench-peers: setup-build ## Measure every peer next to ours: trees, one signature per event, private sums, Tessera (peers/; Tessera needs Go)
 	@cd peers && cargo run --release --quiet $(CARGO_FLAGS)
 
 .PHONY: lab
-lab: setup-build ## Every table and figure of the three papers beside ours: lab/report/index.html (some 10 minutes; docs/lab.md)
+lab: setup-build ## Write every table and figure of the three papers next to ours to lab/report/index.html (about 10 minutes; docs/lab.md)
 	@cargo run --release --quiet $(CARGO_FLAGS) -p moteseal-bench -- lab --out lab/report $(LAB_FLAGS)
 
 .PHONY: test
-test: lint mote spec tests absent-data ## Everything that must hold: lints, the mote's build, both verifiers, all tests
+test: lint mote spec tests absent-data ## Run every check: lints, the mote's build, both verifiers, all tests
 
 .PHONY: lint
-lint: setup-test ## Formatting, clippy, dependencies, hygiene of the files
+lint: setup-test ## Check formatting, clippy, dependencies and the hygiene of the files
 	$(call step,formatting)
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
@@ -68,26 +69,26 @@ lint: setup-test ## Formatting, clippy, dependencies, hygiene of the files
 	@for board in $(BOARDS); do ( cd firmware && set -x && cargo clippy --quiet $(CARGO_FLAGS) --workspace --release --features $$board -- -D warnings ); done
 	$(call step,dependencies)
 	@tools/deny.sh
-	$(call step,what is in Go)
+	$(call step,the code in Go)
 	@if go=$$(go env GOVERSION 2>/dev/null) && printf 'go1.24\n%s\n' "$$go" | sort -VC; then \
 		cd peers/tessera && test -z "$$(gofmt -l .)" && GOTOOLCHAIN=local go vet -mod=readonly ./...; \
-	else echo 'SKIPPED gofmt and go vet of peers/tessera: no Go 1.24 here'; fi
+	else echo 'SKIPPED gofmt and go vet of peers/tessera: Go 1.24 is not installed'; fi
 
 .PHONY: mote
-mote: setup-build ## Build what a mote runs for a Cortex-M3, without an operating system
+mote: setup-build ## Build the crates of a mote for a Cortex-M3 without an operating system
 	$(call step,core and the protocols for thumbv7m-none-eabi)
 	cargo build $(CARGO_FLAGS) $(PROTOCOLS:%=-p moteseal-%) --target thumbv7m-none-eabi
 
 TEST = cargo test $(CARGO_FLAGS) --workspace
 # A cargo command that does not take part in make's job server.
 BY_ITSELF = env -u MAKEFLAGS -u MFLAGS
-# The test that counts bytes under pacing; it runs while nothing else does.
+# This test counts bytes under pacing, so it runs alone.
 ALONE = a_mebibyte_reaches
 # Most tests wait for processes and timers, so more of them run at once than there are processors.
 export RUST_TEST_THREADS ?= 4
 
 .PHONY: tests
-tests: setup-test ## The tests alone: Rust, C, Python and the mote's firmware
+tests: setup-test ## Run only the tests: Rust, C, Python and the mote's firmware
 	$(call step,compiling the tests)
 	$(TEST) --no-run $(CARGO_TALK)
 	$(call step,tests: two streams whose output is shown when they end)
@@ -105,26 +106,26 @@ tests-other:
 
 .PHONY: firmware-test
 firmware-test: setup-test
-	$(call step,the firmware of a mote on this machine)
+	$(call step,the mote's firmware on this machine)
 	cd firmware && $(BY_ITSELF) cargo test $(CARGO_FLAGS) -p moteseal-mote --target $$(rustc -vV | sed -n 's/^host: //p')
 
 .PHONY: python
-python: setup-test ## The Python package: its tests, its types and its example, with what the Rust tests are built of
+python: setup-test ## Test the Python package: its tests, types and example, with the binaries of the Rust tests
 	$(call step,the Python package)
 	@$(BY_ITSELF) CARGO_FLAGS="$(CARGO_FLAGS)" PYTHON=$(VENV_PYTHON) bindings/python/test.sh
 
 .PHONY: c
-c: setup-test ## The C library for motes: its header, its examples on Linux and on a Cortex-M3, hostile use, its README
+c: setup-test ## Test the C library for motes: header, examples on Linux and on a Cortex-M3, hostile use, README
 	$(call step,the C library)
 	@$(BY_ITSELF) bindings/c/test.sh
 
 .PHONY: absent-data
 absent-data:
-	$(call step,data from outside)
+	$(call step,external data)
 	@tools/absent_data.py
 
 .PHONY: test-long
-test-long: setup-test ## What takes longer than `make test` may: 10,000 simulated groups and broadcasts with faults, 100,000 private sums, 100 reboots, the peers' clippy
+test-long: setup-test ## Run the long tests: 10,000 simulated groups and broadcasts with faults, 100,000 private sums, 100 reboots, clippy of the peers
 	$(call step,ten thousand groups)
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal --test it sampling_faults -- --nocapture
 	$(call step,a hundred thousand private sums and queries)
@@ -149,11 +150,11 @@ spec: setup-test ## Replay every test vector with the second verifier, spec/veri
 	@$(VENV_PYTHON) spec/verify.py merkle
 
 .PHONY: vectors
-vectors: setup-build ## Write the test vectors anew
+vectors: setup-build ## Regenerate the test vectors
 	@cargo run --quiet $(CARGO_FLAGS) -p moteseal-vectors -- write
 
 .PHONY: fuzz-smoke
-fuzz-smoke: setup-build ## Coverage-guided fuzzing of every parser, FUZZ_SECONDS each
+fuzz-smoke: setup-build ## Fuzz every parser with coverage guidance, FUZZ_SECONDS each
 	$(call step,fuzzing)
 	@tools/fuzz.sh $(FUZZ_SECONDS)
 

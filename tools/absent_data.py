@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Reports which external data is absent, and which tests therefore checked nothing.
 
-The data may not be shipped. Tests look for it in the folder that MOTESEAL_DATA names, else in ../shared/data
-next to the checkout, and pass without it. cargo hides the output of a passing test, so this script, the last
-step of `make test`, reports them. MOTESEAL_DATA_REQUIRED=1 makes absence a failure, here and in the tests.
+The data may not be redistributed. Tests look for it in the folder that MOTESEAL_DATA names, otherwise in
+../shared/data next to the checkout, and pass without it. cargo hides the output of a passing test, so this
+script, the last step of `make test`, reports these tests. MOTESEAL_DATA_REQUIRED=1 makes absence a failure,
+here and in the tests.
 
-Each execution compares the list below with the tests, and fails if they disagree.
+The script also compares the list below with the tests, and fails if they disagree.
 """
 import os
 import pathlib
@@ -14,7 +15,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# Data set: the file that needs it, and the functions in it that do.
+# For each data set, the files that need it and the functions in them that read it.
 NEEDS = {
     "vectors_ed25519": {"crates/core/tests/it/signatures.rs": ["ed25519_signs_like_the_reference_implementation"]},
     "vectors_wycheproof": {
@@ -39,7 +40,7 @@ def stale(root):
     for data, files in NEEDS.items():
         for file, names in files.items():
             if not (root / file).is_file():
-                yield f"there is no {file}"
+                yield f"{file} does not exist"
                 continue
             text = (root / file).read_text()
             if data not in text:

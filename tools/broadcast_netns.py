@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Broadcasts over real UDP between network namespaces: one `moteseal broadcast send`, six
+"""Measures broadcasts over real UDP between network namespaces: one `moteseal broadcast send` and six
 `moteseal broadcast watch`, with losses.
 
 usage: tools/broadcast_netns.py [MOTESEAL]    (the binary; default target/release/moteseal)
 
 Needs Linux with `ip` and user namespaces. Seven namespaces each have a link to this process, which is the
-medium: it delivers each frame to every other node, except with the stated probability of loss, drawn for
-each receiver. It sends 100 messages of 20 bytes, one and ten a block, at three loss rates, prints how many
-frames all nodes sent for each message, by kind, and fails if a receiver does not have every message in
-order. The simulated counterpart is `crates/lab/src/broadcast/hop.rs` ("Repair on one hop" in
-docs/broadcast); it counts fragments and repairs, and no requests.
+medium: it delivers each frame to every other node, and loses it with the stated probability, independently
+for each receiver. It sends 100 messages of 20 bytes, in blocks of one and of ten, at three loss rates. It
+prints how many frames all nodes sent for each message, by kind, and fails if a receiver does not have every
+message in order. The simulated counterpart is `crates/lab/src/broadcast/hop.rs` ("Repair on one hop" in
+docs/broadcast); it counts fragments and repairs, but no requests.
 """
 
 import collections
@@ -146,7 +146,7 @@ def main() -> None:
             run(moteseal, "key", "request", "--key", str(keys / "ops.key.pem"), "--sender", "ops", "--out", str(keys / "ops.request"))
             run(moteseal, "key", "certify", str(keys / "ops.request"), "--ca", str(keys / "base.key.pem"), "--serial", "1", "--out",
                 str(keys / "ops.cert"))
-            print(f"{'loss':>5} {'block':>5} {'all':>6} {'a message':>10} {'fragments and repairs':>22}  by kind")
+            print(f"{'loss':>5} {'block':>5} {'all':>6} {'/message':>10} {'fragments and repairs':>22}  by kind")
             for block in BLOCKS:
                 for loss in LOSSES:
                     folder = pathlib.Path(place) / f"{block}-{loss}"

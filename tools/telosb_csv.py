@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes data/examples/dev1.csv and dev2.csv, the tables that README.md's tour seals, from data/telosb.
+"""Makes data/examples/dev1.csv and dev2.csv, the tables that the tour in README.md seals, from data/telosb.
 
 usage: tools/telosb_csv.py            writes both files
-       tools/telosb_csv.py --check    exits with 1 if a committed file differs from what this makes, or an
-                                      original from its digest
+       tools/telosb_csv.py --check    exits with 1 if a committed table differs from the one that this
+                                      script makes, or an original does not match its digest
 
-The originals number their readings. The tables have times instead: every 5 seconds, as the authors of the
-data set state, from 09:00 UTC on the day that they state (they give no hour; 09:00 is our choice).
+The originals number their readings. The tables have times instead: one reading every 5 seconds from 09:00
+UTC on. The authors of the data set state the interval and the day but no hour; 09:00 is our choice.
 """
 
 import datetime
@@ -36,10 +36,10 @@ def problems() -> list[str]:
     found = []
     for digest, name in re.findall(r"^([0-9a-f]{64})\s+\d+\s+(\S+)$", (DATA / "telosb/PROVENANCE.txt").read_text(), re.M):
         if hashlib.sha256((DATA / "telosb" / name).read_bytes()).hexdigest() != digest:
-            found.append(f"data/telosb/{name} is not the original of PROVENANCE.txt")
+            found.append(f"data/telosb/{name} does not match its digest in PROVENANCE.txt")
     for name, original in TABLES.items():
         if (DATA / "examples" / name).read_text() != table(DATA / "telosb" / original):
-            found.append(f"data/examples/{name} is not what tools/telosb_csv.py makes of data/telosb/{original}")
+            found.append(f"data/examples/{name} differs from the table that tools/telosb_csv.py makes from data/telosb/{original}")
     return found
 
 

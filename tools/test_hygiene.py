@@ -26,14 +26,14 @@ class Hygiene(unittest.TestCase):
             ("a.lock", 'url = "https://static.crate' + 's.io/x"', "a package registry's host"),
             ("a.pem", "-----BEGIN PRIVATE KE" + "Y-----\nMC4CAQAwBQYDK2VwBCIEIA", "a private key"),
             ("a.rs", "fn f() { to" + "do!() }", "unfinished code"),
-            ("a.rs", "// TO" + "DO later", "an unexplained debt"),
+            ("a.rs", "// TO" + "DO later", "an unresolved note"),
         ]
         for name, text, what in cases:
             self.assertEqual(self.findings(name, "first\n" + text + "\n"), [f"{name}:2: {what}"], text)
 
     def test_reports_a_dead_link(self):
         text = "[here](a.md) [there](b.md#part) [far](https://example.org/c)\n"
-        self.assertEqual(self.findings("a.md", text), ["a.md:1: a link to b.md, which is not there"])
+        self.assertEqual(self.findings("a.md", text), ["a.md:1: a link to b.md, which does not exist"])
 
     def test_reports_a_long_source_file(self):
         self.assertEqual(len(self.findings("a.rs", "//\n" * 701)), 1)

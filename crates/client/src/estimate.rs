@@ -1,15 +1,21 @@
 //! Estimates from uniform samples, with intervals conditional on the signed counts.
 //!
-//! At a rate every event is in the sample or not, independently of all others, so that all epochs and devices together are one
-//! sample without replacement of the `N` events that the seals count: a mean's interval is Student's t with finite-population
-//! correction (Cochran, Sampling Techniques, 3rd ed., sections 2.5 to 2.8). A number an epoch (*at most*, *sample*) makes each
-//! device's epoch a stratum with a rate of its own; their means are weighted by the counts, and the degrees of freedom are
-//! Satterthwaite's (sections 5.3 and 5.4). Nothing but a [`UniformSample`](moteseal_seal::sample::UniformSample) is taken, for
-//! anything else would be an estimate of what the cloud chose.
+//! If rows are selected by a rate, each event is sampled independently of all others. All epochs
+//! and devices together are then one sample without replacement of the `N` events that the seals
+//! count. The interval of a mean is Student's t with finite-population correction (Cochran,
+//! Sampling Techniques, 3rd ed., sections 2.5 to 2.8).
 //!
-//! An [`Estimator`] needs a few numbers, however many events there are: means, sums, and the shares of what meets a [`Condition`].
-//! [`Values`] holds what was sampled, for quantiles and histograms; [`bootstrap()`] draws from it again. A device without a sampled
-//! event has no estimate, and is never taken for zero.
+//! If rows are selected by a number for each epoch (*at most*, *sample*), each epoch of a device is
+//! a stratum with its own rate. The means of the strata are weighted by their counts, and the
+//! degrees of freedom are Satterthwaite's (sections 5.3 and 5.4).
+//!
+//! Estimates accept only a [`UniformSample`](moteseal_seal::sample::UniformSample): from any other
+//! selection, the cloud could choose the result.
+//!
+//! An [`Estimator`] estimates means, sums, and the share of events that meet a [`Condition`], in
+//! constant memory. [`Values`] keeps the sampled values, for quantiles and histograms;
+//! [`bootstrap()`] resamples them. A stratum with events but without a sampled event has no
+//! estimate; it never counts as zero.
 
 mod bootstrap;
 mod condition;
@@ -30,12 +36,12 @@ use moteseal_seal::sample::Choice;
 use crate::error::OutputError;
 use crate::rows::{Rows, Sink};
 
-/// Collects one field of a sample, or whether a condition holds of it.
+/// Estimates the mean and sum of one field, or the share of events that meet a condition.
 #[derive(Clone, Debug)]
 pub struct Estimator {
     field: Field,
     condition: Option<Condition>,
-    /// The stratum that rows go to: of a device's epoch, or the one of all where a rate was asked for.
+    /// The current stratum: an epoch of a device, or `None` if rows are selected by a rate.
     at: Option<(DeviceId, EpochNumber)>,
     stratum: Stratum,
     closed: Strata,
@@ -71,7 +77,7 @@ impl Field {
     }
 }
 
-/// The stratum of a part: its device's epoch, or the one of all where a rate was asked for.
+/// The stratum of a part: the epoch of its device, or `None` if rows are selected by a rate.
 const fn stratum_of(rows: &Rows<'_>) -> Option<(DeviceId, EpochNumber)> {
     match rows.choice() {
         Choice::Rate(_) => None,
@@ -84,7 +90,7 @@ const fn stratum_of(rows: &Rows<'_>) -> Option<(DeviceId, EpochNumber)> {
 struct Stratum {
     population: u64,
     sampled: u64,
-    /// Of these, the ones that meet the condition.
+    /// Sampled events that meet the condition.
     hits: u64,
     /// Welford's running mean and sum of squared deviations.
     mean: f64,
@@ -101,7 +107,7 @@ impl Stratum {
         self.squares += before * (value - self.mean);
     }
 
-    /// The variance of the estimated total; `None` if the sample is too small to tell.
+    /// The variance of the estimated total; `None` if the sample is too small to estimate it.
     #[allow(clippy::cast_precision_loss)]
     fn variance(&self) -> Option<f64> {
         if self.sampled >= self.population {
@@ -112,7 +118,7 @@ impl Stratum {
     }
 }
 
-/// Strata whose rows are all there.
+/// Totals over the strata that are complete.
 #[derive(Clone, Copy, Debug, Default)]
 struct Strata {
     population: u64,
@@ -120,11 +126,11 @@ struct Strata {
     /// The estimated total of the field, and its variance.
     total: f64,
     variance: f64,
-    /// The sum of squared variances, each by its degrees of freedom.
+    /// The sum of squared variances, each divided by its degrees of freedom.
     by_freedom: f64,
-    /// The sum of squared weights of the sampled events.
+    /// The sum of the squared weights of the sampled events.
     weights: f64,
-    /// Some stratum is sampled too thinly to say anything of it.
+    /// A stratum has too few sampled events for an estimate.
     blind: bool,
 }
 
@@ -168,14 +174,14 @@ pub struct Estimate {
     pub population: u64,
 }
 
-/// An estimate between two bounds: 95 % confidence.
+/// An estimate with the bounds of a 95 % confidence interval, which need not be symmetric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
     /// The estimate.
     pub value: f64,
-    /// The lower bound; `None` where the sample is too small for one.
+    /// The lower bound; `None` if the sample is too small for one.
     pub low: Option<f64>,
-    /// The upper bound; `None` where the sample is too small for one.
+    /// The upper bound; `None` if the sample is too small for one.
     pub high: Option<f64>,
     /// Events in the sample.
     pub sampled: u64,
@@ -184,7 +190,8 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// How many events have a property that `hits` of the sample have.
+    /// The number of events in the population that have a property, if `hits` sampled events have
+    /// it.
     #[allow(clippy::cast_precision_loss)]
     fn of_hits(draw: Draw, hits: u64) -> Self {
         let bounds = draw.hits(hits);
@@ -199,7 +206,7 @@ impl Interval {
         }
     }
 
-    /// The same, each number multiplied.
+    /// This interval with the estimate and both bounds multiplied by `factor`.
     #[must_use]
     pub fn times(self, factor: f64) -> Self {
         let times = |bound: Option<f64>| bound.map(|bound| bound * factor);
@@ -233,8 +240,11 @@ impl Estimator {
         Self { condition: Some(condition.clone()), ..Self::new(condition.field()) }
     }
 
-    /// How many events meet the condition of [`of_share`](Self::of_share): of all those sampled at one rate exact bounds, else those
-    /// of Korn and Graubard. `None` as of [`mean`](Self::mean), except that one sampled event suffices at one rate.
+    /// The number of events that meet the condition of [`of_share`](Self::of_share). The bounds are
+    /// exact if all events were sampled at one rate, else those of Korn and Graubard.
+    ///
+    /// `None` without a condition, if no event was sampled, or under the conditions of
+    /// [`mean`](Self::mean); at one rate, a single sampled event is enough.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn hits(&self) -> Option<Interval> {
@@ -273,7 +283,8 @@ impl Estimator {
         Some(share.times(population))
     }
 
-    /// The share of events that meet the condition; `None` as of [`hits`](Self::hits).
+    /// The share of events that meet the condition; `None` under the conditions of
+    /// [`hits`](Self::hits).
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn share(&self) -> Option<Interval> {
@@ -286,8 +297,11 @@ impl Estimator {
         self.closed.sampled + self.stratum.sampled
     }
 
-    /// The mean over all counted events; `None` where a stratum has fewer than two sampled events and more that are not: nothing
-    /// can be said of it, and leaving it out would be an estimate of something else.
+    /// The mean over all counted events.
+    ///
+    /// `None` if there are no events, or if a stratum was not sampled completely and has fewer than
+    /// two sampled events: its variance is unknown, and an estimate without it would be of a
+    /// different population.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn mean(&self) -> Option<Estimate> {
@@ -309,7 +323,7 @@ impl Estimator {
         })
     }
 
-    /// The sum over all counted events; `None` as of [`mean`](Self::mean).
+    /// The sum over all counted events; `None` under the conditions of [`mean`](Self::mean).
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn sum(&self) -> Option<Estimate> {
@@ -322,13 +336,13 @@ impl Estimator {
         })
     }
 
-    /// The number of events: not an estimate, the devices have signed it.
+    /// The number of events. It is not an estimate: the devices signed it.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.closed.population + self.stratum.population
     }
 
-    /// Goes to the stratum of rows, which come epoch by epoch.
+    /// Switches to the stratum `at`. All rows of a stratum arrive consecutively.
     fn go_to(&mut self, at: Option<(DeviceId, EpochNumber)>) {
         if at != self.at {
             self.closed = self.closed.close(&std::mem::take(&mut self.stratum));
@@ -353,8 +367,9 @@ impl Sink for Estimator {
     }
 }
 
-/// The 97.5 % quantile of Student's t distribution with `freedom` degrees of freedom (at least 1): exact for 1 and 2, elsewhere the
-/// expansion of Abramowitz and Stegun, 26.7.5, to within 0.1 % from 3 on.
+/// The 97.5 % quantile of Student's t distribution with `freedom` degrees of freedom (at least 1).
+/// It is exact for 1 and 2. From 3 on it is the expansion of Abramowitz and Stegun, 26.7.5,
+/// accurate to 0.1 %.
 #[must_use]
 pub fn student_t_975(freedom: u64) -> f64 {
     const Z: f64 = 1.959_963_984_540_054;
@@ -419,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_of_everything_leaves_no_doubt() {
+    fn a_complete_sample_has_an_interval_of_width_zero() {
         let estimator = estimator(&[stratum(3, &[1.0, 2.0, 6.0]), stratum(1, &[7.0])]);
         let mean = estimator.mean().unwrap();
         assert_eq!((mean.value, mean.half_width), (4.0, 0.0));
@@ -429,7 +444,7 @@ mod tests {
 
     /// A textbook interval: 2.5 +- t(3) * sqrt(s^2 / n * (1 - n / N)) with s^2 = 5/3.
     #[test]
-    fn one_stratum_is_a_simple_random_sample() {
+    fn one_stratum_has_the_interval_of_a_simple_random_sample() {
         let mean = estimator(&[stratum(10, &[1.0, 2.0, 3.0, 4.0])]).mean().unwrap();
         let expected = student_t_975(3) * (5.0 / 3.0 / 4.0 * 0.6f64).sqrt();
         assert!(
@@ -439,12 +454,14 @@ mod tests {
     }
 
     #[test]
-    fn epochs_of_other_sizes_are_weighted_by_their_counts() {
-        // Two of 100 around 10, two of 10 around 20: the plain mean of the rows would be 15.
+    fn epochs_of_different_sizes_are_weighted_by_their_counts() {
+        // Two of 100 events around 10, two of 10 around 20: the unweighted mean of the rows would
+        // be 15.
         let mean =
             estimator(&[stratum(100, &[9.0, 11.0]), stratum(10, &[19.0, 21.0])]).mean().unwrap();
         assert!((mean.value - 1200.0 / 110.0).abs() < 1e-12, "{mean:?}");
-        // V = N (N - n) s^2 / n with s^2 = 2: 9800 and 80; the degrees of freedom are (V1 + V2)^2 / (V1^2 + V2^2) = 1.02.
+        // V = N (N - n) s^2 / n with s^2 = 2, which gives 9800 and 80. The degrees of freedom are
+        // (V1 + V2)^2 / (V1^2 + V2^2) = 1.02.
         assert!(
             (mean.half_width - student_t_975(1) * 9880f64.sqrt() / 110.0).abs() < 1e-9,
             "{mean:?}"
@@ -456,7 +473,7 @@ mod tests {
         let mut estimator = Estimator::of_share("x<0".parse().unwrap());
         estimator.stratum =
             Stratum { hits: 3, ..stratum(40, &[1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]) };
-        // By the search of every number in `exact`: P(X >= 3 | 4) and P(X <= 3 | 24) are the last above 2.5 %.
+        // The tests of `exact` compare these bounds with a search through every number of hits.
         let hits = estimator.hits().unwrap();
         assert_eq!(hits.value, 12.0);
         let draw = Draw { population: 40, sampled: 10 };
@@ -469,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_over_strata_is_weighted_and_wider_than_one_of_as_many_events() {
+    fn a_share_over_strata_is_weighted_and_its_interval_is_wider_than_that_of_one_stratum() {
         let half: Vec<f64> = (0..50).map(|i| f64::from(i % 2)).collect();
         let mut strata = estimator(&[stratum(5000, &half), stratum(50, &[0.0; 50])]);
         strata.condition = Some("x>0".parse().unwrap());
@@ -482,9 +499,10 @@ mod tests {
         );
     }
 
-    /// Epochs of other sizes and other values, of each of which a few are drawn: what *at most* gives. 2,000 times.
+    /// Repeats 2,000 times: draws a few values from each of several epochs that differ in size and
+    /// values, as *at most* does.
     #[test]
-    fn intervals_over_strata_cover_the_truth_as_often_as_they_say() {
+    fn intervals_over_strata_contain_the_true_value_in_95_of_100_samples() {
         let mut state = 0x9e37_79b9_7f4a_7c15u64;
         let mut next = move |bound: u64| {
             state ^= state >> 12;
@@ -562,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_of_a_stratum_without_two_samples() {
+    fn a_stratum_with_fewer_than_two_samples_has_no_estimate() {
         assert_eq!(estimator(&[stratum(9, &[1.0])]).mean(), None);
         assert_eq!(estimator(&[stratum(9, &[1.0, 2.0]), stratum(5, &[])]).mean(), None);
         assert_eq!(estimator(&[]).mean(), None);

@@ -1,8 +1,10 @@
-//! Intervals by re-sampling: of each stratum as many values less one are drawn with replacement, and weighted so that the finite
-//! population is corrected for (Rao and Wu, J. Am. Stat. Assoc. 83, 1988; Rao, Wu and Yue, Survey Methodology 18, 1992).
+//! Bootstrap intervals. From each stratum of `n` values, `n - 1` values are drawn with replacement
+//! and weighted such that the result is corrected for the finite population (Rao and Wu, J. Am.
+//! Stat. Assoc. 83, 1988; Rao, Wu and Yue, Survey Methodology 18, 1992).
 //!
-//! The interval is that of the percentiles. It holds about what it says where the sample is large, and is no proof of coverage: the
-//! exact intervals of the other modules are. The generator is ChaCha12 keyed by the seed, so that anybody can repeat it.
+//! The interval is the percentile interval. Its coverage is approximately 95 % for large samples
+//! and is not guaranteed; the exact intervals of the other modules are. The generator is ChaCha12
+//! keyed by the seed, so anyone with the seed can reproduce the interval.
 
 use chacha20::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
@@ -10,9 +12,9 @@ use rand_core::{Rng, SeedableRng};
 use super::values::{Values, Weighted, weighted_quantile};
 use super::{Condition, Interval};
 
-/// Replicates that may be asked for.
+/// The permitted numbers of replicates.
 pub const REPLICATES: std::ops::RangeInclusive<u32> = 100..=100_000;
-/// More draws than these are refused: minutes of work.
+/// The largest permitted number of draws; this many take minutes.
 const MAX_DRAWS: u64 = 1 << 35;
 
 /// What is estimated from each replicate.
@@ -45,11 +47,14 @@ impl TooManyDraws {
     }
 }
 
-/// Estimates from `replicates` of the sample, drawn by `seed`. `None` where a stratum has fewer than two sampled events and more that
-/// are not, or where nothing was sampled.
+/// Estimates a statistic, with an interval from `replicates` replicates of the sample (clamped to
+/// [`REPLICATES`]) that `seed` determines.
+///
+/// `None` if nothing was sampled, or if a stratum was not sampled completely and has fewer than two
+/// sampled events.
 ///
 /// # Errors
-/// [`TooManyDraws`].
+/// [`TooManyDraws`] if the replicates need more than 2^35 draws.
 #[allow(clippy::cast_precision_loss)]
 pub fn bootstrap(
     values: &Values,
@@ -71,7 +76,7 @@ pub fn bootstrap(
     let population = values.population() as f64;
     let value = evaluate(statistic, &weighted, population);
     let plain: Vec<f64> = weighted.iter().map(|found| found.weight).collect();
-    // Where the values of each stratum stand among the sorted ones.
+    // The places of each stratum's values in `weighted`, which is sorted by value.
     let mut members: Vec<Vec<u32>> =
         values.strata().map(|(_, sampled)| Vec::with_capacity(sampled.len())).collect();
     for (place, found) in (0..).zip(&weighted) {
@@ -105,7 +110,7 @@ pub fn bootstrap(
     }))
 }
 
-/// Weighs the values of one stratum by how often each is drawn.
+/// Resamples one stratum: sets the weight of each value by the number of times that it is drawn.
 #[allow(clippy::cast_precision_loss)]
 fn redraw(
     weighted: &mut [Weighted],
@@ -129,13 +134,14 @@ fn redraw(
     }
 }
 
-/// A uniform number below `bound` (1 to 2^32), by the high half of a product; what would be uneven is drawn again (Lemire).
+/// A uniform number below `bound` (1 to 2^32): the high half of a product, drawn again where the
+/// result would be biased (Lemire's method).
 fn below(bound: u64, random: &mut ChaCha12Rng) -> usize {
     let excess = (1u64 << 32) % bound;
     loop {
         let product = u64::from(random.next_u32()) * bound;
         if product & 0xffff_ffff >= excess {
-            // Below the bound, which was a length.
+            // The result is below `bound`, which is the length of a slice, so it fits.
             return usize::try_from(product >> 32).unwrap_or(0);
         }
     }
@@ -162,13 +168,13 @@ mod tests {
     use super::super::values::tests::values;
     use super::*;
 
-    /// Numbers that look random enough for a sample.
+    /// Pseudo-random numbers between 0 and 1.
     fn sample(n: u32) -> Vec<f64> {
         (0..n).map(|i| f64::from(i.wrapping_mul(2_654_435_761) >> 16) / 65536.0).collect()
     }
 
     #[test]
-    fn a_seed_repeats_an_interval_and_another_gives_another() {
+    fn the_same_seed_gives_the_same_interval_and_a_different_seed_a_different_one() {
         let values = values(&[(1000, &sample(100))]);
         let of =
             |seed: u8| bootstrap(&values, &Statistic::Mean, 500, &[seed; 32]).unwrap().unwrap();
@@ -177,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mean_has_about_the_interval_that_theory_gives() {
+    fn the_interval_of_a_mean_is_close_to_the_analytic_one() {
         let sampled = sample(400);
         let values = values(&[(800, &sampled)]);
         let found = bootstrap(&values, &Statistic::Mean, 4000, &[7; 32]).unwrap().unwrap();
@@ -192,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_of_everything_leaves_no_doubt() {
+    fn a_complete_sample_has_an_interval_of_width_zero() {
         let all = values(&[(3, &[1.0, 2.0, 6.0])]);
         for (statistic, expected) in [
             (Statistic::Mean, 3.0),
@@ -211,13 +217,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_where_a_stratum_is_too_thin() {
+    fn a_stratum_with_fewer_than_two_samples_has_no_interval() {
         assert_eq!(bootstrap(&values(&[(9, &[1.0])]), &Statistic::Mean, 100, &[0; 32]), Ok(None));
         assert_eq!(bootstrap(&values(&[]), &Statistic::Mean, 100, &[0; 32]), Ok(None));
     }
 
     #[test]
-    fn draws_are_even() {
+    fn draws_are_uniform() {
         let mut random = ChaCha12Rng::from_seed([3; 32]);
         let mut counts = [0u32; 7];
         (0..70_000).for_each(|_| counts[below(7, &mut random)] += 1);

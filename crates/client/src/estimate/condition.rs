@@ -1,4 +1,5 @@
-//! A condition on one field, such as `temperature>=25.5`: whose share, and whose number, is estimated.
+//! A condition on one field, such as `temperature>=25.5`. The share and the number of events that
+//! meet it are estimated.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,7 +22,7 @@ enum Comparison {
     Above,
 }
 
-/// By the text of each; those of two characters before those that they start with.
+/// Each comparison with its text. Texts of two characters come before their prefixes.
 const COMPARISONS: [(&str, Comparison); 6] = [
     ("<=", Comparison::AtMost),
     (">=", Comparison::AtLeast),
@@ -31,7 +32,7 @@ const COMPARISONS: [(&str, Comparison); 6] = [
     ("=", Comparison::Equal),
 ];
 
-/// A text that is no condition.
+/// The text is not a valid condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConditionError;
 
@@ -46,13 +47,13 @@ impl fmt::Display for ConditionError {
 impl std::error::Error for ConditionError {}
 
 impl Condition {
-    /// The field.
+    /// The name of the field.
     #[must_use]
     pub fn field(&self) -> &str {
         &self.field
     }
 
-    /// Whether a value of the field meets it.
+    /// Whether a value of the field meets the condition.
     #[must_use]
     #[allow(clippy::float_cmp)]
     pub fn holds(&self, value: f64) -> bool {
@@ -102,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_comparison_is_read_and_means_what_it_says() {
+    fn parses_and_applies_every_comparison() {
         for (text, holds) in [
             ("t<2", [true, false, false]),
             ("t <= 2", [true, true, false]),
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_condition_is_refused() {
+    fn rejects_text_that_is_not_a_condition() {
         for text in ["", "t", "<2", "t<", "t<x", "t!2", "t==2", "t<nan", "t>inf"] {
             assert_eq!(text.parse::<Condition>(), Err(ConditionError), "{text}");
         }

@@ -1,17 +1,21 @@
-//! Exact bounds for proportions and quantiles of a finite population, from a sample drawn without replacement.
+//! Exact bounds for proportions and quantiles of a finite population, from a sample without
+//! replacement.
 //!
-//! Given how many events there are and how many of them were sampled, the number of hits in a sample is hypergeometric. Inverting
-//! both of its tails bounds the hits of the population (Cochran, Sampling Techniques, 3rd ed., section 3.6) and the ranks between
-//! which a quantile lies; coverage is never below the level, whatever the data are. Where strata have rates of their own, no exact
-//! distribution is at hand: there the beta bounds of Clopper and Pearson are taken at an effective size of the sample (Korn and
-//! Graubard, Survey Methodology 24, 1998).
+//! If the sizes of the population and of the sample are fixed, the number of hits in the sample is
+//! hypergeometric. Inverting both tails gives bounds for the number of hits in the population
+//! (Cochran, Sampling Techniques, 3rd ed., section 3.6), and for the ranks between which a quantile
+//! is. The coverage is never below 95 %, for any data.
+//!
+//! If strata have different rates, no exact distribution is available. [`share_bounds`] then takes
+//! the beta bounds of Clopper and Pearson at an effective sample size (Korn and Graubard, Survey
+//! Methodology 24, 1998).
 
 use std::ops::RangeInclusive;
 
-/// What each tail of a 95 % interval may hold.
+/// The probability of each tail of a 95 % interval.
 const TAIL: f64 = 0.025;
 
-/// How a sample was drawn: `sampled` of `population` events, each as likely as any other.
+/// A sample of `sampled` of `population` events, drawn uniformly without replacement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Draw {
     pub(super) population: u64,
@@ -19,28 +23,33 @@ pub(super) struct Draw {
 }
 
 impl Draw {
-    /// How many events of the population have a property of which `hits` in the sample have it: a 95 % interval.
+    /// The 95 % interval of the number of events in the population that have a property, if `hits`
+    /// events of the sample have it.
     pub(super) fn hits(self, hits: u64) -> RangeInclusive<u64> {
         let most = self.population - (self.sampled - hits);
         let low = if hits == 0 {
             0
         } else {
-            // The fewest of which so many in the sample are not too unlikely.
+            // The smallest number in the population at which `hits` or more in the sample have a
+            // probability above `TAIL`.
             first(hits, most, |marked| 1.0 - self.at_most(marked, hits - 1) > TAIL)
         };
-        // One less than the fewest of which so few in the sample are too unlikely.
+        // One below the smallest number in the population at which `hits` or fewer in the sample
+        // have a probability of at most `TAIL`.
         let high =
             first(low, most + 1, |marked| marked > most || self.at_most(marked, hits) <= TAIL) - 1;
         low..=high.max(low)
     }
 
-    /// The ranks in the sorted sample, from 1, between which the population's value of rank `rank` (from 1) lies: a 95 % interval.
-    /// `None` where the sample is too small for a bound on that side.
+    /// The 95 % interval of the population's value of rank `rank`, as two ranks of the sorted
+    /// sample. All ranks count from 1. `None` if the sample is too small for a bound on that side.
     pub(super) fn ranks(self, rank: u64) -> (Option<u64>, Option<u64>) {
-        // The sample's value of rank l is above the population's of this rank if fewer than l of the lowest are in the sample.
+        // The sample's value of rank l is above the population's value of this rank if fewer than l
+        // of the lowest `rank` events are in the sample.
         let too_high =
             first(1, self.sampled + 1, |l| l > self.sampled || self.at_most(rank, l - 1) > TAIL);
-        // The sample's value of rank u is below it if at least u of those before it are in the sample.
+        // The sample's value of rank u is below it if at least u of the events before it are in the
+        // sample.
         let high = first(1, self.sampled + 1, |u| {
             u > self.sampled || 1.0 - self.at_most(rank - 1, u - 1) <= TAIL
         });
@@ -64,7 +73,7 @@ impl Draw {
                 - ln_choose(population, sampled))
             .exp()
         };
-        // From the side on which the terms fall, until they no longer matter.
+        // Sum from `hits` in the direction in which the terms decrease, until they are negligible.
         let below = (u128::from(hits) + 1) * (u128::from(population) + 2)
             <= (u128::from(sampled) + 1) * (u128::from(marked) + 1);
         if below {
@@ -92,7 +101,8 @@ impl Draw {
     }
 }
 
-/// The first number of `from ..= until` of which something is true that stays true from there on; it is true of `until`.
+/// The smallest number in `from ..= until` for which `is` holds, by bisection. `is` must hold for
+/// `until`, and for every number after the first for which it holds.
 fn first(from: u64, until: u64, is: impl Fn(u64) -> bool) -> u64 {
     let (mut from, mut until) = (from, until);
     while from < until {
@@ -102,7 +112,8 @@ fn first(from: u64, until: u64, is: impl Fn(u64) -> bool) -> u64 {
     from
 }
 
-/// The 95 % interval of Clopper and Pearson for a share, of which `size` (any number above 0) independent draws show `share`.
+/// The 95 % interval of Clopper and Pearson for a share, if a share `share` of `size` independent
+/// draws are hits. `size` is any number above 0.
 pub(super) fn share_bounds(share: f64, size: f64) -> (f64, f64) {
     let hits = (share * size).clamp(0.0, size);
     let low = if hits <= 0.0 { 0.0 } else { beta_quantile(TAIL, hits, size - hits + 1.0) };
@@ -110,7 +121,7 @@ pub(super) fn share_bounds(share: f64, size: f64) -> (f64, f64) {
     (low, high)
 }
 
-/// Where a beta distribution's function reaches `probability`.
+/// The quantile of the beta distribution at `probability`.
 fn beta_quantile(probability: f64, a: f64, b: f64) -> f64 {
     let (mut low, mut high) = (0.0, 1.0);
     for _ in 0..64 {
@@ -128,7 +139,7 @@ fn beta(x: f64, a: f64, b: f64) -> f64 {
     if x >= 1.0 {
         return 1.0;
     }
-    // The fraction converges fast on this side of the mean.
+    // The continued fraction converges fast below this point, close to the mean.
     if x > (a + 1.0) / (a + b + 2.0) {
         return 1.0 - beta(1.0 - x, b, a);
     }
@@ -137,7 +148,7 @@ fn beta(x: f64, a: f64, b: f64) -> f64 {
     let away = |value: f64| if value.abs() < 1e-300 { 1e-300 } else { value };
     let (mut c, mut d) = (1.0, 1.0 / away(1.0 - (a + b) * x / (a + 1.0)));
     let mut fraction = d;
-    // About the square root of the larger parameter suffices.
+    // The number of terms needed is about the square root of the larger parameter.
     for m in 1..100_000u32 {
         let m = f64::from(m);
         let even = m * (b - m) * x / ((a + 2.0 * m - 1.0) * (a + 2.0 * m));
@@ -161,7 +172,8 @@ fn ln_choose(n: u64, k: u64) -> f64 {
     if k == 0 || k >= n { 0.0 } else { ln_factorial(n) - ln_factorial(k) - ln_factorial(n - k) }
 }
 
-/// The logarithm of the gamma function above 0, by Stirling's series (DLMF 5.11.1) from 10 on.
+/// The logarithm of the gamma function for `x` above 0, by Stirling's series (DLMF 5.11.1) from 10
+/// on.
 fn ln_gamma(x: f64) -> f64 {
     let (mut x, mut product) = (x, 1.0);
     while x < 10.0 {
@@ -180,7 +192,7 @@ mod tests {
 
     use super::*;
 
-    /// Pascal's triangle: exact for what fits.
+    /// The binomial coefficient as a product; exact while it fits into the 53 bits of a float.
     fn choose(n: u64, k: u64) -> f64 {
         if k > n {
             return 0.0;
@@ -188,7 +200,7 @@ mod tests {
         (0..k).fold(1.0, |product, i| product * (n - i) as f64 / (i + 1) as f64)
     }
 
-    fn at_most_by_hand(draw: Draw, marked: u64, hits: u64) -> f64 {
+    fn at_most_exact(draw: Draw, marked: u64, hits: u64) -> f64 {
         let terms = (0..=hits.min(draw.sampled)).map(|hits| {
             choose(marked, hits) * choose(draw.population - marked, draw.sampled - hits)
         });
@@ -198,41 +210,62 @@ mod tests {
     proptest! {
         #[test]
         fn tails_are_those_of_the_hypergeometric_distribution(
-            (population, sampled, marked) in (1..60u64).prop_flat_map(|n| (Just(n), 0..=n, 0..=n)), hits in 0..60u64,
+            (population, sampled, marked) in (1..60u64)
+                .prop_flat_map(|n| (Just(n), 0..=n, 0..=n)),
+            hits in 0..60u64,
         ) {
             let draw = Draw { population, sampled };
-            let (found, expected) = (draw.at_most(marked, hits), at_most_by_hand(draw, marked, hits));
+            let found = draw.at_most(marked, hits);
+            let expected = at_most_exact(draw, marked, hits);
             prop_assert!((found - expected).abs() < 1e-9, "{} instead of {}", found, expected);
         }
 
-        /// The bounds are those of a search through every number of hits.
+        /// The bounds agree with a search through every number of hits.
         #[test]
-        fn bounds_are_the_numbers_that_are_not_too_unlikely(
-            (population, sampled, hits) in (1..40u64).prop_flat_map(|n| (Just(n), 1..=n)).prop_flat_map(|(n, s)| (Just(n), Just(s), 0..=s)),
+        fn bounds_enclose_exactly_the_numbers_that_neither_tail_excludes(
+            (population, sampled, hits) in (1..40u64)
+                .prop_flat_map(|n| (Just(n), 1..=n))
+                .prop_flat_map(|(n, s)| (Just(n), Just(s), 0..=s)),
         ) {
             let draw = Draw { population, sampled };
             let likely = |marked: &u64| {
-                let at_least = if hits == 0 { 1.0 } else { 1.0 - at_most_by_hand(draw, *marked, hits - 1) };
-                at_least > TAIL + 1e-9 && at_most_by_hand(draw, *marked, hits) > TAIL + 1e-9
+                let at_least = if hits == 0 {
+                    1.0
+                } else {
+                    1.0 - at_most_exact(draw, *marked, hits - 1)
+                };
+                at_least > TAIL + 1e-9 && at_most_exact(draw, *marked, hits) > TAIL + 1e-9
             };
-            let expected: Vec<u64> = (hits..=population - (sampled - hits)).filter(likely).collect();
+            let expected: Vec<u64> =
+                (hits..=population - (sampled - hits)).filter(likely).collect();
             let bounds = draw.hits(hits);
-            prop_assert!(expected.iter().all(|marked| bounds.contains(marked)), "{:?} {:?}", bounds, expected);
-            prop_assert!(bounds.end() - bounds.start() < expected.len() as u64 + 2, "{:?} {:?}", bounds, expected);
+            prop_assert!(
+                expected.iter().all(|marked| bounds.contains(marked)),
+                "{:?} {:?}", bounds, expected
+            );
+            prop_assert!(
+                bounds.end() - bounds.start() < expected.len() as u64 + 2,
+                "{:?} {:?}", bounds, expected
+            );
         }
 
-        /// Of all samples there are, at least 95 % have the value between their ranks: by counting, not by the formula.
+        /// In at least 95 % of all possible samples, the value is between the two ranks. The test
+        /// counts samples and does not use the formula.
         #[test]
-        fn ranks_hold_the_value_in_95_of_100_samples(
+        fn ranks_enclose_the_value_in_95_of_100_samples(
             (population, sampled, rank) in (2..30u64).prop_flat_map(|n| (Just(n), 1..=n, 1..=n)),
         ) {
             let (low, high) = Draw { population, sampled }.ranks(rank);
             let mut covered = 0.0;
-            // `below` of the values before it are in the sample, and it itself is, or is not.
+            // `below` of the values before it are in the sample, with or without the value itself.
             for below in 0..=sampled.min(rank - 1) {
                 let after = population - rank;
                 let without = choose(rank - 1, below) * choose(after, sampled - below);
-                let with = if below < sampled { choose(rank - 1, below) * choose(after, sampled - below - 1) } else { 0.0 };
+                let with = if below < sampled {
+                    choose(rank - 1, below) * choose(after, sampled - below - 1)
+                } else {
+                    0.0
+                };
                 let low_holds = |at_or_below: u64| low.is_none_or(|low| low <= at_or_below);
                 let high_holds = high.is_none_or(|high| high > below);
                 covered += if low_holds(below) && high_holds { without } else { 0.0 };
@@ -243,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_of_shares_agree_with_published_ones() {
+    fn bounds_of_shares_agree_with_published_values() {
         // Clopper and Pearson's own: 5 of 10, 0 of 20, 20 of 20; and R's binom.test(81, 263).
         for (hits, size, low, high) in [
             (5.0, 10.0, 0.1871, 0.8129),
@@ -260,17 +293,17 @@ mod tests {
     }
 
     #[test]
-    fn a_large_population_is_no_trouble() {
+    fn bounds_are_accurate_for_a_large_population() {
         let draw = Draw { population: 4_000_000_000, sampled: 10_000_000 };
         let bounds = draw.hits(2_500_000);
-        // The normal approximation, which is good there.
+        // The normal approximation is accurate at this size.
         let spread = 1.96 * (0.25f64 * 0.75 / 1e7 * (1.0 - 1e7 / 4e9)).sqrt() * 4e9;
         assert!((*bounds.start() as f64 - (1e9 - spread)).abs() < spread / 500.0, "{bounds:?}");
         assert!((*bounds.end() as f64 - (1e9 + spread)).abs() < spread / 500.0, "{bounds:?}");
     }
 
     #[test]
-    fn a_sample_of_everything_leaves_no_doubt() {
+    fn a_complete_sample_has_an_interval_of_width_zero() {
         let draw = Draw { population: 9, sampled: 9 };
         assert_eq!((draw.hits(4), draw.hits(0), draw.hits(9)), (4..=4, 0..=0, 9..=9));
         assert_eq!(draw.ranks(5), (Some(5), Some(5)));

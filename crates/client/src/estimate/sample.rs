@@ -1,4 +1,4 @@
-//! A sample collected for one subject, of a group and, if asked for, of each device.
+//! A sample for one subject: of a group and, optionally, of each device.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::{Bin, Condition, Estimator, Interval, Statistic, TooManyDraws, Values
 use crate::error::OutputError;
 use crate::rows::{Rows, Sink};
 
-/// What estimates are about.
+/// The subject of an estimate.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Subject {
     /// The values of a field.
@@ -59,7 +59,7 @@ pub enum Method {
     /// From the sampling distribution.
     #[default]
     Analytic,
-    /// From this many replicates, drawn by the seed. Needs the values.
+    /// By the bootstrap, from replicates that the seed determines. Needs the values.
     Bootstrap {
         /// Number of replicates, within [`REPLICATES`](super::REPLICATES).
         replicates: u32,
@@ -77,8 +77,8 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// An empty sample. Without `keep_values` it needs constant memory, and has neither quantiles,
-    /// nor histograms, nor bootstrap intervals.
+    /// An empty sample. Without `keep_values` it needs constant memory, but has no quantiles,
+    /// histograms or bootstrap intervals.
     #[must_use]
     pub fn new(subject: Subject, keep_values: bool) -> Self {
         let estimator = match &subject {
@@ -141,7 +141,7 @@ impl Sample {
         }
     }
 
-    /// Several quantiles from one pass over the values; `None` each if the sample is too small.
+    /// Several quantiles from one pass over the values; each is `None` if the sample is too small.
     #[must_use]
     pub fn quantiles(&self, shares: &[f64]) -> Vec<Option<Interval>> {
         match &self.values {
@@ -150,7 +150,8 @@ impl Sample {
         }
     }
 
-    /// Edges of `bins` bins of equal width, from the least sampled value to the greatest.
+    /// The edges of `bins` bins of equal width, from the smallest sampled value to the greatest;
+    /// `None` if no finite value was kept.
     #[must_use]
     pub fn edges(&self, bins: u16) -> Option<Vec<f64>> {
         self.values.as_ref()?.edges(bins)
@@ -170,7 +171,7 @@ impl Sink for Sample {
     }
 }
 
-/// The sample of a group and, if asked for, one of each device.
+/// The sample of a group and, optionally, of each device.
 #[derive(Clone, Debug)]
 pub struct GroupSample {
     empty: Sample,
@@ -180,8 +181,8 @@ pub struct GroupSample {
 }
 
 impl GroupSample {
-    /// An empty sample. With `each`, each device's sample is also kept apart; see [`Sample::new`]
-    /// for `keep_values`.
+    /// An empty sample. With `each`, each device's sample is also kept separately; see
+    /// [`Sample::new`] for `keep_values`.
     #[must_use]
     pub fn new(subject: Subject, keep_values: bool, each: bool) -> Self {
         let empty = Sample::new(subject, keep_values);
@@ -194,13 +195,13 @@ impl GroupSample {
         &self.group
     }
 
-    /// The sample of a device, if it sealed something in the range and samples are kept apart.
+    /// The sample of a device, if it sealed something in the range and devices are kept separately.
     #[must_use]
     pub fn device(&self, device: DeviceId) -> Option<&Sample> {
         self.devices.get(&device)
     }
 
-    /// Takes the group's sample and those of the devices apart.
+    /// Returns the group's sample and the samples of the devices.
     #[must_use]
     pub fn into_parts(self) -> (Sample, BTreeMap<DeviceId, Sample>) {
         (self.group, self.devices)

@@ -1,8 +1,10 @@
-//! The sampled values themselves, stratum by stratum: quantiles, histograms and re-sampling need all of them.
+//! The sampled values, stratum by stratum: quantiles, histograms and the bootstrap need all of
+//! them.
 //!
-//! Eight bytes a value, and no more than [`MAX_VALUES`]: beyond it a lower rate is asked for. Quantiles have the bounds of order
-//! statistics: exact where all events were sampled at one rate, else those of Woodruff (J. Am. Stat. Assoc. 47, 1952) at an
-//! effective size of the sample.
+//! A value takes eight bytes, and at most [`MAX_VALUES`] are kept; a query with more fails and asks
+//! for a lower rate. Quantiles have the bounds of order statistics: exact if all events were
+//! sampled at one rate, else those of Woodruff (J. Am. Stat. Assoc. 47, 1952) at an effective
+//! sample size.
 
 use moteseal_core::record::{DeviceId, EpochNumber};
 
@@ -11,7 +13,7 @@ use super::{Field, Interval, stratum_of};
 use crate::error::OutputError;
 use crate::rows::{Rows, Sink};
 
-/// More values than these are not held: 256 MiB.
+/// The largest number of values that are kept: 256 MiB.
 pub const MAX_VALUES: usize = 1 << 25;
 
 /// All sampled values of one field.
@@ -24,25 +26,25 @@ pub struct Values {
     most: usize,
 }
 
-/// A stratum: how many events there are, and where its values end.
+/// A stratum: the number of its events, and the end of its values in `Values::values`.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     population: u64,
     end: usize,
 }
 
-/// One bin of a histogram: from `low` to below `high`, of the last one to `high` itself.
+/// One bin of a histogram: the values from `low` to below `high`. The last bin includes `high`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bin {
-    /// Where it starts.
+    /// The lower edge.
     pub low: f64,
-    /// Where it ends.
+    /// The upper edge.
     pub high: f64,
-    /// How many events of the population lie in it.
+    /// The number of events of the population in the bin.
     pub events: Interval,
 }
 
-/// A sampled value and how many events it stands for.
+/// A sampled value, and the number of events that it represents.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Weighted {
     pub(super) value: f64,
@@ -51,7 +53,7 @@ pub(super) struct Weighted {
 }
 
 impl Values {
-    /// The values of the field called `field`.
+    /// An empty collection for the field called `field`.
     #[must_use]
     pub fn new(field: &str) -> Self {
         Self {
@@ -75,14 +77,14 @@ impl Values {
         self.strata.iter().map(|part| part.population).sum()
     }
 
-    /// The value that a share `q` (0 to 1) of all events is at or below; `None` where no event was sampled, or where a stratum
-    /// has none.
+    /// The smallest value such that a share `q` (0 to 1) of all events is at or below it. `None` if
+    /// no event was sampled, or if a stratum has events but no sampled event.
     #[must_use]
     pub fn quantile(&self, q: f64) -> Option<Interval> {
         self.quantiles(&[q]).into_iter().next().flatten()
     }
 
-    /// Several of them, for one sorting.
+    /// Several quantiles, which need one sort together.
     #[must_use]
     pub fn quantiles(&self, shares: &[f64]) -> Vec<Option<Interval>> {
         let Some(sorted) = self.sorted() else { return vec![None; shares.len()] };
@@ -108,8 +110,9 @@ impl Values {
         Some(Interval { value, low, high, sampled, population })
     }
 
-    /// The values that bound a quantile whose share lies between two: the last one up to which at most `low` of all events lie, and
-    /// the first one up to before which at least `high` do.
+    /// The bounds of a quantile whose share is between `low` and `high`: the last value up to which
+    /// at most `low` of all events are, and the first value before which at least `high` of them
+    /// are.
     #[allow(clippy::cast_precision_loss)]
     fn between(&self, sorted: &[Weighted], low: f64, high: f64) -> (Option<f64>, Option<f64>) {
         let population = self.population() as f64;
@@ -127,7 +130,8 @@ impl Values {
         bounds
     }
 
-    /// How many independent draws would say as much of a share as these strata do, and never more than there are values.
+    /// The effective sample size: the number of independent draws that would estimate the share
+    /// with the same variance. At most the Kish size.
     #[allow(clippy::cast_precision_loss)]
     fn effective_size(&self, share: f64, holds: impl Fn(f64) -> bool) -> f64 {
         let mut variance = 0.0;
@@ -146,7 +150,7 @@ impl Values {
         })
     }
 
-    /// What unequal weights leave of the sample's size (Kish).
+    /// The effective sample size under unequal weights (Kish).
     #[allow(clippy::cast_precision_loss)]
     fn kish_size(&self) -> f64 {
         let squares =
@@ -155,7 +159,9 @@ impl Values {
             / self.parts().filter(|(_, values)| !values.is_empty()).map(squares).sum::<f64>()
     }
 
-    /// How many events lie between each two of these edges, which ascend. Values outside are in no bin.
+    /// The number of events in each bin between two consecutive edges, which must ascend. Values
+    /// outside the edges are in no bin. `None` if no event was sampled, or if a stratum has events
+    /// but no sampled event.
     #[must_use]
     pub fn histogram(&self, edges: &[f64]) -> Option<Vec<Bin>> {
         let last = edges.len().saturating_sub(1);
@@ -168,7 +174,8 @@ impl Values {
         edges.windows(2).enumerate().map(bin).collect()
     }
 
-    /// Edges of `bins` bins of one width, from the least value sampled to the greatest. What lies beyond either was not sampled.
+    /// The edges of `bins` bins of equal width, from the smallest sampled value to the greatest.
+    /// Values beyond either were not sampled. `None` if no finite value was sampled.
     #[must_use]
     pub fn edges(&self, bins: u16) -> Option<Vec<f64>> {
         let finite = || self.values.iter().copied().filter(|value| value.is_finite());
@@ -181,11 +188,11 @@ impl Values {
         Some(edges)
     }
 
-    /// How many events have a property.
+    /// The number of events whose value meets `holds`.
     #[allow(clippy::cast_precision_loss)]
     fn events(&self, holds: impl Fn(f64) -> bool) -> Option<Interval> {
         let (sampled, population) = (self.sampled(), self.population());
-        self.is_told().then_some(())?;
+        self.is_complete().then_some(())?;
         if self.strata.len() == 1 {
             let hits = self.values.iter().filter(|value| holds(**value)).count() as u64;
             return Some(Interval::of_hits(Draw { population, sampled }, hits));
@@ -214,7 +221,7 @@ impl Values {
         })
     }
 
-    /// Each stratum with its values.
+    /// The population and the sampled values of each stratum.
     pub(super) fn strata(&self) -> impl Iterator<Item = (u64, &[f64])> {
         self.parts().map(|(part, values)| (part.population, values))
     }
@@ -228,16 +235,16 @@ impl Values {
         })
     }
 
-    /// Whether something was sampled, and of every stratum that has events.
-    fn is_told(&self) -> bool {
+    /// Whether there are sampled values, and at least one of each stratum that has events.
+    fn is_complete(&self) -> bool {
         !self.values.is_empty()
             && self.parts().all(|(part, values)| part.population == 0 || !values.is_empty())
     }
 
-    /// The values in order, each with what it stands for; `None` where nothing can be said.
+    /// The values in ascending order with their weights; `None` if a stratum lacks values.
     #[allow(clippy::cast_precision_loss)]
     pub(super) fn sorted(&self) -> Option<Vec<Weighted>> {
-        self.is_told().then_some(())?;
+        self.is_complete().then_some(())?;
         let mut all = Vec::with_capacity(self.values.len());
         for (stratum, (part, values)) in (0..).zip(self.parts()) {
             let weight = part.population as f64 / values.len() as f64;
@@ -248,17 +255,17 @@ impl Values {
     }
 }
 
-/// What rounding may add to a sum or a product: shares as people write them are no binary fractions, and must not lead one value too
-/// far.
+/// The relative rounding error allowed in a sum or a product. Decimal shares are not exact in
+/// binary; without this margin, a quantile could be one value too high.
 const ROUNDING: f64 = 1e-12;
 
-/// The rank, from 1, of the first of so many values that a share `q` of them is at or below.
+/// The rank, from 1, of the quantile `q` among `population` sorted values.
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn rank_of(q: f64, population: u64) -> u64 {
     ((q * population as f64 * (1.0 - ROUNDING)).ceil() as u64).clamp(1, population.max(1))
 }
 
-/// The first value up to which values of this weight lie.
+/// The first value at which the sum of the weights reaches `weight`.
 pub(super) fn weighted_quantile(sorted: &[Weighted], weight: f64) -> Option<f64> {
     let mut sum = 0.0;
     let enough = weight * (1.0 - ROUNDING);
@@ -278,7 +285,8 @@ impl Sink for Values {
         }
         if self.values.len().saturating_add(rows.len() as usize) > self.most {
             return Err(OutputError::unfit(format_args!(
-                "TooManyEvents: more than {} sampled readings, whose order has to be held in memory; ask for a lower rate, or fewer epochs",
+                "TooManyEvents: more than {} sampled readings, and all of them must be held in \
+                 memory; ask for a lower rate, or fewer epochs",
                 self.most
             )));
         }
@@ -297,7 +305,7 @@ pub(super) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Strata of so many events, with the values sampled of each.
+    /// Strata, each with its population and its sampled values.
     pub(in crate::estimate) fn values(strata: &[(u64, &[f64])]) -> Values {
         let mut all = Values::new("x");
         for (population, values) in strata {
@@ -308,7 +316,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_sample_of_everything_gives_the_quantiles_themselves() {
+    fn a_complete_sample_gives_exact_quantiles() {
         let all = values(&[(5, &[5.0, 1.0, 4.0, 2.0, 3.0])]);
         for (q, expected) in [(0.0, 1.0), (0.2, 1.0), (0.21, 2.0), (0.5, 3.0), (1.0, 5.0)] {
             let found = all.quantile(q).unwrap();
@@ -320,9 +328,10 @@ pub(super) mod tests {
         }
     }
 
-    /// Shares as people write them are no binary fractions: 0.07 of 100 is 7.000000000000001, and that is the 7th value all the same.
+    /// Decimal shares are not exact in binary: 0.07 of 100 is 7.000000000000001, but the result
+    /// must be the 7th value.
     #[test]
-    fn a_sample_of_everything_gives_every_percentile_itself() {
+    fn a_complete_sample_gives_exact_percentiles() {
         for population in 1..400u32 {
             let ranks: Vec<f64> = (1..=population).map(f64::from).collect();
             let all = values(&[(u64::from(population), &ranks)]);
@@ -339,16 +348,17 @@ pub(super) mod tests {
         }
     }
 
-    /// The median of 100 of very many lies between the 40th and the 61st with 95 % (tables of order statistics).
+    /// The median of a large population is between the 40th and the 61st of 100 sampled values with
+    /// 95 % confidence (tables of order statistics).
     #[test]
-    fn a_median_lies_between_the_ranks_that_tables_have() {
+    fn the_bounds_of_a_median_have_the_ranks_of_published_tables() {
         let ranks: Vec<f64> = (1..=100).map(f64::from).collect();
         let median = values(&[(1_000_000_000, &ranks)]).quantile(0.5).unwrap();
         assert_eq!((median.value, median.low, median.high), (50.0, Some(40.0), Some(61.0)));
     }
 
     #[test]
-    fn a_small_sample_bounds_no_extreme() {
+    fn a_small_sample_has_no_bound_on_an_extreme_quantile() {
         let few = values(&[(1000, &[1.0, 2.0, 3.0, 4.0])]).quantile(0.5).unwrap();
         assert_eq!((few.low, few.high), (None, None));
         let tail = values(&[(1000, &[7.0; 50])]).quantile(0.99).unwrap();
@@ -356,8 +366,8 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn strata_weigh_what_they_stand_for() {
-        // Nine tenths of all events are low, though half of the sample is high.
+    fn strata_are_weighted_by_their_populations() {
+        // Nine tenths of all events are low, but half of the sample is high.
         let low: Vec<f64> = (0..50).map(f64::from).collect();
         let high: Vec<f64> = (100..150).map(f64::from).collect();
         let all = values(&[(9000, &low), (1000, &high)]);
@@ -373,7 +383,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn every_value_is_in_one_bin_and_the_greatest_in_the_last() {
+    fn every_value_is_in_exactly_one_bin_and_the_greatest_in_the_last() {
         let all = values(&[(4, &[0.0, 1.0, 2.0, 4.0])]);
         let bins = all.histogram(&all.edges(4).unwrap()).unwrap();
         let counts: Vec<f64> = bins.iter().map(|bin| bin.events.value).collect();
@@ -382,7 +392,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn nothing_is_said_of_nothing() {
+    fn a_stratum_without_sampled_values_has_no_quantile() {
         assert_eq!(values(&[(9, &[])]).quantile(0.5), None);
         assert_eq!(values(&[(9, &[1.0]), (3, &[])]).quantile(0.5), None);
         assert!(values(&[(9, &[1.0]), (0, &[])]).quantile(0.5).is_some());

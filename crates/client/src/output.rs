@@ -1,9 +1,12 @@
-//! Verified rows as tables, CSV, JSON lines, Arrow IPC streams and Parquet, with named, typed columns.
+//! Verified rows as tables, CSV, JSON lines, Arrow IPC streams and Parquet, with named, typed
+//! columns.
 //!
-//! Every format has the same columns: `epoch`, `epoch_start`, `device`, `index` (of the seal), `seq` (under that seal), then the
-//! schema's fields. Text formats show values
-//! exactly, to the last digit of their scale; Arrow and Parquet hold scaled values as Float64, with unit, divisor and offset in the
-//! column's metadata. A `time` field becomes an absolute timestamp. PinnedSeals is bounded: batches of a few thousand rows.
+//! Every format has the same columns: `epoch`, `epoch_start`, `device`, `index` (of the seal),
+//! `seq` (under that seal), then the schema's fields. Text formats show exact values, to the last
+//! digit of their scale. Arrow and Parquet hold scaled values as Float64, with unit, divisor and
+//! offset in the column's metadata. A `time` field becomes an absolute timestamp.
+//!
+//! Memory is bounded: Arrow and Parquet rows are written in batches of a few thousand.
 
 mod atomic_file;
 mod batches;
@@ -39,7 +42,7 @@ pub enum Format {
     Table,
     /// Comma-separated values (RFC 4180) with a header line.
     Csv,
-    /// One JSON object a line.
+    /// One JSON object per line.
     JsonLines,
     /// An Arrow IPC stream.
     Arrow,
@@ -48,7 +51,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// All formats, by the name that [`from_str`](FromStr::from_str) takes.
+    /// All formats with the names that [`from_str`](FromStr::from_str) accepts.
     pub const NAMES: [(&'static str, Self); 5] = [
         ("table", Self::Table),
         ("csv", Self::Csv),
@@ -69,14 +72,15 @@ impl FromStr for Format {
     }
 }
 
-/// Writes verified rows in one format. Call [`finish`](Self::finish) at the end: Arrow and Parquet are not whole before.
+/// Writes verified rows in one format. Call [`finish`](Self::finish) at the end: before that, the
+/// output is incomplete.
 pub struct Writer<W: Write + Send> {
     format: Format,
     state: State<W>,
 }
 
 enum State<W: Write + Send> {
-    /// No rows yet, so no columns.
+    /// There are no rows yet, so the columns are unknown.
     Waiting(W),
     Table(Table<W>),
     Csv(Csv<W>),
@@ -122,13 +126,14 @@ impl<W: Write + Send> Writer<W> {
         })
     }
 
-    /// Writes what is buffered, and the format's end.
+    /// Writes buffered rows and the end of the format.
     ///
     /// # Errors
-    /// [`OutputError`].
+    /// [`OutputError`] if they cannot be written.
     pub fn finish(self) -> Result<(), OutputError> {
         match self.state {
-            // Nothing came that would have said what the columns are: an empty stream of the columns that all have.
+            // There were no rows, so the schema is unknown: write an empty stream with the common
+            // columns.
             State::Waiting(out) => match Self::start(self.format, out, &none()?)? {
                 State::Waiting(_) | State::Failed => Ok(()),
                 state => Self { format: self.format, state }.finish(),
@@ -177,10 +182,11 @@ impl<W: Write + Send> Sink for Writer<W> {
     }
 }
 
-/// The columns that all rows have.
+/// The columns of all schemas.
 const COMMON: [&str; 5] = ["epoch", "epoch_start", "device", "index", "seq"];
 
-/// The names of a schema's columns: those of its fields, with underscores behind one that another column has already.
+/// The names of a schema's columns: those of its fields. An underscore is appended, repeatedly,
+/// while the name is taken.
 fn field_names(schema: &Schema<'_>) -> Vec<String> {
     let mut taken: Vec<String> = COMMON.map(str::to_owned).to_vec();
     for field in schema.fields() {
@@ -193,19 +199,19 @@ fn field_names(schema: &Schema<'_>) -> Vec<String> {
     taken.split_off(COMMON.len())
 }
 
-/// The schema of nothing.
+/// The schema of an output without rows.
 fn none() -> Result<Arc<SchemaEntry>, OutputError> {
     SchemaEntry::decode(Schema::OPAQUE.as_bytes()).map(Arc::new).map_err(OutputError::of)
 }
 
-/// An error for rows whose schema is another than the one that the columns were made for.
+/// Checks that the rows have the schema that the columns were made for.
 fn same_schema(columns: &SchemaEntry, rows: &Rows<'_>) -> Result<(), OutputError> {
     if columns.digest == rows.schema().digest {
         return Ok(());
     }
     Err(OutputError::unfit(format_args!(
-        "cannot write the rows: device {} has other columns from epoch {} on; ask for devices and epochs of one schema at a time, or \
-         use --format jsonl",
+        "cannot write the rows: device {} has different columns from epoch {} on; ask for \
+         devices and epochs of one schema at a time, or use --format jsonl",
         rows.name(),
         rows.statement().epoch
     )))

@@ -131,7 +131,8 @@ fn beta_quantile(probability: f64, a: f64, b: f64) -> f64 {
     high
 }
 
-/// The regularized incomplete beta function, by its continued fraction (DLMF 8.17.22) and Lentz's method.
+/// The regularized incomplete beta function, by its continued fraction (DLMF 8.17.22) and Lentz's
+/// method.
 fn beta(x: f64, a: f64, b: f64) -> f64 {
     if x <= 0.0 {
         return 0.0;

@@ -1,8 +1,10 @@
-//! A file that appears whole or not at all, wherever its name leads.
+//! Files that appear complete or not at all, for every kind of path.
 //!
-//! A plain file is written beside its place and renamed into it. A symbolic link stays one: the file that it leads to is replaced. A
-//! device, a pipe or a socket cannot be replaced; what is for it rests in a temporary file until it is committed, so that nobody sees
-//! half of it. What a killed process has left behind is removed by the next one that writes to the same name.
+//! A regular file is written in the target's folder and then renamed. A symbolic link is kept, and
+//! the file that it points to is replaced. A device, pipe or socket cannot be replaced: its content
+//! is collected in a temporary file and copied on commit, so that no reader sees a part of it.
+//!
+//! If a process is killed, its temporary file remains; the next writer of the same path removes it.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -14,36 +16,36 @@ use std::time::{Duration, SystemTime};
 
 use crate::error::OutputError;
 
-/// Files that this process has started, so that each has a temporary name of its own.
+/// Number of files that this process has started; it makes their temporary names unique.
 static WRITERS: AtomicU64 = AtomicU64::new(0);
-/// The temporary names that are not finished, for [`AtomicFile::abandon_all`].
+/// The temporary files that are neither committed nor dropped, for [`AtomicFile::abandon_all`].
 static UNFINISHED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
-/// How often a symbolic link may lead to another, as on Linux.
+/// The longest chain of symbolic links, as on Linux.
 const MAX_LINKS: usize = 40;
-/// A temporary file that is older, and that no process holds, has been left behind.
-const LEFT_BEHIND: Duration = Duration::from_secs(60);
+/// The age from which an unlocked temporary file counts as abandoned.
+const ABANDONED_AFTER: Duration = Duration::from_secs(60);
 
-/// A file being written. It goes to its place when it is [committed](Self::commit), replacing what was there; dropped before, it
-/// leaves nothing.
+/// A file being written. [`commit`](Self::commit) gives it its name and replaces an existing file.
+/// If it is dropped before that, nothing is left of it.
 #[derive(Debug)]
 pub struct AtomicFile {
-    /// As the caller calls it.
+    /// The path as the caller gave it.
     path: PathBuf,
     goal: Goal,
     file: Option<BufWriter<File>>,
 }
 
-/// How what was written gets to where it belongs.
+/// How the content reaches the target.
 #[derive(Debug)]
 enum Goal {
-    /// It is renamed.
+    /// The temporary file is renamed.
     Rename {
-        /// Where it is now.
+        /// The path of the temporary file.
         temporary: PathBuf,
-        /// Where it goes.
+        /// The path that it gets.
         place: PathBuf,
     },
-    /// It is copied into what cannot be replaced.
+    /// The content is copied, because the target cannot be replaced.
     Copy,
 }
 
@@ -51,7 +53,7 @@ impl AtomicFile {
     /// Starts a file for `path`.
     ///
     /// # Errors
-    /// [`OutputError`].
+    /// [`OutputError`] if `path` is a folder or the temporary file cannot be created.
     pub fn create(path: &Path) -> Result<Self, OutputError> {
         let fail = |error| OutputError::new(path, &error);
         let there = match fs::metadata(path) {
@@ -62,7 +64,8 @@ impl AtomicFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(fail(error)),
         };
-        // `/dev/stdout` too, even where it leads to a plain file: that one is the shell's, which holds it open.
+        // Copy to `/dev/stdout` too, even if it is a regular file: the shell opened that file and
+        // holds it open.
         let in_place = there.as_ref().is_some_and(|there| !there.is_file()) || is_descriptor(path);
         let (goal, file) = if in_place {
             (Goal::Copy, tempfile::tempfile().map_err(|error| OutputError::temporary(&error))?)
@@ -71,13 +74,15 @@ impl AtomicFile {
             let Some(name) = place.file_name() else {
                 return Err(OutputError::misused(path, "it names no file"));
             };
-            // Two writers of one process do not meet; the last one to commit wins.
+            // Two writers in one process use different temporary files; the last one to commit
+            // wins.
             let writer = WRITERS.fetch_add(1, Ordering::Relaxed);
             let prefix = format!(".{}.", name.to_string_lossy());
             sweep(&place, &prefix);
             let temporary =
                 place.with_file_name(format!("{prefix}{}-{writer}.part", std::process::id()));
-            // What an earlier process of this number left behind is replaced, never written through.
+            // An earlier process with the same id may have left a file of this name. Remove it, so
+            // that nothing writes through a link to it.
             let _ = fs::remove_file(&temporary);
             unfinished().insert(temporary.clone());
             let opened = OpenOptions::new().write(true).create_new(true).open(&temporary);
@@ -85,10 +90,11 @@ impl AtomicFile {
                 unfinished().remove(&temporary);
                 fail(error)
             })?;
-            // A lock says that somebody is writing; where a file system has none, files are only never swept.
+            // The lock shows `sweep` that the file is in use. `sweep` never removes a file on a
+            // file system without locks.
             let _ = file.try_lock();
             if let Some(there) = there {
-                // Who could not read it before cannot read it afterwards.
+                // Keep the permissions of the file that is replaced.
                 let _ = file.set_permissions(there.permissions());
             }
             (Goal::Rename { temporary, place }, file)
@@ -100,10 +106,11 @@ impl AtomicFile {
         })
     }
 
-    /// Brings all that was written to the disk, and not yet into its place: what fails for want of space fails here.
+    /// Writes the content to disk without giving the file its name yet. Lack of space is reported
+    /// here.
     ///
     /// # Errors
-    /// [`OutputError`].
+    /// [`OutputError`] if the content cannot be written.
     pub fn settle(&mut self) -> Result<(), OutputError> {
         let Some(writer) = &mut self.file else { return Ok(()) };
         writer
@@ -112,10 +119,11 @@ impl AtomicFile {
             .map_err(|error| OutputError::new(&self.path, &error))
     }
 
-    /// Puts the file in its place, durably.
+    /// Gives the file its name, durably.
     ///
     /// # Errors
-    /// [`OutputError`]; of a plain file nothing is then left.
+    /// [`OutputError`] if the content cannot be written or the file cannot be renamed. Nothing is
+    /// then left of a regular file.
     pub fn commit(mut self) -> Result<(), OutputError> {
         let Some(writer) = self.file.take() else { return Ok(()) };
         let written = writer.into_inner().map_err(io::IntoInnerError::into_error);
@@ -129,7 +137,7 @@ impl AtomicFile {
                 file.rewind()?;
                 let mut out = OpenOptions::new().append(true).open(&self.path)?;
                 match io::copy(&mut file, &mut out) {
-                    // A reader that has read enough is no failure.
+                    // A reader may close the pipe early; this is not an error.
                     Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
                     copied => copied.and_then(|_| out.flush()),
                 }
@@ -139,24 +147,25 @@ impl AtomicFile {
         done.map_err(|error| OutputError::new(&self.path, &error))
     }
 
-    /// Removes what is left of the file.
+    /// Removes the temporary file, if it still exists.
     fn forget(&self) {
         if let Goal::Rename { temporary, .. } = &self.goal {
-            // A committed one is not there any more.
+            // After a rename it no longer exists.
             let _ = fs::remove_file(temporary);
             unfinished().remove(temporary);
         }
     }
 
-    /// Removes the temporary files that this process has not finished: the last thing it does when it is told to stop. Files that are
-    /// committed afterwards fail.
+    /// Removes the temporary files that this process has not committed. To be called last, when the
+    /// process is asked to stop: a later commit fails.
     pub fn abandon_all() {
         for temporary in std::mem::take(&mut *unfinished()) {
             let _ = fs::remove_file(temporary);
         }
     }
 
-    /// Whether two names lead to one plain file, so that the second to be written would replace the first. Neither has to exist.
+    /// Whether two paths are the same regular file, so that the second one written would replace
+    /// the first. Neither needs to exist.
     #[must_use]
     pub fn is_same(one: &Path, other: &Path) -> bool {
         let plain = |path: &Path| {
@@ -172,7 +181,7 @@ fn unfinished() -> std::sync::MutexGuard<'static, BTreeSet<PathBuf>> {
     UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether a name stands for a file that this process has open already.
+/// Whether a path is a file descriptor that this process already has open.
 fn is_descriptor(path: &Path) -> bool {
     ["/dev/stdout", "/dev/stderr"].iter().any(|name| path == Path::new(name))
         || ["/dev/fd", "/proc/self/fd"]
@@ -180,12 +189,13 @@ fn is_descriptor(path: &Path) -> bool {
             .any(|folder| path.parent() == Some(Path::new(folder)))
 }
 
-/// Where a file of this name belongs: the end of its symbolic links.
+/// The path that a file of this name is written to: the end of its chain of symbolic links.
 fn place(path: &Path) -> io::Result<PathBuf> {
     let mut place = path.to_owned();
     for _ in 0..MAX_LINKS {
         match fs::read_link(&place) {
-            // A relative link is one from the folder that it lies in; `join` lets an absolute one stand.
+            // A relative target is relative to the folder of the link; `join` keeps an absolute
+            // one.
             Ok(target) => place = place.parent().unwrap_or_else(|| Path::new("")).join(target),
             Err(_) => return Ok(place),
         }
@@ -193,7 +203,7 @@ fn place(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::other("too many symbolic links"))
 }
 
-/// One spelling for every way to say where a file belongs; `None` where there is no such folder.
+/// The canonical path; `None` if its folder does not exist.
 fn absolute(path: &Path) -> Option<PathBuf> {
     let place = place(path).ok()?;
     Some(fs::canonicalize(folder(&place)).ok()?.join(place.file_name()?))
@@ -203,7 +213,8 @@ fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
 }
 
-/// Removes the temporary files for this name that a process left behind when it was killed: old ones that nobody holds locked.
+/// Removes the temporary files of this path that killed processes left: old ones that are not
+/// locked.
 fn sweep(place: &Path, prefix: &str) {
     let Ok(entries) = fs::read_dir(folder(place)) else { return };
     for entry in entries.flatten() {
@@ -219,18 +230,20 @@ fn sweep(place: &Path, prefix: &str) {
             .metadata()
             .and_then(|found| found.modified())
             .unwrap_or_else(|_| SystemTime::now());
-        let is_old = written.elapsed().is_ok_and(|age| age > LEFT_BEHIND);
+        let is_old = written.elapsed().is_ok_and(|age| age > ABANDONED_AFTER);
         if is_old && File::open(entry.path()).is_ok_and(|file| file.try_lock().is_ok()) {
             let _ = fs::remove_file(entry.path());
         }
     }
 }
 
-/// Makes the new name of a file survive a loss of power: it is the folder's, not the file's.
+/// Makes the new name of a file survive a power failure. The name belongs to the folder, so the
+/// folder is synced.
 #[cfg(unix)]
 fn sync_folder(path: &Path) -> io::Result<()> {
     match File::open(folder(path)).and_then(|folder| folder.sync_all()) {
-        // A folder that may be written but not read, or one of a file system that cannot sync folders: more cannot be done there.
+        // The folder can be written but not read, or its file system cannot sync folders: accept
+        // that.
         Err(error)
             if matches!(
                 error.kind(),
@@ -262,7 +275,8 @@ impl Write for AtomicFile {
     }
 }
 
-/// The same error with the file's name and the way out: the writers of formats pass on what they are given.
+/// The same error with the file's path and the remedy, because the format writers pass errors on as
+/// they are.
 fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), OutputError::new(path, error))
 }

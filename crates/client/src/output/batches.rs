@@ -1,6 +1,7 @@
-//! Verified rows in memory, as Arrow record batches: for programs that go on with them, such as the Python package.
+//! Verified rows in memory, as Arrow record batches, for programs that process them further, such
+//! as the Python package.
 //!
-//! Nothing is copied on the way out: a batch shares its columns with whoever takes it. What is held is all that was asked for.
+//! Returning the batches copies nothing. All requested rows are held in memory.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use super::columns::Columns;
 use super::{OutputError, none};
 use crate::rows::{Rows, Sink};
 
-/// Collects rows. They are the caller's once the answer they belong to is verified to its end, and not before.
+/// Collects rows. Use them only after the answer they belong to is verified completely.
 #[derive(Default)]
 pub struct Batches {
     columns: Option<Columns>,
@@ -26,22 +27,23 @@ impl std::fmt::Debug for Batches {
 }
 
 impl Batches {
-    /// A collection of nothing yet.
+    /// An empty collection.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     #[must_use]
     pub const fn rows(&self) -> usize {
         self.rows
     }
 
-    /// The columns, and all rows in the order they came; without rows the columns that every table has.
+    /// The columns, and all rows in the order of arrival. Without rows, the columns that every
+    /// table has.
     ///
     /// # Errors
-    /// [`OutputError`].
+    /// [`OutputError`] if the last batch cannot be built.
     pub fn finish(mut self) -> Result<(SchemaRef, Vec<RecordBatch>), OutputError> {
         let mut columns = match self.columns {
             Some(columns) => columns,
@@ -61,8 +63,8 @@ impl Sink for Batches {
         };
         if !columns.is_of(rows.schema()) {
             return Err(OutputError::unfit(format_args!(
-                "device {} has other columns from epoch {} on, and a table has one kind of rows; ask for devices and epochs of one \
-                 schema at a time",
+                "device {} has different columns from epoch {} on, and all rows of a table have \
+                 the same columns; ask for devices and epochs of one schema at a time",
                 rows.name(),
                 rows.statement().epoch
             )));

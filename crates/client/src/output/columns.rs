@@ -17,10 +17,10 @@ use moteseal_verify::SchemaEntry;
 use super::{OutputError, field_names, same_schema};
 use crate::rows::Rows;
 
-/// Rows a batch.
+/// Rows in a batch.
 const BATCH: usize = 8192;
 
-/// How a field's values are held.
+/// The Arrow type of a field's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Int64,
@@ -55,7 +55,7 @@ fn instant_type() -> DataType {
     DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into()))
 }
 
-/// Values of a batch. Fields have one each, and instants alone may be none.
+/// The values of one column of a batch. Only instants may be null.
 struct Values<T: ArrowPrimitiveType> {
     values: Vec<T::Native>,
     nulls: NullBufferBuilder,
@@ -74,7 +74,7 @@ impl<T: ArrowPrimitiveType> Values<T> {
         }
     }
 
-    /// Room for `count` more values, to be filled in.
+    /// Appends `count` default values and returns them for the caller to overwrite.
     fn extend(&mut self, count: usize) -> &mut [T::Native] {
         let length = self.values.len();
         self.push_n(Some(T::Native::default()), count);
@@ -87,11 +87,11 @@ impl<T: ArrowPrimitiveType> Values<T> {
     }
 }
 
-/// The elements of a column, which is then empty and has room for as many again.
+/// Takes the elements of a column, which is then empty with the same capacity.
 fn take<T>(column: &mut Vec<T>) -> Vec<T> {
     let room = Vec::with_capacity(column.len());
     let mut taken = std::mem::replace(column, room);
-    // Whoever keeps batches keeps no room with them: the last one may be small.
+    // A kept batch should not hold unused capacity: the last batch may be small.
     taken.shrink_to_fit();
     taken
 }
@@ -115,7 +115,8 @@ impl Column {
     }
 
     /// Appends the field's value in each record.
-    // A kind holds every raw value of its types; bits of floats come as unsigned integers.
+    // Each kind can hold every raw value of its field types; the bits of floats come as unsigned
+    // integers.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     fn push(
         &mut self,
@@ -172,9 +173,9 @@ fn in_utc(
     instants.with_timezone("UTC")
 }
 
-/// Names of devices, each many times in a row.
+/// The column of device names, in which a name is repeated many times.
 struct Names {
-    /// Where each ends in `bytes`, behind a zero.
+    /// A zero, then the end of each name in `bytes`.
     ends: Vec<i32>,
     bytes: Vec<u8>,
 }
@@ -190,10 +191,11 @@ impl Names {
     fn push_n(&mut self, name: &str, count: usize) -> Result<(), OutputError> {
         let start = self.bytes.len();
         let length = count * name.len();
-        // The broadcasts below are of numbers up to this one.
+        // The casts below are lossless, because no number is above this one.
         i32::try_from(start + length).map_err(OutputError::of)?;
         self.ends.extend((1..=count).map(|names| (start + names * name.len()) as i32));
-        // What is there is doubled: few long copies are quicker than many short ones.
+        // Double the bytes until there are enough: a few long copies are faster than many short
+        // ones.
         self.bytes.reserve(length);
         self.bytes.extend_from_slice(&name.as_bytes()[..name.len().min(length)]);
         while self.bytes.len() < start + length {
@@ -220,11 +222,11 @@ pub(super) struct Columns {
     device: Names,
     index: Values<UInt64Type>,
     seq: Values<UInt64Type>,
-    /// Opaque records.
+    /// Opaque records, for a schema without fields.
     payload: Option<BinaryBuilder>,
-    /// The fields without their words, which `schema` has.
+    /// The fields without name and unit, which `schema` contains.
     fields: Vec<(Field<'static>, Column)>,
-    /// How many rows no batch has taken yet.
+    /// Number of rows that are in no batch yet.
     length: usize,
 }
 
@@ -274,12 +276,12 @@ impl Columns {
         &self.schema
     }
 
-    /// Whether rows of this schema have these columns.
+    /// Whether the columns are those of this schema.
     pub(super) fn is_of(&self, schema: &SchemaEntry) -> bool {
         self.entry.digest == schema.digest
     }
 
-    /// Takes rows, and hands out each batch that is full.
+    /// Appends rows, and calls `out` with each full batch.
     pub(super) fn rows(
         &mut self,
         rows: &Rows<'_>,
@@ -304,7 +306,7 @@ impl Columns {
         result.and_then(|()| self.repeat(rows, new))
     }
 
-    /// Appends what differs from row to row.
+    /// Appends the values that differ from row to row.
     fn push(
         &mut self,
         seqs: &[Sequence],
@@ -326,7 +328,7 @@ impl Columns {
         Ok(())
     }
 
-    /// Appends what is the same in all rows of a part, `count` times.
+    /// Appends the values that all rows of a part share, `count` times.
     fn repeat(&mut self, rows: &Rows<'_>, count: usize) -> Result<(), OutputError> {
         self.epoch.push_n(Some(rows.statement().epoch.0), count);
         self.index.push_n(Some(rows.statement().index.0.into()), count);
@@ -334,7 +336,7 @@ impl Columns {
         self.device.push_n(rows.name(), count)
     }
 
-    /// The rows that no batch has taken yet.
+    /// The rows that are in no batch yet, as a batch; `None` if there are none.
     pub(super) fn take(&mut self) -> Result<Option<RecordBatch>, OutputError> {
         if std::mem::take(&mut self.length) == 0 {
             return Ok(None);
@@ -365,15 +367,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn names_are_those_that_were_pushed(
-            batches in prop::collection::vec(prop::collection::vec(("\\PC{0,9}", 0_usize..40), 0..5), 1..4),
+        fn a_batch_has_the_names_that_were_pushed(
+            batches in prop::collection::vec(
+                prop::collection::vec(("\\PC{0,9}", 0_usize..40), 0..5),
+                1..4,
+            ),
         ) {
             let mut names = Names::new();
             for batch in batches {
                 for (name, count) in &batch {
                     names.push_n(name, *count).unwrap();
                 }
-                let expected = batch.iter().flat_map(|(name, count)| std::iter::repeat_n(name.as_str(), *count));
+                let expected = batch
+                    .iter()
+                    .flat_map(|(name, count)| std::iter::repeat_n(name.as_str(), *count));
                 let taken = names.take().unwrap();
                 prop_assert_eq!(&taken, &StringArray::from_iter_values(expected));
                 prop_assert!(taken.nulls().is_none());

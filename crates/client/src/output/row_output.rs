@@ -1,5 +1,5 @@
-//! Where verified rows go: a file that appears whole or not at all, or a spool that is read back once
-//! everything is verified.
+//! The target of verified rows: a file that appears complete or not at all, or a temporary file
+//! that is copied once everything is verified.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Seek as _, Write};
@@ -42,7 +42,7 @@ impl RowOutput {
         Ok(Self { writer: Writer::new(format, Box::new(out)), target: Target::Spool(again) })
     }
 
-    /// Ends the rows. All of them are then on the disk, and still invisible.
+    /// Ends the rows. All rows are then on disk, and still invisible.
     ///
     /// # Errors
     /// [`OutputError`] if they cannot be written.

@@ -12,10 +12,10 @@ use serde_json::value::RawValue;
 use super::{COMMON, OutputError, field_names, same_schema};
 use crate::rows::Rows;
 
-/// Rows of a table that are held to find how wide its columns are.
+/// Number of rows of a table from which the widths of its columns are computed.
 const MEASURED_ROWS: usize = 1000;
 
-/// An instant in Unix milliseconds as RFC 3339, or nothing if it is past the year 9999.
+/// An instant in Unix milliseconds as RFC 3339; empty without one, or if it is past the year 9999.
 fn instant(ms: Option<u64>) -> String {
     let time = ms
         .and_then(|ms| i64::try_from(ms).ok())
@@ -35,7 +35,8 @@ fn schema_of(entry: &SchemaEntry) -> Result<Schema<'_>, OutputError> {
     Schema::decode(&entry.bytes).map_err(OutputError::of)
 }
 
-/// Calls `each` with the cells of every row: the columns that all have, then the fields, or the payload as hexadecimal.
+/// Calls `each` with the cells of every row: the common columns, then the fields, or the payload in
+/// hexadecimal.
 fn cells(
     rows: &Rows<'_>,
     each: &mut dyn FnMut(&[String]) -> Result<(), OutputError>,
@@ -69,7 +70,7 @@ fn cells(
     result
 }
 
-/// The columns' names, with or without their units.
+/// The names of the columns; with `units`, followed by the units in brackets.
 fn names(entry: &SchemaEntry, units: bool) -> Result<Vec<String>, OutputError> {
     let schema = schema_of(entry)?;
     let mut names: Vec<String> = COMMON.map(str::to_owned).to_vec();
@@ -85,11 +86,11 @@ fn names(entry: &SchemaEntry, units: bool) -> Result<Vec<String>, OutputError> {
     Ok(names)
 }
 
-/// Aligned columns: widths follow from the header and the first thousand rows.
+/// Aligned columns; their widths are computed from the header and the first thousand rows.
 pub(super) struct Table<W> {
     out: W,
     schema: Arc<SchemaEntry>,
-    /// Until the widths are known.
+    /// Header and rows, until the widths are known.
     held: Vec<Vec<String>>,
     widths: Option<Vec<usize>>,
 }
@@ -120,7 +121,7 @@ impl<W: Write> Table<W> {
     }
 }
 
-/// Finds the widths, and writes what was held for them.
+/// Computes the widths if they are unknown, and writes the held rows.
 fn release(
     out: &mut impl Write,
     held: &mut Vec<Vec<String>>,
@@ -141,7 +142,7 @@ fn line(out: &mut impl Write, row: &[String], widths: &[usize]) -> Result<(), Ou
     let mut text = String::new();
     for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
         let gap = if column == 0 { "" } else { "  " };
-        // The device's name and the start of the epoch are words; all else are numbers.
+        // The device's name and the start of the epoch are left-aligned, numbers right-aligned.
         let result = if matches!(column, 1 | 2) {
             write!(text, "{gap}{cell:<width$}")
         } else {
@@ -199,7 +200,7 @@ impl<W: Write> JsonLines<W> {
                         .checked_sub(COMMON.len())
                         .and_then(|at| numeric.get(at))
                         .is_some_and(|is| *is);
-                // A float that is no number has no JSON but null.
+                // JSON has no NaN and no infinities, so they become null.
                 let is_json = number && RawValue::from_string(cell.clone()).is_ok();
                 let value = if is_json {
                     cell.clone()

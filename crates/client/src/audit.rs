@@ -1,12 +1,13 @@
-//! Audits a coordinator: whether it kept what the budget requires, of all devices. Anyone can do this from
-//! the signed data (`spec/formats.md`, section 8.3).
+//! Audits a coordinator: checks that it kept what the budget requires, of all devices. Anyone can
+//! do this from the signed data (`spec/formats.md`, section 8.3).
 //!
-//! An [`Audit`] verifies the manifests of a range of epochs, then the seals of each device without events,
-//! and compares them. It does no I/O; [`Client::audit`](crate::Client::audit) asks a cloud. It holds a
-//! digest for each listed seal and some numbers for each epoch; seals pass through, one device at a time.
+//! An [`Audit`] verifies the manifests of a range of epochs, then the seals of each device without
+//! events, and compares them. It does no I/O; [`Client::audit`](crate::Client::audit) asks a cloud.
+//! It holds a digest for each listed seal and some numbers for each epoch; seals pass through, one
+//! device at a time.
 //!
-//! A finding is reported only if no missing data could explain it. A device that died and one that was
-//! left out cannot be distinguished until the device's chain continues; that is a doubt.
+//! A finding is reported only if no missing data could explain it. A device that died and one that
+//! was left out cannot be distinguished until the device's chain continues; that is a doubt.
 
 mod device_audit;
 mod fetch;
@@ -22,7 +23,7 @@ use moteseal_seal::sample::{self, Manifest, Tally};
 use moteseal_seal::{Authentic, Incomplete, Seal, Statement};
 use moteseal_verify::{Event, Roster, StreamReader};
 
-use device_audit::{DeviceAudit, Said};
+use device_audit::{Comparison, DeviceAudit};
 pub use fetch::AuditRequest;
 pub(crate) use fetch::common_rate;
 pub use findings::{Doubt, EpochReport, Finding, Report, Verdict};
@@ -46,8 +47,8 @@ pub struct Audit<'r> {
     epochs: BTreeMap<EpochNumber, Epoch>,
     /// The newest epoch with a manifest, in the range or after it.
     newest: Option<EpochNumber>,
-    /// Seals that the manifests after the range list. The coordinator ignored a device's first seal after
-    /// the range if it is not among them.
+    /// Seals that the manifests after the range list. If a device's first seal after the range is
+    /// not among them, the coordinator ignored it.
     behind: HashSet<Digest>,
     listed: usize,
     /// The current device.
@@ -89,10 +90,11 @@ struct Sheet {
 }
 
 impl<'r> Audit<'r> {
-    /// An audit of a group's epochs from `since` on and before `until`; without an end, of all later ones.
+    /// An audit of a group's epochs `since .. until`; without `until`, of all epochs from `since`
+    /// on.
     ///
     /// # Errors
-    /// [`NoBudget`].
+    /// [`NoBudget`] if the roster has no budget.
     pub fn new(
         roster: &'r Roster,
         since: EpochNumber,
@@ -119,7 +121,8 @@ impl<'r> Audit<'r> {
         })
     }
 
-    /// Starts a stream of items. The manifests come first, then the seals, in one or several streams.
+    /// Starts a stream of items. The manifests come first, then the seals, in one or several
+    /// streams.
     #[must_use]
     pub fn stream(&mut self) -> Feed<'_, 'r> {
         Feed {
@@ -129,8 +132,8 @@ impl<'r> Audit<'r> {
         }
     }
 
-    /// The lowest round from which on all levels of all seals exist: the highest round of the manifests, or
-    /// the first level that every seal still has.
+    /// The lowest round from which on all levels of all seals exist: the highest round of the
+    /// manifests, or the first level that every seal still has.
     fn common_round(&self) -> Round {
         let rounds =
             self.epochs.values().flat_map(|epoch| epoch.sheets.iter().map(|sheet| sheet.round));
@@ -141,8 +144,8 @@ impl<'r> Audit<'r> {
         epoch >= self.since && self.until.is_none_or(|until| epoch < until)
     }
 
-    /// Adds an authentic manifest. One after the range shows that the coordinator has gone on, and which
-    /// seals it accepted there.
+    /// Adds an authentic manifest. A manifest after the range shows that the coordinator has
+    /// continued, and which seals it accepted there.
     fn manifest(&mut self, manifest: &Manifest<'_>) -> Result<(), Rejection> {
         let epoch = manifest.epoch();
         if epoch < self.since {
@@ -273,7 +276,8 @@ impl<'r> Audit<'r> {
             for sheet in &mut epoch.sheets {
                 let listed =
                     sheet.listed.get(&device_audit.device()).map_or(&[][..], Vec::as_slice);
-                let Said { findings, doubts } = device_audit.judge(number, listed, has_gone_on);
+                let Comparison { findings, doubts } =
+                    device_audit.compare(number, listed, has_gone_on);
                 sheet.findings.extend(findings);
                 sheet.doubts.extend(doubts);
             }

@@ -1,8 +1,9 @@
-//! One device's seals, in short, and what they say of what a manifest lists of it (spec/formats.md, section 8.3).
+//! The seals of one device, in short, and how they compare with what a manifest lists of the device
+//! (spec/formats.md, section 8.3).
 //!
-//! A [`DeviceAudit`] is collected seal by seal, in order of index, and then asked about one epoch after the other: what it is asked it
-//! finds by maps, so that an audit grows with its seals and epochs and not with their product. It judges what is listed, never the
-//! round.
+//! A [`DeviceAudit`] collects the seals in order of index and is then queried epoch by epoch. It
+//! looks seals up in maps, so that the time of an audit grows with seals plus epochs and not with
+//! their product. It checks the listed seals, not the round.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,13 +19,13 @@ pub(super) struct DeviceAudit {
     device: DeviceId,
     history: History,
     seals: Vec<Brief>,
-    /// Where in `seals` each one stands, and the one that names it as its predecessor.
+    /// The place in `seals` of each seal, by its digest and by its predecessor's digest.
     by_digest: HashMap<Digest, usize>,
     by_prev: HashMap<Digest, usize>,
     by_epoch: BTreeMap<EpochNumber, Vec<usize>>,
 }
 
-/// What is remembered of a seal.
+/// The kept data of a seal.
 #[derive(Clone, Copy, Debug)]
 struct Brief {
     index: SealIndex,
@@ -36,21 +37,21 @@ struct Brief {
     restart: bool,
     /// A manifest of its epoch lists it.
     is_listed: bool,
-    /// The latest epoch of this seal and all before it.
+    /// The latest epoch of this seal and all seals before it.
     reached: EpochNumber,
-    /// From this epoch on up to this seal none is missing.
+    /// From this epoch up to this seal, no seal is missing.
     whole_from: EpochNumber,
 }
 
-/// What a device's seals say of what a manifest lists of it.
+/// The result of comparing a device's seals with what a manifest lists of it.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct Comparison {
     pub(super) findings: Vec<Finding>,
     pub(super) doubts: Vec<Doubt>,
 }
 
 impl DeviceAudit {
-    /// Nothing yet of a device in the epochs from `since` on and before `until`.
+    /// An audit without seals, of a device's epochs `since .. until`.
     pub(super) fn new(device: DeviceId, since: EpochNumber, until: EpochNumber) -> Self {
         Self {
             device,
@@ -66,10 +67,12 @@ impl DeviceAudit {
         self.device
     }
 
-    /// Takes the device's next seal, of which a manifest of its epoch says whether it is listed, and says where its chain breaks before it.
+    /// Adds the device's next seal; `is_listed` if a manifest of its epoch lists it. Reports a
+    /// break of the device's chain before this seal.
     ///
     /// # Errors
-    /// [`Incomplete`]; the seal is taken all the same, and what follows is measured by it.
+    /// [`Incomplete`] if the chain breaks. The seal is added all the same, and the following ones
+    /// are compared with it.
     pub(super) fn take(
         &mut self,
         seal: &Seal<Authentic>,
@@ -110,7 +113,7 @@ impl DeviceAudit {
         followed.map(|_| ())
     }
 
-    /// The seal of this digest, and where it stands.
+    /// The seal with this digest, and its place.
     fn find(&self, digest: &Digest) -> Option<(usize, &Brief)> {
         let place = *self.by_digest.get(digest)?;
         Some((place, self.seals.get(place)?))
@@ -121,33 +124,42 @@ impl DeviceAudit {
         self.by_epoch.get(&epoch).into_iter().flatten().filter_map(|place| self.seals.get(*place))
     }
 
-    /// The first seal behind an epoch.
-    fn behind(&self, epoch: EpochNumber) -> Option<&Brief> {
+    /// The first seal after an epoch.
+    fn after(&self, epoch: EpochNumber) -> Option<&Brief> {
         self.seals.get(self.seals.partition_point(|seal| seal.reached <= epoch))
     }
 
-    /// Whether the coordinator has taken a seal: it is listed, or one that is names it as its predecessor. A coordinator lists no seal that
-    /// contradicts what its device forwarded before, nor one behind a seal that it never had; of any other seal it cannot be held to know.
+    /// Whether the coordinator accepted a seal: the seal is listed, or a listed seal names it as
+    /// its predecessor. A coordinator does not list a seal that contradicts what its device
+    /// forwarded before, nor a seal whose predecessor it never received. It cannot be assumed to
+    /// know any other seal.
     fn was_taken(&self, seal: &Brief) -> bool {
-        let behind = || self.by_prev.get(&seal.digest).and_then(|place| self.seals.get(*place));
-        seal.is_listed || behind().is_some_and(|next| next.is_listed)
+        let successor = || self.by_prev.get(&seal.digest).and_then(|place| self.seals.get(*place));
+        seal.is_listed || successor().is_some_and(|next| next.is_listed)
     }
 
-    /// Whether every seal that the device signed for an epoch is here: its chain leads past the epoch, or closes it, without a gap.
+    /// Whether every seal that the device signed for an epoch has arrived: its chain leads past the
+    /// epoch, or closes it, without a gap.
     fn is_whole(&self, epoch: EpochNumber) -> bool {
         let closing = self.of_epoch(epoch).filter(|seal| seal.last_in_epoch);
-        closing.chain(self.behind(epoch)).any(|seal| seal.whole_from <= epoch)
+        closing.chain(self.after(epoch)).any(|seal| seal.whole_from <= epoch)
     }
 
-    /// What the seals say of what a manifest lists of the device, `listed` in ascending order. `has_gone_on` says that the coordinator
-    /// has signed a manifest of a later epoch since.
-    pub(super) fn judge(&self, epoch: EpochNumber, listed: &[Digest], has_gone_on: bool) -> Said {
+    /// Compares the seals with the digests that a manifest of `epoch` lists of the device, in
+    /// ascending order. `has_gone_on`: the coordinator has signed a manifest of a later epoch.
+    pub(super) fn compare(
+        &self,
+        epoch: EpochNumber,
+        listed: &[Digest],
+        has_gone_on: bool,
+    ) -> Comparison {
         let device = self.device;
         let is_listed = |digest: &Digest| listed.binary_search(digest).is_ok();
-        let mut said = Said::default();
-        // The newest listed seal of the epoch, and where it stands.
+        let mut result = Comparison::default();
+        // The newest listed seal of the epoch, and its place.
         let mut last: Option<(usize, &Brief)> = None;
-        // Whether something of the epoch may be neither listed nor late: a listed seal that is not here, or one left out between.
+        // Whether a seal of the epoch may be neither listed nor late: a listed seal has not
+        // arrived, or an unlisted one precedes a listed one.
         let mut has_gap = false;
         let mut restarted = false;
         for digest in listed {
@@ -160,57 +172,65 @@ impl DeviceAudit {
                         last = Some((place, seal));
                     }
                 }
-                Some((_, seal)) => said.findings.push(Finding::Replayed {
+                Some((_, seal)) => result.findings.push(Finding::Replayed {
                     device,
                     index: seal.index,
                     from: seal.epoch,
                 }),
                 None => {
                     has_gap = true;
-                    self.judge_unseen(epoch, *digest, has_gone_on, &mut said);
+                    self.compare_unseen(epoch, *digest, has_gone_on, &mut result);
                 }
             }
         }
         let late = self.of_epoch(epoch).filter(|seal| !is_listed(&seal.digest));
-        said.doubts.extend(late.map(|seal| Doubt::Late { device, index: seal.index }));
-        let behind = self.behind(epoch).filter(|next| !next.restart && self.was_taken(next));
-        let goes_on = match (last, behind) {
+        result.doubts.extend(late.map(|seal| Doubt::Late { device, index: seal.index }));
+        let after = self.after(epoch).filter(|next| !next.restart && self.was_taken(next));
+        let goes_on = match (last, after) {
             (Some((_, last)), _) if last.last_in_epoch => true,
             (Some((_, last)), Some(next)) => next.prev == last.digest,
-            // It says itself that it had nothing between an earlier epoch and a later one.
+            // Its statement shows that the device sealed nothing between an earlier and a later
+            // epoch.
             (None, Some(next)) => next.last.is_none_or(|(_, before)| before < epoch),
             (_, None) => false,
         };
         if !goes_on || has_gap {
-            said.doubts.push(Doubt::Absent { device, listed: last.is_some() });
+            result.doubts.push(Doubt::Absent { device, listed: last.is_some() });
         }
-        // What a device abandons behind a seal that closes the epoch is of a later one: nothing more of it was taken.
+        // What a device abandons after a seal that closes the epoch belongs to a later epoch, so it
+        // does not count here.
         let open = last.filter(|(_, last)| !last.last_in_epoch);
         let next = open.and_then(|(place, last)| {
             self.seals[place..].iter().find(|seal| seal.index > last.index)
         });
         if restarted || next.is_some_and(|seal| seal.restart) {
-            said.doubts.push(Doubt::Restarted { device });
+            result.doubts.push(Doubt::Restarted { device });
         }
-        said
+        result
     }
 
-    /// What is said of a listed seal that is not here.
-    fn judge_unseen(&self, epoch: EpochNumber, digest: Digest, has_gone_on: bool, said: &mut Said) {
+    /// Adds the finding or doubt about a listed seal that has not arrived.
+    fn compare_unseen(
+        &self,
+        epoch: EpochNumber,
+        digest: Digest,
+        has_gone_on: bool,
+        result: &mut Comparison,
+    ) {
         let device = self.device;
         let named = self.by_prev.get(&digest).and_then(|place| self.seals.get(*place)?.last);
         match named {
-            // It exists, for its successor names it, but as one of another epoch.
+            // It exists, because its successor names it, but in another epoch.
             Some((index, from)) if from != epoch => {
-                said.findings.push(Finding::Replayed { device, index, from });
+                result.findings.push(Finding::Replayed { device, index, from });
             }
-            // It exists. That it is nowhere is said of the device's chain already.
-            Some((index, _)) => said.doubts.push(Doubt::Withheld { device, index }),
+            // It exists. The check of the device's chain already reports that it is missing.
+            Some((index, _)) => result.doubts.push(Doubt::Withheld { device, index }),
             None if self.is_whole(epoch) => {
-                said.findings.push(Finding::InventedSeal { device, digest });
+                result.findings.push(Finding::InventedSeal { device, digest });
             }
-            None if has_gone_on => said.findings.push(Finding::Unshown { device, digest }),
-            None => said.doubts.push(Doubt::NotShownYet { device, digest }),
+            None if has_gone_on => result.findings.push(Finding::Unshown { device, digest }),
+            None => result.doubts.push(Doubt::NotShownYet { device, digest }),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Asks a cloud for the data of an audit: the manifests of a range of epochs, then every seal of the
-//! range without events.
+//! Fetches the data of an audit from a cloud: the manifests of a range of epochs, then every seal
+//! of the range without events.
 
 use bytes::Bytes;
 use moteseal_api::{CBOR_SEQ, JSON, Query, paths};
@@ -13,10 +13,10 @@ use crate::error::Error;
 use crate::explain::explain;
 use crate::rejection::Rejected;
 
-/// Devices of one query: far below the limit of a cloud.
+/// Number of devices in one query: far below the limit of a cloud.
 const DEVICES: usize = 1024;
 /// Number of epochs after the range whose manifests are fetched: a manifest there shows that the
-/// coordinator has gone on.
+/// coordinator has continued.
 const AFTER: u64 = 8;
 
 /// A request for an audit. [`run`](Self::run) sends it.
@@ -77,8 +77,8 @@ pub(crate) async fn common_rate(
 ) -> Result<Rate, Error> {
     let Ok(mut audit) = Audit::new(roster, since, until) else { return Ok(Rate::ALL) };
     fetch(&mut audit, cloud, devices, (since, until), until).await?;
-    // If no level is left of all seals, ask for the lowest rate: the query is then rejected with the
-    // name of the seal that lacks it.
+    // If no level exists in all seals, ask for the lowest rate: the cloud then rejects the query
+    // and names the seal that lacks it.
     let round = audit.common_round().0.min(roster.levels().saturating_sub(1));
     Ok(Rate::new(1, 1 << round).unwrap_or(Rate::ALL))
 }

@@ -1,4 +1,4 @@
-//! What an audit comes to, epoch by epoch: findings, and what cannot be told.
+//! The result of an audit, epoch by epoch: findings, and doubts that could not be resolved.
 
 use std::fmt;
 
@@ -11,20 +11,21 @@ use serde_json::{Value, json};
 
 use super::silence::{self, Silences};
 
-/// An audit in numbers.
+/// The result of an audit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The group's budget.
     pub budget: u64,
-    /// By epoch; one for each manifest.
+    /// The result of each epoch; several if an epoch has several manifests.
     pub epochs: Vec<EpochReport>,
-    /// Who was said to be silent in private sums, where it was asked. It is no fault of the coordinator's, and changes no epoch's verdict.
+    /// The result for claims of silence in private sums, if the caller gave claims. They do not
+    /// concern the coordinator and change no epoch's verdict.
     pub silences: Option<Silences>,
-    /// Seals that were verified.
+    /// Number of verified seals.
     pub seals: u64,
-    /// Signatures of seals that were checked.
+    /// Number of verified signatures of seals.
     pub signatures: u64,
-    /// Bytes that were read.
+    /// Number of bytes read.
     pub bytes: u64,
 }
 
@@ -44,40 +45,40 @@ pub enum Verdict {
 pub struct EpochReport {
     /// The epoch.
     pub epoch: EpochNumber,
-    /// The manifest's digest and its round; `None` where there is no manifest.
+    /// The digest and the round of the manifest; `None` without a manifest.
     pub manifest: Option<(Digest, Round)>,
-    /// The round that the counters ask for.
+    /// The due round: the first one at which the counters fit the budget.
     pub due: Option<Round>,
-    /// Events of the manifest's levels, by the signed counters.
+    /// Number of events in the levels that the manifest keeps, by the signed counters.
     pub kept: u64,
-    /// Events of each level, over the seals that the manifest lists.
+    /// Number of events of each level, over the seals that the manifest lists.
     pub counts: Vec<(Level, u64)>,
-    /// Devices that the manifest lists.
+    /// Number of devices that the manifest lists.
     pub devices: usize,
-    /// Seals that it lists and that were verified.
+    /// Number of verified seals that the manifest lists.
     pub listed: u64,
-    /// All seals of the epoch that were verified.
+    /// Number of verified seals of the epoch, listed or not.
     pub seals: u64,
-    /// What was done wrong.
+    /// The faults.
     pub findings: Vec<Finding>,
-    /// What cannot be told, or might be innocent.
+    /// What remains undecided.
     pub doubts: Vec<Doubt>,
-    /// The round is the one that is due, and nothing that is not known could change that.
+    /// The round is the due round, and no missing data could change that.
     pub is_justified: bool,
 }
 
-/// What was done wrong, by its name in spec/errors.md.
+/// A fault that the audit proved; its name is in spec/errors.md.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Finding {
-    /// The round is not the one that the counters ask for.
+    /// The round is not the due round.
     Round {
-        /// In which way.
+        /// The difference.
         found: sample::Finding,
-        /// The devices that were told another round, and which.
+        /// The devices to which the coordinator announced a higher round, with that round.
         devices: Vec<(DeviceId, Round)>,
     },
-    /// The coordinator signed different manifests of one epoch.
+    /// The coordinator signed different manifests of the same epoch.
     TwoManifests {
         /// Their digests.
         digests: Vec<Digest>,
@@ -95,24 +96,26 @@ pub enum Finding {
     InventedDevice {
         /// The device.
         device: DeviceId,
-        /// Seals listed of it.
+        /// Number of seals listed of it.
         seals: usize,
     },
-    /// The manifest lists a seal that the device, by its own chain, never signed.
+    /// The manifest lists a seal that is not in the device's own chain, so the device never signed
+    /// it.
     InventedSeal {
         /// The device.
         device: DeviceId,
-        /// What is listed.
+        /// The listed digest.
         digest: Digest,
     },
-    /// The manifest lists a seal that nobody shows, though the coordinator has gone on to later epochs since.
+    /// The manifest lists a seal that has not been found, and the coordinator has continued with
+    /// later epochs.
     Unshown {
         /// The device.
         device: DeviceId,
-        /// What is listed.
+        /// The listed digest.
         digest: Digest,
     },
-    /// A seal that the device signed, as its next one says, is nowhere.
+    /// A seal has not been found, although the device's next seal states that it exists.
     Missing {
         /// The device.
         device: DeviceId,
@@ -121,14 +124,14 @@ pub enum Finding {
         /// The seal that names it.
         named_by: SealIndex,
     },
-    /// The device signed two histories.
+    /// The device signed two different histories.
     Equivocation {
         /// The device.
         device: DeviceId,
-        /// Where they part.
+        /// The first index at which they differ.
         index: SealIndex,
     },
-    /// The device answered an epoch of a query, and the querier was told that it was silent.
+    /// The device answered an epoch of a query, but was reported to the querier as silent.
     ClaimedSilent {
         /// The device.
         device: DeviceId,
@@ -136,7 +139,7 @@ pub enum Finding {
         query: QueryId,
         /// The epoch of that query.
         epoch: u64,
-        /// When that epoch started, in Unix milliseconds.
+        /// The start of that epoch in Unix milliseconds; `None` if it is unknown or past 2^64.
         start_ms: Option<u64>,
         /// The seal that states the answer.
         index: SealIndex,
@@ -144,7 +147,7 @@ pub enum Finding {
 }
 
 impl Finding {
-    /// Its name.
+    /// The stable name (`spec/errors.md`).
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -176,26 +179,26 @@ impl Finding {
         }
     }
 
-    /// What was found, in a line; devices by their names.
+    /// The finding in one line, with the names of devices.
     #[must_use]
     pub fn describe(&self, roster: &Roster) -> String {
         let name = |device: &DeviceId| name(roster, *device);
         match self {
             Self::Round { found, devices } => {
-                let told: Vec<String> = devices
+                let announced: Vec<String> = devices
                     .iter()
                     .map(|(device, round)| format!("{} round {round}", name(device)))
                     .collect();
-                if told.is_empty() {
+                if announced.is_empty() {
                     format!("{}: {found}", found.name())
                 } else {
-                    format!("{}: {found} (told: {})", found.name(), told.join(", "))
+                    format!("{}: {found} (announced: {})", found.name(), announced.join(", "))
                 }
             }
             Self::TwoManifests { digests } => {
                 let digests: Vec<String> = digests.iter().map(ToString::to_string).collect();
                 format!(
-                    "TwoManifests: the coordinator signed {} of this epoch: {}",
+                    "TwoManifests: the coordinator signed {} manifests of this epoch: {}",
                     digests.len(),
                     digests.join(", ")
                 )
@@ -208,26 +211,30 @@ impl Finding {
             }
             Self::InventedDevice { device, seals } => {
                 format!(
-                    "InventedDevice: the manifest lists {seals} seals of {device}, which the roster does not have"
+                    "InventedDevice: the manifest lists {seals} seals of {device}, which is not in \
+                     the roster"
                 )
             }
             Self::InventedSeal { device, digest } => {
                 format!(
-                    "InventedSeal: the manifest lists {digest} of {}, whose own chain has no such seal",
+                    "InventedSeal: the manifest lists the seal {digest} of {0}, but {0}'s own \
+                     chain does not contain it",
                     name(device)
                 )
             }
             Self::Unshown { device, digest } => format!(
-                "Unshown: the manifest lists {digest} of {}, which nobody shows: the coordinator invented it, or the store withholds it",
+                "Unshown: the manifest lists the seal {digest} of {}, which was not found: either \
+                 the coordinator invented it, or the store withholds it",
                 name(device)
             ),
             Self::Missing { device, index, named_by } => format!(
-                "Missing: {0} signed seal {index}, as its seal {named_by} says, but nobody shows it: the coordinator dropped {0}, or the store withholds it",
+                "Missing: {0} signed seal {index}, as its seal {named_by} states, but it was not \
+                 found: either the coordinator dropped it, or the store withholds it",
                 name(device)
             ),
             Self::Equivocation { device, index } => {
                 format!(
-                    "Equivocation: {} signed two histories that part at index {index}",
+                    "Equivocation: {} signed two histories that differ from index {index} on",
                     name(device)
                 )
             }
@@ -252,57 +259,57 @@ impl Finding {
     }
 }
 
-/// What the coordinator may be innocent of, or what cannot be told yet.
+/// Something that does not prove a fault, or that cannot be decided yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Doubt {
-    /// There are seals of the epoch, but no manifest.
+    /// The epoch has seals, but no manifest.
     NoManifest {
-        /// The coordinator has signed one of a later epoch since.
+        /// The coordinator has signed a manifest of a later epoch.
         has_gone_on: bool,
     },
-    /// The manifest was made under a roster that this one does not know.
+    /// The manifest was made under a roster that is not a version of this one.
     UnknownRoster {
-        /// Its digest.
+        /// The digest of that roster.
         digest: Digest,
     },
-    /// Nothing shows that the device had no more in this epoch than is listed.
+    /// Nothing proves that the device sealed no more in this epoch than is listed.
     Absent {
         /// The device.
         device: DeviceId,
-        /// Some of it is listed.
+        /// The manifest lists a seal of the device.
         listed: bool,
     },
-    /// The device restarted: what it had open may have raised the round.
+    /// The device restarted: readings that it had not sealed may have raised the round.
     Restarted {
         /// The device.
         device: DeviceId,
     },
-    /// A seal of the epoch that the manifest does not list: it came after.
+    /// The manifest does not list a seal of the epoch: the seal arrived after the manifest.
     Late {
         /// The device.
         device: DeviceId,
         /// The seal's index.
         index: SealIndex,
     },
-    /// A listed seal that exists, as its successor says, but is not here.
+    /// A listed seal exists, because its successor names it, but has not been found.
     Withheld {
         /// The device.
         device: DeviceId,
         /// The seal's index.
         index: SealIndex,
     },
-    /// A listed seal that is not here, in the newest manifest there is: it may be on its way.
+    /// A listed seal of the newest manifest has not been found; it may still arrive.
     NotShownYet {
         /// The device.
         device: DeviceId,
-        /// What is listed.
+        /// The listed digest.
         digest: Digest,
     },
 }
 
 impl Doubt {
-    /// Its name.
+    /// The stable name (`spec/errors.md`).
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -316,12 +323,12 @@ impl Doubt {
         }
     }
 
-    /// Whether it leaves open how many events there were.
+    /// Whether the number of events of the epoch is uncertain.
     pub(super) const fn may_have_had_more(&self) -> bool {
         !matches!(self, Self::Restarted { .. } | Self::Late { .. })
     }
 
-    /// The seal that is listed, exists, and is not here.
+    /// The seal, if this doubt is `Withheld`.
     pub(super) const fn withheld(&self) -> Option<(DeviceId, SealIndex)> {
         if let Self::Withheld { device, index } = self { Some((*device, *index)) } else { None }
     }
@@ -339,29 +346,43 @@ impl Doubt {
         }
     }
 
-    /// What is in doubt, in a line; devices by their names.
+    /// The doubt in one line, with the names of devices.
     #[must_use]
     pub fn describe(&self, roster: &Roster) -> String {
         let who = self.device().map(|device| name(roster, device)).unwrap_or_default();
         match self {
-            Self::NoManifest { has_gone_on: false } => "NoManifest: the coordinator has not closed this epoch yet".to_owned(),
+            Self::NoManifest { has_gone_on: false } => {
+                "NoManifest: the coordinator has not closed this epoch yet".to_owned()
+            }
             Self::NoManifest { has_gone_on: true } => {
-                "NoManifest: the coordinator closed later epochs, but not this one: all of it came late, or was left out"
+                "NoManifest: the coordinator closed later epochs, but not this one: either all \
+                 seals of it arrived late, or the coordinator left them out"
                     .to_owned()
             }
-            Self::UnknownRoster { digest } => {
-                format!("UnknownRoster: made under the roster {digest}; audit with that one or a later version of it")
+            Self::UnknownRoster { digest } => format!(
+                "UnknownRoster: the manifest was made under the roster {digest}; audit with that \
+                 roster or a later version of it"
+            ),
+            Self::Absent { listed: false, .. } => format!(
+                "Absent: {who} is not listed, and nothing proves yet that it had no readings"
+            ),
+            Self::Absent { listed: true, .. } => format!(
+                "Absent: {who} may have sealed more than is listed; nothing proves yet that it \
+                 did not"
+            ),
+            Self::Restarted { .. } => {
+                format!("Restarted: {who} may have forwarded readings that it never sealed")
             }
-            Self::Absent { listed: false, .. } => {
-                format!("Absent: {who} is not listed, and nothing shows yet whether it had anything to say")
+            Self::Late { index, .. } => format!(
+                "Late: seal {index} of {who} arrived after the manifest, and was not counted"
+            ),
+            Self::Withheld { index, .. } => {
+                format!("Withheld: seal {index} of {who} is listed and exists, but was not found")
             }
-            Self::Absent { listed: true, .. } => format!("Absent: {who} may have had more than is listed; nothing shows it yet"),
-            Self::Restarted { .. } => format!("Restarted: {who} may have forwarded readings that it never sealed"),
-            Self::Late { index, .. } => format!("Late: seal {index} of {who} came after the manifest, and was not counted"),
-            Self::Withheld { index, .. } => format!("Withheld: seal {index} of {who} is listed and exists, but nobody shows it"),
-            Self::NotShownYet { digest, .. } => {
-                format!("NotShownYet: {digest} of {who} is listed, but not here; it may be on its way: audit again")
-            }
+            Self::NotShownYet { digest, .. } => format!(
+                "NotShownYet: the seal {digest} of {who} is listed, but was not found; it may \
+                 still arrive: audit again"
+            ),
         }
     }
 
@@ -411,6 +432,9 @@ impl EpochReport {
     }
 
     fn to_json(&self, roster: &Roster) -> Value {
+        let findings: Vec<_> =
+            self.findings.iter().map(|finding| finding.to_json(roster)).collect();
+        let doubts: Vec<_> = self.doubts.iter().map(|doubt| doubt.to_json(roster)).collect();
         json!({
             "epoch": self.epoch.0,
             "verdict": self.verdict(),
@@ -423,8 +447,8 @@ impl EpochReport {
             "devices": self.devices,
             "listed": self.listed,
             "seals": self.seals,
-            "findings": self.findings.iter().map(|finding| finding.to_json(roster)).collect::<Vec<_>>(),
-            "doubts": self.doubts.iter().map(|doubt| doubt.to_json(roster)).collect::<Vec<_>>(),
+            "findings": findings,
+            "doubts": doubts,
         })
     }
 }
@@ -442,7 +466,7 @@ impl Report {
         }
     }
 
-    /// Every finding with its epoch.
+    /// All findings, each with its epoch.
     pub fn findings(&self) -> impl Iterator<Item = (EpochNumber, &Finding)> {
         let of_epochs = self
             .epochs
@@ -452,7 +476,7 @@ impl Report {
         of_epochs.chain(silences.map(|(epoch, finding)| (*epoch, finding)))
     }
 
-    /// The report for programs.
+    /// The report as JSON.
     #[must_use]
     pub fn to_json(&self, roster: &Roster) -> Value {
         let of =

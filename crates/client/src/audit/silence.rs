@@ -1,8 +1,12 @@
-//! Who was said to be silent in a private sum, and had answered (`docs/design.md`, *Sums*).
+//! Finds devices that a private sum reported as silent although they had answered
+//! (`docs/design.md`, *Sums*).
 //!
-//! A sum is exact over the participants that it names, and an aggregator can claim that a live source is not among them. The querier notes
-//! whom it was told to be silent, epoch by epoch; the device's own seals state which epochs it answered. This sets one beside the other.
-//! It says that an answer was given and did not arrive, never who on its way dropped it.
+//! A sum is exact over the participants that it names, and an aggregator can claim that a live
+//! source is not one of them. For each epoch, the querier records which devices were reported as
+//! silent; the devices' seals state which epochs they answered. This module compares the two.
+//!
+//! A contradiction proves that an answer was given and did not arrive. It does not show which
+//! aggregator or link dropped it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,16 +21,17 @@ use serde_json::{Value, json};
 
 use super::Finding;
 
-/// More claims than these are not held in mind: a thousand devices silent for ten days of epochs of a minute.
+/// The largest number of claims in memory: a thousand devices silent for eleven days of epochs of a
+/// minute.
 const MAX_CLAIMS: usize = 1 << 24;
-/// No line is longer: every device of a large roster silent.
+/// The longest line in bytes: enough if every device of a large roster is silent.
 const MAX_LINE: u64 = 64 << 20;
 
-/// Devices that were said to be silent, by query and epoch of that query.
+/// Devices that were reported as silent, by query and epoch of that query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claims {
     silent: BTreeMap<(DeviceId, QueryId), BTreeSet<u64>>,
-    /// The length of each query's epochs in milliseconds.
+    /// The duration of each query's epochs in milliseconds.
     duration_ms: BTreeMap<QueryId, u64>,
     count: usize,
 }
@@ -37,14 +42,14 @@ pub struct Claims {
 pub enum ClaimsError {
     /// It could not be read.
     Io(io::Error),
-    /// A line is not one of a querier's.
+    /// A line does not have the format of a querier's record.
     Line {
-        /// Its number, from 1.
+        /// The number of the line, from 1.
         line: usize,
         /// What is wrong with it.
         what: String,
     },
-    /// More than can be held in mind at once.
+    /// More claims than fit into memory.
     TooMany,
 }
 
@@ -54,7 +59,11 @@ impl fmt::Display for ClaimsError {
             Self::Io(error) => error.fmt(f),
             Self::Line { line, what } => write!(f, "line {line}: {what}"),
             Self::TooMany => {
-                write!(f, "more than {MAX_CLAIMS} silent devices and epochs; audit it in parts")
+                write!(
+                    f,
+                    "more than {MAX_CLAIMS} pairs of a silent device and an epoch; split the \
+                     record and audit each part"
+                )
             }
         }
     }
@@ -62,7 +71,7 @@ impl fmt::Display for ClaimsError {
 
 impl std::error::Error for ClaimsError {}
 
-/// What is read of a line; other keys are the querier's business.
+/// The keys of a line that are read; others are ignored.
 #[derive(Deserialize)]
 struct Line {
     query: String,
@@ -79,9 +88,11 @@ struct Error {
 }
 
 impl Claims {
-    /// Reads what a querier wrote: lines of JSON, one an epoch, with `query` (32 hexadecimal digits), `epoch`, `duration_ms` and the names in
-    /// `silent`. Of an answer that was refused (`error.name` is there, and another than `BelowFloor`) nobody was told who was silent: its names
-    /// are no claims.
+    /// Reads a querier's record: lines of JSON, one for each epoch, with `query` (32 hexadecimal
+    /// digits), `epoch`, `duration_ms` and the names in `silent`.
+    ///
+    /// If an answer was rejected (`error.name` exists and is not `BelowFloor`), the querier did not
+    /// learn who was silent: the names of that line are not claims.
     ///
     /// # Errors
     /// [`ClaimsError`].
@@ -110,12 +121,12 @@ impl Claims {
 
     fn add_line(&mut self, roster: &Roster, line: &[u8]) -> Result<(), String> {
         let Line { query, epoch, duration_ms, silent, error } = serde_json::from_slice(line)
-            .map_err(|error| format!("no line of a querier's epochs: {error}"))?;
+            .map_err(|error| format!("not a line of a querier's record: {error}"))?;
         let query = query_id(&query)
             .ok_or_else(|| format!("the query {query:?} is not 32 hexadecimal digits"))?;
         let known = *self.duration_ms.entry(query).or_insert(duration_ms);
         if known != duration_ms || duration_ms == 0 {
-            return Err(format!("the query {query} cannot have epochs of {duration_ms} ms"));
+            return Err(format!("query {query} cannot have epochs of {duration_ms} ms"));
         }
         let is_refused = error.is_some_and(|error| error.name != "BelowFloor");
         for name in silent {
@@ -130,13 +141,14 @@ impl Claims {
         Ok(())
     }
 
-    /// How many there are: a device and an epoch of a query each.
+    /// Number of claims: pairs of a device and an epoch of a query.
     #[must_use]
     pub const fn count(&self) -> usize {
         self.count
     }
 
-    /// The claims that an authentic seal contradicts. They are taken out: each is reported once.
+    /// Returns the claims that an authentic seal contradicts, and removes them: each is reported
+    /// once.
     pub(super) fn contradicted_by(&mut self, statement: &Statement) -> Vec<Finding> {
         let mut found = Vec::new();
         for (query, epoch) in self.matching(statement.device, &statement.answered) {
@@ -177,10 +189,10 @@ fn query_id(text: &str) -> Option<QueryId> {
     Some(QueryId(id))
 }
 
-/// What became of the claims.
+/// The result of checking the claims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Silences {
-    /// How many claims there were.
+    /// Number of claims.
     pub claims: usize,
     /// Those that the devices' seals contradict, each with the epoch of the seal.
     pub findings: Vec<(EpochNumber, Finding)>,
@@ -194,11 +206,11 @@ impl Silences {
     }
 }
 
-/// A finding's words: who answered what, by which seal.
+/// The message of a finding: the device, the epoch that it answered, and the seal that states it.
 pub(super) fn describe(who: &str, query: QueryId, epoch: u64, index: SealIndex) -> String {
     format!(
-        "ClaimedSilent: {who} answered epoch {epoch} of query {query}, as its seal {index} states, but the querier was told that it was \
-         silent: an aggregator, or a link on the way, dropped its answer"
+        "ClaimedSilent: {who} answered epoch {epoch} of query {query}, as its seal {index} states, \
+         but was reported to the querier as silent: an aggregator or a link dropped its answer"
     )
 }
 
@@ -228,11 +240,18 @@ mod tests {
 
     fn line(query: u8, epoch: u64, silent: &[&str]) -> String {
         let query = QueryId([query; 16]).to_string();
-        json!({"query": query, "epoch": epoch, "duration_ms": 5000, "silent": silent, "rows": [{"any": 1}]}).to_string() + "\n"
+        let line = json!({
+            "query": query,
+            "epoch": epoch,
+            "duration_ms": 5000,
+            "silent": silent,
+            "rows": [{"any": 1}],
+        });
+        line.to_string() + "\n"
     }
 
     #[test]
-    fn only_what_that_device_answered_of_that_query_and_epoch_is_contradicted_and_once() {
+    fn a_seal_contradicts_only_claims_of_its_device_query_and_epoch_and_each_once() {
         let roster = roster();
         let text = [
             line(1, 9, &["mote1"]),
@@ -263,12 +282,12 @@ mod tests {
         );
         assert!(
             claims.contradicted_by(&statement).is_empty(),
-            "a seal that states it again adds nothing"
+            "a second seal that states the same answer adds no finding"
         );
     }
 
     #[test]
-    fn of_an_answer_that_was_refused_nobody_was_claimed_to_be_silent() {
+    fn the_line_of_a_rejected_answer_contains_no_claims() {
         let with = |error: Value| {
             line(1, 9, &["mote1"]).replace("\"rows\"", &format!("\"error\":{error},\"rows\""))
         };
@@ -278,11 +297,11 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_not_a_queriers_is_named_by_its_number() {
+    fn an_error_names_the_number_of_the_line() {
         let roster = roster();
         let good = line(1, 9, &["mote1"]);
-        for (wrong, says) in [
-            ("{\"query\": 5}".to_owned(), "line 2: no line of a querier's epochs"),
+        for (wrong, expected) in [
+            ("{\"query\": 5}".to_owned(), "line 2: not a line of a querier's record"),
             (good.replace("\"silent\"", "\"silence\""), "missing field `silent`"),
             (line(1, 9, &["mote3"]), "line 2: the roster has no device \"mote3\""),
             (good.replace("0101", "01"), "is not 32 hexadecimal digits"),
@@ -292,7 +311,7 @@ mod tests {
         ] {
             let error =
                 Claims::read(&roster, (good.clone() + &wrong).as_bytes()).unwrap_err().to_string();
-            assert!(error.contains(says), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

@@ -56,8 +56,8 @@ impl Query {
         serde_json::from_slice(text).map_err(|error| QueryError(error.to_string()))
     }
 
-    /// The query as JSON in one line, always the same for the same query. Clients send it, and proof
-    /// files contain it.
+    /// The query as JSON in one line, always the same for the same query. Clients send it, and
+    /// proof files contain it.
     #[must_use]
     #[allow(clippy::missing_panics_doc, clippy::expect_used)]
     pub fn to_json(&self) -> String {

@@ -1,5 +1,5 @@
-//! Verifies bundles (`.mseal`) offline: every signature and every reading, and that no seal is missing
-//! between the first and the last of each device.
+//! Verifies bundles (`.mseal`) offline: every signature and every reading, and that no seal is
+//! missing between the first and the last of each device.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -282,8 +282,8 @@ impl<'r> BundleVerifier<'r> {
     /// Verifies one bundle. `path` is its name in messages.
     ///
     /// # Errors
-    /// [`BundleError`]. Seals of the same bundle that are consistent with the others still count, if
-    /// the error is two seals under one index; otherwise none of the bundle do.
+    /// [`BundleError`]. Seals of the same bundle that are consistent with the others still count,
+    /// if the error is two seals under one index; otherwise none of the bundle do.
     pub fn add(&mut self, path: &Path, source: impl Read) -> Result<(), BundleError> {
         let fail = |fault| BundleError { path: path.to_owned(), fault };
         let seals = read(source, self.roster).map_err(fail)?;
@@ -329,8 +329,8 @@ pub fn device_name(roster: &Roster, device: DeviceId) -> String {
 }
 
 /// The authentic seals of a stream, each once, with the number of their readings. A bundle has all
-/// readings that survived or, if it contains the manifest of the epoch, all from its round on. A seal
-/// without some of these is authentic, but not a bundle.
+/// readings that survived or, if it contains the manifest of the epoch, all from its round on. A
+/// seal without some of these is authentic, but not a bundle.
 fn read(
     mut source: impl Read,
     roster: &Roster,
@@ -338,7 +338,8 @@ fn read(
     // Each seal once, so that a file that repeats one needs no more memory.
     let mut seals = BTreeMap::new();
     let mut reader = StreamReader::new(roster, Limits::default());
-    // By epoch, in a group with a budget: the highest round of its manifests, which leaves the least.
+    // By epoch, in a group with a budget: the highest round of its manifests, which leaves the
+    // least.
     let mut rounds: BTreeMap<EpochNumber, Round> = BTreeMap::new();
     let mut visit = |event: Event<'_>| {
         if let Event::Manifest(manifest, _) = &event {

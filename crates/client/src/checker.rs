@@ -1,10 +1,10 @@
-//! Checks the events of a stream: whether they are what was asked for, whether anything is missing, and
-//! whether the choice of readings was forced.
+//! Checks the events of a stream: whether they are what was asked for, whether anything is missing,
+//! and whether the choice of readings was forced.
 //!
-//! A rate is checked part by part. For *at most* and *sample*, the parts of an epoch are held until the
-//! last one has arrived, because the choice follows from all of them. An epoch whose last part is not
-//! shown gives no rows. In a group with a budget, the choice also follows from the epoch's round, which
-//! comes from the manifest and not from what the store keeps.
+//! A rate is checked part by part. For *at most* and *sample*, the parts of an epoch are held until
+//! the last one has arrived, because the choice follows from all of them. An epoch whose last part
+//! is not shown gives no rows. In a group with a budget, the choice also follows from the epoch's
+//! round, which comes from the manifest and not from what the store keeps.
 
 mod device_check;
 mod held_epoch;
@@ -158,7 +158,8 @@ impl<'r> Checker<'r> {
             )?;
         }
         if !in_range {
-            // The seal after the range shows that none is missing before it. Its events were not asked for.
+            // The seal after the range shows that none is missing before it. Its events were not
+            // asked for.
             return match proven.part.select {
                 Select::Levels(0) => Ok(()),
                 _ => Err(Rejection::NotAsAsked { device: Some(device), index: Some(index) }.into()),

@@ -16,8 +16,8 @@ pub struct Report {
     pub bytes: u64,
     /// The most events that the group keeps of an epoch, over all devices; `None` if it keeps all.
     pub budget: Option<u64>,
-    /// In a group with a budget: each epoch with a manifest, and its final round. Levels below the round
-    /// were not kept, so about one event in 2^round was.
+    /// In a group with a budget: each epoch with a manifest, and its final round. Levels below the
+    /// round were not kept, so about one event in 2^round was.
     pub rounds: Vec<(EpochNumber, Round)>,
 }
 
@@ -32,8 +32,8 @@ pub struct DeviceReport {
     pub since: EpochNumber,
     /// The epoch after the last one; `None` if the query has no end.
     pub until: Option<EpochNumber>,
-    /// Seals of the range that were checked. For *at most* and *sample* this excludes a newest epoch whose
-    /// last part is unknown.
+    /// Seals of the range that were checked. For *at most* and *sample* this excludes a newest
+    /// epoch whose last part is unknown.
     pub seals: u64,
     /// Epochs of these seals.
     pub epochs: u64,
@@ -43,15 +43,15 @@ pub struct DeviceReport {
     pub rows: u64,
     /// Events that the device states as lost.
     pub lost: u64,
-    /// Seals that their epoch's manifest does not list: they arrived after the coordinator had closed the
-    /// epoch.
+    /// Seals that their epoch's manifest does not list: they arrived after the coordinator had
+    /// closed the epoch.
     pub late: u64,
     /// The restarts that the device states, in order; at most 256.
     pub outages: Vec<Outage>,
     /// How complete the response is for this device.
     pub standing: Standing,
-    /// For a proof: index and epoch of a pinned seal of the range that is newer than the proof. A store's
-    /// response without that seal is rejected (`Missing`).
+    /// For a proof: index and epoch of a pinned seal of the range that is newer than the proof. A
+    /// store's response without that seal is rejected (`Missing`).
     pub newer: Option<(SealIndex, EpochNumber)>,
 }
 
@@ -76,8 +76,8 @@ pub enum Standing {
         /// The first epoch with an unknown number of seals.
         from: EpochNumber,
     },
-    /// Nothing is missing before this epoch. Its manifest is missing, and perhaps those of later epochs, so
-    /// it is unknown what should be served, and the epoch has no rows.
+    /// Nothing is missing before this epoch. Its manifest is missing, and perhaps those of later
+    /// epochs, so it is unknown what should be served, and the epoch has no rows.
     ManifestMissing {
         /// The first epoch without a manifest.
         from: EpochNumber,
@@ -85,8 +85,8 @@ pub enum Standing {
 }
 
 impl DeviceReport {
-    /// Whether the response is as complete as was asked for: the whole range or, without an end, everything
-    /// up to a newest seal.
+    /// Whether the response is as complete as was asked for: the whole range or, without an end,
+    /// everything up to a newest seal.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         match self.standing {

@@ -1,5 +1,5 @@
-//! The errors of asking and verifying: what the caller does next is [`Error::kind()`], what failed is
-//! [`Error::name()`].
+//! The errors of asking and verifying: what the caller does next is [`Error::kind()`], what failed
+//! is [`Error::name()`].
 
 use std::fmt;
 use std::io;

@@ -1,6 +1,7 @@
 //! Locates the fault in a run that is not proven: compares the response with the store's explaining
-//! form (`spec/formats.md`, section 6). The explanation is trusted only where the device's signature
-//! covers it. The comparison is [`moteseal_verify::explain`]; this module fetches what it needs.
+//! form (`spec/formats.md`, section 6). The explanation is trusted only where the device's
+//! signature covers it. The comparison is [`moteseal_verify::explain`]; this module fetches what it
+//! needs.
 
 use std::fmt;
 
@@ -155,8 +156,8 @@ fn examine(
     )
 }
 
-/// The concatenated leaf hashes of a tree, from the whole bundle of the seal that `explained` shows;
-/// `None` if the bundle is not that seal's.
+/// The concatenated leaf hashes of a tree, from the whole bundle of the seal that `explained`
+/// shows; `None` if the bundle is not that seal's.
 fn leaves(
     roster: &Roster,
     explained: &Explained,

@@ -1,4 +1,5 @@
-//! Asks a cloud for sealed readings, verifies the response, and locates the fault if it is rejected.
+//! Asks a cloud for sealed readings, verifies the response, and locates the fault if it is
+//! rejected.
 
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -71,8 +72,8 @@ impl<'a> Client<'a> {
     }
 
     /// The highest rate of the form `1/2^d` at which everything that these devices sealed from
-    /// `since` on and before `until` is available: 1 in a group without a budget. Otherwise the rate
-    /// follows from the highest round of the range's manifests, and from the finest level that
+    /// `since` on and before `until` is available: 1 in a group without a budget. Otherwise the
+    /// rate follows from the highest round of the range's manifests, and from the finest level that
     /// every seal of the range still has (a device may have dropped further levels, or lost
     /// readings). The rate does not account for a seal that arrived late and of which the store
     /// keeps fewer levels; a query for it is rejected.
@@ -172,7 +173,8 @@ impl<'a> Get<'a> {
     /// The query that [`run`](Self::run) sends.
     ///
     /// # Errors
-    /// [`Error::UnknownDevice`], or [`Error::Query`] if a device occurs twice or the range is empty.
+    /// [`Error::UnknownDevice`], or [`Error::Query`] if a device occurs twice or the range is
+    /// empty.
     pub fn to_query(&self) -> Result<Query, Error> {
         if let Some(Error::UnknownDevice { name, known }) = &self.unknown {
             return Err(Error::UnknownDevice { name: name.clone(), known: known.clone() });
@@ -187,8 +189,8 @@ impl<'a> Get<'a> {
         Ok(Query::from_json(query.to_json().as_bytes())?)
     }
 
-    /// Asks the cloud, verifies the response, and passes its rows to `sink`. Discard the rows unless
-    /// this returns `Ok`. Then store them, and call [`Verified::keep`].
+    /// Asks the cloud, verifies the response, and passes its rows to `sink`. Discard the rows
+    /// unless this returns `Ok`. Then store them, and call [`Verified::keep`].
     ///
     /// # Errors
     /// [`Error`]: the request is invalid, the cloud cannot be reached, or the response is rejected.

@@ -1,5 +1,5 @@
-//! Reads the files that a client needs (roster, keys, configuration), with errors that name the file
-//! and the remedy.
+//! Reads the files that a client needs (roster, keys, configuration), with errors that name the
+//! file and the remedy.
 
 use std::fmt::Display;
 use std::fs::{self, File};

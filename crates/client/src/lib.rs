@@ -1,9 +1,9 @@
 //! The data application: asks an untrusted cloud for sealed readings and verifies them.
 //!
-//! This crate is for programs that use sensor data: analysis scripts, dashboards, archives. It needs a
-//! roster, the operator's public key and the address of a cloud. Verified rows are authentic (signed by
-//! their device), complete (no seal of the range is missing, or the report says so) and not chosen by the
-//! cloud.
+//! This crate is for programs that use sensor data: analysis scripts, dashboards, archives. It
+//! needs a roster, the operator's public key and the address of a cloud. Verified rows are
+//! authentic (signed by their device), complete (no seal of the range is missing, or the report
+//! says so) and not chosen by the cloud.
 //!
 //! ```no_run
 //! use std::path::Path;
@@ -37,7 +37,8 @@
 //! | audit the coordinator of a group with a budget | [`Client::audit`], [`mod@audit`] |
 //! | query exact sums over encrypted readings | [`sum`] |
 //!
-//! Errors have a stable [`name`](Error::name) and a [`kind`](Error::kind), which says what to do next.
+//! Errors have a stable [`name`](Error::name) and a [`kind`](Error::kind), which says what to do
+//! next.
 
 #![forbid(unsafe_code)]
 

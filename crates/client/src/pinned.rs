@@ -1,9 +1,9 @@
-//! Pinned seals: the newest seal of each device that this client has verified. A later response that
-//! omits or contradicts one is rejected (`Missing`, `Equivocation`), so a cloud cannot withhold the
-//! end of a device's chain unnoticed.
+//! Pinned seals: the newest seal of each device that this client has verified. A later response
+//! that omits or contradicts one is rejected (`Missing`, `Equivocation`), so a cloud cannot
+//! withhold the end of a device's chain unnoticed.
 //!
-//! The file is small JSON and replaced atomically. It contains no secrets. Deleting it is safe: only
-//! this protection is lost, until seals are pinned again.
+//! The file is small JSON and replaced atomically. It contains no secrets. Deleting it is safe:
+//! only this protection is lost, until seals are pinned again.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -62,8 +62,8 @@ impl PinFile {
     }
 }
 
-/// The newest verified seal of each device. The key is the digest of the device's first certificate,
-/// so devices and groups of the same name under different operators are distinct.
+/// The newest verified seal of each device. The key is the digest of the device's first
+/// certificate, so devices and groups of the same name under different operators are distinct.
 #[derive(Clone, Debug, Default)]
 pub struct PinnedSeals {
     path: Option<PathBuf>,

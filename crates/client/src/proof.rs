@@ -62,8 +62,9 @@ impl ProofWriter {
 }
 
 /// Verifies a proof and passes its rows to `sink`. `pinned` must not contradict the proof: a
-/// different seal under a pinned index is `Equivocation`. A pinned seal that is newer than the proof
-/// is not an error, because a proof shows the state when it was kept; the report names that seal.
+/// different seal under a pinned index is `Equivocation`. A pinned seal that is newer than the
+/// proof is not an error, because a proof shows the state when it was kept; the report names that
+/// seal.
 ///
 /// # Errors
 /// [`Error`] if the proof is rejected, or `source` cannot be read; messages call it `path`.

@@ -77,12 +77,14 @@ impl<'a> Rows<'a> {
         self.len() == 0
     }
 
-    /// Calls `each` with sequence number, level and record of every row, by ascending sequence number.
+    /// Calls `each` with sequence number, level and record of every row, by ascending sequence
+    /// number.
     pub fn for_each(&self, each: impl FnMut(Sequence, Level, &'a [u8])) {
         self.sample.sample().for_each(self.engine, each);
     }
 
-    /// Calls `each` with some hundred rows at a time, by ascending sequence number; suited to columns.
+    /// Calls `each` with some hundred rows at a time, by ascending sequence number; suited to
+    /// columns.
     pub fn for_each_chunk(&self, each: impl FnMut(&Chunk<'_, 'a>)) {
         self.sample.sample().for_each_chunk(self.engine, each);
     }

@@ -67,8 +67,8 @@ impl<'r> Session<'r> {
     /// Verifies the next bytes, and passes the rows that they complete to `sink`.
     ///
     /// # Errors
-    /// [`Stop`]. Further bytes then have no effect, and the caller must discard the rows that `sink`
-    /// has received.
+    /// [`Stop`]. Further bytes then have no effect, and the caller must discard the rows that
+    /// `sink` has received.
     pub fn feed(&mut self, bytes: &[u8], sink: &mut dyn Sink) -> Result<(), Stop> {
         let Self { reader, checker } = self;
         checker.count_bytes(bytes.len());

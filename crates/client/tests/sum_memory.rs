@@ -1,5 +1,5 @@
-//! Measures the memory of a querier with many sources: at most 72 bytes a source, including building
-//! and opening. A separate binary, because its global allocator counts every allocation.
+//! Measures the memory of a querier with many sources: at most 72 bytes a source, including
+//! building and opening. A separate binary, because its global allocator counts every allocation.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "it/sum_support/mod.rs"]

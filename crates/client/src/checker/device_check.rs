@@ -1,5 +1,5 @@
-//! Checks the seals of one device in a response: their history, the pinned seal, and the counts for the
-//! report.
+//! Checks the seals of one device in a response: their history, the pinned seal, and the counts for
+//! the report.
 
 use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_seal::{Authentic, History, Incomplete, Seal, Statement};
@@ -18,7 +18,8 @@ pub(super) struct DeviceCheck {
     until: Option<EpochNumber>,
     history: History,
     pinned: Option<PinnedSeal>,
-    /// Whether this is the response of a store, and not a proof: only a response must contain later seals.
+    /// Whether this is the response of a store, and not a proof: only a response must contain later
+    /// seals.
     live: bool,
     newest: Option<PinnedSeal>,
     last_epoch: Option<EpochNumber>,
@@ -28,7 +29,8 @@ pub(super) struct DeviceCheck {
 }
 
 impl DeviceCheck {
-    /// `live` is whether this is the response of a store. A proof may be older than the pinned seal.
+    /// `live` is whether this is the response of a store. A proof may be older than the pinned
+    /// seal.
     pub(super) fn new(
         device: DeviceId,
         (since, until): (EpochNumber, Option<EpochNumber>),

@@ -1,5 +1,5 @@
-//! Holds the parts of an epoch until all have arrived: *at most* and *sample* follow from the counters of
-//! all parts and, in a group with a budget, from the round of the epoch's manifest.
+//! Holds the parts of an epoch until all have arrived: *at most* and *sample* follow from the
+//! counters of all parts and, in a group with a budget, from the round of the epoch's manifest.
 
 use std::sync::Arc;
 
@@ -49,10 +49,10 @@ impl HeldEpoch {
         Ok(())
     }
 
-    /// Checks the held parts together, and emits their rows if they are the whole epoch. `next` is the
-    /// seal after them, if there is one. If nothing shows that the last part has arrived, the store could
-    /// choose among as many samples as there are parts; then there are no rows, and the history reports
-    /// that the device's tail is unknown from this epoch on.
+    /// Checks the held parts together, and emits their rows if they are the whole epoch. `next` is
+    /// the seal after them, if there is one. If nothing shows that the last part has arrived, the
+    /// store could choose among as many samples as there are parts; then there are no rows, and the
+    /// history reports that the device's tail is unknown from this epoch on.
     pub(super) fn release(
         &mut self,
         next: Option<&Seal<Authentic>>,

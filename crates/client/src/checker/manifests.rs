@@ -1,6 +1,6 @@
-//! The manifests at the start of a response, in a group with a budget: the final round of each epoch, and
-//! the seals that must be shown (`spec/formats.md`, sections 5 and 8.1). The audit checks whether the
-//! rounds follow from the counters.
+//! The manifests at the start of a response, in a group with a budget: the final round of each
+//! epoch, and the seals that must be shown (`spec/formats.md`, sections 5 and 8.1). The audit
+//! checks whether the rounds follow from the counters.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,7 +62,8 @@ impl Manifests {
         self.first = false;
     }
 
-    /// Records a seal of the range. Returns whether it is late: its epoch's manifest does not list it.
+    /// Records a seal of the range. Returns whether it is late: its epoch's manifest does not list
+    /// it.
     pub(super) fn shown(&mut self, device: DeviceId, epoch: EpochNumber, seal: Digest) -> bool {
         let listed =
             self.unseen.get_mut(&device).is_some_and(|unseen| unseen.remove(&(epoch, seal)));
@@ -77,8 +78,8 @@ impl Manifests {
         }
     }
 
-    /// The round of an epoch, below which no level survives: 0 in a group without a budget, `None` without
-    /// a manifest.
+    /// The round of an epoch, below which no level survives: 0 in a group without a budget, `None`
+    /// without a manifest.
     pub(super) fn round(&self, epoch: EpochNumber) -> Option<Round> {
         if self.budgeted { self.ended.get(&epoch).map(|(round, _)| *round) } else { Some(Round(0)) }
     }

@@ -13,7 +13,8 @@ use serde::{Deserialize, Deserializer};
 
 use crate::input::{self, InputError};
 
-/// `querier.toml`. Paths in the file are relative to its folder; [`read`](Self::read) resolves them.
+/// `querier.toml`. Paths in the file are relative to its folder; [`read`](Self::read) resolves
+/// them.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QuerierConfig {

@@ -1,5 +1,5 @@
-//! Makes the key files of private sums: one for each device, and the querier's, from which all others
-//! follow.
+//! Makes the key files of private sums: one for each device, and the querier's, from which all
+//! others follow.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,10 @@
-//! The querier's keys of one query: what it takes away from a sum, for any set of participants (spec/sums.md, section 2).
+//! The querier's keys of one query: what it takes away from a sum, for any set of participants
+//! (spec/sums.md, section 2).
 //!
-//! 32 bytes a source, sixteen sources side by side, in the order of their positions; a key group is a run of positions, and may begin
-//! within a block of sixteen. Built once a query and opened once an epoch, by several threads where that is worth their start. How the
-//! blocks of sixteen sources are computed is the [`KeyEngine`]'s business.
+//! 32 bytes a source, sixteen sources side by side, in the order of their positions; a key group is
+//! a run of positions, and may begin within a block of sixteen. Built once a query and opened once
+//! an epoch, by several threads where that is worth their start. How the blocks of sixteen sources
+//! are computed is the [`KeyEngine`]'s business.
 
 use std::fmt;
 use std::ops::Range;
@@ -43,8 +45,9 @@ pub(super) struct NotOpened {
 }
 
 impl KeyTable {
-    /// Derives the keys of the sources at the positions `0, 1, ...` for a query. `progress` is told of every few thousand sources, by any
-    /// of the threads. What is kept is 32 bytes a source and 32 a key group.
+    /// Derives the keys of the sources at the positions `0, 1, ...` for a query. `progress` is told
+    /// of every few thousand sources, by any of the threads. What is kept is 32 bytes a source and
+    /// 32 a key group.
     pub fn build(
         master: &Master,
         group: GroupId,
@@ -94,7 +97,8 @@ impl KeyTable {
         self.shape
     }
 
-    /// Opens a sum: the total of each slot over all key groups. `most` says of each slot the largest value of one source.
+    /// Opens a sum: the total of each slot over all key groups. `most` says of each slot the
+    /// largest value of one source.
     pub(super) fn open<E: KeyEngine + Sync>(
         &self,
         engine: &E,
@@ -121,7 +125,8 @@ impl KeyTable {
                     scope.spawn(move || self.open_groups(engine, sum, most, epoch, groups, 1))
                 })
                 .collect();
-            // In the order of the groups, so that of several that fail it is always the first that is named.
+            // In the order of the groups, so that of several that fail it is always the first that
+            // is named.
             for part in running {
                 let part = part.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
                 totals.iter_mut().zip(part).for_each(|(total, part)| *total += part);

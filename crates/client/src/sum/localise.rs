@@ -1,11 +1,11 @@
 //! Fault localisation: finds the edge of the tree at which a sum that did not open was falsified
 //! (`docs/design.md`, *Sums*). No I/O.
 //!
-//! The querier asks each aggregator whose share is wrong for the shares of its children. For each share it
-//! learns only whether it is correct, and continues below those that are not. If the shares of an
-//! aggregator's children are correct but do not add up to its own, the aggregator's edge is the fault. The
-//! querier cannot distinguish which end of an edge lied, so it always names an edge. Memory is bounded by
-//! the tree.
+//! The querier asks each aggregator whose share is wrong for the shares of its children. For each
+//! share it learns only whether it is correct, and continues below those that are not. If the
+//! shares of an aggregator's children are correct but do not add up to its own, the aggregator's
+//! edge is the fault. The querier cannot distinguish which end of an edge lied, so it always names
+//! an edge. Memory is bounded by the tree.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -42,8 +42,8 @@ pub enum Finding {
         /// The name of the one above it.
         parent: String,
     },
-    /// An aggregator whose share was wrong reports that it no longer has the epoch, because it was asked
-    /// late or was restarted. This does not locate the fault.
+    /// An aggregator whose share was wrong reports that it no longer has the epoch, because it was
+    /// asked late or was restarted. This does not locate the fault.
     Forgotten {
         /// Its name.
         node: String,
@@ -120,8 +120,9 @@ struct Answer {
 }
 
 impl<'t> Localisation<'t> {
-    /// A walk for an epoch, from what the querier's children have said: of each the place among the children of the querier's aggregator, and its
-    /// share, or why it could not be read. Children that were silent are left out.
+    /// A walk for an epoch, from what the querier's children have said: of each the place among the
+    /// children of the querier's aggregator, and its share, or why it could not be read. Children
+    /// that were silent are left out.
     pub fn new<E: KeyEngine + Sync>(
         tree: &'t AggregationTree,
         querier: &Querier<E>,
@@ -154,8 +155,9 @@ impl<'t> Localisation<'t> {
         walk
     }
 
-    /// The next question to be sent, and the child of the querier that it goes to; none while enough of them wait for their answers. Each
-    /// is to be [answered](Self::answer) or [given up](Self::give_up). All who are to be asked are asked once before any is asked again.
+    /// The next question to be sent, and the child of the querier that it goes to; none while
+    /// enough of them wait for their answers. Each is to be [answered](Self::answer) or [given
+    /// up](Self::give_up). All who are to be asked are asked once before any is asked again.
     pub fn question(&mut self) -> Option<(DeviceId, Explain)> {
         while self.asked.len() < MAX_ASKED {
             let next = self.pending.pop_front()?;
@@ -186,8 +188,9 @@ impl<'t> Localisation<'t> {
         self.pending.is_empty() && self.asked.is_empty()
     }
 
-    /// Takes an answer that a child of the querier brings; says whether it was one to a question that waits. From another child than the one
-    /// that was asked it is none: who could answer for others could have them named.
+    /// Takes an answer that a child of the querier brings; says whether it was one to a question
+    /// that waits. From another child than the one that was asked it is none: who could answer for
+    /// others could have them named.
     pub fn answer<E: KeyEngine + Sync>(
         &mut self,
         querier: &Querier<E>,
@@ -230,8 +233,8 @@ impl<'t> Localisation<'t> {
         true
     }
 
-    /// Nobody has answered a question in time: it is asked again after all others, if it was not asked often enough. Of a question that
-    /// waits no more nothing is done.
+    /// Nobody has answered a question in time: it is asked again after all others, if it was not
+    /// asked often enough. Of a question that waits no more nothing is done.
     pub fn give_up(&mut self, question: &Explain) {
         let Some(mut asked) = self.take_asked(question.node, question.first) else { return };
         asked.tries += 1;
@@ -261,7 +264,8 @@ impl<'t> Localisation<'t> {
 
     fn conclude(&mut self, failed: Failed, answer: Answer, is_sound: bool) {
         let Answer { merged, wrong, edges, .. } = answer;
-        // What it says of its children must add up to what it said of itself; otherwise it is (also) this one.
+        // What it says of its children must add up to what it said of itself; otherwise it is
+        // (also) this one.
         if !is_sound || merged != failed.said {
             self.findings.push(failed.edge());
         }
@@ -270,8 +274,8 @@ impl<'t> Localisation<'t> {
     }
 }
 
-/// A child whose share is wrong: an aggregator to be asked, or the edge. An aggregator's share that cannot even be read says enough: an
-/// honest one neither sends it nor takes it from another.
+/// A child whose share is wrong: an aggregator to be asked, or the edge. An aggregator's share that
+/// cannot even be read says enough: an honest one neither sends it nor takes it from another.
 fn wrong(child: &Child, parent: &str, said: Option<Sum>) -> Result<Failed, Finding> {
     let (name, parent) = (child.name.clone(), parent.to_owned());
     match said {

@@ -1,7 +1,9 @@
-//! The epochs of a query that runs: who has spoken of which, when to wait no longer, and what came of it. No I/O, no clock.
+//! The epochs of a query that runs: who has spoken of which, when to wait no longer, and what came
+//! of it. No I/O, no clock.
 //!
-//! Epochs are closed in order. One is due when all children of the querier have spoken, or at its deadline: its end and a grace for every
-//! edge of the tree. PinnedSeals is bounded by the children and the few epochs that can be open at a time.
+//! Epochs are closed in order. One is due when all children of the querier have spoken, or at its
+//! deadline: its end and a grace for every edge of the tree. PinnedSeals is bounded by the children
+//! and the few epochs that can be open at a time.
 
 use std::collections::BTreeMap;
 
@@ -23,8 +25,8 @@ const WALK_EPOCHS: u64 = 2;
 /// Epochs that can be open at a time; shares of later ones are ignored.
 pub const MAX_OPEN: u64 = 16;
 
-/// Epochs that are closed at once if the querier is late; together with those that are not over yet, fewer
-/// than can be open.
+/// Epochs that are closed at once if the querier is late; together with those that are not over
+/// yet, fewer than can be open.
 const MAX_LATE: u64 = 8;
 /// An epoch that would close more than this many epochs early shows that the clock was set back.
 const AHEAD_EPOCHS: u64 = 2;
@@ -58,8 +60,8 @@ pub struct Row {
     pub duration_ms: u32,
     /// The reported participants; verified only for an accepted result.
     pub participants: Participants,
-    /// Sources that a child of the querier reported as silent. Empty if the result was rejected; excludes
-    /// sources below children that sent nothing.
+    /// Sources that a child of the querier reported as silent. Empty if the result was rejected;
+    /// excludes sources below children that sent nothing.
     pub claimed_silent: Participants,
     /// Number of sources of the roster.
     pub sources: u32,
@@ -105,7 +107,8 @@ pub struct Failed {
 }
 
 impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
-    /// The epochs from `first` on. A child may take `grace_ms` milliseconds for every edge below it.
+    /// The epochs from `first` on. A child may take `grace_ms` milliseconds for every edge below
+    /// it.
     #[must_use]
     pub fn new(tree: &'t AggregationTree, querier: Querier<E>, grace_ms: u64, first: u64) -> Self {
         Self {
@@ -148,15 +151,17 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
         end.saturating_add(self.grace_ms().saturating_mul(self.aggregator.height().into()))
     }
 
-    /// Time that an edge may take, in milliseconds. Gateways wait no longer either: they keep few epochs open (spec/sums.md, section 6).
+    /// Time that an edge may take, in milliseconds. Gateways wait no longer either: they keep few
+    /// epochs open (spec/sums.md, section 6).
     pub(super) fn grace_ms(&self) -> u64 {
         let (epoch_ms, height) =
             (u64::from(self.querier.epoch_ms()), u64::from(self.aggregator.height()));
         self.grace_ms.min(OPEN_EPOCHS * epoch_ms / height.max(1))
     }
 
-    /// How long the walk down for an epoch may take, in milliseconds: two epochs, and less where the querier is late, so that it does not get
-    /// later if it walks in every epoch, and gateways have not forgotten what it asks for.
+    /// How long the walk down for an epoch may take, in milliseconds: two epochs, and less where
+    /// the querier is late, so that it does not get later if it walks in every epoch, and gateways
+    /// have not forgotten what it asks for.
     pub(super) fn walk_ms(&self, epoch: u64, now_ms: u64) -> u64 {
         let most = WALK_EPOCHS * u64::from(self.querier.epoch_ms());
         self.deadline_of(epoch).saturating_add(most).saturating_sub(now_ms).min(most)
@@ -183,9 +188,10 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
         heard
     }
 
-    /// Goes by the clock where that leads away from the next epoch: passes over what is late by more than a few epochs, as after a long
-    /// pause, and goes back where epochs were closed that have not come yet, because the clock was ahead; then not to those of which
-    /// anybody had spoken. Says how many epochs were passed over.
+    /// Goes by the clock where that leads away from the next epoch: passes over what is late by
+    /// more than a few epochs, as after a long pause, and goes back where epochs were closed that
+    /// have not come yet, because the clock was ahead; then not to those of which anybody had
+    /// spoken. Says how many epochs were passed over.
     pub fn follow_clock(&mut self, now_ms: u64) -> u64 {
         let epoch_ms = u64::from(self.querier.epoch_ms()).max(1);
         let now = now_ms / epoch_ms;
@@ -213,8 +219,8 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
         self.is_complete() || now_ms >= self.deadline_ms()
     }
 
-    /// Closes the next epoch with what has been said. Of a refused one, what it takes to walk down comes along; the row's findings are
-    /// empty until [`blame`](Row::blame) fills them.
+    /// Closes the next epoch with what has been said. Of a refused one, what it takes to walk down
+    /// comes along; the row's findings are empty until [`blame`](Row::blame) fills them.
     pub fn close(&mut self) -> (Row, Option<Failed>) {
         let epoch = self.next;
         self.next += 1;
@@ -225,7 +231,8 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
         let (mut sum, mut wrong) = (Sum::none(self.querier.shape()), None);
         for share in said.values() {
             match share {
-                // Children of an aggregator have no sources in common, so nothing that was read overlaps.
+                // Children of an aggregator have no sources in common, so nothing that was read
+                // overlaps.
                 Ok(share) => wrong = wrong.or(sum.merge(share).err().map(Rejection::from)),
                 Err(refusal) => wrong = wrong.or(Some(refusal.clone())),
             }

@@ -1,4 +1,5 @@
-//! A set of positions in the roster, opened up: sixteen positions a word, as the key table holds sixteen sources side by side.
+//! A set of positions in the roster, opened up: sixteen positions a word, as the key table holds
+//! sixteen sources side by side.
 
 use std::ops::Range;
 

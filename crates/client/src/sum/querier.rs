@@ -1,7 +1,9 @@
-//! Opening the answer to an epoch of a query, and nothing that was not checked gets out (`docs/design.md`, *Sums*).
+//! Opening the answer to an epoch of a query, and nothing that was not checked gets out
+//! (`docs/design.md`, *Sums*).
 //!
-//! The answer is exact over the participants that it names, or it is refused by the name of what is wrong with it. Of each epoch one
-//! result is accepted: the difference of two would be the readings of those who are in one of them only.
+//! The answer is exact over the participants that it names, or it is refused by the name of what is
+//! wrong with it. Of each epoch one result is accepted: the difference of two would be the readings
+//! of those who are in one of them only.
 
 use std::fmt;
 
@@ -210,7 +212,8 @@ pub struct Querier<E> {
     engine: E,
 }
 
-/// The exact answer for an epoch, over the participants that it names. Opened and checked; there is no other kind.
+/// The exact answer for an epoch, over the participants that it names. Opened and checked; there is
+/// no other kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accepted {
     query: QueryId,
@@ -246,8 +249,8 @@ impl Accepted {
 }
 
 impl<E: KeyEngine + Sync> Querier<E> {
-    /// Derives the keys for a question to the devices at the positions `0, 1, ...` of its roster. `progress` is told of every few
-    /// thousand sources whose keys were derived, by any thread.
+    /// Derives the keys for a question to the devices at the positions `0, 1, ...` of its roster.
+    /// `progress` is told of every few thousand sources whose keys were derived, by any thread.
     ///
     /// # Errors
     /// [`PoseError`], before anything is derived.
@@ -310,8 +313,9 @@ impl<E: KeyEngine + Sync> Querier<E> {
     /// Opens the whole answer for an epoch, as one share.
     ///
     /// # Errors
-    /// [`Rejection`]: the first that holds of `WrongQuery`, `WrongEpoch`, `MalformedParticipation`, `UnknownPosition`, `BelowFloor`,
-    /// `WrongPsrCount`, `TruncatedPsr`, `NotCanonical`, `SharesMismatch`, `SumOutOfRange`, those of [`AnswerError`], `AlreadyAccepted`.
+    /// [`Rejection`]: the first that holds of `WrongQuery`, `WrongEpoch`, `MalformedParticipation`,
+    /// `UnknownPosition`, `BelowFloor`, `WrongPsrCount`, `TruncatedPsr`, `NotCanonical`,
+    /// `SharesMismatch`, `SumOutOfRange`, those of [`AnswerError`], `AlreadyAccepted`.
     pub fn open(&mut self, epoch: u64, share: &Share<'_>) -> Result<Accepted, Rejection> {
         self.check_names(epoch, share)?;
         let shape = self.shape();
@@ -351,7 +355,8 @@ impl<E: KeyEngine + Sync> Querier<E> {
         Ok(Accepted { query: self.id, epoch, participants: participants.clone(), values })
     }
 
-    /// Whether a share is what its participants have said: yes or no, and nothing of what that is, also below the floor.
+    /// Whether a share is what its participants have said: yes or no, and nothing of what that is,
+    /// also below the floor.
     pub(super) fn is_true(&self, epoch: u64, sum: &Sum) -> bool {
         self.keys.open(&self.engine, sum, &self.most, epoch).is_ok()
     }

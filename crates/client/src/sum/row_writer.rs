@@ -1,8 +1,9 @@
-//! The epochs of a query as a table, JSON lines, CSV or an Arrow stream. Every row is written as it comes, so that a query that runs for
-//! long can be followed.
+//! The epochs of a query as a table, JSON lines, CSV or an Arrow stream. Every row is written as it
+//! comes, so that a query that runs for long can be followed.
 //!
-//! Values are exact: decimal numbers with all their digits, in Arrow `Decimal128`. A row whose answer was not accepted has none, and says
-//! why by the name of the error and, where a walk down has found it, the edge.
+//! Values are exact: decimal numbers with all their digits, in Arrow `Decimal128`. A row whose
+//! answer was not accepted has none, and says why by the name of the error and, where a walk down
+//! has found it, the edge.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -27,14 +28,15 @@ use crate::error::OutputError;
 
 /// A table names silent sources only if they are this few.
 const NAMED: usize = 6;
-/// Columns of values are at least so wide, so that most values fit a header that is written before them.
+/// Columns of values are at least so wide, so that most values fit a header that is written before
+/// them.
 const VALUE_WIDTH: usize = 12;
 /// An instant takes so many characters.
 const INSTANT_WIDTH: usize = 20;
 /// Digits of a decimal in Arrow.
 const DIGITS: u8 = 38;
-/// Digits after the point of mean and standard deviation beyond their column's, and where no number of them is exact
-/// (spec/queries.md, section 5).
+/// Digits after the point of mean and standard deviation beyond their column's, and where no number
+/// of them is exact (spec/queries.md, section 5).
 const EXTRA_PLACES: i8 = 4;
 const INEXACT_PLACES: i8 = 9;
 
@@ -114,7 +116,8 @@ impl RowNames {
     }
 }
 
-/// Digits after the point that show every multiple of `1 / divisor`; none if no number of them does.
+/// Digits after the point that show every multiple of `1 / divisor`; none if no number of them
+/// does.
 fn places_of(divisor: u32) -> Option<i8> {
     let mut rest = 1 % u64::from(divisor.max(1));
     // A divisor has at most 31 factors of two.
@@ -164,7 +167,8 @@ fn values(row: &Row) -> &[Option<FixedPoint>] {
     if let Outcome::Accepted(accepted) = &row.outcome { accepted.values() } else { &[] }
 }
 
-/// Writes rows as they come. Call [`finish`](Self::finish) at the end: an Arrow stream is not whole before.
+/// Writes rows as they come. Call [`finish`](Self::finish) at the end: an Arrow stream is not whole
+/// before.
 pub struct RowWriter<W: Write> {
     names: RowNames,
     state: State<W>,

@@ -1,8 +1,9 @@
-//! Runs a query: announces it, receives and opens its epochs one by one, and withdraws it at the end.
+//! Runs a query: announces it, receives and opens its epochs one by one, and withdraws it at the
+//! end.
 //!
-//! The announcement is a lease: it names the epoch until which the query runs, and is renewed while the
-//! querier lives. Devices therefore stop soon after a querier has died. The only I/O is the link and the
-//! file of the numbers of query schedules.
+//! The announcement is a lease: it names the epoch until which the query runs, and is renewed while
+//! the querier lives. Devices therefore stop soon after a querier has died. The only I/O is the
+//! link and the file of the numbers of query schedules.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -37,7 +38,8 @@ const LEAST_WAIT: Duration = Duration::from_millis(500);
 const MAX_EXPLAIN: usize = 64;
 /// Interval at which the clock is read again, because it may be set.
 const READ_AGAIN: Duration = Duration::from_secs(1);
-/// Before an epoch is closed by its deadline, received frames are handled until none arrives for this long,
+/// Before an epoch is closed by its deadline, received frames are handled until none arrives for
+/// this long,
 const QUIET: Duration = Duration::from_millis(1);
 /// and no longer than this.
 const CATCH_UP: Duration = Duration::from_secs(1);
@@ -133,9 +135,9 @@ impl<L> fmt::Debug for Endpoint<'_, L> {
 }
 
 /// Runs a query and passes its epochs to `rows` in order, until there were enough of them or `stop`
-/// completes. Then the query is withdrawn. Returns how many epochs have no row: after a long pause of the
-/// querier, only the last of the elapsed epochs have one. If the clock was ahead for a while, epochs that
-/// were closed then without any share occur again at their time.
+/// completes. Then the query is withdrawn. Returns how many epochs have no row: after a long pause
+/// of the querier, only the last of the elapsed epochs have one. If the clock was ahead for a
+/// while, epochs that were closed then without any share occur again at their time.
 ///
 /// # Errors
 /// [`RunError`]. A query that was announced is withdrawn also after an error, if the link works.
@@ -241,8 +243,8 @@ impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
         Ok(self.asking.link.announce(schedule).await?)
     }
 
-    /// Renews the lease once half of it is over. Meanwhile the same query schedule is said again and again: an aggregator or a mote that was restarted
-    /// may have an older one from its broker.
+    /// Renews the lease once half of it is over. Meanwhile the same query schedule is said again
+    /// and again: an aggregator or a mote that was restarted may have an older one from its broker.
     async fn renew(&mut self) -> Result<(), RunError> {
         let (from, lease) = ((self.now_ms() / self.epoch_ms()).max(self.first), self.lease());
         let end = self.run.epochs.map_or(u64::MAX, |epochs| self.first.saturating_add(epochs));
@@ -302,7 +304,8 @@ impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
         Ok(())
     }
 
-    /// Hears what has arrived, if an epoch is to be closed by its deadline: after a pause of this process that can be everything.
+    /// Hears what has arrived, if an epoch is to be closed by its deadline: after a pause of this
+    /// process that can be everything.
     async fn catch_up(&mut self) -> Result<(), RunError> {
         let end = Instant::now() + CATCH_UP;
         while !self.epochs.is_complete()
@@ -351,7 +354,8 @@ impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
         Ok(row.blame(findings))
     }
 
-    /// Walks down, until the answers are there or the epoch's time for that is up. Shares of other epochs are heard meanwhile.
+    /// Walks down, until the answers are there or the epoch's time for that is up. Shares of other
+    /// epochs are heard meanwhile.
     async fn walk(
         &mut self,
         mut walk: Localisation<'t>,

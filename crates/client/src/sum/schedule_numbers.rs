@@ -1,6 +1,8 @@
-//! The numbers of query schedules, which only go up, whatever the clock does: the last one is in a file, and written there before it is used.
+//! The numbers of query schedules, which only go up, whatever the clock does: the last one is in a
+//! file, and written there before it is used.
 //!
-//! The file is locked while a querier runs: a group has one query schedule at a time, and of two queriers each would end what the other asks.
+//! The file is locked while a querier runs: a group has one query schedule at a time, and of two
+//! queriers each would end what the other asks.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -74,7 +76,8 @@ impl ScheduleNumbers {
             Err(TryLockError::WouldBlock) => {
                 return Err(ScheduleNumberError::Busy(path.to_owned()));
             }
-            // A file system without locks: one who runs two queriers there sees each end the other's queries.
+            // A file system without locks: one who runs two queriers there sees each end the
+            // other's queries.
             Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {}
             Err(TryLockError::Error(error)) => return Err(fail(error)),
         }

@@ -1,5 +1,6 @@
-//! What a child says of an epoch, read to the last byte: a set of participants and a record for each slot of each key group that has
-//! one of them. Whether the numbers are right only opening them tells; until then they can be added up and compared, and nothing else.
+//! What a child says of an epoch, read to the last byte: a set of participants and a record for
+//! each slot of each key group that has one of them. Whether the numbers are right only opening
+//! them tells; until then they can be added up and compared, and nothing else.
 
 use std::fmt;
 use std::ops::Range;
@@ -116,7 +117,8 @@ impl Sum {
     /// Reads what a child says.
     ///
     /// # Errors
-    /// [`ShareError`]: of the participants, of the number of records, of the records, in this order.
+    /// [`ShareError`]: of the participants, of the number of records, of the records, in this
+    /// order.
     pub fn read(shape: Shape, participation: &[u8], psrs: &Psrs<'_>) -> Result<Self, ShareError> {
         let participation = Participation::decode(participation, shape.sources)?;
         Self::read_psrs(shape, Participants::of(&participation, shape.sources), psrs)

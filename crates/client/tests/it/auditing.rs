@@ -1,5 +1,6 @@
-//! An audit of what can be seen of a group's chains: whatever a store withholds, an honest coordinator is not accused of inventing it,
-//! and whatever range is asked for, a coordinator that lists other seals is not acquitted.
+//! An audit of what can be seen of a group's chains: whatever a store withholds, an honest
+//! coordinator is not accused of inventing it, and whatever range is asked for, a coordinator that
+//! lists other seals is not acquitted.
 
 use crate::support::{EPOCH, Group, Sealed};
 use moteseal_client::audit::{Audit, Doubt, EpochReport, Finding, Report, Verdict};
@@ -30,7 +31,8 @@ fn names(epoch: &EpochReport) -> Vec<&'static str> {
     epoch.findings.iter().map(Finding::name).chain(epoch.doubts.iter().map(Doubt::name)).collect()
 }
 
-/// Both devices, by id as an answer has them, over some epochs; each epoch of the first one in as many parts as it says here.
+/// Both devices, by id as an answer has them, over some epochs; each epoch of the first one in as
+/// many parts as it says here.
 struct World {
     group: Group,
     /// By device, epoch and part.
@@ -86,8 +88,8 @@ impl World {
     }
 }
 
-/// The manifest of an epoch lists yesterday's seals, and a round too many: who audits that epoch alone does not have these seals, but
-/// the epoch's own name them.
+/// The manifest of an epoch lists yesterday's seals, and a round too many: who audits that epoch
+/// alone does not have these seals, but the epoch's own name them.
 #[test]
 fn yesterdays_list_is_found_by_an_audit_of_today_alone() {
     let world = World::new(&[1, 1, 1]);
@@ -115,8 +117,9 @@ fn yesterdays_list_is_found_by_an_audit_of_today_alone() {
     assert_eq!(of(&report, EPOCH + 1).findings, epoch.findings);
 }
 
-/// Whichever seals of an epoch in three parts a store withholds, with the coordinator's list at hand or with the coordinator gone on:
-/// it listed what there was, and may be asked where it is, but not be called an inventor.
+/// Whichever seals of an epoch in three parts a store withholds, with the coordinator's list at
+/// hand or with the coordinator gone on: it listed what there was, and may be asked where it is,
+/// but not be called an inventor.
 #[test]
 fn whatever_is_withheld_of_an_epoch_in_parts_nobody_is_said_to_have_invented_it() {
     for (epochs, behind) in
@@ -147,7 +150,8 @@ fn whatever_is_withheld_of_an_epoch_in_parts_nobody_is_said_to_have_invented_it(
             assert_eq!(audited.is_justified, mask & 7 == 0, "{what}");
             let allowed = ["Missing", "Withheld", "Unshown", "NotShownYet", "Absent"];
             assert!(names(audited).iter().all(|name| allowed.contains(name)), "{what}");
-            // Nobody is accused while the newest manifest may still be on its way, unless the device's own chain goes on.
+            // Nobody is accused while the newest manifest may still be on its way, unless the
+            // device's own chain goes on.
             if !behind {
                 assert!(audited.findings.is_empty(), "{what}");
             }
@@ -161,7 +165,8 @@ fn whatever_is_withheld_of_an_epoch_in_parts_nobody_is_said_to_have_invented_it(
     }
 }
 
-/// A seal that a device never signed, listed beside all that it did: its chain has no place for it, in whatever parts it came.
+/// A seal that a device never signed, listed beside all that it did: its chain has no place for it,
+/// in whatever parts it came.
 #[test]
 fn a_seal_that_nobody_signed_is_called_invented_where_the_chain_has_no_gap() {
     for parts in 1..4 {
@@ -192,8 +197,8 @@ fn a_seal_that_nobody_signed_is_called_invented_where_the_chain_has_no_gap() {
     }
 }
 
-/// The last part of a device's epoch is listed, one before it is not, though it is there: what it counts is left out, and with it the
-/// round would be another one.
+/// The last part of a device's epoch is listed, one before it is not, though it is there: what it
+/// counts is left out, and with it the round would be another one.
 #[test]
 fn an_earlier_part_that_is_not_listed_leaves_the_epoch_undetermined() {
     let world = World::new(&[1, 3, 1]);

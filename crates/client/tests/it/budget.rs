@@ -1,4 +1,5 @@
-//! A group with a budget: what was kept follows from the manifests, and whoever withholds or twists one is named.
+//! A group with a budget: what was kept follows from the manifests, and whoever withholds or twists
+//! one is named.
 
 use crate::support::{EPOCH, Group, LEVELS, Sealed, nowhere};
 use moteseal_client::{Report, Standing};

@@ -43,7 +43,8 @@ fn a_withheld_tail_is_unknown_and_missing_past_what_is_remembered() {
             "Missing"
         );
     }
-    // An old answer does not make the memory older, and a range that ends before the newest seal is complete.
+    // An old answer does not make the memory older, and a range that ends before the newest seal is
+    // complete.
     let early = group.query(&["mote-1"], Some(EPOCH + 2), everything());
     let report = group.judge(
         early,

@@ -1,4 +1,5 @@
-//! Arrow columns hold what was sealed: every value of every type and scale, in every row, against the slow and obvious way.
+//! Arrow columns hold what was sealed: every value of every type and scale, in every row, against
+//! the slow and obvious way.
 
 use crate::support::{EPOCH, Group, LEVELS, Picked, coordinator, everything};
 use arrow_array::cast::AsArray;

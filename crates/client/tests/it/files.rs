@@ -1,4 +1,5 @@
-//! A file is written where its name leads, whole or not at all: through links, into devices and pipes, and after killed processes.
+//! A file is written where its name leads, whole or not at all: through links, into devices and
+//! pipes, and after killed processes.
 
 use std::fs::{self, FileTimes, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -57,7 +58,8 @@ fn a_pipe_gets_everything_at_once_and_stays_a_pipe() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    // Dropped before it is committed, nothing of it reaches the pipe, and nobody waits for a reader.
+    // Dropped before it is committed, nothing of it reaches the pipe, and nobody waits for a
+    // reader.
     AtomicFile::create(&pipe).unwrap().write_all(b"half").unwrap();
     let reader = {
         let pipe = pipe.clone();

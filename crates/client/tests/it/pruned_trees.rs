@@ -1,5 +1,5 @@
-//! Trees within a budget: which events exist follows from the seals and the manifest's round, so that whoever serves them has no
-//! choice; every other sample, of whatever round, is refused.
+//! Trees within a budget: which events exist follows from the seals and the manifest's round, so
+//! that whoever serves them has no choice; every other sample, of whatever round, is refused.
 
 use crate::support::{EPOCH, Group, LEVELS, Picked, Tree, coordinator, nowhere};
 use moteseal_client::{Report, Standing};
@@ -11,7 +11,8 @@ const ROUND: u8 = 2;
 const SEED: [u8; 32] = [5; 32];
 const ALL: u32 = u32::MAX;
 
-/// One epoch of two trees: 150 events, then 90 of which the device kept the levels from `own_round` on.
+/// One epoch of two trees: 150 events, then 90 of which the device kept the levels from `own_round`
+/// on.
 struct World {
     group: Group,
     trees: [Tree; 2],
@@ -117,7 +118,8 @@ fn a_cloud_that_serves_any_other_events_is_refused() {
     let refused = |what: &str, count: u32, events: &[(usize, Sequence)]| {
         assert_eq!(world.sampled(count, events).unwrap_err(), "NotAsAsked", "{what}");
     };
-    // Each event that was drawn withheld, as if it did not exist, and each exchanged for one that was not.
+    // Each event that was drawn withheld, as if it did not exist, and each exchanged for one that
+    // was not.
     for at in 0..honest.len() {
         let mut withheld = honest.clone();
         withheld.remove(at);
@@ -138,7 +140,8 @@ fn a_cloud_that_serves_any_other_events_is_refused() {
     refused("one more", 12, &more);
     refused("as of another count", 12, &world.drawn(&existing, 11));
     refused("nothing", 12, &[]);
-    // Whatever somebody kept below the round does not exist, and what is there above it does not either go away.
+    // Whatever somebody kept below the round does not exist, and what is there above it does not
+    // either go away.
     for other in [1, 3, 5] {
         refused("as of another round", 12, &world.drawn(&world.existing(other), 12));
     }
@@ -149,7 +152,8 @@ fn a_cloud_that_serves_any_other_events_is_refused() {
     assert_eq!(world.judge(choice, &[&world.manifest], &by_levels).unwrap_err(), "NotAsAsked");
 }
 
-/// Where the device raised itself in one part, the others have no more than their share: an event is as likely in either.
+/// Where the device raised itself in one part, the others have no more than their share: an event
+/// is as likely in either.
 #[test]
 fn the_parts_of_an_epoch_have_one_round() {
     let world = world(ROUND, 3);

@@ -1,4 +1,5 @@
-//! How the epochs of a query look: as a table, JSON lines, CSV and Arrow, for an answer, a missing epoch and a refused one.
+//! How the epochs of a query look: as a table, JSON lines, CSV and Arrow, for an answer, a missing
+//! epoch and a refused one.
 
 use std::io::Cursor;
 

@@ -1,5 +1,5 @@
-//! What is wrong is refused by its name, and the walk down names the edge: no lie is believed, and no honest answer is refused.
-//! `MOTESEAL_SEEDS=10000` runs as many of each.
+//! What is wrong is refused by its name, and the walk down names the edge: no lie is believed, and
+//! no honest answer is refused. `MOTESEAL_SEEDS=10000` runs as many of each.
 
 use std::collections::HashMap;
 
@@ -220,7 +220,8 @@ fn an_aggregator_that_leaves_a_child_out_of_its_sum_is_named_itself() {
             .map(str::to_owned)
             .collect();
         let liar = gateways[case.chance.below(gateways.len())].clone();
-        // One of the records is another, by as much as nobody said; what its children said it tells as it was.
+        // One of the records is another, by as much as nobody said; what its children said it tells
+        // as it was.
         let answers = case.answers.clone();
         let traffic = epoch(&case.scene.tree, &answers, &mut |child, said| {
             if child == liar {

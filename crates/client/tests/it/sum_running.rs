@@ -1,5 +1,6 @@
-//! A query that runs over a link: every epoch is answered exactly, or named as missing or refused, and motes are asked no longer than
-//! somebody listens. Time is tokio's, and stands still while nothing waits for it.
+//! A query that runs over a link: every epoch is answered exactly, or named as missing or refused,
+//! and motes are asked no longer than somebody listens. Time is tokio's, and stands still while
+//! nothing waits for it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,7 +47,8 @@ enum Mishap {
     LieUnexplained,
     /// The same, and every page of the answers takes almost as long as it may.
     LieDripped,
-    /// What all root gateways say is altered. The first one does not explain, and the others have forgotten after two seconds.
+    /// What all root gateways say is altered. The first one does not explain, and the others have
+    /// forgotten after two seconds.
     AllLie,
 }
 

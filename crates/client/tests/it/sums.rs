@@ -1,5 +1,5 @@
-//! What is opened is exact: for random trees, readings, predicates and failures, every value is that of a plain computation, to the
-//! last digit. `MOTESEAL_SEEDS=100000` runs as many cases.
+//! What is opened is exact: for random trees, readings, predicates and failures, every value is
+//! that of a plain computation, to the last digit. `MOTESEAL_SEEDS=100000` runs as many cases.
 
 use std::collections::HashMap;
 

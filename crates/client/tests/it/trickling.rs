@@ -8,7 +8,8 @@ use crate::support::{Group, everything, nowhere};
 use moteseal_client::{Client as Data, Error};
 use moteseal_net::{Client, Options};
 
-/// Gives one answer, of which these bytes come and no end; the connection lasts as long as the caller has one.
+/// Gives one answer, of which these bytes come and no end; the connection lasts as long as the
+/// caller has one.
 fn silent_behind(body: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

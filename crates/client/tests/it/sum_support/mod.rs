@@ -1,6 +1,8 @@
-//! A group whose gateways add up, in one process: devices that read, gateways that may lie, and the querier's side of the tree.
+//! A group whose gateways add up, in one process: devices that read, gateways that may lie, and the
+//! querier's side of the tree.
 //!
-//! Everything that goes over an edge goes as the frame that it would be, so that what is tested is what is said on a wire.
+//! Everything that goes over an edge goes as the frame that it would be, so that what is tested is
+//! what is said on a wire.
 #![allow(unreachable_pub, dead_code)]
 
 use std::collections::BTreeMap;

@@ -154,7 +154,8 @@ impl Group {
         Position::start(self.roster.device(self.device(name)).unwrap().certificate)
     }
 
-    /// Seals records of one byte as a tree, the only part of an epoch, of which the device kept the levels from `own_round` on.
+    /// Seals records of one byte as a tree, the only part of an epoch, of which the device kept the
+    /// levels from `own_round` on.
     pub fn seal_tree(
         &self,
         position: &mut Position,

@@ -44,13 +44,13 @@ pub struct QuerierConfig {
     pub link: BrokerConfig,
 }
 
-/// Where the aggregation tree is described.
+/// The source of the aggregation tree.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum TreeSource {
-    /// In this file.
+    /// A file.
     File(PathBuf),
-    /// Here.
+    /// The tables themselves.
     Tables(TreeTables),
 }
 

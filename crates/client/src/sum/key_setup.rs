@@ -1,5 +1,5 @@
-//! Makes the key files of private sums: one for each device, and the querier's, from which all
-//! others follow.
+//! Creates the key files of private sums: one for each device, and the querier's, from which all
+//! others are derived.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 use super::prepare::random;
 use crate::input::{InputError, create_secret};
 
-/// The key files that [`setup`] has made.
+/// The key files that [`setup`] created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyFiles {
     /// `querier.sum.key`: stays with the querier.
@@ -24,9 +24,9 @@ pub struct KeyFiles {
     pub key_group: u32,
 }
 
-/// Makes the keys of a roster's devices for the querier with this public key, in the folder `out`.
-/// Devices are divided into `key_groups`: a device whose key is stolen can falsify the sums of its
-/// group only, and each group costs 32 bytes more on the links above it. No file is replaced.
+/// Creates the keys of a roster's devices for the querier with this public key, in the folder
+/// `out`. Devices are divided into `key_groups`: a stolen device key can falsify only the sums of
+/// its own group, and each group costs 32 more bytes on the links above it. No file is replaced.
 /// `progress` is called after each device's file.
 ///
 /// # Errors
@@ -44,7 +44,7 @@ pub fn setup(
         .map_err(|_| InputError::argument("the roster has too many devices"))?;
     if key_groups == 0 || key_groups > sources {
         return Err(InputError::argument(format_args!(
-            "{key_groups} key groups: between 1 and the number of devices, {sources}"
+            "cannot make {key_groups} key groups; choose from 1 to the number of devices, {sources}"
         )));
     }
     let key_group = sources.div_ceil(key_groups);
@@ -70,7 +70,7 @@ pub fn setup(
         QuerierKeys::encode(&circle, querier, &secret, &mut *pem).map_err(InputError::internal)?;
     let keys = QuerierKeys::decode(text.as_bytes()).map_err(InputError::internal)?;
     fs::create_dir_all(out).map_err(|error| InputError::io("write", out, &error))?;
-    // The querier's file first: without it, the keys of devices are worthless.
+    // Write the querier's file first: without it, the devices' keys are useless.
     create_secret(&files.querier, text.as_bytes())?;
     for ((position, device), path) in (0..).zip(&devices).zip(&files.devices) {
         let source = keys.source(device.id, position);

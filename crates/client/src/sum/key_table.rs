@@ -1,10 +1,10 @@
-//! The querier's keys of one query: what it takes away from a sum, for any set of participants
-//! (spec/sums.md, section 2).
+//! The querier's keys for one query: the values that it subtracts from a sum, for any set of
+//! participants (spec/sums.md, section 2).
 //!
-//! 32 bytes a source, sixteen sources side by side, in the order of their positions; a key group is
-//! a run of positions, and may begin within a block of sixteen. Built once a query and opened once
-//! an epoch, by several threads where that is worth their start. How the blocks of sixteen sources
-//! are computed is the [`KeyEngine`]'s business.
+//! Each source takes 32 bytes. Sources are stored in blocks of sixteen in the order of their
+//! positions. A key group is a range of positions and may begin inside a block. The table is built
+//! once for a query and used once for each epoch, by several threads if there is enough work. A
+//! [`KeyEngine`] computes the blocks.
 
 use std::fmt;
 use std::ops::Range;
@@ -16,14 +16,15 @@ use moteseal_sum::sies::{KeyGroupKey, KeyLanes, KeyTotals, LANES, Master, OpenEr
 
 use super::share::{Shape, Sum};
 
-/// Sources that a thread should at least have to do with, so that it is worth its start.
+/// The least number of sources for which starting a thread is worthwhile.
 const WORTH_A_THREAD: usize = 4096;
-/// More threads than these are not started.
+/// The largest number of threads.
 const MAX_THREADS: usize = 16;
-/// How many sources are derived between two reports of progress.
+/// Number of sources derived between two calls of `progress`.
 const REPORTED: usize = 4096;
 
-/// The keys of all sources and key groups for one query. Never printed; wiped when dropped.
+/// The keys of all sources and key groups for one query. They are never printed, and are erased
+/// when dropped.
 pub struct KeyTable {
     shape: Shape,
     lanes: Vec<KeyLanes>,
@@ -36,7 +37,7 @@ impl fmt::Debug for KeyTable {
     }
 }
 
-/// A sum that did not open: which one.
+/// Identifies a sum that did not open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NotOpened {
     pub(super) slot: Slot,
@@ -45,9 +46,9 @@ pub(super) struct NotOpened {
 }
 
 impl KeyTable {
-    /// Derives the keys of the sources at the positions `0, 1, ...` for a query. `progress` is told
-    /// of every few thousand sources, by any of the threads. What is kept is 32 bytes a source and
-    /// 32 a key group.
+    /// Derives the keys for a query, of the sources at the positions `0, 1, ...`. Any of the
+    /// threads calls `progress` after every few thousand sources, with their number. The table
+    /// takes 32 bytes for each source and each key group.
     pub fn build(
         master: &Master,
         group: GroupId,
@@ -64,7 +65,7 @@ impl KeyTable {
             let mut reported = 0;
             for (at, (lanes, devices)) in lanes.iter_mut().zip(devices.chunks(LANES)).enumerate() {
                 for (lane, device) in devices.iter().enumerate() {
-                    // The device's key is the same in every key group.
+                    // A device's key does not depend on its key group.
                     lanes.set(lane, &master.source(group, *device, 0).for_query(query));
                 }
                 let done = at * LANES + devices.len();
@@ -97,8 +98,8 @@ impl KeyTable {
         self.shape
     }
 
-    /// Opens a sum: the total of each slot over all key groups. `most` says of each slot the
-    /// largest value of one source.
+    /// Opens a sum: returns the total of each slot over all key groups. `most` contains, for each
+    /// slot, the largest value that one source can have.
     pub(super) fn open<E: KeyEngine + Sync>(
         &self,
         engine: &E,
@@ -125,8 +126,8 @@ impl KeyTable {
                     scope.spawn(move || self.open_groups(engine, sum, most, epoch, groups, 1))
                 })
                 .collect();
-            // In the order of the groups, so that of several that fail it is always the first that
-            // is named.
+            // Join in the order of the groups, so that the error is always about the first group
+            // that fails.
             for part in running {
                 let part = part.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
                 totals.iter_mut().zip(part).for_each(|(total, part)| *total += part);
@@ -135,7 +136,7 @@ impl KeyTable {
         })
     }
 
-    /// Opens some key groups, one after the other, each by so many threads.
+    /// Opens a range of key groups one after the other, each with this number of threads.
     fn open_groups<E: KeyEngine + Sync>(
         &self,
         engine: &E,
@@ -167,7 +168,7 @@ impl KeyTable {
     }
 }
 
-/// The keys and shares of the participants, summed by so many threads.
+/// Sums the keys and shares of the participants, with this number of threads.
 fn key_totals<E: KeyEngine + Sync>(
     engine: &E,
     lanes: &[KeyLanes],
@@ -198,7 +199,7 @@ fn key_totals<E: KeyEngine + Sync>(
     })
 }
 
-/// How many threads are worth their start.
+/// The number of threads that is worthwhile for this number of sources.
 fn threads(sources: usize) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     (sources / WORTH_A_THREAD).clamp(1, cores.min(MAX_THREADS))

@@ -18,9 +18,9 @@ use moteseal_verify::aggregation::{AggregationTree, Aggregator, Child, QUERIER};
 use super::querier::{Querier, Rejection};
 use super::share::{ShareError, Sum};
 
-/// Limit of the number of questions for one epoch.
+/// The largest number of questions for one epoch.
 pub const MAX_QUESTIONS: usize = 4096;
-/// Number of questions that are open at a time.
+/// The largest number of questions that are open at a time.
 pub const MAX_ASKED: usize = 64;
 /// Attempts before an aggregator counts as silent.
 pub const ATTEMPTS: u32 = 3;
@@ -66,7 +66,7 @@ impl fmt::Display for Finding {
         match self {
             Self::Edge { child, parent } => write!(f, "{child} -> {parent}"),
             Self::Unanswered { node, parent } => write!(f, "{node} -> {parent} (unanswered)"),
-            Self::Forgotten { node, .. } => write!(f, "{node} has forgotten the epoch"),
+            Self::Forgotten { node, .. } => write!(f, "{node} no longer has the epoch"),
         }
     }
 }
@@ -93,7 +93,7 @@ struct Failed {
     name: String,
     parent: String,
     /// The share that it sent.
-    said: Sum,
+    share: Sum,
 }
 
 /// An aggregator that is asked.
@@ -110,8 +110,8 @@ struct Asked {
 struct Answer {
     /// Number of children reported.
     next: u32,
-    /// Which, by their places in the aggregator.
-    heard: Vec<bool>,
+    /// Whether each child was reported, by its place in the aggregator.
+    reported: Vec<bool>,
     /// The sum of the shares that could be read.
     merged: Sum,
     /// Children with wrong shares: the aggregators, and the edges of all others.
@@ -120,9 +120,9 @@ struct Answer {
 }
 
 impl<'t> Localisation<'t> {
-    /// A walk for an epoch, from what the querier's children have said: of each the place among the
-    /// children of the querier's aggregator, and its share, or why it could not be read. Children
-    /// that were silent are left out.
+    /// A localisation for an epoch. `children` contains, for each child of the querier that sent a
+    /// share, its place among the children of the querier's aggregator, and the share, or `None` if
+    /// the share could not be read. Children that sent nothing are left out.
     pub fn new<E: KeyEngine + Sync>(
         tree: &'t AggregationTree,
         querier: &Querier<E>,
@@ -132,7 +132,7 @@ impl<'t> Localisation<'t> {
         let aggregator = tree.querier();
         let query = querier.id().reference();
         let (pending, asked, findings) = (VecDeque::new(), Vec::new(), Vec::new());
-        let mut walk = Self {
+        let mut localisation = Self {
             tree,
             querier: aggregator,
             query,
@@ -142,22 +142,22 @@ impl<'t> Localisation<'t> {
             questions: 0,
             findings,
         };
-        for (place, said) in children {
-            let Some(child) = walk.querier.children().get(place) else { continue };
-            if said.as_ref().is_some_and(|sum| querier.is_true(epoch, sum)) {
+        for (place, share) in children {
+            let Some(child) = localisation.querier.children().get(place) else { continue };
+            if share.as_ref().is_some_and(|sum| querier.is_correct(epoch, sum)) {
                 continue;
             }
-            match wrong(child, QUERIER, said) {
-                Ok(failed) => walk.pending.push_back(Asked::new(failed)),
-                Err(edge) => walk.findings.push(edge),
+            match wrong(child, QUERIER, share) {
+                Ok(failed) => localisation.pending.push_back(Asked::new(failed)),
+                Err(edge) => localisation.findings.push(edge),
             }
         }
-        walk
+        localisation
     }
 
-    /// The next question to be sent, and the child of the querier that it goes to; none while
-    /// enough of them wait for their answers. Each is to be [answered](Self::answer) or [given
-    /// up](Self::give_up). All who are to be asked are asked once before any is asked again.
+    /// The next question, and the child of the querier to send it to; `None` while enough questions
+    /// are open. Each question must be [answered](Self::answer) or [given up](Self::give_up). Every
+    /// aggregator is asked once before any is asked again.
     pub fn question(&mut self) -> Option<(DeviceId, Explain)> {
         while self.asked.len() < MAX_ASKED {
             let next = self.pending.pop_front()?;
@@ -182,15 +182,15 @@ impl<'t> Localisation<'t> {
         None
     }
 
-    /// Whether nobody is to be asked any more, and no answer is waited for.
+    /// Whether no question is open or left to be sent.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.pending.is_empty() && self.asked.is_empty()
     }
 
-    /// Takes an answer that a child of the querier brings; says whether it was one to a question
-    /// that waits. From another child than the one that was asked it is none: who could answer for
-    /// others could have them named.
+    /// Handles an answer that a child of the querier sent. Returns whether it answers an open
+    /// question. An answer must come from the child that the question was sent to: otherwise a
+    /// child could answer for others and have them accused.
     pub fn answer<E: KeyEngine + Sync>(
         &mut self,
         querier: &Querier<E>,
@@ -215,26 +215,26 @@ impl<'t> Localisation<'t> {
         };
         let mut answer =
             asked.answer.take().unwrap_or_else(|| Answer::new(&aggregator, &asked.failed));
-        let (mut heard, mut is_sound) =
+        let (mut received, mut is_plausible) =
             (0_u32, children.total as usize <= aggregator.children().len());
         for (id, participation, psrs) in children.shares() {
-            heard += 1;
+            received += 1;
             let share = Share { query: self.query, epoch: self.epoch, participation, psrs };
-            is_sound &= answer.hear(querier, &aggregator, id, &share);
+            is_plausible &= answer.add(querier, &aggregator, id, &share);
         }
-        answer.next = answer.next.saturating_add(heard);
+        answer.next = answer.next.saturating_add(received);
         let is_last = answer.next >= children.total;
-        if is_sound && !is_last && heard > 0 {
-            // More of the same is asked for at once.
+        if is_plausible && !is_last && received > 0 {
+            // Ask for the remaining children at once.
             self.pending.push_front(Asked { failed: asked.failed, tries: 0, answer: Some(answer) });
         } else {
-            self.conclude(asked.failed, answer, is_sound && is_last);
+            self.conclude(asked.failed, answer, is_plausible && is_last);
         }
         true
     }
 
-    /// Nobody has answered a question in time: it is asked again after all others, if it was not
-    /// asked often enough. Of a question that waits no more nothing is done.
+    /// Handles a question that was not answered in time: it is asked again after all others, or
+    /// counts as unanswered after [`ATTEMPTS`] attempts. Ignores a question that is not open.
     pub fn give_up(&mut self, question: &Explain) {
         let Some(mut asked) = self.take_asked(question.node, question.first) else { return };
         asked.tries += 1;
@@ -245,7 +245,7 @@ impl<'t> Localisation<'t> {
         }
     }
 
-    /// What was found. Whoever has not answered by now counts as silent.
+    /// Returns the findings. An aggregator that has not answered by now is [`Finding::Unanswered`].
     #[must_use]
     pub fn finish(mut self) -> Vec<Finding> {
         let silent = self.asked.iter().chain(&self.pending).map(|asked| asked.failed.unanswered());
@@ -253,7 +253,7 @@ impl<'t> Localisation<'t> {
         self.findings
     }
 
-    /// The one that waits for an answer from this child on.
+    /// Removes and returns the open question for this node's children from `first` on.
     fn take_asked(&mut self, node: DeviceId, first: u32) -> Option<Asked> {
         let place = self
             .asked
@@ -262,11 +262,11 @@ impl<'t> Localisation<'t> {
         Some(self.asked.swap_remove(place))
     }
 
-    fn conclude(&mut self, failed: Failed, answer: Answer, is_sound: bool) {
+    fn conclude(&mut self, failed: Failed, answer: Answer, is_plausible: bool) {
         let Answer { merged, wrong, edges, .. } = answer;
-        // What it says of its children must add up to what it said of itself; otherwise it is
-        // (also) this one.
-        if !is_sound || merged != failed.said {
+        // The children's shares must add up to the aggregator's share; otherwise its own edge is at
+        // fault (too).
+        if !is_plausible || merged != failed.share {
             self.findings.push(failed.edge());
         }
         self.findings.extend(edges);
@@ -274,12 +274,13 @@ impl<'t> Localisation<'t> {
     }
 }
 
-/// A child whose share is wrong: an aggregator to be asked, or the edge. An aggregator's share that
-/// cannot even be read says enough: an honest one neither sends it nor takes it from another.
-fn wrong(child: &Child, parent: &str, said: Option<Sum>) -> Result<Failed, Finding> {
+/// The follow-up for a child with a wrong share: an aggregator to be asked, or the finding about
+/// its edge. An aggregator's share that cannot be read is a finding at once: an honest aggregator
+/// neither sends such a share nor accepts one.
+fn wrong(child: &Child, parent: &str, share: Option<Sum>) -> Result<Failed, Finding> {
     let (name, parent) = (child.name.clone(), parent.to_owned());
-    match said {
-        Some(said) if child.is_gateway => Ok(Failed { node: child.id, name, parent, said }),
+    match share {
+        Some(share) if child.is_gateway => Ok(Failed { node: child.id, name, parent, share }),
         _ => Err(Finding::Edge { child: name, parent }),
     }
 }
@@ -303,7 +304,7 @@ impl Asked {
         Self { failed, tries: 0, answer: None }
     }
 
-    /// The first child that is asked for.
+    /// The place of the first child to ask for.
     fn first(&self) -> u32 {
         self.answer.as_ref().map_or(0, |answer| answer.next)
     }
@@ -311,30 +312,31 @@ impl Asked {
 
 impl Answer {
     fn new(aggregator: &Aggregator, failed: &Failed) -> Self {
-        let (heard, merged) =
-            (vec![false; aggregator.children().len()], Sum::none(failed.said.shape()));
-        Self { next: 0, heard, merged, wrong: Vec::new(), edges: Vec::new() }
+        let (reported, merged) =
+            (vec![false; aggregator.children().len()], Sum::none(failed.share.shape()));
+        Self { next: 0, reported, merged, wrong: Vec::new(), edges: Vec::new() }
     }
 
-    /// Takes what the aggregator has of a child; says whether it can have that.
-    fn hear<E: KeyEngine + Sync>(
+    /// Adds the share of a child that the aggregator reports. Returns whether it is plausible: the
+    /// child exists, is reported once, and its sources do not overlap with others.
+    fn add<E: KeyEngine + Sync>(
         &mut self,
         querier: &Querier<E>,
         aggregator: &Aggregator,
         id: DeviceId,
         share: &Share<'_>,
     ) -> bool {
-        let Some(place) = aggregator.child(id).filter(|place| !self.heard[*place]) else {
+        let Some(place) = aggregator.child(id).filter(|place| !self.reported[*place]) else {
             return false;
         };
-        self.heard[place] = true;
+        self.reported[place] = true;
         let child = &aggregator.children()[place];
-        let said = read_child(querier, aggregator, place, share.epoch, share).ok();
-        if said.as_ref().is_some_and(|said| self.merged.merge(said).is_err()) {
+        let sum = read_child(querier, aggregator, place, share.epoch, share).ok();
+        if sum.as_ref().is_some_and(|sum| self.merged.merge(sum).is_err()) {
             return false;
         }
-        if !said.as_ref().is_some_and(|said| querier.is_true(share.epoch, said)) {
-            match wrong(child, aggregator.name(), said) {
+        if !sum.as_ref().is_some_and(|sum| querier.is_correct(share.epoch, sum)) {
+            match wrong(child, aggregator.name(), sum) {
                 Ok(failed) => self.wrong.push(failed),
                 Err(edge) => self.edges.push(edge),
             }
@@ -343,7 +345,7 @@ impl Answer {
     }
 }
 
-/// Reads what a child of an aggregator says: of nobody but those beneath it.
+/// Parses the share of an aggregator's child, which must only name participants below the child.
 ///
 /// # Errors
 /// As [`Querier::read`], and `NotBeneath`.

@@ -1,9 +1,9 @@
-//! The epochs of a query that runs: who has spoken of which, when to wait no longer, and what came
-//! of it. No I/O, no clock.
+//! The epochs of a running query: which children have sent a share of which epoch, when to stop
+//! waiting, and the results. No I/O, no clock.
 //!
-//! Epochs are closed in order. One is due when all children of the querier have spoken, or at its
-//! deadline: its end and a grace for every edge of the tree. PinnedSeals is bounded by the children
-//! and the few epochs that can be open at a time.
+//! Epochs are closed in order. An epoch is due when all children of the querier have sent a share,
+//! or at its deadline: its end plus a grace for every edge of the tree. Memory is bounded by the
+//! number of children and the number of epochs that can be open at a time.
 
 use std::collections::BTreeMap;
 
@@ -21,12 +21,12 @@ use super::share::Sum;
 /// All graces together last at most this many epochs (`spec/sums.md`, section 6).
 const OPEN_EPOCHS: u64 = 6;
 /// Time for the fault localisation after the deadline of its epoch, in epochs.
-const WALK_EPOCHS: u64 = 2;
-/// Epochs that can be open at a time; shares of later ones are ignored.
+const LOCALISATION_EPOCHS: u64 = 2;
+/// Number of epochs that can be open at a time; shares of later ones are ignored.
 pub const MAX_OPEN: u64 = 16;
 
-/// Epochs that are closed at once if the querier is late; together with those that are not over
-/// yet, fewer than can be open.
+/// Number of elapsed epochs that a late querier still closes. Together with the epochs that are not
+/// over yet, they are fewer than [`MAX_OPEN`].
 const MAX_LATE: u64 = 8;
 /// An epoch that would close more than this many epochs early shows that the clock was set back.
 const AHEAD_EPOCHS: u64 = 2;
@@ -65,7 +65,7 @@ pub struct Row {
     pub claimed_silent: Participants,
     /// Number of sources of the roster.
     pub sources: u32,
-    /// Its result.
+    /// The result.
     pub outcome: Outcome,
 }
 
@@ -82,8 +82,8 @@ pub enum Received {
     NotOurs,
 }
 
-/// What each child has said of an epoch, by its place in the aggregator.
-type Said = BTreeMap<usize, Result<Sum, Rejection>>;
+/// The children's shares of an epoch, by their places in the aggregator.
+type Shares = BTreeMap<usize, Result<Sum, Rejection>>;
 
 /// The epochs of a query.
 #[derive(Debug)]
@@ -95,15 +95,15 @@ pub struct Epochs<'t, E> {
     grace_ms: u64,
     next: u64,
     /// The epoch after the last closed one for which any share arrived.
-    spoken_until: u64,
-    open: BTreeMap<u64, Said>,
+    received_until: u64,
+    open: BTreeMap<u64, Shares>,
 }
 
 /// An epoch with a rejected result, whose fault is to be located.
 #[derive(Debug)]
 pub struct Failed {
     epoch: u64,
-    said: Said,
+    shares: Shares,
 }
 
 impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
@@ -117,7 +117,7 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
             querier,
             grace_ms,
             next: first,
-            spoken_until: first,
+            received_until: first,
             open: BTreeMap::new(),
         }
     }
@@ -140,7 +140,7 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
         self.next
     }
 
-    /// When the next epoch is waited for no longer, in Unix milliseconds.
+    /// The deadline of the next epoch in Unix milliseconds.
     #[must_use]
     pub fn deadline_ms(&self) -> u64 {
         self.deadline_of(self.next)
@@ -151,7 +151,7 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
         end.saturating_add(self.grace_ms().saturating_mul(self.aggregator.height().into()))
     }
 
-    /// Time that an edge may take, in milliseconds. Gateways wait no longer either: they keep few
+    /// Time that an edge may take, in milliseconds. It is limited as on gateways, which keep few
     /// epochs open (spec/sums.md, section 6).
     pub(super) fn grace_ms(&self) -> u64 {
         let (epoch_ms, height) =
@@ -159,15 +159,15 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
         self.grace_ms.min(OPEN_EPOCHS * epoch_ms / height.max(1))
     }
 
-    /// How long the walk down for an epoch may take, in milliseconds: two epochs, and less where
-    /// the querier is late, so that it does not get later if it walks in every epoch, and gateways
-    /// have not forgotten what it asks for.
-    pub(super) fn walk_ms(&self, epoch: u64, now_ms: u64) -> u64 {
-        let most = WALK_EPOCHS * u64::from(self.querier.epoch_ms());
+    /// Time for the fault localisation of an epoch, in milliseconds: two epochs, or less if the
+    /// querier is late. A querier that localises a fault in every epoch therefore does not fall
+    /// further behind, and gateways still have the epochs that it asks about.
+    pub(super) fn localisation_ms(&self, epoch: u64, now_ms: u64) -> u64 {
+        let most = LOCALISATION_EPOCHS * u64::from(self.querier.epoch_ms());
         self.deadline_of(epoch).saturating_add(most).saturating_sub(now_ms).min(most)
     }
 
-    /// Receives a child's share. Its first share of an epoch counts.
+    /// Receives a child's share. Only its first share of an epoch counts.
     pub fn hear(&mut self, child: DeviceId, share: &Share<'_>) -> Received {
         let Some(place) =
             self.aggregator.child(child).filter(|_| share.query == self.querier.id().reference())
@@ -177,26 +177,27 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
         if share.epoch < self.next || share.epoch - self.next >= MAX_OPEN {
             return Received::Untimely;
         }
-        let said = self.open.entry(share.epoch).or_default();
-        if said.contains_key(&place) {
+        let shares = self.open.entry(share.epoch).or_default();
+        if shares.contains_key(&place) {
             return Received::Untimely;
         }
         let read = read_child(&self.querier, &self.aggregator, place, share.epoch, share);
-        let heard =
+        let received =
             read.as_ref().err().map_or(Received::Kept, |refusal| Received::Wrong(refusal.clone()));
-        said.insert(place, read);
-        heard
+        shares.insert(place, read);
+        received
     }
 
-    /// Goes by the clock where that leads away from the next epoch: passes over what is late by
-    /// more than a few epochs, as after a long pause, and goes back where epochs were closed that
-    /// have not come yet, because the clock was ahead; then not to those of which anybody had
-    /// spoken. Says how many epochs were passed over.
+    /// Adjusts the next epoch to the clock, and returns how many epochs were skipped.
+    ///
+    /// If the querier is late by more than a few epochs, for example after a long pause, it skips
+    /// the oldest ones. If the clock was ahead and has been set back, it returns to epochs that
+    /// were closed too early, but not to those for which a share had arrived.
     pub fn follow_clock(&mut self, now_ms: u64) -> u64 {
         let epoch_ms = u64::from(self.querier.epoch_ms()).max(1);
         let now = now_ms / epoch_ms;
         if self.next > now.saturating_add(AHEAD_EPOCHS) {
-            self.next = self.next.min(now.max(self.spoken_until));
+            self.next = self.next.min(now.max(self.received_until));
             return 0;
         }
         let late =
@@ -207,7 +208,7 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
         missed
     }
 
-    /// Whether all children have spoken of the next epoch.
+    /// Whether all children have sent a share of the next epoch.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.open.get(&self.next).map_or(0, BTreeMap::len) == self.aggregator.children().len()
@@ -219,20 +220,21 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
         self.is_complete() || now_ms >= self.deadline_ms()
     }
 
-    /// Closes the next epoch with what has been said. Of a refused one, what it takes to walk down
-    /// comes along; the row's findings are empty until [`blame`](Row::blame) fills them.
+    /// Closes the next epoch with the shares that have arrived. For a rejected result it also
+    /// returns what a localisation needs; the row's findings are empty until [`blame`](Row::blame)
+    /// sets them.
     pub fn close(&mut self) -> (Row, Option<Failed>) {
         let epoch = self.next;
         self.next += 1;
-        let said = self.open.remove(&epoch).unwrap_or_default();
-        if !said.is_empty() {
-            self.spoken_until = self.next;
+        let shares = self.open.remove(&epoch).unwrap_or_default();
+        if !shares.is_empty() {
+            self.received_until = self.next;
         }
         let (mut sum, mut wrong) = (Sum::none(self.querier.shape()), None);
-        for share in said.values() {
+        for share in shares.values() {
             match share {
-                // Children of an aggregator have no sources in common, so nothing that was read
-                // overlaps.
+                // Children of an aggregator have no sources in common, so shares that could be read
+                // do not overlap.
                 Ok(share) => wrong = wrong.or(sum.merge(share).err().map(Rejection::from)),
                 Err(refusal) => wrong = wrong.or(Some(refusal.clone())),
             }
@@ -246,9 +248,9 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
         let sources = self.querier.shape().sources;
         let mut claimed_silent = Participants::none(sources);
         let are_claimed = |position: &u32| {
-            let is_heard =
-                self.aggregator.owner(*position).is_some_and(|place| said.contains_key(&place));
-            is_heard && !sum.participants().contains(*position)
+            let has_report =
+                self.aggregator.owner(*position).is_some_and(|place| shares.contains_key(&place));
+            has_report && !sum.participants().contains(*position)
         };
         (0..sources)
             .filter(|_| !is_refused)
@@ -259,7 +261,8 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
             Err(refusal @ Rejection::BelowFloor { .. }) => Outcome::Missing(refusal),
             Err(refusal) => Outcome::Rejected { refusal, findings: Vec::new() },
         };
-        let failed = matches!(outcome, Outcome::Rejected { .. }).then_some(Failed { epoch, said });
+        let failed =
+            matches!(outcome, Outcome::Rejected { .. }).then_some(Failed { epoch, shares });
         let duration_ms = self.querier.epoch_ms();
         let row = Row {
             query: self.querier.id(),
@@ -274,16 +277,16 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
         (row, failed)
     }
 
-    /// The walk down for an epoch that was refused.
+    /// The fault localisation for an epoch with a rejected result.
     #[must_use]
     pub fn walk(&self, failed: Failed) -> Localisation<'t> {
-        let said = failed.said.into_iter().map(|(place, said)| (place, said.ok()));
-        Localisation::new(self.tree, &self.querier, failed.epoch, said)
+        let shares = failed.shares.into_iter().map(|(place, share)| (place, share.ok()));
+        Localisation::new(self.tree, &self.querier, failed.epoch, shares)
     }
 }
 
 impl Row {
-    /// Puts in what a walk has found.
+    /// Sets the findings of the localisation.
     #[must_use]
     pub fn blame(mut self, found: Vec<Finding>) -> Self {
         if let Outcome::Rejected { findings, .. } = &mut self.outcome {
@@ -292,12 +295,12 @@ impl Row {
         self
     }
 
-    /// The positions of the sources that were said to be silent.
+    /// The positions of the sources that were reported as silent.
     pub fn silent(&self) -> impl Iterator<Item = u32> + use<'_> {
         self.claimed_silent.iter()
     }
 
-    /// How many sources nothing was heard of: neither they nor a word on their silence.
+    /// Number of sources that were reported neither as participants nor as silent.
     #[must_use]
     pub const fn unheard(&self) -> u32 {
         self.sources
@@ -305,7 +308,8 @@ impl Row {
             .saturating_sub(self.claimed_silent.count())
     }
 
-    /// Their positions. Who is neither among them nor silent takes part.
+    /// The positions of these sources. A source that is neither among them nor silent is a
+    /// participant.
     pub fn unheard_positions(&self) -> impl Iterator<Item = u32> + use<'_> {
         (0..self.sources)
             .filter(|at| !self.participants.contains(*at) && !self.claimed_silent.contains(*at))

@@ -1,14 +1,14 @@
-//! A set of positions in the roster, opened up: sixteen positions a word, as the key table holds
-//! sixteen sources side by side.
+//! A set of positions in the roster, as a bitmap of sixteen positions per word: the key table
+//! stores sources in blocks of sixteen.
 
 use std::ops::Range;
 
 use moteseal_sum::participation::Participation;
 
-/// Positions a word.
+/// Positions in a word.
 const WORD: u32 = u16::BITS;
 
-/// Who takes part in a sum, among the sources of a roster. A bit a source.
+/// The participants of a sum, with one bit for each source of the roster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Participants {
     words: Box<[u16]>,
@@ -16,13 +16,13 @@ pub struct Participants {
 }
 
 impl Participants {
-    /// Nobody, of so many sources.
+    /// The empty set, for a roster of `sources` sources.
     #[must_use]
     pub fn none(sources: u32) -> Self {
         Self { words: vec![0; sources.div_ceil(WORD) as usize].into(), count: 0 }
     }
 
-    /// Those whom a checked encoding names. Positions that the roster does not have are not in it.
+    /// The participants that a checked encoding names. Positions outside the roster are ignored.
     #[must_use]
     pub fn of(participation: &Participation<'_>, sources: u32) -> Self {
         let mut all = Self::none(sources);
@@ -30,7 +30,7 @@ impl Participants {
         all
     }
 
-    /// Adds neighbouring positions.
+    /// Adds a range of positions.
     pub fn insert(&mut self, run: Range<u32>) {
         for (word, mask) in masks(&run) {
             if let Some(word) = self.words.get_mut(word) {
@@ -40,13 +40,13 @@ impl Participants {
         }
     }
 
-    /// How many there are.
+    /// Number of participants.
     #[must_use]
     pub const fn count(&self) -> u32 {
         self.count
     }
 
-    /// Whether a position is among them.
+    /// Whether the set contains a position.
     #[must_use]
     pub fn contains(&self, position: u32) -> bool {
         self.words
@@ -54,7 +54,7 @@ impl Participants {
             .is_some_and(|word| word >> (position % WORD) & 1 != 0)
     }
 
-    /// The positions, ascending.
+    /// The positions in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + use<'_> {
         (0..).step_by(WORD as usize).zip(&self.words).flat_map(|(base, word)| {
             let mut rest = *word;
@@ -66,7 +66,7 @@ impl Participants {
         })
     }
 
-    /// The runs of neighbouring positions, ascending.
+    /// The ranges of consecutive positions in ascending order.
     pub fn runs(&self) -> impl Iterator<Item = Range<u32>> + use<'_> {
         let mut positions = self.iter().peekable();
         std::iter::from_fn(move || {
@@ -79,13 +79,13 @@ impl Participants {
         })
     }
 
-    /// Whether somebody is in both.
+    /// Whether the two sets have a position in common.
     #[must_use]
     pub fn overlap(&self, other: &Self) -> bool {
         self.words.iter().zip(&other.words).any(|(one, other)| one & other != 0)
     }
 
-    /// Adds all of another set of the same roster.
+    /// Adds all positions of another set of the same roster.
     pub fn merge(&mut self, other: &Self) {
         for (word, other) in self.words.iter_mut().zip(&other.words) {
             self.count += (other & !*word).count_ones();
@@ -93,7 +93,7 @@ impl Participants {
         }
     }
 
-    /// How many of neighbouring positions there are.
+    /// Number of positions of the set in a range.
     #[must_use]
     pub fn count_in(&self, run: &Range<u32>) -> u32 {
         masks(run)
@@ -101,7 +101,8 @@ impl Participants {
             .sum()
     }
 
-    /// The words that hold neighbouring positions, without all others, and the place of the first.
+    /// The words that contain a range, with all bits outside the range cleared, and the index of
+    /// the first word.
     pub(super) fn words_in(&self, run: &Range<u32>) -> (usize, Vec<u16>) {
         let words = masks(run)
             .map(|(word, mask)| self.words.get(word).map_or(0, |word| word & mask))
@@ -110,7 +111,7 @@ impl Participants {
     }
 }
 
-/// Where a run's bits lie.
+/// The words that a range covers: the index and the bit mask of each.
 fn masks(run: &Range<u32>) -> impl Iterator<Item = (usize, u16)> + use<> {
     let Range { start, end } = run.clone();
     let words = if start < end { start / WORD..end.div_ceil(WORD) } else { 0..0 };
@@ -133,20 +134,28 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_the_set_of_its_runs(runs in prop::collection::vec((0_u32..200, 0_u32..40), 0..12), asked in (0_u32..200, 0_u32..60)) {
+        fn it_behaves_like_a_set_of_positions(
+            runs in prop::collection::vec((0_u32..200, 0_u32..40), 0..12),
+            asked in (0_u32..200, 0_u32..60),
+        ) {
             let (mut found, mut expected) = (Participants::none(203), BTreeSet::new());
             for (start, length) in runs {
                 let run = start..(start + length).min(203);
                 found.insert(run.clone());
                 expected.extend(run);
             }
-            prop_assert_eq!(found.iter().collect::<Vec<_>>(), expected.iter().copied().collect::<Vec<_>>());
+            let positions = expected.iter().copied().collect::<Vec<_>>();
+            prop_assert_eq!(found.iter().collect::<Vec<_>>(), &positions[..]);
             prop_assert_eq!(found.count() as usize, expected.len());
-            prop_assert_eq!(found.runs().flatten().collect::<Vec<_>>(), expected.iter().copied().collect::<Vec<_>>());
-            prop_assert!(found.runs().zip(found.runs().skip(1)).all(|(one, next)| one.end < next.start));
+            prop_assert_eq!(found.runs().flatten().collect::<Vec<_>>(), &positions[..]);
+            prop_assert!(
+                found.runs().zip(found.runs().skip(1)).all(|(one, next)| one.end < next.start)
+            );
             let run = asked.0..asked.0 + asked.1;
             prop_assert_eq!(found.count_in(&run) as usize, expected.range(run.clone()).count());
-            prop_assert!((0..210).all(|position| found.contains(position) == expected.contains(&position)));
+            prop_assert!(
+                (0..210).all(|position| found.contains(position) == expected.contains(&position))
+            );
             let mut outside = Participants::none(203);
             outside.insert(run.start..run.end.min(203));
             prop_assert_eq!(found.overlap(&outside), expected.range(run).next().is_some());

@@ -25,7 +25,7 @@ use super::schedule_numbers::ScheduleNumbers;
 use crate::error::OutputError;
 use crate::input::{self, InputError};
 
-/// The broker must be reached within this time.
+/// Time to reach the broker.
 const REACHED_WITHIN: Duration = Duration::from_secs(10);
 /// A query ends this long after its querier has died.
 const LEASE: Duration = Duration::from_secs(3600);
@@ -46,7 +46,7 @@ pub struct PreparedQuery {
 
 impl PreparedQuery {
     /// Reads the files of a configuration and derives the keys of the query. `floor` is the least
-    /// number of participants of which a sum is opened; by default more than half of the sources.
+    /// number of participants for which a sum is opened; by default more than half of the sources.
     /// `progress` is called with the number of sources whose keys were derived since the last call.
     ///
     /// # Errors
@@ -67,7 +67,8 @@ impl PreparedQuery {
         let keys = querier_keys(&config.keys, roster).map_err(at("keys"))?;
         if keys.querier != signer.public() {
             let what = format_args!(
-                "{} is not the key for which `sum setup` made the keys, and no device would answer it",
+                "{} is not the key that `sum setup` was called with, so no device would answer; \
+                 use that key",
                 config.key.display()
             );
             return Err(InputError::usage("WrongQuerier", what).at("key"));
@@ -112,7 +113,7 @@ impl PreparedQuery {
         &self.plan
     }
 
-    /// The least number of participants of which a sum is opened.
+    /// The least number of participants for which a sum is opened.
     #[must_use]
     pub const fn floor(&self) -> u32 {
         self.querier.question().floor
@@ -130,9 +131,9 @@ impl PreparedQuery {
         self.names.clone()
     }
 
-    /// Runs the query over the broker: until `epochs` are over, or for ever without a number, or
-    /// until `stop` completes. Calls `started` once the broker is reached. Returns how many epochs
-    /// have no row, as [`run_query()`] does.
+    /// Runs the query over the broker until `epochs` epochs are over (without a limit if `None`) or
+    /// `stop` completes. Calls `started` once the broker is reached. Returns how many epochs have
+    /// no row, as [`run_query()`] does.
     ///
     /// # Errors
     /// [`RunError`].
@@ -174,7 +175,7 @@ fn unix_ms() -> u64 {
 /// Fills a buffer with random bytes of the operating system.
 pub(super) fn random(bytes: &mut [u8]) -> Result<(), InputError> {
     getrandom::fill(bytes).map_err(|error| {
-        InputError::internal(format_args!("the system has no random bytes: {error}"))
+        InputError::internal(format_args!("cannot get random bytes from the system: {error}"))
     })
 }
 

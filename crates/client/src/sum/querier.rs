@@ -1,9 +1,9 @@
-//! Opening the answer to an epoch of a query, and nothing that was not checked gets out
+//! Opens and checks the answer to an epoch of a query, and returns only checked values
 //! (`docs/design.md`, *Sums*).
 //!
-//! The answer is exact over the participants that it names, or it is refused by the name of what is
-//! wrong with it. Of each epoch one result is accepted: the difference of two would be the readings
-//! of those who are in one of them only.
+//! An answer is either exact over the participants that it names, or rejected with the name of the
+//! error. Only one result of each epoch is accepted: the difference of two would reveal the
+//! readings of the sources that are in only one of them.
 
 use std::fmt;
 
@@ -20,36 +20,36 @@ use super::key_table::{KeyTable, NotOpened};
 use super::participants::Participants;
 use super::share::{Shape, ShareError, Sum};
 
-/// Sums of fewer sources are never shown: one alone would be a reading.
+/// Sums of fewer sources are never shown: a sum of one source would be its reading.
 pub const LEAST_FLOOR: u32 = 2;
-/// As many epochs behind the newest that was accepted can still be accepted.
+/// Number of epochs, up to the newest accepted one, that can still be accepted.
 pub const EPOCHS_AFTER: u64 = 64;
 
-/// The floor where nobody names one: more than half of the sources, and no fewer than two.
+/// The default floor: more than half of the sources, and at least two.
 #[must_use]
 pub fn default_floor(sources: u32) -> u32 {
     (sources / 2 + 1).max(LEAST_FLOOR)
 }
 
-/// Why a query cannot be asked of a roster.
+/// Why a query cannot be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PoseError {
-    /// A floor below two, or above the number of sources.
+    /// The floor is below two or above the number of sources.
     FloorOutOfRange {
         /// The floor.
         floor: u32,
-        /// The sources of the roster.
+        /// Number of sources in the roster.
         sources: u32,
     },
-    /// A sum could be too large; which one, and what to do.
+    /// A sum could overflow. The text names the sum and the remedy.
     Overflow(String),
-    /// The plan is none.
+    /// The plan is invalid.
     Plan(DecodeError),
 }
 
 impl PoseError {
-    /// The error's name.
+    /// The stable name of the error (`spec/errors.md`).
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -63,16 +63,18 @@ impl PoseError {
 impl fmt::Display for PoseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::FloorOutOfRange { floor, sources } if *sources < LEAST_FLOOR => {
+            Self::FloorOutOfRange { sources, .. } if *sources < LEAST_FLOOR => {
                 write!(
                     f,
-                    "a sum over fewer than {LEAST_FLOOR} sources would show a reading ({floor} of {sources})"
+                    "the roster has {sources} sources, but a sum needs at least {LEAST_FLOOR}: a \
+                     sum over one source would show its reading"
                 )
             }
             Self::FloorOutOfRange { floor, sources } => {
                 write!(
                     f,
-                    "the floor is {floor}; it must be from {LEAST_FLOOR} to the {sources} sources of the roster"
+                    "the floor is {floor}; it must be from {LEAST_FLOOR} to the number of sources \
+                     in the roster, {sources}"
                 )
             }
             Self::Overflow(text) => f.write_str(text),
@@ -83,40 +85,41 @@ impl fmt::Display for PoseError {
 
 impl std::error::Error for PoseError {}
 
-/// Why an answer is not shown.
+/// Why an answer is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rejection {
-    /// The answer to another query.
+    /// The answer is to a different query.
     WrongQuery,
-    /// The answer for another epoch, or for one that ended long before one that was accepted.
+    /// The answer is for a different epoch, or for one at least [`EPOCHS_AFTER`] epochs before the
+    /// newest accepted one.
     WrongEpoch,
-    /// Its participants or its records are not what they must be.
+    /// The participants or the records are invalid.
     Share(ShareError),
     /// Fewer participants than the floor.
     BelowFloor {
-        /// How many there are.
+        /// Number of participants.
         participants: u32,
-        /// How many there must be.
+        /// The floor.
         floor: u32,
     },
-    /// The numbers are wrong.
+    /// A sum is not correct.
     Sum {
-        /// In which way.
+        /// The error.
         error: OpenError,
-        /// Of which sum: `the count`, or `the sum of temperature`.
+        /// The sum: `the count`, or `the sum of temperature`.
         slot: String,
-        /// Of which key group.
+        /// The key group.
         key_group: u32,
     },
-    /// Every sum is one that the participants can have said, and together no readings have them.
+    /// Each sum is possible by itself, but no readings have all these sums.
     Answer(AnswerError),
-    /// The epoch has a result.
+    /// The epoch already has a result.
     AlreadyAccepted,
 }
 
 impl Rejection {
-    /// The error's name.
+    /// The stable name of the error (`spec/errors.md`).
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -132,23 +135,27 @@ impl Rejection {
 }
 
 impl fmt::Display for Rejection {
-    /// The name, and what is wrong.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::WrongQuery => f.write_str("the answer to another query"),
+            Self::WrongQuery => f.write_str("the answer is to a different query"),
             Self::WrongEpoch => {
-                f.write_str("the answer for another epoch than the one that is opened")
+                f.write_str("the answer is for a different epoch than the one that is opened")
             }
             Self::Share(error) => error.fmt(f),
             Self::BelowFloor { participants, floor } => {
-                write!(f, "{participants} took part, and sums of fewer than {floor} are not shown")
+                write!(
+                    f,
+                    "{participants} took part, but sums of fewer than {floor} participants are \
+                     not shown"
+                )
             }
             Self::Sum { error, slot, key_group } => {
                 write!(f, "{error} ({slot}, key group {key_group})")
             }
             Self::Answer(error) => error.fmt(f),
             Self::AlreadyAccepted => f.write_str(
-                "this epoch has a result, and the difference of two would show single readings",
+                "this epoch already has a result, and the difference of two results could show \
+                 single readings",
             ),
         }
     }
@@ -174,18 +181,18 @@ impl From<PsrError> for Rejection {
     }
 }
 
-/// What is asked of whom.
+/// A query to the devices of a roster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     /// The group.
     pub group: GroupId,
     /// The digest of the roster that gives the sources their positions.
     pub roster: Digest,
-    /// Random, so that the query has keys of its own.
+    /// A random number, so that each query has different keys.
     pub nonce: [u8; 16],
     /// The plan, encoded.
     pub plan: Vec<u8>,
-    /// How many sources are in a key group.
+    /// Number of sources in a key group.
     pub key_group: u32,
     /// Sums of fewer sources are not shown.
     pub floor: u32,
@@ -199,12 +206,12 @@ impl Question {
     }
 }
 
-/// The querier of one query: its keys, and what it has accepted.
+/// The querier of one query: its keys, and the epochs that it has accepted.
 #[derive(Debug)]
 pub struct Querier<E> {
     question: Question,
     id: QueryId,
-    /// Of each slot the largest value of one source.
+    /// The largest value of one source, for each slot.
     most: Vec<u128>,
     epoch_ms: u32,
     keys: KeyTable,
@@ -212,8 +219,7 @@ pub struct Querier<E> {
     engine: E,
 }
 
-/// The exact answer for an epoch, over the participants that it names. Opened and checked; there is
-/// no other kind.
+/// The exact, checked answer for an epoch over the participants that it names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accepted {
     query: QueryId,
@@ -235,13 +241,14 @@ impl Accepted {
         self.epoch
     }
 
-    /// Whose readings it is of.
+    /// The sources whose readings it contains.
     #[must_use]
     pub const fn participants(&self) -> &Participants {
         &self.participants
     }
 
-    /// The value of each selected item, in order; `None` where it is one of no readings.
+    /// The value of each selected item, in order; `None` for a value over no readings, such as a
+    /// mean.
     #[must_use]
     pub fn values(&self) -> &[Option<FixedPoint>] {
         &self.values
@@ -250,10 +257,10 @@ impl Accepted {
 
 impl<E: KeyEngine + Sync> Querier<E> {
     /// Derives the keys for a question to the devices at the positions `0, 1, ...` of its roster.
-    /// `progress` is told of every few thousand sources whose keys were derived, by any thread.
+    /// Any of the threads calls `progress` after every few thousand sources, with their number.
     ///
     /// # Errors
-    /// [`PoseError`], before anything is derived.
+    /// [`PoseError`] if the question is invalid; no key is then derived.
     pub fn new(
         question: Question,
         master: &Master,
@@ -283,13 +290,13 @@ impl<E: KeyEngine + Sync> Querier<E> {
         self.id
     }
 
-    /// What is asked.
+    /// The question.
     #[must_use]
     pub const fn question(&self) -> &Question {
         &self.question
     }
 
-    /// How long an epoch of the query lasts, in milliseconds.
+    /// The duration of the query's epochs in milliseconds.
     #[must_use]
     pub const fn epoch_ms(&self) -> u32 {
         self.epoch_ms
@@ -301,21 +308,22 @@ impl<E: KeyEngine + Sync> Querier<E> {
         self.keys.shape()
     }
 
-    /// Reads what a child says of an epoch of this query.
+    /// Parses a child's share of an epoch of this query.
     ///
     /// # Errors
-    /// `WrongQuery`, `WrongEpoch`, and [`ShareError`], in this order.
+    /// `WrongQuery`, `WrongEpoch` or [`ShareError`], checked in this order.
     pub fn read(&self, epoch: u64, share: &Share<'_>) -> Result<Sum, Rejection> {
         self.check_names(epoch, share)?;
         Ok(Sum::read(self.shape(), share.participation, &share.psrs)?)
     }
 
-    /// Opens the whole answer for an epoch, as one share.
+    /// Opens the complete answer for an epoch, which is one share.
     ///
     /// # Errors
-    /// [`Rejection`]: the first that holds of `WrongQuery`, `WrongEpoch`, `MalformedParticipation`,
-    /// `UnknownPosition`, `BelowFloor`, `WrongPsrCount`, `TruncatedPsr`, `NotCanonical`,
-    /// `SharesMismatch`, `SumOutOfRange`, those of [`AnswerError`], `AlreadyAccepted`.
+    /// [`Rejection`]: the first that applies of `WrongQuery`, `WrongEpoch`,
+    /// `MalformedParticipation`, `UnknownPosition`, `BelowFloor`, `WrongPsrCount`, `TruncatedPsr`,
+    /// `NotCanonical`, `SharesMismatch`, `SumOutOfRange`, those of [`AnswerError`],
+    /// `AlreadyAccepted`.
     pub fn open(&mut self, epoch: u64, share: &Share<'_>) -> Result<Accepted, Rejection> {
         self.check_names(epoch, share)?;
         let shape = self.shape();
@@ -327,7 +335,7 @@ impl<E: KeyEngine + Sync> Querier<E> {
         self.open_sum(epoch, &Sum::read_psrs(shape, participants, &share.psrs)?)
     }
 
-    /// Opens what all children have said of an epoch, added up.
+    /// Opens the sum of all children's shares of an epoch.
     ///
     /// # Errors
     /// [`Rejection`]: as [`open`](Self::open) from `BelowFloor` on.
@@ -355,9 +363,9 @@ impl<E: KeyEngine + Sync> Querier<E> {
         Ok(Accepted { query: self.id, epoch, participants: participants.clone(), values })
     }
 
-    /// Whether a share is what its participants have said: yes or no, and nothing of what that is,
-    /// also below the floor.
-    pub(super) fn is_true(&self, epoch: u64, sum: &Sum) -> bool {
+    /// Whether a share is the correct sum of its participants. Unlike opening, this is allowed
+    /// below the floor, because it reveals nothing else.
+    pub(super) fn is_correct(&self, epoch: u64, sum: &Sum) -> bool {
         self.keys.open(&self.engine, sum, &self.most, epoch).is_ok()
     }
 
@@ -378,20 +386,20 @@ impl<E: KeyEngine + Sync> Querier<E> {
     }
 }
 
-/// The epochs that have a result: the newest, and which of those shortly before it.
+/// The epochs that have a result: the newest one, and which ones shortly before it.
 #[derive(Clone, Copy, Debug, Default)]
 struct AcceptedEpochs {
-    /// The newest, and a bit for each epoch back from it.
+    /// The newest epoch, and a bit for each epoch back from it.
     newest: Option<(u64, u64)>,
 }
 
 impl AcceptedEpochs {
-    /// Whether nothing is known of an epoch any more.
+    /// Whether an epoch is too old to be tracked.
     fn is_past(self, epoch: u64) -> bool {
         self.newest.is_some_and(|(newest, _)| newest.saturating_sub(epoch) >= EPOCHS_AFTER)
     }
 
-    /// Notes an epoch; says whether it was the first time.
+    /// Records an epoch. Returns whether it was not recorded before and is not too old.
     fn accept(&mut self, epoch: u64) -> bool {
         let (newest, seen) = self.newest.unwrap_or((epoch, 0));
         let (newest, seen) = match epoch.checked_sub(newest) {
@@ -401,11 +409,11 @@ impl AcceptedEpochs {
             ),
             None => (newest, seen),
         };
-        let behind = newest - epoch;
-        if behind >= EPOCHS_AFTER || seen >> behind & 1 != 0 {
+        let age = newest - epoch;
+        if age >= EPOCHS_AFTER || seen >> age & 1 != 0 {
             return false;
         }
-        self.newest = Some((newest, seen | 1 << behind));
+        self.newest = Some((newest, seen | 1 << age));
         true
     }
 }

@@ -1,9 +1,9 @@
-//! The epochs of a query as a table, JSON lines, CSV or an Arrow stream. Every row is written as it
-//! comes, so that a query that runs for long can be followed.
+//! Writes the epochs of a query as a table, JSON lines, CSV or an Arrow stream. Each row is flushed
+//! at once, so that a reader can follow a query that runs for long.
 //!
-//! Values are exact: decimal numbers with all their digits, in Arrow `Decimal128`. A row whose
-//! answer was not accepted has none, and says why by the name of the error and, where a walk down
-//! has found it, the edge.
+//! Values are exact: decimal numbers with all their digits; in Arrow, `Decimal128`. A row without
+//! an accepted answer has no values. It has the name of the error and, if the fault was localised,
+//! the edge.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -26,17 +26,17 @@ use super::localise::Finding;
 use super::open_epochs::{Outcome, Row};
 use crate::error::OutputError;
 
-/// A table names silent sources only if they are this few.
+/// A table names silent sources only up to this number.
 const NAMED: usize = 6;
-/// Columns of values are at least so wide, so that most values fit a header that is written before
-/// them.
+/// The smallest width of a column of values: the header is written before the values are known, and
+/// most values fit this width.
 const VALUE_WIDTH: usize = 12;
-/// An instant takes so many characters.
+/// The width of an instant in characters.
 const INSTANT_WIDTH: usize = 20;
-/// Digits of a decimal in Arrow.
+/// The precision of decimals in Arrow.
 const DIGITS: u8 = 38;
-/// Digits after the point of mean and standard deviation beyond their column's, and where no number
-/// of them is exact (spec/queries.md, section 5).
+/// Digits after the point of mean and standard deviation, in addition to those of their column; and
+/// their number if the column has no exact decimals (spec/queries.md, section 5).
 const EXTRA_PLACES: i8 = 4;
 const INEXACT_PLACES: i8 = 9;
 
@@ -45,24 +45,24 @@ const INEXACT_PLACES: i8 = 9;
 pub enum RowFormat {
     /// Aligned columns, for people.
     Table,
-    /// One JSON object a line.
+    /// One JSON object per line.
     JsonLines,
     /// Comma-separated values (RFC 4180) with a header line.
     Csv,
-    /// An Arrow IPC stream, a batch an epoch.
+    /// An Arrow IPC stream with a batch for each epoch.
     Arrow,
 }
 
-/// What a row has: the selected items, and the names of the sources.
+/// The names in a row: the selected items, and the sources.
 #[derive(Clone, Debug)]
 pub struct RowNames {
-    /// `AVG(temperature)`.
+    /// The items, such as `AVG(temperature)`.
     items: Vec<String>,
-    /// `Cel`; of a count, none.
+    /// Their units, such as `Cel`; empty for a count.
     units: Vec<String>,
-    /// How many digits stand after the point.
+    /// Their numbers of digits after the point.
     places: Vec<i8>,
-    /// By position.
+    /// The sources, by position.
     sources: Vec<String>,
 }
 
@@ -78,7 +78,8 @@ impl RowNames {
         ) {
             (Aggregate::Count, _) | (_, None) => String::new(),
             (_, Some(field)) if field.unit.is_empty() => String::new(),
-            // UCUM writes a power behind its unit, in parentheses where that is more than one.
+            // UCUM writes an exponent after the unit, which is in parentheses if it is more than
+            // one word.
             (Aggregate::Variance, Some(field)) if field.unit.chars().all(char::is_alphabetic) => {
                 format!("{}2", field.unit)
             }
@@ -116,8 +117,8 @@ impl RowNames {
     }
 }
 
-/// Digits after the point that show every multiple of `1 / divisor`; none if no number of them
-/// does.
+/// The number of digits after the point that shows every multiple of `1 / divisor` exactly; `None`
+/// if no number does.
 fn places_of(divisor: u32) -> Option<i8> {
     let mut rest = 1 % u64::from(divisor.max(1));
     // A divisor has at most 31 factors of two.
@@ -128,7 +129,7 @@ fn places_of(divisor: u32) -> Option<i8> {
     })
 }
 
-/// An instant in Unix milliseconds as RFC 3339, or nothing past the year 9999.
+/// An instant in Unix milliseconds as RFC 3339; empty past the year 9999.
 fn instant(ms: u64) -> String {
     let time = i64::try_from(ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
     time.map(|time| time.to_string()).unwrap_or_default()
@@ -137,13 +138,13 @@ fn instant(ms: u64) -> String {
 /// Why a row has no values.
 #[derive(Default)]
 struct Error<'a> {
-    /// The error's name.
+    /// The stable name of the error.
     name: &'static str,
-    /// All in words.
+    /// The name and the message.
     message: String,
-    /// The edges that were found.
+    /// The located edges.
     edges: Vec<String>,
-    /// Who had nothing of the epoch any more.
+    /// The aggregators that no longer have the epoch.
     forgotten: Vec<&'a str>,
 }
 
@@ -167,8 +168,8 @@ fn values(row: &Row) -> &[Option<FixedPoint>] {
     if let Outcome::Accepted(accepted) = &row.outcome { accepted.values() } else { &[] }
 }
 
-/// Writes rows as they come. Call [`finish`](Self::finish) at the end: an Arrow stream is not whole
-/// before.
+/// Writes rows as they arrive. Call [`finish`](Self::finish) at the end: before that, an Arrow
+/// stream is incomplete.
 pub struct RowWriter<W: Write> {
     names: RowNames,
     state: State<W>,
@@ -188,7 +189,8 @@ impl<W: Write> std::fmt::Debug for RowWriter<W> {
 }
 
 impl<W: Write> RowWriter<W> {
-    /// A writer to `out`. The header is written with the first row; of CSV and Arrow at once.
+    /// A writer to `out`. A table's header is written with the first row, the header of CSV and
+    /// Arrow at once.
     ///
     /// # Errors
     /// [`OutputError`].
@@ -221,7 +223,7 @@ impl<W: Write> RowWriter<W> {
         Ok(Self { names, state })
     }
 
-    /// Writes a row, and brings it out.
+    /// Writes a row and flushes it.
     ///
     /// # Errors
     /// [`OutputError`].
@@ -269,7 +271,7 @@ impl<W: Write> RowWriter<W> {
         }
     }
 
-    /// Writes the format's end.
+    /// Writes the end of the format.
     ///
     /// # Errors
     /// [`OutputError`].
@@ -287,7 +289,7 @@ impl<W: Write> RowWriter<W> {
     }
 }
 
-/// The heads of a table's columns of values: `AVG(temperature) [Cel]`.
+/// The headers of a table's columns of values: `AVG(temperature) [Cel]`.
 fn heads(names: &RowNames) -> impl Iterator<Item = String> + use<'_> {
     names.items.iter().zip(&names.units).map(|(item, unit)| match unit.as_str() {
         "" => item.clone(),
@@ -295,7 +297,7 @@ fn heads(names: &RowNames) -> impl Iterator<Item = String> + use<'_> {
     })
 }
 
-/// A line of a table.
+/// Formats a row of a table.
 fn line(text: &mut String, names: &RowNames, widths: &[usize], row: &Row) {
     let _ = write!(text, "{:<INSTANT_WIDTH$}", instant(row.start_ms));
     for (item, width) in widths.iter().enumerate() {
@@ -324,14 +326,14 @@ fn line(text: &mut String, names: &RowNames, widths: &[usize], row: &Row) {
         };
         let unheard = Some(row.unheard())
             .filter(|count| *count > 0)
-            .map(|count| format!("{count} not heard of"));
+            .map(|count| format!("{count} not reported"));
         let parts: Vec<String> =
             Some(named).filter(|named| !named.is_empty()).into_iter().chain(unheard).collect();
         text.push_str(&parts.join("; "));
     }
 }
 
-/// A row as JSON. Its keys are stable.
+/// A row as JSON. The keys are stable.
 fn object(names: &RowNames, row: &Row) -> Value {
     let results: serde_json::Map<String, Value> = names
         .items
@@ -343,7 +345,13 @@ fn object(names: &RowNames, row: &Row) -> Value {
         .collect();
     let accepted = matches!(row.outcome, Outcome::Accepted(_));
     let error = failure(row).map(|Error { name, message, edges, forgotten }| {
-        json!({ "name": name, "message": message, "edge": edges.first(), "edges": edges, "forgotten": forgotten })
+        json!({
+            "name": name,
+            "message": message,
+            "edge": edges.first(),
+            "edges": edges,
+            "forgotten": forgotten,
+        })
     });
     json!({
         "query": row.query.to_string(),
@@ -394,7 +402,7 @@ fn batch(schema: &SchemaRef, names: &RowNames, row: &Row) -> Result<RecordBatch,
     ];
     for (item, places) in names.places.iter().enumerate() {
         let value = values(row).get(item).copied().flatten();
-        // One of more digits than the column holds has no place in it.
+        // A value with more digits than the column's precision does not fit.
         let unfit = || {
             OutputError::unfit(format_args!(
                 "{} has more than {DIGITS} digits; write JSON or CSV",
@@ -433,7 +441,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_places_of_a_divisor_are_those_that_show_its_multiples() {
+    fn the_digits_of_a_divisor_show_every_multiple_exactly() {
         let expected = [
             (1, Some(0)),
             (2, Some(1)),

@@ -31,7 +31,7 @@ use super::schedule_numbers::{ScheduleNumberError, ScheduleNumbers};
 use crate::error::OutputError;
 
 /// The longest time of a fault localisation, for any duration of epochs.
-const LONGEST_WALK: Duration = Duration::from_secs(300);
+const LONGEST_LOCALISATION: Duration = Duration::from_secs(300);
 /// The shortest time to wait for an answer.
 const LEAST_WAIT: Duration = Duration::from_millis(500);
 /// Room for an explain frame, in bytes.
@@ -39,12 +39,12 @@ const MAX_EXPLAIN: usize = 64;
 /// Interval at which the clock is read again, because it may be set.
 const READ_AGAIN: Duration = Duration::from_secs(1);
 /// Before an epoch is closed by its deadline, received frames are handled until none arrives for
-/// this long,
+/// this long.
 const QUIET: Duration = Duration::from_millis(1);
-/// and no longer than this.
+/// The longest time for that.
 const CATCH_UP: Duration = Duration::from_secs(1);
 /// Interval at which the newest query schedule is announced again, unchanged.
-const SAY_AGAIN: Duration = Duration::from_secs(60);
+const ANNOUNCE_AGAIN: Duration = Duration::from_secs(60);
 /// Time for the link to send the end of a query.
 const FAREWELL: Duration = Duration::from_millis(500);
 
@@ -66,7 +66,7 @@ pub enum RunError {
     /// The link failed.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// There is no number for the query schedule.
+    /// The file of schedule numbers cannot be used.
     #[error(transparent)]
     Number(#[from] ScheduleNumberError),
     /// The query schedule could not be signed.
@@ -165,10 +165,10 @@ struct Asked<'a, 't, L, E> {
     first: u64,
     /// The first epoch that the newest query schedule does not ask for.
     until: u64,
-    /// How many epochs were passed over.
+    /// Number of skipped epochs.
     missed: u64,
-    /// The newest query schedule, and when it is said again.
-    said: Option<(Bytes, Instant)>,
+    /// The newest query schedule, and when it is sent again.
+    announced: Option<(Bytes, Instant)>,
 }
 
 impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
@@ -178,7 +178,8 @@ impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
         querier: Querier<E>,
         run: RunOptions,
     ) -> Self {
-        // The epoch that runs is half over for some who hear of it; the next one is whole for all.
+        // Devices receive the announcement in the middle of the current epoch. The next epoch is
+        // complete for all of them.
         let first = (asking.unix_ms)() / u64::from(querier.epoch_ms()) + 1;
         let grace_ms = u64::try_from(run.grace.as_millis()).unwrap_or(u64::MAX);
         let group = querier.question().group;
@@ -186,7 +187,7 @@ impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
         let children = epochs.aggregator().children().iter();
         let key = |id: DeviceId| LinkKey::new(&LinkKey::secret_of(asking.link_secret, group, id));
         let keys = children.map(|child| (child.id.0, key(child.id))).collect();
-        Self { asking, epochs, run, keys, first, until: first, missed: 0, said: None }
+        Self { asking, epochs, run, keys, first, until: first, missed: 0, announced: None }
     }
 
     fn now_ms(&self) -> u64 {
@@ -197,7 +198,7 @@ impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
         self.epochs.querier().epoch_ms().into()
     }
 
-    /// The epochs of a lease: two at least, the one that runs and the next.
+    /// The length of the lease in epochs: at least two, the current and the next.
     fn lease(&self) -> u64 {
         (u64::try_from(self.run.lease.as_millis()).unwrap_or(u64::MAX) / self.epoch_ms()).max(2)
     }
@@ -208,7 +209,7 @@ impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
             .is_some_and(|epochs| self.epochs.next() >= self.first.saturating_add(epochs))
     }
 
-    /// Says what is asked from now on: this query, or nothing.
+    /// Announces a new query schedule with this query, or with none.
     async fn announce(&mut self, is_asked: bool) -> Result<(), RunError> {
         let querier = self.epochs.querier();
         let (question, shape) = (querier.question(), querier.shape());
@@ -229,35 +230,33 @@ impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
         let (mut scratch, mut out) = (vec![0; MAX_QUERY_SCHEDULE], vec![0; MAX_QUERY_SCHEDULE]);
         let schedule =
             Bytes::copy_from_slice(draft.issue(self.asking.signer, &mut scratch, &mut out)?);
-        debug!(
-            number = draft.number,
-            until = self.until,
-            is_asked,
-            "the query schedule is announced"
-        );
-        self.say(schedule).await
+        debug!(number = draft.number, until = self.until, is_asked, "announced the query schedule");
+        self.send(schedule).await
     }
 
-    async fn say(&mut self, schedule: Bytes) -> Result<(), RunError> {
-        self.said = Some((schedule.clone(), Instant::now() + SAY_AGAIN));
+    async fn send(&mut self, schedule: Bytes) -> Result<(), RunError> {
+        self.announced = Some((schedule.clone(), Instant::now() + ANNOUNCE_AGAIN));
         Ok(self.asking.link.announce(schedule).await?)
     }
 
-    /// Renews the lease once half of it is over. Meanwhile the same query schedule is said again
-    /// and again: an aggregator or a mote that was restarted may have an older one from its broker.
+    /// Renews the lease once half of it is over. In between, the same query schedule is sent
+    /// repeatedly: an aggregator or mote that was restarted may have received an older one from its
+    /// broker.
     async fn renew(&mut self) -> Result<(), RunError> {
         let (from, lease) = ((self.now_ms() / self.epoch_ms()).max(self.first), self.lease());
         let end = self.run.epochs.map_or(u64::MAX, |epochs| self.first.saturating_add(epochs));
         let until = from.saturating_add(lease).min(end);
-        // A clock that was ahead has asked for more.
+        // A clock that was ahead has announced a later end.
         let is_too_long = self.until > until.saturating_add(1);
         if is_too_long || until > self.until && from.saturating_add(lease.div_ceil(2)) >= self.until
         {
             self.until = until;
             return self.announce(true).await;
         }
-        match &self.said {
-            Some((schedule, again)) if *again <= Instant::now() => self.say(schedule.clone()).await,
+        match &self.announced {
+            Some((schedule, again)) if *again <= Instant::now() => {
+                self.send(schedule.clone()).await
+            }
             _ => Ok(()),
         }
     }
@@ -275,7 +274,7 @@ impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
                 warn!(
                     missed,
                     next = self.epochs.next(),
-                    "epochs are passed over: the querier was paused, or its clock was set"
+                    "skipped epochs: the querier was paused, or its clock was set"
                 );
                 continue;
             }
@@ -289,13 +288,13 @@ impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
                 rows(&row)?;
                 continue;
             }
-            // The clock may be set meanwhile: it is read again every second.
+            // The clock may be set meanwhile, so it is read again every second.
             let wait =
                 Duration::from_millis(self.epochs.deadline_ms().saturating_sub(self.now_ms()))
                     .min(READ_AGAIN);
             tokio::select! {
                 up = self.asking.link.receive() => {
-                    self.hear(&up?, None);
+                    self.handle(&up?, None);
                 }
                 () = sleep_until(Instant::now() + wait) => {}
                 () = &mut stop => return Ok(()),
@@ -304,61 +303,65 @@ impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
         Ok(())
     }
 
-    /// Hears what has arrived, if an epoch is to be closed by its deadline: after a pause of this
-    /// process that can be everything.
+    /// Handles received frames before an epoch is closed by its deadline: after a pause of this
+    /// process, all shares may still be waiting.
     async fn catch_up(&mut self) -> Result<(), RunError> {
         let end = Instant::now() + CATCH_UP;
         while !self.epochs.is_complete()
             && Instant::now() < end
             && let Ok(up) = timeout(QUIET, self.asking.link.receive()).await
         {
-            self.hear(&up?, None);
+            self.handle(&up?, None);
         }
         Ok(())
     }
 
-    /// Hears a child: a share, or an answer to what a walk asks.
-    fn hear(&mut self, up: &Up, walk: Option<&mut Localisation<'t>>) {
+    /// Handles a child's frame: a share, or an answer to a question of the localisation.
+    fn handle(&mut self, up: &Up, localisation: Option<&mut Localisation<'t>>) {
         let Some(key) = self.keys.get(&up.device) else { return };
         match SumUplink::open(&up.frame, key) {
             Ok(SumUplink::Share(share)) => {
                 let child = DeviceId(up.device);
                 match self.epochs.hear(child, &share) {
-                    Received::Kept => debug!(%child, epoch = share.epoch, "a child has spoken"),
+                    Received::Kept => {
+                        debug!(%child, epoch = share.epoch, "received a child's share")
+                    }
                     Received::Wrong(refusal) => {
-                        warn!(%child, epoch = share.epoch, name = refusal.name(), "a child's share is refused");
+                        let (epoch, name) = (share.epoch, refusal.name());
+                        warn!(%child, epoch, name, "rejected a child's share");
                     }
                     Received::Untimely | Received::NotOurs => {
-                        debug!(%child, epoch = share.epoch, "a share is not heard");
+                        debug!(%child, epoch = share.epoch, "ignored a share");
                     }
                 }
             }
             Ok(SumUplink::Children(children)) => {
-                if !walk.is_some_and(|walk| {
-                    walk.answer(self.epochs.querier(), DeviceId(up.device), &children)
+                if !localisation.is_some_and(|localisation| {
+                    localisation.answer(self.epochs.querier(), DeviceId(up.device), &children)
                 }) {
-                    debug!(node = %children.node, epoch = children.epoch, "an answer that nobody waits for is dropped");
+                    let (node, epoch) = (children.node, children.epoch);
+                    debug!(%node, epoch, "dropped an answer to a question that is not open");
                 }
             }
-            Err(error) => debug!(name = error.name(), "a frame is dropped"),
+            Err(error) => debug!(name = error.name(), "dropped a frame"),
         }
     }
 
     async fn close(&mut self) -> Result<Row, RunError> {
         let (row, failed) = self.epochs.close();
         let Some(failed) = failed else { return Ok(row) };
-        let within = Duration::from_millis(self.epochs.walk_ms(row.epoch, self.now_ms()))
-            .clamp(LEAST_WAIT, LONGEST_WALK);
-        let walk = self.epochs.walk(failed);
-        let findings = self.walk(walk, within).await?;
+        let within = Duration::from_millis(self.epochs.localisation_ms(row.epoch, self.now_ms()))
+            .clamp(LEAST_WAIT, LONGEST_LOCALISATION);
+        let localisation = self.epochs.walk(failed);
+        let findings = self.localise(localisation, within).await?;
         Ok(row.blame(findings))
     }
 
-    /// Walks down, until the answers are there or the epoch's time for that is up. Shares of other
-    /// epochs are heard meanwhile.
-    async fn walk(
+    /// Locates a fault, until all questions are answered or the time for this epoch is up. Shares
+    /// of other epochs are still received.
+    async fn localise(
         &mut self,
-        mut walk: Localisation<'t>,
+        mut localisation: Localisation<'t>,
         within: Duration,
     ) -> Result<Vec<Finding>, RunError> {
         let edges = u64::from(self.epochs.aggregator().height()).saturating_mul(2);
@@ -366,10 +369,10 @@ impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
             .min(within / ATTEMPTS)
             .max(LEAST_WAIT);
         let end = Instant::now() + within;
-        // All wait equally long, so that those who were asked first stand in front.
-        let mut patience: VecDeque<(Explain, Instant)> = VecDeque::new();
-        while !walk.is_done() && Instant::now() < end {
-            while let Some((child, explain)) = walk.question() {
+        // All questions have the same timeout, so the oldest is always in front.
+        let mut timeouts: VecDeque<(Explain, Instant)> = VecDeque::new();
+        while !localisation.is_done() && Instant::now() < end {
+            while let Some((child, explain)) = localisation.question() {
                 let until = Instant::now() + wait;
                 let mut frame = [0; MAX_EXPLAIN];
                 if let Some(key) = self.keys.get(&child.0)
@@ -381,23 +384,23 @@ impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
                     );
                     sent.await.unwrap_or(Ok(()))?;
                 }
-                patience.push_back((explain, until));
+                timeouts.push_back((explain, until));
             }
-            let next = patience
+            let next = timeouts
                 .front()
                 .map_or(end, |(_, until)| *until)
                 .min(end)
                 .min(Instant::now() + READ_AGAIN);
             if let Ok(up) = timeout_at(next, self.asking.link.receive()).await {
-                self.hear(&up?, Some(&mut walk));
+                self.handle(&up?, Some(&mut localisation));
             }
             let now = Instant::now();
-            while let Some((explain, _)) = patience.pop_front_if(|(_, until)| *until <= now) {
-                walk.give_up(&explain);
+            while let Some((explain, _)) = timeouts.pop_front_if(|(_, until)| *until <= now) {
+                localisation.give_up(&explain);
             }
-            // Whoever is still listened to goes on answering.
+            // Renew the lease meanwhile, so that the devices continue to answer.
             self.renew().await?;
         }
-        Ok(walk.finish())
+        Ok(localisation.finish())
     }
 }

@@ -1,8 +1,8 @@
-//! The numbers of query schedules, which only go up, whatever the clock does: the last one is in a
-//! file, and written there before it is used.
+//! The numbers of query schedules, which always increase, even if the clock is set back: the last
+//! number is kept in a file and written there before it is used.
 //!
-//! The file is locked while a querier runs: a group has one query schedule at a time, and of two
-//! queriers each would end what the other asks.
+//! The file is locked while a querier runs. A group has one query schedule at a time, so two
+//! queriers would end each other's queries.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -58,10 +58,10 @@ pub struct ScheduleNumbers {
 }
 
 impl ScheduleNumbers {
-    /// Opens the file, or makes it.
+    /// Opens the file, or creates it.
     ///
     /// # Errors
-    /// [`ScheduleNumberError`].
+    /// [`ScheduleNumberError`] if the file is in use, contains something else, or cannot be read.
     pub fn open(path: &Path) -> Result<Self, ScheduleNumberError> {
         let fail = |error| ScheduleNumberError::File(path.to_owned(), error);
         let mut file = OpenOptions::new()
@@ -76,8 +76,8 @@ impl ScheduleNumbers {
             Err(TryLockError::WouldBlock) => {
                 return Err(ScheduleNumberError::Busy(path.to_owned()));
             }
-            // A file system without locks: one who runs two queriers there sees each end the
-            // other's queries.
+            // The file system has no locks. Two queriers with this file would end each other's
+            // queries.
             Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {}
             Err(TryLockError::Error(error)) => return Err(fail(error)),
         }
@@ -93,13 +93,14 @@ impl ScheduleNumbers {
         Ok(Self { path: path.to_owned(), file, last })
     }
 
-    /// The next number: the time in Unix milliseconds, or one more than the last. It is durable.
+    /// The next number: the time in Unix milliseconds, or the last number plus one if that is
+    /// greater. The number is durable when this returns.
     ///
     /// # Errors
-    /// [`ScheduleNumberError::File`]; then the number must not be used.
+    /// [`ScheduleNumberError::File`] if the number cannot be written; it must not be used then.
     pub fn next(&mut self, now_ms: u64) -> Result<u64, ScheduleNumberError> {
         let number = now_ms.max(self.last.saturating_add(1));
-        // Always as long, so that no digit of an older one is left behind it.
+        // Twenty digits, so that each number overwrites the previous one completely.
         let text = format!("{number:020}\n");
         let written = self
             .file
@@ -118,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_go_up_when_the_clock_goes_back_and_after_a_restart() {
+    fn numbers_increase_when_the_clock_is_set_back_and_after_a_restart() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("querier.state");
         let mut numbers = ScheduleNumbers::open(&path).unwrap();
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn another_file_is_not_taken_for_one_and_stays_as_it_is() {
+    fn rejects_a_file_with_other_content_and_does_not_change_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notes");
         for text in ["remember the milk", "-4", "\u{0}"] {

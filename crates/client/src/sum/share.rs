@@ -1,6 +1,6 @@
-//! What a child says of an epoch, read to the last byte: a set of participants and a record for
-//! each slot of each key group that has one of them. Whether the numbers are right only opening
-//! them tells; until then they can be added up and compared, and nothing else.
+//! A child's share of an epoch: a set of participants, and a record for each slot of each key group
+//! that has a participant. Every byte is parsed. Only opening a share shows whether its numbers are
+//! right; before that, shares can be added and compared, and nothing else.
 
 use std::fmt;
 use std::ops::Range;
@@ -14,16 +14,16 @@ use super::participants::Participants;
 /// How the sources of a query are arranged, and how many slots it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// How many sources the roster has.
+    /// Number of sources in the roster.
     pub sources: u32,
-    /// How many sources, by position, are in a key group; at least 1.
+    /// Number of sources in a key group, in the order of their positions; at least 1.
     pub key_group: u32,
-    /// How many slots the query has.
+    /// Number of slots of the query.
     pub slots: u8,
 }
 
 impl Shape {
-    /// How many key groups there are.
+    /// Number of key groups.
     #[must_use]
     pub const fn groups(&self) -> u32 {
         self.sources.div_ceil(if self.key_group == 0 { 1 } else { self.key_group })
@@ -37,29 +37,29 @@ impl Shape {
     }
 }
 
-/// Why a child's share is none.
+/// Why a child's share is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ShareError {
-    /// The participants are not named as they must be.
+    /// The encoding of the participants is invalid.
     Participation(ParticipationError),
-    /// Not one record for each slot of each key group that has a participant.
+    /// The number of records is not that of the slots of the key groups that have a participant.
     WrongPsrCount {
-        /// How many there must be.
+        /// The number that the participants require.
         expected: usize,
-        /// How many there are, as far as they were counted.
+        /// The number of records; counting stops at one more than `expected`.
         found: usize,
     },
-    /// A record is none.
+    /// A record is invalid.
     Psr(PsrError),
-    /// A participant who is not beneath the child.
+    /// A participant is not below the child in the tree.
     NotBeneath,
-    /// A participant whom another child named, too.
+    /// Another child named the same participant.
     Overlap,
 }
 
 impl ShareError {
-    /// The error's name.
+    /// The stable name of the error (`spec/errors.md`).
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -73,16 +73,15 @@ impl ShareError {
 }
 
 impl fmt::Display for ShareError {
-    /// The name, and what is wrong.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Participation(error) => error.fmt(f),
             Self::WrongPsrCount { expected, found } => {
-                write!(f, "{found} partial state records where these participants make {expected}")
+                write!(f, "{found} partial state records; these participants require {expected}")
             }
             Self::Psr(error) => error.fmt(f),
             Self::NotBeneath => {
-                f.write_str("it names a participant that is not beneath the child in the tree")
+                f.write_str("it names a participant that is not below the child in the tree")
             }
             Self::Overlap => f.write_str("two children name the same participant"),
         }
@@ -97,12 +96,12 @@ impl From<ParticipationError> for ShareError {
     }
 }
 
-/// A share, or the sum of several of one query and epoch: not opened.
+/// A share, or the sum of several shares of one query and epoch; not opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sum {
     shape: Shape,
     participants: Participants,
-    /// Of each key group the slots; zero where a key group has no participant.
+    /// The slots of each key group; zero if the key group has no participant.
     psrs: Box<[Psr]>,
 }
 
@@ -114,17 +113,17 @@ impl Sum {
         Self { shape, participants: Participants::none(shape.sources), psrs }
     }
 
-    /// Reads what a child says.
+    /// Parses a child's share.
     ///
     /// # Errors
-    /// [`ShareError`]: of the participants, of the number of records, of the records, in this
+    /// [`ShareError`]: the participants, the number of records and the records are checked in this
     /// order.
     pub fn read(shape: Shape, participation: &[u8], psrs: &Psrs<'_>) -> Result<Self, ShareError> {
         let participation = Participation::decode(participation, shape.sources)?;
         Self::read_psrs(shape, Participants::of(&participation, shape.sources), psrs)
     }
 
-    /// Reads the records of known participants.
+    /// Parses the records of these participants.
     pub(super) fn read_psrs(
         shape: Shape,
         participants: Participants,
@@ -150,7 +149,7 @@ impl Sum {
     /// Adds another share of the same query and epoch.
     ///
     /// # Errors
-    /// [`ShareError::Overlap`]; then nothing was added.
+    /// [`ShareError::Overlap`]; nothing is then added.
     pub fn merge(&mut self, other: &Self) -> Result<(), ShareError> {
         if self.participants.overlap(&other.participants) {
             return Err(ShareError::Overlap);
@@ -166,7 +165,7 @@ impl Sum {
         self.shape
     }
 
-    /// Who takes part, as the share says.
+    /// The participants that the share names.
     #[must_use]
     pub const fn participants(&self) -> &Participants {
         &self.participants

@@ -94,7 +94,7 @@ fn a_table_is_calm_and_aligned() {
 epoch                 AVG(temperature) [Cel]  VARIANCE(voltage) [V2]      COUNT(*)  SUM(light) [lx]  participants  silent
 2027-01-15T08:00:00Z              -19.975000            0.0000029167             6              615           6/8  {silent}
 2027-01-15T08:00:30Z                       -                       -             0                0           8/8
-2027-01-15T08:01:00Z                       -                       -             -                -           2/8  missing: BelowFloor: 2 took part, and sums of fewer than 5 are not shown
+2027-01-15T08:01:00Z                       -                       -             -                -           2/8  missing: BelowFloor: 2 took part, but sums of fewer than 5 participants are not shown
 2027-01-15T08:01:30Z                       -                       -             -                -           8/8  refused: SharesMismatch: the shares in the sum are not those of the named participants in this query, slot and epoch (the count, key group 0); mote3 -> gw-0; forgotten by gw-1
 "
     );

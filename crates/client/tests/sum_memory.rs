@@ -1,5 +1,6 @@
-//! Measures the memory of a querier with many sources: at most 72 bytes a source, including
-//! building and opening. A separate binary, because its global allocator counts every allocation.
+//! Measures the memory of a querier with many sources: at most 72 bytes for each source, including
+//! building and opening. This is a separate binary because its global allocator counts every
+//! allocation.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "it/sum_support/mod.rs"]
@@ -16,25 +17,25 @@ use moteseal_sum::engine::Scalar;
 use moteseal_sum::guard::EpochGuard;
 use moteseal_sum::query::QueryId;
 use moteseal_sum::sies::{KeyTotals, Master, Psr, Slot};
-use sum_support::{Said, frame, opened, plan};
+use sum_support::{Contribution, frame, opened, plan};
 
 struct Counting;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call goes on to the system's allocator as it came; the counters allocate nothing.
+// SAFETY: every call is passed unchanged to the system's allocator; the counters do not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let held = HELD.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
         MOST.fetch_max(held, Ordering::Relaxed);
-        // SAFETY: the caller's layout.
+        // SAFETY: the caller guarantees that the layout is valid.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: what `alloc` gave for this layout.
+        // SAFETY: the caller guarantees that `alloc` returned this pointer for this layout.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -54,24 +55,25 @@ fn devices(sources: u32) -> Vec<DeviceId> {
     (0..u64::from(sources)).map(|number| DeviceId(number.to_be_bytes())).collect()
 }
 
-/// What many sources say together, each the value of its position modulo 1000.
+/// The summed share of many sources; the value of each is its position modulo 1000.
 fn total(sources: u32, key_group: u32, query: QueryId) -> (Vec<u8>, u128) {
     let master = Master::new(sum_support::MASTER);
-    let (mut said, mut sum) = (Said { who: (0..sources).collect(), ..Said::default() }, 0);
+    let (mut share, mut sum) =
+        (Contribution { participants: (0..sources).collect(), ..Contribution::default() }, 0);
     for (position, device) in (0..sources).zip(devices(sources)) {
         let key = master.source(GROUP, device, position / key_group).for_query(query);
         let mut permit = EpochGuard::default().advance(query, 1000, EPOCH).unwrap();
         let value = u128::from(position % 1000);
         let psr = key.encrypt(&mut permit, Slot(0), value).unwrap();
-        let place = said.psrs.entry((position / key_group, 0)).or_insert(Psr::ZERO);
+        let place = share.psrs.entry((position / key_group, 0)).or_insert(Psr::ZERO);
         *place = place.merge(&psr);
         sum += value;
     }
-    (frame(query.reference(), EPOCH, &said.participation(sources), &said.records()), sum)
+    (frame(query.reference(), EPOCH, &share.participation(sources), &share.records()), sum)
 }
 
 #[test]
-fn a_querier_of_many_sources_takes_at_most_72_bytes_a_source() {
+fn a_querier_needs_at_most_72_bytes_for_each_source() {
     const SOURCES: u32 = 60_000;
     let (key_group, floor) = (SOURCES / 7, SOURCES / 2);
     let question = question(key_group, floor);
@@ -86,14 +88,15 @@ fn a_querier_of_many_sources_takes_at_most_72_bytes_a_source() {
     let found = querier.open(EPOCH, &opened(&bytes)).expect("an honest sum");
     let most = MOST.load(Ordering::Relaxed) - before;
     assert_eq!(found.values()[0].and_then(|value| value.digits()), i128::try_from(sum).ok());
-    assert!(most <= 72 * SOURCES as usize, "{} bytes a source", most / SOURCES as usize);
-    // Not by leaving the keys out: they alone are 32.
+    assert!(most <= 72 * SOURCES as usize, "{} bytes for each source", most / SOURCES as usize);
+    // The keys alone need 32 bytes for each source, so less would mean that they are missing.
     assert!(most >= 32 * SOURCES as usize);
 }
 
 #[test]
-fn the_keys_of_a_table_are_those_that_sources_have_one_by_one() {
-    // Groups that begin within a block of sixteen, that are smaller than one, and that are one.
+fn a_key_table_has_the_same_keys_as_the_single_sources() {
+    // Groups that begin inside a block of sixteen, that are smaller than a block, and that are one
+    // block.
     for (sources, key_group) in
         [(2, 1), (15, 15), (16, 5), (33, 16), (100, 7), (100, 33), (130, 130)]
     {
@@ -101,8 +104,8 @@ fn the_keys_of_a_table_are_those_that_sources_have_one_by_one() {
         let id = question.id();
         let master = Master::new(sum_support::MASTER);
         let (bytes, sum) = total(sources, key_group, id);
-        let mut told = std::sync::Mutex::new(0);
-        let progress = |done| *told.lock().unwrap() += done;
+        let mut derived = std::sync::Mutex::new(0);
+        let progress = |done| *derived.lock().unwrap() += done;
         let mut querier =
             Querier::new(question.clone(), &master, &devices(sources), Scalar, &progress).unwrap();
         let found = querier
@@ -113,8 +116,8 @@ fn the_keys_of_a_table_are_those_that_sources_have_one_by_one() {
             i128::try_from(sum).ok(),
             "{sources}/{key_group}"
         );
-        assert_eq!(*told.get_mut().unwrap(), sources as usize);
-        // The same, opened one source after the other.
+        assert_eq!(*derived.get_mut().unwrap(), sources as usize);
+        // The same sum, opened with the keys of one source at a time.
         let mut one_by_one = 0;
         for group in 0..sources.div_ceil(key_group) {
             let mut totals = KeyTotals::default();

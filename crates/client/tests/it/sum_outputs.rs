@@ -1,9 +1,9 @@
-//! How the epochs of a query look: as a table, JSON lines, CSV and Arrow, for an answer, a missing
-//! epoch and a refused one.
+//! The output of a query's epochs as a table, JSON lines, CSV and Arrow: for an answer, a missing
+//! epoch and a rejected one.
 
 use std::io::Cursor;
 
-use crate::sum_support::{Chance, Said, Scene, epoch, opened, roster, schema, tree};
+use crate::sum_support::{Chance, Contribution, Scene, epoch, opened, roster, schema, tree};
 use arrow_array::{Array as _, Decimal128Array, StringArray};
 use arrow_ipc::reader::StreamReader;
 use moteseal_client::sum::{Epochs, Finding, Row, RowFormat, RowNames, RowWriter};
@@ -11,30 +11,32 @@ use moteseal_core::schema::{MAX_SCHEMA, Schema};
 use moteseal_sum::query::Plan;
 
 const FIRST: u64 = 60_000_000;
-const QUERY: &str = "SELECT AVG(temperature), VARIANCE(voltage), COUNT(*), SUM(light) FROM sensors WHERE light > 0 EPOCH DURATION 30s";
+const QUERY: &str = "SELECT AVG(temperature), VARIANCE(voltage), COUNT(*), SUM(light) FROM sensors \
+                     WHERE light > 0 EPOCH DURATION 30s";
 
-/// Four epochs: an answer without two sources, one of no readings, a missing one, a refused one.
+/// Four epochs: an answer without two sources, an answer over no readings, a missing one and a
+/// rejected one.
 fn rows() -> (Scene, Vec<Row>) {
     let roster = roster(8);
     let mut chance = Chance(3);
     let tree = tree(&roster, 2, &mut chance);
     let mut scene = Scene::new(roster, tree, QUERY, 8, 5, &mut chance);
-    // The query's id stands in the rows.
+    // The rows contain the query's id, so the nonce is fixed.
     scene.question.nonce = [7; 16];
     scene.id = scene.question.id();
     let tree = scene.tree.clone();
     let mut epochs = Epochs::new(&tree, scene.querier(), 1000, FIRST);
     let mut rows = Vec::new();
     for number in FIRST..FIRST + 4 {
-        let answers: Vec<Option<Said>> = (0..8_u32)
+        let answers: Vec<Option<Contribution>> = (0..8_u32)
             .map(|position| {
                 let light = if number == FIRST + 1 { 0 } else { 100 + i64::from(position) };
-                let speaks = if number == FIRST + 2 {
+                let answers = if number == FIRST + 2 {
                     position < 2
                 } else {
                     number != FIRST || position < 6
                 };
-                speaks.then(|| {
+                answers.then(|| {
                     scene.answer(
                         position,
                         number,
@@ -43,14 +45,14 @@ fn rows() -> (Scene, Vec<Row>) {
                 })
             })
             .collect();
-        let traffic = epoch(&tree, &answers, &mut |_, said| {
+        let traffic = epoch(&tree, &answers, &mut |_, share| {
             if number == FIRST + 3 {
-                said.psrs.values_mut().for_each(|psr| *psr = psr.merge(psr));
+                share.psrs.values_mut().for_each(|psr| *psr = psr.merge(psr));
             }
         });
         for child in tree.querier().children() {
-            if let Some(said) = traffic.heard.get(&child.name) {
-                epochs.hear(child.id, &opened(&said.frame(scene.id, number, 8)));
+            if let Some(share) = traffic.shares.get(&child.name) {
+                epochs.hear(child.id, &opened(&share.frame(scene.id, number, 8)));
             }
         }
         let (row, failed) = epochs.close();
@@ -83,7 +85,7 @@ fn text(format: RowFormat) -> String {
 }
 
 #[test]
-fn a_table_is_calm_and_aligned() {
+fn a_table_has_aligned_columns() {
     let silent = {
         let (scene, _) = rows();
         let names: Vec<String> = scene.roster.devices().map(|device| device.name.clone()).collect();
@@ -151,7 +153,7 @@ fn json_has_stable_keys_and_exact_values() {
     assert_eq!(
         lines[3]["error"]["edges"],
         serde_json::json!(["mote3 -> gw-0"]),
-        "who has forgotten is not to blame"
+        "an aggregator that no longer has the epoch is not a fault"
     );
     assert_eq!(lines[3]["error"]["forgotten"], serde_json::json!(["gw-1"]));
     assert_eq!(
@@ -161,7 +163,7 @@ fn json_has_stable_keys_and_exact_values() {
 }
 
 #[test]
-fn csv_has_a_cell_for_everything() {
+fn csv_has_a_column_for_every_key() {
     let text = text(RowFormat::Csv);
     let mut reader = csv::Reader::from_reader(text.as_bytes());
     let heads = reader.headers().unwrap().clone();
@@ -178,7 +180,7 @@ fn csv_has_a_cell_for_everything() {
 }
 
 #[test]
-fn arrow_holds_decimals_as_they_are() {
+fn arrow_has_exact_decimals() {
     let bytes = written(RowFormat::Arrow);
     let batches: Vec<_> =
         StreamReader::try_new(Cursor::new(bytes), None).unwrap().map(Result::unwrap).collect();

@@ -1,10 +1,11 @@
-//! What is wrong is refused by its name, and the walk down names the edge: no lie is believed, and
-//! no honest answer is refused. `MOTESEAL_SEEDS=10000` runs as many of each.
+//! A wrong answer is rejected with the name of the error, and fault localisation finds the edge: no
+//! lie is accepted, and no honest answer is rejected. `MOTESEAL_SEEDS=10000` runs that many cases
+//! of each test.
 
 use std::collections::HashMap;
 
 use crate::sum_support::{
-    Chance, Said, Scene, Traffic, epoch, frame, opened, reading, roster, seeds, tree,
+    Chance, Contribution, Scene, Traffic, epoch, frame, opened, reading, roster, seeds, tree,
 };
 use moteseal_client::sum::{Finding, Rejection};
 use moteseal_sum::query::QueryId;
@@ -12,13 +13,14 @@ use moteseal_sum::sies::Psr;
 use moteseal_verify::Roster;
 
 const EPOCH: u64 = 58_000_000;
-const QUERY: &str = "SELECT AVG(temperature), VARIANCE(light), COUNT(*) FROM sensors WHERE humidity > 20 EPOCH DURATION 30s";
+const QUERY: &str = "SELECT AVG(temperature), VARIANCE(light), COUNT(*) FROM sensors \
+                     WHERE humidity > 20 EPOCH DURATION 30s";
 
-/// A random scene, its sources' answers to an epoch, and to the one before.
+/// A random scene, with its sources' answers to an epoch and to the epoch before.
 struct Case {
     scene: Scene,
-    answers: Vec<Option<Said>>,
-    before: Vec<Option<Said>>,
+    answers: Vec<Option<Contribution>>,
+    before: Vec<Option<Contribution>>,
     chance: Chance,
 }
 
@@ -30,11 +32,11 @@ fn case(rosters: &mut HashMap<usize, Roster>, seed: u64) -> Case {
     let tree = tree(&roster, gateways, &mut chance);
     let key_group = if chance.hits(50) { sources } else { 1 + chance.below(sources) };
     let scene = Scene::new(roster, tree, QUERY, key_group as u32, 2, &mut chance);
-    let mut answers = |number: u64| -> Vec<Option<Said>> {
+    let mut answers = |number: u64| -> Vec<Option<Contribution>> {
         let each = (0..sources).map(|position| {
-            // Enough speak that the floor is no matter.
-            let speaks = position < 4 || chance.hits(90);
-            speaks.then(|| scene.answer(position as u32, number, Some(&reading(&mut chance))))
+            // At least four sources answer, so that the floor is met.
+            let answers = position < 4 || chance.hits(90);
+            answers.then(|| scene.answer(position as u32, number, Some(&reading(&mut chance))))
         });
         each.collect()
     };
@@ -43,9 +45,9 @@ fn case(rosters: &mut HashMap<usize, Roster>, seed: u64) -> Case {
 }
 
 impl Case {
-    /// The names of all who have said something, gateways too.
-    fn speakers(&self, traffic: &Traffic) -> Vec<String> {
-        traffic.heard.keys().cloned().collect()
+    /// The names of all sources and gateways that sent a share.
+    fn senders(&self, traffic: &Traffic) -> Vec<String> {
+        traffic.shares.keys().cloned().collect()
     }
 
     fn parent(&self, child: &str) -> String {
@@ -63,59 +65,60 @@ impl Case {
     }
 }
 
-/// What an edge's lower end says in the epoch, if `answers` are said and nobody lies.
-fn honest(case: &Case, answers: &[Option<Said>], name: &str) -> Option<Said> {
-    epoch(&case.scene.tree, answers, &mut |_, _| ()).heard.remove(name)
+/// The share that the lower end of an edge sends if the sources answer `answers` and no node lies.
+fn honest(case: &Case, answers: &[Option<Contribution>], name: &str) -> Option<Contribution> {
+    epoch(&case.scene.tree, answers, &mut |_, _| ()).shares.remove(name)
 }
 
-/// A lie about numbers: makes of what a child says something else; false if it cannot here.
-type ScheduleNumbers = fn(&mut Case, &str, &mut Said) -> bool;
+/// A lie: replaces the records of a child's share. Returns false if it cannot, or if nothing
+/// changed.
+type Lie = fn(&mut Case, &str, &mut Contribution) -> bool;
 
-fn replaced(said: &mut Said, psrs: impl IntoIterator<Item = Psr>) -> bool {
-    let before = said.clone();
-    said.psrs.values_mut().zip(psrs).for_each(|(psr, other)| *psr = other);
-    *said != before
+fn replaced(share: &mut Contribution, psrs: impl IntoIterator<Item = Psr>) -> bool {
+    let before = share.clone();
+    share.psrs.values_mut().zip(psrs).for_each(|(psr, other)| *psr = other);
+    *share != before
 }
 
-const LIES: [(&str, ScheduleNumbers); 9] = [
-    ("the values of a source are dropped and it is named all the same", |case, _, said| {
-        let dropped = case.answers[said.who[0] as usize].clone().unwrap();
-        let mut rest = Said::default();
-        for position in &said.who[1..] {
+const LIES: [(&str, Lie); 9] = [
+    ("the values of a source are dropped, but it is still named", |case, _, share| {
+        let dropped = case.answers[share.participants[0] as usize].clone().unwrap();
+        let mut rest = Contribution::default();
+        for position in &share.participants[1..] {
             rest.merge(&case.answers[*position as usize].clone().unwrap());
         }
-        let psrs: Vec<Psr> = said
+        let psrs: Vec<Psr> = share
             .psrs
             .keys()
             .map(|place| rest.psrs.get(place).copied().unwrap_or(Psr::ZERO))
             .collect();
-        !dropped.psrs.is_empty() && replaced(said, psrs)
+        !dropped.psrs.is_empty() && replaced(share, psrs)
     }),
-    ("something is added", |case, _, said| {
+    ("a number is added", |case, _, share| {
         let mut bytes = [0; 32];
         bytes[31] = 1 + (case.chance.next() % 255) as u8;
         let more = Psr::from_bytes(&bytes).unwrap();
-        let psrs: Vec<Psr> = said.psrs.values().map(|psr| psr.merge(&more)).collect();
-        replaced(said, psrs)
+        let psrs: Vec<Psr> = share.psrs.values().map(|psr| psr.merge(&more)).collect();
+        replaced(share, psrs)
     }),
-    ("it is scaled", |_, _, said| {
-        let psrs: Vec<Psr> = said.psrs.values().map(|psr| psr.merge(psr)).collect();
-        replaced(said, psrs)
+    ("the sum is doubled", |_, _, share| {
+        let psrs: Vec<Psr> = share.psrs.values().map(|psr| psr.merge(psr)).collect();
+        replaced(share, psrs)
     }),
-    ("the epoch before is said again", |case, _, said| {
-        let mut old = Said::default();
-        for position in &said.who {
+    ("the share of the epoch before is repeated", |case, _, share| {
+        let mut old = Contribution::default();
+        for position in &share.participants {
             let Some(answer) = &case.before[*position as usize] else { return false };
             old.merge(answer);
         }
-        replaced(said, old.psrs.into_values())
+        replaced(share, old.psrs.into_values())
     }),
-    ("the answer to another query is said", |case, _, said| {
+    ("the answer to a different query is sent", |case, _, share| {
         let other = QueryId([0xee; 16]);
-        let mut sum = Said::default();
-        for position in &said.who {
+        let mut sum = Contribution::default();
+        for position in &share.participants {
             let values = vec![0; case.scene.slots];
-            sum.merge(&case.scene.says(
+            sum.merge(&case.scene.encrypt(
                 *position,
                 case.scene.key_group_of(*position),
                 other,
@@ -123,14 +126,14 @@ const LIES: [(&str, ScheduleNumbers); 9] = [
                 &values,
             ));
         }
-        replaced(said, sum.psrs.into_values())
+        replaced(share, sum.psrs.into_values())
     }),
-    ("two aggregates are exchanged", |_, _, said| {
-        let mut psrs: Vec<Psr> = said.psrs.values().copied().collect();
+    ("two aggregates are exchanged", |_, _, share| {
+        let mut psrs: Vec<Psr> = share.psrs.values().copied().collect();
         psrs.swap(0, 1);
-        replaced(said, psrs)
+        replaced(share, psrs)
     }),
-    ("a child says what its sibling says", |case, child, said| {
+    ("a child sends the share of its sibling", |case, child, share| {
         let parent = case.parent(child);
         let aggregator = case.scene.tree.aggregator(&parent).unwrap();
         let names: Vec<String> = aggregator
@@ -140,12 +143,12 @@ const LIES: [(&str, ScheduleNumbers); 9] = [
             .filter(|name| name != child)
             .collect();
         let sibling = names.iter().find_map(|name| honest(case, &case.answers, name));
-        sibling.is_some_and(|sibling| replaced(said, sibling.psrs.into_values()))
+        sibling.is_some_and(|sibling| replaced(share, sibling.psrs.into_values()))
     }),
-    ("a source says more than it may", |case, _, said| {
-        let position = said.who[0];
+    ("a source sends more than its largest value", |case, _, share| {
+        let position = share.participants[0];
         let values = vec![1 << 95; case.scene.slots];
-        let large = case.scene.says(
+        let large = case.scene.encrypt(
             position,
             case.scene.key_group_of(position),
             case.scene.id,
@@ -153,82 +156,81 @@ const LIES: [(&str, ScheduleNumbers); 9] = [
             &values,
         );
         let mut sum = large;
-        for position in &said.who[1..] {
+        for position in &share.participants[1..] {
             sum.merge(&case.answers[*position as usize].clone().unwrap());
         }
-        replaced(said, sum.psrs.into_values())
+        replaced(share, sum.psrs.into_values())
     }),
-    ("a source uses the key of another key group", |case, _, said| {
-        let position = said.who[0];
+    ("a source uses the key of another key group", |case, _, share| {
+        let position = share.participants[0];
         let mut sum =
-            case.scene.says(position, 9999, case.scene.id, EPOCH, &vec![1; case.scene.slots]);
-        for position in &said.who[1..] {
+            case.scene.encrypt(position, 9999, case.scene.id, EPOCH, &vec![1; case.scene.slots]);
+        for position in &share.participants[1..] {
             sum.merge(&case.answers[*position as usize].clone().unwrap());
         }
-        replaced(said, sum.psrs.into_values())
+        replaced(share, sum.psrs.into_values())
     }),
 ];
 
 #[test]
-fn a_lie_about_numbers_is_refused_and_its_edge_is_named() {
+fn a_false_share_is_rejected_and_its_edge_is_named() {
     let mut rosters = HashMap::new();
-    let (mut told, mut edges) = (0, 0);
+    let (mut lies, mut edges) = (0, 0);
     for seed in 0..seeds(60) {
         for (what, lie) in LIES {
             let mut case = case(&mut rosters, seed);
             let truth = epoch(&case.scene.tree, &case.answers, &mut |_, _| ());
-            let speakers = case.speakers(&truth);
-            let liar = speakers[case.chance.below(speakers.len())].clone();
+            let senders = case.senders(&truth);
+            let liar = senders[case.chance.below(senders.len())].clone();
             let mut lied = false;
             let answers = case.answers.clone();
             let tree = case.scene.tree.clone();
-            let traffic = epoch(&tree, &answers, &mut |child, said| {
+            let traffic = epoch(&tree, &answers, &mut |child, share| {
                 if child == liar {
-                    lied = lie(&mut case, child, said);
+                    lied = lie(&mut case, child, share);
                 }
             });
             if !lied {
                 continue;
             }
-            told += 1;
+            lies += 1;
             let refusal = case.open(&traffic).expect_err(what);
             let expected =
-                if what.contains("more than it may") { "SumOutOfRange" } else { "SharesMismatch" };
+                if what.contains("largest value") { "SumOutOfRange" } else { "SharesMismatch" };
             assert_eq!(refusal.name(), expected, "seed {seed}: {what}: {refusal}");
-            let found = traffic.walk(&case.scene, &case.scene.querier(), EPOCH, &[]);
+            let found = traffic.localise(&case.scene, &case.scene.querier(), EPOCH, &[]);
             let edge = Finding::Edge { child: liar.clone(), parent: case.parent(&liar) };
             assert_eq!(found, [edge], "seed {seed}: {what}");
             edges += 1;
         }
     }
-    assert!(told > seeds(60) * 6 && edges == told, "{told} lies");
+    assert!(lies > seeds(60) * 6 && edges == lies, "{lies} lies");
 }
 
 #[test]
-fn an_aggregator_that_leaves_a_child_out_of_its_sum_is_named_itself() {
+fn an_aggregator_whose_sum_differs_from_its_childrens_is_named() {
     let mut rosters = HashMap::new();
-    let mut told = 0;
+    let mut lies = 0;
     for seed in 0..seeds(200) {
         let mut case = case(&mut rosters, seed);
         let truth = epoch(&case.scene.tree, &case.answers, &mut |_, _| ());
-        // One beneath which somebody speaks.
+        // The liar is a gateway with at least one answering source below it.
         let gateways: Vec<String> = case
             .scene
             .tree
             .gateways()
-            .filter(|name| truth.heard.contains_key(*name))
+            .filter(|name| truth.shares.contains_key(*name))
             .map(str::to_owned)
             .collect();
         let liar = gateways[case.chance.below(gateways.len())].clone();
-        // One of the records is another, by as much as nobody said; what its children said it tells
-        // as it was.
+        // The liar alters one of its own records, and reports its children's shares as they were.
         let answers = case.answers.clone();
-        let traffic = epoch(&case.scene.tree, &answers, &mut |child, said| {
+        let traffic = epoch(&case.scene.tree, &answers, &mut |child, share| {
             if child == liar {
-                let one = said.psrs.values().next().copied().unwrap();
-                let last = said.psrs.values_mut().last().unwrap();
+                let one = share.psrs.values().next().copied().unwrap();
+                let last = share.psrs.values_mut().last().unwrap();
                 *last = last.merge(&one);
-                told += 1;
+                lies += 1;
             }
         });
         assert_eq!(
@@ -236,50 +238,51 @@ fn an_aggregator_that_leaves_a_child_out_of_its_sum_is_named_itself() {
             "SharesMismatch",
             "seed {seed}"
         );
-        let found = traffic.walk(&case.scene, &case.scene.querier(), EPOCH, &[]);
+        let found = traffic.localise(&case.scene, &case.scene.querier(), EPOCH, &[]);
         assert_eq!(
             found,
             [Finding::Edge { parent: case.parent(&liar), child: liar.clone() }],
             "seed {seed}"
         );
-        // Asked, and silent.
+        // The liar does not answer the question.
         let unanswered = [Finding::Unanswered { parent: case.parent(&liar), node: liar.clone() }];
         assert_eq!(
-            traffic.walk(&case.scene, &case.scene.querier(), EPOCH, &[&liar]),
+            traffic.localise(&case.scene, &case.scene.querier(), EPOCH, &[&liar]),
             unanswered,
             "seed {seed}"
         );
-        // Asked, and it has forgotten what its children have said.
+        // The liar answers that it no longer has its children's shares.
         let mut traffic = traffic;
         for child in case.scene.tree.aggregator(&liar).unwrap().children() {
-            traffic.heard.remove(&child.name);
+            traffic.shares.remove(&child.name);
         }
         let forgotten = [Finding::Forgotten { parent: case.parent(&liar), node: liar.clone() }];
         assert_eq!(
-            traffic.walk(&case.scene, &case.scene.querier(), EPOCH, &[]),
+            traffic.localise(&case.scene, &case.scene.querier(), EPOCH, &[]),
             forgotten,
             "seed {seed}"
         );
     }
-    assert_eq!(told, seeds(200));
+    assert_eq!(lies, seeds(200));
 }
 
 #[test]
-fn an_altered_set_of_participants_is_refused_in_either_direction() {
+fn an_added_or_removed_participant_is_rejected() {
     let mut rosters = HashMap::new();
     for seed in 0..seeds(300) {
         let mut case = case(&mut rosters, seed);
-        // One group, so that the number of records is right whoever is named.
+        // With one key group, the number of records is right for any participants.
         case.scene.question.key_group = case.scene.devices.len() as u32;
         let mut chance = Chance(seed ^ 0xdead);
         let answers = case.answers.clone();
         let traffic = {
             case.scene.id = case.scene.question.id();
             let scene = &case.scene;
-            let again: Vec<Option<Said>> = (0..)
+            let again: Vec<Option<Contribution>> = (0..)
                 .zip(&answers)
-                .map(|(position, said)| {
-                    said.as_ref()
+                .map(|(position, share)| {
+                    share
+                        .as_ref()
                         .map(|_| scene.answer(position, EPOCH, Some(&reading(&mut chance))))
                 })
                 .collect();
@@ -288,40 +291,40 @@ fn an_altered_set_of_participants_is_refused_in_either_direction() {
         let mut total = traffic.total(&case.scene.tree);
         let sources = case.scene.devices.len() as u32;
         let silent: Vec<u32> =
-            (0..sources).filter(|position| !total.who.contains(position)).collect();
+            (0..sources).filter(|position| !total.participants.contains(position)).collect();
         let honest = total.clone();
         if chance.hits(50) && !silent.is_empty() {
-            total.who.push(*chance.of(&silent));
+            total.participants.push(*chance.of(&silent));
         } else {
-            let place = chance.below(total.who.len());
-            total.who.remove(place);
+            let place = chance.below(total.participants.len());
+            total.participants.remove(place);
         }
         let mut querier = case.scene.querier();
         let refused = querier.open(EPOCH, &opened(&total.frame(case.scene.id, EPOCH, sources)));
         assert_eq!(refused.unwrap_err().name(), "SharesMismatch", "seed {seed}");
         querier
             .open(EPOCH, &opened(&honest.frame(case.scene.id, EPOCH, sources)))
-            .expect("the honest one");
+            .expect("the honest answer");
     }
 }
 
 #[test]
-fn an_honest_answer_is_never_refused() {
+fn an_honest_answer_is_never_rejected() {
     let mut rosters = HashMap::new();
     for seed in 0..seeds(300) {
         let case = case(&mut rosters, seed);
         let traffic = epoch(&case.scene.tree, &case.answers, &mut |_, _| ());
         case.open(&traffic).unwrap_or_else(|refusal| panic!("seed {seed}: {refusal}"));
         assert_eq!(
-            traffic.walk(&case.scene, &case.scene.querier(), EPOCH, &[]),
+            traffic.localise(&case.scene, &case.scene.querier(), EPOCH, &[]),
             [],
-            "seed {seed}: nobody is to blame"
+            "seed {seed}: there is no fault to find"
         );
     }
 }
 
-/// A scene of eight sources of whom all but the last have spoken, in two key groups.
-fn eight() -> (Scene, Said) {
+/// A scene of eight sources in two key groups, and the shares of all but the last source.
+fn eight() -> (Scene, Contribution) {
     let roster = roster(8);
     let mut chance = Chance(4);
     let tree = tree(&roster, 3, &mut chance);
@@ -333,7 +336,7 @@ fn eight() -> (Scene, Said) {
         5,
         &mut chance,
     );
-    let mut total = Said::default();
+    let mut total = Contribution::default();
     for position in 0..7 {
         total.merge(&scene.answer(
             position,
@@ -345,7 +348,7 @@ fn eight() -> (Scene, Said) {
 }
 
 #[test]
-fn each_thing_that_is_wrong_with_an_answer_has_a_name() {
+fn every_error_in_an_answer_has_a_name() {
     let (scene, total) = eight();
     let reference = scene.id.reference();
     let (who, records) = (total.participation(8), total.records());
@@ -354,7 +357,7 @@ fn each_thing_that_is_wrong_with_an_answer_has_a_name() {
         records[at] = record.to_vec();
         records
     };
-    let fewer = Said { who: vec![0, 1, 4, 5], ..total.clone() };
+    let fewer = Contribution { participants: vec![0, 1, 4, 5], ..total.clone() };
     let mut p = [0xff; 32];
     p[31] = 0x43;
     let cases: [(&str, Vec<u8>); 14] = [
@@ -362,7 +365,7 @@ fn each_thing_that_is_wrong_with_an_answer_has_a_name() {
         ("WrongEpoch", frame(reference, EPOCH - 1, &who, &records)),
         ("WrongQuery", frame(reference ^ 1, EPOCH - 1, &[0xff], &[])),
         ("MalformedParticipation", frame(reference, EPOCH, &[0], &records)),
-        // Once more than it need be.
+        // One byte longer than necessary.
         ("MalformedParticipation", frame(reference, EPOCH, &[0x80, 0x00, 0x06], &records)),
         ("UnknownPosition", frame(reference, EPOCH, &[0, 8], &records)),
         ("UnknownPosition", frame(reference, EPOCH, &[0, 8], &[])),
@@ -384,29 +387,34 @@ fn each_thing_that_is_wrong_with_an_answer_has_a_name() {
     let honest = frame(reference, EPOCH, &who, &records);
     let found = querier
         .open(EPOCH, &opened(&honest))
-        .expect("nothing that was refused is in the way of the truth");
+        .expect("rejected answers do not prevent the honest one");
     assert_eq!(found.values()[0].map(|value| value.to_string()).as_deref(), Some("20.030000"));
-    assert_eq!(querier.open(EPOCH, &opened(&honest)).expect_err("once").name(), "AlreadyAccepted");
     assert_eq!(
-        querier.open(EPOCH - 1, &opened(&honest)).expect_err("another").name(),
+        querier.open(EPOCH, &opened(&honest)).expect_err("accepted twice").name(),
+        "AlreadyAccepted"
+    );
+    assert_eq!(
+        querier.open(EPOCH - 1, &opened(&honest)).expect_err("a different epoch").name(),
         "WrongEpoch"
     );
 }
 
 #[test]
-fn a_refused_sum_says_which_aggregate_and_key_group_it_is_of() {
+fn the_rejection_of_a_sum_names_its_aggregate_and_key_group() {
     let (scene, mut total) = eight();
-    // The second slot, the sum, of the second key group: positions 4 to 7.
+    // The second slot is the sum; the second key group has positions 4 to 7.
     let place = (1, 1);
     let psr = total.psrs[&place];
     total.psrs.insert(place, psr.merge(&psr));
-    let refusal =
-        scene.querier().open(EPOCH, &opened(&total.frame(scene.id, EPOCH, 8))).expect_err("scaled");
+    let refusal = scene
+        .querier()
+        .open(EPOCH, &opened(&total.frame(scene.id, EPOCH, 8)))
+        .expect_err("a doubled sum");
     assert!(refusal.to_string().ends_with("(the sum of temperature, key group 1)"), "{refusal}");
 }
 
 #[test]
-fn a_question_that_would_show_a_reading_is_not_asked() {
+fn rejects_a_floor_that_would_show_a_reading_or_exceeds_the_sources() {
     use moteseal_client::sum::Querier;
     use moteseal_sum::engine::Scalar;
     use moteseal_sum::sies::Master;

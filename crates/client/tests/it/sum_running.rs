@@ -1,13 +1,14 @@
-//! A query that runs over a link: every epoch is answered exactly, or named as missing or refused,
-//! and motes are asked no longer than somebody listens. Time is tokio's, and stands still while
-//! nothing waits for it.
+//! A query over a link: every epoch is either answered exactly, or reported as missing or rejected;
+//! and devices answer only while the querier lives. The tests use tokio's paused clock.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::sum_support::{Chance, Reading, Said, Scene, Traffic, epoch, reading, roster, tree};
+use crate::sum_support::{
+    Chance, Contribution, Reading, Scene, Traffic, epoch, reading, roster, tree,
+};
 use bytes::Bytes;
 use moteseal_client::sum::{Endpoint, Outcome, Row, RunOptions, ScheduleNumbers, run_query};
 use moteseal_core::link::LinkKey;
@@ -26,33 +27,33 @@ use tokio::time::Instant;
 const CHILDREN_SECRET: [u8; 32] = [0x77; 32];
 const EPOCH_MS: u64 = 5000;
 const GRACE: Duration = Duration::from_millis(300);
-/// A little less than an answer is waited for: four graces.
+/// A little less than the timeout of a question, which is four graces.
 const DRIP: Duration = Duration::from_millis(1150);
 const START_MS: u64 = 1_800_000_000_000;
 const SOURCES: u32 = 12;
 
-/// What goes wrong in an epoch, by how many epochs after the first it is.
+/// What goes wrong in an epoch. [`World`] has one for each epoch from the first on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mishap {
     None,
-    /// The root gateways say nothing.
+    /// The root gateways send nothing.
     Silence,
-    /// One source says nothing.
+    /// One source sends nothing.
     OneSilent,
-    /// One source says nothing, and the smaller of two root gateways neither.
+    /// One source and the smaller of two root gateways send nothing.
     SmallSilent,
-    /// What goes over the edge from one source is altered.
+    /// The share of one source is altered on its edge.
     Lie,
-    /// The same, and nobody explains.
+    /// As `Lie`, and no gateway answers questions.
     LieUnexplained,
-    /// The same, and every page of the answers takes almost as long as it may.
+    /// As `Lie`, and each page of an answer takes almost as long as the timeout.
     LieDripped,
-    /// What all root gateways say is altered. The first one does not explain, and the others have
-    /// forgotten after two seconds.
+    /// The shares of all root gateways are altered. The first gateway does not answer questions,
+    /// and the others no longer have the epoch after two seconds.
     AllLie,
 }
 
-/// An query schedule as a gateway has heard it.
+/// A query schedule that a gateway has received.
 #[derive(Clone, Copy, Debug)]
 struct Received {
     at_ms: u64,
@@ -64,8 +65,8 @@ struct World {
     scene: Scene,
     readings: Mutex<BTreeMap<u64, Vec<Reading>>>,
     mishaps: Vec<Mishap>,
-    heard: Mutex<Vec<Received>>,
-    /// When the rows came.
+    schedules: Mutex<Vec<Received>>,
+    /// The time of each row, in Unix milliseconds.
     rows_ms: Mutex<Vec<u64>>,
     start: Instant,
 }
@@ -99,12 +100,12 @@ impl World {
     ) -> Arc<Self> {
         let query = "SELECT AVG(temperature), COUNT(*) FROM sensors EPOCH DURATION 5s";
         let scene = Scene::new(roster, tree, query, SOURCES, 7, &mut chance);
-        let (readings, heard, rows_ms) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let (readings, schedules, rows_ms) = (Mutex::default(), Mutex::default(), Mutex::default());
         Arc::new(Self {
             scene,
             readings,
             mishaps: mishaps.to_vec(),
-            heard,
+            schedules,
             rows_ms,
             start: Instant::now(),
         })
@@ -133,22 +134,22 @@ impl World {
         (name.to_owned(), self.scene.tree.gateway_of(position).unwrap().to_owned())
     }
 
-    /// What is said in an epoch, the same whoever asks.
+    /// The shares of an epoch; the same in every call.
     fn traffic(&self, number: u64) -> Traffic {
         let mut chance = Chance(number);
         let readings: Vec<Reading> = (0..SOURCES).map(|_| reading(&mut chance)).collect();
         let mishap = self.mishap(number);
-        let answers: Vec<Option<Said>> = (0..)
+        let answers: Vec<Option<Contribution>> = (0..)
             .zip(&readings)
             .map(|(position, reading)| {
-                let speaks =
+                let answers =
                     !matches!(mishap, Mishap::OneSilent | Mishap::SmallSilent) || position != 3;
-                speaks.then(|| self.scene.answer(position, number, Some(reading)))
+                answers.then(|| self.scene.answer(position, number, Some(reading)))
             })
             .collect();
         self.readings.lock().unwrap().insert(number, readings);
         let victim = self.victim().0;
-        epoch(&self.scene.tree, &answers, &mut |child, said| {
+        epoch(&self.scene.tree, &answers, &mut |child, share| {
             let is_root =
                 self.scene.tree.querier().children().iter().any(|root| root.name == child);
             let lies = match mishap {
@@ -157,13 +158,13 @@ impl World {
                 _ => false,
             };
             if lies {
-                said.psrs.values_mut().for_each(|psr| *psr = psr.merge(psr));
+                share.psrs.values_mut().for_each(|psr| *psr = psr.merge(psr));
             }
         })
     }
 }
 
-/// A gateway below the querier, and all that is below it.
+/// A gateway below the querier, with everything below it.
 async fn gateway(world: Arc<World>, network: Network, id: [u8; 8]) {
     let mut link = network.child(id);
     let group = world.scene.question.group;
@@ -175,7 +176,7 @@ async fn gateway(world: Arc<World>, network: Network, id: [u8; 8]) {
     let mut answers: VecDeque<(Instant, Bytes)> = VecDeque::new();
     loop {
         let far = Instant::now() + Duration::from_secs(3600);
-        // A little after the end of the epoch.
+        // Shortly after the end of the epoch.
         let due = asked.map_or(u64::MAX, |(_, _, until)| {
             if next < until { (next + 1) * EPOCH_MS + 100 } else { u64::MAX }
         });
@@ -185,12 +186,16 @@ async fn gateway(world: Arc<World>, network: Network, id: [u8; 8]) {
                 Down::Announcement(bytes) => {
                     let mut scratch = vec![0; MAX_QUERY_SCHEDULE];
                     let public = World::signer().public();
-                    let said = schedule::hear(&bytes, group, &public, &mut scratch).unwrap();
-                    let schedule = QuerySchedule::open(&said, group, &world.scene.question.roster).unwrap();
-                    asked = schedule.queries().next().map(|(id, posed)| (id, posed.first, posed.until));
+                    let opened = schedule::hear(&bytes, group, &public, &mut scratch).unwrap();
+                    let roster = &world.scene.question.roster;
+                    let schedule = QuerySchedule::open(&opened, group, roster).unwrap();
+                    let query = schedule.queries().next();
+                    asked = query.map(|(id, posed)| (id, posed.first, posed.until));
                     next = next.max(asked.map_or(0, |(_, first, _)| first));
                     assert_eq!(schedule.sources(), SOURCES);
-                    world.heard.lock().unwrap().push(Received { at_ms: world.now_ms(), number: schedule.number(), query: asked });
+                    let number = schedule.number();
+                    let received = Received { at_ms: world.now_ms(), number, query: asked };
+                    world.schedules.lock().unwrap().push(received);
                 }
                 Down::Frame(frame) => {
                     let explain = Explain::open(&frame, &key).unwrap();
@@ -200,14 +205,17 @@ async fn gateway(world: Arc<World>, network: Network, id: [u8; 8]) {
                         Mishap::AllLie if is_first => continue,
                         _ => {}
                     }
+                    let mishap = world.mishap(explain.epoch);
                     let is_late = world.now_ms() > (explain.epoch + 1) * EPOCH_MS + 2000;
-                    let answer = if world.mishap(explain.epoch) == Mishap::AllLie && is_late {
+                    let answer = if mishap == Mishap::AllLie && is_late {
                         let mut out = [0; 80];
-                        Bytes::copy_from_slice(Children::close(&explain, &[], &key, &mut out).unwrap())
+                        let empty = Children::close(&explain, &[], &key, &mut out).unwrap();
+                        Bytes::copy_from_slice(empty)
                     } else {
                         answer(&world, &explain, &key)
                     };
-                    let delay = if world.mishap(explain.epoch) == Mishap::LieDripped { DRIP } else { Duration::ZERO };
+                    let is_slow = mishap == Mishap::LieDripped;
+                    let delay = if is_slow { DRIP } else { Duration::ZERO };
                     answers.push_back((Instant::now() + delay, answer));
                 }
             },
@@ -218,10 +226,20 @@ async fn gateway(world: Arc<World>, network: Network, id: [u8; 8]) {
             }
             () = tokio::time::sleep(wait) => {
                 let Some((query, ..)) = asked else { continue };
-                if let Some(said) = world.traffic(next).heard.get(&name) && world.mishap(next) != Mishap::Silence && !(world.mishap(next) == Mishap::SmallSilent && name == "gw-1") {
-                    let psrs: Vec<Psr> = said.psrs.values().copied().collect();
-                    let mut out = [0; 4096];
-                    let frame = close_share(query.reference(), next, &said.participation(SOURCES), &psrs, &key, &mut out).unwrap();
+                let is_silent = match world.mishap(next) {
+                    Mishap::Silence => true,
+                    Mishap::SmallSilent => name == "gw-1",
+                    _ => false,
+                };
+                let traffic = world.traffic(next);
+                if let Some(share) = traffic.shares.get(&name)
+                    && !is_silent
+                {
+                    let psrs: Vec<Psr> = share.psrs.values().copied().collect();
+                    let participation = share.participation(SOURCES);
+                    let (query, mut out) = (query.reference(), [0; 4096]);
+                    let frame =
+                        close_share(query, next, &participation, &psrs, &key, &mut out).unwrap();
                     link.send(Bytes::copy_from_slice(frame)).await.unwrap();
                 }
                 next += 1;
@@ -234,28 +252,29 @@ fn answer(world: &World, explain: &Explain, key: &LinkKey) -> Bytes {
     let traffic = world.traffic(explain.epoch);
     let name = world.scene.tree.name(explain.node).unwrap();
     let aggregator = world.scene.tree.aggregator(name).unwrap();
-    let held: Vec<_> = aggregator
+    let reported: Vec<_> = aggregator
         .children()
         .iter()
-        .filter_map(|child| traffic.heard.get(&child.name).map(|said| (child.id, said)))
-        .map(|(id, said)| {
-            (id, said.participation(SOURCES), said.psrs.values().copied().collect::<Vec<_>>())
+        .filter_map(|child| traffic.shares.get(&child.name).map(|share| (child.id, share)))
+        .map(|(id, share)| {
+            (id, share.participation(SOURCES), share.psrs.values().copied().collect::<Vec<_>>())
         })
         .collect();
-    let children: Vec<_> = held.iter().map(|(id, who, psrs)| (*id, &who[..], &psrs[..])).collect();
-    // One child a page, so that pages are asked for.
+    let children: Vec<_> =
+        reported.iter().map(|(id, who, psrs)| (*id, &who[..], &psrs[..])).collect();
+    // Room for one child, so that each answer has several pages.
     let mut out = [0; 80 + 24 + 16 + 2 * 34];
     Bytes::copy_from_slice(Children::close(explain, &children, key, &mut out).unwrap())
 }
 
-/// Runs a query, and says what came of its epochs.
+/// Runs a query and returns its rows. Fails if an epoch was skipped.
 async fn run(world: &Arc<World>, faults: Faults, settings: RunOptions, most: usize) -> Vec<Row> {
     let (rows, missed) = run_by(world, faults, settings, most, &|now_ms| now_ms).await;
-    assert_eq!(missed, 0, "epochs were passed over");
+    assert_eq!(missed, 0, "epochs were skipped");
     rows
 }
 
-/// The same by a clock that is wrong, and how many epochs were passed over.
+/// Runs a query by a clock that may be wrong. Returns its rows and the number of skipped epochs.
 async fn run_by(
     world: &Arc<World>,
     faults: Faults,
@@ -310,7 +329,7 @@ async fn run_by(
     (rows, missed)
 }
 
-/// Checks an accepted epoch against its readings, and who was said to be silent in it.
+/// Checks an accepted epoch against its readings, and its silent sources.
 fn check(world: &World, row: &Row, silent: &[u32]) {
     check_answer(world, row);
     assert_eq!(row.silent().collect::<Vec<_>>(), silent);
@@ -321,15 +340,18 @@ fn check(world: &World, row: &Row, silent: &[u32]) {
 fn check_answer(world: &World, row: &Row) {
     let Outcome::Accepted(accepted) = &row.outcome else { panic!("{row:?}") };
     let readings = &world.readings.lock().unwrap()[&row.epoch];
-    let said: Vec<i64> = (0..)
+    let values: Vec<i64> = (0..)
         .zip(readings)
         .filter(|(position, _)| row.participants.contains(*position))
         .map(|(_, reading)| reading[0])
         .collect();
-    let (sum, count) = (said.iter().sum::<i64>() as i128, said.len() as i128);
+    let (sum, count) = (values.iter().sum::<i64>() as i128, values.len() as i128);
     let digits = accepted.values()[0].unwrap().digits().unwrap();
-    // To the nearest of six places, where two are the column's.
-    assert!((digits * count - sum * 10_000).abs() * 2 <= count, "{digits} is the mean of {said:?}");
+    // The mean is rounded to six digits after the point, and raw readings have two.
+    assert!(
+        (digits * count - sum * 10_000).abs() * 2 <= count,
+        "{digits} is not the mean of {values:?}"
+    );
     assert_eq!(accepted.values()[1].unwrap().digits(), Some(count));
 }
 
@@ -337,7 +359,7 @@ const SETTINGS: RunOptions =
     RunOptions { epochs: None, grace: GRACE, lease: Duration::from_secs(40) };
 
 #[tokio::test(start_paused = true)]
-async fn every_epoch_is_exact_or_missing_or_refused_with_its_edge() {
+async fn every_epoch_is_exact_or_missing_or_rejected_with_its_edge() {
     use Mishap::{Lie, LieUnexplained, None, OneSilent, Silence};
     let world = World::new(&[None, OneSilent, Lie, Silence, LieUnexplained, None]);
     let rows =
@@ -358,48 +380,51 @@ async fn every_epoch_is_exact_or_missing_or_refused_with_its_edge() {
     assert_eq!(
         (rows[2].silent().count(), rows[4].silent().count()),
         (0, 0),
-        "who is silent in a refused sum nobody has said"
+        "a rejected sum has no silent sources"
     );
     let Outcome::Missing(refusal) = &rows[3].outcome else { panic!("{:?}", rows[3]) };
-    assert_eq!((rows[3].silent().count(), rows[3].unheard()), (0, SOURCES), "nobody was heard of");
+    assert_eq!((rows[3].silent().count(), rows[3].unheard()), (0, SOURCES), "nothing was reported");
     assert_eq!((refusal.name(), rows[3].participants.count()), ("BelowFloor", 0));
     let Outcome::Rejected { findings, .. } = &rows[4].outcome else { panic!("{:?}", rows[4]) };
     assert!(
         matches!(&findings[..], [one] if one.to_string().ends_with("-> querier (unanswered)")),
         "{findings:?}"
     );
-    // It was asked for no more than it should, and taken back.
-    let heard = world.heard.lock().unwrap();
-    let last = heard.iter().max_by_key(|heard| heard.number).unwrap();
+    // No schedule asks for more epochs than requested, and the last one withdraws the query.
+    let schedules = world.schedules.lock().unwrap();
+    let last = schedules.iter().max_by_key(|schedule| schedule.number).unwrap();
     assert!(last.query.is_none(), "{last:?}");
     assert!(
-        heard
+        schedules
             .iter()
-            .filter_map(|heard| heard.query)
+            .filter_map(|schedule| schedule.query)
             .all(|(_, first, until)| first == World::first() && until == first + 6)
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_query_is_a_lease_that_is_renewed_as_long_as_somebody_listens() {
+async fn a_query_is_a_lease_that_is_renewed_while_the_querier_lives() {
     let world = World::new(&[]);
     let rows = run(&world, Faults::default(), SETTINGS, 30).await;
     assert_eq!(rows.len(), 30);
     rows.iter().for_each(|row| check(&world, row, &[]));
-    let heard = world.heard.lock().unwrap();
-    let mut queries = heard.iter().filter_map(|heard| heard.query);
+    let schedules = world.schedules.lock().unwrap();
+    let mut queries = schedules.iter().filter_map(|schedule| schedule.query);
     let (id, first, _) = queries.next().unwrap();
-    assert!(queries.all(|query| (query.0, query.1) == (id, first)), "it is one query all the time");
-    for Received { at_ms, query, .. } in heard.iter() {
+    assert!(
+        queries.all(|query| (query.0, query.1) == (id, first)),
+        "every schedule has the same query"
+    );
+    for Received { at_ms, query, .. } in schedules.iter() {
         let ahead = query.map_or(0, |(_, _, until)| (until * EPOCH_MS).saturating_sub(*at_ms));
-        assert!(ahead <= 40_000 + EPOCH_MS, "a querier that dies now costs {ahead} ms");
+        assert!(ahead <= 40_000 + EPOCH_MS, "without the querier, the query runs for {ahead} ms");
     }
-    let mut numbers: Vec<u64> = heard.iter().map(|heard| heard.number).collect();
+    let mut numbers: Vec<u64> = schedules.iter().map(|schedule| schedule.number).collect();
     numbers.dedup();
-    assert!(heard.len() > 6 && heard.last().unwrap().query.is_none(), "{heard:?}");
+    assert!(schedules.len() > 6 && schedules.last().unwrap().query.is_none(), "{schedules:?}");
 }
 
-/// Runs a query that nobody answers for some hours, and says what was announced.
+/// Runs a query without answers for `hours` hours and returns the announcements.
 async fn announced(text: &str, hours: u64) -> Vec<Bytes> {
     let mut chance = Chance(78);
     let roster = roster(SOURCES as usize);
@@ -407,13 +432,13 @@ async fn announced(text: &str, hours: u64) -> Vec<Bytes> {
     let scene = Scene::new(roster, tree, text, SOURCES, 7, &mut chance);
     let network = Network::new(5, Faults::default());
     let mut child = network.child(scene.tree.querier().children()[0].id.0);
-    let heard = Arc::new(Mutex::new(Vec::new()));
+    let received = Arc::new(Mutex::new(Vec::new()));
     let listener = tokio::spawn({
-        let heard = heard.clone();
+        let received = received.clone();
         async move {
             while let Ok(down) = child.receive().await {
                 let Down::Announcement(schedule) = down else { panic!("{down:?}") };
-                heard.lock().unwrap().push(schedule);
+                received.lock().unwrap().push(schedule);
             }
         }
     });
@@ -433,29 +458,29 @@ async fn announced(text: &str, hours: u64) -> Vec<Bytes> {
     run_query(asking, &scene.tree, scene.querier(), run, &mut |_| Ok(()), stop).await.unwrap();
     listener.abort();
     assert!(listener.await.is_err_and(|error| error.is_cancelled()), "the listener has failed");
-    std::mem::take(&mut *heard.lock().unwrap())
+    std::mem::take(&mut *received.lock().unwrap())
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_of_a_long_epoch_is_renewed_once_an_epoch_and_the_same_schedule_is_said_again_every_minute()
- {
+async fn a_lease_is_renewed_in_time_and_the_schedule_is_announced_again_every_minute() {
     for (length, renewals) in [("1h", 5), ("45m", 8), ("1d", 1), ("31s", 12)] {
         let query = format!("SELECT COUNT(*) FROM sensors EPOCH DURATION {length}");
-        let heard = announced(&query, 6).await;
-        let mut schedules = heard.clone();
+        let announcements = announced(&query, 6).await;
+        let mut schedules = announcements.clone();
         schedules.dedup();
-        // The last one takes the query back.
+        // The last schedule withdraws the query.
         assert!(
             (renewals..=renewals + 1).contains(&(schedules.len() - 1)),
             "{length}: {} query schedules",
             schedules.len()
         );
-        assert!((355..=362).contains(&heard.len()), "{length}: {} announcements", heard.len());
+        let count = announcements.len();
+        assert!((355..=362).contains(&count), "{length}: {count} announcements");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gateway_that_drips_its_answers_holds_up_its_epoch_for_two_epochs_and_no_other_is_lost() {
+async fn slow_answers_of_a_gateway_delay_an_epoch_by_at_most_two_epochs_and_lose_no_other() {
     use Mishap::{LieDripped, None};
     let world = World::flat(&[LieDripped, LieDripped, LieDripped, None, None]);
     let rows =
@@ -473,9 +498,9 @@ async fn a_gateway_that_drips_its_answers_holds_up_its_epoch_for_two_epochs_and_
             .collect();
     assert_eq!(names[..3], ["SharesMismatch"; 3]);
     for (row, at_ms) in rows.iter().zip(&*world.rows_ms.lock().unwrap()) {
-        // The end of the epoch, a grace for each edge, two epochs.
+        // The end of the epoch, plus a grace for each edge, plus two epochs.
         let latest = (row.epoch + 3) * EPOCH_MS + 2 * 300;
-        assert!(*at_ms <= latest + 10, "epoch {} came {} ms late", row.epoch, at_ms - latest);
+        assert!(*at_ms <= latest + 10, "epoch {} is {} ms late", row.epoch, at_ms - latest);
     }
     let Outcome::Rejected { findings, .. } = &rows[0].outcome else { panic!("{:?}", rows[0]) };
     assert_eq!(
@@ -486,7 +511,7 @@ async fn a_gateway_that_drips_its_answers_holds_up_its_epoch_for_two_epochs_and_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gateway_that_does_not_answer_hides_no_other() {
+async fn a_gateway_that_does_not_answer_does_not_hide_the_fault_of_another() {
     let world = World::flat(&[Mishap::AllLie, Mishap::None]);
     let rows =
         run(&world, Faults::default(), RunOptions { epochs: Some(2), ..SETTINGS }, usize::MAX)
@@ -501,7 +526,7 @@ async fn a_gateway_that_does_not_answer_hides_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_a_silent_gateway_has_beneath_it_was_not_said_to_be_silent() {
+async fn sources_below_a_silent_gateway_are_not_reported_as_silent() {
     let world = World::flat(&[Mishap::SmallSilent]);
     let rows =
         run(&world, Faults::default(), RunOptions { epochs: Some(1), ..SETTINGS }, usize::MAX)
@@ -511,7 +536,7 @@ async fn who_a_silent_gateway_has_beneath_it_was_not_said_to_be_silent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_arrived_during_a_pause_is_heard_before_its_epochs_are_closed() {
+async fn shares_that_arrived_during_a_pause_count_before_their_epochs_are_closed() {
     let world = World::flat(&[]);
     let network = Network::new(5, Faults::default());
     let skew_ms = Arc::new(AtomicU64::new(0));
@@ -525,16 +550,15 @@ async fn what_arrived_during_a_pause_is_heard_before_its_epochs_are_closed() {
                 LinkKey::new(&LinkKey::secret_of(&CHILDREN_SECRET, world.scene.question.group, id));
             assert!(matches!(link.receive().await, Ok(Down::Announcement(_))));
             for number in World::first()..World::first() + 4 {
-                let said = world.traffic(number).heard[&name].clone();
-                let psrs: Vec<Psr> = said.psrs.values().copied().collect();
-                let mut out = [0; 4096];
-                let who = said.participation(SOURCES);
+                let share = world.traffic(number).shares[&name].clone();
+                let psrs: Vec<Psr> = share.psrs.values().copied().collect();
+                let (query, mut out) = (world.scene.id.reference(), [0; 4096]);
+                let participation = share.participation(SOURCES);
                 let frame =
-                    close_share(world.scene.id.reference(), number, &who, &psrs, &key, &mut out)
-                        .unwrap();
+                    close_share(query, number, &participation, &psrs, &key, &mut out).unwrap();
                 link.send(Bytes::copy_from_slice(frame)).await.unwrap();
             }
-            // Meanwhile four epochs are over, and their deadlines, too.
+            // Move the clock past the deadlines of the four epochs.
             skew_ms.fetch_add((5 * EPOCH_MS + 1000) / all, Ordering::SeqCst);
             std::future::pending::<()>().await;
         });
@@ -571,19 +595,19 @@ async fn what_arrived_during_a_pause_is_heard_before_its_epochs_are_closed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clock_that_was_an_hour_ahead_for_a_moment_costs_no_epoch_after_it_is_set_back() {
+async fn a_clock_that_is_an_hour_ahead_for_a_second_loses_no_epoch_after_it_is_set_back() {
     let world = World::flat(&[]);
     let (first, hour) = (World::first(), 3_600_000 / EPOCH_MS);
-    // Ahead in the second epoch, for a second.
+    // The clock is ahead for one second in the second epoch.
     let ahead = (START_MS + 7000)..(START_MS + 8000);
     let clock = |now_ms: u64| if ahead.contains(&now_ms) { now_ms + 3_600_000 } else { now_ms };
     let (rows, missed) = run_by(&world, Faults::default(), SETTINGS, 16, &clock).await;
-    assert!((hour - 10..hour).contains(&missed), "{missed} were passed over");
+    assert!((hour - 10..hour).contains(&missed), "{missed} epochs were skipped");
     let (early, rest): (Vec<&Row>, Vec<&Row>) =
         rows.iter().partition(|row| row.epoch > first + 100);
-    assert_eq!(early.len(), 8, "no more are closed at once than could be open");
+    assert_eq!(early.len(), 8, "a late querier closes at most eight epochs at once");
     assert!(early.iter().all(|row| matches!(&row.outcome, Outcome::Missing(_))));
-    // Nobody had spoken of those, and of no other epoch anything is lost.
+    // No share had arrived for those epochs, and no other epoch lacks anything.
     assert_eq!(
         rest.iter().map(|row| row.epoch).collect::<Vec<_>>(),
         (first..first + 8).collect::<Vec<_>>()
@@ -592,7 +616,7 @@ async fn a_clock_that_was_an_hour_ahead_for_a_moment_costs_no_epoch_after_it_is_
 }
 
 #[tokio::test(start_paused = true)]
-async fn frames_that_come_twice_or_late_change_nothing() {
+async fn duplicated_and_late_frames_change_nothing() {
     use Mishap::{Lie, None, OneSilent};
     let world = World::new(&[None, Lie, OneSilent, None]);
     let faults = Faults {
@@ -614,7 +638,7 @@ async fn frames_that_come_twice_or_late_change_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_lost_on_the_way_is_missing_or_asked_for_again_and_never_wrong() {
+async fn lost_frames_never_give_a_wrong_result() {
     let world = World::new(&[
         Mishap::None,
         Mishap::Lie,

@@ -1,18 +1,18 @@
-//! What is opened is exact: for random trees, readings, predicates and failures, every value is
-//! that of a plain computation, to the last digit. `MOTESEAL_SEEDS=100000` runs as many cases.
+//! Opened values are exact: for random trees, readings, predicates and failures, each equals a
+//! plain computation in every digit. `MOTESEAL_SEEDS=100000` runs that many cases.
 
 use std::collections::HashMap;
 
 use crate::sum_support::{
-    Chance, Reading, Said, Scene, epoch, opened, reading, roster, seeds, tree,
+    Chance, Contribution, Reading, Scene, epoch, opened, reading, roster, seeds, tree,
 };
 use moteseal_verify::Roster;
 
-/// Columns: the name, and how many digits stand behind the point.
+/// The name of each column, and its number of digits after the point.
 const COLUMNS: [(&str, u32); 4] =
     [("temperature", 2), ("humidity", 2), ("light", 0), ("voltage", 3)];
 
-/// A predicate, as text and as what it says of a reading.
+/// A predicate, as text and as a function of a reading.
 type Predicate = (String, Box<dyn Fn(&Reading) -> bool>);
 
 fn number(raw: i64, places: u32) -> String {
@@ -49,11 +49,11 @@ fn predicate(chance: &mut Chance, depth: u32) -> Predicate {
                 5 => {
                     (format!("{name} <> {text}"), Box::new(move |reading| reading[column] != bound))
                 }
-                // A number that the column cannot hold exactly: half a step more.
+                // A number between two values of the column: half a step more.
                 6 => {
                     let finer =
                         if text.contains('.') { format!("{text}5") } else { format!("{text}.5") };
-                    // Behind a minus, more digits are further down.
+                    // For a negative number, more digits make it smaller.
                     let above = bound >= 0 && !text.starts_with('-');
                     let is_more = move |raw: i64| if above { raw > bound } else { raw >= bound };
                     (format!("{name} > {finer}"), Box::new(move |reading| is_more(reading[column])))
@@ -92,7 +92,7 @@ fn predicate(chance: &mut Chance, depth: u32) -> Predicate {
     }
 }
 
-/// `numerator * 10^places / denominator`, to the nearest, half to even.
+/// `numerator * 10^places / denominator`, rounded half to even.
 fn rounded(numerator: i128, denominator: i128, places: u32) -> i128 {
     let scaled = numerator.abs() * 10_i128.pow(places);
     let (down, rest) = (scaled / denominator, scaled % denominator);
@@ -100,11 +100,11 @@ fn rounded(numerator: i128, denominator: i128, places: u32) -> i128 {
     (down + i128::from(up)) * numerator.signum()
 }
 
-/// `10^places * sqrt(numerator / denominator)`, to the nearest.
+/// `10^places * sqrt(numerator / denominator)`, rounded to the nearest integer.
 fn root(numerator: i128, denominator: i128, places: u32) -> i128 {
     let scaled = numerator * 10_i128.pow(2 * places);
     let down = (scaled / denominator).isqrt();
-    // (down + 1/2)^2 < scaled / denominator; of integers it is never equal.
+    // Round up if (down + 1/2)^2 < scaled / denominator; the two sides are never equal here.
     let up = (2 * down + 1).pow(2) * denominator < 4 * scaled;
     down + i128::from(up)
 }
@@ -120,7 +120,7 @@ fn decimal(digits: i128, places: u32) -> String {
     }
 }
 
-/// What an aggregate of some numbers is, by the textbook.
+/// The value of an aggregate, computed from its definition.
 fn plain(aggregate: &str, values: &[i64], places: u32) -> Option<String> {
     let count = values.len() as i128;
     let sum: i128 = values.iter().map(|value| i128::from(*value)).sum();
@@ -138,7 +138,7 @@ fn plain(aggregate: &str, values: &[i64], places: u32) -> Option<String> {
     }
 }
 
-/// A query over all columns, by chance.
+/// A random query over all columns.
 fn query(chance: &mut Chance) -> (String, Vec<(&'static str, usize)>, Option<Predicate>) {
     let mut items = Vec::new();
     for _ in 0..=chance.below(4) {
@@ -177,23 +177,23 @@ fn case(rosters: &mut HashMap<usize, Roster>, sources: usize, gateways: usize, s
     let readings: Vec<Option<Option<Reading>>> = (0..sources)
         .map(|_| (!chance.hits(silent)).then(|| chance.hits(95).then(|| reading(chance))))
         .collect();
-    let answers: Vec<Option<Said>> = (0..)
+    let answers: Vec<Option<Contribution>> = (0..)
         .zip(&readings)
-        .map(|(position, said)| {
-            said.as_ref().map(|reading| scene.answer(position, number, reading.as_ref()))
+        .map(|(position, answered)| {
+            answered.as_ref().map(|reading| scene.answer(position, number, reading.as_ref()))
         })
         .collect();
     let traffic = epoch(&scene.tree, &answers, &mut |_, _| ());
     let total = traffic.total(&scene.tree);
     let frame = total.frame(scene.id, number, sources as u32);
     let found = querier.open(number, &opened(&frame));
-    let spoke = readings.iter().flatten().count();
-    if spoke < 2 {
+    let count = readings.iter().flatten().count();
+    if count < 2 {
         assert_eq!(found.unwrap_err().name(), "BelowFloor", "seed {seed}");
         return;
     }
     let found = found.unwrap_or_else(|error| panic!("seed {seed}: {text}: {error}"));
-    assert_eq!(found.participants().count() as usize, spoke);
+    assert_eq!(found.participants().count() as usize, count);
     assert!(
         (0..sources as u32).all(|position| found.participants().contains(position)
             == readings[position as usize].is_some())
@@ -218,7 +218,7 @@ fn case(rosters: &mut HashMap<usize, Roster>, sources: usize, gateways: usize, s
 }
 
 #[test]
-fn every_value_is_that_of_a_plain_computation_to_the_last_digit() {
+fn every_value_equals_a_plain_computation_in_every_digit() {
     let mut rosters = HashMap::new();
     for seed in 0..seeds(400) {
         let mut chance = Chance(!seed);

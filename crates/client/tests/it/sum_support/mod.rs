@@ -1,8 +1,8 @@
-//! A group whose gateways add up, in one process: devices that read, gateways that may lie, and the
-//! querier's side of the tree.
+//! A group that answers private sums, in one process: devices with readings, gateways that may lie,
+//! and the querier's side of the tree.
 //!
-//! Everything that goes over an edge goes as the frame that it would be, so that what is tested is
-//! what is said on a wire.
+//! Everything that is sent over an edge is encoded as a frame, so that the tests also cover the
+//! encoding.
 #![allow(unreachable_pub, dead_code)]
 
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ use moteseal_verify::Roster;
 use moteseal_verify::aggregation::{AggregationTree, QUERIER};
 use moteseal_verify::issue::FirstRoster;
 
-/// ScheduleNumbers by chance (SplitMix64), the same for the same seed.
+/// Pseudo-random numbers (SplitMix64), the same for the same seed.
 pub(crate) struct Chance(pub(crate) u64);
 
 impl Chance {
@@ -55,7 +55,7 @@ impl Chance {
     }
 }
 
-/// How many seeded runs: `MOTESEAL_SEEDS`, or so many.
+/// Number of seeded runs: `MOTESEAL_SEEDS`, or `default`.
 pub(crate) fn seeds(default: u64) -> u64 {
     std::env::var("MOTESEAL_SEEDS")
         .ok()
@@ -65,7 +65,7 @@ pub(crate) fn seeds(default: u64) -> u64 {
 pub(crate) const MASTER: [u8; 32] = [0x51; 32];
 const SECRET: [u8; 32] = [0x11; 32];
 
-/// A roster of so many devices.
+/// A roster of `sources` devices.
 pub(crate) fn roster(sources: usize) -> Roster {
     let operator = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32]).unwrap();
     let names: Vec<String> = (1..=sources).map(|number| format!("mote{number}")).collect();
@@ -95,7 +95,7 @@ pub(crate) fn tree(roster: &Roster, gateways: usize, chance: &mut Chance) -> Agg
         };
         parents.push((name, parent));
     }
-    // Each gateway gets a device, so that none is without.
+    // Each gateway gets at least one device.
     let mut homes: Vec<(&str, &str)> = Vec::new();
     for (number, device) in devices.iter().enumerate() {
         let gateway = if number < gateways { &names[number] } else { chance.of(&names) };
@@ -110,7 +110,7 @@ pub(crate) fn schema<'b>(buffer: &'b mut [u8; MAX_SCHEMA]) -> Schema<'b> {
     Schema::encode(&fields.map(|field| Field::parse(field).unwrap()), buffer).unwrap()
 }
 
-/// A reading, by its raw numbers.
+/// The raw values of a reading.
 pub(crate) type Reading = [i64; 4];
 
 pub(crate) fn record(reading: &Reading) -> Vec<u8> {
@@ -122,7 +122,7 @@ pub(crate) fn record(reading: &Reading) -> Vec<u8> {
     bytes
 }
 
-/// The encoded plan of a query's text.
+/// The encoded plan of a query.
 pub(crate) fn plan(text: &str) -> Vec<u8> {
     let (mut buffer, mut bytes) = ([0; MAX_SCHEMA], [0; MAX_PLAN]);
     let schema = schema(&mut buffer);
@@ -133,7 +133,7 @@ pub(crate) fn plan(text: &str) -> Vec<u8> {
         .to_vec()
 }
 
-/// A question to a group, and what is needed to answer it.
+/// A question to a group, and the data that is needed to answer it.
 pub(crate) struct Scene {
     pub(crate) roster: Roster,
     pub(crate) tree: AggregationTree,
@@ -177,8 +177,13 @@ impl Scene {
             .for_query(query)
     }
 
-    /// What a source says of a reading.
-    pub(crate) fn answer(&self, position: u32, epoch: u64, reading: Option<&Reading>) -> Said {
+    /// A source's share for a reading.
+    pub(crate) fn answer(
+        &self,
+        position: u32,
+        epoch: u64,
+        reading: Option<&Reading>,
+    ) -> Contribution {
         let mut buffer = [0; MAX_SCHEMA];
         let schema = schema(&mut buffer);
         let plan = Plan::decode(&self.question.plan).unwrap();
@@ -186,18 +191,18 @@ impl Scene {
         let record = reading.map(record);
         let count =
             plan.bind(&schema).unwrap().contribution(record.as_deref(), &mut slots).unwrap();
-        self.says(position, self.key_group_of(position), self.id, epoch, &slots[..count])
+        self.encrypt(position, self.key_group_of(position), self.id, epoch, &slots[..count])
     }
 
-    /// What a source says of values, under any keys.
-    pub(crate) fn says(
+    /// A source's share for these values, under the keys of any query and key group.
+    pub(crate) fn encrypt(
         &self,
         position: u32,
         key_group: u32,
         query: QueryId,
         epoch: u64,
         values: &[u128],
-    ) -> Said {
+    ) -> Contribution {
         let key = self.key(position, key_group, query);
         let mut permit = EpochGuard::default().advance(query, 1000, epoch).unwrap();
         let psrs = values
@@ -205,24 +210,24 @@ impl Scene {
             .zip(0..)
             .map(|(value, slot)| key.encrypt(&mut permit, Slot(slot), *value).unwrap());
         let group = self.key_group_of(position);
-        Said {
-            who: vec![position],
+        Contribution {
+            participants: vec![position],
             psrs: (0..).zip(psrs).map(|(slot, psr)| ((group, slot), psr)).collect(),
         }
     }
 }
 
-/// What somebody says: whose values, and the record of each key group's slots.
+/// A share: its participants, and the record of each key group's slots.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Said {
-    pub(crate) who: Vec<u32>,
+pub(crate) struct Contribution {
+    pub(crate) participants: Vec<u32>,
     pub(crate) psrs: BTreeMap<(u32, u8), Psr>,
 }
 
-impl Said {
+impl Contribution {
     pub(crate) fn merge(&mut self, other: &Self) {
-        self.who.extend(&other.who);
-        self.who.sort_unstable();
+        self.participants.extend(&other.participants);
+        self.participants.sort_unstable();
         for (place, psr) in &other.psrs {
             let sum = self.psrs.entry(*place).or_insert(Psr::ZERO);
             *sum = sum.merge(psr);
@@ -231,7 +236,7 @@ impl Said {
 
     pub(crate) fn participation(&self, sources: u32) -> Vec<u8> {
         let mut words = vec![0_u64; (sources as usize).div_ceil(64)];
-        for position in &self.who {
+        for position in &self.participants {
             words[*position as usize / 64] |= 1 << (position % 64);
         }
         let mut bytes = vec![0; max_size(sources)];
@@ -253,7 +258,7 @@ pub(crate) fn link() -> LinkKey {
     LinkKey::new(&SECRET)
 }
 
-/// The frame of a share with whatever in it, tagged by the book.
+/// The correctly tagged frame of a share with any content.
 pub(crate) fn frame(query: u32, epoch: u64, participation: &[u8], records: &[Vec<u8>]) -> Vec<u8> {
     let mut buffer = vec![
         0;
@@ -288,78 +293,79 @@ pub(crate) fn frame(query: u32, epoch: u64, participation: &[u8], records: &[Vec
 
 pub(crate) fn opened(frame: &[u8]) -> Share<'_> {
     let key = link();
-    match SumUplink::open(frame, &key).expect("a frame of ours") {
+    match SumUplink::open(frame, &key).expect("the frame is valid") {
         SumUplink::Share(share) => share,
-        SumUplink::Children(_) => panic!("a share was expected"),
+        SumUplink::Children(_) => panic!("expected a share"),
     }
 }
 
-/// What went over every edge in an epoch: by the child's name what its parent has of it.
+/// The shares that were sent over each edge in an epoch, by the name of the child.
 #[derive(Default)]
 pub(crate) struct Traffic {
-    pub(crate) heard: BTreeMap<String, Said>,
+    pub(crate) shares: BTreeMap<String, Contribution>,
 }
 
-/// What is done to what goes over an edge: the name of its lower end, and what is said there.
-pub(crate) type Lie<'a> = dyn FnMut(&str, &mut Said) + 'a;
+/// Alters the share that is sent over an edge; the name is that of the lower end.
+pub(crate) type Lie<'a> = dyn FnMut(&str, &mut Contribution) + 'a;
 
-/// Lets everybody speak; `answers` are those of the sources by position, none of a silent one.
+/// Sends the shares up the tree. `answers` contains the sources' shares by position, `None` for a
+/// silent source.
 pub(crate) fn epoch(
     tree: &AggregationTree,
-    answers: &[Option<Said>],
+    answers: &[Option<Contribution>],
     lie: &mut Lie<'_>,
 ) -> Traffic {
     let mut traffic = Traffic::default();
-    speak(tree, QUERIER, answers, lie, &mut traffic);
+    collect(tree, QUERIER, answers, lie, &mut traffic);
     traffic
 }
 
-fn speak(
+fn collect(
     tree: &AggregationTree,
     aggregator: &str,
-    answers: &[Option<Said>],
+    answers: &[Option<Contribution>],
     lie: &mut Lie<'_>,
     traffic: &mut Traffic,
-) -> Said {
-    let mut sum = Said::default();
+) -> Contribution {
+    let mut sum = Contribution::default();
     for child in tree.aggregator(aggregator).unwrap().children() {
-        let said = if child.is_gateway {
-            Some(speak(tree, &child.name, answers, lie, traffic))
-                .filter(|said| !said.who.is_empty())
+        let share = if child.is_gateway {
+            Some(collect(tree, &child.name, answers, lie, traffic))
+                .filter(|share| !share.participants.is_empty())
         } else {
             answers[tree.position(child.id).unwrap() as usize].clone()
         };
-        if let Some(mut said) = said {
-            lie(&child.name, &mut said);
-            sum.merge(&said);
-            traffic.heard.insert(child.name.clone(), said);
+        if let Some(mut share) = share {
+            lie(&child.name, &mut share);
+            sum.merge(&share);
+            traffic.shares.insert(child.name.clone(), share);
         }
     }
     sum
 }
 
 impl Traffic {
-    /// All that the querier has heard.
-    pub(crate) fn total(&self, tree: &AggregationTree) -> Said {
-        let mut sum = Said::default();
+    /// The sum of all shares that the querier received.
+    pub(crate) fn total(&self, tree: &AggregationTree) -> Contribution {
+        let mut sum = Contribution::default();
         for child in tree.querier().children() {
-            if let Some(said) = self.heard.get(&child.name) {
-                sum.merge(said);
+            if let Some(share) = self.shares.get(&child.name) {
+                sum.merge(share);
             }
         }
         sum
     }
 
-    /// An aggregator's answer to a question, in frames that hold only so many bytes.
+    /// An aggregator's answer to a question, in a frame of at most `room` bytes.
     pub(crate) fn explain(&self, scene: &Scene, asked: &Explain, room: usize) -> Vec<u8> {
         let name = scene.tree.name(asked.node).unwrap();
         let mut held = Vec::new();
         for child in scene.tree.aggregator(name).unwrap().children() {
-            if let Some(said) = self.heard.get(&child.name) {
+            if let Some(share) = self.shares.get(&child.name) {
                 held.push((
                     child.id,
-                    said.participation(scene.devices.len() as u32),
-                    said.psrs.values().copied().collect::<Vec<_>>(),
+                    share.participation(scene.devices.len() as u32),
+                    share.psrs.values().copied().collect::<Vec<_>>(),
                 ));
             }
         }
@@ -369,8 +375,9 @@ impl Traffic {
         Children::close(asked, &children, &link(), &mut out).unwrap().to_vec()
     }
 
-    /// Walks down; every aggregator answers honestly what it has heard, but those in `silent`.
-    pub(crate) fn walk(
+    /// Runs a fault localisation. Every aggregator reports the shares that it received, except
+    /// those in `silent`, which do not answer.
+    pub(crate) fn localise(
         &self,
         scene: &Scene,
         querier: &Querier<Scalar>,
@@ -380,31 +387,38 @@ impl Traffic {
         let aggregator = scene.tree.querier();
         let roots = aggregator.children().iter().enumerate().filter_map(|(place, child)| {
             let frame =
-                self.heard.get(&child.name)?.frame(scene.id, epoch, scene.devices.len() as u32);
+                self.shares.get(&child.name)?.frame(scene.id, epoch, scene.devices.len() as u32);
             Some((place, querier.read(epoch, &opened(&frame)).ok()))
         });
-        let mut walk = Localisation::new(&scene.tree, querier, epoch, roots.collect::<Vec<_>>());
-        while let Some((way, asked)) = walk.question() {
+        let mut localisation =
+            Localisation::new(&scene.tree, querier, epoch, roots.collect::<Vec<_>>());
+        while let Some((way, asked)) = localisation.question() {
             if silent.contains(&scene.tree.name(asked.node).unwrap()) {
-                walk.give_up(&asked);
+                localisation.give_up(&asked);
                 continue;
             }
-            // Room for one child of forty key groups: what more there is takes pages.
+            // Room for one child with forty key groups; more children need more pages.
             let frame = self.explain(scene, &asked, 6000);
             let key = link();
             let Ok(SumUplink::Children(children)) = SumUplink::open(&frame, &key) else {
-                panic!("an answer was expected")
+                panic!("expected an answer")
             };
             for other in aggregator.children().iter().filter(|child| child.id != way) {
-                assert!(!walk.answer(querier, other.id, &children), "nobody answers for others");
+                assert!(
+                    !localisation.answer(querier, other.id, &children),
+                    "only the child that was asked may answer"
+                );
             }
-            assert!(walk.answer(querier, way, &children), "the answer is one to the question");
+            assert!(
+                localisation.answer(querier, way, &children),
+                "the answer belongs to the question"
+            );
         }
-        walk.finish()
+        localisation.finish()
     }
 }
 
-/// Some readings, as motes in rooms have them.
+/// A reading with values that are typical of a room.
 pub(crate) fn reading(chance: &mut Chance) -> Reading {
     [
         chance.within(-4000..=8500),

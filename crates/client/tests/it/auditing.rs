@@ -1,6 +1,6 @@
-//! An audit of what can be seen of a group's chains: whatever a store withholds, an honest
-//! coordinator is not accused of inventing it, and whatever range is asked for, a coordinator that
-//! lists other seals is not acquitted.
+//! Audits of a group's chains. Whatever a store withholds, an honest coordinator is not accused of
+//! inventing seals. Whatever range is audited, a coordinator that lists seals of another epoch is
+//! not justified.
 
 use crate::support::{EPOCH, Group, Sealed};
 use moteseal_client::audit::{Audit, Doubt, EpochReport, Finding, Report, Verdict};
@@ -8,7 +8,7 @@ use moteseal_core::record::{EpochNumber, SealIndex};
 
 const BUDGET: u64 = 1000;
 
-/// What an audit of some epochs says of an answer with no events.
+/// The result of an audit of the epochs `since .. until`, from an answer without events.
 fn audited(
     group: &Group,
     (since, until): (u64, Option<u64>),
@@ -18,7 +18,7 @@ fn audited(
     let mut audit = Audit::new(&group.roster, EpochNumber(since), until.map(EpochNumber)).unwrap();
     let parts: Vec<(&Sealed, u32)> = seals.iter().map(|sealed| (*sealed, 0)).collect();
     let mut feed = audit.stream();
-    feed.feed(&group.answer_behind(manifests, &parts)).unwrap();
+    feed.feed(&group.answer_after(manifests, &parts)).unwrap();
     feed.finish().unwrap();
     audit.finish()
 }
@@ -31,11 +31,11 @@ fn names(epoch: &EpochReport) -> Vec<&'static str> {
     epoch.findings.iter().map(Finding::name).chain(epoch.doubts.iter().map(Doubt::name)).collect()
 }
 
-/// Both devices, by id as an answer has them, over some epochs; each epoch of the first one in as
-/// many parts as it says here.
+/// The seals of two devices, in order of id, over several epochs. Each epoch of the first device
+/// has the given number of parts.
 struct World {
     group: Group,
-    /// By device, epoch and part.
+    /// The seals by device, epoch and part.
     seals: [Vec<Vec<Sealed>>; 2],
     names: [&'static str; 2],
 }
@@ -68,7 +68,7 @@ impl World {
         Self { group, seals, names }
     }
 
-    /// Everything of some epochs that is not withheld.
+    /// All seals of these epochs that are not withheld.
     fn shown(&self, epochs: std::ops::Range<usize>, withheld: &[&Sealed]) -> Vec<&Sealed> {
         let all =
             self.seals.iter().flat_map(|epochs_of| epochs_of[epochs.clone()].iter().flatten());
@@ -88,14 +88,15 @@ impl World {
     }
 }
 
-/// The manifest of an epoch lists yesterday's seals, and a round too many: who audits that epoch
-/// alone does not have these seals, but the epoch's own name them.
+/// The manifest of an epoch lists the seals of the epoch before and has a round that is too high.
+/// An audit of that epoch alone does not have the listed seals, but the epoch's own seals name
+/// them.
 #[test]
-fn yesterdays_list_is_found_by_an_audit_of_today_alone() {
+fn an_audit_of_one_epoch_finds_listed_seals_of_the_epoch_before() {
     let world = World::new(&[1, 1, 1]);
-    let yesterdays: Vec<&Sealed> = world.seals.iter().flat_map(|epochs| &epochs[0]).collect();
+    let of_epoch_before: Vec<&Sealed> = world.seals.iter().flat_map(|epochs| &epochs[0]).collect();
     let mut manifests = world.manifests();
-    manifests[1] = world.group.manifest(EPOCH + 1, 3, &yesterdays);
+    manifests[1] = world.group.manifest(EPOCH + 1, 3, &of_epoch_before);
     let manifests: Vec<&Vec<u8>> = manifests[1..].iter().collect();
     let report =
         audited(&world.group, (EPOCH + 1, Some(EPOCH + 2)), &manifests, &world.shown(1..2, &[]));
@@ -110,30 +111,30 @@ fn yesterdays_list_is_found_by_an_audit_of_today_alone() {
     };
     assert!(world.names.iter().all(|name| found(name)), "{epoch:?}");
     assert_eq!((report.verdict(), epoch.verdict()), (Verdict::Unjustified, "Unjustified"));
-    // With yesterday at hand it is called by the same name.
+    // An audit that also covers the epoch before reports the same findings.
     let manifests = [&world.manifests()[0], manifests[0]];
     let report =
         audited(&world.group, (EPOCH, Some(EPOCH + 2)), &manifests, &world.shown(0..2, &[]));
     assert_eq!(of(&report, EPOCH + 1).findings, epoch.findings);
 }
 
-/// Whichever seals of an epoch in three parts a store withholds, with the coordinator's list at
-/// hand or with the coordinator gone on: it listed what there was, and may be asked where it is,
-/// but not be called an inventor.
+/// A store withholds any set of the seals of an epoch in three parts, and the coordinator may have
+/// continued with later epochs. The honest coordinator may be asked for the seals, but is not
+/// accused of having invented them.
 #[test]
-fn whatever_is_withheld_of_an_epoch_in_parts_nobody_is_said_to_have_invented_it() {
-    for (epochs, behind) in
+fn an_honest_coordinator_is_not_accused_of_inventing_withheld_seals() {
+    for (epochs, continued) in
         [(vec![1, 3, 1], true), (vec![1, 3], false), (vec![3], false), (vec![1, 3, 2, 1], true)]
     {
         let at = epochs.iter().position(|parts| *parts == 3).unwrap();
         let world = World::new(&epochs);
         let (manifests, epoch) = (world.manifests(), EPOCH + at as u64);
         let manifests: Vec<&Vec<u8>> = manifests.iter().collect();
-        // The parts of the epoch, and those of the one behind.
+        // The parts of the epoch and of the following one.
         let others = world.seals[0].get(at + 1).into_iter().flatten();
-        let of_question: Vec<&Sealed> = world.seals[0][at].iter().chain(others).collect();
-        for mask in 0..1u32 << of_question.len() {
-            let withheld: Vec<&Sealed> = of_question
+        let concerned: Vec<&Sealed> = world.seals[0][at].iter().chain(others).collect();
+        for mask in 0..1u32 << concerned.len() {
+            let withheld: Vec<&Sealed> = concerned
                 .iter()
                 .enumerate()
                 .filter(|(place, _)| mask >> place & 1 == 1)
@@ -150,9 +151,9 @@ fn whatever_is_withheld_of_an_epoch_in_parts_nobody_is_said_to_have_invented_it(
             assert_eq!(audited.is_justified, mask & 7 == 0, "{what}");
             let allowed = ["Missing", "Withheld", "Unshown", "NotShownYet", "Absent"];
             assert!(names(audited).iter().all(|name| allowed.contains(name)), "{what}");
-            // Nobody is accused while the newest manifest may still be on its way, unless the
-            // device's own chain goes on.
-            if !behind {
+            // There is no finding while the seals of the newest manifest may still arrive, unless
+            // the device's own chain continues.
+            if !continued {
                 assert!(audited.findings.is_empty(), "{what}");
             }
             let device = world.group.device(world.names[0]);
@@ -165,10 +166,10 @@ fn whatever_is_withheld_of_an_epoch_in_parts_nobody_is_said_to_have_invented_it(
     }
 }
 
-/// A seal that a device never signed, listed beside all that it did: its chain has no place for it,
-/// in whatever parts it came.
+/// The manifest lists all seals of a device and one that the device never signed. The device's
+/// chain has no place for it, for any number of parts.
 #[test]
-fn a_seal_that_nobody_signed_is_called_invented_where_the_chain_has_no_gap() {
+fn a_listed_seal_that_the_device_never_signed_is_invented_if_the_chain_has_no_gap() {
     for parts in 1..4 {
         let world = World::new(&[1, parts, 1]);
         let mut elsewhere = world.group.start("mote-1");
@@ -197,10 +198,10 @@ fn a_seal_that_nobody_signed_is_called_invented_where_the_chain_has_no_gap() {
     }
 }
 
-/// The last part of a device's epoch is listed, one before it is not, though it is there: what it
-/// counts is left out, and with it the round would be another one.
+/// The manifest does not list some parts of a device's epoch, although they exist. Their events are
+/// not counted, and with them the round could be different.
 #[test]
-fn an_earlier_part_that_is_not_listed_leaves_the_epoch_undetermined() {
+fn a_part_that_is_not_listed_leaves_the_epoch_undetermined() {
     let world = World::new(&[1, 3, 1]);
     for left_out in [0b001, 0b010, 0b011, 0b100, 0b101, 0b110, 0b111u32] {
         let listed = world.seals[0][1]

@@ -1,4 +1,5 @@
-//! What is missing, contradicted or withheld is said by name: with and without a memory.
+//! Missing, contradicting and withheld seals are reported with the name of the error, with and
+//! without pinned seals.
 
 use crate::support::{EPOCH, Group, Sealed, everything, nowhere};
 use moteseal_client::{PinnedSeals, Standing};
@@ -23,53 +24,55 @@ fn whole(group: &Group, sealed: &[Sealed]) -> Vec<u8> {
 }
 
 #[test]
-fn a_withheld_tail_is_unknown_and_missing_past_what_is_remembered() {
+fn a_withheld_tail_is_unknown_and_missing_before_a_pinned_seal() {
     let (group, sealed) = five();
     let to_newest = || group.query(&["mote-1"], None, everything());
     let cut = whole(&group, &sealed[..3]);
-    let report = group.judge(to_newest(), None, &cut, &mut nowhere()).unwrap();
-    assert!(report.is_complete(), "no end was asked for");
+    let report = group.verify(to_newest(), None, &cut, &mut nowhere()).unwrap();
+    assert!(report.is_complete(), "the query has no end");
     assert_eq!(report.devices[0].complete_until(), EpochNumber(EPOCH + 3));
     let ranged = group.query(&["mote-1"], Some(EPOCH + 5), everything());
-    let report = group.judge(ranged.clone(), None, &cut, &mut nowhere()).unwrap();
+    let report = group.verify(ranged.clone(), None, &cut, &mut nowhere()).unwrap();
     assert_eq!(report.devices[0].standing, Standing::TailUnknown { from: EpochNumber(EPOCH + 3) });
     assert!(!report.is_complete());
 
-    let mut memory = PinnedSeals::new();
-    group.judge(to_newest(), Some(&mut memory), &whole(&group, &sealed), &mut nowhere()).unwrap();
+    let mut pinned = PinnedSeals::new();
+    group.verify(to_newest(), Some(&mut pinned), &whole(&group, &sealed), &mut nowhere()).unwrap();
     for query in [to_newest(), ranged] {
         assert_eq!(
-            group.judge(query, Some(&mut memory), &cut, &mut nowhere()).unwrap_err(),
+            group.verify(query, Some(&mut pinned), &cut, &mut nowhere()).unwrap_err(),
             "Missing"
         );
     }
-    // An old answer does not make the memory older, and a range that ends before the newest seal is
-    // complete.
+    // An older answer does not move the pinned seals back, and a range that ends before the newest
+    // pinned seal is complete.
     let early = group.query(&["mote-1"], Some(EPOCH + 2), everything());
-    let report = group.judge(
+    let report = group.verify(
         early,
-        Some(&mut memory),
+        Some(&mut pinned),
         &group.answer(&[(&sealed[0], ALL), (&sealed[1], ALL)]),
         &mut nowhere(),
     );
     assert!(report.unwrap().is_complete());
     assert_eq!(
-        group.judge(to_newest(), Some(&mut memory), &cut, &mut nowhere()).unwrap_err(),
+        group.verify(to_newest(), Some(&mut pinned), &cut, &mut nowhere()).unwrap_err(),
         "Missing"
     );
 }
 
 #[test]
-fn a_withheld_device_is_unknown_and_missing_where_remembered() {
+fn a_withheld_device_is_unknown_and_missing_if_a_seal_is_pinned() {
     let (group, sealed) = five();
     let query = group.query(&["mote-1", "mote-2"], None, everything());
-    let report = group.judge(query.clone(), None, &whole(&group, &[]), &mut nowhere()).unwrap();
+    let report = group.verify(query.clone(), None, &whole(&group, &[]), &mut nowhere()).unwrap();
     assert_eq!(report.devices.len(), 2);
     assert!(!report.is_complete() && report.devices.iter().all(|device| device.seals == 0));
-    let mut memory = PinnedSeals::new();
-    group.judge(query.clone(), Some(&mut memory), &whole(&group, &sealed), &mut nowhere()).unwrap();
+    let mut pinned = PinnedSeals::new();
+    group
+        .verify(query.clone(), Some(&mut pinned), &whole(&group, &sealed), &mut nowhere())
+        .unwrap();
     assert_eq!(
-        group.judge(query, Some(&mut memory), &whole(&group, &[]), &mut nowhere()).unwrap_err(),
+        group.verify(query, Some(&mut pinned), &whole(&group, &[]), &mut nowhere()).unwrap_err(),
         "Missing"
     );
 }
@@ -77,61 +80,67 @@ fn a_withheld_device_is_unknown_and_missing_where_remembered() {
 #[test]
 fn two_histories_of_one_device_are_an_equivocation() {
     let (group, sealed) = five();
-    // The same device goes on from its second seal with another third one.
+    // After its second seal, the device continues with a different third seal.
     let mut position = sealed[1].seal.position();
     let fork = |epoch: u64, position: &mut _| {
         group.seal("mote-1", position, EPOCH + epoch, &["a:V:u8"], &[vec![99]])
     };
     let (third, fourth) = (fork(2, &mut position), fork(3, &mut position));
     let query = || group.query(&["mote-1"], None, everything());
-    let mut memory = PinnedSeals::new();
-    group.judge(query(), Some(&mut memory), &whole(&group, &sealed[..3]), &mut nowhere()).unwrap();
+    let mut pinned = PinnedSeals::new();
+    group.verify(query(), Some(&mut pinned), &whole(&group, &sealed[..3]), &mut nowhere()).unwrap();
     let forked = [sealed[0].clone(), sealed[1].clone(), third.clone(), fourth.clone()];
     let answer = whole(&group, &forked);
     assert_eq!(
-        group.judge(query(), Some(&mut memory), &answer, &mut nowhere()).unwrap_err(),
+        group.verify(query(), Some(&mut pinned), &answer, &mut nowhere()).unwrap_err(),
         "Equivocation"
     );
     assert!(
-        group.judge(query(), None, &answer, &mut nowhere()).is_ok(),
-        "without a memory nothing contradicts it"
+        group.verify(query(), None, &answer, &mut nowhere()).is_ok(),
+        "without pinned seals, nothing contradicts it"
     );
-    // Both within one answer: a fourth seal that names another third.
+    // Both histories in one answer: the fourth seal names a different third seal.
     let both = [sealed[0].clone(), sealed[1].clone(), sealed[2].clone(), fourth];
     assert_eq!(
-        group.judge(query(), None, &whole(&group, &both), &mut nowhere()).unwrap_err(),
+        group.verify(query(), None, &whole(&group, &both), &mut nowhere()).unwrap_err(),
         "Equivocation"
     );
     let twice = [sealed[0].clone(), sealed[1].clone(), sealed[2].clone(), third];
     assert_eq!(
-        group.judge(query(), None, &whole(&group, &twice), &mut nowhere()).unwrap_err(),
+        group.verify(query(), None, &whole(&group, &twice), &mut nowhere()).unwrap_err(),
         "Equivocation"
     );
 }
 
 #[test]
-fn seals_left_out_repeated_or_unasked_are_named() {
+fn rejects_seals_that_are_left_out_repeated_or_not_requested() {
     let (group, sealed) = five();
     let query = |choice| group.query(&["mote-1"], Some(EPOCH + 4), choice);
-    let judge = |parts: &[(&Sealed, u32)]| {
-        let judged = group.judge(query(everything()), None, &group.answer(parts), &mut nowhere());
-        judged.map(|report| report.rows())
+    let verify = |parts: &[(&Sealed, u32)]| {
+        let verified =
+            group.verify(query(everything()), None, &group.answer(parts), &mut nowhere());
+        verified.map(|report| report.rows())
     };
     let [a, b, c, d, e] = &sealed[..] else { panic!("five") };
-    assert_eq!(judge(&[(a, ALL), (b, ALL), (c, ALL), (d, ALL)]), Ok(80));
-    assert_eq!(judge(&[(a, ALL), (c, ALL)]).unwrap_err(), "Missing");
-    assert_eq!(judge(&[(b, ALL), (c, ALL)]).unwrap_err(), "Missing");
-    assert_eq!(judge(&[(a, ALL), (a, ALL)]).unwrap_err(), "NotAsAsked");
-    assert_eq!(judge(&[(a, ALL), (b, ALL), (a, ALL)]).unwrap_err(), "NotAsAsked");
-    assert_eq!(judge(&[(a, ALL), (b, ALL), (c, ALL), (d, ALL), (e, 0)]).unwrap_err(), "NotAsAsked");
-    assert_eq!(judge(&[(a, 0xfe), (b, ALL)]).unwrap_err(), "NotAsAsked");
-    // The seal behind the range comes without events.
-    let shorter = group.query(&["mote-1"], Some(EPOCH + 1), everything());
+    assert_eq!(verify(&[(a, ALL), (b, ALL), (c, ALL), (d, ALL)]), Ok(80));
+    assert_eq!(verify(&[(a, ALL), (c, ALL)]).unwrap_err(), "Missing");
+    assert_eq!(verify(&[(b, ALL), (c, ALL)]).unwrap_err(), "Missing");
+    assert_eq!(verify(&[(a, ALL), (a, ALL)]).unwrap_err(), "NotAsAsked");
+    assert_eq!(verify(&[(a, ALL), (b, ALL), (a, ALL)]).unwrap_err(), "NotAsAsked");
     assert_eq!(
-        group.judge(shorter, None, &group.answer(&[(a, ALL), (b, 1)]), &mut nowhere()).unwrap_err(),
+        verify(&[(a, ALL), (b, ALL), (c, ALL), (d, ALL), (e, 0)]).unwrap_err(),
         "NotAsAsked"
     );
-    // What the choice leaves is judged an epoch at a time.
+    assert_eq!(verify(&[(a, 0xfe), (b, ALL)]).unwrap_err(), "NotAsAsked");
+    // The seal after the range must come without events.
+    let shorter = group.query(&["mote-1"], Some(EPOCH + 1), everything());
+    assert_eq!(
+        group
+            .verify(shorter, None, &group.answer(&[(a, ALL), (b, 1)]), &mut nowhere())
+            .unwrap_err(),
+        "NotAsAsked"
+    );
+    // The selection is checked epoch by epoch.
     let counters = sealed[0].seal.statement().counters;
     let fits = moteseal_seal::sample::choice::EpochCounts::new(crate::support::LEVELS);
     let mut fits = fits;
@@ -140,15 +149,15 @@ fn seals_left_out_repeated_or_unasked_are_named() {
     let rows: u32 = moteseal_seal::sample::choice::selected_count(&counters, mask);
     let one = group.query(&["mote-1"], Some(EPOCH + 1), Choice::AtMost(6));
     let report =
-        group.judge(one.clone(), None, &group.answer(&[(a, mask)]), &mut nowhere()).unwrap();
+        group.verify(one.clone(), None, &group.answer(&[(a, mask)]), &mut nowhere()).unwrap();
     assert_eq!(report.rows(), u64::from(rows));
     assert_eq!(
-        group.judge(one, None, &group.answer(&[(a, mask >> 1 << 2)]), &mut nowhere()).unwrap_err(),
+        group.verify(one, None, &group.answer(&[(a, mask >> 1 << 2)]), &mut nowhere()).unwrap_err(),
         "NotAsAsked"
     );
 }
 
-/// What *at most* forces of an epoch that these parts are taken for.
+/// The levels that *at most* requires if the epoch has exactly these parts.
 fn at_most(parts: &[Sealed], most: u64) -> u32 {
     let mut counts = moteseal_seal::sample::choice::EpochCounts::new(crate::support::LEVELS);
     parts.iter().for_each(|part| counts.add(part.seal.statement()));
@@ -156,7 +165,7 @@ fn at_most(parts: &[Sealed], most: u64) -> u32 {
 }
 
 #[test]
-fn an_epoch_whose_last_part_is_not_shown_gives_no_sample() {
+fn an_epoch_whose_last_part_is_withheld_gives_no_sample() {
     const MOST: u64 = 30;
     let group = Group::new();
     let mut position = group.start("mote-1");
@@ -169,7 +178,7 @@ fn an_epoch_whose_last_part_is_not_shown_gives_no_sample() {
     let masks: Vec<u32> = (1..=4).map(|shown| at_most(&parts[..shown], MOST)).collect();
     assert!(
         masks.windows(2).any(|pair| pair[0] != pair[1]),
-        "there is something to choose from: {masks:?}"
+        "the selection depends on the number of parts: {masks:?}"
     );
     let alone = at_most(std::slice::from_ref(&first), MOST);
     let epoch_before = u64::from(moteseal_seal::sample::choice::selected_count(
@@ -183,7 +192,7 @@ fn an_epoch_whose_last_part_is_not_shown_gives_no_sample() {
         let mut served = vec![(&first, alone)];
         served.extend(parts[..shown].iter().map(|part| (part, masks[shown - 1])));
         for (query, complete) in [(to_newest(), true), (ranged(), false)] {
-            let report = group.judge(query, None, &group.answer(&served), &mut nowhere()).unwrap();
+            let report = group.verify(query, None, &group.answer(&served), &mut nowhere()).unwrap();
             assert_eq!(
                 report.devices[0].standing,
                 Standing::TailUnknown { from: EpochNumber(EPOCH + 1) }
@@ -191,26 +200,26 @@ fn an_epoch_whose_last_part_is_not_shown_gives_no_sample() {
             assert_eq!(
                 (report.rows(), report.seals(), report.events()),
                 (epoch_before, 1, 40),
-                "{shown} parts shown"
+                "{shown} parts served"
             );
             assert_eq!(report.is_complete(), complete);
         }
-        // With nothing before it there is nothing to have.
+        // A range that starts with the incomplete epoch has no rows.
         let only = group.query(&["mote-1"], None, Choice::AtMost(MOST));
         let only = moteseal_api::Query { since: EpochNumber(EPOCH + 1), ..only };
-        let report = group.judge(only, None, &group.answer(&served[1..]), &mut nowhere()).unwrap();
+        let report = group.verify(only, None, &group.answer(&served[1..]), &mut nowhere()).unwrap();
         assert_eq!((report.rows(), report.is_complete()), (0, false));
-        // A seal of a later epoch does not make the prefix whole: it names what was left out.
+        // A seal of a later epoch does not complete the epoch: it names the seal that was left out.
         let mut around = served.clone();
         around.push((&after, 0));
         assert_eq!(
-            group.judge(ranged(), None, &group.answer(&around), &mut nowhere()).unwrap_err(),
+            group.verify(ranged(), None, &group.answer(&around), &mut nowhere()).unwrap_err(),
             "Missing"
         );
-        // A rate is forced part by part.
+        // A rate determines the selection of each part by itself.
         let parts: Vec<(&Sealed, u32)> = served.iter().map(|(part, _)| (*part, ALL)).collect();
         let report = group
-            .judge(
+            .verify(
                 group.query(&["mote-1"], None, everything()),
                 None,
                 &group.answer(&parts),
@@ -222,7 +231,7 @@ fn an_epoch_whose_last_part_is_not_shown_gives_no_sample() {
     let mut whole = vec![(&first, alone)];
     whole.extend(parts.iter().map(|part| (part, masks[3])));
     for query in [to_newest(), ranged()] {
-        let report = group.judge(query, None, &group.answer(&whole), &mut nowhere()).unwrap();
+        let report = group.verify(query, None, &group.answer(&whole), &mut nowhere()).unwrap();
         assert!(
             report.is_complete() && report.seals() == 5 && report.rows() <= epoch_before + MOST
         );
@@ -231,7 +240,7 @@ fn an_epoch_whose_last_part_is_not_shown_gives_no_sample() {
 }
 
 #[test]
-fn an_epoch_left_open_is_whole_once_a_later_one_is_shown() {
+fn an_epoch_without_a_last_part_is_complete_once_a_later_epoch_follows() {
     let group = Group::new();
     let mut position = group.start("mote-1");
     let records: Vec<Vec<u8>> = (0..40).map(|value| vec![value]).collect();
@@ -240,18 +249,18 @@ fn an_epoch_left_open_is_whole_once_a_later_one_is_shown() {
     let mask = at_most(std::slice::from_ref(&open), 20);
     let ask = |until, parts: &[(&Sealed, u32)]| {
         let query = group.query(&["mote-1"], until, Choice::AtMost(20));
-        group.judge(query, None, &group.answer(parts), &mut nowhere()).unwrap()
+        group.verify(query, None, &group.answer(parts), &mut nowhere()).unwrap()
     };
     assert_eq!(ask(None, &[(&open, mask)]).rows(), 0);
-    let behind = ask(Some(EPOCH + 1), &[(&open, mask), (&after, 0)]);
-    assert!(behind.is_complete() && behind.rows() > 0 && behind.seals() == 1);
-    // The seal that follows is itself of an open epoch.
+    let followed = ask(Some(EPOCH + 1), &[(&open, mask), (&after, 0)]);
+    assert!(followed.is_complete() && followed.rows() > 0 && followed.seals() == 1);
+    // The epoch of the following seal is itself incomplete.
     let both = ask(None, &[(&open, mask), (&after, at_most(std::slice::from_ref(&after), 20))]);
-    assert_eq!((both.rows(), both.seals(), both.is_complete()), (behind.rows(), 1, true));
+    assert_eq!((both.rows(), both.seals(), both.is_complete()), (followed.rows(), 1, true));
 }
 
 #[test]
-fn a_part_behind_the_last_of_its_epoch_is_refused() {
+fn rejects_a_part_after_the_last_part_of_its_epoch() {
     let group = Group::new();
     let mut position = group.start("mote-1");
     let records: Vec<Vec<u8>> = (0..4).map(|value| vec![value]).collect();
@@ -259,20 +268,23 @@ fn a_part_behind_the_last_of_its_epoch_is_refused() {
         (0..2).map(|_| group.seal("mote-1", &mut position, EPOCH, &["a:V:u8"], &records)).collect();
     let query = group.query(&["mote-1"], None, Choice::AtMost(100));
     assert_eq!(
-        group.judge(query, None, &whole(&group, &parts), &mut nowhere()).unwrap_err(),
+        group.verify(query, None, &whole(&group, &parts), &mut nowhere()).unwrap_err(),
         "EpochClosed"
     );
 }
 
 #[test]
-fn an_answer_ends_with_its_end_and_nothing_behind_it() {
+fn rejects_a_truncated_answer_and_bytes_after_the_end() {
     let (group, sealed) = five();
     let query = || group.query(&["mote-1"], None, everything());
     let answer = whole(&group, &sealed);
     for cut in 0..answer.len() {
-        let judged = group.judge(query(), None, &answer[..cut], &mut nowhere());
-        assert!(["Truncated", "Unsigned"].contains(&judged.unwrap_err().as_str()), "cut at {cut}");
+        let verified = group.verify(query(), None, &answer[..cut], &mut nowhere());
+        assert!(
+            ["Truncated", "Unsigned"].contains(&verified.unwrap_err().as_str()),
+            "cut at {cut}"
+        );
     }
     let doubled = [&answer[..], &answer[..]].concat();
-    assert_eq!(group.judge(query(), None, &doubled, &mut nowhere()).unwrap_err(), "TrailingBytes");
+    assert_eq!(group.verify(query(), None, &doubled, &mut nowhere()).unwrap_err(), "TrailingBytes");
 }

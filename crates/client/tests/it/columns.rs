@@ -1,5 +1,5 @@
-//! Arrow columns hold what was sealed: every value of every type and scale, in every row, against
-//! the slow and obvious way.
+//! Arrow columns contain the sealed values: every value of every type and scale in every row is
+//! compared with a slow and simple computation.
 
 use crate::support::{EPOCH, Group, LEVELS, Picked, coordinator, everything};
 use arrow_array::cast::AsArray;
@@ -14,9 +14,9 @@ use proptest::prelude::*;
 
 const BATCH: usize = 8192;
 const HOUR: u64 = 3_600_000;
-/// Within this epoch, timestamps leave the range of Arrow's.
+/// Timestamps exceed the range of Arrow's within this epoch,
 const LAST_SIGNED: u64 = i64::MAX as u64 / HOUR;
-/// Within this one, those of the roster.
+/// and the range of 64-bit milliseconds within this one.
 const LAST: u64 = u64::MAX / HOUR;
 
 const TYPES: [(&str, usize); 11] = [
@@ -55,7 +55,7 @@ impl Shape {
         format!("field {place}::{}{scale}", TYPES[self.of].0)
     }
 
-    /// Fails unless a column holds, at `row`, what these bytes say.
+    /// Asserts that a column contains at `row` the value of these bytes.
     fn check(self, column: &dyn Array, row: usize, bytes: &[u8], start_ms: Option<u64>) {
         let unsigned = bytes.iter().fold(0_i128, |value, byte| value << 8 | i128::from(*byte));
         let signed = if bytes[0] < 0x80 { unsigned } else { unsigned - (1 << (8 * bytes.len())) };
@@ -89,7 +89,7 @@ impl Shape {
     }
 }
 
-/// Bytes from a seed, the ends of every range often among them.
+/// Pseudo-random bytes, which often are the ends of a range.
 struct Bytes(u64);
 
 impl Bytes {
@@ -111,7 +111,7 @@ impl Bytes {
     }
 }
 
-/// What a row should say.
+/// An expected row.
 struct Row {
     epoch: u64,
     device: &'static str,
@@ -120,7 +120,7 @@ struct Row {
     record: Vec<u8>,
 }
 
-/// Fails unless the batches hold these rows and no others.
+/// Asserts that the batches contain exactly these rows.
 fn check(batches: &[RecordBatch], shapes: &[Shape], rows: &[Row]) {
     assert!(batches.iter().rev().skip(1).all(|batch| batch.num_rows() == BATCH));
     assert!(batches.iter().all(|batch| batch.num_rows() <= BATCH));
@@ -166,10 +166,15 @@ fn shapes() -> impl Strategy<Value = Vec<Shape>> {
     prop_oneof![1 => Just(Vec::new()), 6 => prop::collection::vec(shape, 1..8)]
 }
 
-/// How many events each part of a device has.
+/// The number of events of each part of a device.
 fn parts() -> impl Strategy<Value = Vec<usize>> {
     prop::collection::vec(
-        prop_oneof![3 => 0_usize..4, 3 => 254_usize..=258, 3 => 500_usize..900, 1 => 8000_usize..9000],
+        prop_oneof![
+            3 => 0_usize..4,
+            3 => 254_usize..=258,
+            3 => 500_usize..900,
+            1 => 8000_usize..9000,
+        ],
         1..5,
     )
 }
@@ -178,7 +183,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
-    fn columns_are_what_was_sealed(
+    fn columns_contain_the_sealed_values(
         shapes in shapes(),
         devices in [parts(), parts()],
         first in prop_oneof![Just(EPOCH), LAST_SIGNED - 2..=LAST_SIGNED, LAST - 2..=LAST],
@@ -188,7 +193,8 @@ proptest! {
         let group = Group::new();
         let rate = Rate::new(rate.0, rate.1).unwrap();
         let mask = rate.levels(LEVELS).unwrap();
-        let texts: Vec<String> = shapes.iter().enumerate().map(|(place, shape)| shape.text(place)).collect();
+        let texts: Vec<String> =
+            shapes.iter().enumerate().map(|(place, shape)| shape.text(place)).collect();
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         let mut bytes = Bytes(seed);
         let (mut sealed, mut rows) = (Vec::new(), Vec::new());
@@ -196,15 +202,20 @@ proptest! {
         names.sort_by_key(|name| group.device(name));
         for (device, parts) in names.into_iter().zip(&devices) {
             let mut position = group.start(device);
-            // Two parts an epoch.
-            for ((epoch, is_last), count) in (first..).flat_map(|epoch| [(epoch, false), (epoch, true)]).zip(parts) {
+            // Each epoch has two parts.
+            let places = (first..).flat_map(|epoch| [(epoch, false), (epoch, true)]);
+            for ((epoch, is_last), count) in places.zip(parts) {
                 let records: Vec<Vec<u8>> = (0..*count)
                     .map(|_| match &shapes[..] {
                         [] => { let size = bytes.next() as usize % 40; bytes.take(size) }
-                        shapes => shapes.iter().flat_map(|shape| bytes.take(TYPES[shape.of].1)).collect(),
+                        shapes => {
+                            let sizes = shapes.iter().map(|shape| TYPES[shape.of].1);
+                            sizes.flat_map(|size| bytes.take(size)).collect()
+                        }
                     })
                     .collect();
-                let part = group.seal_part(device, &mut position, (epoch, is_last), &texts, &records);
+                let part =
+                    group.seal_part(device, &mut position, (epoch, is_last), &texts, &records);
                 let statement = part.seal.statement();
                 for (seq, record) in (0..).zip(records) {
                     if mask >> statement.salt.level(Sequence(seq), LEVELS).0 & 1 == 1 {
@@ -216,15 +227,21 @@ proptest! {
         }
         let answer: Vec<_> = sealed.iter().map(|part| (part, mask)).collect();
         let devices: Vec<DeviceId> = names.iter().map(|name| group.device(name)).collect();
-        let query = Query { devices, since: EpochNumber(first), until: Some(EpochNumber(first + 3)), choice: Choice::Rate(rate) };
+        let query = Query {
+            devices,
+            since: EpochNumber(first),
+            until: Some(EpochNumber(first + 3)),
+            choice: Choice::Rate(rate),
+        };
         let mut batches = Batches::new();
-        group.judge(query, None, &group.answer(&answer), &mut batches).unwrap();
+        group.verify(query, None, &group.answer(&answer), &mut batches).unwrap();
         prop_assert_eq!(batches.rows(), rows.len());
         check(&batches.finish().unwrap().1, &shapes, &rows);
     }
 }
 
-/// Runs of rows end at 256: samples of trees that end there, before and behind.
+/// Rows come in runs of 256: tests samples of a tree that end at that boundary, before it and after
+/// it.
 #[test]
 fn drawn_events_of_a_tree_are_the_rows_of_a_table() {
     let group = Group::budgeted(1000);
@@ -260,7 +277,7 @@ fn drawn_events_of_a_tree_are_the_rows_of_a_table() {
         let answer = group.answer_of_trees(&[&manifest], &[(&tree, picked)]);
         let mut batches = Batches::new();
         group
-            .judge(group.query(&["mote-1"], Some(EPOCH + 1), choice), None, &answer, &mut batches)
+            .verify(group.query(&["mote-1"], Some(EPOCH + 1), choice), None, &answer, &mut batches)
             .unwrap();
         check(&batches.finish().unwrap().1, &[Shape { of: 0, divisor: 1, offset: 0 }], &rows);
     }

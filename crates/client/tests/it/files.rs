@@ -1,5 +1,5 @@
-//! A file is written where its name leads, whole or not at all: through links, into devices and
-//! pipes, and after killed processes.
+//! A file appears complete or not at all, through links, in devices and pipes, and after killed
+//! processes.
 
 use std::fs::{self, FileTimes, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -26,7 +26,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_link_stays_and_what_it_leads_to_is_replaced() {
+fn keeps_a_symbolic_link_and_replaces_its_target() {
     let folder = tempfile::tempdir().unwrap();
     let (one, two) = (folder.path().join("one"), folder.path().join("two"));
     fs::create_dir(&one).unwrap();
@@ -44,21 +44,21 @@ fn a_link_stays_and_what_it_leads_to_is_replaced() {
     assert_eq!(
         fs::metadata(two.join("target.csv")).unwrap().permissions().mode() & 0o777,
         0o600,
-        "it stays private"
+        "the permissions are kept"
     );
     write(&one.join("dangling.csv"), "new").unwrap();
     assert_eq!(fs::read_to_string(two.join("new.csv")).unwrap(), "new");
-    assert_eq!(names(&two), ["new.csv", "target.csv"], "nothing is left over");
+    assert_eq!(names(&two), ["new.csv", "target.csv"], "no temporary file is left");
     symlink("loop", one.join("loop")).unwrap();
     assert!(write(&one.join("loop"), "").is_err());
 }
 
 #[test]
-fn a_pipe_gets_everything_at_once_and_stays_a_pipe() {
+fn writes_to_a_pipe_only_on_commit() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    // Dropped before it is committed, nothing of it reaches the pipe, and nobody waits for a
+    // A file that is dropped without a commit sends nothing to the pipe, and does not wait for a
     // reader.
     AtomicFile::create(&pipe).unwrap().write_all(b"half").unwrap();
     let reader = {
@@ -76,7 +76,7 @@ fn a_pipe_gets_everything_at_once_and_stays_a_pipe() {
 }
 
 #[test]
-fn devices_do_what_they_do() {
+fn writes_to_devices_without_replacing_them() {
     write(Path::new("/dev/null"), "gone").unwrap();
     let error = write(Path::new("/dev/full"), "no").unwrap_err();
     assert_eq!(
@@ -89,7 +89,7 @@ fn devices_do_what_they_do() {
 }
 
 #[test]
-fn the_same_file_is_known_in_every_spelling() {
+fn recognises_the_same_file_under_different_paths() {
     let folder = tempfile::tempdir().unwrap();
     let base = folder.path();
     fs::create_dir(base.join("sub")).unwrap();
@@ -104,7 +104,7 @@ fn the_same_file_is_known_in_every_spelling() {
     ] {
         assert!(same(one, other), "{one} {other}");
         fs::write(base.join(one), "").unwrap();
-        assert!(same(one, other), "{one} {other}, now that it is there");
+        assert!(same(one, other), "{one} {other}, after it was created");
     }
     assert!(
         !same("same.csv", "other.csv")
@@ -113,12 +113,12 @@ fn the_same_file_is_known_in_every_spelling() {
     );
     assert!(
         !AtomicFile::is_same(Path::new("/dev/null"), Path::new("/dev/null")),
-        "a device takes both"
+        "two outputs to a device do not replace each other"
     );
 }
 
 #[test]
-fn what_a_killed_process_left_goes_and_what_a_living_one_writes_stays() {
+fn removes_temporary_files_of_killed_processes_only() {
     let folder = tempfile::tempdir().unwrap();
     let long_ago = FileTimes::new().set_modified(SystemTime::now() - Duration::from_secs(3600));
     let old = |name: &str| {

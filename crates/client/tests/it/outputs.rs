@@ -1,4 +1,4 @@
-//! Every format reads back as what was sealed: values, types, units, times.
+//! Every format reads back with the sealed values, types, units and times.
 
 use std::sync::{Arc, Mutex};
 
@@ -25,7 +25,7 @@ fn record(at: u32, temperature: i16, count: u64, level: f64, seq: i8, odd: u8) -
     record
 }
 
-/// What a writer has written, once it is finished.
+/// The bytes that a writer has written.
 #[derive(Clone, Default)]
 struct Buffer(Arc<Mutex<Vec<u8>>>);
 
@@ -39,8 +39,8 @@ impl std::io::Write for Buffer {
     }
 }
 
-/// Gives a sink the rows of four readings.
-fn hand(sink: &mut dyn Sink) {
+/// Passes the rows of four readings to a sink.
+fn pass_rows(sink: &mut dyn Sink) {
     let group = Group::new();
     let mut position = group.start("mote-1");
     let records = [
@@ -52,7 +52,7 @@ fn hand(sink: &mut dyn Sink) {
     let other = group.seal("mote-1", &mut position, EPOCH + 1, &FIELDS, &records[..1]);
     let answer = group.answer(&[(&one, u32::MAX), (&other, u32::MAX)]);
     let report = group
-        .judge(group.query(&["mote-1"], Some(EPOCH + 2), everything()), None, &answer, sink)
+        .verify(group.query(&["mote-1"], Some(EPOCH + 2), everything()), None, &answer, sink)
         .unwrap();
     assert!(report.is_complete() && report.rows() == 4);
 }
@@ -60,7 +60,7 @@ fn hand(sink: &mut dyn Sink) {
 fn written(format: Format) -> Vec<u8> {
     let buffer = Buffer::default();
     let mut writer = Writer::new(format, buffer.clone());
-    hand(&mut writer);
+    pass_rows(&mut writer);
     writer.finish().unwrap();
     let bytes = buffer.0.lock().unwrap();
     bytes.clone()
@@ -83,22 +83,24 @@ epoch,epoch_start,device,index,seq,at,temperature,count,level,seq_,odd
 }
 
 #[test]
-fn json_lines_are_objects_with_numbers_and_null_for_what_is_none() {
+fn json_lines_are_objects_with_numbers_and_null_for_nan() {
     let text = String::from_utf8(written(Format::JsonLines)).unwrap();
     let rows: Vec<serde_json::Value> =
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(rows.len(), 4);
     assert_eq!(
         rows[0],
-        json!({"epoch": EPOCH, "epoch_start": "2026-05-25T10:00:00Z", "device": "mote-1", "index": 0, "seq": 0,
-            "at": "2026-05-25T10:00:00.5Z", "temperature": 27.97, "count": u64::MAX, "level": -0.5, "seq_": -3,
-            "odd": 1.0 / 3.0})
+        json!({
+            "epoch": EPOCH, "epoch_start": "2026-05-25T10:00:00Z", "device": "mote-1", "index": 0,
+            "seq": 0, "at": "2026-05-25T10:00:00.5Z", "temperature": 27.97, "count": u64::MAX,
+            "level": -0.5, "seq_": -3, "odd": 1.0 / 3.0,
+        })
     );
     assert_eq!((&rows[1]["level"], &rows[2]["level"]), (&json!(null), &json!(1e300)));
 }
 
 #[test]
-fn a_table_is_aligned_and_names_units() {
+fn a_table_has_aligned_columns_and_units() {
     let text = String::from_utf8(written(Format::Table)).unwrap();
     let header = text.lines().next().unwrap();
     assert!(header.contains("temperature [Cel]") && header.contains("level [dB]"), "{header}");
@@ -176,7 +178,7 @@ fn parquet_reads_back_with_types_and_units() {
 #[test]
 fn batches_in_memory_have_types_and_units() {
     let mut rows = Batches::new();
-    hand(&mut rows);
+    pass_rows(&mut rows);
     assert_eq!(rows.rows(), 4);
     let (schema, batches) = rows.finish().unwrap();
     assert_eq!(batches.len(), 1);
@@ -185,7 +187,7 @@ fn batches_in_memory_have_types_and_units() {
 }
 
 #[test]
-fn nothing_in_memory_has_the_columns_that_every_table_has() {
+fn batches_without_rows_have_the_common_columns() {
     let (schema, batches) = Batches::new().finish().unwrap();
     let names: Vec<&str> =
         schema.fields().iter().take(5).map(|field| field.name().as_str()).collect();
@@ -193,7 +195,7 @@ fn nothing_in_memory_has_the_columns_that_every_table_has() {
 }
 
 #[test]
-fn rows_of_another_schema_are_refused_where_columns_are_fixed() {
+fn formats_with_fixed_columns_reject_rows_of_a_second_schema() {
     let group = Group::new();
     let (mut one, mut two) = (group.start("mote-1"), group.start("mote-2"));
     let first = group.seal("mote-1", &mut one, EPOCH, &["a:V:u8"], &[vec![1]]);
@@ -202,11 +204,11 @@ fn rows_of_another_schema_are_refused_where_columns_are_fixed() {
     let query = group.query(&["mote-1", "mote-2"], Some(EPOCH + 1), everything());
     for (_, format) in Format::NAMES {
         let mut writer = Writer::new(format, Vec::new());
-        let judged = group.judge(query.clone(), None, &answer, &mut writer);
-        assert_eq!(judged.is_ok(), format == Format::JsonLines, "{format:?}");
+        let verified = group.verify(query.clone(), None, &answer, &mut writer);
+        assert_eq!(verified.is_ok(), format == Format::JsonLines, "{format:?}");
     }
     assert_eq!(
-        group.judge(query, None, &answer, &mut Batches::new()),
+        group.verify(query, None, &answer, &mut Batches::new()),
         Err("OutputFailed".to_owned())
     );
 }

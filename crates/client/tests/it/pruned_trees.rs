@@ -1,5 +1,5 @@
-//! Trees within a budget: which events exist follows from the seals and the manifest's round, so
-//! that whoever serves them has no choice; every other sample, of whatever round, is refused.
+//! Trees within a budget: the seals and the manifest's round determine which events exist, so a
+//! cloud has no choice. Every other sample, of any round, is rejected.
 
 use crate::support::{EPOCH, Group, LEVELS, Picked, Tree, coordinator, nowhere};
 use moteseal_client::{Report, Standing};
@@ -11,8 +11,8 @@ const ROUND: u8 = 2;
 const SEED: [u8; 32] = [5; 32];
 const ALL: u32 = u32::MAX;
 
-/// One epoch of two trees: 150 events, then 90 of which the device kept the levels from `own_round`
-/// on.
+/// One epoch of two trees: 150 events, and 90 events of which the device kept the levels from
+/// `own_round` on.
 struct World {
     group: Group,
     trees: [Tree; 2],
@@ -30,12 +30,13 @@ fn world(round: u8, own_round: u8) -> World {
 }
 
 impl World {
-    /// Every event that exists in an epoch that ended at `round`: its part, and its place there.
+    /// Every event that exists in an epoch that ended at `round`: its part, and its place in that
+    /// part.
     fn existing(&self, round: u8) -> Vec<(usize, Sequence)> {
         self.at(round.max(self.trees[1].seal.statement().own_round.0))
     }
 
-    /// Every event of a level from `round` on, whoever kept it.
+    /// Every event of the levels from `round` on, whether it was kept or not.
     fn at(&self, round: u8) -> Vec<(usize, Sequence)> {
         let [first, second] = [0, 1].map(|part| {
             self.trees[part]
@@ -47,7 +48,7 @@ impl World {
         [first, second].concat()
     }
 
-    /// What is drawn of these events.
+    /// The events that the seed draws from these.
     fn drawn(&self, events: &[(usize, Sequence)], count: usize) -> Vec<(usize, Sequence)> {
         let (mut chosen, mut scratch) = (vec![0; count], vec![Swap::FREE; scratch_for(count)]);
         let device = self.group.device("mote-1");
@@ -73,23 +74,28 @@ impl World {
         vec![(&self.trees[0], of(0)), (&self.trees[1], of(1))]
     }
 
-    fn judge(
+    fn verify(
         &self,
         choice: Choice,
         manifests: &[&Vec<u8>],
         parts: &[(&Tree, Picked)],
     ) -> Result<Report, String> {
         let query = self.group.query(&["mote-1"], Some(EPOCH + 1), choice);
-        self.group.judge(query, None, &self.group.answer_of_trees(manifests, parts), &mut nowhere())
+        self.group.verify(
+            query,
+            None,
+            &self.group.answer_of_trees(manifests, parts),
+            &mut nowhere(),
+        )
     }
 
     fn sampled(&self, count: u32, events: &[(usize, Sequence)]) -> Result<u64, String> {
-        let judged = self.judge(
+        let verified = self.verify(
             Choice::Sample { count, seed: SEED },
             &[&self.manifest],
             &self.serve(events),
         );
-        judged.map(|report| report.rows())
+        verified.map(|report| report.rows())
     }
 }
 
@@ -111,49 +117,49 @@ fn a_sample_is_drawn_among_the_events_that_exist() {
 }
 
 #[test]
-fn a_cloud_that_serves_any_other_events_is_refused() {
+fn rejects_any_other_events() {
     let world = world(ROUND, 1);
     let existing = world.existing(ROUND);
     let honest = world.drawn(&existing, 12);
-    let refused = |what: &str, count: u32, events: &[(usize, Sequence)]| {
+    let rejected = |what: &str, count: u32, events: &[(usize, Sequence)]| {
         assert_eq!(world.sampled(count, events).unwrap_err(), "NotAsAsked", "{what}");
     };
-    // Each event that was drawn withheld, as if it did not exist, and each exchanged for one that
-    // was not.
+    // Each drawn event is withheld, then replaced by an event that was not drawn, then left out
+    // before drawing.
     for at in 0..honest.len() {
         let mut withheld = honest.clone();
         withheld.remove(at);
-        refused("one withheld", 12, &withheld);
+        rejected("one withheld", 12, &withheld);
         let mut replaced = withheld.clone();
         replaced.extend(
             existing.iter().find(|event| event.0 == honest[at].0 && !honest.contains(event)),
         );
         replaced.sort_unstable();
-        refused("one replaced", 12, &replaced);
+        rejected("one replaced", 12, &replaced);
         let without: Vec<_> =
             existing.iter().copied().filter(|event| *event != honest[at]).collect();
-        refused("one said not to exist, and drawn anew", 12, &world.drawn(&without, 12));
+        rejected("one left out before drawing", 12, &world.drawn(&without, 12));
     }
     let mut more = honest.clone();
     more.extend(existing.iter().find(|event| !honest.contains(event)));
     more.sort_unstable();
-    refused("one more", 12, &more);
-    refused("as of another count", 12, &world.drawn(&existing, 11));
-    refused("nothing", 12, &[]);
-    // Whatever somebody kept below the round does not exist, and what is there above it does not
-    // either go away.
+    rejected("one more", 12, &more);
+    rejected("drawn for another count", 12, &world.drawn(&existing, 11));
+    rejected("nothing", 12, &[]);
+    // Events below the round do not exist, even if a store kept them; and events from the round on
+    // cannot be left out.
     for other in [1, 3, 5] {
-        refused("as of another round", 12, &world.drawn(&world.existing(other), 12));
+        rejected("drawn for another round", 12, &world.drawn(&world.existing(other), 12));
     }
-    // All events by levels, where they were asked for one by one.
+    // All events, selected by levels although the query needs single events.
     let by_levels =
         [(&world.trees[0], Picked::Levels(ALL << ROUND)), (&world.trees[1], Picked::Levels(ALL))];
     let choice = Choice::Sample { count: 1000, seed: SEED };
-    assert_eq!(world.judge(choice, &[&world.manifest], &by_levels).unwrap_err(), "NotAsAsked");
+    assert_eq!(world.verify(choice, &[&world.manifest], &by_levels).unwrap_err(), "NotAsAsked");
 }
 
-/// Where the device raised itself in one part, the others have no more than their share: an event
-/// is as likely in either.
+/// If the device raised its round in one part, that round applies to all parts of the epoch, so
+/// that events of all parts are equally likely.
 #[test]
 fn the_parts_of_an_epoch_have_one_round() {
     let world = world(ROUND, 3);
@@ -170,7 +176,7 @@ fn the_parts_of_an_epoch_have_one_round() {
 }
 
 #[test]
-fn an_event_that_the_device_did_not_keep_is_no_event() {
+fn rejects_an_event_that_the_device_did_not_keep() {
     let world = world(ROUND, 3);
     let gone = world.trees[1].at(0b111)[0];
     assert_eq!(world.sampled(1, &[(1, gone)]).unwrap_err(), "SelectOutOfRange");
@@ -181,14 +187,14 @@ fn an_epoch_without_its_manifest_gives_no_sample() {
     let world = world(ROUND, 1);
     let choice = Choice::Sample { count: 9, seed: SEED };
     for events in [world.drawn(&world.existing(ROUND), 9), world.drawn(&world.existing(1), 9)] {
-        assert_eq!(world.judge(choice, &[], &world.serve(&events)).unwrap_err(), "NotAsAsked");
+        assert_eq!(world.verify(choice, &[], &world.serve(&events)).unwrap_err(), "NotAsAsked");
     }
-    let report = world.judge(choice, &[], &world.serve(&[])).unwrap();
+    let report = world.verify(choice, &[], &world.serve(&[])).unwrap();
     assert_eq!(
         (report.rows(), report.devices[0].standing),
         (0, Standing::ManifestMissing { from: EpochNumber(EPOCH) })
     );
-    // Another round than the coordinator signed is another manifest, which is refused as such.
+    // A manifest with a different round is a second manifest, and is rejected as one.
     let other = world.group.manifest_of(
         &coordinator(),
         EPOCH,
@@ -197,7 +203,7 @@ fn an_epoch_without_its_manifest_gives_no_sample() {
     );
     let events = world.drawn(&world.existing(3), 9);
     assert_eq!(
-        world.judge(choice, &[&world.manifest, &other], &world.serve(&events)).unwrap_err(),
+        world.verify(choice, &[&world.manifest, &other], &world.serve(&events)).unwrap_err(),
         "TwoManifests"
     );
 }
@@ -208,29 +214,29 @@ fn rates_and_at_most_serve_a_pruned_tree_like_a_star() {
     let levels = |masks: [u32; 2]| {
         [(&world.trees[0], Picked::Levels(masks[0])), (&world.trees[1], Picked::Levels(masks[1]))]
     };
-    let judge = |choice: Choice, masks: [u32; 2]| {
-        world.judge(choice, &[&world.manifest], &levels(masks)).map(|report| report.rows())
+    let verify = |choice: Choice, masks: [u32; 2]| {
+        world.verify(choice, &[&world.manifest], &levels(masks)).map(|report| report.rows())
     };
     let rate = |text: &str| Choice::Rate(text.parse().unwrap());
     let count = |masks: [u32; 2]| {
         (world.trees[0].at(masks[0]).len() + world.trees[1].at(masks[1] & ALL << 3).len()) as u64
     };
-    assert_eq!(judge(rate("1/8"), [ALL << 3; 2]), Ok(count([ALL << 3; 2])));
+    assert_eq!(verify(rate("1/8"), [ALL << 3; 2]), Ok(count([ALL << 3; 2])));
     assert_eq!(
-        judge(rate("1/4"), [ALL << 2, ALL << 3]).unwrap_err(),
+        verify(rate("1/4"), [ALL << 2, ALL << 3]).unwrap_err(),
         "RateUnavailable",
         "the second part has no level 2"
     );
-    assert_eq!(judge(rate("1/8"), [ALL << 3, ALL << 4]).unwrap_err(), "NotAsAsked");
-    assert_eq!(judge(rate("1/8"), [ALL << 2, ALL << 3]).unwrap_err(), "NotAsAsked");
-    // Level 2 is not in both parts, so that at most serves the levels from 3 on.
-    assert_eq!(judge(Choice::AtMost(1000), [ALL << 3; 2]), Ok(count([ALL << 3; 2])));
-    assert_eq!(judge(Choice::AtMost(1000), [ALL << 2, ALL << 3]).unwrap_err(), "NotAsAsked");
+    assert_eq!(verify(rate("1/8"), [ALL << 3, ALL << 4]).unwrap_err(), "NotAsAsked");
+    assert_eq!(verify(rate("1/8"), [ALL << 2, ALL << 3]).unwrap_err(), "NotAsAsked");
+    // Level 2 does not exist in both parts, so *at most* requires the levels from 3 on.
+    assert_eq!(verify(Choice::AtMost(1000), [ALL << 3; 2]), Ok(count([ALL << 3; 2])));
+    assert_eq!(verify(Choice::AtMost(1000), [ALL << 2, ALL << 3]).unwrap_err(), "NotAsAsked");
 }
 
-/// Every byte of a small answer of a pruned tree, altered: refused, whatever was asked.
+/// Alters every byte of a small answer with a pruned tree, for each kind of query.
 #[test]
-fn no_altered_byte_gives_another_row() {
+fn rejects_an_answer_with_any_altered_byte() {
     let group = Group::budgeted(9);
     let mut position = group.start("mote-1");
     let records: Vec<u8> = (0..24).collect();
@@ -245,7 +251,7 @@ fn no_altered_byte_gives_another_row() {
     ] {
         let answer = group.answer_of_trees(&[&manifest], &[(&tree, picked)]);
         let query = || group.query(&["mote-1"], Some(EPOCH + 1), choice);
-        assert!(group.judge(query(), None, &answer, &mut nowhere()).unwrap().rows() > 2);
-        group.refuses_every_altered_byte(query, &answer);
+        assert!(group.verify(query(), None, &answer, &mut nowhere()).unwrap().rows() > 2);
+        group.rejects_every_altered_byte(query, &answer);
     }
 }

@@ -131,7 +131,10 @@ fn json_has_stable_keys_and_exact_values() {
     assert_eq!(lines[0]["epoch"], FIRST);
     assert_eq!(lines[0]["start"], "2027-01-15T08:00:00Z");
     let results = serde_json::json!({
-        "AVG(temperature)": "-19.975000", "VARIANCE(voltage)": "0.0000029167", "COUNT(*)": "6", "SUM(light)": "615"
+        "AVG(temperature)": "-19.975000",
+        "VARIANCE(voltage)": "0.0000029167",
+        "COUNT(*)": "6",
+        "SUM(light)": "615"
     });
     assert_eq!((&lines[0]["results"], &lines[0]["error"]), (&results, &serde_json::Value::Null));
     assert_eq!(lines[0]["silent"].as_array().unwrap().len(), 2);
@@ -167,7 +170,8 @@ fn csv_has_a_column_for_every_key() {
     let text = text(RowFormat::Csv);
     let mut reader = csv::Reader::from_reader(text.as_bytes());
     let heads = reader.headers().unwrap().clone();
-    let expected = "epoch,start,duration_ms,AVG(temperature),VARIANCE(voltage),COUNT(*),SUM(light),participants,sources,silent,error,edge,unheard";
+    let expected = "epoch,start,duration_ms,AVG(temperature),VARIANCE(voltage),COUNT(*),\
+                    SUM(light),participants,sources,silent,error,edge,unheard";
     assert_eq!(heads.iter().collect::<Vec<_>>().join(","), expected);
     let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
     assert_eq!((rows.len(), &rows[0][3], &rows[0][10]), (4, "-19.975000", ""));

@@ -1,4 +1,4 @@
-//! A cloud that sends a little and then falls silent, with its connection open.
+//! A cloud that sends a few bytes and then nothing, on an open connection.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -8,9 +8,9 @@ use crate::support::{Group, everything, nowhere};
 use moteseal_client::{Client as Data, Error};
 use moteseal_net::{Client, Options};
 
-/// Gives one answer, of which these bytes come and no end; the connection lasts as long as the
-/// caller has one.
-fn silent_behind(body: &'static [u8]) -> String {
+/// Starts a server that sends these bytes as the beginning of one response and then nothing. The
+/// connection stays open until the client closes it.
+fn silent_after(body: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     std::thread::spawn(move || {
@@ -29,17 +29,17 @@ fn silent_behind(body: &'static [u8]) -> String {
 }
 
 #[tokio::test]
-async fn what_came_is_refused_though_no_more_comes() {
+async fn rejects_invalid_bytes_before_more_bytes_arrive() {
     let group = Group::new();
-    // A byte that no item starts with.
-    let client = Client::new(&silent_behind(&[0xff]), &Options::default()).unwrap();
+    // No item starts with this byte.
+    let client = Client::new(&silent_after(&[0xff]), &Options::default()).unwrap();
     let query = group.query(&["mote-1"], None, everything());
     let mut sink = nowhere();
     let asked = Data::new(&client, &group.roster).query(&query).run(&mut sink);
-    // Whoever waits for a whole piece waits until the connection is given up.
+    // A client that waits for more bytes before it parses would hang here.
     let outcome = tokio::time::timeout(Duration::from_secs(10), asked)
         .await
-        .expect("it waits for what does not come");
+        .expect("the client must not wait for more bytes");
     match outcome {
         Err(Error::Rejected(refused)) => assert_eq!(refused.name(), "NonCanonical"),
         outcome => panic!("{outcome:?}"),

@@ -1,4 +1,4 @@
-//! A device that seals stars, and the answers that an honest cloud gives of them.
+//! A group whose devices seal stars and trees, and the answers of an honest cloud.
 #![allow(unreachable_pub, dead_code)]
 
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ pub fn coordinator() -> SecretKey {
 pub struct Sealed {
     pub seal: Seal<Unverified>,
     blocks: Vec<Digest>,
-    /// Of each level.
+    /// The events of each level.
     events: Vec<Vec<u8>>,
     schema: Vec<u8>,
 }
@@ -53,7 +53,7 @@ pub struct Tree {
     schema: Vec<u8>,
 }
 
-/// What is served of a tree.
+/// The events of a tree that the cloud returns.
 #[derive(Clone)]
 pub enum Picked {
     Levels(u32),
@@ -61,7 +61,7 @@ pub enum Picked {
 }
 
 impl Tree {
-    /// Its events at these levels.
+    /// The tree's events at these levels.
     pub fn at(&self, mask: u32) -> Vec<Sequence> {
         let level = |seq: &Sequence| self.seal.statement().salt.level(*seq, LEVELS).0;
         (0..self.records.len() as u64)
@@ -76,7 +76,7 @@ impl Group {
         Self::with(None)
     }
 
-    /// A group that may keep so many events an epoch.
+    /// A group with a budget of `events` events for each epoch.
     pub fn budgeted(events: u64) -> Self {
         Self::with(Some(Budget { events, coordinator: coordinator().public() }))
     }
@@ -112,7 +112,7 @@ impl Group {
         self.manifest_of(signer, epoch, round, &seals)
     }
 
-    /// The manifest that `signer` signs of these seals.
+    /// The manifest of these seals, signed by `signer`.
     pub fn manifest_of(
         &self,
         signer: &SecretKey,
@@ -138,8 +138,8 @@ impl Group {
         draft.issue(signer, &mut scratch, &mut out).unwrap().to_vec()
     }
 
-    /// An answer behind these manifests.
-    pub fn answer_behind(&self, manifests: &[&Vec<u8>], parts: &[(&Sealed, u32)]) -> Vec<u8> {
+    /// An answer that begins with these manifests.
+    pub fn answer_after(&self, manifests: &[&Vec<u8>], parts: &[(&Sealed, u32)]) -> Vec<u8> {
         let mut out = Vec::new();
         manifests.iter().for_each(|manifest| write::manifest(&mut out, manifest));
         out.extend(self.answer(parts));
@@ -154,8 +154,8 @@ impl Group {
         Position::start(self.roster.device(self.device(name)).unwrap().certificate)
     }
 
-    /// Seals records of one byte as a tree, the only part of an epoch, of which the device kept the
-    /// levels from `own_round` on.
+    /// Seals records of one byte as a tree, of which the device keeps the levels from `own_round`
+    /// on.
     pub fn seal_tree(
         &self,
         position: &mut Position,
@@ -183,7 +183,7 @@ impl Group {
         Tree { seal, leaves, records: records.to_vec(), schema: schema.bytes }
     }
 
-    /// An answer of trees with these selections, behind manifests.
+    /// An answer with these selections of trees, after the manifests.
     pub fn answer_of_trees(&self, manifests: &[&Vec<u8>], parts: &[(&Tree, Picked)]) -> Vec<u8> {
         let mut out = Vec::new();
         manifests.iter().for_each(|manifest| write::manifest(&mut out, manifest));
@@ -215,7 +215,7 @@ impl Group {
         out
     }
 
-    /// Seals records as the last part of an epoch, behind `position`, which moves on.
+    /// Seals records as the last part of an epoch, after `position`, and advances `position`.
     pub fn seal(
         &self,
         name: &str,
@@ -227,7 +227,7 @@ impl Group {
         self.seal_part(name, position, (epoch, true), fields, records)
     }
 
-    /// The same for a part that may not be the last.
+    /// Seals records as a part of an epoch, which need not be the last.
     pub fn seal_part(
         &self,
         name: &str,
@@ -269,7 +269,7 @@ impl Group {
         Sealed { seal, blocks: blocks.to_vec(), events, schema: schema.bytes }
     }
 
-    /// The parts at the levels `mask`, each under a signature of its own.
+    /// An answer with the levels `mask` of each part; every part has its own signature.
     pub fn answer(&self, parts: &[(&Sealed, u32)]) -> Vec<u8> {
         let mut out = Vec::new();
         for (sealed, mask) in parts {
@@ -305,34 +305,35 @@ impl Group {
         Query { devices, since: EpochNumber(EPOCH), until: until.map(EpochNumber), choice }
     }
 
-    /// Judges an answer, fed in chunks of 100 bytes; the error is its name.
-    pub fn judge(
+    /// Verifies an answer, fed in chunks of 100 bytes. The error is the name of the rejection.
+    pub fn verify(
         &self,
         query: Query,
-        memory: Option<&mut PinnedSeals>,
+        pinned: Option<&mut PinnedSeals>,
         answer: &[u8],
         sink: &mut dyn Sink,
     ) -> Result<Report, String> {
-        let mut session = Session::new(&self.roster, query, memory.as_deref());
+        let mut session = Session::new(&self.roster, query, pinned.as_deref());
         let name = |stop| moteseal_client::Error::from(stop).name().to_owned();
         for chunk in answer.chunks(100) {
             session.feed(chunk, sink).map_err(name)?;
         }
         let (report, newest) = session.finish(sink).map_err(name)?;
-        if let Some(memory) = memory {
-            newest.into_iter().for_each(|(device, seal)| memory.pin(&self.roster, device, seal));
+        if let Some(pinned) = pinned {
+            newest.into_iter().for_each(|(device, seal)| pinned.pin(&self.roster, device, seal));
         }
         Ok(report)
     }
 
-    /// Flips a low and a high bit of every byte of an answer: each time it is refused.
-    pub fn refuses_every_altered_byte(&self, query: impl Fn() -> Query, answer: &[u8]) {
+    /// Flips the lowest and the highest bit of every byte of an answer: each altered answer is
+    /// rejected.
+    pub fn rejects_every_altered_byte(&self, query: impl Fn() -> Query, answer: &[u8]) {
         for at in 0..answer.len() {
             for flip in [1, 0x80] {
                 let mut altered = answer.to_vec();
                 altered[at] ^= flip;
-                let judged = self.judge(query(), None, &altered, &mut nowhere());
-                assert!(judged.is_err(), "byte {at} ^ {flip:#x}: {judged:?}");
+                let verified = self.verify(query(), None, &altered, &mut nowhere());
+                assert!(verified.is_err(), "byte {at} ^ {flip:#x}: {verified:?}");
             }
         }
     }
@@ -342,7 +343,7 @@ pub fn everything() -> Choice {
     Choice::Rate(Rate::ALL)
 }
 
-/// Takes rows and forgets them.
+/// A sink that discards rows.
 pub fn nowhere() -> impl Sink {
     |_: &moteseal_client::Rows<'_>| -> Result<(), moteseal_client::output::OutputError> { Ok(()) }
 }

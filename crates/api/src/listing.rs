@@ -10,8 +10,8 @@ pub struct Receipt {
     pub stored: u64,
     /// Bundles that were stored already; sending one again changes nothing.
     pub known: u64,
-    /// Indices of the request under which the device signed different seals. The cloud keeps all of
-    /// them.
+    /// Seals of the request whose device signed a different seal under the same index. The cloud
+    /// keeps all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<Conflict>,
 }

@@ -35,7 +35,7 @@ problem_types! {
     FORBIDDEN = "Forbidden", 403;
     /// There is no such path, device or seal.
     NOT_FOUND = "NotFound", 404;
-    /// The path has other methods.
+    /// The path does not have this method.
     METHOD_NOT_ALLOWED = "MethodNotAllowed", 405;
     /// The request did not arrive in time.
     REQUEST_TIMEOUT = "RequestTimeout", 408;
@@ -43,7 +43,7 @@ problem_types! {
     BODY_TOO_LARGE = "BodyTooLarge", 413;
     /// The request has more bundles than the service accepts.
     TOO_MANY_PARTS = "TooManyParts", 413;
-    /// The body has another media type than the route expects.
+    /// The body does not have the media type that the route expects.
     UNSUPPORTED_MEDIA_TYPE = "UnsupportedMediaType", 415;
     /// The query or a parameter of the path is malformed.
     BAD_QUERY = "BadQuery", 400;

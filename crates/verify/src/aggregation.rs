@@ -99,7 +99,7 @@ pub enum TreeError {
 }
 
 impl TreeError {
-    /// The error's name.
+    /// The stable name of the error (`spec/errors.md`).
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -125,45 +125,52 @@ impl fmt::Display for TreeError {
         match self {
             Self::NoRoot => write!(
                 f,
-                "no gateway's parent is {QUERIER:?}; one of them must speak to the querier"
+                "no gateway has the parent {QUERIER:?}; connect at least one to the querier"
             ),
             Self::InvalidGatewayName(name) => {
                 write!(
                     f,
-                    "{name:?}: a gateway's name is 1 to {MAX_GATEWAY_NAME} letters, digits, '-', '_' and '.'"
+                    "{name:?} is not a valid name of a gateway; use 1 to {MAX_GATEWAY_NAME} \
+                     letters, digits, '-', '_' and '.'"
                 )
             }
             Self::ReservedName => {
-                write!(f, "{QUERIER:?} stands for the querier; call the gateway something else")
+                write!(f, "{QUERIER:?} is the name of the querier; rename the gateway")
             }
-            Self::DuplicateGateway(name) => write!(f, "the gateway {name:?} is there twice"),
+            Self::DuplicateGateway(name) => {
+                write!(f, "the gateway {name:?} is listed twice; remove one entry")
+            }
             Self::UnknownParent { gateway, parent } => {
                 write!(
                     f,
-                    "the parent of {gateway:?} is {parent:?}, which is no gateway; name one, or {QUERIER:?}"
+                    "the parent of {gateway:?} is {parent:?}, which is not a gateway; name a \
+                     gateway or {QUERIER:?}"
                 )
             }
             Self::Cycle(name) => {
-                write!(f, "{name:?} is above itself; every way up must end at {QUERIER:?}")
+                write!(f, "{name:?} is above itself; every path up must end at {QUERIER:?}")
             }
             Self::TooHigh(name) => write!(
                 f,
-                "more than {MAX_HEIGHT} gateways stand above each other, from {name:?} up"
+                "the path from {name:?} up has more than {MAX_HEIGHT} gateways; make the tree lower"
             ),
             Self::UnknownDevice(name) => write!(
                 f,
-                "the roster has no device {name:?}; leave it out, or add it to the roster"
+                "the roster has no device {name:?}; remove it here, or add it to the roster"
             ),
             Self::DuplicateDevice(name) => {
-                write!(f, "the device {name:?} is there twice; a device has one gateway")
+                write!(f, "the device {name:?} is listed twice; a device has one gateway")
             }
             Self::UnknownGateway { device, gateway } => {
-                write!(f, "the gateway of {device:?} is {gateway:?}, which is none of the gateways")
+                write!(
+                    f,
+                    "the gateway of {device:?} is {gateway:?}, which is not listed as a gateway"
+                )
             }
             Self::DevicesMissing(names) => {
                 write!(
                     f,
-                    "no gateway is named for {}",
+                    "these devices have no gateway: {}",
                     names[..names.len().min(NAMED)].join(", ")
                 )?;
                 if names.len() > NAMED {
@@ -172,13 +179,10 @@ impl fmt::Display for TreeError {
                 f.write_str("; every device of the roster needs one")
             }
             Self::NoSources(name) => {
-                write!(f, "no device is beneath the gateway {name:?}; leave it out")
+                write!(f, "the gateway {name:?} has no device below it; remove it")
             }
             Self::IdTaken { gateway, other } => {
-                write!(
-                    f,
-                    "the gateway {gateway:?} has the same id as {other:?}; call it something else"
-                )
+                write!(f, "the gateway {gateway:?} has the same id as {other:?}; rename it")
             }
         }
     }

@@ -46,12 +46,12 @@ pub enum Finding {
     #[error("the store does not show the seal as it was signed")]
     Withheld,
     /// The device's statement differs from the part's.
-    #[error("the device stated another {field}")]
+    #[error("the device stated a different {field}")]
     Statement {
         /// The first field that differs.
         field: &'static str,
     },
-    /// The explaining form has another number of digests than it must have.
+    /// The explaining form does not have the number of digests that the statement requires.
     #[error("the explaining form has the wrong number of digests")]
     DigestCount,
     /// The explained digests do not lead to the signed root.
@@ -64,7 +64,7 @@ pub enum Finding {
         level: Level,
     },
     /// An event of a tree is not the event that was sealed.
-    #[error("{} not the {} sealed", event(*seq), if seq.is_some() { "one that was" } else { "ones that were" })]
+    #[error("{} not what was sealed", event(*seq))]
     Path {
         /// The event, if the leaf hashes identify it.
         seq: Option<Sequence>,

@@ -182,7 +182,7 @@ impl<'b, 'd, D: Directory + Sync + ?Sized> Pipeline<'b, 'd, D> {
                 }
             }
             let _over = Over(&work);
-            work.hand_out(visit)
+            work.return_runs(visit)
         })?;
         drop(work);
         Ok(broken.map_or(end, |(number, before)| {
@@ -389,14 +389,13 @@ impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
 
     /// Returns the runs in their order and executes tasks in between. Returns the first item with
     /// an error, and the follower's position before it.
-    fn hand_out<E>(
+    fn return_runs<E>(
         &self,
         visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>,
     ) -> Result<Option<(usize, Mark)>, E> {
         let mut line = self.lock();
-        // If the work has ended before the last batch, another thread has panicked; joining it
-        // panics here.
-        // is joined.
+        // If the work has ended before the last batch, another thread has panicked; joining that
+        // thread then panics here.
         while line.next_out < line.batches.len() && !line.is_over {
             let Some(batch) = line.take_out() else {
                 line = self.work_or_wait(line);

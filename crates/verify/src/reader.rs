@@ -226,10 +226,10 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
             return Ok(());
         }
         if self.at < self.buffer.len() {
-            self.judge_unsigned_parts()?;
+            self.check_unsigned_parts()?;
             return Err(self.error(ReadErrorKind::Decode(DecodeError::Truncated)).into());
         }
-        self.refuse_unsigned()?;
+        self.reject_unsigned()?;
         let _ = visit;
         Ok(())
     }
@@ -298,7 +298,7 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
             Ok(decoded) => decoded,
             Err(error) => {
                 self.flush(buffer, visit)?;
-                self.judge_pending(buffer)?;
+                self.check_pending(buffer)?;
                 return Err(self.error(ReadErrorKind::Decode(error)).into());
             }
         };
@@ -339,7 +339,7 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
                 Ok(entry) => self.schema = Some(Arc::new(entry)),
                 Err(error) => {
                     self.flush(buffer, visit)?;
-                    self.judge_pending(buffer)?;
+                    self.check_pending(buffer)?;
                     return Err(self.error(ReadErrorKind::Schema(error)).into());
                 }
             },
@@ -447,25 +447,25 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         if self.run.is_empty() {
             return Ok(());
         }
-        self.judge_pending(buffer)?;
+        self.check_pending(buffer)?;
         Err(self.error(ReadErrorKind::Unsigned))
     }
 
     /// Rejects a run that is too long, unless a pending part has an error.
     fn too_long(&mut self, buffer: &[u8]) -> ReadError {
-        self.judge_pending(buffer).err().unwrap_or_else(|| self.error(ReadErrorKind::RunTooLong))
+        self.check_pending(buffer).err().unwrap_or_else(|| self.error(ReadErrorKind::RunTooLong))
     }
 
     /// Reports the error of the first pending part that cannot be rebuilt, if there is one.
-    fn judge_pending(&mut self, buffer: &[u8]) -> Result<(), ReadError> {
+    fn check_pending(&mut self, buffer: &[u8]) -> Result<(), ReadError> {
         let run = std::mem::take(&mut self.run);
-        let judged = self.judge(&run, buffer).map(|_| ());
+        let result = self.rebuild(&run, buffer).map(|_| ());
         self.run = run;
-        judged
+        result
     }
 
     /// Rebuilds the parts of a run, up to the first error.
-    fn judge<'b>(
+    fn rebuild<'b>(
         &mut self,
         run: &[Pending],
         buffer: &'b [u8],
@@ -487,16 +487,16 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         Ok(rebuilt)
     }
 
-    fn judge_unsigned_parts(&mut self) -> Result<(), ReadError> {
+    fn check_unsigned_parts(&mut self) -> Result<(), ReadError> {
         let buffer = std::mem::take(&mut self.buffer);
-        self.judge_pending(&buffer)
+        self.check_pending(&buffer)
     }
 
-    fn refuse_unsigned(&mut self) -> Result<(), ReadError> {
+    fn reject_unsigned(&mut self) -> Result<(), ReadError> {
         if self.run.is_empty() {
             return Ok(());
         }
-        self.judge_unsigned_parts()?;
+        self.check_unsigned_parts()?;
         Err(self.error(ReadErrorKind::Unsigned))
     }
 
@@ -508,7 +508,7 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         buffer: &[u8],
         visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let rebuilt = self.judge(run, buffer)?;
+        let rebuilt = self.rebuild(run, buffer)?;
         let index = |rebuilt: Option<&(Part<'_>, Rebuilt<'_>)>| {
             rebuilt.map(|(_, rebuilt)| rebuilt.seal.statement().index)
         };

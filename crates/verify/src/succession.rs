@@ -19,13 +19,13 @@ pub enum SuccessionError {
     /// It is not a later version of this roster: its history does not contain this one.
     #[error("the roster is not a later version of the one in use: its history does not contain it")]
     NotLater,
-    /// Its epochs have another length.
+    /// Its epochs have a different length.
     #[error("the length of an epoch cannot change between versions of a roster; make a new group")]
     EpochLengthChanged,
-    /// It has another number of levels.
+    /// It has a different number of levels.
     #[error("the number of levels cannot change between versions of a roster; make a new group")]
     LevelsChanged,
-    /// It has another budget, or none where there was one.
+    /// It has a different budget, or only one of the two rosters has a budget.
     #[error("the budget cannot change between versions of a roster; make a new group")]
     BudgetChanged,
 }

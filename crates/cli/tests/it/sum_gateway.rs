@@ -110,9 +110,9 @@ fn a_configuration_error_is_one_line_that_names_the_key() {
         (
             "dev1 = \"leaf\"",
             "dev1 = \"root\"",
-            "NoSources: no device is beneath the gateway \"leaf\"",
+            "NoSources: the gateway \"leaf\" has no device below it",
         ),
-        ("dev2 = \"root\"\n", "", "DevicesMissing: no gateway is named for dev2;"),
+        ("dev2 = \"root\"\n", "", "DevicesMissing: these devices have no gateway: dev2;"),
         ("dev2 = \"root\"", "dev3 = \"root\"", "UnknownDevice: the roster has no device \"dev3\""),
         ("dev2 = \"root\"", "dev2 = \"rot\"", "UnknownGateway: the gateway of \"dev2\" is \"rot\""),
         ("[devices]", "leaf = \"querier\"\n[devices]", "tree.toml:4: duplicate key"),

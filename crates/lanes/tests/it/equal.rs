@@ -1,4 +1,4 @@
-//! Every loop of this processor has the same results as the scalar loops.
+//! Every loop of this processor returns the same results as the scalar loops.
 
 use moteseal_core::record::{Framing, MAX_LEVELS};
 use moteseal_core::{DeviceId, Digest, GroupId, SealIndex, Sequence};
@@ -39,7 +39,8 @@ proptest! {
     #[test]
     fn counters(salt: [u8; 16], levels in 1_u8..=32, n in 0_u32..20_000) {
         for host in hosts() {
-            prop_assert_eq!(host.counters(&Salt(salt), levels, n), Scalar.counters(&Salt(salt), levels, n), "{}", host.name());
+            let expected = Scalar.counters(&Salt(salt), levels, n);
+            prop_assert_eq!(host.counters(&Salt(salt), levels, n), expected, "{}", host.name());
         }
     }
 
@@ -56,7 +57,11 @@ proptest! {
     }
 
     #[test]
-    fn block_digests(device: [u8; 8], index: u32, lengths in vec(prop_oneof![Just(0_usize), 0_usize..300, 0_usize..5000], 0..=32)) {
+    fn block_digests(
+        device: [u8; 8],
+        index: u32,
+        lengths in vec(prop_oneof![Just(0_usize), 0_usize..300, 0_usize..5000], 0..=32),
+    ) {
         let bytes: Vec<u8> = (0..5000_u32).map(|i| (i * 131 + i / 251).to_le_bytes()[0]).collect();
         let blocks: Vec<&[u8]> = lengths.iter().map(|&length| &bytes[5000 - length..]).collect();
         let mut expected = vec![Digest::NULL; blocks.len()];
@@ -69,13 +74,20 @@ proptest! {
     }
 
     #[test]
-    fn keys_of_private_sums(present in vec(any::<u16>(), 0..9), spare in 0_usize..2, query: [u8; 16], slot: u8, epoch: u64) {
+    fn keys_of_private_sums(
+        present in vec(any::<u16>(), 0..9),
+        spare in 0_usize..2,
+        query: [u8; 16],
+        slot: u8,
+        epoch: u64,
+    ) {
         let master = Master::new([7; 32]);
         let mut keys = vec![KeyLanes::default(); present.len() + spare];
         for (i, lanes) in keys.iter_mut().enumerate() {
             for lane in 0..LANES {
                 let device = DeviceId((i * LANES + lane).to_be_bytes());
-                lanes.set(lane, &master.source(GroupId([1; 8]), device, 0).for_query(QueryId(query)));
+                let source = master.source(GroupId([1; 8]), device, 0);
+                lanes.set(lane, &source.for_query(QueryId(query)));
             }
         }
         let total = |engine: &dyn KeyEngine| {
@@ -105,7 +117,8 @@ proptest! {
 
     #[test]
     fn extending_a_tree(portions in vec(0_usize..700, 0..4), size in 1_usize..40) {
-        let records: Vec<u8> = (0..size * portions.iter().sum::<usize>()).map(|i| (i * 7 + i / 256) as u8).collect();
+        let length = size * portions.iter().sum::<usize>();
+        let records: Vec<u8> = (0..length).map(|i| (i * 7 + i / 256) as u8).collect();
         let mut expected = Tree::<12>::new();
         for record in records.chunks_exact(size) {
             expected.push(record).unwrap();
@@ -159,7 +172,8 @@ proptest! {
     #[test]
     fn a_multiproof_leads_to_the_root(n in 1_u64..900, selected in btree_set(0_u64..900, 0..60)) {
         let leaves = digests(usize::try_from(n).unwrap(), 0);
-        let selected: Vec<Sequence> = selected.into_iter().filter(|seq| *seq < n).map(Sequence).collect();
+        let selected: Vec<Sequence> =
+            selected.into_iter().filter(|seq| *seq < n).map(Sequence).collect();
         for host in hosts() {
             let proof = merkle::multiproof(&host, &leaves, selected.iter().copied());
             let siblings: Vec<u8> = proof.iter().flat_map(|digest| digest.0).collect();
@@ -273,7 +287,9 @@ proptest! {
             let mut counters = Counters::new(u8::try_from(star.counts.len()).unwrap());
             counters.as_mut_slice().copy_from_slice(&star.counts);
             let is_here = |level: usize| star.mask >> level & 1 == 1 && level < star.counts.len();
-            let block = |level: usize| if is_here(level) { &bytes[5000 - star.lengths[level]..] } else { &[] };
+            let block = |level: usize| {
+                if is_here(level) { &bytes[5000 - star.lengths[level]..] } else { &[] }
+            };
             Served {
                 device: DeviceId(star.device),
                 index: SealIndex(star.index),

@@ -1,7 +1,7 @@
 //! The size of the proofs of trees within a budget, and of the frames that carry them: regenerates
 //! the tables of `docs/pruned-trees.md` and compares.
 //!
-//! `MOTESEAL_BLESS=1 cargo test -p moteseal-lanes --test it pruned_sizes` writes the page anew.
+//! `MOTESEAL_BLESS=1 cargo test -p moteseal-lanes --test it pruned_sizes` writes the page again.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -70,7 +70,7 @@ fn forwarded_tree(n: u32, round: u8, size: usize) -> (u64, u64) {
             if seq + 1 == n {
                 forwarder.end();
             }
-            // A frame is sent when it is full, and the last ones at the end.
+            // A frame is sent when it is full; the last ones are sent at the end.
             while forwarder.buffered() >= 2 * FRAME_EVENTS || seq + 1 == n {
                 let Some(forward) = forwarder.next_frame(&mut scratch).unwrap() else { break };
                 let next = forward.until;
@@ -90,15 +90,36 @@ fn forwarded_tree(n: u32, round: u8, size: usize) -> (u64, u64) {
     (sent, least)
 }
 
+/// The text of the page before its first table.
+const KEPT: &str = "# Trees within a budget
+
+`cargo test -p moteseal-lanes --test it pruned_sizes` checks this page. With `MOTESEAL_BLESS=1` it
+writes the page.
+
+The table shows the bytes of digests for each kept event, if a tree of this many events is kept at
+this rate. The digests are those of the compact multiproof: one for each maximal subtree without a
+kept event, which is the minimum that leads to the signed root. The last column is the size of an
+inclusion path of `log2 n` digests for each event, as the paper counts. Means over 16 salts.
+
+";
+
+/// The text of the page before its second table.
+const FORWARDED: &str = "
+## Sent by devices
+
+A coordinator keeps and uploads exactly these digests of a tree, in whatever order the events
+arrived (`cargo test -p moteseal-gateway pruned`).
+
+The table shows how much a device sends to its coordinator, at a round that it knows: all bytes of
+its forward frames of about 1 KiB, as a multiple of the records plus the minimum of digests. The
+value is below 1 if short records are sent in place of their digests. Events that are forwarded
+before the round is known are additional, as for a star. 2^14 events, means over 16 salts.
+
+";
+
 #[test]
 fn the_page_on_pruned_trees_is_current() {
-    let mut text = String::from(
-        "# Trees within a budget\n\n`cargo test -p moteseal-lanes --test it pruned_sizes` regenerates this page and fails where it is not true;\n\
-         `MOTESEAL_BLESS=1` before it writes the page anew.\n\nBytes of digests an event that is kept, where a tree of so many events is \
-         kept at a rate: the compact multiproof, one digest\nfor each maximal subtree without a kept event, which is the least that leads \
-         to the signed root. Beside it an inclusion path of\n`log2 n` digests an event, as the paper counts. The mean over 16 salts.\n\n\
-         | events |",
-    );
+    let mut text = format!("{KEPT}| events |");
     ROUNDS.for_each(|round| write!(text, " 1/{} |", 1 << round).unwrap());
     writeln!(text, " `32 log2 n` |\n|---|{}---|", "---|".repeat(ROUNDS.count())).unwrap();
     for exponent in 10..=20_u8 {
@@ -110,17 +131,14 @@ fn the_page_on_pruned_trees_is_current() {
             let each = 32.0 * digests as f64 / kept as f64;
             assert!(
                 kept > 0 && each < paper,
-                "{each} bytes an event at 1/2^{round} of 2^{exponent}"
+                "{each} bytes per event at 1/2^{round} of 2^{exponent}"
             );
             write!(text, " {each:.0} |").unwrap();
         }
         writeln!(text, " {paper:.0} |").unwrap();
     }
-    text += "\n## On their way\n\nWhat a coordinator keeps and uploads of a tree is exactly that, whatever came to it when (the same digests as the verifier's;\n\
-             `cargo test -p moteseal-gateway pruned`). What a device sends to its coordinator, in forward frames of about 1 KiB with all that is \
-             in them, at a round\nthat it knows, as a multiple of the records and the least digests: below 1 where a short record goes in the \
-             place of its digest.\nEvents that are forwarded before their round is known come on top of it, as of a star. 2^14 events, the \
-             mean over 16 salts.\n\n| bytes a record |";
+    text += FORWARDED;
+    text += "| bytes per record |";
     ROUNDS.for_each(|round| write!(text, " 1/{} |", 1 << round).unwrap());
     writeln!(text, "\n|---|{}", "---|".repeat(ROUNDS.count())).unwrap();
     for size in [4, 16, 32, 64] {
@@ -131,7 +149,7 @@ fn the_page_on_pruned_trees_is_current() {
             let ratio = sent as f64 / least as f64;
             assert!(
                 ratio <= 1.5,
-                "{ratio} times the least at 1/2^{round} of records of {size} bytes"
+                "{ratio} times the minimum at 1/2^{round} of records of {size} bytes"
             );
             write!(text, " {ratio:.2} |").unwrap();
         }
@@ -144,6 +162,6 @@ fn the_page_on_pruned_trees_is_current() {
     let written = std::fs::read_to_string(&page).unwrap_or_default();
     assert_eq!(
         written, text,
-        "docs/pruned-trees.md is out of date; MOTESEAL_BLESS=1 writes it anew"
+        "docs/pruned-trees.md is out of date; run this test with MOTESEAL_BLESS=1 to update it"
     );
 }

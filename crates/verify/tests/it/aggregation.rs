@@ -1,5 +1,5 @@
-//! The tree of gateways: which trees are rejected, and that the queries agree with a walk up from
-//! every node.
+//! The tree of gateways: which trees are rejected, and that its queries agree with following the
+//! parents of every node.
 
 use moteseal_core::record::DeviceId;
 use moteseal_core::signature::{Algorithm, SecretKey};
@@ -50,11 +50,14 @@ fn rejects_each_invalid_tree_with_its_name() {
         (&[top, parent], &[ALL[2]], "DevicesMissing", "mote0, mote1;"),
         (&[top, parent, ("c", "a")], ALL, "NoSources", "\"c\""),
     ];
-    for (gateways, devices, name, says) in cases {
+    for (gateways, devices, name, expected) in cases {
         let error = tree(gateways, devices).unwrap_err();
         assert_eq!(error.name(), *name, "{error}");
         let text = error.to_string();
-        assert!(!text.starts_with(name) && text.contains(says) && !text.contains('\n'), "{text}");
+        assert!(
+            !text.starts_with(name) && text.contains(expected) && !text.contains('\n'),
+            "{text}"
+        );
     }
     tree(&[top, parent], ALL).unwrap();
 }
@@ -87,8 +90,8 @@ fn gateway_ids_follow_the_specification() {
     assert_eq!(gateway_id("gw-a").to_string(), "4b3f5ede1d89b7d6");
 }
 
-/// A tree as lists: the parent of each gateway, an earlier one or the querier, and the gateway of
-/// each device.
+/// A tree as two lists: the parent of each gateway (an earlier gateway, or the querier), and the
+/// gateway of each device.
 fn shapes() -> impl Strategy<Value = (Vec<Option<usize>>, Vec<usize>)> {
     let gateways = prop::collection::vec(any::<prop::sample::Index>(), 0..12).prop_map(|parents| {
         let above =
@@ -97,7 +100,7 @@ fn shapes() -> impl Strategy<Value = (Vec<Option<usize>>, Vec<usize>)> {
     });
     (gateways, prop::collection::vec(any::<prop::sample::Index>(), 0..40)).prop_map(
         |(parents, more)| {
-            // Each gateway has a device; the other devices follow.
+            // Each gateway has one of the first devices; the others are distributed freely.
             let devices =
                 (0..parents.len()).chain(more.iter().map(|at| at.index(parents.len()))).collect();
             (parents, devices)
@@ -109,8 +112,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn an_aggregators_children_match_a_walk_up_from_every_node((parents, devices) in shapes()) {
-        let (names, motes): (Vec<String>, _) = ((0..parents.len()).map(|n| format!("gw{n}")).collect(), motes(devices.len()));
+    fn an_aggregators_children_match_the_parents_of_every_node((parents, devices) in shapes()) {
+        let names: Vec<String> = (0..parents.len()).map(|n| format!("gw{n}")).collect();
+        let motes = motes(devices.len());
         let roster = roster(&motes);
         let parent = |at: usize| parents[at].map_or(QUERIER, |parent| names[parent].as_str());
         let tree = AggregationTree::new(
@@ -125,7 +129,7 @@ proptest! {
             let found = tree.aggregator(name).unwrap();
             prop_assert_eq!(found.name(), name);
             prop_assert_eq!(found.id(), aggregator.map(|at| gateway_id(&names[at])));
-            // From a gateway up: the ids until the aggregator is reached, if it is.
+            // The gateways from a gateway up to the aggregator, if the aggregator is above it.
             let up = |from: usize| {
                 let mut way = vec![from];
                 while parents[way[way.len() - 1]] != aggregator {
@@ -137,18 +141,24 @@ proptest! {
             for (position, device) in roster.devices().enumerate() {
                 let gateway = devices[motes.iter().position(|mote| *mote == device.name).unwrap()];
                 let way = if Some(gateway) == aggregator { Some(vec![]) } else { up(gateway) };
-                let child = way.as_ref().map(|way| way.last().map_or(device.id, |at| gateway_id(&names[*at])));
+                let child = way
+                    .as_ref()
+                    .map(|way| way.last().map_or(device.id, |at| gateway_id(&names[*at])));
                 let owner = found.owner(u32::try_from(position).unwrap());
                 prop_assert_eq!(owner.map(|owner| found.children()[owner].id), child);
                 prop_assert_eq!(tree.position(device.id), Some(u32::try_from(position).unwrap()));
-                prop_assert_eq!(tree.gateway_of(u32::try_from(position).unwrap()), Some(names[gateway].as_str()));
+                prop_assert_eq!(
+                    tree.gateway_of(u32::try_from(position).unwrap()),
+                    Some(names[gateway].as_str())
+                );
                 height = height.max(way.map_or(0, |way| way.len() + 1));
             }
             prop_assert_eq!(found.height() as usize, height);
             tallest = tallest.max(height);
             for (at, gateway) in names.iter().enumerate() {
                 let next = up(at).map(|way| gateway_id(&names[way[way.len() - 1]]));
-                prop_assert_eq!(found.next_hop(gateway_id(gateway)).map(|child| found.children()[child].id), next);
+                let hop = found.next_hop(gateway_id(gateway));
+                prop_assert_eq!(hop.map(|child| found.children()[child].id), next);
             }
             let mut counted = vec![0; found.children().len()];
             for position in 0..tree.sources() {
@@ -161,13 +171,16 @@ proptest! {
             for (child, counted) in found.children().iter().zip(counted) {
                 prop_assert_eq!(child.sources, counted);
                 prop_assert_eq!(found.child(child.id).map(|at| &found.children()[at]), Some(child));
-                prop_assert_eq!(child.is_gateway, names.iter().any(|name| gateway_id(name) == child.id));
+                let is_gateway = names.iter().any(|name| gateway_id(name) == child.id);
+                prop_assert_eq!(child.is_gateway, is_gateway);
                 prop_assert_eq!(tree.name(child.id), Some(child.name.as_str()));
             }
-            prop_assert!(!found.are_beneath(0..tree.sources() + 1, 0) && found.owner(tree.sources()).is_none());
+            prop_assert!(!found.are_beneath(0..tree.sources() + 1, 0));
+            prop_assert!(found.owner(tree.sources()).is_none());
         }
         prop_assert_eq!(tree.height() as usize, tallest);
-        prop_assert_eq!(tree.aggregator("nobody").map(|aggregator| aggregator.name().to_owned()), None);
+        let unknown = tree.aggregator("unknown");
+        prop_assert_eq!(unknown.map(|aggregator| aggregator.name().to_owned()), None);
         prop_assert_eq!(tree.name(DeviceId([0; 8])), None);
     }
 }

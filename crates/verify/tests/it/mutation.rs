@@ -1,6 +1,6 @@
 //! Exhaustive mutation of small bundles: every byte set to every other value, every truncation,
-//! every element of the CBOR tree removed, duplicated, or swapped with its neighbour. There is
-//! never a row that was not sealed, and never a panic.
+//! every element of the CBOR tree removed, duplicated, or swapped with its neighbour. No mutation
+//! yields a row that was not sealed, and none causes a panic.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ struct Bundle {
     name: String,
     bytes: Vec<u8>,
     roster: Roster,
-    /// Everything that was sealed, in the bundle or not.
+    /// Everything that was sealed, whether it is in the bundle or not.
     sealed: BTreeSet<Row>,
 }
 
@@ -109,7 +109,7 @@ fn bundles() -> Vec<Bundle> {
 
 impl Bundle {
     /// Checks that a changed bundle gives no row that was not sealed. Returns whether it gives any.
-    fn judge(&self, changed: &[u8], what: impl Fn() -> String) -> bool {
+    fn check(&self, changed: &[u8], what: impl Fn() -> String) -> bool {
         let (rows, result) = rows(&self.roster, changed);
         for row in &rows {
             assert!(
@@ -119,7 +119,7 @@ impl Bundle {
                 what()
             );
         }
-        // Rows come from a run that was proven as a whole: there are none, or all of the bundle's.
+        // A run is proven as a whole, so there are either no rows or all rows of the bundle.
         if rows.is_empty() {
             return false;
         }
@@ -156,7 +156,7 @@ fn no_changed_byte_yields_a_row() {
             for wrong in (0..=u8::MAX).filter(|&wrong| wrong != right) {
                 changed[at] = wrong;
                 assert!(
-                    !bundle.judge(&changed, || format!("byte {at} = {wrong:#04x}")),
+                    !bundle.check(&changed, || format!("byte {at} = {wrong:#04x}")),
                     "{}: byte {at} = {wrong:#04x}",
                     bundle.name
                 );
@@ -171,7 +171,7 @@ fn no_truncation_yields_a_row() {
     for bundle in bundles() {
         for length in 0..bundle.bytes.len() {
             assert!(
-                !bundle.judge(&bundle.bytes[..length], || format!("cut at {length}")),
+                !bundle.check(&bundle.bytes[..length], || format!("cut at {length}")),
                 "{}: cut at {length}",
                 bundle.name
             );
@@ -248,7 +248,7 @@ fn no_removed_duplicated_or_swapped_element_yields_a_false_row() {
         assert!(edited.len() > 60, "{} edits", edited.len());
         for (number, value) in edited.iter().enumerate() {
             let Value::Array(items) = value else { continue };
-            if bundle.judge(&encode_sequence(items), || format!("edit {number}: {value:?}")) {
+            if bundle.check(&encode_sequence(items), || format!("edit {number}: {value:?}")) {
                 kept.insert(items.iter().map(kind).collect::<String>());
             }
         }
@@ -274,7 +274,7 @@ fn kind(item: &Value) -> char {
     }
 }
 
-/// The same for the roster: no changed roster opens.
+/// Mutates a roster in the same way: no changed roster opens.
 #[test]
 fn no_changed_roster_is_accepted() {
     let (good, key) = (roster(&[("ed", &[(Algorithm::Ed25519, 0)])]), operator().public());

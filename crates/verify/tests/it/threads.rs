@@ -1,5 +1,5 @@
-//! Verifying runs together and on several threads has the same rows and errors as reading them one
-//! by one, for valid streams and for streams with an error anywhere.
+//! Verifying runs together and on several threads returns the same rows and errors as reading them
+//! one by one, for valid streams and for streams with an error anywhere.
 
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -115,7 +115,7 @@ fn all_agree(group: &Roster, bytes: &[u8], what: &str) -> bool {
         let found = outcome(group, bytes, piece, threads);
         assert!(
             found == expected,
-            "{what}, {threads} threads, {piece} bytes a piece: {:?} for {:?}",
+            "{what}, {threads} threads, {piece} bytes per piece: {:?} for {:?}",
             found.1,
             expected.1
         );
@@ -171,7 +171,7 @@ fn a_stream_with_an_extra_or_missing_item_has_the_same_result_in_every_mode() {
         all_agree(&group, &encode_sequence(&more), &format!("item {at} twice"));
         let mut swapped = items.clone();
         swapped.swap(at, (at + 1) % items.len());
-        all_agree(&group, &encode_sequence(&swapped), &format!("item {at} behind the next"));
+        all_agree(&group, &encode_sequence(&swapped), &format!("item {at} after the next"));
         let mut strange = items.clone();
         strange.insert(at, Value::Array(vec![Value::Uint(3)]));
         all_agree(&group, &encode_sequence(&strange), &format!("an end before item {at}"));
@@ -223,7 +223,7 @@ fn a_visitor_that_stops_receives_nothing_more() {
         assert_eq!(
             reader.feed(&bytes, &mut |_| Err(Stop::Enough)),
             Ok(()),
-            "it has failed and takes nothing"
+            "a reader that has failed ignores further input"
         );
     }
 }
@@ -239,7 +239,7 @@ fn a_panicking_visitor_leaves_no_thread_waiting() {
         let fed = catch_unwind(AssertUnwindSafe(|| {
             reader.feed::<ReadError>(&bytes, &mut |_| {
                 taken += 1;
-                assert!(taken < 300, "that was one too many");
+                assert!(taken < 300, "the visitor panics here");
                 Ok(())
             })
         }));

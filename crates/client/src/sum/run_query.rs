@@ -324,7 +324,7 @@ impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
                 let child = DeviceId(up.device);
                 match self.epochs.hear(child, &share) {
                     Received::Kept => {
-                        debug!(%child, epoch = share.epoch, "received a child's share")
+                        debug!(%child, epoch = share.epoch, "received a child's share");
                     }
                     Received::Wrong(refusal) => {
                         let (epoch, name) = (share.epoch, refusal.name());

@@ -1,6 +1,6 @@
-//! `moteseal-demo broadcast`: the testbed of Liu et al. (2012) with seven nodes and three hops,
-//! with loss and an attacker, in virtual time: what each node verified and refused, and whether a
-//! forgery passed.
+//! `moteseal-demo broadcast`: the testbed of Liu et al. (2012), with seven nodes, three hops, loss
+//! and an attacker, in virtual time. It shows what each node verified and rejected, and whether a
+//! forgery was accepted.
 
 mod play;
 
@@ -16,23 +16,23 @@ use moteseal_terminal::failure::{Exit, Failure};
 use moteseal_terminal::output::Stdout;
 use moteseal_terminal::progress::{count, thousands};
 
-/// Broadcast over lossy hops of seven simulated motes, while an attacker forges, replays and floods
+/// Broadcast to seven simulated motes over lossy hops, while an attacker forges, replays and floods
 /// at a hundred times the genuine rate.
 ///
-/// A sender broadcasts 100 messages of 20 bytes, one in five seconds. The attacker reaches the
-/// nodes that relay to the far ones. One node reboots meanwhile. Then all reboot, and everything is
-/// sent again. Time is virtual: the demo takes seconds.
+/// A sender broadcasts 100 messages of 20 bytes, one every five seconds. The attacker reaches the
+/// nodes that relay to the distant ones. One node reboots meanwhile. Then all nodes reboot, and all
+/// frames are sent again. Time is virtual: the demo takes seconds.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Exit codes: 0 no attack succeeded, 1 genuine messages are missing or late, 3 a forgery was accepted.\n\
                         The same seed gives the same output."
 )]
 pub(crate) struct Arguments {
-    /// The seed of all randomness, up to 64 hexadecimal digits; zeros at the end may be left out
+    /// The seed of all randomness, up to 64 hexadecimal digits; trailing zeros may be omitted
     #[arg(long, value_name = "HEX", default_value = "00")]
     seed: Seed,
     /// The probability that a node loses a transmission, 0 to 0.3
-    #[arg(long, value_name = "SHARE", default_value = "0.2", value_parser = loss)]
+    #[arg(long, value_name = "PROBABILITY", default_value = "0.2", value_parser = loss)]
     loss: f64,
     /// Messages per block
     #[arg(long, value_name = "MESSAGES", default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=10))]
@@ -44,10 +44,11 @@ pub(crate) struct Arguments {
 
 fn loss(text: &str) -> Result<f64, String> {
     let loss: Option<f64> = text.parse().ok();
-    loss.filter(|loss| (0.0..=0.3).contains(loss)).ok_or_else(|| "a share from 0 to 0.3".to_owned())
+    loss.filter(|loss| (0.0..=0.3).contains(loss))
+        .ok_or_else(|| "a probability from 0 to 0.3".to_owned())
 }
 
-/// The assumed links: the text of the paper does not list those of its figure 2.
+/// The assumed links: the text of the paper does not list the links of its figure 2.
 const TOPOLOGY: &str = "        1 --- 3 --- 5
       / |   / |   / |        S  the sender
     S   |  /  |  /  |        1 to 6  receivers, which relay and repair
@@ -71,23 +72,23 @@ struct Node {
 #[derive(Debug, Default)]
 struct Results {
     messages: usize,
-    /// Virtual milliseconds until the chain is complete without and with the attacker; `None` if it
-    /// was not complete in three times the undisturbed time.
+    /// Virtual milliseconds until the chain is complete, without and with the attacker. `None` if
+    /// it was not complete within three times the undisturbed time.
     undisturbed_ms: Option<u64>,
     disturbed_ms: Option<u64>,
-    /// Transmissions by purpose, under attack until the chain was complete.
+    /// Transmissions by purpose, under attack, until the chain was complete.
     sent: moteseal_lab::broadcast::chains::Sent,
     undisturbed_sent: moteseal_lab::broadcast::chains::Sent,
     nodes: Vec<Node>,
     refused: BTreeMap<&'static str, u64>,
     attacks: Vec<(Assault, u64)>,
-    /// Bytes of a node's memory.
+    /// The memory of a node, in bytes.
     node_bytes: usize,
     /// Forgeries that were sent by nodes, kept or delivered; all must be 0.
     forged_sent: u64,
     forged_kept: u64,
     forged_delivered: u64,
-    /// Messages that were delivered or accepted again after all nodes rebooted.
+    /// Messages that were delivered or accepted a second time after all nodes had rebooted.
     replayed: u64,
     over_meter: u64,
 }
@@ -124,7 +125,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if !arguments.json {
         lines(&mut out, TOPOLOGY)?;
         let about = format!(
-            "\nlinks {ASSUMED} (assumed: the paper's figure 2 is a picture); loss {}, blocks of {}",
+            "\nlinks {ASSUMED} (assumed, because the paper shows them only in a figure); loss {}, blocks of {}",
             arguments.loss, arguments.block
         );
         lines(&mut out, &about)?;
@@ -169,11 +170,11 @@ fn columns(of: impl Fn(usize) -> String) -> String {
 }
 
 fn table(results: &Results, out: &mut Stdout) -> Result<(), Failure> {
-    lines(out, "\nThe attacker sent, and nodes in range received what was not lost:")?;
+    lines(out, "\nThe attacker sent (nodes in range receive what is not lost):")?;
     for (assault, sent) in &results.attacks {
         out.line(format_args!("  {:>8}  {}", thousands(*sent), assault.about()))?;
     }
-    lines(out, "\nNodes refused, by name:")?;
+    lines(out, "\nNodes rejected, by error name:")?;
     for (name, refused) in &results.refused {
         out.line(format_args!("  {:>8}  {name}", thousands(*refused)))?;
     }
@@ -220,7 +221,7 @@ fn table(results: &Results, out: &mut Stdout) -> Result<(), Failure> {
     if breaches == 0 && results.slowdown().is_some() {
         out.line("")?;
         out.line(format_args!(
-            "EVERYTHING HELD: every node has all {}, no forgery was sent, kept or delivered, and nothing old was accepted again.",
+            "EVERYTHING HELD: every node has all {}; no forgery was relayed, stored or delivered; no old message was accepted again.",
             count(results.messages as u64, "message")
         ))?;
     }
@@ -264,7 +265,7 @@ fn verdict(results: &Results) -> Result<(), Failure> {
     let breaches = results.breaches();
     if breaches > 0 {
         return Err(Failure::refused(format_args!(
-            "{} ATTACKS SUCCEEDED ({} forgeries sent, {} kept, {} delivered, {} replayed, {} signatures checked beyond the limit): \
+            "{} ATTACKS SUCCEEDED ({} forgeries relayed, {} stored, {} delivered, {} messages replayed, {} nodes checked too many signatures): \
              this is a fault of Moteseal; please report it",
             thousands(breaches),
             results.forged_sent,

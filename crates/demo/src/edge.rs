@@ -1,5 +1,5 @@
 //! The demo's group with a budget: the same motes send to a coordinator, which keeps a sample
-//! within the budget and uploads it. Everybody can audit it from what the motes signed. Then it
+//! within the budget and uploads it. Anyone can audit it, using what the motes signed. Then it
 //! cheats.
 
 use bytes::Bytes;
@@ -32,27 +32,27 @@ use crate::readings::{EPOCH_MS, Mote};
 use moteseal_terminal::failure::Failure;
 use moteseal_terminal::progress::bar;
 
-/// The readings that may be kept per epoch, of the 1,440 of all motes.
+/// The budget: how many readings may be kept per epoch, of the 1,440 of all motes.
 const BUDGET: u64 = 400;
 const GROUP: &str = "telosb-edge";
 /// Readings of each mote between two exchanges with the coordinator.
 const EXCHANGE: usize = 8;
-/// Frames of a mote in one exchange.
+/// The maximum number of frames of a mote in one exchange.
 const FRAMES: usize = 64;
-/// The epoch that the coordinator cheats about: there are others before and after it.
+/// The epoch in which the coordinator cheats; there are others before and after it.
 const CHEATED: usize = 3;
 
-/// What the coordinator kept, and the results of audit and queries.
+/// What the coordinator kept, and the results of the audit and the queries.
 #[derive(Debug)]
 pub(crate) struct Edge {
     pub budget: u64,
     pub readings: u64,
     /// Readings that the motes sent to the coordinator.
     pub forwarded: u64,
-    /// The most readings that it held of an epoch at any time.
+    /// The maximum number of readings of an epoch that the coordinator held at any time.
     pub held: u64,
     pub audit: audit::Report,
-    /// A rate that is available in every epoch, and the result of a query with it.
+    /// A rate that is available in every epoch, and the result of a query at this rate.
     pub rate: Rate,
     pub sampled: moteseal_client::Report,
     pub temperature: Option<Estimate>,
@@ -64,14 +64,14 @@ pub(crate) struct Edge {
 pub(crate) struct Cheating {
     pub name: &'static str,
     pub about: &'static str,
-    /// The name of the finding, and its sentence.
+    /// The name of the finding, and its message.
     pub found: String,
     pub detail: String,
     pub caught: bool,
 }
 
 impl Edge {
-    /// Readings that were kept, by the signed counters.
+    /// How many readings were kept, by the signed counters.
     pub(crate) fn kept(&self) -> u64 {
         self.audit.epochs.iter().map(|epoch| epoch.kept).sum()
     }
@@ -89,7 +89,7 @@ pub(crate) struct Keys {
     pub link: Zeroizing<[u8; 32]>,
 }
 
-/// Makes the group.
+/// Creates the group.
 pub(crate) fn keys(motes: &[Mote]) -> Result<Keys, Failure> {
     let (operator, coordinator) = (random::signing_key()?, random::signing_key()?);
     let devices = motes.iter().map(|_| Ok((random::signing_key()?, random::bytes()?)));
@@ -107,8 +107,8 @@ pub(crate) fn keys(motes: &[Mote]) -> Result<Keys, Failure> {
     Ok(Keys { roster, devices, coordinator, link: random::bytes()? })
 }
 
-/// Sends the motes' readings through a coordinator to the cloud, queries and audits the cloud, then
-/// lets the coordinator cheat.
+/// Sends the motes' readings through a coordinator to the cloud, queries and audits the cloud, and
+/// then lets the coordinator cheat.
 pub(crate) async fn play(keys: &Keys, motes: &[Mote], client: &Client) -> Result<Edge, Failure> {
     let mut group = Group::new(keys, motes)?;
     let mut uploads = Vec::new();
@@ -154,7 +154,7 @@ pub(crate) async fn play(keys: &Keys, motes: &[Mote], client: &Client) -> Result
     })
 }
 
-/// What a coordinator uploads of an epoch: the manifest first.
+/// Uploads an epoch as a coordinator does: the manifest first.
 async fn send(client: &Client, ended: &Ended) -> Result<(), Failure> {
     let manifest = Bytes::from(ended.manifest.clone());
     client
@@ -171,12 +171,12 @@ async fn send(client: &Client, ended: &Ended) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A group may mix stars and trees: here the motes alternate.
+/// The scheme of a mote. A group may mix stars and trees; here the motes alternate.
 fn scheme_of(place: usize) -> Scheme {
     if place.is_multiple_of(2) { Scheme::Star } else { Scheme::Tree }
 }
 
-/// The motes and their coordinator, as they exchange frames.
+/// The motes and their coordinator, which exchange frames.
 struct Group<'k> {
     keys: &'k Keys,
     samplers: Vec<Sampler<SecretKey>>,
@@ -201,7 +201,7 @@ impl<'k> Group<'k> {
         for ((mote, (secret, salt)), place) in motes.iter().zip(&keys.devices).zip(0..) {
             let schema = Schema::decode(&mote.recording.schema).map_err(internal)?;
             let profile = Profile::new(roster, mote.name, scheme_of(place), &schema);
-            let profile = profile.ok_or_else(|| internal("a mote without a profile"))?;
+            let profile = profile.ok_or_else(|| internal("a mote has no profile"))?;
             let link =
                 LinkKey::new(&LinkKey::secret_of(&keys.link, roster.group(), profile.device));
             links.push((profile.device, link.clone()));
@@ -228,7 +228,7 @@ impl<'k> Group<'k> {
             readings_of.push(readings.peekable());
         }
         let coordinator = GroupCoordinator::new(roster.clone(), *keys.link)
-            .ok_or_else(|| internal("a group without a budget"))?;
+            .ok_or_else(|| internal("the group has no budget"))?;
         Ok(Self {
             keys,
             samplers,
@@ -267,14 +267,14 @@ impl<'k> Group<'k> {
         for sampler in &mut self.samplers {
             sampler.end(epoch).map_err(internal)?;
         }
-        // Each exchange completes at least the oldest seal of each mote.
+        // Each exchange completes at least the oldest waiting seal of each mote.
         while self.samplers.iter().any(|sampler| !sampler.is_done()) {
             self.exchange(epoch)?;
         }
         self.coordinator.end(epoch, &self.keys.coordinator).map_err(internal)
     }
 
-    /// Passes frames up and acknowledgements down, and announces a new round.
+    /// Passes frames up and acknowledgements down, and announces a raised round.
     fn exchange(&mut self, epoch: EpochNumber) -> Result<(), Failure> {
         let mut raised = None;
         for (sampler, (device, link)) in self.samplers.iter_mut().zip(&self.links) {
@@ -309,14 +309,15 @@ impl<'k> Group<'k> {
     }
 }
 
-/// Lets the coordinator cheat in one way, in the first epoch where that is possible. Returns who
-/// finds it and by which name; `None` if no epoch allows it.
+/// Lets the coordinator cheat in one way, for the first device for which that is possible. Returns
+/// the name and message with which the cheating is found; `None` if it is not possible for any
+/// device.
 fn cheating(keys: &Keys, honest: &[Upload], cheat: &Cheat) -> Option<Cheating> {
     let at = CHEATED.min(honest.len().checked_sub(1)?);
     let (uploads, device) = keys.roster.devices().find_map(|device| {
         let mut uploads = honest.to_vec();
-        let bent = (cheat.bend)(&mut uploads, at, device.id) && uploads != honest;
-        bent.then_some((uploads, device.id))
+        let altered = (cheat.bend)(&mut uploads, at, device.id) && uploads != honest;
+        altered.then_some((uploads, device.id))
     })?;
     let (found, detail) = match cheat.found_by {
         FoundBy::Verifier => {
@@ -330,7 +331,7 @@ fn cheating(keys: &Keys, honest: &[Upload], cheat: &Cheat) -> Option<Cheating> {
     Some(Cheating { name: cheat.name, about: cheat.about, found, detail, caught })
 }
 
-/// The same sentence with names instead of ids of devices, and shortened digests.
+/// The same message with device names instead of ids, and shortened digests.
 fn readable(roster: &Roster, text: &str) -> String {
     let named = roster.devices().fold(text.to_owned(), |text, device| {
         text.replace(&format!("device {}", device.id), roster.name(device.id).unwrap_or_default())
@@ -345,7 +346,7 @@ fn readable(roster: &Roster, text: &str) -> String {
     named.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// The first finding of an audit of altered uploads, or else its first undetermined result.
+/// The first finding of an audit of altered uploads, or else its first doubt.
 fn audited(keys: &Keys, uploads: &[Upload]) -> (String, String) {
     let accepted = || ("accepted".to_owned(), "the audit found every epoch justified".to_owned());
     let (Some(first), Ok(bytes)) =
@@ -366,7 +367,7 @@ fn audited(keys: &Keys, uploads: &[Upload]) -> (String, String) {
     doubt.map_or_else(accepted, |doubt| (doubt.name().to_owned(), doubt.describe(&keys.roster)))
 }
 
-/// How a client refuses an altered bundle from a cloud that colludes.
+/// How a client rejects an altered bundle from a cloud that colludes with the coordinator.
 fn refused(roster: &Roster, upload: &Upload, bundle: &Bundle) -> (String, String) {
     let rate = Rate::new(1, 1_u64 << upload.round.0.min(31)).unwrap_or(Rate::ALL);
     let (since, until) = (upload.epoch, Some(EpochNumber(upload.epoch.0 + 1)));

@@ -1,5 +1,5 @@
-//! The demo's devices: keys, a roster, and all their seals. Each mote is two devices, one with
-//! stars and one with trees, so that one cloud holds both.
+//! The demo's devices: keys, a roster, and all seals. Each mote is two devices, one with stars and
+//! one with trees, so that one cloud stores both.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,7 +25,7 @@ use crate::{internal, random};
 use moteseal_terminal::failure::Failure;
 use moteseal_terminal::progress::bar;
 
-/// The group's levels.
+/// The number of levels of the group.
 pub(crate) const LEVELS: u8 = 16;
 const GROUP: &str = "telosb";
 
@@ -63,7 +63,7 @@ impl Sealing {
     }
 }
 
-/// Makes keys and roster below `home`, and seals all readings into `home/bundles`.
+/// Creates keys and a roster in `home`, and seals all readings into `home/bundles`.
 pub(crate) fn build(home: &Path, motes: &[Mote]) -> Result<Fleet, Failure> {
     let operator = keys(&home.join("keys"), "op")?.0;
     let mut devices = Vec::new();
@@ -103,10 +103,10 @@ pub(crate) fn build(home: &Path, motes: &[Mote]) -> Result<Fleet, Failure> {
             let (_, secret, salt) = devices
                 .iter()
                 .find(|(of, ..)| *of == name)
-                .ok_or_else(|| internal("a mote without keys"))?;
+                .ok_or_else(|| internal("a mote has no keys"))?;
             let schema = Schema::decode(&mote.recording.schema).map_err(internal)?;
             let profile = Profile::new(&roster, &name, scheme, &schema)
-                .ok_or_else(|| internal("a mote without a profile"))?;
+                .ok_or_else(|| internal("a mote has no profile"))?;
             let device = profile.device;
             let state = state_beside(&home.join("keys").join(format!("{name}.key.pem")), device)
                 .map_err(internal)?;
@@ -139,7 +139,7 @@ pub(crate) fn tree_name(mote: &str) -> String {
     format!("{mote}-tree")
 }
 
-/// Makes a key pair and a salt key, as `moteseal key new` does.
+/// Creates a key pair and a salt key, as `moteseal key new` does.
 fn keys(folder: &Path, name: &str) -> Result<(SecretKey, Zeroizing<[u8; 32]>), Failure> {
     let secret = random::signing_key()?;
     let salt = random::bytes()?;
@@ -163,7 +163,7 @@ fn keys(folder: &Path, name: &str) -> Result<(SecretKey, Zeroizing<[u8; 32]>), F
     Ok((secret, salt))
 }
 
-/// Writes a new file, readable as `mode` permits.
+/// Writes a new file with the permissions `mode`.
 fn create(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
     let fail = |error| Failure::file("write", path, &error);
     if let Some(folder) = path.parent() {
@@ -174,7 +174,7 @@ fn create(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
     file.write_all(bytes).map_err(fail)
 }
 
-/// A device's signature over a message, from a device that colludes with the cloud.
+/// A device's signature over a message: the device colludes with the cloud.
 pub(crate) fn sign(
     keys: &BTreeMap<DeviceId, SecretKey>,
     device: DeviceId,

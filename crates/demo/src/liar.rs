@@ -22,15 +22,15 @@ use tokio::net::TcpListener;
 
 use crate::fleet::sign;
 
-/// The most bytes of an honest response in the demo.
+/// The maximum size of an honest response in the demo, in bytes.
 const MOST: usize = 256 << 20;
 
 /// The lies to tell.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tale {
-    /// About the response.
+    /// The lie about the response.
     pub lie: Option<&'static Lie>,
-    /// About its explanation.
+    /// The lie about its explanation.
     pub explanation: Option<&'static ExplainLie>,
 }
 
@@ -60,24 +60,24 @@ impl Liar {
         Arc::new(Self { honest, holdings, keys, tale: Mutex::default() })
     }
 
-    /// Sets the lies to tell from now on.
+    /// Sets the lies from now on.
     pub(crate) fn tell(&self, tale: Tale) {
         *self.tale.lock().unwrap_or_else(PoisonError::into_inner) = (tale, None);
     }
 
-    /// How the lie altered the response, if it was possible.
+    /// How the lie altered the last response, if the lie was possible.
     pub(crate) fn told(&self) -> Option<Told> {
         self.tale.lock().unwrap_or_else(PoisonError::into_inner).1
     }
 
-    /// Serves on a free port of the loopback interface until the runtime ends. Returns the address.
+    /// Serves on a free loopback port until the runtime ends. Returns the URL.
     pub(crate) async fn serve(self: Arc<Self>) -> std::io::Result<String> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let router = Router::new()
             .route(paths::QUERY, post(query))
             .route("/v1/devices/{device}/seals/{index}/explain", get(explain))
-            .fallback(pass_on)
+            .fallback(forward)
             .with_state(self);
         tokio::spawn(async move { axum::serve(listener, router).await });
         Ok(format!("http://{address}"))
@@ -172,7 +172,7 @@ async fn explain(
     }
 }
 
-async fn pass_on(State(liar): State<Arc<Liar>>, uri: Uri) -> Response {
+async fn forward(State(liar): State<Arc<Liar>>, uri: Uri) -> Response {
     match fetch(liar.honest.get(uri.path()).await).await {
         Ok((media_type, bytes)) => {
             ([(CONTENT_TYPE, media_type)], Body::from(bytes)).into_response()

@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// An error that no input of the user explains.
+/// An internal error: one that no input of the user causes.
 fn internal(error: impl std::fmt::Display) -> Failure {
     Failure::internal(error)
 }

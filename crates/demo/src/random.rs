@@ -10,7 +10,7 @@ use crate::internal;
 pub(crate) fn bytes<const N: usize>() -> Result<Zeroizing<[u8; N]>, Failure> {
     let mut bytes = Zeroizing::new([0; N]);
     getrandom::fill(&mut *bytes)
-        .map_err(|error| internal(format_args!("no randomness: {error}")))?;
+        .map_err(|error| internal(format_args!("cannot read random bytes: {error}")))?;
     Ok(bytes)
 }
 

@@ -5,9 +5,9 @@ use moteseal_device::{Import, Recording};
 
 use moteseal_terminal::failure::{Exit, Failure};
 
-/// 2010-05-09T09:00:00Z: the day is that of the data set's authors, the hour is assumed.
+/// 2010-05-09T09:00:00Z. The day is from the data set's authors; the hour is assumed.
 const START_MS: u64 = 1_273_395_600_000;
-/// The interval of readings, from the data set's description.
+/// The interval between readings, from the data set's description.
 const EVERY_MS: u64 = 5_000;
 /// An epoch: 15 minutes, 180 readings.
 pub(crate) const EPOCH_MS: u64 = 900_000;
@@ -25,7 +25,7 @@ const FILES: [(&str, &str); 8] = [
     ("mote-8", include_str!("../../../data/telosb/multihop_indoor_moteid4_data.txt")),
 ];
 
-/// One mote's readings: the numbers of the raw file, and the recording to seal.
+/// One mote's readings: the numbers in the raw file, and the recording to seal.
 #[derive(Debug)]
 pub(crate) struct Mote {
     pub name: &'static str,

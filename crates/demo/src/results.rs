@@ -12,7 +12,7 @@ use crate::fleet::Fleet;
 use crate::readings::Mote;
 use crate::verdict::Verdict;
 
-/// Readings an epoch in the sample that is drawn by a seed.
+/// Readings per epoch in the sample that is drawn by a seed.
 pub(crate) const DRAWN: u32 = 20;
 
 /// All results of the demonstration.

@@ -35,25 +35,24 @@ use moteseal_terminal::progress::bar;
 
 /// Epochs of each mote with `--quick`.
 const QUICK_EPOCHS: u64 = 8;
-/// Epochs in the queries that the cloud answers with lies.
+/// How many epochs the queries to the lying cloud cover.
 const LIED_ABOUT: u64 = 20;
 
 /// Seal, store, sample and verify the readings of eight real motes. Then the cloud lies.
 ///
-/// The same motes then send through a coordinator within a budget, which is audited, and then
-/// cheats.
+/// The same motes then send through a coordinator with a budget, which is audited, and then cheats.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
                         moteseal-demo                        everything, in a few seconds\n  \
                         moteseal-demo --tamper forged-salt   one lie in detail; an unknown kind lists all kinds\n  \
                         moteseal-demo --keep try             keeps keys, roster, bundles and store in try/\n\n\
                         Everything runs on this machine; nothing is downloaded. Exit codes: 0 every lie was caught, 1 honest\n\
-                        data was refused or an honest coordinator accused, 3 a lie was not caught.")]
+                        data was rejected or an honest coordinator accused, 3 a lie was not caught.")]
 pub(crate) struct Arguments {
     /// Use fewer epochs
     #[arg(long)]
     quick: bool,
-    /// Tell one lie only, and show it in detail
+    /// Tell only one lie, and show it in detail
     #[arg(long, value_name = "KIND")]
     tamper: Option<String>,
     /// Keep keys, roster, bundles and store in a new directory
@@ -103,12 +102,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 /// Creates the directory of --keep, which must be empty.
 fn keep(home: &Path) -> Result<(), Failure> {
-    let fail = |error| Failure::file("make", home, &error);
+    let fail = |error| Failure::file("create", home, &error);
     std::fs::create_dir_all(home).map_err(fail)?;
     match std::fs::read_dir(home).map_err(fail)?.next() {
         None => Ok(()),
         Some(_) => Err(Failure::usage(format_args!(
-            "--keep {}: the directory is not empty; name a new one",
+            "--keep {}: the directory is not empty; choose a new one",
             home.display()
         ))),
     }
@@ -202,7 +201,7 @@ struct Running {
 }
 
 impl Running {
-    /// Starts a cloud on a new store. Returns also a client of it.
+    /// Starts a cloud on a new store. Returns a client for it, and the cloud.
     async fn start(path: &Path, roster: Roster) -> Result<(Client, Self), Failure> {
         let store: Arc<dyn EpochStore> =
             Arc::new(RedbStore::open(path, moteseal_store::Options::default()).map_err(internal)?);
@@ -213,14 +212,14 @@ impl Running {
         Ok((client, Self { stop, serving }))
     }
 
-    /// Stops the service and waits until it has closed its store.
+    /// Stops the cloud and waits until it has closed its store.
     async fn end(self) {
         let _ = self.stop.send(());
         let _ = self.serving.await;
     }
 }
 
-/// Sends a query to the honest cloud. Refusing its response is a defect of Moteseal.
+/// Queries the honest cloud. It is a fault of Moteseal if the response is rejected.
 async fn ask(
     client: &Client,
     fleet: &Fleet,
@@ -237,15 +236,15 @@ async fn ask(
     match report {
         Ok(report) if report.is_complete() => Ok((report, time)),
         Ok(_) => Err(internal(
-            "HONEST DATA WAS REFUSED as incomplete: this is a fault of Moteseal; please report it",
+            "HONEST DATA WAS REJECTED as incomplete: this is a fault of Moteseal; please report it",
         )),
         Err(error) => Err(internal(format_args!(
-            "HONEST DATA WAS REFUSED: this is a fault of Moteseal; please report it: {error}"
+            "HONEST DATA WAS REJECTED: this is a fault of Moteseal; please report it: {error}"
         ))),
     }
 }
 
-/// Lets a cloud lie in every way, or in the way of --tamper.
+/// Lets a cloud lie in every way, or only in the way of --tamper.
 async fn lies(
     arguments: &Arguments,
     honest: Client,
@@ -261,7 +260,8 @@ async fn lies(
     let url = Arc::clone(&liar).serve().await.map_err(internal)?;
     let client = Client::new(&url, &Options::default()).map_err(internal)?;
 
-    // One epoch before the range and some after it are not requested, so that lies can return them.
+    // The queries exclude one epoch before the range and some after it, so that lies can return
+    // them.
     let epochs = if arguments.quick { QUICK_EPOCHS } else { LIED_ABOUT + 2 };
     let range = |devices: &[_], choice| {
         let (since, until) = (EpochNumber(first.0 + 1), Some(EpochNumber(first.0 + epochs - 1)));
@@ -281,11 +281,11 @@ async fn lies(
     for (scheme, queries) in queries {
         let mut honest_queries = Vec::new();
         for query in queries {
-            let memory = verdict::honest(&liar, &client, &fleet.roster, &query).await;
-            let memory = memory.map_err(|error| {
-                internal(format_args!("HONEST DATA WAS REFUSED: this is a fault of Moteseal; please report it: {error}"))
+            let pinned = verdict::honest(&liar, &client, &fleet.roster, &query).await;
+            let pinned = pinned.map_err(|error| {
+                internal(format_args!("HONEST DATA WAS REJECTED: this is a fault of Moteseal; please report it: {error}"))
             })?;
-            honest_queries.push((query, memory));
+            honest_queries.push((query, pinned));
         }
         asked.push((scheme, honest_queries));
     }
@@ -294,7 +294,7 @@ async fn lies(
     let progress = bar((LIES.len() + EXPLAIN_LIES.len()) as u64, "lying");
     for lie in LIES.iter().filter(|lie| wanted(lie.name)) {
         progress.inc(1);
-        // --quick leaves out lies that move tens of megabytes, unless --tamper requests one.
+        // --quick skips lies that move tens of megabytes, unless --tamper selects one.
         let left_out = lie.heavy && arguments.quick && arguments.tamper.is_none();
         let before = verdicts.len();
         for (scheme, queries) in
@@ -374,7 +374,7 @@ fn compression() -> f64 {
     const ROUND: u32 = 20_000;
     let rounds = (0..5).map(|_| {
         let start = Instant::now();
-        // 32 bytes are one compression.
+        // A message of 32 bytes takes one compression.
         let end = (0..ROUND).fold(Digest::NULL, |digest, _| Digest::of(&[&digest.0]));
         std::hint::black_box(end);
         start.elapsed().as_nanos() as f64 / f64::from(ROUND)

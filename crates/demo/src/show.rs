@@ -66,14 +66,14 @@ fn program() -> String {
         .unwrap_or_else(|| "moteseal-demo".to_owned())
 }
 
-/// Writes text to stdout without escaping: it has colours, and contains no text of others.
+/// Writes text to stdout without escaping: it has colours, and no text from other sources.
 fn print(write: impl FnOnce(&mut Vec<u8>, &Ink) -> io::Result<()>) -> Result<(), Failure> {
     let mut text = Vec::new();
     write(&mut text, &Ink::new()).map_err(internal)?;
     Stdout::lock().copy(&text[..])
 }
 
-/// The whole demo.
+/// Prints all results of the demonstration.
 pub(crate) fn all(results: &Results, quick: bool) -> Result<(), Failure> {
     print(|out, ink| whole(out, ink, results, quick))
 }
@@ -89,7 +89,7 @@ fn whole(out: &mut impl Write, ink: &Ink, results: &Results, quick: bool) -> io:
     )?;
     sealed(out, ink, results)?;
     verified(out, ink, results)?;
-    told(out, ink, results)?;
+    lies(out, ink, results)?;
     if let Some(edge) = &results.edge {
         budgeted(out, ink, results, edge)?;
     }
@@ -131,7 +131,7 @@ fn sealed(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> 
 
 fn verified(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
     let (sampled, all) = (&results.sampled, &results.all);
-    let asked = format!(
+    let query = format!(
         "{} of everything: {} readings in {} instead of {} in {}",
         results.rate,
         thousands(sampled.rows()),
@@ -139,7 +139,7 @@ fn verified(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()
         thousands(all.rows()),
         bytes(all.bytes)
     );
-    row(out, ink, "asked", &asked)?;
+    row(out, ink, "query", &query)?;
     let verified = format!(
         "{} devices, {} seals by {} signatures, complete, the sample predetermined, in {:.0} ms",
         sampled.devices.len(),
@@ -169,7 +169,7 @@ fn verified(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()
     Ok(())
 }
 
-fn told(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
+fn lies(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
     writeln!(out, "\n  {}", ink.bold("then the cloud lies"))?;
     let mut at = 0;
     while let Some(first) = results.verdicts.get(at) {
@@ -183,7 +183,7 @@ fn told(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
         } else {
             ink.red("NOT CAUGHT")
         };
-        let name = |verdict: &Verdict| verdict.most_telling().to_owned();
+        let name = |verdict: &Verdict| verdict.most_specific().to_owned();
         let other = same.get(1).filter(|other| name(other) != name(first));
         let other = other.map(|other| format!("  tree: {}", name(other)));
         let remembered =
@@ -198,11 +198,11 @@ fn told(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
         );
         writeln!(out, "{}", line.trim_end())?;
     }
-    let (told, caught) = (results.verdicts.len(), results.verdicts.len() - results.uncaught());
+    let (lies, caught) = (results.verdicts.len(), results.verdicts.len() - results.uncaught());
     let kinds = kinds(results);
     writeln!(
         out,
-        "\n  {kinds} kinds of lie, tried {told} times on stars and trees; {caught} refused by name, no false row accepted"
+        "\n  {kinds} kinds of lies, tried {lies} times on stars and trees; {caught} rejected with the expected error; no false row was accepted"
     )?;
     if !results.untold.is_empty() {
         writeln!(
@@ -214,19 +214,19 @@ fn told(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
     Ok(())
 }
 
-/// The group with a budget, and how its coordinator's cheating was found.
+/// Prints the group with a budget, and how its coordinator's cheating was found.
 #[allow(clippy::cast_precision_loss)]
 fn budgeted(out: &mut impl Write, ink: &Ink, results: &Results, edge: &Edge) -> io::Result<()> {
     writeln!(
         out,
         "\n  {}",
         ink.bold(&format!(
-            "the same motes, alternately with stars and trees, within a budget of {} readings per epoch",
+            "the same motes, alternately with stars and trees, with a budget of {} readings per epoch",
             thousands(edge.budget)
         ))
     )?;
     let text = format!(
-        "{} of {} readings sent to the coordinator, {} kept ({:.0} %); never more than {} held",
+        "{} of {} readings sent to the coordinator, {} kept ({:.0} %); at most {} held at any time",
         thousands(edge.forwarded),
         thousands(edge.readings),
         thousands(edge.kept()),
@@ -254,7 +254,7 @@ fn budgeted(out: &mut impl Write, ink: &Ink, results: &Results, edge: &Edge) -> 
             estimate.value,
             estimate.half_width
         );
-        row(out, ink, "asked", &text)?;
+        row(out, ink, "query", &text)?;
     }
     writeln!(out, "\n  {}", ink.bold("then the coordinator cheats"))?;
     for cheat in &edge.cheats {
@@ -266,7 +266,7 @@ fn budgeted(out: &mut impl Write, ink: &Ink, results: &Results, edge: &Edge) -> 
     let caught = edge.cheats.len() - edge.uncaught();
     writeln!(
         out,
-        "\n  {} ways to cheat, {caught} found by name; no honest epoch accused",
+        "\n  {} kinds of cheating, {caught} found with the expected name; no honest epoch was accused",
         edge.cheats.len()
     )
 }
@@ -280,12 +280,12 @@ fn kinds(results: &Results) -> usize {
 fn choice(choice: Choice) -> String {
     match choice {
         Choice::Rate(rate) => format!("{rate} of the readings"),
-        Choice::AtMost(most) => format!("at most {most} readings an epoch"),
-        Choice::Sample { count, .. } => format!("{count} readings an epoch, drawn by a seed"),
+        Choice::AtMost(most) => format!("at most {most} readings per epoch"),
+        Choice::Sample { count, .. } => format!("{count} readings per epoch, drawn by a seed"),
     }
 }
 
-/// One lie in detail.
+/// Prints one lie in detail.
 pub(crate) fn one(results: &Results) -> Result<(), Failure> {
     print(|out, ink| lie(out, ink, results))
 }
@@ -304,21 +304,21 @@ fn lie(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
         let Verdict { query, told, .. } = verdict;
         let until = query.until.map_or_else(|| "now".to_owned(), |until| until.to_string());
         writeln!(out, "\n  {}", ink.bold(verdict.scheme.as_str()))?;
-        let asked = format!(
+        let query_text = format!(
             "{} of {} devices, epochs {} until {until}",
             choice(query.choice),
             query.devices.len(),
             query.since
         );
-        row(out, ink, "asked", &asked)?;
+        row(out, ink, "query", &query_text)?;
         row(out, ink, "honest", &format!("{}, accepted", bytes(told.honest_bytes as u64)))?;
         row(
             out,
             ink,
-            "told",
+            "altered",
             &format!("{}, different from item {} on", bytes(told.bytes as u64), told.item),
         )?;
-        row(out, ink, "refused", &verdict.refused)?;
+        row(out, ink, "rejected", &verdict.refused)?;
         if let Some(named) = &verdict.named {
             row(out, ink, "explained", named)?;
         }
@@ -331,9 +331,9 @@ fn lie(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
             )?;
         }
         if !verdict.place.is_empty() {
-            row(out, ink, "where", &verdict.place)?;
+            row(out, ink, "place", &verdict.place)?;
         }
-        row(out, ink, "in full", &verdict.detail)?;
+        row(out, ink, "message", &verdict.detail)?;
         let caught = if verdict.caught { ink.green("caught") } else { ink.red("NOT CAUGHT") };
         row(out, ink, "verdict", &caught)?;
     }
@@ -341,12 +341,12 @@ fn lie(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
     Ok(())
 }
 
-/// The files of `--keep`, and commands to continue with them.
+/// Prints the files of `--keep`, and commands to continue with them.
 pub(crate) fn kept(home: &Path, results: &Results) -> Result<(), Failure> {
-    print(|out, ink| left(out, ink, home, results))
+    print(|out, ink| kept_files(out, ink, home, results))
 }
 
-fn left(out: &mut impl Write, ink: &Ink, home: &Path, results: &Results) -> io::Result<()> {
+fn kept_files(out: &mut impl Write, ink: &Ink, home: &Path, results: &Results) -> io::Result<()> {
     let home = home.display();
     let since = results.sampled.devices.first().map_or(0, |device| device.since.0);
     writeln!(
@@ -426,7 +426,7 @@ fn edge_json(edge: &Edge) -> Value {
     })
 }
 
-/// The results as one JSON object.
+/// Prints the results as one JSON object.
 pub(crate) fn json(results: &Results) -> Result<(), Failure> {
     let estimates: Vec<Value> = results
         .estimates

@@ -1,5 +1,6 @@
 //! `moteseal-demo sums`: eight motes, three gateways in a tree, and a querier, with links within
-//! this process. Half-way one of the gateways turns malicious, in another way each epoch.
+//! this process. Half-way, one of the gateways turns malicious and attacks in a different way in
+//! each epoch.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -50,9 +51,9 @@ use moteseal_terminal::progress::count;
 
 const QUERY: &str = "SELECT AVG(temperature), STDDEV(temperature), COUNT(*) FROM sensors WHERE humidity > 40 EPOCH DURATION 2s";
 const EPOCH_MS: u64 = 2000;
-/// Each gateway and its parent.
+/// Each gateway with its parent.
 const GATEWAYS: [(&str, &str); 3] = [("gw-a", "root"), ("gw-b", "root"), ("root", QUERIER)];
-/// The gateway that turns malicious, and its attack of each epoch.
+/// The gateway that turns malicious, and its attack in each epoch.
 const LIAR: &str = "gw-b";
 const LIES: [Malice; 5] = [
     Malice::AddDelta,
@@ -62,25 +63,25 @@ const LIES: [Malice; 5] = [
     Malice::ClaimSilent,
 ];
 const HONEST_EPOCHS: u64 = 5;
-/// When a mote senses in an epoch, far from the epoch's ends.
+/// When a mote senses in an epoch: far from the epoch's start and end.
 const SENSES_AT_MS: u64 = 900;
 const GRACE: Duration = Duration::from_millis(400);
-/// The most waiting seals of a mote, which closes none in this short time.
+/// The maximum number of waiting seals of a mote. It closes none in this short time.
 const WAITING: u32 = 4;
 
-/// Add up encrypted readings of eight motes at three gateways, one of which turns malicious
-/// half-way.
+/// Add up the encrypted readings of eight motes at three gateways, one of which turns malicious
+/// half-way
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Takes about 25 seconds. Exit code 0 if every result was exact, and every altered sum was refused and traced to the gateway that altered it."
+    after_help = "Takes about 25 seconds. The exit code is 0 if every result was exact, and every altered sum was rejected and traced to the gateway that altered it."
 )]
 pub(crate) struct Arguments {
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }
 
-/// What each mote sensed in each epoch: the plain values that the sums must match.
+/// The plain values that each mote sensed in each epoch, which the sums must match.
 type Sensed = Arc<Mutex<BTreeMap<(u64, u32), Vec<u8>>>>;
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -107,7 +108,7 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
     let secrets = secrets()?;
     let master = querier_keys(&circle, &signer.public())?;
 
-    // One network per aggregator; its children are devices in it.
+    // One network per aggregator, with its children as devices.
     let networks: BTreeMap<&str, Network> = GATEWAYS
         .iter()
         .map(|(name, _)| *name)
@@ -131,8 +132,8 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
             grace: GRACE,
             number: highest,
         };
-        let aggregator = Aggregator::new(&member)
-            .ok_or_else(|| internal("a gateway that the tree does not have"))?;
+        let aggregator =
+            Aggregator::new(&member).ok_or_else(|| internal("the tree does not have a gateway"))?;
         let gateway = SumGateway::bind(aggregator, number, None).await.map_err(internal)?;
         let lies = (name == LIAR).then(|| (Arc::clone(&liar), Arc::clone(&turned)));
         let aggregator = Observed { inner: networks[name].parent(), lies: lies.clone() };
@@ -147,7 +148,7 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
         let of = places[place].1;
         let known = roster.id(mote.name).and_then(|device| Some((device, tree.position(device)?)));
         let (device, position) =
-            known.ok_or_else(|| internal("a mote that the roster does not have"))?;
+            known.ok_or_else(|| internal("the roster does not have a mote"))?;
         let source = master.source(device, position);
         let membership = Membership {
             group: circle.group,
@@ -172,7 +173,7 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
         });
     }
 
-    // The querier; gw-b turns malicious after half of its epochs.
+    // The querier. gw-b turns malicious after half of the epochs.
     let schema =
         Schema::decode(&motes.first().ok_or_else(|| internal("no motes"))?.recording.schema)
             .map_err(internal)?;
@@ -202,7 +203,7 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
     };
     if !json {
         talk(format_args!(
-            "mote-1 to mote-4 -> gw-a, mote-5 to mote-8 -> gw-b, both -> root -> querier; no gateway has a key"
+            "mote-1 to mote-4 -> gw-a, mote-5 to mote-8 -> gw-b, both -> root -> querier; no gateway can decrypt"
         ));
         talk(QUERY);
     }
@@ -214,7 +215,7 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
     let mut seen = 0;
     let epochs = HONEST_EPOCHS + LIES.len() as u64;
     let mut take = |row: &Row| {
-        tally.judge(row, lie_of(seen), &plan, &schema, &sensed);
+        tally.check(row, lie_of(seen), &plan, &schema, &sensed);
         writer.row(row)?;
         seen += 1;
         if let Some(malice) = lie_of(seen) {
@@ -229,7 +230,7 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
     let run = RunOptions { epochs: Some(epochs), grace: GRACE, lease: Duration::from_secs(60) };
     let followed = tokio::select! {
         followed = run_query(asking, &tree, querier, run, &mut take, std::future::pending()) => followed.map_err(|error| internal(error.to_string())),
-        Some(ended) = tasks.join_next() => Err(internal(format_args!("a mote or gateway ended: {ended:?}"))),
+        Some(ended) = tasks.join_next() => Err(internal(format_args!("a mote or gateway stopped: {ended:?}"))),
     };
     tasks.shutdown().await;
     followed?;
@@ -239,15 +240,15 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
         let mut out = Stdout::lock();
         let Tally { exact, refused, named, .. } = tally;
         out.line(format_args!(
-            "{exact} answers, each exact over the motes it names; {refused} lies refused and traced to {LIAR}; {} claimed silent and named: its \
-             seal says that it answered, and `moteseal audit --sums` finds that",
+            "{exact} sums were exact for the motes that they list; {refused} altered sums were rejected and traced to {LIAR}; {LIAR} claimed that {} did not answer, \
+             although the seals state an answer: `moteseal audit --sums` finds this",
             count(named, "mote")
         ))?;
     }
     Ok(())
 }
 
-/// The gateway's attack in the epoch with this index.
+/// The attack in the epoch with this index.
 fn lie_of(place: u64) -> Option<Malice> {
     place.checked_sub(HONEST_EPOCHS).and_then(|at| LIES.get(usize::try_from(at).ok()?)).copied()
 }
@@ -257,16 +258,16 @@ fn lie_of(place: u64) -> Option<Malice> {
 struct Tally {
     exact: u64,
     refused: u64,
-    /// Motes that were claimed silent.
+    /// Motes that were falsely reported as silent.
     named: u64,
-    /// Epochs in which too few sources answered in time, because the machine is busy.
+    /// Epochs in which too few sources answered in time, because the machine was busy.
     missing: u64,
     /// The first wrong result, if any.
     wrong: Option<String>,
 }
 
 impl Tally {
-    fn judge(
+    fn check(
         &mut self,
         row: &Row,
         lie: Option<Malice>,
@@ -288,19 +289,19 @@ impl Tally {
                 self.exact += 1;
                 self.named += if lie.is_some() { row.silent().count() as u64 } else { 0 };
                 (expected.as_ref() != Some(&found))
-                    .then(|| format!("{found:?} was accepted, and {expected:?} was sensed"))
+                    .then(|| format!("{found:?} was accepted, but {expected:?} was sensed"))
             }
             Outcome::Rejected { findings, .. } if lie.is_some_and(|lie| !lie.is_sound()) => {
                 self.refused += 1;
                 let is_traced = |finding: &Finding| matches!(finding, Finding::Edge { child, .. } if child == LIAR);
                 (!matches!(&findings[..], [finding] if is_traced(finding)))
-                    .then(|| format!("refused, and traced to {findings:?}"))
+                    .then(|| format!("rejected, but traced to {findings:?}"))
             }
             Outcome::Missing(_) => {
                 self.missing += 1;
                 None
             }
-            outcome => Some(format!("{lie:?} gave {outcome:?}")),
+            outcome => Some(format!("the attack {lie:?} led to {outcome:?}")),
         };
         if let Some(wrong) = wrong {
             self.wrong.get_or_insert(format!("epoch {}: {wrong}", row.epoch));
@@ -314,15 +315,16 @@ impl Tally {
         }
         if self.missing * 2 > HONEST_EPOCHS + LIES.len() as u64 || self.refused == 0 {
             let missing = count(self.missing, "epoch");
-            let text =
-                format!("{missing} had too few answers in time: this machine is busy; try again");
+            let text = format!(
+                "{missing} had too few answers in time, because this machine is busy; try again"
+            );
             return Err(Failure::new(Exit::Incomplete, text));
         }
         Ok(())
     }
 }
 
-/// The result over what these motes sensed, computed without any keys.
+/// The result for the values that these motes sensed, computed without keys.
 fn plain(
     plan: &Plan<'_>,
     schema: &Schema<'_>,
@@ -343,7 +345,7 @@ fn plain(
     Some(answer.map(|value| value.map(|value| value.to_string())).collect())
 }
 
-/// Runs a mote: it senses once per epoch, and answers.
+/// Runs a mote: it senses once per epoch, and answers queries.
 async fn sense(
     position: u32,
     mut mote: DurableMote<SecretKey>,
@@ -381,7 +383,7 @@ async fn sense(
     }
 }
 
-/// Opens a mote's seals and journal.
+/// Opens a mote's journal and the state of its seals.
 fn durable(
     keys: &Keys,
     mote: &Mote,
@@ -390,7 +392,7 @@ fn durable(
 ) -> Result<DurableMote<SecretKey>, Failure> {
     let schema = Schema::decode(&mote.recording.schema).map_err(internal)?;
     let profile = Profile::new(&keys.roster, mote.name, Scheme::Star, &schema)
-        .ok_or_else(|| internal("a mote without a profile"))?;
+        .ok_or_else(|| internal("a mote has no profile"))?;
     let folder = folder.join(mote.name);
     std::fs::create_dir_all(&folder).map_err(internal)?;
     let state = Outbox::open(&folder, &folder.join("chain"), &keys.roster, profile.device)
@@ -431,9 +433,11 @@ fn liar(
     secrets: &BTreeMap<&str, Zeroizing<[u8; 32]>>,
     key_group: u32,
 ) -> Result<Arc<Mutex<LyingAggregator>>, Failure> {
-    let aggregator =
-        tree.aggregator(LIAR).ok_or_else(|| internal("the tree does not have the liar"))?;
-    let parent = tree.parent(LIAR).ok_or_else(|| internal("the liar has no parent"))?;
+    let aggregator = tree
+        .aggregator(LIAR)
+        .ok_or_else(|| internal("the tree does not have the malicious gateway"))?;
+    let parent =
+        tree.parent(LIAR).ok_or_else(|| internal("the malicious gateway has no parent"))?;
     let up = LinkKey::secret_of(&secrets[parent], roster.group(), gateway_id(LIAR));
     let liar = LyingAggregator::new(
         Malice::Drop,
@@ -445,7 +449,7 @@ fn liar(
     Ok(Arc::new(Mutex::new(liar)))
 }
 
-/// A link to children that the liar also receives.
+/// A link to children whose frames the malicious gateway also observes.
 struct Observed {
     inner: MemoryParent,
     lies: Lies,
@@ -479,7 +483,7 @@ impl ParentLink for Observed {
     }
 }
 
-/// A link to the parent over which the liar sends altered sums, once it has turned malicious.
+/// A link to the parent over which the malicious gateway sends altered sums, once it has turned.
 struct Altered {
     inner: MemoryChild,
     lies: Lies,

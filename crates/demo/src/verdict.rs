@@ -1,4 +1,4 @@
-//! Queries to a cloud that lies, and how the client refuses its responses.
+//! Queries to a cloud that lies, and how the client rejects its responses.
 
 use moteseal_adversary::{EXPLAIN_LIES, ExplainLie, Explains, LIES, Lie};
 use moteseal_api::Query;
@@ -15,14 +15,14 @@ pub(crate) struct Verdict {
     pub name: &'static str,
     pub what: &'static str,
     pub scheme: Scheme,
-    /// The name by which the response was refused.
+    /// The name of the rejection.
     pub refused: String,
-    /// The name in the explaining form, if it was returned.
+    /// The name of the finding in the explaining form, if one was returned.
     pub named: Option<String>,
-    /// The name by which a client with pinned seals refuses it, if only such a client can detect
+    /// The name of the rejection by a client with pinned seals, if only such a client can detect
     /// the lie.
     pub remembered: Option<String>,
-    /// The device, seal, level, event or field.
+    /// The device, seal, level, event or field to which the rejection refers.
     pub place: String,
     /// The complete message.
     pub detail: String,
@@ -33,12 +33,12 @@ pub(crate) struct Verdict {
 
 impl Verdict {
     /// The most specific name.
-    pub(crate) fn most_telling(&self) -> &str {
+    pub(crate) fn most_specific(&self) -> &str {
         self.named.as_deref().unwrap_or(&self.refused)
     }
 }
 
-/// How a response was received.
+/// How the client received a response.
 struct Outcome {
     refused: String,
     named: Option<String>,
@@ -63,14 +63,14 @@ async fn ask(
                 refused: "accepted".into(),
                 named: None,
                 place: String::new(),
-                detail: "the answer was accepted as complete".into(),
+                detail: "the response was accepted as complete".into(),
             },
             Some(device) => Outcome {
                 refused: "TailUnknown".into(),
                 named: None,
                 place: format!("{} from epoch {} on", device.name, device.complete_until()),
                 detail: format!(
-                    "TailUnknown: nothing shows what {} sealed from epoch {} on",
+                    "TailUnknown: nothing proves what {} sealed from epoch {} on",
                     device.name,
                     device.complete_until()
                 ),
@@ -91,7 +91,7 @@ async fn ask(
     }
 }
 
-/// The place of a rejection for people, with the device's name.
+/// The place of a rejection, with the device's name.
 fn place(roster: &Roster, refused: &Rejected) -> String {
     if let Some(finding) = &refused.finding {
         let name = roster.name(finding.device).unwrap_or_default();
@@ -109,10 +109,10 @@ fn place(roster: &Roster, refused: &Rejected) -> String {
     index.map_or_else(|| name.clone(), |index| format!("{name} seal {index}"))
 }
 
-/// Queries through the liar while it is honest. Returns the seals that a client then pins.
+/// Queries the liar while it is honest. Returns the seals that a client then pins.
 ///
 /// # Errors
-/// The honest response was refused.
+/// The client rejected the honest response.
 pub(crate) async fn honest(
     liar: &Liar,
     client: &Client,
@@ -120,12 +120,12 @@ pub(crate) async fn honest(
     query: &Query,
 ) -> Result<PinnedSeals, String> {
     liar.tell(Tale::default());
-    let mut memory = PinnedSeals::new();
-    let outcome = ask(client, roster, query, Some(&mut memory)).await;
-    if outcome.refused == "accepted" { Ok(memory) } else { Err(outcome.detail) }
+    let mut pinned = PinnedSeals::new();
+    let outcome = ask(client, roster, query, Some(&mut pinned)).await;
+    if outcome.refused == "accepted" { Ok(pinned) } else { Err(outcome.detail) }
 }
 
-/// Tells a lie about the first of these queries where it is possible.
+/// Lets the liar lie in the response to the first of these queries for which the lie is possible.
 pub(crate) async fn tell(
     liar: &Liar,
     client: &Client,
@@ -133,7 +133,7 @@ pub(crate) async fn tell(
     (lie, scheme): (&'static Lie, Scheme),
     queries: &[(Query, PinnedSeals)],
 ) -> Option<Verdict> {
-    for (query, memory) in queries {
+    for (query, pinned) in queries {
         liar.tell(Tale { lie: Some(lie), explanation: None });
         let Outcome { refused, named, place, detail } = ask(client, roster, query, None).await;
         let Some(told) = liar.told() else { continue };
@@ -141,7 +141,7 @@ pub(crate) async fn tell(
             && explained(lie.explained, scheme, &refused, named.as_deref());
         let mut remembered = None;
         if refused == "TailUnknown" {
-            let name = ask(client, roster, query, Some(&mut memory.clone())).await.refused;
+            let name = ask(client, roster, query, Some(&mut pinned.clone())).await.refused;
             caught &= name == "Missing";
             remembered = Some(name);
         }
@@ -163,7 +163,7 @@ pub(crate) async fn tell(
     None
 }
 
-/// Whether the explaining form named the expected cause.
+/// Whether the explaining form gave the expected cause.
 fn explained(
     expected: Option<Explains>,
     scheme: Scheme,
@@ -176,7 +176,7 @@ fn explained(
     expected.map(|explains| explains.of(scheme)) == named
 }
 
-/// Alters a reading, and also lies about the explanation.
+/// Alters a reading, and also the explanation.
 pub(crate) async fn tell_explanation(
     liar: &Liar,
     client: &Client,
@@ -205,7 +205,7 @@ pub(crate) async fn tell_explanation(
     })
 }
 
-/// Every kind of lie, by name.
+/// The names of all kinds of lies.
 pub(crate) fn kinds() -> Vec<&'static str> {
     LIES.iter().map(|lie| lie.name).chain(EXPLAIN_LIES.iter().map(|lie| lie.name)).collect()
 }

@@ -18,7 +18,7 @@ pub enum Exit {
     Internal = 1,
     /// The command line or an input file is wrong.
     Usage = 2,
-    /// A proof was refused.
+    /// A proof was rejected.
     Refused = 3,
     /// What was requested is not completely available.
     Incomplete = 4,
@@ -58,7 +58,7 @@ impl Failure {
         Self::new(Exit::Usage, message)
     }
 
-    /// A proof was refused.
+    /// A proof was rejected.
     pub fn refused(message: impl fmt::Display) -> Self {
         Self::new(Exit::Refused, message)
     }
@@ -80,13 +80,13 @@ impl Failure {
         Self::new(exit, format_args!("cannot {action} {}: {error}", path.display()))
     }
 
-    /// The same failure, with the file that it is about.
+    /// The same failure, with the file that it concerns.
     #[must_use]
     pub fn about(self, path: &Path) -> Self {
         Self { message: format!("{}: {}", path.display(), self.message), ..self }
     }
 
-    /// The same failure, with the configuration file and the key that it is about.
+    /// The same failure, with the configuration file and the key that it concerns.
     #[must_use]
     pub fn about_key(self, file: &Path, key: &str) -> Self {
         Self { message: format!("{}: {key}: {}", file.display(), self.message), ..self }

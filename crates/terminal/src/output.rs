@@ -1,9 +1,9 @@
 //! What a command prints: data on stdout, diagnostics on stderr.
 //!
-//! Parts of it come from others: file names, fields of files that are not verified, messages of
+//! Parts of the output come from other sources: file names, fields of unverified files, messages of
 //! servers. A control character in them could repaint the screen or imitate our own lines, so every
-//! line passes [`Plain`]. Rows do not: they are verified, and column names cannot contain control
-//! characters (spec/formats.md, section 2.3).
+//! line is escaped by [`Plain`]. Rows are not escaped: they are verified, and column names cannot
+//! contain control characters (spec/formats.md, section 2.3).
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Read, StdoutLock, Write as _};
@@ -66,7 +66,7 @@ impl Stdout {
         Self { out: io::stdout().lock(), is_open: true }
     }
 
-    /// Whether somebody still reads: false once a write has failed with a closed pipe.
+    /// Whether stdout still has a reader: false once a write has failed with a closed pipe.
     #[must_use]
     pub const fn is_open(&self) -> bool {
         self.is_open

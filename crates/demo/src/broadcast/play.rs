@@ -1,5 +1,5 @@
-//! The simulation: the same chain twice, without and with the attacker; then every node reboots,
-//! and everything is sent again.
+//! The simulation: the same chain twice, without and with the attacker. Then every node reboots,
+//! and all frames are sent again.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -21,21 +21,21 @@ const NEAR: [usize; 4] = [1, 2, 3, 4];
 /// The attacker's frames per second: a hundred times the sender's messages.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 const ATTACKS_PER_SECOND: u32 = (100.0 * RATE) as u32;
-/// The latest end of the undisturbed simulation.
+/// The maximum duration of the undisturbed simulation.
 const LONGEST_MS: u64 = 4 * 3_600_000;
-/// The step in which the end is determined, and the interval of progress lines.
+/// How often completion is checked, and how often a progress line is printed.
 const STEP_MS: u64 = 500;
-const TOLD_MS: u64 = 60_000;
-/// The node that reboots meanwhile, when, and for how long.
+const REPORT_MS: u64 = 60_000;
+/// The node that reboots, when it stops, and for how long.
 const REBOOTS: (usize, u64, u64) = (3, 200_000, 20_000);
-/// How long everything is sent again after the reboot of all nodes.
+/// How long all frames are sent again after the reboot of all nodes.
 const REPLAYED_MS: u64 = 120_000;
 
 fn internal(error: impl Display) -> Failure {
     Failure::new(Exit::Internal, error)
 }
 
-/// The attacker as a participant of the radio, which owns it: its counts are shared.
+/// The attacker as a participant of the radio. The radio owns it, so its counts are shared.
 struct Attacker<'c> {
     attacker: Broadcaster,
     sent: &'c RefCell<BTreeMap<Assault, u64>>,
@@ -89,32 +89,36 @@ fn delivered(radio: &Testbed<'_>) -> Vec<usize> {
     radio.stations.iter().map(|station| station.delivered.len()).collect()
 }
 
-/// Simulates until every receiver has this many messages, or until a time. Returns the time.
+/// Simulates until every receiver has this many messages, or until `until_ms`. Returns the time of
+/// completion.
 fn complete(
     radio: &mut Testbed<'_>,
     messages: usize,
     until_ms: u64,
     witness: &mut Witness<'_>,
-    tell: &mut dyn FnMut(&Testbed<'_>, &Witness<'_>),
+    report_step: &mut dyn FnMut(&Testbed<'_>, &Witness<'_>),
 ) -> Option<u64> {
     while radio.now_ms() < until_ms {
         radio.run(radio.now_ms() + STEP_MS, witness);
         if delivered(radio).iter().skip(1).all(|verified| *verified >= messages) {
             return Some(radio.now_ms());
         }
-        if radio.now_ms().is_multiple_of(TOLD_MS) {
-            tell(radio, witness);
+        if radio.now_ms().is_multiple_of(REPORT_MS) {
+            report_step(radio, witness);
         }
     }
     None
 }
 
-/// The most that a meter allows in this many milliseconds.
+/// The maximum number of checks that a meter allows in this many milliseconds.
 fn allowed(rate: Rate, ms: u64) -> u64 {
     u64::from(rate.burst) + ms / u64::from(rate.each_ms.max(1)) + 1
 }
 
-pub(crate) fn play(arguments: &Arguments, tell: &mut dyn FnMut(&Step)) -> Result<Results, Failure> {
+pub(crate) fn play(
+    arguments: &Arguments,
+    report_step: &mut dyn FnMut(&Step),
+) -> Result<Results, Failure> {
     let seed = arguments.seed;
     let authority = Authority::new(Algorithm::Ed25519, 1).map_err(internal)?;
     let chains = [1, 2].map(|number| speech(&authority, number, MESSAGES, arguments.block, seed));
@@ -123,11 +127,11 @@ pub(crate) fn play(arguments: &Arguments, tell: &mut dyn FnMut(&Step)) -> Result
         return Err(internal("there are two chains"));
     };
     let messages = MESSAGES as usize;
-    let set_out = || {
+    let start_radio = || {
         let all = [settings(&authority, Repeating::Suppressed); NODES];
         let mut radio = Testbed::new(&all, LINKS, Air::losing(arguments.loss), seed);
         for station in &mut radio.stations {
-            // The earlier chain was received and freed.
+            // Every node has received and freed the earlier chain.
             let Ok(()) = station.store.raise(earlier.outline.key, earlier.outline.id.number);
         }
         radio.start_all();
@@ -136,10 +140,11 @@ pub(crate) fn play(arguments: &Arguments, tell: &mut dyn FnMut(&Step)) -> Result
     };
 
     let mut results = Results { messages, node_bytes: size_of::<Mote<'_>>(), ..Results::default() };
-    let mut quiet = Witness::new(&truth);
-    let mut radio = set_out();
-    results.undisturbed_ms = complete(&mut radio, messages, LONGEST_MS, &mut quiet, &mut |_, _| ());
-    results.undisturbed_sent = quiet.sent;
+    let mut undisturbed_witness = Witness::new(&truth);
+    let mut radio = start_radio();
+    results.undisturbed_ms =
+        complete(&mut radio, messages, LONGEST_MS, &mut undisturbed_witness, &mut |_, _| ());
+    results.undisturbed_sent = undisturbed_witness.sent;
     let Some(undisturbed) = results.undisturbed_ms else { return Ok(results) };
 
     let (forged, again) = (RefCell::new(BTreeMap::new()), RefCell::new(BTreeMap::new()));
@@ -147,14 +152,14 @@ pub(crate) fn play(arguments: &Arguments, tell: &mut dyn FnMut(&Step)) -> Result
         Broadcaster::new(&Assault::ALL, ATTACKS_PER_SECOND, 0, seed.derive("attacker", 0).0);
     truth.frames(0).iter().for_each(|frame| attacker.remember(frame));
     let mut witness = Witness::new(&truth);
-    let mut radio = set_out();
+    let mut radio = start_radio();
     radio.add_outsider(Attacker { attacker, sent: &forged }, &NEAR);
     let (who, at, away) = REBOOTS;
     radio.stop_at(at, who);
     radio.start_at(at + away, who);
     let mut report = |radio: &Testbed<'_>, witness: &Witness<'_>, note| {
         let ms = radio.now_ms();
-        tell(&Step {
+        report_step(&Step {
             ms,
             verified: delivered(radio),
             sent: witness.sent.all(),
@@ -163,16 +168,20 @@ pub(crate) fn play(arguments: &Arguments, tell: &mut dyn FnMut(&Step)) -> Result
         });
     };
     let mut note = |radio: &Testbed<'_>, witness: &Witness<'_>| {
-        let is_near = (at..at + TOLD_MS).contains(&radio.now_ms());
+        let is_near = (at..at + REPORT_MS).contains(&radio.now_ms());
         report(radio, witness, if is_near { "node 3 reboots" } else { "" });
     };
     results.disturbed_ms =
         complete(&mut radio, messages, 3 * undisturbed + STEP_MS, &mut witness, &mut note);
     results.sent = witness.sent;
-    report(&radio, &witness, if results.disturbed_ms.is_some() { "complete" } else { "given up" });
+    report(
+        &radio,
+        &witness,
+        if results.disturbed_ms.is_some() { "complete" } else { "not complete" },
+    );
     results.nodes = radio.stations.iter().map(|station| node(station, radio.now_ms())).collect();
 
-    // All reboot, and everything that was ever sent is sent again.
+    // All nodes reboot, and everything that was ever sent is sent again.
     let (before, end) = (delivered(&radio), radio.now_ms());
     for who in 0..NODES {
         radio.stop_at(end, who);
@@ -187,7 +196,7 @@ pub(crate) fn play(arguments: &Arguments, tell: &mut dyn FnMut(&Step)) -> Result
     (0..2).flat_map(|chain| truth.frames(chain)).for_each(|frame| replayer.remember(&frame));
     radio.add_outsider(Attacker { attacker: replayer, sent: &again }, &[0, 1, 2, 3, 4, 5, 6]);
     radio.run(end + REPLAYED_MS, &mut witness);
-    report(&radio, &witness, "all have rebooted, and everything is sent again");
+    report(&radio, &witness, "all nodes have rebooted, and all frames were sent again");
 
     if results.disturbed_ms.is_some() {
         results.replayed = before
@@ -196,7 +205,7 @@ pub(crate) fn play(arguments: &Arguments, tell: &mut dyn FnMut(&Step)) -> Result
             .map(|(before, after)| after.saturating_sub(*before) as u64)
             .sum();
     }
-    results.forged_sent = quiet.forged + witness.forged;
+    results.forged_sent = undisturbed_witness.forged + witness.forged;
     let genuine = truth.messages(1);
     for station in radio.stations.iter().skip(1) {
         let kept = station

@@ -29,8 +29,8 @@ fn every_node_verifies_everything_while_an_attacker_floods() {
     let nodes = result["nodes"].as_array().unwrap();
     assert_eq!(nodes.len(), 6);
     assert!(nodes.iter().all(|node| node["verified"] == 100), "{nodes:#?}");
-    assert!(nodes.iter().any(|node| node["starts"] == 2), "one reboots meanwhile");
-    // Every kind of attack was sent, and nodes had much to refuse.
+    assert!(nodes.iter().any(|node| node["starts"] == 2), "one node reboots");
+    // Every kind of attack was sent, and nodes rejected frames for each reason.
     let attacks = result["attacks"].as_object().unwrap();
     assert_eq!(attacks.len(), moteseal_adversary::broadcaster::Assault::ALL.len());
     assert!(
@@ -73,9 +73,10 @@ fn the_text_shows_topology_progress_and_verdict() {
 
 #[test]
 fn arguments_out_of_range_are_usage_errors() {
-    for (arguments, message) in
-        [(["--loss", "0.5"], "a share from 0 to 0.3"), (["--block", "11"], "11 is not in 1..=10")]
-    {
+    for (arguments, message) in [
+        (["--loss", "0.5"], "a probability from 0 to 0.3"),
+        (["--block", "11"], "11 is not in 1..=10"),
+    ] {
         let output = demo(&arguments);
         assert_eq!(output.status.code(), Some(2));
         assert!(String::from_utf8_lossy(&output.stderr).contains(message));

@@ -51,15 +51,15 @@ fn a_coordinator_keeps_its_budget_and_every_way_to_cheat_is_found() {
 }
 
 #[test]
-fn the_honest_answer_is_small_complete_and_near_the_truth() {
+fn the_honest_response_is_small_complete_and_close_to_the_truth() {
     let result: Value = serde_json::from_slice(&demo(&["--quick", "--json"]).stdout).unwrap();
     assert_eq!(result["readings"], 8 * 8 * 180);
     assert_eq!(result["verified"]["complete"], true);
-    assert_eq!(result["verified"]["signatures"], 8, "one run a device");
+    assert_eq!(result["verified"]["signatures"], 8, "one run for each device");
     let number = |value: &Value| value.as_f64().unwrap();
     assert!(number(&result["asked"]["bytes"]) < number(&result["asked"]["bytes_of_all"]) / 3.0);
     for estimate in result["estimates"].as_array().unwrap() {
-        // Four times the half-width of a 95 % interval is missed once in 10^14.
+        // Outside four times the half-width of a 95 % interval only once in 10^14.
         let off = (number(&estimate["mean"]) - number(&estimate["truth"])).abs();
         assert!(off < 4.0 * number(&estimate["half_width_95"]), "{estimate}");
         assert_eq!(estimate["population"], result["readings"]);
@@ -76,11 +76,11 @@ fn one_lie_is_shown_in_detail() {
     {
         assert!(shown.contains(word), "{word} is not in\n{shown}");
     }
-    assert!(!shown.contains('\u{1b}'), "no colours where stdout is no terminal");
+    assert!(!shown.contains('\u{1b}'), "colours although stdout is not a terminal");
 }
 
 #[test]
-fn an_unknown_lie_lists_the_known_ones() {
+fn an_unknown_kind_of_lie_lists_the_known_kinds() {
     let output = demo(&["--tamper", "white-lie"]);
     assert_eq!(output.status.code(), Some(2));
     let printed = text(&output.stderr);

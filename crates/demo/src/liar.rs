@@ -36,7 +36,7 @@ pub(crate) struct Tale {
 
 /// How a lie altered a response.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Told {
+pub(crate) struct Alteration {
     pub honest_bytes: usize,
     pub bytes: usize,
     /// The index of the first item that differs from the honest one.
@@ -48,7 +48,7 @@ pub(crate) struct Liar {
     honest: Client,
     holdings: Holdings,
     keys: BTreeMap<DeviceId, SecretKey>,
-    tale: Mutex<(Tale, Option<Told>)>,
+    tale: Mutex<(Tale, Option<Alteration>)>,
 }
 
 impl Liar {
@@ -61,12 +61,12 @@ impl Liar {
     }
 
     /// Sets the lies from now on.
-    pub(crate) fn tell(&self, tale: Tale) {
+    pub(crate) fn set_lies(&self, tale: Tale) {
         *self.tale.lock().unwrap_or_else(PoisonError::into_inner) = (tale, None);
     }
 
     /// How the lie altered the last response, if the lie was possible.
-    pub(crate) fn told(&self) -> Option<Told> {
+    pub(crate) fn alteration(&self) -> Option<Alteration> {
         self.tale.lock().unwrap_or_else(PoisonError::into_inner).1
     }
 
@@ -98,7 +98,7 @@ impl Liar {
         let item =
             answer.items.iter().zip(&altered.items).take_while(|(one, other)| one == other).count();
         let bytes = altered.encode();
-        tale.1 = Some(Told { honest_bytes: honest.len(), bytes: bytes.len(), item });
+        tale.1 = Some(Alteration { honest_bytes: honest.len(), bytes: bytes.len(), item });
         bytes
     }
 
@@ -123,9 +123,9 @@ impl Liar {
             choice: moteseal_seal::sample::Choice::Rate(moteseal_seal::sample::Rate::ALL),
         };
         let context = Context { holdings: &self.holdings, question, accomplice: Some(&none) };
-        let told = (lie.alter)(&Explanation { seal, digests }, device, index, &context)?;
+        let altered = (lie.alter)(&Explanation { seal, digests }, device, index, &context)?;
         let mut bytes = Vec::new();
-        Item::Explain { seal: told.seal, digests: told.digests }.encode(&mut bytes);
+        Item::Explain { seal: altered.seal, digests: altered.digests }.encode(&mut bytes);
         Some(bytes)
     }
 }

@@ -277,7 +277,7 @@ async fn lies(
             ],
         ),
     ];
-    let mut asked = Vec::new();
+    let mut queries_by_scheme = Vec::new();
     for (scheme, queries) in queries {
         let mut honest_queries = Vec::new();
         for query in queries {
@@ -287,32 +287,34 @@ async fn lies(
             })?;
             honest_queries.push((query, pinned));
         }
-        asked.push((scheme, honest_queries));
+        queries_by_scheme.push((scheme, honest_queries));
     }
-    let wanted = |name: &str| arguments.tamper.as_deref().is_none_or(|kind| kind == name);
+    let is_selected = |name: &str| arguments.tamper.as_deref().is_none_or(|kind| kind == name);
     let (mut verdicts, mut untold) = (Vec::new(), Vec::new());
     let progress = bar((LIES.len() + EXPLAIN_LIES.len()) as u64, "lying");
-    for lie in LIES.iter().filter(|lie| wanted(lie.name)) {
+    for lie in LIES.iter().filter(|lie| is_selected(lie.name)) {
         progress.inc(1);
         // --quick skips lies that move tens of megabytes, unless --tamper selects one.
         let left_out = lie.heavy && arguments.quick && arguments.tamper.is_none();
         let before = verdicts.len();
         for (scheme, queries) in
-            asked.iter().filter(|(scheme, _)| lie.schemes.include(*scheme) && !left_out)
+            queries_by_scheme.iter().filter(|(scheme, _)| lie.schemes.include(*scheme) && !left_out)
         {
             verdicts.extend(
-                verdict::tell(&liar, &client, &fleet.roster, (lie, *scheme), queries).await,
+                verdict::try_lie(&liar, &client, &fleet.roster, (lie, *scheme), queries).await,
             );
         }
         if verdicts.len() == before {
             untold.push(lie.name);
         }
     }
-    for lie in EXPLAIN_LIES.iter().filter(|lie| wanted(lie.name)) {
+    for lie in EXPLAIN_LIES.iter().filter(|lie| is_selected(lie.name)) {
         progress.inc(1);
         let before = verdicts.len();
-        for (scheme, queries) in asked.iter().filter(|(scheme, _)| lie.schemes.include(*scheme)) {
-            let told = verdict::tell_explanation(
+        for (scheme, queries) in
+            queries_by_scheme.iter().filter(|(scheme, _)| lie.schemes.include(*scheme))
+        {
+            let verdict = verdict::try_explanation_lie(
                 &liar,
                 &client,
                 &fleet.roster,
@@ -320,7 +322,7 @@ async fn lies(
                 &queries[0].0,
             )
             .await;
-            verdicts.extend(told);
+            verdicts.extend(verdict);
         }
         if verdicts.len() == before {
             untold.push(lie.name);

@@ -301,7 +301,7 @@ fn lie(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
     };
     writeln!(out, "\n  {}: {}", ink.bold(first.name), first.what)?;
     for verdict in &results.verdicts {
-        let Verdict { query, told, .. } = verdict;
+        let Verdict { query, alteration, .. } = verdict;
         let until = query.until.map_or_else(|| "now".to_owned(), |until| until.to_string());
         writeln!(out, "\n  {}", ink.bold(verdict.scheme.as_str()))?;
         let query_text = format!(
@@ -311,12 +311,16 @@ fn lie(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
             query.since
         );
         row(out, ink, "query", &query_text)?;
-        row(out, ink, "honest", &format!("{}, accepted", bytes(told.honest_bytes as u64)))?;
+        row(out, ink, "honest", &format!("{}, accepted", bytes(alteration.honest_bytes as u64)))?;
         row(
             out,
             ink,
             "altered",
-            &format!("{}, different from item {} on", bytes(told.bytes as u64), told.item),
+            &format!(
+                "{}, different from item {} on",
+                bytes(alteration.bytes as u64),
+                alteration.item
+            ),
         )?;
         row(out, ink, "rejected", &verdict.refused)?;
         if let Some(named) = &verdict.named {

@@ -7,7 +7,7 @@ use moteseal_core::record::Scheme;
 use moteseal_net::Client;
 use moteseal_verify::{Finding, Roster};
 
-use crate::liar::{Liar, Tale, Told};
+use crate::liar::{Alteration, Liar, Tale};
 
 /// The result of one lie about one scheme.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct Verdict {
     /// The complete message.
     pub detail: String,
     pub caught: bool,
-    pub told: Told,
+    pub alteration: Alteration,
     pub query: Query,
 }
 
@@ -119,14 +119,14 @@ pub(crate) async fn honest(
     roster: &Roster,
     query: &Query,
 ) -> Result<PinnedSeals, String> {
-    liar.tell(Tale::default());
+    liar.set_lies(Tale::default());
     let mut pinned = PinnedSeals::new();
     let outcome = ask(client, roster, query, Some(&mut pinned)).await;
     if outcome.refused == "accepted" { Ok(pinned) } else { Err(outcome.detail) }
 }
 
 /// Lets the liar lie in the response to the first of these queries for which the lie is possible.
-pub(crate) async fn tell(
+pub(crate) async fn try_lie(
     liar: &Liar,
     client: &Client,
     roster: &Roster,
@@ -134,9 +134,9 @@ pub(crate) async fn tell(
     queries: &[(Query, PinnedSeals)],
 ) -> Option<Verdict> {
     for (query, pinned) in queries {
-        liar.tell(Tale { lie: Some(lie), explanation: None });
+        liar.set_lies(Tale { lie: Some(lie), explanation: None });
         let Outcome { refused, named, place, detail } = ask(client, roster, query, None).await;
-        let Some(told) = liar.told() else { continue };
+        let Some(alteration) = liar.alteration() else { continue };
         let mut caught = lie.expected.contains(&refused.as_str())
             && explained(lie.explained, scheme, &refused, named.as_deref());
         let mut remembered = None;
@@ -156,7 +156,7 @@ pub(crate) async fn tell(
             place,
             detail,
             caught,
-            told,
+            alteration,
             query,
         });
     }
@@ -177,16 +177,19 @@ fn explained(
 }
 
 /// Alters a reading, and also the explanation.
-pub(crate) async fn tell_explanation(
+pub(crate) async fn try_explanation_lie(
     liar: &Liar,
     client: &Client,
     roster: &Roster,
     (lie, scheme): (&'static ExplainLie, Scheme),
     query: &Query,
 ) -> Option<Verdict> {
-    liar.tell(Tale { lie: moteseal_adversary::find("altered-reading"), explanation: Some(lie) });
+    liar.set_lies(Tale {
+        lie: moteseal_adversary::find("altered-reading"),
+        explanation: Some(lie),
+    });
     let Outcome { refused, named, place, detail } = ask(client, roster, query, None).await;
-    let told = liar.told()?;
+    let alteration = liar.alteration()?;
     let caught = refused == "NotAuthentic"
         && named.as_deref().is_some_and(|name| lie.expected.contains(&name));
     let (name, what, query) = (lie.name, lie.what, query.clone());
@@ -200,7 +203,7 @@ pub(crate) async fn tell_explanation(
         place,
         detail,
         caught,
-        told,
+        alteration,
         query,
     })
 }

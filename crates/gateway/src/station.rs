@@ -403,7 +403,7 @@ impl Station {
             self.compact()?;
             self.stale = false;
         }
-        self.say()
+        self.messages()
     }
 
     /// Like [`commit`](Self::commit), but leaves ended epochs in the journal until the next
@@ -413,7 +413,7 @@ impl Station {
     /// Those of [`commit`](Self::commit).
     pub fn commit_and_go_on(&mut self) -> Result<Said, StationError> {
         self.make_durable()?;
-        self.say()
+        self.messages()
     }
 
     fn make_durable(&mut self) -> Result<(), StationError> {
@@ -469,24 +469,26 @@ impl Station {
         Ok(())
     }
 
-    fn say(&mut self) -> Result<Said, StationError> {
-        let mut said = Said::default();
+    fn messages(&mut self) -> Result<Said, StationError> {
+        let mut messages = Said::default();
         for device in std::mem::take(&mut self.heard) {
-            said.acknowledgements
+            messages
+                .acknowledgements
                 .extend(self.coordinator.acknowledgement(device).map(|frame| (device, frame)));
         }
-        said.acknowledgements.extend(std::mem::take(&mut self.refusals));
+        messages.acknowledgements.extend(std::mem::take(&mut self.refusals));
         // A link keeps only the newest announcement, so one is sent at a time.
         if let Some(epoch) = self.to_announce.pop_first() {
             self.announced = Some(epoch);
             let roster = self.coordinator.roster();
             let round = self.coordinator.round(epoch).min(Round(roster.levels().saturating_sub(1)));
             let mut out = [0; MAX_ANNOUNCEMENT];
-            let word = Announcement::issue(roster.group(), epoch, round, &*self.signer, &mut out)
-                .map_err(StationError::Sign)?;
-            said.announcement = Some(word.to_vec());
+            let message =
+                Announcement::issue(roster.group(), epoch, round, &*self.signer, &mut out)
+                    .map_err(StationError::Sign)?;
+            messages.announcement = Some(message.to_vec());
         }
-        Ok(said)
+        Ok(messages)
     }
 
     /// Returns the epochs that have ended since the last call.
@@ -514,8 +516,8 @@ pub fn check(roster: &Roster, signer: &dyn Signer) -> Result<(), StationError> {
     let coordinator =
         roster.coordinator().filter(|_| roster.budget().is_some()).ok_or(StationError::NoBudget)?;
     // A test signature shows which key it is, whether the key is in a file or in hardware.
-    let word = b"moteseal/1/is this the coordinator";
-    let signed = signer.signature(word).ok();
-    let is_its = signed.is_some_and(|signature| coordinator.verify(word, &signature).is_ok());
+    let message = b"moteseal/1/is this the coordinator";
+    let signed = signer.signature(message).ok();
+    let is_its = signed.is_some_and(|signature| coordinator.verify(message, &signature).is_ok());
     if is_its { Ok(()) } else { Err(StationError::NotTheCoordinator) }
 }

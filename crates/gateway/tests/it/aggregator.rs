@@ -100,13 +100,13 @@ proptest! {
             reached.extend(frames);
             ended.extend(over);
         }
-        let said: Vec<_> = reached.iter().map(|(child, frame)| world.opened(child, T, frame)).collect();
-        let reached_sources: BTreeSet<u32> = said.iter().flat_map(|said| said.participants.clone()).collect();
+        let shares: Vec<_> = reached.iter().map(|(child, frame)| world.opened(child, T, frame)).collect();
+        let reached_sources: BTreeSet<u32> = shares.iter().flat_map(|share| share.participants.clone()).collect();
         let expected: BTreeSet<u32> = speaks.iter().copied().filter(|position| is_reached(&world, *position)).collect();
         prop_assert_eq!(&reached_sources, &expected);
-        prop_assert_eq!(said.iter().map(|said| said.participants.len()).sum::<usize>(), reached_sources.len());
+        prop_assert_eq!(shares.iter().map(|share| share.participants.len()).sum::<usize>(), reached_sources.len());
         let sum: u128 = expected.iter().map(|position| u128::from(values[*position as usize])).sum();
-        prop_assert_eq!(world.sums(T, &said), Ok(vec![expected.len() as u128, sum]));
+        prop_assert_eq!(world.sums(T, &shares), Ok(vec![expected.len() as u128, sum]));
         // Every living gateway sends a frame, even an empty one, and reports the children that were
         // silent.
         let roots = gateways.iter().filter(|(name, parent)| parent == QUERIER && world.gateways.contains_key(name)).count();
@@ -134,8 +134,8 @@ fn an_epoch_is_sent_once_when_all_have_answered_or_its_time_is_up() {
     }
     let (reached, _) = world.forward_all(END);
     assert_eq!(reached.len(), 1);
-    let said = world.opened("root", T, &reached[0].1);
-    assert_eq!(world.sums(T, &[said]), Ok(vec![8, 80]));
+    let share = world.opened("root", T, &reached[0].1);
+    assert_eq!(world.sums(T, &[share]), Ok(vec![8, 80]));
     for gateway in world.gateways.values_mut() {
         assert_eq!(
             gateway.due_ms(),
@@ -216,9 +216,9 @@ fn a_restarted_gateway_answers_the_next_epochs() {
     // The gateway sends nothing for the ended epoch, because it may have sent its sum before the
     // crash. Frames that still wait are accepted.
     restarted.tick(END + 10_000);
-    let said = restarted.take_said();
+    let output = restarted.take_said();
     assert_eq!(
-        (said.announcement, said.ended.iter().map(|ended| ended.epoch).collect::<Vec<_>>()),
+        (output.announcement, output.ended.iter().map(|ended| ended.epoch).collect::<Vec<_>>()),
         (Some(schedule), vec![T + 1])
     );
     world.gateways.insert(name, restarted);
@@ -230,8 +230,8 @@ fn a_restarted_gateway_answers_the_next_epochs() {
         assert_eq!(world.send_reading(position, T + 2, 10, END + 2 * EPOCH_MS), Ok(Heard::Taken));
     }
     let (reached, _) = world.forward_all(END + 2 * EPOCH_MS);
-    let said = world.opened("root", T + 2, &reached[0].1);
-    assert_eq!(world.sums(T + 2, &[said]), Ok(vec![8, 80]));
+    let share = world.opened("root", T + 2, &reached[0].1);
+    assert_eq!(world.sums(T + 2, &[share]), Ok(vec![8, 80]));
 }
 
 #[test]
@@ -248,11 +248,11 @@ fn answers_questions_about_shares_page_by_page_and_forgets_the_shares_later() {
         of_root.iter().map(|(child, _)| world.tree.name(*child).unwrap().to_owned()).collect();
     assert_eq!(names.len(), 3);
     assert!(names.contains("left") && names.contains("right"));
-    for (child, said) in of_root {
-        let sum: u128 = said.participants.iter().map(|position| values[*position as usize]).sum();
+    for (child, share) in of_root {
+        let sum: u128 = share.participants.iter().map(|position| values[*position as usize]).sum();
         assert_eq!(
-            world.sums(T, std::slice::from_ref(&said)),
-            Ok(vec![said.participants.len() as u128, sum])
+            world.sums(T, std::slice::from_ref(&share)),
+            Ok(vec![share.participants.len() as u128, sum])
         );
         let Some(name) = world
             .tree
@@ -263,11 +263,11 @@ fn answers_questions_about_shares_page_by_page_and_forgets_the_shares_later() {
             continue;
         };
         let children = world.explain("root", &name, T, END);
-        assert_eq!(children.len(), said.participants.len());
-        for (child, said) in children {
+        assert_eq!(children.len(), share.participants.len());
+        for (child, share) in children {
             let position = world.tree.position(child).unwrap();
-            assert_eq!(said.participants, [position].into());
-            assert_eq!(world.sums(T, &[said]), Ok(vec![1, values[position as usize]]));
+            assert_eq!(share.participants, [position].into());
+            assert_eq!(world.sums(T, &[share]), Ok(vec![1, values[position as usize]]));
         }
     }
     // An answer without a question is not forwarded, nor is one from the wrong child.
@@ -326,12 +326,12 @@ fn a_gateway_that_stops_sends_the_sums_of_epochs_that_have_ended() {
     world.send_reading(of_left[0], T + 1, 5, END).unwrap();
     let left = world.gateways.get_mut("left").unwrap();
     left.finish(END);
-    let said = left.take_said();
+    let output = left.take_said();
     assert_eq!(
-        said.ended.iter().map(|ended| (ended.epoch, ended.participants)).collect::<Vec<_>>(),
+        output.ended.iter().map(|ended| (ended.epoch, ended.participants)).collect::<Vec<_>>(),
         [(T, 1)]
     );
-    assert_eq!(said.up.len(), 1);
+    assert_eq!(output.up.len(), 1);
 }
 
 #[test]
@@ -341,10 +341,10 @@ fn epochs_are_skipped_if_the_clock_was_not_read_for_hours() {
     let name = world.tree.gateway_of(0).unwrap().to_owned();
     let gateway = world.gateways.get_mut(&name).unwrap();
     gateway.tick(END + 10_000 * EPOCH_MS);
-    let said = gateway.take_said();
+    let output = gateway.take_said();
     // The shares are sent, but not ten thousand empty sums.
-    assert_eq!((said.ended[0].epoch, said.ended[0].participants), (T, 1));
-    assert!((2..20).contains(&said.up.len()), "{}", said.up.len());
+    assert_eq!((output.ended[0].epoch, output.ended[0].participants), (T, 1));
+    assert!((2..20).contains(&output.up.len()), "{}", output.up.len());
     assert!(gateway.due_ms().unwrap() > END + 10_000 * EPOCH_MS);
 }
 
@@ -375,8 +375,8 @@ fn a_clock_that_was_ahead_for_a_moment_loses_no_epoch_after_it_is_set_back() {
             );
         }
         let (reached, _) = world.forward_all(now);
-        let said = world.opened("root", epoch, &reached[0].1);
-        assert_eq!(world.sums(epoch, &[said]), Ok(vec![8, 80]));
+        let share = world.opened("root", epoch, &reached[0].1);
+        assert_eq!(world.sums(epoch, &[share]), Ok(vec![8, 80]));
         assert_eq!(world.explain("root", "left", epoch, now).len(), 3);
     }
 }

@@ -76,7 +76,7 @@ fn names_the_reason_why_a_childs_frame_is_rejected_and_changes_nothing() {
     let records = |count: usize| vec![Psr::ZERO; count];
     let all = groups(&left) * 2;
     let child = gateway_id("left");
-    let share = |world: &World, epoch, positions: &[u8], psrs: &[Psr]| {
+    let share_frame = |world: &World, epoch, positions: &[u8], psrs: &[Psr]| {
         world.frame("root", child, epoch, positions, psrs)
     };
     let mut other = world.query;
@@ -110,14 +110,14 @@ fn names_the_reason_why_a_childs_frame_is_rejected_and_changes_nothing() {
         tagged(&world, "root", child, &item)
     };
     let cases = vec![
-        (child, share(&world, T + 3, &set(&left), &records(all)), "WrongEpoch"),
-        (child, share(&world, u64::MAX, &set(&left), &records(all)), "WrongEpoch"),
-        (child, share(&world, T - 1, &set(&left), &records(all)), "EpochOver"),
-        (child, share(&world, 0, &set(&left), &records(all)), "EpochOver"),
+        (child, share_frame(&world, T + 3, &set(&left), &records(all)), "WrongEpoch"),
+        (child, share_frame(&world, u64::MAX, &set(&left), &records(all)), "WrongEpoch"),
+        (child, share_frame(&world, T - 1, &set(&left), &records(all)), "EpochOver"),
+        (child, share_frame(&world, 0, &set(&left), &records(all)), "EpochOver"),
         (child, of_other, "WrongQuery"),
         (
             child,
-            share(
+            share_frame(
                 &world,
                 T,
                 &set(&[left[0], right[0]]),
@@ -125,14 +125,14 @@ fn names_the_reason_why_a_childs_frame_is_rejected_and_changes_nothing() {
             ),
             "NotBeneath",
         ),
-        (child, share(&world, T, &set(&own), &records(2)), "NotBeneath"),
-        (child, share(&world, T, &[0x10, 0], &records(2)), "UnknownPosition"),
-        (child, share(&world, T, &[0x80, 0], &records(2)), "MalformedParticipation"),
-        (child, share(&world, T, &set(&left), &records(all - 1)), "WrongPsrCount"),
-        (child, share(&world, T, &set(&left), &records(all + 1)), "WrongPsrCount"),
-        (child, share(&world, T, &set(&left), &records(1500)), "WrongPsrCount"),
-        (child, share(&world, T, &set(&left), &[]), "WrongPsrCount"),
-        (child, share(&world, T, &[], &records(1)), "WrongPsrCount"),
+        (child, share_frame(&world, T, &set(&own), &records(2)), "NotBeneath"),
+        (child, share_frame(&world, T, &[0x10, 0], &records(2)), "UnknownPosition"),
+        (child, share_frame(&world, T, &[0x80, 0], &records(2)), "MalformedParticipation"),
+        (child, share_frame(&world, T, &set(&left), &records(all - 1)), "WrongPsrCount"),
+        (child, share_frame(&world, T, &set(&left), &records(all + 1)), "WrongPsrCount"),
+        (child, share_frame(&world, T, &set(&left), &records(1500)), "WrongPsrCount"),
+        (child, share_frame(&world, T, &set(&left), &[]), "WrongPsrCount"),
+        (child, share_frame(&world, T, &[], &records(1)), "WrongPsrCount"),
         (child, raw(&[0xff; 32]), "NotCanonical"),
         (child, raw(&[0; 31]), "TruncatedPsr"),
         (child, raw(&[0; 33]), "TruncatedPsr"),
@@ -142,9 +142,9 @@ fn names_the_reason_why_a_childs_frame_is_rejected_and_changes_nothing() {
             world.frame("root", gateway_id("right"), T, &set(&left), &records(all)),
             "NotAuthentic",
         ),
-        (gateway_id("right"), share(&world, T, &set(&left), &records(all)), "NotAuthentic"),
-        (gateway_id("nobody"), share(&world, T, &set(&left), &records(all)), "UnknownChild"),
-        (world.device(left[0]), share(&world, T, &set(&left), &records(all)), "UnknownChild"),
+        (gateway_id("right"), share_frame(&world, T, &set(&left), &records(all)), "NotAuthentic"),
+        (gateway_id("nobody"), share_frame(&world, T, &set(&left), &records(all)), "UnknownChild"),
+        (world.device(left[0]), share_frame(&world, T, &set(&left), &records(all)), "UnknownChild"),
         (world.device(own[0]), vec![0; 4096], "FrameTooLong"),
         (child, vec![0; MAX_FRAME + 1], "FrameTooLong"),
         (child, vec![0; 3], "Malformed"),
@@ -162,11 +162,11 @@ fn names_the_reason_why_a_childs_frame_is_rejected_and_changes_nothing() {
         assert_eq!(refused.name(), *name);
         assert!(is_listed(name), "{name} is not in spec/errors.md");
         assert!(refused.to_string().starts_with(name), "{refused}");
-        let said = root.take_said();
+        let output = root.take_said();
         assert!(
-            said.up.is_empty()
-                && said.down.is_empty()
-                && said.ended.iter().all(|ended| ended.epoch < T),
+            output.up.is_empty()
+                && output.down.is_empty()
+                && output.ended.iter().all(|ended| ended.epoch < T),
             "{name}"
         );
         assert_eq!(root.held_bytes(), 0, "{name}");
@@ -176,8 +176,8 @@ fn names_the_reason_why_a_childs_frame_is_rejected_and_changes_nothing() {
         assert_eq!(world.send_reading(position, T, 7, END), Ok(Heard::Taken));
     }
     let (reached, _) = world.forward_all(END);
-    let said = world.opened("root", T, &reached[0].1);
-    assert_eq!(world.sums(T, &[said]), Ok(vec![8, 56]));
+    let share = world.opened("root", T, &reached[0].1);
+    assert_eq!(world.sums(T, &[share]), Ok(vec![8, 56]));
 }
 
 #[test]
@@ -189,8 +189,8 @@ fn rejects_a_second_share_of_an_epoch_that_differs_and_keeps_the_first() {
         assert_eq!(world.send_reading(position, T, 7, END), Ok(Heard::Repeated));
     }
     let (reached, _) = world.forward_all(END);
-    let said = world.opened("root", T, &reached[0].1);
-    assert_eq!(world.sums(T, &[said]), Ok(vec![8, 56]));
+    let share = world.opened("root", T, &reached[0].1);
+    assert_eq!(world.sums(T, &[share]), Ok(vec![8, 56]));
     assert_eq!(world.send_reading(0, T, 8, END), Err(Refused::Contradiction));
     assert!(world.gateways.values_mut().all(|gateway| gateway.take_said().up.is_empty()));
 }
@@ -315,22 +315,25 @@ fn accepts_only_the_queriers_newest_schedule_and_only_once_its_number_is_durable
         panic!("not a chain of one")
     };
     let id = Head::peek(head).unwrap().id();
-    let said = |id, kind| {
+    let schedule_as = |id, kind| {
         let draft = SingleDraft { id, kind, label: "", message: leaf };
         draft
             .seal(&secret(3), &mut vec![0; MAX_QUERY_SCHEDULE], &mut vec![0; MAX_QUERY_SCHEDULE])
             .unwrap()
             .to_vec()
     };
-    assert_eq!(said(id, Kind::QuerySchedule), good);
+    assert_eq!(schedule_as(id, Kind::QuerySchedule), good);
     let cases = [
         (vec![], "Truncated"),
         (vec![0xd2; MAX_QUERY_SCHEDULE * 2], "NonCanonical"),
         (world.draft(9, &[posed], &secret(4)), "WrongKey"),
         (draft(moteseal_core::GroupId([1; 8]), digest, 8), "WrongNetwork"),
-        (said(ChainId { sender: DeviceId([1; 8]), ..id }, Kind::QuerySchedule), "WrongSender"),
-        (said(id, Kind::Messages), "WrongKind"),
-        (said(id, Kind::Image), "WrongKind"),
+        (
+            schedule_as(ChainId { sender: DeviceId([1; 8]), ..id }, Kind::QuerySchedule),
+            "WrongSender",
+        ),
+        (schedule_as(id, Kind::Messages), "WrongKind"),
+        (schedule_as(id, Kind::Image), "WrongKind"),
         (draft(group, moteseal_core::Digest([1; 32]), 8), "WrongRoster"),
         (draft(group, digest, 9), "SourcesMismatch"),
         (world.schedule(9, &[posed, posed]), "AmbiguousQuery"),
@@ -391,10 +394,10 @@ fn reports_a_query_that_cannot_be_answered_and_answers_the_others() {
     let good = world.posed();
     let queries = [Posed { nonce: [1; 16], plan: &[0x80], ..good }, good];
     gateway.hear_schedule(&world.schedule(1, &queries), T * EPOCH_MS, |_| Ok(())).unwrap();
-    let said = gateway.take_said();
+    let output = gateway.take_said();
     let bad = QueryId::of(&world.roster.digest(), &[1; 16], &[0x80]);
     assert_eq!(
-        said.unusable.iter().map(|query| (query.query, query.name)).collect::<Vec<_>>(),
+        output.unusable.iter().map(|query| (query.query, query.name)).collect::<Vec<_>>(),
         [(bad, "UnexpectedType")]
     );
     assert_eq!(gateway.queries().collect::<Vec<_>>(), [world.query]);
@@ -428,8 +431,8 @@ fn a_query_that_continues_in_a_newer_schedule_keeps_its_shares() {
     }
     world.send_reading(3, T, 7, END + 10).unwrap();
     let (reached, _) = world.forward_all(END + 10);
-    let said = world.opened("root", T, &reached[0].1);
-    assert_eq!(world.sums(T, &[said]), Ok(vec![8, 56]));
+    let share = world.opened("root", T, &reached[0].1);
+    assert_eq!(world.sums(T, &[share]), Ok(vec![8, 56]));
     // A newer schedule can also end the query.
     let short = Posed { until: T + 2, ..world.posed() };
     let ended = world.schedule(3, &[short]);

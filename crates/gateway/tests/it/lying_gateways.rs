@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::summing::{EPOCH_MS, Said, T, World, children_secret};
+use crate::summing::{EPOCH_MS, OpenedShare, T, World, children_secret};
 use moteseal_adversary::{LyingAggregator, Malice};
 use moteseal_core::roster::Directory as _;
 use moteseal_gateway::sum::Refused;
@@ -33,7 +33,7 @@ fn liar(world: &World, name: &str, malice: Malice) -> LyingAggregator {
 /// The result of an epoch in a tree with one lying gateway.
 struct Outcome {
     /// The sum that reached the querier; `None` if a record of it is invalid.
-    said: Option<Said>,
+    share: Option<OpenedShare>,
     /// Why the aggregator above rejected the liar's frame, if it did.
     refused: Option<Refused>,
     /// Whether the liar altered a frame.
@@ -84,8 +84,8 @@ fn run(
             }
         }
     }
-    let said = world.try_opened("root", epoch, &reached.unwrap());
-    Outcome { said, refused, lied }
+    let share = world.try_opened("root", epoch, &reached.unwrap());
+    Outcome { share, refused, lied }
 }
 
 /// A tree with two queries, after an epoch from which the liar has learned, and after an epoch of
@@ -110,7 +110,7 @@ fn prepared(
     assert!(!before.lied);
     let participants: BTreeSet<u32> =
         (0..12).filter(|position| !silent.contains(position)).collect();
-    assert_eq!(world.sums(T, &[before.said.unwrap()]), Ok(plain(&participants, T)));
+    assert_eq!(world.sums(T, &[before.share.unwrap()]), Ok(plain(&participants, T)));
     world.use_nonce(one.nonce);
     lying.turn(malice);
     (world, lying)
@@ -135,8 +135,8 @@ fn faulty_edges(world: &mut World, epoch: u64, now: u64) -> Vec<(String, String)
     while let Some((node, parent)) = open.pop() {
         let children = world.explain("root", &node, epoch, now);
         let mut failing = Vec::new();
-        for (child, said) in children {
-            if world.sums(epoch, &[said]).is_err() {
+        for (child, share) in children {
+            if world.sums(epoch, &[share]).is_err() {
                 failing.push(world.tree.name(child).unwrap().to_owned());
             }
         }
@@ -165,19 +165,19 @@ proptest! {
         let now = (T + 2) * EPOCH_MS + 600;
         let outcome = run(&mut world, (name, &mut lying), T + 1, &silent);
         let answering: BTreeSet<u32> = (0..12).filter(|position| !silent.contains(position)).collect();
-        let Some(said) = outcome.said else {
+        let Some(share) = outcome.share else {
             prop_assert!(malice.is_malformed() && name == "root");
             return Ok(());
         };
         prop_assert_eq!(outcome.refused.is_some(), outcome.lied && malice.is_malformed());
         if !outcome.lied || malice.is_sound() || malice.is_malformed() {
             // The frame was not altered, or the sum is right for fewer sources, which it lists.
-            prop_assert_eq!(said.participants.len() < answering.len(), outcome.lied);
-            prop_assert!(said.participants.is_subset(&answering));
-            let expected = plain(&said.participants, T + 1);
-            prop_assert_eq!(world.sums(T + 1, &[said]), Ok(expected));
+            prop_assert_eq!(share.participants.len() < answering.len(), outcome.lied);
+            prop_assert!(share.participants.is_subset(&answering));
+            let expected = plain(&share.participants, T + 1);
+            prop_assert_eq!(world.sums(T + 1, &[share]), Ok(expected));
         } else {
-            prop_assert!(world.sums(T + 1, &[said]).is_err(), "{malice:?} of {name}");
+            prop_assert!(world.sums(T + 1, &[share]).is_err(), "{malice:?} of {name}");
             let parent = world.tree.parent(name).unwrap().to_owned();
             prop_assert_eq!(faulty_edges(&mut world, T + 1, now), vec![(name.to_owned(), parent)]);
         }

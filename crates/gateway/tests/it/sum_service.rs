@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::summing::{Said, World};
+use crate::summing::{OpenedShare, World};
 use bytes::Bytes;
 use moteseal_gateway::sum::number::NumberFile;
 use moteseal_gateway::sum::service::SumGateway;
@@ -77,7 +77,7 @@ impl Field {
 
     /// Lets all sources answer an epoch once it has ended, and waits for the sum that reaches the
     /// querier.
-    async fn epoch(&mut self, epoch: u64) -> Said {
+    async fn epoch(&mut self, epoch: u64) -> OpenedShare {
         let end = (epoch + 1) * EPOCH_MS;
         tokio::time::sleep(Duration::from_millis(end.saturating_sub(unix_ms()))).await;
         for position in 0..8 {
@@ -129,17 +129,17 @@ async fn a_tree_answers_every_epoch_even_while_a_gateway_is_gone() {
         } else if epoch == first + 4 {
             running.insert("left", field.start("left", &state("left")).await);
         }
-        let said = field.epoch(epoch).await;
+        let share = field.epoch(epoch).await;
         let expected: Vec<u32> =
             (0..8).filter(|position| !is_gone || !left.contains(position)).collect();
         assert_eq!(
-            said.participants.iter().copied().collect::<Vec<_>>(),
+            share.participants.iter().copied().collect::<Vec<_>>(),
             expected,
             "{}",
             epoch - first
         );
         let sum = expected.iter().map(|position| u128::from(*position) + 10).sum();
-        assert_eq!(field.world.sums(epoch, &[said]), Ok(vec![expected.len() as u128, sum]));
+        assert_eq!(field.world.sums(epoch, &[share]), Ok(vec![expected.len() as u128, sum]));
     }
     let root = &running["root"].watch;
     let metrics = page(root, "metrics").await;
@@ -189,8 +189,8 @@ async fn frames_that_arrived_while_a_gateway_was_suspended_are_processed_before_
             .await
             .unwrap()
             .unwrap();
-        let said = field.world.opened("root", epoch, &up.frame);
-        assert_eq!(field.world.sums(epoch, &[said]), Ok(vec![8, 108]));
+        let share = field.world.opened("root", epoch, &up.frame);
+        assert_eq!(field.world.sums(epoch, &[share]), Ok(vec![8, 108]));
     }
     root.stop.send(()).unwrap();
     root.task.await.unwrap();
@@ -230,14 +230,14 @@ async fn a_schedule_that_is_replayed_to_a_restarted_gateway_is_rejected_and_not_
     querier.announce(schedule(9, &[])).await.unwrap();
     shows(&root, "moteseal_sum_schedule_number 9\n").await;
     // The children received only schedules that the gateway accepted, not the old one.
-    let mut heard = Vec::new();
-    while heard.last() != Some(&schedule(9, &[])) {
+    let mut announcements = Vec::new();
+    while announcements.last() != Some(&schedule(9, &[])) {
         let down =
             tokio::time::timeout(Duration::from_secs(10), child.receive()).await.unwrap().unwrap();
         let Down::Announcement(announced) = down else { panic!("{down:?}") };
-        heard.push(announced);
+        announcements.push(announced);
     }
-    assert!(!heard.contains(&old), "{heard:?}");
+    assert!(!announcements.contains(&old), "{announcements:?}");
     root.stop.send(()).unwrap();
     root.task.await.unwrap();
 }

@@ -85,7 +85,7 @@ pub(crate) type Frame = (String, Vec<u8>);
 
 /// A decoded share of a child of the querier.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct OpenedShare {
     pub(crate) participants: BTreeSet<u32>,
     /// The records, by key group, then slot.
     pub(crate) psrs: Vec<Psr>,
@@ -267,10 +267,10 @@ impl World {
         let (mut reached, mut ended) = (Vec::new(), Vec::new());
         let mut waiting: VecDeque<String> = self.gateways.keys().cloned().collect();
         while let Some(name) = waiting.pop_front() {
-            let said = self.gateways.get_mut(&name).unwrap().take_said();
-            ended.extend(said.ended.into_iter().map(|one| (name.clone(), one)));
+            let output = self.gateways.get_mut(&name).unwrap().take_said();
+            ended.extend(output.ended.into_iter().map(|one| (name.clone(), one)));
             let parent = self.tree.parent(&name).unwrap().to_owned();
-            for frame in said.up {
+            for frame in output.up {
                 if parent == QUERIER {
                     reached.push((name.clone(), frame));
                 } else if let Some(above) = self.gateways.get_mut(&parent) {
@@ -290,35 +290,39 @@ impl World {
     }
 
     /// Opens a frame that reached the querier.
-    pub(crate) fn opened(&self, child: &str, epoch: u64, frame: &[u8]) -> Said {
+    pub(crate) fn opened(&self, child: &str, epoch: u64, frame: &[u8]) -> OpenedShare {
         self.try_opened(child, epoch, frame).unwrap()
     }
 
     /// The same; `None` if a record in it is invalid.
-    pub(crate) fn try_opened(&self, child: &str, epoch: u64, frame: &[u8]) -> Option<Said> {
+    pub(crate) fn try_opened(&self, child: &str, epoch: u64, frame: &[u8]) -> Option<OpenedShare> {
         match SumUplink::open(frame, &self.key_at(QUERIER, gateway_id(child))).unwrap() {
             SumUplink::Share(share) => {
                 assert_eq!((share.query, share.epoch), (self.query.reference(), epoch));
                 let participation =
                     Participation::decode(share.participation, self.tree.sources()).unwrap();
                 let psrs = share.psrs.iter().collect::<Result<_, _>>().ok()?;
-                Some(Said { participants: participation.runs().flatten().collect(), psrs })
+                Some(OpenedShare { participants: participation.runs().flatten().collect(), psrs })
             }
             SumUplink::Children(_) => panic!("an answer without a question"),
         }
     }
 
     /// What the querier decrypts from shares: the sum of each slot.
-    pub(crate) fn sums(&mut self, epoch: u64, said: &[Said]) -> Result<Vec<u128>, OpenError> {
+    pub(crate) fn sums(
+        &mut self,
+        epoch: u64,
+        shares: &[OpenedShare],
+    ) -> Result<Vec<u128>, OpenError> {
         let slots = usize::from(self.slots);
         let mut psrs: BTreeMap<u32, Vec<Psr>> = BTreeMap::new();
         let mut participants = BTreeSet::new();
-        for said in said {
-            participants.extend(&said.participants);
+        for share in shares {
+            participants.extend(&share.participants);
             let groups: BTreeSet<u32> =
-                said.participants.iter().map(|position| position / self.key_group).collect();
-            assert_eq!(said.psrs.len(), groups.len() * slots);
-            for (group, slots_of) in groups.into_iter().zip(said.psrs.chunks(slots)) {
+                share.participants.iter().map(|position| position / self.key_group).collect();
+            assert_eq!(share.psrs.len(), groups.len() * slots);
+            for (group, slots_of) in groups.into_iter().zip(share.psrs.chunks(slots)) {
                 let sum = psrs.entry(group).or_insert_with(|| vec![Psr::ZERO; slots]);
                 sum.iter_mut().zip(slots_of).for_each(|(sum, psr)| *sum = sum.merge(psr));
             }
@@ -358,7 +362,7 @@ impl World {
         node: &str,
         epoch: u64,
         now_ms: u64,
-    ) -> Vec<(DeviceId, Said)> {
+    ) -> Vec<(DeviceId, OpenedShare)> {
         let mut found = Vec::new();
         loop {
             let first = u32::try_from(found.len()).unwrap();
@@ -368,14 +372,15 @@ impl World {
             while let Some((name, frame)) = down.pop_front() {
                 let gateway = self.gateways.get_mut(&name).unwrap();
                 gateway.hear_question(&frame, now_ms).unwrap();
-                let said = gateway.take_said();
+                let output = gateway.take_said();
                 down.extend(
-                    said.down
+                    output
+                        .down
                         .into_iter()
                         .map(|(child, frame)| (self.tree.name(child).unwrap().to_owned(), frame)),
                 );
                 let mut up: VecDeque<_> =
-                    said.up.into_iter().map(|frame| (name.clone(), frame)).collect();
+                    output.up.into_iter().map(|frame| (name.clone(), frame)).collect();
                 while let Some((from, frame)) = up.pop_front() {
                     let parent = self.tree.parent(&from).unwrap().to_owned();
                     if parent == QUERIER {
@@ -402,14 +407,17 @@ impl World {
         }
     }
 
-    fn page(&self, answer: &Children<'_>) -> Vec<(DeviceId, Said)> {
-        let said =
+    fn page(&self, answer: &Children<'_>) -> Vec<(DeviceId, OpenedShare)> {
+        let share =
             |(child, participation, psrs): (DeviceId, &[u8], moteseal_sum::wire::Psrs<'_>)| {
                 let participation =
                     Participation::decode(participation, self.tree.sources()).unwrap();
                 let psrs = psrs.iter().map(Result::unwrap).collect();
-                (child, Said { participants: participation.runs().flatten().collect(), psrs })
+                (
+                    child,
+                    OpenedShare { participants: participation.runs().flatten().collect(), psrs },
+                )
             };
-        answer.shares().map(said).collect()
+        answer.shares().map(share).collect()
     }
 }

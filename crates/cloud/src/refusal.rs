@@ -1,4 +1,4 @@
-//! Problems as HTTP responses (RFC 9457), with the header fields that tell a client how to go on.
+//! Problems as HTTP responses (RFC 9457), with the header fields that tell a client how to proceed.
 
 use std::borrow::Cow;
 

@@ -82,7 +82,7 @@ async fn gate(
             let (head, body) = request.into_parts();
             request_body::drain(&head.headers, body, refusal).await.into_response()
         }
-        // Health is available whatever the load.
+        // Health is available at any load.
         Ok(()) if scope(route, &method).is_none() => next.run(request).await,
         // These handlers take a place only when the body has arrived, so that slow bodies take
         // none.

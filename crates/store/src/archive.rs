@@ -27,7 +27,7 @@ use leaves::Leaves;
 
 /// The default quota for chains, in bytes: 256 MiB.
 pub const QUOTA: u64 = 256 << 20;
-/// Complete chains that are kept, at most, whatever the quota: each is an open file.
+/// The maximum number of complete chains, whatever the quota, because each is an open file.
 pub const MOST_COMPLETE: usize = 256;
 /// The journal is rewritten when at least this many of its records are obsolete, and more than half
 /// of all.

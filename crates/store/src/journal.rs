@@ -552,7 +552,7 @@ impl Journal {
 /// How to treat an end of a file that is not a complete frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tail {
-    /// As incomplete, whatever it is.
+    /// Always as incomplete.
     Lenient,
     /// As incomplete only if a crash can have caused it.
     Strict,

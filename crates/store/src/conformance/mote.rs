@@ -243,7 +243,7 @@ impl Made {
         write::star_evidence(&self.seal, &self.blocks, mask)
     }
 
-    /// The blocks of the levels of `mask` that are kept, finest first: what a store must give.
+    /// The blocks of the levels of `mask` that are kept, finest first: what a store must return.
     #[must_use]
     pub fn blocks(&self, mask: u32) -> Vec<u8> {
         self.joined(mask & self.bundle.kept())

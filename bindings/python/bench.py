@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""How fast verified rows come through Python, beside the Rust client: both ask one cloud for an eighth of a million readings of a thousand
-devices and verify it into an Arrow table in memory, alternately, in one run; then the same of a proof in a file, without a cloud. Fails
-where Python is slower than 0.7 of Rust.
+"""Compares the speed of the Python client with that of the Rust client.
 
-    bindings/python/bench.py [--devices 1000] [--readings 1000] [--rounds 15] [--data FOLDER]
+Both ask one cloud for an eighth of the readings of a thousand devices, a million in all, and verify the response into an Arrow table in
+memory. They alternate within one run. Then both verify a proof in a file, without a cloud. Fails if Python has less than 0.7 of Rust's
+speed.
 
-It builds what it needs in the release profile, MOTESEAL names another command to seal and serve. The cloud runs on the same machine, and
-its work is in both times. docs/performance.md, "Python", has the figures.
+    bindings/python/bench.py [--devices 1000] [--readings 1000] [--rounds 15] [--rate 1/8] [--data FOLDER]
+
+Builds what it needs in the release profile; set MOTESEAL to use another command for sealing and serving. The cloud runs on the same
+machine, and its work is part of both times. The figures are in docs/performance.md, "Python".
 """
 
 from __future__ import annotations
@@ -35,12 +37,12 @@ LEAST = 0.7
 
 
 def build(folder: Path) -> None:
-    """Builds the command, the Rust client's timing and the extension module, and puts the package into a folder."""
+    """Builds the command, the timed Rust client and the extension module, and copies the package to a folder."""
     cargo = ["cargo", "build", "--release", "--locked", "--quiet"]
     packages = ["-p", "moteseal", "-p", "moteseal-python"]
     if "MOTESEAL" not in os.environ:
         subprocess.run([*cargo, *packages], cwd=ROOT, check=True)
-    # The extension module is built for it, too.
+    # Always needed, also for the extension module.
     subprocess.run([*cargo, *packages, "--example", "get"], cwd=ROOT, check=True)
     library = "lib_moteseal.dylib" if sys.platform == "darwin" else "lib_moteseal.so"
     shutil.copytree(HERE / "python/moteseal", folder / "moteseal")
@@ -48,7 +50,7 @@ def build(folder: Path) -> None:
 
 
 def fill(folder: Path, devices: int, readings: int) -> tuple[Path, Path, Path]:
-    """Keys, a roster and sealed readings of so many devices: each has another stretch of recorded ones."""
+    """Makes keys, a roster and sealed readings. Each device has a different section of the recording."""
     from home import COLUMNS, run
 
     names = [f"mote{number:04}" for number in range(devices)]
@@ -73,7 +75,7 @@ def fill(folder: Path, devices: int, readings: int) -> tuple[Path, Path, Path]:
         keys: list[str | Path] = ["--device", name, "--key", folder / f"{name}.key.pem", "--roster", roster, "--operator", operator]
         run("seal", data, "--time", "ts", *columns, *keys, "--out", bundles)
 
-    # One after the other: a folder of bundles has one writer.
+    # One device after the other, because a folder of bundles has one writer at a time.
     for numbered in enumerate(names):
         seal(numbered)
     (folder / "sealed").touch()
@@ -81,7 +83,7 @@ def fill(folder: Path, devices: int, readings: int) -> tuple[Path, Path, Path]:
 
 
 class Rust:
-    """The Rust client as a process that does the same once whenever it is told to, and says how long it took."""
+    """The Rust client as a process. It runs once for each line on its stdin, and prints the time in seconds and the number of rows."""
 
     def __init__(self, *arguments: str | Path) -> None:
         command = [TARGET / "release/examples/get", *arguments]
@@ -99,18 +101,18 @@ class Rust:
         self.process.wait()
 
 
-def beside(what: str, rust: Rust, python: Callable[[], pyarrow.Table], events: int, rounds: int) -> float:
-    """Times both alternately, says what came of it, and gives Python's speed as a share of Rust's."""
+def compare(what: str, rust: Rust, python: Callable[[], pyarrow.Table], events: int, rounds: int) -> float:
+    """Times both alternately, prints the results, and returns Python's speed divided by Rust's."""
     times: dict[str, list[float]] = {"Rust": [], "Python": []}
     number = 0
-    # The first two warm both up.
+    # The first two rounds are for warming up.
     for turn in range(-2, rounds):
         seconds, number = rust.once()
         start = time.perf_counter()
         table = python()
         taken = time.perf_counter() - start
         if table.num_rows != number:
-            raise SystemExit(f"Python has {table.num_rows} rows, Rust {number}")
+            raise SystemExit(f"Python returned {table.num_rows} rows, Rust {number}")
         if turn >= 0:
             times["Rust"].append(seconds)
             times["Python"].append(taken)
@@ -122,17 +124,17 @@ def beside(what: str, rust: Rust, python: Callable[[], pyarrow.Table], events: i
     ratios = sorted(one / other for one, other in zip(times["Rust"], times["Python"], strict=True))
     factor = statistics.median(ratios)
     verdict = "PASS" if factor >= LEAST else "MISS"
-    print(f"  Python's speed by Rust's, median of the ratios ({ratios[0]:.2f} to {ratios[-1]:.2f})  {factor:.2f}  >= {LEAST}  {verdict}")
+    print(f"  Python's speed / Rust's, median of the ratios ({ratios[0]:.2f} to {ratios[-1]:.2f})  {factor:.2f}  >= {LEAST}  {verdict}")
     return factor
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Python beside the Rust client")
+    parser = argparse.ArgumentParser(description="compares the speed of the Python client with that of the Rust client")
     parser.add_argument("--devices", type=int, default=1000)
     parser.add_argument("--readings", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--rate", default="1/8")
-    parser.add_argument("--data", type=Path, help="keys and sealed readings are kept in this folder, and taken from it the next time")
+    parser.add_argument("--data", type=Path, help="folder that keeps the keys and sealed readings for later runs")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="moteseal-bench-") as name:
         folder = Path(name)
@@ -149,7 +151,7 @@ def main() -> None:
         data.mkdir(parents=True, exist_ok=True)
         path, operator, bundles = fill(data, arguments.devices, arguments.readings)
         events = arguments.devices * arguments.readings
-        print(f"{events:,} events of {arguments.devices:,} devices, an answer at rate {arguments.rate}, verified into an Arrow table in memory")
+        print(f"{events:,} events of {arguments.devices:,} devices, a response at rate {arguments.rate}, verified into an Arrow table in memory")
         serve = [command(), "cloud", "run", "--store", folder / "e.redb", "--roster", path, "--operator", operator]
         processes: list[Rust] = []
         with open(folder / "cloud.log", "wb") as log:
@@ -167,7 +169,7 @@ def main() -> None:
                 ("from a proof in a file", lambda: moteseal.verify_proof(proof, roster, pinned_seals=False)),
             ]
             factors = [
-                beside(what, rust, lambda each=each: pyarrow.table(each()), events, arguments.rounds)  # type: ignore[misc]
+                compare(what, rust, lambda each=each: pyarrow.table(each()), events, arguments.rounds)  # type: ignore[misc]
                 for (what, each), rust in zip(work, processes, strict=True)
             ]
         finally:
@@ -176,7 +178,7 @@ def main() -> None:
             cloud.terminate()
             cloud.wait()
     if min(factors) < LEAST:
-        raise SystemExit("the bar is missed")
+        raise SystemExit(f"Python is slower than {LEAST} of Rust's speed")
 
 
 if __name__ == "__main__":

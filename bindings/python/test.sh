@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Tests the Python package with the extension module and the command that `cargo test --workspace` builds: nothing is compiled twice.
-# Needs the packages of requirements.txt.
+# Tests the Python package with the extension module and the command that `cargo test --workspace` builds, so that nothing is compiled
+# twice. Needs the packages of requirements.txt.
 #
-# usage: bindings/python/test.sh [pytest arguments]      PYTHON names the interpreter, CARGO_FLAGS go to cargo
+# usage: bindings/python/test.sh [pytest arguments]
+#   PYTHON       the Python interpreter; default: .venv/bin/python
+#   CARGO_FLAGS  options for cargo; default: --locked
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

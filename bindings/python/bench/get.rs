@@ -1,6 +1,6 @@
-//! The Rust client doing what the Python package does, to be timed beside it (`bench.py`): for each line on stdin it asks a cloud once,
-//! or reads a proof once, verifies the answer into Arrow record batches in memory, and prints how many seconds that took and how many
-//! rows there are.
+//! Times the Rust client at the work of the Python package, for comparison (`bench.py`). For each
+//! line on stdin, queries a cloud or reads a proof, verifies the response into Arrow record batches
+//! in memory, and prints the time in seconds and the number of rows.
 //!
 //! usage: get ROSTER OPERATOR URL RATE, or get ROSTER OPERATOR FILE.mproof
 
@@ -34,7 +34,7 @@ fn main() -> Result<(), Failure> {
     let roster = Roster::open(&fs::read(roster)?, &operator).map_err(|error| error.to_string())?;
     match &arguments[2..] {
         [url, rate] => {
-            let rate = rate.parse().map_err(|_| "RATE: 1/8 or the like")?;
+            let rate = rate.parse().map_err(|_| "RATE: a rate such as 1/8")?;
             let devices = roster.devices().map(|device| device.id).collect();
             let query =
                 Query { devices, since: EpochNumber(0), until: None, choice: Choice::Rate(rate) };
@@ -55,7 +55,7 @@ fn main() -> Result<(), Failure> {
     }
 }
 
-/// Does it once for each line on stdin, and says how long it took.
+/// Runs `each` once for each line on stdin, and prints the time in seconds and the number of rows.
 fn timed(each: impl Fn(&mut Batches) -> Result<(), Failure>) -> Result<(), Failure> {
     for line in stdin().lock().lines() {
         line?;

@@ -1,6 +1,6 @@
-"""A home with two sensors, for the example and the tests: real readings, sealed by real keys, in a real cloud on this machine.
+"""A home with two sensors, for the example and the tests: recorded readings, sealed with real keys, in a real cloud on this machine.
 
-And a cloud that lies: a proxy that passes requests on to an honest one and alters what comes back.
+Also a dishonest cloud: a proxy that forwards requests to an honest cloud and alters the responses.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DEVICES = ["dev1", "dev2"]
 
 
 def moteseal() -> str:
-    """The `moteseal` command: $MOTESEAL, or the newest that was built here, or the one on the path."""
+    """The `moteseal` command: $MOTESEAL, or the newest one that was built here, or the one on the PATH."""
     named = os.environ.get("MOTESEAL")
     if named:
         return named
@@ -32,12 +32,12 @@ def moteseal() -> str:
     built = [path for path in (target / "debug/moteseal", target / "release/moteseal") if path.exists()]
     found = str(max(built, key=lambda path: path.stat().st_mtime)) if built else shutil.which("moteseal")
     if found is None:
-        raise SystemExit("there is no moteseal; build it with `cargo build -p moteseal`, or name it with MOTESEAL=...")
+        raise SystemExit("moteseal was not found; build it with `cargo build -p moteseal`, or set MOTESEAL to its path")
     return found
 
 
 def run(*arguments: str | Path) -> str:
-    """Runs `moteseal`, which must succeed, and gives what it says on stdout."""
+    """Runs `moteseal`, which must succeed, and returns its stdout."""
     done = subprocess.run([moteseal(), *map(str, arguments)], capture_output=True, text=True, timeout=300)
     if done.returncode:
         raise RuntimeError(f"moteseal {' '.join(map(str, arguments))}: {done.stderr}")
@@ -61,25 +61,25 @@ class Home:
             columns = [part for column in COLUMNS for part in ("--column", column)]
             data = ROOT / f"data/examples/{name}.csv"
             keys: list[str | Path] = ["--device", name, "--key", folder / f"{name}.key.pem", "--scheme", scheme]
-            run("seal", data, "--time", "ts", *columns, *keys, *self.judge, "--out", self.bundles)
+            run("seal", data, "--time", "ts", *columns, *keys, *self.trust_options, "--out", self.bundles)
 
     @property
-    def judge(self) -> list[str | Path]:
-        """By whose word: what every command that verifies is told."""
+    def trust_options(self) -> list[str | Path]:
+        """The options that every verifying command needs: the roster and the operator's public key."""
         return ["--roster", self.roster, "--operator", self.operator]
 
     @contextlib.contextmanager
     def cloud(self, without: Iterable[str] = ()) -> Iterator[str]:
-        """A cloud that holds the bundles but for these; its address. It ends when the block does, however that ends."""
+        """Runs a cloud with the bundles except `without`, and yields its address. The cloud ends with the `with` block."""
         place = Path(tempfile.mkdtemp(dir=self.folder))
         bundles, store = place / "bundles", place / "epochs.redb"
         shutil.copytree(self.bundles, bundles, ignore=shutil.ignore_patterns(*without))
-        command = [moteseal(), "cloud", "run", "--store", store, *self.judge, "--listen", "127.0.0.1:0"]
+        command = [moteseal(), "cloud", "run", "--store", store, *self.trust_options, "--listen", "127.0.0.1:0"]
         with open(self.folder / "cloud.log", "ab") as log:
             process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=log, text=True)
         try:
             assert process.stdout is not None
-            # It says where it is once it takes connections; an end of the file is the end of the cloud.
+            # The cloud prints its address when it accepts connections; at the end of the file it has failed.
             url = process.stdout.readline().strip()
             if not url.startswith("http://"):
                 raise RuntimeError(f"the cloud did not start: {(self.folder / 'cloud.log').read_text()[-2000:]}")
@@ -100,17 +100,17 @@ Alter = Callable[[str, bytes], bytes]
 
 
 def warmer(path: str, honest: bytes) -> bytes:
-    """The answer to a query with one reading a degree warmer: that of 12:02:15 of dev1, or of 12:01:30 of dev2. No other is like them."""
+    """Makes one reading in the response to a query a degree warmer: that of dev1 at 12:02:15, or of dev2 at 12:01:30. Both readings are unique."""
     for temperature, humidity in ((2778, 4339), (2746, 4537)):
-        reading, lie = struct.pack(">hH", temperature, humidity), struct.pack(">hH", temperature + 100, humidity)
+        reading, altered = struct.pack(">hH", temperature, humidity), struct.pack(">hH", temperature + 100, humidity)
         if path.endswith("/query") and reading in honest:
-            return honest.replace(reading, lie, 1)
+            return honest.replace(reading, altered, 1)
     return honest
 
 
 @contextlib.contextmanager
-def liar(honest: str, alter: Alter) -> Iterator[str]:
-    """A cloud that lies: `alter` is given the path and the honest answer, and returns what is sent."""
+def dishonest_cloud(honest: str, alter: Alter) -> Iterator[str]:
+    """A dishonest cloud: `alter` takes the path and the honest response, and returns the response to send."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

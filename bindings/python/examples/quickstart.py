@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Verified sensor data in a data frame
 #
-# Two sensors have sealed six hours of readings. A cloud that nobody trusts keeps them. We ask it for an eighth of everything, and
-# believe nothing that we have not verified. Run it cell by cell, or as a script; it needs `moteseal` built, `polars` and `pyarrow`.
+# Two sensors have sealed six hours of readings, which an untrusted cloud stores. We ask the cloud for an eighth of them, and use
+# only what the client has verified. Run this file cell by cell, or as a script. It needs `moteseal`, `polars` and `pyarrow`.
 
 # %%
 import tempfile
@@ -12,7 +12,7 @@ import polars
 import pyarrow
 
 import moteseal
-from home import Home, liar, warmer
+from home import Home, dishonest_cloud, warmer
 
 folder = tempfile.TemporaryDirectory(prefix="moteseal-quickstart-")
 home = Home(Path(folder.name))
@@ -21,14 +21,14 @@ url = running.__enter__()
 print("a real cloud at", url)
 
 # %% [markdown]
-# A client knows one thing beforehand: the operator's public key, by whose word the roster says who belongs to the group.
+# The client needs one thing beforehand: the public key of the operator, who signs the list of the group's devices, the roster.
 
 # %%
-client = moteseal.Client(url, roster=home.roster, operator=home.operator, pinned_seals=home.folder / "seen.json")
+client = moteseal.Client(url, roster=home.roster, operator=home.operator, pinned_seals=home.folder / "pinned.json")
 print(client.roster)
 
 # %% [markdown]
-# An eighth of everything. The readings are the ones that the devices' seals *forced* the cloud to choose: it had no say.
+# An eighth of everything. The seals of the devices determine which readings these are; the cloud cannot choose.
 
 # %%
 answer = client.get(["dev1", "dev2"], since="2010-05-09", rate="1/8", proof=home.folder / "eighth.mproof")
@@ -36,7 +36,7 @@ for device in answer.report.devices:
     print(f"{device.name}: {device.rows} of {device.events} readings, {device.standing}")
 
 # %% [markdown]
-# Any data frame takes it as it is: nothing is copied, and nothing in it is unverified.
+# Data frames import the answer without a copy. All its rows are verified.
 
 # %%
 frame = polars.DataFrame(answer)
@@ -45,45 +45,46 @@ table = pyarrow.table(answer)
 print(table.schema.field("temperature"), table.schema.field("temperature").metadata)
 
 # %% [markdown]
-# What does the eighth say of *all* readings? An estimate with an honest error bar; and, since these readings are all there, the truth.
+# Estimate the mean of *all* readings from the eighth, with a confidence interval, and compare it with the true mean.
 
 # %%
 estimates = client.estimate("temperature", rate="1/8")
 mean = estimates.mean()
 print(f"mean temperature {mean.value:.3f} ± {mean.half_width:.3f} °C, from {mean.sampled} of {mean.population} readings")
 truth = client.estimate("temperature", rate=1).mean()
-print(f"of all of them   {truth.value:.3f} ± {truth.half_width:.3f} °C")
+print(f"true mean        {truth.value:.3f} ± {truth.half_width:.3f} °C")
 warm = client.estimate("temperature>=28", rate="1/8").proportion()
 print(f"at least 28 °C   {warm.value:.1%} of the time (95 %: {warm.low:.1%} to {warm.high:.1%})")
 
 # %% [markdown]
-# Now the cloud lies: it makes one reading a degree warmer. There are no rows then, and an exception says what was wrong, and where.
+# Now the cloud makes one reading a degree warmer. The client returns no rows, and raises an exception that names the failed check and its
+# place.
 
 # %%
 refused: moteseal.Refused | None = None
-with liar(url, warmer) as lying:
+with dishonest_cloud(url, warmer) as dishonest:
     try:
-        moteseal.Client(lying, roster=client.roster, pinned_seals=False).get("dev1", rate=1)
+        moteseal.Client(dishonest, roster=client.roster, pinned_seals=False).get("dev1", rate=1)
     except moteseal.Refused as error:
         refused = error
-assert refused is not None, "a lie was not caught"
+assert refused is not None, "the altered reading was not detected"
 print(f"{type(refused).__name__}: {refused}")
 
 # %% [markdown]
-# And it forgets: another cloud has everything but the newest hour of `dev1`. We have seen that hour, so we notice.
+# Now the cloud withholds data: it has everything except the newest hour of `dev1`. The client has pinned the seal of that hour, and detects this.
 
 # %%
 withheld: moteseal.Missing | None = None
-with home.cloud(without=["dev1-0000000006.mseal"]) as forgetful:
+with home.cloud(without=["dev1-0000000006.mseal"]) as withholding:
     try:
-        moteseal.Client(forgetful, roster=client.roster, pinned_seals=home.folder / "seen.json").get("dev1", rate="1/8")
+        moteseal.Client(withholding, roster=client.roster, pinned_seals=home.folder / "pinned.json").get("dev1", rate="1/8")
     except moteseal.Missing as error:
         withheld = error
-assert withheld is not None, "a withheld hour was not noticed"
+assert withheld is not None, "the withheld hour was not detected"
 print(f"Missing: seal {withheld.index} of {withheld.device}: {withheld}")
 
 # %% [markdown]
-# The proof that we kept verifies offline, later, elsewhere, and gives the same rows.
+# The saved proof verifies offline, at any time and place, and gives the same rows.
 
 # %%
 running.__exit__(None, None, None)

@@ -29,7 +29,8 @@ use crate::work::{self, Stop, Stoppable};
 /// >>> polars.DataFrame(answer)
 /// >>> answer.to_pandas()
 ///
-/// The columns are epoch, epoch_start, device, index (of the seal) and seq (under that seal), then those that were sealed.
+/// The columns are epoch, epoch_start, device, index (of the seal) and seq (under that seal), then the
+/// sealed columns.
 #[pyclass(frozen, module = "moteseal")]
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -53,7 +54,7 @@ impl Answer {
         Ok(Self { schema, batches, rows: number, query, report: Arc::new(report), roster })
     }
 
-    /// The answer, or an exception that has it as `.answer`, if it is incomplete and that is not allowed.
+    /// The answer. If it is incomplete and that is not allowed, an exception with it as `.answer`.
     pub(crate) fn complete_or(self, allow_incomplete: bool, py: Python<'_>) -> PyResult<Py<Self>> {
         let problem = if allow_incomplete { None } else { incomplete(&self.report, &self.roster) };
         let answer = Py::new(py, self)?;
@@ -70,13 +71,13 @@ impl Answer {
 
 #[pymethods]
 impl Answer {
-    /// What was verified, device by device.
+    /// The report about the verification, device by device.
     #[getter]
     fn report(&self) -> Report {
         Report { report: self.report.clone() }
     }
 
-    /// Whether every device is as complete as was asked for.
+    /// Whether every device is complete over the requested range.
     #[getter]
     fn complete(&self) -> bool {
         self.report.is_complete()

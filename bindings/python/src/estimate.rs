@@ -1,4 +1,4 @@
-//! What a verified sample says of all readings, between bounds that hold 95 times in 100.
+//! Estimates over all readings from a verified sample, with 95 % confidence intervals.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,19 +21,19 @@ use crate::work;
 /// The most bins of a histogram.
 const MOST_BINS: u16 = 1000;
 
-/// An estimate between two bounds that hold 95 times in 100. A bound is None where the sample is too small for one.
+/// An estimate with a 95 % confidence interval. A bound is None if the sample is too small for it.
 #[pyclass(frozen, get_all, module = "moteseal")]
 #[derive(Debug)]
 pub(crate) struct Interval {
     /// The estimate.
     value: f64,
-    /// The lower bound.
+    /// The lower bound of the interval.
     low: Option<f64>,
-    /// The upper bound.
+    /// The upper bound of the interval.
     high: Option<f64>,
-    /// Readings in the sample.
+    /// The number of readings in the sample.
     sampled: u64,
-    /// Readings that the devices have signed for.
+    /// The number of readings in the range, which the devices have signed.
     population: u64,
 }
 
@@ -51,7 +51,7 @@ impl From<moteseal_client::estimate::Interval> for Interval {
 
 #[pymethods]
 impl Interval {
-    /// How far the further bound is from the estimate; None where a bound is.
+    /// The distance from the estimate to the farther bound; None if a bound is None.
     #[getter]
     fn half_width(&self) -> Option<f64> {
         let (low, high) = self.low.zip(self.high)?;
@@ -78,15 +78,15 @@ impl Interval {
     }
 }
 
-/// One bin of a histogram: from low to below high, of the last one to high itself.
+/// One bin of a histogram: from low inclusive to high exclusive. The last bin includes high.
 #[pyclass(frozen, get_all, module = "moteseal")]
 #[derive(Debug)]
 pub(crate) struct Bin {
-    /// Where it starts.
+    /// The lower edge.
     low: f64,
-    /// Where it ends.
+    /// The upper edge.
     high: f64,
-    /// How many of all readings lie in it.
+    /// The number of all readings in the bin.
     events: Py<Interval>,
 }
 
@@ -97,12 +97,12 @@ impl Bin {
     }
 }
 
-/// What to estimate: a field, or a condition on one.
+/// Parses what to estimate: a field, or a condition on a field.
 pub(crate) fn subject(text: &str) -> PyResult<Subject> {
     match Subject::parse(text) {
         Subject::Field(field) if field.is_empty() || field.contains(['<', '>', '=', '!']) => {
             Err(PyValueError::new_err(format!(
-                "{text:?} is neither a field nor a condition; a condition is a field, one of < <= = != >= >, and a number: \
+                "{text:?} is neither a field nor a condition; write a condition as a field, one of < <= = != >= >, and a number: \
                  \"temperature>=25.5\""
             )))
         }
@@ -129,9 +129,9 @@ struct Asked {
     roster: Arc<moteseal_verify::Roster>,
 }
 
-/// A verified sample to estimate from. Each estimate is of all readings that the devices have signed for, between bounds that hold 95
-/// times in 100; bootstrap=1000 takes them from so many re-samplings instead, drawn by seed. What nothing was sampled of has no
-/// estimate: NoSample is raised, and nothing is taken for zero.
+/// Estimates over all readings of a range, from a verified sample. Each estimate has a 95 % confidence
+/// interval. With bootstrap=1000, the interval comes from that many resamples, drawn by seed. If the
+/// sample is too small for an estimate, NoSample is raised; nothing counts as zero.
 #[pyclass(frozen, module = "moteseal")]
 #[derive(Debug)]
 pub(crate) struct Estimates {
@@ -140,7 +140,7 @@ pub(crate) struct Estimates {
     devices: BTreeMap<DeviceId, Arc<Sample>>,
     is_each: bool,
     asked: Asked,
-    /// The device, of its own estimates.
+    /// The device, if these are the estimates of one device.
     device: Option<DeviceId>,
 }
 
@@ -173,7 +173,7 @@ impl Estimates {
         match &self.subject {
             Subject::Field(_) => Ok(()),
             Subject::Condition(_) => Err(PyTypeError::new_err(format!(
-                "{what} is of a field, and these are estimates of a condition: count() and proportion() are there"
+                "{what}() is for a field, and this estimates a condition; use count() or proportion()"
             ))),
         }
     }
@@ -182,12 +182,12 @@ impl Estimates {
         match &self.subject {
             Subject::Condition(condition) => Ok(condition),
             Subject::Field(field) => Err(PyTypeError::new_err(format!(
-                "{what} is of a condition, and these are estimates of a field: ask for estimate(\"{field}>=0\") or the like"
+                "{what}() is for a condition, and this estimates a field; use a condition such as estimate(\"{field}>=0\")"
             ))),
         }
     }
 
-    fn told(
+    fn interval(
         &self,
         found: Option<moteseal_client::estimate::Interval>,
         py: Python<'_>,
@@ -199,17 +199,17 @@ impl Estimates {
         let (sampled, population) = (self.sampled(), self.population());
         let text = match self.asked.query.choice {
             Choice::Rate(_) => format!(
-                "too few readings to estimate that: {sampled} of {population} are in the sample; ask for a higher rate, or more epochs"
+                "the sample is too small: it has {sampled} of {population} readings; use a higher rate or a longer range"
             ),
             _ => format!(
-                "too few readings to estimate that: {sampled} of {population} are in the sample, of some device's epoch fewer than two; \
-                 ask for more of each, or for a rate"
+                "the sample is too small: it has {sampled} of {population} readings, and fewer than two of some device's epoch; \
+                 increase at_most, or use a rate"
             ),
         };
         Problem::new(ErrorKind::Incomplete, "NoSample", text).about(self.device, &self.asked.roster)
     }
 
-    /// The intervals of these statistics by re-sampling.
+    /// Estimates these statistics by resampling.
     fn drawn(
         &self,
         py: Python<'_>,
@@ -221,7 +221,7 @@ impl Estimates {
         if !REPLICATES.contains(&replicates) {
             let (least, most) = (REPLICATES.start(), REPLICATES.end());
             return Err(PyValueError::new_err(format!(
-                "bootstrap: between {least} and {most} re-samplings, not {replicates}"
+                "bootstrap: between {least} and {most} resamples, not {replicates}"
             )));
         }
         let seed = self::seed(seed)?;
@@ -240,7 +240,7 @@ impl Estimates {
             }
             Ok(found)
         })?;
-        found.into_iter().map(|found| self.told(found, py)).collect()
+        found.into_iter().map(|found| self.interval(found, py)).collect()
     }
 
     fn one(
@@ -251,11 +251,11 @@ impl Estimates {
     ) -> PyResult<Interval> {
         match drawing {
             (None, Some(_)) => Err(PyValueError::new_err(
-                "seed: it draws re-samplings; say how many with bootstrap=1000",
+                "seed: only for resampling; set the number of resamples with bootstrap=1000",
             )),
             (None, None) => {
                 let found = self.sample.estimate(&statistic, Method::Analytic);
-                self.told(found.unwrap_or_default(), py)
+                self.interval(found.unwrap_or_default(), py)
             }
             (Some(replicates), seed) => {
                 let drawn = self.drawn(py, vec![statistic], replicates, seed)?;
@@ -267,19 +267,19 @@ impl Estimates {
 
 #[pymethods]
 impl Estimates {
-    /// Readings in the sample.
+    /// The number of readings in the sample.
     #[getter]
     fn sampled(&self) -> u64 {
         self.sample.sampled()
     }
 
-    /// Readings that the devices have signed for.
+    /// The number of readings in the range, which the devices have signed.
     #[getter]
     fn population(&self) -> u64 {
         self.sample.population()
     }
 
-    /// The rate of the sample; None where a number an epoch was asked for.
+    /// The rate of the sample; None if the query asked for a number of readings of each epoch.
     #[getter]
     fn rate(&self) -> Option<String> {
         match self.asked.query.choice {
@@ -288,37 +288,39 @@ impl Estimates {
         }
     }
 
-    /// What was asked, as the cloud was asked.
+    /// The query as sent to the cloud: ids of devices, and numbers of epochs.
     #[getter]
     fn query<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         loads(py, &self.asked.query.to_json())
     }
 
-    /// What was verified, device by device.
+    /// The report about the verification, device by device.
     #[getter]
     fn report(&self) -> Report {
         Report { report: self.asked.report.clone() }
     }
 
-    /// Whether every device is as complete as it was asked for.
+    /// Whether every device is complete over the requested range.
     #[getter]
     fn complete(&self) -> bool {
         self.asked.report.is_complete()
     }
 
-    /// The devices of which nothing was sampled, though they have signed for readings or not.
+    /// The names of the devices without a reading in the sample, including devices that sealed
+    /// nothing.
     #[getter]
     fn unsampled(&self) -> Vec<&str> {
-        let unseen = self.asked.report.devices.iter().filter(|device| device.rows == 0);
-        unseen.map(|device| device.name.as_str()).collect()
+        let without_rows = self.asked.report.devices.iter().filter(|device| device.rows == 0);
+        without_rows.map(|device| device.name.as_str()).collect()
     }
 
-    /// Each device's own estimates, by its name: those of which something was sealed in the range. Needs each=True.
+    /// The estimates of each device by its name, for the devices that sealed something in the
+    /// range. Needs each=True.
     #[getter]
     fn devices<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         if !self.is_each {
             return Err(PyTypeError::new_err(
-                "devices: the devices' samples were not kept apart; ask with each=True",
+                "devices: estimates by device need estimate(..., each=True)",
             ));
         }
         let all = PyDict::new(py);
@@ -361,7 +363,8 @@ impl Estimates {
         self.one(py, Statistic::Sum, (bootstrap, seed))
     }
 
-    /// How many readings there are, which is no estimate: the devices have signed it. Of a condition, how many meet it.
+    /// The number of readings, which is exact because the devices have signed it; of a condition,
+    /// an estimate of how many readings meet it.
     #[pyo3(signature = (*, bootstrap = None, seed = None))]
     fn count(
         &self,
@@ -377,7 +380,7 @@ impl Estimates {
         }
     }
 
-    /// The share of readings that meet the condition: exact bounds.
+    /// The share of readings that meet the condition, with an exact interval.
     #[pyo3(signature = (*, bootstrap = None, seed = None))]
     fn proportion(
         &self,
@@ -389,7 +392,7 @@ impl Estimates {
         self.one(py, Statistic::Share(condition), (bootstrap, seed))
     }
 
-    /// The value that a share q of all readings is at or below, 0.5 for the median: bounds of order statistics.
+    /// The q-quantile of the field, 0.5 for the median; the bounds are order statistics.
     #[pyo3(signature = (q = 0.5, *, bootstrap = None, seed = None))]
     fn quantile(
         &self,
@@ -402,7 +405,7 @@ impl Estimates {
         found.into_iter().next().ok_or_else(|| self.no_sample().raise(py))
     }
 
-    /// Several of them.
+    /// Several quantiles.
     #[pyo3(signature = (at, *, bootstrap = None, seed = None))]
     fn quantiles(
         &self,
@@ -414,7 +417,7 @@ impl Estimates {
         self.field_only("quantile")?;
         if let Some(wrong) = at.iter().find(|q| !(0.0..=1.0).contains(*q)) {
             return Err(PyValueError::new_err(format!(
-                "q: a share between 0 and 1, not {wrong}; 0.5 is the median"
+                "q: a fraction between 0 and 1, not {wrong}; 0.5 is the median"
             )));
         }
         if let Some(replicates) = bootstrap {
@@ -427,16 +430,16 @@ impl Estimates {
         }
         if seed.is_some() {
             return Err(PyValueError::new_err(
-                "seed: it draws re-samplings; say how many with bootstrap=1000",
+                "seed: only for resampling; set the number of resamples with bootstrap=1000",
             ));
         }
         let sample = self.sample.clone();
         let found = work::run(py, move |_| Ok(sample.quantiles(&at)))?;
-        found.into_iter().map(|found| self.told(found, py)).collect()
+        found.into_iter().map(|found| self.interval(found, py)).collect()
     }
 
-    /// How many of all readings lie in each of so many bins of one width, from the least value sampled to the greatest; or between each
-    /// two of these edges.
+    /// The number of all readings in each bin: in bins of equal width between the least and the
+    /// greatest sampled value, or between consecutive edges.
     #[pyo3(signature = (bins = 10, *, edges = None))]
     fn histogram(
         &self,
@@ -450,7 +453,7 @@ impl Estimates {
             && (edges.len() < 2 || edges.len() > usize::from(MOST_BINS) + 1 || !ascends(edges))
         {
             return Err(PyValueError::new_err(
-                "edges: at least two numbers that ascend, and at most 1,001: [0, 10, 20]",
+                "edges: between 2 and 1,001 numbers in ascending order, such as [0, 10, 20]",
             ));
         }
         let bins = u16::try_from(bins).ok().filter(|bins| (1..=MOST_BINS).contains(bins));

@@ -182,7 +182,7 @@ impl From<InputError> for Problem {
 }
 
 impl Problem {
-    /// A device that is less complete than was asked for.
+    /// An error of a device that is incomplete over the requested range.
     pub(crate) fn of_incomplete(error: &Incomplete, roster: &Roster) -> Self {
         let hint = if error.lacks_manifest {
             String::new()

@@ -50,7 +50,7 @@ pub(crate) fn query(
         .raise(py));
     }
     let query = Query { devices, since: EpochNumber(since), until: until.map(EpochNumber), choice };
-    // Its messages contain ids; replace them with the devices' names.
+    // The messages of this check contain ids; replace them with the devices' names.
     Query::from_json(query.to_json().as_bytes()).map_err(|error| {
         let problem = Problem::new(ErrorKind::Usage, "BadQuery", error);
         query
@@ -87,7 +87,7 @@ fn names(devices: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     names.collect()
 }
 
-/// A point in time, in Unix microseconds, and whether something below that was cut off.
+/// A point in time, in Unix microseconds, and whether a fraction of a microsecond was cut off.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Instant {
     micros: u128,
@@ -158,7 +158,7 @@ fn instant(time: &Bound<'_, PyAny>, what: &str) -> PyResult<Instant> {
 const EXPECTED_TIME: &str =
     "a datetime with a time zone, a date, Unix milliseconds (int) or an RFC 3339 text";
 
-/// How much is asked: exactly one of these.
+/// The amount of readings: exactly one of these arguments.
 pub(crate) fn choice(
     rate: Option<&Bound<'_, PyAny>>,
     at_most: Option<&Bound<'_, PyAny>>,
@@ -213,7 +213,7 @@ pub(crate) fn rate(rate: &Bound<'_, PyAny>) -> PyResult<Rate> {
     text.trim().parse().map_err(|error| PyValueError::new_err(format!("rate: {text}: {error}")))
 }
 
-/// 32 bytes, or their 64 hexadecimal digits; drawn here where none is given.
+/// 32 bytes, or their 64 hexadecimal digits. Without a seed, draws a random one.
 pub(crate) fn seed(seed: Option<&Bound<'_, PyAny>>) -> PyResult<[u8; 32]> {
     let mut bytes = [0; 32];
     let Some(seed) = seed else {

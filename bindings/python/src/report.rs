@@ -45,13 +45,13 @@ impl Outage {
 
 #[pymethods]
 impl Report {
-    /// Whether every device is as complete as it was asked for.
+    /// Whether every device is complete over the requested range.
     #[getter]
     fn complete(&self) -> bool {
         self.report.is_complete()
     }
 
-    /// The devices, by the order of the query.
+    /// The devices, in the order of the query.
     #[getter]
     fn devices(&self) -> Vec<DeviceReport> {
         (0..self.report.devices.len())
@@ -59,49 +59,50 @@ impl Report {
             .collect()
     }
 
-    /// Rows handed out.
+    /// The number of verified rows.
     #[getter]
     fn rows(&self) -> u64 {
         self.report.rows()
     }
 
-    /// Events that the seals count.
+    /// The number of events that the seals count.
     #[getter]
     fn events(&self) -> u64 {
         self.report.events()
     }
 
-    /// Seals that were judged.
+    /// The number of verified seals.
     #[getter]
     fn seals(&self) -> u64 {
         self.report.seals()
     }
 
-    /// Signatures that were checked.
+    /// The number of verified signatures.
     #[getter]
     fn signatures(&self) -> u64 {
         self.report.signatures
     }
 
-    /// Bytes of the answer.
+    /// The size of the response, in bytes.
     #[getter]
     fn bytes(&self) -> u64 {
         self.report.bytes
     }
 
-    /// The most events that the group may keep an epoch; None where everything is kept.
+    /// The most events that the group keeps of each epoch; None if it keeps all.
     #[getter]
     fn budget(&self) -> Option<u64> {
         self.report.budget
     }
 
-    /// Of a group with a budget: each epoch whose manifest is there, with the round that it ended at.
+    /// If the group has a budget: the epochs whose manifest is in the response, each with its final
+    /// round.
     #[getter]
     fn rounds(&self) -> Vec<(u64, u8)> {
         self.report.rounds.iter().map(|(epoch, round)| (epoch.0, round.0)).collect()
     }
 
-    /// The report as plain values.
+    /// The report as a dict: the same object as `moteseal get --json`.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         loads(py, &self.report.to_json().to_string())
     }
@@ -143,25 +144,26 @@ impl DeviceReport {
         self.device().device.to_string()
     }
 
-    /// The first epoch that was asked for.
+    /// The first epoch of the requested range.
     #[getter]
     fn since(&self) -> u64 {
         self.device().since.0
     }
 
-    /// The epoch behind the last; None where everything so far was asked for.
+    /// The epoch after the last one of the requested range; None if the range has no end.
     #[getter]
     fn until(&self) -> Option<u64> {
         self.device().until.map(|until| until.0)
     }
 
-    /// Whether everything is there that was asked for; without an end, everything up to the newest seal.
+    /// Whether the requested range is complete; if it has no end, up to the newest seal.
     #[getter]
     fn complete(&self) -> bool {
         self.device().is_complete()
     }
 
-    /// "Complete", "TailUnknown" (nothing shows what was sealed from `complete_until` on) or "ManifestMissing".
+    /// "Complete", "TailUnknown" (nothing shows what was sealed from `complete_until` on) or
+    /// "ManifestMissing".
     #[getter]
     fn standing(&self) -> &'static str {
         match self.device().standing {
@@ -171,49 +173,49 @@ impl DeviceReport {
         }
     }
 
-    /// The epoch before which nothing is missing; None where nothing at all is.
+    /// The epoch before which nothing is missing; None if nothing is missing at all.
     #[getter]
     fn complete_until(&self) -> Option<u64> {
         Some(self.device().complete_until().0).filter(|until| *until != u64::MAX)
     }
 
-    /// Seals of the range that were judged.
+    /// The number of verified seals of the range.
     #[getter]
     fn seals(&self) -> u64 {
         self.device().seals
     }
 
-    /// Epochs of these.
+    /// The number of epochs of these seals.
     #[getter]
     fn epochs(&self) -> u64 {
         self.device().epochs
     }
 
-    /// Events that those seals count.
+    /// The number of events that these seals count.
     #[getter]
     fn events(&self) -> u64 {
         self.device().events
     }
 
-    /// Rows handed out.
+    /// The number of verified rows.
     #[getter]
     fn rows(&self) -> u64 {
         self.device().rows
     }
 
-    /// Events that the device admits to have lost.
+    /// The number of events that the device states as lost.
     #[getter]
     fn lost(&self) -> u64 {
         self.device().lost
     }
 
-    /// Seals that came after the coordinator had closed their epoch.
+    /// The number of seals that arrived after the coordinator had closed their epoch.
     #[getter]
     fn late(&self) -> u64 {
         self.device().late
     }
 
-    /// Where the device admits to have been off; the first 256 of them.
+    /// The restarts that the device states; at most the first 256.
     #[getter]
     fn outages(&self) -> Vec<Outage> {
         let outages = self.device().outages.iter();
@@ -226,7 +228,7 @@ impl DeviceReport {
             .collect()
     }
 
-    /// Of a proof: index and epoch of a newer seal of the range that an earlier answer held.
+    /// In the report of a proof: index and epoch of a newer pinned seal of the range.
     #[getter]
     fn newer(&self) -> Option<(u32, u64)> {
         self.device().newer.map(|(index, epoch)| (index.0, epoch.0))
@@ -244,7 +246,7 @@ impl DeviceReport {
     }
 }
 
-/// The exception for a device that is less complete than was asked for, if there is one.
+/// The exception for the first device that is incomplete over the requested range, if there is one.
 pub(crate) fn incomplete(
     report: &moteseal_client::Report,
     roster: &moteseal_verify::Roster,

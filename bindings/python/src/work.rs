@@ -1,4 +1,5 @@
-//! Work outside Python's lock: a thread does it while Python's other threads go on, and Ctrl-C stops it.
+//! Runs work on a thread without Python's lock, so that other Python threads continue. Ctrl-C stops
+//! the work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,12 +14,12 @@ use tokio::sync::Notify;
 
 use crate::failure::Problem;
 
-/// How often the waiting thread looks for signals.
+/// Interval at which the waiting thread checks for signals.
 const TICK: Duration = Duration::from_millis(50);
-/// How long stopped work may take to put its things away before it is left to itself.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// The longest wait for stopped work to end. After that, it ends in the background.
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Tells work that nobody waits for it any more.
+/// Tells work to stop.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stop(Arc<State>);
 
@@ -60,33 +61,34 @@ impl<S: Sink> Sink for Stoppable<'_, S> {
     }
 }
 
-/// Does `work` on a thread of its own, without Python's lock. A signal that Python turns into an exception, as Ctrl-C is, stops it.
+/// Runs `work` on a new thread, without Python's lock. A signal that Python turns into an exception,
+/// such as Ctrl-C, stops the work.
 ///
 /// # Errors
-/// What `work` fails with, or the signal's exception.
+/// The error of `work`, or the exception of the signal.
 pub(crate) fn run<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce(&Stop) -> Result<T, Problem> + Send + 'static,
 ) -> PyResult<T> {
     let stop = Stop::default();
-    let theirs = stop.clone();
-    let (done, mut doing) = sync_channel(1);
+    let stop_of_work = stop.clone();
+    let (done, mut receiver) = sync_channel(1);
     let spawned = thread::Builder::new().name("moteseal".to_owned()).spawn(move || {
-        // Nobody waits any more where this fails.
-        let _ = done.send(work(&theirs));
+        // Sending fails if the caller no longer waits.
+        let _ = done.send(work(&stop_of_work));
     });
     spawned.map_err(|error| {
         Problem::system(format_args!("cannot start a thread: {error}")).raise(py)
     })?;
     loop {
-        let (waited, found) = wait(py, doing, TICK);
-        doing = waited;
+        let (waited, found) = wait(py, receiver, TICK);
+        receiver = waited;
         match found {
             Ok(result) => return result.map_err(|problem| problem.raise(py)),
             Err(RecvTimeoutError::Timeout) => {
                 if let Err(signal) = py.check_signals() {
                     stop.stop();
-                    let _ = wait(py, doing, FAREWELL);
+                    let _ = wait(py, receiver, STOP_TIMEOUT);
                     return Err(signal);
                 }
             }
@@ -99,16 +101,16 @@ pub(crate) fn run<T: Send + 'static>(
     }
 }
 
-type Doing<T> = Receiver<Result<T, Problem>>;
+type ResultReceiver<T> = Receiver<Result<T, Problem>>;
 
-/// Waits without Python's lock.
+/// Waits for the result without Python's lock.
 fn wait<T: Send>(
     py: Python<'_>,
-    doing: Doing<T>,
+    receiver: ResultReceiver<T>,
     time: Duration,
-) -> (Doing<T>, Result<Result<T, Problem>, RecvTimeoutError>) {
+) -> (ResultReceiver<T>, Result<Result<T, Problem>, RecvTimeoutError>) {
     py.detach(move || {
-        let found = doing.recv_timeout(time);
-        (doing, found)
+        let found = receiver.recv_timeout(time);
+        (receiver, found)
     })
 }

@@ -1,4 +1,4 @@
-"""One home and one honest cloud for all tests; whatever is started here is ended, also when a test fails."""
+"""One home and one honest cloud for all tests. Processes that are started here end after the tests, even if one fails."""
 
 from __future__ import annotations
 

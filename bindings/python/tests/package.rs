@@ -1,5 +1,6 @@
-//! What the package says of itself in two places is the same in both. That there is a test in Rust at all makes `cargo test` build
-//! the extension module, so that `test.sh` finds it without compiling anything of its own; the tests of what it does are Python's.
+//! Checks that facts about the package that are stated in two places agree. A test in Rust also makes
+//! `cargo test` build the extension module, so that `test.sh` need not compile anything. The tests of
+//! its behaviour are in Python.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,18 +12,18 @@ fn read(name: &str) -> String {
 }
 
 #[test]
-fn the_oldest_python_is_the_one_whose_stable_interface_is_used() {
+fn the_oldest_python_is_that_of_the_stable_abi() {
     let (cargo, project) = (read("../../Cargo.toml"), read("pyproject.toml"));
     let minor = cargo.split("abi3-py3").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
-    for said in
+    for line in
         [format!("requires-python = \">=3.{minor}\""), format!("python_version = \"3.{minor}\"")]
     {
-        assert!(project.contains(&said), "pyproject.toml does not say {said}");
+        assert!(project.contains(&line), "pyproject.toml does not contain {line}");
     }
 }
 
 #[test]
-fn the_extension_module_is_named_as_the_package_imports_it() {
+fn the_extension_module_has_the_name_that_the_package_imports() {
     assert!(read("pyproject.toml").contains("module-name = \"moteseal._moteseal\""));
     assert!(read("Cargo.toml").contains("name = \"_moteseal\""));
     assert!(read("python/moteseal/__init__.py").contains("from moteseal._moteseal import"));

@@ -1,4 +1,4 @@
-"""Estimates: the numbers of the command line, with the bounds that it gives, and never a zero where nothing is known."""
+"""Estimates equal those of the command line, and an unknown value is never zero."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import moteseal
 
 
 def by_the_command(url: str, home: Home, *arguments: str) -> Any:
-    """What `moteseal estimate --json` says: the oracle."""
-    return json.loads(run("estimate", *arguments, "--from", url, *home.judge, "--no-pinned-seals", "--json"))
+    """The output of `moteseal estimate --json`: the reference."""
+    return json.loads(run("estimate", *arguments, "--from", url, *home.trust_options, "--no-pinned-seals", "--json"))
 
 
 def same(found: moteseal.Interval, line: dict[str, float]) -> None:
@@ -23,19 +23,19 @@ def same(found: moteseal.Interval, line: dict[str, float]) -> None:
 
 
 @pytest.mark.parametrize("choice", [{"rate": "1/8"}, {"at_most": 100}, {}])
-def test_estimates_are_those_of_the_command_line(client: moteseal.Client, cloud: str, home: Home, choice: dict[str, Any]) -> None:
+def test_estimates_equal_those_of_the_command_line(client: moteseal.Client, cloud: str, home: Home, choice: dict[str, Any]) -> None:
     options = [part for name, value in choice.items() for part in (f"--{name.replace('_', '-')}", str(value))]
     field = client.estimate("temperature", **choice)
     for what in ("mean", "sum", "count"):
-        said = by_the_command(cloud, home, what, "temperature", *options)
-        same(getattr(field, what)(), said["group"]["estimates"][0])
-        assert (field.sampled, field.population, field.rate) == (said["group"]["sampled"], said["group"]["population"], said["rate"])
-    said = by_the_command(cloud, home, "quantile", "temperature", "--at", "0.05,0.5,0.95", *options)
-    for found, line in zip(field.quantiles([0.05, 0.5, 0.95]), said["group"]["estimates"], strict=True):
+        output = by_the_command(cloud, home, what, "temperature", *options)
+        same(getattr(field, what)(), output["group"]["estimates"][0])
+        assert (field.sampled, field.population, field.rate) == (output["group"]["sampled"], output["group"]["population"], output["rate"])
+    output = by_the_command(cloud, home, "quantile", "temperature", "--at", "0.05,0.5,0.95", *options)
+    for found, line in zip(field.quantiles([0.05, 0.5, 0.95]), output["group"]["estimates"], strict=True):
         same(found, line)
-    same(field.quantile(), said["group"]["estimates"][1])
-    said = by_the_command(cloud, home, "histogram", "temperature", "--bins", "5", *options)
-    for bin, line in zip(field.histogram(5), said["group"]["estimates"], strict=True):
+    same(field.quantile(), output["group"]["estimates"][1])
+    output = by_the_command(cloud, home, "histogram", "temperature", "--bins", "5", *options)
+    for bin, line in zip(field.histogram(5), output["group"]["estimates"], strict=True):
         assert [bin.low, bin.high] == line["bin"]
         same(bin.events, line)
     condition = client.estimate("temperature>=28", **choice)
@@ -43,7 +43,7 @@ def test_estimates_are_those_of_the_command_line(client: moteseal.Client, cloud:
         same(getattr(condition, what)(), by_the_command(cloud, home, what, "temperature>=28", *options)["group"]["estimates"][0])
 
 
-def test_resampling_is_repeated_by_its_seed(client: moteseal.Client, cloud: str, home: Home) -> None:
+def test_a_seed_repeats_the_resampling(client: moteseal.Client, cloud: str, home: Home) -> None:
     seed = "11" * 32
     options = ["--rate", "1/8", "--bootstrap", "200", "--seed", seed]
     field = client.estimate("temperature", rate="1/8")
@@ -54,7 +54,7 @@ def test_resampling_is_repeated_by_its_seed(client: moteseal.Client, cloud: str,
     assert field.sum(bootstrap=200).low != field.sum(bootstrap=200).low
 
 
-def test_a_sample_of_everything_leaves_no_doubt(client: moteseal.Client) -> None:
+def test_a_sample_of_everything_is_exact(client: moteseal.Client) -> None:
     column = pyarrow.table(client.get(rate=1))["temperature"]
     mean = client.estimate("temperature", rate=1).mean()
     assert mean.half_width == 0 and mean.value == pytest.approx(pyarrow.compute.mean(column).as_py())
@@ -63,15 +63,15 @@ def test_a_sample_of_everything_leaves_no_doubt(client: moteseal.Client) -> None
     assert count.low == count.value == count.high == pyarrow.compute.sum(pyarrow.compute.greater_equal(column, 28)).as_py()
 
 
-def test_intervals_are_around_the_truth(client: moteseal.Client) -> None:
-    """The keys are new in each run, so that a bound of 95 % would fail in one run of twenty; three times the width does not."""
+def test_intervals_contain_the_true_value(client: moteseal.Client) -> None:
+    """The keys are new in each run, so a 95 % interval would fail in one run of twenty. Three times its width does not."""
     truth = client.estimate("humidity", rate=1).mean().value
     for rate in ("1/2", "1/4", "1/8"):
         found = client.estimate("humidity", rate=rate).mean()
         assert found.half_width is not None and 0 < abs(found.value - truth) < 3 * found.half_width, rate
 
 
-def test_each_device_has_its_own(client: moteseal.Client) -> None:
+def test_each_device_has_its_own_estimates(client: moteseal.Client) -> None:
     both = client.estimate("temperature", rate="1/8", each=True)
     assert sorted(both.devices) == ["dev1", "dev2"] and both.unsampled == []
     for name, own in both.devices.items():
@@ -81,22 +81,22 @@ def test_each_device_has_its_own(client: moteseal.Client) -> None:
         client.estimate("temperature", rate="1/8").devices
 
 
-def test_what_nothing_was_sampled_of_has_no_estimate(client: moteseal.Client) -> None:
-    # One reading an epoch at most says nothing of how far the others are from it.
+def test_too_small_a_sample_has_no_estimate(client: moteseal.Client) -> None:
+    # With at most one reading in each epoch, the variance is unknown.
     thin = client.estimate("temperature", "dev1", at_most=1)
     with pytest.raises(moteseal.NoSample) as caught:
         thin.mean()
     assert isinstance(caught.value, moteseal.Incomplete) and "of 4417" in str(caught.value)
-    # How many there are, the devices have signed.
+    # The number of readings is exact, because the devices have signed it.
     assert thin.count().value == 4417
 
 
-def test_what_makes_no_sense_is_named(client: moteseal.Client) -> None:
+def test_invalid_estimates_raise(client: moteseal.Client) -> None:
     field = client.estimate("temperature", rate="1/8")
     condition = client.estimate("temperature<20", rate="1/8")
     for call, kind, text in (
-        (lambda: field.proportion(), TypeError, "is of a condition"),
-        (lambda: condition.mean(), TypeError, "is of a field"),
+        (lambda: field.proportion(), TypeError, "is for a condition"),
+        (lambda: condition.mean(), TypeError, "is for a field"),
         (lambda: field.quantile(1.5), ValueError, "between 0 and 1"),
         (lambda: field.quantile(float("nan")), ValueError, "between 0 and 1"),
         (lambda: field.mean(bootstrap=5), ValueError, "bootstrap"),

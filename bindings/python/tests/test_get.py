@@ -1,4 +1,4 @@
-"""What `get` hands out: the rows that were asked for, as every data frame takes them."""
+"""`get` returns the requested rows, and every data frame imports them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import moteseal
 
 
 def rows_of_the_command(url: str, home: Home, *arguments: str) -> list[dict[str, str]]:
-    """What `moteseal get --format csv` prints: the oracle."""
-    text = run("get", "--from", url, *home.judge, "--no-pinned-seals", "--format", "csv", *arguments)
+    """The output of `moteseal get --format csv`: the reference."""
+    text = run("get", "--from", url, *home.trust_options, "--no-pinned-seals", "--format", "csv", *arguments)
     return list(csv.DictReader(io.StringIO(text)))
 
 
@@ -54,13 +54,13 @@ SEED = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
         ),
     ],
 )
-def test_rows_are_those_of_the_command_line(
+def test_rows_equal_those_of_the_command_line(
     client: moteseal.Client, cloud: str, home: Home, asked: dict[str, Any], arguments: list[str]
 ) -> None:
     same_rows(client.get(**asked), rows_of_the_command(cloud, home, *arguments))
 
 
-def test_every_kind_of_data_frame_takes_an_answer(client: moteseal.Client) -> None:
+def test_every_kind_of_data_frame_imports_an_answer(client: moteseal.Client) -> None:
     answer = client.get(rate="1/8")
     columns = ["epoch", "epoch_start", "device", "index", "seq", "temperature", "humidity"]
     assert answer.column_names == columns
@@ -71,7 +71,7 @@ def test_every_kind_of_data_frame_takes_an_answer(client: moteseal.Client) -> No
     frame = polars.DataFrame(answer)
     assert frame.columns == columns and frame.height == len(answer)
     assert answer.to_polars().equals(frame)
-    # Polars has read what pyarrow has read.
+    # Polars and pyarrow read the same values.
     assert frame.to_arrow()["temperature"].to_pylist() == table["temperature"].to_pylist()
     pandas = pytest.importorskip("pandas")
     again = answer.to_pandas()
@@ -87,7 +87,7 @@ def test_the_columns_are_shared_and_not_copied(client: moteseal.Client) -> None:
         return [buffer.address for chunk in chunks for buffer in chunk.buffers() if buffer is not None]
 
     assert addresses(one) == addresses(other) and addresses(one)
-    # And they outlive the answer.
+    # The columns outlive the answer.
     temperatures = one["temperature"].to_pylist()
     del answer, other
     assert one["temperature"].to_pylist() == temperatures
@@ -106,7 +106,7 @@ def test_times_in_every_form_are_the_same_time(client: moteseal.Client) -> None:
         start + timedelta(minutes=59, seconds=59, microseconds=999_999),
     ):
         assert pyarrow.table(client.get(since=since, rate=1)).equals(expected), since
-    # A day is its start; an end that touches an epoch holds all of it.
+    # A date means its start. The end of a range is rounded up to a whole epoch.
     assert len(client.get(since=date(2010, 5, 9), rate=1)) == len(client.get(since="2010-05-09", rate=1)) == len(client.get(rate=1))
     touched = client.get("dev1", until=start + timedelta(microseconds=1), rate=1)
     assert touched.report.devices[0].epochs == client.get("dev1", until=start, rate=1).report.devices[0].epochs + 1
@@ -117,7 +117,7 @@ def test_rates_in_every_form_are_the_same_rate(client: moteseal.Client) -> None:
         assert client.get(rate=rate).query["rate"] == "1/8", rate
 
 
-def test_a_seed_is_made_where_none_is_given_and_repeats_the_sample(client: moteseal.Client) -> None:
+def test_a_sample_without_a_seed_draws_one_that_repeats_it(client: moteseal.Client) -> None:
     drawn = client.get("dev2", sample=10)
     seed = drawn.query["sample"]["seed"]
     assert pyarrow.table(client.get("dev2", sample=10, seed=seed)).equals(pyarrow.table(drawn))
@@ -125,7 +125,7 @@ def test_a_seed_is_made_where_none_is_given_and_repeats_the_sample(client: motes
     assert client.get("dev2", sample=10).query["sample"]["seed"] != seed
 
 
-def test_a_report_says_what_was_verified(client: moteseal.Client, cloud: str, home: Home, tmp_path: Path) -> None:
+def test_a_report_equals_that_of_the_command_line(client: moteseal.Client, cloud: str, home: Home, tmp_path: Path) -> None:
     answer = client.get(["dev2", "dev1"], rate="1/8")
     report = answer.report
     assert answer.complete and report.complete and report.rows == len(answer)
@@ -136,17 +136,17 @@ def test_a_report_says_what_was_verified(client: moteseal.Client, cloud: str, ho
         assert device.complete_until == client.roster.epoch_of(1273420800000)
     import json
 
-    said = run("get", "dev2", "dev1", "--from", cloud, *home.judge, "--no-pinned-seals", "--rate", "1/8", "--json", "-o", tmp_path / "x.csv")
-    assert json.loads(said) == report.to_dict()
+    output = run("get", "dev2", "dev1", "--from", cloud, *home.trust_options, "--no-pinned-seals", "--rate", "1/8", "--json", "-o", tmp_path / "x.csv")
+    assert json.loads(output) == report.to_dict()
 
 
-def test_an_end_that_nothing_shows_is_not_passed_over(client: moteseal.Client) -> None:
+def test_an_unknown_end_raises(client: moteseal.Client) -> None:
     with pytest.raises(moteseal.TailUnknown) as caught:
         client.get(until="2030-01-01", rate="1/8")
     error = caught.value
     assert isinstance(error, moteseal.Incomplete) and error.exit_code == 4 and error.device in ("dev1", "dev2")
     assert "2010-05-09T16:00:00Z" in str(error)
-    # What there is, is verified, and whoever knows what that means may have it.
+    # The readings so far are verified, and a caller may accept them.
     allowed = client.get(until="2030-01-01", rate="1/8", allow_incomplete=True)
     assert isinstance(error.answer, moteseal.Answer)
     assert pyarrow.table(error.answer).equals(pyarrow.table(allowed)) and not allowed.complete
@@ -154,7 +154,7 @@ def test_an_end_that_nothing_shows_is_not_passed_over(client: moteseal.Client) -
         allowed.require_complete()
 
 
-def test_nothing_in_a_range_is_an_empty_table(client: moteseal.Client) -> None:
+def test_a_range_without_readings_is_an_empty_table(client: moteseal.Client) -> None:
     answer = client.get(since="2009-01-01", until="2009-01-02", rate=1, allow_incomplete=True)
     assert len(answer) == 0 and pyarrow.table(answer).num_rows == 0
     assert pyarrow.table(answer).column_names[:5] == ["epoch", "epoch_start", "device", "index", "seq"]
@@ -188,13 +188,13 @@ def test_nothing_in_a_range_is_an_empty_table(client: moteseal.Client) -> None:
         ({"rate": 1, "devices": "dev9"}, moteseal.UnknownDevice, "\"dev9\"; it has dev1, dev2"),
     ],
 )
-def test_what_cannot_be_asked_is_named(client: moteseal.Client, asked: dict[str, Any], kind: type[Exception], text: str) -> None:
+def test_invalid_arguments_raise(client: moteseal.Client, asked: dict[str, Any], kind: type[Exception], text: str) -> None:
     with pytest.raises(kind) as caught:
         client.get(**asked)
     assert text in str(caught.value)
 
 
-def test_a_sample_of_a_star_is_another_question(client: moteseal.Client) -> None:
+def test_a_sample_of_a_star_raises(client: moteseal.Client) -> None:
     with pytest.raises(moteseal.UsageError) as caught:
         client.get("dev1", sample=10)
     assert caught.value.exit_code == 2 and caught.value.name == "SchemeMismatch" and isinstance(caught.value, ValueError)

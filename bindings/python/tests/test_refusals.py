@@ -1,4 +1,4 @@
-"""Hostile clouds, wrong rosters, altered files: no row comes out, and the exception says what was wrong."""
+"""Hostile clouds, wrong rosters, altered files: the client returns no rows, and the exception identifies the fault."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ import socket
 from pathlib import Path
 
 import pytest
-from home import Home, liar, run, warmer
+from home import Home, dishonest_cloud, run, warmer
 
 import moteseal
 
 
 @pytest.mark.parametrize(("device", "name"), [("dev1", "BlockDigestMismatch"), ("dev2", "PathMismatch")])
-def test_a_changed_reading_is_refused_and_named(cloud: str, home: Home, device: str, name: str) -> None:
-    with liar(cloud, warmer) as url:
+def test_rejects_a_changed_reading_and_locates_it(cloud: str, home: Home, device: str, name: str) -> None:
+    with dishonest_cloud(cloud, warmer) as url:
         client = moteseal.Client(url, roster=home.roster, operator=home.operator, pinned_seals=False)
         with pytest.raises(moteseal.Refused) as caught:
             client.get(device, rate=1)
     error = caught.value
-    # The store's own explanation, which the device has signed, leads to the epoch.
+    # The explaining form from the store, which the device has signed, locates the epoch.
     assert error.exit_code == 3 and error.name == name and error.refusal == "NotAuthentic"
     noon = client.roster.epoch_of(1273406400000)
     assert (error.device, error.index, error.epoch) == (device, 3, noon) and name in str(error)
 
 
-def test_no_change_of_any_byte_gives_rows(cloud: str, home: Home) -> None:
-    """One bit at each of many places: either nothing has changed of what is asked, or it raises; there are never other rows."""
+def test_rejects_a_change_of_any_byte(cloud: str, home: Home) -> None:
+    """Changes one bit at each of many places. The client never returns other rows."""
     import pyarrow
 
     roster = moteseal.Roster(home.roster, home.operator)
@@ -39,7 +39,7 @@ def test_no_change_of_any_byte_gives_rows(cloud: str, home: Home) -> None:
         at = len(answer) * place[0] // 60
         return answer[:at] + bytes([answer[at] ^ (1 << place[1])]) + answer[at + 1 :]
 
-    with liar(cloud, alter) as url:
+    with dishonest_cloud(cloud, alter) as url:
         client = moteseal.Client(url, roster=roster, pinned_seals=False)
         for at in range(60):
             place[:] = [at, at % 8]
@@ -48,46 +48,46 @@ def test_no_change_of_any_byte_gives_rows(cloud: str, home: Home) -> None:
             except (moteseal.Refused, moteseal.Incomplete):
                 continue
             assert rows.equals(honest)
-            pytest.fail(f"a changed bit at {at}/60 of the answer was not noticed")
+            pytest.fail(f"a changed bit at {at}/60 of the response was not detected")
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
-def test_an_answer_that_stops_early_is_refused(cloud: str, home: Home, share: float) -> None:
+def test_rejects_a_truncated_response(cloud: str, home: Home, share: float) -> None:
     def cut(path: str, honest: bytes) -> bytes:
         return honest[: int(len(honest) * share)] if path.endswith("/query") else honest
 
-    with liar(cloud, cut) as url:
+    with dishonest_cloud(cloud, cut) as url:
         client = moteseal.Client(url, roster=home.roster, operator=home.operator, pinned_seals=False)
         with pytest.raises(moteseal.Refused) as caught:
             client.get(rate="1/8")
         assert caught.value.name == "Truncated"
 
 
-def test_more_than_the_answer_is_refused(cloud: str, home: Home) -> None:
-    with liar(cloud, lambda path, honest: honest + b"\x00" if path.endswith("/query") else honest) as url:
+def test_rejects_bytes_after_the_response(cloud: str, home: Home) -> None:
+    with dishonest_cloud(cloud, lambda path, honest: honest + b"\x00" if path.endswith("/query") else honest) as url:
         client = moteseal.Client(url, roster=home.roster, operator=home.operator, pinned_seals=False)
         with pytest.raises(moteseal.Refused):
             client.get(rate="1/8")
 
 
-def test_a_withheld_epoch_is_missing_once_it_was_seen(cloud: str, home: Home, tmp_path: Path) -> None:
-    seen = tmp_path / "seen.json"
+def test_reports_a_withheld_epoch_that_was_pinned(cloud: str, home: Home, tmp_path: Path) -> None:
+    pins = tmp_path / "pinned.json"
     roster = moteseal.Roster(home.roster, home.operator)
-    moteseal.Client(cloud, roster=roster, pinned_seals=seen).get("dev1", rate="1/8")
+    moteseal.Client(cloud, roster=roster, pinned_seals=pins).get("dev1", rate="1/8")
     with home.cloud(without=["dev1-0000000006.mseal"]) as url:
         with pytest.raises(moteseal.Missing) as caught:
-            moteseal.Client(url, roster=roster, pinned_seals=seen).get("dev1", rate="1/8")
+            moteseal.Client(url, roster=roster, pinned_seals=pins).get("dev1", rate="1/8")
         error = caught.value
         assert isinstance(error, moteseal.Incomplete) and error.exit_code == 4
         assert (error.device, error.index) == ("dev1", 6)
-        # Whoever has seen nothing cannot know, and is told how far it goes; an end that is asked for by name is not there.
-        forgetful = moteseal.Client(url, roster=roster, pinned_seals=False)
-        assert forgetful.get("dev1", rate="1/8").report.devices[0].seals == 6
+        # Without a pinned seal this is not detectable, and the report states where the data ends. An explicit end is not reached.
+        unpinned = moteseal.Client(url, roster=roster, pinned_seals=False)
+        assert unpinned.get("dev1", rate="1/8").report.devices[0].seals == 6
         with pytest.raises(moteseal.TailUnknown):
-            forgetful.get("dev1", rate="1/8", until="2010-05-09T16:00:00Z")
+            unpinned.get("dev1", rate="1/8", until="2010-05-09T16:00:00Z")
 
 
-def test_a_dead_cloud_is_unreachable_and_refuses_nothing(home: Home) -> None:
+def test_a_dead_cloud_is_unreachable_and_not_refused(home: Home) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -99,31 +99,31 @@ def test_a_dead_cloud_is_unreachable_and_refuses_nothing(home: Home) -> None:
     assert error.exit_code == 6 and error.url is not None and error.url.startswith(url)
 
 
-def test_what_is_no_cloud_is_not_taken_for_one(cloud: str, home: Home) -> None:
+def test_a_server_that_is_not_a_cloud_is_unreachable(cloud: str, home: Home) -> None:
     client = moteseal.Client(cloud + "/elsewhere", roster=home.roster, operator=home.operator, pinned_seals=False)
     with pytest.raises(moteseal.Unreachable):
         client.get(rate="1/8")
 
 
-def test_another_operators_roster_is_refused(cloud: str, home: Home, tmp_path: Path) -> None:
+def test_rejects_the_roster_of_another_operator(cloud: str, home: Home, tmp_path: Path) -> None:
     run("key", "new", "--out", tmp_path / "other")
     with pytest.raises(moteseal.NotAuthentic) as caught:
         moteseal.Client(cloud, roster=home.roster, operator=tmp_path / "other.pub.pem")
     assert "other.pub.pem" in str(caught.value)
 
 
-def test_a_roster_of_other_keys_accepts_nothing(cloud: str, home: Home, tmp_path: Path) -> None:
-    """The same names and group, another operator: none of the cloud's seals is by a device of this roster."""
+def test_a_roster_with_other_keys_accepts_nothing(cloud: str, home: Home, tmp_path: Path) -> None:
+    """The same names and group, another operator: no device of this roster signed the cloud's seals."""
     other = Home(tmp_path)
     client = moteseal.Client(cloud, roster=other.roster, operator=other.operator, pinned_seals=False)
     with pytest.raises(moteseal.Refused):
         client.get(rate="1/8")
 
 
-def test_files_that_are_something_else_are_named(home: Home, tmp_path: Path) -> None:
+def test_errors_name_the_wrong_file(home: Home, tmp_path: Path) -> None:
     text = tmp_path / "notes.txt"
     text.write_text("dear diary")
-    for roster, operator, name, said in (
+    for roster, operator, name, text_of_error in (
         (text, home.operator, "BadFile", "is not a roster"),
         (home.roster, text, "MalformedPem", "notes.txt"),
         (home.roster, home.roster, "MalformedPem", "public key"),
@@ -132,10 +132,10 @@ def test_files_that_are_something_else_are_named(home: Home, tmp_path: Path) -> 
         with pytest.raises(moteseal.UsageError) as caught:
             moteseal.Roster(roster, operator)
         assert caught.value.name == name and (name != "BadFile" or type(caught.value) is moteseal.BadFile)
-        assert said in str(caught.value)
+        assert text_of_error in str(caught.value)
 
 
-def test_a_roster_that_is_none_is_a_type_error(cloud: str, home: Home) -> None:
+def test_wrong_arguments_of_a_client_raise(cloud: str, home: Home) -> None:
     with pytest.raises(TypeError, match="roster: expected a path or a moteseal.Roster, got int"):
         moteseal.Client(cloud, roster=5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="operator"):
@@ -149,7 +149,7 @@ def test_a_roster_that_is_none_is_a_type_error(cloud: str, home: Home) -> None:
         moteseal.Client(cloud, roster=home.roster, operator=home.operator, patience=-1)
 
 
-def test_a_proof_verifies_offline_and_an_altered_one_does_not(client: moteseal.Client, home: Home, tmp_path: Path) -> None:
+def test_a_proof_verifies_offline_and_an_altered_one_is_rejected(client: moteseal.Client, home: Home, tmp_path: Path) -> None:
     import pyarrow
 
     proof = tmp_path / "eighth.mproof"
@@ -168,22 +168,22 @@ def test_a_proof_verifies_offline_and_an_altered_one_does_not(client: moteseal.C
     assert caught.value.name == "Truncated"
 
 
-def test_a_refused_answer_leaves_no_proof(cloud: str, home: Home, tmp_path: Path) -> None:
-    with liar(cloud, warmer) as url:
-        client = moteseal.Client(url, roster=home.roster, operator=home.operator, pinned_seals=tmp_path / "seen.json")
+def test_a_rejected_response_leaves_no_proof(cloud: str, home: Home, tmp_path: Path) -> None:
+    with dishonest_cloud(cloud, warmer) as url:
+        client = moteseal.Client(url, roster=home.roster, operator=home.operator, pinned_seals=tmp_path / "pinned.json")
         with pytest.raises(moteseal.Refused):
-            client.get(rate=1, proof=tmp_path / "lie.mproof")
+            client.get(rate=1, proof=tmp_path / "altered.mproof")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_proof_never_replaces_what_is_read(client: moteseal.Client, home: Home) -> None:
+def test_a_proof_never_replaces_an_input_file(client: moteseal.Client, home: Home) -> None:
     before = home.roster.read_bytes()
     with pytest.raises(moteseal.BadFile, match="would replace"):
         client.get(rate="1/8", proof=home.roster)
     assert home.roster.read_bytes() == before
 
 
-def test_bundles_verify_and_what_is_wrong_with_them_is_named(home: Home, tmp_path: Path) -> None:
+def test_bundles_verify_and_errors_identify_the_fault(home: Home, tmp_path: Path) -> None:
     roster = moteseal.Roster(home.roster, home.operator)
     bundles = sorted(home.bundles.iterdir())
     verified = moteseal.verify(bundles, roster)

@@ -1,4 +1,4 @@
-"""Private sums from Python: three motes, two gateways and Mosquitto as processes of their own, and the exact answers."""
+"""Private sums from Python, with three motes, two gateways and Mosquitto as separate processes: the results are exact."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ import moteseal
 
 MOTES = ["mote0", "mote1", "mote2"]
 QUERY = "SELECT SUM(reading), COUNT(*), AVG(reading) FROM sensors WHERE reading > 0 EPOCH DURATION 1s"
-# Longer than anything here takes that is not broken.
+# Longer than any step takes unless it has failed.
 LONG = 180.0
 
 
 @contextlib.contextmanager
 def broker(folder: Path) -> Iterator[int]:
-    """Debian's Mosquitto on a free port."""
+    """Runs Mosquitto on a free port, and yields the port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = int(free.getsockname()[1])
@@ -41,7 +41,7 @@ def broker(folder: Path) -> Iterator[int]:
         while True:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
                 break
-            assert time.monotonic() < deadline, "mosquitto does not start"
+            assert time.monotonic() < deadline, "mosquitto did not start"
             time.sleep(0.01)
         yield port
     finally:
@@ -50,7 +50,7 @@ def broker(folder: Path) -> Iterator[int]:
 
 
 class Group:
-    """Three motes below gw-a, which is below root, with what each of them needs; the querier's is querier.toml."""
+    """Three motes below gw-a, which is below root, with the files that each needs. The querier's file is querier.toml."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self.folder = folder
@@ -58,7 +58,7 @@ class Group:
         keys = folder / "keys"
         for name in ("op", "coordinator", "q", *MOTES):
             run("key", "new", "--out", keys / name)
-        self.judge: list[str | Path] = ["--roster", folder / "roster.cbor", "--operator", keys / "op.pub.pem"]
+        self.trust_options: list[str | Path] = ["--roster", folder / "roster.cbor", "--operator", keys / "op.pub.pem"]
         budget: list[str | Path] = ["--budget", "1000", "--coordinator", keys / "coordinator.pub.pem"]
         devices: list[str | Path] = [part for name in MOTES for part in ("--device", f"{name}={keys / name}.pub.pem")]
         group = ["--group", "sums", "--epoch", "1h", "--levels", "16"]
@@ -75,7 +75,7 @@ class Group:
         common = 'roster = "roster.cbor"\noperator = "keys/op.pub.pem"\n'
 
         def secret(aggregator: str, kind: str, name: str, out: str) -> str:
-            run("key", "link", "--group-secret", keys / f"{aggregator}.key", f"--{kind}", name, *self.judge, "--out", keys / f"{out}.key")
+            run("key", "link", "--group-secret", keys / f"{aggregator}.key", f"--{kind}", name, *self.trust_options, "--out", keys / f"{out}.key")
             return f'"keys/{out}.key"'
 
         for gateway, parent in (("root", "querier"), ("gw-a", "root")):
@@ -113,7 +113,7 @@ class Group:
             )
 
     def feed(self, over: threading.Event) -> None:
-        """Mote i reads 2^i, several times an epoch: the sum says exactly whose readings are in it."""
+        """Mote i reads 2^i several times in each epoch, so that a sum shows whose readings are in it."""
         while not over.wait(0.15):
             for number, name in enumerate(MOTES):
                 stdin = self.processes[name].stdin
@@ -152,7 +152,7 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
             group.end()
 
 
-def test_sums_are_exact_over_the_sources_that_they_name(group: Group) -> None:
+def test_sums_are_exact_over_the_named_sources(group: Group) -> None:
     querier = moteseal.sums.Querier.from_toml(group.folder / "querier.toml")
     deadline = time.monotonic() + LONG
     whole = 0
@@ -162,7 +162,7 @@ def test_sums_are_exact_over_the_sources_that_they_name(group: Group) -> None:
             assert time.monotonic() < deadline, group.logs()
             assert row.sources == 3 and row.duration_ms == 1000 and row.query == rows.query
             if not row.accepted:
-                # Nobody lies here; until all have heard of the query, or on a machine that is busy, too few are in time.
+                # Everyone is honest. Before all devices know the query, or on a busy machine, too few respond in time.
                 assert isinstance(row.error, moteseal.BelowFloor), row
                 with pytest.raises(moteseal.Incomplete):
                     row["COUNT(*)"]
@@ -178,11 +178,11 @@ def test_sums_are_exact_over_the_sources_that_they_name(group: Group) -> None:
             if whole == 2:
                 break
     assert rows.missed is not None and whole == 2
-    # It was taken back: there is nothing more.
+    # The query was withdrawn: there are no more rows.
     assert list(rows) == []
 
 
-def test_too_few_are_missing_and_no_number_is_shown(group: Group) -> None:
+def test_too_few_participants_give_no_result(group: Group) -> None:
     group.processes["mote2"].send_signal(signal.SIGSTOP)
     try:
         querier = moteseal.sums.Querier.from_toml(group.folder / "querier.toml")
@@ -196,7 +196,7 @@ def test_too_few_are_missing_and_no_number_is_shown(group: Group) -> None:
             row["SUM(reading)"]
 
 
-def test_other_threads_go_on_while_a_row_is_waited_for_and_it_is_taken_back(group: Group) -> None:
+def test_other_threads_continue_during_a_query(group: Group) -> None:
     querier = moteseal.sums.Querier.from_toml(group.folder / "querier.toml")
     beats: list[float] = []
     over = threading.Event()
@@ -209,7 +209,7 @@ def test_other_threads_go_on_while_a_row_is_waited_for_and_it_is_taken_back(grou
     thread.start()
     try:
         asked = querier.ask(QUERY, epochs=5)
-        # The state's file is in use as long as the query runs.
+        # The state file is in use while the query runs.
         with pytest.raises(moteseal.UsageError, match="QuerierBusy"):
             querier.ask(QUERY)
         row = next(asked)
@@ -221,7 +221,7 @@ def test_other_threads_go_on_while_a_row_is_waited_for_and_it_is_taken_back(grou
     querier.ask(QUERY, epochs=1).close()
 
 
-def test_keys_are_files_of_their_owner_that_are_never_replaced(group: Group) -> None:
+def test_key_files_are_private_and_never_replaced(group: Group) -> None:
     assert group.made[0].name == "querier.sum.key" and {path.name for path in group.made[1:]} == {f"{name}.sum.key" for name in MOTES}
     for path in group.made:
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
@@ -236,7 +236,7 @@ def test_keys_are_files_of_their_owner_that_are_never_replaced(group: Group) -> 
     assert not (group.folder / "more").exists()
 
 
-def test_what_cannot_be_asked_is_named(group: Group) -> None:
+def test_invalid_queries_raise(group: Group) -> None:
     querier = moteseal.sums.Querier.from_toml(group.folder / "querier.toml")
     for query, name in (
         ("SELECT AVG(pressure) FROM sensors EPOCH DURATION 1s", "UnknownColumn"),
@@ -253,9 +253,9 @@ def test_what_cannot_be_asked_is_named(group: Group) -> None:
         querier.ask(QUERY, epochs=0)
 
 
-def test_a_querier_of_something_else_is_named(group: Group, tmp_path: Path) -> None:
+def test_invalid_configurations_raise(group: Group, tmp_path: Path) -> None:
     text = (group.folder / "querier.toml").read_text()
-    for old, new, kind, said in (
+    for old, new, kind, expected in (
         ("[link]", "[lnk]", moteseal.BadFile, "unknown field `lnk`"),
         ('grace = "1s"', 'grace = "soon"', moteseal.BadFile, "soon"),
         ("columns =", "colums =", moteseal.BadFile, "colums"),
@@ -267,7 +267,7 @@ def test_a_querier_of_something_else_is_named(group: Group, tmp_path: Path) -> N
     ):
         changed = group.folder / "changed.toml"
         changed.write_text(text.replace(old, new, 1))
-        with pytest.raises(kind, match=said):
+        with pytest.raises(kind, match=expected):
             moteseal.sums.Querier.from_toml(changed).ask(QUERY)
     with pytest.raises(moteseal.BadFile, match="gone.toml"):
         moteseal.sums.Querier.from_toml(tmp_path / "gone.toml")

@@ -1,4 +1,4 @@
-"""Work is done without Python's lock: other threads go on, and Ctrl-C ends it."""
+"""Work runs without Python's lock: other threads continue, and Ctrl-C stops it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import moteseal
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """Somebody who takes connections and never answers."""
+    """The address of a server that accepts connections and never responds."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
@@ -31,24 +31,24 @@ def silent() -> Iterator[str]:
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """Ctrl-C interrupts, also where whoever started the tests had it ignored, as `nohup` in the background does."""
+    """Makes SIGINT raise KeyboardInterrupt, even if the tests were started with SIGINT ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_other_threads_go_on_while_an_answer_is_waited_for(silent: str, home: Home) -> None:
+def test_other_threads_continue_during_a_request(silent: str, home: Home) -> None:
     client = moteseal.Client(silent, roster=home.roster, operator=home.operator, pinned_seals=False)
     beats = 0
-    heard = threading.Event()
+    has_run = threading.Event()
 
     def beat() -> None:
         nonlocal beats
         while beats < 1000:
             beats += 1
-        # Only a free lock lets it get here, for the other thread waits for ever.
-        heard.set()
+        # The other thread waits forever, so this line is reached only if it has released the lock.
+        has_run.set()
         signal.raise_signal(signal.SIGINT)
 
     thread = threading.Timer(0.3, beat)
@@ -56,10 +56,10 @@ def test_other_threads_go_on_while_an_answer_is_waited_for(silent: str, home: Ho
     with pytest.raises(KeyboardInterrupt):
         client.get(rate=1)
     thread.join()
-    assert heard.is_set()
+    assert has_run.is_set()
 
 
-def test_ctrl_c_ends_a_long_get(silent: str, home: Home) -> None:
+def test_ctrl_c_stops_a_long_get(silent: str, home: Home) -> None:
     program = f"""
         import moteseal, signal
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -75,10 +75,10 @@ def test_ctrl_c_ends_a_long_get(silent: str, home: Home) -> None:
         assert process.stdout is not None and process.stdout.readline() == "asking\n"
         time.sleep(0.3)
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert (said, process.returncode) == ("stopped\n", 0)
+    assert (output, process.returncode) == ("stopped\n", 0)
 
 
 def test_threads_may_share_a_client(client: moteseal.Client) -> None:
@@ -89,7 +89,7 @@ def test_threads_may_share_a_client(client: moteseal.Client) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_client_from_before_a_fork_says_so_instead_of_hanging(client: moteseal.Client) -> None:
+def test_a_client_from_before_a_fork_raises_instead_of_hanging(client: moteseal.Client) -> None:
     client.get(rate="1/8")
     child = os.fork()
     if child == 0:

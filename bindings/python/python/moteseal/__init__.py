@@ -38,7 +38,7 @@ from moteseal.errors import *  # noqa: F403
 
 @dataclass(frozen=True)
 class Verified:
-    """What `verify` has verified."""
+    """The result of `verify`."""
 
     answer: Answer | None
     """The rows and the report of a proof; None for bundles."""
@@ -59,7 +59,7 @@ def verify(
     """
     paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
     if not paths:
-        raise ValueError("path: no file is named")
+        raise ValueError("path: no files; pass at least one")
     if not is_proof(paths[0]):
         return Verified(None, verify_bundles(paths, roster, operator))
     if len(paths) > 1:

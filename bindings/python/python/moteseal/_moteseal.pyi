@@ -18,7 +18,7 @@ _Rate: TypeAlias = str | float | Fraction
 
 @final
 class Roster:
-    """A group's roster: who belongs to it, and how its epochs run. Signed by the group's operator, and checked."""
+    """A group's roster: its devices and its epochs. The operator's signature has been verified."""
 
     def __new__(cls, path: _Path, operator: _Path) -> Roster: ...
     @property
@@ -26,7 +26,7 @@ class Roster:
         """The group's name."""
     @property
     def version(self) -> int:
-        """Its version: each later one knows the ones before it."""
+        """Its version. Each version contains the previous ones."""
     @property
     def digest(self) -> str:
         """Its digest, 64 hexadecimal digits."""
@@ -35,19 +35,20 @@ class Roster:
         """How long an epoch is, in milliseconds."""
     @property
     def budget(self) -> int | None:
-        """The most events that the group keeps an epoch; None where everything is kept."""
+        """The most events that the group keeps of each epoch; None if it keeps all."""
     @property
     def devices(self) -> list[str]:
         """The names of the devices."""
     def epoch_start_ms(self, epoch: int) -> int | None:
         """When an epoch starts, in Unix milliseconds; None past 2^64."""
     def epoch_of(self, unix_ms: int) -> int:
-        """The epoch that a Unix time in milliseconds lies in."""
+        """The epoch that contains a Unix time in milliseconds."""
     def __len__(self) -> int: ...
 
 @final
 class Client:
-    """Asks one cloud for what devices sealed, and verifies every answer: authentic, complete, and chosen by nobody. Or it raises."""
+    """Asks one cloud for sealed readings and verifies every response: it is authentic, complete and not
+    chosen by the cloud. Otherwise a method raises."""
 
     def __new__(
         cls,
@@ -65,7 +66,7 @@ class Client:
         """The cloud's address."""
     @property
     def roster(self) -> Roster:
-        """By whose word answers are judged."""
+        """The roster under which responses are verified."""
     def get(
         self,
         devices: str | Iterable[str] | None = None,
@@ -79,7 +80,7 @@ class Client:
         proof: _Path | None = None,
         allow_incomplete: bool = False,
     ) -> Answer:
-        """Gets a part of what devices sealed, verified; or raises, and there are no rows."""
+        """Returns verified readings; raises if they are not authentic or not complete."""
     def estimate(
         self,
         what: str,
@@ -93,30 +94,31 @@ class Client:
         proof: _Path | None = None,
         allow_incomplete: bool = False,
     ) -> Estimates:
-        """Takes a verified sample to estimate from: of a field, or of a condition on one such as "temperature>=25"."""
+        """Gets a verified sample to estimate from, of a field or of a condition such as "temperature>=25"."""
 
 @final
 class Answer:
-    """Verified rows, and what was verified of them. Any data frame takes it without a copy (the Arrow PyCapsule interface)."""
+    """Verified rows and the report about them. Data frames import them without a copy (the Arrow
+    PyCapsule interface)."""
 
     @property
     def report(self) -> Report:
-        """What was verified, device by device."""
+        """The report about the verification, device by device."""
     @property
     def complete(self) -> bool:
-        """Whether every device is as complete as it was asked for."""
+        """Whether every device is complete over the requested range."""
     @property
     def query(self) -> dict[str, Any]:
-        """What was asked, as the cloud was asked: devices by their ids, epochs by their numbers; a sample's seed is in it."""
+        """The query as sent to the cloud: ids of devices, numbers of epochs, and the seed of a sample."""
     @property
     def column_names(self) -> list[str]:
         """The names of the columns."""
     def require_complete(self) -> None:
-        """Raises TailUnknown or ManifestMissing if something is not there of what was asked for."""
+        """Raises TailUnknown or ManifestMissing if the answer is incomplete."""
     def to_pyarrow(self) -> pyarrow.Table:
-        """The rows as a pyarrow.Table, which shares them. Needs pyarrow."""
+        """The rows as a pyarrow.Table that shares their memory. Needs pyarrow."""
     def to_polars(self) -> polars.DataFrame:
-        """The rows as a polars.DataFrame, which shares them. Needs polars."""
+        """The rows as a polars.DataFrame that shares their memory. Needs polars."""
     def to_pandas(self) -> pandas.DataFrame:
         """The rows as a pandas.DataFrame. Needs pandas and pyarrow."""
     def __arrow_c_schema__(self) -> object: ...
@@ -125,41 +127,41 @@ class Answer:
 
 @final
 class Report:
-    """A verified answer in numbers."""
+    """The numbers of a verified response."""
 
     @property
     def complete(self) -> bool:
-        """Whether every device is as complete as it was asked for."""
+        """Whether every device is complete over the requested range."""
     @property
     def devices(self) -> list[DeviceReport]:
-        """The devices, by the order of the query."""
+        """The devices, in the order of the query."""
     @property
     def rows(self) -> int:
-        """Rows handed out."""
+        """The number of verified rows."""
     @property
     def events(self) -> int:
-        """Events that the seals count."""
+        """The number of events that the seals count."""
     @property
     def seals(self) -> int:
-        """Seals that were judged."""
+        """The number of verified seals."""
     @property
     def signatures(self) -> int:
-        """Signatures that were checked."""
+        """The number of verified signatures."""
     @property
     def bytes(self) -> int:
-        """Bytes of the answer."""
+        """The size of the response, in bytes."""
     @property
     def budget(self) -> int | None:
-        """The most events that the group may keep an epoch; None where everything is kept."""
+        """The most events that the group keeps of each epoch; None if it keeps all."""
     @property
     def rounds(self) -> list[tuple[int, int]]:
-        """Of a group with a budget: each epoch whose manifest is there, with the round that it ended at."""
+        """If the group has a budget: the epochs whose manifest is in the response, each with its final round."""
     def to_dict(self) -> dict[str, Any]:
-        """The same object as `moteseal get --json`."""
+        """The report as a dict: the same object as `moteseal get --json`."""
 
 @final
 class DeviceReport:
-    """One device's part of an answer."""
+    """The numbers of one device."""
 
     @property
     def name(self) -> str:
@@ -169,51 +171,51 @@ class DeviceReport:
         """The device's id, 16 hexadecimal digits."""
     @property
     def since(self) -> int:
-        """The first epoch that was asked for."""
+        """The first epoch of the requested range."""
     @property
     def until(self) -> int | None:
-        """The epoch behind the last; None where everything so far was asked for."""
+        """The epoch after the last one of the requested range; None if the range has no end."""
     @property
     def complete(self) -> bool:
-        """Whether everything is there that was asked for; without an end, everything up to the newest seal."""
+        """Whether the requested range is complete; if it has no end, up to the newest seal."""
     @property
     def standing(self) -> str:
         """"Complete", "TailUnknown" (nothing shows what was sealed from `complete_until` on) or "ManifestMissing"."""
     @property
     def complete_until(self) -> int | None:
-        """The epoch before which nothing is missing; None where nothing at all is."""
+        """The epoch before which nothing is missing; None if nothing is missing at all."""
     @property
     def seals(self) -> int:
-        """Seals of the range that were judged."""
+        """The number of verified seals of the range."""
     @property
     def epochs(self) -> int:
-        """Epochs of these."""
+        """The number of epochs of these seals."""
     @property
     def events(self) -> int:
-        """Events that those seals count."""
+        """The number of events that these seals count."""
     @property
     def rows(self) -> int:
-        """Rows handed out."""
+        """The number of verified rows."""
     @property
     def lost(self) -> int:
-        """Events that the device admits to have lost."""
+        """The number of events that the device states as lost."""
     @property
     def late(self) -> int:
-        """Seals that came after the coordinator had closed their epoch."""
+        """The number of seals that arrived after the coordinator had closed their epoch."""
     @property
     def outages(self) -> list[Outage]:
-        """Where the device admits to have been off; the first 256 of them."""
+        """The restarts that the device states; at most the first 256."""
     @property
     def newer(self) -> tuple[int, int] | None:
-        """Of a proof: index and epoch of a newer seal of the range that an earlier answer held."""
+        """In the report of a proof: index and epoch of a newer pinned seal of the range."""
 
 @final
 class Outage:
-    """A device restarted: what it may have sensed before was not sealed."""
+    """A restart of a device: readings before it may not have been sealed."""
 
     @property
     def from_epoch(self) -> int | None:
-        """The epoch of the seal before; None before the first."""
+        """The epoch of the last seal before; None before the first seal."""
     @property
     def to_epoch(self) -> int:
         """The epoch of the first seal after."""
@@ -223,91 +225,93 @@ class Outage:
 
 @final
 class Interval:
-    """An estimate between two bounds that hold 95 times in 100. A bound is None where the sample is too small for one."""
+    """An estimate with a 95 % confidence interval. A bound is None if the sample is too small for it."""
 
     @property
     def value(self) -> float:
         """The estimate."""
     @property
     def low(self) -> float | None:
-        """The lower bound."""
+        """The lower bound of the interval."""
     @property
     def high(self) -> float | None:
-        """The upper bound."""
+        """The upper bound of the interval."""
     @property
     def sampled(self) -> int:
-        """Readings in the sample."""
+        """The number of readings in the sample."""
     @property
     def population(self) -> int:
-        """Readings that the devices have signed for."""
+        """The number of readings in the range, which the devices have signed."""
     @property
     def half_width(self) -> float | None:
-        """How far the further bound is from the estimate; None where a bound is."""
+        """The distance from the estimate to the farther bound; None if a bound is None."""
     def __contains__(self, value: float) -> bool: ...
     def __float__(self) -> float: ...
 
 @final
 class Bin:
-    """One bin of a histogram: from low to below high, of the last one to high itself."""
+    """One bin of a histogram: from low inclusive to high exclusive. The last bin includes high."""
 
     @property
     def low(self) -> float:
-        """Where it starts."""
+        """The lower edge."""
     @property
     def high(self) -> float:
-        """Where it ends."""
+        """The upper edge."""
     @property
     def events(self) -> Interval:
-        """How many of all readings lie in it."""
+        """The number of all readings in the bin."""
 
 @final
 class Estimates:
-    """A verified sample to estimate from: each estimate is of all readings that the devices have signed for."""
+    """Estimates over all readings of a range, from a verified sample; each has a 95 % confidence interval."""
 
     @property
     def sampled(self) -> int:
-        """Readings in the sample."""
+        """The number of readings in the sample."""
     @property
     def population(self) -> int:
-        """Readings that the devices have signed for."""
+        """The number of readings in the range, which the devices have signed."""
     @property
     def rate(self) -> str | None:
-        """The rate of the sample; None where a number an epoch was asked for."""
+        """The rate of the sample; None if the query asked for a number of readings of each epoch."""
     @property
     def query(self) -> dict[str, Any]:
-        """What was asked, as the cloud was asked."""
+        """The query as sent to the cloud: ids of devices, and numbers of epochs."""
     @property
     def report(self) -> Report:
-        """What was verified, device by device."""
+        """The report about the verification, device by device."""
     @property
     def complete(self) -> bool:
-        """Whether every device is as complete as it was asked for."""
+        """Whether every device is complete over the requested range."""
     @property
     def unsampled(self) -> list[str]:
-        """The devices of which nothing was sampled."""
+        """The names of the devices without a reading in the sample, including devices that sealed nothing."""
     @property
     def devices(self) -> dict[str, Estimates]:
-        """Each device's own estimates, by its name: those of which something was sealed in the range. Needs each=True."""
+        """The estimates of each device by its name, for the devices that sealed something in the range.
+        Needs each=True."""
     def mean(self, *, bootstrap: int | None = None, seed: bytes | str | None = None) -> Interval:
         """The mean of the field: Student's t with finite-population correction."""
     def sum(self, *, bootstrap: int | None = None, seed: bytes | str | None = None) -> Interval:
         """The sum of the field."""
     def count(self, *, bootstrap: int | None = None, seed: bytes | str | None = None) -> Interval:
-        """How many readings there are, which is no estimate: the devices have signed it. Of a condition, how many meet it."""
+        """The number of readings, which is exact because the devices have signed it; of a condition, an
+        estimate of how many readings meet it."""
     def proportion(self, *, bootstrap: int | None = None, seed: bytes | str | None = None) -> Interval:
-        """The share of readings that meet the condition: exact bounds."""
+        """The share of readings that meet the condition, with an exact interval."""
     def quantile(self, q: float = 0.5, *, bootstrap: int | None = None, seed: bytes | str | None = None) -> Interval:
-        """The value that a share q of all readings is at or below, 0.5 for the median: bounds of order statistics."""
+        """The q-quantile of the field, 0.5 for the median; the bounds are order statistics."""
     def quantiles(
         self, at: Sequence[float], *, bootstrap: int | None = None, seed: bytes | str | None = None
     ) -> list[Interval]:
-        """Several of them."""
+        """Several quantiles."""
     def histogram(self, bins: int = 10, *, edges: Sequence[float] | None = None) -> list[Bin]:
-        """How many of all readings lie in each of so many bins of one width, or between each two of these edges."""
+        """The number of all readings in each bin: in bins of equal width, or between consecutive edges."""
 
 @final
 class BundleReport:
-    """What bundles hold of one device: an unbroken run of its seals, with every reading under them."""
+    """What the bundles contain of one device: consecutive seals with every reading."""
 
     @property
     def name(self) -> str:
@@ -317,13 +321,13 @@ class BundleReport:
         """Its id, 16 hexadecimal digits."""
     @property
     def seals(self) -> int:
-        """How many seals there are."""
+        """The number of seals."""
     @property
     def first_index(self) -> int:
-        """The index of the first of them."""
+        """The index of the first seal."""
     @property
     def last_index(self) -> int:
-        """The index of the last."""
+        """The index of the last seal."""
     @property
     def first_epoch(self) -> int:
         """The first epoch."""
@@ -332,10 +336,10 @@ class BundleReport:
         """The last epoch."""
     @property
     def events(self) -> int:
-        """The readings that are there."""
+        """The number of readings."""
     @property
     def restarts(self) -> int:
-        """How often the device admits to have restarted."""
+        """How often the device states that it restarted."""
 
 @final
 class QuerierConfig:
@@ -351,17 +355,17 @@ class QuerierConfig:
 
 @final
 class Following:
-    """A query that runs: its rows, an epoch each, in order. `moteseal.sums.Asked` is what people use."""
+    """The rows of a running query, one for each epoch, in order. Use `moteseal.sums.Asked` instead."""
 
     @property
     def query(self) -> str:
         """The query's id."""
     @property
     def floor(self) -> int:
-        """Nothing of fewer participants is shown."""
+        """The least number of participants of a result."""
     @property
     def sources(self) -> int:
-        """How many devices are asked."""
+        """The number of devices that are asked."""
     @property
     def missed(self) -> int | None:
         """How many epochs have no row; None while the query runs."""
@@ -381,7 +385,7 @@ def setup_sums(
     out: _Path,
     key_groups: int = 1,
 ) -> list[Path]:
-    """Makes the keys of private sums, as `moteseal sum setup` does."""
+    """Makes the key files of private sums, as `moteseal sum setup` does, and returns their paths."""
 
 def verify_proof(
     path: _Path,
@@ -391,10 +395,11 @@ def verify_proof(
     pinned_seals: bool | _Path = True,
     allow_incomplete: bool = False,
 ) -> Answer:
-    """Verifies a proof (.mproof) and gives its rows. Needs no network."""
+    """Verifies a proof (.mproof) and returns its rows. Needs no network."""
 
 def verify_bundles(paths: Sequence[_Path], roster: Roster | _Path, operator: _Path | None = None) -> list[BundleReport]:
-    """Verifies bundles (.mseal): every signature and every reading, and that no seal is missing. Needs no network."""
+    """Verifies bundles (.mseal): every signature and every reading, and that no seal is missing between
+    the first and the last of each device. Needs no network."""
 
 def is_proof(path: _Path) -> bool:
-    """Whether a file is a proof (.mproof) by its first bytes; else it is taken for a bundle."""
+    """Whether a file is a proof (.mproof), by its first bytes; otherwise treat it as a bundle."""

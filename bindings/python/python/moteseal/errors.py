@@ -1,4 +1,4 @@
-"""Exceptions. The base class says what to do, and `error.name` is the stable name of spec/errors.md.
+"""Exceptions. The base class tells the caller what to do; `error.name` is the stable name in spec/errors.md.
 
     MotesealError
         UsageError   (also a ValueError)       the arguments or a file are wrong: fix them
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class MotesealError(Exception):
-    """The base of all exceptions of this package. `str()` says what is wrong and what to do."""
+    """The base of all exceptions of this package. `str()` describes the error and what to do about it."""
 
     exit_code: ClassVar[int] = 1
     """The exit code of the command line for this failure."""
@@ -81,7 +81,7 @@ class Incomplete(MotesealError):
 
 
 class Unreachable(MotesealError, ConnectionError):
-    """The service does not respond, or is not a cloud. This says nothing about its data."""
+    """The service does not respond, or is not a cloud. Its data was not checked."""
 
     exit_code = 6
 
@@ -121,7 +121,7 @@ class TailUnknown(Incomplete):
 
 
 class ManifestMissing(Incomplete):
-    """The manifest of an epoch is missing, so that it is unknown what was kept of it."""
+    """The manifest of an epoch is missing, so that it is unknown which events were kept."""
 
 
 class NoSample(Incomplete):
@@ -133,7 +133,7 @@ class BelowFloor(Incomplete):
 
 
 class Interrupted(Unreachable):
-    """A response broke off."""
+    """A response was cut short."""
 
 
 class Busy(Unreachable):
@@ -160,7 +160,7 @@ def _of(
     refusal: str | None = None,
     url: str | None = None,
 ) -> MotesealError:
-    """The exception for a failure: of the class of its name if that is below the base, else the base."""
+    """The exception for an error: of the class with its name if that is a subclass of the base, otherwise of the base."""
     kind = _BASES[base]
     named = globals().get(name)
     if isinstance(named, type) and issubclass(named, kind):

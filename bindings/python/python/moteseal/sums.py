@@ -36,17 +36,17 @@ class Row:
     epoch: int
     """The number of the epoch."""
     start: datetime
-    """When it began, UTC."""
+    """The start of the epoch, UTC."""
     duration_ms: int
-    """How long it lasted."""
+    """The length of the epoch, in milliseconds."""
     participants: int
-    """The number of participants; if no result was accepted, as far as it was reported."""
+    """The number of participants. If no result was accepted, the reported number."""
     sources: int
-    """How many devices the group has."""
+    """The number of devices in the group."""
     silent: list[str]
     """Devices that a gateway reported as silent. The seals of a device contradict a false report."""
     unheard: list[str]
-    """Devices of which nothing was reported."""
+    """Devices that no gateway reported as participating or silent."""
     values: dict[str, Decimal | None] | None
     """The exact results by selected item, "AVG(temperature)"; None for an item without readings. None if no result was accepted."""
     error: errors.MotesealError | None
@@ -118,7 +118,7 @@ class Asked(Iterator[Row]):
         return Row._of(next(self._following))
 
     def close(self) -> None:
-        """Withdraws the query: devices stop answering it. Rows that were not taken are discarded."""
+        """Withdraws the query, so that devices stop answering it. Discards the rows that were not read."""
         self._following.close()
 
     def __enter__(self) -> Asked:
@@ -133,7 +133,7 @@ class Querier:
 
     tree is the path of a tree.toml, or its content: {"gateways": {...}, "devices": {...}}. ranges are the
     possible values of a column, {"temperature": (-40, 125)}: sums over a narrower range fit more devices.
-    grace is the time in seconds that an edge of the tree may take. link is the broker:
+    grace is how long to wait for each level of the tree, in seconds. link is the broker:
     {"url": "mqtts://broker.example:8883"} and ca, user, password_file, certificate, certificate_key,
     version.
     """
@@ -164,7 +164,7 @@ class Querier:
             raise TypeError("columns: expected a list of columns, got one str")
         unknown = sorted(set(link) - set(_LINK))
         if unknown or "url" not in link:
-            raise ValueError(f"link: {unknown[0]!r} is none of {', '.join(_LINK)}" if unknown else "link: it has no url")
+            raise ValueError(f"link: {unknown[0]!r} is unknown; use {', '.join(_LINK)}" if unknown else "link: url is missing")
         values: dict[str, Any] = {
             "key": key,
             "keys": keys,
@@ -201,7 +201,7 @@ class Querier:
 
 def _tables(tree: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
     if set(tree) != {"gateways", "devices"}:
-        raise ValueError("tree: it has [gateways], NAME = \"PARENT\", and [devices], NAME = \"GATEWAY\", and nothing else")
+        raise ValueError("tree: expected exactly two tables, [gateways] with NAME = \"PARENT\" and [devices] with NAME = \"GATEWAY\"")
     return {name: dict(table) for name, table in tree.items()}
 
 

@@ -37,13 +37,13 @@ fn epoch(report: &EpochReport) -> Value {
     })
 }
 
-/// By name, device, index and digest.
-fn sorted(mut said: Vec<Value>) -> Vec<Value> {
+/// Sorts by name, device, index and digest.
+fn sorted(mut values: Vec<Value>) -> Vec<Value> {
     let text = |one: &Value, field: &str| one[field].as_str().unwrap_or_default().to_owned();
-    said.sort_by_key(|one| {
+    values.sort_by_key(|one| {
         (text(one, "name"), text(one, "device"), one["index"].as_u64(), text(one, "digest"))
     });
-    said
+    values
 }
 
 fn finding(finding: &Finding) -> Value {
@@ -59,10 +59,10 @@ fn finding(finding: &Finding) -> Value {
             found: sample::Finding::RoundOverstated { round, announced },
             devices,
         } => {
-            let mut told: Vec<(String, u8)> =
+            let mut rounds: Vec<(String, u8)> =
                 devices.iter().map(|(device, round)| (device.to_string(), round.0)).collect();
-            told.sort();
-            json!({ "name": name, "round": round.0, "announced": announced.0, "told": told })
+            rounds.sort();
+            json!({ "name": name, "round": round.0, "announced": announced.0, "told": rounds })
         }
         Finding::TwoManifests { digests } => {
             let mut digests: Vec<String> = digests.iter().map(ToString::to_string).collect();

@@ -185,11 +185,11 @@ pub fn frame(input: &Value) -> Verdict {
 
 pub fn single(input: &Value) -> Verdict {
     let (bytes, sender) = (bytes(input, "bytes"), DeviceId(fixed(input, "sender")));
-    let said = open_single(&bytes, network(input), sender, &key(input), &mut vec![0; MAX_SINGLE])
+    let opened = open_single(&bytes, network(input), sender, &key(input), &mut vec![0; MAX_SINGLE])
         .map_err(name)?;
     Ok(json!({
-        "number": said.id().number.0, "kind": said.kind().number(), "label": said.label(), "message": hex_of(said.message()),
-        "digest": said.digest().to_string(),
+        "number": opened.id().number.0, "kind": opened.kind().number(), "label": opened.label(), "message": hex_of(opened.message()),
+        "digest": opened.digest().to_string(),
     }))
 }
 

@@ -1,8 +1,8 @@
-//! The test vectors of `spec/vectors`: generated here, and replayed here by the product's own code.
+//! Generates the test vectors of `spec/vectors`, and replays them with the product's own code.
 //! `spec/verify.py` replays them independently in Python.
 //!
-//! `make vectors` writes them anew; the test of this crate replays them, and compares them with
-//! what [`make::files`] generates.
+//! `make vectors` regenerates them. The test of this crate replays them, and compares them with the
+//! output of [`make::files`].
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -118,13 +118,13 @@ pub fn replay(name: &str, file: &Value) -> (Vec<String>, usize) {
     (wrong, count)
 }
 
-/// Replaces all files of `spec/vectors/v1` by what [`make::files`] generates.
+/// Replaces all files of `spec/vectors/v1` with the output of [`make::files`].
 ///
 /// # Errors
 ///
 /// A file cannot be written.
 pub fn write() -> std::io::Result<()> {
-    // Generated first: a generator that fails leaves the files as they are.
+    // Generate first, so that the files stay unchanged if the generator fails.
     let made = make::files();
     if folder().exists() {
         fs::remove_dir_all(folder())?;

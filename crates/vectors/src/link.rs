@@ -34,7 +34,7 @@ pub fn secret(input: &Value) -> Value {
     json!({ "secret": hex::encode(*secret) })
 }
 
-/// A frame of a device, as a coordinator that knows every device of the group opens it.
+/// A frame of a device, opened by a coordinator that knows every device of the group.
 pub fn up(input: &Value) -> Verdict {
     let frame = bytes(input, "frame");
     let device = claimed_device(&frame)
@@ -83,7 +83,7 @@ pub fn up(input: &Value) -> Verdict {
     })
 }
 
-/// A frame of the coordinator, as a device opens it.
+/// A frame of the coordinator, opened by a device.
 pub fn down(input: &Value) -> Verdict {
     let (frame, device) = (bytes(input, "frame"), DeviceId(fixed(input, "device")));
     let opened = Acknowledgement::open(&frame, device, &key_of(input, device)).map_err(name)?;
@@ -95,7 +95,7 @@ pub fn down(input: &Value) -> Verdict {
     }))
 }
 
-/// A rejection, as the device opens it.
+/// A refusal of the coordinator, opened by the device.
 pub fn refusal(input: &Value) -> Verdict {
     let (frame, device) = (bytes(input, "frame"), DeviceId(fixed(input, "device")));
     let key = key_of(input, device);
@@ -106,7 +106,7 @@ pub fn refusal(input: &Value) -> Verdict {
 /// The result of forwarded frames for a verifier that follows a device from the first of them.
 pub fn follow(input: &Value) -> Value {
     let mut at: Option<Followed> = None;
-    let mut heard = Vec::new();
+    let mut results = Vec::new();
     for frame in list(input, "frames") {
         let field = |place: usize| frame[place].as_u64().unwrap();
         let forward = Forward {
@@ -132,7 +132,7 @@ pub fn follow(input: &Value) -> Value {
             }
         };
         assert!(first.is_some() || *followed == before);
-        heard.push(json!([
+        results.push(json!([
             what,
             first,
             followed.index.0,
@@ -141,5 +141,5 @@ pub fn follow(input: &Value) -> Value {
             followed.confirmed.0
         ]));
     }
-    json!({ "heard": heard })
+    json!({ "heard": results })
 }

@@ -1,4 +1,4 @@
-//! `moteseal-vectors write`: writes the test vectors of `spec/vectors` anew.
+//! `moteseal-vectors write`: regenerates the test vectors of `spec/vectors`.
 
 #![forbid(unsafe_code)]
 

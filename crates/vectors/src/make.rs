@@ -1,7 +1,8 @@
-//! Makes the vectors: the inputs and, for invalid ones, the expected error.
+//! Makes the vectors: the inputs and, for invalid inputs, the expected errors.
 
 mod audits;
 mod broadcasts;
+mod coordinator;
 mod cose;
 mod explained;
 mod identity;
@@ -17,7 +18,6 @@ mod served;
 mod sums;
 mod tesla;
 mod within;
-mod words;
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ pub fn files() -> BTreeMap<String, Value> {
     order::make(&mut files);
     explained::make(&mut files);
     served::make(&mut files);
-    words::make(&mut files);
+    coordinator::make(&mut files);
     pruned::make(&mut files);
     kept::make(&mut files);
     within::make(&mut files);
@@ -55,7 +55,7 @@ pub fn files() -> BTreeMap<String, Value> {
 #[derive(Default)]
 pub struct Files {
     made: BTreeMap<String, Value>,
-    /// Cases with another result than expected.
+    /// Cases whose result differs from the expected one.
     wrong: Vec<String>,
 }
 
@@ -93,7 +93,8 @@ impl Files {
                 let verdict = match shared.run(op, &changed_input(&mutation, &changed)) {
                     Err(error) => error,
                     Ok(output) => {
-                        // A stream cut between its items: none of the rest is accepted.
+                        // Only a stream that is cut between its items is accepted, always with the
+                        // same output.
                         if kept.get_or_insert_with(|| output.clone()) != &output {
                             self.wrong.push(format!(
                                 "{}: {name}: a change is accepted: {output}",
@@ -146,6 +147,7 @@ impl File {
         }
     }
 
+    /// Adds an input that all cases share.
     pub fn shared(mut self, field: &str, value: Value) -> Self {
         self.shared.insert(field.to_owned(), value);
         self
@@ -155,7 +157,7 @@ impl File {
         self.shared("operator", public(operator))
     }
 
-    /// Adds an input that all cases share.
+    /// The inputs that all cases share.
     pub fn shared_values(&self) -> Value {
         Value::Object(self.shared.clone())
     }
@@ -174,7 +176,7 @@ impl File {
         self.invalid.push((name.into(), op, input, error));
     }
 
-    /// All changes of `field`: see spec/README.md.
+    /// Adds a case for every change of `field` (spec/README.md).
     pub fn mutate(
         &mut self,
         name: impl Into<String>,

@@ -243,8 +243,8 @@ impl Shared {
             "query.contribution" => query::contribution(input),
             "query.answer" => query::answer(input),
             "tesla.parameters" => tesla::parameters(input),
-            "tesla.say" => tesla::say(input),
-            "tesla.hear" => tesla::hear(input),
+            "tesla.say" => tesla::send(input),
+            "tesla.hear" => tesla::receive_all(input),
             other => panic!("no operation {other}"),
         }
     }
@@ -380,7 +380,7 @@ impl Shared {
     /// One device's response, as a client checks it: complete, and every epoch as queried.
     fn choice_answer(&self, input: &Value) -> Verdict {
         let until = (!input["until"].is_null()).then(|| number::<u64>(input, "until"));
-        // Every part of an epoch is needed for the check, so a first pass collects the seals.
+        // The check needs every part of an epoch, so a first pass collects the seals.
         let mut seals: Vec<Seal<Authentic>> = Vec::new();
         self.read(input, &mut |event| {
             if let Event::Proven(proven) = event {
@@ -402,20 +402,20 @@ impl Shared {
             seals: &seals,
             inside,
             choice: &input["choice"],
-            judged: 0,
+            checked: 0,
             rows: Vec::new(),
             refused: None,
         };
         let mut at = 0;
         self.read(input, &mut |event| {
             if let Event::Proven(proven) = event {
-                answer.judge(at, proven);
+                answer.check_part(at, proven);
                 at += 1;
             }
         })?;
         match answer.refused {
             Some(name) => Err(name),
-            None => Ok(json!({ "seals": answer.judged, "rows": answer.rows })),
+            None => Ok(json!({ "seals": answer.checked, "rows": answer.rows })),
         }
     }
 }
@@ -425,7 +425,7 @@ struct Answer<'c> {
     /// The number of seals in the range.
     inside: usize,
     choice: &'c Value,
-    judged: usize,
+    checked: usize,
     rows: Vec<Value>,
     refused: Option<String>,
 }
@@ -433,7 +433,7 @@ struct Answer<'c> {
 impl Answer<'_> {
     /// Checks the next part. The first part that differs from the query determines the error, but
     /// events after the range take precedence.
-    fn judge(&mut self, at: usize, proven: moteseal_verify::Proven<'_>) {
+    fn check_part(&mut self, at: usize, proven: moteseal_verify::Proven<'_>) {
         let statement = proven.seal.statement();
         if at >= self.inside {
             if !matches!(proven.sample.select(), Select::Levels(0)) {
@@ -446,7 +446,7 @@ impl Answer<'_> {
         let end =
             start + self.seals[start..self.inside].iter().take_while(|seal| in_epoch(seal)).count();
         let parts = &self.seals[start..end];
-        let judged = if let Some(rate) = self.choice.get("rate") {
+        let checked = if let Some(rate) = self.choice.get("rate") {
             let rate: Rate = rate.as_str().unwrap().parse().unwrap();
             // The first part of an epoch that cannot have the rate rejects the whole epoch.
             parts
@@ -483,9 +483,9 @@ impl Answer<'_> {
                 .and_then(|forced| forced.parts().nth(at - start).unwrap().check(proven.sample))
                 .map_err(name)
         };
-        match judged {
+        match checked {
             Ok(uniform) => {
-                self.judged += 1;
+                self.checked += 1;
                 uniform.sample().for_each(&moteseal_seal::engine::Scalar, |seq, _, record| {
                     self.rows.push(json!([statement.index.0, seq.0, hex_of(record)]));
                 });

@@ -161,10 +161,10 @@ pub fn schedule(input: &Value) -> Verdict {
     let (bytes, group, roster) =
         (bytes(input, "bytes"), GroupId(fixed(input, "group")), Digest(fixed(input, "roster")));
     let mut scratch = vec![0; MAX_QUERY_SCHEDULE];
-    let said = schedule::hear(&bytes, group, &key, &mut scratch)
+    let message = schedule::hear(&bytes, group, &key, &mut scratch)
         .map_err(|error| error.name().to_owned())?;
     let schedule =
-        QuerySchedule::open(&said, group, &roster).map_err(|error| error.name().to_owned())?;
+        QuerySchedule::open(&message, group, &roster).map_err(|error| error.name().to_owned())?;
     let query = |(id, posed): (QueryId, Posed<'_>)| json!({ "id": id.to_string(), "first": posed.first, "until": posed.until, "plan": hex_of(posed.plan) });
     Ok(json!({
         "digest": schedule.digest().to_string(),

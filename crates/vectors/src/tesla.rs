@@ -37,7 +37,7 @@ pub fn parameters(input: &Value) -> Verdict {
 
 /// The output of a sender at given times: a message's packet or, for null, the key that may be
 /// disclosed.
-pub fn say(input: &Value) -> Verdict {
+pub fn send(input: &Value) -> Verdict {
     let schedule = Schedule {
         id: id(input),
         start_ms: number(input, "start"),
@@ -49,21 +49,21 @@ pub fn say(input: &Value) -> Verdict {
     let mut parameters = [0; MAX_PARAMETERS];
     let parameters = hex_of(sender.parameters().encode(&mut parameters).unwrap());
     let mut buffer = [0; 8192];
-    let mut said = Vec::new();
+    let mut outputs = Vec::new();
     for entry in list(input, "says") {
-        said.push(match at(entry) {
+        outputs.push(match at(entry) {
             (now, Some(message)) => {
                 Some(hex_of(sender.packet(now, &message, &mut buffer).map_err(name)?))
             }
             (now, None) => sender.disclosure(now, &mut buffer).map_err(name)?.map(hex_of),
         });
     }
-    Ok(json!({ "parameters": parameters, "said": said }))
+    Ok(json!({ "parameters": parameters, "said": outputs }))
 }
 
 /// The result of a receiver for frames at given times: for each frame, its verdict and the messages
 /// that it proves.
-pub fn hear(input: &Value) -> Verdict {
+pub fn receive_all(input: &Value) -> Verdict {
     let parameters = Parameters::decode(&bytes(input, "parameters"), id(input)).map_err(name)?;
     let settings = Settings {
         offset_ms: number(input, "offset"),
@@ -72,7 +72,7 @@ pub fn hear(input: &Value) -> Verdict {
         seed: 0,
     };
     let mut receiver = Roomy::new(parameters, settings).map_err(name)?;
-    let mut heard = Vec::new();
+    let mut results = Vec::new();
     for entry in list(input, "heard") {
         let (now, frame) = at(entry);
         let frame = frame.unwrap();
@@ -80,11 +80,11 @@ pub fn hear(input: &Value) -> Verdict {
             Ok(frame) => receiver.receive(now, &frame).map_or_else(name, |()| "taken".to_owned()),
             Err(error) => name(error),
         };
-        let mut said = Vec::new();
+        let mut outputs = Vec::new();
         while let Some(message) = receiver.take() {
-            said.push(json!([message.interval, hex_of(message.message)]));
+            outputs.push(json!([message.interval, hex_of(message.message)]));
         }
-        heard.push(json!([verdict, said]));
+        results.push(json!([verdict, outputs]));
     }
-    Ok(json!({ "heard": heard, "committed": receiver.parameters().committed }))
+    Ok(json!({ "heard": results, "committed": receiver.parameters().committed }))
 }

@@ -1,4 +1,4 @@
-//! Replays the committed test vectors, and compares them with what the generator makes.
+//! Replays the committed test vectors, and compares them with the generated ones.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use moteseal_vectors::{committed, make, replay};
@@ -18,27 +18,24 @@ fn every_vector_has_its_stated_result() {
 }
 
 #[test]
-fn the_committed_vectors_are_the_generated_ones() {
+fn the_committed_vectors_equal_the_generated_ones() {
     let made = make::files();
     let committed = committed();
     assert_eq!(made.keys().collect::<Vec<_>>(), committed.keys().collect::<Vec<_>>());
     for (name, file) in &made {
         assert!(
             committed[name] == *file,
-            "{name} differs from what is generated; run make vectors"
+            "{name} differs from the generated file; run make vectors"
         );
     }
 }
 
 #[test]
-fn at_least_a_hundred_vectors_are_invalid_and_their_errors_are_listed() {
+fn at_least_a_hundred_vectors_are_invalid_and_errors_md_lists_their_errors() {
     let listed = include_str!("../../../spec/errors.md");
     let (mut invalid, mut names) = (0, std::collections::BTreeSet::new());
     for (file, vectors) in committed() {
-        assert!(
-            !vectors["valid"].as_array().unwrap().is_empty(),
-            "{file} shows nothing that is right"
-        );
+        assert!(!vectors["valid"].as_array().unwrap().is_empty(), "{file} has no valid case");
         for case in vectors["invalid"].as_array().unwrap() {
             invalid += 1;
             names.insert(case["error"].as_str().unwrap().to_owned());

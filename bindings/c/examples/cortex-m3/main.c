@@ -114,7 +114,7 @@ static void open_seal(uint64_t epoch) {
     events = 0;
 }
 
-/* Sends the seal's bundle like a radio: item by item, the events directly from their page, the finest
+/* Sends the seal's bundle like a radio: item by item, the events directly from their page, the highest
  * level first. */
 static void send(const char *path, const uint8_t signature[MOTESEAL_SIGNATURE]) {
     size_t length = 0;

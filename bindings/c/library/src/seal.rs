@@ -255,7 +255,7 @@ impl Closed {
     }
 
     /// Writes the records in the order of a part: for a tree as pushed, for a star by level, the
-    /// finest first.
+    /// highest first.
     fn arrange(&self, records: &[u8], out: &mut [u8]) -> Result<(), Error> {
         let mut cursors = [0; 32];
         self.each(records, |level, record| {

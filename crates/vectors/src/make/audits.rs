@@ -1,4 +1,4 @@
-//! Audits: what manifests and the devices' seals come to, epoch by epoch (section 8.3).
+//! Audits of manifests and the devices' seals, epoch by epoch (section 8.3).
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use moteseal_core::signature::Algorithm;
 use moteseal_verify::write;
 use serde_json::{Value as Json, json};
 
+use super::drafts::{file_within, group_within, id, manifest, manifest_under};
 use super::parts::file_of_streams;
 use super::pruned::{device, item};
-use super::words::{file_within, group_within, id, manifest, manifest_under};
 use super::{File, Files};
 use moteseal_fixtures::world::{
     BUDGET, Epoch, FIXED, LEVELS, Pick, Sealed, coordinator, schema, stream,
@@ -21,7 +21,7 @@ use moteseal_fixtures::world::{
 const ED: Algorithm = Algorithm::Ed25519;
 const OP: &str = "audit.range";
 const NAMES: [&str; 4] = ["north", "south", "west", "east"];
-/// Events of each device in the epochs 10 to 13.
+/// The number of events of each device in the epochs 10 to 13.
 const LOADS: [[u32; 4]; 4] = [[30, 20, 25, 40], [50, 10, 33, 28], [25, 0, 9, 6], [20, 9, 14, 30]];
 
 pub fn make(files: &mut Files) {
@@ -32,9 +32,9 @@ pub fn make(files: &mut Files) {
     files.add(without_budget());
 }
 
-/// A manifest to be.
+/// The content of a manifest, before it is signed.
 #[derive(Clone)]
-struct Word {
+struct DraftManifest {
     epoch: u64,
     round: u8,
     listed: BTreeMap<DeviceId, Vec<Digest>>,
@@ -44,33 +44,35 @@ struct Word {
 /// Manifests, and the seals of each device.
 #[derive(Clone)]
 struct Scene {
-    words: Vec<Word>,
+    drafts: Vec<DraftManifest>,
     seals: Vec<(&'static str, Vec<Sealed>)>,
 }
 
 impl Scene {
-    /// What these devices seal, and the manifests of an honest coordinator that had all of it.
+    /// The seals of these devices, and the manifests of an honest coordinator that received them
+    /// all.
     fn of(devices: &[(&'static str, Vec<Epoch>)]) -> Self {
         let seal = |(name, epochs): &(&'static str, Vec<Epoch>)| {
             let mut device = device(name);
             (*name, epochs.iter().map(|epoch| device.seal(epoch)).collect())
         };
         let seals: Vec<(&str, Vec<Sealed>)> = devices.iter().map(seal).collect();
-        let mut words: BTreeMap<u64, BTreeMap<DeviceId, Vec<Digest>>> = BTreeMap::new();
+        let mut drafts: BTreeMap<u64, BTreeMap<DeviceId, Vec<Digest>>> = BTreeMap::new();
         for (name, sealed) in &seals {
             for one in sealed {
-                let word = words.entry(one.seal.statement().epoch.0).or_default();
-                word.entry(id(name)).or_default().push(one.seal.digest());
+                let draft = drafts.entry(one.seal.statement().epoch.0).or_default();
+                draft.entry(id(name)).or_default().push(one.seal.digest());
             }
         }
         let roster = group_within(ED).digest();
-        let mut scene = Self { words: Vec::new(), seals };
-        let word = |(epoch, listed)| Word { epoch, round: scene.due(epoch), listed, roster };
-        scene.words = words.into_iter().map(word).collect();
+        let mut scene = Self { drafts: Vec::new(), seals };
+        let draft =
+            |(epoch, listed)| DraftManifest { epoch, round: scene.due(epoch), listed, roster };
+        scene.drafts = drafts.into_iter().map(draft).collect();
         scene
     }
 
-    /// Four devices that seal four epochs; all is well.
+    /// Four devices that seal four epochs, without a fault.
     fn honest() -> Self {
         let device = |(at, name)| {
             let epochs =
@@ -80,7 +82,7 @@ impl Scene {
         Self::of(&NAMES.into_iter().enumerate().map(device).collect::<Vec<(&str, Vec<Epoch>)>>())
     }
 
-    /// Three devices as in [`honest`](Self::honest), and this one.
+    /// Three devices as in [`honest`](Self::honest), and `east` with these epochs.
     fn with_east(epochs: Vec<Epoch>) -> Self {
         let device = |(at, name)| {
             let epochs =
@@ -110,8 +112,8 @@ impl Scene {
         (0..LEVELS).find(fits).unwrap_or(LEVELS)
     }
 
-    fn word(&mut self, epoch: u64) -> &mut Word {
-        self.words.iter_mut().find(|word| word.epoch == epoch).unwrap()
+    fn draft(&mut self, epoch: u64) -> &mut DraftManifest {
+        self.drafts.iter_mut().find(|draft| draft.epoch == epoch).unwrap()
     }
 
     fn sealed(&mut self, name: &str) -> &mut Vec<Sealed> {
@@ -124,7 +126,7 @@ impl Scene {
         changed
     }
 
-    /// Nobody shows the seals of a device that have one of these indices.
+    /// Removes the seals of a device with these indices from what is shown.
     fn hide(&mut self, name: &str, indices: &[u32]) {
         self.sealed(name).retain(|one| !indices.contains(&one.seal.statement().index.0));
     }
@@ -135,10 +137,10 @@ impl Scene {
     }
 
     fn manifests(&self) -> Vec<Vec<u8>> {
-        self.words.iter().map(Word::item).collect()
+        self.drafts.iter().map(DraftManifest::item).collect()
     }
 
-    /// The manifests, then every seal of each device, each proven by itself, with no events.
+    /// The manifests, then every seal of each device, each with its own proof and without events.
     fn pieces(&self) -> Vec<Vec<u8>> {
         let mut pieces = self.manifests();
         for (_, sealed) in &self.seals {
@@ -157,12 +159,12 @@ impl Scene {
         self.between(10, None)
     }
 
-    /// What a store shows of a range: its manifests and all behind it, its seals, and the one that
-    /// shows where they end.
+    /// What a store shows for a range: the manifests from its start on, its seals, and the seal
+    /// that shows where they end.
     fn between(&self, since: u64, until: Option<u64>) -> Json {
         let end = until.unwrap_or(u64::MAX);
         let shown = self.changed(|scene| {
-            scene.words.retain(|word| word.epoch >= since);
+            scene.drafts.retain(|draft| draft.epoch >= since);
             for (_, seals) in &mut scene.seals {
                 let mut ended = false;
                 seals.retain(|one| {
@@ -178,7 +180,7 @@ impl Scene {
     }
 }
 
-impl Word {
+impl DraftManifest {
     fn item(&self) -> Vec<u8> {
         let listed: Vec<(DeviceId, Vec<Digest>)> =
             self.listed.iter().map(|(id, seals)| (*id, seals.clone())).collect();
@@ -211,52 +213,52 @@ fn rounds() -> File {
         ED,
     );
     let honest = Scene::honest();
-    assert_eq!(honest.words.iter().map(|word| word.round).collect::<Vec<_>>(), [2, 2, 0, 1]);
+    assert_eq!(honest.drafts.iter().map(|draft| draft.round).collect::<Vec<_>>(), [2, 2, 0, 1]);
     file.valid("four honest epochs", OP, honest.case());
     file.valid("one of them", OP, honest.between(13, None));
     for by in 1..=6u8 {
-        let more = honest.changed(|scene| scene.word(11).round += by);
+        let more = honest.changed(|scene| scene.draft(11).round += by);
         file.valid(format!("{by} rounds more than due"), OP, more.case());
     }
     for by in 1..=2u8 {
-        let less = honest.changed(|scene| scene.word(11).round -= by);
+        let less = honest.changed(|scene| scene.draft(11).round -= by);
         file.valid(format!("{by} rounds less than due"), OP, less.case());
     }
     let exact = Scene::of(&[("north", vec![sealing(10, 40)]), ("south", vec![sealing(10, 0)])]);
-    assert_eq!(exact.words[0].round, 0);
+    assert_eq!(exact.drafts[0].round, 0);
     let all = |scene: &Scene| {
         scene.changed(|scene| scene.seals.extend([("west", silent()), ("east", silent())]))
     };
     file.valid("as many events as the budget", OP, all(&exact).case());
     let over = Scene::of(&[("north", vec![sealing(10, 40)]), ("south", vec![sealing(10, 1)])]);
-    assert!(over.words[0].round > 0);
+    assert!(over.drafts[0].round > 0);
     file.valid("one event more than the budget", OP, all(&over).case());
     file.valid(
         "one event more than the budget, and all of them kept",
         OP,
-        all(&over).changed(|scene| scene.word(10).round = 0).case(),
+        all(&over).changed(|scene| scene.draft(10).round = 0).case(),
     );
-    // So many that not even the coarsest level fits.
+    // So many events that not even the highest level fits.
     let flood = Scene::with_east(
         [vec![part(10, 3000), part(10, 3000)], vec![sealing(10, 3000)], vec![sealing(11, 3)]]
             .concat(),
     );
-    assert_eq!(flood.words[0].round, LEVELS);
+    assert_eq!(flood.drafts[0].round, LEVELS);
     file.valid("nothing fits", OP, flood.between(10, Some(11)));
-    let one_less = flood.changed(|scene| scene.word(10).round -= 1);
+    let one_less = flood.changed(|scene| scene.draft(10).round -= 1);
     file.valid("nothing fits, and the coarsest level is kept", OP, one_less.between(10, Some(11)));
 
-    // What devices were told, and what they took upon themselves.
-    let told = |round: u8, own_round: u8| {
+    // The rounds that devices were given, and the rounds that they raised themselves to.
+    let with_round = |round: u8, own_round: u8| {
         let mut epochs: Vec<Epoch> = (10..14).map(|epoch| sealing(epoch, 40)).collect();
         (epochs[1].round, epochs[1].own_round) = (round, own_round);
         Scene::with_east(epochs)
     };
-    let due = told(0, 0).words[1].round;
-    file.valid("a device was told the round that is due", OP, told(due, due).case());
-    file.valid("a device raised itself above it", OP, told(0, due + 2).case());
-    file.valid("a device was told a higher round", OP, told(due + 1, due + 1).case());
-    file.valid("a device was told a much higher round", OP, told(due + 3, due + 4).case());
+    let due = with_round(0, 0).drafts[1].round;
+    file.valid("a device was told the round that is due", OP, with_round(due, due).case());
+    file.valid("a device raised itself above it", OP, with_round(0, due + 2).case());
+    file.valid("a device was told a higher round", OP, with_round(due + 1, due + 1).case());
+    file.valid("a device was told a much higher round", OP, with_round(due + 3, due + 4).case());
     let two = {
         let epochs = |rounds: u8| {
             let mut epochs: Vec<Epoch> = (10..14).map(|epoch| sealing(epoch, 40)).collect();
@@ -273,20 +275,20 @@ fn rounds() -> File {
     file.valid(
         "devices were told different rounds",
         OP,
-        two.changed(|scene| scene.word(11).round = due).case(),
+        two.changed(|scene| scene.draft(11).round = due).case(),
     );
     file.valid("devices were told different rounds, where the due one was signed", OP, two.case());
-    let signed = told(due + 1, due + 1).changed(|scene| scene.word(11).round += 1);
+    let signed = with_round(due + 1, due + 1).changed(|scene| scene.draft(11).round += 1);
     file.valid("a device was told a higher round, and it was signed", OP, signed.case());
-    let both = told(due + 1, due + 1).changed(|scene| scene.word(11).round -= 1);
+    let both = with_round(due + 1, due + 1).changed(|scene| scene.draft(11).round -= 1);
     file.valid("too low a round, and a device was told a higher one", OP, both.case());
-    let unlisted =
-        told(due + 3, due + 3).changed(|scene| drop(scene.word(11).listed.remove(&id("east"))));
+    let unlisted = with_round(due + 3, due + 3)
+        .changed(|scene| drop(scene.draft(11).listed.remove(&id("east"))));
     file.valid("who was told a higher round is not listed", OP, unlisted.case());
     file
 }
 
-/// Nothing to say in epoch 10.
+/// No device seals anything in epoch 10.
 fn silent() -> Vec<Sealed> {
     Vec::new()
 }
@@ -301,9 +303,9 @@ fn chains() -> File {
     let last = |round_more: u8| {
         honest.changed(|scene| {
             scene.hide("east", &[3]);
-            let word = scene.word(13);
-            word.listed.remove(&id("east"));
-            word.round += round_more;
+            let draft = scene.draft(13);
+            draft.listed.remove(&id("east"));
+            draft.round += round_more;
         })
     };
     file.valid("a device is absent from the newest epoch", OP, last(0).case());
@@ -312,9 +314,9 @@ fn chains() -> File {
         OP,
         last(3).case(),
     );
-    let low = last(0).changed(|scene| scene.word(13).round = 0);
+    let low = last(0).changed(|scene| scene.draft(13).round = 0);
     file.valid("a device is absent from the newest epoch, which kept too much", OP, low.case());
-    // Epochs in which east says nothing, and how its chain goes on.
+    // Epochs in which east is silent, and the ways in which its chain continues.
     for (name, epochs) in [
         ("silence, and the chain goes on", vec![sealing(10, 9), sealing(13, 9)]),
         ("silence from the start on", vec![sealing(13, 9)]),
@@ -354,28 +356,29 @@ fn chains() -> File {
     ] {
         let scene = Scene::with_east(epochs);
         file.valid(name, OP, scene.case());
-        let more = scene.changed(|scene| scene.words.iter_mut().for_each(|word| word.round += 1));
+        let more =
+            scene.changed(|scene| scene.drafts.iter_mut().for_each(|draft| draft.round += 1));
         file.valid(format!("{name}; a round more than due each time"), OP, more.case());
         file.valid(format!("{name}; epoch 11 alone"), OP, scene.between(11, Some(12)));
     }
-    // A seal that no manifest lists shows that its device was silent before it if one behind it
-    // that is listed names it.
+    // An unlisted seal shows that its device was silent before it, if a later seal that is listed
+    // refers to it.
     let back = Scene::with_east(vec![sealing(10, 9), sealing(12, 9), sealing(13, 9)]);
     for (name, unlisted) in
         [("the next seal was late", &[12][..]), ("the next two seals were late", &[12, 13])]
     {
         let late = back.changed(|scene| {
-            unlisted.iter().for_each(|epoch| drop(scene.word(*epoch).listed.remove(&id("east"))));
+            unlisted.iter().for_each(|epoch| drop(scene.draft(*epoch).listed.remove(&id("east"))));
         });
         file.valid(format!("silence, and {name}"), OP, late.case());
         file.valid(format!("silence, and {name}; epoch 11 alone"), OP, late.between(11, Some(12)));
-        let more = late.changed(|scene| scene.word(11).round += 1);
+        let more = late.changed(|scene| scene.draft(11).round += 1);
         file.valid(format!("silence, and {name}; a round more than due"), OP, more.case());
     }
-    // A device that nobody ever heard of.
+    // A device that never sealed anything.
     let three = Scene::with_east(Vec::new());
     file.valid("a device that never spoke", OP, three.case());
-    // Which of three parts are shown: nobody is accused of what a store may withhold.
+    // Some of three parts are shown: no device is accused of what a store may withhold.
     let parts = Scene::with_east(vec![
         part(10, 9),
         part(10, 9),
@@ -395,13 +398,13 @@ fn chains() -> File {
             let gone: Vec<Digest> =
                 indices.iter().map(|index| parts.digest("east", *index)).collect();
             scene
-                .word(10)
+                .draft(10)
                 .listed
                 .get_mut(&id("east"))
                 .unwrap()
                 .retain(|digest| !gone.contains(digest));
             if indices.len() == 3 {
-                scene.word(10).listed.remove(&id("east"));
+                scene.draft(10).listed.remove(&id("east"));
             }
         });
         file.valid(
@@ -416,7 +419,7 @@ fn chains() -> File {
             let gone: Vec<Digest> =
                 indices.iter().map(|index| parts.digest("east", *index)).collect();
             scene
-                .word(10)
+                .draft(10)
                 .listed
                 .get_mut(&id("east"))
                 .unwrap()
@@ -426,7 +429,7 @@ fn chains() -> File {
     }
     for epoch in [10, 12] {
         let invented = parts.changed(|scene| {
-            scene.word(epoch).listed.entry(id("east")).or_default().push(Digest([0x78; 32]));
+            scene.draft(epoch).listed.entry(id("east")).or_default().push(Digest([0x78; 32]));
         });
         file.valid(
             format!("an invented seal of epoch {epoch} beside three parts of epoch 10"),
@@ -436,12 +439,12 @@ fn chains() -> File {
     }
     let dropped = honest.changed(|scene| {
         scene.hide("south", &[1]);
-        scene.word(11).listed.remove(&id("south"));
+        scene.draft(11).listed.remove(&id("south"));
     });
     file.valid("a device's epoch is dropped", OP, dropped.case());
-    let late = honest.changed(|scene| drop(scene.word(11).listed.remove(&id("south"))));
+    let late = honest.changed(|scene| drop(scene.draft(11).listed.remove(&id("south"))));
     file.valid("a device's epoch is late", OP, late.case());
-    // Two histories.
+    // Two histories of one device.
     let fork = Scene::with_east(vec![sealing(10, 9), sealing(11, 30), sealing(13, 3)]);
     let forked = honest.changed(|scene| {
         let other = fork.clone().sealed("east")[1].clone();
@@ -460,7 +463,7 @@ fn lists() -> File {
     let honest = Scene::honest();
     let fake = |byte: u8| Digest([byte; 32]);
     let push = |epoch: u64, name: &str, digest: Digest| {
-        honest.changed(|scene| scene.word(epoch).listed.entry(id(name)).or_default().push(digest))
+        honest.changed(|scene| scene.draft(epoch).listed.entry(id(name)).or_default().push(digest))
     };
     for (name, epoch) in [("of an old epoch", 11), ("of the newest epoch", 13)] {
         file.valid(format!("an invented seal {name}"), OP, push(epoch, "west", fake(0x78)).case());
@@ -469,7 +472,7 @@ fn lists() -> File {
             OP,
             push(epoch, "west", fake(0x78))
                 .changed(|scene| {
-                    scene.word(epoch).listed.entry(id("west")).or_default().push(fake(0x79));
+                    scene.draft(epoch).listed.entry(id("west")).or_default().push(fake(0x79));
                 })
                 .case(),
         );
@@ -488,7 +491,7 @@ fn lists() -> File {
         .changed(|scene| scene.sealed("east").truncate(2));
     file.valid("a seal of the epoch before, which alone was asked for", OP, {
         let alone = before.changed(|scene| {
-            scene.words.retain(|word| word.epoch == 11);
+            scene.drafts.retain(|draft| draft.epoch == 11);
             scene
                 .seals
                 .iter_mut()
@@ -497,30 +500,30 @@ fn lists() -> File {
         alone.between(11, Some(12))
     });
     let elsewhere = honest.changed(|scene| {
-        let seals = scene.word(11).listed.remove(&id("south")).unwrap();
-        scene.word(11).listed.entry(id("north")).or_default().extend(seals);
+        let seals = scene.draft(11).listed.remove(&id("south")).unwrap();
+        scene.draft(11).listed.entry(id("north")).or_default().extend(seals);
     });
     file.valid("a seal listed under another device", OP, elsewhere.case());
     let phantom = honest.changed(|scene| {
-        drop(scene.word(11).listed.insert(DeviceId(*b"phantom!"), vec![fake(1), fake(2)]));
+        drop(scene.draft(11).listed.insert(DeviceId(*b"phantom!"), vec![fake(1), fake(2)]));
     });
     file.valid("a device that the roster does not have", OP, phantom.case());
-    let older = phantom.changed(|scene| scene.word(11).roster = Digest::of(&[b"version 0"]));
+    let older = phantom.changed(|scene| scene.draft(11).roster = Digest::of(&[b"version 0"]));
     file.valid("a device that an older roster may have had", OP, older.case());
     let twice = push(11, "east", honest.digest("east", 1));
     file.valid("a seal twice", OP, twice.case());
 
     let mut two = honest.clone();
-    let mut other = two.words[1].clone();
+    let mut other = two.drafts[1].clone();
     other.listed.remove(&id("north"));
     other.round = 1;
-    two.words.insert(2, other);
+    two.drafts.insert(2, other);
     file.valid("two manifests of one epoch", OP, two.case());
     let mut again = honest.clone();
-    again.words.insert(2, again.words[1].clone());
+    again.drafts.insert(2, again.drafts[1].clone());
     file.valid("a manifest twice", OP, again.case());
     let without = |epochs: &[u64]| {
-        honest.changed(|scene| scene.words.retain(|word| !epochs.contains(&word.epoch)))
+        honest.changed(|scene| scene.drafts.retain(|draft| !epochs.contains(&draft.epoch)))
     };
     file.valid("no manifest of an old epoch", OP, without(&[11]).case());
     file.valid("no manifest of the newest epoch", OP, without(&[13]).case());
@@ -535,11 +538,11 @@ fn lists() -> File {
     let behind = |until: u64| {
         unshown
             .changed(|scene| {
-                scene.words.push(Word {
+                scene.drafts.push(DraftManifest {
                     epoch: 14,
                     round: 0,
                     listed: BTreeMap::new(),
-                    roster: scene.words[0].roster,
+                    roster: scene.drafts[0].roster,
                 });
             })
             .between(10, Some(until))
@@ -588,23 +591,23 @@ fn lists() -> File {
     file
 }
 
-/// An epoch as its coordinator uploads it: the manifest, and every bundle from its round on.
+/// The epochs as their coordinator uploads them: each manifest, and every bundle from its round on.
 fn uploads(honest: &Scene) -> Vec<Upload> {
     let roster = group_within(ED);
-    let upload = |word: &Word| {
-        let listed: Vec<(DeviceId, Vec<Digest>)> = word.listed.clone().into_iter().collect();
-        let mask = 0xffu32 << word.round & 0xff;
+    let upload = |draft: &DraftManifest| {
+        let listed: Vec<(DeviceId, Vec<Digest>)> = draft.listed.clone().into_iter().collect();
+        let mask = 0xffu32 << draft.round & 0xff;
         let of_epoch = honest
             .seals
             .iter()
             .flat_map(|(_, seals)| seals)
-            .filter(|one| one.seal.statement().epoch.0 == word.epoch);
+            .filter(|one| one.seal.statement().epoch.0 == draft.epoch);
         let bundles: Vec<Vec<u8>> = of_epoch
             .map(|one| stream(&schema(FIXED), std::slice::from_ref(one), &Pick::Levels(mask)))
             .collect();
-        Upload::read(&roster, &manifest(word.epoch, word.round, &listed), &bundles).unwrap()
+        Upload::read(&roster, &manifest(draft.epoch, draft.round, &listed), &bundles).unwrap()
     };
-    honest.words.iter().map(upload).collect()
+    honest.drafts.iter().map(upload).collect()
 }
 
 fn cheats() -> File {

@@ -1,5 +1,5 @@
-//! Authenticated broadcast (spec/broadcast.md): certificates, chains, frames, evidence. Signed objects
-//! are encoded field by field, so that a test case can change any field.
+//! Authenticated broadcast (spec/broadcast.md): certificates, chains, frames, evidence. Signed
+//! objects are encoded field by field, so that a case can change any field.
 
 mod certificates;
 
@@ -78,7 +78,8 @@ fn certificate() -> Value {
     ])
 }
 
-/// What a certificate or revocation is opened with: of two base stations the second signed.
+/// The input for opening a certificate or revocation, with two base stations. The second one
+/// signed.
 fn listening(bytes: &[u8]) -> Json {
     let bases = [public(&secret(Algorithm::Esp256, 0x84)), public(&base())];
     json!({ "bytes": hex::encode(bytes), "network": network().to_string(), "bases": bases })
@@ -117,7 +118,7 @@ fn chains() -> File {
     file.valid("empty messages", op, of_chain(&vec![Vec::new(); 5], 2));
     file.valid("the longest message", op, of_chain(&[vec![7; 8192], Vec::new()], 2));
     for at in [54, 55, 56, 63, 64, 65] {
-        // Around the padding of a compression.
+        // Lengths around the padding limit of a compression.
         file.valid(
             format!("a message of {at} bytes"),
             op,
@@ -140,14 +141,14 @@ fn chains() -> File {
     file
 }
 
-/// A chain: its head, and its leaves with block and place.
-struct Said {
+/// A chain: its head, and its leaves with their blocks and places.
+struct BuiltChain {
     head: Value,
     leaves: Vec<(u32, u8, Vec<u8>)>,
     reference: [u8; 8],
 }
 
-fn said(messages: &[Vec<u8>], per_block: u8) -> Said {
+fn build_chain(messages: &[Vec<u8>], per_block: u8) -> BuiltChain {
     let id = ChainId { network: network(), sender: sender_named("ops"), number: ChainNumber(3) };
     let count = messages.len() as u32;
     let key = KeyId::of(&ops().public());
@@ -187,10 +188,10 @@ fn said(messages: &[Vec<u8>], per_block: u8) -> Said {
     ];
     let digests = [bytes(&digests[0].0), bytes(first.as_flattened())];
     let head = Value::Array([int(1)].into_iter().chain(id).chain(shape).chain(digests).collect());
-    Said { head, leaves, reference: outline.reference().0 }
+    BuiltChain { head, leaves, reference: outline.reference().0 }
 }
 
-/// What a head or a chain of one is opened with.
+/// The input for opening a head or a chain of one message.
 fn by_ops(bytes: &[u8]) -> Json {
     let key = public(&ops());
     json!({
@@ -203,11 +204,12 @@ fn heads() -> File {
     let mut file = File::new("broadcast/heads.json", "Heads of chains: cast.md, section 3.");
     let op = "cast.head";
     let head = |payload: &Value| by_ops(&signed(&ops(), CHAIN, payload));
-    let (one, many) = (said(&some_messages(1), 1).head, said(&some_messages(9), 4).head);
+    let (one, many) =
+        (build_chain(&some_messages(1), 1).head, build_chain(&some_messages(9), 4).head);
     for (what, payload) in [
         ("one message", one.clone()),
         ("nine messages, four a block", many.clone()),
-        ("two messages where four would fit", said(&some_messages(2), 4).head),
+        ("two messages where four would fit", build_chain(&some_messages(2), 4).head),
         ("as many messages as there can be", one.with(5, int(1 << 24))),
         ("an image", one.with(8, int(1))),
         ("an agenda", one.with(8, int(2))),
@@ -282,7 +284,7 @@ fn leaves() -> File {
         with(&by_ops(&signed(&ops(), CHAIN, head)), "leaves", leaves)
     };
     for (count, per_block) in [(1, 1), (5, 1), (4, 2), (9, 4), (65, 64)] {
-        let Said { head, leaves, .. } = said(&some_messages(count), per_block);
+        let BuiltChain { head, leaves, .. } = build_chain(&some_messages(count), per_block);
         file.valid(
             format!("{count} messages, {per_block} a block, in order"),
             op,
@@ -296,7 +298,7 @@ fn leaves() -> File {
             taking(&head, &backwards),
         );
     }
-    let Said { head, leaves, .. } = said(&some_messages(7), 3);
+    let BuiltChain { head, leaves, .. } = build_chain(&some_messages(7), 3);
     let changed = |at: usize, change: fn(&mut Vec<u8>)| {
         let mut leaf = leaves[at].clone();
         change(&mut leaf.2);
@@ -348,8 +350,8 @@ fn leaves() -> File {
     ] {
         file.valid(what, op, taking(&head, &order));
     }
-    // A sender whose tags and digest do not belong together.
-    let mut other = said(&some_messages(3), 3);
+    // A sender whose tags do not match the digest.
+    let mut other = build_chain(&some_messages(3), 3);
     other.head = other.head.with(11, bytes(&[1; 32]));
     for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
         let twice: Vec<_> =
@@ -439,11 +441,11 @@ fn singles() -> File {
     );
     let op = "cast.single";
     for message in [&b""[..], b"close valve 3", &[7; 8192]] {
-        let Said { head, leaves, .. } = said(&[message.to_vec()], 1);
+        let BuiltChain { head, leaves, .. } = build_chain(&[message.to_vec()], 1);
         let frame = single(&signed(&ops(), CHAIN, &head), &leaves[0].2);
         file.valid(format!("a message of {} bytes", message.len()), op, by_ops(&frame));
     }
-    let Said { head, leaves, .. } = said(&[b"close valve 3".to_vec()], 1);
+    let BuiltChain { head, leaves, .. } = build_chain(&[b"close valve 3".to_vec()], 1);
     let leaf = &leaves[0].2;
     file.valid(
         "whose block could have 64",
@@ -451,7 +453,7 @@ fn singles() -> File {
         by_ops(&single(&signed(&ops(), CHAIN, &head.with(6, int(64))), leaf)),
     );
     let opened = |head: &Value, leaf: &[u8]| by_ops(&single(&signed(&ops(), CHAIN, head), leaf));
-    let two = said(&some_messages(2), 1);
+    let two = build_chain(&some_messages(2), 1);
     file.invalid("the first of two messages", op, opened(&two.head, &two.leaves[0].2), "NotSingle");
     file.invalid("another message", op, opened(&head, b"close valve 4"), "ForgedLeaf");
     file.invalid("a shorter one", op, opened(&head, b"close"), "ForgedLeaf");
@@ -499,7 +501,7 @@ fn evidence() -> File {
         "What a sender said, proven to third parties: cast.md, section 6.",
     );
     let op = "cast.evidence";
-    let Said { head, leaves, reference } = said(&some_messages(5), 2);
+    let BuiltChain { head, leaves, reference } = build_chain(&some_messages(5), 2);
     let mut frames = vec![
         array([int(32), bytes(&signed(&base(), CERTIFICATE, &certificate()))]).encode(),
         array([int(34), bytes(&signed(&ops(), CHAIN, &head))]).encode(),

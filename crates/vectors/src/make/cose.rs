@@ -29,7 +29,7 @@ pub fn opened(devices: &[(&str, &[(Algorithm, u32)])]) -> Roster {
     Roster::open(&roster(devices), &operator().public()).unwrap()
 }
 
-/// A star's seal and a tree's, signed.
+/// A signed seal of a star, and one of a tree.
 pub fn two_seals() -> [Vec<u8>; 2] {
     let roster = opened(world::DEVICES);
     let mut device = Device::new(&roster, "ed", &schema(FIXED));
@@ -281,7 +281,7 @@ fn bytes_of_header(algorithm: Algorithm, typ: &str) -> Value {
     bytes(&header(algorithm, typ, &[]).encode())
 }
 
-/// `value` less `subtrahend`, or plus if `add`: 32 bytes, big-endian.
+/// `value + other` if `add`, otherwise `value - other`, modulo 2^256: 32 bytes, big-endian.
 pub fn sum(value: &[u8], other: &[u8], add: bool) -> Vec<u8> {
     let mut carry = 0i32;
     let mut out = vec![0; 32];

@@ -106,7 +106,7 @@ fn explained() -> File {
         };
         file.invalid(format!("a star: {name}"), "stream.explain", case(&run, &index), error);
     }
-    // A store whose explanations are wrong as well.
+    // A store whose explaining forms are wrong, too.
     let explain =
         |seal: &[u8], digests: &[u8]| array([int(6), bytes(seal), bytes(digests)]).encode();
     let signed: Vec<Vec<u8>> =
@@ -202,8 +202,8 @@ fn explained() -> File {
     file
 }
 
-/// The run with nothing selected, its first part changed: nothing that the salt or scheme decides
-/// is in it.
+/// The run with nothing selected and its first part changed. It contains nothing that depends on
+/// the salt or scheme.
 fn sequence_of_nothing(sealed: &[Sealed], change: impl Fn(&Value) -> Value) -> Vec<Value> {
     let mut run = sequence(&stream(&schema(FIXED), sealed, &Pick::Levels(0)));
     run[2] = change(&run[2]);

@@ -1,4 +1,4 @@
-//! What a coordinator keeps of what it is offered, and the rounds it goes through: section 8.1.
+//! The events that a coordinator keeps of those that it is offered, and its rounds: section 8.1.
 
 use serde_json::{Value, json};
 
@@ -20,8 +20,8 @@ fn withdraw(level: u8, events: u64) -> Value {
     json!(["withdraw", level, events])
 }
 
-/// Levels as events have them, `i` with probability `2^-(i+1)`: of a linear congruential
-/// generator's high bits.
+/// Levels distributed like those of events, `i` with probability `2^-(i+1)`, from the high bits of
+/// a linear congruential generator.
 fn levels(seed: u32, count: usize, of: u8) -> Vec<Value> {
     let mut state = seed;
     let mut next = || {

@@ -1,4 +1,4 @@
-//! Frames between devices and their coordinator, right and damaged in every way: section 8.2.
+//! Frames between devices and their coordinator, valid and with every kind of fault: section 8.2.
 
 use moteseal_core::cbor::Writer;
 use moteseal_core::digest::Digest;
@@ -10,8 +10,8 @@ use moteseal_core::record::{
 use moteseal_seal::wire::{Acknowledgement, Forward, Refusal, Uplink, encode_event};
 use serde_json::{Value as Json, json};
 
+use super::coordinator::id;
 use super::pruned::device;
-use super::words::id;
 use super::{File, Files};
 use moteseal_fixtures::value::{FALSE, NULL, Value, array, bytes, head, int, text};
 use moteseal_fixtures::world::{Epoch, FIXED, GROUP, Pick, schema};
@@ -48,7 +48,7 @@ fn key() -> LinkKey {
     LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, GroupId::of(GROUP), id("north")))
 }
 
-/// A frame of north's.
+/// A frame of the device `north`.
 fn frame(uplink: &Uplink<'_>) -> Vec<u8> {
     let mut out = vec![0; 1 << 16];
     uplink.close(id("north"), &key(), &mut out).unwrap().to_vec()
@@ -360,7 +360,7 @@ fn up() -> File {
             "Malformed",
         );
     }
-    // What is not deterministic: the head of the array, the kind, an index, a string's length.
+    // Non-deterministic encodings: of the head of the array, the kind, an index, a string's length.
     let encoded = array([int(3), north, bytes(&fixed)]).encode();
     let splice = |at: usize, remove: usize, with: &[u8]| {
         let mut changed = encoded.clone();
@@ -538,7 +538,7 @@ fn refusals() -> File {
     file
 }
 
-/// Index, epoch, own round, `from` and `until` of forward frames, as they arrive.
+/// Index, epoch, own round, `from` and `until` of forward frames, in the order of arrival.
 fn followed() -> File {
     let about = "What forward frames are to one who follows a device: section 8.2. A frame is its index, epoch, own round, from and until.";
     let mut file = File::new("link/followed.json", about);

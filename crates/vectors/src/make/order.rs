@@ -1,4 +1,4 @@
-//! What is no item, what cannot be a part of any seal, and which failure counts.
+//! Invalid items, parts that cannot belong to any seal, and which of several errors is reported.
 
 use moteseal_core::record::Scheme;
 
@@ -446,7 +446,7 @@ fn places() -> File {
         "EpochOutOfRange",
     );
 
-    // Runs in which every part can be, but not together.
+    // Runs in which each part is possible, but not all together.
     let run = |parts: &[Value]| read(&[&good[..2], parts].concat());
     let twice = |part: &Value| part.with(FLAGS, int(0));
     for (name, parts, error) in [

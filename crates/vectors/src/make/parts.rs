@@ -1,4 +1,4 @@
-//! Streams: runs of stars and trees, and parts whose events are not those that were sealed.
+//! Streams: runs of stars and trees, and parts with other events than the sealed ones.
 
 use moteseal_core::record::Scheme;
 use moteseal_core::record::SealIndex;
@@ -13,7 +13,7 @@ use moteseal_fixtures::world::{
     DEVICES, Device, Epoch, FIXED, LATTICE, Pick, Sealed, operator, roster, schema, stream,
 };
 
-// Where a part's fields stand.
+// The positions of a part's fields.
 pub const FLAGS: usize = 1;
 pub const SKIPPED: usize = 2;
 pub const ADVANCE: usize = 3;
@@ -212,7 +212,7 @@ fn lattice() -> File {
     file
 }
 
-/// A good run of one star, taken apart: schema, open, part.
+/// A valid run of one star as its items: schema, open, part.
 pub fn one_star() -> Vec<Value> {
     sequence(&stream(&schema(FIXED), &three("ed", Scheme::Star)[..1], &ALL))
 }
@@ -240,8 +240,8 @@ fn levels() -> File {
         changed(&good, 2, SALT, bytes(&[7; 16])),
         "SelectOutOfRange",
     );
-    // The same counters under another salt would be needed to get as far as the signature: nothing
-    // selected is one way.
+    // With another salt, the counters change and the selection fails first. With nothing selected,
+    // the signature check fails.
     let nothing =
         sequence(&stream(&schema(FIXED), &three("ed", Scheme::Star)[..1], &Pick::Levels(0)));
     file.invalid(
@@ -422,7 +422,7 @@ fn stars() -> File {
     file
 }
 
-/// The order of P-256's group less `s`.
+/// The order of P-256's group minus `s`.
 pub fn negated(s: &[u8]) -> Vec<u8> {
     let order =
         hex::decode("ffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551").unwrap();
@@ -556,7 +556,8 @@ fn trees() -> File {
         changed(&nothing, 2, DIGESTS, bytes(b"")),
         "DigestCount",
     );
-    // The hash of an inner node is no leaf's: a leaf's hash input starts with another byte.
+    // The hash of an inner node is not that of a leaf: a leaf's hash input starts with another
+    // byte.
     let pair = [sealed[0].leaves()[0].0, sealed[0].leaves()[1].0].concat();
     let items = sequence(&stream(&schema(&[]), &[opaque(Scheme::Tree)], &Pick::Events(vec![0])));
     let forged = [&head(0, 0)[..0], &64u16.to_be_bytes(), &pair].concat();
@@ -570,7 +571,7 @@ fn trees() -> File {
     file
 }
 
-/// A tree of which the device did not forward the events below level 2.
+/// A tree whose device did not forward the events below level 2.
 fn raised(file: &mut File) {
     let fixed = schema(FIXED);
     let mut epoch = Epoch::new(Scheme::Tree, 7, 24);

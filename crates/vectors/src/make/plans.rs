@@ -8,7 +8,7 @@ use super::{File, Files};
 use moteseal_fixtures::value::{NULL, Value, array, bytes, int, text};
 use moteseal_fixtures::world::schema;
 
-/// The columns that the texts are about.
+/// The columns that the query texts may use.
 const COLUMNS: &[&str] = &[
     "temperature:Cel:i16/100",
     "humidity:%RH:u16/100",
@@ -202,7 +202,7 @@ fn encoded(query: &str) -> Vec<u8> {
         .to_vec()
 }
 
-/// A plan of these fields, whatever they are.
+/// A plan with these fields, valid or not.
 fn plan(items: &[Value], columns: &[Value], steps: &[Value]) -> Value {
     let list = |values: &[Value]| Value::Array(values.to_vec());
     array([int(1), list(items), list(columns), list(steps), int(30_000)])
@@ -387,7 +387,7 @@ fn contributions() -> File {
     let op = "query.contribution";
     let columns = ["temperature:Cel:i16/100", "humidity:%RH:u16/100"];
     let input = |plan: &Value, schema_of: &[&str], record: Option<&str>| json!({ "plan": hex::encode(plan.encode()), "schema": hex::encode(schema(schema_of)), "record": record });
-    // -12.34 at 55.55 %: numerators -1234 and 5555.
+    // A temperature of -12.34 and a humidity of 55.55 %: the numerators -1234 and 5555.
     let reading = Some("fb2e15b3");
     let range = ranged("temperature", 100, -4000, 8500);
     let squares = plan(&[item(2, 0), item(3, 0)], std::slice::from_ref(&range), &[]);
@@ -536,7 +536,7 @@ fn answers() -> File {
     ] {
         file.valid(what, op, input(plan, totals, participants));
     }
-    // Means and roots that are no numbers of so many digits.
+    // Means and roots that need rounding.
     for count in [3_u128, 7, 11, 16, 128, 625] {
         let numerators = (0..count).map(|i| (i * i * 37) % 8500);
         let (sum, squares) =

@@ -1,6 +1,6 @@
-//! Private sums (spec/sums.md): keys and encryption, opening, participants, frames. What somebody
-//! who knows the keys can bend is bent here by arithmetic on records alone: there is no other way
-//! in.
+//! Private sums (spec/sums.md): keys and encryption, opening, participants, frames. The attacks of
+//! a party that knows keys are made here by arithmetic on records, because the API offers no other
+//! way.
 
 use moteseal_core::record::{DeviceId, GroupId};
 use moteseal_sum::guard::EpochGuard;
@@ -16,7 +16,7 @@ use moteseal_fixtures::world::GROUP;
 const MASTER: [u8; 32] = [0x6d; 32];
 const QUERY: [u8; 16] = *b"a query's number";
 const EPOCH: u64 = 58_000_000;
-/// The largest value of a source in these files, but where a case says otherwise.
+/// The largest value of a source in these files, unless a case has another one.
 const VMAX: u128 = 1000;
 /// `p - 1`, big-endian.
 const MINUS_ONE: &str = "ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff42";
@@ -43,12 +43,12 @@ fn psr(name: &str, key_group: u32, query: [u8; 16], slot: u8, epoch: u64, value:
     source.encrypt(&mut permit, Slot(slot), value).unwrap()
 }
 
-/// What a source of key group 0 says in slot 0 of the epoch.
-fn says(name: &str, value: u128) -> Psr {
+/// The record of a source of key group 0 for slot 0 of the epoch.
+fn record_of(name: &str, value: u128) -> Psr {
     psr(name, 0, QUERY, 0, EPOCH, value)
 }
 
-/// A record added to itself so many times: a big-endian factor.
+/// A record multiplied by a factor, which is in hexadecimal digits, big-endian.
 fn times(psr: Psr, factor: &str) -> Psr {
     let factor = hex::decode(factor).unwrap();
     let bits = factor.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1));
@@ -129,14 +129,15 @@ fn opened() -> File {
     let op = "sum.open";
     let all = ["north", "south", "east", "west"];
     let honest: Vec<Psr> =
-        all.iter().zip([0, 20, 22, VMAX]).map(|(name, value)| says(name, value)).collect();
+        all.iter().zip([0, 20, 22, VMAX]).map(|(name, value)| record_of(name, value)).collect();
     let sum = honest.iter().fold(Psr::ZERO, |sum, psr| sum.merge(psr));
     let names: Vec<String> = (0..40).map(|i| format!("mote{i}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let many: Vec<Psr> = names.iter().zip(0..).map(|(name, value)| says(name, value)).collect();
+    let many: Vec<Psr> =
+        names.iter().zip(0..).map(|(name, value)| record_of(name, value)).collect();
     let vmax = |input: &Json, vmax: u128| with(input, "vmax", json!(vmax.to_string()));
     let large = (SUM_LIMIT - 1) / 4 - 1;
-    let largest: Vec<Psr> = all.iter().map(|name| says(name, large)).collect();
+    let largest: Vec<Psr> = all.iter().map(|name| record_of(name, large)).collect();
     for (what, input) in [
         ("one source", of_records(&["south"], &honest[1..2])),
         ("four sources", of_records(&all, &honest)),
@@ -159,11 +160,11 @@ fn opened() -> File {
         file.valid(what, op, input);
     }
 
-    // K * 2^160 and K, which only a source has, by arithmetic on its records.
-    let unit = minus(says("south", 21), says("south", 20));
+    // K * 2^160 and K, which only a source knows, by arithmetic on its records.
+    let unit = minus(record_of("south", 21), record_of("south", 20));
     let share = times(unit, OVER_2_160);
     let south = honest[1];
-    let zero = says("south", 0);
+    let zero = record_of("south", 0);
     let largest_sum = times(unit, &format!("{:024x}", SUM_LIMIT - 1));
     for (what, input, error) in [
         ("a participant's record is missing", of_records(&all, &honest[..3]), "SharesMismatch"),
@@ -220,17 +221,20 @@ fn opened() -> File {
         ),
         (
             "one more than it may say",
-            of_records(&["south"], &[says("south", VMAX + 1)]),
+            of_records(&["south"], &[record_of("south", VMAX + 1)]),
             "SumOutOfRange",
         ),
         (
             "one more than two may say",
-            of_records(&["north", "south"], &[says("north", VMAX), says("south", VMAX + 1)]),
+            of_records(
+                &["north", "south"],
+                &[record_of("north", VMAX), record_of("south", VMAX + 1)],
+            ),
             "SumOutOfRange",
         ),
         (
             "one where only zero may be said",
-            vmax(&of_records(&["south"], &[says("south", 1)]), 0),
+            vmax(&of_records(&["south"], &[record_of("south", 1)]), 0),
             "SumOutOfRange",
         ),
         (
@@ -269,8 +273,8 @@ fn opened() -> File {
     file.invalid("opened for another slot", op, slot, "SharesMismatch");
     let master = with(&of_records(&["south"], &[south]), "master", json!(hex::encode([0x6c; 32])));
     file.invalid("opened with another master secret", op, master, "SharesMismatch");
-    // 0 + 1 + ... + 39, and one more: what is left is -2^160, since so many shares are above it
-    // together.
+    // Subtract 0 + 1 + ... + 39 and one more. The remainder is -2^160, the amount by which the
+    // shares of forty sources together exceed 2^160.
     let below = many.iter().fold(times(unit, MINUS_ONE), |sum, psr| sum.merge(psr));
     let below = minus(below, times(unit, &format!("{:04x}", 780)));
     file.invalid(
@@ -279,7 +283,7 @@ fn opened() -> File {
         of_records(&names, &[below]),
         "SharesMismatch",
     );
-    // Every bit counts, but those that make it p or more.
+    // A change of any bit is detected; bits that make the record p or more are not tested.
     file.invalid(
         "p - 1",
         op,
@@ -389,7 +393,7 @@ fn of_frame(frame: &[u8], child: &str) -> Json {
     })
 }
 
-/// The frame of an item, with the tag of what `child` shares with its hub.
+/// The frame of an item, with the tag of the secret that `north` shares with its hub.
 fn from_child(item: &Value) -> Vec<u8> {
     tagged(&secret_of(&CHILDREN_SECRET, GROUP, device("north")), "up", &item.encode())
 }
@@ -429,9 +433,11 @@ fn up() -> File {
         "Shares and the children of a node, as a hub opens them: sums.md, section 4.",
     );
     let op = "sum.up";
-    let good = share(&[0, 1], &[says("north", 1), psr("north", 0, QUERY, 1, EPOCH, 40)]);
-    let two =
-        [child("east", &[0, 0], &[says("east", 3)]), child("west", &[2, 0], &[says("west", 4)])];
+    let good = share(&[0, 1], &[record_of("north", 1), psr("north", 0, QUERY, 1, EPOCH, 40)]);
+    let two = [
+        child("east", &[0, 0], &[record_of("east", 3)]),
+        child("west", &[2, 0], &[record_of("west", 4)]),
+    ];
     for (what, item) in [
         ("a share of two slots", good.clone()),
         ("a share of nobody", share(&[], &[])),

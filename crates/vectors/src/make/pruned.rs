@@ -1,12 +1,12 @@
-//! Manifests in streams, and bundles that lack the levels below a round: sections 4 and 4.1.
+//! Manifests in streams, and bundles without the levels below a round: sections 4 and 4.1.
 
 use moteseal_core::record::Scheme;
 use moteseal_core::signature::Algorithm;
 use moteseal_verify::write;
 use serde_json::json;
 
+use super::coordinator::{file_within, group_within, id, manifest};
 use super::parts::{ALL, EVENTS, SELECT, SIGNATURE, file_of_streams};
-use super::words::{file_within, group_within, id, manifest};
 use super::{File, Files, of};
 use moteseal_fixtures::value::{NULL, Value, array, bytes, encode_sequence, int, sequence, text};
 use moteseal_fixtures::world::{
@@ -149,8 +149,8 @@ fn strangers() -> File {
     file
 }
 
-/// A star of 40 events of epoch 7, another of a device that raised itself, and one that lost
-/// events.
+/// A star of 40 events of epoch 7, a star of a device that raised its own round, and a star that
+/// lost events.
 fn kinds() -> [Sealed; 3] {
     let plain = device("north").seal(&Epoch::new(Scheme::Star, 7, 40));
     let mut raised = Epoch::new(Scheme::Star, 7, 60);
@@ -160,7 +160,7 @@ fn kinds() -> [Sealed; 3] {
     [plain, device("south").seal(&raised), device("west").seal(&lossy)]
 }
 
-/// The same for trees, which lose nothing.
+/// The same for trees, which never lose events.
 fn trees() -> [Sealed; 2] {
     let plain = device("north").seal(&Epoch::new(Scheme::Tree, 7, 40));
     let mut raised = Epoch::new(Scheme::Tree, 7, 60);
@@ -283,7 +283,7 @@ fn pruned() -> File {
         "NotAuthentic",
     );
 
-    // What a pruned part holds is held to its seal like any other.
+    // The events of a pruned part are checked against its seal like those of any other part.
     let good = sequence(&[ended(7, 3), bundle(&plain, &from(3))].concat());
     let Value::Array(fields) = &good[3] else { panic!() };
     let Value::Bytes(kept) = fields[EVENTS].clone() else { panic!() };
@@ -334,7 +334,7 @@ fn unlimited() -> File {
         .operator(&operator())
         .shared("roster", json!(hex::encode(&roster)));
     let one = Device::new(&opened, "north", &schema(FIXED)).seal(&Epoch::new(Scheme::Star, 7, 40));
-    let ended = item(&super::words::manifest_under(opened.digest(), 7, 3, &[]));
+    let ended = item(&super::coordinator::manifest_under(opened.digest(), 7, 3, &[]));
     let bundle = |pick: &Pick| {
         [ended.clone(), stream(&schema(FIXED), std::slice::from_ref(&one), pick)].concat()
     };

@@ -1,5 +1,5 @@
-//! What a querier asks at present (spec/sums.md, section 3), as a chain of one message: built here
-//! from the formulas of spec/cast.md, field by field, so that any of them can be another one.
+//! Query schedules (spec/sums.md, section 3), each as a chain of one message. The chains are built
+//! from the formulas of spec/broadcast.md field by field, so that a case can change any field.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, GroupId};
@@ -15,7 +15,7 @@ const ROSTER: [u8; 32] = [0x2d; 32];
 const NUMBER: u64 = 1_780_000_000_000;
 /// `SELECT COUNT(*) FROM sensors EPOCH DURATION 1s`.
 const PLAN: &str = "8501818201f680801903e8";
-/// With this roster and plan the ids of these two nonces begin alike.
+/// With this roster and plan, these two nonces give ids with the same beginning.
 const ALIKE: [u128; 2] = [1966, 90456];
 /// Kinds of chains.
 const MESSAGES: i64 = 0;
@@ -34,15 +34,15 @@ fn schedule(queries: &[Value]) -> Value {
     array([int(1), bytes(&ROSTER), int(500), int(16), Value::Array(queries.to_vec())])
 }
 
-/// What a key is named by.
+/// The id of a key.
 fn key_id(key: &SecretKey) -> [u8; 8] {
     let digest = Digest::of(&[b"moteseal/1/key\0", &key.public().to_bytes()]).0;
     digest[..8].try_into().unwrap()
 }
 
-/// How a chain of one is said.
+/// The fields of a chain of one message.
 #[derive(Clone, Copy)]
-struct Saying {
+struct ScheduleChain {
     network: GroupId,
     sender: DeviceId,
     key: [u8; 8],
@@ -50,7 +50,7 @@ struct Saying {
     kind: i64,
 }
 
-impl Saying {
+impl ScheduleChain {
     fn usual() -> Self {
         let id = Digest::of(&[b"moteseal/1/sender\0querier"]).0;
         let (sender, key) =
@@ -58,7 +58,7 @@ impl Saying {
         Self { network: GroupId::of(GROUP), sender, key, number: NUMBER, kind: QUERY_SCHEDULE }
     }
 
-    /// The first digest of the chain: that of its one block, of one leaf.
+    /// The first digest of the chain: that of its only block, which has one leaf.
     fn digest(&self, leaf: &[u8]) -> Digest {
         let mut prefix = [0; 64];
         prefix[..15].copy_from_slice(b"moteseal/cast/1");
@@ -79,7 +79,7 @@ impl Saying {
         Value::Array(facts.into_iter().chain(shape).chain(digests).collect())
     }
 
-    fn say(&self, querier: &SecretKey, leaf: &[u8]) -> Vec<u8> {
+    fn issue(&self, querier: &SecretKey, leaf: &[u8]) -> Vec<u8> {
         single(&signed(querier, &self.head(leaf)), leaf)
     }
 }
@@ -106,8 +106,8 @@ fn schedules() -> File {
         "What is asked at present, as a chain of one message: sums.md, section 3, and cast.md; ids of queries: queries.md, section 3.",
     );
     let op = "sum.agenda";
-    let (querier, usual) = (secret(Algorithm::Ed25519, 0x71), Saying::usual());
-    let said = |message: &Value| usual.say(&querier, &message.encode());
+    let (querier, usual) = (secret(Algorithm::Ed25519, 0x71), ScheduleChain::usual());
+    let issued = |message: &Value| usual.issue(&querier, &message.encode());
     let four: Vec<Value> = (1..5).map(|nonce| posed(nonce, 0, u64::MAX)).collect();
     let good = schedule(&[posed(7, 10, 20)]);
     let query = |place: usize, value: Value| schedule(&[posed(7, 10, 20).with(place, value)]);
@@ -125,26 +125,26 @@ fn schedules() -> File {
         ("one source", good.with(2, int(1))),
         ("key groups larger than the roster", good.with(3, Value::Uint(u32::MAX.into()))),
     ] {
-        file.valid(what, op, of_schedule(&querier, &said(&message)));
+        file.valid(what, op, of_schedule(&querier, &issued(&message)));
     }
     let leaf = good.encode();
     for (what, number) in [("a number of 0", 0), ("the last number", u64::MAX)] {
         file.valid(
             what,
             op,
-            of_schedule(&querier, &Saying { number, ..usual }.say(&querier, &leaf)),
+            of_schedule(&querier, &ScheduleChain { number, ..usual }.issue(&querier, &leaf)),
         );
     }
     let p256 = secret(Algorithm::Esp256, 0x72);
     file.valid(
         "signed with ESP256",
         op,
-        of_schedule(&p256, &Saying { key: key_id(&p256), ..usual }.say(&p256, &leaf)),
+        of_schedule(&p256, &ScheduleChain { key: key_id(&p256), ..usual }.issue(&p256, &leaf)),
     );
-    refused_as_said(&mut file, op, &querier, &good);
+    refused_chains(&mut file, op, &querier, &good);
 
     let five: Vec<Value> = (1..6).map(|nonce| posed(nonce, 0, 9)).collect();
-    let mut elsewhere = of_schedule(&querier, &said(&good));
+    let mut elsewhere = of_schedule(&querier, &issued(&good));
     elsewhere["roster"] = json!(hex::encode([0x2e; 32]));
     file.invalid("opened with another roster", op, elsewhere, "WrongRoster");
     for (what, message, error) in [
@@ -185,24 +185,29 @@ fn schedules() -> File {
             "UnexpectedType",
         ),
     ] {
-        file.invalid(what, op, of_schedule(&querier, &said(&message)), error);
+        file.invalid(what, op, of_schedule(&querier, &issued(&message)), error);
     }
-    let behind = usual.say(&querier, &[leaf, vec![0]].concat());
-    file.invalid("a byte behind the agenda", op, of_schedule(&querier, &behind), "TrailingBytes");
+    let with_trailing_byte = usual.issue(&querier, &[leaf, vec![0]].concat());
+    file.invalid(
+        "a byte behind the agenda",
+        op,
+        of_schedule(&querier, &with_trailing_byte),
+        "TrailingBytes",
+    );
     file.invalid(
         "a message of nothing",
         op,
-        of_schedule(&querier, &usual.say(&querier, &[])),
+        of_schedule(&querier, &usual.issue(&querier, &[])),
         "Truncated",
     );
-    file.mutate("changed everywhere", op, of_schedule(&querier, &said(&good)), "bytes", &[0x01]);
+    file.mutate("changed everywhere", op, of_schedule(&querier, &issued(&good)), "bytes", &[0x01]);
     file
 }
 
-/// What is not the querier's word in this group, whatever the message says.
-fn refused_as_said(file: &mut File, op: &'static str, querier: &SecretKey, good: &Value) {
-    let (usual, leaf) = (Saying::usual(), good.encode());
-    let by = |key: &SecretKey, saying: Saying| of_schedule(querier, &saying.say(key, &leaf));
+/// Chains that are not the querier's in this group, whatever their message.
+fn refused_chains(file: &mut File, op: &'static str, querier: &SecretKey, good: &Value) {
+    let (usual, leaf) = (ScheduleChain::usual(), good.encode());
+    let by = |key: &SecretKey, chain: ScheduleChain| of_schedule(querier, &chain.issue(key, &leaf));
     file.invalid(
         "another suite than the querier's",
         op,
@@ -219,31 +224,31 @@ fn refused_as_said(file: &mut File, op: &'static str, querier: &SecretKey, good:
     file.invalid(
         "under another key",
         op,
-        by(&other, Saying { key: key_id(&other), ..usual }),
+        by(&other, ScheduleChain { key: key_id(&other), ..usual }),
         "WrongKey",
     );
     file.invalid(
         "under another key's name",
         op,
-        by(querier, Saying { key: key_id(&other), ..usual }),
+        by(querier, ScheduleChain { key: key_id(&other), ..usual }),
         "WrongKey",
     );
     file.invalid(
         "for another network",
         op,
-        by(querier, Saying { network: GroupId::of("others"), ..usual }),
+        by(querier, ScheduleChain { network: GroupId::of("others"), ..usual }),
         "WrongNetwork",
     );
     file.invalid(
         "by another sender of the network",
         op,
-        by(querier, Saying { sender: DeviceId(*b"mote0001"), ..usual }),
+        by(querier, ScheduleChain { sender: DeviceId(*b"mote0001"), ..usual }),
         "WrongSender",
     );
     file.invalid(
         "said as plain messages",
         op,
-        by(querier, Saying { kind: MESSAGES, ..usual }),
+        by(querier, ScheduleChain { kind: MESSAGES, ..usual }),
         "WrongKind",
     );
     let under = |typ: &str| {
@@ -262,9 +267,10 @@ fn refused_as_said(file: &mut File, op: &'static str, querier: &SecretKey, good:
         beside(&head, &other),
         "ForgedLeaf",
     );
-    // The digest is bound to the number: the leaf of one chain is none of another.
-    let renumbered =
-        Saying { number: NUMBER + 1, ..usual }.head(&leaf).with(11, bytes(&usual.digest(&leaf).0));
+    // The digest depends on the chain number: the leaf of one chain is not valid in another.
+    let renumbered = ScheduleChain { number: NUMBER + 1, ..usual }
+        .head(&leaf)
+        .with(11, bytes(&usual.digest(&leaf).0));
     file.invalid("the digest under another number", op, beside(&renumbered, &leaf), "ForgedLeaf");
     let item =
         |kind: i64| array([int(kind), bytes(&signed(querier, &head)), bytes(&leaf)]).encode();

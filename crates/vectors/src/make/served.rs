@@ -1,4 +1,4 @@
-//! Answers: what was asked, all of it, and nothing else (section 5).
+//! Answers: complete, and exactly what the query asks for (section 5).
 
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Round};
@@ -29,7 +29,7 @@ fn sealed(scheme: Scheme) -> Vec<Sealed> {
     epochs.map(seal).to_vec()
 }
 
-/// The answer of these seals, each with its own selection.
+/// The answer with these seals, each with its own selection.
 fn answer(sealed: &[(&Sealed, Pick)]) -> Vec<u8> {
     let mut out = Vec::new();
     write::schema(&mut out, &schema(FIXED));
@@ -46,11 +46,11 @@ fn case(bytes: &[u8], since: u64, until: u64, choice: Json) -> Json {
     json!({ "bytes": hex::encode(bytes), "device": device.to_string(), "since": since, "until": until, "choice": choice })
 }
 
-/// All of these seals with one mask, then nothing of the next.
-fn masked(sealed: &[Sealed], mask: u32, behind: Option<&Sealed>) -> Vec<u8> {
+/// These seals with one mask, then the next seal without events.
+fn masked(sealed: &[Sealed], mask: u32, next: Option<&Sealed>) -> Vec<u8> {
     let mut picks: Vec<(&Sealed, Pick)> =
         sealed.iter().map(|one| (one, Pick::Levels(mask))).collect();
-    picks.extend(behind.map(|one| (one, Pick::Levels(0))));
+    picks.extend(next.map(|one| (one, Pick::Levels(0))));
     answer(&picks)
 }
 
@@ -61,7 +61,7 @@ fn choices() -> File {
     );
     for scheme in [Scheme::Star, Scheme::Tree] {
         let all = sealed(scheme);
-        let (range, behind) = (&all[..4], Some(&all[4]));
+        let (range, next) = (&all[..4], Some(&all[4]));
         let kind = scheme.as_str();
         for (rate, mask) in
             [("1", 0xff), ("1/2", 0xfe), ("1/8", 0xf8), ("5/8", 0xf9), ("1/128", 0x80)]
@@ -69,7 +69,7 @@ fn choices() -> File {
             file.valid(
                 format!("{kind}s: rate {rate}"),
                 "choice.answer",
-                case(&masked(range, mask, behind), 10, 15, json!({ "rate": rate })),
+                case(&masked(range, mask, next), 10, 15, json!({ "rate": rate })),
             );
         }
         let rate = json!({ "rate": "1/8" });
@@ -83,14 +83,14 @@ fn choices() -> File {
             file.invalid(
                 format!("{kind}s: {name}"),
                 "choice.answer",
-                case(&masked(range, mask, behind), 10, 15, rate.clone()),
+                case(&masked(range, mask, next), 10, 15, rate.clone()),
                 "NotAsAsked",
             );
         }
         file.invalid(
             format!("{kind}s: a rate that is too low"),
             "choice.answer",
-            case(&masked(range, 0, behind), 10, 15, json!({ "rate": "1/256" })),
+            case(&masked(range, 0, next), 10, 15, json!({ "rate": "1/256" })),
             "RateUnavailable",
         );
         let mut picks: Vec<(&Sealed, Pick)> =
@@ -135,7 +135,7 @@ fn choices() -> File {
             }
         }
     }
-    // A device that dropped its coarsest level.
+    // A device that dropped its levels 0 and 1.
     let mut device = Device::new(&group(), "ed", &schema(FIXED));
     let mut epoch = Epoch::new(Scheme::Star, 10, 60);
     (epoch.own_round, epoch.round) = (2, 1);
@@ -163,7 +163,7 @@ fn choices() -> File {
     file
 }
 
-/// The masks that *at most* serves, epoch by epoch.
+/// The mask of each seal for a query with *at most*.
 fn at_most(sealed: &[Sealed], m: u64) -> Vec<u32> {
     let mut masks = Vec::new();
     for one in sealed {
@@ -183,8 +183,8 @@ fn ranges() -> File {
         file_of_streams("choice/ranges.json", "Whether an answer is all there is: section 5.");
     let all = sealed(Scheme::Star);
     let rate = || json!({ "rate": "1" });
-    let whole = |from: usize, to: usize, behind: Option<usize>, since: u64, until: u64| {
-        case(&masked(&all[from..to], 0xff, behind.map(|at| &all[at])), since, until, rate())
+    let whole = |from: usize, to: usize, next: Option<usize>, since: u64, until: u64| {
+        case(&masked(&all[from..to], 0xff, next.map(|at| &all[at])), since, until, rate())
     };
     file.valid("everything, and the seal behind", "choice.answer", whole(0, 4, Some(4), 10, 15));
     file.valid(
@@ -208,8 +208,8 @@ fn ranges() -> File {
     ] {
         file.invalid(name, "choice.answer", input, error);
     }
-    // Answers in which each seal is proven by itself, so that holes are not caught by the chain of
-    // a run.
+    // Answers in which each seal has its own proof, so that the chain of a run does not reveal
+    // gaps.
     let each = |which: &[usize]| {
         let mut out = Vec::new();
         write::schema(&mut out, &schema(FIXED));
@@ -234,7 +234,7 @@ fn ranges() -> File {
     ] {
         file.invalid(name, "choice.answer", case(&each(&which), 10, 15, rate()), error);
     }
-    // Another history of the same device: a second seal under an index.
+    // Another history of the same device: a second seal with the same index.
     let mut fork = Device::new(&group(), "ed", &schema(FIXED));
     fork.seal(&Epoch::new(Scheme::Star, 10, 31));
     let other = fork.seal(&Epoch::new(Scheme::Star, 11, 3));
@@ -270,7 +270,7 @@ fn ranges() -> File {
         case(&masked(&[foreign], 0xff, None), 10, 11, rate()),
         "NotAsAsked",
     );
-    // Without an end: up to the newest seal that is shown.
+    // Without an end: up to the newest seal in the answer.
     let open = |to: usize, choice: Json| {
         let mut case = case(&masked(&all[..to], 0xff, None), 10, 0, choice);
         case["until"] = Json::Null;
@@ -284,7 +284,7 @@ fn ranges() -> File {
         open(2, at_most()),
     );
     file.valid("no end: a rate is forced part by part", "choice.answer", open(2, rate()));
-    // A device that goes on in an epoch that it has closed. Within a run the reader refuses it.
+    // A device that continues an epoch that it has closed. Within a run, the reader rejects this.
     let mut device = Device::new(&group(), "ed", &schema(FIXED));
     let broken = [
         device.seal(&Epoch::new(Scheme::Star, 10, 30)),
@@ -302,7 +302,7 @@ fn ranges() -> File {
     file
 }
 
-/// The events of an epoch of trees that exist at a round, in order of their parts.
+/// The events that exist at a round, of an epoch of trees, in the order of their parts.
 fn existing(sealed: &[Sealed], round: u8) -> Vec<(usize, u64)> {
     let dropped = |level: u8| {
         let by = |one: &&Sealed| level < one.seal.statement().own_round.0;
@@ -317,8 +317,8 @@ fn existing(sealed: &[Sealed], round: u8) -> Vec<(usize, u64)> {
     sealed.iter().enumerate().flat_map(of).collect()
 }
 
-/// Samples of an epoch of trees that ended at a round, in two parts, of which the device kept its
-/// second from level 1 on only.
+/// Samples of an epoch of trees that ended at a round. It has two parts, and the device kept only
+/// the levels from 1 on of the second.
 fn pruned_samples(file: &mut File) {
     let mut device = Device::new(&group(), "ed", &schema(FIXED));
     let first = device.seal(&Epoch { last_in_epoch: false, ..Epoch::new(Scheme::Tree, 10, 60) });
@@ -362,7 +362,8 @@ fn pruned_samples(file: &mut File) {
         .1;
     chosen[0] = free;
     chosen.sort_unstable();
-    // More of the part that was kept from a lower round on, as if each part had a round of its own.
+    // More events of the part that was kept from a lower round on, as if each part had its own
+    // round.
     let each = [existing(&parts[..1], 0), existing(&parts[1..], 0)];
     let [first, second] =
         each.map(|there| there.into_iter().map(|(_, seq)| seq).collect::<Vec<u64>>());

@@ -1,5 +1,5 @@
-//! uTESLA (spec/tesla.md): parameters, what a sender says, and what a receiver makes of frames at
-//! the edges of their times.
+//! uTESLA (spec/tesla.md): parameters, the output of a sender, and the results of a receiver for
+//! frames at the limits of their times.
 
 use moteseal_broadcast::tesla::sender::Sender;
 use moteseal_broadcast::tesla::{MAX_PARAMETERS, Parameters, Schedule};
@@ -16,8 +16,8 @@ const OFFSET: u64 = 30;
 
 pub fn make(files: &mut Files) {
     files.add(parameters());
-    files.add(said());
-    files.add(heard());
+    files.add(sender_file());
+    files.add(receiver_file());
 }
 
 fn schedule() -> Schedule {
@@ -105,7 +105,7 @@ fn parameters() -> File {
     file
 }
 
-fn said() -> File {
+fn sender_file() -> File {
     let mut file =
         File::new("tesla/said.json", "What a sender says, and when: tesla.md, sections 2 and 4.");
     let op = "tesla.say";
@@ -202,7 +202,7 @@ fn said() -> File {
     file
 }
 
-/// Everything a sender of the schedule could say.
+/// Every frame that a sender of the schedule can send.
 struct Frames(Schedule);
 
 impl Frames {
@@ -226,7 +226,7 @@ impl Frames {
     }
 }
 
-/// A frame with its last byte changed: of a packet the tag's, of a key the key's.
+/// A frame with its last byte changed: that of the tag in a packet, or of the key in a disclosure.
 fn forged(frame: &str) -> String {
     let mut bytes = hex::decode(frame).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
@@ -236,12 +236,12 @@ fn forged(frame: &str) -> String {
 /// A frame with another interval, below 24.
 fn of_interval(interval: u8, frame: &str) -> String {
     let mut bytes = hex::decode(frame).unwrap();
-    // Behind the array's head, the kind's two bytes and the reference's nine.
+    // After the array's head, the kind's two bytes and the reference's nine bytes.
     bytes[12] = interval;
     hex::encode(bytes)
 }
 
-fn heard() -> File {
+fn receiver_file() -> File {
     let mut file = File::new(
         "tesla/heard.json",
         "What a receiver with room for messages of 32 bytes makes of frames: tesla.md, section 5.",
@@ -252,18 +252,25 @@ fn heard() -> File {
         Frames(Schedule { id: ChainId { number: ChainNumber(4), ..schedule().id }, ..schedule() }),
     );
     let first = Sender::new(schedule(), SECRET).unwrap().parameters();
-    let input = |heard: Vec<Json>| {
+    let input = |arrivals: Vec<Json>| {
         of(
             &schedule(),
-            json!({ "parameters": encoded(&first), "offset": OFFSET, "steps": 4, "budget": 8, "heard": heard }),
+            json!({ "parameters": encoded(&first), "offset": OFFSET, "steps": 4, "budget": 8, "heard": arrivals }),
         )
     };
-    let told = frames.begins(5) - OFFSET;
-    for (what, now) in
-        [("a millisecond before", told - 1), ("at", told), ("a millisecond after", told + 1)]
-    {
-        let heard = vec![json!([now, frames.packet(3, b"go")]), json!([told + 50, frames.key(3)])];
-        file.valid(format!("a packet {what} the time when its key may be out"), op, input(heard));
+    let disclosed_at = frames.begins(5) - OFFSET;
+    for (what, now) in [
+        ("a millisecond before", disclosed_at - 1),
+        ("at", disclosed_at),
+        ("a millisecond after", disclosed_at + 1),
+    ] {
+        let arrivals =
+            vec![json!([now, frames.packet(3, b"go")]), json!([disclosed_at + 50, frames.key(3)])];
+        file.valid(
+            format!("a packet {what} the time when its key may be out"),
+            op,
+            input(arrivals),
+        );
     }
     let begins = frames.begins(3) - OFFSET;
     for (what, now) in [("a millisecond before", begins - 1), ("at", begins)] {
@@ -278,16 +285,17 @@ fn heard() -> File {
             input(vec![json!([now, frames.key(3)])]),
         );
     }
-    for (what, now) in
-        [("a millisecond before it may be out", told - 1), ("when it may be out", told)]
-    {
-        let heard = vec![
+    for (what, now) in [
+        ("a millisecond before it may be out", disclosed_at - 1),
+        ("when it may be out", disclosed_at),
+    ] {
+        let arrivals = vec![
             json!([begins, frames.packet(3, b"go")]),
             json!([begins, frames.packet(3, b"on")]),
             json!([now, frames.key(3)]),
             json!([now, frames.packet(3, b"late")]),
         ];
-        file.valid(format!("a genuine key {what}"), op, input(heard));
+        file.valid(format!("a genuine key {what}"), op, input(arrivals));
     }
     let leapt = vec![
         json!([frames.begins(2), frames.packet(2, b"go")]),

@@ -1,5 +1,5 @@
-//! Answers of a group with a budget: what a round leaves of *at most*, late seals, manifests that
-//! are missing or too many (section 5).
+//! Answers of a group with a budget: what a round leaves of *at most*, late seals, missing and
+//! superfluous manifests (section 5).
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use moteseal_seal::sample::permutation::{self, Swap};
 use moteseal_verify::write;
 use serde_json::{Value as Json, json};
 
+use super::coordinator::{file_within, id, manifest, manifest_under};
 use super::pruned::{device, item};
-use super::words::{file_within, id, manifest, manifest_under};
 use super::{File, Files};
 use moteseal_fixtures::world::{
     BUDGETED, Device, Epoch, FIXED, LEVELS, Pick, Sealed, coordinator, operator, roster_within,
@@ -33,15 +33,15 @@ pub fn make(files: &mut Files) {
 /// The rounds at which the epochs 10, 11 and 12 ended.
 const ROUNDS: [(u64, u8); 3] = [(10, 2), (11, 0), (12, 1)];
 
-/// What two devices sealed: of 10 in one or two parts, 11, 12, and 13, which shows that they had no
-/// more of 12.
+/// The seals of two devices: epoch 10 in one or two parts, 11, 12, and 13, which shows that there
+/// is nothing more of 12.
 struct World {
     north: Vec<Sealed>,
     south: Vec<Sealed>,
 }
 
 impl World {
-    /// The south raised itself to a round of its own in epoch 11.
+    /// The device `south` raises its own round in epoch 11.
     fn new(scheme: Scheme, own_round: u8) -> Self {
         let seal = |name, epochs: &[(u64, u32, bool)]| {
             let mut device = device(name);
@@ -76,8 +76,8 @@ impl World {
     }
 }
 
-/// The masks that *at most* forces of a device's seals; nothing of epochs without a round, and of
-/// those behind the range.
+/// The mask of each seal of a device for a query with *at most*: nothing of epochs without a round,
+/// which includes those after the range.
 fn at_most(sealed: &[Sealed], m: u64, rounds: &[(u64, u8)]) -> Vec<u32> {
     let rounds: BTreeMap<u64, u8> = rounds.iter().copied().collect();
     let mask = |one: &Sealed| {
@@ -98,7 +98,7 @@ fn course(sealed: &[Sealed], masks: &[u32]) -> Vec<u8> {
     course_of(sealed, &masks.iter().map(|mask| Pick::Levels(*mask)).collect::<Vec<_>>())
 }
 
-/// A device's part of an answer: each seal with what is picked of it.
+/// A device's part of an answer: each seal with its selection.
 fn course_of(sealed: &[Sealed], picks: &[Pick]) -> Vec<u8> {
     let mut out = Vec::new();
     write::schema(&mut out, &schema(FIXED));
@@ -176,7 +176,7 @@ fn answers() -> File {
         OP,
         case(&ended(&[all.clone(), of_north.clone()]), &["north", "east"], Some(13), &most(1000)),
     );
-    // A rate is forced part by part, whatever the round was.
+    // A rate determines the selection of each part, whatever the round was.
     for (rate, mask) in [("1/4", 0xfcu32), ("1/2", 0xfe), ("1", 0xff)] {
         let masks = |sealed: &[Sealed]| [vec![mask; sealed.len() - 1], vec![0]].concat();
         let pieces = [course(north, &masks(north)), course(south, &masks(south))];
@@ -198,7 +198,7 @@ fn answers() -> File {
             case(&ended(&pieces), &both, Some(13), &rate),
         );
     }
-    // Manifests that are not there.
+    // Missing manifests.
     for (missing, (epoch, _)) in ROUNDS.iter().enumerate() {
         let rounds: Vec<(u64, u8)> = ROUNDS
             .iter()
@@ -235,7 +235,7 @@ fn answers() -> File {
         OP,
         case(&tail, &both[..1], Some(13), &most(1000)),
     );
-    // Two parts of one epoch of which nothing shows the last: what is unknown comes first.
+    // Nothing shows the last part of the epoch: the unknown end is reported first.
     let open = ended(&[course(&north[..1], &[0])]);
     file.valid(
         "no manifest of an epoch that is not whole",
@@ -243,7 +243,7 @@ fn answers() -> File {
         case(&open, &both[..1], Some(13), &most(1000)),
     );
 
-    // Epochs in two parts, the last of which closes it or not, and nothing behind them.
+    // Epochs in two parts, whose last part closes the epoch or does not, with nothing after them.
     let closed = ended(&[manifests[0].clone(), course(&north[..2], &to_north)]);
     file.valid(
         "an epoch that its last part closes",
@@ -266,7 +266,7 @@ fn answers() -> File {
     let name = "no manifest, and events of one of an epoch's parts";
     file.invalid(name, OP, case(&one_part, &both[..1], Some(13), &most(1000)), "NotAsAsked");
 
-    // Seals that came after their manifest.
+    // Seals that arrived after their manifest.
     let without = |epoch: u64, round: u8, name: &str| {
         let listed = world
             .listed(epoch)
@@ -333,7 +333,7 @@ fn answers() -> File {
         "Missing",
     );
 
-    // What was not asked for.
+    // Data that the query does not ask for.
     let asked = case(&good, &both, Some(13), &most(1000));
     let masks_below = |change: fn(u32) -> u32, at: usize| {
         let mut masks = to_north.clone();
@@ -447,8 +447,8 @@ fn answers() -> File {
     file
 }
 
-/// What a number and a seed force of a device's trees: of each epoch with a round, among its events
-/// of the levels from there on.
+/// The sample of a device's trees that a number and a seed determine: for each epoch with a round,
+/// among the events of the levels from that round on.
 fn drawn(sealed: &[Sealed], count: usize, rounds: &[(u64, u8)]) -> Vec<Pick> {
     let mut picks = vec![Pick::Levels(0); sealed.len()];
     for &(epoch, round) in rounds {

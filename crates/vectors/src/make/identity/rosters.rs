@@ -48,7 +48,7 @@ pub(super) fn rosters() -> File {
         changed[at] = changed[at].with(field, value);
         listed(&changed)
     };
-    // Where the device with two certificates stands.
+    // The position of the device with two certificates.
     let two = devices
         .iter()
         .position(|entry| matches!(entry, Value::Array(f) if f[1] == text("ed")))

@@ -1,4 +1,4 @@
-//! What a coordinator signs, rounds and manifests, as signed objects: section 8.1.
+//! The signed objects of a coordinator, announcements of rounds and manifests: section 8.1.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId, Round};
@@ -68,7 +68,7 @@ fn announced(epoch: u64, round: u8, coordinator: &SecretKey) -> Vec<u8> {
         .to_vec()
 }
 
-/// What may be wrong with any object that is to be the coordinator's, with a payload that is right.
+/// The faults of any signed object of a coordinator with a valid payload.
 fn objects(file: &mut File, op: &'static str, typ: &str, payload: &[u8]) {
     let key = coordinator(ED);
     let good = sign1(&key, &header(ED, typ, &[]), payload);
@@ -232,8 +232,8 @@ fn announcements() -> File {
     let mut wide = payload.clone();
     wide.splice(payload.len() - 1.., [0x18, 3]);
     file.invalid("a round in too many bytes", "word.announcement", signed(&wide), "NonCanonical");
-    // A mote reads announcements into memory that it set aside: longer ones are refused before
-    // anybody's signature is looked at.
+    // A mote reads announcements into memory of fixed size: longer ones are rejected before their
+    // signature is checked.
     let long = |length: usize| array([bytes(&vec![0; length])]).encode();
     file.invalid("a payload of 32 bytes", "word.announcement", signed(&long(29)), "UnexpectedType");
     file.invalid(
@@ -369,7 +369,7 @@ fn manifests() -> File {
         signed(&Value::Array([&fields[..], &[int(0)]].concat())),
         "UnexpectedType",
     );
-    // Which failure counts, where there are two.
+    // Two faults each: which error is reported.
     let other = bytes(&GroupId::of("others").0);
     let swapped = Value::Array(vec![listed[1].clone(), listed[0].clone()]);
     for (name, changes, error) in [

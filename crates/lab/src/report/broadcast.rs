@@ -69,7 +69,7 @@ pub fn write(
             index += &format!("\n{}\n", BROADCAST.get("no times"));
         }
     }
-    tell("bytes a message");
+    tell("bytes per message");
     index += &costs::bytes(&out, &mut entries)?;
     index += &network::write(&out, seed, effort, tell, &mut entries)?;
     index += &costs::memory(&out, &mut entries)?;

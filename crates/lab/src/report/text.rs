@@ -2,7 +2,8 @@
 //!
 //! A file has sections; each starts with a line `=== name`. `{name}` is replaced by a value. The
 //! lines of a paragraph or of a list item are joined, so that a template can be wrapped; a blank
-//! line, a heading, a figure or a placeholder on its own line ends a paragraph.
+//! line, a heading, a figure or a placeholder on its own line ends a paragraph. A table ends with a
+//! line break, so that no blank line is needed after its placeholder.
 
 use std::fmt::{Display, Write as _};
 

@@ -152,7 +152,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         Binding { number, ..BINDING }.close(1, length, &mut packet).unwrap();
         stuffed(&packet)
     };
-    let talk = [
+    let input = [
         hello(false, 0),
         hello(true, BINDING.receiver),
         body(0, 20),
@@ -164,7 +164,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     .concat();
     let mut gateway = end(true, 2);
     let mut received = Vec::new();
-    receive(&mut gateway, &talk, &mut received);
+    receive(&mut gateway, &input, &mut received);
     assert_eq!(
         (gateway.counters().received, gateway.counters().heard_again),
         (3, 1),
@@ -174,5 +174,5 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let both = [turn(0), turn(1)].concat();
     let script: Vec<u8> =
         (0..6).flat_map(|_| [&[2 << 1, 0, 2 << 1 | 1, 0], &both[..], &both[..]].concat()).collect();
-    vec![talk, body(0, 30), script]
+    vec![input, body(0, 30), script]
 }

@@ -282,7 +282,7 @@ impl std::error::Error for DataError {
     }
 }
 
-/// The text of a file; `remedy` says how to get its data set.
+/// The text of a file; `remedy` states how to get its data set.
 fn read(path: &Path, remedy: &'static str) -> Result<String, DataError> {
     let unreadable = |cause| DataError::Unreadable { path: path.to_owned(), cause };
     match std::fs::metadata(path) {

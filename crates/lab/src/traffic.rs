@@ -9,7 +9,7 @@
 //! number under a secret salt. So an event is at or above a device's round `j` with probability
 //! `2^-j`, independently of earlier events, and the number of events up to the next one is
 //! geometric. Each further level of that event again has probability 1/2. Skipped events have no
-//! effect: they are not sent, and because rounds never fall, no coordinator asks for them later. If
+//! effect: they are not sent, and because rounds never fall, no coordinator requests them later. If
 //! the devices' round changes within a gap, the draw is dropped and a new gap is drawn from the
 //! change on; the geometric distribution is memoryless. The number of devices enters only through
 //! the announcements, because an event's device does not affect its level.

@@ -327,8 +327,8 @@ mod tests {
             near.hear(packet);
             // The second message of the first block is lost.
             if at != 2 {
-                for said in far.hear(packet) {
-                    for answer in near.hear(&said) {
+                for relayed in far.hear(packet) {
+                    for answer in near.hear(&relayed) {
                         far.hear(&answer);
                     }
                 }

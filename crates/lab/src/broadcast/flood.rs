@@ -71,14 +71,16 @@ pub fn run(scheme: Scheme, loss: f64, seed: Seed) -> Outcome {
         if scheme == Scheme::Tesla { disclosures(&sent, loss, &mut draws) } else { Vec::new() };
     outcome.transmissions += keys.iter().map(|(_, flood)| flood.transmissions).sum::<u64>();
     for (sent, flood) in sent.iter().zip(&floods) {
-        for (node, heard) in flood.heard.iter().enumerate().skip(1) {
+        for (node, received) in flood.received.iter().enumerate().skip(1) {
             let verified = match scheme {
-                Scheme::Hmac | Scheme::Sigs => *heard,
-                Scheme::Tesla => heard.and_then(|heard| opened(*sent, heard, node, &keys)),
+                Scheme::Hmac | Scheme::Sigs => *received,
+                Scheme::Tesla => {
+                    received.and_then(|received| verified_at(*sent, received, node, &keys))
+                }
             };
-            match (heard, verified) {
-                (Some(heard), Some(verified)) => {
-                    outcome.delays_ms.push(verified.saturating_sub(*heard));
+            match (received, verified) {
+                (Some(received), Some(verified)) => {
+                    outcome.delays_ms.push(verified.saturating_sub(*received));
                 }
                 _ => outcome.lacking += 1,
             }
@@ -89,15 +91,15 @@ pub fn run(scheme: Scheme, loss: f64, seed: Seed) -> Outcome {
 
 /// When a receiver can verify a message, given when it was sent and received: `None` if the key was
 /// already disclosed, or if neither it nor a later key arrived.
-fn opened(sent: u64, heard: u64, node: usize, keys: &[(u64, Flood)]) -> Option<u64> {
+fn verified_at(sent: u64, received: u64, node: usize, keys: &[(u64, Flood)]) -> Option<u64> {
     let interval = sent / INTERVAL_MS;
-    if heard >= (interval + DISCLOSURE) * INTERVAL_MS {
+    if received >= (interval + DISCLOSURE) * INTERVAL_MS {
         return None;
     }
     // Any later key yields this one through the key chain.
     keys.iter()
         .filter(|(of, _)| *of >= interval)
-        .filter_map(|(_, key)| key.heard.get(node).copied().flatten())
+        .filter_map(|(_, key)| key.received.get(node).copied().flatten())
         .min()
 }
 
@@ -116,23 +118,23 @@ fn disclosures(sent: &[u64], loss: f64, draws: &mut Draws) -> Vec<(u64, Flood)> 
 struct Flood {
     transmissions: u64,
     /// The time at which each node has it.
-    heard: [Option<u64>; NODES],
+    received: [Option<u64>; NODES],
 }
 
 fn flood(at: u64, loss: f64, draws: &mut Draws) -> Flood {
-    let mut flood = Flood { transmissions: 0, heard: [None; NODES] };
-    flood.heard[0] = Some(at);
+    let mut flood = Flood { transmissions: 0, received: [None; NODES] };
+    flood.received[0] = Some(at);
     let mut due = BinaryHeap::from([Reverse((at, 0_usize))]);
     while let Some(Reverse((now, node))) = due.pop() {
         flood.transmissions += 1;
-        for hearer in neighbours(node) {
+        for neighbour in neighbours(node) {
             // Units are in (0, 1], so a loss of 0 loses nothing.
             if draws.unit() <= loss {
                 continue;
             }
-            if let Some(place @ None) = flood.heard.get_mut(hearer) {
+            if let Some(place @ None) = flood.received.get_mut(neighbour) {
                 *place = Some(now);
-                due.push(Reverse((now + draws.below(BACK_OFF_MS.into()), hearer)));
+                due.push(Reverse((now + draws.below(BACK_OFF_MS.into()), neighbour)));
             }
         }
     }
@@ -198,13 +200,13 @@ mod tests {
         // A message at the end of an interval waits for one more interval; one at the beginning
         // waits for two.
         assert!(outcome.delays_ms.iter().all(|&delay| delay < DISCLOSURE * INTERVAL_MS + 12_000));
-        let key = Flood { transmissions: 0, heard: [Some(DISCLOSURE * INTERVAL_MS + 5); NODES] };
+        let key = Flood { transmissions: 0, received: [Some(DISCLOSURE * INTERVAL_MS + 5); NODES] };
         let keys = [(0, key)];
         let end = DISCLOSURE * INTERVAL_MS;
-        assert_eq!(opened(0, end - 1, 1, &keys), Some(end + 5));
-        assert_eq!(opened(0, end, 1, &keys), None, "its key may be public by then");
+        assert_eq!(verified_at(0, end - 1, 1, &keys), Some(end + 5));
+        assert_eq!(verified_at(0, end, 1, &keys), None, "its key may be public by then");
         assert_eq!(
-            opened(INTERVAL_MS, INTERVAL_MS, 1, &keys),
+            verified_at(INTERVAL_MS, INTERVAL_MS, 1, &keys),
             None,
             "an earlier key verifies no later message"
         );

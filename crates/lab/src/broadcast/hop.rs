@@ -52,9 +52,9 @@ pub fn simulated(loss: f64, per_block: u8, seed: Seed) -> Result<Option<f64>, No
         ..node
     }; NODES];
     nodes[0] = Settings { timing: Timing { reply_ms: SENDER_REPLY_MS, ..node.timing }, ..node };
-    let everybody = (0..NODES).flat_map(|one| (one + 1..NODES).map(move |other| (one, other)));
+    let all_links = (0..NODES).flat_map(|one| (one + 1..NODES).map(move |other| (one, other)));
     let air = Air { delay_ms: 1, ..Air::losing(loss) };
-    let mut radio = Testbed::new(&nodes, everybody, air, seed);
+    let mut radio = Testbed::new(&nodes, all_links, air, seed);
     radio.start_all();
     let release =
         |message: u64| 100 + message * GAP_MS + message / u64::from(per_block.max(1)) * PAUSE_MS;

@@ -17,12 +17,12 @@ use super::chains::{CHAINS, SENDERS};
 pub fn sender(messages: u32, per_block: u8) -> Option<u64> {
     let blocks = u64::from(messages.div_ceil(u32::from(per_block).max(1)));
     let tags = if per_block > 1 { u64::from(messages) } else { 0 };
-    let said = u64::from(messages) * PAYLOAD as u64;
+    let payloads = u64::from(messages) * PAYLOAD as u64;
     Some(
         size_of::<OutgoingChain<'_>>() as u64
             + blocks * size_of::<Digest>() as u64
             + tags * size_of::<Tag>() as u64
-            + said,
+            + payloads,
     )
 }
 

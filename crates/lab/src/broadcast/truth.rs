@@ -16,7 +16,7 @@ pub struct Truth {
 
 impl Truth {
     fn chain(&self, chain: ChainRef) -> Option<&SignedChain> {
-        self.chains.iter().find(|said| said.reference() == chain)
+        self.chains.iter().find(|signed| signed.reference() == chain)
     }
 
     fn leaf(&self, chain: ChainRef, block: u32, index: u8) -> Option<&[u8]> {
@@ -30,9 +30,11 @@ impl Truth {
     pub fn is_genuine(&self, frame: &[u8]) -> bool {
         match BroadcastFrame::decode(frame) {
             Ok(BroadcastFrame::Certificate(bytes)) => {
-                self.chains.iter().any(|said| said.certificate == bytes)
+                self.chains.iter().any(|signed| signed.certificate == bytes)
             }
-            Ok(BroadcastFrame::Head(bytes)) => self.chains.iter().any(|said| said.head == bytes),
+            Ok(BroadcastFrame::Head(bytes)) => {
+                self.chains.iter().any(|signed| signed.head == bytes)
+            }
             Ok(BroadcastFrame::Fragment { chain, block, index, leaf }) => {
                 self.leaf(chain, block, index) == Some(leaf)
             }
@@ -40,16 +42,16 @@ impl Truth {
                 self.is_sum(chain, block, mask, usize::from(lengths), bytes)
             }
             Ok(BroadcastFrame::Holds { chain, block, index }) => {
-                let end = self.chain(chain).and_then(|said| said.leaves.last());
+                let end = self.chain(chain).and_then(|signed| signed.leaves.last());
                 end.is_some_and(|(last, at, _)| (block, index) <= (*last, *at))
             }
             Ok(BroadcastFrame::Wanted { .. }) => true,
             Ok(BroadcastFrame::Single { head, leaf }) => {
-                let is_it = |said: &&SignedChain| said.head == head && said.leaves.len() == 1;
+                let is_it = |signed: &&SignedChain| signed.head == head && signed.leaves.len() == 1;
                 self.chains
                     .iter()
                     .filter(is_it)
-                    .any(|said| said.leaves.iter().all(|(.., bytes)| bytes == leaf))
+                    .any(|signed| signed.leaves.iter().all(|(.., bytes)| bytes == leaf))
             }
             Ok(BroadcastFrame::Revocation(_)) | Err(_) => false,
         }
@@ -77,9 +79,9 @@ impl Truth {
     pub fn is_kept_rightly(&self, item: &Item, bytes: &[u8]) -> bool {
         match item {
             Item::Certificate(..) | Item::ChainCertificate(_) => {
-                self.chains.iter().any(|said| said.certificate == bytes)
+                self.chains.iter().any(|signed| signed.certificate == bytes)
             }
-            Item::Head(chain) => self.chain(*chain).is_some_and(|said| said.head == bytes),
+            Item::Head(chain) => self.chain(*chain).is_some_and(|signed| signed.head == bytes),
             Item::Leaf { chain, block, index } => self.leaf(*chain, *block, *index) == Some(bytes),
             Item::Revocation(_) => false,
         }
@@ -88,26 +90,26 @@ impl Truth {
     /// The messages of a chain, by its index, in order.
     #[must_use]
     pub fn messages(&self, place: usize) -> Vec<Vec<u8>> {
-        let Some(said) = self.chains.get(place) else { return Vec::new() };
+        let Some(signed) = self.chains.get(place) else { return Vec::new() };
         let message = |(block, index, leaf): &(u32, u8, Vec<u8>)| {
-            let trailer = if index + 1 == said.outline.in_block(*block) {
-                said.outline.trailer(*block)
+            let trailer = if index + 1 == signed.outline.in_block(*block) {
+                signed.outline.trailer(*block)
             } else {
                 0
             };
             leaf.get(trailer..).unwrap_or_default().to_vec()
         };
-        said.leaves.iter().map(message).collect()
+        signed.leaves.iter().map(message).collect()
     }
 
     /// All frames of a chain, by its index, as they are first sent: certificate, head, fragments.
     #[must_use]
     pub fn frames(&self, place: usize) -> Vec<Vec<u8>> {
-        let Some(said) = self.chains.get(place) else { return Vec::new() };
-        let chain = said.reference();
+        let Some(signed) = self.chains.get(place) else { return Vec::new() };
+        let chain = signed.reference();
         let statements =
-            [BroadcastFrame::Certificate(&said.certificate), BroadcastFrame::Head(&said.head)];
-        let leaves = said.leaves.iter();
+            [BroadcastFrame::Certificate(&signed.certificate), BroadcastFrame::Head(&signed.head)];
+        let leaves = signed.leaves.iter();
         let fragments = leaves.map(|(block, index, leaf)| BroadcastFrame::Fragment {
             chain,
             block: *block,

@@ -107,9 +107,9 @@ impl<H: Hash> KTree<H> {
         while nodes > 1 {
             let first = at - at % degree;
             let group = degree.min(nodes - first);
-            let (beside, above) = rest.split_at_checked((group - 1) * H::LENGTH)?;
+            let (others, above) = rest.split_at_checked((group - 1) * H::LENGTH)?;
             if group > 1 {
-                let (before, after) = beside.split_at((at - first) * H::LENGTH);
+                let (before, after) = others.split_at((at - first) * H::LENGTH);
                 digest = H::of(&[before, digest.as_ref(), after]);
             }
             (at, nodes, rest) = (at / degree, nodes.div_ceil(degree), above);

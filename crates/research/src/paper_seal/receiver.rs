@@ -80,12 +80,12 @@ impl<H: Hash> Receiver<H> {
                 break;
             }
             self.path.push((start + at, digest));
-            let beside = at ^ 1;
-            if beside < nodes {
+            let neighbour = at ^ 1;
+            if neighbour < nodes {
                 let Some(&sibling) = given.next() else { return false };
-                self.path.push((start + beside, sibling));
+                self.path.push((start + neighbour, sibling));
                 let (left, right) =
-                    if at < beside { (&digest, &sibling) } else { (&sibling, &digest) };
+                    if at < neighbour { (&digest, &sibling) } else { (&sibling, &digest) };
                 digest = H::of(&[left.as_ref(), right.as_ref()]);
             }
             at /= 2;

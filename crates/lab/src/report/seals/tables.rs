@@ -498,7 +498,7 @@ fn table7(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         "ours: saved",
         "seals",
     ]);
-    let mut said = Vec::new();
+    let mut texts = Vec::new();
     for counted in &measured.counted {
         let theirs = paper::TABLE_7.iter().find(|(budget, ..)| *budget == counted.budget);
         table.row([
@@ -510,7 +510,7 @@ fn table7(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             thousands(counted.saved),
             thousands(counted.seals),
         ]);
-        said.push(format!(
+        texts.push(format!(
             "{} and {} at {}",
             thousands(counted.sent),
             thousands(counted.saved),
@@ -519,7 +519,7 @@ fn table7(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     }
     Ok(Entry::new(id, title, "moteseal-lab report --out DIRECTORY (figure 6's data has each day)")
         .paper(printed)
-        .ours(format!("to sign and to verify: {}", said.join(", ")))
+        .ours(format!("to sign and to verify: {}", texts.join(", ")))
         .why(
             "The loads are of other homes: the number of saved events is a share of budget and days \
              that depends on the load alone, and differs by some per cent; the number of sent \

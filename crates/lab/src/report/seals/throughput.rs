@@ -302,7 +302,7 @@ fn figure9(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     for row in rows {
         table.row([row.signer.to_string(), thousands(row.cache as u64), rates(row.verified)]);
     }
-    let said = signers.iter().map(|&signer| {
+    let texts = signers.iter().map(|&signer| {
         let at: Vec<_> = rows.iter().filter(|row| row.signer == signer).collect();
         let text = |row: Option<&&crate::seals::ByCache>| {
             row.map_or_else(String::new, |row| rate(row.verified.median))
@@ -322,7 +322,7 @@ fn figure9(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         .paper("a picture with three lines: more cached nodes give a higher rate, up to full speed; \
              below it, the events of a signer with less memory are verified faster, because its \
              cache is refreshed sooner")
-        .ours(format!("events a second, without a cache to the largest: {}", said.collect::<Vec<_>>().join("; ")))
+        .ours(format!("events a second, without a cache to the largest: {}", texts.collect::<Vec<_>>().join("; ")))
         .why(format!(
             "With the largest cache, the events of {quicker} of {} signers are verified faster than \
              without one. Whether the trees of a small signer are faster to verify depends on the \
@@ -417,12 +417,12 @@ fn figure10(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         at.sort_by_key(|row| row.units);
         at.into_iter().find(|row| row.verified.median > 0.9 * best).map_or(0, |row| row.units)
     };
-    let said = shares.iter().map(|&share| format!("{} at {}", enough(share), percent(share)));
+    let texts = shares.iter().map(|&share| format!("{} at {}", enough(share), percent(share)));
     Ok(Entry::new("sealing-figure-10", TITLE_10, COMMAND)
         .paper("a picture: a higher sampling rate gives more throughput; a lower one needs more memory \
              at a GSC signer, and 7 digests are enough at 1 %; with 2 digests an application of 10 \
              % verifies a block of 50 %, with 3 one of 25 %")
-        .ours(format!("digests from which on GSC is within a tenth of its best: {}", said.collect::<Vec<_>>().join(", ")))
+        .ours(format!("digests from which on GSC is within a tenth of its best: {}", texts.collect::<Vec<_>>().join(", ")))
         .why(
             "As in the paper, within the noise of a small share of events. At 1 % the one signature \
              of an epoch is most of the work, so memory saves less than the number of unused events \

@@ -104,7 +104,7 @@ pub(super) fn figure11(measured: &Measured, out: &Out<'_>) -> Result<Vec<Entry>,
             table.row([thousands(size as u64), at(2), at(3), at(4)]);
         }
         let last = events.last().copied().unwrap_or(0);
-        let said = [2, 3, 4].map(|degree| {
+        let texts = [2, 3, 4].map(|degree| {
             let row = rows.iter().find(|row| row.degree == degree && row.events == last);
             format!(
                 "k = {degree} {}",
@@ -112,7 +112,7 @@ pub(super) fn figure11(measured: &Measured, out: &Out<'_>) -> Result<Vec<Entry>,
             )
         });
         let entry = Entry::new(&format!("sealing-figure-{number}"), title, COMMAND)
-            .ours(format!("of {} events: {}", thousands(last as u64), said.join(", ")))
+            .ours(format!("of {} events: {}", thousands(last as u64), texts.join(", ")))
             .replacement(format!("{MACHINE} Synthetic events, as in the paper."))
             .show(Shown::Figure(format!("fig{number}.png")))
             .show(Shown::Table(table))

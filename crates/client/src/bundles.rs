@@ -58,7 +58,7 @@ impl Read for StreamFile {
     }
 }
 
-/// What the bundles contain of one device: consecutive seals with every reading.
+/// The content of the bundles for one device: consecutive seals with every reading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BundleReport {
     /// The device.
@@ -77,7 +77,7 @@ pub struct BundleReport {
     pub last_epoch: EpochNumber,
     /// Number of readings in the files.
     pub events: u64,
-    /// How often the device states that it restarted.
+    /// Number of restarts that the device states.
     pub restarts: usize,
 }
 
@@ -105,7 +105,8 @@ pub enum BundleFault {
     Empty,
     /// A seal is authentic, but some of its readings are not in the file.
     #[error(
-        "seal {index} of {name} is authentic, but the file has {present} of its {all} readings; get the whole bundle"
+        "seal {index} of {name} is authentic, but the file has {present} of its {all} readings; \
+         get the whole bundle"
     )]
     NotWhole {
         /// The device.
@@ -155,16 +156,17 @@ pub enum BundleFault {
     },
     /// A seal names a predecessor other than the seal in the files.
     #[error(
-        "device {name} signed two histories that part at index {index}; seal {named_by} names another predecessor"
+        "device {name} signed two histories that differ from index {index} on; seal {named_by} \
+         names a different predecessor"
     )]
     TwoHistories {
         /// The device.
         device: DeviceId,
         /// Its name.
         name: String,
-        /// Where the histories part.
+        /// The first index at which the histories differ.
         index: SealIndex,
-        /// The index of the seal that names another predecessor.
+        /// The index of the seal that names a different predecessor.
         named_by: SealIndex,
     },
     /// The seals do not form a chain for another reason.
@@ -338,8 +340,8 @@ fn read(
     // Each seal once, so that a file that repeats one needs no more memory.
     let mut seals = BTreeMap::new();
     let mut reader = StreamReader::new(roster, Limits::default());
-    // By epoch, in a group with a budget: the highest round of its manifests, which leaves the
-    // least.
+    // In a group with a budget, the highest round of each epoch's manifests: it keeps the fewest
+    // readings.
     let mut rounds: BTreeMap<EpochNumber, Round> = BTreeMap::new();
     let mut visit = |event: Event<'_>| {
         if let Event::Manifest(manifest, _) = &event {

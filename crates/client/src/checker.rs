@@ -1,9 +1,9 @@
-//! Checks the events of a stream: whether they are what was asked for, whether anything is missing,
-//! and whether the choice of readings was forced.
+//! Checks the events of a stream: that they are those of the query, that none is missing, and that
+//! the cloud had no choice among them.
 //!
 //! A rate is checked part by part. For *at most* and *sample*, the parts of an epoch are held until
-//! the last one has arrived, because the choice follows from all of them. An epoch whose last part
-//! is not shown gives no rows. In a group with a budget, the choice also follows from the epoch's
+//! the last one has arrived, because the selection depends on all of them. An epoch whose last part
+//! is not served gives no rows. In a group with a budget, the selection also depends on the epoch's
 //! round, which comes from the manifest and not from what the store keeps.
 
 mod device_check;

@@ -8,13 +8,14 @@ use serde_json::{Value, json};
 /// The numbers of a verified response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// In the order of the query.
+    /// The devices, in the order of the query.
     pub devices: Vec<DeviceReport>,
-    /// Signatures that were checked.
+    /// Number of signatures that were checked.
     pub signatures: u64,
-    /// Bytes of the response.
+    /// Number of bytes of the response.
     pub bytes: u64,
-    /// The most events that the group keeps of an epoch, over all devices; `None` if it keeps all.
+    /// The largest number of events that the group keeps of an epoch, over all devices; `None` if
+    /// it keeps all.
     pub budget: Option<u64>,
     /// In a group with a budget: each epoch with a manifest, and its final round. Levels below the
     /// round were not kept, so about one event in 2^round was.
@@ -28,23 +29,23 @@ pub struct DeviceReport {
     pub device: DeviceId,
     /// Its name in the roster.
     pub name: String,
-    /// The first epoch that was asked for.
+    /// The first epoch of the query.
     pub since: EpochNumber,
     /// The epoch after the last one; `None` if the query has no end.
     pub until: Option<EpochNumber>,
-    /// Seals of the range that were checked. For *at most* and *sample* this excludes a newest
-    /// epoch whose last part is unknown.
+    /// Number of seals of the range that were checked. For *at most* and *sample* this excludes a
+    /// newest epoch whose last part is unknown.
     pub seals: u64,
-    /// Epochs of these seals.
+    /// Number of epochs of these seals.
     pub epochs: u64,
-    /// Events that those seals count.
+    /// Number of events that these seals count.
     pub events: u64,
-    /// Rows that were passed to the sink.
+    /// Number of rows that were passed to the sink.
     pub rows: u64,
-    /// Events that the device states as lost.
+    /// Number of events that the device states as lost.
     pub lost: u64,
-    /// Seals that their epoch's manifest does not list: they arrived after the coordinator had
-    /// closed the epoch.
+    /// Number of seals that their epoch's manifest does not list: they arrived after the
+    /// coordinator had closed the epoch.
     pub late: u64,
     /// The restarts that the device states, in order; at most 256.
     pub outages: Vec<Outage>,
@@ -85,7 +86,7 @@ pub enum Standing {
 }
 
 impl DeviceReport {
-    /// Whether the response is as complete as was asked for: the whole range or, without an end,
+    /// Whether the response is as complete as requested: the whole range or, without an end,
     /// everything up to a newest seal.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
@@ -107,7 +108,7 @@ impl DeviceReport {
 }
 
 impl Report {
-    /// Whether every device is as complete as was asked for.
+    /// Whether every device is as complete as requested.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.devices.iter().all(DeviceReport::is_complete)
@@ -141,6 +142,9 @@ impl Report {
     /// The report as JSON.
     #[must_use]
     pub fn to_json(&self) -> Value {
+        let round =
+            |(epoch, round): &(EpochNumber, Round)| json!({"epoch": epoch.0, "round": round.0});
+        let rounds: Vec<Value> = self.rounds.iter().map(round).collect();
         json!({
             "complete": self.is_complete(),
             "rows": self.rows(),
@@ -149,7 +153,7 @@ impl Report {
             "signatures": self.signatures,
             "bytes": self.bytes,
             "budget": self.budget,
-            "rounds": self.rounds.iter().map(|(epoch, round)| json!({"epoch": epoch.0, "round": round.0})).collect::<Vec<_>>(),
+            "rounds": rounds,
             "devices": self.devices.iter().map(DeviceReport::to_json).collect::<Vec<_>>(),
         })
     }
@@ -157,7 +161,12 @@ impl Report {
 
 impl DeviceReport {
     fn to_json(&self) -> Value {
-        let outage = |outage: &Outage| json!({"from": outage.from.map(|from| from.0), "to": outage.to.0, "index": outage.index.0});
+        let outage = |outage: &Outage| {
+            let from = outage.from.map(|from| from.0);
+            json!({"from": from, "to": outage.to.0, "index": outage.index.0})
+        };
+        let newer =
+            |(index, epoch): (SealIndex, EpochNumber)| json!({"index": index.0, "epoch": epoch.0});
         json!({
             "device": self.device.to_string(),
             "name": self.name,
@@ -177,12 +186,12 @@ impl DeviceReport {
             "lost": self.lost,
             "late": self.late,
             "outages": self.outages.iter().map(outage).collect::<Vec<_>>(),
-            "newer_known": self.newer.map(|(index, epoch)| json!({"index": index.0, "epoch": epoch.0})),
+            "newer_known": self.newer.map(newer),
         })
     }
 }
 
-/// A device of which less arrived than was asked for. What arrived is verified.
+/// A device of which less arrived than was requested. What arrived is verified.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.sentence())]
 pub struct Incomplete {
@@ -192,7 +201,7 @@ pub struct Incomplete {
     pub name: String,
     /// The first epoch of which something may be missing.
     pub from: EpochNumber,
-    /// When that epoch starts, as RFC 3339 text; its number if that is past the year 9999.
+    /// The start of that epoch as RFC 3339 text; its number if that is past the year 9999.
     pub time: String,
     /// Whether the epoch's manifest is missing; otherwise its seals may be.
     pub lacks_manifest: bool,
@@ -215,19 +224,20 @@ impl Incomplete {
         let Self { name, time, .. } = self;
         if self.lacks_manifest {
             format!(
-                "the store has no manifest of the epoch from {time} on, which states what was kept of {name}; ask for a rate, or \
-                 again once the gateway has sent it"
+                "the store lacks the manifest of the epoch that starts at {time}, which states \
+                 what was kept of {name}; ask for a rate, or again once the gateway has sent it"
             )
         } else {
             format!(
-                "nothing shows what {name} sealed from {time} on; ask for the time before {time}, or again once it has sealed more"
+                "nothing shows what {name} sealed from {time} on; ask for the time before {time}, \
+                 or again once it has sealed more"
             )
         }
     }
 }
 
 impl Report {
-    /// The first device that is less complete than was asked for.
+    /// Fails for the first device that is less complete than requested.
     ///
     /// # Errors
     /// [`Incomplete`].
@@ -246,7 +256,7 @@ impl Report {
     }
 }
 
-/// When an epoch starts, as RFC 3339 text in UTC; `epoch N` if that cannot be written.
+/// The start of an epoch as RFC 3339 text in UTC; `epoch N` if that is past the year 9999.
 #[must_use]
 pub fn start_text(roster: &Roster, epoch: EpochNumber) -> String {
     roster

@@ -95,7 +95,8 @@ impl From<Rejection> for Error {
 /// The roster has no budget, so there is no coordinator to audit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the roster has no budget, so no coordinator decides what is kept; `moteseal get` proves completeness"
+    "the roster has no budget, so no coordinator decides what is kept; `moteseal get` proves \
+     completeness"
 )]
 pub struct NoBudget;
 

@@ -23,9 +23,9 @@ use crate::rejection::Rejected;
 use crate::rows::Sink;
 use crate::session::{PIECE, Session, all_threads};
 
-/// Received bytes are verified after this time at the latest, however few they are, so that a cloud
-/// that sends slowly cannot delay a rejection.
-const PATIENCE: Duration = Duration::from_millis(200);
+/// Received bytes are verified within this time, even if they are few, so that a cloud that sends
+/// slowly cannot delay a rejection.
+const VERIFY_WITHIN: Duration = Duration::from_millis(200);
 
 /// Asks one cloud for what the devices of one roster sealed, and verifies every response.
 #[derive(Clone, Copy, Debug)]
@@ -164,7 +164,7 @@ impl<'a> Get<'a> {
         self
     }
 
-    /// Writes the response to this file as a proof. [`Verified::keep`] puts it in place.
+    /// Writes the response to this file as a proof. [`Verified::keep`] gives the file its name.
     pub fn proof(mut self, path: impl Into<PathBuf>) -> Self {
         self.proof = Some(path.into());
         self
@@ -276,8 +276,8 @@ impl Verified<'_> {
     }
 }
 
-/// Collects a piece of the response, or what has arrived once some of it has waited for
-/// [`PATIENCE`]. Returns whether the response has ended.
+/// Collects a piece of the response: [`PIECE`] bytes, or those that arrived until the first of them
+/// is [`VERIFY_WITHIN`] old. Returns whether the response has ended.
 async fn gather(response: &mut Response, piece: &mut Vec<u8>) -> Result<bool, NetError> {
     let mut due = None;
     while piece.len() < PIECE {
@@ -292,12 +292,12 @@ async fn gather(response: &mut Response, piece: &mut Vec<u8>) -> Result<bool, Ne
             Some(chunk) => piece.extend_from_slice(&chunk),
             None => return Ok(true),
         }
-        due = due.or_else(|| Some(Instant::now() + PATIENCE));
+        due = due.or_else(|| Some(Instant::now() + VERIFY_WITHIN));
     }
     Ok(false)
 }
 
-/// Adds what the store's explanation shows to a rejection.
+/// Adds the result of comparing with the store's explanation to a rejection.
 async fn explained(client: Client<'_>, session: &Session<'_>, stop: Stop) -> Error {
     let Stop::Rejected(rejection) = stop else { return stop.into() };
     let finding = if rejection.is_unproven_run() {

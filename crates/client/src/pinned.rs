@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::error::OutputError;
 use crate::output::AtomicFile;
 
-/// A larger file is not one of pinned seals, in bytes.
+/// The largest file of pinned seals, in bytes.
 const MAX_FILE: u64 = 64 << 20;
 
 /// A seal that was verified.
@@ -30,7 +30,7 @@ pub struct PinnedSeal {
     pub digest: Digest,
 }
 
-/// Which file of pinned seals to use.
+/// The file of pinned seals to use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PinFile {
     /// None: neither use nor save pinned seals.

@@ -63,7 +63,8 @@ pub enum Rejection {
     },
     /// A seal that its epoch's manifest lists is missing.
     #[error(
-        "the store withholds a seal of device {device} that the manifest of epoch {epoch} lists (digest {seal})"
+        "the store withholds a seal of device {device} that the manifest of epoch {epoch} lists \
+         (digest {seal})"
     )]
     Unshown {
         /// The device.
@@ -81,7 +82,8 @@ pub enum Rejection {
     },
     /// The coordinator signed two different manifests of one epoch.
     #[error(
-        "the coordinator signed two manifests of epoch {epoch}, so it is unknown what was kept; ask for other epochs"
+        "the coordinator signed two manifests of epoch {epoch}, so it is unknown what was kept; \
+         ask for other epochs"
     )]
     TwoManifests {
         /// The epoch.
@@ -90,7 +92,8 @@ pub enum Rejection {
     /// The device signed two different seals under one index, or its chain omits a seal that it
     /// signed.
     #[error(
-        "device {device} signed two histories that part at index {index}; its key was stolen, or the device was restored from a backup"
+        "device {device} signed two histories that differ from index {index} on; its key was \
+         stolen, or the device was restored from a backup"
     )]
     Equivocation {
         /// The device.
@@ -114,7 +117,8 @@ pub enum Rejection {
     Trailing,
     /// An epoch whose parts must be checked together exceeds the memory limit.
     #[error(
-        "epoch {epoch} of device {device} is too large to be checked as a whole; ask for a rate instead of a number"
+        "epoch {epoch} of device {device} is too large to be checked as a whole; ask for a rate \
+         instead of a number"
     )]
     EpochTooLarge {
         /// The device.
@@ -128,9 +132,10 @@ pub enum Rejection {
         /// What is wrong with it.
         cause: String,
     },
-    /// A proof that was made under a roster which the given one does not know.
+    /// A proof that was made under a roster that is not a version of the given one.
     #[error(
-        "the proof was made under the roster {digest}, which this one does not know; use that roster or a later version of it"
+        "the proof was made under the roster {digest}, which is not a version of this one; use \
+         that roster or a later version of it"
     )]
     UnknownRoster {
         /// The digest in the proof.

@@ -60,7 +60,8 @@ impl Proven<'_> {
     /// if its signature is valid.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        matches!(self.part.select, Select::Levels(mask) if mask == self.seal.statement().surviving())
+        let surviving = self.seal.statement().surviving();
+        matches!(self.part.select, Select::Levels(mask) if mask == surviving)
     }
 
     /// The round from which on the part is complete: it has every existing level from this round

@@ -13,11 +13,11 @@ use super::RowOutlet;
 use crate::error::Stop;
 use crate::rejection::Rejection;
 
-/// Limit of the bytes of events that are held.
+/// The largest number of bytes of held events.
 const MAX_BYTES: usize = 256 << 20;
-/// Limit of the number of parts that are held.
+/// The largest number of held parts.
 const MAX_PARTS: usize = 1 << 16;
-/// Limit of the number of events that are drawn from one epoch; each needs 40 bytes while drawing.
+/// The largest number of events that are drawn from one epoch; each needs 40 bytes while drawing.
 const MAX_DRAWN: u64 = 1 << 24;
 
 /// The parts of one epoch of one device, by index: the seals, and the sample and schema of each.
@@ -50,9 +50,11 @@ impl HeldEpoch {
     }
 
     /// Checks the held parts together, and emits their rows if they are the whole epoch. `next` is
-    /// the seal after them, if there is one. If nothing shows that the last part has arrived, the
-    /// store could choose among as many samples as there are parts; then there are no rows, and the
-    /// history reports that the device's tail is unknown from this epoch on.
+    /// the seal after them, if there is one.
+    ///
+    /// If nothing shows that the last part has arrived, the store could choose among as many
+    /// samples as there are parts. In that case there are no rows, and the history reports that the
+    /// device's tail is unknown from this epoch on.
     pub(super) fn release(
         &mut self,
         next: Option<&Seal<Authentic>>,

@@ -49,13 +49,10 @@ struct Fields {
 impl Problem {
     /// An error with a message of `Name: sentence`.
     pub(crate) fn new(kind: ErrorKind, name: &str, sentence: impl fmt::Display) -> Self {
-        let text = sentence.to_string();
-        let is_named = text.strip_prefix(name).is_some_and(|rest| rest.starts_with(": "));
-        let message = if is_named { text } else { format!("{name}: {text}") };
         Self(Box::new(Fields {
             kind,
             name: name.to_owned(),
-            message,
+            message: format!("{name}: {sentence}"),
             device: None,
             index: None,
             epoch: None,

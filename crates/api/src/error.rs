@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use moteseal_core::error::Named;
+
 /// The kind of an error: what its caller does next.
 ///
 /// Every error type of a host crate that reaches a user has `name()`, the stable name of
@@ -41,6 +43,44 @@ impl ErrorKind {
             Self::Internal => "internal",
         }
     }
+}
+
+/// An error with a stable name (`spec/errors.md`), a sentence and a kind.
+///
+/// `Display` writes the sentence alone: what happened, to which thing, and what to do. Programs
+/// decide by [`kind`](Self::kind) and tell errors apart by [`name`](Self::name).
+pub trait NamedError: std::error::Error {
+    /// The stable name of the error.
+    fn name(&self) -> &str;
+
+    /// What the caller does next.
+    fn kind(&self) -> ErrorKind;
+
+    /// The error with its name, displayed as `Name: sentence`.
+    fn named(&self) -> Named<'_, &Self>
+    where
+        Self: Sized,
+    {
+        Named { name: self.name(), error: self }
+    }
+}
+
+/// Implements [`NamedError`] for types that have the methods `name()` and `kind()`.
+#[macro_export]
+macro_rules! named_error {
+    ($($error:ty),+ $(,)?) => {
+        $(
+            impl $crate::NamedError for $error {
+                fn name(&self) -> &str {
+                    <$error>::name(self)
+                }
+
+                fn kind(&self) -> $crate::ErrorKind {
+                    <$error>::kind(self)
+                }
+            }
+        )+
+    };
 }
 
 impl fmt::Display for ErrorKind {

@@ -23,7 +23,7 @@ pub mod paths;
 pub mod problem;
 pub mod query;
 
-pub use error::ErrorKind;
+pub use error::{ErrorKind, NamedError};
 pub use listing::{
     Conflict, DeviceEntry, DeviceList, ManifestReceipt, Newest, Receipt, SealEntry, SealList,
 };

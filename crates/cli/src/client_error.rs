@@ -1,8 +1,6 @@
 //! The errors of the client library as failures of a command: the kind decides the exit code, and
 //! the line starts with the name of the error.
 
-use std::fmt::Display;
-
 use moteseal_client::output::OutputError;
 use moteseal_client::{Error, InputError};
 use moteseal_verify::Roster;
@@ -10,18 +8,11 @@ use moteseal_verify::Roster;
 use crate::failure::Failure;
 use crate::files;
 
-/// `Name: sentence`, for an error whose sentence may already start with its name.
-pub(crate) fn named(name: &str, sentence: &impl Display) -> String {
-    let text = sentence.to_string();
-    let is_named = text.strip_prefix(name).is_some_and(|rest| rest.starts_with(": "));
-    if is_named { text } else { format!("{name}: {text}") }
-}
-
 /// The reason why there are no verified rows, with the device's name instead of its id.
 pub(crate) fn failure(roster: &Roster, error: &Error) -> Failure {
     let text = match error {
         Error::Output(error) => error.to_string(),
-        error => named(error.name(), error),
+        error => format!("{}: {error}", error.name()),
     };
     let device = match error {
         Error::Rejected(rejected) => rejected.device(),

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand, ValueEnum};
+use moteseal_api::NamedError as _;
 use moteseal_cloud::{Cloud, Config};
 use moteseal_service::{TlsFiles, stop_signal};
 use moteseal_store::{EpochStore, OpenError, Options, RedbStore};
@@ -118,7 +119,7 @@ fn serve(arguments: Run) -> Result<(), Failure> {
                     // Nothing has been stored: remove the empty file again.
                     let _ = std::fs::remove_file(&arguments.store);
                 }
-                return Err(Failure::usage(error));
+                return Err(error.into());
             }
         };
         drop(store);
@@ -139,23 +140,13 @@ fn open(path: &std::path::Path) -> Result<Arc<dyn EpochStore>, Failure> {
     let options = Options { on_recovery: Some(on_recovery), ..Options::default() };
     let store = RedbStore::open(path, options);
     progress.finish_and_clear();
-    Ok(Arc::new(store.map_err(|error| store_failure(&error))?))
+    store.map(|store| Arc::new(store) as _).map_err(|error| store_failure(&error))
 }
 
-/// The failure for a store that cannot be opened: usage if the file is a wrong one, a finding if it
-/// is damaged, internal if the machine failed.
+/// The failure for a store that cannot be opened: a finding if it is damaged.
 pub(crate) fn store_failure(error: &OpenError) -> Failure {
-    let exit = match error {
-        OpenError::NotFound(_)
-        | OpenError::Locked(_)
-        | OpenError::Empty(_)
-        | OpenError::NotAStore(_)
-        | OpenError::NotAJournal(_)
-        | OpenError::Orphaned(_) => Exit::Usage,
-        OpenError::Damaged(..) | OpenError::JournalDamaged(..) => Exit::Finding,
-        _ => Exit::Internal,
-    };
-    Failure::new(exit, error)
+    let exit = if error.is_damage() { Exit::Finding } else { error.kind().into() };
+    Failure::new(exit, error.named())
 }
 
 /// A runtime for commands that use the network.

@@ -5,17 +5,19 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use moteseal_client::input;
+use moteseal_client::sum::BrokerConfig;
 use moteseal_core::roster::Directory as _;
 use moteseal_net::mqtt;
-use moteseal_net::{Client, Options, Token};
+use moteseal_net::{Client, NetError, Options, Token};
 use moteseal_verify::Roster;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 
 use crate::source::SchemeName;
 
+use crate::client_error;
 use crate::failure::Failure;
-use crate::files;
 use crate::time;
 
 /// `gateway.toml`.
@@ -38,7 +40,7 @@ pub(crate) struct Gateway {
     #[serde(default)]
     pub(crate) time: Time,
     pub(crate) listen: Option<SocketAddr>,
-    pub(crate) link: Link,
+    pub(crate) link: BrokerConfig,
     pub(crate) cloud: Option<Cloud>,
 }
 
@@ -63,9 +65,9 @@ pub(crate) struct Aggregator {
     #[serde(default = "default_sum_grace", deserialize_with = "duration")]
     pub(crate) grace: Duration,
     pub(crate) listen: Option<SocketAddr>,
-    pub(crate) link: Link,
+    pub(crate) link: BrokerConfig,
     /// The broker between the gateway and its parent, if it is not that of `link`.
-    pub(crate) up_link: Option<Link>,
+    pub(crate) up_link: Option<BrokerConfig>,
 }
 
 /// `serial.toml`.
@@ -76,10 +78,10 @@ pub(crate) struct Serial {
     pub(crate) operator: PathBuf,
     pub(crate) listen: Option<SocketAddr>,
     /// The broker of the group's coordinator.
-    pub(crate) link: Option<Link>,
+    pub(crate) link: Option<BrokerConfig>,
     pub(crate) sums: Option<SerialSums>,
     /// The broadcast medium: an address as for `moteseal broadcast`, and how to log in to a broker.
-    pub(crate) broadcast: Option<Link>,
+    pub(crate) broadcast: Option<BrokerConfig>,
     #[serde(default)]
     pub(crate) port: Vec<SerialPort>,
 }
@@ -92,7 +94,7 @@ pub(crate) struct SerialSums {
     pub(crate) tree: Option<PathBuf>,
     pub(crate) aggregator: Option<String>,
     /// The broker, if it is not that of `link`.
-    pub(crate) link: Option<Link>,
+    pub(crate) link: Option<BrokerConfig>,
 }
 
 /// A serial port.
@@ -140,7 +142,7 @@ pub(crate) struct Device {
     /// The most closed seals that wait for the gateway; more epochs are given up.
     #[serde(default = "default_waiting")]
     pub(crate) waiting_seals: u32,
-    pub(crate) link: Link,
+    pub(crate) link: BrokerConfig,
     pub(crate) source: Source,
     /// How the device takes part in private sums, if at all.
     pub(crate) sum: Option<Member>,
@@ -157,7 +159,7 @@ pub(crate) struct Member {
     /// The device's link secret there.
     pub(crate) link_secret: PathBuf,
     /// The broker, if it is not that of `link`.
-    pub(crate) link: Option<Link>,
+    pub(crate) link: Option<BrokerConfig>,
 }
 
 /// Where readings come from: a table, or lines from stdin.
@@ -182,19 +184,6 @@ pub(crate) struct Source {
     pub(crate) skip_incomplete: bool,
     #[serde(default)]
     pub(crate) sort: bool,
-}
-
-/// The broker between devices and gateway.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Link {
-    pub(crate) url: String,
-    pub(crate) version: Option<String>,
-    pub(crate) ca: Option<PathBuf>,
-    pub(crate) user: Option<String>,
-    pub(crate) password_file: Option<PathBuf>,
-    pub(crate) certificate: Option<PathBuf>,
-    pub(crate) certificate_key: Option<PathBuf>,
 }
 
 /// The cloud that a gateway uploads to.
@@ -269,103 +258,43 @@ pub(crate) fn load_as<T: DeserializeOwned>(
     path: &Path,
     docs: &str,
 ) -> Result<(T, PathBuf), Failure> {
-    let text = files::read(path)?;
-    let text = std::str::from_utf8(&text)
-        .map_err(|_| Failure::usage(format_args!("{}: not UTF-8 text", path.display())))?;
-    let config = toml::from_str(text).map_err(|error| {
-        let line = error
-            .span()
-            .map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-        let message = error.message().replace('\n', " ");
-        Failure::usage(format_args!("{}:{line}: {message}; {docs} lists all keys", path.display()))
-    })?;
+    let config = input::toml(path, docs).map_err(|error| client_error::input(&error))?;
     let folder =
         path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     Ok((config, folder.to_owned()))
 }
 
-impl Link {
-    /// How to reach the broker of a group.
-    pub(crate) fn options(
-        &self,
-        file: &Path,
-        folder: &Path,
-        roster: &Roster,
-    ) -> Result<mqtt::Options, Failure> {
-        self.options_in("link", file, folder, roster)
-    }
+/// How to reach the broker of a group. `table` is the name of the link's table in `file`.
+pub(crate) fn link_options(
+    link: &BrokerConfig,
+    table: &str,
+    file: &Path,
+    folder: &Path,
+    roster: &Roster,
+) -> Result<mqtt::Options, Failure> {
+    link.group_options(table, folder, hex::encode(roster.group().0))
+        .map_err(|error| client_error::input(&error).about(file))
+}
 
-    /// How to reach the broker for the private sums of a group, at the aggregator of this name.
-    pub(crate) fn aggregator_options(
-        &self,
-        file: &Path,
-        folder: &Path,
-        roster: &Roster,
-        aggregator: &str,
-    ) -> Result<mqtt::Options, Failure> {
-        self.aggregator_options_in("link", file, folder, roster, aggregator)
-    }
-
-    /// As [`Link::aggregator_options`], for a table with another name than `link`.
-    pub(crate) fn aggregator_options_in(
-        &self,
-        table: &str,
-        file: &Path,
-        folder: &Path,
-        roster: &Roster,
-        aggregator: &str,
-    ) -> Result<mqtt::Options, Failure> {
-        let mut options = self.options_in(table, file, folder, roster)?;
-        options.group = format!("{}.{aggregator}", options.group);
-        Ok(options)
-    }
-
-    pub(crate) fn options_in(
-        &self,
-        table: &str,
-        file: &Path,
-        folder: &Path,
-        roster: &Roster,
-    ) -> Result<mqtt::Options, Failure> {
-        let wrong = |key: &str, what: &str| {
-            Failure::usage(format_args!("{}: {table}.{key}: {what}", file.display()))
-        };
-        let mut options = mqtt::Options::new(self.url.clone(), hex::encode(roster.group().0));
-        options.version = match self.version.as_deref() {
-            None | Some("5") => mqtt::Version::V5,
-            Some("3.1.1") => mqtt::Version::V3,
-            Some(_) => return Err(wrong("version", "\"5\" or \"3.1.1\"")),
-        };
-        options.ca = self.ca.as_ref().map(|ca| folder.join(ca));
-        options.login = match (&self.user, &self.password_file) {
-            (None, None) => None,
-            (Some(user), Some(password)) => {
-                let password = mqtt::Password::read(&folder.join(password)).map_err(|error| {
-                    Failure::usage(error).about_key(file, &format!("{table}.password_file"))
-                })?;
-                Some(mqtt::Login { user: user.clone(), password })
-            }
-            (Some(_), None) => {
-                return Err(wrong("user", "name the file with its password in password_file"));
-            }
-            (None, Some(_)) => return Err(wrong("password_file", "name its user in user")),
-        };
-        options.identity = match (&self.certificate, &self.certificate_key) {
-            (None, None) => None,
-            (Some(certificate), Some(key)) => Some(mqtt::Identity {
-                certificate: folder.join(certificate),
-                key: folder.join(key),
-            }),
-            _ => return Err(wrong("certificate", "certificate and certificate_key go together")),
-        };
-        Ok(options)
-    }
+/// How to reach the broker for the private sums of a group, at the aggregator of this name.
+pub(crate) fn aggregator_options(
+    link: &BrokerConfig,
+    table: &str,
+    file: &Path,
+    folder: &Path,
+    roster: &Roster,
+    aggregator: &str,
+) -> Result<mqtt::Options, Failure> {
+    let group = format!("{}.{aggregator}", hex::encode(roster.group().0));
+    link.group_options(table, folder, group)
+        .map_err(|error| client_error::input(&error).about(file))
 }
 
 impl Cloud {
     /// A client of the cloud.
     pub(crate) fn client(&self, file: &Path, folder: &Path) -> Result<Client, Failure> {
-        let in_key = |key: &'static str| move |error| Failure::usage(error).about_key(file, key);
+        let in_key =
+            |key: &'static str| move |error: NetError| Failure::from(error).about_key(file, key);
         let token =
             self.token_file.as_ref().map(|token| Token::read(&folder.join(token))).transpose();
         let token = token.map_err(in_key("cloud.token_file"))?;

@@ -215,8 +215,8 @@ fn kept((budget, levels): (u64, u8), rounds: Option<(Round, Round)>, epochs: u64
 /// The failure for a device that is less complete than was asked for, if there is one.
 pub(crate) fn incomplete(report: &Report, roster: &Roster) -> Option<Failure> {
     let error = report.require_complete(roster).err()?;
-    let text = client_error::named(error.error_name(), &error);
     let hint =
         if error.lacks_manifest { String::new() } else { format!(" (--until {})", error.time) };
-    Some(Failure::new(Exit::Incomplete, text + &hint))
+    let text = format_args!("{}: {error}{hint}", error.error_name());
+    Some(Failure::new(Exit::Incomplete, text))
 }

@@ -5,15 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use clap::{Args, Subcommand};
+use moteseal_client::sum::BrokerConfig;
 use moteseal_core::DeviceId;
 use moteseal_core::link::LinkKey;
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_device::answerer::{Answerer, Membership};
-use moteseal_device::durable::{DurableError, Identity};
+use moteseal_device::durable::Identity;
 use moteseal_device::import::{Clock, display_ms};
 use moteseal_device::outbox::state_beside;
-use moteseal_device::runner::{self, RunError};
+use moteseal_device::runner;
 use moteseal_device::{DurableMote, Import, Outbox, Profile, Recording};
 use moteseal_net::link::{State, until_up};
 use moteseal_net::mqtt::{self, MqttChild};
@@ -25,13 +26,11 @@ use moteseal_verify::Roster;
 use tokio::sync::mpsc;
 
 use crate::cloud::{Log, log, runtime};
-use crate::config;
+use crate::config::{self, aggregator_options, link_options};
 use crate::failure::{Exit, Failure};
 use crate::files;
-use crate::gateway::link_failure;
 use crate::progress::{bar, count, thousands};
 use crate::replay::{Speed, speed};
-use crate::source::outbox_failure;
 use crate::terminal::talk;
 use crate::time;
 
@@ -140,7 +139,7 @@ fn work(arguments: &Run) -> Result<(), Failure> {
     let salt_key = files::salt_key(&salt_path).map_err(in_key("salt_key"))?;
     let secret =
         files::link_secret(&folder.join(&config.link_secret)).map_err(in_key("link_secret"))?;
-    let link = config.link.options(file, &folder, &roster)?;
+    let link = link_options(&config.link, "link", file, &folder, &roster)?;
     let source =
         Source::read(&config.source, &folder, roster.epoch_ms()).map_err(in_key("source"))?;
     let schema = Schema::decode(source.schema()).map_err(|error| Failure::usage(error.named()))?;
@@ -149,7 +148,7 @@ fn work(arguments: &Run) -> Result<(), Failure> {
     let state = folder.join(&config.state);
     let chain_path = match &config.chain {
         Some(chain) => folder.join(chain),
-        None => state_beside(&key_path, device).map_err(outbox_failure)?,
+        None => state_beside(&key_path, device)?,
     };
     let sums = config
         .sum
@@ -178,7 +177,7 @@ fn work(arguments: &Run) -> Result<(), Failure> {
         return Ok(());
     }
     log(arguments.log);
-    let opened = Outbox::open(&state, &chain_path, &roster, device).map_err(outbox_failure)?;
+    let opened = Outbox::open(&state, &chain_path, &roster, device)?;
     if roster.device(device).and_then(|entry| entry.key(opened.1.next_index)) != Some(&key.public())
     {
         return Err(in_key("key")(Failure::usage(format_args!(
@@ -191,8 +190,7 @@ fn work(arguments: &Run) -> Result<(), Failure> {
     let identity =
         Identity { profile, signer: key, salt_key, link: LinkKey::new(&secret), coordinator };
     let mut mote =
-        DurableMote::open(identity, opened, &state.join("journal"), config.waiting_seals)
-            .map_err(|error| durable_failure(&error))?;
+        DurableMote::open(identity, opened, &state.join("journal"), config.waiting_seals)?;
     if mote.mote().waiting() > 0 {
         talk(format_args!(
             "{}: {} from an earlier session",
@@ -204,7 +202,7 @@ fn work(arguments: &Run) -> Result<(), Failure> {
     let progress = bar(source.len(), "forwarding");
     let broken = Arc::new(OnceLock::new());
     let ran = runtime()?.block_on(async {
-        let connect = |options: &mqtt::Options| MqttChild::new(options, device.0).map_err(|error| link_failure(&error));
+        let connect = |options: &mqtt::Options| MqttChild::new(options, device.0).map_err(Failure::from);
         let mut link = connect(&link)?;
         let (mut answerer, mut sum_link) = match sums {
             Some(Sums { membership, link }) => {
@@ -226,9 +224,9 @@ fn work(arguments: &Run) -> Result<(), Failure> {
         };
         tokio::select! {
             ran = runner::run_answering(&mut mote, &mut link, readings, settings, answerer.as_mut().zip(sum_link.as_mut()), &mut taken, stop) => {
-                ran.map_err(|error| run_failure(&error))
+                ran.map_err(Failure::from)
             }
-            error = refused => Err(link_failure(&error)),
+            error = refused => Err(error.into()),
         }
     })?;
     progress.finish_and_clear();
@@ -299,7 +297,7 @@ struct Sums {
 impl Sums {
     fn read(
         member: &config::Member,
-        link: &config::Link,
+        link: &BrokerConfig,
         file: &Path,
         folder: &Path,
         roster: &Roster,
@@ -309,7 +307,9 @@ impl Sums {
         let keys = source_keys(&folder.join(&member.key), file, roster, device)?;
         let secret = files::link_secret(&folder.join(&member.link_secret))
             .map_err(in_key("sum.link_secret"))?;
-        let link = member.link.as_ref().unwrap_or(link).aggregator_options(
+        let link = aggregator_options(
+            member.link.as_ref().unwrap_or(link),
+            "link",
             file,
             folder,
             roster,
@@ -494,22 +494,6 @@ fn record(schema: &[u8], columns: &[String], opaque: bool, line: &str) -> Result
             .map_err(|error| format!("{value:?} does not fit {field}: {}", error.named()))?;
     }
     Ok(record)
-}
-
-fn durable_failure(error: &DurableError) -> Failure {
-    let exit = match error {
-        DurableError::Journal(_) | DurableError::Outbox(_) => Exit::Internal,
-        _ => Exit::Usage,
-    };
-    Failure::new(exit, error)
-}
-
-fn run_failure(error: &RunError) -> Failure {
-    match error {
-        RunError::Durable(error) => durable_failure(error),
-        RunError::Link(error) => link_failure(error),
-        _ => Failure::new(Exit::Internal, error),
-    }
 }
 
 #[cfg(test)]

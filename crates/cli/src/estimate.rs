@@ -282,7 +282,7 @@ impl Arguments {
         let estimate = |statistic: &Statistic| {
             sample
                 .estimate(statistic, method)
-                .map_err(|error| Failure::usage(client_error::named(error.name(), &error)))
+                .map_err(|error| Failure::usage(format_args!("{}: {error}", error.name())))
         };
         let one = |found| vec![Line { of: Of::One, found }];
         let subject = Subject::parse(&self.field);

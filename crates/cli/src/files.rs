@@ -1,61 +1,33 @@
 //! Reads keys and rosters, and writes files atomically.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use moteseal_core::identity::{decode_public_pem, decode_secret_pem};
+use moteseal_client::input;
+pub(crate) use moteseal_client::input::looks_like;
 use moteseal_core::record::DeviceId;
 use moteseal_core::signature::{PublicKey, SecretKey};
 use moteseal_seal::level::SaltKey;
 use moteseal_verify::Roster;
 use zeroize::Zeroizing;
 
+use crate::client_error;
 use crate::failure::Failure;
-
-/// The most bytes of a key or roster: 16 MiB hold a hundred thousand devices.
-const MAX_FILE: u64 = 16 << 20;
 
 /// Reads a small file.
 pub(crate) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
-    let fail = |error| Failure::file("read", path, &error);
-    let mut file = fs::File::open(path).map_err(fail)?;
-    let length = file.metadata().map_err(fail)?.len();
-    if length > MAX_FILE {
-        return Err(Failure::usage(format_args!(
-            "{} is too large: {length} bytes; is it the right file?",
-            path.display()
-        )));
-    }
-    let mut bytes = Zeroizing::new(Vec::with_capacity(usize::try_from(length).unwrap_or_default()));
-    Read::by_ref(&mut file).take(MAX_FILE).read_to_end(&mut bytes).map_err(fail)?;
-    if bytes.is_empty() {
-        return Err(Failure::usage(format_args!("{} is empty", path.display())));
-    }
-    Ok(bytes)
+    input::read(path).map_err(|error| client_error::input(&error))
 }
 
 /// Reads a public key.
 pub(crate) fn public_key(path: &Path) -> Result<PublicKey, Failure> {
-    decode_public_pem(&read(path)?).map_err(|error| {
-        Failure::usage(format_args!(
-            "{}: {}; a public key file is a PEM like dev1.pub.pem",
-            path.display(),
-            error.named()
-        ))
-    })
+    input::public_key(path).map_err(|error| client_error::input(&error))
 }
 
 /// Reads a secret key.
 pub(crate) fn secret_key(path: &Path) -> Result<SecretKey, Failure> {
-    decode_secret_pem(&read(path)?).map_err(|error| {
-        Failure::usage(format_args!(
-            "{}: {}; a secret key file is a PEM like dev1.key.pem",
-            path.display(),
-            error.named()
-        ))
-    })
+    input::secret_key(path).map_err(|error| client_error::input(&error))
 }
 
 /// The path of the salt key of a secret key: `dev1.salt.key` next to `dev1.key.pem`.
@@ -66,15 +38,7 @@ pub(crate) fn salt_key_path(key: &Path) -> PathBuf {
 
 /// Reads 32 secret bytes from 64 hexadecimal digits; `what` names the kind of file in an error.
 pub(crate) fn secret_bytes(path: &Path, what: &str) -> Result<Zeroizing<[u8; 32]>, Failure> {
-    let text = read(path)?;
-    let mut key = Zeroizing::new([0; 32]);
-    hex::decode_to_slice(text.trim_ascii(), &mut *key).map_err(|_| {
-        Failure::usage(format_args!(
-            "{}: a {what} file contains 64 hexadecimal digits",
-            path.display()
-        ))
-    })?;
-    Ok(key)
+    input::secret(path, what).map_err(|error| client_error::input(&error))
 }
 
 /// Reads a salt key.
@@ -89,20 +53,7 @@ pub(crate) fn link_secret(path: &Path) -> Result<Zeroizing<[u8; 32]>, Failure> {
 
 /// Reads a roster and checks that the operator signed it.
 pub(crate) fn roster(path: &Path, operator: &Path) -> Result<Roster, Failure> {
-    let key = public_key(operator)?;
-    let bytes = read(path)?;
-    Roster::open(&bytes, &key).map_err(|error| match looks_like(&bytes[..bytes.len().min(64)]) {
-        Some(like) if !bytes.starts_with(&[0xd2, 0x84]) => Failure::usage(format_args!(
-            "{} is not a roster, it looks like {like}; `moteseal roster new` makes one",
-            path.display()
-        )),
-        _ => Failure::refused(format_args!(
-            "{}: {} (operator {})",
-            path.display(),
-            error.named(),
-            operator.display()
-        )),
-    })
+    input::roster(path, operator).map_err(|error| client_error::input(&error))
 }
 
 /// A message with a device's name instead of its id.
@@ -110,25 +61,6 @@ pub(crate) fn with_name(roster: &Roster, device: DeviceId, message: &str) -> Str
     roster
         .name(device)
         .map_or_else(|| message.to_owned(), |name| message.replace(&device.to_string(), name))
-}
-
-/// What a file seems to be by its first bytes, unless it is a stream of Moteseal.
-pub(crate) fn looks_like(head: &[u8]) -> Option<&'static str> {
-    let is_text = || {
-        head.iter()
-            .all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace() || *byte >= 0x80)
-    };
-    match head {
-        [] => None,
-        head if head.starts_with(b"-----BEGIN ") => Some("a key (PEM)"),
-        // A COSE_Sign1, tagged: spec/formats.md, section 2.2.
-        [0xd2, 0x84, ..] => Some("a roster or a certificate"),
-        head if head.starts_with(b"PAR1") => Some("a Parquet file"),
-        head if head.starts_with(b"redb") => Some("a cloud's store"),
-        // No stream of Moteseal begins with a letter.
-        [first, ..] if first.is_ascii() && is_text() => Some("a text, such as a CSV"),
-        _ => None,
-    }
 }
 
 /// `; ... it looks like ...` if the file's first bytes show its kind; else nothing.
@@ -183,17 +115,7 @@ pub(crate) fn create(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         fs::create_dir_all(folder).map_err(fail)?;
     }
-    let temporary = beside(path);
-    let written = (|| {
-        let mut file =
-            fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        // Unlike a rename, a link fails if another process has created the file meanwhile.
-        fs::hard_link(&temporary, path)
-    })();
-    let _ = fs::remove_file(&temporary);
-    written.map_err(fail)
+    input::create(path, bytes, mode).map_err(|error| client_error::input(&error))
 }
 
 /// The name of a temporary file next to `path`.

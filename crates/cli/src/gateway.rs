@@ -8,15 +8,15 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use moteseal_gateway::station;
-use moteseal_gateway::{Gateway, ServiceError, Settings, Station, StationError, Time};
+use moteseal_gateway::{Gateway, Settings, Station, StationError, Time};
+use moteseal_net::ParentLink as _;
 use moteseal_net::link::until_up;
 use moteseal_net::mqtt::MqttParent;
-use moteseal_net::{LinkError, ParentLink as _};
 use moteseal_service::stop_signal;
 use tracing::{info, warn};
 
 use crate::cloud::{Log, log, runtime};
-use crate::config;
+use crate::config::{self, link_options};
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::progress::{bytes, count, thousands};
@@ -126,7 +126,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         let key = if matches!(error, StationError::NoBudget) { "roster" } else { "key" };
         Failure::usage(error).about_key(file, key)
     })?;
-    let link = config.link.options(file, &folder, &roster)?;
+    let link = link_options(&config.link, "link", file, &folder, &roster)?;
     let members: Vec<[u8; 8]> = roster.devices().map(|device| device.id.0).collect();
     let cloud = config.cloud.as_ref().map(|cloud| cloud.client(file, &folder)).transpose()?;
     let state = folder.join(&config.state);
@@ -151,7 +151,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         let runtime = runtime.map_err(|error| Failure::new(Exit::Internal, error))?;
         runtime
             .block_on(async { MqttParent::new(&link, members).map(drop) })
-            .map_err(|error| link_failure(&error).about_key(file, "link"))?;
+            .map_err(|error| Failure::from(error).about_key(file, "link"))?;
         let mut out = Stdout::lock();
         let budget = roster.budget().unwrap_or_default();
         out.line(format_args!(
@@ -186,8 +186,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         warn!("no cloud is configured: epochs stay in the state folder until it is full");
     }
     let (station, recovered) =
-        Station::open(&state, roster.clone(), secret, Box::new(key), config.disk)
-            .map_err(|error| station_failure(&error))?;
+        Station::open(&state, roster.clone(), secret, Box::new(key), config.disk)?;
     succession.record()?;
     info!(
         frames = recovered.frames,
@@ -196,10 +195,8 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         "the journal was read"
     );
     runtime()?.block_on(async move {
-        let parent = MqttParent::new(&link, members).map_err(|error| link_failure(&error))?;
-        let gateway = Gateway::bind(station, settings, cloud)
-            .await
-            .map_err(|error| service_failure(&error))?;
+        let parent = MqttParent::new(&link, members)?;
+        let gateway = Gateway::bind(station, settings, cloud).await?;
         if let Some(address) = gateway.address() {
             // A closed stdout does not stop the service.
             let _ = writeln!(std::io::stdout(), "http://{address}");
@@ -222,46 +219,8 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         };
         let ended = gateway.run(parent, stop).await;
         match refusal {
-            Some(error) => Err(link_failure(&error)),
-            None => ended.map_err(|error| service_failure(&error)),
+            Some(error) => Err(error.into()),
+            None => ended.map_err(Failure::from),
         }
     })
-}
-
-fn station_failure(error: &StationError) -> Failure {
-    let exit = match error {
-        StationError::Journal(error) => match error.name() {
-            "JournalLocked" | "NotAJournal" => Exit::Usage,
-            _ => Exit::Internal,
-        },
-        StationError::NoBudget | StationError::NotTheCoordinator | StationError::NotAGateway(_) => {
-            Exit::Usage
-        }
-        _ => Exit::Internal,
-    };
-    Failure::new(exit, error)
-}
-
-fn service_failure(error: &ServiceError) -> Failure {
-    match error {
-        ServiceError::Station(error) => station_failure(error),
-        ServiceError::Link(error) => link_failure(error),
-        ServiceError::Listen(..) => Failure::usage(error),
-        _ => Failure::new(Exit::Internal, error),
-    }
-}
-
-/// The failure for a link: usage for a wrong address or file, unreachable for a broker that does
-/// not respond or refuses.
-pub(crate) fn link_failure(error: &LinkError) -> Failure {
-    let exit = match error {
-        LinkError::BadAddress { .. }
-        | LinkError::BadFile { .. }
-        | LinkError::NoSuchInterface { .. }
-        | LinkError::PasswordInClear { .. }
-        | LinkError::PortInUse { .. } => Exit::Usage,
-        LinkError::Closed => Exit::Internal,
-        _ => Exit::Unreachable,
-    };
-    Failure::new(exit, error)
 }

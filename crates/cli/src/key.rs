@@ -12,7 +12,6 @@ use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_verify::aggregation::{check_gateway_name, gateway_id};
 use zeroize::Zeroizing;
 
-use crate::client_error;
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::terminal::talk;
@@ -94,7 +93,7 @@ fn link(arguments: &Link) -> Result<(), Failure> {
                 let roster = files::roster(path, operator)?;
                 let child = if gateway.is_some() {
                     check_gateway_name(name).map_err(|error| {
-                        Failure::usage(client_error::named(error.name(), &error))
+                        Failure::usage(format_args!("{}: {error}", error.name()))
                     })?;
                     gateway_id(name)
                 } else {

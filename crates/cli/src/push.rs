@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use moteseal_device::push::{Conflict, Push, PushError};
-use moteseal_net::{Client, NetError, Options, Token};
+use moteseal_device::push::{Conflict, Push};
+use moteseal_net::{Client, Options, Token};
 use serde_json::json;
 
 use crate::cloud::runtime;
@@ -50,31 +50,22 @@ pub(crate) struct Access {
 impl Access {
     /// A client of the cloud at `url`.
     pub(crate) fn client(&self, url: &str) -> Result<Client, Failure> {
-        let token = self.token.as_deref().map(Token::read).transpose().map_err(Failure::usage)?;
+        let token = self.token.as_deref().map(Token::read).transpose()?;
         Client::new(
             url,
             &Options { ca: self.ca.clone(), token, patience: PATIENCE, ..Options::default() },
         )
-        .map_err(Failure::usage)
-    }
-}
-
-/// The exit code for a failed upload.
-fn net_exit(error: &NetError) -> Exit {
-    match error {
-        error if error.is_no_cloud() => Exit::Unreachable,
-        NetError::Refused { status: 400 | 409 | 422, .. } => Exit::Refused,
-        _ => Exit::Usage,
+        .map_err(Failure::from)
     }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let cloud = arguments.access.client(&arguments.to)?;
-    let push = Push::open(&arguments.bundles).map_err(|error| push_failure(&error))?;
+    let push = Push::open(&arguments.bundles)?;
     let progress = bar(push.len() as u64, "pushing");
     let pushed = runtime()?.block_on(push.to(&cloud, &mut |done| progress.set_position(done)));
     progress.finish_and_clear();
-    let pushed = pushed.map_err(|error| push_failure(&error))?;
+    let pushed = pushed?;
     talk(format_args!(
         "{}: {} stored, {} already there; {} in {}",
         arguments.to,
@@ -113,13 +104,4 @@ pub(crate) fn equivocation(conflicts: &[Conflict]) -> Result<(), Failure> {
         "{first}{more}; its chain was started twice, or somebody else has its key: find out which, and revoke the key"
     );
     Err(Failure::new(Exit::Finding, message))
-}
-
-/// Why bundles were not pushed.
-pub(crate) fn push_failure(error: &PushError) -> Failure {
-    match error {
-        PushError::Net { error: cause, .. } => Failure::new(net_exit(cause), error),
-        PushError::Io { path, error } => Failure::file("read", path, error),
-        _ => Failure::usage(error),
-    }
 }

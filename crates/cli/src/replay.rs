@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use moteseal_api::NamedError as _;
 use moteseal_device::import::display_ms;
 use moteseal_device::recorder::Recorder;
 use moteseal_device::replay::{Replay, Uplinked, uplink};
@@ -10,8 +11,8 @@ use moteseal_device::replay::{Replay, Uplinked, uplink};
 use crate::cloud::runtime;
 use crate::failure::Failure;
 use crate::progress::{bar, count, thousands};
-use crate::push::{Access, equivocation, push_failure};
-use crate::source::{Source, TABLES, outbox_failure, record_failure};
+use crate::push::{Access, equivocation};
+use crate::source::{Source, TABLES};
 use crate::terminal::talk;
 
 /// Replay recorded readings at a chosen speed, as if the device sensed them now.
@@ -61,8 +62,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let cloud = arguments.to.as_deref().map(|url| arguments.access.client(url)).transpose()?;
     let ready = arguments.source.ready()?;
     let journal = arguments.journal.clone().unwrap_or_else(|| ready.journal());
-    let (mut recorder, recovered) = Recorder::open(ready.sealer, ready.outbox, &journal)
-        .map_err(|error| record_failure(&error, &error))?;
+    let (mut recorder, recovered) = Recorder::open(ready.sealer, ready.outbox, &journal)?;
     if recovered.readings > 0 {
         talk(format_args!(
             "{}: continuing with {} of an unsealed epoch from the journal",
@@ -73,13 +73,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
     let progress = bar(ready.recording.len() as u64, "replaying");
     let replay = Replay { epoch_ms: ready.roster.epoch_ms(), speed: arguments.speed.0 };
-    let waiting = recorder
-        .outbox()
-        .bundles()
-        .map_err(outbox_failure)?
-        .into_iter()
-        .map(|(_, path)| path)
-        .collect();
+    let waiting = recorder.outbox().bundles()?.into_iter().map(|(_, path)| path).collect();
     let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
     let (replayed, pushed) = runtime()?.block_on(async {
         let mut sender = Some(sender);
@@ -112,13 +106,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     progress.finish_and_clear();
     let replayed = replayed.map_err(|(at, error)| {
         let message = format_args!(
-            "{}: the reading at {}: {error}",
+            "{}: the reading at {}: {}",
             arguments.source.table.display(),
-            display_ms(at)
+            display_ms(at),
+            error.named()
         );
-        record_failure(&error, message)
+        Failure::new(error.kind().into(), message)
     })?;
-    let pushed = pushed.map_err(|error| push_failure(&error))?;
+    let pushed = pushed?;
     talk(format_args!(
         "{}: {} replayed, {} already taken before; {} stored, the cloud has {}",
         arguments.source.device,

@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::progress::{bar, count, range};
-use crate::source::{Source, TABLES, outbox_failure, record_failure};
+use crate::source::{Source, TABLES};
 use crate::terminal::{Stdout, talk};
 use crate::time::span;
 
@@ -62,7 +62,7 @@ fn seal(arguments: &Arguments) -> Result<(), Failure> {
     // The next run removes files that are written during it.
     interrupt::on_stop(move || clear_temporaries(&folder));
     let journal = ready.journal();
-    let left = left_in(&journal, &ready.sealer).map_err(|error| record_failure(&error, &error))?;
+    let left = left_in(&journal, &ready.sealer)?;
     if left > 0 {
         return Err(Failure::usage(format_args!(
             "{}: not sealed yet: {} of an interrupted replay of {}; run that replay again to finish it",
@@ -87,7 +87,7 @@ fn seal(arguments: &Arguments) -> Result<(), Failure> {
     let progress = bar(sealed.bundles.len() as u64, "storing");
     let stored = ready.outbox.store(&sealed.bundles, &mut |_| progress.inc(1));
     progress.finish_and_clear();
-    let paths = stored.map_err(outbox_failure)?;
+    let paths = stored?;
     arguments.report(&ready.roster, recording, &sealed, &paths)
 }
 

@@ -1,7 +1,6 @@
 //! The arguments that `moteseal seal` and `moteseal replay` share: a table of readings, and the
 //! device that took them.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,8 +11,7 @@ use moteseal_core::schema::Schema;
 use moteseal_core::signature::SecretKey;
 use moteseal_device::import::{Clock, Delimiter, ImportErrorKind};
 use moteseal_device::outbox::state_beside;
-use moteseal_device::recorder::RecordError;
-use moteseal_device::{Import, Outbox, OutboxError, Profile, Recording, Sealer};
+use moteseal_device::{Import, Outbox, Profile, Recording, Sealer};
 use moteseal_verify::Roster;
 use serde::Deserialize;
 
@@ -164,8 +162,7 @@ impl Source {
             .ok_or_else(|| Failure::new(Exit::Internal, "the roster has lost the device"))?;
         profile.max_events = self.max_events.unwrap_or(profile.max_events);
         let state = self.state(device)?;
-        let (outbox, chain) =
-            Outbox::open(&self.out, &state, &roster, device).map_err(outbox_failure)?;
+        let (outbox, chain) = Outbox::open(&self.out, &state, &roster, device)?;
         let entry = roster.device(device);
         if entry.and_then(|device| device.key(chain.next_index)) != Some(&key.public()) {
             if entry.is_some_and(|device| {
@@ -197,7 +194,7 @@ impl Source {
     /// reuse its indices.
     fn state(&self, device: DeviceId) -> Result<PathBuf, Failure> {
         let next_to_key = state_beside(&self.key, device);
-        let Some(state) = &self.state else { return next_to_key.map_err(outbox_failure) };
+        let Some(state) = &self.state else { return next_to_key.map_err(Failure::from) };
         match next_to_key {
             Ok(default) if default.exists() && !state.exists() => {
                 Err(Failure::usage(format_args!(
@@ -261,32 +258,4 @@ fn report(table: &Path, recording: &Recording) {
     if recording.skipped > 0 {
         talk(format_args!("left out: {} that lack a value", count(recording.skipped, "row")));
     }
-}
-
-/// Whether a path, or a folder of it, is a file and not a directory.
-fn is_not_a_directory(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory)
-}
-
-/// The failure for an outbox: internal if the machine failed, usage if the arguments are wrong.
-pub(crate) fn outbox_failure(error: OutboxError) -> Failure {
-    match &error {
-        OutboxError::Io { path, error: cause } if is_not_a_directory(cause) => {
-            Failure::usage(format_args!(
-                "--out {}: this path, or a part of it, is a file; name a directory",
-                path.display()
-            ))
-        }
-        OutboxError::Io { .. } => Failure::new(Exit::Internal, error),
-        _ => Failure::usage(error),
-    }
-}
-
-/// The failure for a recorder: internal if the machine failed, usage otherwise.
-pub(crate) fn record_failure(error: &RecordError, message: impl std::fmt::Display) -> Failure {
-    let exit = match error {
-        RecordError::Journal(_) | RecordError::Outbox(OutboxError::Io { .. }) => Exit::Internal,
-        _ => Exit::Usage,
-    };
-    Failure::new(exit, message)
 }

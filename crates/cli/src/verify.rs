@@ -68,8 +68,8 @@ impl Problem {
             _ if error.fault.name() == "Equivocation" => Exit::Finding,
             kind => kind.into(),
         };
-        let text = client_error::named(error.fault.name(), &error.fault);
-        Self { exit, text: format!("{}: {text}", error.path.display()) }
+        let (path, fault) = (error.path.display(), &error.fault);
+        Self { exit, text: format!("{path}: {}: {fault}", fault.name()) }
     }
 }
 

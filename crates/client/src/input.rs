@@ -5,12 +5,13 @@ use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use moteseal_api::ErrorKind;
 use moteseal_core::identity::{decode_public_pem, decode_secret_pem};
 use moteseal_core::signature::{PublicKey, SecretKey};
 use moteseal_verify::Roster;
+use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
 
 /// The longest key, roster or configuration in bytes: 16 MiB hold a hundred thousand devices.
@@ -33,13 +34,13 @@ pub struct InputError {
 
 impl InputError {
     pub(crate) fn new(name: &str, kind: ErrorKind, sentence: impl Display) -> Self {
-        let sentence = sentence.to_string();
-        // Some errors of other crates begin with their name.
-        let sentence = sentence
-            .strip_prefix(name)
-            .and_then(|rest| rest.strip_prefix(": "))
-            .map_or_else(|| sentence.clone(), str::to_owned);
-        Self { place: Vec::new(), name: name.to_owned(), kind, sentence, column: None }
+        Self {
+            place: Vec::new(),
+            name: name.to_owned(),
+            kind,
+            sentence: sentence.to_string(),
+            column: None,
+        }
     }
 
     /// An argument that the caller must change.
@@ -177,17 +178,43 @@ pub fn public_half(path: &Path) -> Result<PublicKey, InputError> {
     }
 }
 
-/// Reads a link secret: 64 hexadecimal digits.
+/// Reads 32 secret bytes from 64 hexadecimal digits; `what` names the kind of file in an error.
+///
+/// # Errors
+/// [`InputError`] if the file cannot be read or contains something else.
+pub fn secret(path: &Path, what: &str) -> Result<Zeroizing<[u8; 32]>, InputError> {
+    let text = read(path)?;
+    let mut secret = Zeroizing::new([0; 32]);
+    hex::decode_to_slice(text.trim_ascii(), &mut *secret).map_err(|_| {
+        InputError::file(format_args!("a {what} file contains 64 hexadecimal digits")).in_file(path)
+    })?;
+    Ok(secret)
+}
+
+/// Reads a link secret.
 ///
 /// # Errors
 /// [`InputError`] if the file cannot be read or contains something else.
 pub fn link_secret(path: &Path) -> Result<Zeroizing<[u8; 32]>, InputError> {
+    secret(path, "link secret")
+}
+
+/// Reads a TOML file. `docs` is the document that lists its keys, for errors, which name the line.
+///
+/// # Errors
+/// [`InputError`] if the file cannot be read, or is not what `T` describes.
+pub fn toml<T: DeserializeOwned>(path: &Path, docs: &str) -> Result<T, InputError> {
     let text = read(path)?;
-    let mut secret = Zeroizing::new([0; 32]);
-    hex::decode_to_slice(text.trim_ascii(), &mut *secret).map_err(|_| {
-        InputError::file("a link secret file holds 64 hexadecimal digits").in_file(path)
-    })?;
-    Ok(secret)
+    let text =
+        std::str::from_utf8(&text).map_err(|_| InputError::file("not UTF-8 text").in_file(path))?;
+    toml::from_str(text).map_err(|error| {
+        let line = error
+            .span()
+            .map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+        let message = error.message().replace('\n', " ");
+        InputError::file(format_args!("{message}; {docs} lists all keys"))
+            .at(format_args!("{}:{line}", path.display()))
+    })
 }
 
 /// Reads a roster, and verifies that the operator signed it.
@@ -198,27 +225,53 @@ pub fn roster(path: &Path, operator: &Path) -> Result<Roster, InputError> {
     let key = public_key(operator)?;
     let bytes = read(path)?;
     Roster::open(&bytes, &key).map_err(|error| {
-        // A roster is a tagged COSE_Sign1 (spec/formats.md, section 2.2).
-        if bytes.starts_with(&[0xd2, 0x84]) {
-            let what = format_args!("{error} (operator {})", operator.display());
-            InputError::new(error.name(), ErrorKind::Refused, what).in_file(path)
-        } else {
-            let what = "is not a roster; `moteseal roster new` makes one";
-            InputError::file(format_args!("{} {what}", path.display()))
-        }
+        let head = &bytes[..bytes.len().min(64)];
+        let what = match looks_like(head) {
+            // A roster is a tagged COSE_Sign1 (spec/formats.md, section 2.2).
+            _ if head.starts_with(&[0xd2, 0x84]) => {
+                let what = format_args!("{error} (operator {})", operator.display());
+                return InputError::new(error.name(), ErrorKind::Refused, what).in_file(path);
+            }
+            Some(like) => format!("is not a roster, it looks like {like}"),
+            None => "is not a roster".to_owned(),
+        };
+        InputError::file(format_args!("{} {what}; `moteseal roster new` makes one", path.display()))
     })
 }
 
-/// Writes a new file that only its owner can read: whole or not at all, and never over another one.
-pub(crate) fn create_secret(path: &Path, bytes: &[u8]) -> Result<(), InputError> {
+/// What a file seems to be by its first bytes, unless it is a stream of Moteseal.
+#[must_use]
+pub fn looks_like(head: &[u8]) -> Option<&'static str> {
+    let is_text = || {
+        head.iter()
+            .all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace() || *byte >= 0x80)
+    };
+    match head {
+        [] => None,
+        head if head.starts_with(b"-----BEGIN ") => Some("a key (PEM)"),
+        // A COSE_Sign1, tagged: spec/formats.md, section 2.2.
+        [0xd2, 0x84, ..] => Some("a roster or a certificate"),
+        head if head.starts_with(b"PAR1") => Some("a Parquet file"),
+        head if head.starts_with(b"redb") => Some("a cloud's store"),
+        // No stream of Moteseal begins with a letter.
+        [first, ..] if first.is_ascii() && is_text() => Some("a text, such as a CSV"),
+        _ => None,
+    }
+}
+
+/// Writes a new file completely or not at all. Never replaces a file. `mode` is its Unix mode.
+///
+/// # Errors
+/// [`InputError`] if a file of this name exists, or it cannot be written.
+pub fn create(path: &Path, bytes: &[u8], mode: u32) -> Result<(), InputError> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let temporary: PathBuf = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
+    let temporary = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
     let written = (|| {
         let mut file =
-            fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+            fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
         file.write_all(bytes)?;
         file.sync_all()?;
-        // A link fails if the file exists by now; a rename would replace it.
+        // Unlike a rename, a link fails if another process has created the file meanwhile.
         fs::hard_link(&temporary, path)
     })();
     let _ = fs::remove_file(&temporary);

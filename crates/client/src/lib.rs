@@ -5,25 +5,59 @@
 //! authentic (signed by their device), complete (no seal of the range is missing, or the report
 //! says so) and not chosen by the cloud.
 //!
-//! ```no_run
-//! use std::path::Path;
+//! ```
+//! use std::sync::Arc;
 //!
+//! use moteseal_client::Client;
 //! use moteseal_client::output::{Format, RowOutput};
-//! use moteseal_client::{Client, PinnedSeals, input};
+//! use moteseal_cloud::{Cloud, Config};
+//! use moteseal_core::record::{EpochNumber, Scheme};
+//! use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
+//! use moteseal_core::signature::{Algorithm, SecretKey};
+//! use moteseal_device::push::Push;
+//! use moteseal_device::{Chain, Profile, Sealer};
+//! use moteseal_seal::level::SaltKey;
+//! use moteseal_store::{Options, RedbStore};
+//! use moteseal_verify::Roster;
+//! use moteseal_verify::issue::FirstRoster;
 //!
-//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let roster = input::roster(Path::new("roster.cbor"), Path::new("op.pub.pem"))?;
-//! let cloud = moteseal_net::Client::new("https://cloud.example", &Default::default())?;
-//! let mut pinned = PinnedSeals::open(Path::new("pinned.json"))?;
-//! let mut rows = RowOutput::to_file(Path::new("rows.csv"), Format::Csv)?;
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let folder = directory.path();
+//! // The operator signs a roster of one device.
+//! let operator = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32])?;
+//! let key = SecretKey::from_seed(Algorithm::Ed25519, &[2; 32])?;
+//! let devices = [("dev1", key.public())];
+//! let first =
+//!     FirstRoster { group: "home", epoch_ms: 60_000, levels: 8, budget: None, devices: &devices };
+//! let roster = Roster::open(&first.issue(&operator)?, &operator.public())?;
 //!
-//! let request = Client::new(&cloud, &roster).get().device("dev1").rate("1/8".parse()?);
-//! let request = request.pinned_seals(&mut pinned).proof("rows.mproof");
-//! let verified = request.run(&mut rows).await?;
-//! let rows = rows.finish()?;
-//! let report = verified.keep()?;
-//! rows.release()?;
-//! report.require_complete(&roster)?;
+//! // The device seals two readings of the epoch 0.
+//! let mut buffer = [0; MAX_SCHEMA];
+//! let schema = Schema::encode(&[Field::parse("celsius:Cel:i16/10")?], &mut buffer)?;
+//! let profile = Profile::new(&roster, "dev1", Scheme::Star, &schema).ok_or("no such device")?;
+//! let chain = Chain::start(profile.certificate);
+//! let mut sealer = Sealer::new(profile, key, SaltKey::new([3; 32]), chain);
+//! sealer.push(EpochNumber(0), &215_i16.to_be_bytes())?;
+//! sealer.push(EpochNumber(0), &217_i16.to_be_bytes())?;
+//! let bundle = sealer.close(true)?.ok_or("nothing was sealed")?;
+//! std::fs::write(folder.join("0.mseal"), &bundle.bytes)?;
+//!
+//! // A cloud in this process stores them.
+//! let store = RedbStore::open(&folder.join("epochs.redb"), Options::default())?;
+//! let service = Cloud::bind(Config::new(roster.clone()), Arc::new(store)).await?;
+//! let cloud = moteseal_net::Client::new(&service.url(), &Default::default())?;
+//! tokio::spawn(service.run(std::future::pending()));
+//! Push::open(folder)?.to(&cloud, &mut |_| {}).await?;
+//!
+//! // The application gets every reading and verifies it.
+//! let mut rows = RowOutput::to_file(&folder.join("rows.csv"), Format::Csv)?;
+//! let verified = Client::new(&cloud, &roster).get().device("dev1").run(&mut rows).await?;
+//! rows.finish()?.release()?;
+//! verified.keep()?.require_complete(&roster)?;
+//! let rows = std::fs::read_to_string(folder.join("rows.csv"))?;
+//! assert!(rows.lines().count() == 3 && rows.contains("21.7"), "{rows}");
 //! # Ok(())
 //! # }
 //! ```

@@ -35,6 +35,15 @@ pub enum StartError {
 }
 
 impl StartError {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Listen(error) => error.name(),
+            Self::Tokens(_) => "BadFile",
+        }
+    }
+
     /// What the caller does next: the configuration is wrong, or the machine failed.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
@@ -44,6 +53,8 @@ impl StartError {
         }
     }
 }
+
+moteseal_api::named_error!(StartError);
 
 /// A cloud that listens and has not begun to serve.
 pub struct Cloud {

@@ -8,14 +8,14 @@ use core::fmt;
 /// The `Display` of an error is the sentence alone. Output that also shows the name (a line on
 /// stderr, a log) prints this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Named<E> {
+pub struct Named<'n, E> {
     /// The stable name of `spec/errors.md`.
-    pub name: &'static str,
+    pub name: &'n str,
     /// The error.
     pub error: E,
 }
 
-impl<E: fmt::Display> fmt::Display for Named<E> {
+impl<E: fmt::Display> fmt::Display for Named<'_, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.name, self.error)
     }
@@ -102,7 +102,7 @@ macro_rules! named_errors {
 
             /// The error with its name, displayed as `Name: sentence`.
             #[must_use]
-            pub const fn named(self) -> $crate::error::Named<Self> {
+            pub const fn named(self) -> $crate::error::Named<'static, Self> {
                 $crate::error::Named { name: self.name(), error: self }
             }
         }

@@ -9,6 +9,7 @@
 
 use std::fmt;
 
+use moteseal_api::{ErrorKind, NamedError as _};
 use moteseal_core::digest::Digest;
 use moteseal_core::link::LinkKey;
 use moteseal_core::record::GroupId;
@@ -52,49 +53,43 @@ pub struct Membership {
 }
 
 /// Why a device rejects a query schedule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unheard {
     /// The announcement is not a query schedule, or it is not from this querier, or for another
     /// group or roster.
-    QuerySchedule(QueryScheduleError),
+    #[error("{0}")]
+    QuerySchedule(#[from] QueryScheduleError),
     /// The schedule's numbers of sources and key groups differ from the configured ones.
+    #[error(
+        "the query schedule is for other key groups than this device's key file; set up the \
+         sums again"
+    )]
     OtherSources,
     /// A schedule with this number or a higher one was accepted before.
+    #[error("{0}")]
     Refused(QueryScheduleRefused),
 }
 
 impl Unheard {
     /// The error's stable name (spec/errors.md).
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub const fn name(&self) -> &'static str {
         match self {
             Self::QuerySchedule(error) => error.name(),
             Self::OtherSources => "OtherSources",
             Self::Refused(error) => error.name(),
         }
     }
-}
 
-impl fmt::Display for Unheard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::QuerySchedule(error) => error.named().fmt(f),
-            Self::OtherSources => {
-                f.write_str("OtherSources: the query schedule is for other key groups than this device's key file; set up the sums again")
-            }
-            Self::Refused(error) => error.fmt(f),
-        }
+    /// Always [`ErrorKind::Refused`].
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        ErrorKind::Refused
     }
 }
 
-impl std::error::Error for Unheard {}
-
-impl From<QueryScheduleError> for Unheard {
-    fn from(error: QueryScheduleError) -> Self {
-        Self::QuerySchedule(error)
-    }
-}
+moteseal_api::named_error!(Unheard);
 
 /// A query that this device answers.
 struct Running {
@@ -151,7 +146,7 @@ impl Answerer {
         mote: &mut DurableMote<K>,
     ) -> Result<(), DurableError> {
         if let Err(error) = self.try_hear(announcement, mote)? {
-            warn!(%error, "a query schedule was rejected");
+            warn!(error = %error.named(), "a query schedule is not acted on");
         }
         Ok(())
     }
@@ -227,9 +222,9 @@ impl Answerer {
 
     /// Checks that a query can be answered from this device's records. Returns the query's text.
     fn check(&self, posed: &Posed<'_>) -> Result<String, String> {
-        let plan = Plan::decode(posed.plan).map_err(|error| error.to_string())?;
-        plan.check_capacity(self.membership.sources).map_err(|error| error.to_string())?;
-        let schema = Schema::decode(&self.schema).map_err(|error| error.to_string())?;
+        let plan = Plan::decode(posed.plan).map_err(|error| error.named().to_string())?;
+        plan.check_capacity(self.membership.sources).map_err(|error| error.named().to_string())?;
+        let schema = Schema::decode(&self.schema).map_err(|error| error.named().to_string())?;
         plan.bind(&schema).map_err(|error| error.named().to_string())?;
         Ok(plan.to_string())
     }
@@ -315,7 +310,9 @@ impl Answerer {
             }
             match answer(&self.membership, &self.schema, running, epoch, mote)? {
                 Ok(frame) => frames.push(frame),
-                Err(error) => warn!(epoch, %error, "an epoch of a query was not answered"),
+                Err(error) => {
+                    warn!(epoch, %error, "an epoch of a query is not answered");
+                }
             }
         }
         self.running.retain(|running| running.next < running.until);
@@ -352,7 +349,7 @@ fn answer<K: Signer>(
     mote.begin_answers(epoch.saturating_mul(running.epoch_ms))?;
     let mut permit = match mote.answer(running.id, running.epoch_ms, epoch)? {
         Ok(permit) => permit,
-        Err(error) => return Ok(Err(error.to_string())),
+        Err(error) => return Ok(Err(error.named().to_string())),
     };
     let encrypted: Result<Vec<Psr>, _> = (0..)
         .map(Slot)
@@ -361,7 +358,7 @@ fn answer<K: Signer>(
         .collect();
     let psrs = match encrypted {
         Ok(psrs) => psrs,
-        Err(error) => return Ok(Err(error.to_string())),
+        Err(error) => return Ok(Err(error.named().to_string())),
     };
     let mut participation = [0; 8];
     let length = Participation::encode_one(of.position, &mut participation)?;
@@ -386,8 +383,8 @@ fn contribution(
     reading: Option<&[u8]>,
     values: &mut [u128],
 ) -> Result<usize, String> {
-    let schema = Schema::decode(schema).map_err(|error| error.to_string())?;
-    let plan = Plan::decode(plan).map_err(|error| error.to_string())?;
+    let schema = Schema::decode(schema).map_err(|error| error.named().to_string())?;
+    let plan = Plan::decode(plan).map_err(|error| error.named().to_string())?;
     let bound = plan.bind(&schema).map_err(|error| error.named().to_string())?;
     bound.contribution(reading, values).map_err(|error| error.named().to_string())
 }

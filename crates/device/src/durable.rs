@@ -14,9 +14,9 @@ mod answering;
 mod entry;
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
+use moteseal_api::ErrorKind;
 use moteseal_core::cbor::BufferTooSmall;
 use moteseal_core::digest::Digest;
 use moteseal_core::link::{FrameError, LinkKey};
@@ -42,24 +42,47 @@ use entry::{Input, Start, is_of_no_seal, pass_over};
 const STALE_RECORDS: u64 = 256;
 
 /// Why a durable mote cannot continue.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DurableError {
     /// The reading or epoch does not fit the chain.
-    Refused(SealRefused),
+    #[error(transparent)]
+    Refused(#[from] SealRefused),
     /// The journal failed.
-    Journal(JournalError),
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// The chain's state failed.
-    Outbox(OutboxError),
+    #[error(transparent)]
+    Outbox(#[from] OutboxError),
     /// The journal belongs to another device, or is not a mote's journal.
+    #[error(
+        "{} is not a journal of this device; give the device a state folder of its own",
+        .0.display()
+    )]
     NotThisDevice(PathBuf),
     /// The journal has readings of another schema that the gateway does not have yet.
+    #[error(
+        "{} holds readings with other columns that the gateway does not have yet; run once \
+         more with those columns, or move the file away to discard the readings",
+        .0.display()
+    )]
     OtherSchema(PathBuf),
     /// The journal has readings for seals of the other scheme that the gateway does not have yet.
+    #[error(
+        "{} holds readings, sealed by {}, that the gateway does not have yet; run once more \
+         with that scheme, or move the file away to discard the readings",
+        .0.display(), .1.as_str()
+    )]
     OtherScheme(PathBuf, Scheme),
     /// A frame that is due is too long. This is a defect, since such readings are rejected.
-    Unsendable(BufferTooSmall),
+    #[error("a frame that is due is too long: {0}")]
+    Unsendable(#[from] BufferTooSmall),
     /// Another sealer with the same key has extended the chain.
+    #[error(
+        "{}: the key has sealed elsewhere since: its next seal here would be {next}, but the \
+         state of the chain is at {found}; move the file away to discard what it holds",
+        .journal.display()
+    )]
     SealedElsewhere {
         /// The journal.
         journal: PathBuf,
@@ -70,68 +93,34 @@ pub enum DurableError {
     },
 }
 
-impl fmt::Display for DurableError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl DurableError {
+    /// The error's name.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
         match self {
-            Self::Refused(error) => error.fmt(f),
-            Self::Journal(error) => error.fmt(f),
-            Self::Outbox(error) => error.fmt(f),
-            Self::NotThisDevice(path) => {
-                write!(
-                    f,
-                    "{}: not a journal of this device; give it a state folder of its own",
-                    path.display()
-                )
-            }
-            Self::OtherSchema(path) => write!(
-                f,
-                "{}: holds readings with other columns that the gateway does not have yet; run once more with those columns, or move the \
-                file away to discard the readings",
-                path.display()
-            ),
-            Self::OtherScheme(path, scheme) => write!(
-                f,
-                "{}: holds readings that the gateway does not have yet, sealed by {}; run once more with that scheme, or move the file away to \
-                discard the readings",
-                path.display(),
-                scheme.as_str()
-            ),
-            Self::Unsendable(error) => write!(f, "what is due does not fit a frame: {error}"),
-            Self::SealedElsewhere { journal, next, found } => write!(
-                f,
-                "{}: the key has sealed elsewhere since: seal {next} would be next here, but the chain stands at {found}; move the file away \
-                 to give up what waits in it",
-                journal.display()
-            ),
+            Self::Refused(error) => error.name(),
+            Self::Journal(error) => error.name(),
+            Self::Outbox(error) => error.name(),
+            Self::NotThisDevice(_) => "OtherDevice",
+            Self::OtherSchema(_) => "OtherSchema",
+            Self::OtherScheme(..) => "OtherScheme",
+            Self::Unsendable(_) => "BufferTooSmall",
+            Self::SealedElsewhere { .. } => "SealedElsewhere",
+        }
+    }
+
+    /// [`Internal`](ErrorKind::Internal) if the journal or the chain's state failed, otherwise
+    /// [`Usage`](ErrorKind::Usage).
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Journal(_) | Self::Outbox(_) => ErrorKind::Internal,
+            _ => ErrorKind::Usage,
         }
     }
 }
 
-impl std::error::Error for DurableError {}
-
-impl From<SealRefused> for DurableError {
-    fn from(error: SealRefused) -> Self {
-        Self::Refused(error)
-    }
-}
-
-impl From<JournalError> for DurableError {
-    fn from(error: JournalError) -> Self {
-        Self::Journal(error)
-    }
-}
-
-impl From<BufferTooSmall> for DurableError {
-    fn from(error: BufferTooSmall) -> Self {
-        Self::Unsendable(error)
-    }
-}
-
-impl From<OutboxError> for DurableError {
-    fn from(error: OutboxError) -> Self {
-        Self::Outbox(error)
-    }
-}
+moteseal_api::named_error!(DurableError);
 
 /// The newest epoch of which readings were taken, and how many.
 pub type Taken = Option<(EpochNumber, u64)>;

@@ -12,6 +12,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use moteseal_api::ErrorKind;
 use moteseal_core::record::MAX_PAYLOAD;
 use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema, SchemaError, ValueError};
 
@@ -114,18 +115,26 @@ pub struct ImportError {
 }
 
 /// What is wrong with a table or with the request to import it.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportErrorKind {
     /// The file cannot be read.
+    #[error("{0}")]
     Io(io::Error),
     /// The file is empty.
+    #[error(
+        "the file is empty; it needs a header line with the columns' names, then one line a \
+         reading"
+    )]
     Empty,
     /// The file has only a header.
+    #[error("there are no readings below the header")]
     NoRows,
     /// The text is not a table.
+    #[error("{0}")]
     Table(TableError),
     /// A column specification is invalid.
+    #[error("--column {spec}: {}", .error.named())]
     Spec {
         /// The specification.
         spec: String,
@@ -133,8 +142,10 @@ pub enum ImportErrorKind {
         error: SchemaError,
     },
     /// No columns are given.
+    #[error("name the columns to seal with --column NAME:UNIT:TYPE[/DIVISOR][+OFFSET]")]
     NoColumns,
     /// The table has no such column.
+    #[error("there is no column {name:?}; the file has {}", .columns.join(", "))]
     UnknownColumn {
         /// The name.
         name: String,
@@ -142,6 +153,10 @@ pub enum ImportErrorKind {
         columns: Vec<String>,
     },
     /// A row has a different number of columns than the header.
+    #[error(
+        "{found} columns, but the header has {expected}; if the separator was guessed wrong, \
+         give --delimiter"
+    )]
     Width {
         /// Columns in the row.
         found: usize,
@@ -149,6 +164,7 @@ pub enum ImportErrorKind {
         expected: usize,
     },
     /// A value cannot be recorded in its field.
+    #[error("column {column}: {value:?} does not fit {spec}: {}", .error.named())]
     Value {
         /// The column.
         column: String,
@@ -160,11 +176,13 @@ pub enum ImportErrorKind {
         error: ValueError,
     },
     /// A row lacks a value.
+    #[error("column {column}: there is no value; --skip-incomplete leaves out rows like this")]
     Missing {
         /// The column.
         column: String,
     },
     /// An opaque record is longer than 65,535 bytes.
+    #[error("column {column}: {length} bytes, but a record has at most {MAX_PAYLOAD}; shorten it")]
     TooLong {
         /// The column.
         column: String,
@@ -172,6 +190,7 @@ pub enum ImportErrorKind {
         length: usize,
     },
     /// A time cannot be parsed.
+    #[error("column {column}: {value:?} is not a time{}", expected_time(*.expected))]
     Time {
         /// The column.
         column: String,
@@ -181,6 +200,11 @@ pub enum ImportErrorKind {
         expected: Option<TimeFormat>,
     },
     /// A time is before the one in the previous row.
+    #[error(
+        "the clock goes back: {} is before {} in line {before_line}; sort the file by time, \
+         or give --sort",
+        display_ms(*.unix_ms), display_ms(*.before_ms)
+    )]
     ClockGoesBack {
         /// The time (Unix, ms).
         unix_ms: u64,
@@ -190,11 +214,17 @@ pub enum ImportErrorKind {
         before_line: u64,
     },
     /// A time is in the future.
+    #[error(
+        "{} is in the future; once sealed, no earlier reading could follow: correct the \
+         clock, or give --allow-future",
+        display_ms(*.unix_ms)
+    )]
     Future {
         /// The time (Unix, ms).
         unix_ms: u64,
     },
     /// Epochs are too long for the 4 bytes of a `time` field.
+    #[error("--keep-time holds at most 49 days in an epoch; use shorter epochs or leave it out")]
     EpochTooLong,
 }
 
@@ -210,51 +240,27 @@ impl fmt::Display for ImportError {
 
 impl std::error::Error for ImportError {}
 
-impl fmt::Display for ImportErrorKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(error) => error.fmt(f),
-            Self::Empty => {
-                f.write_str("the file is empty; it needs a header line with the columns' names, then a line for each reading")
-            }
-            Self::NoRows => f.write_str("there are no readings below the header"),
-            Self::Table(error) => error.fmt(f),
-            Self::Spec { spec, error } => write!(f, "--column {spec}: {}", error.named()),
-            Self::NoColumns => f.write_str("name the columns to seal with --column NAME:UNIT:TYPE[/DIVISOR][+OFFSET]"),
-            Self::UnknownColumn { name, columns } => {
-                write!(f, "there is no column {name:?}; the file has {}", columns.join(", "))
-            }
-            Self::Width { found, expected } => {
-                write!(f, "{found} columns, but the header has {expected}; if the detected delimiter is wrong, give --delimiter")
-            }
-            Self::Value { column, spec, value, error } => write!(f, "column {column}: {value:?} does not fit {spec}: {}", error.named()),
-            Self::Missing { column } => {
-                write!(f, "column {column}: no value; --skip-incomplete skips such rows")
-            }
-            Self::TooLong { column, length } => {
-                write!(f, "column {column}: {length} bytes, but a record has at most {MAX_PAYLOAD}; shorten it")
-            }
-            Self::Time { column, value, expected: None } => write!(
-                f,
-                "column {column}: {value:?} is not a time; use Unix seconds or milliseconds, RFC 3339, or YYYY-MM-DD HH:MM:SS (UTC)"
-            ),
-            Self::Time { column, value, expected: Some(expected) } => {
-                write!(f, "column {column}: {value:?} is not a time in the format of the first row, {expected}")
-            }
-            Self::ClockGoesBack { unix_ms, before_ms, before_line } => write!(
-                f,
-                "times go back: {} is before {} in line {before_line}; sort the file by time, or give --sort",
-                display_ms(*unix_ms),
-                display_ms(*before_ms)
-            ),
-            Self::Future { unix_ms } => write!(
-                f,
-                "{} is in the future; after it is sealed, no earlier reading can follow: correct the clock, or give --allow-future",
-                display_ms(*unix_ms)
-            ),
-            Self::EpochTooLong => {
-                f.write_str("--keep-time allows epochs of at most 49 days; use shorter epochs or omit it")
-            }
+/// The formats of times, or the one that the first row has.
+fn expected_time(first_row: Option<TimeFormat>) -> String {
+    match first_row {
+        None => {
+            "; use Unix seconds or milliseconds, RFC 3339, or YYYY-MM-DD HH:MM:SS (UTC)".to_owned()
+        }
+        Some(format) => format!(" in the format of the first row, {format}"),
+    }
+}
+
+impl ImportError {
+    /// [`Internal`](ErrorKind::Internal) if the machine failed to read the file, otherwise
+    /// [`Usage`](ErrorKind::Usage).
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match &self.kind {
+            ImportErrorKind::Io(error) => match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::IsADirectory => ErrorKind::Usage,
+                _ => ErrorKind::Internal,
+            },
+            _ => ErrorKind::Usage,
         }
     }
 }

@@ -11,7 +11,6 @@
 //! that the state names, so no index is ever signed twice. Locks on the state and on the directory
 //! prevent two processes from sealing at once.
 
-use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -20,6 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
+use moteseal_api::ErrorKind;
 use moteseal_core::Digest;
 use moteseal_core::cbor::{DecodeError, Reader, Writer};
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
@@ -37,10 +37,11 @@ const WRITERS: usize = 16;
 const MAX_STATE: usize = 192;
 
 /// Why the outbox cannot be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutboxError {
     /// A file or directory cannot be read or written.
+    #[error("{}: {}", .path.display(), reason(.error))]
     Io {
         /// The file or directory.
         path: PathBuf,
@@ -48,8 +49,14 @@ pub enum OutboxError {
         error: io::Error,
     },
     /// Another process is sealing with this state or into this directory.
+    #[error("another process is sealing with {}; wait for it to end", .0.display())]
     Locked(PathBuf),
     /// The chain's state cannot be kept at this place.
+    #[error(
+        "the chain's state cannot be stored at {}: {error}; name a file with --state, the \
+         same one every time, in a folder that lasts",
+        .path.display()
+    )]
     NoState {
         /// The path: a state file, or the key next to which it would be.
         path: PathBuf,
@@ -57,8 +64,19 @@ pub enum OutboxError {
         error: io::Error,
     },
     /// The file is not a state file, is incomplete, or belongs to another device.
+    #[error(
+        "{} is not this device's chain state, or is damaged; restore it from a backup, or \
+         give the device a new name",
+        .0.display()
+    )]
     BadState(PathBuf),
     /// A bundle has the state's next index or a later one, but the state does not know it.
+    #[error(
+        "{} exists, but {} does not record it; restore the state or name the right one with \
+         --state: without it the device would sign an index twice, and needs a new name. \
+         Bundles of another group belong in another directory",
+        .bundle.display(), .state.display()
+    )]
     Unknown {
         /// The bundle.
         bundle: PathBuf,
@@ -67,45 +85,48 @@ pub enum OutboxError {
     },
 }
 
-impl fmt::Display for OutboxError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// What the operating system reported, and what to do if the disk is full.
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::StorageFull => {
+            "the disk is full; nothing was stored: free some space and run it again".to_owned()
+        }
+        io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
+            "a file is in this place; name a directory".to_owned()
+        }
+        _ => error.to_string(),
+    }
+}
+
+impl OutboxError {
+    /// The error's name.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
         match self {
-            Self::Io { path, error } if error.kind() == io::ErrorKind::StorageFull => {
-                write!(
-                    f,
-                    "{}: the disk is full; nothing was stored; free some space and try again",
-                    path.display()
-                )
-            }
-            Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
-            Self::Locked(path) => write!(
-                f,
-                "{}: another process is sealing with it; wait for it to end",
-                path.display()
-            ),
-            Self::NoState { path, error } => write!(
-                f,
-                "{}: the chain's state cannot be kept here: {error}; give a file for it with --state, in a folder that is kept, and use the \
-                same file every time",
-                path.display()
-            ),
-            Self::BadState(path) => write!(
-                f,
-                "{}: not this device's chain state, or damaged; restore it from a backup, or give the device a new name",
-                path.display()
-            ),
-            Self::Unknown { bundle, state } => write!(
-                f,
-                "{}: exists, but {} does not know of it; restore the state or name the right one with --state: without it the device \
-                would sign an index twice and would need a new name; keep another group's bundles in a separate directory",
-                bundle.display(),
-                state.display()
-            ),
+            Self::Io { error, .. } if error.kind() == io::ErrorKind::StorageFull => "DiskFull",
+            Self::Io { .. } => "OutboxFailed",
+            Self::Locked(_) => "StateLocked",
+            Self::NoState { .. } => "StateFailed",
+            Self::BadState(_) => "StateDamaged",
+            Self::Unknown { .. } => "UnknownBundle",
+        }
+    }
+
+    /// [`Internal`](ErrorKind::Internal) if a file could not be read or written, otherwise
+    /// [`Usage`](ErrorKind::Usage), which includes a file in the place of the directory.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Io { error, .. } => match error.kind() {
+                io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => ErrorKind::Usage,
+                _ => ErrorKind::Internal,
+            },
+            _ => ErrorKind::Usage,
         }
     }
 }
 
-impl std::error::Error for OutboxError {}
+moteseal_api::named_error!(OutboxError);
 
 fn at(path: &Path) -> impl FnOnce(io::Error) -> OutboxError + '_ {
     |error| OutboxError::Io { path: path.to_owned(), error }

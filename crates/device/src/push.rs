@@ -14,7 +14,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use moteseal_api::{CBOR_SEQ, JSON, Receipt, SealEntry, SealList, paths};
+use moteseal_api::{
+    CBOR_SEQ, ErrorKind, JSON, NamedError as _, Receipt, SealEntry, SealList, paths,
+};
 use moteseal_core::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_net::{Client, NetError};
@@ -71,10 +73,11 @@ impl Outline {
 }
 
 /// Why bundles were not pushed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PushError {
     /// A file or directory cannot be read.
+    #[error("{}: {error}", .path.display())]
     Io {
         /// The file or directory.
         path: PathBuf,
@@ -82,8 +85,10 @@ pub enum PushError {
         error: io::Error,
     },
     /// The directory has no bundles.
+    #[error("{} holds no bundles (.{EXTENSION}); `moteseal seal --out` makes them", .0.display())]
     NoBundles(PathBuf),
     /// A file is not a bundle.
+    #[error("{} is not a bundle: {cause}; move it elsewhere", .path.display())]
     NotABundle {
         /// The file.
         path: PathBuf,
@@ -91,6 +96,7 @@ pub enum PushError {
         cause: String,
     },
     /// The cloud did not accept the bundles.
+    #[error("{error}{}", stored_before(*.pushed))]
     Net {
         /// Why.
         error: NetError,
@@ -99,29 +105,44 @@ pub enum PushError {
     },
 }
 
-impl fmt::Display for PushError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// Tells the reader that a second run continues after the bundles that are stored.
+fn stored_before(pushed: u64) -> String {
+    match pushed {
+        0 => String::new(),
+        pushed => format!(" ({pushed} bundles are stored; run it again to continue)"),
+    }
+}
+
+impl PushError {
+    /// The error's name. For a rejection it is the name that the cloud reports.
+    #[must_use]
+    pub fn name(&self) -> &str {
         match self {
-            Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
-            Self::NoBundles(path) => {
-                write!(
-                    f,
-                    "{}: there are no bundles (.{EXTENSION}) in it; `moteseal seal --out` makes them",
-                    path.display()
-                )
-            }
-            Self::NotABundle { path, cause } => {
-                write!(f, "{}: not a bundle: {cause}; move it elsewhere", path.display())
-            }
-            Self::Net { error, pushed: 0 } => error.fmt(f),
-            Self::Net { error, pushed } => {
-                write!(f, "{error} ({pushed} bundles are stored; run it again to continue)")
-            }
+            Self::Io { .. } => "BadFile",
+            Self::NoBundles(_) => "NoBundles",
+            Self::NotABundle { .. } => "NotABundle",
+            Self::Net { error, .. } => error.name(),
+        }
+    }
+
+    /// The kind of the request's error; for a file, [`Usage`](ErrorKind::Usage), or
+    /// [`Internal`](ErrorKind::Internal) if the machine failed to read it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Net { error, .. } => error.kind(),
+            Self::Io { error, .. } => match error.kind() {
+                io::ErrorKind::NotFound
+                | io::ErrorKind::AlreadyExists
+                | io::ErrorKind::IsADirectory => ErrorKind::Usage,
+                _ => ErrorKind::Internal,
+            },
+            _ => ErrorKind::Usage,
         }
     }
 }
 
-impl std::error::Error for PushError {}
+moteseal_api::named_error!(PushError);
 
 /// Different seals of one device under one index: its chain was started twice, or its key is used
 /// in two places.
@@ -345,7 +366,7 @@ impl Pushed {
             match put(cloud, bytes.clone()).await {
                 Ok(receipt) => break receipt,
                 Err(error) if error.is_unreachable() && attempt < ATTEMPTS && self.requests > 0 => {
-                    tracing::warn!(attempt, %error, "the upload failed; trying again");
+                    tracing::warn!(attempt, error = %error.named(), "trying again");
                     tokio::time::sleep(Duration::from_millis(250 << attempt)).await;
                     attempt += 1;
                 }

@@ -10,10 +10,10 @@
 //! The journal's records are `0, device (8), index (4), schema digest (32)` when a seal is opened,
 //! and `1, epoch (8), record` for each of its readings. Numbers are big-endian.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::slice;
 
+use moteseal_api::ErrorKind;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_core::signature::Signer;
 use moteseal_store::Journal;
@@ -23,63 +23,55 @@ use crate::outbox::{Outbox, OutboxError};
 use crate::seal::{Bundle, Profile, SealRefused, Sealer};
 
 /// Why a reading was not recorded.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
     /// The reading does not fit the chain.
-    Refused(SealRefused),
+    #[error(transparent)]
+    Refused(#[from] SealRefused),
     /// The journal failed.
-    Journal(JournalError),
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// The outbox failed.
-    Outbox(OutboxError),
+    #[error(transparent)]
+    Outbox(#[from] OutboxError),
     /// The file is the journal of another device, or not a recorder's journal.
+    #[error("{} is not a journal of this device; name another one with --journal", .0.display())]
     NotThisDevice(PathBuf),
     /// The journal has readings of another schema that are not sealed yet.
+    #[error(
+        "{} holds readings with other columns that are not sealed yet; run once more with \
+         those columns, or move the file away to discard the readings",
+        .0.display()
+    )]
     OtherSchema(PathBuf),
 }
 
-impl fmt::Display for RecordError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl RecordError {
+    /// The error's name.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
         match self {
-            Self::Refused(error) => error.fmt(f),
-            Self::Journal(error) => error.fmt(f),
-            Self::Outbox(error) => error.fmt(f),
-            Self::NotThisDevice(path) => {
-                write!(
-                    f,
-                    "{}: not a journal of this device; give another file with --journal",
-                    path.display()
-                )
-            }
-            Self::OtherSchema(path) => write!(
-                f,
-                "{}: holds unsealed readings with other columns; run once more with those columns, or move the file away to \
-                discard the readings",
-                path.display()
-            ),
+            Self::Refused(error) => error.name(),
+            Self::Journal(error) => error.name(),
+            Self::Outbox(error) => error.name(),
+            Self::NotThisDevice(_) => "OtherDevice",
+            Self::OtherSchema(_) => "OtherSchema",
+        }
+    }
+
+    /// [`Internal`](ErrorKind::Internal) if the journal or the outbox could not be read or written,
+    /// otherwise [`Usage`](ErrorKind::Usage).
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Journal(_) | Self::Outbox(OutboxError::Io { .. }) => ErrorKind::Internal,
+            _ => ErrorKind::Usage,
         }
     }
 }
 
-impl std::error::Error for RecordError {}
-
-impl From<SealRefused> for RecordError {
-    fn from(error: SealRefused) -> Self {
-        Self::Refused(error)
-    }
-}
-
-impl From<JournalError> for RecordError {
-    fn from(error: JournalError) -> Self {
-        Self::Journal(error)
-    }
-}
-
-impl From<OutboxError> for RecordError {
-    fn from(error: OutboxError) -> Self {
-        Self::Outbox(error)
-    }
-}
+moteseal_api::named_error!(RecordError);
 
 /// What [`Recorder::open`] found in the journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use moteseal_api::ErrorKind;
 use moteseal_core::record::EpochNumber;
 use moteseal_core::signature::Signer;
 
@@ -44,12 +45,28 @@ impl fmt::Display for BatchRefused {
                     "the reading at {at} is in epoch {epoch}, which the roster does not allow (EpochOutOfRange)"
                 )
             }
-            other => write!(f, "the reading at {at}: {other}"),
+            other => write!(f, "the reading at {at}: {}", other.named()),
         }
     }
 }
 
 impl std::error::Error for BatchRefused {}
+
+impl BatchRefused {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.refused.name()
+    }
+
+    /// Always [`ErrorKind::Usage`].
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        ErrorKind::Usage
+    }
+}
+
+moteseal_api::named_error!(BatchRefused);
 
 /// The result of sealing a recording.
 #[derive(Debug)]

@@ -11,6 +11,7 @@ use std::pin::pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use moteseal_api::{ErrorKind, NamedError as _};
 use moteseal_core::record::EpochNumber;
 use moteseal_core::signature::Signer;
 use moteseal_net::link::State;
@@ -109,31 +110,38 @@ pub struct Ran {
 }
 
 /// Why a device stopped.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
     /// A reading was rejected, or the journal or the state failed.
-    Durable(DurableError),
+    #[error(transparent)]
+    Durable(#[from] DurableError),
     /// The link was refused or closed.
+    #[error(transparent)]
     Link(LinkError),
 }
 
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl RunError {
+    /// The error's name.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
         match self {
-            Self::Durable(error) => error.fmt(f),
-            Self::Link(error) => error.fmt(f),
+            Self::Durable(error) => error.name(),
+            Self::Link(error) => error.name(),
+        }
+    }
+
+    /// The error's kind.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Durable(error) => error.kind(),
+            Self::Link(error) => error.kind(),
         }
     }
 }
 
-impl std::error::Error for RunError {}
-
-impl From<DurableError> for RunError {
-    fn from(error: DurableError) -> Self {
-        Self::Durable(error)
-    }
-}
+moteseal_api::named_error!(RunError);
 
 /// The readings of a source, one by one.
 enum Readings<'a> {
@@ -583,7 +591,7 @@ impl<K: Signer + Send> Run<'_, K> {
                 error @ (SealRefused::WrongLength { .. } | SealRefused::TooLong { .. }),
             )) => {
                 self.ran.refused += 1;
-                warn!(%error, "skipped a reading");
+                warn!(error = %error.named(), "a reading is left out");
             }
             Err(error) => return Err(error.into()),
         }
@@ -606,7 +614,7 @@ impl<K: Signer + Send> Run<'_, K> {
                 Ok(Ok(())) => {}
                 Ok(Err(LinkError::Closed)) => return Err(RunError::Link(LinkError::Closed)),
                 // The frame is lost, as any frame may be, and those after it with it.
-                Ok(Err(error)) => warn!(%error, "a frame was not sent"),
+                Ok(Err(error)) => warn!(error = %error.named(), "a frame was not sent"),
                 Err(_) => return Ok(false),
             }
         }
@@ -634,7 +642,7 @@ impl<K: Signer + Send> Run<'_, K> {
                     }
                 }
                 Err(error) => {
-                    warn!(%error, "ignored an announcement that is not the coordinator's")
+                    warn!(error = %error.named(), "an announcement is not the coordinator's");
                 }
             },
             Down::Frame(frame) => match self.mote.acknowledged(frame)? {
@@ -644,7 +652,7 @@ impl<K: Signer + Send> Run<'_, K> {
                         self.retry.reset();
                     }
                 }
-                Err(error) => warn!(%error, "ignored a frame that is not the gateway's"),
+                Err(error) => warn!(error = %error.named(), "a frame is not the gateway's"),
             },
         }
         Ok(())

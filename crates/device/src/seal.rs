@@ -10,9 +10,8 @@
 //! the first event of a seal, and persist [`Bundle::chain`] with the bundle's bytes before the
 //! bundle is sent (docs/design.md, sealing).
 
-use std::fmt;
-
 use moteseal_core::Digest;
+use moteseal_core::named_errors;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{
     DeviceId, EpochNumber, Framing, GroupId, MAX_LEVELS, MAX_PAYLOAD, SealIndex,
@@ -137,92 +136,42 @@ impl Chain {
     }
 }
 
+named_errors! {
 /// Why [`Sealer`] did not take a reading or did not open or close a seal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SealRefused {
+    SealRefused {
     /// The reading's epoch is before the epoch that was opened last.
-    EpochGoesBack {
+        EpochGoesBack {
         /// The reading's epoch.
-        epoch: EpochNumber,
+            epoch: EpochNumber,
         /// The epoch that was opened last.
-        after: EpochNumber,
-    },
+            after: EpochNumber,
+        } => "epoch {epoch} is before epoch {after}, which the device has already opened",
     /// The reading's epoch has been closed: no further seal may cover it.
-    EpochClosed {
-        /// The epoch.
-        epoch: EpochNumber,
-    },
+        EpochClosed {
+        /// The reading's epoch.
+            epoch: EpochNumber,
+        } => "epoch {epoch} is sealed and closed",
     /// The reading's epoch is outside those that the roster allows.
-    EpochOutOfRange {
-        /// The epoch.
-        epoch: EpochNumber,
-    },
+        EpochOutOfRange {
+        /// The reading's epoch.
+            epoch: EpochNumber,
+        } => "epoch {epoch} is outside those of the roster",
     /// The record does not have the schema's size, or is longer than 65,535 bytes.
-    WrongLength {
+        WrongLength {
         /// Its length in bytes.
-        length: usize,
-    },
+            length: usize,
+        } => "a record of {length} bytes is not of the schema's size",
     /// The record is longer than a device that samples within a budget can forward.
-    TooLong {
+        TooLong {
         /// Its length in bytes.
-        length: usize,
-    },
+            length: usize,
+        } => "a record of {length} bytes is too long; within a budget a reading has at most {MAX_RECORD}",
     /// The device has used up its indices.
-    IndexExhausted,
+        IndexExhausted => "the device has used all its 2^32 indices; give it a new name",
     /// The signer failed.
-    Sign(SignError),
-}
-
-impl SealRefused {
-    /// The error's stable name (spec/errors.md).
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::EpochGoesBack { .. } => "EpochGoesBack",
-            Self::EpochClosed { .. } => "EpochClosed",
-            Self::EpochOutOfRange { .. } => "EpochOutOfRange",
-            Self::WrongLength { .. } => "WrongLength",
-            Self::TooLong { .. } => "TooLong",
-            Self::IndexExhausted => "IndexExhausted",
-            Self::Sign(error) => error.name(),
-        }
+        Sign(error: SignError) => forward,
     }
 }
-
-impl fmt::Display for SealRefused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::EpochGoesBack { epoch, after } => {
-                write!(
-                    f,
-                    "EpochGoesBack: epoch {epoch} is before epoch {after}, which the device has already opened"
-                )
-            }
-            Self::EpochClosed { epoch } => {
-                write!(f, "EpochClosed: epoch {epoch} is already sealed and closed")
-            }
-            Self::EpochOutOfRange { epoch } => {
-                write!(f, "EpochOutOfRange: epoch {epoch} is outside the roster's epochs")
-            }
-            Self::WrongLength { length } => {
-                write!(f, "WrongLength: a record of {length} bytes does not fit the schema")
-            }
-            Self::TooLong { length } => {
-                write!(
-                    f,
-                    "TooLong: a record of {length} bytes; the maximum within a budget is {MAX_RECORD}"
-                )
-            }
-            Self::IndexExhausted => f.write_str(
-                "IndexExhausted: the device has used all its 2^32 indices; give it a new name",
-            ),
-            Self::Sign(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for SealRefused {}
 
 /// A signed seal with all of its events.
 #[derive(Clone, Debug)]

@@ -1,42 +1,52 @@
 //! Errors that stop a gateway service: the coordinator's, the aggregator's, or that of serial
 //! lines.
 
-use std::fmt;
-
+use moteseal_api::ErrorKind;
 use moteseal_net::LinkError;
 use moteseal_service::ListenError;
 
 use crate::station::StationError;
 
 /// Why a gateway cannot start, or why it stopped.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServiceError {
     /// The HTTP pages for the operator (metrics and health) cannot be served.
-    Listen(ListenError),
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// The station's thread cannot be started, or failed.
+    #[error("the station's thread: {0}")]
     Thread(std::io::Error),
     /// The station cannot continue.
+    #[error(transparent)]
     Station(StationError),
     /// A link was refused or closed, or its address is invalid.
+    #[error(transparent)]
     Link(LinkError),
 }
 
-impl fmt::Display for ServiceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl ServiceError {
+    /// The error's name.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
         match self {
-            Self::Listen(error) => error.fmt(f),
-            Self::Thread(error) => write!(f, "the station's thread failed: {error}"),
-            Self::Station(error) => error.fmt(f),
-            Self::Link(error) => error.fmt(f),
+            Self::Listen(error) => error.name(),
+            Self::Thread(_) => "Failed",
+            Self::Station(error) => error.name(),
+            Self::Link(error) => error.name(),
+        }
+    }
+
+    /// The error's kind; [`Usage`](ErrorKind::Usage) for an address that cannot be listened on.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Listen(_) => ErrorKind::Usage,
+            Self::Thread(_) => ErrorKind::Internal,
+            Self::Station(error) => error.kind(),
+            Self::Link(error) => error.kind(),
         }
     }
 }
 
-impl std::error::Error for ServiceError {}
-
-impl From<ListenError> for ServiceError {
-    fn from(error: ListenError) -> Self {
-        Self::Listen(error)
-    }
-}
+moteseal_api::named_error!(ServiceError);

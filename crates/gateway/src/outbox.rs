@@ -14,6 +14,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use moteseal_api::ErrorKind;
 use moteseal_core::digest::Digest;
 use moteseal_core::record::EpochNumber;
 use moteseal_store::Journal;
@@ -80,10 +81,11 @@ pub struct Item {
 }
 
 /// Why the outbox cannot be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutboxError {
     /// A file is not an item, or was damaged after it was written.
+    #[error("{}; restore it, or move it away to discard its epoch", damage(.path, .error))]
     Damaged {
         /// The path of the file.
         path: PathBuf,
@@ -91,8 +93,10 @@ pub enum OutboxError {
         error: JournalError,
     },
     /// The disk is full.
+    #[error("no space left for {}; free some", .0.display())]
     DiskFull(PathBuf),
     /// Another failure of the operating system.
+    #[error("{}: {}", .0.display(), .1)]
     Io(PathBuf, io::Error),
 }
 
@@ -107,6 +111,12 @@ impl OutboxError {
         }
     }
 
+    /// Always [`ErrorKind::Internal`].
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        ErrorKind::Internal
+    }
+
     fn journal(path: &Path, error: JournalError) -> Self {
         match error {
             JournalError::DiskFull(_) => Self::DiskFull(path.to_owned()),
@@ -116,32 +126,17 @@ impl OutboxError {
     }
 }
 
-impl fmt::Display for OutboxError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.name();
-        match self {
-            Self::Damaged { path, error } => {
-                match error {
-                    JournalError::Damaged { offset, record, .. } => {
-                        write!(
-                            f,
-                            "{name}: {} is damaged at byte {offset}, from record {record} on",
-                            path.display()
-                        )?;
-                    }
-                    error => write!(f, "{name}: {error}")?,
-                }
-                f.write_str("; restore it, or move it away to skip its upload")
-            }
-            Self::DiskFull(path) => {
-                write!(f, "{name}: no space left for {}; free some", path.display())
-            }
-            Self::Io(path, error) => write!(f, "{name}: {}: {error}", path.display()),
+/// Where an item is damaged.
+fn damage(path: &Path, error: &JournalError) -> String {
+    match error {
+        JournalError::Damaged { offset, record, .. } => {
+            format!("{} is damaged at byte {offset}, from record {record} on", path.display())
         }
+        error => error.to_string(),
     }
 }
 
-impl std::error::Error for OutboxError {}
+moteseal_api::named_error!(OutboxError);
 
 pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> OutboxError + '_ {
     |error| match error.kind() {

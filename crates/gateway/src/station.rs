@@ -17,6 +17,7 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use moteseal_api::ErrorKind;
 use moteseal_core::identity::IssueError;
 use moteseal_core::link::claimed_device;
 use moteseal_core::record::{DeviceId, EpochNumber, Round};
@@ -48,22 +49,38 @@ const ANNOUNCED: usize = 8;
 const JOURNAL_PART: u64 = 4;
 
 /// Why a station cannot continue.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StationError {
     /// The journal failed.
-    Journal(JournalError),
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// The outbox failed.
-    Outbox(OutboxError),
+    #[error(transparent)]
+    Outbox(#[from] OutboxError),
     /// The folder cannot be used.
+    #[error("{}: {}", .0.display(), .1)]
     Io(PathBuf, std::io::Error),
     /// The roster has no budget, so there is nothing to coordinate.
+    #[error(
+        "the roster gives the group no budget; make one with `moteseal roster new --budget \
+         --coordinator`"
+    )]
     NoBudget,
     /// The key is not the one that the roster certifies for the coordinator.
+    #[error(
+        "the roster certifies another key for the coordinator; use the secret key that \
+         belongs to the public key given to `moteseal roster new --coordinator`"
+    )]
     NotTheCoordinator,
     /// The journal has a record that no gateway of this version writes.
+    #[error(
+        "{} is not the journal of a gateway of this version; name another state folder",
+        .0.display()
+    )]
     NotAGateway(PathBuf),
     /// Signing with the coordinator's key failed.
+    #[error("{0}")]
     Sign(IssueError),
 }
 
@@ -82,6 +99,17 @@ impl StationError {
         }
     }
 
+    /// [`Usage`](ErrorKind::Usage) if another folder, key or roster would succeed, otherwise
+    /// [`Internal`](ErrorKind::Internal).
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Journal(error) => error.kind(),
+            Self::NoBudget | Self::NotTheCoordinator | Self::NotAGateway(_) => ErrorKind::Usage,
+            _ => ErrorKind::Internal,
+        }
+    }
+
     /// Whether the disk is full. The operation can then be repeated.
     #[must_use]
     pub const fn is_full(&self) -> bool {
@@ -92,40 +120,7 @@ impl StationError {
     }
 }
 
-impl fmt::Display for StationError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Journal(error) => error.fmt(f),
-            Self::Outbox(error) => error.fmt(f),
-            Self::Io(path, error) => write!(f, "{}: {}: {error}", self.name(), path.display()),
-            Self::NoBudget => {
-                f.write_str("NoBudget: the roster gives the group no budget; issue a roster with `moteseal roster new --budget --coordinator`")
-            }
-            Self::NotTheCoordinator => f.write_str(
-                "NotTheCoordinator: the roster certifies another key for the coordinator; use the secret key that belongs to the public key \
-                 that `moteseal roster new --coordinator` was given",
-            ),
-            Self::NotAGateway(path) => {
-                write!(f, "NotAGateway: {} is not a journal of this version of the gateway; choose another state folder", path.display())
-            }
-            Self::Sign(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for StationError {}
-
-impl From<JournalError> for StationError {
-    fn from(error: JournalError) -> Self {
-        Self::Journal(error)
-    }
-}
-
-impl From<OutboxError> for StationError {
-    fn from(error: OutboxError) -> Self {
-        Self::Outbox(error)
-    }
-}
+moteseal_api::named_error!(StationError);
 
 /// The messages that may be sent after a commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -10,12 +10,11 @@
 //! them. If a cloud rejects a request as too large, the request is halved.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use moteseal_api::{CBOR_SEQ, COSE, paths};
+use moteseal_api::{CBOR_SEQ, COSE, NamedError as _, paths};
 use moteseal_net::{Client, NetError};
 use moteseal_seal::stream::{Item as StreamItem, MAX_RUN_EVENTS};
 use moteseal_service::metrics::gauge_value as value;
@@ -40,9 +39,11 @@ const HELD: Duration = Duration::from_secs(600);
 const IDLE: Duration = Duration::from_secs(1);
 
 /// Why an item is still in the outbox.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 enum UploadError {
+    #[error("{0}")]
     Net(NetError),
+    #[error("{0}")]
     Outbox(OutboxError),
 }
 
@@ -56,6 +57,14 @@ impl UploadError {
             Self::Net(NetError::NotACloud { .. }) => "NotACloud",
             Self::Net(_) => "Refused",
             Self::Outbox(error) => error.name(),
+        }
+    }
+
+    /// The error's name and its sentence, for the log.
+    fn named(&self) -> String {
+        match self {
+            Self::Net(error) => error.named().to_string(),
+            Self::Outbox(error) => error.named().to_string(),
         }
     }
 
@@ -75,15 +84,6 @@ impl UploadError {
     /// Whether the file was removed from the folder, as the message of a damaged one advises.
     fn is_gone(&self) -> bool {
         matches!(self, Self::Outbox(OutboxError::Io(_, error)) if error.kind() == std::io::ErrorKind::NotFound)
-    }
-}
-
-impl fmt::Display for UploadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Net(error) => error.fmt(f),
-            Self::Outbox(error) => error.fmt(f),
-        }
     }
 }
 
@@ -115,27 +115,38 @@ pub(crate) async fn run(
                 }
             }
             Err(error) if error.is_gone() => {
-                warn!(%name, %error, "this file was removed from the outbox; it will not be uploaded");
+                warn!(%name, error = error.named(), "an item was removed from the outbox by hand; it is not uploaded");
                 if let Err(error) = remove(&outbox, name).await {
-                    warn!(%name, %error, "the entry of the removed file cannot be deleted");
+                    warn!(%name, error = %error.named(), "the item cannot be removed");
                     held.insert(name, Instant::now());
                 }
             }
             Err(error @ UploadError::Outbox(_)) => {
                 metrics.upload_failed(error.name());
-                error!(%name, %error, "the outbox cannot read or remove this; it stays there, and the upload is repeated later");
+                error!(
+                    %name,
+                    error = error.named(),
+                    "an item cannot be uploaded; it stays in the outbox and is tried again"
+                );
                 held.insert(name, Instant::now());
             }
             Err(error) if error.is_about_the_item() => {
                 metrics.upload_failed(error.name());
-                error!(%name, %error, "the cloud rejected this; it stays in the outbox, and the upload is repeated later");
+                error!(
+                    %name,
+                    error = error.named(),
+                    "the cloud rejects an item; it stays in the outbox and is tried again"
+                );
                 held.insert(name, Instant::now());
             }
             Err(error) => {
                 metrics.upload_failed(error.name());
                 if failing != Some(error.name()) {
                     failing = Some(error.name());
-                    warn!(%error, "epochs wait in the outbox until the cloud accepts them");
+                    warn!(
+                        error = error.named(),
+                        "epochs wait in the outbox until the cloud takes them"
+                    );
                 }
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);

@@ -1,13 +1,15 @@
 //! Why a request to a cloud failed.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 
+use moteseal_api::ErrorKind;
+
 /// Why a request to a cloud failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NetError {
     /// The address is invalid, or its scheme is neither `http` nor `https`.
+    #[error("{url:?} is not the address of a cloud ({cause}); an example is http://127.0.0.1:8080")]
     BadAddress {
         /// The address as given.
         url: String,
@@ -15,6 +17,7 @@ pub enum NetError {
         cause: String,
     },
     /// A file with certificates or a token cannot be used.
+    #[error("{}: {cause}", .path.display())]
     BadFile {
         /// The file.
         path: PathBuf,
@@ -22,11 +25,13 @@ pub enum NetError {
         cause: String,
     },
     /// A token would travel unencrypted to another machine.
+    #[error("the token would be sent unencrypted to {url}; use https, or omit the token")]
     TokenInClear {
         /// The address.
         url: String,
     },
     /// No response: no route, no listener, no common TLS version, or a timeout.
+    #[error("{url}: {cause}; check that the cloud is running there and that the address is right")]
     Unreachable {
         /// The address.
         url: String,
@@ -34,6 +39,7 @@ pub enum NetError {
         cause: String,
     },
     /// The connection broke while the response was arriving.
+    #[error("{url}: the response ended early ({cause}); nothing was kept, try again")]
     Interrupted {
         /// The address.
         url: String,
@@ -41,6 +47,7 @@ pub enum NetError {
         cause: String,
     },
     /// The cloud was busy until the last attempt.
+    #[error("{url} responded {status} to {attempts} attempts; try again later, or ask for less")]
     Busy {
         /// The address.
         url: String,
@@ -50,6 +57,7 @@ pub enum NetError {
         attempts: u32,
     },
     /// The cloud rejected the request and gave a reason (RFC 9457).
+    #[error("{url} responded {status}: {detail}")]
     Refused {
         /// The address.
         url: String,
@@ -61,6 +69,7 @@ pub enum NetError {
         detail: String,
     },
     /// The service at the address does not follow the contract of a Moteseal cloud.
+    #[error("{url}: {cause}; check that this is the address of a Moteseal cloud")]
     NotACloud {
         /// The address.
         url: String,
@@ -82,6 +91,18 @@ impl NetError {
             Self::Busy { .. } => "Busy",
             Self::Refused { name, .. } => name,
             Self::NotACloud { .. } => "NotACloud",
+        }
+    }
+
+    /// What a program that uploads does next. [`Unreachable`](ErrorKind::Unreachable) if
+    /// [`is_no_cloud`](Self::is_no_cloud), [`Refused`](ErrorKind::Refused) if the cloud rejects the
+    /// data, otherwise [`Usage`](ErrorKind::Usage).
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            error if error.is_no_cloud() => ErrorKind::Unreachable,
+            Self::Refused { status: 400 | 409 | 422, .. } => ErrorKind::Refused,
+            _ => ErrorKind::Usage,
         }
     }
 
@@ -109,54 +130,7 @@ impl NetError {
     }
 }
 
-impl fmt::Display for NetError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::BadAddress { url, cause } => {
-                write!(
-                    f,
-                    "BadAddress: {url:?} is not the address of a cloud ({cause}); use one like http://127.0.0.1:8080"
-                )
-            }
-            Self::BadFile { path, cause } => write!(f, "BadFile: {}: {cause}", path.display()),
-            Self::TokenInClear { url } => {
-                write!(
-                    f,
-                    "TokenInClear: the token would travel unencrypted to {url}; use https, or leave the token out"
-                )
-            }
-            Self::Unreachable { url, cause } => {
-                write!(
-                    f,
-                    "Unreachable: {url}: {cause}; check that the cloud is running, and that the address is right"
-                )
-            }
-            Self::Interrupted { url, cause } => {
-                write!(
-                    f,
-                    "Interrupted: {url}: the response was interrupted ({cause}); nothing was stored, try again"
-                )
-            }
-            Self::Busy { url, status, attempts } => {
-                write!(
-                    f,
-                    "Busy: {url} responded with {status} to {attempts} attempts; try again later, or request less"
-                )
-            }
-            Self::Refused { url, status, name, detail } => {
-                write!(f, "{name}: {url} responded with {status}: {detail}")
-            }
-            Self::NotACloud { url, cause } => {
-                write!(
-                    f,
-                    "NotACloud: {url}: {cause}; check that this is the address of a Moteseal cloud"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for NetError {}
+moteseal_api::named_error!(NetError);
 
 /// A file that cannot be used, and why.
 pub(crate) struct BadFile {

@@ -6,11 +6,11 @@
 //! themselves state who sent them, what they mean and what is durable (spec/formats.md, section
 //! 8.2). A link reconnects by itself, and everything in it is bounded.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
+use moteseal_api::ErrorKind;
 use tokio::sync::watch;
 
 use crate::error::BadFile;
@@ -154,11 +154,12 @@ pub async fn until_up_within(
 }
 
 /// Why a link does not work.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
     /// The frame is longer than this kind of link carries: [`MAX_FRAME`], or
     /// [`MAX_DATAGRAM`](crate::broadcast::MAX_DATAGRAM) on a broadcast link.
+    #[error("a frame of {length} bytes; this link carries at most {limit}")]
     FrameTooLong {
         /// Its length in bytes.
         length: usize,
@@ -166,8 +167,10 @@ pub enum LinkError {
         limit: usize,
     },
     /// The link was shut down.
+    #[error("the link was shut down")]
     Closed,
     /// The address is invalid.
+    #[error("{url:?} is not the address of a link ({cause}); an example is {example}")]
     BadAddress {
         /// The address as given.
         url: String,
@@ -177,11 +180,19 @@ pub enum LinkError {
         example: &'static str,
     },
     /// Another program uses the port exclusively.
+    #[error(
+        "{url}: another program uses this port exclusively; stop it, or use another port on \
+         all sides"
+    )]
     PortInUse {
         /// The address.
         url: String,
     },
     /// This machine has no such interface, or none that leads to the address.
+    #[error(
+        "{url}: {cause}; name an interface of this machine that leads there, like \
+         ?interface=192.168.1.2 (IPv6: ?interface=eth0)"
+    )]
     NoSuchInterface {
         /// The address.
         url: String,
@@ -189,6 +200,7 @@ pub enum LinkError {
         cause: String,
     },
     /// The network is down.
+    #[error("{url}: {cause}; check that the network is up")]
     NetworkDown {
         /// The address.
         url: String,
@@ -196,6 +208,7 @@ pub enum LinkError {
         cause: String,
     },
     /// A file with certificates, a key or a password cannot be used.
+    #[error("{}: {cause}", .path.display())]
     BadFile {
         /// The file.
         path: PathBuf,
@@ -203,11 +216,13 @@ pub enum LinkError {
         cause: String,
     },
     /// A password would travel unencrypted to another machine.
+    #[error("the password would be sent unencrypted to {url}; use mqtts, or omit the password")]
     PasswordInClear {
         /// The address.
         url: String,
     },
     /// The broker does not respond, or the connection broke.
+    #[error("{url}: {cause}; check that the broker is running there and that the address is right")]
     Unreachable {
         /// The address.
         url: String,
@@ -215,6 +230,10 @@ pub enum LinkError {
         cause: String,
     },
     /// The serial port does not exist, the connection was refused, or it broke.
+    #[error(
+        "{url}: {cause}; check that the mote, its adapter or its emulator is there, that this \
+         user may open it, and that the address is right"
+    )]
     LineDown {
         /// The port's path or address.
         url: String,
@@ -222,6 +241,10 @@ pub enum LinkError {
         cause: String,
     },
     /// TLS failed over a certificate: one side does not trust the other.
+    #[error(
+        "{url}: {cause}; check the certificate authorities, the broker's name and this side's \
+         certificate"
+    )]
     NotTrusted {
         /// The address.
         url: String,
@@ -229,6 +252,7 @@ pub enum LinkError {
         cause: String,
     },
     /// The broker rejects the user, the password, the client or the subscription.
+    #[error("{url}: {cause}; check the user, the password and the broker's access list")]
     Refused {
         /// The address.
         url: String,
@@ -257,6 +281,22 @@ impl LinkError {
         }
     }
 
+    /// [`Usage`](ErrorKind::Usage) for a wrong address, file or port,
+    /// [`Internal`](ErrorKind::Internal) for a link that was shut down, otherwise
+    /// [`Unreachable`](ErrorKind::Unreachable).
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        match self {
+            Self::BadAddress { .. }
+            | Self::BadFile { .. }
+            | Self::NoSuchInterface { .. }
+            | Self::PasswordInClear { .. }
+            | Self::PortInUse { .. } => ErrorKind::Usage,
+            Self::Closed => ErrorKind::Internal,
+            _ => ErrorKind::Unreachable,
+        }
+    }
+
     /// Whether the other side responds and rejects the connection. A retry then helps only after a
     /// change of configuration.
     #[must_use]
@@ -265,69 +305,7 @@ impl LinkError {
     }
 }
 
-impl fmt::Display for LinkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.name())?;
-        match self {
-            Self::FrameTooLong { length, limit } => {
-                write!(f, "a frame of {length} bytes; this link carries at most {limit}")
-            }
-            Self::Closed => f.write_str("the link was shut down"),
-            Self::BadAddress { url, cause, example } => {
-                write!(f, "{url:?} is not a valid link address ({cause}); use one like {example}")
-            }
-            Self::PortInUse { url } => {
-                write!(
-                    f,
-                    "{url}: another program uses this port exclusively; stop it, or use another port on all sides"
-                )
-            }
-            Self::NoSuchInterface { url, cause } => {
-                write!(
-                    f,
-                    "{url}: {cause}; choose an interface of this machine that has a route there, like ?interface=192.168.1.2 (IPv6: \
-                           ?interface=eth0)"
-                )
-            }
-            Self::NetworkDown { url, cause } => {
-                write!(f, "{url}: {cause}; check that the network is up")
-            }
-            Self::BadFile { path, cause } => write!(f, "{}: {cause}", path.display()),
-            Self::PasswordInClear { url } => {
-                write!(
-                    f,
-                    "the password would travel unencrypted to {url}; use mqtts, or leave the password out"
-                )
-            }
-            Self::Unreachable { url, cause } => {
-                write!(
-                    f,
-                    "{url}: {cause}; check that the broker is running, and that the address is right"
-                )
-            }
-            Self::LineDown { url, cause } => {
-                write!(
-                    f,
-                    "{url}: {cause}; check that the mote, adapter or emulator is connected, that this user may open it, and that the address is right"
-                )
-            }
-            Self::NotTrusted { url, cause } => {
-                write!(
-                    f,
-                    "{url}: {cause}; check the certificate authorities, the broker's name and this side's certificate"
-                )
-            }
-            Self::Refused { url, cause } => {
-                write!(
-                    f,
-                    "{url}: {cause}; check the user, the password and the broker's access list"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for LinkError {}
+moteseal_api::named_error!(LinkError);
 
 impl From<BadFile> for LinkError {
     fn from(BadFile { path, cause }: BadFile) -> Self {

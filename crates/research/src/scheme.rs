@@ -4,6 +4,7 @@
 use std::fmt;
 
 use moteseal_core::digest::Digest;
+use moteseal_core::named_errors;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing};
 use moteseal_core::signature::{Algorithm, PublicKey, SignError, Signer};
 use moteseal_seal::level::Salt;
@@ -64,38 +65,25 @@ pub struct Unsupported;
 
 impl fmt::Display for Unsupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Unsupported: the scheme cannot serve this")
+        f.write_str("the scheme cannot serve this query")
     }
 }
 
 impl std::error::Error for Unsupported {}
 
+named_errors! {
 /// Why nothing was opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OpenError {
+    OpenError {
     /// The bytes are not in the scheme's encoding.
-    Malformed,
+        Malformed => "the bytes are not in the scheme's encoding",
     /// The signature does not prove what was served.
-    NotAuthentic,
+        NotAuthentic => "the signature does not prove what was served",
     /// It is authentic, but it is not what was queried.
-    NotAsAsked,
+        NotAsAsked => "authentic, but not what was queried",
     /// The scheme cannot prove the query.
-    Unsupported,
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Malformed => "Malformed: not what the scheme serves",
-            Self::NotAuthentic => "NotAuthentic: the signature does not prove what was served",
-            Self::NotAsAsked => "NotAsAsked: authentic, but not the answer to the query",
-            Self::Unsupported => "Unsupported: the scheme cannot prove this",
-        })
+        Unsupported => "the scheme cannot prove the query",
     }
 }
-
-impl std::error::Error for OpenError {}
 
 /// A way to sign an epoch's events.
 pub trait Scheme {

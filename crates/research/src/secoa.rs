@@ -25,46 +25,29 @@ mod seal;
 mod sketch;
 pub mod sum;
 
-use std::fmt;
-
 pub use seal::{Folding, SEAL_BYTES, Seal};
 pub use sketch::{Estimate, Sketch};
+
+use moteseal_core::named_errors;
 
 use crate::prf::{Hm1, KEY_BYTES};
 
 /// The length of a certificate, in bytes.
 pub const CERTIFICATE_BYTES: usize = 20;
 
+named_errors! {
 /// Why the querier rejects a result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Refused {
+    Refused {
     /// The numbers of values, sources and SEALs do not match.
-    Malformed,
+        Malformed => "the numbers of values, sources and SEALs do not match",
     /// It names an unknown source.
-    UnknownSource,
+        UnknownSource => "the querier has no key of the source of a maximum",
     /// No source certified the value: it is too large, or of another epoch.
-    Inflated,
+        Inflated => "the source of a maximum did not certify it for this epoch",
     /// Some source's SEAL was further along its chain, or is missing.
-    Deflated,
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Malformed => "Malformed: the numbers of values, sources and SEALs do not match",
-            Self::UnknownSource => {
-                "UnknownSource: a maximum of a source for which the querier has no key"
-            }
-            Self::Inflated => "Inflated: a maximum that its source did not certify for this epoch",
-            Self::Deflated => {
-                "Deflated: a source's SEAL was further along its chain, or is missing"
-            }
-        })
+        Deflated => "a source's SEAL was further along its chain, or is missing",
     }
 }
-
-impl std::error::Error for Refused {}
 
 /// The key that a source shares with the querier, from which certificates and temporal seeds are
 /// derived.

@@ -9,9 +9,8 @@
 pub mod attack;
 pub mod field;
 
-use std::fmt;
-
 use crypto_bigint::U256;
+use moteseal_core::named_errors;
 
 use crate::prf::{KEY_BYTES, hm1, hm256};
 use field::{add, from_bytes, multiply, reduced, subtract};
@@ -70,28 +69,15 @@ impl Source {
     }
 }
 
+named_errors! {
 /// Why the querier rejects a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OpenError {
+    OpenError {
     /// The source is unknown.
-    UnknownSource,
+        UnknownSource => "the querier has no key of a participant",
     /// Its shares do not add up to those of the sources.
-    SharesMismatch,
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::UnknownSource => "UnknownSource: a participant for which the querier has no key",
-            Self::SharesMismatch => {
-                "SharesMismatch: the record is not the sum of these sources' answers of this epoch"
-            }
-        })
+        SharesMismatch => "the record is not the sum of the answers of these sources in this epoch",
     }
 }
-
-impl std::error::Error for OpenError {}
 
 /// The querier's keys.
 #[derive(Clone)]

@@ -111,6 +111,18 @@ impl ListenError {
         }
     }
 
+    /// The error's name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::InUse(_) => "AddressInUse",
+            Self::NotLocal(_) => "AddressNotLocal",
+            Self::NotPermitted(_) => "PortNotPermitted",
+            Self::Io { .. } => "ListenFailed",
+            Self::Tls(error) => error.name(),
+        }
+    }
+
     /// [`ErrorKind::Internal`] for [`Io`](Self::Io), otherwise [`ErrorKind::Usage`].
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
@@ -120,6 +132,8 @@ impl ListenError {
         }
     }
 }
+
+moteseal_api::named_error!(ListenError);
 
 /// A socket that listens and has not begun to serve.
 pub struct Listener {

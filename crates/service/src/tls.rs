@@ -47,6 +47,12 @@ pub enum TlsError {
 }
 
 impl TlsError {
+    /// The error's name: `BadFile`.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        "BadFile"
+    }
+
     /// Always [`ErrorKind::Usage`].
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {

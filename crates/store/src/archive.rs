@@ -12,11 +12,11 @@ mod leaves;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use moteseal_api::ErrorKind;
 use moteseal_broadcast::recovery::{Item, Store};
 use moteseal_broadcast::{ChainNumber, ChainRef, KeyId};
 use moteseal_core::record::NetworkId;
@@ -34,14 +34,20 @@ pub const MOST_COMPLETE: usize = 256;
 const STALE_RECORDS: u64 = 256;
 
 /// Why an archive cannot be opened, read or written.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArchiveError {
     /// The journal failed, or another process has the archive open.
-    Journal(JournalError),
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// The folder has files, but no journal of an archive.
+    #[error(
+        "{} holds other files; name a folder that is new, or made by this program",
+        .0.display()
+    )]
     NotAnArchive(PathBuf),
     /// The archive is of another network.
+    #[error("{} holds the messages of network {found}; name another folder", .path.display())]
     OtherNetwork {
         /// The path of the archive.
         path: PathBuf,
@@ -49,6 +55,11 @@ pub enum ArchiveError {
         found: NetworkId,
     },
     /// The incomplete chains need more than the quota, and no complete chain is left to remove.
+    #[error(
+        "the chains in progress need more than the {quota} bytes that {} may hold; allow it \
+         more",
+        .path.display()
+    )]
     QuotaReached {
         /// The path of the archive.
         path: PathBuf,
@@ -56,10 +67,13 @@ pub enum ArchiveError {
         quota: u64,
     },
     /// Another chain with the same reference is kept.
+    #[error("another chain {0} is stored; its sender must use another number")]
     ReferenceTaken(ChainRef),
     /// The disk is full.
+    #[error("no space left for {}; free some and start again", .0.display())]
     DiskFull(PathBuf),
     /// Another error of the operating system.
+    #[error("{}: {}", .0.display(), .1)]
     Io(PathBuf, io::Error),
 }
 
@@ -78,6 +92,15 @@ impl ArchiveError {
         }
     }
 
+    /// [`Usage`](ErrorKind::Usage) for a wrong folder, otherwise [`Internal`](ErrorKind::Internal).
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NotAnArchive(_) | Self::OtherNetwork { .. } => ErrorKind::Usage,
+            _ => ErrorKind::Internal,
+        }
+    }
+
     fn io(path: &Path, error: io::Error) -> Self {
         if is_full(error.kind()) {
             Self::DiskFull(path.to_owned())
@@ -87,51 +110,7 @@ impl ArchiveError {
     }
 }
 
-impl fmt::Display for ArchiveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.name();
-        match self {
-            Self::Journal(error) => error.fmt(f),
-            Self::NotAnArchive(path) => {
-                write!(
-                    f,
-                    "{name}: {} contains other files; \
-                     choose a new folder or one created by this program",
-                    path.display()
-                )
-            }
-            Self::OtherNetwork { path, found } => {
-                write!(
-                    f,
-                    "{name}: {} belongs to network {found}; choose another folder",
-                    path.display()
-                )
-            }
-            Self::QuotaReached { path, quota } => write!(
-                f,
-                "{name}: the incomplete chains need more than the quota of {quota} bytes for {}; \
-                 raise the quota",
-                path.display()
-            ),
-            Self::ReferenceTaken(chain) => write!(
-                f,
-                "{name}: another chain {chain} is kept; its sender must use another number"
-            ),
-            Self::DiskFull(path) => {
-                write!(f, "{name}: no space left for {}; free some and start again", path.display())
-            }
-            Self::Io(path, error) => write!(f, "{name}: {}: {error}", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for ArchiveError {}
-
-impl From<JournalError> for ArchiveError {
-    fn from(error: JournalError) -> Self {
-        Self::Journal(error)
-    }
-}
+moteseal_api::named_error!(ArchiveError);
 
 /// An open archive. The folder is locked against other processes.
 #[derive(Debug)]

@@ -158,19 +158,12 @@ pub fn check(
     match frozen_journal(path, &database) {
         Ok(()) => {}
         Err(error @ (OpenError::Locked(_) | OpenError::Io(..))) => return Err(error),
-        Err(error) => {
-            let text = error.to_string();
-            let what = text
-                .strip_prefix(error.name())
-                .and_then(|text| text.strip_prefix(": "))
-                .unwrap_or(&text);
-            report.damage.push(Finding {
-                name: error.name(),
-                device: None,
-                indices: None,
-                what: what.to_owned(),
-            });
-        }
+        Err(error) => report.damage.push(Finding {
+            name: error.name(),
+            device: None,
+            indices: None,
+            what: error.to_string(),
+        }),
     }
     let file_bytes = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
     let mut check = Check {

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use moteseal_api::ErrorKind;
+use moteseal_api::{ErrorKind, NamedError};
 
 use crate::output::talk;
 
@@ -96,6 +96,13 @@ impl Failure {
     pub fn report(&self, program: &str) -> ExitCode {
         talk(format_args!("{program}: {}", self.message));
         ExitCode::from(self.exit as u8)
+    }
+}
+
+impl<E: NamedError> From<E> for Failure {
+    /// `Name: sentence`, with the exit code of the error's kind.
+    fn from(error: E) -> Self {
+        Self::new(error.kind().into(), error.named())
     }
 }
 

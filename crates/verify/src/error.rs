@@ -89,7 +89,7 @@ impl ReadErrorKind {
 
     /// The error with its name, displayed as `Name: sentence`.
     #[must_use]
-    pub const fn named(&self) -> Named<&Self> {
+    pub const fn named(&self) -> Named<'static, &Self> {
         Named { name: self.name(), error: self }
     }
 }
@@ -103,7 +103,7 @@ impl ReadError {
 
     /// The error with its name, displayed as `Name: sentence`.
     #[must_use]
-    pub const fn named(&self) -> Named<&Self> {
+    pub const fn named(&self) -> Named<'static, &Self> {
         Named { name: self.name(), error: self }
     }
 }

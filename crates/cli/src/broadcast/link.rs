@@ -4,11 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use moteseal_net::Broadcast;
 use moteseal_net::mqtt::{Identity, Login, Options, Password};
-use moteseal_net::{Broadcast, LinkError};
 
 use crate::failure::{Exit, Failure};
-use crate::gateway::link_failure;
 
 /// How long a broker may take to accept the login.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -37,7 +36,7 @@ impl Access {
     fn options(&self) -> Result<Options, Failure> {
         let login = match (&self.user, &self.password_file) {
             (Some(user), Some(file)) => {
-                let password = Password::read(file).map_err(|error| link_failure(&error))?;
+                let password = Password::read(file)?;
                 Some(Login { user: user.clone(), password })
             }
             _ => None,
@@ -53,14 +52,14 @@ impl Access {
 
     /// Opens a link; call it within a runtime.
     pub(crate) fn open(&self, url: &str) -> Result<Broadcast, Failure> {
-        Broadcast::open(url, self.options()?).map_err(|error| link_failure(&error))
+        Broadcast::open(url, self.options()?).map_err(Failure::from)
     }
 }
 
 /// Waits until a link is up.
 pub(crate) async fn until_up(link: &Broadcast, url: &str) -> Result<(), Failure> {
     match tokio::time::timeout(PATIENCE, link.until_up()).await {
-        Ok(up) => up.map_err(|error: LinkError| link_failure(&error)),
+        Ok(up) => up.map_err(Failure::from),
         Err(_) => {
             let message = format_args!(
                 "Unreachable: {url}: no broker responds; check that it is running and that the address is right"

@@ -26,7 +26,6 @@ use super::link::{Access, until_up};
 use crate::cloud::runtime;
 use crate::failure::{Exit, Failure};
 use crate::files;
-use crate::gateway::link_failure;
 use crate::progress::{bar, bytes, count};
 use crate::terminal::{Stdout, talk};
 
@@ -159,15 +158,6 @@ fn numbers_path(key: &Path) -> PathBuf {
     key.with_file_name(format!("{}.chains", name.strip_suffix(".key.pem").unwrap_or(name)))
 }
 
-fn send_failure(error: &SendError) -> Failure {
-    match error {
-        SendError::Link(error) => link_failure(error),
-        SendError::Draft(_) => Failure::usage(error),
-        SendError::Refused(_) | SendError::ContentChanged { .. } => Failure::refused(error),
-        _ => Failure::new(Exit::Internal, error),
-    }
-}
-
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let speaker = Speaker::read(arguments)?;
     let revocations =
@@ -212,7 +202,7 @@ async fn revoke(link: &Broadcast, revocations: &[Vec<u8>]) -> Result<(), Failure
             if time > 0 {
                 tokio::time::sleep(PAUSE).await;
             }
-            link.send(frame.clone()).await.map_err(|error| link_failure(&error))?;
+            link.send(frame.clone()).await?;
         }
     }
     if !revocations.is_empty() {
@@ -300,14 +290,14 @@ async fn send_all(
         contents.iter().map(|_| OnceCell::new()).collect();
     let manner = Manner { rate: arguments.rate, ..Manner::LAN };
     let sender = Sender::new(link, speaker.network, &speaker.certificate, manner, seed()?);
-    let mut sender = sender.map_err(|error| send_failure(&error))?;
+    let mut sender = sender?;
     for ((place, hashes), (label, content)) in chains.iter().zip(&mut hashes).zip(contents) {
         let before = sender.amount();
         let about = |error: SendError| match (&error, label.is_empty()) {
             (SendError::ContentChanged { .. }, false) => {
-                send_failure(&error).about(Path::new(label))
+                Failure::from(error).about(Path::new(label))
             }
-            _ => send_failure(&error),
+            _ => error.into(),
         };
         let per_block =
             arguments.block.unwrap_or(if content.kind() == Kind::Image { 32 } else { 1 });
@@ -316,7 +306,7 @@ async fn send_all(
         let chain = build((speaker.next()?, speaker.id, per_block, label), content, hashes)
             .map_err(about)?;
         let chain = place.get_or_init(|| chain);
-        let head = sign(chain, &speaker.key).map_err(|error| send_failure(&error))?;
+        let head = sign(chain, &speaker.key)?;
         let bar = bar(u64::from(chain.blocks()), "blocks");
         let said =
             sender.say(chain, content, head, |block| bar.set_position(u64::from(block))).await;
@@ -324,10 +314,7 @@ async fn send_all(
         said.map_err(about)?;
         report(arguments, chain, content, label, less(sender.amount(), before))?;
     }
-    sender
-        .linger(Duration::from_secs_f64(arguments.linger))
-        .await
-        .map_err(|error| send_failure(&error))
+    sender.linger(Duration::from_secs_f64(arguments.linger)).await.map_err(Failure::from)
 }
 
 const fn less(amount: Amount, before: Amount) -> Amount {
@@ -386,14 +373,14 @@ async fn send_live(
     std::thread::spawn(move || read_lines(reader, &put));
     let manner = Manner { rate: arguments.rate, ..Manner::LAN };
     let sender = Sender::new(link, speaker.network, &speaker.certificate, manner, seed()?);
-    let mut sender = sender.map_err(|error| send_failure(&error))?;
+    let mut sender = sender?;
     let label = arguments.label.as_deref().unwrap_or_default();
     let mut number = 0;
     loop {
         let line = tokio::select! {
             line = lines.recv() => line,
             answered = sender.linger(Duration::from_secs(3600)) => {
-                answered.map_err(|error| send_failure(&error))?;
+                answered?;
                 continue;
             }
         };
@@ -409,16 +396,12 @@ async fn send_live(
         let before = sender.amount();
         let content = Content::lines(vec![line.clone()]).map_err(Failure::usage)?;
         let mut hashes = Hashes::default();
-        let chain = build((speaker.next()?, speaker.id, 1, label), &content, &mut hashes)
-            .map_err(|error| send_failure(&error))?;
-        let head = sign(&chain, &speaker.key).map_err(|error| send_failure(&error))?;
-        sender.say_at_once(head, line).await.map_err(|error| send_failure(&error))?;
+        let chain = build((speaker.next()?, speaker.id, 1, label), &content, &mut hashes)?;
+        let head = sign(&chain, &speaker.key)?;
+        sender.say_at_once(head, line).await?;
         report(arguments, &chain, &content, label, less(sender.amount(), before))?;
     }
-    sender
-        .linger(Duration::from_secs_f64(arguments.linger))
-        .await
-        .map_err(|error| send_failure(&error))
+    sender.linger(Duration::from_secs_f64(arguments.linger)).await.map_err(Failure::from)
 }
 
 /// Reads the lines of an input. A line that is too long is returned only as far as to show that.

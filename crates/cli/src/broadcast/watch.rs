@@ -101,16 +101,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         .collect::<Result<Vec<_>, _>>()?;
     let ids: Vec<KeyId> = bases.iter().map(KeyId::of).collect();
     let archive = Archive::open(&arguments.state, network, &ids, arguments.quota << 20);
-    let archive = archive.map_err(|error| watch_failure(&error.into()))?;
+    let archive = archive.map_err(WatchError::from)?;
     runtime()?.block_on(watch(arguments, network, &bases, &revocations, archive))
-}
-
-fn watch_failure(error: &WatchError) -> Failure {
-    use moteseal_store::ArchiveError::{NotAnArchive, OtherNetwork};
-    match error {
-        WatchError::Archive(NotAnArchive(_) | OtherNetwork { .. }) => Failure::usage(error),
-        _ => Failure::new(Exit::Internal, error),
-    }
 }
 
 /// Reads a revocation, which must be of one of the base stations.
@@ -155,8 +147,8 @@ async fn watch(
     })?;
     let mut report = |news: News<'_>| reporter.report(news);
     let opened = Watcher::open(options, archive, seed, now(start), &mut report);
-    let mut watcher = opened.map_err(|error| watch_failure(&error))?;
-    report(News::Listening).map_err(|error| watch_failure(&WatchError::Tell(error)))?;
+    let mut watcher = opened?;
+    report(News::Listening).map_err(WatchError::Tell)?;
     let limit = async {
         match arguments.wait {
             Some(seconds) => tokio::time::sleep(Duration::from_secs_f64(seconds)).await,
@@ -172,7 +164,7 @@ async fn watch(
     };
     let ended =
         moteseal_device::broadcast::run(&mut watcher, &links, start, &mut report, stop).await;
-    ended.map_err(|error| watch_failure(&error))?;
+    ended?;
     let lost: u64 = links.iter().map(moteseal_net::BroadcastLink::dropped).sum();
     if lost > 0 {
         talk(format_args!(

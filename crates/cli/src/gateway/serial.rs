@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io::Write as _;
 use std::path::Path;
 
+use moteseal_client::sum::BrokerConfig;
 use moteseal_core::DeviceId;
 use moteseal_gateway::serial::{MAX_PORTS, Mote, Port, SerialGateway, Settings};
 use moteseal_net::mqtt::{self, MqttChild};
@@ -12,10 +13,10 @@ use moteseal_net::{Broadcast, LinkError};
 use moteseal_service::stop_signal;
 use moteseal_verify::Roster;
 
-use super::{Run, link_failure, service_failure};
+use super::Run;
 use crate::aggregation;
 use crate::cloud::{log, runtime};
-use crate::config::{self, Link, Serial};
+use crate::config::{self, Serial, aggregator_options, link_options};
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::progress::count;
@@ -42,12 +43,10 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
     runtime()?.block_on(async move {
         let open =
             |(url, options): &(String, _)| Broadcast::open(url, mqtt::Options::clone(options));
-        let broadcast =
-            read.broadcast.as_ref().map(open).transpose().map_err(|error| link_failure(&error))?;
+        let broadcast = read.broadcast.as_ref().map(open).transpose()?;
         let Read { ports, motes, coordinator, .. } = read;
         let settings = Settings { ports, motes, coordinator, broadcast, listen: config.listen };
-        let gateway =
-            SerialGateway::bind(settings).await.map_err(|error| service_failure(&error))?;
+        let gateway = SerialGateway::bind(settings).await?;
         if let Some(address) = gateway.address() {
             // A closed stdout does not stop the service.
             let _ = writeln!(std::io::stdout(), "http://{address}");
@@ -55,7 +54,7 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
         let stop = async {
             let _ = stop_signal().await;
         };
-        gateway.run(stop).await.map_err(|error| service_failure(&error))
+        gateway.run(stop).await.map_err(Failure::from)
     })
 }
 
@@ -63,8 +62,11 @@ fn read(file: &Path, folder: &Path, config: &Serial) -> Result<Read, Failure> {
     let wrong = |key: &str, what: &str| Failure::usage(what).about_key(file, key);
     let roster = files::roster(&folder.join(&config.roster), &folder.join(&config.operator))
         .map_err(|failure| failure.about_key(file, "roster"))?;
-    let coordinator =
-        config.link.as_ref().map(|link| link.options(file, folder, &roster)).transpose()?;
+    let coordinator = config
+        .link
+        .as_ref()
+        .map(|link| link_options(link, "link", file, folder, &roster))
+        .transpose()?;
     let mut motes: HashMap<DeviceId, Mote> = roster
         .devices()
         .map(|device| (device.id, Mote { name: device.name.to_owned(), sums: None }))
@@ -90,15 +92,18 @@ fn read(file: &Path, folder: &Path, config: &Serial) -> Result<Read, Failure> {
                     ));
                 }
             };
-            let options =
-                link.aggregator_options_in("sums.link", file, folder, &roster, aggregator)?;
+            let options = aggregator_options(link, "sums.link", file, folder, &roster, aggregator)?;
             if let Some(mote) = motes.get_mut(&device.id) {
                 mote.sums = Some(options);
             }
         }
     }
-    let access =
-        |link: &Link| Ok((link.url.clone(), link.options_in("broadcast", file, folder, &roster)?));
+    let access = |link: &BrokerConfig| {
+        Ok::<_, Failure>((
+            link.url.clone(),
+            link_options(link, "broadcast", file, folder, &roster)?,
+        ))
+    };
     let broadcast = config.broadcast.as_ref().map(access).transpose()?;
     if config.link.is_none() && config.sums.is_none() && config.broadcast.is_none() {
         let what = format!(
@@ -143,7 +148,7 @@ fn check(file: &Path, config: &Serial, read: &Read) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(Exit::Internal, error))?;
     let in_key =
-        |key: &'static str| move |error: LinkError| link_failure(&error).about_key(file, key);
+        |key: &'static str| move |error: LinkError| Failure::from(error).about_key(file, key);
     runtime.block_on(async {
         read.coordinator
             .as_ref()

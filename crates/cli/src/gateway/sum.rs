@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use moteseal_gateway::sum::number::{NumberError, NumberFile};
+use moteseal_gateway::sum::number::NumberFile;
 use moteseal_gateway::sum::service::SumGateway;
 use moteseal_gateway::sum::{Aggregator, Member};
 use moteseal_net::link::until_up;
@@ -10,10 +10,10 @@ use moteseal_net::mqtt::{MqttChild, MqttParent};
 use moteseal_net::{ChildLink as _, ParentLink as _};
 use moteseal_service::stop_signal;
 
-use super::{Run, link_failure, service_failure};
+use super::Run;
 use crate::aggregation;
 use crate::cloud::{log, runtime};
-use crate::config;
+use crate::config::{self, aggregator_options};
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::progress::count;
@@ -41,11 +41,10 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
     let (parent, aggregator) =
         tree.parent(&config.name).zip(tree.aggregator(&config.name)).ok_or_else(unknown)?;
     let id = aggregator.id().ok_or_else(unknown)?;
-    let link = config.link.aggregator_options(file, &folder, &roster, &config.name)?;
+    let link = aggregator_options(&config.link, "link", file, &folder, &roster, &config.name)?;
     let (up_table, up_link) =
         config.up_link.as_ref().map_or(("link", &config.link), |up| ("up_link", up));
-    let up_link_options =
-        up_link.aggregator_options_in(up_table, file, &folder, &roster, parent)?;
+    let up_link_options = aggregator_options(up_link, up_table, file, &folder, &roster, parent)?;
     let members: Vec<[u8; 8]> = aggregator.children().iter().map(|child| child.id.0).collect();
     let state = folder.join(&config.state);
     if state.exists() && !state.is_dir() {
@@ -62,9 +61,9 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
         runtime.block_on(async {
             MqttParent::new(&link, members)
                 .map(drop)
-                .map_err(|error| link_failure(&error).about_key(file, "link"))?;
+                .map_err(|error| Failure::from(error).about_key(file, "link"))?;
             let up = MqttChild::new(&up_link_options, id.0).map(drop);
-            up.map_err(|error| link_failure(&error).about_key(file, up_table))
+            up.map_err(|error| Failure::from(error).about_key(file, up_table))
         })?;
         let mut out = Stdout::lock();
         let gateways = aggregator.children().iter().filter(|child| child.is_gateway).count() as u64;
@@ -99,7 +98,7 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
         return out.line("the configuration is valid; without --check the gateway would run now");
     }
     log(arguments.log);
-    let (number_file, number) = NumberFile::open(&state).map_err(|error| number_failure(&error))?;
+    let (number_file, number) = NumberFile::open(&state)?;
     let member = Member {
         roster: &roster,
         tree: &tree,
@@ -112,10 +111,10 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
     };
     let aggregator = Aggregator::new(&member).ok_or_else(unknown)?;
     runtime()?.block_on(async move {
-        let children = MqttParent::new(&link, members).map_err(|error| link_failure(&error))?;
-        let up = MqttChild::new(&up_link_options, id.0).map_err(|error| link_failure(&error))?;
+        let children = MqttParent::new(&link, members)?;
+        let up = MqttChild::new(&up_link_options, id.0)?;
         let bound = SumGateway::bind(aggregator, number_file, config.listen).await;
-        let gateway = bound.map_err(|error| service_failure(&error))?;
+        let gateway = bound?;
         if let Some(address) = gateway.address() {
             // A closed stdout does not stop the service.
             let _ = writeln!(std::io::stdout(), "http://{address}");
@@ -139,14 +138,8 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
         };
         let ended = gateway.run(children, up, stop).await;
         match refusal {
-            Some(error) => Err(link_failure(&error)),
-            None => ended.map_err(|error| service_failure(&error)),
+            Some(error) => Err(error.into()),
+            None => ended.map_err(Failure::from),
         }
     })
-}
-
-fn number_failure(error: &NumberError) -> Failure {
-    let exit =
-        if matches!(error, NumberError::StateLocked(_)) { Exit::Usage } else { Exit::Internal };
-    Failure::new(exit, error)
 }

@@ -143,7 +143,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let ended = ended.map_err(|error| {
         let text = match &error {
             RunError::Output(error) => error.to_string(),
-            error => client_error::named(error.name(), error),
+            error => format!("{}: {error}", error.name()),
         };
         Failure::new(error.kind().into(), text)
     });

@@ -40,6 +40,11 @@ const SPECIAL: &[(&str, &str, &[&str])] = &[
     ("moteseal-lab", "experiments", &["moteseal-bench", "moteseal-demo"]),
 ];
 
+/// Roles that the documentation tests of another role use: the example on the front page of `client`
+/// seals, pushes, gets and verifies.
+const EXAMPLES: &[(&str, &str)] =
+    &[("moteseal-client", "moteseal-cloud"), ("moteseal-client", "moteseal-device")];
+
 /// An import: the importing crate, the imported one, and whether only tests need it.
 type Import<'a> = (&'a str, &'a str, bool);
 
@@ -60,6 +65,8 @@ fn objection((from, to, in_tests): Import<'_>) -> Option<String> {
     }
     if below <= above {
         Some(format!("{from} -> {to}: imports upward"))
+    } else if in_tests && EXAMPLES.contains(&(from, to)) {
+        None
     } else if ROLES.contains(&from) && ROLES.contains(&to) {
         Some(format!("{from} -> {to}: roles never import each other"))
     } else {
@@ -144,7 +151,8 @@ fn forbidden_imports_are_reported_and_allowed_ones_are_not() {
         ("moteseal-store", "moteseal-cloud", true),
         ("moteseal-bench", "moteseal", false),
         ("moteseal-client", "moteseal-cloud", false),
-        ("moteseal-client", "moteseal-device", true),
+        ("moteseal-client", "moteseal-device", false),
+        ("moteseal-client", "moteseal-gateway", true),
         ("moteseal-cloud", "moteseal-research", false),
         ("moteseal", "moteseal-research", false),
         ("moteseal-lab", "moteseal-research", false),
@@ -171,6 +179,7 @@ fn forbidden_imports_are_reported_and_allowed_ones_are_not() {
         ("moteseal-store", "moteseal-research", true),
         ("moteseal-demo", "moteseal-adversary", false),
         ("moteseal-client", "moteseal-adversary", true),
+        ("moteseal-client", "moteseal-device", true),
         ("moteseal-verify", "moteseal-fixtures", true),
     ] {
         assert_eq!(objection(import), None, "{import:?}");

@@ -181,7 +181,7 @@ fn an_invalid_tree_and_an_unknown_key_are_reported_with_their_file() {
     let line = run.failed(USAGE);
     assert!(
         line.contains("querier.toml:9: unknown field `flor`")
-            && line.contains("docs/sums.md has all keys"),
+            && line.contains("docs/sums.md lists all keys"),
         "{line}"
     );
 }

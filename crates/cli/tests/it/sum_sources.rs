@@ -15,7 +15,7 @@ use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_device::DurableMote;
-use moteseal_device::answerer::{Answerer, Membership, Unheard};
+use moteseal_device::answerer::{Answerer, Membership};
 use moteseal_sum::query::{MAX_PLAN, Plan, QueryId};
 use moteseal_sum::schedule::{MAX_QUERY_SCHEDULE, Posed, QueryScheduleDraft};
 use moteseal_sum::sies::{KeyTotals, Master, Psr, Slot};
@@ -97,7 +97,7 @@ impl Scene {
 
     /// Hears an announcement; the name of why it is not acted on.
     fn try_hear(&mut self, announcement: &[u8]) -> Result<(), &'static str> {
-        self.answerer.try_hear(announcement, &mut self.mote).unwrap().map_err(Unheard::name)
+        self.answerer.try_hear(announcement, &mut self.mote).unwrap().map_err(|error| error.name())
     }
 
     /// An announcement of the querier.

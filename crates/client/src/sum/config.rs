@@ -8,7 +8,7 @@ use moteseal_core::roster::Directory as _;
 use moteseal_net::mqtt;
 use moteseal_verify::aggregation::QUERIER;
 use moteseal_verify::{AggregationTree, Roster};
-use serde::de::{DeserializeOwned, Error as _};
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use crate::input::{self, InputError};
@@ -43,6 +43,9 @@ pub struct QuerierConfig {
     /// The broker.
     pub link: BrokerConfig,
 }
+
+/// The document that lists the keys of these files.
+const DOCS: &str = "docs/sums.md";
 
 /// The source of the aggregation tree.
 #[derive(Clone, Debug, Deserialize)]
@@ -115,7 +118,7 @@ impl QuerierConfig {
     /// # Errors
     /// [`InputError`], with the line of a mistake.
     pub fn read(path: &Path) -> Result<Self, InputError> {
-        let mut config: Self = toml(path)?;
+        let mut config: Self = input::toml(path, DOCS)?;
         let folder = path.parent().unwrap_or(Path::new(""));
         let link = &mut config.link;
         let mut paths = vec![
@@ -153,7 +156,7 @@ impl TreeSource {
         let read;
         let tables = match self {
             Self::File(path) => {
-                read = toml::<TreeTables>(path)?;
+                read = input::toml::<TreeTables>(path, DOCS)?;
                 &read
             }
             Self::Tables(tables) => tables,
@@ -173,51 +176,53 @@ impl BrokerConfig {
     /// # Errors
     /// [`InputError`] that names the key.
     pub fn options(&self, roster: &Roster) -> Result<mqtt::Options, InputError> {
-        let wrong =
-            |key: &str, what: &str| InputError::argument(what).at(format_args!("link.{key}"));
         let group = format!("{}.{QUERIER}", hex::encode(roster.group().0));
+        self.group_options("link", Path::new(""), group)
+    }
+
+    /// The options of a link to the broker of `group`, which is the part of the topics that the
+    /// members of the link share. The files are relative to `folder`, and `table` is the name of
+    /// this table in the configuration, for errors.
+    ///
+    /// # Errors
+    /// [`InputError`] that names the table and the key.
+    pub fn group_options(
+        &self,
+        table: &str,
+        folder: &Path,
+        group: String,
+    ) -> Result<mqtt::Options, InputError> {
+        let wrong =
+            |key: &str, what: &str| InputError::argument(what).at(format_args!("{table}.{key}"));
         let mut options = mqtt::Options::new(self.url.clone(), group);
         options.version = match self.version.as_deref() {
             None | Some("5") => mqtt::Version::V5,
             Some("3.1.1") => mqtt::Version::V3,
             Some(_) => return Err(wrong("version", "\"5\" or \"3.1.1\"")),
         };
-        options.ca.clone_from(&self.ca);
+        options.ca = self.ca.as_ref().map(|ca| folder.join(ca));
         options.login = match (&self.user, &self.password_file) {
             (None, None) => None,
             (Some(user), Some(path)) => {
-                let password = mqtt::Password::read(path).map_err(|error| {
-                    InputError::usage(error.name(), &error).at("link.password_file")
+                let password = mqtt::Password::read(&folder.join(path)).map_err(|error| {
+                    InputError::usage(error.name(), &error)
+                        .at(format_args!("{table}.password_file"))
                 })?;
                 Some(mqtt::Login { user: user.clone(), password })
             }
             (Some(_), None) => {
-                return Err(wrong("user", "name the file of its password with password_file"));
+                return Err(wrong("user", "name the file with its password in password_file"));
             }
-            (None, Some(_)) => return Err(wrong("password_file", "name the user with user")),
+            (None, Some(_)) => return Err(wrong("password_file", "name its user in user")),
         };
         options.identity = match (&self.certificate, &self.certificate_key) {
             (None, None) => None,
-            (Some(certificate), Some(key)) => {
-                Some(mqtt::Identity { certificate: certificate.clone(), key: key.clone() })
-            }
+            (Some(certificate), Some(key)) => Some(mqtt::Identity {
+                certificate: folder.join(certificate),
+                key: folder.join(key),
+            }),
             _ => return Err(wrong("certificate", "certificate and certificate_key go together")),
         };
         Ok(options)
     }
-}
-
-/// Reads a TOML file; an error names the line.
-fn toml<T: DeserializeOwned>(path: &Path) -> Result<T, InputError> {
-    let text = input::read(path)?;
-    let text =
-        std::str::from_utf8(&text).map_err(|_| InputError::file("not UTF-8 text").in_file(path))?;
-    toml::from_str(text).map_err(|error| {
-        let line = error
-            .span()
-            .map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-        let message = error.message().replace('\n', " ");
-        InputError::file(format_args!("{message}; docs/sums.md has all keys"))
-            .at(format_args!("{}:{line}", path.display()))
-    })
 }

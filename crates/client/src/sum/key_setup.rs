@@ -11,7 +11,7 @@ use moteseal_verify::Roster;
 use zeroize::Zeroizing;
 
 use super::prepare::random;
-use crate::input::{InputError, create_secret};
+use crate::input::{InputError, create};
 
 /// The key files that [`setup`] created.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,12 +70,12 @@ pub fn setup(
         QuerierKeys::encode(&circle, querier, &secret, &mut *pem).map_err(InputError::internal)?;
     let keys = QuerierKeys::decode(text.as_bytes()).map_err(InputError::internal)?;
     fs::create_dir_all(out).map_err(|error| InputError::io("write", out, &error))?;
-    // Write the querier's file first: without it, the devices' keys are useless.
-    create_secret(&files.querier, text.as_bytes())?;
+    // The querier's file first: without it, the keys of devices are worthless.
+    create(&files.querier, text.as_bytes(), 0o600)?;
     for ((position, device), path) in (0..).zip(&devices).zip(&files.devices) {
         let source = keys.source(device.id, position);
         let text = source.encode(&mut *pem).map_err(InputError::internal)?;
-        create_secret(path, text.as_bytes())?;
+        create(path, text.as_bytes(), 0o600)?;
         progress();
     }
     Ok(files)

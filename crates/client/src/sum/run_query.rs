@@ -93,24 +93,11 @@ impl RunError {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Link(error) => link_kind(error),
+            Self::Link(error) => error.kind(),
             Self::Number(error) => error.kind(),
             Self::Issue(_) => ErrorKind::Internal,
             Self::Output(error) => error.kind(),
         }
-    }
-}
-
-/// What the caller does about an error of the link.
-const fn link_kind(error: &LinkError) -> ErrorKind {
-    match error {
-        LinkError::BadAddress { .. }
-        | LinkError::BadFile { .. }
-        | LinkError::NoSuchInterface { .. }
-        | LinkError::PasswordInClear { .. }
-        | LinkError::PortInUse { .. } => ErrorKind::Usage,
-        LinkError::Closed => ErrorKind::Internal,
-        _ => ErrorKind::Unreachable,
     }
 }
 

@@ -11,6 +11,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use moteseal_api::ErrorKind;
 use moteseal_broadcast::recovery::{
     Event, Item, LinkSet, Meter, Node, Now, RefusedBroadcast, Relay, Settings, Store, Timing,
     Transmit,
@@ -136,18 +137,25 @@ pub enum News<'n> {
 pub type Tell<'t> = dyn FnMut(News<'_>) -> io::Result<()> + 't;
 
 /// Why a watcher stopped.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WatchError {
     /// The archive failed.
-    Archive(ArchiveError),
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
     /// A file or evidence could not be saved. The chain stays in the archive, and the next process
     /// tries again.
+    #[error("{}: {}", .0.display(), .1)]
     Save(PathBuf, io::Error),
     /// A report could not be delivered.
+    #[error("the output could not be written: {0}")]
     Tell(io::Error),
     /// Verified data in the archive has changed. After a restart, the watcher verifies it again and
     /// requests what is missing.
+    #[error(
+        "chain {0} was verified before and has changed in the archive; start again to have it \
+         repaired"
+    )]
     Damaged(ChainRef),
 }
 
@@ -162,32 +170,18 @@ impl WatchError {
             Self::Damaged(_) => "ArchiveDamaged",
         }
     }
-}
 
-impl fmt::Display for WatchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// The kind of the archive's error, otherwise [`Internal`](ErrorKind::Internal).
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
         match self {
-            Self::Archive(error) => error.fmt(f),
-            Self::Save(path, error) => write!(f, "{}: {}: {error}", self.name(), path.display()),
-            Self::Tell(error) => write!(f, "{}: {error}", self.name()),
-            Self::Damaged(chain) => {
-                write!(
-                    f,
-                    "{}: chain {chain} has changed since it was verified; start again to repair it",
-                    self.name()
-                )
-            }
+            Self::Archive(error) => error.kind(),
+            _ => ErrorKind::Internal,
         }
     }
 }
 
-impl std::error::Error for WatchError {}
-
-impl From<ArchiveError> for WatchError {
-    fn from(error: ArchiveError) -> Self {
-        Self::Archive(error)
-    }
-}
+moteseal_api::named_error!(WatchError);
 
 /// A node with its archive, without sockets and clock; [`broadcast::run`](crate::broadcast::run())
 /// adds those.

@@ -5,9 +5,8 @@
 //! killed between the permit and the answer, its seal states an answer that never arrived. That
 //! costs one epoch of the query, but never a key.
 
-use std::fmt;
-
 use moteseal_core::digest::Digest;
+use moteseal_core::named_errors;
 use moteseal_core::signature::Signer;
 use moteseal_sum::guard::{EpochGuard, GuardError, Permit};
 use moteseal_sum::query::QueryId;
@@ -21,85 +20,33 @@ pub const MOST_UNSTATED: usize = 64;
 /// eight a seal.
 const MOST_PARTS: usize = MOST_UNSTATED / moteseal_seal::MAX_ANSWERED + 1;
 
+named_errors! {
 /// Why an epoch of a query was not answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AnswerRefused {
+    AnswerRefused {
     /// [`DurableMote::begin_answers`] was not called for this journal.
-    NotBegun,
+        NotBegun => "the device does not know from which time on it may answer",
     /// The epoch was answered, or may have been.
-    Guard(GuardError),
+        Guard(error: GuardError) => forward,
     /// Too many answers are waiting for a seal that states them.
-    AnswersFull,
-}
-
-impl AnswerRefused {
-    /// The error's stable name (spec/errors.md).
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::NotBegun => "NotBegun",
-            Self::Guard(error) => error.name(),
-            Self::AnswersFull => "AnswersFull",
-        }
+        AnswersFull => (
+            "{MOST_UNSTATED} runs of answers wait for a seal that states them; let the gateway \
+             receive the seals that wait"
+        ),
     }
 }
 
-impl fmt::Display for AnswerRefused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotBegun => {
-                f.write_str("NotBegun: the device does not know from when on it may answer")
-            }
-            Self::Guard(error) => error.fmt(f),
-            Self::AnswersFull => write!(
-                f,
-                "AnswersFull: {MOST_UNSTATED} runs of answers wait for a seal that states them; the gateway must first accept the waiting seals"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for AnswerRefused {}
-
+named_errors! {
 /// Why a query schedule was rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum QueryScheduleRefused {
+    QueryScheduleRefused {
     /// A schedule with a higher number was accepted before.
-    OlderAgenda {
+        OlderAgenda {
         /// That number.
-        newest: u64,
-    },
+            newest: u64,
+        } => "query schedule {newest} was accepted before",
     /// A different schedule with the same number was accepted before.
-    TwoAgendas,
-}
-
-impl QueryScheduleRefused {
-    /// The error's stable name (spec/errors.md).
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::OlderAgenda { .. } => "OlderAgenda",
-            Self::TwoAgendas => "TwoAgendas",
-        }
+        TwoAgendas => "the querier signed two query schedules under one number",
     }
 }
-
-impl fmt::Display for QueryScheduleRefused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OlderAgenda { newest } => {
-                write!(f, "OlderAgenda: the newer query schedule {newest} was accepted before")
-            }
-            Self::TwoAgendas => f.write_str(
-                "TwoAgendas: the querier signed two query schedules with the same number",
-            ),
-        }
-    }
-}
-
-impl std::error::Error for QueryScheduleRefused {}
 
 impl<K: Signer> DurableMote<K> {
     /// Permits answers from `unix_ms` on, which must be a trusted time. A new journal does not know

@@ -58,35 +58,24 @@ impl fmt::Display for Delimiter {
 }
 
 /// Why a text is not a table.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TableError {
     /// It cannot be read.
+    #[error("{0}")]
     Io(io::Error),
     /// It has no header.
+    #[error("the file is empty")]
     Empty,
     /// A line is longer than 1 MiB.
+    #[error("a line is longer than 1 MiB; check that this is a table")]
     LongLine,
     /// A line is not UTF-8.
+    #[error("not UTF-8 text; convert the file, for example with iconv -f latin1 -t utf8")]
     NotText,
     /// Two columns have the same name.
+    #[error("two columns are called {0:?}; rename one in the header")]
     DuplicateColumn(String),
-}
-
-impl fmt::Display for TableError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(error) => error.fmt(f),
-            Self::Empty => f.write_str("the file is empty"),
-            Self::LongLine => f.write_str("a line is longer than 1 MiB; is this a table?"),
-            Self::NotText => f.write_str(
-                "not UTF-8 text; convert the file, for example with iconv -f latin1 -t utf8",
-            ),
-            Self::DuplicateColumn(name) => {
-                write!(f, "two columns have the name {name:?}; rename one in the header")
-            }
-        }
-    }
 }
 
 impl From<io::Error> for TableError {

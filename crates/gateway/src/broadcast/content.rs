@@ -1,22 +1,27 @@
 //! The content of a chain: lines in memory, or a file that is read again for each message that is
 //! sent.
 
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use moteseal_api::ErrorKind;
 use moteseal_broadcast::{Kind, MAX_MESSAGE, MAX_MESSAGES};
 
 /// Why an input cannot be the content of a chain.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ContentError {
     /// There is no message.
+    #[error("there is no message; a chain has at least one")]
     Empty,
     /// A line is longer than a message may be.
+    #[error(
+        "line {line} has {length} bytes, and a message at most {MAX_MESSAGE}; send it as a \
+         file"
+    )]
     LineTooLong {
         /// The line number, from 1.
         line: usize,
@@ -24,13 +29,19 @@ pub enum ContentError {
         length: usize,
     },
     /// There are more messages than a chain can have.
+    #[error(
+        "{messages} messages, and a chain has at most {MAX_MESSAGES}; use larger messages, or \
+         several chains"
+    )]
     TooMany {
         /// The number of messages.
         messages: u64,
     },
     /// The message size is 0, or larger than a message can be.
+    #[error("messages of {0} bytes; they have 1 to {MAX_MESSAGE}")]
     BadMessageSize(usize),
     /// The file cannot be read.
+    #[error("{}: {}", .0.display(), .1)]
     Unreadable(PathBuf, io::Error),
 }
 
@@ -46,34 +57,24 @@ impl ContentError {
             Self::Unreadable(..) => "Unreadable",
         }
     }
-}
 
-impl fmt::Display for ContentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.name())?;
+    /// [`Internal`](ErrorKind::Internal) if the machine failed to read the file, otherwise
+    /// [`Usage`](ErrorKind::Usage).
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Empty => f.write_str("there is no message to send; a chain has at least one"),
-            Self::LineTooLong { line, length } => {
-                write!(
-                    f,
-                    "line {line} has {length} bytes; a message has at most {MAX_MESSAGE}: send it as a file"
-                )
-            }
-            Self::TooMany { messages } => {
-                write!(
-                    f,
-                    "there are {messages} messages; a chain has at most {MAX_MESSAGES}: use larger messages, or several chains"
-                )
-            }
-            Self::BadMessageSize(size) => {
-                write!(f, "a message cannot have {size} bytes; choose 1 to {MAX_MESSAGE}")
-            }
-            Self::Unreadable(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Unreadable(_, error) => match error.kind() {
+                io::ErrorKind::NotFound
+                | io::ErrorKind::AlreadyExists
+                | io::ErrorKind::IsADirectory => ErrorKind::Usage,
+                _ => ErrorKind::Internal,
+            },
+            _ => ErrorKind::Usage,
         }
     }
 }
 
-impl std::error::Error for ContentError {}
+moteseal_api::named_error!(ContentError);
 
 /// The messages of a chain.
 #[derive(Debug)]

@@ -1,33 +1,39 @@
 //! Why a broadcast could not be sent completely.
 
-use std::fmt;
 use std::io;
 
+use moteseal_api::ErrorKind;
 use moteseal_broadcast::DraftError;
 use moteseal_broadcast::recovery::RefusedBroadcast;
 use moteseal_core::identity::IssueError;
 use moteseal_net::LinkError;
 
 /// Why a chain could not be sent completely.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
     /// The chain is invalid.
+    #[error("{0}")]
     Draft(DraftError),
     /// Signing the head failed.
+    #[error("{0}")]
     Issue(IssueError),
     /// Receivers would reject it.
+    #[error("{0}")]
     Refused(RefusedBroadcast),
     /// A message differs from the one that was signed. The chain ends here; the messages that were
     /// sent before are valid.
+    #[error("{}; send it anew, and do not change it until it is sent", changed(*.message))]
     ContentChanged {
         /// Its number in the chain, from 0; `None` if the whole file was replaced or modified.
         message: Option<u32>,
     },
     /// A message cannot be read.
+    #[error("{0}")]
     Read(io::Error),
     /// The link failed.
-    Link(LinkError),
+    #[error(transparent)]
+    Link(#[from] LinkError),
 }
 
 impl SendError {
@@ -43,37 +49,28 @@ impl SendError {
             Self::Link(error) => error.name(),
         }
     }
-}
 
-impl fmt::Display for SendError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// The link's kind; [`Usage`](ErrorKind::Usage) for a broadcast that no receiver would accept;
+    /// [`Refused`](ErrorKind::Refused) for content that changed; otherwise
+    /// [`Internal`](ErrorKind::Internal).
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
         match self {
-            Self::Draft(error) => error.named().fmt(f),
-            Self::Issue(error) => write!(f, "{}: {error}", self.name()),
-            Self::Refused(refused) => refused.named().fmt(f),
-            Self::ContentChanged { message: Some(message) } => write!(
-                f,
-                "{}: message {message} has changed since it was signed; the chain ends here. Send the file again, and do not modify it \
-                 until it is sent",
-                self.name()
-            ),
-            Self::ContentChanged { message: None } => {
-                write!(
-                    f,
-                    "{}: the file was modified meanwhile; send it again, and do not modify it until it is sent",
-                    self.name()
-                )
-            }
-            Self::Read(error) => write!(f, "{}: {error}", self.name()),
-            Self::Link(error) => error.fmt(f),
+            Self::Link(error) => error.kind(),
+            Self::Draft(_) => ErrorKind::Usage,
+            Self::Refused(_) | Self::ContentChanged { .. } => ErrorKind::Refused,
+            Self::Issue(_) | Self::Read(_) => ErrorKind::Internal,
         }
     }
 }
 
-impl std::error::Error for SendError {}
-
-impl From<LinkError> for SendError {
-    fn from(error: LinkError) -> Self {
-        Self::Link(error)
+fn changed(message: Option<u32>) -> String {
+    match message {
+        Some(message) => {
+            format!("message {message} has changed since it was signed; the chain ends before it")
+        }
+        None => "the file changed while it was sent".to_owned(),
     }
 }
+
+moteseal_api::named_error!(SendError);

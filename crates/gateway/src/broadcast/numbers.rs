@@ -6,11 +6,11 @@
 //! is lost, the sender therefore continues above the numbers that it used, unless it created more
 //! than a thousand chains per second.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use moteseal_api::ErrorKind;
 use moteseal_broadcast::ChainNumber;
 use moteseal_core::record::DeviceId;
 use moteseal_store::Journal;
@@ -24,14 +24,17 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Why no number could be taken.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NumbersError {
     /// The journal failed.
-    Journal(JournalError),
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// The file has the numbers of another sender.
+    #[error("{} has the chain numbers of another sender; name another file", .0.display())]
     OtherSender(PathBuf),
     /// All numbers are used.
+    #[error("{} records that all numbers are used; certify another sender", .0.display())]
     Exhausted(PathBuf),
 }
 
@@ -45,39 +48,15 @@ impl NumbersError {
             Self::Exhausted(_) => "NumbersExhausted",
         }
     }
-}
 
-impl fmt::Display for NumbersError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Journal(error) => error.fmt(f),
-            Self::OtherSender(path) => {
-                write!(
-                    f,
-                    "{}: {} has the chain numbers of another sender; choose another file",
-                    self.name(),
-                    path.display()
-                )
-            }
-            Self::Exhausted(path) => {
-                write!(
-                    f,
-                    "{}: all chain numbers in {} are used; certify another sender",
-                    self.name(),
-                    path.display()
-                )
-            }
-        }
+    /// Always [`ErrorKind::Internal`].
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        ErrorKind::Internal
     }
 }
 
-impl std::error::Error for NumbersError {}
-
-impl From<JournalError> for NumbersError {
-    fn from(error: JournalError) -> Self {
-        Self::Journal(error)
-    }
-}
+moteseal_api::named_error!(NumbersError);
 
 /// The source of a sender's chain numbers.
 #[derive(Clone, Debug)]

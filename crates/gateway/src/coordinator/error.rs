@@ -1,46 +1,61 @@
 //! Why a frame is rejected (spec/errors.md).
 
-use std::fmt;
-
+use moteseal_api::ErrorKind;
 use moteseal_core::link::FrameError;
 
 /// Why a frame was rejected. A rejected frame is counted and changes nothing. The device is
 /// informed only if it would otherwise repeat the frame forever
 /// ([`GroupCoordinator::refusal`](crate::GroupCoordinator::refusal)).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
     /// The frame does not decode, or it is not from the device that it names.
-    Frame(FrameError),
+    #[error("not a frame of a device of this group")]
+    Frame(#[from] FrameError),
     /// The roster has no such device.
+    #[error("the roster has no such device; add it, or give the gateway the newer roster")]
     UnknownDevice,
     /// The epoch is more than one ahead of the group's current epoch, or outside the roster's
     /// epochs.
+    #[error("the epoch is too far ahead, or not the roster's; check the device's clock")]
     EpochTooFar,
     /// The epoch is before one that the device has forwarded or sealed under an earlier index, or
     /// is one that the device has closed.
+    #[error("the epoch is before one that the device has begun, or closed")]
     EpochGoesBack,
     /// The seal's event counts or levels differ from what its device forwarded.
+    #[error("the seal counts other events than its device forwarded, or gives them other levels")]
     NotAsForwarded,
     /// The seal states a round that the coordinator has not announced.
+    #[error("the seal states a round that this gateway has not announced")]
     RoundNotAnnounced,
     /// Too many open epochs were first reached by this device.
+    #[error("the device is too many epochs ahead of the others, or behind them")]
     TooManyEpochs,
     /// The epoch has as many bytes in one level as can be kept: 4 GiB.
+    #[error("the epoch's events fill the queues; give the group a smaller budget")]
     EpochFull,
     /// The device has used its share of the journal, and the rest of the room is reserved for
     /// others.
+    #[error(
+        "the device has filled its part of the state's limit; if it does not flood, raise \
+         `disk`"
+    )]
     OverQuota,
     /// The framing, or the scheme (star or tree), differs from that of an earlier frame of the same
     /// seal.
+    #[error("the records' size, or star and tree, changed under one seal")]
     FramingChanged,
     /// The schema does not decode, or the device's seals already use the maximum number of schemas.
+    #[error("the schema is invalid, or the device has too many of them")]
     Schema,
     /// The seal's items do not decode, are of another device, or contain events or digests that the
     /// coordinator must already have.
+    #[error("the closing frame is malformed")]
     MalformedClose,
     /// The seal does not verify with the events that the coordinator has; the name of the
     /// verifier's error.
+    #[error("the seal does not verify")]
     NotProven(&'static str),
 }
 
@@ -64,6 +79,12 @@ impl Refused {
             Self::NotProven(name) => name,
         }
     }
+
+    /// Always [`ErrorKind::Refused`].
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        ErrorKind::Refused
+    }
 }
 
 impl Refused {
@@ -86,31 +107,4 @@ impl Refused {
     }
 }
 
-impl From<FrameError> for Refused {
-    fn from(error: FrameError) -> Self {
-        Self::Frame(error)
-    }
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())?;
-        f.write_str(match self {
-            Self::Frame(_) => ": the frame is not from a device of this group",
-            Self::UnknownDevice => ": the roster has no such device; add it, or give the gateway the newer roster",
-            Self::EpochTooFar => ": the epoch is too far ahead, or outside the roster's epochs; check the device's clock",
-            Self::EpochGoesBack => ": the epoch is before the device's current epoch, or already closed",
-            Self::NotAsForwarded => ": the seal's event counts or levels differ from what its device forwarded",
-            Self::RoundNotAnnounced => ": the seal states a round that this gateway has not announced",
-            Self::TooManyEpochs => ": the device is too many epochs ahead of the others, or behind them",
-            Self::EpochFull => ": the epoch's events fill the queues; give the group a smaller budget",
-            Self::OverQuota => ": the device has used its share of the disk bound; if its rate is normal, raise `disk`",
-            Self::FramingChanged => ": the framing or the scheme (star or tree) changed within one seal",
-            Self::Schema => ": the schema is invalid, or the device uses too many schemas",
-            Self::MalformedClose => ": the closing frame is malformed",
-            Self::NotProven(_) => ": the seal does not verify",
-        })
-    }
-}
-
-impl std::error::Error for Refused {}
+moteseal_api::named_error!(Refused);

@@ -1,10 +1,11 @@
 //! The number of the newest query schedule that a gateway has accepted, on disk, so that nobody can
 //! replay an older schedule after a restart.
 
-use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
+
+use moteseal_api::ErrorKind;
 
 /// The name of the file in the state folder, and of the file that is locked while a process uses
 /// the folder.
@@ -14,14 +15,21 @@ const LOCK: &str = "agenda.lock";
 const MAX_BYTES: u64 = 21;
 
 /// Why the number could not be read or written.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NumberError {
     /// The folder could not be created, read or written.
+    #[error("{}: {}", .0.display(), .1)]
     StateFailed(PathBuf, io::Error),
     /// The file does not contain a number.
+    #[error(
+        "{} does not hold the number of a query schedule; restore it, or remove it to trust \
+         the next query schedule",
+        .0.display()
+    )]
     StateDamaged(PathBuf),
     /// Another process uses the folder.
+    #[error("another process uses {}; stop it, or name another folder", .0.display())]
     StateLocked(PathBuf),
 }
 
@@ -35,30 +43,19 @@ impl NumberError {
             Self::StateLocked(_) => "StateLocked",
         }
     }
-}
 
-impl fmt::Display for NumberError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.name())?;
+    /// [`Usage`](ErrorKind::Usage) if another process uses the folder, otherwise
+    /// [`Internal`](ErrorKind::Internal).
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
         match self {
-            Self::StateFailed(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::StateDamaged(path) => {
-                write!(
-                    f,
-                    "{} does not contain a query schedule's number; restore it, or remove it to accept any next query schedule",
-                    path.display()
-                )
-            }
-            Self::StateLocked(path) => write!(
-                f,
-                "another process uses {}; stop it, or choose another folder",
-                path.display()
-            ),
+            Self::StateLocked(_) => ErrorKind::Usage,
+            _ => ErrorKind::Internal,
         }
     }
 }
 
-impl std::error::Error for NumberError {}
+moteseal_api::named_error!(NumberError);
 
 /// The file, locked against other processes while it is open.
 #[derive(Debug)]

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use moteseal_api::ErrorKind;
 use redb::{Database, DatabaseError, ReadableDatabase, StorageError};
 
 use super::apply::{Failure, Withheld, replay};
@@ -75,28 +76,49 @@ impl fmt::Debug for Options {
 }
 
 /// Why a store cannot be opened.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The file does not exist, and the options do not allow its creation.
+    #[error("{} does not exist; check the path", .0.display())]
     NotFound(PathBuf),
     /// Another process has it open.
+    #[error("another process has {} open; stop it first, or choose another store", .0.display())]
     Locked(PathBuf),
     /// The file is empty.
+    #[error("{} is empty; delete it to start a new store, or restore it", .0.display())]
     Empty(PathBuf),
     /// The file is not a store.
+    #[error("{} is not an epoch store; check the path", .0.display())]
     NotAStore(PathBuf),
     /// The disk is full.
+    #[error("no space left for {}; free some and try again", .0.display())]
     DiskFull(PathBuf),
     /// The file is too damaged to be opened; the text says how.
+    #[error(
+        "{} is damaged ({}); restore it from a copy, or delete it and let the devices push \
+         again", .0.display(), .1)]
     Damaged(PathBuf, String),
     /// The journal exists, but its store does not.
+    #[error(
+        "{} exists but its store does not; restore the store next to it, or move the journal \
+         away to start anew",
+        .0.display()
+    )]
     Orphaned(PathBuf),
     /// The store's journal is damaged; the text says where.
+    #[error(
+        "{} is damaged {}, and with it the last acknowledged uploads; restore it from a \
+         copy, or move it away and let the devices push again", .0.display(), .1)]
     JournalDamaged(PathBuf, String),
     /// The file with the name of the store's journal is not a journal.
+    #[error(
+        "{} has the name of the store's journal but is not a journal; move it away",
+        .0.display()
+    )]
     NotAJournal(PathBuf),
     /// Another failure of the operating system.
+    #[error("{}: {}", .0.display(), .1)]
     Io(PathBuf, io::Error),
 }
 
@@ -157,67 +179,29 @@ impl OpenError {
             Self::Io(..) => "StoreFailed",
         }
     }
-}
 
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.name();
+    /// Whether the store or its journal is damaged, which is a finding rather than a mistake.
+    #[must_use]
+    pub const fn is_damage(&self) -> bool {
+        matches!(self, Self::Damaged(..) | Self::JournalDamaged(..))
+    }
+
+    /// [`Usage`](ErrorKind::Usage) for a wrong file, otherwise [`Internal`](ErrorKind::Internal).
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
         match self {
-            Self::NotFound(path) => {
-                write!(f, "{name}: {} does not exist; check the path", path.display())
-            }
-            Self::Locked(path) => {
-                write!(
-                    f,
-                    "{name}: another process has {} open; stop it first, or choose another store",
-                    path.display()
-                )
-            }
-            Self::Empty(path) => write!(
-                f,
-                "{name}: {} is empty; delete it to start a new store, or restore it",
-                path.display()
-            ),
-            Self::NotAStore(path) => {
-                write!(f, "{name}: {} is not an epoch store; check the path", path.display())
-            }
-            Self::DiskFull(path) => {
-                write!(f, "{name}: no space left for {}; free some and try again", path.display())
-            }
-            Self::Damaged(path, what) => {
-                write!(
-                    f,
-                    "{name}: {} is damaged ({what}); restore it from a copy, \
-                     or delete it and let the devices push again",
-                    path.display()
-                )
-            }
-            Self::Orphaned(path) => write!(
-                f,
-                "{name}: {} exists, but its store does not; restore the store to the same folder, \
-                 or move the journal away to start a new store",
-                path.display()
-            ),
-            Self::JournalDamaged(path, at) => write!(
-                f,
-                "{name}: {} is damaged {at}, and contains the batches acknowledged last; \
-                 restore it from a copy, or move it away and let the devices push again",
-                path.display()
-            ),
-            Self::NotAJournal(path) => {
-                write!(
-                    f,
-                    "{name}: {} has the name of the store's journal but is not a journal; \
-                     move it away",
-                    path.display()
-                )
-            }
-            Self::Io(path, error) => write!(f, "{name}: {}: {error}", path.display()),
+            Self::NotFound(_)
+            | Self::Locked(_)
+            | Self::Empty(_)
+            | Self::NotAStore(_)
+            | Self::NotAJournal(_)
+            | Self::Orphaned(_) => ErrorKind::Usage,
+            _ => ErrorKind::Internal,
         }
     }
 }
 
-impl std::error::Error for OpenError {}
+moteseal_api::named_error!(OpenError);
 
 /// The room that is written ahead of the frames of a journal, in bytes.
 const AHEAD: u64 = 1 << 20;

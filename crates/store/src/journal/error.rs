@@ -1,20 +1,28 @@
 //! Why a journal cannot be used.
 
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+
+use moteseal_api::ErrorKind;
 
 use super::is_full;
 
 /// Why a journal cannot be opened, read or written.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalError {
     /// Another process has it open.
+    #[error("another process has {} open; stop it first", .0.display())]
     Locked(PathBuf),
     /// The file is not a journal.
+    #[error("{} is not a journal; check the path", .0.display())]
     NotAJournal(PathBuf),
     /// A frame was damaged after it had been synced.
+    #[error(
+        "{} is damaged at byte {offset}, from record {record} on; restore it, or move it away \
+         to start anew",
+        .path.display()
+    )]
     Damaged {
         /// The journal.
         path: PathBuf,
@@ -24,10 +32,13 @@ pub enum JournalError {
         record: u64,
     },
     /// The waiting records exceed the limit of one frame.
+    #[error("too much is waiting to be written to {}; sync more often", .0.display())]
     TooMuch(PathBuf),
     /// The disk is full. Records that wait to be synced are kept.
+    #[error("no space left for {}; free some and try again", .0.display())]
     DiskFull(PathBuf),
     /// Another failure of the operating system.
+    #[error("{}: {}", .0.display(), .1)]
     Io(PathBuf, io::Error),
 }
 
@@ -45,6 +56,16 @@ impl JournalError {
         }
     }
 
+    /// [`Usage`](ErrorKind::Usage) if another path would succeed, otherwise
+    /// [`Internal`](ErrorKind::Internal).
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Locked(_) | Self::NotAJournal(_) => ErrorKind::Usage,
+            _ => ErrorKind::Internal,
+        }
+    }
+
     pub(super) fn io(path: &Path, error: io::Error) -> Self {
         match error.kind() {
             kind if is_full(kind) => Self::DiskFull(path.to_owned()),
@@ -53,33 +74,4 @@ impl JournalError {
     }
 }
 
-impl fmt::Display for JournalError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.name();
-        match self {
-            Self::Locked(path) => {
-                write!(f, "{name}: another process has {} open; stop it first", path.display())
-            }
-            Self::NotAJournal(path) => {
-                write!(f, "{name}: {} is not a journal; check the path", path.display())
-            }
-            Self::Damaged { path, offset, record } => write!(
-                f,
-                "{name}: {} is damaged at byte {offset}, from record {record} on; \
-                 restore it from a copy, or move it away to start a new one",
-                path.display()
-            ),
-            Self::TooMuch(path) => write!(
-                f,
-                "{name}: too many records wait to be written to {}; sync more often",
-                path.display()
-            ),
-            Self::DiskFull(path) => {
-                write!(f, "{name}: no space left for {}; free some and try again", path.display())
-            }
-            Self::Io(path, error) => write!(f, "{name}: {}: {error}", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for JournalError {}
+moteseal_api::named_error!(JournalError);

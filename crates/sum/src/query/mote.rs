@@ -34,7 +34,7 @@ impl BindError<'_> {
 
     /// The error with its name, displayed as `Name: sentence`.
     #[must_use]
-    pub const fn named(self) -> Named<Self> {
+    pub const fn named(self) -> Named<'static, Self> {
         Named { name: self.name(), error: self }
     }
 }
@@ -91,7 +91,7 @@ impl ContributionError<'_> {
 
     /// The error with its name, displayed as `Name: sentence`.
     #[must_use]
-    pub const fn named(self) -> Named<Self> {
+    pub const fn named(self) -> Named<'static, Self> {
         Named { name: self.name(), error: self }
     }
 }

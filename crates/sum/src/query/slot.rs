@@ -67,7 +67,7 @@ impl Overflow<'_> {
 
     /// The error with its name, displayed as `Name: sentence`.
     #[must_use]
-    pub const fn named(self) -> Named<Self> {
+    pub const fn named(self) -> Named<'static, Self> {
         Named { name: self.name(), error: self }
     }
 }

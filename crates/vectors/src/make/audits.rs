@@ -10,7 +10,7 @@ use moteseal_core::signature::Algorithm;
 use moteseal_verify::write;
 use serde_json::{Value as Json, json};
 
-use super::drafts::{file_within, group_within, id, manifest, manifest_under};
+use super::coordinator::{file_within, group_within, id, manifest, manifest_under};
 use super::parts::file_of_streams;
 use super::pruned::{device, item};
 use super::{File, Files};

@@ -74,7 +74,7 @@ fn open(arguments: &[String]) -> Result<u128, Box<dyn std::error::Error>> {
         );
     }
     let key = keys.master.key_group(keys.circle.group, 0).for_query(query);
-    Ok(totals.open(&sum, &key, slot, epoch, most)?)
+    totals.open(&sum, &key, slot, epoch, most).map_err(|error| error.named().to_string().into())
 }
 
 fn urgent(roster: &str, operator: &str, path: &str) -> Result<String, Box<dyn std::error::Error>> {

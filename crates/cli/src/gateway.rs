@@ -124,7 +124,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         files::link_secret(&folder.join(&config.link_secret)).map_err(in_key("link_secret"))?;
     station::check(&roster, &key).map_err(|error| {
         let key = if matches!(error, StationError::NoBudget) { "roster" } else { "key" };
-        Failure::usage(error).about_key(file, key)
+        Failure::from(error).about_key(file, key)
     })?;
     let link = link_options(&config.link, "link", file, &folder, &roster)?;
     let members: Vec<[u8; 8]> = roster.devices().map(|device| device.id.0).collect();

@@ -147,7 +147,7 @@ impl Speaker {
     }
 
     fn next(&self) -> Result<ChainId, Failure> {
-        let number = self.numbers.next().map_err(|error| Failure::new(Exit::Internal, error))?;
+        let number = self.numbers.next()?;
         Ok(ChainId { network: self.network, sender: self.sender, number })
     }
 }
@@ -215,7 +215,7 @@ async fn revoke(link: &Broadcast, revocations: &[Vec<u8>]) -> Result<(), Failure
 fn contents(arguments: &Arguments) -> Result<Vec<(String, Content)>, Failure> {
     let failure = |error: ContentError| match error {
         ContentError::Unreadable(path, error) => Failure::file("read", &path, &error),
-        error => Failure::usage(error),
+        error => error.into(),
     };
     if arguments.live {
         return Ok(Vec::new());
@@ -394,7 +394,7 @@ async fn send_live(
             }));
         }
         let before = sender.amount();
-        let content = Content::lines(vec![line.clone()]).map_err(Failure::usage)?;
+        let content = Content::lines(vec![line.clone()])?;
         let mut hashes = Hashes::default();
         let chain = build((speaker.next()?, speaker.id, 1, label), &content, &mut hashes)?;
         let head = sign(&chain, &speaker.key)?;

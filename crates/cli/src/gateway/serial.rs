@@ -120,7 +120,7 @@ fn ports(file: &Path, config: &Serial, roster: &Roster) -> Result<Vec<Port>, Fai
     let mut ports: Vec<Port> = Vec::new();
     for port in &config.port {
         let line = Options { baud: port.baud, ..Options::gateway(&port.address) };
-        line.check().map_err(|error| Failure::usage(error).about_key(file, "port.address"))?;
+        line.check().map_err(|error| Failure::from(error).about_key(file, "port.address"))?;
         let named = |name: &String| {
             let unknown = || wrong(format!("{}: the roster has no device {name:?}", port.address));
             roster.id(name).ok_or_else(unknown)

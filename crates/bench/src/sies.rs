@@ -83,7 +83,7 @@ fn answer(report: &mut Report, host: Host, n: u32) {
     let mut times = Vec::new();
     for epoch in EPOCH..EPOCH + EPOCHS {
         let (mut sum, mut expected) = (Psr::ZERO, 0);
-        for (i, source) in (0..n).zip(&sources).filter(|(i, _)| speaks(*i)) {
+        for (i, source) in (0..n).zip(&sources).filter(|(i, _)| answers(*i)) {
             let mut permit =
                 EpochGuard::default().advance(id, 1, epoch).expect("a new guard takes any epoch");
             sum = sum.merge(
